@@ -1,0 +1,309 @@
+//! What this CPU has: instruction sets, features, caches.
+//!
+//! [`Caps`] values are proof: safe code obtains one only from detection or by taking things away,
+//! so a kernel table chosen by a `Caps` never executes an instruction the CPU lacks.
+
+use core::fmt;
+use core::ops::BitOr;
+
+use spin::mutex::SpinMutex;
+
+use crate::error::KernelError;
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+/// A set of CPU features beyond plain scalar code.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Features(u32);
+
+macro_rules! features {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
+        impl Features {
+            $($(#[$doc])* pub const $name: Self = Self(1 << $bit);)*
+            /// Every feature with its lower-case name, in bit order.
+            pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $text)),*];
+        }
+    };
+}
+
+features! {
+    /// x86-64: AVX2 with FMA and F16C.
+    AVX2 = 0, "avx2";
+    /// x86-64: AVX-512 F, BW, VL and DQ.
+    AVX512 = 1, "avx512";
+    /// x86-64: `vpdpbusd` on 512-bit registers.
+    AVX512_VNNI = 2, "avx512_vnni";
+    /// x86-64: `vdpbf16ps`.
+    AVX512_BF16 = 3, "avx512_bf16";
+    /// x86-64: half-precision arithmetic.
+    AVX512_FP16 = 4, "avx512_fp16";
+    /// x86-64: `vpdpbusd` on 256-bit registers without AVX-512.
+    AVX_VNNI = 5, "avx_vnni";
+    /// x86-64: int8 tiles, with the operating system's permission.
+    AMX_INT8 = 6, "amx_int8";
+    /// x86-64: bf16 tiles, with the operating system's permission.
+    AMX_BF16 = 7, "amx_bf16";
+    /// x86-64: f16 tiles, with the operating system's permission.
+    AMX_FP16 = 8, "amx_fp16";
+    /// aarch64: Advanced SIMD.
+    NEON = 16, "neon";
+    /// aarch64: `sdot`, `udot`.
+    DOTPROD = 17, "dotprod";
+    /// aarch64: `smmla`.
+    I8MM = 18, "i8mm";
+    /// aarch64: half-precision arithmetic.
+    FP16 = 19, "fp16";
+    /// aarch64: `bfdot`, `bfmmla`.
+    BF16 = 20, "bf16";
+    /// aarch64: `fmlal`.
+    FHM = 21, "fhm";
+}
+
+impl Features {
+    /// The empty set.
+    pub const NONE: Self = Self(0);
+
+    /// The features that only count once the operating system has granted them.
+    pub const AMX: Self = Self(Self::AMX_INT8.0 | Self::AMX_BF16.0 | Self::AMX_FP16.0);
+
+    /// Whether every feature of `other` is in this set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// Both sets together.
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+    /// What both sets have.
+    pub const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+    /// This set without `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl BitOr for Features {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        self.union(other)
+    }
+}
+
+impl fmt::Display for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for &(bit, name) in Self::ALL {
+            if self.contains(bit) {
+                f.write_str(if first { "" } else { " " })?;
+                f.write_str(name)?;
+                first = false;
+            }
+        }
+        f.write_str(if first { "none" } else { "" })
+    }
+}
+
+impl fmt::Debug for Features {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Features({self})")
+    }
+}
+
+/// The instruction-set levels that kernels are written for, worst first within an architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum IsaLevel {
+    /// Portable Rust, on every target.
+    Scalar,
+    /// aarch64 Advanced SIMD.
+    Neon,
+    /// AVX2 + FMA + F16C.
+    Avx2,
+    /// AVX-512 F + BW + VL + DQ.
+    Avx512,
+}
+
+impl IsaLevel {
+    /// Every level, best first.
+    pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Neon, Self::Scalar];
+
+    /// Lower-case name, as in kernel names.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Neon => "neon",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    /// The level with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|l| l.name() == name)
+    }
+
+    /// What a CPU must have to be at this level.
+    pub const fn requires(self) -> Features {
+        match self {
+            Self::Scalar => Features::NONE,
+            Self::Neon => Features::NEON,
+            Self::Avx2 => Features::AVX2,
+            Self::Avx512 => Features::AVX2.union(Features::AVX512),
+        }
+    }
+
+    /// Every feature that code at this level may use.
+    const fn allows(self) -> Features {
+        match self {
+            Self::Scalar => Features::NONE,
+            Self::Neon => Features(0xffff_0000),
+            Self::Avx2 => Features::AVX2.union(Features::AVX_VNNI),
+            Self::Avx512 => Features(0x0000_ffff),
+        }
+    }
+}
+
+impl fmt::Display for IsaLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Data cache sizes in bytes, as one core sees them; 0 where a level does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSizes {
+    /// First level, data.
+    pub l1d: usize,
+    /// Second level.
+    pub l2: usize,
+    /// Third level, shared by all cores that share it.
+    pub l3: usize,
+    /// Line size.
+    pub line: usize,
+}
+
+impl CacheSizes {
+    /// Used where nothing can be found out: small enough to be right almost everywhere.
+    pub const DEFAULT: Self = Self { l1d: 32 << 10, l2: 256 << 10, l3: 0, line: 64 };
+
+    /// The last level's size.
+    pub const fn last_level(self) -> usize {
+        if self.l3 != 0 {
+            self.l3
+        } else {
+            self.l2
+        }
+    }
+}
+
+/// What kernels may use on this CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    features: Features,
+    caches: CacheSizes,
+}
+
+/// Detection costs microseconds in a virtual machine (CPUID traps), so its result is kept.
+static CACHE: SpinMutex<Option<Caps>> = SpinMutex::new(None);
+
+impl Caps {
+    /// Portable code only, default cache sizes.
+    pub const SCALAR: Self = Self { features: Features::NONE, caches: CacheSizes::DEFAULT };
+
+    /// What the architecture guarantees for every CPU that runs this binary.
+    pub const BASELINE: Self = Self {
+        features: if cfg!(target_feature = "neon") { Features::NEON } else { Features::NONE },
+        caches: CacheSizes::DEFAULT,
+    };
+
+    /// Finds out what this CPU has. The result is kept; later calls only copy it.
+    ///
+    /// x86-64: CPUID and XGETBV. AMX is left out: it needs the operating system's permission, see
+    /// [`Caps::with_features`]. aarch64 without an operating system: the ID registers, so this must
+    /// run at EL1 or above (at EL0 use [`Caps::BASELINE`]). aarch64 under an operating system:
+    /// NEON; what else there is, the operating system knows.
+    pub fn detect() -> Self {
+        // Whoever finds the lock taken (an interrupt handler, another core) detects for itself:
+        // the answer is the same, and nobody ever waits.
+        let Some(mut kept) = CACHE.try_lock() else {
+            return Self::detect_now();
+        };
+        match *kept {
+            Some(caps) => caps,
+            None => {
+                let caps = Self::detect_now();
+                *kept = Some(caps);
+                caps
+            }
+        }
+    }
+
+    fn detect_now() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        return Self { features: x86_64::features(), caches: x86_64::caches() };
+        #[cfg(target_arch = "aarch64")]
+        return Self { features: aarch64::features(), caches: aarch64::caches() };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        return Self::BASELINE;
+    }
+
+    /// Only what `level` may use.
+    ///
+    /// # Errors
+    /// `IsaUnavailable` if the CPU is not at that level.
+    pub fn restricted_to(self, level: IsaLevel) -> Result<Self, KernelError> {
+        if !self.features.contains(level.requires()) {
+            return Err(KernelError::IsaUnavailable { want: level, have: self.level() });
+        }
+        Ok(Self { features: self.features.intersection(level.allows()), ..self })
+    }
+
+    /// Without some features. Levels that need them go too.
+    pub fn without(self, features: Features) -> Self {
+        Self { features: self.features.without(features), ..self }
+    }
+
+    /// With features that core cannot detect itself.
+    ///
+    /// # Safety
+    /// The CPU must execute them on every thread that uses kernels chosen by the result, and the
+    /// operating system must save their registers (AMX on Linux: `arch_prctl(ARCH_REQ_XCOMP_PERM)`).
+    pub unsafe fn with_features(self, features: Features) -> Self {
+        Self { features: self.features.union(features), ..self }
+    }
+
+    /// With other cache sizes: blocking follows them. Zero sizes are replaced by the defaults.
+    pub fn with_caches(self, c: CacheSizes) -> Self {
+        let d = CacheSizes::DEFAULT;
+        let or = |v: usize, d: usize| if v == 0 { d } else { v };
+        let caches =
+            CacheSizes { l1d: or(c.l1d, d.l1d), l2: or(c.l2, d.l2), l3: c.l3, line: or(c.line, d.line) };
+        Self { caches, ..self }
+    }
+
+    /// The feature set.
+    pub fn features(self) -> Features {
+        self.features
+    }
+
+    /// The cache sizes.
+    pub fn caches(self) -> CacheSizes {
+        self.caches
+    }
+
+    /// The best level this set of features allows.
+    pub fn level(self) -> IsaLevel {
+        let mut best = IsaLevel::Scalar;
+        for level in IsaLevel::ALL {
+            if level > best && self.features.contains(level.requires()) {
+                best = level;
+            }
+        }
+        best
+    }
+}

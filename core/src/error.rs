@@ -1,0 +1,130 @@
+//! The one error type of the crate.
+
+use core::fmt;
+
+use crate::caps::{Features, IsaLevel};
+
+/// Why a call was refused. Every variant carries the numbers that explain it; nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// A slice is shorter (or, where lengths must agree, of another length) than the call needs.
+    ShortSlice {
+        /// Name of the argument.
+        arg: &'static str,
+        /// Elements (or bytes, for quantised data) needed.
+        need: usize,
+        /// Elements (or bytes) given.
+        got: usize,
+    },
+    /// Two dimensions that must be equal are not.
+    DimMismatch {
+        /// What was compared, e.g. `"a.cols != k"`.
+        what: &'static str,
+        /// The size that was expected.
+        want: usize,
+        /// The size that was given.
+        got: usize,
+    },
+    /// A row of a quantised matrix does not consist of whole blocks.
+    NotBlockMultiple {
+        /// Row length in elements.
+        cols: usize,
+        /// Elements per block.
+        block: usize,
+    },
+    /// The scratch buffer is too small (after alignment).
+    ScratchTooSmall {
+        /// Bytes needed.
+        need: usize,
+        /// Bytes available.
+        got: usize,
+    },
+    /// A buffer that claims to be packed has no valid header, or one for another kernel or shape.
+    WrongPacking {
+        /// What the kernel expects.
+        want: u64,
+        /// What the header says.
+        got: u64,
+    },
+    /// A mutable view would address one element twice.
+    Overlap {
+        /// Rows of the view.
+        rows: usize,
+        /// Columns of the view.
+        cols: usize,
+        /// Row stride in elements.
+        row_stride: usize,
+        /// Column stride in elements.
+        col_stride: usize,
+    },
+    /// A parameter lies outside its domain.
+    BadParameter {
+        /// Name of the parameter.
+        arg: &'static str,
+        /// What is allowed.
+        expected: &'static str,
+    },
+    /// No quantised format has this GGUF type number.
+    UnknownFormat(u32),
+    /// The CPU (or the caller's restriction) lacks the instruction set.
+    IsaUnavailable {
+        /// The level that was asked for.
+        want: IsaLevel,
+        /// The level that is there.
+        have: IsaLevel,
+    },
+    /// A feature is missing that the chosen kernel needs.
+    FeatureUnavailable {
+        /// Features that were asked for.
+        want: Features,
+        /// Features that are there.
+        have: Features,
+    },
+    /// A size computation does not fit `usize`.
+    SizeOverflow {
+        /// What was being computed.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::ShortSlice { arg, need, got } => {
+                write!(f, "`{arg}` has {got} elements, needs {need}: pass a slice of {need}")
+            }
+            Self::DimMismatch { what, want, got } => {
+                write!(f, "dimension mismatch ({what}): expected {want}, got {got}")
+            }
+            Self::NotBlockMultiple { cols, block } => {
+                write!(f, "row length {cols} is not a multiple of the block size {block}")
+            }
+            Self::ScratchTooSmall { need, got } => {
+                write!(f, "scratch holds {got} bytes, needs {need}: ask the plan's scratch() first")
+            }
+            Self::WrongPacking { want, got } => {
+                write!(f, "buffer is not packed for this kernel and shape (header {got:#018x}, expected {want:#018x}): pack it again")
+            }
+            Self::Overlap { rows, cols, row_stride, col_stride } => {
+                write!(
+                    f,
+                    "a mutable {rows}x{cols} view with strides {row_stride}, {col_stride} addresses an element twice"
+                )
+            }
+            Self::BadParameter { arg, expected } => {
+                write!(f, "`{arg}` is out of range: expected {expected}")
+            }
+            Self::UnknownFormat(id) => write!(f, "no quantised format has the GGUF type number {id}"),
+            Self::IsaUnavailable { want, have } => {
+                write!(f, "instruction set {want} is not available here (best is {have})")
+            }
+            Self::FeatureUnavailable { want, have } => {
+                write!(f, "CPU features {want} are needed, only {have} are there")
+            }
+            Self::SizeOverflow { what } => write!(f, "size overflow while computing {what}"),
+        }
+    }
+}
+
+impl core::error::Error for KernelError {}

@@ -1,0 +1,127 @@
+//! AVX-512 F + BW + VL + DQ: 16 lanes, masked edges.
+
+use core::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+use super::Avx512;
+
+/// The low `n <= 16` mask bits.
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    ((1u32 << n) - 1) as __mmask16
+}
+
+/// `a / b` from the 14-bit reciprocal: the first quotient is off by 2^-14, its residual (exact in an
+/// FMA) times the same reciprocal brings it below 1 ulp. 5 cycles where `vdivps zmm` blocks its port for 16.
+#[inline(always)]
+unsafe fn div(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let r = _mm512_rcp14_ps(b);
+        let q = _mm512_mul_ps(a, r);
+        _mm512_fmadd_ps(_mm512_fnmadd_ps(b, q, a), r, q)
+    }
+}
+
+/// f32 -> bf16, ties to even, NaN kept and made quiet. (`vcvtneps2bf16` would flush denormals.)
+#[inline(always)]
+unsafe fn to_bf16(v: __m512) -> __m256i {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let bits = _mm512_castps_si512(v);
+        let upper = _mm512_srli_epi32::<16>(bits);
+        let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+        let up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        let rounded = _mm512_srli_epi32::<16>(up);
+        _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40)))
+    }
+}
+
+#[inline(always)]
+unsafe fn from_bf16(h: __m256i) -> __m512 {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(h))) }
+}
+
+/// Places of the even (`0`) or odd (`1`) lanes of two registers.
+#[inline(always)]
+unsafe fn every_other(odd: i32) -> __m512i {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        _mm512_add_epi32(even, _mm512_set1_epi32(odd))
+    }
+}
+
+/// Places that interleave the low (`0`) or high (`8`) halves of two registers.
+#[inline(always)]
+unsafe fn interleave(half: i32) -> __m512i {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        _mm512_add_epi32(low, _mm512_set1_epi32(half))
+    }
+}
+
+const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+
+simd_primitive! {
+    isa: Avx512,
+    vector: __m512,
+    lanes: 16,
+    streams: true,
+    registers: {
+        splat(x) => _mm512_set1_ps(x),
+        add(a, b) => _mm512_add_ps(a, b),
+        sub(a, b) => _mm512_sub_ps(a, b),
+        mul(a, b) => _mm512_mul_ps(a, b),
+        div(a, b) => div(a, b),
+        fma(a, b, c) => _mm512_fmadd_ps(a, b, c),
+        fnma(a, b, c) => _mm512_fnmadd_ps(a, b, c),
+        min(a, b) => _mm512_min_ps(a, b),
+        max(a, b) => _mm512_max_ps(a, b),
+        copysign(m, s) => {
+            let sign = _mm512_set1_epi32(i32::MIN);
+            let (m, s) = (_mm512_castps_si512(m), _mm512_castps_si512(s));
+            _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xb8>(m, sign, s))
+        },
+        round(a) => _mm512_roundscale_ps::<NEAREST>(a),
+        scale2(a, n) => _mm512_scalef_ps(a, n),
+        select_lt(a, b, x, y) => _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x),
+        reduce_sum(a) => _mm512_reduce_add_ps(a),
+        reduce_max(a) => _mm512_reduce_max_ps(a),
+        unzip(a, b) => (
+            _mm512_permutex2var_ps(a, every_other(0), b),
+            _mm512_permutex2var_ps(a, every_other(1), b),
+        ),
+        zip(a, b) => (
+            _mm512_permutex2var_ps(a, interleave(0), b),
+            _mm512_permutex2var_ps(a, interleave(8), b),
+        ),
+    },
+    memory: {
+        f32 {
+            load(p) => _mm512_loadu_ps(p),
+            load_n(p, n) => _mm512_maskz_loadu_ps(first(n), p),
+            store(p, v) => _mm512_storeu_ps(p, v),
+            store_n(p, v, n) => _mm512_mask_storeu_ps(p, first(n), v),
+            stream(p, v) => _mm512_stream_ps(p, v),
+        }
+        f16 {
+            load(p) => _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())),
+            load_n(p, n) => _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p.cast())),
+            store(p, v) => _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<NEAREST>(v)),
+            store_n(p, v, n) => _mm256_mask_storeu_epi16(p.cast(), first(n), _mm512_cvtps_ph::<NEAREST>(v)),
+            stream(p, v) => _mm256_stream_si256(p.cast(), _mm512_cvtps_ph::<NEAREST>(v)),
+        }
+        bf16 {
+            load(p) => from_bf16(_mm256_loadu_si256(p.cast())),
+            load_n(p, n) => from_bf16(_mm256_maskz_loadu_epi16(first(n), p.cast())),
+            store(p, v) => _mm256_storeu_si256(p.cast(), to_bf16(v)),
+            store_n(p, v, n) => _mm256_mask_storeu_epi16(p.cast(), first(n), to_bf16(v)),
+            stream(p, v) => _mm256_stream_si256(p.cast(), to_bf16(v)),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Portable Rust, one lane.
+
+use half::{bf16, f16};
+
+use super::Scalar;
+use crate::element::Element;
+
+/// Through f64, where the product is exact: the compensated steps of the activations need that, and a
+/// software `fmaf` costs ten times as much.
+#[inline(always)]
+fn fma(a: f32, b: f32, c: f32) -> f32 {
+    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+}
+
+/// `a * 2^n` in two exact-until-the-last steps, so that denormal results round once.
+#[inline(always)]
+fn scale2(a: f32, n: f32) -> f32 {
+    let n = n as i32;
+    let half = n >> 1;
+    let pow2 = |e: i32| f32::from_bits(((e + 127) as u32) << 23);
+    a * pow2(half) * pow2(n - half)
+}
+
+simd_primitive! {
+    isa: Scalar,
+    vector: f32,
+    lanes: 1,
+    streams: false,
+    registers: {
+        splat(x) => x,
+        add(a, b) => a + b,
+        sub(a, b) => a - b,
+        mul(a, b) => a * b,
+        div(a, b) => a / b,
+        fma(a, b, c) => fma(a, b, c),
+        fnma(a, b, c) => fma(-a, b, c),
+        min(a, b) => if a < b { a } else { b },
+        max(a, b) => if a > b { a } else { b },
+        copysign(m, s) => m.copysign(s),
+        round(a) => (a + 12_582_912.0) - 12_582_912.0,
+        scale2(a, n) => scale2(a, n),
+        select_lt(a, b, x, y) => if a < b { x } else { y },
+        reduce_sum(a) => a,
+        reduce_max(a) => a,
+        unzip(a, b) => (a, b),
+        zip(a, b) => (a, b),
+    },
+    memory: {
+        f32 {
+            load(p) => *p,
+            load_n(p, n) => if n == 0 { 0.0 } else { *p },
+            store(p, v) => *p = v,
+            store_n(p, v, n) => if n != 0 { *p = v },
+            stream(p, v) => *p = v,
+        }
+        f16 {
+            load(p) => (*p).to_f32(),
+            load_n(p, n) => if n == 0 { 0.0 } else { (*p).to_f32() },
+            store(p, v) => *p = <f16 as Element>::from_f32(v),
+            store_n(p, v, n) => if n != 0 { *p = <f16 as Element>::from_f32(v) },
+            stream(p, v) => *p = <f16 as Element>::from_f32(v),
+        }
+        bf16 {
+            load(p) => (*p).to_f32(),
+            load_n(p, n) => if n == 0 { 0.0 } else { (*p).to_f32() },
+            store(p, v) => *p = <bf16 as Element>::from_f32(v),
+            store_n(p, v, n) => if n != 0 { *p = <bf16 as Element>::from_f32(v) },
+            stream(p, v) => *p = <bf16 as Element>::from_f32(v),
+        }
+    }
+}

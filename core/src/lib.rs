@@ -1,0 +1,25 @@
+//! The arithmetic of LLM inference, close to the hardware limit.
+//!
+//! `no_std`, allocates nothing, never panics. Start with [`Kernels`].
+#![no_std]
+
+#[macro_use]
+mod macros;
+
+pub mod caps;
+mod dispatch;
+mod element;
+mod error;
+mod isa;
+mod ops;
+pub mod registry;
+mod scratch;
+mod view;
+
+pub use caps::{CacheSizes, Caps, Features, IsaLevel};
+pub use dispatch::{Kernels, StorePolicy};
+pub use element::{bf16, f16, Element, ElementType};
+pub use error::KernelError;
+pub use registry::{kernels, KernelInfo, Op};
+pub use scratch::{Scratch, ScratchReq};
+pub use view::{MatMut, MatRef};

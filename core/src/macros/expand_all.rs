@@ -1,0 +1,80 @@
+//! Layer 4: the enumeration. The kernel tables, their wrappers, the registry, the tests, the
+//! benches and the kernel table in SPEC/01 all come from the two lists below.
+
+/// Calls `$then!` with `$args` and every kernel.
+///
+/// A kernel has a slot in [`Table`](crate::dispatch::Table), serves one or more public operators,
+/// and wraps a generic body. `named` says how its registry rows are named: `storage` as
+/// `<op>_<storage>__<isa>`, `gemm` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`.
+macro_rules! expand_all_ops {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            vec_dot {
+                ops: [VecDot = "vec_dot"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *const E) -> f32,
+                body: blas1::dot,
+            }
+            vec_sum {
+                ops: [VecSum = "vec_sum"],
+                named: storage,
+                args: (n: usize, x: *const E) -> f32,
+                body: blas1::sum,
+            }
+            vec_max {
+                ops: [VecMax = "vec_max"],
+                named: storage,
+                args: (n: usize, x: *const E) -> f32,
+                body: blas1::max,
+            }
+            vec_add {
+                ops: [VecAdd = "vec_add"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *const E, z: *mut E, stores: Stores) -> (),
+                body: blas1::add,
+            }
+            vec_mul {
+                ops: [VecMul = "vec_mul"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *const E, z: *mut E, stores: Stores) -> (),
+                body: blas1::mul,
+            }
+            vec_scale {
+                ops: [VecScale = "vec_scale"],
+                named: storage,
+                args: (n: usize, alpha: f32, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: blas1::scale,
+            }
+            vec_axpy {
+                ops: [VecAxpy = "vec_axpy"],
+                named: storage,
+                args: (n: usize, alpha: f32, x: *const E, y: *mut E) -> (),
+                body: blas1::axpy,
+            }
+            relu {
+                ops: [Relu = "relu"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::relu,
+            }
+        }
+    };
+}
+
+/// Calls `$then!` with `$args` for every instruction set of this target, best first.
+/// `tile` is the generic GEMM microkernel's.
+macro_rules! expand_all_isas {
+    ($then:ident! $args:tt) => {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! { $args isa: Avx512, module: avx512, tile: "8x32",
+        attribute: target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c") }
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! { $args isa: Avx2, module: avx2, tile: "6x16",
+        attribute: target_feature(enable = "avx2,fma,f16c") }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+        $then! { $args isa: Neon, module: neon, tile: "6x8",
+        attribute: target_feature(enable = "neon") }
+        $then! { $args isa: Scalar, module: scalar, tile: "4x4", attribute: inline(never) }
+    };
+}

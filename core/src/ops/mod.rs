@@ -1,0 +1,6 @@
+//! Layer 2: the algorithms, generic over instruction set and storage, and the public methods.
+
+pub(crate) mod activation;
+pub(crate) mod blas1;
+pub(crate) mod check;
+pub(crate) mod engine;

@@ -1,0 +1,1 @@
+//! Threads, files and detection around gllm-kernels-core.
