@@ -58,6 +58,12 @@ macro_rules! expand_all_ops {
                 args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
                 body: activation::relu,
             }
+            exp {
+                ops: [Exp = "exp"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::exp,
+            }
         }
     };
 }

@@ -6,6 +6,7 @@ use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::ops::engine::{map, Function, Stores};
+use crate::ops::math;
 
 /// One activation: a [`Function`], its kernel body, its method and its in-place method.
 macro_rules! activation {
@@ -69,4 +70,8 @@ macro_rules! activation {
 activation! {
     /// `y_i = max(x_i, 0)`; a NaN gives 0.
     relu, relu_inplace, Relu: |P, x| P::max(x, P::splat(0.0));
+
+    /// `y_i = e^(x_i)`, within 2 ulp; overflows to inf, underflows through the denormals to 0;
+    /// -inf gives 0, NaN stays NaN.
+    exp, exp_inplace, Exp: |P, x| math::exp::<P>(x);
 }

@@ -4,3 +4,4 @@ pub(crate) mod activation;
 pub(crate) mod blas1;
 pub(crate) mod check;
 pub(crate) mod engine;
+pub(crate) mod math;
