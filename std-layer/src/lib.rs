@@ -1,1 +1,25 @@
 //! Threads, files and detection around gllm-kernels-core.
+//!
+//! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process.
+//! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
+//! - [`AlignedVec`]: buffers that start on a cache line.
+//!
+//! ```
+//! use gllm_kernels_std::Parallel;
+//!
+//! let ops = Parallel::<f32>::global();
+//! let x = vec![1.0; 1 << 20];
+//! assert_eq!(ops.vec_sum(&x)?, 1048576.0);
+//! # Ok::<(), gllm_kernels_std::core::KernelError>(())
+//! ```
+
+mod aligned;
+mod detect;
+mod parallel;
+mod runtime;
+
+pub use aligned::AlignedVec;
+pub use detect::{caps, kernels};
+pub use gllm_kernels_core as core;
+pub use parallel::Parallel;
+pub use runtime::{Runtime, RuntimeError};

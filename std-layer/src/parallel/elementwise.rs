@@ -1,0 +1,38 @@
+//! Operators whose output elements do not depend on each other.
+
+use gllm_kernels_core::{Element, KernelError};
+
+use super::Parallel;
+
+/// One method a line: `name(scalars; inputs => output)`. Wrong lengths are core's to refuse.
+macro_rules! elementwise {
+    ($($name:ident($($scalar:ident: $ty:ty),*; $($x:ident),* => $out:ident);)*) => {
+        /// # Element by element
+        impl<E: Element> Parallel<'_, E> {
+            $(
+                #[doc = concat!("[`Kernels::", stringify!($name), "`](gllm_kernels_core::Kernels::", stringify!($name), ") on all threads.")]
+                ///
+                /// # Errors
+                /// As there.
+                pub fn $name(&self, $($scalar: $ty,)* $($x: &[E],)* $out: &mut [E]) -> Result<(), KernelError> {
+                    if false $(|| $x.len() != $out.len())* {
+                        return self.kernels.$name($($scalar,)* $($x,)* $out);
+                    }
+                    self.map($out, |k, _range, $out| k.$name($($scalar,)* $(&$x[_range.clone()],)* $out))
+                }
+            )*
+        }
+    };
+}
+
+elementwise! {
+    vec_add(; x, y => z);
+    vec_add_inplace(; x => y);
+    vec_mul(; x, y => z);
+    vec_mul_inplace(; x => y);
+    vec_scale(alpha: f32; x => y);
+    vec_scale_inplace(alpha: f32; => x);
+    vec_axpy(alpha: f32; x => y);
+    relu(; x => y);
+    relu_inplace(; => x);
+}

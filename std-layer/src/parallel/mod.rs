@@ -1,0 +1,235 @@
+//! Every core operator on all threads.
+
+mod blas1;
+mod elementwise;
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use gllm_kernels_core::{Element, KernelError, Kernels, StorePolicy};
+
+use crate::detect;
+use crate::runtime::Runtime;
+
+/// The operators of [`Kernels`] on the threads of a [`Runtime`]: the same names, arguments and errors.
+///
+/// Results do not depend on the number of threads, bit for bit: sums are cut at places that only the
+/// length decides, and their parts are added in order. Small calls run on the calling thread.
+#[derive(Debug)]
+pub struct Parallel<'a, E: Element> {
+    runtime: &'a Runtime,
+    kernels: Kernels<E>,
+    stores: StorePolicy,
+}
+
+impl<E: Element> Clone for Parallel<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E: Element> Copy for Parallel<'_, E> {}
+
+impl<E: Element> Parallel<'static, E> {
+    /// The best kernels on all of the machine's processors.
+    pub fn global() -> Self {
+        Self::new(Runtime::global())
+    }
+}
+
+impl<'a, E: Element> Parallel<'a, E> {
+    /// The best kernels for this machine on the threads of `runtime`.
+    pub fn new(runtime: &'a Runtime) -> Self {
+        Self::with_kernels(runtime, detect::kernels())
+    }
+
+    /// Chosen kernels on the threads of `runtime`.
+    pub fn with_kernels(runtime: &'a Runtime, kernels: Kernels<E>) -> Self {
+        Self { runtime, kernels, stores: StorePolicy::Auto }
+    }
+
+    /// The same with another store policy: under [`StorePolicy::Auto`] the size of the whole output
+    /// decides, not that of a chunk.
+    pub fn with_stores(self, stores: StorePolicy) -> Self {
+        Self { stores, ..self }
+    }
+
+    /// The kernels.
+    pub fn kernels(&self) -> Kernels<E> {
+        self.kernels
+    }
+
+    /// The threads.
+    pub fn runtime(&self) -> &'a Runtime {
+        self.runtime
+    }
+
+    /// The kernels with the store policy that fits an output of `bytes` bytes.
+    fn kernels_for(&self, bytes: usize) -> Kernels<E> {
+        self.kernels.with_stores(match self.stores {
+            StorePolicy::Auto if bytes >= self.kernels.stream_from() => StorePolicy::Streamed,
+            StorePolicy::Auto => StorePolicy::Cached,
+            chosen => chosen,
+        })
+    }
+
+    /// `f` on chunks of an output whose elements do not depend on each other.
+    fn map(
+        &self,
+        out: &mut [E],
+        f: impl Fn(&Kernels<E>, Range<usize>, &mut [E]) -> Result<(), KernelError> + Sync,
+    ) -> Result<(), KernelError> {
+        let k = self.kernels_for(size_of_val(out));
+        let cuts = Cuts::elements(out, self.runtime.threads());
+        chunks_mut(self.runtime, out, cuts, |range, part| f(&k, range, part))
+    }
+
+    /// `f` of each part of `0..n`, in order. Where the parts end depends on `n` alone.
+    fn fold(
+        &self,
+        n: usize,
+        f: impl Fn(Range<usize>) -> Result<f32, KernelError> + Sync,
+    ) -> Result<Vec<f32>, KernelError> {
+        let cuts = Cuts::fixed::<E>(n);
+        let mut parts = vec![0.0; cuts.count(n)];
+        chunks_mut(self.runtime, &mut parts, Cuts { first: 1, step: 1 }, |which, part| {
+            // One element each.
+            for (i, part) in which.zip(part) {
+                *part = f(cuts.range(n, i))?;
+            }
+            Ok(())
+        })?;
+        Ok(parts)
+    }
+}
+
+/// Where `0..n` is cut: `0..first`, then every `step`.
+#[derive(Clone, Copy, Debug)]
+struct Cuts {
+    first: usize,
+    step: usize,
+}
+
+/// Bytes below which a chunk costs more to hand out than to work through.
+const SMALL: usize = 64 << 10;
+
+/// Bytes from which core walks several pages side by side; more than this balances no better.
+const LARGE: usize = 1 << 20;
+
+/// Chunks a thread, where there is enough work: what one stalled thread can delay.
+const SHARE: usize = 8;
+
+const PAGE: usize = 4096;
+
+impl Cuts {
+    /// For independent elements: chunks start on a page.
+    fn elements<E>(out: &[E], threads: usize) -> Self {
+        let bytes = size_of_val(out);
+        if threads == 1 || bytes < 2 * SMALL {
+            return Self { first: out.len().max(1), step: 1 };
+        }
+        let step = (bytes / (threads * SHARE)).clamp(SMALL, LARGE).next_multiple_of(PAGE);
+        let to_page = (out.as_ptr() as usize).wrapping_neg() % PAGE;
+        Self { first: (to_page + step) / size_of::<E>(), step: step / size_of::<E>() }
+    }
+
+    /// For sums over `n` elements of `E`, whatever the number of threads.
+    fn fixed<E>(n: usize) -> Self {
+        let bytes = (n.saturating_mul(size_of::<E>()) / 64).clamp(SMALL, LARGE).next_multiple_of(PAGE);
+        Self { first: bytes / size_of::<E>(), step: bytes / size_of::<E>() }
+    }
+
+    /// Number of chunks of `0..n`.
+    fn count(self, n: usize) -> usize {
+        match n.checked_sub(self.first) {
+            None => (n > 0).into(),
+            Some(rest) => 1 + rest.div_ceil(self.step),
+        }
+    }
+
+    /// Chunk `i < count(n)`.
+    fn range(self, n: usize, i: usize) -> Range<usize> {
+        let end = self.first + i * self.step;
+        if i == 0 {
+            0..end.min(n)
+        } else {
+            end - self.step..end.min(n)
+        }
+    }
+}
+
+/// Calls `f` with every chunk of `out` and its range. The first error is returned; other chunks may
+/// have been written by then.
+fn chunks_mut<T: Send>(
+    runtime: &Runtime,
+    out: &mut [T],
+    cuts: Cuts,
+    f: impl Fn(Range<usize>, &mut [T]) -> Result<(), KernelError> + Sync,
+) -> Result<(), KernelError> {
+    struct Shared<T>(*mut T);
+    // SAFETY: used for disjoint ranges of an exclusively borrowed slice of Send elements.
+    unsafe impl<T: Send> Sync for Shared<T> {}
+    impl<T> Shared<T> {
+        /// # Safety
+        /// `range` lies in the slice, and no one else uses it.
+        #[allow(clippy::mut_from_ref)] // The ranges are disjoint.
+        unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
+            // SAFETY: the caller's promise.
+            unsafe { std::slice::from_raw_parts_mut(self.0.add(range.start), range.len()) }
+        }
+    }
+
+    let n = out.len();
+    let base = Shared(out.as_mut_ptr());
+    let failed = OnceLock::new();
+    runtime.for_each(cuts.count(n), |i| {
+        let range = cuts.range(n, i);
+        // SAFETY: ranges of different chunks are disjoint and end by `n`; each chunk runs once.
+        let part = unsafe { base.part(range.clone()) };
+        if let Err(e) = f(range, part) {
+            failed.get_or_init(|| e);
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_cover_everything_once() {
+        let buffer = vec![0f32; 3 << 20];
+        for start in [0, 1, 5, 1024] {
+            for n in [0, 1, 1000, 32768, 32769, 100_003, (2 << 20) + 1] {
+                for threads in [1, 2, 4, 64] {
+                    let out = &buffer[start..start + n];
+                    let cuts = Cuts::elements(out, threads);
+                    let mut end = 0;
+                    for i in 0..cuts.count(n) {
+                        let range = cuts.range(n, i);
+                        assert_eq!(range.start, end);
+                        assert!(i == 0 || (out[range.start..].as_ptr() as usize).is_multiple_of(PAGE));
+                        assert!(!range.is_empty());
+                        end = range.end;
+                    }
+                    assert_eq!(end, n, "{cuts:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn errors_come_back() {
+        let runtime = Runtime::new(3).unwrap();
+        let mut out = [0u8; 10];
+        let wrong = KernelError::SizeOverflow { what: "test" };
+        let result = chunks_mut(&runtime, &mut out, Cuts { first: 1, step: 1 }, |r, _| {
+            if r.start == 7 {
+                Err(wrong)
+            } else {
+                Ok(())
+            }
+        });
+        assert_eq!(result, Err(wrong));
+    }
+}
