@@ -1,0 +1,63 @@
+//! What proves the kernels right: a checker for every operator, and what checkers are made of.
+//!
+//! [`check`] runs one row of the registry against an f64 oracle. To add an operator: a function
+//! `fn name<E: Element>(row: &KernelInfo) -> Outcome` in the module of its area, and an arm in
+//! [`check`]'s `checker` table. An operator without one fails the test `every_kernel`.
+
+use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
+
+mod blas1;
+pub mod canary;
+pub mod data;
+pub mod guard;
+pub mod map;
+pub mod numeric;
+mod report;
+
+pub use canary::call;
+pub use guard::{Edge, Guarded};
+pub use report::{Outcome, Report};
+
+/// How much more a native run tries than one in an emulator, which is that much slower or more.
+pub const EFFORT: usize = if cfg!(target_arch = "x86_64") { 8 } else { 1 };
+
+/// A checker: runs every case of one kernel.
+pub type Checker = fn(&KernelInfo) -> Outcome;
+
+/// The checker for `op` on storage type `E`.
+fn checker<E: Element>(op: Op) -> Option<Checker> {
+    Some(match op {
+        Op::VecDot => blas1::dot::<E>,
+        Op::VecSum => blas1::sum::<E>,
+        Op::VecMax => blas1::max::<E>,
+        Op::VecAdd => blas1::add::<E>,
+        Op::VecMul => blas1::mul::<E>,
+        Op::VecScale => blas1::scale::<E>,
+        Op::VecAxpy => blas1::axpy::<E>,
+        Op::Relu => blas1::relu::<E>,
+        _ => return None,
+    })
+}
+
+/// The checker of a registry row, if there is one.
+pub fn checker_of(row: &KernelInfo) -> Option<Checker> {
+    match row.element {
+        ElementType::F32 => checker::<f32>(row.op),
+        ElementType::F16 => checker::<f16>(row.op),
+        ElementType::Bf16 => checker::<bf16>(row.op),
+        _ => None,
+    }
+}
+
+/// Runs one kernel against its oracle.
+///
+/// # Errors
+/// One line: the first deviation, or what is missing (a checker, the instruction set).
+pub fn check(row: &KernelInfo) -> Outcome {
+    let checker = checker_of(row).ok_or_else(|| format!("no checker for {}", row.op.name()))?;
+    let outcome = checker(row);
+    match canary::violation() {
+        Some(v) => Err(format!("{}: {v}", row.name)),
+        None => outcome.map_err(|e| format!("{}: {e}", row.name)),
+    }
+}

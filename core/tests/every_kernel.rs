@@ -1,0 +1,99 @@
+//! One test per kernel of the registry, named like the kernel. What this machine lacks is listed as
+//! ignored; it runs on a machine that has it.
+
+use gllm_kernels_core::{kernels, IsaLevel};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// The registry as such: rows, names, checkers.
+mod registry {
+    use std::collections::HashSet;
+
+    use gllm_kernels_core::{kernels, ElementType, IsaLevel, Kernels, Op};
+
+    /// Levels that this build has kernels for, whatever the machine.
+    fn levels() -> Vec<IsaLevel> {
+        let target = match () {
+            () if cfg!(target_arch = "x86_64") => vec![IsaLevel::Avx512, IsaLevel::Avx2],
+            () if cfg!(target_arch = "aarch64") => vec![IsaLevel::Neon],
+            () => vec![],
+        };
+        target.into_iter().chain([IsaLevel::Scalar]).collect()
+    }
+
+    pub fn is_complete() -> Result<(), String> {
+        for &op in Op::ALL {
+            for element in ElementType::ALL {
+                for level in levels() {
+                    let rows =
+                        kernels().filter(|r| r.op == op && r.element == element && r.level == level).count();
+                    if rows != 1 {
+                        return Err(format!("{} {element} {level}: {rows} rows", op.name()));
+                    }
+                }
+            }
+        }
+        let want = Op::ALL.len() * ElementType::ALL.len() * levels().len();
+        match kernels().count() {
+            n if n == want => Ok(()),
+            n => Err(format!("{n} rows instead of {want}")),
+        }
+    }
+
+    pub fn names_are_well_formed() -> Result<(), String> {
+        let mut seen = HashSet::new();
+        for row in kernels() {
+            let form = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let middle = row
+                .name
+                .strip_prefix(row.op.name())
+                .and_then(|n| n.strip_suffix(&format!("__{}", row.level)))
+                .ok_or_else(|| format!("{}: not <op>_<types>__<isa>", row.name))?;
+            if !row.name.chars().all(form) || !middle.split('_').any(|t| t == row.element.name()) {
+                return Err(format!("{}: not <op>_<types>__<isa>", row.name));
+            }
+            if !seen.insert(row.name) {
+                return Err(format!("{}: two rows", row.name));
+            }
+            if Op::from_name(row.op.name()) != Some(row.op) {
+                return Err(format!("{}: not found by name", row.op.name()));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn every_row_has_a_checker() -> Result<(), String> {
+        let without: Vec<_> =
+            kernels().filter(|r| gllm_testkit::checker_of(r).is_none()).map(|r| r.name).collect();
+        if without.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("no checker for {}", without.join(", ")))
+        }
+    }
+
+    pub fn levels_are_tested() -> Result<(), String> {
+        let best = Kernels::<f32>::detect().level();
+        match gllm_testkit::data::levels().first() {
+            Some(&first) if first == best => Ok(()),
+            first => Err(format!("best level is {best}, tests start with {first:?}")),
+        }
+    }
+}
+
+fn main() {
+    let here: Vec<IsaLevel> = gllm_testkit::data::levels();
+    let plain =
+        |name: &str, f: fn() -> Result<(), String>| Trial::test(name, move || f().map_err(Failed::from));
+    let mut trials = vec![
+        plain("registry_is_complete", registry::is_complete),
+        plain("names_are_well_formed", registry::names_are_well_formed),
+        plain("every_row_has_a_checker", registry::every_row_has_a_checker),
+        plain("levels_are_tested", registry::levels_are_tested),
+    ];
+    for row in kernels() {
+        let run = move || gllm_testkit::check(row).map(|_| ()).map_err(Failed::from);
+        let trial = Trial::test(row.name, run).with_kind(row.level.name());
+        trials.push(trial.with_ignored_flag(!here.contains(&row.level)));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
