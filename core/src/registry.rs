@@ -2,6 +2,7 @@
 
 use crate::caps::IsaLevel;
 use crate::element::ElementType;
+use crate::quant::QuantFormat;
 
 /// One kernel. Its name is its registry row, its test and its benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +14,14 @@ pub struct KernelInfo {
     pub op: Op,
     /// Storage type of its operands.
     pub element: ElementType,
+    /// Format of its quantised operand, if it has one.
+    pub format: Option<QuantFormat>,
     /// Instruction set it is written for.
     pub level: IsaLevel,
 }
 
 macro_rules! define_op_enum {
-    ({} $($slot:ident {
+    ({ $($format_op:ident = $format_name:literal)* } $($slot:ident {
         ops: [$($op:ident = $name:literal),*],
         named: $named:ident,
         args: $args:tt -> $ret:ty,
@@ -30,16 +33,18 @@ macro_rules! define_op_enum {
         #[non_exhaustive]
         pub enum Op {
             $($($op,)*)*
+            $($format_op,)*
         }
 
         impl Op {
             /// Every operator.
-            pub const ALL: &'static [Self] = &[$($(Self::$op),*),*];
+            pub const ALL: &'static [Self] = &[$($(Self::$op,)*)* $(Self::$format_op,)*];
 
             /// The method's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($(Self::$op => $name,)*)*
+                    $(Self::$format_op => $format_name,)*
                 }
             }
 
@@ -50,7 +55,17 @@ macro_rules! define_op_enum {
         }
     };
 }
-expand_all_ops! { define_op_enum! {} }
+macro_rules! with_format_ops {
+    ({} $($slot:ident {
+        op: $op:ident = $name:literal,
+        named: $named:tt,
+        args: $args:tt -> $ret:ty,
+        body: $($body:ident)::+,
+    })*) => {
+        expand_all_ops! { define_op_enum! { $($op = $name)* } }
+    };
+}
+expand_all_format_ops! { with_format_ops! {} }
 
 macro_rules! kernel_name {
     (storage $op:literal $e:literal $tile:literal $isa:ident) => {
@@ -75,18 +90,53 @@ macro_rules! rows {
             name: kernel_name!($named $name $text $tile $module),
             op: Op::$op,
             element: ElementType::$e,
+            format: None,
             level: IsaLevel::$isa,
         }),*),*]
+    };
+}
+macro_rules! rows_of_format {
+    (
+        { $e:ident $text:literal $isa:ident $module:ident $field:ident $format:ident }
+        $($slot:ident {
+            op: $op:ident = $name:literal,
+            named: ($before:literal, $after:literal),
+            args: $args:tt -> $ret:ty,
+            body: $($body:ident)::+,
+        })*
+    ) => {
+        &[$(KernelInfo {
+            name: concat!(
+                $name, "_", $before, $text, "_", stringify!($field), $after, "__", stringify!($module)
+            ),
+            op: Op::$op,
+            element: ElementType::$e,
+            format: Some(QuantFormat::$format),
+            level: IsaLevel::$isa,
+        }),*]
+    };
+}
+macro_rules! rows_of_formats {
+    (
+        { $e:ident $text:literal $isa:ident $module:ident }
+        $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+    ) => {
+        &[$(expand_all_format_ops! { rows_of_format! { $e $text $isa $module $field $name } }),*]
     };
 }
 macro_rules! isa_rows {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
         mod $module {
             use super::*;
-            pub(super) const ROWS: [&[KernelInfo]; 3] = [
-                expand_all_ops! { rows! { F32 "f32" $isa $module $tile } },
-                expand_all_ops! { rows! { F16 "f16" $isa $module $tile } },
-                expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile } },
+            pub(super) const ROWS: [&[&[KernelInfo]]; 4] = [
+                &[
+                    expand_all_ops! { rows! { F32 "f32" $isa $module $tile } },
+                    expand_all_ops! { rows! { F16 "f16" $isa $module $tile } },
+                    expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile } },
+                ],
+                expand_all_formats! { rows_of_formats! { F32 "f32" $isa $module } },
+                expand_all_formats! { rows_of_formats! { F16 "f16" $isa $module } },
+                expand_all_formats! { rows_of_formats! { Bf16 "bf16" $isa $module } },
             ];
         }
     };
@@ -95,7 +145,7 @@ expand_all_isas! { isa_rows! {} }
 
 /// Every kernel of this build, instruction sets best first.
 pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> {
-    let sets: &'static [[&[KernelInfo]; 3]] = const {
+    let sets: &'static [[&[&[KernelInfo]]; 4]] = const {
         &[
             #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
             avx512::ROWS,
@@ -106,5 +156,5 @@ pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> {
             scalar::ROWS,
         ]
     };
-    sets.iter().flatten().copied().flatten()
+    sets.iter().flatten().copied().flatten().copied().flatten()
 }

@@ -11,6 +11,7 @@ macro_rules! define_table {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
             pub(crate) level: IsaLevel,
+            pub(crate) formats: crate::quant::dispatch::Formats<E>,
             $(pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
         }
     };
@@ -48,7 +49,11 @@ macro_rules! define_ops {
             where
                 $isa: Prim<E>,
             {
-                Table { level: IsaLevel::$isa, $($slot: $slot::<E>),* }
+                Table {
+                    level: IsaLevel::$isa,
+                    formats: crate::quant::dispatch::$module::formats::<E>(),
+                    $($slot: $slot::<E>),*
+                }
             }
         }
     };

@@ -1,5 +1,5 @@
 //! Layer 4: the enumeration. The kernel tables, their wrappers, the registry, the tests, the
-//! benches and the kernel table in SPEC/01 all come from the two lists below.
+//! benches and the kernel table in SPEC/01 all come from the lists below.
 
 /// Calls `$then!` with `$args` and every kernel.
 ///
@@ -63,6 +63,40 @@ macro_rules! expand_all_ops {
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
                 body: activation::exp,
+            }
+        }
+    };
+}
+
+/// Calls `$then!` with `$args` and every format of quantised weights: its name, its marker type, the
+/// file in `quant/` that defines it, its GGUF type number, and what it is.
+macro_rules! expand_all_formats {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            q4_0 = Q4_0: legacy, gguf 2, "32 weights of 4 bits, one f16 scale.";
+            q8_0 = Q8_0: legacy, gguf 8, "32 weights of 8 bits, one f16 scale.";
+        }
+    };
+}
+
+/// Calls `$then!` with `$args` and every kernel that exists once per format. `named` tells the two
+/// parts of a name around `<storage>_<format>`.
+macro_rules! expand_all_format_ops {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            dequant {
+                op: Dequant = "dequant",
+                named: ("", ""),
+                args: (blocks: usize, w: *const u8, y: *mut E, stores: Stores) -> (),
+                body: dequant::dequant,
+            }
+            qgemv {
+                op: Qgemv = "qgemv",
+                named: ("f32_", "_4x1"),
+                args: (rows: usize, blocks: usize, w: *const u8, x: *const E, y: *mut f32) -> (),
+                body: qgemv::qgemv,
             }
         }
     };

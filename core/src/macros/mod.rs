@@ -5,4 +5,6 @@ mod simd_primitive;
 #[macro_use]
 mod define_ops;
 #[macro_use]
+mod quant_primitive;
+#[macro_use]
 mod expand_all;

@@ -162,7 +162,7 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
 
 /// Orders streaming stores before whatever follows.
 #[inline(always)]
-fn fence() {
+pub(crate) fn fence() {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
     // SAFETY: SSE is there.
     unsafe {

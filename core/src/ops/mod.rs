@@ -3,5 +3,7 @@
 pub(crate) mod activation;
 pub(crate) mod blas1;
 pub(crate) mod check;
+pub(crate) mod dequant;
 pub(crate) mod engine;
 pub(crate) mod math;
+pub(crate) mod qgemv;

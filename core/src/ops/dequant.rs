@@ -1,0 +1,173 @@
+//! Dequantisation: blocks to f32, f16 or bf16.
+
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::{Prim, Vector};
+use crate::ops::check;
+use crate::ops::engine::{fence, Stores};
+use crate::quant::{Format, QuantRef, Scales, Unpack, MIN_GROUP, TILE};
+
+/// Bytes of output that one stream fills before the next begins.
+const PAGE: usize = 4096;
+
+/// Streams of output side by side.
+const STREAMS: usize = 2;
+
+/// How the elements of an output are stored.
+trait Put<E, P: Vector> {
+    /// Stores `LANES` elements.
+    ///
+    /// # Safety
+    /// As for [`Prim::store`].
+    unsafe fn put(p: *mut E, v: P::V);
+}
+struct Through;
+impl<E: Element, P: Prim<E>> Put<E, P> for Through {
+    #[inline(always)]
+    unsafe fn put(p: *mut E, v: P::V) {
+        // SAFETY: the caller's contract.
+        unsafe { P::store(p, v) }
+    }
+}
+struct Past;
+impl<E: Element, P: Prim<E>> Put<E, P> for Past {
+    #[inline(always)]
+    unsafe fn put(p: *mut E, v: P::V) {
+        // SAFETY: the caller's contract, which here includes the alignment.
+        unsafe { P::stream(p, v) }
+    }
+}
+
+/// Decodes `n` blocks, at most a tile.
+///
+/// # Safety
+/// `n` blocks at `w`, room for their elements at `y`, the instruction set.
+#[inline(always)]
+unsafe fn tile<E, F: Format, P: Unpack<F>, S: Put<E, P>>(n: usize, w: *const F::Block, y: *mut E) {
+    let mut scales: Scales = [0.0; TILE / MIN_GROUP];
+    let groups = F::LEN / F::GROUP;
+    // SAFETY: the loops stay within n blocks, their scales and their elements.
+    unsafe {
+        P::scales(w, n, scales.as_mut_ptr());
+        for b in 0..n {
+            for g in 0..groups {
+                let scale = P::splat(*scales.as_ptr().add(b * groups + g));
+                let mut i = g * F::GROUP;
+                while i < (g + 1) * F::GROUP {
+                    S::put(y.add(b * F::LEN + i), P::mul(P::unpack(w.add(b), i), scale));
+                    i += P::LANES;
+                }
+            }
+        }
+    }
+}
+
+/// Streams to an output that no vector boundary coincides with: tiles are decoded behind what the
+/// last one left over, and whole vectors leave.
+///
+/// # Safety
+/// That of [`dequant`].
+#[inline(always)]
+unsafe fn realign<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
+    blocks: usize,
+    w: *const F::Block,
+    y: *mut E,
+) {
+    let per_tile = TILE / F::LEN;
+    let mut buffer = [0f32; TILE + MIN_GROUP];
+    let buffer = buffer.as_mut_ptr();
+    // SAFETY: fewer than LANES <= MIN_GROUP elements are left over when a tile joins them, and what is
+    // written is what was decoded: y never moves past the end.
+    unsafe {
+        let (mut y, mut left, mut done) = (y, 0, 0);
+        // The first vector stops at the boundary.
+        let step = P::LANES * size_of::<E>();
+        let mut head = (y as usize).wrapping_neg() % step / size_of::<E>();
+        while done < blocks {
+            let n = (blocks - done).min(per_tile);
+            tile::<f32, F, P, Through>(n, w.add(done), buffer.add(left));
+            done += n;
+            let end = left + n * F::LEN;
+            P::store_n(y, <P as Prim<f32>>::load(buffer), head);
+            let mut i = head;
+            while i + P::LANES <= end {
+                <P as Prim<E>>::stream(y.add(i), <P as Prim<f32>>::load(buffer.add(i)));
+                i += P::LANES;
+            }
+            y = y.add(i);
+            left = end - i;
+            <P as Prim<f32>>::store(buffer, <P as Prim<f32>>::load(buffer.add(i)));
+            head = 0;
+        }
+        <P as Prim<E>>::store_n(y, <P as Prim<f32>>::load(buffer), left);
+    }
+}
+
+/// # Safety
+/// `blocks` blocks at `w`, room for their elements at `y`, which does not overlap them; the
+/// instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
+    blocks: usize,
+    w: *const u8,
+    y: *mut E,
+    stores: Stores,
+) {
+    let w = w.cast::<F::Block>();
+    let per_tile = TILE / F::LEN;
+    let tiles_per_page = PAGE / size_of::<E>() / TILE;
+    let mut done = 0;
+    // SAFETY: the loops stay within the blocks.
+    unsafe {
+        if P::STREAMS && stores == Stores::Streamed {
+            if y as usize % (P::LANES * size_of::<E>()) != 0 {
+                realign::<E, F, P>(blocks, w, y);
+                return fence();
+            }
+            while blocks - done >= STREAMS * tiles_per_page * per_tile {
+                for t in 0..tiles_per_page {
+                    for stream in 0..STREAMS {
+                        let b = done + (stream * tiles_per_page + t) * per_tile;
+                        tile::<E, F, P, Past>(per_tile, w.add(b), y.add(b * F::LEN));
+                    }
+                }
+                done += STREAMS * tiles_per_page * per_tile;
+            }
+            while done < blocks {
+                tile::<E, F, P, Past>(1, w.add(done), y.add(done * F::LEN));
+                done += 1;
+            }
+            fence();
+        } else {
+            while blocks - done >= per_tile {
+                tile::<E, F, P, Through>(per_tile, w.add(done), y.add(done * F::LEN));
+                done += per_tile;
+            }
+            while done < blocks {
+                tile::<E, F, P, Through>(1, w.add(done), y.add(done * F::LEN));
+                done += 1;
+            }
+        }
+    }
+}
+
+/// # Quantised weights
+///
+/// Formats and their decode are those of GGUF (`ggml`).
+impl<E: Element> Kernels<E> {
+    /// Decodes a quantised matrix: `y[r * cols + c] = w[r, c]`, computed in f32 (bit for bit what the
+    /// format defines) and narrowed once. For some of the rows use [`QuantRef::row_range`].
+    ///
+    /// # Errors
+    /// `ShortSlice` unless `y` has `rows * cols` elements.
+    pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
+        let n = w.elements();
+        check::len("y", y.len(), n)?;
+        let kernel = self.table.formats.of(w.format()).dequant;
+        // SAFETY: a QuantRef has all its blocks; `y` is exclusive and has room for their elements;
+        // the table's instruction set is present.
+        unsafe { kernel(w.blocks(), w.as_bytes().as_ptr(), y.as_mut_ptr(), self.stores(n)) };
+        Ok(())
+    }
+}

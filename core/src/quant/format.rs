@@ -1,0 +1,98 @@
+//! The formats as run-time values.
+
+use core::fmt;
+
+use crate::error::KernelError;
+use crate::quant::Format;
+
+macro_rules! define_formats {
+    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        /// A format of quantised weights.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum QuantFormat {
+            $(#[doc = $what] $name,)*
+        }
+
+        impl QuantFormat {
+            /// Every format.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// Lower-case name, as in kernel names: `q4_0`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($field),)*
+                }
+            }
+
+            /// The type number that GGUF files use.
+            pub const fn gguf_type(self) -> u32 {
+                match self {
+                    $(Self::$name => $gguf,)*
+                }
+            }
+
+            /// The format with this GGUF type number.
+            ///
+            /// # Errors
+            /// `UnknownFormat`.
+            pub const fn from_gguf(number: u32) -> Result<Self, KernelError> {
+                match number {
+                    $($gguf => Ok(Self::$name),)*
+                    _ => Err(KernelError::UnknownFormat(number)),
+                }
+            }
+
+            /// Elements per block.
+            pub const fn block_len(self) -> usize {
+                match self {
+                    $(Self::$name => super::$module::$name::LEN,)*
+                }
+            }
+
+            /// Bytes per block.
+            pub const fn block_bytes(self) -> usize {
+                match self {
+                    $(Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
+                }
+            }
+        }
+
+        // What the kernels rely on.
+        $(const _: () = {
+            type F = super::$module::$name;
+            assert!(super::TILE % F::LEN == 0);
+            assert!(F::LEN % F::GROUP == 0);
+            assert!(F::GROUP % super::MIN_GROUP == 0);
+        };)*
+    };
+}
+expand_all_formats! { define_formats! {} }
+
+impl QuantFormat {
+    /// The format with this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|f| f.name() == name)
+    }
+
+    /// Bytes of a row of `cols` elements.
+    ///
+    /// # Errors
+    /// `NotBlockMultiple` if the row is not made of whole blocks, `SizeOverflow`.
+    pub const fn row_bytes(self, cols: usize) -> Result<usize, KernelError> {
+        let block = self.block_len();
+        if cols % block != 0 {
+            return Err(KernelError::NotBlockMultiple { cols, block });
+        }
+        match (cols / block).checked_mul(self.block_bytes()) {
+            Some(bytes) => Ok(bytes),
+            None => Err(KernelError::SizeOverflow { what: "bytes of a quantised row" }),
+        }
+    }
+}
+
+impl fmt::Display for QuantFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
