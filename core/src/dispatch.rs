@@ -4,6 +4,7 @@ use crate::caps::{Caps, IsaLevel};
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::ops::engine::Stores;
+use crate::ops::gemv::GemvArgs;
 
 expand_all_ops! { define_table! {} }
 

@@ -52,6 +52,12 @@ macro_rules! expand_all_ops {
                 args: (n: usize, alpha: f32, x: *const E, y: *mut E) -> (),
                 body: blas1::axpy,
             }
+            gemv {
+                ops: [Gemv = "gemv"],
+                named: storage,
+                args: (g: &GemvArgs<E>) -> (),
+                body: gemv::gemv,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,

@@ -170,6 +170,27 @@ pub(crate) fn fence() {
     };
 }
 
+/// The unit of memory traffic, in bytes.
+pub(crate) const LINE: usize = 64;
+
+/// Asks for the cache line at `p`, which need not be a valid address.
+#[inline(always)]
+pub(crate) fn prefetch<T>(p: *const T) {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+    // SAFETY: SSE is there; a prefetch never faults.
+    unsafe {
+        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        _mm_prefetch::<_MM_HINT_T0>(p.cast())
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch never faults and changes no register.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
+    };
+    #[cfg(not(any(all(target_arch = "x86_64", target_feature = "sse2"), target_arch = "aarch64")))]
+    let _ = p;
+}
+
 /// How accumulators unite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {

@@ -5,5 +5,6 @@ pub(crate) mod blas1;
 pub(crate) mod check;
 pub(crate) mod dequant;
 pub(crate) mod engine;
+pub(crate) mod gemv;
 pub(crate) mod math;
 pub(crate) mod qgemv;

@@ -9,8 +9,10 @@ use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
 mod blas1;
 pub mod canary;
 pub mod data;
+mod gemv;
 pub mod guard;
 pub mod map;
+pub mod matrix;
 pub mod numeric;
 mod report;
 
@@ -35,6 +37,7 @@ fn checker<E: Element>(op: Op) -> Option<Checker> {
         Op::VecScale => blas1::scale::<E>,
         Op::VecAxpy => blas1::axpy::<E>,
         Op::Relu => blas1::relu::<E>,
+        Op::Gemv => gemv::gemv::<E>,
         _ => return None,
     })
 }

@@ -1,0 +1,302 @@
+//! BLAS-2: `gemv`.
+//!
+//! A matrix is read once, so what counts is how: a core reads DRAM fastest in several 4 KiB pages at
+//! once (see the engine), and neighbouring rows of a row-major matrix (columns of a column-major one)
+//! lie in different pages. Eight of them side by side are also enough independent sums to keep the FMA
+//! units busy when the matrix is in cache.
+//!
+//! Elements narrower than f32 take several instructions each, so fewer cache lines fit the CPU's window of
+//! instructions in flight than memory can deliver. Asking a few lines ahead makes up for that.
+
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::engine::{prefetch, LINE};
+use crate::ops::{blas1, check};
+use crate::view::MatRef;
+
+/// `y = alpha * A x + beta * y` with strides (in elements) for everything.
+pub(crate) struct GemvArgs<E> {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) a: *const E,
+    pub(crate) row_stride: usize,
+    pub(crate) col_stride: usize,
+    pub(crate) x: *const E,
+    pub(crate) x_stride: usize,
+    pub(crate) y: *mut f32,
+    pub(crate) y_stride: usize,
+    pub(crate) alpha: f32,
+    pub(crate) beta: f32,
+}
+
+/// Rows (or columns) walked side by side.
+const SIDE: usize = 8;
+
+/// How far ahead to ask for memory, in bytes.
+const AHEAD: usize = 4 * LINE;
+
+/// Asks for what `R` streams need after index `i`.
+#[inline(always)]
+fn ask_ahead<E, const R: usize>(streams: &[*const E; R], i: usize) {
+    for a in streams {
+        prefetch(a.wrapping_add(i + AHEAD / size_of::<E>()));
+    }
+}
+
+/// `LANES` elements at a stride, or the first `len` of them and zeros.
+///
+/// # Safety
+/// `len` elements at that stride from `p`; the instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn gather<E: Element, P: Prim<E>>(p: *const E, stride: usize, len: usize) -> P::V {
+    let mut buf = [E::ZERO; 16];
+    for (i, b) in buf.iter_mut().enumerate().take(len) {
+        // SAFETY: i < len.
+        *b = unsafe { *p.add(i * stride) };
+    }
+    // SAFETY: LANES <= 16.
+    unsafe { P::load(buf.as_ptr()) }
+}
+
+/// `beta * y + v`, without reading `y` where beta is 0.
+#[inline(always)]
+unsafe fn put<E>(g: &GemvArgs<E>, row: usize, dot: f32) {
+    // SAFETY: the caller vouches for the row.
+    unsafe {
+        let y = g.y.add(row * g.y_stride);
+        *y = if g.beta == 0.0 { g.alpha * dot } else { g.beta * *y + g.alpha * dot };
+    }
+}
+
+/// Adds `LANES` columns from `j` to `R` dot products.
+#[inline(always)]
+unsafe fn dots<E: Element, P: Prim<E>, const R: usize>(
+    a: &[*const E; R],
+    x: *const E,
+    j: usize,
+    mut acc: [P::V; R],
+) -> [P::V; R] {
+    // SAFETY: the caller vouches for the columns.
+    unsafe {
+        let x = P::load(x.add(j));
+        for r in 0..R {
+            acc[r] = P::fma(P::load(a[r].add(j)), x, acc[r]);
+        }
+    }
+    acc
+}
+
+/// Rows `i .. i + R` of a matrix with contiguous rows.
+#[inline(always)]
+unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &GemvArgs<E>, i: usize) {
+    // SAFETY: the caller vouches for the rows; columns are bounded by the loop.
+    unsafe {
+        let mut a = [g.a; R];
+        for (r, a) in a.iter_mut().enumerate() {
+            *a = g.a.add((i + r) * g.row_stride);
+        }
+        let mut acc = [P::splat(0.0); R];
+        let line = LINE / size_of::<E>();
+        let mut j = 0;
+        while g.cols - j >= line {
+            if P::LANES < line {
+                ask_ahead(&a, j);
+            }
+            for _ in 0..line / P::LANES {
+                acc = dots::<E, P, R>(&a, g.x, j, acc);
+                j += P::LANES;
+            }
+        }
+        while g.cols - j >= P::LANES {
+            acc = dots::<E, P, R>(&a, g.x, j, acc);
+            j += P::LANES;
+        }
+        if j < g.cols {
+            let len = g.cols - j;
+            let x = <P as Prim<E>>::load_n(g.x.add(j), len);
+            for r in 0..R {
+                acc[r] = P::fma(<P as Prim<E>>::load_n(a[r].add(j), len), x, acc[r]);
+            }
+        }
+        for (r, &acc) in acc.iter().enumerate() {
+            put(g, i + r, P::reduce_sum(acc));
+        }
+    }
+}
+
+/// `y = beta * y`, for contiguous or strided `y`.
+#[inline(always)]
+unsafe fn scale_y<E>(g: &GemvArgs<E>) {
+    if g.beta == 1.0 {
+        return;
+    }
+    for i in 0..g.rows {
+        // SAFETY: the caller vouches for `y`.
+        unsafe {
+            let y = g.y.add(i * g.y_stride);
+            *y = if g.beta == 0.0 { 0.0 } else { g.beta * *y };
+        }
+    }
+}
+
+/// Adds rows `i .. i + LANES` of `C` scaled columns to `y`.
+#[inline(always)]
+unsafe fn axpys<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(
+    a: &[*const E; C],
+    x: &[P::V; C],
+    y: *mut f32,
+    i: usize,
+) {
+    // SAFETY: the caller vouches for the rows.
+    unsafe {
+        let mut sum = <P as Prim<f32>>::load(y.add(i));
+        for c in 0..C {
+            sum = P::fma(<P as Prim<E>>::load(a[c].add(i)), x[c], sum);
+        }
+        <P as Prim<f32>>::store(y.add(i), sum);
+    }
+}
+
+/// Adds columns `j .. j + C` of a matrix with contiguous columns to a contiguous `y`.
+#[inline(always)]
+unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g: &GemvArgs<E>, j: usize) {
+    // SAFETY: the caller vouches for the columns; rows are bounded by the loop.
+    unsafe {
+        let mut a = [g.a; C];
+        let mut x = [P::splat(0.0); C];
+        for c in 0..C {
+            a[c] = g.a.add((j + c) * g.col_stride);
+            x[c] = P::splat(g.alpha * (*g.x.add((j + c) * g.x_stride)).to_f32());
+        }
+        let line = LINE / size_of::<E>();
+        let mut i = 0;
+        while g.rows - i >= line {
+            if P::LANES < line {
+                ask_ahead(&a, i);
+            }
+            for _ in 0..line / P::LANES {
+                axpys::<E, P, C>(&a, &x, g.y, i);
+                i += P::LANES;
+            }
+        }
+        while g.rows - i >= P::LANES {
+            axpys::<E, P, C>(&a, &x, g.y, i);
+            i += P::LANES;
+        }
+        if i < g.rows {
+            let len = g.rows - i;
+            let mut y = <P as Prim<f32>>::load_n(g.y.add(i), len);
+            for c in 0..C {
+                y = P::fma(<P as Prim<E>>::load_n(a[c].add(i), len), x[c], y);
+            }
+            <P as Prim<f32>>::store_n(g.y.add(i), y, len);
+        }
+    }
+}
+
+/// One row at any strides.
+#[inline(always)]
+unsafe fn row_gathered<E: Element, P: Prim<E> + Prim<f32>>(g: &GemvArgs<E>, i: usize) {
+    // SAFETY: the caller vouches for the row; columns are bounded by the loop.
+    unsafe {
+        let a = g.a.add(i * g.row_stride);
+        let mut acc = P::splat(0.0);
+        let mut j = 0;
+        while j < g.cols {
+            let len = P::LANES.min(g.cols - j);
+            let x = gather::<E, P>(g.x.add(j * g.x_stride), g.x_stride, len);
+            acc = P::fma(gather::<E, P>(a.add(j * g.col_stride), g.col_stride, len), x, acc);
+            j += len;
+        }
+        put(g, i, P::reduce_sum(acc));
+    }
+}
+
+/// # Safety
+/// Every element that the dimensions and strides address is valid, those of `y` for writing and apart
+/// from the rest; the instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn gemv<E: Element, P: Prim<E> + Prim<f32>>(g: &GemvArgs<E>) {
+    // SAFETY: the caller's contract; rows and columns are bounded by the loops.
+    unsafe {
+        if g.alpha == 0.0 || g.cols == 0 {
+            return scale_y(g);
+        }
+        if g.col_stride == 1 && g.x_stride == 1 {
+            let mut i = 0;
+            while g.rows - i >= SIDE {
+                rows::<E, P, SIDE>(g, i);
+                i += SIDE;
+            }
+            while g.rows - i >= 2 {
+                rows::<E, P, 2>(g, i);
+                i += 2;
+            }
+            if i < g.rows {
+                put(g, i, blas1::dot::<E, P>(g.cols, g.a.add(i * g.row_stride), g.x));
+            }
+        } else if g.row_stride == 1 && g.y_stride == 1 {
+            scale_y(g);
+            let mut j = 0;
+            while g.cols - j >= SIDE {
+                cols::<E, P, SIDE>(g, j);
+                j += SIDE;
+            }
+            while j < g.cols {
+                cols::<E, P, 1>(g, j);
+                j += 1;
+            }
+        } else {
+            for i in 0..g.rows {
+                row_gathered::<E, P>(g, i);
+            }
+        }
+    }
+}
+
+/// # Matrix times vector (BLAS level 2)
+impl<E: Element> Kernels<E> {
+    /// `y = alpha * A x + beta * y` (BLAS `gemv`): `A` is `rows x cols` at any strides, `x` has `cols`
+    /// elements, `y` has `rows`. For `A^T x` pass [`a.t()`](MatRef::t).
+    ///
+    /// Everything is widened to f32 and summed with fused multiply-adds. As in BLAS, `beta = 0` overwrites `y` without reading it (a
+    /// NaN there does not survive), and `alpha = 0` reads neither `A` nor `x`; everything else follows
+    /// IEEE rules, so a NaN or infinity in `A` or `x` reaches every row it belongs to. The error of a
+    /// row is at most about `(cols + 3) * 2^-24 * |alpha| * sum |a_ij x_j|`, plus that of `beta * y`.
+    ///
+    /// Fastest where the rows or the columns of `A` are contiguous. To use several threads, give each a
+    /// [`row_range`](MatRef::row_range) of `A` and that part of `y`.
+    ///
+    /// # Errors
+    /// `ShortSlice` unless `x` has `a.cols()` elements and `y` has `a.rows()`.
+    pub fn gemv(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        x: &[E],
+        beta: f32,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
+        check::len("x", x.len(), a.cols())?;
+        check::len("y", y.len(), a.rows())?;
+        let args = GemvArgs {
+            rows: a.rows(),
+            cols: a.cols(),
+            a: a.as_ptr(),
+            row_stride: a.row_stride(),
+            col_stride: a.col_stride(),
+            x: x.as_ptr(),
+            x_stride: 1,
+            y: y.as_mut_ptr(),
+            y_stride: 1,
+            alpha,
+            beta,
+        };
+        // SAFETY: the view and the lengths cover every element addressed, `y` is exclusive, and the
+        // table's instruction set is present.
+        unsafe { (self.table.gemv)(&args) };
+        Ok(())
+    }
+}
