@@ -4,6 +4,9 @@
 use gllm_kernels_core::{kernels, IsaLevel};
 use libtest_mimic::{Arguments, Failed, Trial};
 
+#[global_allocator]
+static ALLOCATOR: gllm_testkit::Counting = gllm_testkit::Counting;
+
 /// The registry as such: rows, names, checkers.
 mod registry {
     use std::collections::HashSet;

@@ -11,6 +11,8 @@ mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
 mod scalar;
+#[cfg(test)]
+mod tests;
 
 /// Portable Rust.
 #[derive(Clone, Copy)]
@@ -50,7 +52,7 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b`
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// `a / b` within 1 ulp for `b` and `1 / b` normal and finite; otherwise unspecified.
+    /// `a / b` within 1 ulp for `b`, `1 / b` and `a / b` normal and finite, or `a` 0; otherwise unspecified.
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once (scalar: as the target can).
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
@@ -64,7 +66,7 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn copysign(m: Self::V, s: Self::V) -> Self::V;
     /// The nearest integer, ties to even, for `|a| <= 2^22`.
     unsafe fn round(a: Self::V) -> Self::V;
-    /// `a * 2^n` for integral `|n| <= 252`, rounded once for normal `a`, denormal results included.
+    /// `a * 2^n` for integral `|n| <= 252`, rounded once for `|a| >= 2^-100`, denormal results included.
     unsafe fn scale2(a: Self::V, n: Self::V) -> Self::V;
     /// `if a < b { x } else { y }`: `y` if either of `a`, `b` is NaN.
     unsafe fn select_lt(a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;

@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
+use crate::alloc::allocations;
+
 #[cfg(target_arch = "aarch64")]
 #[path = "canary/aarch64.rs"]
 mod arch;
@@ -71,13 +73,17 @@ thunk! { "sysv64" }
 #[cfg(not(all(target_arch = "x86_64", not(windows))))]
 thunk! { "C" }
 
-/// Calls `f` between canaries. What it does not preserve is kept for [`violation`].
+/// Calls `f` between canaries and counts its allocations. What it does wrong is kept for [`violation`].
 pub fn call<R>(f: impl FnOnce() -> R) -> R {
     fn go<F: FnOnce() -> R, R>(f: F) -> R {
         let mut job = Job { f: Some(f), result: None };
+        let before = allocations();
         // SAFETY: `run` gets the job it expects. A panic aborts at the foreign-ABI boundary.
         if let Err(what) = unsafe { raw(run::<F, R>, (&raw mut job).cast()) } {
             VIOLATION.set(Some(what));
+        }
+        if allocations() != before {
+            VIOLATION.set(Some("the heap: it allocates"));
         }
         job.result.expect("the frame has made the call")
     }

@@ -6,6 +6,7 @@
 
 use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
 
+pub mod alloc;
 mod blas1;
 pub mod canary;
 pub mod data;
@@ -16,6 +17,7 @@ pub mod matrix;
 pub mod numeric;
 mod report;
 
+pub use alloc::Counting;
 pub use canary::call;
 pub use guard::{Edge, Guarded};
 pub use report::{Outcome, Report};
