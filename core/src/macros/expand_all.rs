@@ -70,6 +70,24 @@ macro_rules! expand_all_ops {
                 args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
                 body: activation::exp,
             }
+            softmax {
+                ops: [Softmax = "softmax"],
+                named: storage,
+                args: (n_rows: usize, cols: usize, softmax: Softmax, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: softmax::softmax,
+            }
+            rms_norm {
+                ops: [RmsNorm = "rms_norm"],
+                named: storage,
+                args: (n_rows: usize, cols: usize, x: *const E, w: *const E, eps: f32, y: *mut E, stores: Stores) -> (),
+                body: norm::rms_norm,
+            }
+            layer_norm {
+                ops: [LayerNorm = "layer_norm"],
+                named: storage,
+                args: (n_rows: usize, cols: usize, x: *const E, wb: [*const E; 2], eps: f32, y: *mut E, stores: Stores) -> (),
+                body: norm::layer_norm,
+            }
         }
     };
 }

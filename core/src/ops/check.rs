@@ -21,3 +21,12 @@ pub(crate) fn dim(what: &'static str, got: usize, want: usize) -> Result<(), Ker
         Err(KernelError::DimMismatch { what, want, got })
     }
 }
+
+/// The number of rows of `cols` elements in a slice of `len`; no rows if `cols` is 0.
+#[inline]
+pub(crate) fn rows(len: usize, cols: usize) -> Result<usize, KernelError> {
+    let rows = len.checked_div(cols).unwrap_or(0);
+    // No overflow: rows * cols <= len.
+    dim("x.len() is not a multiple of cols", len, rows * cols)?;
+    Ok(rows)
+}

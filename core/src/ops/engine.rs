@@ -38,21 +38,36 @@ pub(crate) trait Sweep {
     unsafe fn part(&mut self, i: usize, len: usize);
 }
 
-/// Walks elements `start..n`, `K` vectors at a time.
+/// Walks elements `start..n`, `K` vectors at a time; in large operands from `K` pages.
 ///
 /// # Safety
-/// `s` must accept every index below `n`; `P`'s instruction set must be present.
+/// As [`walk`].
 #[inline(always)]
 pub(crate) unsafe fn sweep<E: Element, P: Vector, const K: usize>(
     s: &mut impl Sweep,
     start: usize,
     n: usize,
 ) {
+    // SAFETY: the caller's contract.
+    unsafe { walk::<E, P, K>(s, start, n, n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE) }
+}
+
+/// Walks elements `start..n`, `K` vectors at a time: neighbours, or from `K` pages `side_by_side`.
+///
+/// # Safety
+/// `s` must accept every index below `n`; `P`'s instruction set must be present.
+#[inline(always)]
+pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
+    s: &mut impl Sweep,
+    start: usize,
+    n: usize,
+    side_by_side: bool,
+) {
     let mut i = start;
     // SAFETY: every index below is bounded by the loop conditions.
     unsafe {
         let page = PAGE / size_of::<E>();
-        if n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE {
+        if side_by_side {
             while n - i >= K * page {
                 let end = i + page;
                 while i < end {

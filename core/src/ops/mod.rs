@@ -7,4 +7,7 @@ pub(crate) mod dequant;
 pub(crate) mod engine;
 pub(crate) mod gemv;
 pub(crate) mod math;
+pub(crate) mod norm;
 pub(crate) mod qgemv;
+pub(crate) mod rows;
+pub(crate) mod softmax;

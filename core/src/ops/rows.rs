@@ -1,0 +1,360 @@
+//! Row-wise operators: a row has to be read in full before its first output is known.
+//!
+//! Done row by row, the memory bus would idle while outputs are computed from the cache. So the rows
+//! form a pipeline, and one sweep serves three of them: it gathers from the newest (from DRAM),
+//! spreads the middle one (from L1 or L2) and writes the oldest. The order in which a row's elements
+//! are added up depends on its length alone, not on its neighbours, its address or the kind of store.
+
+use crate::element::Element;
+use crate::isa::Prim;
+use crate::ops::engine::{fence, first, walk, Join, Stores, Sweep};
+
+/// Vectors in flight, and pages side by side.
+const K: usize = 4;
+
+/// Bytes of a row from which its pages are walked side by side.
+const SIDE_BY_SIDE: usize = 4 * 4096;
+
+/// What is known about a row: scalars, and later the same in every lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Row<T> {
+    /// Before the first stage: from the row's first element.
+    pub shift: T,
+    /// After the first stage.
+    pub center: T,
+    /// After the second stage.
+    pub scale: T,
+}
+
+impl Row<f32> {
+    const UNKNOWN: Self = Self { shift: 0.0, center: 0.0, scale: 0.0 };
+
+    #[inline(always)]
+    unsafe fn splat<P: Prim<f32>>(self) -> Row<P::V> {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            Row { shift: P::splat(self.shift), center: P::splat(self.center), scale: P::splat(self.scale) }
+        }
+    }
+}
+
+/// An operator in three stages: gather, spread, write.
+///
+/// # Safety
+/// The unsafe methods require `P`'s instruction set.
+pub(crate) trait RowOp<E: Element, P: Prim<E> + Prim<f32>>: Copy {
+    /// How gathered accumulators unite.
+    const GATHER: Join;
+    /// Whether there is a second stage.
+    const SPREAD: bool;
+    /// Whether the second stage's values are kept for the third, which else sees the input again.
+    const KEEP: bool;
+
+    /// What stage 1 knows beforehand, from the row's first element.
+    fn shift(self, first: f32) -> f32;
+    /// Stage 1: adds a vector to an accumulator.
+    unsafe fn gather(self, shift: P::V, acc: P::V, x: P::V) -> P::V;
+    /// From the total of stage 1.
+    fn center(self, total: f32) -> f32;
+    /// Stage 2: a value to be summed.
+    unsafe fn spread(self, row: &Row<P::V>, x: P::V) -> P::V;
+    /// From the total of stage 2, or of stage 1 if that is the only one.
+    fn scale(self, total: f32) -> f32;
+    /// Stage 3: the output for `LANES` elements (`FULL`) or `len` elements from `i`.
+    unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V;
+}
+
+/// Where the second stage keeps its values: row `r` at `base + (r & mask) * stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Keep {
+    pub base: *mut f32,
+    pub stride: usize,
+    pub mask: usize,
+}
+
+impl Keep {
+    /// For operators that keep nothing.
+    pub(crate) const NONE: Self = Self { base: core::ptr::null_mut(), stride: 0, mask: 0 };
+
+    #[inline(always)]
+    fn row(self, r: usize) -> *mut f32 {
+        self.base.wrapping_add((r & self.mask).wrapping_mul(self.stride))
+    }
+}
+
+/// A full vector, or the first `len` lanes of one.
+///
+/// # Safety
+/// As [`Prim::load`] or [`Prim::load_n`].
+#[inline(always)]
+pub(crate) unsafe fn load<E: Element, P: Prim<E>, const FULL: bool>(p: *const E, len: usize) -> P::V {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if FULL {
+            P::load(p)
+        } else {
+            P::load_n(p, len)
+        }
+    }
+}
+
+/// One row in one stage.
+#[derive(Clone, Copy)]
+struct Stage<E> {
+    x: *const E,
+    y: *mut E,
+    keep: *mut f32,
+    row: Row<f32>,
+}
+
+/// One sweep over up to three rows.
+struct Pass<E, P: Prim<E> + Prim<f32>, O, const G: bool, const S: bool, const W: bool, const STREAM: bool>
+where
+    E: Element,
+{
+    op: O,
+    n: usize,
+    /// Elements before the first aligned output.
+    head: usize,
+    newest: Stage<E>,
+    middle: Stage<E>,
+    oldest: Stage<E>,
+    shift: P::V,
+    spread: Row<P::V>,
+    write: Row<P::V>,
+    gathered: [P::V; K],
+    summed: [P::V; K],
+}
+
+impl<
+        E: Element,
+        P: Prim<E> + Prim<f32>,
+        O,
+        const G: bool,
+        const S: bool,
+        const W: bool,
+        const STREAM: bool,
+    > Pass<E, P, O, G, S, W, STREAM>
+where
+    O: RowOp<E, P>,
+{
+    /// The third stage's input.
+    #[inline(always)]
+    unsafe fn kept<const FULL: bool>(&self, i: usize, len: usize) -> P::V {
+        // SAFETY: the caller vouches for the indices and the instruction set.
+        unsafe {
+            if O::KEEP {
+                load::<f32, P, FULL>(self.oldest.keep.add(i), len)
+            } else {
+                load::<E, P, FULL>(self.oldest.x.add(i), len)
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_part(&self, i: usize, len: usize) {
+        // SAFETY: as above.
+        unsafe {
+            let z = self.kept::<false>(i, len);
+            let y = self.op.write::<false>(&self.write, z, i, len);
+            <P as Prim<E>>::store_n(self.oldest.y.add(i), y, len);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn run(op: O, n: usize, newest: Stage<E>, middle: Stage<E>, oldest: Stage<E>) -> [f32; 2] {
+        // SAFETY: the caller vouches for the rows and the instruction set.
+        unsafe {
+            let step = P::LANES * size_of::<E>();
+            let head = (oldest.y as usize).wrapping_neg() % step / size_of::<E>();
+            let none = match O::GATHER {
+                Join::Sum => P::splat(0.0),
+                Join::Max => P::splat(f32::NEG_INFINITY),
+            };
+            let mut pass = Self {
+                op,
+                n,
+                head: if W && STREAM { head.min(n) } else { 0 },
+                newest,
+                middle,
+                oldest,
+                shift: P::splat(newest.row.shift),
+                spread: middle.row.splat::<P>(),
+                write: oldest.row.splat::<P>(),
+                gathered: [none; K],
+                summed: [P::splat(0.0); K],
+            };
+            let side_by_side = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
+            walk::<E, P, K>(&mut pass, 0, n, side_by_side);
+            if W {
+                if pass.head > 0 {
+                    pass.write_part(0, pass.head);
+                }
+                let rest = (n - pass.head) % P::LANES;
+                if rest > 0 {
+                    pass.write_part(n - rest, rest);
+                }
+            }
+            let [a, b, c, d] = pass.gathered;
+            let gathered = match O::GATHER {
+                Join::Sum => P::reduce_sum(P::add(P::add(a, b), P::add(c, d))),
+                Join::Max => P::reduce_max(P::max(P::max(a, b), P::max(c, d))),
+            };
+            let [a, b, c, d] = pass.summed;
+            [gathered, P::reduce_sum(P::add(P::add(a, b), P::add(c, d)))]
+        }
+    }
+}
+
+impl<
+        E: Element,
+        P: Prim<E> + Prim<f32>,
+        O,
+        const G: bool,
+        const S: bool,
+        const W: bool,
+        const STREAM: bool,
+    > Sweep for Pass<E, P, O, G, S, W, STREAM>
+where
+    O: RowOp<E, P>,
+{
+    #[inline(always)]
+    unsafe fn full(&mut self, lane: usize, i: usize) {
+        // SAFETY: the caller vouches for the indices and the instruction set; lane < K. The oldest
+        // row comes first: its neighbours may lie in the same cache lines.
+        unsafe {
+            let j = i + self.head;
+            if W && (!STREAM || j + P::LANES <= self.n) {
+                let z = self.kept::<true>(j, 0);
+                let y = self.op.write::<true>(&self.write, z, j, 0);
+                if STREAM {
+                    <P as Prim<E>>::stream(self.oldest.y.add(j), y);
+                } else {
+                    <P as Prim<E>>::store(self.oldest.y.add(j), y);
+                }
+            }
+            if S && O::SPREAD {
+                let v = self.op.spread(&self.spread, <P as Prim<E>>::load(self.middle.x.add(i)));
+                let acc = self.summed.get_unchecked_mut(lane);
+                *acc = P::add(*acc, v);
+                if O::KEEP {
+                    <P as Prim<f32>>::store(self.middle.keep.add(i), v);
+                }
+            }
+            if G {
+                let x = <P as Prim<E>>::load(self.newest.x.add(i));
+                let acc = self.gathered.get_unchecked_mut(lane);
+                *acc = self.op.gather(self.shift, *acc, x);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn part(&mut self, i: usize, len: usize) {
+        // SAFETY: as above. Outputs are written separately.
+        unsafe {
+            if S && O::SPREAD {
+                let v = self.op.spread(&self.spread, <P as Prim<E>>::load_n(self.middle.x.add(i), len));
+                self.summed[0] = first::<P>(len, P::add(self.summed[0], v), self.summed[0]);
+                if O::KEEP {
+                    <P as Prim<f32>>::store_n(self.middle.keep.add(i), v, len);
+                }
+            }
+            if G {
+                let x = <P as Prim<E>>::load_n(self.newest.x.add(i), len);
+                let acc = self.op.gather(self.shift, self.gathered[0], x);
+                self.gathered[0] = first::<P>(len, acc, self.gathered[0]);
+            }
+        }
+    }
+}
+
+/// What every sweep over rows is given.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<E> {
+    /// Number of rows.
+    pub rows: usize,
+    /// Distance between rows.
+    pub stride: usize,
+    /// Elements of a row that take part.
+    pub n: usize,
+    pub x: *const E,
+    pub y: *mut E,
+    pub stores: Stores,
+}
+
+/// Applies `op` to every row.
+///
+/// # Safety
+/// `rows * stride` elements at `x` and `y`, equal or apart; `n <= stride`; `keep` has `n` elements for
+/// two neighbouring rows if the operator keeps anything, and may be the output; the instruction set
+/// is present.
+#[inline(always)]
+pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
+    op: O,
+    keep: Keep,
+    shape: Rows<E>,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if P::STREAMS && shape.stores == Stores::Streamed {
+            pipeline::<E, P, O, true>(op, keep, shape);
+            fence();
+        } else {
+            pipeline::<E, P, O, false>(op, keep, shape);
+        }
+    }
+}
+
+/// # Safety
+/// As [`rows`].
+#[inline(always)]
+unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STREAM: bool>(
+    op: O,
+    keep: Keep,
+    shape: Rows<E>,
+) {
+    let Rows { rows, stride, n, x, y, .. } = shape;
+    if n == 0 {
+        return;
+    }
+    let lag = if O::SPREAD { 2 } else { 1 };
+    let (mut middle, mut oldest) = (Row::UNKNOWN, Row::UNKNOWN);
+    // No overflow: rows <= rows * stride <= isize::MAX.
+    for t in 0..rows + lag {
+        let stage = |age: usize, row| {
+            // Outside the first and last steps this is a row; else it is not accessed.
+            let r = t.wrapping_sub(age);
+            let at = r.wrapping_mul(stride);
+            Stage { x: x.wrapping_add(at), y: y.wrapping_add(at), keep: keep.row(r), row }
+        };
+        let (gather, spread, write) = (t < rows, t >= 1 && t <= rows, t >= lag);
+        // SAFETY: each stage that runs has a row below `rows`.
+        unsafe {
+            let shift = if gather { op.shift((*x.add(t * stride)).to_f32()) } else { 0.0 };
+            let a = stage(0, Row { shift, ..Row::UNKNOWN });
+            let (b, c) = (stage(1, middle), stage(lag, oldest));
+            let [mut gathered, mut summed] = [0.0; 2];
+            if gather && write {
+                [gathered, summed] = Pass::<E, P, O, true, true, true, STREAM>::run(op, n, a, b, c);
+            } else {
+                if write {
+                    Pass::<E, P, O, false, false, true, STREAM>::run(op, n, a, b, c);
+                }
+                if spread && O::SPREAD {
+                    [_, summed] = Pass::<E, P, O, false, true, false, STREAM>::run(op, n, a, b, c);
+                }
+                if gather {
+                    [gathered, _] = Pass::<E, P, O, true, false, false, STREAM>::run(op, n, a, b, c);
+                }
+            }
+            let newest = Row { shift, center: op.center(gathered), scale: 0.0 };
+            if O::SPREAD {
+                oldest = Row { scale: op.scale(summed), ..middle };
+                middle = newest;
+            } else {
+                oldest = Row { scale: op.scale(gathered), ..newest };
+            }
+        }
+    }
+}
