@@ -1,0 +1,42 @@
+//! Arguments of every kind, all unknown at compile time.
+
+use gllm_kernels_core::{
+    CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
+};
+
+/// What an entry may pass on. The caller, who does not exist, filled it in.
+pub struct Args<'a, E: Element> {
+    pub k: Kernels<E>,
+    pub x: &'a [E],
+    pub y: &'a [E],
+    pub z: &'a mut [E],
+    pub f: &'a [f32],
+    pub g: &'a mut [f32],
+    pub bytes: &'a [u8],
+    pub buf: &'a mut [u8],
+    pub n: [usize; 4],
+    pub s: [f32; 4],
+    pub flag: bool,
+    pub caps: Caps,
+    pub caches: CacheSizes,
+    pub features: Features,
+    pub level: IsaLevel,
+    pub op: Op,
+    pub error: KernelError,
+    pub text: &'a str,
+}
+
+impl<E: Element> Args<'_, E> {
+    /// A matrix view with unknown shape and strides.
+    pub fn a(&self) -> Result<MatRef<'_, E>, KernelError> {
+        MatRef::with_strides(self.x, self.n[0], self.n[1], self.n[2], self.n[3])
+    }
+    /// Another one.
+    pub fn b(&self) -> Result<MatRef<'_, E>, KernelError> {
+        MatRef::with_strides(self.y, self.n[1], self.n[2], self.n[3], self.n[0])
+    }
+    /// A writable matrix view with unknown shape and strides.
+    pub fn c(&mut self) -> Result<MatMut<'_, f32>, KernelError> {
+        MatMut::with_strides(self.g, self.n[0], self.n[2], self.n[1], self.n[3])
+    }
+}

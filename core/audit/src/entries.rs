@@ -1,0 +1,130 @@
+//! THE enumeration: one row for every public function, named like it.
+
+use core::fmt::{self, Write};
+use core::hint::black_box;
+
+use gllm_kernels_core::{
+    bf16, f16, kernels, Element, ElementType, IsaLevel, Kernels, MatMut, MatRef, Op, ScratchReq, StorePolicy,
+};
+
+use crate::args::Args;
+
+/// Exports `audit_<name>_<element>` for every row; what the row computes is kept.
+macro_rules! audit {
+    ($($name:ident($a:ident) => $call:expr;)*) => {
+        $(mod $name {
+            use super::*;
+
+            fn call<E: Element>($a: &mut Args<'_, E>) {
+                let _ = black_box($call);
+            }
+            #[export_name = concat!("audit_", stringify!($name), "_f32")]
+            extern "C" fn call_f32(args: &mut Args<'_, f32>) {
+                call(args);
+            }
+            #[export_name = concat!("audit_", stringify!($name), "_f16")]
+            extern "C" fn call_f16(args: &mut Args<'_, f16>) {
+                call(args);
+            }
+            #[export_name = concat!("audit_", stringify!($name), "_bf16")]
+            extern "C" fn call_bf16(args: &mut Args<'_, bf16>) {
+                call(args);
+            }
+        })*
+
+        const ROWS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+audit! {
+    // Vectors.
+    vec_dot(a) => a.k.vec_dot(a.x, a.y);
+    vec_sum(a) => a.k.vec_sum(a.x);
+    vec_max(a) => a.k.vec_max(a.x);
+    vec_add(a) => a.k.vec_add(a.x, a.y, a.z);
+    vec_add_inplace(a) => a.k.vec_add_inplace(a.x, a.z);
+    vec_mul(a) => a.k.vec_mul(a.x, a.y, a.z);
+    vec_mul_inplace(a) => a.k.vec_mul_inplace(a.x, a.z);
+    vec_scale(a) => a.k.vec_scale(a.s[0], a.x, a.z);
+    vec_scale_inplace(a) => a.k.vec_scale_inplace(a.s[0], a.z);
+    vec_axpy(a) => a.k.vec_axpy(a.s[0], a.x, a.z);
+
+    // Activations.
+    relu(a) => a.k.relu(a.x, a.z);
+    relu_inplace(a) => a.k.relu_inplace(a.z);
+
+    // Selection. These reach every kernel of every instruction set.
+    detect(a) => (Kernels::<E>::detect(), a.x);
+    with(a) => Kernels::<E>::with(a.caps);
+    forced(a) => Kernels::<E>::forced(a.level);
+    with_stores(a) => a.k.with_stores(if a.flag { StorePolicy::Auto } else { StorePolicy::Streamed });
+    level(a) => a.k.level();
+    caps(a) => a.k.caps();
+    stream_from(a) => a.k.stream_from();
+
+    // Capabilities.
+    restricted_to(a) => a.caps.restricted_to(a.level);
+    without(a) => a.caps.without(a.features).level();
+    // SAFETY: never called.
+    with_features(a) => unsafe { a.caps.with_features(a.features) };
+    with_caches(a) => a.caps.with_caches(a.caches).caches().last_level();
+    features(a) => (a.caps.features().union(a.features).intersection(a.features), a.features.contains(a.features));
+    requires(a) => (a.level.requires(), a.level.name());
+    from_name(a) => (Op::from_name(a.text), IsaLevel::from_name(a.text), a.op.name());
+    kernels(a) => kernels().map(|k| k.name.len()).fold(a.n[0], usize::wrapping_add);
+
+    // Views and scratch.
+    new(a) => (MatRef::new(a.x, a.n[0], a.n[1]).map(|m| m.as_ptr()), MatMut::new(a.z, a.n[0], a.n[1]).map(|mut m| m.as_mut_ptr()));
+    row_range(a) => a.a().and_then(|m| m.t().row_range(a.n[0], a.n[1]));
+    split_rows(a) => {
+        let at = a.n[3];
+        a.c().and_then(|mut c| c.reborrow().t().split_rows(at).map(|(top, end)| (top.rows(), end.cols())))
+    };
+    strides(a) => a.b().map(|b| (b.rows(), b.cols(), b.row_stride(), b.col_stride()));
+    array(a) => ScratchReq::array::<E>(a.n[0]).and_then(|r| r.and(ScratchReq::array::<u8>(a.n[1])?)).map(|r| (r.size(), r.align(), r.size_unaligned()));
+
+    // Elements and text.
+    to_f32(a) => a.x.first().map(|x| E::from_f32(x.to_f32() + a.s[0]));
+    size(a) => ElementType::ALL.iter().map(|t| t.size()).fold(a.n[0], usize::wrapping_add);
+    display(a) => write!(Sink, "{}{}{}{}{:?}{:?}", a.error, a.caps.features(), a.level, E::TYPE, a.k, a.op);
+}
+
+/// Somewhere to write text that the compiler cannot drop.
+struct Sink;
+impl Write for Sink {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        if black_box(s).is_empty() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Whether `names` lists `name`.
+const fn lists(names: &[&str], name: &str) -> bool {
+    let mut i = 0;
+    while i < names.len() {
+        let (a, b) = (names[i].as_bytes(), name.as_bytes());
+        let mut j = 0;
+        while j < a.len() && j < b.len() && a[j] == b[j] {
+            j += 1;
+        }
+        if j == a.len() && j == b.len() {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+// An operator without a row does not compile; the message is its name.
+const _: () = {
+    let mut i = 0;
+    while i < Op::ALL.len() {
+        if !lists(ROWS, Op::ALL[i].name()) {
+            panic!("{}", Op::ALL[i].name());
+        }
+        i += 1;
+    }
+};
