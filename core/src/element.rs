@@ -44,7 +44,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// A storage type of vectors and matrices. Sealed: implemented for [`f32`], [`f16`] and [`bf16`].
+/// A storage type of vectors and matrices. Sealed: implemented for [`f32`], [`struct@f16`] and [`bf16`].
 ///
 /// Narrowing rounds to nearest, ties to even; widening is exact; a NaN stays a NaN.
 pub trait Element:
