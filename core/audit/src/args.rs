@@ -1,7 +1,8 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
+    CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, QuantFormat,
+    QuantRef,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -10,10 +11,8 @@ pub struct Args<'a, E: Element> {
     pub x: &'a [E],
     pub y: &'a [E],
     pub z: &'a mut [E],
-    pub f: &'a [f32],
     pub g: &'a mut [f32],
     pub bytes: &'a [u8],
-    pub buf: &'a mut [u8],
     pub n: [usize; 4],
     pub s: [f32; 4],
     pub flag: bool,
@@ -24,16 +23,22 @@ pub struct Args<'a, E: Element> {
     pub op: Op,
     pub error: KernelError,
     pub text: &'a str,
+    pub format: QuantFormat,
+    pub number: u32,
 }
 
-impl<E: Element> Args<'_, E> {
+impl<'a, E: Element> Args<'a, E> {
     /// A matrix view with unknown shape and strides.
-    pub fn a(&self) -> Result<MatRef<'_, E>, KernelError> {
+    pub fn a(&self) -> Result<MatRef<'a, E>, KernelError> {
         MatRef::with_strides(self.x, self.n[0], self.n[1], self.n[2], self.n[3])
     }
     /// Another one.
-    pub fn b(&self) -> Result<MatRef<'_, E>, KernelError> {
+    pub fn b(&self) -> Result<MatRef<'a, E>, KernelError> {
         MatRef::with_strides(self.y, self.n[1], self.n[2], self.n[3], self.n[0])
+    }
+    /// Quantised weights of unknown shape and format.
+    pub fn w(&self) -> Result<QuantRef<'a>, KernelError> {
+        QuantRef::new(self.bytes, self.format, self.n[0], self.n[1])
     }
     /// A writable matrix view with unknown shape and strides.
     pub fn c(&mut self) -> Result<MatMut<'_, f32>, KernelError> {

@@ -4,7 +4,8 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, f16, kernels, Element, ElementType, IsaLevel, Kernels, MatMut, MatRef, Op, ScratchReq, StorePolicy,
+    bf16, f16, kernels, Element, ElementType, IsaLevel, Kernels, MatMut, MatRef, Op, QuantFormat, ScratchReq,
+    StorePolicy,
 };
 
 use crate::args::Args;
@@ -49,9 +50,21 @@ audit! {
     vec_scale_inplace(a) => a.k.vec_scale_inplace(a.s[0], a.z);
     vec_axpy(a) => a.k.vec_axpy(a.s[0], a.x, a.z);
 
+    // Matrices.
+    gemv(a) => a.a().and_then(|m| a.k.gemv(a.s[0], m, a.x, a.s[1], a.g));
+
     // Activations.
     relu(a) => a.k.relu(a.x, a.z);
     relu_inplace(a) => a.k.relu_inplace(a.z);
+    exp(a) => a.k.exp(a.x, a.z);
+    exp_inplace(a) => a.k.exp_inplace(a.z);
+
+    // Quantised weights.
+    dequant(a) => a.w().and_then(|w| a.k.dequant(w, a.z));
+    qgemv(a) => a.w().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
+    quant_ref(a) => a.w().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
+    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name());
+    from_gguf(a) => (QuantFormat::from_gguf(a.number), QuantFormat::from_name(a.text));
 
     // Selection. These reach every kernel of every instruction set.
     detect(a) => (Kernels::<E>::detect(), a.x);
