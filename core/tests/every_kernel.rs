@@ -11,7 +11,7 @@ static ALLOCATOR: gllm_testkit::Counting = gllm_testkit::Counting;
 mod registry {
     use std::collections::HashSet;
 
-    use gllm_kernels_core::{kernels, ElementType, IsaLevel, Kernels, Op};
+    use gllm_kernels_core::{kernels, ElementType, IsaLevel, Kernels, Op, QuantFormat};
 
     /// Levels that this build has kernels for, whatever the machine.
     fn levels() -> Vec<IsaLevel> {
@@ -24,18 +24,22 @@ mod registry {
     }
 
     pub fn is_complete() -> Result<(), String> {
+        let mut want = 0;
         for &op in Op::ALL {
             for element in ElementType::ALL {
                 for level in levels() {
-                    let rows =
-                        kernels().filter(|r| r.op == op && r.element == element && r.level == level).count();
-                    if rows != 1 {
-                        return Err(format!("{} {element} {level}: {rows} rows", op.name()));
+                    let rows = || kernels().filter(|r| (r.op, r.element, r.level) == (op, element, level));
+                    let of = |format| rows().filter(|r| r.format == format).count();
+                    // Either one kernel, or one for each format of quantised weights.
+                    let formats = QuantFormat::ALL.iter().filter(|&&f| of(Some(f)) == 1).count();
+                    if ![(1, 0), (0, QuantFormat::ALL.len())].contains(&(of(None), formats)) {
+                        let have: Vec<_> = rows().map(|r| r.name).collect();
+                        return Err(format!("{} {element} {level}: rows {have:?}", op.name()));
                     }
+                    want += of(None) + formats;
                 }
             }
         }
-        let want = Op::ALL.len() * ElementType::ALL.len() * levels().len();
         match kernels().count() {
             n if n == want => Ok(()),
             n => Err(format!("{n} rows instead of {want}")),
@@ -46,12 +50,14 @@ mod registry {
         let mut seen = HashSet::new();
         for row in kernels() {
             let form = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let format = row.format.map_or("", |f| f.name());
             let middle = row
                 .name
                 .strip_prefix(row.op.name())
                 .and_then(|n| n.strip_suffix(&format!("__{}", row.level)))
                 .ok_or_else(|| format!("{}: not <op>_<types>__<isa>", row.name))?;
-            if !row.name.chars().all(form) || !middle.split('_').any(|t| t == row.element.name()) {
+            let types = middle.split('_').any(|t| t == row.element.name()) && middle.contains(format);
+            if !row.name.chars().all(form) || !types {
                 return Err(format!("{}: not <op>_<types>__<isa>", row.name));
             }
             if !seen.insert(row.name) {

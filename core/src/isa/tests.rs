@@ -223,8 +223,8 @@ unsafe fn across_lanes<P: Prim<f32>>() {
 }
 
 fn pattern<E: Element>(e: E) -> u32 {
-    // SAFETY: `Element` is sealed; its types of two bytes are plain numbers.
     match size_of::<E>() {
+        // SAFETY: `Element` is sealed; its types of two bytes are plain numbers.
         2 => u32::from(unsafe { core::mem::transmute_copy::<E, u16>(&e) }),
         _ => e.to_f32().to_bits(),
     }

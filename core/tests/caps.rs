@@ -1,0 +1,142 @@
+//! Detection, restriction and forced levels.
+
+use std::sync::Barrier;
+
+use gllm_kernels_core::{CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels};
+
+#[test]
+fn detection_gives_one_answer_to_everybody() {
+    let first = Caps::detect();
+    let start = Barrier::new(8);
+    std::thread::scope(|s| {
+        for _ in 0..8 {
+            s.spawn(|| {
+                start.wait();
+                for _ in 0..1000 {
+                    assert_eq!(Caps::detect(), first);
+                }
+            });
+        }
+    });
+    assert!(first.features().contains(Caps::BASELINE.features()));
+    let c = first.caches();
+    assert!(c.l1d >= 4096 && c.l2 >= c.l1d && c.line.is_power_of_two() && c.line >= 16, "{c:?}");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn detection_agrees_with_the_standard_library() {
+    use std::arch::is_x86_feature_detected as has;
+    let f = Caps::detect().features();
+    let avx2 = has!("avx2") && has!("fma") && has!("f16c");
+    assert_eq!(f.contains(Features::AVX2), avx2);
+    let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq");
+    assert_eq!(f.contains(Features::AVX512), avx2 && avx512);
+    assert_eq!(f.contains(Features::AVX512_VNNI), has!("avx512vnni"));
+    assert_eq!(f.contains(Features::AVX512_BF16), has!("avx512bf16"));
+    assert_eq!(f.contains(Features::AVX512_FP16), has!("avx512fp16"));
+    assert_eq!(f.contains(Features::AVX_VNNI), has!("avxvnni"));
+    // Only the operating system can grant tiles.
+    assert_eq!(f.intersection(Features::AMX), Features::NONE);
+}
+
+fn forced<E: Element>() {
+    let caps = Caps::detect();
+    for level in IsaLevel::ALL {
+        let there = caps.features().contains(level.requires());
+        match Kernels::<E>::forced(level) {
+            Ok(k) => {
+                assert!(there);
+                assert_eq!(k.level(), level);
+                assert_eq!(k.caps().level(), level);
+                assert_eq!(k.caps().caches(), caps.caches());
+            }
+            Err(e) => {
+                assert!(!there, "{level}: {e}");
+                assert_eq!(e, KernelError::IsaUnavailable { want: level, have: caps.level() });
+            }
+        }
+    }
+    assert_eq!(Kernels::<E>::with(Caps::SCALAR).level(), IsaLevel::Scalar);
+    assert_eq!(Kernels::<E>::detect().level(), caps.level());
+}
+
+#[test]
+fn forced_levels_are_what_was_asked_for() {
+    forced::<f32>();
+    forced::<gllm_kernels_core::f16>();
+    forced::<gllm_kernels_core::bf16>();
+}
+
+#[test]
+fn restriction_leaves_nothing_of_higher_levels() {
+    let caps = Caps::detect();
+    let scalar = caps.restricted_to(IsaLevel::Scalar).unwrap();
+    assert_eq!(scalar.features(), Features::NONE);
+    assert_eq!(scalar.caches(), caps.caches());
+    if let Ok(avx2) = caps.restricted_to(IsaLevel::Avx2) {
+        let wide = Features::AVX512 | Features::AVX512_VNNI | Features::AVX512_BF16 | Features::AVX512_FP16;
+        assert_eq!(avx2.features().intersection(wide | Features::AMX), Features::NONE);
+        assert_eq!(avx2.level(), IsaLevel::Avx2);
+        let e = avx2.restricted_to(IsaLevel::Avx512).unwrap_err();
+        assert_eq!(e, KernelError::IsaUnavailable { want: IsaLevel::Avx512, have: IsaLevel::Avx2 });
+    }
+    for level in IsaLevel::ALL {
+        assert_eq!(caps.restricted_to(level).is_ok(), caps.features().contains(level.requires()));
+        if level != IsaLevel::Scalar {
+            let e = Caps::SCALAR.restricted_to(level).unwrap_err();
+            assert_eq!(e, KernelError::IsaUnavailable { want: level, have: IsaLevel::Scalar });
+        }
+    }
+}
+
+#[test]
+fn taking_features_away_lowers_the_level() {
+    let caps = Caps::detect();
+    assert_eq!(caps.without(Features::NONE), caps);
+    // AVX-512 kernels use AVX2 too.
+    assert_eq!(caps.without(Features::AVX2 | Features::NEON).level(), IsaLevel::Scalar);
+    let k = Kernels::<f32>::with(caps.without(Features::AVX512));
+    assert!(k.level() < IsaLevel::Avx512);
+    let (x, mut y) = ([-1.0, 2.0], [0.0; 2]);
+    k.relu(&x, &mut y).unwrap();
+    assert_eq!(y, [0.0, 2.0]);
+}
+
+#[test]
+fn feature_sets_are_sets() {
+    for (i, &(a, name)) in Features::ALL.iter().enumerate() {
+        assert_eq!(a.to_string(), name);
+        assert!(!Features::NONE.contains(a) && a.contains(Features::NONE) && a.contains(a));
+        for &(b, _) in &Features::ALL[i + 1..] {
+            assert_eq!(a.intersection(b), Features::NONE);
+            let both = a | b;
+            assert!(both.contains(a) && both.contains(b));
+            assert_eq!(both.without(a), b);
+        }
+    }
+    assert_eq!(Features::NONE.to_string(), "none");
+    assert_eq!((Features::AVX2 | Features::AVX512).to_string(), "avx2 avx512");
+}
+
+#[test]
+fn levels_have_names() {
+    for level in IsaLevel::ALL {
+        assert_eq!(IsaLevel::from_name(level.name()), Some(level));
+        assert_eq!(level.to_string(), level.name());
+    }
+    assert_eq!(IsaLevel::from_name("AVX2"), None);
+    assert_eq!(IsaLevel::from_name(""), None);
+}
+
+#[test]
+fn unknown_cache_sizes_become_defaults() {
+    let zero = CacheSizes { l1d: 0, l2: 0, l3: 0, line: 0 };
+    assert_eq!(Caps::SCALAR.with_caches(zero).caches(), CacheSizes::DEFAULT);
+    let odd = CacheSizes { l1d: 1, l2: usize::MAX, l3: usize::MAX, line: 3 };
+    let k = Kernels::<f32>::with(Caps::detect().with_caches(odd));
+    assert_eq!(k.caps().caches(), odd);
+    assert!(k.stream_from() > 1 << 40);
+    assert_eq!(odd.last_level(), usize::MAX);
+    assert_eq!(CacheSizes::DEFAULT.last_level(), CacheSizes::DEFAULT.l2);
+}
