@@ -3,6 +3,7 @@
 //! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process.
 //! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
 //! - [`AlignedVec`]: buffers that start on a cache line.
+//! - [`gguf`]: model files.
 //!
 //! ```
 //! use gllm_kernels_std::Parallel;
@@ -15,6 +16,7 @@
 
 mod aligned;
 mod detect;
+pub mod gguf;
 mod parallel;
 mod runtime;
 

@@ -1,0 +1,361 @@
+//! The GGUF reader: against the `gguf` package's answers, and against files that lie.
+
+use gllm_kernels_std::core::bf16;
+use gllm_kernels_std::gguf::{GgmlType, Gguf, GgufError, Problem, Value};
+use gllm_kernels_std::AlignedVec;
+
+const SMALL: &[u8] = include_bytes!("data/small.gguf");
+const ALL_FORMATS: &[u8] = include_bytes!("data/all-formats.gguf");
+
+/// Every tensor as `tests/data/make.py` prints it.
+fn listing(file: &Gguf<'_>) -> String {
+    let mut text = String::new();
+    for t in file.tensors() {
+        let dims: Vec<_> = t.dims().iter().map(u64::to_string).collect();
+        let size = t.size().unwrap();
+        text += &format!("{} {} {} {} {size}\n", t.name(), t.ggml_type().0, dims.join(","), t.file_offset());
+    }
+    text
+}
+
+#[test]
+fn agrees_with_the_gguf_package() {
+    assert_eq!(listing(&Gguf::from_bytes(SMALL).unwrap()), include_str!("data/small.txt"));
+    assert_eq!(listing(&Gguf::from_bytes(ALL_FORMATS).unwrap()), include_str!("data/all-formats.txt"));
+}
+
+#[test]
+fn metadata_of_every_type() {
+    let file = Gguf::from_bytes(SMALL).unwrap();
+    assert_eq!((file.version(), file.alignment()), (3, 64));
+    let expected = [
+        ("general.architecture", Value::String("llama")),
+        ("general.alignment", Value::U32(64)),
+        ("t.u8", Value::U8(200)),
+        ("t.i8", Value::I8(-100)),
+        ("t.u16", Value::U16(60000)),
+        ("t.i16", Value::I16(-30000)),
+        ("t.u32", Value::U32(4_000_000_000)),
+        ("t.i32", Value::I32(-2_000_000_000)),
+        ("t.f32", Value::F32(0.5)),
+        ("t.bool", Value::Bool(true)),
+        ("t.string", Value::String("größe")),
+        ("t.u64", Value::U64(1 << 63)),
+        ("t.i64", Value::I64(-(1 << 62))),
+        ("t.f64", Value::F64(-0.1)),
+    ];
+    for (key, value) in expected {
+        assert_eq!(file.get(key), Some(value), "{key}");
+    }
+    assert_eq!(file.metadata_len(), expected.len() + 4);
+    assert_eq!(file.metadata().count(), expected.len() + 4);
+    assert_eq!(file.get("t.none"), None);
+
+    let array = |key| file.get(key).unwrap().as_array().unwrap();
+    let numbers: Vec<_> = array("t.numbers").iter().map(|v| v.as_i64().unwrap()).collect();
+    assert_eq!(numbers, [1, -2, 3]);
+    let strings: Vec<_> = array("t.strings").iter().map(|v| v.as_str().unwrap()).collect();
+    assert_eq!(strings, ["a", "", "bc"]);
+    let bools: Vec<_> = array("t.bools").iter().map(|v| v.as_bool().unwrap()).collect();
+    assert_eq!(bools, [true, false]);
+    let nested = array("t.nested");
+    let sums = nested.iter().map(|row| row.as_array().unwrap().iter().filter_map(|v| v.as_i64()).sum());
+    assert_eq!(sums.collect::<Vec<i64>>(), [3, 7]);
+    assert_eq!((nested.len(), nested.is_empty()), (2, false));
+
+    assert_eq!(file.get("t.i8").unwrap().as_u64(), None);
+    assert_eq!(file.get("t.u64").unwrap().as_i64(), None);
+    assert_eq!(file.get("t.i64").unwrap().as_i64(), Some(-(1 << 62)));
+    assert_eq!(file.get("t.f32").unwrap().as_f64(), Some(0.5));
+}
+
+#[test]
+fn tensor_data_in_place() {
+    let aligned = AlignedVec::from_slice(SMALL);
+    let file = Gguf::from_bytes(&aligned).unwrap();
+    let ramp: Vec<f32> = (0..64u8).map(f32::from).collect();
+    let tensor = file.tensor("f32").unwrap();
+    assert_eq!(tensor.as_slice::<f32>(), Some(&ramp[..]));
+    assert_eq!(tensor.as_slice::<bf16>(), None);
+    assert_eq!((tensor.cols(), tensor.rows(), tensor.elements()), (8, Some(8), 64));
+    let rounded: Vec<_> = ramp.iter().map(|&x| bf16::from_f32(x)).collect();
+    assert_eq!(file.tensor("bf16").unwrap().as_slice::<bf16>(), Some(&rounded[..]));
+    let bytes = file.tensor("i8").unwrap().data().unwrap();
+    assert!(bytes.iter().copied().eq(0..64));
+    assert!(file.tensor("none").is_none());
+
+    // One byte off, the same file still reads; its numbers are only copied.
+    let mut shifted = AlignedVec::<u8>::zeroed(SMALL.len() + 1);
+    shifted[1..].copy_from_slice(SMALL);
+    let file = Gguf::from_bytes(&shifted[1..]).unwrap();
+    assert_eq!(file.tensor("f32").unwrap().as_slice::<f32>(), None);
+    assert_eq!(file.tensor("f32").unwrap().data().unwrap().len(), 256);
+}
+
+#[test]
+fn from_the_file_system() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/small.gguf");
+    // SAFETY: nobody changes the file.
+    let mapped = unsafe { Gguf::map(path) }.unwrap();
+    assert_eq!(listing(&mapped), include_str!("data/small.txt"));
+    assert_eq!(listing(&Gguf::read(path).unwrap()), include_str!("data/small.txt"));
+    assert_eq!(mapped.file_size(), SMALL.len() as u64);
+
+    for path in ["/no/such/file.gguf", env!("CARGO_MANIFEST_DIR")] {
+        let error = Gguf::read(path).unwrap_err();
+        assert!(matches!(error, GgufError::Io { .. }));
+        assert!(error.to_string().starts_with(path), "{error}");
+    }
+}
+
+/// A file in pieces that tests bend.
+#[derive(Clone)]
+struct Builder {
+    head: Vec<u8>,
+    entries: Vec<Vec<u8>>,
+    tensors: Vec<Vec<u8>>,
+    data: usize,
+}
+
+fn string(s: &[u8]) -> Vec<u8> {
+    [&(s.len() as u64).to_le_bytes()[..], s].concat()
+}
+
+fn entry(key: &str, of: u32, value: &[u8]) -> Vec<u8> {
+    [&string(key.as_bytes())[..], &of.to_le_bytes(), value].concat()
+}
+
+fn tensor(name: &str, dims: &[u64], of: u32, offset: u64) -> Vec<u8> {
+    let dims_bytes: Vec<u8> = dims.iter().flat_map(|d| d.to_le_bytes()).collect();
+    let n = (dims.len() as u32).to_le_bytes();
+    [&string(name.as_bytes())[..], &n, &dims_bytes, &of.to_le_bytes(), &offset.to_le_bytes()].concat()
+}
+
+impl Builder {
+    fn new() -> Self {
+        Self { head: b"GGUF\x03\0\0\0".to_vec(), entries: vec![], tensors: vec![], data: 0 }
+    }
+    fn entry(mut self, bytes: Vec<u8>) -> Self {
+        self.entries.push(bytes);
+        self
+    }
+    fn tensor(mut self, bytes: Vec<u8>) -> Self {
+        self.tensors.push(bytes);
+        self
+    }
+    fn data(self, data: usize) -> Self {
+        Self { data, ..self }
+    }
+    fn bytes(&self) -> Vec<u8> {
+        let mut all = self.head.clone();
+        all.extend((self.tensors.len() as u64).to_le_bytes());
+        all.extend((self.entries.len() as u64).to_le_bytes());
+        all.extend(self.entries.iter().chain(&self.tensors).flatten());
+        all.resize(all.len().next_multiple_of(32) + self.data, 0);
+        all
+    }
+    /// The error, which must name `field` at `offset`.
+    #[track_caller]
+    fn refused(&self, offset: u64, field: &str, problem: Problem) {
+        refused(&self.bytes(), offset, field, problem);
+    }
+}
+
+#[track_caller]
+fn refused(bytes: &[u8], at: u64, name: &str, what: Problem) {
+    match Gguf::from_bytes(bytes) {
+        Err(GgufError::Invalid { offset, field, problem }) => {
+            assert_eq!((offset, &*field, problem), (at, name, what));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn headers_that_lie() {
+    refused(b"", 0, "magic", Problem::Truncated { need: 4, left: 0 });
+    refused(b"GGML\x03\0\0\0", 0, "magic", Problem::NotGguf(*b"GGML"));
+    refused(b"GGUF\x03", 4, "version", Problem::Truncated { need: 4, left: 1 });
+    refused(b"GGUF\x01\0\0\0", 4, "version", Problem::Version(1));
+    refused(b"GGUF\x04\0\0\0", 4, "version", Problem::Version(4));
+    refused(b"GGUF\0\0\0\x03", 4, "version", Problem::BigEndian);
+
+    let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+    bytes.extend(u64::MAX.to_le_bytes());
+    bytes.extend([0; 8]);
+    refused(&bytes, 8, "tensor count", Problem::TooMany { count: u64::MAX, each: 24, left: 8 });
+    bytes[8..16].fill(0);
+    bytes[16..24].fill(0x11);
+    let count = 0x1111_1111_1111_1111;
+    refused(&bytes, 16, "metadata count", Problem::TooMany { count, each: 13, left: 0 });
+    bytes[16..24].fill(0);
+    assert_eq!(Gguf::from_bytes(&bytes).unwrap().tensors_len(), 0);
+    bytes[4] = 2;
+    assert_eq!(Gguf::from_bytes(&bytes).unwrap().version(), 2);
+}
+
+#[test]
+fn metadata_that_lies() {
+    let with = |e| Builder::new().entry(e);
+    with(entry("k", 13, &[0; 8])).refused(33, "metadata 0 \"k\": type", Problem::ValueType(13));
+    with(entry("k", 7, &[2])).refused(37, "metadata 0 \"k\": value", Problem::Bool(2));
+    let not_utf8 = string(b"\xff");
+    with(entry("k", 8, &not_utf8)).refused(37, "metadata 0 \"k\": value", Problem::Utf8);
+    let bad_key = [&not_utf8[..], &[0; 8]].concat();
+    with(bad_key).refused(24, "metadata 0: key", Problem::Utf8);
+    let long = with(entry("k", 8, &(u64::MAX / 2).to_le_bytes()));
+    let left = long.bytes().len() as u64 - 45;
+    long.refused(45, "metadata 0 \"k\": value", Problem::Truncated { need: u64::MAX / 2, left });
+
+    let same = || entry("same", 0, &[1]);
+    with(same()).entry(same()).refused(41, "metadata 1 \"same\": name", Problem::Duplicate { first: 24 });
+
+    for (of, value) in [(4, &[3, 0, 0, 0][..]), (4, &[0; 4]), (0, &[32])] {
+        let field = "metadata 0 \"general.alignment\": value";
+        with(entry("general.alignment", of, value)).refused(53, field, Problem::Alignment);
+    }
+
+    // Arrays: too many items, of an unknown type, in each other without end.
+    let array = |of: u32, len: u64| [&of.to_le_bytes()[..], &len.to_le_bytes()].concat();
+    let many = with(entry("k", 9, &array(8, 1 << 60)));
+    let left = many.bytes().len() as u64 - 49;
+    let problem = Problem::TooMany { count: 1 << 60, each: 8, left };
+    many.refused(41, "metadata 0 \"k\": value", problem);
+    with(entry("k", 9, &array(99, 0))).refused(37, "metadata 0 \"k\": value", Problem::ValueType(99));
+    let deep = |levels: usize| entry("k", 9, &[array(9, 1).repeat(levels - 1), array(0, 0)].concat());
+    assert!(Gguf::from_bytes(&with(deep(8)).bytes()).is_ok());
+    with(deep(9)).refused(37 + 8 * 12, "metadata 0 \"k\": value", Problem::TooDeep);
+}
+
+#[test]
+fn tensors_that_lie() {
+    let with = |t| Builder::new().tensor(t).data(64);
+    assert!(Gguf::from_bytes(&with(tensor("t", &[16], 0, 0)).bytes()).is_ok());
+    assert!(Gguf::from_bytes(&with(tensor("t", &[], 0, 32)).bytes()).is_ok());
+    let far = Problem::OutsideFile { offset: 0, size: 68, data: 64 };
+    with(tensor("t", &[17], 0, 0)).refused(49, "tensor 0 \"t\": offset", far);
+    let far = Problem::OutsideFile { offset: 64, size: 4, data: 64 };
+    with(tensor("t", &[1], 0, 64)).refused(49, "tensor 0 \"t\": offset", far);
+    let far = Problem::OutsideFile { offset: u64::MAX - 31, size: 4, data: 64 };
+    with(tensor("t", &[1], 0, u64::MAX - 31)).refused(49, "tensor 0 \"t\": offset", far);
+    let odd = Problem::Misaligned { offset: 8, alignment: 32 };
+    with(tensor("t", &[1], 0, 8)).refused(49, "tensor 0 \"t\": offset", odd);
+    with(tensor("t", &[1; 5], 0, 0)).refused(
+        33,
+        "tensor 0 \"t\": number of dimensions",
+        Problem::Dimensions(5),
+    );
+    let huge = [1 << 32, 1 << 32];
+    with(tensor("t", &huge, 0, 0)).refused(37, "tensor 0 \"t\": number of elements", Problem::Overflow);
+    with(tensor("t", &[1 << 62], 0, 0)).refused(45, "tensor 0 \"t\": number of bytes", Problem::Overflow);
+    let partial = Problem::PartialBlock { row: 48, block: 32 };
+    with(tensor("t", &[48, 2], 2, 0)).refused(53, "tensor 0 \"t\": type:", partial);
+    let twice = with(tensor("t", &[1], 0, 0)).tensor(tensor("t", &[1], 0, 32));
+    twice.refused(57, "tensor 1 \"t\": name", Problem::Duplicate { first: 24 });
+
+    // An unknown type is not an error: its size is unknown, its place is not.
+    let bytes = with(tensor("t", &[5], 77, 32)).bytes();
+    let file = Gguf::from_bytes(&bytes).unwrap();
+    let unknown = file.tensor("t").unwrap();
+    assert_eq!((unknown.ggml_type(), unknown.size(), unknown.data()), (GgmlType(77), None, None));
+    assert_eq!(unknown.ggml_type().to_string(), "type 77");
+}
+
+#[test]
+fn messages_say_where_and_what() {
+    let bytes = Builder::new().tensor(tensor("blk.0.w", &[1], 0, 123)).data(256).bytes();
+    let error = Gguf::from_bytes(&bytes).unwrap_err().to_string();
+    assert_eq!(error, "at byte 55: tensor 0 \"blk.0.w\": offset 123 is not a multiple of the alignment 32");
+    // Names come from the file: control characters do not reach the terminal, length does not flood it.
+    let name = format!("\x1b[31m{}", "x".repeat(1000));
+    let bytes = Builder::new().tensor(tensor(&name, &[1], 0, 123)).data(256).bytes();
+    let error = Gguf::from_bytes(&bytes).unwrap_err().to_string();
+    assert!(error.contains("\\u{1b}[31mxxx") && error.len() < 200, "{error}");
+}
+
+/// Uses everything a parsed file offers.
+fn touch(file: &Gguf<'_>) -> usize {
+    fn weigh(value: Value<'_>) -> usize {
+        match value {
+            Value::Array(array) => array.iter().map(weigh).sum::<usize>() + array.len(),
+            Value::String(s) => s.len(),
+            other => other.as_u64().is_some() as usize + other.as_f64().is_some() as usize,
+        }
+    }
+    let mut sum = 0;
+    for (key, value) in file.metadata() {
+        assert!(file.get(key).is_some());
+        sum += weigh(value);
+    }
+    for tensor in file.tensors() {
+        assert!(file.tensor(tensor.name()).is_some());
+        sum += tensor.data().map_or(0, |d| d.iter().map(|&b| usize::from(b)).sum());
+        sum += tensor.as_slice::<f32>().map_or(0, <[f32]>::len);
+        sum += format!("{tensor:?} {:?} {:?}", tensor.rows(), tensor.size()).len();
+    }
+    sum
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    for len in 0..SMALL.len() {
+        // The last tensor's padding may be missing, nothing else.
+        let result = Gguf::from_bytes(&SMALL[..len]);
+        let Err(GgufError::Invalid { offset, .. }) = result else { panic!("{len}: {result:?}") };
+        assert!(offset <= len as u64);
+    }
+}
+
+#[test]
+fn no_changed_byte_causes_a_panic() {
+    let header = Gguf::from_bytes(SMALL).unwrap().data_offset() as usize;
+    let mut bytes = AlignedVec::from_slice(SMALL);
+    let (mut good, mut bad) = (0, 0);
+    for i in 0..header {
+        let original = bytes[i];
+        let flips = (0..8).map(|bit| original ^ 1 << bit);
+        for value in flips.chain([0, 0x7f, 0xff, original.wrapping_add(1), original.wrapping_sub(1)]) {
+            bytes[i] = value;
+            match Gguf::from_bytes(&bytes) {
+                Ok(file) => {
+                    good += usize::from(touch(&file) > 0);
+                }
+                Err(GgufError::Invalid { offset, field, problem }) => {
+                    assert!(offset <= SMALL.len() as u64 && !field.is_empty(), "{problem}");
+                    bad += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        bytes[i] = original;
+    }
+    // Both ways were taken: values and names may change, counts and lengths may not.
+    assert!(good > 1000 && bad > 1000, "{good} accepted, {bad} refused");
+}
+
+/// Runs of random bytes over random places, always the same ones.
+#[test]
+fn no_random_damage_causes_a_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize
+    };
+    for _ in 0..20_000 {
+        let mut bytes = SMALL.to_vec();
+        for _ in 0..1 + random() % 4 {
+            let at = random() % bytes.len();
+            let len = (1 + random() % 12).min(bytes.len() - at);
+            match random() % 3 {
+                0 => bytes[at..at + len].iter_mut().for_each(|b| *b = random() as u8),
+                1 => drop(bytes.drain(at..at + len)),
+                _ => drop(bytes.splice(at..at, std::iter::repeat_n(random() as u8, len))),
+            }
+        }
+        if let Ok(file) = Gguf::from_bytes(&bytes) {
+            touch(&file);
+        }
+    }
+}
