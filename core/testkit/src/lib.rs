@@ -15,6 +15,7 @@ pub mod guard;
 pub mod map;
 pub mod matrix;
 pub mod numeric;
+pub mod quant;
 mod report;
 
 pub use alloc::Counting;
@@ -40,6 +41,8 @@ fn checker<E: Element>(op: Op) -> Option<Checker> {
         Op::VecAxpy => blas1::axpy::<E>,
         Op::Relu => blas1::relu::<E>,
         Op::Gemv => gemv::gemv::<E>,
+        Op::Dequant => quant::dequant::<E>,
+        Op::Qgemv => quant::qgemv::<E>,
         _ => return None,
     })
 }

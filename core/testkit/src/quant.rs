@@ -1,0 +1,262 @@
+//! Quantised weights: decode bit for bit, products within the bound.
+
+use gllm_kernels_core::{Element, IsaLevel, KernelInfo, Kernels, QuantFormat, QuantRef, StorePolicy};
+
+use crate::data::{lanes, Source};
+use crate::numeric::{gamma, same, sum as exact_sum, wide};
+use crate::report::{Outcome, Report};
+use crate::{call, Edge, Guarded, EFFORT};
+
+/// Weights that ggml quantised: 8 rows of 512.
+pub struct Vectors {
+    /// The blocks.
+    pub blocks: &'static [u8],
+    /// What ggml decodes them to, as little-endian f32.
+    decoded: &'static [u8],
+    /// Offsets of the f16 scales within a block.
+    pub scales: &'static [usize],
+}
+
+impl Vectors {
+    /// Rows of the matrix.
+    pub const ROWS: usize = 8;
+    /// Columns of the matrix.
+    pub const COLS: usize = 512;
+
+    /// What ggml decodes the blocks to.
+    pub fn decoded(&self) -> Vec<f32> {
+        self.decoded.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+    }
+}
+
+macro_rules! vectors {
+    ($format:ident: $($name:ident = $file:literal, scales at $scales:expr;)*) => {
+        match $format {
+            $(QuantFormat::$name => Some(Vectors {
+                blocks: include_bytes!(concat!("../vectors/", $file, ".q")),
+                decoded: include_bytes!(concat!("../vectors/", $file, ".f32")),
+                scales: &$scales,
+            }),)*
+            _ => None,
+        }
+    };
+}
+
+/// ggml's weights in `format`. A format without them fails its tests.
+pub fn vectors(format: QuantFormat) -> Option<Vectors> {
+    vectors! { format:
+        Q4_0 = "q4_0", scales at [0];
+        Q8_0 = "q8_0", scales at [0];
+    }
+}
+
+/// f16 scales that go wrong first: zeros, denormals, the extremes, infinities, NaNs (one signalling).
+const SCALES: [u16; 14] = [
+    0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x0400, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00,
+    0xfd01,
+];
+
+/// The format of a row and its vectors.
+fn subject(row: &KernelInfo) -> Result<(QuantFormat, Vectors), String> {
+    let format = row.format.ok_or("a kernel of quantised weights without a format")?;
+    Ok((format, vectors(format).ok_or_else(|| format!("no vectors for {format}"))?))
+}
+
+/// Decodes by the specification: the portable kernel, which the vectors prove right.
+fn specified(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
+    let k = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(|e| e.to_string())?;
+    let mut y = vec![f32::NAN; w.rows() * w.cols()];
+    k.dequant(w, &mut y).map_err(|e| e.to_string())?;
+    Ok(y)
+}
+
+/// Bytes at random, so any integers; every other block has one of [`SCALES`].
+fn random_blocks(source: &mut Source, format: QuantFormat, at: &[usize], n: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..n * format.block_bytes()).map(|_| source.below(256) as u8).collect();
+    for block in bytes.chunks_exact_mut(format.block_bytes()).step_by(2) {
+        for &at in at {
+            let scale = SCALES[source.below(SCALES.len())];
+            block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// Blocks of ggml's, in any order: weights of ordinary size.
+fn shuffled_blocks(source: &mut Source, format: QuantFormat, from: &Vectors, n: usize) -> Vec<u8> {
+    let blocks: Vec<&[u8]> = from.blocks.chunks_exact(format.block_bytes()).collect();
+    (0..n).flat_map(|_| blocks[source.below(blocks.len())].iter().copied()).collect()
+}
+
+/// One call of `dequant`: the output starts `offset` elements after a page or ends at one.
+fn check_decode<E: Element>(
+    k: &Kernels<E>,
+    w: QuantRef<'_>,
+    want: &[f32],
+    (edge, offset): (Edge, usize),
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut y = Guarded::<E>::poisoned(want.len() + offset, edge);
+    let case = || format!("{}x{}, output at {edge:?} + {offset}", w.rows(), w.cols());
+    call(|| k.dequant(w, &mut y[offset..])).map_err(|e| format!("{}: {e}", case()))?;
+    if !y.intact() || !crate::guard::is_poison(&y[..offset]) {
+        return Err(format!("{}: writes outside of the output", case()));
+    }
+    report.cases += 1;
+    for (i, (&got, &want)) in y[offset..].iter().zip(want).enumerate() {
+        let want = E::from_f32(want);
+        let err = if same(got, want) { 0.0 } else { f64::INFINITY };
+        report.see(err, 0.0, || format!("{}, element {i}: {got:?} instead of {want:?}", case()))?;
+    }
+    Ok(())
+}
+
+/// `dequant`: ggml's bits on ggml's weights, the specification's on random blocks with every kind of
+/// scale; any start of blocks and output, cached and streamed.
+pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
+    let (format, vectors) = subject(row)?;
+    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let mut report = Report::ULP;
+    let mut source = Source::new(row.name.len() as u64);
+    let policies = [StorePolicy::Cached, StorePolicy::Streamed];
+
+    let (rows, cols) = (Vectors::ROWS, Vectors::COLS);
+    let ggml = vectors.decoded();
+    for edge in Edge::BOTH {
+        let bytes = Guarded::copy_of(vectors.blocks, edge);
+        let w = QuantRef::new(&bytes, format, rows, cols).map_err(|e| e.to_string())?;
+        for stores in policies {
+            check_decode(&k.with_stores(stores), w, &ggml, (edge, 0), &mut report)?;
+        }
+    }
+
+    let tile = 256 / format.block_len();
+    // The last: more than the pages that are written side by side, and a remainder of every kind.
+    let pages = 3 * 8192 / size_of::<E>() / format.block_len();
+    for n in [0, 1, 2, tile - 1, tile, tile + 1, 2 * tile + 1, pages + tile + 3] {
+        let mut blocks = vec![0];
+        blocks.extend(random_blocks(&mut source, format, vectors.scales, n));
+        for edge in Edge::BOTH {
+            // Whatever the size of the blocks, one of the two starts is odd.
+            let bytes = Guarded::copy_of(&blocks, edge);
+            let cols = format.block_len();
+            let w = QuantRef::new(&bytes[1..], format, n, cols).map_err(|e| e.to_string())?;
+            let want = specified(w)?;
+            for offset in (0..=lanes(row.level)).step_by(if EFFORT > 1 { 1 } else { 3 }) {
+                for stores in policies {
+                    check_decode(&k.with_stores(stores), w, &want, (edge, offset), &mut report)?;
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// One call of `qgemv`; `exact` if the result must have no error at all.
+fn check_product<E: Element>(
+    k: &Kernels<E>,
+    w: QuantRef<'_>,
+    (x, exact): (&[E], bool),
+    edge: Edge,
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut y = Guarded::<f32>::poisoned(w.rows(), edge);
+    let guarded = Guarded::copy_of(x, edge);
+    let case = || format!("{}x{}", w.rows(), w.cols());
+    call(|| k.qgemv(w, &guarded, &mut y)).map_err(|e| format!("{}: {e}", case()))?;
+    if !y.intact() {
+        return Err(format!("{}: writes outside of the output", case()));
+    }
+    report.cases += 1;
+    let (weights, x) = (specified(w)?, wide(x));
+    // One rounding of the decoded weight, one product, a group of at most 32, a chain of groups of at
+    // least 16, the lanes.
+    let steps = 2 + 32 / lanes(k.level()) + w.cols() / 16 + lanes(k.level());
+    for (r, &got) in y.iter().enumerate() {
+        let row = &weights[r * x.len()..][..x.len()];
+        let (want, magnitudes) = exact_sum(row.iter().zip(&x).map(|(&w, &x)| f64::from(w) * x));
+        let err = (f64::from(got) - want).abs();
+        let bound = if exact { 0.0 } else { gamma(steps, magnitudes) };
+        let err = if err == 0.0 { 0.0 } else { err / bound };
+        report.see(err, 1.0, || format!("{}, row {r}: {got} instead of {want}", case()))?;
+    }
+    // Rows are independent of how many there are.
+    for start in 0..w.rows() {
+        for len in [1, 5].into_iter().filter(|len| start + len <= w.rows()) {
+            let mut part = [f32::NAN; 5];
+            let range = w.row_range(start, len).map_err(|e| e.to_string())?;
+            k.qgemv(range, &guarded, &mut part[..len]).map_err(|e| e.to_string())?;
+            if part[..len] != y[start..start + len] {
+                return Err(format!("{}: rows {start} + {len} alone differ", case()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `qgemv`: exact where sums of whole numbers are, else within the bound of its order of summation;
+/// the same bits however the rows are split; not finite where a scale is not.
+pub fn qgemv<E: Element>(row: &KernelInfo) -> Outcome {
+    let (format, vectors) = subject(row)?;
+    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let mut report = Report::BOUND;
+    let mut source = Source::new(row.name.len() as u64);
+    let tile = 256 / format.block_len();
+    let shapes: [(usize, usize); 16] = [
+        (0, tile),
+        (5, 0),
+        (1, 1),
+        (2, tile - 1),
+        (3, tile),
+        (4, tile + 1),
+        (4, 2 * tile),
+        (5, 1),
+        (6, 2 * tile + 3),
+        (7, tile),
+        (8, tile),
+        (9, 3 * tile - 1),
+        (11, 1),
+        (13, 4 * tile + 1),
+        (17, tile + 2),
+        (6, 4096 / format.block_len()),
+    ];
+    for (rows, blocks) in shapes {
+        let cols = blocks * format.block_len();
+        let edge = if report.cases.is_multiple_of(2) { Edge::Start } else { Edge::End };
+        let mut bytes = vec![0];
+        bytes.extend(shuffled_blocks(&mut source, format, &vectors, rows * blocks));
+        let ordinary = Guarded::copy_of(&bytes, edge);
+        let w = QuantRef::new(&ordinary[1..], format, rows, cols).map_err(|e| e.to_string())?;
+        let x = source.normals::<E>(cols);
+        check_product(&k, w, (&x, false), edge, &mut report)?;
+
+        // Scales of 1: whole numbers.
+        for block in bytes[1..].chunks_exact_mut(format.block_bytes()) {
+            for &at in vectors.scales {
+                block[at..at + 2].copy_from_slice(&0x3c00u16.to_le_bytes());
+            }
+        }
+        let whole = Guarded::copy_of(&bytes, edge);
+        let w = QuantRef::new(&whole[1..], format, rows, cols).map_err(|e| e.to_string())?;
+        if specified(w)?.iter().all(|w| w.fract() == 0.0) {
+            check_product(&k, w, (&source.whole(cols, 3), true), edge, &mut report)?;
+        }
+    }
+
+    for scale in SCALES {
+        let mut bytes = shuffled_blocks(&mut source, format, &vectors, 2 * tile);
+        let at = source.below(tile) * format.block_bytes();
+        for &s in vectors.scales {
+            bytes[at + s..at + s + 2].copy_from_slice(&scale.to_le_bytes());
+        }
+        let w = QuantRef::new(&bytes, format, 2, tile * format.block_len()).map_err(|e| e.to_string())?;
+        let x = source.uniform::<E>(w.cols(), 0.5, 1.5);
+        let mut y = [0.0; 2];
+        k.qgemv(w, &x, &mut y).map_err(|e| e.to_string())?;
+        let finite = specified(w)?[..w.cols()].iter().all(|w| w.is_finite());
+        if y[0].is_finite() != finite || !y[1].is_finite() {
+            return Err(format!("scale {scale:#06x}: {y:?}"));
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,109 @@
+//! Formats and views of quantised weights: names, numbers, refusals, and the decode of every scale.
+
+use gllm_kernels_core::{blocks, f16, IsaLevel, KernelError, Kernels, QuantFormat, QuantRef};
+use gllm_testkit::{data::levels, numeric::same, quant::vectors};
+
+#[test]
+fn every_format_has_a_name_a_number_and_vectors() {
+    for &f in QuantFormat::ALL {
+        assert_eq!(QuantFormat::from_gguf(f.gguf_type()), Ok(f));
+        assert_eq!(QuantFormat::from_name(f.name()), Some(f));
+        assert_eq!(f.to_string(), f.name());
+        let vectors = vectors(f).unwrap_or_else(|| panic!("no vectors for {f}"));
+        assert_eq!(vectors.blocks.len() / f.block_bytes() * f.block_len(), vectors.decoded().len(), "{f}");
+    }
+    assert_eq!(QuantFormat::from_gguf(0xffff_ffff), Err(KernelError::UnknownFormat(0xffff_ffff)));
+    assert_eq!(QuantFormat::from_gguf(0), Err(KernelError::UnknownFormat(0)), "f32 is not quantised");
+    assert_eq!(QuantFormat::from_name("Q4_0"), None);
+}
+
+#[test]
+fn numbers_and_sizes_are_those_of_gguf() {
+    let facts = |f: QuantFormat| (f.gguf_type(), f.block_len(), f.block_bytes());
+    assert_eq!(facts(QuantFormat::Q4_0), (2, 32, 18));
+    assert_eq!(facts(QuantFormat::Q8_0), (8, 32, 34));
+}
+
+#[test]
+fn views_refuse_what_does_not_fit() {
+    for &f in QuantFormat::ALL {
+        let (len, size) = (f.block_len(), f.block_bytes());
+        let bytes = vec![0u8; 6 * size];
+        let new = |n: usize, rows, cols| QuantRef::new(&bytes[..n], f, rows, cols).map(|_| ());
+        assert_eq!(new(6 * size, 3, 2 * len), Ok(()));
+        assert_eq!(new(6 * size, 2, 2 * len), Ok(()), "more bytes than needed");
+        assert_eq!(new(0, 0, len), Ok(()));
+        assert_eq!(new(0, 7, 0), Ok(()));
+        assert_eq!(
+            new(6 * size - 1, 3, 2 * len),
+            Err(KernelError::ShortSlice { arg: "bytes", need: 6 * size, got: 6 * size - 1 })
+        );
+        for cols in [1, len - 1, len + 1, usize::MAX] {
+            let block = len;
+            assert_eq!(new(size, 1, cols), Err(KernelError::NotBlockMultiple { cols, block }));
+        }
+        let most = usize::MAX / len * len;
+        for (rows, cols) in [(usize::MAX, len), (2, most), (len, most / len * len)] {
+            assert!(matches!(new(size, rows, cols / len * len), Err(KernelError::SizeOverflow { .. })));
+        }
+
+        let w = QuantRef::new(&bytes, f, 3, 2 * len).unwrap();
+        assert_eq!((w.rows(), w.cols(), w.row_bytes(), w.format()), (3, 2 * len, 2 * size, f));
+        let part = w.row_range(1, 2).unwrap();
+        assert_eq!((part.rows(), part.as_bytes()), (2, &bytes[2 * size..]));
+        assert_eq!(w.row_range(3, 0).unwrap().as_bytes(), &[0u8; 0]);
+        let out = |start, len| w.row_range(start, len).map(|_| ());
+        assert_eq!(out(2, 2), Err(KernelError::ShortSlice { arg: "rows", need: 4, got: 3 }));
+        assert!(matches!(out(usize::MAX, 2), Err(KernelError::SizeOverflow { .. })));
+    }
+}
+
+#[test]
+fn calls_refuse_wrong_lengths() {
+    for &f in QuantFormat::ALL {
+        let cols = 2 * f.block_len();
+        let bytes = vec![0u8; 6 * f.block_bytes()];
+        let w = QuantRef::new(&bytes, f, 3, cols).unwrap();
+        let k = Kernels::<f16>::detect();
+        let short = |arg, need, got| Err(KernelError::ShortSlice { arg, need, got });
+        let mut y = vec![f16::ONE; 3 * cols];
+        assert_eq!(k.dequant(w, &mut y[1..]), short("y", 3 * cols, 3 * cols - 1));
+        let x = vec![f16::ONE; cols];
+        let mut z = [1.0; 3];
+        assert_eq!(k.qgemv(w, &x[1..], &mut z), short("x", cols, cols - 1));
+        assert_eq!(k.qgemv(w, &x, &mut z[1..]), short("y", 3, 2));
+        assert!(y.iter().all(|&y| y == f16::ONE) && z == [1.0; 3], "nothing was written");
+    }
+}
+
+/// The definition, written out once more: every scale there is, every integer there is.
+#[test]
+fn every_scale_times_every_integer() {
+    for level in levels() {
+        let k = Kernels::<f32>::forced(level).unwrap();
+        let every = if level == IsaLevel::Scalar { 7 } else { 1 };
+        for bits in (0..=u16::MAX).step_by(every) {
+            let d = blocks::Half(bits.to_le_bytes());
+            let scale = f32::from(d.get());
+            let check = |f: QuantFormat, bytes: &[u8], want: &dyn Fn(usize) -> i32| {
+                let n = bytes.len() / f.block_bytes() * f.block_len();
+                let mut y = [f32::NAN; 256];
+                k.dequant(QuantRef::new(bytes, f, 1, n).unwrap(), &mut y[..n]).unwrap();
+                for (i, &y) in y[..n].iter().enumerate() {
+                    let want = want(i) as f32 * scale;
+                    assert!(same(y, want), "{f} {level}: scale {bits:#06x}, element {i}: {y} is not {want}");
+                }
+            };
+            let mut q8 = [0u8; 8 * 34];
+            for (b, block) in q8.chunks_exact_mut(34).enumerate() {
+                block[..2].copy_from_slice(&d.0);
+                block[2..].iter_mut().enumerate().for_each(|(i, q)| *q = (b * 32 + i) as u8);
+            }
+            check(QuantFormat::Q8_0, &q8, &|i| i32::from(i as u8 as i8));
+            let mut q4 = [0u8; 18];
+            q4[..2].copy_from_slice(&d.0);
+            q4[2..].iter_mut().enumerate().for_each(|(i, q)| *q = (i | (15 - i) << 4) as u8);
+            check(QuantFormat::Q4_0, &q4, &|i| if i < 16 { i as i32 - 8 } else { 31 - i as i32 - 8 });
+        }
+    }
+}
