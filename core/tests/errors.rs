@@ -1,0 +1,194 @@
+//! Bad arguments are refused with the numbers that explain it, and nothing is written.
+
+use std::fmt::Debug;
+
+use gllm_kernels_core::{
+    bf16, f16, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, QuantFormat,
+    QuantRef, Softmax,
+};
+use gllm_testkit::{data, guard, Edge, Guarded};
+
+use KernelError::{BadParameter, DimMismatch, NotBlockMultiple, ShortSlice};
+
+/// Calls `f` with kernels of every level and a poisoned output of `n` elements: it must return `want`
+/// and leave the output alone.
+fn refuse<E: Element, T: Copy>(
+    want: KernelError,
+    n: usize,
+    f: impl Fn(&Kernels<E>, &mut [T]) -> Result<(), KernelError>,
+) {
+    for level in data::levels() {
+        let k = Kernels::<E>::forced(level).unwrap();
+        let mut y = Guarded::<T>::poisoned(n, Edge::End);
+        assert_eq!(f(&k, &mut y), Err(want), "{level}");
+        assert!(guard::is_poison(&y) && y.intact(), "{want:?} at {level}: written all the same");
+    }
+}
+
+/// As [`refuse`], for operators without an output slice.
+fn refuse_value<E: Element, R: Debug + PartialEq>(
+    want: KernelError,
+    f: impl Fn(&Kernels<E>) -> Result<R, KernelError>,
+) {
+    for level in data::levels() {
+        assert_eq!(f(&Kernels::<E>::forced(level).unwrap()), Err(want), "{level}");
+    }
+}
+
+fn short(arg: &'static str, need: usize, got: usize) -> KernelError {
+    ShortSlice { arg, need, got }
+}
+
+fn vectors<E: Element>() {
+    let x = &vec![E::ZERO; 40][..];
+    // Too short, too long, empty.
+    for n in [39, 41, 0] {
+        let z = &vec![E::ZERO; n][..];
+        let (y_short, z_short) = (short("y", 40, n), short("z", 40, n));
+        refuse_value::<E, _>(y_short, |k| k.vec_dot(x, z));
+        refuse::<E, E>(y_short, 40, |k, out| k.vec_add(x, z, out));
+        refuse::<E, E>(z_short, n, |k, out| k.vec_add(x, x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.vec_add_inplace(x, out));
+        refuse::<E, E>(y_short, 40, |k, out| k.vec_mul(x, z, out));
+        refuse::<E, E>(z_short, n, |k, out| k.vec_mul(x, x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.vec_mul_inplace(x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.vec_scale(2.0, x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.vec_axpy(2.0, x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.relu(x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.exp(x, out));
+    }
+}
+
+fn rows<E: Element>() {
+    let x = &vec![E::ZERO; 40][..];
+    let w = &vec![E::ZERO; 7][..];
+    for n in [39, 41, 0] {
+        refuse::<E, E>(short("y", 40, n), n, |k, y| k.rms_norm(x, None, 1e-5, y));
+        refuse::<E, E>(short("y", 40, n), n, |k, y| k.layer_norm(x, None, None, 1e-5, y));
+        refuse::<E, E>(short("y", 40, n), n, |k, y| k.softmax(x, y));
+    }
+    refuse::<E, E>(short("w", 40, 7), 40, |k, y| k.rms_norm(x, Some(w), 1e-5, y));
+    refuse::<E, E>(short("w", 10, 7), 40, |k, y| k.rms_norm_rows(10, x, Some(w), 1e-5, y));
+    refuse::<E, E>(short("w", 40, 7), 40, |k, y| k.rms_norm_inplace(Some(w), 1e-5, y));
+    refuse::<E, E>(short("w", 10, 7), 40, |k, y| k.layer_norm_rows(10, x, Some(w), None, 1e-5, y));
+    refuse::<E, E>(short("b", 10, 7), 40, |k, y| k.layer_norm_rows(10, x, None, Some(w), 1e-5, y));
+    refuse::<E, E>(short("b", 40, 7), 40, |k, y| k.layer_norm_inplace(Some(x), Some(w), 1e-5, y));
+    for eps in [-1e-9, f32::NAN, f32::INFINITY] {
+        let bad = BadParameter { arg: "eps", expected: "a finite number, 0 or above" };
+        refuse::<E, E>(bad, 40, |k, y| k.rms_norm(x, None, eps, y));
+        refuse::<E, E>(bad, 40, |k, y| k.rms_norm_rows_inplace(10, None, eps, y));
+        refuse::<E, E>(bad, 40, |k, y| k.layer_norm(x, None, None, eps, y));
+        refuse::<E, E>(bad, 40, |k, y| k.layer_norm_rows_inplace(10, None, None, eps, y));
+    }
+    for cols in [0, 7, 41, usize::MAX] {
+        let is_rows =
+            |e: KernelError| matches!(e, DimMismatch { got, .. } if got == 40 || got == 40 % cols.max(1));
+        for level in data::levels() {
+            let k = Kernels::<E>::forced(level).unwrap();
+            let mut y = Guarded::<E>::poisoned(40, Edge::Start);
+            assert!(k.rms_norm_rows(cols, x, None, 0.0, &mut y).is_err_and(is_rows), "{cols}");
+            assert!(k.rms_norm_rows_inplace(cols, None, 0.0, &mut y).is_err_and(is_rows), "{cols}");
+            assert!(k.layer_norm_rows(cols, x, None, None, 0.0, &mut y).is_err_and(is_rows), "{cols}");
+            assert!(k.layer_norm_rows_inplace(cols, None, None, 0.0, &mut y).is_err_and(is_rows), "{cols}");
+            let all = Softmax::default();
+            assert!(k.softmax_rows(cols, all, x, &mut y).is_err_and(is_rows), "{cols}");
+            assert!(k.softmax_rows_inplace(cols, all, &mut y).is_err_and(is_rows), "{cols}");
+            assert!(guard::is_poison(&y));
+        }
+    }
+}
+
+fn matrices<E: Element>() {
+    let data = vec![E::ZERO; 60];
+    let a = MatRef::new(&data, 5, 12).unwrap();
+    refuse::<E, f32>(short("x", 12, 11), 5, |k, y| k.gemv(1.0, a, &data[..11], 0.0, y));
+    refuse::<E, f32>(short("x", 12, 60), 5, |k, y| k.gemv(1.0, a, &data, 0.0, y));
+    refuse::<E, f32>(short("y", 5, 4), 4, |k, y| k.gemv(1.0, a, &data[..12], 0.0, y));
+    refuse::<E, f32>(short("y", 12, 5), 5, |k, y| k.gemv(1.0, a.t(), &data[..5], 0.0, y));
+}
+
+fn quantised<E: Element>() {
+    for &format in QuantFormat::ALL {
+        let (block, size) = (format.block_len(), format.block_bytes());
+        let bytes = vec![0u8; 6 * size];
+        let of = |rows, cols| QuantRef::new(&bytes, format, rows, cols).map(|_| ()).unwrap_err();
+        assert_eq!(of(1, block + 1), NotBlockMultiple { cols: block + 1, block });
+        assert_eq!(of(7, block), short("bytes", 7 * size, 6 * size));
+        assert!(matches!(of(usize::MAX, block), KernelError::SizeOverflow { .. }));
+        assert!(matches!(of(1 << 32, block << 30), KernelError::SizeOverflow { .. }));
+        assert_eq!(QuantFormat::from_gguf(format.gguf_type()), Ok(format));
+        assert_eq!(QuantFormat::from_name(format.name()), Some(format));
+
+        let w = QuantRef::new(&bytes, format, 3, 2 * block).unwrap();
+        assert_eq!(w.row_range(2, 2).map(|_| ()).unwrap_err(), short("rows", 4, 3));
+        assert!(matches!(w.row_range(1, usize::MAX).unwrap_err(), KernelError::SizeOverflow { .. }));
+        let x = vec![E::ZERO; 2 * block];
+        for n in [6 * block - 1, 6 * block + 1, 0] {
+            refuse::<E, E>(short("y", 6 * block, n), n, |k, y| k.dequant(w, y));
+        }
+        refuse::<E, f32>(short("x", 2 * block, block), 3, |k, y| k.qgemv(w, &x[..block], y));
+        refuse::<E, f32>(short("y", 3, 4), 4, |k, y| k.qgemv(w, &x, y));
+    }
+    for number in [u32::MAX, 1 << 31, 4, 5] {
+        assert_eq!(QuantFormat::from_gguf(number), Err(KernelError::UnknownFormat(number)));
+    }
+}
+
+/// Runs the tests of one area for every storage type.
+macro_rules! for_every_element {
+    ($($test:ident = $f:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            $f::<f32>();
+            $f::<f16>();
+            $f::<bf16>();
+        }
+    )*};
+}
+for_every_element! {
+    vectors_of_unequal_length = vectors;
+    rows_and_parameters = rows;
+    matrix_dimensions = matrices;
+    quantised_weights = quantised;
+}
+
+#[test]
+fn views_refuse() {
+    let mut data = [0f32; 10];
+    let e = MatMut::with_strides(&mut data, 3, 3, 1, 1).unwrap_err();
+    assert_eq!(e, KernelError::Overlap { rows: 3, cols: 3, row_stride: 1, col_stride: 1 });
+    assert_eq!(MatMut::new(&mut data, 3, 4).unwrap_err(), short("matrix", 12, 10));
+    assert_eq!(MatRef::new(&data, 3, 4).unwrap_err(), short("matrix", 12, 10));
+    let e = MatRef::new(&data, usize::MAX, usize::MAX).unwrap_err();
+    assert_eq!(e, KernelError::SizeOverflow { what: "matrix extent" });
+}
+
+/// One line that contains every number and name.
+#[test]
+fn texts_name_the_numbers() {
+    let overlap = KernelError::Overlap { rows: 31, cols: 32, row_stride: 33, col_stride: 34 };
+    let isa = KernelError::IsaUnavailable { want: IsaLevel::Avx512, have: IsaLevel::Avx2 };
+    let feature = KernelError::FeatureUnavailable { want: Features::AMX_INT8, have: Caps::SCALAR.features() };
+    let texts: [(KernelError, &[&str]); 11] = [
+        (short("weights", 123, 45), &["weights", "123", "45"]),
+        (DimMismatch { what: "a.cols != k", want: 71, got: 72 }, &["a.cols != k", "71", "72"]),
+        (NotBlockMultiple { cols: 33, block: 32 }, &["33", "32"]),
+        (KernelError::ScratchTooSmall { need: 4096, got: 17 }, &["4096", "17"]),
+        (KernelError::WrongPacking { want: 0xabcd, got: 0x1234 }, &["abcd", "1234"]),
+        (overlap, &["31", "32", "33", "34"]),
+        (BadParameter { arg: "eps", expected: "a number" }, &["eps", "a number"]),
+        (KernelError::UnknownFormat(99), &["99"]),
+        (isa, &["avx512", "avx2"]),
+        (feature, &["amx_int8", "none"]),
+        (KernelError::SizeOverflow { what: "scratch size" }, &["scratch size"]),
+    ];
+    for (error, words) in texts {
+        let text = error.to_string();
+        for word in words {
+            assert!(text.contains(word), "{text:?} does not name {word}");
+        }
+        assert!(!text.contains('\n') && text.len() < 160 && !text.ends_with('.'), "{text:?}");
+        let error: &dyn std::error::Error = &error;
+        assert!(error.source().is_none());
+    }
+}
