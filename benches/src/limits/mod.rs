@@ -1,0 +1,294 @@
+//! What the machine can do: arithmetic peaks and bandwidths, measured when asked for.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use gllm_kernels_core::Caps;
+use gllm_kernels_std::Runtime;
+use serde::Serialize;
+
+use crate::arena::Arena;
+use crate::measure::{interleave, median};
+
+pub mod compute;
+pub mod memory;
+
+use compute::Peak;
+use memory::{patterns, Pattern, Span, Traffic, PAGE};
+
+/// Working sets larger than this per thread are shared out in pieces to whoever is free; smaller
+/// ones belong to a thread, in whose cache they stay.
+const OWNED: usize = 4 << 20;
+
+/// Piece of a shared working set.
+const PIECE: usize = 1 << 20;
+
+/// Patterns that are measured next to an operator: the best of a first look.
+const FINALISTS: usize = 2;
+
+/// Where a bandwidth limit comes from: traffic, working set, threads.
+type Key = (Traffic, usize, usize);
+
+/// Measures limits; remembers which patterns are worth measuring.
+#[derive(Debug)]
+pub struct Limits {
+    caps: Caps,
+    arena: Arena,
+    ranked: HashMap<Key, Ranked>,
+    peaks: HashMap<(&'static str, usize), f64>,
+}
+
+#[derive(Debug, Clone)]
+struct Ranked {
+    finalists: Vec<&'static Pattern>,
+    bytes_per_second: f64,
+}
+
+/// One measured limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Limit {
+    /// `compute` or `memory`.
+    pub kind: &'static str,
+    /// Arithmetic: element and instruction set. Memory: where the data lies and what is done to it.
+    pub name: String,
+    /// The instruction or access pattern that reached it.
+    pub by: &'static str,
+    /// Threads.
+    pub threads: usize,
+    /// Bytes of all buffers together; memory only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_set: Option<usize>,
+    /// In `unit`.
+    pub value: f64,
+    /// `GFLOP/s`, `Gop/s` or `GB/s`.
+    pub unit: &'static str,
+}
+
+impl Limits {
+    /// Nothing is measured yet.
+    pub fn new(caps: Caps) -> Self {
+        Self { caps, arena: Arena::new(0), ranked: HashMap::new(), peaks: HashMap::new() }
+    }
+
+    /// The capabilities limits are measured for.
+    pub fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    /// Bytes per second of `traffic` on a working set; measured once.
+    pub fn bandwidth(&mut self, traffic: Traffic, working_set: usize, rt: &Runtime) -> f64 {
+        self.rank(traffic, working_set, rt).bytes_per_second
+    }
+
+    fn rank(&mut self, traffic: Traffic, working_set: usize, rt: &Runtime) -> Ranked {
+        let key = (traffic, working_set, rt.threads());
+        if let Some(known) = self.ranked.get(&key) {
+            return known.clone();
+        }
+        let mut passes: Vec<_> =
+            patterns(traffic).map(|p| (p, self.pass(p, working_set, rt), Vec::new())).collect();
+        // Two short looks at each; the first also warms up.
+        for _ in 0..2 {
+            for (_, pass, times) in &mut passes {
+                let times_now = interleave(&mut [&mut pass.work()], Duration::from_millis(2), 1);
+                times.push(times_now[0][0]);
+            }
+        }
+        let moved = moved(traffic, working_set);
+        let mut by_time: Vec<_> = passes
+            .into_iter()
+            .map(|(p, _, times)| (times.into_iter().fold(f64::MAX, f64::min), p))
+            .collect();
+        by_time.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let ranked = Ranked {
+            bytes_per_second: moved / by_time[0].0,
+            finalists: by_time.iter().take(FINALISTS).map(|(_, p)| *p).collect(),
+        };
+        self.ranked.insert(key, ranked.clone());
+        ranked
+    }
+
+    /// The patterns to time next to an operator, ready to run.
+    pub fn contenders<'r>(
+        &mut self,
+        traffic: Traffic,
+        working_set: usize,
+        rt: &'r Runtime,
+    ) -> Vec<(&'static Pattern, Pass<'r>)> {
+        let finalists = self.rank(traffic, working_set, rt).finalists;
+        finalists.into_iter().map(|p| (p, self.pass(p, working_set, rt))).collect()
+    }
+
+    fn pass<'r>(&mut self, pattern: &'static Pattern, working_set: usize, rt: &'r Runtime) -> Pass<'r> {
+        let len = buffer_len(pattern.traffic, working_set);
+        self.arena.reserve(3 * len.max(working_set / 3) + 3 * PAGE);
+        let mut carver = self.arena.carve();
+        // As an operator's operands: inputs first. Unused ones stay empty.
+        let (a, b, y) = match pattern.traffic {
+            Traffic::Read => (len, 0, 0),
+            Traffic::Copy | Traffic::Accumulate => (len, 0, len),
+            Traffic::Triad => (len, len, len),
+            Traffic::Update => (0, 0, len),
+            Traffic::Expand => (len / 4, 0, len),
+        };
+        let mut take = |n| carver.take::<u8>(n).as_mut_ptr();
+        let (a, b, y) = (take(a), take(b), take(y));
+        Pass { pattern, span: Span { a, b, y, len }, rt }
+    }
+
+    /// A peak's operations per second; measured once per thread count.
+    pub fn peak(&mut self, peak: &'static Peak, rt: &Runtime) -> f64 {
+        *self.peaks.entry((peak.name, rt.threads())).or_insert_with(|| {
+            let mut work = peak_work(peak, rt);
+            let times = interleave(&mut [&mut work], Duration::from_millis(20), 5);
+            peak_ops(peak, rt) / median(&times[0])
+        })
+    }
+
+    /// The whole table of limits, for one thread and for all.
+    pub fn table(&mut self, runtimes: &[&Runtime], mut tick: impl FnMut(&str)) -> Vec<Limit> {
+        let mut out = Vec::new();
+        for peak in Peak::available(self.caps) {
+            tick(peak.name);
+            for rt in runtimes {
+                out.push(Limit {
+                    kind: "compute",
+                    name: peak.name.to_owned(),
+                    by: peak.instruction,
+                    threads: rt.threads(),
+                    working_set: None,
+                    value: self.peak(peak, rt) / 1e9,
+                    unit: if peak.integer { "Gop/s" } else { "GFLOP/s" },
+                });
+            }
+        }
+        for (place, size) in self.places() {
+            for traffic in [Traffic::Read, Traffic::Copy, Traffic::Triad, Traffic::Update] {
+                tick(&format!("{place} {}", traffic.name()));
+                for rt in runtimes {
+                    let working_set = size(rt.threads());
+                    let ranked = self.rank(traffic, working_set, rt);
+                    out.push(Limit {
+                        kind: "memory",
+                        name: format!("{place} {}", traffic.name()),
+                        by: ranked.finalists[0].name,
+                        threads: rt.threads(),
+                        working_set: Some(working_set),
+                        value: ranked.bytes_per_second / 1e9,
+                        unit: "GB/s",
+                    });
+                }
+            }
+        }
+        out
+    }
+
+    /// Rows that [`Self::table`] announces.
+    pub fn table_len(&self) -> usize {
+        Peak::available(self.caps).count() + self.places().len() * 4
+    }
+
+    /// Levels of memory with a working set that lies in each, by thread count.
+    fn places(&self) -> Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> {
+        let c = self.caps.caches();
+        let mut places: Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> = vec![
+            ("L1", Box::new(move |t| t * c.l1d / 2)),
+            ("L2", Box::new(move |t| t * c.l2 / 2)),
+        ];
+        if c.l3 > 0 {
+            places.push(("L3", Box::new(move |t| (c.l3 / 4).max((2 * t * c.l2).min(c.l3 / 2)))));
+        }
+        places.push(("DRAM", Box::new(|_| DRAM)));
+        places
+    }
+}
+
+/// The working set that stands for main memory.
+pub const DRAM: usize = 256 << 20;
+
+/// Longest buffer of a working set, in whole pages.
+fn buffer_len(traffic: Traffic, working_set: usize) -> usize {
+    ((working_set as f64 / traffic.buffers()) as usize / PAGE * PAGE).max(PAGE)
+}
+
+/// Bytes that one pass over a working set moves.
+pub fn moved(traffic: Traffic, working_set: usize) -> f64 {
+    buffer_len(traffic, working_set) as f64 * traffic.moved()
+}
+
+/// One pattern on the limits' own memory. The memory stays the `Limits`' and is never read for its
+/// contents.
+#[derive(Debug)]
+pub struct Pass<'r> {
+    pattern: &'static Pattern,
+    span: Span,
+    rt: &'r Runtime,
+}
+
+struct Shared(Span);
+// SAFETY: pieces of the span are disjoint, each is handled by one thread at a time.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Pages `from..to` of the span.
+    fn piece(&self, from: usize, to: usize, traffic: Traffic) -> Span {
+        let s = self.0;
+        let (start, len) = (from * PAGE, (to - from) * PAGE);
+        let input = if traffic == Traffic::Expand { start / 4 } else { start };
+        // Unused buffers are never touched: their pointers may go anywhere.
+        Span { a: s.a.wrapping_add(input), b: s.b.wrapping_add(start), y: s.y.wrapping_add(start), len }
+    }
+}
+
+impl Pass<'_> {
+    /// Runs so many passes.
+    pub fn work(&mut self) -> impl FnMut(u64) + '_ {
+        let (rt, pattern) = (self.rt, self.pattern);
+        let pages = self.span.len / PAGE;
+        let shared = Shared(self.span);
+        move |rounds| {
+            let shared = &shared;
+            // SAFETY: `Limits::pass` carved buffers of `len` bytes; pieces lie inside; the pattern was
+            // chosen by detection.
+            let run = |from, to| unsafe { (pattern.pass)(shared.piece(from, to, pattern.traffic)) };
+            let threads = rt.threads().min(pages);
+            if self.span.len <= OWNED * threads {
+                rt.for_each(threads, |t| {
+                    for _ in 0..rounds {
+                        run(pages * t / threads, pages * (t + 1) / threads);
+                    }
+                });
+            } else {
+                let step = PIECE / PAGE;
+                for _ in 0..rounds {
+                    if threads == 1 {
+                        run(0, pages);
+                    } else {
+                        rt.for_each(pages.div_ceil(step), |i| run(i * step, ((i + 1) * step).min(pages)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Pieces per thread of a peak's work: enough for a busy core to matter little.
+const SHARES: u64 = 4;
+
+/// Rounds that count as one of the contender's.
+const ROUNDS: u64 = 1000;
+
+/// A contender that runs a peak's loop on every thread.
+pub fn peak_work<'r>(peak: &'static Peak, rt: &'r Runtime) -> impl FnMut(u64) + 'r {
+    move |rounds| {
+        let shares = if rt.threads() == 1 { 1 } else { rt.threads() as u64 * SHARES };
+        let each = rounds * ROUNDS * rt.threads() as u64 / shares;
+        // SAFETY: callers take peaks from `Peak::available` or of a level the machine has.
+        rt.for_each(shares as usize, |_| unsafe { (peak.rounds)(each) });
+    }
+}
+
+/// Operations in one round of [`peak_work`].
+pub fn peak_ops(peak: &Peak, rt: &Runtime) -> f64 {
+    peak.ops * ROUNDS as f64 * rt.threads() as f64
+}
