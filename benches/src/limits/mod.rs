@@ -108,17 +108,20 @@ impl Limits {
         ranked
     }
 
-    /// The patterns to time next to an operator, ready to run.
-    pub fn contenders<'r>(
-        &mut self,
+    /// The patterns to time next to an operator, ready to run. They borrow the limits: their memory
+    /// stays where it is as long as they exist.
+    pub fn contenders<'s>(
+        &'s mut self,
         traffic: Traffic,
         working_set: usize,
-        rt: &'r Runtime,
-    ) -> Vec<(&'static Pattern, Pass<'r>)> {
+        rt: &'s Runtime,
+    ) -> Vec<(&'static Pattern, Pass<'s>)> {
         let finalists = self.rank(traffic, working_set, rt).finalists;
         finalists.into_iter().map(|p| (p, self.pass(p, working_set, rt))).collect()
     }
 
+    /// All passes that are alive at once must have the same traffic and working set: the first makes
+    /// room, the others find it.
     fn pass<'r>(&mut self, pattern: &'static Pattern, working_set: usize, rt: &'r Runtime) -> Pass<'r> {
         let len = buffer_len(pattern.traffic, working_set);
         self.arena.reserve(3 * len.max(working_set / 3) + 3 * PAGE);

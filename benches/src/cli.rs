@@ -1,0 +1,156 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  gllm-bench                                     machine, limits and every operator
+  gllm-bench --html report.html                  the same, with charts for a browser
+  gllm-bench run --op vec_dot --element bf16 --shape 1048576
+  gllm-bench run --op gemm --shape 512x512x512 --threads 1 --isa avx2 --json
+  gllm-bench run --op rms_norm,softmax --threads all --shape 1024x4096
+  gllm-bench compare --peer mkl --op exp,tanh
+  gllm-bench inspect model.gguf
+  gllm-bench verify --isa scalar
+
+Units:
+  ns        nanoseconds per call, median of the samples
+  GFLOP/s   10^9 floating-point operations per second; a multiply-add counts as two, a function such
+            as exp as the operations of its shortest algorithm of the same accuracy (exp 17, tanh 24)
+  GB/s      10^9 bytes per second; every operand counts once when read and once when written
+  %         of the limit that binds: the lower of arithmetic peak and bandwidth for this operator
+
+Limits are measured, never taken from data sheets:
+  compute   multiply-adds on registers, of the instruction set that the kernel uses, on the same
+            number of threads
+  memory    the fastest of several loops (pages one by one or side by side, stores through the caches
+            or past them, rep movsb) with the operator's mix of reads and writes, on as many bytes and
+            threads: read, copy (1 read, 1 write), triad (2 reads, 1 write), update (in place),
+            accumulate (1 read, 1 update), expand (1 byte read for 4 written)
+The limit is measured again next to each operator, in turn with it.
+
+Errors (max_err): the largest |result - exact| / |exact| over the outputs checked; for sums, over the
+sum of the terms' magnitudes. Exact means computed in f64 from the stored inputs. A result outside the
+operator's bound is an error, and nothing is timed.
+
+Exit codes: 0 success, 1 failure (wrong results, missing files or instruction sets), 2 wrong usage.";
+
+/// How close this machine comes to its limit in every operator of gllm-kernels.
+///
+/// Without a command: a summary of the machine, its measured limits, and every operator with GFLOP/s,
+/// GB/s and per cent of the limit that binds it.
+#[derive(Debug, Parser)]
+#[command(name = "gllm-bench", version, after_long_help = EXAMPLES, max_term_width = 110, subcommand_negates_reqs = true)]
+pub struct Cli {
+    /// What to do; everything if absent.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// Also write a self-contained HTML report with charts.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub html: Option<PathBuf>,
+
+    /// Print JSON: machine, limits and results.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Describe the machine: CPU, instruction sets, caches, memory.
+    Info {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Measure and print the limits too.
+        #[arg(long)]
+        limits: bool,
+    },
+    /// List every kernel of this build.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Verify and time chosen operators.
+    #[command(after_long_help = EXAMPLES)]
+    Run(RunArgs),
+    /// Time operators side by side with another library.
+    Compare(CompareArgs),
+    /// List the tensors of a GGUF file; decode and multiply those of supported types.
+    Inspect {
+        /// The file.
+        file: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Threads for the GEMV: a number or `all`.
+        #[arg(long, value_name = "T", default_value = "all")]
+        threads: String,
+    },
+    /// Run every kernel that this machine can run against the f64 oracle.
+    Verify {
+        /// Only these operators, comma-separated.
+        #[arg(long, value_name = "NAME", value_delimiter = ',')]
+        op: Vec<String>,
+        /// Only this instruction set level: scalar, neon, avx2, avx512.
+        #[arg(long, value_name = "LEVEL")]
+        isa: Option<String>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Operators, comma-separated, as `gllm-bench list` names them; `_inplace` forms too. Default: all.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub op: Vec<String>,
+    /// Weight format of the quantised operators, e.g. q8_0, q4_0. Default: all.
+    #[arg(long, value_name = "FMT", value_delimiter = ',')]
+    pub format: Vec<String>,
+    /// Storage type: f32, f16, bf16. Default: f32.
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub element: Vec<String>,
+    /// Sizes: N elements of a vector, MxN rows and columns, MxNxK of a product. Default: operands of
+    /// 256 MiB, products of 1024x1024x1024.
+    #[arg(long, value_name = "MxNxK|N")]
+    pub shape: Option<String>,
+    /// Threads: a number or `all`.
+    #[arg(long, value_name = "T", default_value = "1")]
+    pub threads: String,
+    /// Instruction set level: scalar, neon, avx2, avx512. Default: the best.
+    #[arg(long, value_name = "LEVEL")]
+    pub isa: Option<String>,
+    /// Least time to spend on the samples of an operator, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 0.3)]
+    pub min_time: f64,
+    /// Print a JSON array, one object per result.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// The other library: mkl (Intel MKL's vector functions in high-accuracy mode, one thread).
+    #[arg(long, value_name = "NAME")]
+    pub peer: String,
+    /// Operators, comma-separated. Default: all that the peer has.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub op: Vec<String>,
+    /// Elements.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub shape: usize,
+    /// Least time to spend on the samples of a pair, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    pub min_time: f64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}

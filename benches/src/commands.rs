@@ -1,0 +1,327 @@
+//! What each command does.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use gllm_kernels_core::{kernels, Caps, ElementType, IsaLevel, KernelInfo, Op};
+use gllm_kernels_std::Runtime;
+use serde::Serialize;
+
+use crate::cli::{Cli, Command, RunArgs};
+use crate::error::{unknown, Failure, Outcome};
+use crate::limits::{Limit, Limits};
+use crate::machine::{cores, Machine};
+use crate::measure::SAMPLES;
+use crate::progress::Progress;
+use crate::report;
+use crate::run::{Job, Record, Session};
+use crate::workload::{Entry, Shape, Sizes};
+
+/// Runs the command line.
+pub fn execute(cli: Cli) -> Outcome {
+    match cli.command {
+        None => everything(cli.json),
+        Some(Command::Info { json, limits }) => info(json, limits),
+        Some(Command::List { json }) => list(json),
+        Some(Command::Run(args)) => run(&args),
+        Some(Command::Verify { op, isa, json }) => verify(&op, isa.as_deref(), json),
+        Some(Command::Compare(_) | Command::Inspect { .. }) => {
+            Err(Failure::Failed("not in this build".to_owned()))
+        }
+    }
+}
+
+/// Everything measured in one go.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The machine.
+    pub machine: Machine,
+    /// Its limits.
+    pub limits: Vec<Limit>,
+    /// Its operators.
+    pub results: Vec<Record>,
+}
+
+/// Standard output; colours only where they are seen.
+fn stdout() -> anstream::AutoStream<io::StdoutLock<'static>> {
+    anstream::AutoStream::auto(io::stdout().lock())
+}
+
+fn print_json(value: &impl Serialize) -> Outcome {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn info(json: bool, with_limits: bool) -> Outcome {
+    let caps = gllm_kernels_std::caps();
+    let machine = Machine::detect(caps);
+    let limits = if with_limits { measure_limits(&mut Limits::new(caps), &[1, cores()], json)? } else { Vec::new() };
+    if json {
+        return print_json(&Report { machine, limits, results: Vec::new() });
+    }
+    let mut out = stdout();
+    report::machine(&mut out, &machine)?;
+    if with_limits {
+        writeln!(out)?;
+        report::limits(&mut out, &limits)?;
+    }
+    Ok(())
+}
+
+fn runtimes(threads: &[usize]) -> Outcome<Vec<Runtime>> {
+    let mut threads = threads.to_vec();
+    threads.dedup();
+    threads.into_iter().map(|t| Runtime::new(t).map_err(|e| Failure::Failed(e.to_string()))).collect()
+}
+
+fn measure_limits(limits: &mut Limits, threads: &[usize], quiet: bool) -> Outcome<Vec<Limit>> {
+    let runtimes = runtimes(threads)?;
+    let progress = Progress::new(limits.table_len(), quiet);
+    Ok(limits.table(&runtimes.iter().collect::<Vec<_>>(), |what| progress.step(what)))
+}
+
+#[derive(Serialize)]
+struct Listed {
+    kernel: &'static str,
+    op: &'static str,
+    element: &'static str,
+    isa: &'static str,
+    available: bool,
+}
+
+fn list(json: bool) -> Outcome {
+    let caps = gllm_kernels_std::caps();
+    let rows: Vec<Listed> = kernels()
+        .map(|k| Listed {
+            kernel: k.name,
+            op: k.op.name(),
+            element: k.element.name(),
+            isa: k.level.name(),
+            available: caps.restricted_to(k.level).is_ok(),
+        })
+        .collect();
+    if json {
+        return print_json(&rows);
+    }
+    let mut out = stdout();
+    let width = rows.iter().map(|r| r.kernel.len()).max().unwrap_or(0);
+    for r in rows {
+        let there = if r.available { "" } else { "  (not on this machine)" };
+        writeln!(out, "{:<width$}  {:<16} {:<5} {}{there}", r.kernel, r.op, r.element, r.isa)?;
+    }
+    Ok(())
+}
+
+/// Capabilities of the level with this name; all of them without a name.
+fn level(name: Option<&str>) -> Outcome<Caps> {
+    let caps = gllm_kernels_std::caps();
+    let Some(name) = name else { return Ok(caps) };
+    let level = IsaLevel::from_name(name)
+        .ok_or_else(|| unknown("instruction set", name, IsaLevel::ALL.iter().map(|l| l.name())))?;
+    caps.restricted_to(level).map_err(|e| Failure::Failed(e.to_string()))
+}
+
+fn element(name: &str) -> Outcome<ElementType> {
+    let known = || ElementType::ALL.into_iter();
+    known().find(|e| e.name() == name).ok_or_else(|| unknown("element type", name, known().map(|e| e.name())))
+}
+
+fn threads(text: &str) -> Outcome<usize> {
+    match text.parse() {
+        _ if text == "all" => Ok(cores()),
+        Ok(n @ 1..=1024) => Ok(n),
+        _ => Err(Failure::Usage(format!("impossible thread count `{text}`: a number from 1 to 1024, or `all`"))),
+    }
+}
+
+fn run(args: &RunArgs) -> Outcome {
+    let caps = level(args.isa.as_deref())?;
+    let threads = threads(&args.threads)?;
+    if !(args.min_time > 0.0 && args.min_time <= 600.0) {
+        return Err(Failure::Usage(format!("impossible --min-time {}: seconds, above 0, at most 600", args.min_time)));
+    }
+    let elements: Vec<ElementType> = match args.element.as_slice() {
+        [] => vec![ElementType::F32],
+        names => names.iter().map(|n| element(n)).collect::<Outcome<_>>()?,
+    };
+    let entries: Vec<&'static Entry> = match (args.op.as_slice(), &args.shape) {
+        ([], None) => Entry::all().collect(),
+        // A shape chooses the operators that it can mean something to.
+        ([], Some(shape)) => {
+            let numbers = shape.split(['x', 'X']).count();
+            Entry::all().filter(|e| e.sizes.accepts(numbers)).collect()
+        }
+        (names, _) => names.iter().map(|n| Entry::find(n)).collect::<Outcome<_>>()?,
+    };
+    let mut jobs = Vec::new();
+    for entry in entries {
+        for &element in &elements {
+            let shape = match &args.shape {
+                Some(text) => entry.sizes.parse(entry.name, text)?,
+                None => entry.default_shape(element),
+            };
+            jobs.push(Job { entry, element, shape });
+        }
+    }
+
+    let rt = Runtime::new(threads).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut session = Session::new(Limits::new(caps), Duration::from_secs_f64(args.min_time), SAMPLES);
+    let progress = Progress::new(jobs.len(), args.json);
+    let mut records = Vec::new();
+    if !args.json {
+        progress.print(|| report::header(&mut stdout()))?;
+    }
+    for job in jobs {
+        progress.step(job.entry.name);
+        let record = session.measure(job, caps, &rt)?;
+        if !args.json {
+            progress.print(|| report::record(&mut stdout(), &record))?;
+        }
+        records.push(record);
+    }
+    drop(progress);
+    if args.json {
+        print_json(&records)?;
+    }
+    Ok(())
+}
+
+/// Samples and least time of the table of everything: it has to be done in a minute and a half.
+const QUICK: (Duration, usize) = (Duration::from_millis(30), 5);
+
+/// Elements at which functions are shown in the first-level cache.
+const SMALL: usize = 4096;
+
+/// The table of everything: main memory on one thread and all; functions in cache.
+fn jobs() -> Vec<(Job, usize)> {
+    let mut jobs = Vec::new();
+    for entry in Entry::all().filter(|e| !e.in_place()) {
+        for element in ElementType::ALL {
+            let threads = match element {
+                ElementType::F32 => vec![1, cores()],
+                _ if entry.halves => vec![cores()],
+                _ => vec![],
+            };
+            let mut threads = threads;
+            threads.dedup();
+            for t in threads {
+                jobs.push((Job { entry, element, shape: entry.default_shape(element) }, t));
+            }
+        }
+        let small = Shape { m: 1, n: SMALL, k: 1 };
+        if entry.sizes == Sizes::Vector {
+            jobs.push((Job { entry, element: ElementType::F32, shape: small }, 1));
+        }
+    }
+    jobs
+}
+
+fn everything(json: bool) -> Outcome {
+    let caps = gllm_kernels_std::caps();
+    let machine = Machine::detect(caps);
+    if !json {
+        let mut out = stdout();
+        report::machine(&mut out, &machine)?;
+        writeln!(out)?;
+    }
+    let mut limits = Limits::new(caps);
+    let table = measure_limits(&mut limits, &[1, cores()], json)?;
+    let jobs = jobs();
+    let progress = Progress::new(jobs.len(), json);
+    if !json {
+        progress.print(|| {
+            let mut out = stdout();
+            report::limits(&mut out, &table)?;
+            writeln!(out)?;
+            report::header(&mut out)
+        })?;
+    }
+    let runtimes = runtimes(&[1, cores()])?;
+    let mut session = Session::new(limits, QUICK.0, QUICK.1);
+    let mut results = Vec::new();
+    for (job, threads) in jobs {
+        progress.step(job.entry.name);
+        let Some(rt) = runtimes.iter().find(|rt| rt.threads() == threads) else { continue };
+        let record = session.measure(job, caps, rt)?;
+        if !json {
+            progress.print(|| report::record(&mut stdout(), &record))?;
+        }
+        results.push(record);
+    }
+    drop(progress);
+    if json {
+        print_json(&Report { machine, limits: table, results })?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Verified {
+    kernel: &'static str,
+    ok: bool,
+    cases: usize,
+    max_err: f64,
+    unit: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+fn verify(ops: &[String], isa: Option<&str>, json: bool) -> Outcome {
+    let caps = gllm_kernels_std::caps();
+    let only = match isa {
+        Some(name) => Some(level(Some(name))?.level()),
+        None => None,
+    };
+    let ops: Vec<Op> = ops
+        .iter()
+        .map(|n| Op::from_name(n).ok_or_else(|| unknown("operator", n, Op::ALL.iter().map(|o| o.name()))))
+        .collect::<Outcome<_>>()?;
+    let chosen = |k: &&KernelInfo| {
+        caps.restricted_to(k.level).is_ok()
+            && only.is_none_or(|l| k.level == l)
+            && (ops.is_empty() || ops.contains(&k.op))
+    };
+    let rows: Vec<&KernelInfo> = kernels().filter(chosen).collect();
+    let progress = Progress::new(rows.len(), json);
+    let mut results = Vec::new();
+    for row in rows {
+        progress.step(row.name);
+        let result = match gllm_testkit::check(row) {
+            Ok(r) => Verified {
+                kernel: row.name,
+                ok: true,
+                cases: r.cases,
+                max_err: r.max_err,
+                unit: r.unit,
+                error: None,
+            },
+            Err(e) => {
+                Verified { kernel: row.name, ok: false, cases: 0, max_err: 0.0, unit: "", error: Some(e) }
+            }
+        };
+        if !json {
+            progress.print(|| report::verified(&mut stdout(), result.kernel, &result_text(&result), result.ok))?;
+        }
+        results.push(result);
+    }
+    drop(progress);
+    let failed = results.iter().filter(|r| !r.ok).count();
+    if json {
+        print_json(&results)?;
+    } else {
+        writeln!(stdout(), "{} kernels verified, {failed} failed", results.len())?;
+    }
+    match failed {
+        0 => Ok(()),
+        n => Err(Failure::Failed(format!("{n} of {} kernels failed", results.len()))),
+    }
+}
+
+fn result_text(r: &Verified) -> String {
+    match &r.error {
+        Some(e) => e.clone(),
+        None => format!("{:>6} cases, largest error {:.3} {}", r.cases, r.max_err, r.unit),
+    }
+}

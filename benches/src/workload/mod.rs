@@ -1,0 +1,272 @@
+//! What is benchmarked: one entry per operator and form.
+
+use gllm_kernels_core::{Caps, Element, ElementType, KernelError, Kernels, Op};
+use gllm_kernels_std::{Parallel, Runtime};
+
+use crate::arena::{Arena, Carver};
+use crate::error::{Failure, Outcome};
+use crate::limits::memory::Traffic;
+use crate::limits::DRAM;
+
+mod produce;
+mod vectors;
+
+pub use produce::Workload;
+
+/// Sizes of a call. A vector is `1 x n`, rows are `m x n`, a product is `m x n x k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows.
+    pub m: usize,
+    /// Columns.
+    pub n: usize,
+    /// Inner dimension of a product; 1 elsewhere.
+    pub k: usize,
+}
+
+impl Shape {
+    /// As `--shape` takes it.
+    pub fn text(self, sizes: Sizes) -> String {
+        match sizes {
+            Sizes::Vector => self.n.to_string(),
+            Sizes::Rows => format!("{}x{}", self.m, self.n),
+            Sizes::Product | Sizes::MatVec => format!("{}x{}x{}", self.m, self.n, self.k),
+        }
+    }
+}
+
+/// What the numbers of `--shape` mean to an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// `N` elements.
+    Vector,
+    /// `MxN`: rows of N elements; `N` alone is one row.
+    Rows,
+    /// `MxNxK` with N = 1: an M x K matrix times a vector; `MxK` for short.
+    MatVec,
+    /// `MxNxK`: C is M x N, the inner dimension K.
+    Product,
+}
+
+impl Sizes {
+    /// Reads `--shape`.
+    pub fn parse(self, op: &str, text: &str) -> Outcome<Shape> {
+        let bad = |why: &str| Failure::Usage(format!("impossible shape `{text}` for {op}: {why}"));
+        let numbers: Option<Vec<usize>> = text.split(['x', 'X']).map(|t| t.trim().parse().ok()).collect();
+        let numbers = numbers.ok_or_else(|| bad("expected numbers, like 4096, 512x4096 or 512x512x512"))?;
+        let shape = match (self, numbers.as_slice()) {
+            (Self::Vector, &[n] | &[1, n]) => Shape { m: 1, n, k: 1 },
+            (Self::Vector, _) => return Err(bad("it takes one number, N elements")),
+            (Self::Rows, &[n]) => Shape { m: 1, n, k: 1 },
+            (Self::Rows, &[m, n]) => Shape { m, n, k: 1 },
+            (Self::Rows, _) => return Err(bad("it takes MxN, rows and columns, or N, one row")),
+            (Self::MatVec, &[m, k] | &[m, 1, k]) => Shape { m, n: 1, k },
+            (Self::MatVec, _) => return Err(bad("it takes Mx1xK or MxK, a matrix with M rows and K columns")),
+            (Self::Product, &[m, n, k]) => Shape { m, n, k },
+            (Self::Product, _) => return Err(bad("it takes MxNxK, C being M x N and K the inner dimension")),
+        };
+        if shape.m == 0 || shape.n == 0 || shape.k == 0 {
+            return Err(bad("every size must be at least 1 to be timed"));
+        }
+        Ok(shape)
+    }
+
+    /// Whether sizes of this many numbers can be meant.
+    pub fn accepts(self, numbers: usize) -> bool {
+        match self {
+            Self::Vector => numbers == 1,
+            Self::Rows => numbers <= 2,
+            Self::MatVec => numbers == 2 || numbers == 3,
+            Self::Product => numbers == 3,
+        }
+    }
+}
+
+/// What one call costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Floating-point operations; a multiply-add is two.
+    pub flops: f64,
+    /// Bytes read and written, each operand once.
+    pub moved: f64,
+    /// Bytes of all operands together.
+    pub working_set: f64,
+    /// What it does to memory.
+    pub traffic: Traffic,
+}
+
+/// Where a workload finds what it needs.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// Threads.
+    pub rt: &'a Runtime,
+    /// Capabilities, restricted to the level to be measured.
+    pub caps: Caps,
+    /// Sizes.
+    pub shape: Shape,
+    /// Memory.
+    pub carver: Carver<'a>,
+}
+
+/// Kernels on one thread, called directly, or on several.
+#[derive(Debug)]
+pub enum Engine<'a, E: Element> {
+    /// The core crate's.
+    One(Kernels<E>),
+    /// The standard layer's.
+    Many(Parallel<'a, E>),
+}
+
+impl<'a, E: Element> Engine<'a, E> {
+    /// For a context's threads and instruction set.
+    pub fn new(c: &Context<'a>) -> Self {
+        let kernels = Kernels::with(c.caps);
+        if c.rt.threads() == 1 {
+            Self::One(kernels)
+        } else {
+            Self::Many(Parallel::with_kernels(c.rt, kernels))
+        }
+    }
+}
+
+/// `engine.method(arguments)`, whichever engine it is.
+macro_rules! call {
+    ($engine:expr, $method:ident($($arg:expr),* $(,)?)) => {
+        match $engine {
+            crate::workload::Engine::One(k) => k.$method($($arg),*),
+            crate::workload::Engine::Many(p) => p.$method($($arg),*),
+        }
+    };
+}
+pub(crate) use call;
+
+type Build = for<'a> fn(Context<'a>) -> Box<dyn Workload + 'a>;
+
+/// One operator in one form.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The method's name.
+    pub name: &'static str,
+    /// The registry's operator.
+    pub op: Op,
+    /// What `--shape` means to it.
+    pub sizes: Sizes,
+    /// Cost of a call with elements of so many bytes.
+    pub cost: fn(Shape, f64) -> Cost,
+    /// Makes it, for f32, f16 and bf16.
+    pub build: [Build; 3],
+    /// Whether the default table shows f16 and bf16 too.
+    pub halves: bool,
+}
+
+impl Entry {
+    /// Every operator and form.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        [vectors::ENTRIES].into_iter().flatten()
+    }
+
+    /// The entry of this name.
+    pub fn find(name: &str) -> Outcome<&'static Self> {
+        Self::all()
+            .find(|e| e.name == name)
+            .ok_or_else(|| crate::error::unknown("operator", name, Self::all().map(|e| e.name)))
+    }
+
+    /// Whether it overwrites its input. The default table leaves these out.
+    pub fn in_place(&self) -> bool {
+        self.name.ends_with("_inplace")
+    }
+
+    /// Sizes that make the operands fill main memory's working set; products have fixed sizes.
+    pub fn default_shape(&self, element: ElementType) -> Shape {
+        let probe = |m, n, k| (self.cost)(Shape { m, n, k }, element.size() as f64).working_set;
+        let fill = |unit: f64| (DRAM as f64 / unit) as usize;
+        match self.sizes {
+            Sizes::Vector => Shape { m: 1, n: fill(probe(1, 1 << 20, 1) / f64::from(1 << 20)), k: 1 },
+            Sizes::Rows => {
+                let row = (probe(1025, 4096, 1) - probe(1, 4096, 1)) / 1024.0;
+                Shape { m: fill(row), n: 4096, k: 1 }
+            }
+            Sizes::MatVec => Shape { m: fill(4096.0 * element.size() as f64), n: 1, k: 4096 },
+            Sizes::Product => Shape { m: 1024, n: 1024, k: 1024 },
+        }
+    }
+
+    /// Makes the workload in `arena`.
+    pub fn make<'a>(
+        &self,
+        element: ElementType,
+        shape: Shape,
+        caps: Caps,
+        rt: &'a Runtime,
+        arena: &'a mut Arena,
+    ) -> Outcome<Box<dyn Workload + 'a>> {
+        let bytes = (self.cost)(shape, element.size() as f64).working_set;
+        const MOST: f64 = (64u64 << 30) as f64;
+        if bytes > MOST {
+            return Err(Failure::Usage(format!(
+                "impossible shape {} for {}: operands of {:.0} GiB",
+                shape.text(self.sizes),
+                self.name,
+                bytes / f64::from(1 << 30)
+            )));
+        }
+        arena.reserve(bytes as usize + (64 << 10));
+        let which = ElementType::ALL.iter().position(|&e| e == element).unwrap_or(0);
+        Ok(self.build[which](Context { rt, caps, shape, carver: arena.carve() }))
+    }
+}
+
+/// A refused call, in words.
+pub fn refused(op: &str, e: KernelError) -> Failure {
+    Failure::Failed(format!("{op}: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_has_a_workload() {
+        for &op in Op::ALL {
+            assert!(Entry::all().any(|e| e.op == op), "no workload for {}", op.name());
+            assert!(Entry::all().any(|e| e.name == op.name()), "no workload named {}", op.name());
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = Entry::all().map(|e| e.name).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before);
+    }
+
+    /// Every entry at a size that is no multiple of anything, on every level, one thread and several.
+    #[test]
+    fn all_workloads_verify() {
+        let caps = gllm_kernels_std::caps();
+        let mut arena = Arena::new(0);
+        for threads in [1, 3] {
+            let rt = Runtime::new(threads).unwrap();
+            for entry in Entry::all() {
+                for element in ElementType::ALL {
+                    for level in gllm_kernels_core::IsaLevel::ALL {
+                        let Ok(caps) = caps.restricted_to(level) else { continue };
+                        let shape = match entry.sizes {
+                            Sizes::Vector => Shape { m: 1, n: 100_003, k: 1 },
+                            Sizes::Rows => Shape { m: 37, n: 130, k: 1 },
+                            Sizes::MatVec => Shape { m: 61, n: 1, k: 192 },
+                            Sizes::Product => Shape { m: 37, n: 50, k: 64 },
+                        };
+                        let mut w = entry.make(element, shape, caps, &rt, &mut arena).unwrap();
+                        let err = w.verify();
+                        assert!(err.is_ok(), "{} {element} {level} {threads}: {err:?}", entry.name);
+                        w.call().unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
