@@ -57,7 +57,8 @@ fn print_json(value: &impl Serialize) -> Outcome {
 fn info(json: bool, with_limits: bool) -> Outcome {
     let caps = gllm_kernels_std::caps();
     let machine = Machine::detect(caps);
-    let limits = if with_limits { measure_limits(&mut Limits::new(caps), &[1, cores()], json)? } else { Vec::new() };
+    let limits =
+        if with_limits { measure_limits(&mut Limits::new(caps), &[1, cores()], json)? } else { Vec::new() };
     if json {
         return print_json(&Report { machine, limits, results: Vec::new() });
     }
@@ -132,7 +133,9 @@ fn threads(text: &str) -> Outcome<usize> {
     match text.parse() {
         _ if text == "all" => Ok(cores()),
         Ok(n @ 1..=1024) => Ok(n),
-        _ => Err(Failure::Usage(format!("impossible thread count `{text}`: a number from 1 to 1024, or `all`"))),
+        _ => Err(Failure::Usage(format!(
+            "impossible thread count `{text}`: a number from 1 to 1024, or `all`"
+        ))),
     }
 }
 
@@ -140,7 +143,10 @@ fn run(args: &RunArgs) -> Outcome {
     let caps = level(args.isa.as_deref())?;
     let threads = threads(&args.threads)?;
     if !(args.min_time > 0.0 && args.min_time <= 600.0) {
-        return Err(Failure::Usage(format!("impossible --min-time {}: seconds, above 0, at most 600", args.min_time)));
+        return Err(Failure::Usage(format!(
+            "impossible --min-time {}: seconds, above 0, at most 600",
+            args.min_time
+        )));
     }
     let elements: Vec<ElementType> = match args.element.as_slice() {
         [] => vec![ElementType::F32],
@@ -302,7 +308,8 @@ fn verify(ops: &[String], isa: Option<&str>, json: bool) -> Outcome {
             }
         };
         if !json {
-            progress.print(|| report::verified(&mut stdout(), result.kernel, &result_text(&result), result.ok))?;
+            progress
+                .print(|| report::verified(&mut stdout(), result.kernel, &result_text(&result), result.ok))?;
         }
         results.push(result);
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use gllm_kernels_core::{Caps, CacheSizes, Features, IsaLevel};
+use gllm_kernels_core::{CacheSizes, Caps, Features, IsaLevel};
 use serde::Serialize;
 
 /// The machine in a few words and numbers.

@@ -64,9 +64,20 @@ pub fn machine(out: &mut impl Write, m: &Machine) -> io::Result<()> {
     writeln!(out, "  CPU       {} ({}, {})", m.cpu, m.arch, m.os)?;
     writeln!(out, "  cores     {}", m.cores)?;
     writeln!(out, "  levels    {}", m.levels.join(" "))?;
-    writeln!(out, "  features  {}", if m.features.is_empty() { "none".to_owned() } else { m.features.join(" ") })?;
+    writeln!(
+        out,
+        "  features  {}",
+        if m.features.is_empty() { "none".to_owned() } else { m.features.join(" ") }
+    )?;
     let c = &m.caches;
-    writeln!(out, "  caches    L1d {}, L2 {}, L3 {}, lines of {} B", size(c.l1d), size(c.l2), size(c.l3), c.line)?;
+    writeln!(
+        out,
+        "  caches    L1d {}, L2 {}, L3 {}, lines of {} B",
+        size(c.l1d),
+        size(c.l2),
+        size(c.l3),
+        c.line
+    )?;
     if let Some(memory) = m.memory {
         writeln!(out, "  memory    {}", bytes(memory))?;
     }
@@ -109,7 +120,18 @@ pub fn header(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
         "{HEAD}{:<20} {:<5} {:<8} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {:>7} {:>8}{HEAD:#}",
-        "operator", "type", "isa", "thr", "shape", "time", "GFLOP/s", "GB/s", "bound", "limit", "%", "max_err"
+        "operator",
+        "type",
+        "isa",
+        "thr",
+        "shape",
+        "time",
+        "GFLOP/s",
+        "GB/s",
+        "bound",
+        "limit",
+        "%",
+        "max_err"
     )
 }
 

@@ -121,10 +121,10 @@ impl Session {
 
         let seconds = median(&times[0]);
         let rates = times[1..].iter().map(|t| limit_units / median(t) / 1e9);
-        let (limit, limit_by) = rates.zip(by).fold((0.0, ""), |best, now| if now.0 > best.0 { now } else { best });
+        let (limit, limit_by) =
+            rates.zip(by).fold((0.0, ""), |best, now| if now.0 > best.0 { now } else { best });
         let (gflops, gbs) = (cost.flops / seconds / 1e9, cost.moved / seconds / 1e9);
-        let (bound, reached) =
-            if compute_time > memory_time { ("compute", gflops) } else { ("memory", gbs) };
+        let (bound, reached) = if compute_time > memory_time { ("compute", gflops) } else { ("memory", gbs) };
         Ok(Record {
             kernel: kernel.to_owned(),
             op: entry.name,

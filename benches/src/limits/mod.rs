@@ -95,10 +95,8 @@ impl Limits {
             }
         }
         let moved = moved(traffic, working_set);
-        let mut by_time: Vec<_> = passes
-            .into_iter()
-            .map(|(p, _, times)| (times.into_iter().fold(f64::MAX, f64::min), p))
-            .collect();
+        let mut by_time: Vec<_> =
+            passes.into_iter().map(|(p, _, times)| (times.into_iter().fold(f64::MAX, f64::min), p)).collect();
         by_time.sort_by(|a, b| a.0.total_cmp(&b.0));
         let ranked = Ranked {
             bytes_per_second: moved / by_time[0].0,
@@ -194,10 +192,8 @@ impl Limits {
     /// Levels of memory with a working set that lies in each, by thread count.
     fn places(&self) -> Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> {
         let c = self.caps.caches();
-        let mut places: Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> = vec![
-            ("L1", Box::new(move |t| t * c.l1d / 2)),
-            ("L2", Box::new(move |t| t * c.l2 / 2)),
-        ];
+        let mut places: Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> =
+            vec![("L1", Box::new(move |t| t * c.l1d / 2)), ("L2", Box::new(move |t| t * c.l2 / 2))];
         if c.l3 > 0 {
             places.push(("L3", Box::new(move |t| (c.l3 / 4).max((2 * t * c.l2).min(c.l3 / 2)))));
         }
@@ -243,9 +239,9 @@ impl Shared {
     }
 }
 
-impl Pass<'_> {
+impl<'r> Pass<'r> {
     /// Runs so many passes.
-    pub fn work(&mut self) -> impl FnMut(u64) + '_ {
+    pub fn work(&mut self) -> impl FnMut(u64) + use<'_, 'r> {
         let (rt, pattern) = (self.rt, self.pattern);
         let pages = self.span.len / PAGE;
         let shared = Shared(self.span);

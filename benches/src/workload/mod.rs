@@ -61,7 +61,9 @@ impl Sizes {
             (Self::Rows, &[m, n]) => Shape { m, n, k: 1 },
             (Self::Rows, _) => return Err(bad("it takes MxN, rows and columns, or N, one row")),
             (Self::MatVec, &[m, k] | &[m, 1, k]) => Shape { m, n: 1, k },
-            (Self::MatVec, _) => return Err(bad("it takes Mx1xK or MxK, a matrix with M rows and K columns")),
+            (Self::MatVec, _) => {
+                return Err(bad("it takes Mx1xK or MxK, a matrix with M rows and K columns"))
+            }
             (Self::Product, &[m, n, k]) => Shape { m, n, k },
             (Self::Product, _) => return Err(bad("it takes MxNxK, C being M x N and K the inner dimension")),
         };

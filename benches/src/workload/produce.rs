@@ -159,7 +159,9 @@ impl<E: Number, T: Number> Workload for Produce<'_, E, T> {
                 return Ok(());
             }
             let (got, value) = (got.wide(), want.value);
-            Err(format!("output {i} is {got:e}, should be {value:e}: error {error:.2e}, allowed {allowed:.2e}"))
+            Err(format!(
+                "output {i} is {got:e}, should be {value:e}: error {error:.2e}, allowed {allowed:.2e}"
+            ))
         };
         for (i, (&got, &want)) in first.iter().zip(&want).enumerate() {
             check(i, got, want)?;

@@ -52,8 +52,7 @@ fn reduce<'a, E: Element + Number>(
 ) -> Box<dyn Workload + 'a> {
     let n = c.shape.n;
     let engine = Engine::new(&c);
-    let inputs =
-        (0..inputs).map(|i| Operand::random(c.carver.take(n), PERIOD, i as u64, 0.5, 1.5)).collect();
+    let inputs = (0..inputs).map(|i| Operand::random(c.carver.take(n), PERIOD, i as u64, 0.5, 1.5)).collect();
     let output = Operand { data: c.carver.take::<f32>(1), pattern: Vec::new() };
     Box::new(Produce {
         inputs,
@@ -87,7 +86,6 @@ macro_rules! each_element {
         [$f::<f32>, $f::<gllm_kernels_core::f16>, $f::<gllm_kernels_core::bf16>]
     };
 }
-pub(super) use each_element;
 
 /// An entry per line: name, registry operator, operations per element, vectors moved and there,
 /// traffic, and how to build it.
