@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, QuantFormat,
-    QuantRef,
+    QuantRef, Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -12,6 +12,9 @@ pub struct Args<'a, E: Element> {
     pub y: &'a [E],
     pub z: &'a mut [E],
     pub g: &'a mut [f32],
+    pub w: Option<&'a [E]>,
+    pub b: Option<&'a [E]>,
+    pub softmax: Softmax,
     pub bytes: &'a [u8],
     pub n: [usize; 4],
     pub s: [f32; 4],
@@ -29,19 +32,19 @@ pub struct Args<'a, E: Element> {
 
 impl<'a, E: Element> Args<'a, E> {
     /// A matrix view with unknown shape and strides.
-    pub fn a(&self) -> Result<MatRef<'a, E>, KernelError> {
+    pub fn left(&self) -> Result<MatRef<'a, E>, KernelError> {
         MatRef::with_strides(self.x, self.n[0], self.n[1], self.n[2], self.n[3])
     }
     /// Another one.
-    pub fn b(&self) -> Result<MatRef<'a, E>, KernelError> {
+    pub fn right(&self) -> Result<MatRef<'a, E>, KernelError> {
         MatRef::with_strides(self.y, self.n[1], self.n[2], self.n[3], self.n[0])
     }
     /// Quantised weights of unknown shape and format.
-    pub fn w(&self) -> Result<QuantRef<'a>, KernelError> {
+    pub fn quant(&self) -> Result<QuantRef<'a>, KernelError> {
         QuantRef::new(self.bytes, self.format, self.n[0], self.n[1])
     }
     /// A writable matrix view with unknown shape and strides.
-    pub fn c(&mut self) -> Result<MatMut<'_, f32>, KernelError> {
+    pub fn out(&mut self) -> Result<MatMut<'_, f32>, KernelError> {
         MatMut::with_strides(self.g, self.n[0], self.n[2], self.n[1], self.n[3])
     }
 }

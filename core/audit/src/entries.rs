@@ -4,8 +4,8 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, f16, kernels, Element, ElementType, IsaLevel, Kernels, MatMut, MatRef, Op, QuantFormat, ScratchReq,
-    StorePolicy,
+    bf16, blocks, f16, kernels, Element, ElementType, IsaLevel, Kernels, MatMut, MatRef, Op, QuantFormat,
+    Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -51,7 +51,7 @@ audit! {
     vec_axpy(a) => a.k.vec_axpy(a.s[0], a.x, a.z);
 
     // Matrices.
-    gemv(a) => a.a().and_then(|m| a.k.gemv(a.s[0], m, a.x, a.s[1], a.g));
+    gemv(a) => a.left().and_then(|m| a.k.gemv(a.s[0], m, a.x, a.s[1], a.g));
 
     // Activations.
     relu(a) => a.k.relu(a.x, a.z);
@@ -59,11 +59,26 @@ audit! {
     exp(a) => a.k.exp(a.x, a.z);
     exp_inplace(a) => a.k.exp_inplace(a.z);
 
+    // Rows.
+    softmax(a) => a.k.softmax(a.x, a.z);
+    softmax_inplace(a) => a.k.softmax_inplace(a.z);
+    softmax_rows(a) => a.k.softmax_rows(a.n[0], a.softmax, a.x, a.z);
+    softmax_rows_inplace(a) => a.k.softmax_rows_inplace(a.n[0], a.softmax, a.z);
+    rms_norm(a) => a.k.rms_norm(a.x, a.w, a.s[0], a.z);
+    rms_norm_inplace(a) => a.k.rms_norm_inplace(a.w, a.s[0], a.z);
+    rms_norm_rows(a) => a.k.rms_norm_rows(a.n[0], a.x, a.w, a.s[0], a.z);
+    rms_norm_rows_inplace(a) => a.k.rms_norm_rows_inplace(a.n[0], a.w, a.s[0], a.z);
+    layer_norm(a) => a.k.layer_norm(a.x, a.w, a.b, a.s[0], a.z);
+    layer_norm_inplace(a) => a.k.layer_norm_inplace(a.w, a.b, a.s[0], a.z);
+    layer_norm_rows(a) => a.k.layer_norm_rows(a.n[0], a.x, a.w, a.b, a.s[0], a.z);
+    layer_norm_rows_inplace(a) => a.k.layer_norm_rows_inplace(a.n[0], a.w, a.b, a.s[0], a.z);
+
     // Quantised weights.
-    dequant(a) => a.w().and_then(|w| a.k.dequant(w, a.z));
-    qgemv(a) => a.w().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
-    quant_ref(a) => a.w().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
+    dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
+    qgemv(a) => a.quant().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
+    quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name());
+    get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();
     from_gguf(a) => (QuantFormat::from_gguf(a.number), QuantFormat::from_name(a.text));
 
     // Selection. These reach every kernel of every instruction set.
@@ -88,12 +103,13 @@ audit! {
 
     // Views and scratch.
     new(a) => (MatRef::new(a.x, a.n[0], a.n[1]).map(|m| m.as_ptr()), MatMut::new(a.z, a.n[0], a.n[1]).map(|mut m| m.as_mut_ptr()));
-    row_range(a) => a.a().and_then(|m| m.t().row_range(a.n[0], a.n[1]));
+    row_range(a) => a.left().and_then(|m| m.t().row_range(a.n[0], a.n[1]));
     split_rows(a) => {
         let at = a.n[3];
-        a.c().and_then(|mut c| c.reborrow().t().split_rows(at).map(|(top, end)| (top.rows(), end.cols())))
+        a.out().and_then(|mut c| c.reborrow().t().split_rows(at).map(|(top, end)| (top.rows(), end.cols())))
     };
-    strides(a) => a.b().map(|b| (b.rows(), b.cols(), b.row_stride(), b.col_stride()));
+    strides(a) => a.right().map(|b| (b.rows(), b.cols(), b.row_stride(), b.col_stride()));
+    empty(_a) => Scratch::empty();
     array(a) => ScratchReq::array::<E>(a.n[0]).and_then(|r| r.and(ScratchReq::array::<u8>(a.n[1])?)).map(|r| (r.size(), r.align(), r.size_unaligned()));
 
     // Elements and text.
