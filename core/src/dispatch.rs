@@ -5,6 +5,7 @@ use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::ops::engine::Stores;
 use crate::ops::gemv::GemvArgs;
+use crate::ops::rope::RopeShape;
 use crate::ops::softmax::Softmax;
 
 expand_all_ops! { define_table! {} }

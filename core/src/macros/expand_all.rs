@@ -88,6 +88,12 @@ macro_rules! expand_all_ops {
                 args: (n_rows: usize, cols: usize, x: *const E, wb: [*const E; 2], eps: f32, y: *mut E, stores: Stores) -> (),
                 body: norm::layer_norm,
             }
+            rope {
+                ops: [Rope = "rope"],
+                named: storage,
+                args: (shape: RopeShape, tokens: usize, cos_sin: [*const f32; 2], x: *const E, y: *mut E, stores: Stores) -> (),
+                body: rope::rope,
+            }
         }
     };
 }

@@ -9,5 +9,6 @@ pub(crate) mod gemv;
 pub(crate) mod math;
 pub(crate) mod norm;
 pub(crate) mod qgemv;
+pub(crate) mod rope;
 pub(crate) mod rows;
 pub(crate) mod softmax;
