@@ -1,6 +1,6 @@
 //! The GGUF reader: against the `gguf` package's answers, and against files that lie.
 
-use gllm_kernels_std::core::bf16;
+use gllm_kernels_std::core::{bf16, KernelError, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, GgufError, Problem, Value};
 use gllm_kernels_std::AlignedVec;
 
@@ -90,6 +90,36 @@ fn tensor_data_in_place() {
     let file = Gguf::from_bytes(&shifted[1..]).unwrap();
     assert_eq!(file.tensor("f32").unwrap().as_slice::<f32>(), None);
     assert_eq!(file.tensor("f32").unwrap().data().unwrap().len(), 256);
+}
+
+#[test]
+fn quantised_weights_in_place() {
+    let file = Gguf::from_bytes(ALL_FORMATS).unwrap();
+    for tensor in file.tensors() {
+        match tensor.as_quant_ref() {
+            Ok(w) => {
+                assert_eq!((w.rows(), w.cols()), (8, 512));
+                assert_eq!(w.format().gguf_type(), tensor.ggml_type().0);
+                assert_eq!(w.as_bytes(), tensor.data().unwrap());
+            }
+            Err(e) => assert_eq!(e, KernelError::UnknownFormat(tensor.ggml_type().0)),
+        }
+    }
+    assert!(file.tensor("q8_0").unwrap().as_quant_ref().is_ok());
+}
+
+/// Core and the reader have each a table of block sizes.
+#[test]
+fn block_sizes_agree_with_core() {
+    let mut both = 0;
+    for of in GgmlType::ALL {
+        if let (Ok(format), Some(layout)) = (QuantFormat::from_gguf(of.0), of.layout()) {
+            assert_eq!(format.block_len(), layout.block as usize, "{of}");
+            assert_eq!(format.block_bytes(), layout.bytes as usize, "{of}");
+            both += 1;
+        }
+    }
+    assert_eq!(both, QuantFormat::ALL.len());
 }
 
 #[test]

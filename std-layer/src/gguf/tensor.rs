@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gllm_kernels_core::{Element, ElementType};
+use gllm_kernels_core::{Element, ElementType, KernelError, QuantFormat, QuantRef};
 
 use super::parse::TensorInfo;
 use super::types::GgmlType;
@@ -84,6 +84,21 @@ impl<'a> Tensor<'a> {
         // SAFETY: every bit pattern is a value of a storage type.
         let (head, numbers, tail) = unsafe { self.data()?.align_to::<E>() };
         (head.is_empty() && tail.is_empty()).then_some(numbers)
+    }
+
+    /// The data as quantised weights for kernels: all dimensions but the first are rows.
+    ///
+    /// # Errors
+    /// `UnknownFormat` if core has no kernels for the type, `SizeOverflow` if a dimension does not fit
+    /// this machine's words.
+    pub fn as_quant_ref(&self) -> Result<QuantRef<'a>, KernelError> {
+        let format = QuantFormat::from_gguf(self.info.of.0)?;
+        let data = self.data().ok_or(KernelError::UnknownFormat(self.info.of.0))?;
+        let size = |n: Option<u64>| {
+            let n = n.and_then(|n| usize::try_from(n).ok());
+            n.ok_or(KernelError::SizeOverflow { what: "tensor dimensions" })
+        };
+        QuantRef::new(data, format, size(self.rows())?, size(Some(self.cols()))?)
     }
 }
 

@@ -35,4 +35,6 @@ elementwise! {
     vec_axpy(alpha: f32; x => y);
     relu(; x => y);
     relu_inplace(; => x);
+    exp(; x => y);
+    exp_inplace(; => x);
 }

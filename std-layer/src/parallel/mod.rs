@@ -2,6 +2,8 @@
 
 mod blas1;
 mod elementwise;
+mod matrix;
+mod rows;
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -136,6 +138,32 @@ impl Cuts {
     fn fixed<E>(n: usize) -> Self {
         let bytes = (n.saturating_mul(size_of::<E>()) / 64).clamp(SMALL, LARGE).next_multiple_of(PAGE);
         Self { first: bytes / size_of::<E>(), step: bytes / size_of::<E>() }
+    }
+
+    /// For `rows` independent rows of `bytes` bytes together.
+    fn rows(bytes: usize, rows: usize, threads: usize) -> Self {
+        if threads == 1 || bytes < 2 * SMALL {
+            return Self { first: rows.max(1), step: 1 };
+        }
+        let step = (bytes / (threads * SHARE)).clamp(SMALL, LARGE);
+        Self::whole_rows(step, bytes, rows, 1)
+    }
+
+    /// For `rows` rows of `bytes` bytes together, in multiples of `group`, whatever the number of threads.
+    fn rows_fixed(bytes: usize, rows: usize, group: usize) -> Self {
+        Self::whole_rows((bytes / 64).clamp(SMALL, LARGE), bytes, rows, group)
+    }
+
+    /// As many rows as have `step` bytes, rounded up to a multiple of `group`.
+    fn whole_rows(step: usize, bytes: usize, rows: usize, group: usize) -> Self {
+        let row_bytes = (bytes / rows.max(1)).max(1);
+        let step = step.div_ceil(row_bytes).next_multiple_of(group);
+        Self { first: step, step }
+    }
+
+    /// The same cuts where every item has `n` elements.
+    fn times(self, n: usize) -> Self {
+        Self { first: self.first * n, step: self.step * n }
     }
 
     /// Number of chunks of `0..n`.

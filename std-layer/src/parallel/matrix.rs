@@ -1,0 +1,73 @@
+//! Matrix times vector, and decoding.
+
+use gllm_kernels_core::{Element, KernelError, MatRef, QuantRef};
+
+use super::{chunks_mut, Cuts, Parallel};
+
+/// # Matrices
+///
+/// Rows are shared out in groups that the shape alone decides.
+impl<E: Element> Parallel<'_, E> {
+    /// [`Kernels::gemv`](gllm_kernels_core::Kernels::gemv) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gemv(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        x: &[E],
+        beta: f32,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
+        if x.len() != a.cols() || y.len() != a.rows() {
+            return self.kernels.gemv(alpha, a, x, beta, y);
+        }
+        let bytes = a.rows().saturating_mul(a.cols()).saturating_mul(size_of::<E>());
+        let cuts = if a.col_stride() == 1 {
+            Cuts::rows_fixed(bytes, a.rows(), ROWS)
+        } else {
+            // Columns are contiguous: long pieces of each.
+            Cuts::rows_fixed(bytes, a.rows(), COLUMN_PIECE / size_of::<E>())
+        };
+        chunks_mut(self.runtime, y, cuts, |rows, y| {
+            self.kernels.gemv(alpha, a.row_range(rows.start, rows.len())?, x, beta, y)
+        })
+    }
+
+    /// [`Kernels::qgemv`](gllm_kernels_core::Kernels::qgemv) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn qgemv(&self, w: QuantRef<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
+        if x.len() != w.cols() || y.len() != w.rows() {
+            return self.kernels.qgemv(w, x, y);
+        }
+        let cuts = Cuts::rows_fixed(w.as_bytes().len(), w.rows(), ROWS);
+        chunks_mut(self.runtime, y, cuts, |rows, y| {
+            self.kernels.qgemv(w.row_range(rows.start, rows.len())?, x, y)
+        })
+    }
+
+    /// [`Kernels::dequant`](gllm_kernels_core::Kernels::dequant) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
+        let cols = w.cols();
+        if cols == 0 || Some(y.len()) != w.rows().checked_mul(cols) {
+            return self.kernels.dequant(w, y);
+        }
+        let k = self.kernels_for(size_of_val(y));
+        let cuts = Cuts::rows(size_of_val(y), w.rows(), self.runtime.threads()).times(cols);
+        chunks_mut(self.runtime, y, cuts, |range, y| {
+            k.dequant(w.row_range(range.start / cols, range.len() / cols)?, y)
+        })
+    }
+}
+
+/// Rows that core's kernels walk side by side.
+const ROWS: usize = 8;
+
+/// Bytes of a contiguous column that a chunk has at least.
+const COLUMN_PIECE: usize = 2048;

@@ -1,0 +1,190 @@
+//! Every parallel operator gives the same bits on any number of threads, and the result of core's.
+
+use std::sync::OnceLock;
+
+use gllm_kernels_std::core::{
+    bf16, f16, Element, KernelError, Kernels, MatRef, QuantFormat, QuantRef, Softmax, StorePolicy,
+};
+use gllm_kernels_std::{Parallel, Runtime};
+
+fn runtimes() -> &'static [Runtime] {
+    static RUNTIMES: OnceLock<Vec<Runtime>> = OnceLock::new();
+    RUNTIMES.get_or_init(|| [1, 2, 5].map(|n| Runtime::new(n).unwrap()).into())
+}
+
+/// Numbers in -1 .. 1 that differ from place to place.
+fn numbers<E: Element>(n: usize, seed: usize) -> Vec<E> {
+    let value = |i: usize| {
+        let hash = (i ^ seed << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
+        E::from_f32((hash >> (usize::BITS - 16)) as f32 / 32768.0 - 1.0)
+    };
+    (0..n).map(value).collect()
+}
+
+/// Lengths around chunk boundaries.
+const LENGTHS: [usize; 5] = [0, 1, 16 << 10, (32 << 10) + 1, 300_007];
+
+/// Runs `op` on an output of `n` elements, at two alignments, on every runtime: all must agree with
+/// `single`, core's operator.
+#[track_caller]
+fn same<E: Element, O: Element>(
+    what: &str,
+    n: usize,
+    op: impl Fn(Parallel<'_, E>, &mut [O]) -> Result<(), KernelError>,
+    single: impl Fn(Kernels<E>, &mut [O]) -> Result<(), KernelError>,
+) {
+    let start = numbers::<O>(n + 3, 9);
+    let bits = |v: &[O]| v.iter().map(|x| x.to_f32().to_bits()).collect::<Vec<_>>();
+    for offset in [0, 3] {
+        let mut expected = start[offset..offset + n].to_vec();
+        single(Kernels::detect(), &mut expected).unwrap();
+        let expected = bits(&expected);
+        for runtime in runtimes() {
+            for stores in [StorePolicy::Auto, StorePolicy::Streamed] {
+                let mut out = start[..offset + n].to_vec();
+                op(Parallel::new(runtime).with_stores(stores), &mut out[offset..]).unwrap();
+                assert!(bits(&out[offset..]) == expected, "{what} {n} {runtime:?} {stores:?}");
+                assert_eq!(bits(&out[..offset]), bits(&start[..offset]));
+            }
+        }
+    }
+}
+
+/// `same!(n: name(args.., inputs => output))` for an operator that is a method of both.
+macro_rules! same {
+    ($n:expr, $e:ty, $o:ty, $name:ident($($arg:expr),*)) => {
+        same::<$e, $o>(
+            concat!(stringify!($name), " ", stringify!($e)),
+            $n,
+            |p, out| p.$name($($arg,)* out),
+            |k, out| k.$name($($arg,)* out),
+        )
+    };
+}
+
+macro_rules! for_each_element {
+    ($($name:ident => $generic:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            $generic::<f32>();
+            $generic::<f16>();
+            $generic::<bf16>();
+        }
+    )*};
+}
+for_each_element! {
+    elementwise => check_elementwise;
+    reductions => check_reductions;
+    rows => check_rows;
+    gemv => check_gemv;
+    quantised => check_quantised;
+    wrong_shapes => check_wrong_shapes;
+}
+
+fn check_elementwise<E: Element>() {
+    for n in LENGTHS {
+        let (x, y) = (&numbers::<E>(n, 1), &numbers::<E>(n, 2));
+        same!(n, E, E, vec_add(x, y));
+        same!(n, E, E, vec_add_inplace(x));
+        same!(n, E, E, vec_mul(x, y));
+        same!(n, E, E, vec_mul_inplace(x));
+        same!(n, E, E, vec_scale(0.7, x));
+        same!(n, E, E, vec_scale_inplace(0.7));
+        same!(n, E, E, vec_axpy(-0.3, x));
+        same!(n, E, E, relu(x));
+        same!(n, E, E, relu_inplace());
+        same!(n, E, E, exp(x));
+        same!(n, E, E, exp_inplace());
+    }
+}
+
+fn check_reductions<E: Element>() {
+    for n in LENGTHS {
+        let (x, y) = (&numbers::<E>(n, 1), &numbers::<E>(n, 2));
+        let exact: f64 = x.iter().zip(y).map(|(x, y)| f64::from(x.to_f32()) * f64::from(y.to_f32())).sum();
+        let sum: f64 = x.iter().map(|x| f64::from(x.to_f32())).sum();
+        let first = Parallel::<E>::new(&runtimes()[0]);
+        assert!((f64::from(first.vec_dot(x, y).unwrap()) - exact).abs() <= 1e-6 * n as f64);
+        assert!((f64::from(first.vec_sum(x).unwrap()) - sum).abs() <= 1e-6 * n as f64);
+        for runtime in runtimes() {
+            let p = Parallel::<E>::new(runtime);
+            assert_eq!(p.vec_dot(x, y).unwrap().to_bits(), first.vec_dot(x, y).unwrap().to_bits());
+            assert_eq!(p.vec_sum(x).unwrap().to_bits(), first.vec_sum(x).unwrap().to_bits());
+            assert_eq!(p.vec_max(x), Kernels::detect().vec_max(x));
+        }
+    }
+}
+
+fn check_rows<E: Element>() {
+    for (rows, cols) in [(0, 5), (1, 1), (3, 1000), (700, 129), (37, 4096), (3, 100_003)] {
+        let n = rows * cols;
+        let (x, w, b) = (&numbers::<E>(n, 1), &numbers::<E>(cols, 2), &numbers::<E>(cols, 3));
+        let softmax = Softmax { scale: 0.5, valid: Some(cols - cols / 3) };
+        same!(n, E, E, softmax_rows(cols, softmax, x));
+        same!(n, E, E, softmax_rows_inplace(cols, softmax));
+        same!(n, E, E, rms_norm_rows(cols, x, Some(w), 1e-5));
+        same!(n, E, E, rms_norm_rows_inplace(cols, None, 1e-5));
+        same!(n, E, E, layer_norm_rows(cols, x, Some(w), Some(b), 1e-5));
+        same!(n, E, E, layer_norm_rows_inplace(cols, None, Some(b), 1e-5));
+    }
+}
+
+fn check_gemv<E: Element>() {
+    for (rows, cols) in [(0, 7), (5, 0), (1, 1), (9, 300), (2000, 257), (100, 8192)] {
+        let (a, x) = (&numbers::<E>(rows * cols, 1), &numbers::<E>(cols, 2));
+        let a = MatRef::new(a, rows, cols).unwrap();
+        let xt = &numbers::<E>(rows, 3);
+        // Whichever rows core walks together may change its sums' order, so only the number of threads
+        // is free here.
+        for (a, x, n) in [(a, x, rows), (a.t(), xt, cols)] {
+            let run = |runtime| {
+                let mut y = numbers::<f32>(n, 4);
+                Parallel::<E>::new(runtime).gemv(0.5, a, x, 2.0, &mut y).unwrap();
+                y
+            };
+            let expected = run(&runtimes()[0]);
+            for runtime in runtimes() {
+                assert!(run(runtime) == expected, "{rows}x{cols} {runtime:?}");
+            }
+            let mut core = numbers::<f32>(n, 4);
+            Kernels::<E>::detect().gemv(0.5, a, x, 2.0, &mut core).unwrap();
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * (x.len() + 4) as f32;
+            assert!(expected.iter().zip(&core).all(close));
+        }
+    }
+}
+
+fn check_quantised<E: Element>() {
+    for format in QuantFormat::ALL {
+        for (rows, cols) in [(0, 256), (1, 256), (300, 512), (1000, 1024)] {
+            let bytes: Vec<u8> = numbers::<f32>(format.row_bytes(cols).unwrap() * rows, 5)
+                .iter()
+                .map(|x| x.to_bits() as u8)
+                .collect();
+            let w = QuantRef::new(&bytes, *format, rows, cols).unwrap();
+            let x = &numbers::<E>(cols, 1);
+            same!(rows, E, f32, qgemv(w, x));
+            same!(rows * cols, E, E, dequant(w));
+        }
+    }
+}
+
+fn check_wrong_shapes<E: Element>() {
+    let short = |arg, need, got| Err(KernelError::ShortSlice { arg, need, got });
+    let (x, mut y) = (&numbers::<E>(200_000, 1), numbers::<E>(199_999, 2));
+    for runtime in runtimes() {
+        let p = Parallel::<E>::new(runtime);
+        assert_eq!(p.relu(x, &mut y), short("y", 200_000, 199_999));
+        assert_eq!(p.vec_dot(x, &y).map(drop), short("y", 200_000, 199_999));
+        assert_eq!(p.vec_axpy(1.0, x, &mut y), short("y", 200_000, 199_999));
+        let core = Kernels::<E>::detect();
+        assert_eq!(p.rms_norm_rows(7, x, None, 0.0, &mut y), core.rms_norm_rows(7, x, None, 0.0, &mut y));
+        let w = Some(&x[..7]);
+        let mut y = numbers::<E>(200_000, 2);
+        let before = y.clone();
+        assert_eq!(p.rms_norm_rows(8, x, w, 0.0, &mut y), short("w", 8, 7));
+        assert!(y == before);
+        let a = MatRef::new(x, 100, 2000).unwrap();
+        assert_eq!(p.gemv(1.0, a, &x[..1999], 0.0, &mut [0.0; 100]), short("x", 2000, 1999));
+    }
+}
