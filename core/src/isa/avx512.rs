@@ -12,18 +12,6 @@ fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-/// `a / b` from the 14-bit reciprocal: the first quotient is off by 2^-14, its residual (exact in an
-/// FMA) times the same reciprocal brings it below 1 ulp. 5 cycles where `vdivps zmm` blocks its port for 16.
-#[inline(always)]
-unsafe fn div(a: __m512, b: __m512) -> __m512 {
-    // SAFETY: the caller vouches for AVX-512.
-    unsafe {
-        let r = _mm512_rcp14_ps(b);
-        let q = _mm512_mul_ps(a, r);
-        _mm512_fmadd_ps(_mm512_fnmadd_ps(b, q, a), r, q)
-    }
-}
-
 /// f32 -> bf16, ties to even, NaN kept and made quiet. (`vcvtneps2bf16` would flush denormals.)
 #[inline(always)]
 unsafe fn to_bf16(v: __m512) -> __m256i {
@@ -77,7 +65,7 @@ simd_primitive! {
         add(a, b) => _mm512_add_ps(a, b),
         sub(a, b) => _mm512_sub_ps(a, b),
         mul(a, b) => _mm512_mul_ps(a, b),
-        div(a, b) => div(a, b),
+        div(a, b) => _mm512_div_ps(a, b),
         fma(a, b, c) => _mm512_fmadd_ps(a, b, c),
         fnma(a, b, c) => _mm512_fnmadd_ps(a, b, c),
         min(a, b) => _mm512_min_ps(a, b),

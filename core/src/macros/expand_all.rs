@@ -70,6 +70,36 @@ macro_rules! expand_all_ops {
                 args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
                 body: activation::exp,
             }
+            tanh {
+                ops: [Tanh = "tanh"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::tanh,
+            }
+            silu {
+                ops: [Silu = "silu"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::silu,
+            }
+            gelu {
+                ops: [Gelu = "gelu"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::gelu,
+            }
+            gelu_tanh {
+                ops: [GeluTanh = "gelu_tanh"],
+                named: storage,
+                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::gelu_tanh,
+            }
+            swiglu {
+                ops: [Swiglu = "swiglu"],
+                named: storage,
+                args: (n: usize, gate: *const E, up: *const E, y: *mut E, stores: Stores) -> (),
+                body: activation::swiglu,
+            }
             softmax {
                 ops: [Softmax = "softmax"],
                 named: storage,

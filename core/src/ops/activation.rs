@@ -71,7 +71,71 @@ activation! {
     /// `y_i = max(x_i, 0)`; a NaN gives 0.
     relu, relu_inplace, Relu: |P, x| P::max(x, P::splat(0.0));
 
-    /// `y_i = e^(x_i)`, within 2 ulp; overflows to inf, underflows through the denormals to 0;
+    /// `y_i = e^(x_i)`, within 1 ulp; overflows to inf, underflows through the denormals to 0;
     /// -inf gives 0, NaN stays NaN.
     exp, exp_inplace, Exp: |P, x| math::exp::<P>(x);
+
+    /// `y_i = tanh(x_i)`, within 4 ulp; +-0 stays, +-inf gives +-1, NaN stays NaN.
+    tanh, tanh_inplace, Tanh: |P, x| math::tanh::<P>(x);
+
+    /// `y_i = x_i / (1 + e^(-x_i))`
+    silu, silu_inplace, Silu: |P, x| math::silu::<P>(x);
+
+    /// `y_i = x_i Phi(x_i)`
+    gelu, gelu_inplace, Gelu: |P, x| math::gelu::<P>(x);
+
+    /// `y_i = x_i / 2 (1 + tanh(..))`
+    gelu_tanh, gelu_tanh_inplace, GeluTanh: |P, x| math::gelu_tanh::<P>(x);
+}
+
+#[derive(Clone, Copy)]
+struct Swiglu;
+impl Function<2> for Swiglu {
+    #[inline(always)]
+    unsafe fn eval<P: Vector>(self, [gate, up]: [P::V; 2]) -> P::V {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe { P::mul(math::silu::<P>(gate), up) }
+    }
+}
+
+/// # Safety
+/// `n` elements at every pointer; an input equals `y` or lies apart; the instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn swiglu<E: Element, P: Prim<E>>(
+    n: usize,
+    gate: *const E,
+    up: *const E,
+    y: *mut E,
+    stores: Stores,
+) {
+    // SAFETY: the caller's contract is the engine's.
+    unsafe { map::<E, P, _, 2, 4>(Swiglu, n, [gate, up], y, stores) }
+}
+
+/// # Gated activations
+impl<E: Element> Kernels<E> {
+    /// `y_i = silu(gate_i) up_i` (SwiGLU: Shazeer, *GLU Variants Improve Transformer*, 2020).
+    ///
+    /// # Errors
+    /// `ShortSlice` unless all have the same length.
+    pub fn swiglu(&self, gate: &[E], up: &[E], y: &mut [E]) -> Result<(), KernelError> {
+        check::len("up", up.len(), gate.len())?;
+        check::len("y", y.len(), gate.len())?;
+        let n = gate.len();
+        // SAFETY: equal lengths; `y` is exclusive; the instruction set is present.
+        unsafe { (self.table.swiglu)(n, gate.as_ptr(), up.as_ptr(), y.as_mut_ptr(), self.stores(n)) };
+        Ok(())
+    }
+
+    /// `gate_i = silu(gate_i) up_i`
+    ///
+    /// # Errors
+    /// `ShortSlice` unless both have the same length.
+    pub fn swiglu_inplace(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
+        check::len("up", up.len(), gate.len())?;
+        let p = gate.as_mut_ptr();
+        // SAFETY: equal lengths; the first input is the output; the instruction set is present.
+        unsafe { (self.table.swiglu)(up.len(), p, up.as_ptr(), p, Stores::Cached) };
+        Ok(())
+    }
 }

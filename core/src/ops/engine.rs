@@ -31,6 +31,17 @@ pub(crate) trait Sweep {
     /// # Safety
     /// `i + LANES <= n`.
     unsafe fn full(&mut self, lane: usize, i: usize);
+    /// Handles `K` times `LANES` elements, from `i`, `i + step`, ..
+    ///
+    /// # Safety
+    /// As [`full`](Self::full), for each.
+    #[inline(always)]
+    unsafe fn block<const K: usize>(&mut self, i: usize, step: usize) {
+        for lane in 0..K {
+            // SAFETY: the caller's contract.
+            unsafe { self.full(lane, i + lane * step) };
+        }
+    }
     /// Handles `len < LANES` elements from `i`.
     ///
     /// # Safety
@@ -71,18 +82,14 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
             while n - i >= K * page {
                 let end = i + page;
                 while i < end {
-                    for lane in 0..K {
-                        s.full(lane, i + lane * page);
-                    }
+                    s.block::<K>(i, page);
                     i += P::LANES;
                 }
                 i += (K - 1) * page;
             }
         }
         while n - i >= K * P::LANES {
-            for lane in 0..K {
-                s.full(lane, i + lane * P::LANES);
-            }
+            s.block::<K>(i, P::LANES);
             i += K * P::LANES;
         }
         while n - i >= P::LANES {
@@ -127,6 +134,31 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
                 P::stream(self.y.add(i), y);
             } else {
                 P::store(self.y.add(i), y);
+            }
+        }
+    }
+    /// Loads everything, then computes, then stores: the compiler cannot move a load past a store that
+    /// might alias it, and chains of dependent operations need each other's company.
+    #[inline(always)]
+    unsafe fn block<const K: usize>(&mut self, i: usize, step: usize) {
+        // SAFETY: as above.
+        unsafe {
+            let mut v = [[P::splat(0.0); ARITY]; K];
+            for (lane, v) in v.iter_mut().enumerate() {
+                for (v, x) in v.iter_mut().zip(self.x) {
+                    *v = P::load(x.add(i + lane * step));
+                }
+            }
+            let mut y = [P::splat(0.0); K];
+            for (v, y) in v.into_iter().zip(&mut y) {
+                *y = self.f.eval::<P>(v);
+            }
+            for (lane, y) in y.into_iter().enumerate() {
+                if STREAM {
+                    P::stream(self.y.add(i + lane * step), y);
+                } else {
+                    P::store(self.y.add(i + lane * step), y);
+                }
             }
         }
     }

@@ -1,19 +1,36 @@
 //! Elementary functions on registers: one algorithm for every instruction set.
 //!
-//! Polynomials are minimax fits in relative error, their coefficients rounded to f32 one after the
-//! other, each time refitting the rest.
+//! All are built on `2^w = 2^m * 2^f` with `m` the nearest integer. Two things keep the relative error
+//! small where results are tiny: `w` is computed with its rounding error (the low parts below), and
+//! the factor `2^m` is applied last, so that a denormal result is rounded once.
+//!
+//! Polynomials and the rational function are minimax fits in relative error; their coefficients were
+//! rounded to f32 one after the other, each time fitting the others anew.
+
+use core::f32::consts::{LN_2, LOG2_E};
 
 use crate::isa::Vector;
 
 /// Adding and subtracting 1.5 * 2^23 leaves the nearest integer, for magnitudes up to 2^22.
 const ROUND: f32 = 12_582_912.0;
 
-/// ln 2 = `LN2 + LN2_LOW`, to 48 bits.
-const LN2: f32 = core::f32::consts::LN_2;
-const LN2_LOW: f32 = -1.904_654_2e-9;
+/// `log2(e) - LOG2_E`
+const LOG2_E_LOW: f32 = 1.925_963e-8;
 
-/// `e^r` for `|r| <= ln(2) / 2`: relative error 3.2e-9 before rounding. The first two coefficients are exactly 1.
-const EXP: [f32; 5] = [0.499_999_94, 0.166_665_17, 0.041_668_102, 0.008_369_192, 0.001_383_887_1];
+/// `(2^f - 1) / f` for `|f| <= 1/2`; `2^f` to 3.0e-9.
+const EXP2: [f32; 6] =
+    [0.693_147_2, 0.240_226_48, 0.055_503_596, 0.009_618_5, 0.001_339_098_9, 0.000_153_291_32];
+
+/// `(1 - 2^-f) / f`, the same with every other sign.
+const EXP2_NEG: [f32; 6] = [-EXP2[0], EXP2[1], -EXP2[2], EXP2[3], -EXP2[4], EXP2[5]];
+
+/// `(expm1(2 r) / 2 - r) / r^2` for `|r| <= ln(2) / 4`; `expm1` to 1.4e-8.
+const EXPM1: [f32; 5] = [0.999_999_94, 0.666_661_86, 0.333_339_5, 0.133_860_14, 0.044_384_692];
+
+/// `Phi(-a) e^(a^2 / 2)` for `0 <= a <= 14.4` is `TAIL_NUM(a) / TAIL_DEN(a)` to 2.6e-8, `Phi` being the
+/// normal distribution function.
+const TAIL_NUM: [f32; 5] = [1.0, 0.874_785_2, 0.365_066_23, 0.080_773_786, 0.008_153_798];
+const TAIL_DEN: [f32; 6] = [2.0, 3.345_34, 2.399_320_1, 0.935_217_6, 0.202_483_09, 0.020_438_295];
 
 /// `c[0] + c[1] x + ..` by Horner's rule.
 ///
@@ -31,6 +48,16 @@ unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
     }
 }
 
+/// The integer nearest to `a * b`.
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+unsafe fn round_product<P: Vector>(a: P::V, b: P::V) -> P::V {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe { P::sub(P::fma(a, b, P::splat(ROUND)), P::splat(ROUND)) }
+}
+
 /// `e^x = p * 2^n` with `p` in [0.70, 1.42] and an integral `n`, for `|x| <= 2^21`; NaN gives a NaN `p`.
 ///
 /// # Safety
@@ -39,13 +66,10 @@ unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
 pub(crate) unsafe fn exp_parts<P: Vector>(x: P::V) -> (P::V, P::V) {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
-        let magic = P::splat(ROUND);
-        let n = P::sub(P::fma(x, P::splat(core::f32::consts::LOG2_E), magic), magic);
-        let r = P::fnma(n, P::splat(LN2), x);
-        let r = P::fnma(n, P::splat(LN2_LOW), r);
-        let q = horner::<P, 5>(r, &EXP);
-        let one = P::splat(1.0);
-        (P::fma(P::fma(q, r, one), r, one), n)
+        let n = round_product::<P>(x, P::splat(LOG2_E));
+        let g = P::fnma(x, P::splat(LOG2_E), n);
+        let g = P::fnma(x, P::splat(LOG2_E_LOW), g);
+        (P::fma(horner::<P, 6>(g, &EXP2_NEG), g, P::splat(1.0)), n)
     }
 }
 
@@ -60,5 +84,115 @@ pub(crate) unsafe fn exp<P: Vector>(x: P::V) -> P::V {
         let x = P::max(P::splat(-106.0), P::min(P::splat(90.0), x));
         let (p, n) = exp_parts::<P>(x);
         P::scale2(p, n)
+    }
+}
+
+/// `tanh x = E / (E + 1)` with `E = expm1(2 |x|) / 2`, which keeps its relative accuracy near 0.
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+pub(crate) unsafe fn tanh<P: Vector>(x: P::V) -> P::V {
+    // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
+    unsafe {
+        // tanh(10) = 1 - 4e-9
+        let a = P::min(P::splat(10.0), P::copysign(x, P::splat(1.0)));
+        let n = round_product::<P>(a, P::splat(2.0 * LOG2_E));
+        // Where n is large enough for this rounded constant to matter, tanh hardly moves.
+        let r = P::fnma(n, P::splat(LN_2 / 2.0), a);
+        let h = P::fma(P::mul(horner::<P, 5>(r, &EXPM1), r), r, r);
+        let pow = P::scale2(P::splat(1.0), n);
+        let half = P::splat(0.5);
+        let e = P::fma(h, pow, P::fma(pow, half, P::splat(-0.5)));
+        P::copysign(P::div(e, P::add(e, P::splat(1.0))), x)
+    }
+}
+
+/// `x / (1 + 2^-w)` where `w = m - g`: `(x / (2^m + 2^g)) 2^m`, whose factors stay in range.
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+unsafe fn times_sigmoid<P: Vector>(x: P::V, m: P::V, g: P::V) -> P::V {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let one = P::splat(1.0);
+        let p = P::fma(horner::<P, 6>(g, &EXP2), g, one);
+        let d = P::add(P::scale2(one, m), p);
+        P::scale2(P::div(x, d), m)
+    }
+}
+
+/// `x / (1 + e^-x)`
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+pub(crate) unsafe fn silu<P: Vector>(x: P::V) -> P::V {
+    // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
+    unsafe {
+        // silu(-115) rounds to -0; from 30 on, 1 + e^-x rounds to 1.
+        let x = P::max(P::splat(-115.0), x);
+        let z = P::min(P::splat(30.0), x);
+        let m = round_product::<P>(z, P::splat(LOG2_E));
+        let g = P::fnma(z, P::splat(LOG2_E), m);
+        let g = P::fnma(z, P::splat(LOG2_E_LOW), g);
+        times_sigmoid::<P>(x, m, g)
+    }
+}
+
+/// `x Phi(x)`, as `max(x, 0) - |x| Phi(-|x|)`.
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
+    // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
+    unsafe {
+        // 14.4 Phi(-14.4) rounds to 0.
+        let a = P::min(P::splat(14.4), P::copysign(x, P::splat(1.0)));
+        let s = P::mul(a, a);
+        let error = P::fnma(a, a, s);
+        let n = round_product::<P>(s, P::splat(-LOG2_E / 2.0));
+        let g = P::fma(s, P::splat(LOG2_E / 2.0), n);
+        let g = P::fma(s, P::splat(LOG2_E_LOW / 2.0), g);
+        let g = P::fnma(error, P::splat(LOG2_E / 2.0), g);
+        let p = P::fma(horner::<P, 6>(g, &EXP2_NEG), g, P::splat(1.0));
+        let num = P::mul(P::mul(horner::<P, 5>(a, &TAIL_NUM), p), a);
+        let tail = P::scale2(P::div(num, horner::<P, 6>(a, &TAIL_DEN)), n);
+        // -0 rather than 0 makes the results for -inf and -0 negative zeros.
+        P::sub(P::max(P::splat(-0.0), x), tail)
+    }
+}
+
+/// `w = x (W1 + W3 x^2)` is `2 sqrt(2 / pi) (x + 0.044715 x^3) log2(e)`. `W1` is a multiple of 2^-20.
+const W1: f32 = 2.302_208;
+const W1_LOW: f32 = 2.513_669_7e-7;
+const W3: f32 = 0.102_943_24;
+const W3_LOW: f32 = -2.016_198_5e-9;
+
+/// `x / (1 + 2^-w)`
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+pub(crate) unsafe fn gelu_tanh<P: Vector>(x: P::V) -> P::V {
+    // SAFETY: the caller vouches for the instruction set. The order of arguments keeps NaN.
+    unsafe {
+        // gelu_tanh(-11) rounds to -0; from 6 on, 1 + 2^-w rounds to 1.
+        let x = P::max(P::splat(-11.0), x);
+        let z = P::min(P::splat(6.0), x);
+        let s = P::mul(z, z);
+        let s_error = P::fnma(z, z, s);
+        let (w1, w3) = (P::splat(W1), P::splat(W3));
+        let t = P::fma(s, w3, w1);
+        // W1 - t is exact: both are multiples of t's unit in the last place.
+        let t_low = P::fma(s, w3, P::sub(w1, t));
+        let t_low = P::fnma(s_error, w3, P::add(t_low, P::splat(W1_LOW)));
+        let t_low = P::fma(s, P::splat(W3_LOW), t_low);
+        let m = round_product::<P>(z, t);
+        let g = P::fnma(z, t, m);
+        let g = P::fnma(z, t_low, g);
+        times_sigmoid::<P>(x, m, g)
     }
 }
