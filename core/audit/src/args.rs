@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, QuantFormat,
-    QuantRef, Softmax,
+    QuantRef, RopeFreqs, RopePositions, RopeShape, Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -11,7 +11,13 @@ pub struct Args<'a, E: Element> {
     pub x: &'a [E],
     pub y: &'a [E],
     pub z: &'a mut [E],
+    pub cos: &'a [f32],
+    pub sin: &'a [f32],
     pub g: &'a mut [f32],
+    pub h: &'a mut [f32],
+    pub rope_shape: RopeShape,
+    pub rope_freqs: RopeFreqs<'a>,
+    pub rope_positions: RopePositions<'a>,
     pub w: Option<&'a [E]>,
     pub b: Option<&'a [E]>,
     pub softmax: Softmax,

@@ -58,16 +58,6 @@ audit! {
     relu_inplace(a) => a.k.relu_inplace(a.z);
     exp(a) => a.k.exp(a.x, a.z);
     exp_inplace(a) => a.k.exp_inplace(a.z);
-    tanh(a) => a.k.tanh(a.x, a.z);
-    tanh_inplace(a) => a.k.tanh_inplace(a.z);
-    silu(a) => a.k.silu(a.x, a.z);
-    silu_inplace(a) => a.k.silu_inplace(a.z);
-    gelu(a) => a.k.gelu(a.x, a.z);
-    gelu_inplace(a) => a.k.gelu_inplace(a.z);
-    gelu_tanh(a) => a.k.gelu_tanh(a.x, a.z);
-    gelu_tanh_inplace(a) => a.k.gelu_tanh_inplace(a.z);
-    swiglu(a) => a.k.swiglu(a.x, a.y, a.z);
-    swiglu_inplace(a) => a.k.swiglu_inplace(a.z, a.y);
 
     // Rows.
     softmax(a) => a.k.softmax(a.x, a.z);
@@ -82,6 +72,9 @@ audit! {
     layer_norm_inplace(a) => a.k.layer_norm_inplace(a.w, a.b, a.s[0], a.z);
     layer_norm_rows(a) => a.k.layer_norm_rows(a.n[0], a.x, a.w, a.b, a.s[0], a.z);
     layer_norm_rows_inplace(a) => a.k.layer_norm_rows_inplace(a.n[0], a.w, a.b, a.s[0], a.z);
+    rope(a) => a.k.rope(a.rope_shape, a.cos, a.sin, a.x, a.z);
+    rope_inplace(a) => a.k.rope_inplace(a.rope_shape, a.cos, a.sin, a.z);
+    rope_table(a) => a.rope_freqs.table(a.rope_positions, a.g, a.h);
 
     // Quantised weights.
     dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
