@@ -5,13 +5,16 @@ use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::ops::engine::Stores;
 use crate::ops::gemv::GemvArgs;
+use crate::ops::pack::PackArgs;
 use crate::ops::rope::RopeShape;
 use crate::ops::softmax::Softmax;
+use crate::ops::tile::{Tile, TileArgs};
 
 expand_all_ops! { define_table! {} }
 
 macro_rules! wrap {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+        const _: () = assert!(Tile::of(<crate::isa::$isa as crate::isa::Vector>::LANES).is_named($tile));
         expand_all_ops! { define_ops! { isa: $isa, module: $module, attribute: $attr } }
     };
 }

@@ -21,6 +21,8 @@ pub use caps::{CacheSizes, Caps, Features, IsaLevel};
 pub use dispatch::{Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType};
 pub use error::KernelError;
+pub use ops::gemm::GemmPlan;
+pub use ops::pack::PackedB;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
 pub use quant::{blocks, QuantFormat, QuantRef};

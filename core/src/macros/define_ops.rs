@@ -11,6 +11,7 @@ macro_rules! define_table {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
             pub(crate) level: IsaLevel,
+            pub(crate) tile: crate::ops::tile::Tile,
             pub(crate) formats: crate::quant::dispatch::Formats<E>,
             $(pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
         }
@@ -50,7 +51,7 @@ macro_rules! define_ops {
                 $isa: Prim<E>,
             {
                 Table {
-                    level: IsaLevel::$isa,
+                    level: IsaLevel::$isa, tile: crate::ops::tile::Tile::of(<$isa as crate::isa::Vector>::LANES),
                     formats: crate::quant::dispatch::$module::formats::<E>(),
                     $($slot: $slot::<E>),*
                 }

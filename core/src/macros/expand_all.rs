@@ -58,6 +58,23 @@ macro_rules! expand_all_ops {
                 args: (g: &GemvArgs<E>) -> (),
                 body: gemv::gemv,
             }
+            gemm {
+                ops: [
+                    Gemm = "gemm",
+                    GemmBias = "gemm_bias",
+                    GemmBt = "gemm_bt",
+                    GemmPrepacked = "gemm_prepacked"
+                ],
+                named: gemm,
+                args: (t: &TileArgs) -> (),
+                body: tile::tile,
+            }
+            pack_b {
+                ops: [PackB = "pack_b"],
+                named: storage,
+                args: (g: &PackArgs<E>) -> (),
+                body: pack::pack,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,
@@ -173,7 +190,7 @@ macro_rules! expand_all_isas {
         $then! { $args isa: Avx2, module: avx2, tile: "6x16",
         attribute: target_feature(enable = "avx2,fma,f16c") }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        $then! { $args isa: Neon, module: neon, tile: "6x8",
+        $then! { $args isa: Neon, module: neon, tile: "8x8",
         attribute: target_feature(enable = "neon") }
         $then! { $args isa: Scalar, module: scalar, tile: "4x4", attribute: inline(never) }
     };

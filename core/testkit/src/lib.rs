@@ -10,6 +10,7 @@ pub mod alloc;
 mod blas1;
 pub mod canary;
 pub mod data;
+mod gemm;
 mod gemv;
 pub mod guard;
 pub mod map;
@@ -43,6 +44,8 @@ fn checker<E: Element>(op: Op) -> Option<Checker> {
         Op::Gemv => gemv::gemv::<E>,
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,
+        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmPrepacked => gemm::gemm::<E>,
+        Op::PackB => gemm::pack_b::<E>,
         _ => return None,
     })
 }

@@ -1,0 +1,334 @@
+//! Packing: strips of a matrix, widened to f32, in the order in which a microkernel reads them.
+//!
+//! A panel is `width` rows of `A` (columns of `B`) wide and `k` long; the `width` elements of one step lie
+//! together, and what the matrix lacks at its edge is zero. Panels follow each other.
+
+use crate::dispatch::Kernels;
+use crate::element::{Element, ElementType};
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::gemv::gather;
+use crate::scratch::ScratchReq;
+use crate::view::MatRef;
+
+/// All panels of a matrix, or of a block of it.
+pub(crate) struct PackArgs<E> {
+    /// Rows of `A` (columns of `B`).
+    pub(crate) len: usize,
+    /// Length of the panels.
+    pub(crate) k: usize,
+    pub(crate) src: *const E,
+    /// Stride from one row of `A` (column of `B`) to the next.
+    pub(crate) across: usize,
+    /// Stride from one step to the next.
+    pub(crate) along: usize,
+    /// Width of a panel.
+    pub(crate) width: usize,
+    pub(crate) dst: *mut f32,
+}
+
+/// One register's share of a panel.
+struct Strip<E> {
+    src: *const E,
+    /// Elements across that exist.
+    there: usize,
+    dst: *mut f32,
+    /// Elements across that are written.
+    write: usize,
+}
+
+impl<E: Element> Strip<E> {
+    /// The strip of the panel that starts at `at`, `lane` elements into it.
+    #[inline(always)]
+    fn new(g: &PackArgs<E>, at: usize, lane: usize, lanes: usize) -> Self {
+        let write = lanes.min(g.width - lane);
+        Self {
+            // Beyond the matrix nothing is read, and the pointer means nothing.
+            src: g.src.wrapping_add(at.wrapping_add(lane).wrapping_mul(g.across)),
+            there: write.min((g.len - at).saturating_sub(lane)),
+            dst: g.dst.wrapping_add(at * g.k + lane),
+            write,
+        }
+    }
+
+    /// Writes step `p`.
+    #[inline(always)]
+    unsafe fn put<P: Prim<f32>>(&self, g: &PackArgs<E>, p: usize, v: P::V) {
+        // SAFETY: the caller vouches for the panel.
+        unsafe {
+            let dst = self.dst.add(p * g.width);
+            if self.write == P::LANES {
+                P::store(dst, v);
+            } else {
+                P::store_n(dst, v, self.write);
+            }
+        }
+    }
+}
+
+/// Transposes the first `LANES` registers: lane `i` of register `j` becomes lane `j` of register `i`.
+#[inline(always)]
+unsafe fn transpose<P: Prim<f32>>(mut v: [P::V; 16]) -> [P::V; 16] {
+    // Each round interleaves the first half of the registers with the second; after log2(LANES) rounds
+    // every index bit has moved from the register number to the lane.
+    for _ in 0..P::LANES.trailing_zeros() {
+        let from = v;
+        for i in 0..P::LANES / 2 {
+            // SAFETY: the caller vouches for the instruction set.
+            (v[2 * i], v[2 * i + 1]) = unsafe { P::zip(from[i], from[i + P::LANES / 2]) };
+        }
+    }
+    v
+}
+
+/// A strip of a matrix whose steps are contiguous: squares are loaded row by row and transposed.
+#[inline(always)]
+unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>, s: &Strip<E>) {
+    let mut p = 0;
+    while p < g.k {
+        let len = P::LANES.min(g.k - p);
+        // SAFETY: the caller vouches for the matrix and the panel.
+        unsafe {
+            let mut v = [P::splat(0.0); 16];
+            for (i, v) in v.iter_mut().enumerate().take(P::LANES) {
+                if i < s.there {
+                    let src = s.src.add(i * g.across + p);
+                    let whole = len == P::LANES;
+                    *v = if whole { <P as Prim<E>>::load(src) } else { <P as Prim<E>>::load_n(src, len) };
+                }
+            }
+            let v = transpose::<P>(v);
+            for (i, &v) in v.iter().enumerate().take(P::LANES) {
+                if i < len {
+                    s.put::<P>(g, p + i, v);
+                }
+            }
+        }
+        p += len;
+    }
+}
+
+/// # Safety
+/// Every element that `len`, `k` and the strides address is valid; `dst` has room for all panels; the
+/// instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn pack<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>) {
+    let mut at = 0;
+    while at < g.len {
+        // SAFETY: the caller's contract; `there` elements of each strip exist at each step.
+        unsafe {
+            if g.across == 1 || g.along != 1 {
+                for p in 0..g.k {
+                    let mut lane = 0;
+                    while lane < g.width {
+                        let s = Strip::new(g, at, lane, P::LANES);
+                        let src = s.src.wrapping_add(p * g.along);
+                        let v = if g.across != 1 {
+                            gather::<E, P>(src, g.across, s.there)
+                        } else if s.there == P::LANES {
+                            <P as Prim<E>>::load(src)
+                        } else {
+                            <P as Prim<E>>::load_n(src, s.there)
+                        };
+                        s.put::<P>(g, p, v);
+                        lane += P::LANES;
+                    }
+                }
+            } else {
+                let mut lane = 0;
+                while lane < g.width {
+                    transposed::<E, P>(g, &Strip::new(g, at, lane, P::LANES));
+                    lane += P::LANES;
+                }
+            }
+        }
+        at += g.width;
+    }
+}
+
+/// Bytes of the header of a packed matrix.
+const HEADER: usize = 64;
+/// First word of the header.
+const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkB\0");
+/// Version of the layout.
+const VERSION: u64 = 1;
+
+/// A matrix `B` in the panel order of one microkernel, behind a checked header.
+///
+/// The buffer holds: at byte 0 a header of 64 bytes (eight little-endian words: magic, layout, `k`, `n`,
+/// where the panels start, three zeros); then, from the next address that is a multiple of 64, the panels
+/// as f32. The layout word names its version, the storage type `B` had, and the panel width. Packed
+/// bytes may be copied or stored and used elsewhere: by the same kind of kernels, at any address that is
+/// a multiple of 4 away from the first one (modulo 64 for full speed).
+#[derive(Clone, Copy, Debug)]
+pub struct PackedB<'a> {
+    panels: &'a [f32],
+    layout: u64,
+    k: usize,
+    n: usize,
+    width: usize,
+}
+
+/// The layout word for `E` and panels of `width` columns.
+pub(crate) const fn layout<E: Element>(width: usize) -> u64 {
+    let element = match E::TYPE {
+        ElementType::F32 => 1,
+        ElementType::F16 => 2,
+        ElementType::Bf16 => 3,
+    };
+    VERSION << 32 | element << 24 | width as u64
+}
+
+/// Elements of all panels of a `k x n` matrix.
+fn panels_len(k: usize, n: usize, width: usize) -> Result<usize, KernelError> {
+    let len = n.checked_next_multiple_of(width).and_then(|n| n.checked_mul(k));
+    len.ok_or(KernelError::SizeOverflow { what: "packed size" })
+}
+
+/// Word `i` of a header.
+fn word(header: &[u8; HEADER], i: usize) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, &from) in bytes.iter_mut().zip(header.iter().skip(8 * i)) {
+        *to = from;
+    }
+    u64::from_le_bytes(bytes)
+}
+
+impl<'a> PackedB<'a> {
+    /// Rows of `B`.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+    /// Columns of `B`.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+    /// Columns of a panel: [`col_range`](Self::col_range) starts at multiples of this.
+    pub fn col_step(&self) -> usize {
+        self.width
+    }
+
+    /// Columns `start .. start + len`, for computing these columns of `C` on their own.
+    ///
+    /// # Errors
+    /// `ShortSlice` if the range leaves the matrix; `BadParameter` if `start` is neither a multiple of
+    /// [`col_step`](Self::col_step) nor the end.
+    pub fn col_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "column range" })?;
+        if need > self.n {
+            return Err(KernelError::ShortSlice { arg: "columns", need, got: self.n });
+        }
+        if !start.is_multiple_of(self.width) && start != self.n {
+            return Err(KernelError::BadParameter { arg: "start", expected: "a multiple of col_step()" });
+        }
+        // Whole panels before `start`, so `start * k` elements of the existing panels.
+        let panels = self.panels.get(start.saturating_mul(self.k)..).unwrap_or(&[]);
+        Ok(Self { panels, n: len, ..self })
+    }
+
+    /// The panels, if they are what a kernel with this layout word wants for this shape.
+    pub(crate) fn panels_for(&self, layout: u64, k: usize, n: usize) -> Result<*const f32, KernelError> {
+        same(layout, self.layout)?;
+        same(k as u64, self.k as u64)?;
+        same(n as u64, self.n as u64)?;
+        Ok(self.panels.as_ptr())
+    }
+
+    /// Checks a header and everything it says.
+    fn open(buf: &'a [u8], layout: u64, width: usize, k: usize, n: usize) -> Result<Self, KernelError> {
+        let too_short = |need| KernelError::ShortSlice { arg: "packed", need, got: buf.len() };
+        let header = buf.first_chunk::<HEADER>().ok_or(too_short(HEADER))?;
+        same(MAGIC, word(header, 0))?;
+        same(layout, word(header, 1))?;
+        same(k as u64, word(header, 2))?;
+        same(n as u64, word(header, 3))?;
+        let start = usize::try_from(word(header, 4)).unwrap_or(usize::MAX);
+        if !(HEADER..HEADER + ScratchReq::PANEL_ALIGN).contains(&start) {
+            return Err(KernelError::WrongPacking { want: HEADER as u64, got: word(header, 4) });
+        }
+        let len = panels_len(k, n, width)?;
+        let bytes = ScratchReq::array::<f32>(len)?.size();
+        let need = bytes.checked_add(start).ok_or(KernelError::SizeOverflow { what: "packed size" })?;
+        let panels = buf.get(start..need).ok_or(too_short(need))?;
+        if !panels.as_ptr().cast::<f32>().is_aligned() {
+            return Err(KernelError::BadParameter {
+                arg: "packed",
+                expected: "bytes moved by a multiple of 4 since they were packed",
+            });
+        }
+        // SAFETY: `len` f32 lie in these bytes, aligned; any bits are an f32.
+        let panels = unsafe { core::slice::from_raw_parts(panels.as_ptr().cast::<f32>(), len) };
+        Ok(Self { panels, layout, k, n, width })
+    }
+}
+
+/// A word of a header against what it must be.
+fn same(want: u64, got: u64) -> Result<(), KernelError> {
+    if want == got {
+        Ok(())
+    } else {
+        Err(KernelError::WrongPacking { want, got })
+    }
+}
+
+/// # Packed weights
+///
+/// A matrix `B` that many products share (a layer's weights) is brought into panel order once, at load
+/// time; [`GemmPlan::run_prepacked`](crate::GemmPlan::run_prepacked) then only packs `A`.
+impl<E: Element> Kernels<E> {
+    /// Bytes of the buffer that [`pack_b`](Self::pack_b) needs for a `k x n` matrix, wherever the buffer
+    /// starts.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn packed_b_size(&self, k: usize, n: usize) -> Result<usize, KernelError> {
+        let panels = ScratchReq::array::<f32>(panels_len(k, n, self.table.tile.cols)?)?;
+        let slack = HEADER + ScratchReq::PANEL_ALIGN - 1;
+        panels.size().checked_add(slack).ok_or(KernelError::SizeOverflow { what: "packed size" })
+    }
+
+    /// Packs `B` (`k x n`, any strides; for weights stored as `n x k` pass [`b.t()`](MatRef::t)) for
+    /// these kernels, widened to f32.
+    ///
+    /// # Errors
+    /// `ShortSlice` if `buf` has less than [`packed_b_size`](Self::packed_b_size) bytes, `SizeOverflow`.
+    pub fn pack_b<'a>(&self, b: MatRef<'_, E>, buf: &'a mut [u8]) -> Result<PackedB<'a>, KernelError> {
+        let (k, n, width) = (b.rows(), b.cols(), self.table.tile.cols);
+        let need = self.packed_b_size(k, n)?;
+        if buf.len() < need {
+            return Err(KernelError::ShortSlice { arg: "buf", need, got: buf.len() });
+        }
+        let align = ScratchReq::PANEL_ALIGN;
+        let start = HEADER + ((buf.as_ptr() as usize).wrapping_neg() & (align - 1));
+        let words = [MAGIC, layout::<E>(width), k as u64, n as u64, start as u64];
+        let bytes = words.into_iter().flat_map(u64::to_le_bytes).chain(core::iter::repeat(0));
+        for (to, from) in buf.iter_mut().zip(bytes.take(HEADER)) {
+            *to = from;
+        }
+        let args = PackArgs {
+            len: n,
+            k,
+            src: b.as_ptr(),
+            across: b.col_stride(),
+            along: b.row_stride(),
+            width,
+            dst: buf.as_mut_ptr().wrapping_add(start).cast(),
+        };
+        // SAFETY: the view covers every element; `need` bytes cover the header, at most 63 bytes of
+        // padding and all panels, which start aligned; the instruction set is present.
+        unsafe { (self.table.pack_b)(&args) };
+        PackedB::open(buf, layout::<E>(width), width, k, n)
+    }
+
+    /// Opens a buffer that [`pack_b`](Self::pack_b) has filled from a `k x n` matrix, now or in another
+    /// process.
+    ///
+    /// # Errors
+    /// `WrongPacking` if the header is damaged, or is another version's, storage type's, instruction
+    /// set's or shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by
+    /// something else than a multiple of 4.
+    pub fn packed_b<'a>(&self, buf: &'a [u8], k: usize, n: usize) -> Result<PackedB<'a>, KernelError> {
+        let width = self.table.tile.cols;
+        PackedB::open(buf, layout::<E>(width), width, k, n)
+    }
+}

@@ -1,0 +1,485 @@
+//! Matrix products: plain, with bias, with `B` transposed, with `B` packed beforehand.
+
+use gllm_kernels_core::{
+    CacheSizes, Caps, Element, GemmPlan, KernelError, KernelInfo, Kernels, Op, PackedB, Scratch,
+};
+
+use crate::data::{lanes, Source};
+use crate::matrix::{Layout, Matrix};
+use crate::numeric::{gamma, sum as exact_sum};
+use crate::report::{Outcome, Report};
+use crate::{call, Edge, Guarded, EFFORT};
+
+/// One product: everything but the data.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    alpha: f32,
+    beta: f32,
+    whole: bool,
+    edge: Edge,
+}
+
+/// Factors of the cases, in turn.
+const FACTORS: [(f32, f32); 6] = [(1.0, 0.0), (-1.5, 1.0), (1.0, -0.5), (1.0, 1.0), (0.0, -0.5), (0.0, 0.0)];
+
+/// Operands of a case.
+struct Operands<E> {
+    a: Matrix<E>,
+    b: Matrix<E>,
+    c: Matrix<f32>,
+    bias: Guarded<f32>,
+}
+
+impl<E: Element> Operands<E> {
+    fn new(case: &Case, source: &mut Source) -> Self {
+        fn one<T: Element>(case: &Case, source: &mut Source) -> T {
+            let values: Vec<T> = if case.whole { source.whole(1, 3) } else { source.normals(1) };
+            values[0]
+        }
+        let Case { m, n, k, edge, .. } = *case;
+        let bias: Vec<f32> = (0..n).map(|_| one(case, source)).collect();
+        Self {
+            a: Matrix::new(m, k, case.a, edge, |_, _| one(case, source)),
+            b: Matrix::new(k, n, case.b, edge, |_, _| one(case, source)),
+            c: Matrix::new(m, n, case.c, edge, |_, _| one(case, source)),
+            bias: Guarded::copy_of(&bias, edge),
+        }
+    }
+}
+
+/// Memory of exactly the size asked for: aligned, or flush against the page behind.
+fn scratch(plan: &GemmPlan<impl Element>, op: Op, edge: Edge) -> Result<Guarded<u8>, KernelError> {
+    let req = if op == Op::GemmPrepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
+    let size = if edge == Edge::Start { req.size() } else { req.size_unaligned() };
+    Ok(Guarded::poisoned(size, edge))
+}
+
+/// Computes `c` by the form of `op`.
+fn product<E: Element>(
+    op: Op,
+    k: &Kernels<E>,
+    case: &Case,
+    o: &Operands<E>,
+    c: &mut Matrix<f32>,
+) -> Result<(), KernelError> {
+    let plan = k.gemm_plan(case.m, case.n, case.k)?.alpha(case.alpha).beta(case.beta);
+    let mut memory = scratch(&plan, op, case.edge)?;
+    let (a, b, c) = (o.a.view()?, o.b.view()?, c.view_mut()?);
+    let s = Scratch::new(&mut memory);
+    match op {
+        Op::GemmBias => call(|| plan.run_bias(c, a, b, &o.bias, s)),
+        Op::GemmBt => call(|| plan.run_bt(c, a, b.t(), s)),
+        Op::GemmPrepacked => {
+            let mut packed = Guarded::poisoned(k.packed_b_size(case.k, case.n)?, case.edge);
+            let packed: PackedB = call(|| k.pack_b(b, &mut packed))?;
+            call(|| plan.run_prepacked(c, a, packed, s))
+        }
+        _ => call(|| plan.run(c, a, b, s)),
+    }
+}
+
+/// One product against the oracle.
+fn check<E: Element>(
+    op: Op,
+    k: &Kernels<E>,
+    case: &Case,
+    source: &mut Source,
+    report: &mut Report,
+) -> Result<(), String> {
+    let o = Operands::<E>::new(case, source);
+    let mut c = Matrix::poisoned(case.m, case.n, case.c, case.edge);
+    if case.beta != 0.0 {
+        for i in 0..case.m {
+            for j in 0..case.n {
+                let at = c.at(i, j);
+                c.data[at] = o.c.data[at];
+            }
+        }
+    }
+    product(op, k, case, &o, &mut c).map_err(|e| format!("{case:?}: {e}"))?;
+    report.cases += 1;
+    if !c.gaps_intact() {
+        return Err(format!("{case:?}: writes outside of C"));
+    }
+    let (alpha, beta) = (f64::from(case.alpha), f64::from(case.beta));
+    for i in 0..case.m {
+        for j in 0..case.n {
+            let (dot, magnitudes) = exact_sum((0..case.k).map(|p| o.a.get(i, p) * o.b.get(p, j)));
+            let before = beta * o.c.get(i, j);
+            let bias = if op == Op::GemmBias { f64::from(o.bias[j]) } else { 0.0 };
+            let exact = alpha * dot + before + bias;
+            let got = c.get(i, j);
+            let bound = gamma(case.k + 4, alpha.abs() * magnitudes + before.abs() + bias.abs());
+            let bound = if case.whole { 0.0 } else { bound };
+            let err = (got - exact).abs();
+            let err = if err == 0.0 { 0.0 } else { err / bound };
+            report.see(err, 1.0, || format!("{case:?}: c[{i},{j}] = {got} instead of {exact}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// These kernels with caches so small that modest shapes take several blocks in every loop.
+fn tiny_caches<E: Element>(row: &KernelInfo) -> Result<Kernels<E>, KernelError> {
+    let caches = CacheSizes { l1d: 1 << 11, l2: 1 << 11, l3: 0, line: 64 };
+    Ok(Kernels::with(Caps::detect().restricted_to(row.level)?.with_caches(caches)))
+}
+
+/// `gemm`, `gemm_bias`, `gemm_bt`, `gemm_prepacked`: whole numbers come out exactly, others within the
+/// bound of a plain sum.
+pub fn gemm<E: Element>(row: &KernelInfo) -> Outcome {
+    let op = row.op;
+    let forced = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let tiny = tiny_caches::<E>(row).map_err(|e| e.to_string())?;
+    let (mr, nr) = tile(row.name).ok_or("the kernel's name has no tile")?;
+    let mut source = Source::new(11);
+    let mut report = Report::BOUND;
+    let mut turn = 0;
+    let mut case = |(m, n, k), (a, b, c): (Layout, Layout, Layout)| {
+        turn += 1;
+        let (alpha, beta) = FACTORS[turn % FACTORS.len()];
+        let case =
+            Case { m, n, k, a, b, c, alpha, beta, whole: turn % 7 != 0, edge: Edge::BOTH[turn / 2 % 2] };
+        let kernels = if turn % 3 == 0 { &forced } else { &tiny };
+        check(op, kernels, &case, &mut source, &mut report)
+    };
+    // Every shape around the tile; layouts in turn.
+    let (mut la, mut lb, mut lc) =
+        (Layout::ALL.iter().cycle(), Layout::ALL.iter().cycle(), Layout::DISTINCT.iter().cycle());
+    for m in [0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3] {
+        for n in [0, 1, 2, nr - 1, nr, nr + 1, 2 * nr + 5] {
+            for k in [0, 1, 2, 7, 19, 64] {
+                // Offsets that are coprime to the numbers of layouts, so that all combinations come.
+                let layouts = (*la.nth(2).unwrap(), *lb.nth(4).unwrap(), *lc.next().unwrap());
+                case((m, n, k), layouts)?;
+            }
+        }
+    }
+    // Every combination of layouts.
+    for a in Layout::ALL {
+        for b in Layout::ALL {
+            for c in Layout::DISTINCT {
+                case((mr + 2, nr + 3, 11), (a, b, c))?;
+            }
+        }
+    }
+    // Primes, and several blocks in every loop with every factor.
+    for _ in 0..FACTORS.len() {
+        case((31, 61, 37), (Layout::Rows, Layout::Rows, Layout::Rows))?;
+        case((61, 127, 41), (Layout::PaddedRows, Layout::Cols, Layout::PaddedRows))?;
+    }
+    if EFFORT > 1 {
+        for k in [1021, 1024] {
+            for _ in 0..3 {
+                case((2 * mr + 1, 2 * nr + 1, k), (Layout::Rows, Layout::Rows, Layout::Rows))?;
+            }
+        }
+    }
+    specials(op, &tiny, &mut report)?;
+    refusals::<E>(op, &forced).map_err(|e| format!("refusals: {e}"))?;
+    if op == Op::Gemm {
+        let plan = forced.gemm_plan(mr, nr, 5).map_err(|e| e.to_string())?;
+        if plan.kernel_name() != row.name {
+            return Err(format!("the plan names {} instead", plan.kernel_name()));
+        }
+    }
+    Ok(report)
+}
+
+/// The tile in a kernel's name.
+fn tile(name: &str) -> Option<(usize, usize)> {
+    let part = name.split("__").next()?.rsplit('_').next()?;
+    let (rows, cols) = part.split_once('x')?;
+    Some((rows.parse().ok()?, cols.parse().ok()?))
+}
+
+/// NaN and infinities in `A` reach their row of `C`, those in `B` their column, and nothing else.
+fn specials<E: Element>(op: Op, k: &Kernels<E>, report: &mut Report) -> Result<(), String> {
+    let rows = Layout::Rows;
+    let (m, n, depth) = (19, 37, 23);
+    let case = Case {
+        m,
+        n,
+        k: depth,
+        a: rows,
+        b: rows,
+        c: rows,
+        alpha: 1.0,
+        beta: 0.0,
+        whole: true,
+        edge: Edge::End,
+    };
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for (i, p, j) in [(0, 0, 0), (18, 22, 36), (8, 9, 32), (7, 17, 31)] {
+            for in_a in [true, false] {
+                let set = |there: bool| E::from_f32(if there { value } else { 1.0 });
+                let o = Operands {
+                    a: Matrix::new(m, depth, rows, Edge::End, |r, c| set(in_a && (r, c) == (i, p))),
+                    b: Matrix::new(depth, n, rows, Edge::End, |r, c| set(!in_a && (r, c) == (p, j))),
+                    c: Matrix::poisoned(m, n, rows, Edge::End),
+                    bias: Guarded::copy_of(&vec![0.0; n], Edge::End),
+                };
+                let mut c = Matrix::poisoned(m, n, rows, Edge::End);
+                product(op, k, &case, &o, &mut c).map_err(|e| e.to_string())?;
+                report.cases += 1;
+                for r in 0..m {
+                    for s in 0..n {
+                        let hit = if in_a { r == i } else { s == j };
+                        let want = if hit { f64::from(value) } else { depth as f64 };
+                        let got = c.get(r, s);
+                        if got != want && !(got.is_nan() && want.is_nan()) {
+                            return Err(format!("{value} at {i},{p},{j}: c[{r},{s}] = {got}, not {want}"));
+                        }
+                    }
+                }
+                // With alpha = 0 nothing of A and B is read.
+                let nothing = Case { alpha: 0.0, ..case };
+                let mut c = Matrix::poisoned(m, n, rows, Edge::End);
+                product(op, k, &nothing, &o, &mut c).map_err(|e| e.to_string())?;
+                if c.data.iter().any(|&c| c != 0.0) {
+                    return Err("alpha = 0 does not give 0".into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Wrong shapes and short scratch are refused, and `C` stays as it was.
+fn refusals<E: Element>(op: Op, k: &Kernels<E>) -> Result<(), String> {
+    let layout = Layout::Rows;
+    let case = Case {
+        m: 5,
+        n: 6,
+        k: 7,
+        a: layout,
+        b: layout,
+        c: layout,
+        alpha: 1.0,
+        beta: 0.0,
+        whole: true,
+        edge: Edge::End,
+    };
+    let o = Operands::<E>::new(&case, &mut Source::new(1));
+    for (m, n, depth) in [(4, 6, 7), (6, 6, 7), (5, 5, 7), (5, 7, 7), (5, 6, 6), (5, 6, 8)] {
+        let mut c = Matrix::poisoned(5, 6, layout, Edge::End);
+        let other = Case { m, n, k: depth, ..case };
+        match product(op, k, &other, &o, &mut c) {
+            Err(
+                KernelError::DimMismatch { .. }
+                | KernelError::ShortSlice { .. }
+                | KernelError::WrongPacking { .. },
+            ) => {}
+            r => return Err(format!("a plan for {m}x{n}x{depth} on 5x6x7: {r:?}")),
+        }
+        if !crate::guard::is_poison(&c.data) {
+            return Err(format!("a plan for {m}x{n}x{depth} on 5x6x7 writes C"));
+        }
+    }
+    let run = |short: usize| -> Result<Result<(), KernelError>, KernelError> {
+        let plan = k.gemm_plan(5, 6, 7)?;
+        let full = scratch(&plan, op, Edge::Start)?.len();
+        let mut memory = Guarded::<u8>::poisoned(full - short, Edge::Start);
+        let mut packed = vec![0; k.packed_b_size(7, 6)?];
+        let packed = k.pack_b(o.b.view()?, &mut packed)?;
+        let mut c = Matrix::poisoned(5, 6, layout, Edge::End);
+        let (a, b, s) = (o.a.view()?, o.b.view()?, Scratch::new(&mut memory));
+        let c = c.view_mut()?;
+        let bound = GemmPlan::<E>::scratch_bound(5, 6, 7)?;
+        if bound.size() < plan.scratch()?.size() {
+            return Err(KernelError::ScratchTooSmall { need: plan.scratch()?.size(), got: bound.size() });
+        }
+        Ok(match op {
+            Op::GemmBias => plan.run_bias(c, a, b, &o.bias, s),
+            Op::GemmBt => plan.run_bt(c, a, b.t(), s),
+            Op::GemmPrepacked => plan.run_prepacked(c, a, packed, s),
+            _ => plan.run(c, a, b, s),
+        })
+    };
+    match (run(0).map_err(|e| e.to_string())?, run(1).map_err(|e| e.to_string())?) {
+        (Ok(()), Err(KernelError::ScratchTooSmall { .. })) => Ok(()),
+        (full, short) => Err(format!("with enough scratch {full:?}, with a byte less {short:?}")),
+    }
+}
+
+/// `pack_b`: the documented layout, at every alignment; damaged, moved and foreign buffers; column ranges.
+pub fn pack_b<E: Element>(row: &KernelInfo) -> Outcome {
+    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let mut source = Source::new(13);
+    let mut report = Report::BOUND;
+    let lanes = lanes(row.level);
+    for (depth, n) in [(0, 5), (5, 0), (1, 1), (3, lanes), (lanes + 1, 2 * lanes + 3), (19, 67), (64, 31)] {
+        for layout in Layout::ALL {
+            let values: Vec<E> = source.wide(depth * n);
+            let b = Matrix::new(depth, n, layout, Edge::End, |i, j| values[i * n + j]);
+            let shift = source.below(64);
+            panels(&k, &b, shift).map_err(|e| format!("{depth}x{n} {layout:?} at {shift}: {e}"))?;
+            report.cases += 1;
+        }
+    }
+    for shift in 0..64 {
+        let b = Matrix::new(9, 2 * lanes + 1, Layout::Rows, Edge::End, |_, _| E::from_f32(1.0));
+        panels(&k, &b, shift).map_err(|e| format!("at {shift}: {e}"))?;
+        report.cases += 1;
+    }
+    headers(&k)?;
+    foreign(&k)?;
+    ranges(&k).map_err(|e| format!("column ranges: {e}"))?;
+    Ok(report)
+}
+
+/// Packs `b` into a buffer that starts `shift` bytes from an aligned address; compares byte for byte.
+fn panels<E: Element>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(), String> {
+    let (depth, n) = (b.rows, b.cols);
+    let size = k.packed_b_size(depth, n).map_err(|e| e.to_string())?;
+    let mut memory = Guarded::<u8>::poisoned(shift + size, Edge::Start);
+    let width = {
+        let packed = call(|| k.pack_b(b.view()?, &mut memory[shift..])).map_err(|e| e.to_string())?;
+        if (packed.k(), packed.n()) != (depth, n) {
+            return Err(format!("says {}x{}", packed.k(), packed.n()));
+        }
+        packed.col_step()
+    };
+    if !memory.intact() || !crate::guard::is_poison(&memory[..shift]) {
+        return Err("writes outside of the buffer".into());
+    }
+    let start = shift + u64::from_le_bytes(memory[shift + 32..shift + 40].try_into().unwrap()) as usize;
+    if start % 64 != 0 {
+        return Err(format!("panels start {start} bytes from an aligned address"));
+    }
+    let floats = memory[start..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+    for (at, got) in floats.take(n.next_multiple_of(width) * depth).enumerate() {
+        let (panel, p, lane) = (at / (width * depth), at / width % depth, at % width);
+        let j = panel * width + lane;
+        let want = if j < n { b.get(p, j) as f32 } else { 0.0 };
+        if got.to_bits() != want.to_bits() {
+            return Err(format!("element {p},{j} is {got} instead of {want}"));
+        }
+    }
+    Ok(())
+}
+
+/// Damaged, cut and moved buffers.
+fn headers<E: Element>(k: &Kernels<E>) -> Result<(), String> {
+    let (depth, n) = (5, 7);
+    let b = Matrix::new(depth, n, Layout::Rows, Edge::End, |i, j| E::from_f32((i * n + j) as f32));
+    let size = k.packed_b_size(depth, n).map_err(|e| e.to_string())?;
+    let mut buf = Guarded::<u8>::poisoned(size, Edge::Start);
+    k.pack_b(b.view().map_err(|e| e.to_string())?, &mut buf).map_err(|e| e.to_string())?;
+    for byte in 0..40 {
+        for bit in 0..8 {
+            buf[byte] ^= 1 << bit;
+            // A start that is off but possible is refused unless it is a multiple of 4 and all fits.
+            let moved = byte == 32 && (buf[32] as usize) < 128 && buf[32] >= 64;
+            match k.packed_b(&buf, depth, n) {
+                Err(KernelError::WrongPacking { .. }) => {}
+                Ok(_) | Err(KernelError::BadParameter { .. } | KernelError::ShortSlice { .. }) if moved => {}
+                r => return Err(format!("header with bit {bit} of byte {byte} flipped: {r:?}")),
+            }
+            buf[byte] ^= 1 << bit;
+        }
+    }
+    for (depth, n) in [(4, 7), (6, 7), (5, 6), (5, 8), (7, 5), (0, 0), (usize::MAX, 7), (5, usize::MAX)] {
+        match k.packed_b(&buf, depth, n) {
+            Err(KernelError::WrongPacking { .. }) => {}
+            r => return Err(format!("5x7 opened as {depth}x{n}: {r:?}")),
+        }
+    }
+    // An aligned buffer's panels end before its padding.
+    let whole = size - 63;
+    for len in 0..whole {
+        let cut = Guarded::copy_of(&buf[..len], Edge::End);
+        match k.packed_b(&cut, depth, n) {
+            Err(KernelError::ShortSlice { .. } | KernelError::BadParameter { .. }) => {}
+            r => return Err(format!("{len} of {whole} bytes: {r:?}")),
+        }
+    }
+    for by in 0..9 {
+        let mut memory = Guarded::<u8>::poisoned(by + whole, Edge::Start);
+        memory[by..].copy_from_slice(&buf[..whole]);
+        match k.packed_b(&memory[by..], depth, n) {
+            Ok(_) if by % 4 == 0 => {}
+            Err(KernelError::BadParameter { .. }) if by % 4 != 0 => {}
+            r => return Err(format!("moved by {by} bytes: {r:?}")),
+        }
+    }
+    let mut short = vec![0; size - 1];
+    let view = b.view().map_err(|e| e.to_string())?;
+    match (k.pack_b(view, &mut short), k.packed_b_size(usize::MAX, 2), k.packed_b_size(2, usize::MAX)) {
+        (
+            Err(KernelError::ShortSlice { .. }),
+            Err(KernelError::SizeOverflow { .. }),
+            Err(KernelError::SizeOverflow { .. }),
+        ) => Ok(()),
+        r => Err(format!("impossible sizes: {r:?}")),
+    }
+}
+
+/// Buffers packed for another storage type or tile.
+fn foreign<E: Element>(k: &Kernels<E>) -> Result<(), String> {
+    fn pack<F: Element>(k: &Kernels<F>) -> Result<Vec<u8>, KernelError> {
+        let b = Matrix::new(5, 7, Layout::Rows, Edge::End, |_, _| F::from_f32(1.0));
+        let mut buf = vec![0; k.packed_b_size(5, 7)?];
+        k.pack_b(b.view()?, &mut buf)?;
+        Ok(buf)
+    }
+    let own = pack(k).map_err(|e| e.to_string())?;
+    let mut others = vec![];
+    for level in crate::data::levels() {
+        let caps = Caps::detect().restricted_to(level).map_err(|e| e.to_string())?;
+        others.push(pack(&Kernels::<f32>::with(caps)).map_err(|e| e.to_string())?);
+        others.push(pack(&Kernels::<gllm_kernels_core::f16>::with(caps)).map_err(|e| e.to_string())?);
+        others.push(pack(&Kernels::<gllm_kernels_core::bf16>::with(caps)).map_err(|e| e.to_string())?);
+    }
+    others.push(vec![0; own.len()]);
+    let layout = |buf: &[u8]| buf[..16].to_vec();
+    for other in others.iter().filter(|o| layout(o) != layout(&own)) {
+        match k.packed_b(other, 5, 7) {
+            Err(KernelError::WrongPacking { .. }) => {}
+            r => return Err(format!("a foreign buffer: {r:?}")),
+        }
+    }
+    match others.iter().filter(|o| layout(o) == layout(&own)).count() {
+        1 => Ok(()),
+        n => Err(format!("{n} kinds of kernels share this layout")),
+    }
+}
+
+/// A product by tiles of rows and columns is the product.
+fn ranges<E: Element>(k: &Kernels<E>) -> Result<(), String> {
+    let (m, n, depth) = (13, 75, 29);
+    let mut source = Source::new(17);
+    let mut make = |r, c| Matrix::<E>::new(r, c, Layout::Rows, Edge::End, |_, _| source.whole::<E>(1, 3)[0]);
+    let (a, b) = (make(m, depth), make(depth, n));
+    let go = || -> Result<bool, KernelError> {
+        let mut buf = vec![0; k.packed_b_size(depth, n)?];
+        let packed = k.pack_b(b.view()?, &mut buf)?;
+        let mut memory = vec![0; k.gemm_plan(m, n, depth)?.scratch_prepacked()?.size_unaligned()];
+        let mut c = Matrix::poisoned(m, n, Layout::PaddedRows, Edge::End);
+        let (left, right) = c.view_mut()?.t().split_rows(packed.col_step())?;
+        let (top, bottom) = left.t().split_rows(5)?;
+        for (c, i, j) in [(top, 0, 0), (bottom, 5, 0), (right.t(), 0, packed.col_step())] {
+            let (rows, cols) = (c.rows(), c.cols());
+            let plan = k.gemm_plan(rows, cols, depth)?;
+            let part = packed.col_range(j, cols)?;
+            plan.run_prepacked(c, a.view()?.row_range(i, rows)?, part, Scratch::new(&mut memory))?;
+        }
+        let exact = |i, j| (0..depth).map(|p| a.get(i, p) * b.get(p, j)).sum::<f64>();
+        let right = (0..m).all(|i| (0..n).all(|j| c.get(i, j) == exact(i, j)));
+        Ok(right
+            && packed.col_range(n, 0)?.n() == 0
+            && packed.col_range(1, 1).is_err()
+            && packed.col_range(0, n + 1).is_err())
+    };
+    match go() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("wrong result".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
