@@ -304,7 +304,7 @@ impl<E: Element> GemmPlan<E> {
         unsafe { (self.kernels.table.gemv)(&args) };
     }
 
-    /// The five loops.
+    /// The three outer loops.
     ///
     /// # Safety
     /// The views (or prepacked panels) have the plan's shape, none of `m`, `n`, `k` is 0, and `pa` (and
@@ -323,38 +323,36 @@ impl<E: Element> GemmPlan<E> {
         let tile = table.tile;
         let (c_rs, c_cs) = (c.row_stride(), c.col_stride());
         let c = c.as_mut_ptr();
-        let bias = bias.map_or(core::ptr::null(), <[f32]>::as_ptr);
         let mut jc = 0;
-        while jc < n {
-            let cols = blocks.nc.min(n - jc);
-            let mut pc = 0;
-            while pc < k {
-                let depth = blocks.kc.min(k - pc);
-                let first = pc == 0;
-                // SAFETY (here and below): rows, columns and depths are bounded by the loops, so the
-                // offsets stay inside the views; blocks start at whole panels, of which `x` rows or
-                // columns take `x * length` elements; the buffers have room for a block.
-                let (panels, length) = match b {
-                    Right::Panels(p) => (unsafe { p.add(jc * k + pc * tile.cols) }, k),
-                    Right::View(b) => unsafe {
-                        let args = PackArgs {
-                            len: cols,
-                            k: depth,
-                            src: b.as_ptr().add(pc * b.row_stride() + jc * b.col_stride()),
-                            across: b.col_stride(),
-                            along: b.row_stride(),
-                            width: tile.cols,
-                            dst: pb,
-                        };
-                        (table.pack_b)(&args);
-                        (pb.cast_const(), depth)
-                    },
-                };
-                let mut ic = 0;
-                while ic < m {
-                    let rows = blocks.mc.min(m - ic);
-                    // SAFETY: see above.
-                    unsafe {
+        // SAFETY: rows, columns and depths are bounded by the loops, so offsets stay inside the views.
+        // Blocks consist of whole panels, and the panels before row or column `x` of a block of depth
+        // `d` have `x * d` elements. The buffers have room for a block. The instruction set is present.
+        unsafe {
+            while jc < n {
+                let cols = blocks.nc.min(n - jc);
+                let mut pc = 0;
+                while pc < k {
+                    let depth = blocks.kc.min(k - pc);
+                    let first = pc == 0;
+                    let (panels, length) = match b {
+                        Right::Panels(p) => (p.add(jc * k + pc * tile.cols), k),
+                        Right::View(b) => {
+                            let args = PackArgs {
+                                len: cols,
+                                k: depth,
+                                src: b.as_ptr().add(pc * b.row_stride() + jc * b.col_stride()),
+                                across: b.col_stride(),
+                                along: b.row_stride(),
+                                width: tile.cols,
+                                dst: pb,
+                            };
+                            (table.pack_b)(&args);
+                            (pb.cast_const(), depth)
+                        }
+                    };
+                    let mut ic = 0;
+                    while ic < m {
+                        let rows = blocks.mc.min(m - ic);
                         let args = PackArgs {
                             len: rows,
                             k: depth,
@@ -365,43 +363,80 @@ impl<E: Element> GemmPlan<E> {
                             dst: pa,
                         };
                         (table.pack_b)(&args);
+                        let block = Block {
+                            rows,
+                            cols,
+                            depth,
+                            length,
+                            a: pa,
+                            b: panels,
+                            c: c.add(ic * c_rs + jc * c_cs),
+                            row_stride: c_rs,
+                            col_stride: c_cs,
+                            beta: if first { self.beta } else { 1.0 },
+                            bias: bias.filter(|_| first).map_or(core::ptr::null(), |b| b.as_ptr().add(jc)),
+                        };
+                        self.block(&block);
+                        ic += rows;
                     }
-                    let mut j = 0;
-                    while j < cols {
-                        let mut i = 0;
-                        while i < rows {
-                            // SAFETY: see above.
-                            unsafe {
-                                let args = TileArgs {
-                                    k: depth,
-                                    a: pa.add(i * depth),
-                                    b: panels.add(j * length),
-                                    c: c.add((ic + i) * c_rs + (jc + j) * c_cs),
-                                    row_stride: c_rs,
-                                    col_stride: c_cs,
-                                    rows: tile.rows.min(rows - i),
-                                    cols: tile.cols.min(cols - j),
-                                    alpha: self.alpha,
-                                    beta: if first { self.beta } else { 1.0 },
-                                    bias: if first && !bias.is_null() {
-                                        bias.add(jc + j)
-                                    } else {
-                                        core::ptr::null()
-                                    },
-                                };
-                                (table.gemm)(&args);
-                            }
-                            i += tile.rows;
-                        }
-                        j += tile.cols;
-                    }
-                    ic += rows;
+                    pc += depth;
                 }
-                pc += depth;
+                jc += cols;
             }
-            jc += cols;
         }
     }
+
+    /// The two inner loops: one packed block of `A` times one of `B`.
+    ///
+    /// # Safety
+    /// The block is as its fields say.
+    unsafe fn block(&self, block: &Block) {
+        let table = self.kernels.table;
+        let tile = table.tile;
+        let mut j = 0;
+        while j < block.cols {
+            let mut i = 0;
+            while i < block.rows {
+                // SAFETY: the caller's contract; rows and columns are bounded by the loops; `x * length`
+                // as above.
+                unsafe {
+                    let args = TileArgs {
+                        k: block.depth,
+                        a: block.a.add(i * block.depth),
+                        b: block.b.add(j * block.length),
+                        c: block.c.add(i * block.row_stride + j * block.col_stride),
+                        row_stride: block.row_stride,
+                        col_stride: block.col_stride,
+                        rows: tile.rows.min(block.rows - i),
+                        cols: tile.cols.min(block.cols - j),
+                        alpha: self.alpha,
+                        beta: block.beta,
+                        bias: if block.bias.is_null() { block.bias } else { block.bias.add(j) },
+                    };
+                    (table.gemm)(&args);
+                }
+                i += tile.rows;
+            }
+            j += tile.cols;
+        }
+    }
+}
+
+/// `C = A B + beta C + bias` for packed `A` and `B`, the unit of the two inner loops.
+struct Block {
+    rows: usize,
+    cols: usize,
+    depth: usize,
+    /// Length of the panels of `B`; `b` may point into their middle.
+    length: usize,
+    a: *const f32,
+    b: *const f32,
+    c: *mut f32,
+    row_stride: usize,
+    col_stride: usize,
+    beta: f32,
+    /// Or null.
+    bias: *const f32,
 }
 
 /// `C = beta * C + bias`.

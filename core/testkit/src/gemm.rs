@@ -350,7 +350,7 @@ fn panels<E: Element>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(),
         return Err("writes outside of the buffer".into());
     }
     let start = shift + u64::from_le_bytes(memory[shift + 32..shift + 40].try_into().unwrap()) as usize;
-    if start % 64 != 0 {
+    if !start.is_multiple_of(64) {
         return Err(format!("panels start {start} bytes from an aligned address"));
     }
     let floats = memory[start..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));

@@ -63,7 +63,7 @@ pub fn gemv<E: Element>(row: &KernelInfo) -> Outcome {
         for layout in Layout::ALL {
             let f = FACTORS[report.cases % FACTORS.len()];
             let edge = Edge::BOTH[report.cases / 2 % 2];
-            let whole = report.cases % 3 != 0;
+            let whole = !report.cases.is_multiple_of(3);
             let mut values = |n| if whole { source.whole::<E>(n, 3) } else { source.normals(n) };
             let (x, data) = (values(cols), values(rows * cols));
             let a = Matrix::new(rows, cols, layout, edge, |i, j| data[i * cols + j]);
