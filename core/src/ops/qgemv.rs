@@ -29,6 +29,9 @@ unsafe fn tile<E: Element, F: Format, P: Prim<E> + Unpack<F>, const R: usize>(
         for (w, scales) in w.iter().zip(&mut scales) {
             P::scales(*w, n, scales.as_mut_ptr());
         }
+        // Kept in memory, where an FMA takes its broadcast operand from at no cost: as registers,
+        // picking them apart takes two shuffles a group.
+        let scales = &*core::hint::black_box(&raw const scales);
         for b in 0..n {
             for g in 0..groups {
                 let first = g * F::GROUP;
@@ -45,7 +48,7 @@ unsafe fn tile<E: Element, F: Format, P: Prim<E> + Unpack<F>, const R: usize>(
                     }
                     i += P::LANES;
                 }
-                for ((acc, sum), scales) in acc.iter_mut().zip(sum).zip(&scales) {
+                for ((acc, sum), scales) in acc.iter_mut().zip(sum).zip(scales) {
                     *acc = P::fma(sum, P::splat(*scales.as_ptr().add(b * groups + g)), *acc);
                 }
             }

@@ -36,10 +36,13 @@ mod x86_64 {
         unsafe fn nibbles(p: *const u8, i: usize, zero: i8) -> __m512 {
             // SAFETY: as above.
             unsafe {
-                // A permutation looks at 4 bits of each index: it masks and converts in one step.
+                let bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(p.cast()));
                 let codes = _mm512_loadu_si512(CODES.as_ptr().cast());
+                // Byte e to lane e. Not `vpmovzxbd`: the compiler would move the shift before it, and
+                // extend both halves of the same bytes.
+                let q = _mm512_shuffle_epi8(bytes, codes);
+                // A permutation looks at 4 bits of each index: it masks and converts in one step.
                 let codes = _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(i32::from(zero))));
-                let q = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
                 _mm512_permutexvar_ps(if i < 16 { q } else { _mm512_srli_epi32::<4>(q) }, codes)
             }
         }
@@ -56,7 +59,15 @@ mod x86_64 {
         unsafe fn nibbles(p: *const u8, i: usize, zero: i8) -> __m256 {
             // SAFETY: as above.
             unsafe {
-                let q = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.add(i % 16).cast()));
+                // Not `vpmovzxbd`: the compiler would move the mask and the shift before it, and extend
+                // the two halves of the same bytes separately.
+                let bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()));
+                let places = _mm256_add_epi32(
+                    _mm256_loadu_si256(CODES.as_ptr().cast()),
+                    // The upper three bytes of each lane: from nowhere, so 0.
+                    _mm256_set1_epi32((i % 16) as i32 | 0x8080_8000_u32 as i32),
+                );
+                let q = _mm256_shuffle_epi8(bytes, places);
                 let q = if i < 16 {
                     _mm256_and_si256(q, _mm256_set1_epi32(15))
                 } else {
