@@ -15,9 +15,11 @@ mod gemv;
 pub mod guard;
 pub mod map;
 pub mod matrix;
+mod norm;
 pub mod numeric;
 pub mod quant;
 mod report;
+pub mod rope;
 
 pub use alloc::Counting;
 pub use canary::call;
@@ -46,6 +48,10 @@ fn checker<E: Element>(op: Op) -> Option<Checker> {
         Op::Qgemv => quant::qgemv::<E>,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::PackB => gemm::pack_b::<E>,
+        Op::Softmax => norm::softmax::<E>,
+        Op::RmsNorm => norm::rms_norm::<E>,
+        Op::LayerNorm => norm::layer_norm::<E>,
+        Op::Rope => rope::rope::<E>,
         _ => return None,
     })
 }
