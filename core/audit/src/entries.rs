@@ -58,6 +58,16 @@ audit! {
     relu_inplace(a) => a.k.relu_inplace(a.z);
     exp(a) => a.k.exp(a.x, a.z);
     exp_inplace(a) => a.k.exp_inplace(a.z);
+    tanh(a) => a.k.tanh(a.x, a.z);
+    tanh_inplace(a) => a.k.tanh_inplace(a.z);
+    silu(a) => a.k.silu(a.x, a.z);
+    silu_inplace(a) => a.k.silu_inplace(a.z);
+    gelu(a) => a.k.gelu(a.x, a.z);
+    gelu_inplace(a) => a.k.gelu_inplace(a.z);
+    gelu_tanh(a) => a.k.gelu_tanh(a.x, a.z);
+    gelu_tanh_inplace(a) => a.k.gelu_tanh_inplace(a.z);
+    swiglu(a) => a.k.swiglu(a.x, a.y, a.z);
+    swiglu_inplace(a) => a.k.swiglu_inplace(a.z, a.y);
 
     // Rows.
     softmax(a) => a.k.softmax(a.x, a.z);
