@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
-    bf16, f16, Element, KernelError, Kernels, MatRef, QuantFormat, QuantRef, Softmax, StorePolicy,
+    bf16, f16, Element, KernelError, Kernels, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape, Softmax,
+    StorePolicy,
 };
 use gllm_kernels_std::{Parallel, Runtime};
 
@@ -76,6 +77,7 @@ for_each_element! {
     elementwise => check_elementwise;
     reductions => check_reductions;
     rows => check_rows;
+    rope => check_rope;
     gemv => check_gemv;
     quantised => check_quantised;
     wrong_shapes => check_wrong_shapes;
@@ -95,6 +97,16 @@ fn check_elementwise<E: Element>() {
         same!(n, E, E, relu_inplace());
         same!(n, E, E, exp(x));
         same!(n, E, E, exp_inplace());
+        same!(n, E, E, tanh(x));
+        same!(n, E, E, tanh_inplace());
+        same!(n, E, E, silu(x));
+        same!(n, E, E, silu_inplace());
+        same!(n, E, E, gelu(x));
+        same!(n, E, E, gelu_inplace());
+        same!(n, E, E, gelu_tanh(x));
+        same!(n, E, E, gelu_tanh_inplace());
+        same!(n, E, E, swiglu(x, y));
+        same::<E, E>("swiglu_inplace", n, |p, z| p.swiglu_inplace(z, x), |k, z| k.swiglu_inplace(z, x));
     }
 }
 
@@ -126,6 +138,29 @@ fn check_rows<E: Element>() {
         same!(n, E, E, rms_norm_rows_inplace(cols, None, 1e-5));
         same!(n, E, E, layer_norm_rows(cols, x, Some(w), Some(b), 1e-5));
         same!(n, E, E, layer_norm_rows_inplace(cols, None, Some(b), 1e-5));
+    }
+    let (x, w) = (&numbers::<E>(5000, 1), &numbers::<E>(5000, 2));
+    same!(5000, E, E, softmax(x));
+    same!(5000, E, E, softmax_inplace());
+    same!(5000, E, E, rms_norm(x, Some(w), 0.0));
+    same!(5000, E, E, rms_norm_inplace(None, 0.0));
+    same!(5000, E, E, layer_norm(x, Some(w), None, 0.0));
+    same!(5000, E, E, layer_norm_inplace(None, Some(w), 0.0));
+}
+
+fn check_rope<E: Element>() {
+    for (tokens, heads, head_dim, rot_dim) in
+        [(0, 2, 8, 8), (1, 3, 10, 4), (300, 8, 64, 64), (700, 3, 80, 32)]
+    {
+        for pairing in [RopePairing::Adjacent, RopePairing::HalfSplit] {
+            let shape = RopeShape { heads, head_dim, rot_dim, pairing };
+            let n = tokens * heads * head_dim;
+            let x = &numbers::<E>(n, 1);
+            let cos = &numbers::<f32>(tokens * rot_dim / 2, 2);
+            let sin = &numbers::<f32>(tokens * rot_dim / 2, 3);
+            same!(n, E, E, rope(shape, cos, sin, x));
+            same!(n, E, E, rope_inplace(shape, cos, sin));
+        }
     }
 }
 
@@ -178,6 +213,11 @@ fn check_wrong_shapes<E: Element>() {
         assert_eq!(p.vec_dot(x, &y).map(drop), short("y", 200_000, 199_999));
         assert_eq!(p.vec_axpy(1.0, x, &mut y), short("y", 200_000, 199_999));
         let core = Kernels::<E>::detect();
+        let mut gate = y.clone();
+        assert_eq!(p.swiglu_inplace(&mut gate, x), core.swiglu_inplace(&mut gate, x));
+        let shape = RopeShape { heads: 7, head_dim: 3, rot_dim: 2, pairing: RopePairing::Adjacent };
+        assert_eq!(p.rope(shape, &[], &[], x, &mut y), core.rope(shape, &[], &[], x, &mut gate));
+        assert_eq!(p.rope_inplace(shape, &[], &[], &mut y), core.rope_inplace(shape, &[], &[], &mut gate));
         assert_eq!(p.rms_norm_rows(7, x, None, 0.0, &mut y), core.rms_norm_rows(7, x, None, 0.0, &mut y));
         let w = Some(&x[..7]);
         let mut y = numbers::<E>(200_000, 2);

@@ -37,4 +37,26 @@ elementwise! {
     relu_inplace(; => x);
     exp(; x => y);
     exp_inplace(; => x);
+    tanh(; x => y);
+    tanh_inplace(; => x);
+    silu(; x => y);
+    silu_inplace(; => x);
+    gelu(; x => y);
+    gelu_inplace(; => x);
+    gelu_tanh(; x => y);
+    gelu_tanh_inplace(; => x);
+    swiglu(; gate, up => y);
+}
+
+impl<E: Element> Parallel<'_, E> {
+    /// [`Kernels::swiglu_inplace`](gllm_kernels_core::Kernels::swiglu_inplace) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn swiglu_inplace(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
+        if gate.len() != up.len() {
+            return self.kernels.swiglu_inplace(gate, up);
+        }
+        self.map(gate, |k, range, gate| k.swiglu_inplace(gate, &up[range]))
+    }
 }

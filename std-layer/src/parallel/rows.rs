@@ -1,6 +1,6 @@
 //! Operators that treat every row alike.
 
-use gllm_kernels_core::{Element, KernelError, Softmax};
+use gllm_kernels_core::{Element, KernelError, RopeShape, Softmax};
 
 use super::{chunks_mut, Cuts, Parallel};
 
@@ -46,4 +46,130 @@ rows! {
     rms_norm_rows_inplace(; ; w: Option<&[E]>, eps: f32 => x);
     layer_norm_rows(; x; w: Option<&[E]>, b: Option<&[E]>, eps: f32 => y);
     layer_norm_rows_inplace(; ; w: Option<&[E]>, b: Option<&[E]>, eps: f32 => x);
+}
+
+/// # One row
+///
+/// On the calling thread: the parts of a row wait for each other.
+impl<E: Element> Parallel<'_, E> {
+    /// [`Kernels::softmax`](gllm_kernels_core::Kernels::softmax).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn softmax(&self, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
+        self.kernels.softmax(x, y)
+    }
+
+    /// [`Kernels::softmax_inplace`](gllm_kernels_core::Kernels::softmax_inplace).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn softmax_inplace(&self, x: &mut [E]) -> Result<(), KernelError> {
+        self.kernels.softmax_inplace(x)
+    }
+
+    /// [`Kernels::rms_norm`](gllm_kernels_core::Kernels::rms_norm).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rms_norm(&self, x: &[E], w: Option<&[E]>, eps: f32, y: &mut [E]) -> Result<(), KernelError> {
+        self.kernels.rms_norm(x, w, eps, y)
+    }
+
+    /// [`Kernels::rms_norm_inplace`](gllm_kernels_core::Kernels::rms_norm_inplace).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rms_norm_inplace(&self, w: Option<&[E]>, eps: f32, x: &mut [E]) -> Result<(), KernelError> {
+        self.kernels.rms_norm_inplace(w, eps, x)
+    }
+
+    /// [`Kernels::layer_norm`](gllm_kernels_core::Kernels::layer_norm).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn layer_norm(
+        &self,
+        x: &[E],
+        w: Option<&[E]>,
+        b: Option<&[E]>,
+        eps: f32,
+        y: &mut [E],
+    ) -> Result<(), KernelError> {
+        self.kernels.layer_norm(x, w, b, eps, y)
+    }
+
+    /// [`Kernels::layer_norm_inplace`](gllm_kernels_core::Kernels::layer_norm_inplace).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn layer_norm_inplace(
+        &self,
+        w: Option<&[E]>,
+        b: Option<&[E]>,
+        eps: f32,
+        x: &mut [E],
+    ) -> Result<(), KernelError> {
+        self.kernels.layer_norm_inplace(w, b, eps, x)
+    }
+}
+
+/// # Rotary position embedding
+///
+/// Tokens are shared out.
+impl<E: Element> Parallel<'_, E> {
+    /// [`Kernels::rope`](gllm_kernels_core::Kernels::rope) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rope(
+        &self,
+        shape: RopeShape,
+        cos: &[f32],
+        sin: &[f32],
+        x: &[E],
+        y: &mut [E],
+    ) -> Result<(), KernelError> {
+        let tokens = tokens(shape, cos, sin, y.len()).filter(|_| x.len() == y.len());
+        let Some((tokens, token)) = tokens else {
+            return self.kernels.rope(shape, cos, sin, x, y);
+        };
+        let k = self.kernels_for(size_of_val(y));
+        let half = shape.rot_dim / 2;
+        let cuts = Cuts::rows(size_of_val(y), tokens, self.runtime.threads()).times(token);
+        chunks_mut(self.runtime, y, cuts, |range, y| {
+            let angles = range.start / token * half..range.end / token * half;
+            k.rope(shape, &cos[angles.clone()], &sin[angles], &x[range], y)
+        })
+    }
+
+    /// [`Kernels::rope_inplace`](gllm_kernels_core::Kernels::rope_inplace) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rope_inplace(
+        &self,
+        shape: RopeShape,
+        cos: &[f32],
+        sin: &[f32],
+        x: &mut [E],
+    ) -> Result<(), KernelError> {
+        let Some((tokens, token)) = tokens(shape, cos, sin, x.len()) else {
+            return self.kernels.rope_inplace(shape, cos, sin, x);
+        };
+        let half = shape.rot_dim / 2;
+        let cuts = Cuts::rows(size_of_val(x), tokens, self.runtime.threads()).times(token);
+        chunks_mut(self.runtime, x, cuts, |range, x| {
+            let angles = range.start / token * half..range.end / token * half;
+            self.kernels.rope_inplace(shape, &cos[angles.clone()], &sin[angles], x)
+        })
+    }
+}
+
+/// Number of tokens and elements of each, if `n` elements and the angles fit together.
+fn tokens(shape: RopeShape, cos: &[f32], sin: &[f32], n: usize) -> Option<(usize, usize)> {
+    let token = shape.heads.checked_mul(shape.head_dim).filter(|&token| token > 0)?;
+    let angles = (n / token).checked_mul(shape.rot_dim / 2)?;
+    let fit = n % token == 0 && cos.len() == angles && sin.len() == angles;
+    fit.then_some((n / token, token))
 }
