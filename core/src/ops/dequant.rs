@@ -14,6 +14,9 @@ const PAGE: usize = 4096;
 /// Streams of output side by side.
 const STREAMS: usize = 2;
 
+/// Elements that are decoded into a buffer before they are streamed to an unaligned output.
+const REALIGNED: usize = 4 * TILE;
+
 /// How the elements of an output are stored.
 trait Put<E, P: Vector> {
     /// Stores `LANES` elements.
@@ -63,8 +66,30 @@ unsafe fn tile<E, F: Format, P: Unpack<F>, S: Put<E, P>>(n: usize, w: *const F::
     }
 }
 
-/// Streams to an output that no vector boundary coincides with: tiles are decoded behind what the
-/// last one left over, and whole vectors leave.
+/// Decodes `blocks` blocks.
+///
+/// # Safety
+/// That of [`tile`].
+#[inline(always)]
+unsafe fn run<E, F: Format, P: Unpack<F>, S: Put<E, P>>(blocks: usize, w: *const F::Block, y: *mut E) {
+    let per_tile = TILE / F::LEN;
+    let mut done = 0;
+    // SAFETY: the loops stay within the blocks.
+    unsafe {
+        while blocks - done >= per_tile {
+            tile::<E, F, P, S>(per_tile, w.add(done), y.add(done * F::LEN));
+            done += per_tile;
+        }
+        while done < blocks {
+            tile::<E, F, P, S>(1, w.add(done), y.add(done * F::LEN));
+            done += 1;
+        }
+    }
+}
+
+/// Streams to an output that no vector boundary coincides with: blocks are decoded behind what was
+/// left over from the last ones, and whole vectors leave. Several tiles at a time: by the time a
+/// vector is read back its elements, stored by two instructions, have arrived in the cache.
 ///
 /// # Safety
 /// That of [`dequant`].
@@ -74,10 +99,9 @@ unsafe fn realign<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
     w: *const F::Block,
     y: *mut E,
 ) {
-    let per_tile = TILE / F::LEN;
-    let mut buffer = [0f32; TILE + MIN_GROUP];
+    let mut buffer = [0f32; REALIGNED + MIN_GROUP];
     let buffer = buffer.as_mut_ptr();
-    // SAFETY: fewer than LANES <= MIN_GROUP elements are left over when a tile joins them, and what is
+    // SAFETY: fewer than LANES <= MIN_GROUP elements are left over when others join them, and what is
     // written is what was decoded: y never moves past the end.
     unsafe {
         let (mut y, mut left, mut done) = (y, 0, 0);
@@ -85,8 +109,8 @@ unsafe fn realign<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
         let step = P::LANES * size_of::<E>();
         let mut head = (y as usize).wrapping_neg() % step / size_of::<E>();
         while done < blocks {
-            let n = (blocks - done).min(per_tile);
-            tile::<f32, F, P, Through>(n, w.add(done), buffer.add(left));
+            let n = (blocks - done).min(REALIGNED / F::LEN);
+            run::<f32, F, P, Through>(n, w.add(done), buffer.add(left));
             done += n;
             let end = left + n * F::LEN;
             P::store_n(y, <P as Prim<f32>>::load(buffer), head);
@@ -115,16 +139,15 @@ pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unp
     stores: Stores,
 ) {
     let w = w.cast::<F::Block>();
-    let per_tile = TILE / F::LEN;
-    let tiles_per_page = PAGE / size_of::<E>() / TILE;
-    let mut done = 0;
     // SAFETY: the loops stay within the blocks.
     unsafe {
-        if P::STREAMS && stores == Stores::Streamed {
-            if y as usize % (P::LANES * size_of::<E>()) != 0 {
-                realign::<E, F, P>(blocks, w, y);
-                return fence();
-            }
+        if !P::STREAMS || stores == Stores::Cached {
+            return run::<E, F, P, Through>(blocks, w, y);
+        }
+        if y as usize % (P::LANES * size_of::<E>()) == 0 {
+            let per_tile = TILE / F::LEN;
+            let tiles_per_page = PAGE / size_of::<E>() / TILE;
+            let mut done = 0;
             while blocks - done >= STREAMS * tiles_per_page * per_tile {
                 for t in 0..tiles_per_page {
                     for stream in 0..STREAMS {
@@ -134,21 +157,11 @@ pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unp
                 }
                 done += STREAMS * tiles_per_page * per_tile;
             }
-            while done < blocks {
-                tile::<E, F, P, Past>(1, w.add(done), y.add(done * F::LEN));
-                done += 1;
-            }
-            fence();
+            run::<E, F, P, Past>(blocks - done, w.add(done), y.add(done * F::LEN));
         } else {
-            while blocks - done >= per_tile {
-                tile::<E, F, P, Through>(per_tile, w.add(done), y.add(done * F::LEN));
-                done += per_tile;
-            }
-            while done < blocks {
-                tile::<E, F, P, Through>(1, w.add(done), y.add(done * F::LEN));
-                done += 1;
-            }
+            realign::<E, F, P>(blocks, w, y);
         }
+        fence();
     }
 }
 
