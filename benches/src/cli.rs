@@ -42,14 +42,14 @@ Exit codes: 0 success, 1 failure (wrong results, missing files or instruction se
 /// Without a command: a summary of the machine, its measured limits, and every operator with GFLOP/s,
 /// GB/s and per cent of the limit that binds it.
 #[derive(Debug, Parser)]
-#[command(name = "gllm-bench", version, after_long_help = EXAMPLES, max_term_width = 110, subcommand_negates_reqs = true)]
+#[command(name = "gllm-bench", version, after_long_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do; everything if absent.
     #[command(subcommand)]
     pub command: Option<Command>,
 
     /// Also write a self-contained HTML report with charts.
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
     /// Print JSON: machine, limits and results.
@@ -81,13 +81,18 @@ pub enum Command {
     /// Time operators side by side with another library.
     Compare(CompareArgs),
     /// List the tensors of a GGUF file; decode and multiply those of supported types.
+    ///
+    /// decode: GB/s read and written while decoding to f32, and the largest difference from the scalar
+    /// decode (exact: none, bit for bit). gemv: GB/s of weights in a product with f32 activations (of the
+    /// tensor's own type for f32, f16 and bf16), and the largest error relative to the magnitudes of a
+    /// row's terms. The file must not be changed meanwhile.
     Inspect {
         /// The file.
         file: PathBuf,
         /// Print JSON.
         #[arg(long)]
         json: bool,
-        /// Threads for the GEMV: a number or `all`.
+        /// Threads: a number or `all`.
         #[arg(long, value_name = "T", default_value = "all")]
         threads: String,
     },
@@ -133,6 +138,9 @@ pub struct RunArgs {
     /// Print a JSON array, one object per result.
     #[arg(long)]
     pub json: bool,
+    /// Also write a self-contained HTML report with charts.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// `compare`.

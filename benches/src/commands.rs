@@ -1,13 +1,15 @@
 //! What each command does.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use gllm_kernels_core::{kernels, Caps, ElementType, IsaLevel, KernelInfo, Op};
+use gllm_kernels_core::{kernels, Caps, ElementType, IsaLevel, KernelInfo, Op, QuantFormat};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
-use crate::cli::{Cli, Command, RunArgs};
+use crate::cli::{Cli, Command, CompareArgs, RunArgs};
 use crate::error::{unknown, Failure, Outcome};
 use crate::limits::{Limit, Limits};
 use crate::machine::{cores, Machine};
@@ -15,19 +17,18 @@ use crate::measure::SAMPLES;
 use crate::progress::Progress;
 use crate::report;
 use crate::run::{Job, Record, Session};
-use crate::workload::{Entry, Shape, Sizes};
+use crate::workload::{Case, Entry, Shape, Sizes};
 
 /// Runs the command line.
 pub fn execute(cli: Cli) -> Outcome {
     match cli.command {
-        None => everything(cli.json),
+        None => everything(cli.json, cli.html.as_deref()),
         Some(Command::Info { json, limits }) => info(json, limits),
         Some(Command::List { json }) => list(json),
         Some(Command::Run(args)) => run(&args),
+        Some(Command::Compare(args)) => compare(&args),
+        Some(Command::Inspect { file, json, threads }) => inspect(&file, json, &threads),
         Some(Command::Verify { op, isa, json }) => verify(&op, isa.as_deref(), json),
-        Some(Command::Compare(_) | Command::Inspect { .. }) => {
-            Err(Failure::Failed("not in this build".to_owned()))
-        }
     }
 }
 
@@ -88,6 +89,7 @@ struct Listed {
     kernel: &'static str,
     op: &'static str,
     element: &'static str,
+    format: Option<&'static str>,
     isa: &'static str,
     available: bool,
 }
@@ -99,6 +101,7 @@ fn list(json: bool) -> Outcome {
             kernel: k.name,
             op: k.op.name(),
             element: k.element.name(),
+            format: k.format.map(|f| f.name()),
             isa: k.level.name(),
             available: caps.restricted_to(k.level).is_ok(),
         })
@@ -129,6 +132,11 @@ fn element(name: &str) -> Outcome<ElementType> {
     known().find(|e| e.name() == name).ok_or_else(|| unknown("element type", name, known().map(|e| e.name())))
 }
 
+fn format(name: &str) -> Outcome<QuantFormat> {
+    QuantFormat::from_name(&name.to_lowercase())
+        .ok_or_else(|| unknown("format", name, QuantFormat::ALL.iter().map(|f| f.name())))
+}
+
 fn threads(text: &str) -> Outcome<usize> {
     match text.parse() {
         _ if text == "all" => Ok(cores()),
@@ -139,15 +147,35 @@ fn threads(text: &str) -> Outcome<usize> {
     }
 }
 
+fn min_time(seconds: f64) -> Outcome<Duration> {
+    if seconds > 0.0 && seconds <= 600.0 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(Failure::Usage(format!("impossible --min-time {seconds}: seconds, above 0, at most 600")))
+    }
+}
+
+/// The HTML file is opened before anything is measured: a wrong path is told at once.
+fn create(html: Option<&Path>) -> Outcome<Option<(&Path, File)>> {
+    let Some(path) = html else { return Ok(None) };
+    match File::create(path) {
+        Ok(file) => Ok(Some((path, file))),
+        Err(e) => Err(Failure::Failed(format!("cannot write {}: {e}", path.display()))),
+    }
+}
+
+fn write_html(html: Option<(&Path, File)>, report: &Report) -> Outcome {
+    if let Some((path, mut file)) = html {
+        let written = file.write_all(crate::html::page(report).as_bytes());
+        written.map_err(|e| Failure::Failed(format!("cannot write {}: {e}", path.display())))?;
+    }
+    Ok(())
+}
+
 fn run(args: &RunArgs) -> Outcome {
     let caps = level(args.isa.as_deref())?;
     let threads = threads(&args.threads)?;
-    if !(args.min_time > 0.0 && args.min_time <= 600.0) {
-        return Err(Failure::Usage(format!(
-            "impossible --min-time {}: seconds, above 0, at most 600",
-            args.min_time
-        )));
-    }
+    let min_time = min_time(args.min_time)?;
     let elements: Vec<ElementType> = match args.element.as_slice() {
         [] => vec![ElementType::F32],
         names => names.iter().map(|n| element(n)).collect::<Outcome<_>>()?,
@@ -161,19 +189,31 @@ fn run(args: &RunArgs) -> Outcome {
         }
         (names, _) => names.iter().map(|n| Entry::find(n)).collect::<Outcome<_>>()?,
     };
+    let formats: Vec<QuantFormat> = args.format.iter().map(|n| format(n)).collect::<Outcome<_>>()?;
+    if let Some(dense) = entries.iter().find(|e| !args.op.is_empty() && !formats.is_empty() && !e.quantised) {
+        return Err(Failure::Usage(format!("--format: {} has no quantised weights", dense.name)));
+    }
     let mut jobs = Vec::new();
     for entry in entries {
-        for &element in &elements {
-            let shape = match &args.shape {
-                Some(text) => entry.sizes.parse(entry.name, text)?,
-                None => entry.default_shape(element),
-            };
-            jobs.push(Job { entry, element, shape });
+        // A format alone chooses the operators that have one.
+        for format in entry
+            .formats()
+            .into_iter()
+            .filter(|f| formats.is_empty() || f.is_some_and(|f| formats.contains(&f)))
+        {
+            for &element in &elements {
+                let mut case = entry.default_case(element, format);
+                if let Some(text) = &args.shape {
+                    case.shape = entry.sizes.parse(entry.name, text)?;
+                }
+                jobs.push(Job { entry, case });
+            }
         }
     }
 
+    let html = create(args.html.as_deref())?;
     let rt = Runtime::new(threads).map_err(|e| Failure::Failed(e.to_string()))?;
-    let mut session = Session::new(Limits::new(caps), Duration::from_secs_f64(args.min_time), SAMPLES);
+    let mut session = Session::new(Limits::new(caps), min_time, SAMPLES);
     let progress = Progress::new(jobs.len(), args.json);
     let mut records = Vec::new();
     if !args.json {
@@ -191,7 +231,36 @@ fn run(args: &RunArgs) -> Outcome {
     if args.json {
         print_json(&records)?;
     }
+    let machine = Machine::detect(gllm_kernels_std::caps());
+    write_html(html, &Report { machine, limits: Vec::new(), results: records })
+}
+
+fn compare(args: &CompareArgs) -> Outcome {
+    let results = crate::compare::compare(&args.peer, &args.op, args.shape, min_time(args.min_time)?)?;
+    if args.json {
+        return print_json(&results);
+    }
+    let mut out = stdout();
+    report::comparisons(&mut out, &results)?;
     Ok(())
+}
+
+fn inspect(path: &Path, json: bool, threads_text: &str) -> Outcome {
+    let rt = Runtime::new(threads(threads_text)?).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut progress = None;
+    let file = crate::inspect::inspect(path, &rt, |count, name| {
+        progress.get_or_insert_with(|| Progress::new(count, json)).step(name);
+    })?;
+    drop(progress);
+    if json {
+        print_json(&file)?;
+    } else {
+        report::inspected(&mut stdout(), &file)?;
+    }
+    match file.tensors.iter().find(|t| t.result.is_wrong()) {
+        Some(t) => Err(Failure::Failed(format!("{}: wrong result of {}", file.file, t.name))),
+        None => Ok(()),
+    }
 }
 
 /// Samples and least time of the table of everything: it has to be done in a minute and a half.
@@ -204,27 +273,28 @@ const SMALL: usize = 4096;
 fn jobs() -> Vec<(Job, usize)> {
     let mut jobs = Vec::new();
     for entry in Entry::all().filter(|e| !e.in_place()) {
-        for element in ElementType::ALL {
-            let threads = match element {
-                ElementType::F32 => vec![1, cores()],
-                _ if entry.halves => vec![cores()],
-                _ => vec![],
-            };
-            let mut threads = threads;
-            threads.dedup();
-            for t in threads {
-                jobs.push((Job { entry, element, shape: entry.default_shape(element) }, t));
+        for format in entry.formats() {
+            for element in ElementType::ALL {
+                let mut threads = match element {
+                    ElementType::F32 => vec![1, cores()],
+                    _ if entry.halves => vec![cores()],
+                    _ => vec![],
+                };
+                threads.dedup();
+                let case = entry.default_case(element, format);
+                jobs.extend(threads.into_iter().map(|t| (Job { entry, case }, t)));
             }
         }
-        let small = Shape { m: 1, n: SMALL, k: 1 };
         if entry.sizes == Sizes::Vector {
-            jobs.push((Job { entry, element: ElementType::F32, shape: small }, 1));
+            let shape = Shape { m: 1, n: SMALL, k: 1 };
+            jobs.push((Job { entry, case: Case { element: ElementType::F32, format: None, shape } }, 1));
         }
     }
     jobs
 }
 
-fn everything(json: bool) -> Outcome {
+fn everything(json: bool, html: Option<&Path>) -> Outcome {
+    let html = create(html)?;
     let caps = gllm_kernels_std::caps();
     let machine = Machine::detect(caps);
     if !json {
@@ -257,10 +327,11 @@ fn everything(json: bool) -> Outcome {
         results.push(record);
     }
     drop(progress);
+    let report = Report { machine, limits: table, results };
     if json {
-        print_json(&Report { machine, limits: table, results })?;
+        print_json(&report)?;
     }
-    Ok(())
+    write_html(html, &report)
 }
 
 #[derive(Serialize)]

@@ -3,7 +3,10 @@
 pub mod arena;
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod error;
+pub mod html;
+pub mod inspect;
 pub mod limits;
 pub mod machine;
 pub mod measure;

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-/// Something that runs so many rounds of its work.
-pub type Contender<'a> = &'a mut dyn FnMut(u64);
+/// Something that runs so many rounds of its work, and tells how many seconds they took.
+pub type Contender<'a> = &'a mut dyn FnMut(u64) -> f64;
 
 /// Samples of each contender that a median is taken of.
 pub const SAMPLES: usize = 7;
 
-fn seconds(work: Contender<'_>, rounds: u64) -> f64 {
+/// Seconds that `work` takes.
+pub fn seconds(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
-    work(rounds);
+    work();
     start.elapsed().as_secs_f64().max(1e-9)
 }
 
@@ -18,7 +19,7 @@ fn seconds(work: Contender<'_>, rounds: u64) -> f64 {
 fn calibrate(work: Contender<'_>, slice: f64) -> u64 {
     let mut rounds = 1;
     loop {
-        let time = seconds(work, rounds);
+        let time = work(rounds);
         if time >= slice {
             return rounds;
         }
@@ -41,7 +42,7 @@ pub fn interleave(work: &mut [Contender<'_>], min_time: Duration, samples: usize
             if n > 1 {
                 w(1);
             }
-            out.push(seconds(w, n) / n as f64);
+            out.push(w(n) / n as f64);
         }
     }
     times
@@ -78,10 +79,10 @@ mod tests {
     #[test]
     fn all_contenders_run_long_enough() {
         let (mut a, mut b) = (0, 0);
-        let mut short = |n: u64| a += n;
+        let mut short = |n: u64| seconds(|| a += std::hint::black_box(n));
         let mut long = |n: u64| {
             b += n;
-            std::thread::sleep(Duration::from_micros(200 * n));
+            seconds(|| std::thread::sleep(Duration::from_micros(200 * n)))
         };
         let times = interleave(&mut [&mut short, &mut long], Duration::from_millis(5), 5);
         assert_eq!((times[0].len(), times[1].len()), (5, 5));

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
+use crate::compare::Comparison;
+use crate::inspect::{File, Result as Answer};
 use crate::limits::Limit;
 use crate::machine::Machine;
 use crate::run::Record;
@@ -138,12 +140,11 @@ pub fn header(out: &mut impl Write) -> io::Result<()> {
 /// One line of it.
 pub fn record(out: &mut impl Write, r: &Record) -> io::Result<()> {
     let style = rating(r.efficiency);
-    let kind = if r.format == r.element { r.element.to_owned() } else { r.format.clone() };
     writeln!(
         out,
         "{:<20} {:<5} {:<8} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {style}{:>7.1}{style:#} {:>8.0e}",
         r.op,
-        kind,
+        r.format,
         r.isa,
         r.threads,
         r.shape,
@@ -161,6 +162,88 @@ pub fn record(out: &mut impl Write, r: &Record) -> io::Result<()> {
 pub fn verified(out: &mut impl Write, kernel: &str, text: &str, ok: bool) -> io::Result<()> {
     let style = rating(if ok { 1.0 } else { 0.0 });
     writeln!(out, "{style}{}{style:#} {kernel:<36} {text}", if ok { "ok  " } else { "FAIL" })
+}
+
+/// Comparisons with another library.
+pub fn comparisons(out: &mut impl Write, results: &[Comparison]) -> io::Result<()> {
+    writeln!(
+        out,
+        "{HEAD}{:<12} {:<8} {:>8} {:>12}   {:<12} {:>12} {:>8}{HEAD:#}",
+        "operator", "isa", "elements", "ours", "peer", "theirs", "ratio"
+    )?;
+    for c in results {
+        let style = rating(if c.ratio >= 1.0 { 1.0 } else { c.ratio * 0.89 });
+        writeln!(
+            out,
+            "{:<12} {:<8} {:>8} {:>12}   {:<12} {:>12} {style}{:>8.3}{style:#}",
+            c.op,
+            c.isa,
+            c.n,
+            time(c.ours),
+            c.function,
+            time(c.peer),
+            c.ratio
+        )?;
+    }
+    writeln!(
+        out,
+        "{DIM}ratio: their time / ours, median of neighbouring pairs; above 1, ours is faster{DIM:#}"
+    )
+}
+
+/// A GGUF file.
+pub fn inspected(out: &mut impl Write, file: &File) -> io::Result<()> {
+    writeln!(
+        out,
+        "{HEAD}{}{HEAD:#}: GGUF version {}, {}, {} metadata pairs, {} tensors; {} threads",
+        file.file,
+        file.version,
+        bytes(file.bytes),
+        file.metadata,
+        file.tensors.len(),
+        file.threads
+    )?;
+    let width = file.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0).clamp(6, 48);
+    writeln!(
+        out,
+        "{HEAD}{:<width$} {:<8} {:>18} {:>11} {:>12} {:>10} {:>10} {:>10}{HEAD:#}",
+        "tensor", "type", "shape", "bytes", "decode GB/s", "error", "gemv GB/s", "error"
+    )?;
+    for t in &file.tensors {
+        let shape = t.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let size = t.bytes.map_or("?".to_owned(), bytes);
+        write!(out, "{:<width$} {:<8} {shape:>18} {size:>11} ", t.name, t.of)?;
+        match &t.result {
+            Answer::Timed { decode_gbs, decode_err, gemv_gbs, gemv_err } => {
+                let style = rating(if t.result.is_wrong() { 0.0 } else { 1.0 });
+                let decode = decode_gbs.map_or("-".to_owned(), number);
+                let error = match decode_err {
+                    None => "-".to_owned(),
+                    Some(0.0) => "exact".to_owned(),
+                    Some(e) => format!("{e:.0e}"),
+                };
+                writeln!(
+                    out,
+                    "{decode:>12} {style}{error:>10}{style:#} {:>10} {style}{gemv_err:>10.0e}{style:#}",
+                    number(*gemv_gbs)
+                )?;
+            }
+            Answer::Untouched { reason } => writeln!(out, "{DIM}{reason}{DIM:#}")?,
+        }
+    }
+    let left = file.tensors.iter().filter(|t| !t.supported).count();
+    if left > 0 {
+        let mut types: Vec<&str> = file.tensors.iter().filter(|t| !t.supported).map(|t| &*t.of).collect();
+        types.sort_unstable();
+        types.dedup();
+        writeln!(
+            out,
+            "{left} of {} tensors are of types without kernels yet: {}",
+            file.tensors.len(),
+            types.join(", ")
+        )?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

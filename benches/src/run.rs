@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gllm_kernels_core::{kernels, Caps, ElementType};
+use gllm_kernels_core::{kernels, Caps, KernelError};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
@@ -10,8 +10,8 @@ use crate::arena::Arena;
 use crate::error::{Failure, Outcome};
 use crate::limits::compute::Peak;
 use crate::limits::{moved, peak_ops, peak_work, Limits};
-use crate::measure::{interleave, median, Contender};
-use crate::workload::{refused, Entry, Shape, Workload};
+use crate::measure::{interleave, median, seconds, Contender};
+use crate::workload::{refused, Case, Entry, Workload};
 
 /// One measured operator.
 #[derive(Clone, Debug, Serialize)]
@@ -23,7 +23,7 @@ pub struct Record {
     /// Storage type.
     pub element: &'static str,
     /// Weight format; for dense operators the storage type.
-    pub format: String,
+    pub format: &'static str,
     /// Instruction set level.
     pub isa: &'static str,
     /// Rows; 1 for vectors.
@@ -61,10 +61,8 @@ pub struct Record {
 pub struct Job {
     /// Operator.
     pub entry: &'static Entry,
-    /// Storage type.
-    pub element: ElementType,
-    /// Sizes.
-    pub shape: Shape,
+    /// Storage type, weight format, sizes.
+    pub case: Case,
 }
 
 /// How to measure.
@@ -87,17 +85,19 @@ impl Session {
 
     /// Verifies, then times `job` with the kernels that `caps` allows, on the threads of `rt`.
     pub fn measure(&mut self, job: Job, caps: Caps, rt: &Runtime) -> Outcome<Record> {
-        let Job { entry, element, shape } = job;
-        let cost = (entry.cost)(shape, element.size() as f64);
-        let mut workload = entry.make(element, shape, caps, rt, &mut self.arena)?;
+        let Job { entry, case } = job;
+        let Case { element, format, shape } = case;
+        let cost = (entry.cost)(&case);
+        let mut workload = entry.make(case, caps, rt, &mut self.arena)?;
         let max_err = workload.verify().map_err(|e| {
             Failure::Failed(format!("{} {element} {}: wrong result: {e}", entry.name, caps.level()))
         })?;
+        let wanted = (entry.op, element, format, caps.level());
         let kernel = match workload.kernel() {
             Some(name) => name,
-            None => kernels()
-                .find(|k| k.op == entry.op && k.element == element && k.level == caps.level())
-                .map_or("?", |k| k.name),
+            None => {
+                kernels().find(|k| (k.op, k.element, k.format, k.level) == wanted).map_or("?", |k| k.name)
+            }
         };
 
         let working_set = cost.working_set as usize;
@@ -129,7 +129,7 @@ impl Session {
             kernel: kernel.to_owned(),
             op: entry.name,
             element: element.name(),
-            format: element.name().to_owned(),
+            format: format.map_or(element.name(), |f| f.name()),
             isa: caps.level().name(),
             m: shape.m,
             n: shape.n,
@@ -158,13 +158,7 @@ fn race(
     samples: usize,
 ) -> Outcome<Vec<Vec<f64>>> {
     let mut refusal = None;
-    let mut calls = |rounds: u64| {
-        for _ in 0..rounds {
-            if let Err(e) = workload.call() {
-                refusal = Some(e);
-            }
-        }
-    };
+    let mut calls = |rounds: u64| timed_calls(workload, rounds, &mut refusal);
     let mut contenders: Vec<Contender<'_>> = vec![&mut calls];
     for limit in limits {
         contenders.push(&mut **limit);
@@ -174,4 +168,30 @@ fn race(
         Some(e) => Err(refused(name, e)),
         None => Ok(times),
     }
+}
+
+/// Calls on the same operands before they are set up anew, where a call changes its input: repeated
+/// for ever, most functions end in zeros, infinities or denormals, which have timings of their own.
+const FRESH: u64 = 8;
+
+/// Seconds that `rounds` calls take, without the setting up.
+pub fn timed_calls(workload: &mut dyn Workload, rounds: u64, refusal: &mut Option<KernelError>) -> f64 {
+    let fresh = if workload.changes_input() { FRESH } else { rounds };
+    let mut time = 0.0;
+    let mut left = rounds;
+    while left > 0 {
+        let n = left.min(fresh);
+        if workload.changes_input() {
+            workload.set_up();
+        }
+        time += seconds(|| {
+            for _ in 0..n {
+                if let Err(e) = workload.call() {
+                    *refusal = Some(e);
+                }
+            }
+        });
+        left -= n;
+    }
+    time
 }

@@ -15,7 +15,6 @@
 //! ```
 
 mod aligned;
-mod buffers;
 mod detect;
 pub mod gguf;
 mod parallel;

@@ -8,7 +8,7 @@ use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
 use crate::arena::Arena;
-use crate::measure::{interleave, median};
+use crate::measure::{interleave, median, seconds};
 
 pub mod compute;
 pub mod memory;
@@ -241,7 +241,7 @@ impl Shared {
 
 impl<'r> Pass<'r> {
     /// Runs so many passes.
-    pub fn work(&mut self) -> impl FnMut(u64) + use<'_, 'r> {
+    pub fn work(&mut self) -> impl FnMut(u64) -> f64 + use<'_, 'r> {
         let (rt, pattern) = (self.rt, self.pattern);
         let pages = self.span.len / PAGE;
         let shared = Shared(self.span);
@@ -252,12 +252,15 @@ impl<'r> Pass<'r> {
             let run = |from, to| unsafe { (pattern.pass)(shared.piece(from, to, pattern.traffic)) };
             let threads = rt.threads().min(pages);
             if self.span.len <= OWNED * threads {
-                rt.for_each(threads, |t| {
-                    for _ in 0..rounds {
-                        run(pages * t / threads, pages * (t + 1) / threads);
-                    }
+                return seconds(|| {
+                    rt.for_each(threads, |t| {
+                        for _ in 0..rounds {
+                            run(pages * t / threads, pages * (t + 1) / threads);
+                        }
+                    });
                 });
-            } else {
+            }
+            seconds(|| {
                 let step = PIECE / PAGE;
                 for _ in 0..rounds {
                     if threads == 1 {
@@ -266,7 +269,7 @@ impl<'r> Pass<'r> {
                         rt.for_each(pages.div_ceil(step), |i| run(i * step, ((i + 1) * step).min(pages)));
                     }
                 }
-            }
+            })
         }
     }
 }
@@ -278,12 +281,12 @@ const SHARES: u64 = 4;
 const ROUNDS: u64 = 1000;
 
 /// A contender that runs a peak's loop on every thread.
-pub fn peak_work<'r>(peak: &'static Peak, rt: &'r Runtime) -> impl FnMut(u64) + 'r {
+pub fn peak_work<'r>(peak: &'static Peak, rt: &'r Runtime) -> impl FnMut(u64) -> f64 + 'r {
     move |rounds| {
         let shares = if rt.threads() == 1 { 1 } else { rt.threads() as u64 * SHARES };
         let each = rounds * ROUNDS * rt.threads() as u64 / shares;
         // SAFETY: callers take peaks from `Peak::available` or of a level the machine has.
-        rt.for_each(shares as usize, |_| unsafe { (peak.rounds)(each) });
+        seconds(|| rt.for_each(shares as usize, |_| unsafe { (peak.rounds)(each) }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is benchmarked: one entry per operator and form.
 
-use gllm_kernels_core::{Caps, Element, ElementType, KernelError, Kernels, Op};
+use gllm_kernels_core::{Caps, Element, ElementType, KernelError, Kernels, Op, QuantFormat};
 use gllm_kernels_std::{Parallel, Runtime};
 
 use crate::arena::{Arena, Carver};
@@ -8,7 +8,9 @@ use crate::error::{Failure, Outcome};
 use crate::limits::memory::Traffic;
 use crate::limits::DRAM;
 
+mod matrices;
 mod produce;
+mod rows;
 mod vectors;
 
 pub use produce::Workload;
@@ -84,6 +86,29 @@ impl Sizes {
     }
 }
 
+/// What decides the cost of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Storage type.
+    pub element: ElementType,
+    /// Weight format of quantised operators.
+    pub format: Option<QuantFormat>,
+    /// Sizes.
+    pub shape: Shape,
+}
+
+impl Case {
+    /// Bytes per element.
+    pub fn size(&self) -> f64 {
+        self.element.size() as f64
+    }
+
+    /// Bytes of so many weights.
+    pub fn weights(&self, n: f64) -> f64 {
+        self.format.map_or(self.size(), |f| f.block_bytes() as f64 / f.block_len() as f64) * n
+    }
+}
+
 /// What one call costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
@@ -104,8 +129,8 @@ pub struct Context<'a> {
     pub rt: &'a Runtime,
     /// Capabilities, restricted to the level to be measured.
     pub caps: Caps,
-    /// Sizes.
-    pub shape: Shape,
+    /// Storage type, weight format, sizes.
+    pub case: Case,
     /// Memory.
     pub carver: Carver<'a>,
 }
@@ -142,6 +167,14 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// `build: ..` of an entry: `$f` for the three element types.
+macro_rules! each_element {
+    ($f:ident) => {
+        [$f::<f32>, $f::<gllm_kernels_core::f16>, $f::<gllm_kernels_core::bf16>]
+    };
+}
+pub(crate) use each_element;
+
 type Build = for<'a> fn(Context<'a>) -> Box<dyn Workload + 'a>;
 
 /// One operator in one form.
@@ -153,8 +186,10 @@ pub struct Entry {
     pub op: Op,
     /// What `--shape` means to it.
     pub sizes: Sizes,
-    /// Cost of a call with elements of so many bytes.
-    pub cost: fn(Shape, f64) -> Cost,
+    /// Whether it has quantised weights.
+    pub quantised: bool,
+    /// Cost of a call.
+    pub cost: fn(&Case) -> Cost,
     /// Makes it, for f32, f16 and bf16.
     pub build: [Build; 3],
     /// Whether the default table shows f16 and bf16 too.
@@ -164,7 +199,7 @@ pub struct Entry {
 impl Entry {
     /// Every operator and form.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        [vectors::ENTRIES].into_iter().flatten()
+        [vectors::ENTRIES, rows::ENTRIES, matrices::ENTRIES].into_iter().flatten()
     }
 
     /// The entry of this name.
@@ -179,43 +214,58 @@ impl Entry {
         self.name.ends_with("_inplace")
     }
 
+    /// The weight formats there are to measure; `None` alone for dense operators.
+    pub fn formats(&self) -> Vec<Option<QuantFormat>> {
+        if self.quantised {
+            QuantFormat::ALL.iter().copied().map(Some).collect()
+        } else {
+            vec![None]
+        }
+    }
+
     /// Sizes that make the operands fill main memory's working set; products have fixed sizes.
-    pub fn default_shape(&self, element: ElementType) -> Shape {
-        let probe = |m, n, k| (self.cost)(Shape { m, n, k }, element.size() as f64).working_set;
-        let fill = |unit: f64| (DRAM as f64 / unit) as usize;
+    pub fn default_case(&self, element: ElementType, format: Option<QuantFormat>) -> Case {
+        let case = |m, n, k| Case { element, format, shape: Shape { m, n, k } };
+        // Cost is linear in the size that is looked for.
+        let fill = |less: Case, more: Case, by: f64| {
+            let unit = ((self.cost)(&more).working_set - (self.cost)(&less).working_set) / by;
+            (DRAM as f64 / unit) as usize
+        };
         match self.sizes {
-            Sizes::Vector => Shape { m: 1, n: fill(probe(1, 1 << 20, 1) / f64::from(1 << 20)), k: 1 },
-            Sizes::Rows => {
-                let row = (probe(1025, 4096, 1) - probe(1, 4096, 1)) / 1024.0;
-                Shape { m: fill(row), n: 4096, k: 1 }
-            }
-            Sizes::MatVec => Shape { m: fill(4096.0 * element.size() as f64), n: 1, k: 4096 },
-            Sizes::Product => Shape { m: 1024, n: 1024, k: 1024 },
+            Sizes::Vector => case(1, fill(case(1, 1000, 1), case(1, 2000, 1), 1000.0), 1),
+            Sizes::Rows => case(fill(case(1, 4096, 1), case(1025, 4096, 1), 1024.0), 4096, 1),
+            Sizes::MatVec => case(fill(case(1, 1, 4096), case(1025, 1, 4096), 1024.0), 1, 4096),
+            Sizes::Product => case(1024, 1024, 1024),
         }
     }
 
     /// Makes the workload in `arena`.
     pub fn make<'a>(
         &self,
-        element: ElementType,
-        shape: Shape,
+        case: Case,
         caps: Caps,
         rt: &'a Runtime,
         arena: &'a mut Arena,
     ) -> Outcome<Box<dyn Workload + 'a>> {
-        let bytes = (self.cost)(shape, element.size() as f64).working_set;
+        let impossible = |why: String| {
+            Failure::Usage(format!(
+                "impossible shape {} for {}: {why}",
+                case.shape.text(self.sizes),
+                self.name
+            ))
+        };
+        let bytes = (self.cost)(&case).working_set;
         const MOST: f64 = (64u64 << 30) as f64;
         if bytes > MOST {
-            return Err(Failure::Usage(format!(
-                "impossible shape {} for {}: operands of {:.0} GiB",
-                shape.text(self.sizes),
-                self.name,
-                bytes / f64::from(1 << 30)
-            )));
+            return Err(impossible(format!("operands of {:.0} GiB", bytes / f64::from(1 << 30))));
+        }
+        if let Some(format) = case.format {
+            let cols = if self.sizes == Sizes::Rows { case.shape.n } else { case.shape.k };
+            format.row_bytes(cols).map_err(|e| impossible(e.to_string()))?;
         }
         arena.reserve(bytes as usize + (64 << 10));
-        let which = ElementType::ALL.iter().position(|&e| e == element).unwrap_or(0);
-        Ok(self.build[which](Context { rt, caps, shape, carver: arena.carve() }))
+        let which = ElementType::ALL.iter().position(|&e| e == case.element).unwrap_or(0);
+        Ok(self.build[which](Context { rt, caps, case, carver: arena.carve() }))
     }
 }
 
@@ -258,14 +308,17 @@ mod tests {
                         let Ok(caps) = caps.restricted_to(level) else { continue };
                         let shape = match entry.sizes {
                             Sizes::Vector => Shape { m: 1, n: 100_003, k: 1 },
-                            Sizes::Rows => Shape { m: 37, n: 130, k: 1 },
+                            Sizes::Rows => Shape { m: 37, n: 160, k: 1 },
                             Sizes::MatVec => Shape { m: 61, n: 1, k: 192 },
                             Sizes::Product => Shape { m: 37, n: 50, k: 64 },
                         };
-                        let mut w = entry.make(element, shape, caps, &rt, &mut arena).unwrap();
-                        let err = w.verify();
-                        assert!(err.is_ok(), "{} {element} {level} {threads}: {err:?}", entry.name);
-                        w.call().unwrap();
+                        for format in entry.formats() {
+                            let case = Case { element, format, shape };
+                            let mut w = entry.make(case, caps, &rt, &mut arena).unwrap();
+                            let err = w.verify();
+                            assert!(err.is_ok(), "{} {element} {level} {threads}: {err:?}", entry.name);
+                            w.call().unwrap();
+                        }
                     }
                 }
             }

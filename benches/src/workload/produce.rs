@@ -9,10 +9,14 @@ use crate::arena::Plain;
 
 /// Something to time.
 pub trait Workload {
+    /// Fills the operands.
+    fn set_up(&mut self);
     /// One call.
     fn call(&mut self) -> Result<(), KernelError>;
     /// Sets the operands up, calls, and checks every output; the largest error, or what is wrong.
     fn verify(&mut self) -> Result<f64, String>;
+    /// Whether a call overwrites what it reads.
+    fn changes_input(&self) -> bool;
     /// The kernel that runs, where the operator chooses among several.
     fn kernel(&self) -> Option<&'static str> {
         None
@@ -128,23 +132,31 @@ pub struct Produce<'a, E, T> {
 }
 
 impl<E: Number, T: Number> Workload for Produce<'_, E, T> {
+    fn set_up(&mut self) {
+        for input in &mut self.inputs {
+            input.fill();
+        }
+        if self.changes_input() {
+            self.output.fill();
+        } else {
+            self.output.data.fill(T::narrow(f32::NAN));
+        }
+    }
+
+    fn changes_input(&self) -> bool {
+        !self.output.pattern.is_empty()
+    }
+
     fn call(&mut self) -> Result<(), KernelError> {
         (self.call)(&self.inputs, self.output.data)
     }
 
     fn verify(&mut self) -> Result<f64, String> {
-        for input in &mut self.inputs {
-            input.fill();
-        }
-        if self.output.pattern.is_empty() {
-            self.output.data.fill(T::narrow(f32::NAN));
-        } else {
-            self.output.fill();
-        }
+        self.set_up();
         self.call().map_err(|e| e.to_string())?;
 
         let mut patterns: Vec<Vec<f64>> = self.inputs.iter().map(Operand::wide).collect();
-        if !self.output.pattern.is_empty() {
+        if self.changes_input() {
             patterns.push(self.output.wide());
         }
         let want = (self.exact)(&patterns);

@@ -3,12 +3,12 @@
 use gllm_kernels_core::{Element, KernelError, Op};
 
 use super::produce::{Number, Operand, Produce, Want, Workload, PERIOD};
-use super::{call, Context, Cost, Engine, Entry, Shape, Sizes};
+use super::{call, each_element, Case, Context, Cost, Engine, Entry, Sizes};
 use crate::limits::memory::Traffic;
 
 /// Cost of a vector operator: operations per element, vectors read and written, vectors there are.
-fn cost(s: Shape, size: f64, flops: f64, moved: f64, there: f64, traffic: Traffic) -> Cost {
-    let n = s.n as f64;
+fn cost(case: &Case, flops: f64, moved: f64, there: f64, traffic: Traffic) -> Cost {
+    let (n, size) = (case.shape.n as f64, case.size());
     Cost { flops: flops * n, moved: moved * n * size, working_set: there * n * size, traffic }
 }
 
@@ -21,9 +21,11 @@ fn map<'a, E: Element + Number>(
     exact: fn(&[f64]) -> Want,
     ulps: f64,
 ) -> Box<dyn Workload + 'a> {
-    let n = c.shape.n;
+    let n = c.case.shape.n;
     let engine = Engine::new(&c);
-    let mut operand = |seed| Operand::random(c.carver.take(n), PERIOD, seed, -10.0, 10.0);
+    // In place, calls are repeated on their own results: positive numbers stay away from denormals.
+    let low = if in_place { 0.5 } else { -10.0 };
+    let mut operand = |seed| Operand::random(c.carver.take(n), PERIOD, seed, low, 10.0);
     let inputs = (0..inputs).map(|i| operand(i as u64)).collect();
     let mut output = operand(77);
     if !in_place {
@@ -50,7 +52,7 @@ fn reduce<'a, E: Element + Number>(
     term: fn(&[f64]) -> f64,
     join: fn(f64, f64) -> f64,
 ) -> Box<dyn Workload + 'a> {
-    let n = c.shape.n;
+    let n = c.case.shape.n;
     let engine = Engine::new(&c);
     let inputs = (0..inputs).map(|i| Operand::random(c.carver.take(n), PERIOD, i as u64, 0.5, 1.5)).collect();
     let output = Operand { data: c.carver.take::<f32>(1), pattern: Vec::new() };
@@ -80,17 +82,10 @@ fn reduce<'a, E: Element + Number>(
     })
 }
 
-/// `build: [..]` for the three element types.
-macro_rules! each_element {
-    ($f:ident) => {
-        [$f::<f32>, $f::<gllm_kernels_core::f16>, $f::<gllm_kernels_core::bf16>]
-    };
-}
-
 /// An entry per line: name, registry operator, operations per element, vectors moved and there,
 /// traffic, and how to build it.
 macro_rules! entries {
-    ($($name:ident $op:ident: $flops:literal $moved:literal $there:literal $traffic:ident $halves:literal,
+    ($($name:ident $op:ident: $flops:expr, $moved:literal $there:literal $traffic:ident $halves:literal,
        |$c:ident| $build:expr;)*) => {
         $(fn $name<'a, E: Element + Number>($c: Context<'a>) -> Box<dyn Workload + 'a> {
             $build
@@ -99,7 +94,8 @@ macro_rules! entries {
             name: stringify!($name),
             op: Op::$op,
             sizes: Sizes::Vector,
-            cost: |s, size| cost(s, size, $flops, $moved, $there, Traffic::$traffic),
+            quantised: false,
+            cost: |case| cost(case, $flops, $moved, $there, Traffic::$traffic),
             build: each_element!($name),
             halves: $halves,
         }),*];
@@ -109,29 +105,88 @@ macro_rules! entries {
 /// -1 and 1 leave values that stay in range however often a call is repeated in place.
 const ALPHA: f32 = -1.0;
 
+/// Operations per element of an exponential: scaling, rounding, two-step reduction (2 multiply-adds),
+/// a polynomial of degree 5, scaling by a power of two.
+const EXP: f64 = 17.0;
+
+/// An exponential, two sums, a quotient (reciprocal and one correction).
+const TANH: f64 = 24.0;
+
+/// An exponential, a sum, a quotient.
+const SILU: f64 = 23.0;
+
+/// A cubic argument, then as `tanh`, then a product and a sum.
+const GELU_TANH: f64 = 30.0;
+
+/// An exponential, and a quotient of polynomials of degree 4 to 6.
+const GELU: f64 = 41.0;
+
+fn silu_exact(x: f64) -> Want {
+    Want::of(x / (1.0 + (-x).exp()))
+}
+
+/// By the complementary function: on the left, `1 + erf` would cancel.
+fn gelu_exact(x: f64) -> Want {
+    Want::of(0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2))
+}
+
+/// `(1 + tanh u) / 2 = 1 / (1 + e^(-2u))`.
+fn gelu_tanh_exact(x: f64) -> Want {
+    let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    Want::of(x / (1.0 + (-2.0 * u).exp()))
+}
+
+fn swiglu_exact(gate: f64, up: f64) -> Want {
+    Want::of(silu_exact(gate).value * up)
+}
+
 entries! {
-    vec_dot VecDot: 2.0 2.0 2.0 Read true, |c| reduce::<E>(c, 2,
+    vec_dot VecDot: 2.0, 2.0 2.0 Read true, |c| reduce::<E>(c, 2,
         |k, x| call!(k, vec_dot(x[0].data, x[1].data)), |x| x[0] * x[1], |a, b| a + b);
-    vec_sum VecSum: 1.0 1.0 1.0 Read false, |c| reduce::<E>(c, 1,
+    vec_sum VecSum: 1.0, 1.0 1.0 Read false, |c| reduce::<E>(c, 1,
         |k, x| call!(k, vec_sum(x[0].data)), |x| x[0], |a, b| a + b);
-    vec_max VecMax: 1.0 1.0 1.0 Read false, |c| reduce::<E>(c, 1,
+    vec_max VecMax: 1.0, 1.0 1.0 Read false, |c| reduce::<E>(c, 1,
         |k, x| call!(k, vec_max(x[0].data)), |x| x[0], f64::max);
-    vec_add VecAdd: 1.0 3.0 3.0 Triad true, |c| map::<E>(c, 2, false,
+    vec_add VecAdd: 1.0, 3.0 3.0 Triad true, |c| map::<E>(c, 2, false,
         |k, x, y| call!(k, vec_add(x[0].data, x[1].data, y)), |x| Want::of(x[0] + x[1]), 0.0);
-    vec_add_inplace VecAdd: 1.0 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
+    vec_add_inplace VecAdd: 1.0, 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
         |k, x, y| call!(k, vec_add_inplace(x[0].data, y)), |x| Want::of(x[0] + x[1]), 0.0);
-    vec_mul VecMul: 1.0 3.0 3.0 Triad false, |c| map::<E>(c, 2, false,
+    vec_mul VecMul: 1.0, 3.0 3.0 Triad false, |c| map::<E>(c, 2, false,
         |k, x, y| call!(k, vec_mul(x[0].data, x[1].data, y)), |x| Want::of(x[0] * x[1]), 0.0);
-    vec_mul_inplace VecMul: 1.0 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
+    vec_mul_inplace VecMul: 1.0, 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
         |k, x, y| call!(k, vec_mul_inplace(x[0].data, y)), |x| Want::of(x[0] * x[1]), 0.0);
-    vec_scale VecScale: 1.0 2.0 2.0 Copy true, |c| map::<E>(c, 1, false,
+    vec_scale VecScale: 1.0, 2.0 2.0 Copy true, |c| map::<E>(c, 1, false,
         |k, x, y| call!(k, vec_scale(ALPHA, x[0].data, y)), |x| Want::of(f64::from(ALPHA) * x[0]), 0.0);
-    vec_scale_inplace VecScale: 1.0 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+    vec_scale_inplace VecScale: 1.0, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
         |k, _, y| call!(k, vec_scale_inplace(ALPHA, y)), |x| Want::of(f64::from(ALPHA) * x[0]), 0.0);
-    vec_axpy VecAxpy: 2.0 3.0 2.0 Accumulate true, |c| map::<E>(c, 1, true,
+    vec_axpy VecAxpy: 2.0, 3.0 2.0 Accumulate true, |c| map::<E>(c, 1, true,
         |k, x, y| call!(k, vec_axpy(ALPHA, x[0].data, y)), |x| Want::of(x[1] + f64::from(ALPHA) * x[0]), 0.0);
-    relu Relu: 1.0 2.0 2.0 Copy false, |c| map::<E>(c, 1, false,
+    relu Relu: 1.0, 2.0 2.0 Copy false, |c| map::<E>(c, 1, false,
         |k, x, y| call!(k, relu(x[0].data, y)), |x| Want::of(x[0].max(0.0)), 0.0);
-    relu_inplace Relu: 1.0 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+    relu_inplace Relu: 1.0, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
         |k, _, y| call!(k, relu_inplace(y)), |x| Want::of(x[0].max(0.0)), 0.0);
+    exp Exp: EXP, 2.0 2.0 Copy true, |c| map::<E>(c, 1, false,
+        |k, x, y| call!(k, exp(x[0].data, y)), |x| Want::of(x[0].exp()), 2.0);
+    exp_inplace Exp: EXP, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+        |k, _, y| call!(k, exp_inplace(y)), |x| Want::of(x[0].exp()), 2.0);
+    tanh Tanh: TANH, 2.0 2.0 Copy false, |c| map::<E>(c, 1, false,
+        |k, x, y| call!(k, tanh(x[0].data, y)), |x| Want::of(x[0].tanh()), 4.0);
+    tanh_inplace Tanh: TANH, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+        |k, _, y| call!(k, tanh_inplace(y)), |x| Want::of(x[0].tanh()), 4.0);
+    silu Silu: SILU, 2.0 2.0 Copy true, |c| map::<E>(c, 1, false,
+        |k, x, y| call!(k, silu(x[0].data, y)), |x| silu_exact(x[0]), 4.0);
+    silu_inplace Silu: SILU, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+        |k, _, y| call!(k, silu_inplace(y)), |x| silu_exact(x[0]), 4.0);
+    gelu Gelu: GELU, 2.0 2.0 Copy false, |c| map::<E>(c, 1, false,
+        |k, x, y| call!(k, gelu(x[0].data, y)), |x| gelu_exact(x[0]), 4.0);
+    gelu_inplace Gelu: GELU, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+        |k, _, y| call!(k, gelu_inplace(y)), |x| gelu_exact(x[0]), 4.0);
+    gelu_tanh GeluTanh: GELU_TANH, 2.0 2.0 Copy false, |c| map::<E>(c, 1, false,
+        |k, x, y| call!(k, gelu_tanh(x[0].data, y)), |x| gelu_tanh_exact(x[0]), 4.0);
+    gelu_tanh_inplace GeluTanh: GELU_TANH, 2.0 1.0 Update false, |c| map::<E>(c, 0, true,
+        |k, _, y| call!(k, gelu_tanh_inplace(y)), |x| gelu_tanh_exact(x[0]), 4.0);
+    swiglu Swiglu: SILU + 1.0, 3.0 3.0 Triad true, |c| map::<E>(c, 2, false,
+        |k, x, y| call!(k, swiglu(x[0].data, x[1].data, y)), |x| swiglu_exact(x[0], x[1]), 5.0);
+    swiglu_inplace Swiglu: SILU + 1.0, 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
+        |k, x, y| call!(k, swiglu_inplace(y, x[0].data)), |x| swiglu_exact(x[1], x[0]), 5.0);
 }

@@ -2,7 +2,6 @@
 
 mod blas1;
 mod elementwise;
-mod gemm;
 mod matrix;
 mod rows;
 
