@@ -2,8 +2,8 @@
 
 fn main() {
     let map = concat!(env!("CARGO_MANIFEST_DIR"), "/../memory.ld");
-    println!("cargo::rustc-link-arg-bins=-Timage.ld");
     println!("cargo::rustc-link-arg-bins=-T{map}");
+    println!("cargo::rustc-link-arg-bins=-Timage.ld");
     println!("cargo::rustc-link-arg-bins=--gc-sections");
     println!("cargo::rerun-if-changed={map}");
 }
