@@ -1,8 +1,8 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, QuantFormat,
-    QuantRef, RopeFreqs, RopePositions, RopeShape, Softmax,
+    CacheSizes, Caps, Element, Features, GemmPlan, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
+    QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, Scratch, Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -15,6 +15,7 @@ pub struct Args<'a, E: Element> {
     pub sin: &'a [f32],
     pub g: &'a mut [f32],
     pub h: &'a mut [f32],
+    pub buf: &'a mut [u8],
     pub rope_shape: RopeShape,
     pub rope_freqs: RopeFreqs<'a>,
     pub rope_positions: RopePositions<'a>,
@@ -53,4 +54,24 @@ impl<'a, E: Element> Args<'a, E> {
     pub fn out(&mut self) -> Result<MatMut<'_, f32>, KernelError> {
         MatMut::with_strides(self.g, self.n[0], self.n[2], self.n[1], self.n[3])
     }
+
+    /// A plan of unknown shape, and operands that may or may not fit it.
+    pub fn gemm(&mut self) -> Result<Gemm<'_, E>, KernelError> {
+        Ok(Gemm {
+            plan: self.k.gemm_plan(self.n[0], self.n[1], self.n[2])?.alpha(self.s[0]).beta(self.s[1]),
+            a: self.left()?,
+            b: self.right()?,
+            c: MatMut::with_strides(self.g, self.n[0], self.n[2], self.n[1], self.n[3])?,
+            scratch: Scratch::new(self.buf),
+        })
+    }
+}
+
+/// What a matrix product takes.
+pub struct Gemm<'a, E: Element> {
+    pub plan: GemmPlan<E>,
+    pub a: MatRef<'a, E>,
+    pub b: MatRef<'a, E>,
+    pub c: MatMut<'a, f32>,
+    pub scratch: Scratch<'a>,
 }

@@ -4,8 +4,8 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, f16, kernels, Element, ElementType, IsaLevel, Kernels, MatMut, MatRef, Op, QuantFormat,
-    Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef, Op,
+    QuantFormat, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -52,6 +52,21 @@ audit! {
 
     // Matrices.
     gemv(a) => a.left().and_then(|m| a.k.gemv(a.s[0], m, a.x, a.s[1], a.g));
+    gemm(a) => a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, g.scratch));
+    gemm_bias(a) => {
+        let bias = a.cos;
+        a.gemm().and_then(|g| g.plan.run_bias(g.c, g.a, g.b, bias, g.scratch))
+    };
+    gemm_bt(a) => a.gemm().and_then(|g| g.plan.run_bt(g.c, g.a, g.b, g.scratch));
+    gemm_prepacked(a) => {
+        let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
+        b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))
+    };
+    gemm_sizes(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).map(|p| {
+        (p.scratch(), p.scratch_prepacked(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
+    });
+    pack_b(a) => a.right().and_then(|b| a.k.pack_b(b, a.buf)).map(|b| (b.k(), b.n(), b.col_step()));
+    packed_b_size(a) => a.k.packed_b_size(a.n[0], a.n[1]);
 
     // Activations.
     relu(a) => a.k.relu(a.x, a.z);

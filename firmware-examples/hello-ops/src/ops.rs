@@ -3,8 +3,8 @@
 use core::ptr::addr_of_mut;
 
 use gllm_kernels_core::{
-    bf16, f16, Caps, Element, KernelError, Kernels, MatRef, QuantFormat, QuantRef, RopeFreqs, RopePairing,
-    RopePositions, RopeShape,
+    bf16, f16, Caps, Element, GemmPlan, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef,
+    RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 use crate::{print, println};
@@ -35,6 +35,12 @@ impl<E: Element> Buffers<E> {
 static mut F32: Buffers<f32> = Buffers::zeroed();
 static mut F16: Buffers<f16> = Buffers::zeroed();
 static mut BF16: Buffers<bf16> = Buffers::zeroed();
+
+/// Scratch memory of the matrix product, sized before anything runs.
+const SCRATCH: usize = match GemmPlan::<f32>::scratch_bound(4, 4, COLS) {
+    Ok(req) => req.size_unaligned(),
+    Err(_) => panic!("the shape overflows"),
+};
 
 /// Writes as many elements as it reads.
 type Map<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;
@@ -91,12 +97,17 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 16] {
 }
 
 /// Operators whose output is f32.
-fn products<E: Element>() -> [(&'static str, Product<E>); 5] {
+fn products<E: Element>() -> [(&'static str, Product<E>); 6] {
     [
         ("vec_dot", |k, x, y, z| k.vec_dot(x, y).map(|v| z[0] = v)),
         ("vec_sum", |k, x, _, z| k.vec_sum(x).map(|v| z[0] = v)),
         ("vec_max", |k, x, _, z| k.vec_max(x).map(|v| z[0] = v)),
         ("gemv", |k, x, y, z| k.gemv(1.0, MatRef::new(x, ROWS, COLS)?, &y[..COLS], 0.0, z)),
+        ("gemm", |k, x, y, z| {
+            let (a, b) = (MatRef::new(x, 4, COLS)?, MatRef::new(y, COLS, 4)?);
+            let mut scratch = [0; SCRATCH];
+            k.gemm_plan(4, 4, COLS)?.run(MatMut::new(z, 4, 4)?, a, b, Scratch::new(&mut scratch))
+        }),
         ("qgemv", |k, x, _, z| {
             let (a, b) = z.split_at_mut(8);
             k.qgemv(QuantRef::new(Q8_0, QuantFormat::Q8_0, 8, 512)?, &x[..512], a)?;
