@@ -48,6 +48,7 @@ macro_rules! quant_primitive {
     ) => {
         const _: () = {
             use crate::isa::$isa;
+            use crate::quant::widen::*;
             type $p = $isa;
             // SAFETY: every body keeps to the blocks that the trait's contract names.
             unsafe impl crate::quant::Unpack<$name> for $isa {

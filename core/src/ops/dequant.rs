@@ -144,7 +144,7 @@ pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unp
         if !P::STREAMS || stores == Stores::Cached {
             return run::<E, F, P, Through>(blocks, w, y);
         }
-        if y as usize % (P::LANES * size_of::<E>()) == 0 {
+        if (y as usize).is_multiple_of(P::LANES * size_of::<E>()) {
             let per_tile = TILE / F::LEN;
             let tiles_per_page = PAGE / size_of::<E>() / TILE;
             let mut done = 0;

@@ -81,7 +81,7 @@ impl QuantFormat {
     /// `NotBlockMultiple` if the row is not made of whole blocks, `SizeOverflow`.
     pub const fn row_bytes(self, cols: usize) -> Result<usize, KernelError> {
         let block = self.block_len();
-        if cols % block != 0 {
+        if !cols.is_multiple_of(block) {
             return Err(KernelError::NotBlockMultiple { cols, block });
         }
         match (cols / block).checked_mul(self.block_bytes()) {

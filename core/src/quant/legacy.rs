@@ -1,8 +1,6 @@
 //! The formats with one f16 scale per block of 32.
 
 use crate::quant::blocks::{BlockQ4_0, BlockQ8_0};
-use crate::quant::halves;
-use crate::quant::widen::Widen;
 
 quant_primitive! {
     format: Q4_0,

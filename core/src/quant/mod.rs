@@ -8,14 +8,17 @@ pub(crate) mod dispatch;
 mod format;
 pub(crate) mod legacy;
 mod view;
+#[cfg(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon")
+))]
 mod widen;
 
 pub use format::QuantFormat;
 pub use view::QuantRef;
 
-use crate::element::f16;
-use crate::isa::{Prim, Scalar, Vector};
-use blocks::{Block, Half};
+use crate::isa::{Scalar, Vector};
+use blocks::Block;
 
 /// Elements that kernels handle at a time: whole blocks of every format, whole vectors everywhere.
 pub(crate) const TILE: usize = 256;
@@ -68,30 +71,5 @@ unsafe impl<F: Format> Unpack<F> for Scalar {
     unsafe fn unpack(b: *const F::Block, i: usize) -> f32 {
         // SAFETY: the caller vouches for the block.
         unsafe { F::value(&*b, i) }
-    }
-}
-
-/// [`Unpack::scales`] for blocks with one f16 scale: gathered first, so that one conversion serves
-/// many blocks and the kernels broadcast from memory.
-///
-/// # Safety
-/// That of [`Unpack::scales`].
-#[inline(always)]
-unsafe fn halves<P: Prim<f16> + Prim<f32>, B: Block>(
-    first: *const B,
-    n: usize,
-    out: *mut f32,
-    scale: impl Fn(&B) -> Half,
-) {
-    let mut gathered = [f16::ZERO; TILE / MIN_GROUP];
-    for (k, h) in gathered.iter_mut().enumerate().take(n) {
-        // SAFETY: the caller vouches for n blocks.
-        *h = unsafe { scale(&*first.add(k)) }.get();
-    }
-    let mut k = 0;
-    while k < n {
-        // SAFETY: both arrays are a multiple of LANES long, and k < n <= their length.
-        unsafe { P::store(out.add(k), <P as Prim<f16>>::load(gathered.as_ptr().add(k))) };
-        k += P::LANES;
     }
 }

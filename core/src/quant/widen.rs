@@ -1,6 +1,35 @@
-//! Packed integers to f32 lanes, per instruction set: what the tables of layer 3 are written with.
+//! Packed integers and scales to f32, per instruction set: what the SIMD rows of layer 3 are written
+//! with.
 
-use crate::isa::Vector;
+use crate::element::f16;
+use crate::isa::{Prim, Vector};
+use crate::quant::blocks::{Block, Half};
+use crate::quant::{MIN_GROUP, TILE};
+
+/// [`scales`](super::Unpack::scales) for blocks with one f16 scale: gathered first, so that one
+/// conversion serves many blocks.
+///
+/// # Safety
+/// That of [`scales`](super::Unpack::scales).
+#[inline(always)]
+pub(super) unsafe fn halves<P: Prim<f16> + Prim<f32>, B: Block>(
+    first: *const B,
+    n: usize,
+    out: *mut f32,
+    scale: impl Fn(&B) -> Half,
+) {
+    let mut gathered = [f16::ZERO; TILE / MIN_GROUP];
+    for (k, h) in gathered.iter_mut().enumerate().take(n) {
+        // SAFETY: the caller vouches for n blocks.
+        *h = unsafe { scale(&*first.add(k)) }.get();
+    }
+    let mut k = 0;
+    while k < n {
+        // SAFETY: both arrays are a multiple of LANES long, and k < n <= their length.
+        unsafe { P::store(out.add(k), <P as Prim<f16>>::load(gathered.as_ptr().add(k))) };
+        k += P::LANES;
+    }
+}
 
 /// Integers of a block as f32; exact.
 ///
@@ -38,8 +67,8 @@ mod x86_64 {
             unsafe {
                 let bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(p.cast()));
                 let codes = _mm512_loadu_si512(CODES.as_ptr().cast());
-                // Byte e to lane e. Not `vpmovzxbd`: the compiler would move the shift before it, and
-                // extend both halves of the same bytes.
+                // Byte e to lane e, whatever to the lane's upper bytes. Not `vpmovzxbd`: the compiler
+                // would move the shift before it, and extend both halves of the same bytes.
                 let q = _mm512_shuffle_epi8(bytes, codes);
                 // A permutation looks at 4 bits of each index: it masks and converts in one step.
                 let codes = _mm512_cvtepi32_ps(_mm512_sub_epi32(codes, _mm512_set1_epi32(i32::from(zero))));
