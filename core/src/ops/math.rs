@@ -18,8 +18,7 @@ const ROUND: f32 = 12_582_912.0;
 const LOG2_E_LOW: f32 = 1.925_963e-8;
 
 /// `(2^f - 1) / f` for `|f| <= 1/2`; `2^f` to 3.0e-9.
-const EXP2: [f32; 6] =
-    [0.693_147_2, 0.240_226_48, 0.055_503_596, 0.009_618_5, 0.001_339_098_9, 0.000_153_291_32];
+const EXP2: [f32; 6] = [LN_2, 0.240_226_48, 0.055_503_596, 0.009_618_5, 0.001_339_098_9, 0.000_153_291_32];
 
 /// `(1 - 2^-f) / f`, the same with every other sign.
 const EXP2_NEG: [f32; 6] = [-EXP2[0], EXP2[1], -EXP2[2], EXP2[3], -EXP2[4], EXP2[5]];
@@ -27,10 +26,12 @@ const EXP2_NEG: [f32; 6] = [-EXP2[0], EXP2[1], -EXP2[2], EXP2[3], -EXP2[4], EXP2
 /// `(expm1(2 r) / 2 - r) / r^2` for `|r| <= ln(2) / 4`; `expm1` to 1.4e-8.
 const EXPM1: [f32; 5] = [0.999_999_94, 0.666_661_86, 0.333_339_5, 0.133_860_14, 0.044_384_692];
 
-/// `Phi(-a) e^(a^2 / 2)` for `0 <= a <= 14.4` is `TAIL_NUM(a) / TAIL_DEN(a)` to 2.6e-8, `Phi` being the
-/// normal distribution function.
-const TAIL_NUM: [f32; 5] = [1.0, 0.874_785_2, 0.365_066_23, 0.080_773_786, 0.008_153_798];
-const TAIL_DEN: [f32; 6] = [2.0, 3.345_34, 2.399_320_1, 0.935_217_6, 0.202_483_09, 0.020_438_295];
+/// `a Phi(-a) 2^(LOG2_E / 2 a^2)` for `0 <= a <= 14.4` is `N / (TAIL_RATIO N + TAIL_DEN(a))` to 3.3e-8,
+/// with `N = a + a^2 TAIL_NUM(a)` and the normal distribution function `Phi`. The fit takes `LOG2_E` as
+/// the f32 it is. For large `a` the error of `N` cancels: the quotient tends to `1 / sqrt(2 pi)`.
+const TAIL_NUM: [f32; 4] = [0.922_357_5, 0.401_608_32, 0.093_469_7, 0.010_138_9];
+const TAIL_DEN: [f32; 4] = [2.0, 0.933_845_8, 0.236_277_57, 0.025_308_292];
+const TAIL_RATIO: f32 = 2.506_641;
 
 /// `c[0] + c[1] x + ..` by Horner's rule.
 ///
@@ -97,7 +98,7 @@ pub(crate) unsafe fn tanh<P: Vector>(x: P::V) -> P::V {
     unsafe {
         // tanh(10) = 1 - 4e-9
         let a = P::min(P::splat(10.0), P::copysign(x, P::splat(1.0)));
-        let n = round_product::<P>(a, P::splat(2.0 * LOG2_E));
+        let n = P::round(P::mul(a, P::splat(2.0 * LOG2_E)));
         // Where n is large enough for this rounded constant to matter, tanh hardly moves.
         let r = P::fnma(n, P::splat(LN_2 / 2.0), a);
         let h = P::fma(P::mul(horner::<P, 5>(r, &EXPM1), r), r, r);
@@ -155,11 +156,12 @@ pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
         let error = P::fnma(a, a, s);
         let n = round_product::<P>(s, P::splat(-LOG2_E / 2.0));
         let g = P::fma(s, P::splat(LOG2_E / 2.0), n);
-        let g = P::fma(s, P::splat(LOG2_E_LOW / 2.0), g);
         let g = P::fnma(error, P::splat(LOG2_E / 2.0), g);
-        let p = P::fma(horner::<P, 6>(g, &EXP2_NEG), g, P::splat(1.0));
-        let num = P::mul(P::mul(horner::<P, 5>(a, &TAIL_NUM), p), a);
-        let tail = P::scale2(P::div(num, horner::<P, 6>(a, &TAIL_DEN)), n);
+        // N, then N 2^-g, in the forms with the fewest roundings.
+        let num = P::fma(horner::<P, 4>(a, &TAIL_NUM), s, a);
+        let den = P::fma(num, P::splat(TAIL_RATIO), horner::<P, 4>(a, &TAIL_DEN));
+        let num = P::fma(P::mul(horner::<P, 6>(g, &EXP2_NEG), g), num, num);
+        let tail = P::scale2(P::div(num, den), n);
         // -0 rather than 0 makes the results for -inf and -0 negative zeros.
         P::sub(P::max(P::splat(-0.0), x), tail)
     }

@@ -9,7 +9,7 @@ use crate::report::{Outcome, Report};
 use crate::{call, Edge, Guarded};
 
 /// Every pair of two special values.
-fn special_pairs<E: Element>() -> [Vec<E>; 2] {
+pub(crate) fn special_pairs<E: Element>() -> [Vec<E>; 2] {
     let s = specials::<E>();
     let pairs = || s.iter().flat_map(|&a| s.iter().map(move |&b| (a, b)));
     [pairs().map(|p| p.0).collect(), pairs().map(|p| p.1).collect()]

@@ -6,6 +6,7 @@
 
 use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
 
+pub mod activation;
 pub mod alloc;
 mod blas1;
 pub mod canary;
@@ -43,6 +44,8 @@ fn checker<E: Element>(op: Op) -> Option<Checker> {
         Op::VecScale => blas1::scale::<E>,
         Op::VecAxpy => blas1::axpy::<E>,
         Op::Relu => blas1::relu::<E>,
+        Op::Exp | Op::Tanh | Op::Silu | Op::Gelu | Op::GeluTanh => activation::unary::<E>,
+        Op::Swiglu => activation::swiglu::<E>,
         Op::Gemv => gemv::gemv::<E>,
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,
