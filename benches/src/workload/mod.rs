@@ -10,6 +10,7 @@ use crate::limits::DRAM;
 
 mod matrices;
 mod produce;
+mod products;
 mod rows;
 mod vectors;
 
@@ -156,6 +157,16 @@ impl<'a, E: Element> Engine<'a, E> {
     }
 }
 
+impl<E: Element> Engine<'_, E> {
+    /// The kernels, on one thread.
+    pub fn kernels(&self) -> Kernels<E> {
+        match self {
+            Self::One(kernels) => *kernels,
+            Self::Many(p) => p.kernels(),
+        }
+    }
+}
+
 /// `engine.method(arguments)`, whichever engine it is.
 macro_rules! call {
     ($engine:expr, $method:ident($($arg:expr),* $(,)?)) => {
@@ -199,7 +210,7 @@ pub struct Entry {
 impl Entry {
     /// Every operator and form.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        [vectors::ENTRIES, rows::ENTRIES, matrices::ENTRIES].into_iter().flatten()
+        [vectors::ENTRIES, rows::ENTRIES, matrices::ENTRIES, products::ENTRIES].into_iter().flatten()
     }
 
     /// The entry of this name.

@@ -1,0 +1,239 @@
+//! Matrix products and the packing of their right-hand sides.
+
+use gllm_kernels_core::{Element, KernelError, MatMut, MatRef, Op, Scratch};
+use gllm_kernels_std::AlignedVec;
+
+use super::produce::{Number, Operand, Produce, Want, Workload};
+use super::{each_element, Case, Context, Cost, Engine, Entry, Sizes};
+use crate::limits::memory::Traffic;
+
+/// Rows of A before they repeat: C repeats with them.
+const PERIOD: usize = 3;
+
+/// The forms of a product.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Plain,
+    Bias,
+    Transposed,
+    Prepacked,
+}
+
+/// `C = A B`, in one of the forms: the bias is one row, the transposed `B` is `n x k`.
+fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
+    let super::Shape { m, n, k } = c.case.shape;
+    let engine = Engine::<E>::new(&c);
+    let random = |data, period, seed| Operand::random(data, period, seed, -1.0, 1.0);
+    let a = random(c.carver.take::<E>(m * k), PERIOD * k, 1);
+    let b = random(c.carver.take::<E>(k * n), k * n, 2);
+    let bias = random_bias(n);
+    let bias_exact: Vec<f64> =
+        bias.iter().map(|&b| if form == Form::Bias { b.into() } else { 0.0 }).collect();
+    let kernel = engine.kernels().gemm_plan(m, n, k).map(|p| p.kernel_name()).ok();
+    // A product on one row is a GEMV, except with packed weights; others have the form's own row.
+    let kernel = kernel.filter(|_| m == 1 && form != Form::Prepacked);
+    let mut run =
+        Runner { engine, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
+    Box::new(Produce {
+        inputs: vec![a, b],
+        output: Operand { data: c.carver.take::<f32>(m * n), pattern: Vec::new() },
+        call: Box::new(move |x, y| run.call((m, n, k), x[0].data, x[1].data, y)),
+        exact: Box::new(move |x| {
+            let (a, b) = (&x[0], &x[1]);
+            let mut out = Vec::with_capacity(a.len() / k * n);
+            for row in a.chunks(k) {
+                for j in 0..n {
+                    let mut want = Want { value: bias_exact[j], scale: bias_exact[j].abs() };
+                    for (i, a) in row.iter().enumerate() {
+                        let term = a * if form == Form::Transposed { b[j * k + i] } else { b[i * n + j] };
+                        want.value += term;
+                        want.scale += term.abs();
+                    }
+                    out.push(want);
+                }
+            }
+            out
+        }),
+        bound: super::matrices::dot_bound(k),
+        kernel,
+    })
+}
+
+fn random_bias(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
+}
+
+/// A product and its memory. Scratch and packed weights are made in the first call, which is the one
+/// that verifies.
+struct Runner<'a, E: Element> {
+    engine: Engine<'a, E>,
+    form: Form,
+    bias: Vec<f32>,
+    packed: AlignedVec<u8>,
+    scratch: AlignedVec<u8>,
+}
+
+impl<E: Element> Runner<'_, E> {
+    fn call(
+        &mut self,
+        (m, n, k): (usize, usize, usize),
+        a: &[E],
+        b: &[E],
+        c: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let a = MatRef::new(a, m, k)?;
+        let c = MatMut::new(c, m, n)?;
+        let b = if self.form == Form::Transposed { MatRef::new(b, n, k)? } else { MatRef::new(b, k, n)? };
+        let kernels = self.engine.kernels();
+        if self.form == Form::Prepacked && self.packed.is_empty() {
+            self.packed = AlignedVec::zeroed(kernels.packed_b_size(k, n)?);
+            kernels.pack_b(b, &mut self.packed)?;
+        }
+        match &self.engine {
+            Engine::One(kernels) => {
+                let plan = kernels.gemm_plan(m, n, k)?;
+                let prepacked = self.form == Form::Prepacked;
+                let need = if prepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
+                if self.scratch.len() < need.size_unaligned() {
+                    self.scratch = AlignedVec::zeroed(need.size_unaligned());
+                }
+                let scratch = Scratch::new(&mut self.scratch);
+                match self.form {
+                    Form::Plain => plan.run(c, a, b, scratch),
+                    Form::Bias => plan.run_bias(c, a, b, &self.bias, scratch),
+                    Form::Transposed => plan.run_bt(c, a, b, scratch),
+                    Form::Prepacked => {
+                        plan.run_prepacked(c, a, kernels.packed_b(&self.packed, k, n)?, scratch)
+                    }
+                }
+            }
+            Engine::Many(p) => match self.form {
+                Form::Plain => p.gemm(1.0, a, b, 0.0, c),
+                Form::Bias => p.gemm_bias(1.0, a, b, &self.bias, 0.0, c),
+                Form::Transposed => p.gemm_bt(1.0, a, b, 0.0, c),
+                Form::Prepacked => p.gemm_prepacked(1.0, a, kernels.packed_b(&self.packed, k, n)?, 0.0, c),
+            },
+        }
+    }
+}
+
+/// Packing moves numbers to where a product finds them; so a product verifies it. `M` does not matter.
+struct Packing<'a, E: Element> {
+    engine: Engine<'a, E>,
+    b: &'a mut [E],
+    packed: &'a mut [u8],
+    k: usize,
+    n: usize,
+}
+
+fn pack_b<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
+    let super::Shape { n, k, .. } = c.case.shape;
+    let engine = Engine::<E>::new(&c);
+    let b = Operand::random(c.carver.take::<E>(k * n), super::produce::PERIOD, 1, -1.0, 1.0);
+    // A size that is refused here is refused by the call, too.
+    let packed = c.carver.take(engine.kernels().packed_b_size(k, n).unwrap_or(0));
+    let packing = Packing { engine, b: b.data, packed, k, n };
+    for part in packing.b.chunks_mut(b.pattern.len()) {
+        part.copy_from_slice(&b.pattern[..part.len()]);
+    }
+    Box::new(packing)
+}
+
+impl<E: Element + Number> Packing<'_, E> {
+    /// One row times the packed matrix.
+    fn row_product(&self, a: &[E]) -> Result<Vec<f32>, KernelError> {
+        let kernels = self.engine.kernels();
+        let plan = kernels.gemm_plan(1, self.n, self.k)?;
+        let mut scratch = vec![0; plan.scratch_prepacked()?.size_unaligned()];
+        let mut y = vec![0.0; self.n];
+        let b = kernels.packed_b(self.packed, self.k, self.n)?;
+        let (a, c) = (MatRef::new(a, 1, self.k)?, MatMut::new(&mut y, 1, self.n)?);
+        plan.run_prepacked(c, a, b, Scratch::new(&mut scratch))?;
+        Ok(y)
+    }
+}
+
+impl<E: Element + Number> Workload for Packing<'_, E> {
+    fn set_up(&mut self) {}
+
+    fn call(&mut self) -> Result<(), KernelError> {
+        let b = MatRef::new(&*self.b, self.k, self.n)?;
+        super::call!(&self.engine, pack_b(b, self.packed)).map(|_| ())
+    }
+
+    fn verify(&mut self) -> Result<f64, String> {
+        self.call().map_err(|e| e.to_string())?;
+        let a: Vec<E> = (0..self.k).map(|i| E::from_f32((i * 37 % 101) as f32 / 50.0 - 1.0)).collect();
+        let y = self.row_product(&a).map_err(|e| e.to_string())?;
+        let mut want = vec![Want { value: 0.0, scale: 0.0 }; self.n];
+        for (a, row) in a.iter().zip(self.b.chunks(self.n)) {
+            for (want, b) in want.iter_mut().zip(row) {
+                let term = a.wide() * b.wide();
+                want.value += term;
+                want.scale += term.abs();
+            }
+        }
+        let errors = y.iter().zip(&want).map(|(y, w)| (y.wide() - w.value).abs() / w.scale.max(f32::TINY));
+        // A NaN passes no comparison, so it must win the maximum.
+        let worst = errors.fold(0.0, |worst: f64, e| if e <= worst { worst } else { e });
+        if worst <= super::matrices::dot_bound(self.k) {
+            Ok(worst)
+        } else {
+            Err(format!("a product with the packed matrix is off by {worst:.2e}"))
+        }
+    }
+
+    fn changes_input(&self) -> bool {
+        false
+    }
+}
+
+fn gemm<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    product::<E>(c, Form::Plain)
+}
+fn gemm_bias<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    product::<E>(c, Form::Bias)
+}
+fn gemm_bt<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    product::<E>(c, Form::Transposed)
+}
+fn gemm_prepacked<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    product::<E>(c, Form::Prepacked)
+}
+
+fn product_cost(case: &Case) -> Cost {
+    let (m, n, k) = (case.shape.m as f64, case.shape.n as f64, case.shape.k as f64);
+    let bytes = (m * k + k * n) * case.size() + 4.0 * m * n;
+    Cost { flops: 2.0 * m * n * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
+}
+
+/// Reads `B`, writes it as f32.
+fn pack_cost(case: &Case) -> Cost {
+    let (n, k) = (case.shape.n as f64, case.shape.k as f64);
+    let bytes = n * k * (case.size() + 4.0);
+    // The last panel is filled up.
+    let room = bytes + 64.0 * 4.0 * k;
+    Cost { flops: 0.0, moved: bytes, working_set: room, traffic: Traffic::Copy }
+}
+
+macro_rules! entries {
+    ($($name:ident $op:ident $cost:ident $halves:literal;)*) => {
+        pub(super) static ENTRIES: &[Entry] = &[$(Entry {
+            name: stringify!($name),
+            op: Op::$op,
+            sizes: Sizes::Product,
+            quantised: false,
+            cost: $cost,
+            build: each_element!($name),
+            halves: $halves,
+        }),*];
+    };
+}
+
+entries! {
+    gemm Gemm product_cost true;
+    gemm_bias GemmBias product_cost false;
+    gemm_bt GemmBt product_cost false;
+    gemm_prepacked GemmPrepacked product_cost false;
+    pack_b PackB pack_cost false;
+}
