@@ -15,6 +15,7 @@
 //! ```
 
 mod aligned;
+mod buffers;
 mod detect;
 pub mod gguf;
 mod parallel;

@@ -9,6 +9,8 @@ use std::thread::{available_parallelism, park, Thread};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::buffers::Buffers;
+
 /// A number of threads that share work.
 ///
 /// The thread that calls takes part, so `n` threads mean `n - 1` in the pool, and one thread means no
@@ -18,6 +20,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 pub struct Runtime {
     threads: usize,
     pool: Option<ThreadPool>,
+    buffers: Buffers,
 }
 
 impl Runtime {
@@ -36,13 +39,15 @@ impl Runtime {
                 Some(pool.build().map_err(|e| RuntimeError::Spawn { threads, reason: e.to_string() })?)
             }
         };
-        Ok(Self { threads, pool })
+        Ok(Self { threads, pool, buffers: Buffers::default() })
     }
 
     /// The process's runtime: as set by [`Runtime::set_global`], otherwise one with a thread for every
     /// processor (or a single thread, where the operating system refuses more).
     pub fn global() -> &'static Self {
-        GLOBAL.get_or_init(|| Self::new(0).unwrap_or(Self { threads: 1, pool: None }))
+        GLOBAL.get_or_init(|| {
+            Self::new(0).unwrap_or(Self { threads: 1, pool: None, buffers: Buffers::default() })
+        })
     }
 
     /// Sets the thread count of [`Runtime::global`]; possible until its first use.
@@ -59,6 +64,11 @@ impl Runtime {
     /// Number of threads, the calling one included.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Scratch memory.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// Calls `f(0)`, `f(1)`, .. `f(chunks - 1)`, each once, on whichever threads are free, and returns

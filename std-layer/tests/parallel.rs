@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
-    bf16, f16, Element, KernelError, Kernels, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape, Softmax,
-    StorePolicy,
+    bf16, f16, Element, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape,
+    Scratch, Softmax, StorePolicy,
 };
 use gllm_kernels_std::{Parallel, Runtime};
 
@@ -79,6 +79,8 @@ for_each_element! {
     rows => check_rows;
     rope => check_rope;
     gemv => check_gemv;
+    gemm => check_gemm;
+    gemm_refusals => check_gemm_refusals;
     quantised => check_quantised;
     wrong_shapes => check_wrong_shapes;
 }
@@ -186,6 +188,80 @@ fn check_gemv<E: Element>() {
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * (x.len() + 4) as f32;
             assert!(expected.iter().zip(&core).all(close));
         }
+    }
+}
+
+/// A product on a runtime, or core's own with scratch memory.
+type GemmCall<'a, E> = dyn Fn(Option<Parallel<'_, E>>, MatMut<'_, f32>, Scratch<'_>) + 'a;
+
+fn check_gemm<E: Element>() {
+    // Small; one row; a single row of tiles; shared panels of B; edges everywhere.
+    for (m, n, k) in [(0, 3, 2), (3, 5, 0), (7, 9, 11), (1, 3000, 400), (37, 700, 300), (500, 333, 65)] {
+        let (a, b) = (&numbers::<E>(m * k, 1), &numbers::<E>(k * n, 2));
+        let (a, b) = (MatRef::new(a, m, k).unwrap(), MatRef::new(b, k, n).unwrap());
+        let bt = &numbers::<E>(n * k, 3);
+        let bt = MatRef::new(bt, n, k).unwrap();
+        let bias = &numbers::<f32>(n, 4);
+        let plan = Kernels::<E>::detect().gemm_plan(m, n, k).unwrap().alpha(0.5).beta(2.0);
+        let sizes = [plan.scratch(), plan.scratch_prepacked()].map(|r| r.unwrap().size_unaligned());
+        let mut scratch = vec![0; sizes[0].max(sizes[1])];
+        let mut packed = vec![0; Kernels::<E>::detect().packed_b_size(k, n).unwrap()];
+        let packed = Parallel::<E>::global().pack_b(b, &mut packed).unwrap();
+
+        let mut same = |what: &str, op: &GemmCall<'_, E>| {
+            let mut run = |p| {
+                // Rows with a gap that must stay.
+                let mut c = numbers::<f32>(m * (n + 3), 5);
+                op(p, MatMut::with_strides(&mut c, m, n, n + 3, 1).unwrap(), Scratch::new(&mut scratch));
+                c
+            };
+            let expected = run(None);
+            for runtime in runtimes() {
+                assert!(run(Some(Parallel::new(runtime))) == expected, "{what} {m}x{n}x{k} {runtime:?}");
+            }
+        };
+        same("gemm", &|p, c, scratch| match p {
+            Some(p) => p.gemm(0.5, a, b, 2.0, c).unwrap(),
+            None => plan.run(c, a, b, scratch).unwrap(),
+        });
+        same("gemm_bias", &|p, c, scratch| match p {
+            Some(p) => p.gemm_bias(0.5, a, b, bias, 2.0, c).unwrap(),
+            None => plan.run_bias(c, a, b, bias, scratch).unwrap(),
+        });
+        same("gemm_bt", &|p, c, scratch| match p {
+            Some(p) => p.gemm_bt(0.5, a, bt, 2.0, c).unwrap(),
+            None => plan.run_bt(c, a, bt, scratch).unwrap(),
+        });
+        same("gemm_prepacked", &|p, c, scratch| match p {
+            Some(p) => p.gemm_prepacked(0.5, a, packed, 2.0, c).unwrap(),
+            None => plan.run_prepacked(c, a, packed, scratch).unwrap(),
+        });
+        same("gemm_prepacked_bias", &|p, c, scratch| match p {
+            Some(p) => p.gemm_prepacked_bias(0.5, a, packed, bias, 2.0, c).unwrap(),
+            None => plan.run_prepacked_bias(c, a, packed, bias, scratch).unwrap(),
+        });
+    }
+}
+
+fn check_gemm_refusals<E: Element>() {
+    let x = &numbers::<E>(20_000, 1);
+    let (a, b) = (MatRef::new(x, 200, 100).unwrap(), MatRef::new(x, 100, 200).unwrap());
+    let bias = &[0.0; 200][..];
+    let mut memory = vec![0.0; 40_000];
+    let mut packed = vec![0; Kernels::<E>::detect().packed_b_size(100, 200).unwrap()];
+    for runtime in runtimes() {
+        let p = Parallel::<E>::new(runtime);
+        let packed = p.pack_b(b, &mut packed).unwrap();
+        let mut c = MatMut::new(&mut memory, 200, 200).unwrap();
+        assert!(matches!(p.gemm(1.0, a, a, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
+        assert!(matches!(p.gemm(1.0, b, b, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
+        assert!(matches!(p.gemm_bt(1.0, a, b, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
+        assert_eq!(
+            p.gemm_bias(1.0, a, b, &bias[1..], 0.0, c.reborrow()),
+            Err(KernelError::ShortSlice { arg: "bias", need: 200, got: 199 })
+        );
+        assert!(p.gemm_prepacked_bias(1.0, a, packed, &bias[1..], 0.0, c.reborrow()).is_err());
+        assert!(p.gemm_prepacked(1.0, b, packed, 0.0, c).is_err());
     }
 }
 

@@ -239,6 +239,24 @@ impl<E: Element> GemmPlan<E> {
         self.drive(c, a, Right::Panels(panels), None, scratch)
     }
 
+    /// [`run_prepacked`](Self::run_prepacked) with a bias, as in [`run_bias`](Self::run_bias).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_prepacked_bias(
+        &self,
+        c: MatMut<'_, f32>,
+        a: MatRef<'_, E>,
+        b: PackedB<'_>,
+        bias: &[f32],
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        check::len("bias", bias.len(), self.n)?;
+        let layout = pack::layout::<E>(self.kernels.table.tile.cols);
+        let panels = b.panels_for(layout, self.k, self.n)?;
+        self.drive(c, a, Right::Panels(panels), Some(bias), scratch)
+    }
+
     fn check_b(&self, b: MatRef<'_, E>) -> Result<(), KernelError> {
         check::dim("b.rows != k", b.rows(), self.k)?;
         check::dim("b.cols != n", b.cols(), self.n)

@@ -25,7 +25,7 @@ macro_rules! rows {
                     $out: &mut [E],
                 ) -> Result<(), KernelError> {
                     let n = $out.len();
-                    if cols == 0 || n % cols != 0 $(|| $x.len() != n)? {
+                    if !n.is_multiple_of(cols) || cols == 0 $(|| $x.len() != n)? {
                         return self.kernels.$name(cols, $($scalar,)* $($x,)? $($param,)* $out);
                     }
                     let k = self.kernels_for(size_of_val($out));
@@ -170,6 +170,6 @@ impl<E: Element> Parallel<'_, E> {
 fn tokens(shape: RopeShape, cos: &[f32], sin: &[f32], n: usize) -> Option<(usize, usize)> {
     let token = shape.heads.checked_mul(shape.head_dim).filter(|&token| token > 0)?;
     let angles = (n / token).checked_mul(shape.rot_dim / 2)?;
-    let fit = n % token == 0 && cos.len() == angles && sin.len() == angles;
+    let fit = n.is_multiple_of(token) && cos.len() == angles && sin.len() == angles;
     fit.then_some((n / token, token))
 }

@@ -1,0 +1,349 @@
+//! Matrix times matrix: tiles of `C`, a parallel pack of `B` where several tiles share it.
+
+use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use gllm_kernels_core::{Element, GemmPlan, KernelError, MatMut, MatRef, PackedB, Scratch, ScratchReq};
+
+use super::{chunks_mut, Cuts, Parallel};
+
+/// Multiply-adds below which a product runs on the calling thread: some ten microseconds.
+const SMALL: usize = 1 << 20;
+
+/// Tiles a thread, so that one stalled thread delays little.
+const SHARE: usize = 4;
+
+/// Rows of a tile: many, as each tile packs its part of `B` or reads it from L3; a multiple of every
+/// microkernel's rows.
+const ROWS: Range<usize> = 48..240;
+
+/// Columns of a tile: many, as each tile packs its part of `A`; a multiple of every panel's width.
+const COLS: Range<usize> = 64..512;
+
+/// Bytes of `B` that are packed before tiles use them.
+const PACKED: usize = 32 << 20;
+
+/// What the other operand is.
+#[derive(Clone, Copy)]
+enum Right<'a, E> {
+    View(MatRef<'a, E>),
+    Packed(PackedB<'a>),
+}
+
+impl<E> Right<'_, E> {
+    /// Columns `cols`.
+    fn columns(self, cols: &Range<usize>) -> Result<Self, KernelError> {
+        Ok(match self {
+            Self::View(b) => Self::View(b.t().row_range(cols.start, cols.len())?.t()),
+            Self::Packed(b) => Self::Packed(b.col_range(cols.start, cols.len())?),
+        })
+    }
+}
+
+/// A product that fits together: `C = alpha * A B + beta * C + bias`.
+#[derive(Clone, Copy)]
+struct Product<'a, E> {
+    alpha: f32,
+    a: MatRef<'a, E>,
+    beta: f32,
+    bias: Option<&'a [f32]>,
+}
+
+/// # Matrix times matrix
+///
+/// [`GemmPlan`] on all threads: `C` is cut into tiles, which threads take as they become free. Small
+/// products run on the calling thread. Scratch memory is the runtime's own and kept for the next call.
+impl<E: Element> Parallel<'_, E> {
+    /// `C = alpha * A B + beta * C`: [`GemmPlan::run`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gemm(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        b: MatRef<'_, E>,
+        beta: f32,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let plan = self.whole(alpha, a, beta, &c)?;
+        if a.rows() != c.rows() || b.rows() != a.cols() || b.cols() != c.cols() {
+            return plan.run(c, a, b, Scratch::empty());
+        }
+        self.product(Product { alpha, a, beta, bias: None }, Right::View(b), c)
+    }
+
+    /// `C = alpha * A B + beta * C + bias`: [`GemmPlan::run_bias`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gemm_bias(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        b: MatRef<'_, E>,
+        bias: &[f32],
+        beta: f32,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let plan = self.whole(alpha, a, beta, &c)?;
+        let fits = a.rows() == c.rows() && b.rows() == a.cols() && b.cols() == c.cols();
+        if !fits || bias.len() != c.cols() {
+            return plan.run_bias(c, a, b, bias, Scratch::empty());
+        }
+        self.product(Product { alpha, a, beta, bias: Some(bias) }, Right::View(b), c)
+    }
+
+    /// `C = alpha * A B^T + beta * C`, `bt` being `n x k`: [`GemmPlan::run_bt`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gemm_bt(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        bt: MatRef<'_, E>,
+        beta: f32,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let plan = self.whole(alpha, a, beta, &c)?;
+        if a.rows() != c.rows() || bt.cols() != a.cols() || bt.rows() != c.cols() {
+            return plan.run_bt(c, a, bt, Scratch::empty());
+        }
+        self.product(Product { alpha, a, beta, bias: None }, Right::View(bt.t()), c)
+    }
+
+    /// `C = alpha * A B + beta * C` with `B` from [`Parallel::pack_b`]: [`GemmPlan::run_prepacked`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gemm_prepacked(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        b: PackedB<'_>,
+        beta: f32,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let plan = self.whole(alpha, a, beta, &c)?;
+        if a.rows() != c.rows() || b.k() != a.cols() || b.n() != c.cols() {
+            return plan.run_prepacked(c, a, b, Scratch::empty());
+        }
+        self.product(Product { alpha, a, beta, bias: None }, Right::Packed(b), c)
+    }
+
+    /// [`gemm_prepacked`](Self::gemm_prepacked) with a bias: [`GemmPlan::run_prepacked_bias`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn gemm_prepacked_bias(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        b: PackedB<'_>,
+        bias: &[f32],
+        beta: f32,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let plan = self.whole(alpha, a, beta, &c)?;
+        let fits = a.rows() == c.rows() && b.k() == a.cols() && b.n() == c.cols();
+        if !fits || bias.len() != c.cols() {
+            return plan.run_prepacked_bias(c, a, b, bias, Scratch::empty());
+        }
+        self.product(Product { alpha, a, beta, bias: Some(bias) }, Right::Packed(b), c)
+    }
+
+    /// [`Kernels::pack_b`](gllm_kernels_core::Kernels::pack_b), on the calling thread: it is done once,
+    /// when weights are loaded.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack_b<'b>(&self, b: MatRef<'_, E>, buf: &'b mut [u8]) -> Result<PackedB<'b>, KernelError> {
+        self.kernels.pack_b(b, buf)
+    }
+
+    /// The plan of the undivided product: what refuses operands that do not fit.
+    fn whole(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        beta: f32,
+        c: &MatMut<'_, f32>,
+    ) -> Result<GemmPlan<E>, KernelError> {
+        Ok(self.kernels.gemm_plan(c.rows(), c.cols(), a.cols())?.alpha(alpha).beta(beta))
+    }
+
+    fn product(
+        &self,
+        product: Product<'_, E>,
+        b: Right<'_, E>,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let (m, n, k) = (c.rows(), c.cols(), product.a.cols());
+        let threads = self.runtime.threads();
+        let work = m.saturating_mul(n).saturating_mul(k);
+        if threads == 1 || work < SMALL {
+            return self.tiles(product, vec![(0..m, 0..n, b, c)]);
+        }
+        let grid = Grid::new(m, n, threads);
+        match b {
+            // Several tiles need each column of B: pack it once, all threads together.
+            Right::View(view) if grid.rows < m && k > 0 && product.alpha != 0.0 => {
+                let group = (PACKED / size_of::<f32>() / k).max(1).next_multiple_of(grid.cols);
+                let mut rest = c;
+                for start in (0..n).step_by(group) {
+                    let cols = start..n.min(start + group);
+                    let (part, right) = rest.t().split_rows(cols.len())?;
+                    rest = right.t();
+                    self.packed(product, view, grid, cols, part.t())?;
+                }
+                Ok(())
+            }
+            b => self.tiles(product, grid.cut(0..n, c, |cols| b.columns(cols))?),
+        }
+    }
+
+    /// Columns `cols` of the product: packs their part of `B`, then works through the tiles.
+    fn packed(
+        &self,
+        product: Product<'_, E>,
+        b: MatRef<'_, E>,
+        grid: Grid,
+        cols: Range<usize>,
+        c: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let k = product.a.cols();
+        let stripe = |i: usize| {
+            let start = cols.start + i * grid.cols;
+            start..cols.end.min(start + grid.cols)
+        };
+        let stripes = cols.len().div_ceil(grid.cols);
+        let each = self.kernels.packed_b_size(k, grid.cols)?.next_multiple_of(ScratchReq::PANEL_ALIGN);
+        let size = each.checked_mul(stripes).ok_or(KernelError::SizeOverflow { what: "packed size" })?;
+
+        let mut buffer = self.runtime.buffers().take();
+        let memory = &mut buffer.bytes(size)[..size];
+        chunks_mut(self.runtime, memory, Cuts { first: each, step: each }, |range, memory| {
+            let cols = stripe(range.start / each);
+            self.kernels.pack_b(b.t().row_range(cols.start, cols.len())?.t(), memory).map(drop)
+        })?;
+        let memory = &*memory;
+        let tiles = grid.cut(cols.clone(), c, |of| {
+            let at = (of.start - cols.start) / grid.cols * each;
+            Ok(Right::Packed(self.kernels.packed_b(&memory[at..at + each], k, of.len())?))
+        })?;
+        self.tiles(product, tiles)
+    }
+
+    /// Works through tiles in their order.
+    fn tiles(&self, product: Product<'_, E>, tiles: Vec<Tile<'_, E>>) -> Result<(), KernelError> {
+        // Each is taken once, by whoever gets its number.
+        let tiles: Vec<_> = tiles.into_iter().map(|t| Mutex::new(Some(t))).collect();
+        let failed = OnceLock::new();
+        self.runtime.for_each_with(
+            tiles.len(),
+            || self.runtime.buffers().take(),
+            |buffer, i| {
+                let tile = tiles[i].lock().unwrap_or_else(PoisonError::into_inner).take();
+                let Some((rows, cols, b, c)) = tile else { return };
+                let run = || {
+                    let a = product.a.row_range(rows.start, rows.len())?;
+                    let plan = self.whole(product.alpha, a, product.beta, &c)?;
+                    let bias = product.bias.map(|bias| &bias[cols]);
+                    let need = match b {
+                        Right::View(_) => plan.scratch()?,
+                        Right::Packed(_) => plan.scratch_prepacked()?,
+                    };
+                    let scratch = Scratch::new(buffer.bytes(need.size_unaligned()));
+                    match (b, bias) {
+                        (Right::View(b), None) => plan.run(c, a, b, scratch),
+                        (Right::View(b), Some(bias)) => plan.run_bias(c, a, b, bias, scratch),
+                        (Right::Packed(b), None) => plan.run_prepacked(c, a, b, scratch),
+                        (Right::Packed(b), Some(bias)) => plan.run_prepacked_bias(c, a, b, bias, scratch),
+                    }
+                };
+                if let Err(e) = run() {
+                    failed.get_or_init(|| e);
+                }
+            },
+        );
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+}
+
+/// Rows and columns of the product, the columns of `B`, the part of `C`.
+type Tile<'a, E> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, f32>);
+
+/// The size of a tile. It changes no bits: the order of an element's sum depends on `k` alone, and a
+/// tile of one row (which core does with another kernel) comes only from a product of one row.
+#[derive(Clone, Copy, Debug)]
+struct Grid {
+    rows: usize,
+    cols: usize,
+}
+
+impl Grid {
+    /// Large tiles, but enough of them.
+    fn new(m: usize, n: usize, threads: usize) -> Self {
+        let mut grid = Self { rows: if m <= ROWS.end * 3 / 2 { m } else { ROWS.end }, cols: COLS.end };
+        let few = |grid: Self| m.div_ceil(grid.rows) * n.div_ceil(grid.cols) < threads * SHARE;
+        while few(grid) && grid.cols > COLS.start {
+            grid.cols /= 2;
+        }
+        while few(grid) && grid.rows > ROWS.start {
+            grid.rows = (grid.rows / 2).next_multiple_of(ROWS.start / 2).max(ROWS.start);
+        }
+        grid
+    }
+
+    /// Cuts columns `cols` of `C` into stripes and these into tiles; `b` finds a stripe's part of `B`.
+    fn cut<'a, E>(
+        self,
+        cols: Range<usize>,
+        c: MatMut<'a, f32>,
+        b: impl Fn(&Range<usize>) -> Result<Right<'a, E>, KernelError>,
+    ) -> Result<Vec<Tile<'a, E>>, KernelError>
+    where
+        E: Element,
+    {
+        let mut tiles = Vec::new();
+        let mut rest = c;
+        for col in cols.clone().step_by(self.cols) {
+            let of = col..cols.end.min(col + self.cols);
+            let b = b(&of)?;
+            let (stripe, right) = rest.t().split_rows(of.len())?;
+            rest = right.t();
+            let mut stripe = stripe.t();
+            let m = stripe.rows();
+            for row in (0..m).step_by(self.rows) {
+                let rows = row..m.min(row + self.rows);
+                let (tile, below) = stripe.split_rows(rows.len())?;
+                stripe = below;
+                tiles.push((rows, of.clone(), b, tile));
+            }
+        }
+        Ok(tiles)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_have_enough_tiles_of_good_size() {
+        for (m, n) in [(1, 4096), (32, 4096), (512, 4096), (4096, 4096), (100, 100), (5000, 64)] {
+            for threads in [2, 4, 64] {
+                let grid = Grid::new(m, n, threads);
+                assert!(grid.cols.is_multiple_of(COLS.start) && grid.cols <= COLS.end);
+                assert!(
+                    grid.rows == m || grid.rows.is_multiple_of(24) && grid.rows >= ROWS.start,
+                    "{grid:?}"
+                );
+                let tiles = m.div_ceil(grid.rows) * n.div_ceil(grid.cols);
+                let smallest = grid.cols == COLS.start && grid.rows <= ROWS.start.max(m);
+                assert!(tiles >= threads * SHARE || smallest, "{m}x{n} {threads}: {grid:?}");
+            }
+        }
+    }
+}
