@@ -26,3 +26,8 @@ pub use detect::{caps, kernels};
 pub use gllm_kernels_core as core;
 pub use parallel::Parallel;
 pub use runtime::{Runtime, RuntimeError};
+
+/// The examples in README.md, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
