@@ -8,10 +8,8 @@ use crate::ops::check;
 use crate::ops::engine::{fence, Stores};
 use crate::quant::{Format, QuantRef, Scales, Unpack, MIN_GROUP, TILE};
 
-/// Bytes of output that one stream fills before the next begins.
-const PAGE: usize = 4096;
-
-/// Streams of output side by side.
+/// Streams side by side: each decodes a part of the blocks, so that neither the blocks nor the outputs of
+/// two of them share a page.
 const STREAMS: usize = 2;
 
 /// Elements that are decoded into a buffer before they are streamed to an unaligned output.
@@ -146,17 +144,14 @@ pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unp
         }
         if (y as usize).is_multiple_of(P::LANES * size_of::<E>()) {
             let per_tile = TILE / F::LEN;
-            let tiles_per_page = PAGE / size_of::<E>() / TILE;
-            let mut done = 0;
-            while blocks - done >= STREAMS * tiles_per_page * per_tile {
-                for t in 0..tiles_per_page {
-                    for stream in 0..STREAMS {
-                        let b = done + (stream * tiles_per_page + t) * per_tile;
-                        tile::<E, F, P, Past>(per_tile, w.add(b), y.add(b * F::LEN));
-                    }
+            let part = blocks / per_tile / STREAMS;
+            for t in 0..part {
+                for stream in 0..STREAMS {
+                    let b = (stream * part + t) * per_tile;
+                    tile::<E, F, P, Past>(per_tile, w.add(b), y.add(b * F::LEN));
                 }
-                done += STREAMS * tiles_per_page * per_tile;
             }
+            let done = STREAMS * part * per_tile;
             run::<E, F, P, Past>(blocks - done, w.add(done), y.add(done * F::LEN));
         } else {
             realign::<E, F, P>(blocks, w, y);

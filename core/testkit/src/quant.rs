@@ -131,9 +131,7 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
     }
 
     let tile = 256 / format.block_len();
-    // The last: more than the pages that are written side by side, and a remainder of every kind.
-    let pages = 3 * 8192 / size_of::<E>() / format.block_len();
-    for n in [0, 1, 2, tile - 1, tile, tile + 1, 2 * tile + 1, pages + tile + 3] {
+    for n in [0, 1, 2, tile - 1, tile, tile + 1, 2 * tile + 1, 9 * tile + 3] {
         let mut blocks = vec![0];
         blocks.extend(random_blocks(&mut source, format, vectors.scales, n));
         for edge in Edge::BOTH {
