@@ -40,6 +40,9 @@ fuzz_target!(|bytes: &[u8]| {
             black_box(data.iter().fold(0u8, |a, &b| a ^ b));
         }
         black_box((tensor.as_slice::<f32>(), tensor.as_slice::<f16>(), tensor.as_slice::<bf16>()));
+        if let Ok(w) = tensor.as_quant_ref() {
+            assert_eq!(Some(w.as_bytes()), tensor.data());
+        }
         black_box(format!("{tensor:?} {:?}", tensor.rows()));
     }
 });

@@ -6,7 +6,7 @@ use gllm_kernels_std::core::{
     bf16, f16, Element, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape,
     Scratch, Softmax, StorePolicy,
 };
-use gllm_kernels_std::{Parallel, Runtime};
+use gllm_kernels_std::{kernels, Parallel, Runtime};
 
 fn runtimes() -> &'static [Runtime] {
     static RUNTIMES: OnceLock<Vec<Runtime>> = OnceLock::new();
@@ -23,10 +23,10 @@ fn numbers<E: Element>(n: usize, seed: usize) -> Vec<E> {
 }
 
 /// Lengths around chunk boundaries.
-const LENGTHS: [usize; 5] = [0, 1, 16 << 10, (32 << 10) + 1, 300_007];
+const LENGTHS: [usize; 4] = [0, 1, (32 << 10) + 1, 100_003];
 
-/// Runs `op` on an output of `n` elements, at two alignments, on every runtime: all must agree with
-/// `single`, core's operator.
+/// Runs `op` on an output of `n` elements, at two alignments and with both kinds of stores, on every
+/// runtime: all must agree with `single`, core's operator.
 #[track_caller]
 fn same<E: Element, O: Element>(
     what: &str,
@@ -36,17 +36,15 @@ fn same<E: Element, O: Element>(
 ) {
     let start = numbers::<O>(n + 3, 9);
     let bits = |v: &[O]| v.iter().map(|x| x.to_f32().to_bits()).collect::<Vec<_>>();
-    for offset in [0, 3] {
+    for (offset, stores) in [(0, StorePolicy::Auto), (3, StorePolicy::Streamed)] {
         let mut expected = start[offset..offset + n].to_vec();
-        single(Kernels::detect(), &mut expected).unwrap();
+        single(kernels(), &mut expected).unwrap();
         let expected = bits(&expected);
         for runtime in runtimes() {
-            for stores in [StorePolicy::Auto, StorePolicy::Streamed] {
-                let mut out = start[..offset + n].to_vec();
-                op(Parallel::new(runtime).with_stores(stores), &mut out[offset..]).unwrap();
-                assert!(bits(&out[offset..]) == expected, "{what} {n} {runtime:?} {stores:?}");
-                assert_eq!(bits(&out[..offset]), bits(&start[..offset]));
-            }
+            let mut out = start[..offset + n].to_vec();
+            op(Parallel::new(runtime).with_stores(stores), &mut out[offset..]).unwrap();
+            assert!(bits(&out[offset..]) == expected, "{what} {n} {runtime:?} {stores:?}");
+            assert_eq!(bits(&out[..offset]), bits(&start[..offset]));
         }
     }
 }
@@ -124,13 +122,13 @@ fn check_reductions<E: Element>() {
             let p = Parallel::<E>::new(runtime);
             assert_eq!(p.vec_dot(x, y).unwrap().to_bits(), first.vec_dot(x, y).unwrap().to_bits());
             assert_eq!(p.vec_sum(x).unwrap().to_bits(), first.vec_sum(x).unwrap().to_bits());
-            assert_eq!(p.vec_max(x), Kernels::detect().vec_max(x));
+            assert_eq!(p.vec_max(x), kernels::<E>().vec_max(x));
         }
     }
 }
 
 fn check_rows<E: Element>() {
-    for (rows, cols) in [(0, 5), (1, 1), (3, 1000), (700, 129), (37, 4096), (3, 100_003)] {
+    for (rows, cols) in [(0, 5), (1, 1), (3, 1000), (700, 129), (25, 4096)] {
         let n = rows * cols;
         let (x, w, b) = (&numbers::<E>(n, 1), &numbers::<E>(cols, 2), &numbers::<E>(cols, 3));
         let softmax = Softmax { scale: 0.5, valid: Some(cols - cols / 3) };
@@ -184,7 +182,7 @@ fn check_gemv<E: Element>() {
                 assert!(run(runtime) == expected, "{rows}x{cols} {runtime:?}");
             }
             let mut core = numbers::<f32>(n, 4);
-            Kernels::<E>::detect().gemv(0.5, a, x, 2.0, &mut core).unwrap();
+            kernels::<E>().gemv(0.5, a, x, 2.0, &mut core).unwrap();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-6 * (x.len() + 4) as f32;
             assert!(expected.iter().zip(&core).all(close));
         }
@@ -202,10 +200,10 @@ fn check_gemm<E: Element>() {
         let bt = &numbers::<E>(n * k, 3);
         let bt = MatRef::new(bt, n, k).unwrap();
         let bias = &numbers::<f32>(n, 4);
-        let plan = Kernels::<E>::detect().gemm_plan(m, n, k).unwrap().alpha(0.5).beta(2.0);
+        let plan = kernels::<E>().gemm_plan(m, n, k).unwrap().alpha(0.5).beta(2.0);
         let sizes = [plan.scratch(), plan.scratch_prepacked()].map(|r| r.unwrap().size_unaligned());
         let mut scratch = vec![0; sizes[0].max(sizes[1])];
-        let mut packed = vec![0; Kernels::<E>::detect().packed_b_size(k, n).unwrap()];
+        let mut packed = vec![0; kernels::<E>().packed_b_size(k, n).unwrap()];
         let packed = Parallel::<E>::global().pack_b(b, &mut packed).unwrap();
 
         let mut same = |what: &str, op: &GemmCall<'_, E>| {
@@ -248,7 +246,7 @@ fn check_gemm_refusals<E: Element>() {
     let (a, b) = (MatRef::new(x, 200, 100).unwrap(), MatRef::new(x, 100, 200).unwrap());
     let bias = &[0.0; 200][..];
     let mut memory = vec![0.0; 40_000];
-    let mut packed = vec![0; Kernels::<E>::detect().packed_b_size(100, 200).unwrap()];
+    let mut packed = vec![0; kernels::<E>().packed_b_size(100, 200).unwrap()];
     for runtime in runtimes() {
         let p = Parallel::<E>::new(runtime);
         let packed = p.pack_b(b, &mut packed).unwrap();
@@ -288,7 +286,7 @@ fn check_wrong_shapes<E: Element>() {
         assert_eq!(p.relu(x, &mut y), short("y", 200_000, 199_999));
         assert_eq!(p.vec_dot(x, &y).map(drop), short("y", 200_000, 199_999));
         assert_eq!(p.vec_axpy(1.0, x, &mut y), short("y", 200_000, 199_999));
-        let core = Kernels::<E>::detect();
+        let core = kernels::<E>();
         let mut gate = y.clone();
         assert_eq!(p.swiglu_inplace(&mut gate, x), core.swiglu_inplace(&mut gate, x));
         let shape = RopeShape { heads: 7, head_dim: 3, rot_dim: 2, pairing: RopePairing::Adjacent };
