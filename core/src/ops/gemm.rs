@@ -76,6 +76,9 @@ enum Right<'a, E> {
 /// everything else follows IEEE rules. The error of an element is at most about
 /// `(k + 3) * 2^-24 * |alpha| * sum |a_ip b_pj|`, plus that of the additions of `beta * c` and the bias.
 ///
+/// Fastest where the rows of `C` are contiguous; for a column-major `C` compute `C^T = B^T A^T`, which is
+/// a matter of three transposed views.
+///
 /// Several threads: split `C` into tiles (rows with [`split_rows`](MatMut::split_rows), columns with
 /// `c.t().split_rows(..)`), and give each thread a plan for its tile's shape, the rows of `A` and columns
 /// of `B` that meet there, and scratch of its own. A [`PackedB`] can be shared: its layout does not

@@ -2,6 +2,7 @@
 
 use crate::element::Element;
 use crate::isa::Prim;
+use crate::ops::engine::prefetch;
 
 /// Size of the tile of `C` that a microkernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,13 @@ unsafe fn product<P: Prim<f32>, const ROWS: usize, const VECTORS: usize>(t: &Til
     unsafe {
         let mut acc = [[P::splat(0.0); VECTORS]; ROWS];
         let (mut a, mut b) = (t.a, t.b);
+        // By the time the product is there, so is C.
+        for r in 0..ROWS {
+            let row = t.c.wrapping_add(t.row_stride.wrapping_mul(r));
+            for v in 0..VECTORS {
+                prefetch(row.wrapping_add(v * P::LANES));
+            }
+        }
         for _ in 0..t.k {
             let mut row = [P::splat(0.0); VECTORS];
             for (v, row) in row.iter_mut().enumerate() {
