@@ -1,0 +1,158 @@
+//! Matrix products, dense and quantised.
+
+use gllm_kernels_core::{
+    Element, KernelError, Kernels, MatMut, MatRef, Op, PackedB, QuantFormat, QuantRef, Scratch,
+};
+use gllm_testkit::{Edge, Guarded};
+
+use crate::{Agree, Call, Length, Values};
+
+/// Runs `op` if it is one of these.
+pub fn run<E: Element>(call: &Call, op: Op) -> bool {
+    match op {
+        Op::Gemv => gemv::<E>(call),
+        Op::Dequant | Op::Qgemv => quantised::<E>(call, op),
+        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::PackB | Op::GemmPrepacked => gemm::<E>(call, op),
+        _ => return false,
+    }
+    true
+}
+
+/// Elements of a view that fits memory, or `None`.
+fn extent(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
+    if rows == 0 || cols == 0 {
+        return Some(0);
+    }
+    let last = (rows - 1).checked_mul(rs)?.checked_add((cols - 1).checked_mul(cs)?)?;
+    (last < 1 << 20).then_some(last + 1)
+}
+
+/// The data of a `rows x cols` matrix and its strides: contiguous either way, or any.
+fn matrix<E: Element>(call: &Call, salt: u64, rows: usize, cols: usize) -> (Guarded<E>, [usize; 2]) {
+    let any = [call.sizes[2].get(), call.sizes[3].get()];
+    let strides = match call.options >> (2 * salt) & 3 {
+        0 => [cols, 1],
+        1 => [1, rows],
+        2 => [cols.saturating_add(any[0] % 9), 1],
+        _ => any,
+    };
+    let right = extent(rows, cols, strides[0], strides[1]).unwrap_or(100);
+    let n = if call.long % 8 == 0 { call.lengths[3].of(right) } else { right };
+    (call.vector(salt, n), strides)
+}
+
+fn gemv<E: Element>(call: &Call) {
+    let (rows, cols) = (usize::from(call.dims[0]), usize::from(call.dims[1]));
+    let (data, [rs, cs]) = matrix::<E>(call, 0, rows, cols);
+    let Ok(a) = MatRef::with_strides(&data, rows, cols, rs, cs) else { return };
+    let x = call.vector::<E>(1, call.lengths[0].of(cols));
+    let y = call.vector::<f32>(2, call.lengths[1].of(rows));
+    let [alpha, beta] = call.numbers.map(|n| n.get());
+    let tame = call.numbers.iter().all(|n| n.is_tame());
+    // Whole numbers times sixteenths are exact, too.
+    let agree = if tame { call.sums(cols + 1) } else { Agree::No };
+    // With beta 0 the output is not read.
+    let before = (beta != 0.0).then_some(&y[..]);
+    call.twice::<E, f32>(y.len(), before, agree, |k, y| k.gemv(alpha, a, &x, beta, y));
+}
+
+fn gemm<E: Element>(call: &Call, op: Op) {
+    let [m, n, k] = [0, 1, 2].map(|i| usize::from(call.dims[i] % 96));
+    // Now and then a plan of another shape, which must be refused (or overflow).
+    let planned = if call.option(6) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
+    let (b_rows, b_cols) = if op == Op::GemmBt { (n, k) } else { (k, n) };
+    let (a_data, [ars, acs]) = matrix::<E>(call, 0, m, k);
+    let (b_data, [brs, bcs]) = matrix::<E>(call, 1, b_rows, b_cols);
+    let (c_data, [crs, ccs]) = matrix::<f32>(call, 2, m, n);
+    let bias = call.vector::<f32>(3, call.lengths[0].of(n));
+    let (Ok(a), Ok(b)) = (
+        MatRef::with_strides(&a_data, m, k, ars, acs),
+        MatRef::with_strides(&b_data, b_rows, b_cols, brs, bcs),
+    ) else {
+        return;
+    };
+    let [alpha, beta] = call.numbers.map(|n| n.get());
+    let tame = call.numbers.iter().all(|n| n.is_tame());
+    let agree = if tame { call.sums(k + 2) } else { Agree::No };
+    let no_scratch = matches!(call.lengths[1], Length::Off(_));
+    // Gaps between rows of C keep what they hold, so what is there is the output before the call.
+    call.twice::<E, f32>(0, Some(&c_data), agree, |kernels, c| {
+        let c = MatMut::with_strides(c, m, n, crs, ccs)?;
+        let plan = kernels.gemm_plan(planned[0], planned[1], planned[2]).map_err(blur)?;
+        let plan = plan.alpha(alpha).beta(beta);
+        let need = if op == Op::GemmPrepacked { plan.scratch_prepacked() } else { plan.scratch() };
+        // A plan for something absurd needs an absurd amount.
+        let bytes = need.map_err(blur)?.size_unaligned().min(1 << 18);
+        let bytes = if no_scratch { 0 } else { bytes };
+        let mut memory = Guarded::<u8>::poisoned(bytes, call.edge());
+        let scratch = Scratch::new(&mut memory);
+        let result = match op {
+            Op::Gemm => plan.run(c, a, b, scratch),
+            Op::GemmBias => plan.run_bias(c, a, b, &bias, scratch),
+            Op::GemmBt => plan.run_bt(c, a, b, scratch),
+            _ => prepacked(call, kernels, b, |packed| plan.run_prepacked(c, a, packed, scratch)),
+        };
+        result.map_err(blur)
+    });
+}
+
+/// Which sizes overflow, how much memory a plan needs, and what a header says depend on the tile.
+fn blur(e: KernelError) -> KernelError {
+    match e {
+        KernelError::ShortSlice { .. } | KernelError::Overlap { .. } => e,
+        _ => KernelError::UnknownFormat(0),
+    }
+}
+
+/// Packs `b`, spoils the packed bytes now and then, opens them again and uses them.
+fn prepacked<E: Element>(
+    call: &Call,
+    kernels: &Kernels<E>,
+    b: MatRef<'_, E>,
+    f: impl FnOnce(PackedB<'_>) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
+    let size = kernels.packed_b_size(b.rows(), b.cols())?;
+    let mut memory = Guarded::<u8>::poisoned(size, call.edge());
+    kernels.pack_b(b, &mut memory)?;
+    if call.option(7) {
+        let at = call.sizes[3].get() % size;
+        memory[at] ^= 1 << (call.dims[3] % 8);
+        // Spoiled numbers are still numbers, a spoiled header is refused: which one it is depends on
+        // the tile.
+        let _ = kernels.packed_b(&memory, b.rows(), b.cols());
+        return Ok(());
+    }
+    f(kernels.packed_b(&memory, b.rows(), b.cols())?)
+}
+
+fn quantised<E: Element>(call: &Call, op: Op) {
+    let format = QuantFormat::ALL[usize::from(call.dims[2]) % QuantFormat::ALL.len()];
+    let blocks = usize::from(call.dims[1] % 8);
+    let (rows, cols) = if call.option(0) {
+        (call.sizes[0].get(), call.sizes[1].get())
+    } else {
+        (usize::from(call.dims[0] % 32), call.lengths[2].of(blocks * format.block_len()))
+    };
+    let right = format.row_bytes(cols).ok().and_then(|b| b.checked_mul(rows)).filter(|&b| b < 1 << 20);
+    let n = call.lengths[3].of(right.unwrap_or(100));
+    let mut bytes = Guarded::<u8>::poisoned(n, if call.at_start { Edge::Start } else { Edge::End });
+    let mut state = call.seed | 1;
+    for b in bytes.iter_mut() {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        *b = (state >> 56) as u8;
+    }
+    let Ok(w) = QuantRef::new(&bytes, format, rows, cols) else { return };
+    let (start, len) = (usize::from(call.dims[3]), call.sizes[2].get());
+    let w = if call.option(1) { w.row_range(start, len).unwrap_or(w) } else { w };
+    if op == Op::Dequant {
+        let elements = w.rows() * w.cols();
+        let n = call.lengths[0].of(elements);
+        call.twice::<E, E>(n, None, Agree::Exactly, |k, y| k.dequant(w, y));
+    } else {
+        let x = call.vector::<E>(1, call.lengths[0].of(cols));
+        // Random bytes are scales of any size.
+        let agree = if call.values == Values::Wild || call.seed != 0 { Agree::No } else { call.sums(cols) };
+        let n = call.lengths[1].of(w.rows());
+        call.twice::<E, f32>(n, None, agree, |k, y| k.qgemv(w, &x, y));
+    }
+}
