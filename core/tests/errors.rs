@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use gllm_kernels_core::{
     bf16, f16, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, QuantFormat,
-    QuantRef, Softmax,
+    QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 
@@ -56,6 +56,13 @@ fn vectors<E: Element>() {
         refuse::<E, E>(y_short, n, |k, out| k.vec_axpy(2.0, x, out));
         refuse::<E, E>(y_short, n, |k, out| k.relu(x, out));
         refuse::<E, E>(y_short, n, |k, out| k.exp(x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.tanh(x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.silu(x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.gelu(x, out));
+        refuse::<E, E>(y_short, n, |k, out| k.gelu_tanh(x, out));
+        refuse::<E, E>(short("up", 40, n), 40, |k, out| k.swiglu(x, z, out));
+        refuse::<E, E>(y_short, n, |k, out| k.swiglu(x, x, out));
+        refuse::<E, E>(short("up", 40, n), 40, |k, out| k.swiglu_inplace(out, z));
     }
 }
 
@@ -107,6 +114,97 @@ fn matrices<E: Element>() {
     refuse::<E, f32>(short("y", 12, 5), 5, |k, y| k.gemv(1.0, a.t(), &data[..5], 0.0, y));
 }
 
+/// Products of 5x7 by 7x6, each with one thing wrong.
+fn products<E: Element>() {
+    let data = vec![E::ZERO; 60];
+    let (a, b) = (MatRef::new(&data, 5, 7).unwrap(), MatRef::new(&data, 7, 6).unwrap());
+    let dim = |what, want, got| DimMismatch { what, want, got };
+    let run = |want, (m, n, k): (usize, usize, usize), a, b| {
+        refuse::<E, f32>(want, 30, |kernels, c| {
+            let plan = kernels.gemm_plan(m, n, k)?;
+            let mut memory = vec![0; plan.scratch()?.size_unaligned()];
+            plan.run(MatMut::new(c, 5, 6)?, a, b, Scratch::new(&mut memory))
+        });
+    };
+    run(dim("b.rows != k", 8, 7), (5, 6, 8), a, b);
+    run(dim("b.cols != n", 5, 6), (5, 5, 7), a, b);
+    run(dim("c.rows != m", 4, 5), (4, 6, 7), a, b);
+    run(dim("c.cols != n", 5, 6), (5, 5, 7), a, MatRef::new(&data, 7, 5).unwrap());
+    run(dim("a.rows != m", 5, 4), (5, 6, 7), a.row_range(0, 4).unwrap(), b);
+    run(dim("a.cols != k", 7, 5), (5, 6, 7), MatRef::new(&data, 5, 5).unwrap(), b);
+
+    for level in data::levels() {
+        let kernels = Kernels::<E>::forced(level).unwrap();
+        let plan = kernels.gemm_plan(5, 6, 7).unwrap();
+        let mut c = Guarded::<f32>::poisoned(30, Edge::End);
+        fn view(c: &mut [f32]) -> MatMut<'_, f32> {
+            MatMut::new(c, 5, 6).unwrap()
+        }
+        let short_bias = plan.run_bias(view(&mut c), a, b, &[0.0; 5], Scratch::empty());
+        assert_eq!(short_bias, Err(short("bias", 6, 5)));
+        let transposed = plan.run_bt(view(&mut c), a, b, Scratch::empty());
+        assert_eq!(transposed, Err(dim("bt.rows != n", 6, 7)));
+        match plan.run(view(&mut c), a, b, Scratch::empty()) {
+            Err(KernelError::ScratchTooSmall { need, got: 0 }) => {
+                // Its parts are taken one by one; the first is asked for first.
+                assert!(need > 0 && need <= plan.scratch().unwrap().size_unaligned(), "{need}");
+            }
+            r => panic!("{r:?}"),
+        }
+
+        let size = kernels.packed_b_size(7, 6).unwrap();
+        let mut packed = vec![0u8; size];
+        let too_short = kernels.pack_b(b, &mut packed[1..]).map(|_| ()).unwrap_err();
+        assert_eq!(too_short, short("buf", size, size - 1));
+        let unpacked = kernels.packed_b(&packed, 7, 6).map(|_| ()).unwrap_err();
+        assert!(matches!(unpacked, KernelError::WrongPacking { want, got: 0 } if want != 0), "{unpacked}");
+        kernels.pack_b(b, &mut packed).unwrap();
+        let shape = kernels.packed_b(&packed, 7, 5).map(|_| ()).unwrap_err();
+        assert_eq!(shape, KernelError::WrongPacking { want: 5, got: 6 });
+        let other = kernels.gemm_plan(5, 6, 8).unwrap();
+        let wrong =
+            other.run_prepacked(view(&mut c), a, kernels.packed_b(&packed, 7, 6).unwrap(), Scratch::empty());
+        assert_eq!(wrong, Err(KernelError::WrongPacking { want: 8, got: 7 }));
+        assert!(guard::is_poison(&c));
+        for (m, n, k) in [(usize::MAX, 6, 7), (5, usize::MAX, 7)] {
+            let planned = kernels.gemm_plan(m, n, k).and_then(|p| p.scratch());
+            assert!(!matches!(planned, Err(e) if !matches!(e, KernelError::SizeOverflow { .. })));
+        }
+        let size = kernels.packed_b_size(1 << 40, 1 << 40).unwrap_err();
+        assert!(matches!(size, KernelError::SizeOverflow { .. }));
+    }
+}
+
+fn rotations<E: Element>() {
+    let shape = RopeShape { heads: 2, head_dim: 10, rot_dim: 8, pairing: RopePairing::Adjacent };
+    let (x, angles) = (vec![E::ZERO; 60], [0.0f32; 12]);
+    refuse::<E, E>(short("y", 60, 40), 40, |k, y| k.rope(shape, &angles, &angles, &x, y));
+    refuse::<E, E>(short("cos", 12, 11), 60, |k, y| k.rope(shape, &angles[1..], &angles, &x, y));
+    refuse::<E, E>(short("sin", 12, 8), 60, |k, y| k.rope_inplace(shape, &angles, &angles[4..], y));
+    for rot_dim in [7, 12, usize::MAX - 1] {
+        let bad = BadParameter { arg: "rot_dim", expected: "even and at most head_dim" };
+        refuse::<E, E>(bad, 60, |k, y| k.rope(RopeShape { rot_dim, ..shape }, &angles, &angles, &x, y));
+    }
+    for heads in [0, 4, usize::MAX] {
+        let shape = RopeShape { heads, ..shape };
+        for level in data::levels() {
+            let mut y = Guarded::<E>::poisoned(60, Edge::End);
+            let k = Kernels::<E>::forced(level).unwrap();
+            let e = k.rope_inplace(shape, &angles, &angles, &mut y).unwrap_err();
+            assert!(matches!(e, DimMismatch { got: 60, .. } | KernelError::SizeOverflow { .. }), "{e:?}");
+            assert!(guard::is_poison(&y));
+        }
+    }
+    // Nothing to rotate, in heads of any size.
+    let huge = RopeShape { head_dim: usize::MAX, heads: 1, ..shape };
+    for level in data::levels() {
+        let k = Kernels::<E>::forced(level).unwrap().with_stores(StorePolicy::Streamed);
+        assert_eq!(k.rope(huge, &[], &[], &[], &mut []), Ok(()));
+    }
+    let freqs = RopeFreqs { rot_dim: usize::MAX - 1, ..RopeFreqs::default() };
+    assert_eq!(freqs.table(RopePositions::From(0), &mut [], &mut []), Ok(()));
+}
+
 fn quantised<E: Element>() {
     for &format in QuantFormat::ALL {
         let (block, size) = (format.block_len(), format.block_bytes());
@@ -149,6 +247,8 @@ for_every_element! {
     vectors_of_unequal_length = vectors;
     rows_and_parameters = rows;
     matrix_dimensions = matrices;
+    products_of_wrong_shapes = products;
+    rotations_of_wrong_shapes = rotations;
     quantised_weights = quantised;
 }
 

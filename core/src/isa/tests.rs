@@ -342,6 +342,13 @@ unsafe fn stores<E: Element + Debug, P: Prim<E> + Prim<f32>>() {
                 for (i, &e) in exact.iter().enumerate() {
                     assert_eq!(e.to_f32(), -1.5 - i as f32, "store_n, n={n}, element {i}");
                 }
+                // It rounds like a whole store.
+                let v = make::<P>(|i| 1.0 / (3.0 + i as f32));
+                <P as Prim<E>>::store_n(exact.as_mut_ptr(), v, n);
+                for (i, &e) in exact.iter().enumerate() {
+                    let want = E::from_f32(1.0 / (3.0 + i as f32));
+                    assert_eq!(pattern(e), pattern(want), "store_n, n={n}, element {i}");
+                }
             }
         }
         // Any alignment.

@@ -190,7 +190,7 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     let mut buffer = [core::mem::MaybeUninit::<u64>::uninit(); BUFFER / 8];
     let buffer: *mut E = buffer.as_mut_ptr().cast();
     // Heads that fit the buffer; none if outputs go through the cache.
-    let group = match BUFFER.checked_div(head_dim * size_of::<E>()) {
+    let group = match BUFFER.checked_div(head_dim.saturating_mul(size_of::<E>())) {
         Some(group) if P::STREAMS && stores == Stores::Streamed => group,
         _ => 0,
     };
@@ -474,6 +474,10 @@ impl RopeFreqs<'_> {
             for &f in factors {
                 positive("factors", f64::from(f))?;
             }
+        }
+        if tokens == 0 {
+            // Whatever rot_dim is, an absurd one included.
+            return Ok(());
         }
         let step = -2.0 * libm::log(self.theta) / self.rot_dim as f64;
         for i in 0..half {
