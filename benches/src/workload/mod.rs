@@ -75,16 +75,6 @@ impl Sizes {
         }
         Ok(shape)
     }
-
-    /// Whether sizes of this many numbers can be meant.
-    pub fn accepts(self, numbers: usize) -> bool {
-        match self {
-            Self::Vector => numbers == 1,
-            Self::Rows => numbers <= 2,
-            Self::MatVec => numbers == 2 || numbers == 3,
-            Self::Product => numbers == 3,
-        }
-    }
 }
 
 /// What decides the cost of a call.
@@ -250,6 +240,28 @@ impl Entry {
         }
     }
 
+    /// Whether a case can be made here; if not, why.
+    pub fn check(&self, case: &Case) -> Outcome {
+        let impossible = |why: String| {
+            let shape = case.shape.text(self.sizes);
+            Err(Failure::Usage(format!("impossible shape {shape} for {}: {why}", self.name)))
+        };
+        let bytes = (self.cost)(case).working_set;
+        // The limit is measured on as much memory again.
+        let most = crate::machine::memory().unwrap_or(16 << 30) as f64 / 2.5;
+        if bytes > most {
+            let gib = f64::from(1 << 30);
+            return impossible(format!("operands of {:.1} GiB, at most {:.1} here", bytes / gib, most / gib));
+        }
+        if let Some(format) = case.format {
+            let cols = if self.sizes == Sizes::Rows { case.shape.n } else { case.shape.k };
+            if let Err(e) = format.row_bytes(cols) {
+                return impossible(e.to_string());
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the workload in `arena`.
     pub fn make<'a>(
         &self,
@@ -258,22 +270,8 @@ impl Entry {
         rt: &'a Runtime,
         arena: &'a mut Arena,
     ) -> Outcome<Box<dyn Workload + 'a>> {
-        let impossible = |why: String| {
-            Failure::Usage(format!(
-                "impossible shape {} for {}: {why}",
-                case.shape.text(self.sizes),
-                self.name
-            ))
-        };
+        self.check(&case)?;
         let bytes = (self.cost)(&case).working_set;
-        const MOST: f64 = (64u64 << 30) as f64;
-        if bytes > MOST {
-            return Err(impossible(format!("operands of {:.0} GiB", bytes / f64::from(1 << 30))));
-        }
-        if let Some(format) = case.format {
-            let cols = if self.sizes == Sizes::Rows { case.shape.n } else { case.shape.k };
-            format.row_bytes(cols).map_err(|e| impossible(e.to_string()))?;
-        }
         arena.reserve(bytes as usize + (64 << 10));
         let which = ElementType::ALL.iter().position(|&e| e == case.element).unwrap_or(0);
         Ok(self.build[which](Context { rt, caps, case, carver: arena.carve() }))
