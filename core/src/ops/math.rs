@@ -26,11 +26,11 @@ const EXP2_NEG: [f32; 6] = [-EXP2[0], EXP2[1], -EXP2[2], EXP2[3], -EXP2[4], EXP2
 /// `(expm1(2 r) / 2 - r) / r^2` for `|r| <= ln(2) / 4`; `expm1` to 1.4e-8.
 const EXPM1: [f32; 5] = [0.999_999_94, 0.666_661_86, 0.333_339_5, 0.133_860_14, 0.044_384_692];
 
-/// `a Phi(-a) 2^(LOG2_E / 2 a^2)` for `0 <= a <= 14.4` is `N / (TAIL_RATIO N + TAIL_DEN(a))` to 3.3e-8,
-/// with `N = a + a^2 TAIL_NUM(a)` and the normal distribution function `Phi`. The fit takes `LOG2_E` as
+/// `a Phi(-a) 2^(LOG2_E / 2 a^2)` for `0 <= a <= 14.4` is `N / (TAIL_RATIO N + a TAIL_DEN(a) + 2)` to
+/// 3.3e-8, with `N = a + a^2 TAIL_NUM(a)` and the normal distribution function `Phi`. The fit takes `LOG2_E` as
 /// the f32 it is. For large `a` the error of `N` cancels: the quotient tends to `1 / sqrt(2 pi)`.
 const TAIL_NUM: [f32; 4] = [0.922_357_5, 0.401_608_32, 0.093_469_7, 0.010_138_9];
-const TAIL_DEN: [f32; 4] = [2.0, 0.933_845_8, 0.236_277_57, 0.025_308_292];
+const TAIL_DEN: [f32; 3] = [0.933_845_8, 0.236_277_57, 0.025_308_292];
 const TAIL_RATIO: f32 = 2.506_641;
 
 /// `c[0] + c[1] x + ..` by Horner's rule.
@@ -159,7 +159,8 @@ pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
         let g = P::fnma(error, P::splat(LOG2_E / 2.0), g);
         // N, then N 2^-g, in the forms with the fewest roundings.
         let num = P::fma(horner::<P, 4>(a, &TAIL_NUM), s, a);
-        let den = P::fma(num, P::splat(TAIL_RATIO), horner::<P, 4>(a, &TAIL_DEN));
+        let den = P::fma(num, P::splat(TAIL_RATIO), P::mul(horner::<P, 3>(a, &TAIL_DEN), a));
+        let den = P::add(den, P::splat(2.0));
         let num = P::fma(P::mul(horner::<P, 6>(g, &EXP2_NEG), g), num, num);
         let tail = P::scale2(P::div(num, den), n);
         // -0 rather than 0 makes the results for -inf and -0 negative zeros.

@@ -59,16 +59,16 @@ pub fn activation<E: Element>(op: Op) -> Option<Activation<E>> {
             Activation { run: Kernels::tanh, in_place: Kernels::tanh_inplace, exact: libm::tanh, ulps: 2.6 }
         }
         Op::Silu => {
-            Activation { run: Kernels::silu, in_place: Kernels::silu_inplace, exact: silu, ulps: 2.6 }
+            Activation { run: Kernels::silu, in_place: Kernels::silu_inplace, exact: silu, ulps: 2.4 }
         }
         Op::Gelu => {
-            Activation { run: Kernels::gelu, in_place: Kernels::gelu_inplace, exact: gelu, ulps: 4.0 }
+            Activation { run: Kernels::gelu, in_place: Kernels::gelu_inplace, exact: gelu, ulps: 3.7 }
         }
         Op::GeluTanh => Activation {
             run: Kernels::gelu_tanh,
             in_place: Kernels::gelu_tanh_inplace,
             exact: gelu_tanh,
-            ulps: 2.6,
+            ulps: 2.4,
         },
         _ => return None,
     })
