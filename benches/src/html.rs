@@ -146,7 +146,7 @@ fn bars(h: &mut String, rows: &[&Record]) -> std::fmt::Result {
             y + 14.0,
             escape(r.op),
             LEFT - 10.0,
-            escape(r.format),
+            escape(&r.types()),
             escape(&r.shape),
             y + 3.0,
             ROW - 6.0,

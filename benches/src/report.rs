@@ -121,7 +121,7 @@ pub fn limits(out: &mut impl Write, limits: &[Limit]) -> io::Result<()> {
 pub fn header(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{HEAD}{:<20} {:<5} {:<8} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {:>7} {:>8}{HEAD:#}",
+        "{HEAD}{:<18} {:<9} {:<7} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {:>7} {:>8}{HEAD:#}",
         "operator",
         "type",
         "isa",
@@ -142,9 +142,9 @@ pub fn record(out: &mut impl Write, r: &Record) -> io::Result<()> {
     let style = rating(r.efficiency);
     writeln!(
         out,
-        "{:<20} {:<5} {:<8} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {style}{:>7.1}{style:#} {:>8.0e}",
+        "{:<18} {:<9} {:<7} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {style}{:>7.1}{style:#} {:>8.0e}",
         r.op,
-        r.format,
+        r.types(),
         r.isa,
         r.threads,
         r.shape,
