@@ -35,6 +35,9 @@ pub struct Peer {
     rows: &'static [Row],
 }
 
+/// The peer's side: runs so many rounds, and tells how many seconds they took.
+type Theirs = Box<dyn FnMut(u64) -> f64>;
+
 /// One pair to time.
 #[derive(Debug)]
 struct Row {
@@ -43,7 +46,7 @@ struct Row {
     /// The peer's function.
     symbol: &'static str,
     /// Makes the peer's side: it runs so many rounds on data of its own.
-    make: fn(&'static Library, &str, Shape) -> Result<Box<dyn FnMut(u64) -> f64>, libloading::Error>,
+    make: fn(&'static Library, &str, Shape) -> Result<Theirs, libloading::Error>,
 }
 
 /// Every library we know how to call.
@@ -65,11 +68,7 @@ pub static PEERS: &[Peer] = &[Peer {
 }];
 
 /// MKL's `vms<Function>(n, x, y, mode)` in high-accuracy mode.
-fn vml(
-    library: &'static Library,
-    symbol: &str,
-    shape: Shape,
-) -> Result<Box<dyn FnMut(u64) -> f64>, libloading::Error> {
+fn vml(library: &'static Library, symbol: &str, shape: Shape) -> Result<Theirs, libloading::Error> {
     type Function = unsafe extern "C" fn(c_int, *const f32, *mut f32, i64);
     const HIGH_ACCURACY: i64 = 2;
     // SAFETY: the prototype is that of oneMKL's reference for the LP64 interface, the default.

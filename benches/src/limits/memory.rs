@@ -292,7 +292,7 @@ unsafe fn expand<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
             W,
             STREAM,
             s.y.add(at),
-            W::load(s.a.add(at / 4 & !(W::BYTES - 1)))
+            W::load(s.a.add((at / 4) & !(W::BYTES - 1)))
         ));
     }
 }

@@ -26,6 +26,9 @@ const PIECE: usize = 1 << 20;
 /// Patterns that are measured next to an operator: the best of a first look.
 const FINALISTS: usize = 2;
 
+/// A level of memory, and the working set that lies in it, by thread count.
+type Place = (&'static str, Box<dyn Fn(usize) -> usize>);
+
 /// Where a bandwidth limit comes from: traffic, working set, threads.
 type Key = (Traffic, usize, usize);
 
@@ -190,9 +193,9 @@ impl Limits {
     }
 
     /// Levels of memory with a working set that lies in each, by thread count.
-    fn places(&self) -> Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> {
+    fn places(&self) -> Vec<Place> {
         let c = self.caps.caches();
-        let mut places: Vec<(&'static str, Box<dyn Fn(usize) -> usize>)> =
+        let mut places: Vec<Place> =
             vec![("L1", Box::new(move |t| t * c.l1d / 2)), ("L2", Box::new(move |t| t * c.l2 / 2))];
         if c.l3 > 0 {
             places.push(("L3", Box::new(move |t| (c.l3 / 4).max((2 * t * c.l2).min(c.l3 / 2)))));

@@ -12,12 +12,15 @@ fn cost(case: &Case, flops: f64, moved: f64, there: f64, traffic: Traffic) -> Co
     Cost { flops: flops * n, moved: moved * n * size, working_set: there * n * size, traffic }
 }
 
+type MapCall<'a, E> = fn(&Engine<'a, E>, &[Operand<'a, E>], &mut [E]) -> Result<(), KernelError>;
+type ReduceCall<'a, E> = fn(&Engine<'a, E>, &[Operand<'a, E>]) -> Result<f32, KernelError>;
+
 /// A function of `E` vectors with a vector as its result. In place, the output is the last input too.
 fn map<'a, E: Element + Number>(
     mut c: Context<'a>,
     inputs: usize,
     in_place: bool,
-    call: fn(&Engine<'a, E>, &[Operand<'a, E>], &mut [E]) -> Result<(), KernelError>,
+    call: MapCall<'a, E>,
     exact: fn(&[f64]) -> Want,
     ulps: f64,
 ) -> Box<dyn Workload + 'a> {
@@ -48,7 +51,7 @@ fn map<'a, E: Element + Number>(
 fn reduce<'a, E: Element + Number>(
     mut c: Context<'a>,
     inputs: usize,
-    call: fn(&Engine<'a, E>, &[Operand<'a, E>]) -> Result<f32, KernelError>,
+    call: ReduceCall<'a, E>,
     term: fn(&[f64]) -> f64,
     join: fn(f64, f64) -> f64,
 ) -> Box<dyn Workload + 'a> {
