@@ -52,7 +52,7 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b`
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// `a / b`
+    /// `a / b`, rounded once
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once (scalar: as the target can).
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
