@@ -62,6 +62,11 @@ audit! {
         let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
         b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))
     };
+    gemm_prepacked_bias(a) => {
+        let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]);
+        let bias = a.cos;
+        b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked_bias(g.c, g.a, b, bias, g.scratch)))
+    };
     gemm_sizes(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).map(|p| {
         (p.scratch(), p.scratch_prepacked(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
     });
