@@ -42,7 +42,7 @@ pub(crate) trait Sweep {
             unsafe { self.full(lane, i + lane * step) };
         }
     }
-    /// Handles `len < LANES` elements from `i`.
+    /// Handles `len <= LANES` elements from `i`.
     ///
     /// # Safety
     /// `i + len <= n`.
@@ -81,6 +81,14 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
         if side_by_side {
             while n - i >= K * page {
                 let end = i + page;
+                // Whole lines in each page: a line that streaming stores fill in several turns may
+                // leave the core in parts.
+                while end - i >= K * P::LANES {
+                    for lane in 0..K {
+                        s.block::<K>(i + lane * page, P::LANES);
+                    }
+                    i += K * P::LANES;
+                }
                 while i < end {
                     s.block::<K>(i, page);
                     i += P::LANES;
@@ -193,11 +201,13 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
     unsafe {
         if P::STREAMS && stores == Stores::Streamed {
             let mut map = Map::<E, F, P, ARITY, true> { f, x, y, isa };
-            // Streaming stores need an aligned address: the elements before it go one by one.
-            let step = P::LANES * size_of::<E>();
-            let head = ((y as usize).wrapping_neg() % step / size_of::<E>()).min(n);
-            if head > 0 {
-                map.part(0, head);
+            // Streaming stores are to fill whole lines: the elements before the first one go separately.
+            let head = ((y as usize).wrapping_neg() % LINE / size_of::<E>()).min(n);
+            let mut i = 0;
+            while i < head {
+                let len = P::LANES.min(head - i);
+                map.part(i, len);
+                i += len;
             }
             sweep::<E, P, K>(&mut map, head, n);
             fence();

@@ -7,7 +7,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::ops::engine::{fence, prefetch, Stores};
+use crate::ops::engine::{fence, prefetch, Stores, LINE};
 use crate::ops::rows::load;
 
 /// Which two elements of a head form a pair.
@@ -50,8 +50,11 @@ impl RopeShape {
     }
 }
 
-/// Bytes of outputs that are collected before they bypass the cache.
+/// Bytes of heads that are collected at most before they bypass the cache.
 const BUFFER: usize = 8192;
+
+/// The same for heads that consist of whole lines.
+const GROUP: usize = 512;
 
 /// How far ahead inputs are asked for: the next page, where the hardware prefetcher does not reach.
 const AHEAD: usize = 4096;
@@ -141,9 +144,13 @@ unsafe fn head<E: Element, P: Prim<E> + Prim<f32>>(
 unsafe fn stream<E: Element, P: Prim<E>>(n: usize, x: *const E, y: *mut E) {
     // SAFETY: the caller's contract; every index is bounded by the loop conditions.
     unsafe {
-        let step = P::LANES * size_of::<E>();
-        let mut i = ((y as usize).wrapping_neg() % step / size_of::<E>()).min(n);
-        P::store_n(y, P::load_n(x, i), i);
+        let head = ((y as usize).wrapping_neg() % LINE / size_of::<E>()).min(n);
+        let mut i = 0;
+        while i < head {
+            let len = P::LANES.min(head - i);
+            P::store_n(y.add(i), P::load_n(x.add(i), len), len);
+            i += len;
+        }
         while n - i >= P::LANES {
             P::stream(y.add(i), P::load(x.add(i)));
             i += P::LANES;
@@ -189,35 +196,43 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     let dims = [rot_dim, head_dim];
     let mut buffer = [core::mem::MaybeUninit::<u64>::uninit(); BUFFER / 8];
     let buffer: *mut E = buffer.as_mut_ptr().cast();
-    // Heads that fit the buffer; none if outputs go through the cache.
-    let group = match BUFFER.checked_div(head_dim.saturating_mul(size_of::<E>())) {
-        Some(group) if P::STREAMS && stores == Stores::Streamed => group,
-        _ => 0,
+    // Past the cache go groups of heads: small ones if they consist of whole lines, so that several
+    // are in flight; else large ones, because the lines at their ends cost as much as many others.
+    let bytes = head_dim.saturating_mul(size_of::<E>());
+    let staged = P::STREAMS && stores == Stores::Streamed && (1..=BUFFER).contains(&bytes);
+    let whole_lines = bytes.is_multiple_of(LINE) && (y as usize).is_multiple_of(LINE);
+    let group = match (if whole_lines { GROUP } else { BUFFER }).checked_div(bytes) {
+        Some(group) if staged => group.max(1),
+        _ => 1,
     };
+    // Quarters of a token side by side: more pages in flight.
+    let quarter = heads.div_ceil(4).next_multiple_of(group);
     // SAFETY: the caller's contract; all offsets are those of existing heads.
     unsafe {
         for t in 0..tokens {
             let cos_sin = [cos.add(t * (rot_dim / 2)), sin.add(t * (rot_dim / 2))];
             let at = t * heads * head_dim;
             let (x, y) = (x.add(at), y.add(at));
-            let mut h = 0;
-            while h < heads {
-                let at = h * head_dim;
-                if group == 0 {
-                    head::<E, P>(adjacent, dims, cos_sin, x.add(at), y.add(at));
-                    h += 1;
-                } else {
+            let mut first = 0;
+            while first < quarter {
+                let mut h = first;
+                while h < heads {
                     let n = group.min(heads - h);
+                    let (x, y) = (x.add(h * head_dim), y.add(h * head_dim));
+                    let to = if staged { buffer } else { y };
                     for g in 0..n {
-                        let x = x.add(at + g * head_dim);
-                        head::<E, P>(adjacent, dims, cos_sin, x, buffer.add(g * head_dim));
+                        let at = g * head_dim;
+                        head::<E, P>(adjacent, dims, cos_sin, x.add(at), to.add(at));
                     }
-                    stream::<E, P>(n * head_dim, buffer, y.add(at));
-                    h += n;
+                    if staged {
+                        stream::<E, P>(n * head_dim, buffer, y);
+                    }
+                    h += quarter;
                 }
+                first += group;
             }
         }
-        if group > 0 {
+        if staged {
             fence();
         }
     }

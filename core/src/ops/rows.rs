@@ -7,7 +7,7 @@
 
 use crate::element::Element;
 use crate::isa::Prim;
-use crate::ops::engine::{fence, first, walk, Join, Stores, Sweep};
+use crate::ops::engine::{fence, first, prefetch, walk, Join, Stores, Sweep};
 
 /// Vectors in flight, and pages side by side.
 const K: usize = 4;
@@ -15,10 +15,13 @@ const K: usize = 4;
 /// Bytes of a row from which its pages are walked side by side.
 const SIDE_BY_SIDE: usize = 4 * 4096;
 
+/// How far ahead rows are asked for.
+const AHEAD: usize = 4096;
+
 /// What is known about a row: scalars, and later the same in every lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<T> {
-    /// Before the first stage: from the row's first element.
+    /// Before the first stage: from some elements.
     pub shift: T,
     /// After the first stage.
     pub center: T,
@@ -50,16 +53,16 @@ pub(crate) trait RowOp<E: Element, P: Prim<E> + Prim<f32>>: Copy {
     /// Whether the second stage's values are kept for the third, which else sees the input again.
     const KEEP: bool;
 
-    /// What stage 1 knows beforehand, from the row's first element.
-    fn shift(self, first: f32) -> f32;
-    /// Stage 1: adds a vector to an accumulator.
-    unsafe fn gather(self, shift: P::V, acc: P::V, x: P::V) -> P::V;
-    /// From the total of stage 1.
+    /// What stage 1 knows beforehand, from a look at the row's `n` elements.
+    unsafe fn shift(self, x: *const E, n: usize) -> f32;
+    /// Stage 1: adds a vector to a pair of accumulators; the second one is always a sum.
+    unsafe fn gather(self, shift: P::V, acc: [P::V; 2], x: P::V) -> [P::V; 2];
+    /// From the first total of stage 1.
     fn center(self, total: f32) -> f32;
     /// Stage 2: a value to be summed.
     unsafe fn spread(self, row: &Row<P::V>, x: P::V) -> P::V;
-    /// From the total of stage 2, or of stage 1 if that is the only one.
-    fn scale(self, total: f32) -> f32;
+    /// From the total of stage 2, or the totals of stage 1 if that is the only one (else 0).
+    fn scale(self, gathered: [f32; 2], total: f32) -> f32;
     /// Stage 3: the output for `LANES` elements (`FULL`) or `len` elements from `i`.
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V;
 }
@@ -122,7 +125,7 @@ where
     shift: P::V,
     spread: Row<P::V>,
     write: Row<P::V>,
-    gathered: [P::V; K],
+    gathered: [[P::V; 2]; K],
     summed: [P::V; K],
 }
 
@@ -162,7 +165,7 @@ where
     }
 
     #[inline(always)]
-    unsafe fn run(op: O, n: usize, newest: Stage<E>, middle: Stage<E>, oldest: Stage<E>) -> [f32; 2] {
+    unsafe fn run(op: O, n: usize, newest: Stage<E>, middle: Stage<E>, oldest: Stage<E>) -> [f32; 3] {
         // SAFETY: the caller vouches for the rows and the instruction set.
         unsafe {
             let step = P::LANES * size_of::<E>();
@@ -181,7 +184,7 @@ where
                 shift: P::splat(newest.row.shift),
                 spread: middle.row.splat::<P>(),
                 write: oldest.row.splat::<P>(),
-                gathered: [none; K],
+                gathered: [[none, P::splat(0.0)]; K],
                 summed: [P::splat(0.0); K],
             };
             let side_by_side = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
@@ -195,13 +198,13 @@ where
                     pass.write_part(n - rest, rest);
                 }
             }
+            let sum = |[a, b, c, d]: [P::V; K]| P::reduce_sum(P::add(P::add(a, b), P::add(c, d)));
             let [a, b, c, d] = pass.gathered;
-            let gathered = match O::GATHER {
-                Join::Sum => P::reduce_sum(P::add(P::add(a, b), P::add(c, d))),
-                Join::Max => P::reduce_max(P::max(P::max(a, b), P::max(c, d))),
+            let first = match O::GATHER {
+                Join::Sum => sum([a[0], b[0], c[0], d[0]]),
+                Join::Max => P::reduce_max(P::max(P::max(a[0], b[0]), P::max(c[0], d[0]))),
             };
-            let [a, b, c, d] = pass.summed;
-            [gathered, P::reduce_sum(P::add(P::add(a, b), P::add(c, d)))]
+            [first, sum([a[1], b[1], c[1], d[1]]), sum(pass.summed)]
         }
     }
 }
@@ -242,6 +245,7 @@ where
                 }
             }
             if G {
+                prefetch(self.newest.x.wrapping_add(i + AHEAD / size_of::<E>()));
                 let x = <P as Prim<E>>::load(self.newest.x.add(i));
                 let acc = self.gathered.get_unchecked_mut(lane);
                 *acc = self.op.gather(self.shift, *acc, x);
@@ -262,8 +266,9 @@ where
             }
             if G {
                 let x = <P as Prim<E>>::load_n(self.newest.x.add(i), len);
-                let acc = self.op.gather(self.shift, self.gathered[0], x);
-                self.gathered[0] = first::<P>(len, acc, self.gathered[0]);
+                let old = self.gathered[0];
+                let [a, b] = self.op.gather(self.shift, old, x);
+                self.gathered[0] = [first::<P>(len, a, old[0]), first::<P>(len, b, old[1])];
             }
         }
     }
@@ -331,29 +336,31 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STR
         let (gather, spread, write) = (t < rows, t >= 1 && t <= rows, t >= lag);
         // SAFETY: each stage that runs has a row below `rows`.
         unsafe {
-            let shift = if gather { op.shift((*x.add(t * stride)).to_f32()) } else { 0.0 };
+            let shift = if gather { op.shift(x.add(t * stride), n) } else { 0.0 };
             let a = stage(0, Row { shift, ..Row::UNKNOWN });
             let (b, c) = (stage(1, middle), stage(lag, oldest));
-            let [mut gathered, mut summed] = [0.0; 2];
+            let (mut gathered, mut summed) = ([0.0; 2], 0.0);
             if gather && write {
-                [gathered, summed] = Pass::<E, P, O, true, true, true, STREAM>::run(op, n, a, b, c);
+                let [a, b, c] = Pass::<E, P, O, true, true, true, STREAM>::run(op, n, a, b, c);
+                (gathered, summed) = ([a, b], c);
             } else {
                 if write {
                     Pass::<E, P, O, false, false, true, STREAM>::run(op, n, a, b, c);
                 }
                 if spread && O::SPREAD {
-                    [_, summed] = Pass::<E, P, O, false, true, false, STREAM>::run(op, n, a, b, c);
+                    [_, _, summed] = Pass::<E, P, O, false, true, false, STREAM>::run(op, n, a, b, c);
                 }
                 if gather {
-                    [gathered, _] = Pass::<E, P, O, true, false, false, STREAM>::run(op, n, a, b, c);
+                    let [a, b, _] = Pass::<E, P, O, true, false, false, STREAM>::run(op, n, a, b, c);
+                    gathered = [a, b];
                 }
             }
-            let newest = Row { shift, center: op.center(gathered), scale: 0.0 };
+            let newest = Row { shift, center: op.center(gathered[0]), scale: 0.0 };
             if O::SPREAD {
-                oldest = Row { scale: op.scale(summed), ..middle };
+                oldest = Row { scale: op.scale([0.0; 2], summed), ..middle };
                 middle = newest;
             } else {
-                oldest = Row { scale: op.scale(gathered), ..newest };
+                oldest = Row { scale: op.scale(gathered, 0.0), ..newest };
             }
         }
     }

@@ -60,13 +60,13 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Op<KE
     const KEEP: bool = KEEP;
 
     #[inline(always)]
-    fn shift(self, _first: f32) -> f32 {
+    unsafe fn shift(self, _x: *const E, _n: usize) -> f32 {
         0.0
     }
     #[inline(always)]
-    unsafe fn gather(self, _shift: P::V, acc: P::V, x: P::V) -> P::V {
-        // SAFETY: the caller vouches for the instruction set; so below. A NaN leaves `acc`.
-        unsafe { P::max(x, acc) }
+    unsafe fn gather(self, _shift: P::V, [max, none]: [P::V; 2], x: P::V) -> [P::V; 2] {
+        // SAFETY: the caller vouches for the instruction set; so below. A NaN leaves `max`.
+        unsafe { [P::max(x, max), none] }
     }
     /// Of -inf alone the maximum is taken as 0, so that all exponentials are 0.
     #[inline(always)]
@@ -83,7 +83,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Op<KE
         unsafe { self.exp::<P>(row.center, x) }
     }
     #[inline(always)]
-    fn scale(self, total: f32) -> f32 {
+    fn scale(self, _gathered: [f32; 2], total: f32) -> f32 {
         if total == 0.0 {
             0.0
         } else {

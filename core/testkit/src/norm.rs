@@ -197,15 +197,15 @@ pub fn layer_norm<E: Element>(row: &KernelInfo) -> Outcome {
             let square = |x: &f64| (x - mean) * (x - mean);
             let var = sum(x.iter().map(square)).0 / n as f64;
             let scale = 1.0 / (var + f64::from(eps)).sqrt();
-            // Elements are taken relative to the first; the error of their mean is common to all.
-            let shift = x.first().copied().unwrap_or(0.0);
+            // Elements are taken relative to a sample's mean; the error of their mean is common to all.
+            let sample = if n < 64 { &x[..n.min(1)] } else { &x[..64] };
+            let shift = sum(sample.iter().copied()).0 / sample.len().max(1) as f64;
             let far = sum(x.iter().map(|x| (x - shift).abs())).0 / n as f64;
             let common = gamma(steps(row, n) + 2, far);
             let deviation = |x: f64| common + U * ((x - shift).abs() + (x - mean).abs());
-            // Of the variance: first-order errors of the deviations, the mean's squared, the sum's.
-            let cross =
-                sum(x.iter().map(|x| (x - mean).abs() * U * ((x - shift).abs() + (x - mean).abs()))).0;
-            let var_err = 2.0 * cross / n as f64 + common * common + gamma(steps(row, n) + 2, var);
+            // The variance is a mean of squares less a square.
+            let around = var + (mean - shift) * (mean - shift);
+            let var_err = gamma(steps(row, n) + 4, around) + 2.0 * (mean - shift).abs() * common;
             let relative = 0.5 * var_err / (var + f64::from(eps)) + 3.0 * U;
             let one = |(i, &x): (usize, &f64)| {
                 let w = w(n).map_or(1.0, |w| f64::from(w[i].to_f32()));
