@@ -6,8 +6,19 @@ use std::process::{Command, Output, Stdio};
 use gllm_kernels_core::{kernels, Op};
 use serde_json::Value;
 
+/// The command, run by the emulator that runs this test, if one does.
+fn command() -> Command {
+    let binary = env!("CARGO_BIN_EXE_gllm-bench");
+    let runner = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER");
+    let runner = runner.ok().filter(|_| cfg!(target_arch = "aarch64"));
+    let mut words = runner.iter().flat_map(|r| r.split_whitespace()).chain([binary]);
+    let mut command = Command::new(words.next().unwrap_or(binary));
+    command.args(words);
+    command
+}
+
 fn gllm_bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gllm-bench")).args(args).output().expect("the binary was built")
+    command().args(args).output().expect("the binary was built")
 }
 
 fn stdout(output: &Output) -> String {
@@ -191,12 +202,8 @@ fn no_colours_in_a_pipe() {
 #[cfg(unix)]
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gllm-bench"))
-        .args(["list", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        command().args(["list", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
