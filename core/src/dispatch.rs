@@ -1,21 +1,28 @@
 //! One-time selection: from capabilities to a table of function pointers.
 
+use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
+use crate::asm::MICROS;
 use crate::caps::{Caps, IsaLevel};
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::ops::engine::Stores;
+use crate::ops::gemm::Helpers;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::rope::RopeShape;
 use crate::ops::softmax::Softmax;
-use crate::ops::tile::{Tile, TileArgs};
+use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
+use crate::quant::QuantFormat;
+use crate::registry::{kernels, KernelInfo, Op};
 
 expand_all_ops! { define_table! {} }
 
 macro_rules! wrap {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
-        const _: () = assert!(Tile::of(<crate::isa::$isa as crate::isa::Vector>::LANES).is_named($tile));
-        expand_all_ops! { define_ops! { isa: $isa, module: $module, attribute: $attr } }
+        const _: () = assert!(
+            Tile::of(<crate::isa::$isa as crate::isa::Vector>::LANES).is_in(concat!("_", $tile, "__"))
+        );
+        expand_all_ops! { define_ops! { isa: $isa, module: $module, tile: $tile, attribute: $attr } }
     };
 }
 expand_all_isas! { wrap! {} }
@@ -74,6 +81,7 @@ tables! { f32 f16 bf16 }
 #[derive(Debug)]
 pub struct Kernels<E: Element> {
     pub(crate) table: &'static Table<E>,
+    pub(crate) micro: &'static Micro,
     caps: Caps,
     policy: StorePolicy,
 }
@@ -115,7 +123,11 @@ impl<E: Element> Kernels<E> {
         let there = |l: &IsaLevel| caps.features().contains(l.requires());
         let table = IsaLevel::ALL.iter().filter(|l| there(l)).find_map(|&l| E::table(l));
         let table = table.unwrap_or_else(E::scalar);
-        Self { table, caps, policy: StorePolicy::Auto }
+        let fits = |micro: &&Micro| {
+            (micro.storage, micro.level) == (E::TYPE, table.level) && caps.features().contains(micro.requires)
+        };
+        let micro = MICROS.iter().find(fits).unwrap_or(&table.baseline);
+        Self { table, micro, caps, policy: StorePolicy::Auto }
     }
 
     /// The kernels of exactly this level.
@@ -133,6 +145,40 @@ impl<E: Element> Kernels<E> {
     /// The same kernels with another store policy. Results do not change, only where they are kept.
     pub fn with_stores(self, policy: StorePolicy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// The same kernels, with the matrix products of `row`: a row of `gemm` or its kin, for this storage
+    /// type and level. Tests and benchmarks reach every microkernel this way; [`with`](Self::with) chooses
+    /// the best.
+    ///
+    /// # Errors
+    /// `BadParameter` if the row is of another kind, storage type or level; `FeatureUnavailable` if
+    /// the CPU lacks what the kernel needs.
+    pub fn with_gemm(self, row: &KernelInfo) -> Result<Self, KernelError> {
+        let micros = MICROS.iter().chain([&self.table.baseline]);
+        let mut own = micros.filter(|m| (m.storage, m.level) == (E::TYPE, self.level()));
+        let (have, expected) = (self.caps.features(), "a row of gemm for this storage type and level");
+        let micro =
+            own.find(|m| row.is_done_by(m)).ok_or(KernelError::BadParameter { arg: "row", expected })?;
+        if !have.contains(micro.requires) {
+            return Err(KernelError::FeatureUnavailable { want: micro.requires, have });
+        }
+        Ok(Self { micro, ..self })
+    }
+
+    /// The registry row of the kernel that does `op`, with weights of this format if it takes any.
+    pub fn kernel(&self, op: Op, format: Option<QuantFormat>) -> Option<&'static KernelInfo> {
+        let mut rows = kernels().filter(|row| {
+            (row.op, row.element, row.format, row.level) == (op, E::TYPE, format, self.level())
+        });
+        let first = rows.clone().next();
+        rows.find(|row| row.is_done_by(self.micro)).or(first)
+    }
+
+    /// What is compiled for the matrix products of these kernels.
+    pub(crate) fn helpers(&self) -> Helpers {
+        let table = self.table;
+        Helpers { pack_a: table.pack_b, pack_b: table.pack_b, merge: table.merge, finish: table.finish }
     }
 
     /// The instruction set these kernels are written for.

@@ -29,6 +29,15 @@ impl ElementType {
         }
     }
 
+    /// What belongs to this type, of a list in the order of [`ALL`](Self::ALL).
+    pub(crate) const fn pick<T: Copy>(self, [f32, f16, bf16]: [T; 3]) -> T {
+        match self {
+            Self::F32 => f32,
+            Self::F16 => f16,
+            Self::Bf16 => bf16,
+        }
+    }
+
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {

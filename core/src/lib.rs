@@ -6,6 +6,7 @@
 #[macro_use]
 mod macros;
 
+mod asm;
 pub mod caps;
 mod dispatch;
 mod element;

@@ -1,6 +1,7 @@
 //! The kernel table: every operator x storage type x instruction set that this build contains.
 
-use crate::caps::IsaLevel;
+use crate::asm::abi::Micro;
+use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
 use crate::quant::QuantFormat;
 
@@ -18,6 +19,16 @@ pub struct KernelInfo {
     pub format: Option<QuantFormat>,
     /// Instruction set it is written for.
     pub level: IsaLevel,
+    /// What the CPU must have, the level's features included.
+    pub requires: Features,
+}
+
+impl KernelInfo {
+    /// Whether `micro` is the microkernel of this row: the names are the same but for the operator.
+    pub(crate) fn is_done_by(&self, micro: &Micro) -> bool {
+        let tail = self.name.strip_prefix(self.op.name());
+        tail.is_some() && tail == micro.name.strip_prefix(Op::Gemm.name())
+    }
 }
 
 macro_rules! define_op_enum {
@@ -67,15 +78,6 @@ macro_rules! with_format_ops {
 }
 expand_all_format_ops! { with_format_ops! {} }
 
-macro_rules! kernel_name {
-    (storage $op:literal $e:literal $tile:literal $isa:ident) => {
-        concat!($op, "_", $e, "__", stringify!($isa))
-    };
-    (gemm $op:literal $e:literal $tile:literal $isa:ident) => {
-        concat!($op, "_f32_", $e, "_", $e, "_", $tile, "__", stringify!($isa))
-    };
-}
-
 macro_rules! rows {
     (
         { $e:ident $text:literal $isa:ident $module:ident $tile:literal }
@@ -92,7 +94,8 @@ macro_rules! rows {
             element: ElementType::$e,
             format: None,
             level: IsaLevel::$isa,
-        }),*),*]
+            requires: IsaLevel::$isa.requires(),
+        },)*)*]
     };
 }
 macro_rules! rows_of_format {
@@ -113,6 +116,7 @@ macro_rules! rows_of_format {
             element: ElementType::$e,
             format: Some(QuantFormat::$format),
             level: IsaLevel::$isa,
+            requires: IsaLevel::$isa.requires(),
         }),*]
     };
 }
@@ -143,8 +147,51 @@ macro_rules! isa_rows {
 }
 expand_all_isas! { isa_rows! {} }
 
-/// Every kernel of this build, instruction sets best first.
-pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> {
+#[allow(unused_macros)] // Not every target has microkernels.
+/// The rows of a microkernel: one for each operator of the slot `gemm`, none for the others.
+macro_rules! micro_rows {
+    (@gemm { $tail:literal $storage:ident $isa:ident $requires:tt } $($op:ident = $name:literal)*) => {
+        &[$(KernelInfo {
+            name: concat!($name, $tail),
+            op: Op::$op,
+            element: ElementType::$storage,
+            format: None,
+            level: IsaLevel::$isa,
+            requires: $requires,
+        }),*]
+    };
+    (@storage $micro:tt $($op:ident = $name:literal)*) => {
+        &[]
+    };
+    (
+        $micro:tt
+        $($slot:ident {
+            ops: [$($op:ident = $name:literal),*],
+            named: $named:ident,
+            args: $args:tt -> $ret:ty,
+            body: $($body:ident)::+,
+        })*
+    ) => {
+        &[$(micro_rows! { @$named $micro $($op = $name)* }),*]
+    };
+}
+macro_rules! rows_of_micros {
+    ($abi:tt $($kernel:ident {
+        tail: $tail:literal,
+        storage: $storage:ident,
+        isa: $isa:ident,
+        requires: [$($feature:ident),*],
+        micro: $micro:tt,
+    })*) => {
+        const MICRO_ROWS: &[&[&[KernelInfo]]] = &[
+            $(expand_all_ops! { micro_rows! { $tail $storage $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) } }),*
+        ];
+    };
+}
+expand_all_micros! { rows_of_micros! }
+
+/// Every kernel of this build: microkernels in assembly, then the instruction sets, best first.
+pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
     let sets: &'static [[&[&[KernelInfo]]; 4]] = const {
         &[
             #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -156,5 +203,6 @@ pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> {
             scalar::ROWS,
         ]
     };
-    sets.iter().flatten().copied().flatten().copied().flatten()
+    let micros = MICRO_ROWS.iter().copied().flatten().copied().flatten();
+    micros.chain(sets.iter().flatten().copied().flatten().copied().flatten())
 }

@@ -1,7 +1,7 @@
 //! One test per kernel of the registry, named like the kernel. What this machine lacks is listed as
 //! ignored; it runs on a machine that has it.
 
-use gllm_kernels_core::{kernels, IsaLevel};
+use gllm_kernels_core::{kernels, Caps};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 #[global_allocator]
@@ -11,7 +11,7 @@ static ALLOCATOR: gllm_testkit::Counting = gllm_testkit::Counting;
 mod registry {
     use std::collections::HashSet;
 
-    use gllm_kernels_core::{kernels, ElementType, IsaLevel, Kernels, Op, QuantFormat};
+    use gllm_kernels_core::{kernels, ElementType, IsaLevel, KernelInfo, Kernels, Op, QuantFormat};
 
     /// Levels that this build has kernels for, whatever the machine.
     fn levels() -> Vec<IsaLevel> {
@@ -30,9 +30,11 @@ mod registry {
                 for level in levels() {
                     let rows = || kernels().filter(|r| (r.op, r.element, r.level) == (op, element, level));
                     let of = |format| rows().filter(|r| r.format == format).count();
-                    // Either one kernel, or one for each format of quantised weights.
+                    // Either one kernel that every CPU of this level has (and others), or one for each
+                    // format of quantised weights.
                     let formats = QuantFormat::ALL.iter().filter(|&&f| of(Some(f)) == 1).count();
-                    if ![(1, 0), (0, QuantFormat::ALL.len())].contains(&(of(None), formats)) {
+                    let basic = rows().any(|r| r.format.is_none() && r.requires == level.requires());
+                    if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic, formats)) {
                         let have: Vec<_> = rows().map(|r| r.name).collect();
                         return Err(format!("{} {element} {level}: rows {have:?}", op.name()));
                     }
@@ -46,6 +48,13 @@ mod registry {
         }
     }
 
+    /// Whether the end of a name says what the CPU must have beyond the level.
+    fn feature(row: &KernelInfo, end: &str) -> bool {
+        let more = row.requires.without(row.level.requires()).to_string();
+        // `avx512_bf16` behind `avx512` is `_bf16`.
+        end.is_empty() && more == "none" || !end.is_empty() && more.ends_with(end)
+    }
+
     pub fn names_are_well_formed() -> Result<(), String> {
         let mut seen = HashSet::new();
         for row in kernels() {
@@ -54,8 +63,10 @@ mod registry {
             let middle = row
                 .name
                 .strip_prefix(row.op.name())
-                .and_then(|n| n.strip_suffix(&format!("__{}", row.level)))
-                .ok_or_else(|| format!("{}: not <op>_<types>__<isa>", row.name))?;
+                .and_then(|n| n.split_once("__"))
+                .filter(|(_, isa)| isa.strip_prefix(row.level.name()).is_some_and(|f| feature(row, f)))
+                .ok_or_else(|| format!("{}: not <op>_<types>__<isa>", row.name))?
+                .0;
             let types = middle.split('_').any(|t| t == row.element.name()) && middle.contains(format);
             if !row.name.chars().all(form) || !types {
                 return Err(format!("{}: not <op>_<types>__<isa>", row.name));
@@ -90,7 +101,7 @@ mod registry {
 }
 
 fn main() {
-    let here: Vec<IsaLevel> = gllm_testkit::data::levels();
+    let here = Caps::detect().features();
     let plain =
         |name: &str, f: fn() -> Result<(), String>| Trial::test(name, move || f().map_err(Failed::from));
     let mut trials = vec![
@@ -102,7 +113,7 @@ fn main() {
     for row in kernels() {
         let run = move || gllm_testkit::check(row).map(|_| ()).map_err(Failed::from);
         let trial = Trial::test(row.name, run).with_kind(row.level.name());
-        trials.push(trial.with_ignored_flag(!here.contains(&row.level)));
+        trials.push(trial.with_ignored_flag(!here.contains(row.requires)));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

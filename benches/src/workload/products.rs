@@ -19,6 +19,17 @@ enum Form {
     Prepacked,
 }
 
+impl Form {
+    fn op(self) -> Op {
+        match self {
+            Self::Plain => Op::Gemm,
+            Self::Bias => Op::GemmBias,
+            Self::Transposed => Op::GemmBt,
+            Self::Prepacked => Op::GemmPrepacked,
+        }
+    }
+}
+
 /// `C = A B`, in one of the forms: the bias is one row, the transposed `B` is `n x k`.
 fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
     let super::Shape { m, n, k } = c.case.shape;
@@ -29,9 +40,9 @@ fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn W
     let bias = random_bias(n);
     let bias_exact: Vec<f64> =
         bias.iter().map(|&b| if form == Form::Bias { b.into() } else { 0.0 }).collect();
-    let kernel = engine.kernels().gemm_plan(m, n, k).map(|p| p.kernel_name()).ok();
-    // A product on one row is a GEMV, except with packed weights; others have the form's own row.
-    let kernel = kernel.filter(|_| m == 1 && form != Form::Prepacked);
+    // A product on one row is a GEMV, except with packed weights.
+    let op = if m == 1 && form != Form::Prepacked { Op::Gemv } else { form.op() };
+    let kernel = engine.kernels().kernel(op, None).map(|row| row.name);
     let mut run =
         Runner { engine, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
     Box::new(Produce {

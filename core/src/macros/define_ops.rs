@@ -11,9 +11,11 @@ macro_rules! define_table {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
             pub(crate) level: IsaLevel,
-            pub(crate) tile: crate::ops::tile::Tile,
+            /// The generic microkernel.
+            pub(crate) baseline: Micro,
             pub(crate) formats: crate::quant::dispatch::Formats<E>,
-            $(pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
+            // `gemm` is called through `baseline`.
+            $(#[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
         }
     };
 }
@@ -25,7 +27,7 @@ macro_rules! define_table {
 /// the wrapper's target features.
 macro_rules! define_ops {
     (
-        { isa: $isa:ident, module: $module:ident, attribute: $attr:meta }
+        { isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta }
         $($slot:ident {
             ops: $ops:tt,
             named: $named:ident,
@@ -50,8 +52,25 @@ macro_rules! define_ops {
             where
                 $isa: Prim<E>,
             {
+                let tile = const { Tile::of(<$isa as crate::isa::Vector>::LANES) };
                 Table {
-                    level: IsaLevel::$isa, tile: crate::ops::tile::Tile::of(<$isa as crate::isa::Vector>::LANES),
+                    level: IsaLevel::$isa,
+                    baseline: Micro {
+                        name: E::TYPE.pick([
+                            kernel_name!(gemm "gemm" "f32" $tile $module),
+                            kernel_name!(gemm "gemm" "f16" $tile $module),
+                            kernel_name!(gemm "gemm" "bf16" $tile $module),
+                        ]),
+                        storage: E::TYPE,
+                        level: IsaLevel::$isa,
+                        requires: IsaLevel::$isa.requires(),
+                        a: Panel { element: PanelType::F32, width: tile.rows, kr: 1 },
+                        b: Panel { element: PanelType::F32, width: tile.cols, kr: 1 },
+                        depth: 1,
+                        edges: Edges::Driver,
+                        run: Run::Compiled(gemm::<E>),
+                        around: None,
+                    },
                     formats: crate::quant::dispatch::$module::formats::<E>(),
                     $($slot: $slot::<E>),*
                 }

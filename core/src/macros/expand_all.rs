@@ -3,9 +3,10 @@
 
 /// Calls `$then!` with `$args` and every kernel.
 ///
-/// A kernel has a slot in [`Table`](crate::dispatch::Table), serves one or more public operators,
-/// and wraps a generic body. `named` says how its registry rows are named: `storage` as
-/// `<op>_<storage>__<isa>`, `gemm` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`.
+/// A kernel has a slot in [`Table`](crate::dispatch::Table), serves any number of public operators (none:
+/// it is a part of others), and wraps a generic body. `named` says how its registry rows are named: `storage` as
+/// `<op>_<storage>__<isa>`, `gemm` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; these operators also have a
+/// row for each entry of `expand_all_micros!`.
 macro_rules! expand_all_ops {
     ($then:ident! $args:tt) => {
         $then! {
@@ -66,13 +67,25 @@ macro_rules! expand_all_ops {
                     GemmPrepacked = "gemm_prepacked"
                 ],
                 named: gemm,
-                args: (t: &TileArgs) -> (),
+                args: (t: &MicroArgs) -> (),
                 body: tile::tile,
+            }
+            merge {
+                ops: [],
+                named: storage,
+                args: (m: &MergeArgs) -> (),
+                body: tile::merge,
+            }
+            finish {
+                ops: [],
+                named: storage,
+                args: (f: &FinishArgs) -> (),
+                body: tile::finish,
             }
             pack_b {
                 ops: [PackB = "pack_b"],
                 named: storage,
-                args: (g: &PackArgs<E>) -> (),
+                args: (g: &PackArgs) -> (),
                 body: pack::pack,
             }
             relu {
@@ -187,11 +200,67 @@ macro_rules! expand_all_isas {
         $then! { $args isa: Avx512, module: avx512, tile: "8x32",
         attribute: target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c") }
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        $then! { $args isa: Avx2, module: avx2, tile: "6x16",
+        $then! { $args isa: Avx2, module: avx2, tile: "4x24",
         attribute: target_feature(enable = "avx2,fma,f16c") }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
         $then! { $args isa: Neon, module: neon, tile: "8x8",
         attribute: target_feature(enable = "neon") }
         $then! { $args isa: Scalar, module: scalar, tile: "4x4", attribute: inline(never) }
+    };
+}
+
+/// Calls `$then!` with `{ <calling convention> }` and every microkernel in assembly of this target.
+///
+/// The order is that of preference: of the entries for one storage type and instruction set, the first
+/// whose features the CPU has is used; the generic baseline comes last. `tail` is the name behind the
+/// operator's, `requires` what the CPU must have beyond `isa`, `a` and `b` the element type and `kr` of
+/// the panels (see [`Panel`](crate::asm::abi::Panel)), the rest the fields of
+/// [`Micro`](crate::asm::abi::Micro).
+macro_rules! expand_all_micros {
+    ($then:ident!) => {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! {
+            { "sysv64" }
+            gemm_f32_f32_f32_14x32__avx512 {
+                tail: "_f32_f32_f32_14x32__avx512",
+                storage: F32,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: F32 / 1, b: F32 / 1, depth: 1, edges: Kernel, around: None },
+            }
+            gemm_f32_f16_f16_14x32__avx512 {
+                tail: "_f32_f16_f16_14x32__avx512",
+                storage: F16,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: F32 / 1, b: F16 / 1, depth: 1, edges: Kernel, around: None },
+            }
+            gemm_f32_bf16_bf16_14x32__avx512_bf16 {
+                tail: "_f32_bf16_bf16_14x32__avx512_bf16",
+                storage: Bf16,
+                isa: Avx512,
+                requires: [AVX512_BF16],
+                micro: { tile: 14 x 32, a: Bf16 / 2, b: Bf16 / 2, depth: 2, edges: Kernel, around: None },
+            }
+            gemm_f32_bf16_bf16_14x32__avx512 {
+                tail: "_f32_bf16_bf16_14x32__avx512",
+                storage: Bf16,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Kernel, around: None },
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
+        $then! { { "C" } }
+    };
+}
+
+/// The name of a kernel of the enumeration.
+macro_rules! kernel_name {
+    (storage $op:literal $e:literal $tile:literal $isa:ident) => {
+        concat!($op, "_", $e, "__", stringify!($isa))
+    };
+    (gemm $op:literal $e:literal $tile:literal $isa:ident) => {
+        concat!($op, "_f32_", $e, "_", $e, "_", $tile, "__", stringify!($isa))
     };
 }

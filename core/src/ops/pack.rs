@@ -1,8 +1,7 @@
-//! Packing: strips of a matrix, widened to f32, in the order in which a microkernel reads them.
-//!
-//! A panel is `width` rows of `A` (columns of `B`) wide and `k` long; the `width` elements of one step lie
-//! together, and what the matrix lacks at its edge is zero. Panels follow each other.
+//! Packing: strips of a matrix in the order in which a microkernel reads them; see
+//! [`Panel`](crate::asm::abi::Panel).
 
+use crate::asm::abi::{Micro, Panel, PanelType};
 use crate::dispatch::Kernels;
 use crate::element::{Element, ElementType};
 use crate::error::KernelError;
@@ -11,52 +10,53 @@ use crate::ops::gemv::gather;
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
 
-/// All panels of a matrix, or of a block of it.
-pub(crate) struct PackArgs<E> {
+/// All panels of a matrix, or of a block of it. The packer knows the matrix's type.
+pub(crate) struct PackArgs {
     /// Rows of `A` (columns of `B`).
     pub(crate) len: usize,
-    /// Length of the panels.
+    /// Steps of the inner dimension.
     pub(crate) k: usize,
-    pub(crate) src: *const E,
-    /// Stride from one row of `A` (column of `B`) to the next.
+    /// Steps of a panel: `k` filled up.
+    pub(crate) depth: usize,
+    pub(crate) src: *const u8,
+    /// From one row of `A` (column of `B`) to the next, in bytes.
     pub(crate) across: usize,
-    /// Stride from one step to the next.
+    /// From one step to the next, in bytes.
     pub(crate) along: usize,
-    /// Width of a panel.
-    pub(crate) width: usize,
-    pub(crate) dst: *mut f32,
+    pub(crate) panel: Panel,
+    pub(crate) dst: *mut u8,
 }
 
-/// One register's share of a panel.
-struct Strip<E> {
+/// One register's share of a panel of type `D`.
+struct Strip<E, D> {
     src: *const E,
     /// Elements across that exist.
     there: usize,
-    dst: *mut f32,
+    dst: *mut D,
     /// Elements across that are written.
     write: usize,
 }
 
-impl<E: Element> Strip<E> {
+impl<E: Element, D: Element> Strip<E, D> {
     /// The strip of the panel that starts at `at`, `lane` elements into it.
     #[inline(always)]
-    fn new(g: &PackArgs<E>, at: usize, lane: usize, lanes: usize) -> Self {
-        let write = lanes.min(g.width - lane);
+    fn new(g: &PackArgs, at: usize, lane: usize, lanes: usize) -> Self {
+        let write = lanes.min(g.panel.width - lane);
         Self {
             // Beyond the matrix nothing is read, and the pointer means nothing.
-            src: g.src.wrapping_add(at.wrapping_add(lane).wrapping_mul(g.across)),
+            src: g.src.wrapping_add(at.wrapping_add(lane).wrapping_mul(g.across)).cast(),
             there: write.min((g.len - at).saturating_sub(lane)),
-            dst: g.dst.wrapping_add(at * g.k + lane),
+            dst: g.dst.cast::<D>().wrapping_add(at * g.depth + lane),
             write,
         }
     }
 
     /// Writes step `p`.
     #[inline(always)]
-    unsafe fn put<P: Prim<f32>>(&self, g: &PackArgs<E>, p: usize, v: P::V) {
+    unsafe fn put<P: Prim<D>>(&self, g: &PackArgs, p: usize, v: P::V) {
         // SAFETY: the caller vouches for the panel.
         unsafe {
-            let dst = self.dst.add(p * g.width);
+            let dst = self.dst.add(p * g.panel.width);
             if self.write == P::LANES {
                 P::store(dst, v);
             } else {
@@ -83,7 +83,10 @@ unsafe fn transpose<P: Prim<f32>>(mut v: [P::V; 16]) -> [P::V; 16] {
 
 /// A strip of a matrix whose steps are contiguous: squares are loaded row by row and transposed.
 #[inline(always)]
-unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>, s: &Strip<E>) {
+unsafe fn transposed<E: Element, D: Element, P: Prim<E> + Prim<D> + Prim<f32>>(
+    g: &PackArgs,
+    s: &Strip<E, D>,
+) {
     let mut p = 0;
     while p < g.k {
         let len = P::LANES.min(g.k - p);
@@ -92,7 +95,7 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>, s: &St
             let mut v = [P::splat(0.0); 16];
             for (i, v) in v.iter_mut().enumerate().take(P::LANES) {
                 if i < s.there {
-                    let src = s.src.add(i * g.across + p);
+                    let src = s.src.byte_add(i * g.across).add(p);
                     let whole = len == P::LANES;
                     *v = if whole { <P as Prim<E>>::load(src) } else { <P as Prim<E>>::load_n(src, len) };
                 }
@@ -110,21 +113,36 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>, s: &St
 
 /// # Safety
 /// Every element that `len`, `k` and the strides address is valid; `dst` has room for all panels; the
-/// instruction set is present.
+/// panel is of a kind that some microkernel for `E` has; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn pack<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>) {
+pub(crate) unsafe fn pack<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match g.panel {
+            Panel { kr: 1, element: PanelType::F32, .. } => single::<E, f32, P>(g),
+            Panel { kr: 1, .. } => single::<E, E, P>(g),
+            _ => grouped::<E>(g),
+        }
+    }
+}
+
+/// Panels with `kr = 1`.
+#[inline(always)]
+unsafe fn single<E: Element, D: Element, P: Prim<E> + Prim<D> + Prim<f32>>(g: &PackArgs) {
+    let size = size_of::<E>();
     let mut at = 0;
     while at < g.len {
         // SAFETY: the caller's contract; `there` elements of each strip exist at each step.
         unsafe {
-            if g.across == 1 || g.along != 1 {
+            let mut lane = 0;
+            if g.across == size || g.along != size {
                 for p in 0..g.k {
-                    let mut lane = 0;
-                    while lane < g.width {
-                        let s = Strip::new(g, at, lane, P::LANES);
-                        let src = s.src.wrapping_add(p * g.along);
-                        let v = if g.across != 1 {
-                            gather::<E, P>(src, g.across, s.there)
+                    lane = 0;
+                    while lane < g.panel.width {
+                        let s = Strip::<E, D>::new(g, at, lane, P::LANES);
+                        let src = s.src.wrapping_byte_add(p * g.along);
+                        let v = if g.across != size {
+                            gather::<E, P>(src, g.across / size, s.there)
                         } else if s.there == P::LANES {
                             <P as Prim<E>>::load(src)
                         } else {
@@ -135,14 +153,42 @@ pub(crate) unsafe fn pack<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs<E>) {
                     }
                 }
             } else {
-                let mut lane = 0;
-                while lane < g.width {
-                    transposed::<E, P>(g, &Strip::new(g, at, lane, P::LANES));
+                while lane < g.panel.width {
+                    transposed::<E, D, P>(g, &Strip::new(g, at, lane, P::LANES));
                     lane += P::LANES;
                 }
             }
+            let whole = g.dst.cast::<D>().add(at * g.depth);
+            for i in g.k * g.panel.width..g.depth * g.panel.width {
+                *whole.add(i) = D::ZERO;
+            }
         }
-        at += g.width;
+        at += g.panel.width;
+    }
+}
+
+/// Panels with any `kr`, of the matrix's own type.
+#[inline(always)]
+unsafe fn grouped<E: Element>(g: &PackArgs) {
+    let mut dst = g.dst.cast::<E>();
+    let mut at = 0;
+    while at < g.len {
+        let mut p = 0;
+        while p < g.depth {
+            for lane in at..at + g.panel.width {
+                for step in p..p + g.panel.kr {
+                    // SAFETY: the caller's contract; only what exists is read.
+                    unsafe {
+                        let there = lane < g.len && step < g.k;
+                        let src = g.src.wrapping_add(lane * g.across + step * g.along).cast::<E>();
+                        *dst = if there { *src } else { E::ZERO };
+                        dst = dst.add(1);
+                    }
+                }
+            }
+            p += g.panel.kr;
+        }
+        at += g.panel.width;
     }
 }
 
@@ -151,38 +197,61 @@ const HEADER: usize = 64;
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkB\0");
 /// Version of the layout.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// A matrix `B` in the panel order of one microkernel, behind a checked header.
 ///
 /// The buffer holds: at byte 0 a header of 64 bytes (eight little-endian words: magic, layout, `k`, `n`,
-/// where the panels start, three zeros); then, from the next address that is a multiple of 64, the panels
-/// as f32. The layout word names its version, the storage type `B` had, and the panel width. Packed
-/// bytes may be copied or stored and used elsewhere: by the same kind of kernels, at any address that is
-/// a multiple of 4 away from the first one (modulo 64 for full speed).
+/// where the panels start, three zeros); then, from the next address that is a multiple of 64, the panels.
+/// The layout word names its version, the storage type `B` had, and the type, grouping, padding and width
+/// of the panels. Packed bytes may be copied or stored and used elsewhere: by kernels that read the same
+/// panels, at any address that is a multiple of 4 away from the first one (modulo 64 for full speed).
 #[derive(Clone, Copy, Debug)]
 pub struct PackedB<'a> {
-    panels: &'a [f32],
-    layout: u64,
+    panels: &'a [u8],
+    kind: Kind,
     k: usize,
     n: usize,
-    width: usize,
 }
 
-/// The layout word for `E` and panels of `width` columns.
-pub(crate) const fn layout<E: Element>(width: usize) -> u64 {
-    let element = match E::TYPE {
-        ElementType::F32 => 1,
-        ElementType::F16 => 2,
-        ElementType::Bf16 => 3,
-    };
-    VERSION << 32 | element << 24 | width as u64
+/// What kind of panels a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    storage: ElementType,
+    panel: Panel,
+    /// See [`Micro::depth`].
+    depth: usize,
 }
 
-/// Elements of all panels of a `k x n` matrix.
-fn panels_len(k: usize, n: usize, width: usize) -> Result<usize, KernelError> {
-    let len = n.checked_next_multiple_of(width).and_then(|n| n.checked_mul(k));
-    len.ok_or(KernelError::SizeOverflow { what: "packed size" })
+impl Kind {
+    /// Panels of `B` for a microkernel.
+    pub(crate) const fn of(micro: &Micro) -> Self {
+        Self { storage: micro.storage, panel: micro.b, depth: micro.depth }
+    }
+
+    /// The layout word.
+    const fn word(self) -> u64 {
+        let storage = match self.storage {
+            ElementType::F32 => 1,
+            ElementType::F16 => 2,
+            ElementType::Bf16 => 3,
+        };
+        let Panel { element, width, kr } = self.panel;
+        VERSION << 48
+            | storage << 40
+            | (element as u64) << 32
+            | (self.depth as u64) << 24
+            | (kr as u64) << 16
+            | width as u64
+    }
+
+    /// Bytes of all panels of a `k x n` matrix.
+    fn bytes(self, k: usize, n: usize) -> Result<usize, KernelError> {
+        let overflow = KernelError::SizeOverflow { what: "packed size" };
+        let (n, k) = (n.checked_next_multiple_of(self.panel.width), k.checked_next_multiple_of(self.depth));
+        let len = n.and_then(|n| n.checked_mul(k?)?.checked_mul(self.panel.element.size()));
+        Ok(ScratchReq::array::<u8>(len.ok_or(overflow)?)?.size())
+    }
 }
 
 /// Word `i` of a header.
@@ -205,7 +274,7 @@ impl<'a> PackedB<'a> {
     }
     /// Columns of a panel: [`col_range`](Self::col_range) starts at multiples of this.
     pub fn col_step(&self) -> usize {
-        self.width
+        self.panel().width
     }
 
     /// Columns `start .. start + len`, for computing these columns of `C` on their own.
@@ -218,36 +287,40 @@ impl<'a> PackedB<'a> {
         if need > self.n {
             return Err(KernelError::ShortSlice { arg: "columns", need, got: self.n });
         }
-        if !start.is_multiple_of(self.width) && start != self.n {
+        if !start.is_multiple_of(self.panel().width) && start != self.n {
             return Err(KernelError::BadParameter { arg: "start", expected: "a multiple of col_step()" });
         }
-        // Whole panels before `start`, so `start * k` elements of the existing panels.
-        let panels = self.panels.get(start.saturating_mul(self.k)..).unwrap_or(&[]);
+        // Whole panels before `start`. What has been packed has a size that does not overflow.
+        let skip = self.kind.bytes(self.k, start)?;
+        let panels = self.panels.get(skip..).unwrap_or(&[]);
         Ok(Self { panels, n: len, ..self })
     }
 
-    /// The panels, if they are what a kernel with this layout word wants for this shape.
-    pub(crate) fn panels_for(&self, layout: u64, k: usize, n: usize) -> Result<*const f32, KernelError> {
-        same(layout, self.layout)?;
+    fn panel(&self) -> Panel {
+        self.kind.panel
+    }
+
+    /// The panels, if they are what a kernel of this kind wants for this shape.
+    pub(crate) fn panels_for(&self, kind: Kind, k: usize, n: usize) -> Result<*const u8, KernelError> {
+        same(kind.word(), self.kind.word())?;
         same(k as u64, self.k as u64)?;
         same(n as u64, self.n as u64)?;
         Ok(self.panels.as_ptr())
     }
 
     /// Checks a header and everything it says.
-    fn open(buf: &'a [u8], layout: u64, width: usize, k: usize, n: usize) -> Result<Self, KernelError> {
+    fn open(buf: &'a [u8], kind: Kind, k: usize, n: usize) -> Result<Self, KernelError> {
         let too_short = |need| KernelError::ShortSlice { arg: "packed", need, got: buf.len() };
         let header = buf.first_chunk::<HEADER>().ok_or(too_short(HEADER))?;
         same(MAGIC, word(header, 0))?;
-        same(layout, word(header, 1))?;
+        same(kind.word(), word(header, 1))?;
         same(k as u64, word(header, 2))?;
         same(n as u64, word(header, 3))?;
         let start = usize::try_from(word(header, 4)).unwrap_or(usize::MAX);
         if !(HEADER..HEADER + ScratchReq::PANEL_ALIGN).contains(&start) {
             return Err(KernelError::WrongPacking { want: HEADER as u64, got: word(header, 4) });
         }
-        let len = panels_len(k, n, width)?;
-        let bytes = ScratchReq::array::<f32>(len)?.size();
+        let bytes = kind.bytes(k, n)?;
         let need = bytes.checked_add(start).ok_or(KernelError::SizeOverflow { what: "packed size" })?;
         let panels = buf.get(start..need).ok_or(too_short(need))?;
         if !panels.as_ptr().cast::<f32>().is_aligned() {
@@ -256,9 +329,7 @@ impl<'a> PackedB<'a> {
                 expected: "bytes moved by a multiple of 4 since they were packed",
             });
         }
-        // SAFETY: `len` f32 lie in these bytes, aligned; any bits are an f32.
-        let panels = unsafe { core::slice::from_raw_parts(panels.as_ptr().cast::<f32>(), len) };
-        Ok(Self { panels, layout, k, n, width })
+        Ok(Self { panels, kind, k, n })
     }
 }
 
@@ -282,25 +353,27 @@ impl<E: Element> Kernels<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn packed_b_size(&self, k: usize, n: usize) -> Result<usize, KernelError> {
-        let panels = ScratchReq::array::<f32>(panels_len(k, n, self.table.tile.cols)?)?;
         let slack = HEADER + ScratchReq::PANEL_ALIGN - 1;
-        panels.size().checked_add(slack).ok_or(KernelError::SizeOverflow { what: "packed size" })
+        Kind::of(self.micro)
+            .bytes(k, n)?
+            .checked_add(slack)
+            .ok_or(KernelError::SizeOverflow { what: "packed size" })
     }
 
     /// Packs `B` (`k x n`, any strides; for weights stored as `n x k` pass [`b.t()`](MatRef::t)) for
-    /// these kernels, widened to f32.
+    /// these kernels. f16 and bf16 stay 16 bits wide where a kernel can widen them as fast as it multiplies.
     ///
     /// # Errors
     /// `ShortSlice` if `buf` has less than [`packed_b_size`](Self::packed_b_size) bytes, `SizeOverflow`.
     pub fn pack_b<'a>(&self, b: MatRef<'_, E>, buf: &'a mut [u8]) -> Result<PackedB<'a>, KernelError> {
-        let (k, n, width) = (b.rows(), b.cols(), self.table.tile.cols);
+        let (k, n, kind) = (b.rows(), b.cols(), Kind::of(self.micro));
         let need = self.packed_b_size(k, n)?;
         if buf.len() < need {
             return Err(KernelError::ShortSlice { arg: "buf", need, got: buf.len() });
         }
         let align = ScratchReq::PANEL_ALIGN;
         let start = HEADER + ((buf.as_ptr() as usize).wrapping_neg() & (align - 1));
-        let words = [MAGIC, layout::<E>(width), k as u64, n as u64, start as u64];
+        let words = [MAGIC, kind.word(), k as u64, n as u64, start as u64];
         let bytes = words.into_iter().flat_map(u64::to_le_bytes).chain(core::iter::repeat(0));
         for (to, from) in buf.iter_mut().zip(bytes.take(HEADER)) {
             *to = from;
@@ -308,16 +381,18 @@ impl<E: Element> Kernels<E> {
         let args = PackArgs {
             len: n,
             k,
-            src: b.as_ptr(),
-            across: b.col_stride(),
-            along: b.row_stride(),
-            width,
-            dst: buf.as_mut_ptr().wrapping_add(start).cast(),
+            // No overflow: the size that was checked is larger.
+            depth: k.checked_next_multiple_of(kind.depth).unwrap_or(k),
+            src: b.as_ptr().cast(),
+            across: b.col_stride().wrapping_mul(size_of::<E>()),
+            along: b.row_stride().wrapping_mul(size_of::<E>()),
+            panel: kind.panel,
+            dst: buf.as_mut_ptr().wrapping_add(start),
         };
         // SAFETY: the view covers every element; `need` bytes cover the header, at most 63 bytes of
         // padding and all panels, which start aligned; the instruction set is present.
         unsafe { (self.table.pack_b)(&args) };
-        PackedB::open(buf, layout::<E>(width), width, k, n)
+        PackedB::open(buf, kind, k, n)
     }
 
     /// Opens a buffer that [`pack_b`](Self::pack_b) has filled from a `k x n` matrix, now or in another
@@ -328,7 +403,6 @@ impl<E: Element> Kernels<E> {
     /// set's or shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by
     /// something else than a multiple of 4.
     pub fn packed_b<'a>(&self, buf: &'a [u8], k: usize, n: usize) -> Result<PackedB<'a>, KernelError> {
-        let width = self.table.tile.cols;
-        PackedB::open(buf, layout::<E>(width), width, k, n)
+        PackedB::open(buf, Kind::of(self.micro), k, n)
     }
 }

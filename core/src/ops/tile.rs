@@ -1,5 +1,6 @@
-//! The GEMM microkernel: one tile of `C`, held in registers, from one panel of `A` and one of `B`.
+//! The generic GEMM microkernel, and what becomes of a tile after it.
 
+use crate::asm::abi::MicroArgs;
 use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::engine::prefetch;
@@ -20,21 +21,23 @@ impl Tile {
     pub(crate) const fn of(lanes: usize) -> Self {
         match lanes {
             16 => Self { rows: 8, cols: 32 },
-            8 => Self { rows: 6, cols: 16 },
+            8 => Self { rows: 4, cols: 24 },
             4 => Self { rows: 8, cols: 8 },
             _ => Self { rows: 4, cols: 4 },
         }
     }
 
-    /// Whether `text` is this tile in the form `<rows>x<cols>` that kernel names have.
-    pub(crate) const fn is_named(self, text: &str) -> bool {
-        let text = text.as_bytes();
+    /// Whether `name` has this tile, in the form `.._<rows>x<cols>__..` that kernel names have.
+    pub(crate) const fn is_in(self, name: &str) -> bool {
+        let text = name.as_bytes();
         let (mut numbers, mut which, mut i) = ([0, 0], 0, 0);
-        while i < text.len() {
-            if text[i] == b'x' {
-                which += 1;
+        while i + 1 < text.len() && !(text[i] == b'_' && text[i + 1] == b'_') {
+            if text[i] == b'_' {
+                (numbers, which) = ([0, 0], 0);
+            } else if text[i] == b'x' {
+                which = 1;
             } else {
-                numbers[which] = numbers[which] * 10 + (text[i] - b'0') as usize;
+                numbers[which] = numbers[which] * 10 + (text[i] as usize).wrapping_sub(b'0' as usize) % 256;
             }
             i += 1;
         }
@@ -42,64 +45,42 @@ impl Tile {
     }
 }
 
-/// `C = alpha * A B + beta * C + bias` for one tile.
-#[repr(C)]
-pub(crate) struct TileArgs {
-    /// Length of the panels.
-    pub(crate) k: usize,
-    /// `k` columns of `A`, [`Tile::rows`] elements each.
-    pub(crate) a: *const f32,
-    /// `k` rows of `B`, [`Tile::cols`] elements each.
-    pub(crate) b: *const f32,
-    /// The corner of the tile.
-    pub(crate) c: *mut f32,
-    pub(crate) row_stride: usize,
-    pub(crate) col_stride: usize,
-    /// Rows and columns of `C` that exist, at least 1 each.
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    pub(crate) alpha: f32,
-    /// 0: `C` is not read.
-    pub(crate) beta: f32,
-    /// One element a column, or null.
-    pub(crate) bias: *const f32,
-}
-
+/// The baseline: panels of f32, whole tiles.
+///
 /// # Safety
-/// The panels are whole, `C` has `rows x cols` elements at its strides and `bias` `cols`; the instruction
-/// set is present.
+/// As [`Micro::call`](crate::asm::abi::Micro::call).
 #[inline(always)]
-pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &TileArgs) {
+pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &MicroArgs) {
     let form = const {
         let tile = Tile::of(P::LANES);
         let form = (tile.rows, tile.cols / P::LANES);
-        assert!(matches!(form, (8, 2) | (6, 2) | (4, 4)));
+        assert!(matches!(form, (8, 2) | (4, 3) | (4, 4)));
         form
     };
     // SAFETY: the caller's contract; these are the only tiles.
     unsafe {
         match form {
             (8, 2) => product::<P, 8, 2>(t),
-            (6, 2) => product::<P, 6, 2>(t),
+            (4, 3) => product::<P, 4, 3>(t),
             _ => product::<P, 4, 4>(t),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn product<P: Prim<f32>, const ROWS: usize, const VECTORS: usize>(t: &TileArgs) {
+unsafe fn product<P: Prim<f32>, const ROWS: usize, const VECTORS: usize>(t: &MicroArgs) {
     // SAFETY: the caller's contract.
     unsafe {
         let mut acc = [[P::splat(0.0); VECTORS]; ROWS];
-        let (mut a, mut b) = (t.a, t.b);
+        let (mut a, mut b): (*const f32, *const f32) = (t.a.cast(), t.b.cast());
         // By the time the product is there, so is C.
         for r in 0..ROWS {
-            let row = t.c.wrapping_add(t.row_stride.wrapping_mul(r));
+            let row: *const f32 = t.c.wrapping_add(t.ldc.wrapping_mul(r)).cast();
             for v in 0..VECTORS {
                 prefetch(row.wrapping_add(v * P::LANES));
             }
         }
-        for _ in 0..t.k {
+        for _ in 0..t.steps {
             let mut row = [P::splat(0.0); VECTORS];
             for (v, row) in row.iter_mut().enumerate() {
                 *row = P::load(b.add(v * P::LANES));
@@ -113,48 +94,92 @@ unsafe fn product<P: Prim<f32>, const ROWS: usize, const VECTORS: usize>(t: &Til
             a = a.add(ROWS);
             b = b.add(VECTORS * P::LANES);
         }
-        if t.rows == ROWS && t.cols == VECTORS * P::LANES && t.col_stride == 1 {
-            for (r, acc) in acc.iter().enumerate() {
-                for (v, &acc) in acc.iter().enumerate() {
-                    let j = v * P::LANES;
-                    let p = t.c.add(r * t.row_stride + j);
-                    let mut sum = P::mul(P::splat(t.alpha), acc);
-                    if t.beta != 0.0 {
-                        sum = P::fma(P::splat(t.beta), P::load(p), sum);
-                    }
-                    if !t.bias.is_null() {
-                        sum = P::add(sum, P::load(t.bias.add(j)));
-                    }
-                    P::store(p, sum);
+        for (r, acc) in acc.iter().enumerate() {
+            for (v, &acc) in acc.iter().enumerate() {
+                let p: *mut f32 = t.c.add(r * t.ldc).cast::<f32>().add(v * P::LANES);
+                let mut sum = P::mul(P::splat(t.alpha), acc);
+                if t.beta != 0.0 {
+                    sum = P::fma(P::splat(t.beta), P::load(p), sum);
                 }
+                P::store(p, sum);
             }
-        } else {
-            // A copy: `acc` itself is never indexed at run time and stays in registers.
-            let tile = acc;
-            edge::<P>(t, tile.as_ptr().cast(), VECTORS * P::LANES);
         }
     }
 }
 
-/// Brings the part of a tile that exists, or one whose columns are apart, from `tile` to `C`.
+/// `C = tile + beta * C`: brings a tile from a buffer to where the microkernel could not write it.
+pub(crate) struct MergeArgs {
+    /// Its columns are contiguous.
+    pub(crate) tile: *const f32,
+    /// From one row of the tile to the next.
+    pub(crate) width: usize,
+    /// The corner of the tile in `C`.
+    pub(crate) c: *mut f32,
+    pub(crate) row_stride: usize,
+    pub(crate) col_stride: usize,
+    /// Rows and columns of `C` that exist.
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// 0: `C` is not read.
+    pub(crate) beta: f32,
+}
+
+/// # Safety
+/// `rows x cols` elements at both strides; the instruction set is present.
 #[inline(always)]
-unsafe fn edge<P: Prim<f32>>(t: &TileArgs, tile: *const f32, width: usize) {
-    let at_once = if t.col_stride == 1 { P::LANES } else { 1 };
-    for r in 0..t.rows {
+pub(crate) unsafe fn merge<E: Element, P: Prim<E> + Prim<f32>>(m: &MergeArgs) {
+    let at_once = if m.col_stride == 1 { P::LANES } else { 1 };
+    for r in 0..m.rows {
         let mut j = 0;
-        while j < t.cols {
-            let len = at_once.min(t.cols - j);
-            // SAFETY: the caller vouches for rows x cols elements; the tile has at least as many.
+        while j < m.cols {
+            let len = at_once.min(m.cols - j);
+            // SAFETY: the caller's contract.
             unsafe {
-                let p = t.c.add(r * t.row_stride + j * t.col_stride);
-                let mut sum = P::mul(P::splat(t.alpha), P::load_n(tile.add(r * width + j), len));
-                if t.beta != 0.0 {
-                    sum = P::fma(P::splat(t.beta), P::load_n(p, len), sum);
+                let p = m.c.add(r * m.row_stride + j * m.col_stride);
+                let mut sum = <P as Prim<f32>>::load_n(m.tile.add(r * m.width + j), len);
+                if m.beta != 0.0 {
+                    sum = P::fma(P::splat(m.beta), <P as Prim<f32>>::load_n(p, len), sum);
                 }
-                if !t.bias.is_null() {
-                    sum = P::add(sum, P::load_n(t.bias.add(j), len));
-                }
-                P::store_n(p, sum, len);
+                <P as Prim<f32>>::store_n(p, sum, len);
+            }
+            j += len;
+        }
+    }
+}
+
+/// `C = C + bias` in a block of finished sums.
+pub(crate) struct FinishArgs {
+    pub(crate) c: *mut f32,
+    pub(crate) row_stride: usize,
+    pub(crate) col_stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// One element a row or column.
+    pub(crate) bias: *const f32,
+    /// From the bias of one row to that of the next, 0 or 1.
+    pub(crate) bias_row: usize,
+    /// From the bias of one column to that of the next, 1 or 0.
+    pub(crate) bias_col: usize,
+}
+
+/// # Safety
+/// `rows x cols` elements at the strides, as many of the bias as there are rows or columns; the instruction
+/// set is present.
+#[inline(always)]
+pub(crate) unsafe fn finish<E: Element, P: Prim<E> + Prim<f32>>(f: &FinishArgs) {
+    let at_once = if f.col_stride == 1 { P::LANES } else { 1 };
+    for r in 0..f.rows {
+        let mut j = 0;
+        while j < f.cols {
+            let len = at_once.min(f.cols - j);
+            // SAFETY: the caller's contract.
+            unsafe {
+                let p = f.c.add(r * f.row_stride + j * f.col_stride);
+                let bias = f.bias.add(r * f.bias_row + j * f.bias_col);
+                let bias =
+                    if f.bias_col == 0 { P::splat(*bias) } else { <P as Prim<f32>>::load_n(bias, len) };
+                let sum = P::add(<P as Prim<f32>>::load_n(p, len), bias);
+                <P as Prim<f32>>::store_n(p, sum, len);
             }
             j += len;
         }

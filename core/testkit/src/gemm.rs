@@ -1,7 +1,8 @@
 //! Matrix products: plain, with bias, with `B` transposed, with `B` packed beforehand.
 
 use gllm_kernels_core::{
-    CacheSizes, Caps, Element, GemmPlan, KernelError, KernelInfo, Kernels, Op, PackedB, Scratch,
+    bf16, f16, kernels, CacheSizes, Caps, Element, ElementType, GemmPlan, IsaLevel, KernelError, KernelInfo,
+    Kernels, Op, PackedB, Scratch,
 };
 
 use crate::data::{lanes, Source};
@@ -125,18 +126,23 @@ fn check<E: Element>(
     Ok(())
 }
 
-/// These kernels with caches so small that modest shapes take several blocks in every loop.
-fn tiny_caches<E: Element>(row: &KernelInfo) -> Result<Kernels<E>, KernelError> {
-    let caches = CacheSizes { l1d: 1 << 11, l2: 1 << 11, l3: 0, line: 64 };
-    Ok(Kernels::with(Caps::detect().restricted_to(row.level)?.with_caches(caches)))
+/// The kernels of a row of `gemm` or its kin, and the same with caches so small that modest shapes take
+/// several blocks in every loop.
+fn kernels_of<E: Element>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
+    let make = || {
+        let caps = Caps::detect().restricted_to(row.level)?;
+        let caches = CacheSizes { l1d: 1 << 11, l2: 1 << 11, l3: 0, line: 64 };
+        let [own, tiny] = [caps, caps.with_caches(caches)].map(|caps| Kernels::with(caps).with_gemm(row));
+        Ok([own?, tiny?])
+    };
+    make().map_err(|e: KernelError| e.to_string())
 }
 
 /// `gemm`, `gemm_bias`, `gemm_bt`, `gemm_prepacked`: whole numbers come out exactly, others within the
 /// bound of a plain sum.
 pub fn gemm<E: Element>(row: &KernelInfo) -> Outcome {
     let op = row.op;
-    let forced = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
-    let tiny = tiny_caches::<E>(row).map_err(|e| e.to_string())?;
+    let [forced, tiny] = kernels_of::<E>(row)?;
     let (mr, nr) = tile(row.name).ok_or("the kernel's name has no tile")?;
     let mut source = Source::new(11);
     let mut report = Report::BOUND;
@@ -308,30 +314,46 @@ fn refusals<E: Element>(op: Op, k: &Kernels<E>) -> Result<(), String> {
     }
 }
 
-/// `pack_b`: the documented layout, at every alignment; damaged, moved and foreign buffers; column ranges.
+/// The microkernels that this machine has for storage type `E` on `level`.
+fn microkernels<E: Element>(level: IsaLevel) -> impl Iterator<Item = Kernels<E>> {
+    let fits = move |r: &&KernelInfo| (r.op, r.element, r.level) == (Op::Gemm, E::TYPE, level);
+    kernels().filter(fits).filter_map(|row| kernels_of(row).ok()).map(|[own, _]| own)
+}
+
+/// `pack_b`, for every microkernel: the documented layout, at every alignment; damaged, moved and foreign
+/// buffers; column ranges.
 pub fn pack_b<E: Element>(row: &KernelInfo) -> Outcome {
-    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let mut source = Source::new(13);
     let mut report = Report::BOUND;
-    let lanes = lanes(row.level);
+    for k in microkernels::<E>(row.level) {
+        let name = k.kernel(Op::Gemm, None).map_or("", |r| r.name);
+        packing(&k, &mut source, &mut report).map_err(|e| format!("for {name}: {e}"))?;
+    }
+    if report.cases == 0 {
+        return Err("no microkernel".into());
+    }
+    Ok(report)
+}
+
+fn packing<E: Element>(k: &Kernels<E>, source: &mut Source, report: &mut Report) -> Result<(), String> {
+    let lanes = lanes(k.level());
     for (depth, n) in [(0, 5), (5, 0), (1, 1), (3, lanes), (lanes + 1, 2 * lanes + 3), (19, 67), (64, 31)] {
         for layout in Layout::ALL {
             let values: Vec<E> = source.wide(depth * n);
             let b = Matrix::new(depth, n, layout, Edge::End, |i, j| values[i * n + j]);
             let shift = source.below(64);
-            panels(&k, &b, shift).map_err(|e| format!("{depth}x{n} {layout:?} at {shift}: {e}"))?;
+            panels(k, &b, shift).map_err(|e| format!("{depth}x{n} {layout:?} at {shift}: {e}"))?;
             report.cases += 1;
         }
     }
     for shift in 0..64 {
         let b = Matrix::new(9, 2 * lanes + 1, Layout::Rows, Edge::End, |_, _| E::from_f32(1.0));
-        panels(&k, &b, shift).map_err(|e| format!("at {shift}: {e}"))?;
+        panels(k, &b, shift).map_err(|e| format!("at {shift}: {e}"))?;
         report.cases += 1;
     }
-    headers(&k)?;
-    foreign(&k)?;
-    ranges(&k).map_err(|e| format!("column ranges: {e}"))?;
-    Ok(report)
+    headers(k)?;
+    foreign(k)?;
+    ranges(k).map_err(|e| format!("column ranges: {e}"))
 }
 
 /// Packs `b` into a buffer that starts `shift` bytes from an aligned address; compares byte for byte.
@@ -353,16 +375,37 @@ fn panels<E: Element>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(),
     if !start.is_multiple_of(64) {
         return Err(format!("panels start {start} bytes from an aligned address"));
     }
-    let floats = memory[start..].chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-    for (at, got) in floats.take(n.next_multiple_of(width) * depth).enumerate() {
-        let (panel, p, lane) = (at / (width * depth), at / width % depth, at % width);
-        let j = panel * width + lane;
-        let want = if j < n { b.get(p, j) as f32 } else { 0.0 };
-        if got.to_bits() != want.to_bits() {
-            return Err(format!("element {p},{j} is {got} instead of {want}"));
+    // Version, storage, element, padding, group, width: see SPEC/03.
+    let word = u64::from_le_bytes(memory[shift + 8..shift + 16].try_into().unwrap());
+    let part = |low: u32, bits: u32| (word >> low & ((1 << bits) - 1)) as usize;
+    let (storage, element, pad, kr) = (part(40, 8), part(32, 8), part(24, 8), part(16, 8));
+    let own = 1 + ElementType::ALL.iter().position(|&e| e == E::TYPE).unwrap();
+    let wide = element == 1;
+    if (part(48, 16), storage, part(0, 16)) != (2, own, width) || !(wide || element == own) || pad % kr != 0 {
+        return Err(format!("layout {word:#x}"));
+    }
+    let (size, padded) = (if wide { 4 } else { size_of::<E>() }, depth.next_multiple_of(pad));
+    for (at, got) in memory[start..].chunks_exact(size).take(n.next_multiple_of(width) * padded).enumerate() {
+        // Panels of groups of columns of `kr` elements.
+        let (panel, group) = (at / (width * padded), at / (width * kr) % (padded / kr));
+        let (j, p) = (panel * width + at / kr % width, group * kr + at % kr);
+        let exact = if j < n && p < depth { b.get(p, j) as f32 } else { 0.0 };
+        let want = if wide { exact.to_bits() } else { exact_bits::<E>(exact) };
+        let got = got.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
+        if got != want {
+            return Err(format!("element {p},{j} is {got:#x} instead of {want:#x}"));
         }
     }
     Ok(())
+}
+
+/// The bits of `x` as an `E`, which holds it exactly.
+fn exact_bits<E: Element>(x: f32) -> u32 {
+    match E::TYPE {
+        ElementType::F16 => u32::from(f16::from_f32(x).to_bits()),
+        ElementType::Bf16 => u32::from(bf16::from_f32(x).to_bits()),
+        _ => x.to_bits(),
+    }
 }
 
 /// Damaged, cut and moved buffers.
@@ -429,26 +472,41 @@ fn foreign<E: Element>(k: &Kernels<E>) -> Result<(), String> {
         k.pack_b(b.view()?, &mut buf)?;
         Ok(buf)
     }
-    let own = pack(k).map_err(|e| e.to_string())?;
-    let mut others = vec![];
-    for level in crate::data::levels() {
-        let caps = Caps::detect().restricted_to(level).map_err(|e| e.to_string())?;
-        others.push(pack(&Kernels::<f32>::with(caps)).map_err(|e| e.to_string())?);
-        others.push(pack(&Kernels::<gllm_kernels_core::f16>::with(caps)).map_err(|e| e.to_string())?);
-        others.push(pack(&Kernels::<gllm_kernels_core::bf16>::with(caps)).map_err(|e| e.to_string())?);
+    fn all<F: Element>(level: IsaLevel, others: &mut Vec<Vec<u8>>) -> Result<(), KernelError> {
+        for k in microkernels::<F>(level) {
+            others.push(pack(&k)?);
+        }
+        Ok(())
     }
+    let go = || {
+        let (own, mut others) = (pack(k)?, vec![]);
+        for level in crate::data::levels() {
+            all::<f32>(level, &mut others)?;
+            all::<f16>(level, &mut others)?;
+            all::<bf16>(level, &mut others)?;
+        }
+        Ok((own, others))
+    };
+    let (own, mut others) = go().map_err(|e: KernelError| e.to_string())?;
     others.push(vec![0; own.len()]);
     let layout = |buf: &[u8]| buf[..16].to_vec();
-    for other in others.iter().filter(|o| layout(o) != layout(&own)) {
-        match k.packed_b(other, 5, 7) {
-            Err(KernelError::WrongPacking { .. }) => {}
-            r => return Err(format!("a foreign buffer: {r:?}")),
+    let mut refused = 0;
+    for other in others {
+        match (layout(&other) == layout(&own), k.packed_b(&other, 5, 7)) {
+            (true, Ok(_)) => {}
+            (false, Err(KernelError::WrongPacking { .. })) => refused += 1,
+            (same, r) => {
+                return Err(format!(
+                    "a buffer with {} layout: {r:?}",
+                    if same { "this" } else { "a foreign" }
+                ))
+            }
         }
     }
-    match others.iter().filter(|o| layout(o) == layout(&own)).count() {
-        1 => Ok(()),
-        n => Err(format!("{n} kinds of kernels share this layout")),
+    if refused < 3 {
+        return Err("kernels for different storage types share a layout".into());
     }
+    Ok(())
 }
 
 /// A product by tiles of rows and columns is the product.

@@ -6,58 +6,21 @@
 //! stay in L2; the panels of `B`, one of which stays in L1; the panels of `A`. Block sizes follow from the
 //! caches of this CPU and the tile of the selected microkernel.
 
-use crate::caps::CacheSizes;
+mod blocks;
+mod drive;
+
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemv::GemvArgs;
-use crate::ops::pack::{self, PackArgs, PackedB};
-use crate::ops::tile::{Tile, TileArgs};
-use crate::registry::{kernels, Op};
+use crate::ops::pack::{Kind, PackedB};
+use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
-
-/// Block sizes of the three outer loops. `mc` and `nc` are whole panels.
-#[derive(Clone, Copy, Debug)]
-struct Blocks {
-    mc: usize,
-    nc: usize,
-    kc: usize,
-}
-
-/// The least depth of a block: below, updating `C` costs more than computing.
-const MIN_DEPTH: usize = 8;
-
-/// Parts of `total` in units of `unit`, none larger than `limit` (but at least one unit), all about equal.
-fn equal_parts(total: usize, limit: usize, unit: usize) -> Result<usize, KernelError> {
-    let overflow = KernelError::SizeOverflow { what: "block size" };
-    let parts = total.div_ceil(limit.max(1)).max(1);
-    let part = total.div_ceil(parts).max(1);
-    part.checked_next_multiple_of(unit).ok_or(overflow)
-}
-
-impl Blocks {
-    fn new(tile: Tile, caches: CacheSizes, m: usize, n: usize, k: usize) -> Result<Self, KernelError> {
-        let floats = |bytes: usize| bytes / size_of::<f32>();
-        // A panel of B, the panel of A that meets it, and C pass through L1.
-        let l1 = floats(caches.l1d / 4 * 3);
-        let kc = equal_parts(k, (l1 / (tile.rows + tile.cols).max(1)).max(MIN_DEPTH), 1)?;
-        // Half of L2 for A; a core's share of L3 (an eighth, as for streaming) for B.
-        let mc = equal_parts(m, floats(caches.l2 / 2) / kc.max(1), tile.rows)?;
-        let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
-        let nc = equal_parts(n, floats(share) / kc.max(1), tile.cols)?;
-        Ok(Self { mc, nc, kc })
-    }
-
-    fn a(self) -> Result<ScratchReq, KernelError> {
-        ScratchReq::array::<f32>(self.mc.saturating_mul(self.kc))
-    }
-
-    fn b(self) -> Result<ScratchReq, KernelError> {
-        ScratchReq::array::<f32>(self.nc.saturating_mul(self.kc))
-    }
-}
+use blocks::Blocks;
+pub(crate) use drive::Helpers;
+use drive::{Drive, Source};
 
 /// Where panels of `B` come from.
 #[derive(Clone, Copy)]
@@ -65,7 +28,7 @@ enum Right<'a, E> {
     /// A matrix to be packed block by block.
     View(MatRef<'a, E>),
     /// All are there.
-    Panels(*const f32),
+    Panels(*const u8),
 }
 
 /// `C = alpha * A B + beta * C (+ bias)` for one shape: `A` is `m x k`, `B` is `k x n`, `C` is `m x n`.
@@ -76,8 +39,8 @@ enum Right<'a, E> {
 /// everything else follows IEEE rules. The error of an element is at most about
 /// `(k + 3) * 2^-24 * |alpha| * sum |a_ip b_pj|`, plus that of the additions of `beta * c` and the bias.
 ///
-/// Fastest where the rows of `C` are contiguous; for a column-major `C` compute `C^T = B^T A^T`, which is
-/// a matter of three transposed views.
+/// Fast where the rows of `C` are contiguous, or its columns (then `C^T = B^T A^T` is computed, unless `B`
+/// is prepacked); other strides cost a copy.
 ///
 /// Several threads: split `C` into tiles (rows with [`split_rows`](MatMut::split_rows), columns with
 /// `c.t().split_rows(..)`), and give each thread a plan for its tile's shape, the rows of `A` and columns
@@ -104,6 +67,8 @@ pub struct GemmPlan<E: Element> {
     alpha: f32,
     beta: f32,
     blocks: Blocks,
+    /// For the transposed product.
+    turned: Blocks,
 }
 
 impl<E: Element> Kernels<E> {
@@ -112,8 +77,9 @@ impl<E: Element> Kernels<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn gemm_plan(&self, m: usize, n: usize, k: usize) -> Result<GemmPlan<E>, KernelError> {
-        let blocks = Blocks::new(self.table.tile, self.caps().caches(), m, n, k)?;
-        Ok(GemmPlan { kernels: *self, m, n, k, alpha: 1.0, beta: 0.0, blocks })
+        let blocks = |m, n| Blocks::new(self.micro, self.caps().caches(), m, n, k);
+        let (blocks, turned) = (blocks(m, n)?, blocks(n, m)?);
+        Ok(GemmPlan { kernels: *self, m, n, k, alpha: 1.0, beta: 0.0, blocks, turned })
     }
 }
 
@@ -132,9 +98,7 @@ impl<E: Element> GemmPlan<E> {
     /// microkernel otherwise.
     pub fn kernel_name(&self) -> &'static str {
         let op = if self.m == 1 { Op::Gemv } else { Op::Gemm };
-        let level = self.kernels.level();
-        let mut rows = kernels();
-        rows.find(|r| r.op == op && r.level == level && r.element == E::TYPE).map_or("", |r| r.name)
+        self.kernels.kernel(op, None).map_or("", |row| row.name)
     }
 
     /// Scratch memory for [`run`](Self::run), [`run_bias`](Self::run_bias) and [`run_bt`](Self::run_bt).
@@ -145,7 +109,8 @@ impl<E: Element> GemmPlan<E> {
         if self.m == 1 {
             return Ok(ScratchReq::EMPTY);
         }
-        self.blocks.b()?.and(self.blocks.a()?)
+        let (straight, turned) = (self.blocks.a.and(self.blocks.b)?, self.turned.a.and(self.turned.b)?);
+        Ok(if straight.size() < turned.size() { turned } else { straight })
     }
 
     /// Scratch memory for [`run_prepacked`](Self::run_prepacked).
@@ -153,7 +118,7 @@ impl<E: Element> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn scratch_prepacked(&self) -> Result<ScratchReq, KernelError> {
-        self.blocks.a()
+        Ok(self.blocks.a)
     }
 
     /// An upper bound of [`scratch`](Self::scratch) for this shape on every CPU, for sizing static
@@ -162,10 +127,13 @@ impl<E: Element> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub const fn scratch_bound(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
-        /// No tile is wider or higher.
+        /// No tile is wider, higher or deeper, and blocks are at most a tile less a step larger than
+        /// the matrix.
         const TILE: usize = 64;
         let overflow = Err(KernelError::SizeOverflow { what: "scratch size" });
-        let (Some(m), Some(n)) = (m.checked_next_multiple_of(TILE), n.checked_next_multiple_of(TILE)) else {
+        let (Some(m), Some(n), Some(k)) =
+            (m.checked_add(TILE), n.checked_add(TILE), k.checked_next_multiple_of(TILE))
+        else {
             return overflow;
         };
         let (Some(a), Some(b)) = (m.checked_mul(k), n.checked_mul(k)) else {
@@ -237,8 +205,7 @@ impl<E: Element> GemmPlan<E> {
         b: PackedB<'_>,
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        let layout = pack::layout::<E>(self.kernels.table.tile.cols);
-        let panels = b.panels_for(layout, self.k, self.n)?;
+        let panels = b.panels_for(Kind::of(self.kernels.micro), self.k, self.n)?;
         self.drive(c, a, Right::Panels(panels), None, scratch)
     }
 
@@ -255,8 +222,7 @@ impl<E: Element> GemmPlan<E> {
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::len("bias", bias.len(), self.n)?;
-        let layout = pack::layout::<E>(self.kernels.table.tile.cols);
-        let panels = b.panels_for(layout, self.k, self.n)?;
+        let panels = b.panels_for(Kind::of(self.kernels.micro), self.k, self.n)?;
         self.drive(c, a, Right::Panels(panels), Some(bias), scratch)
     }
 
@@ -285,19 +251,64 @@ impl<E: Element> GemmPlan<E> {
             scale_c(&mut c, self.beta, bias);
             return Ok(());
         }
-        let Blocks { mc, nc, kc } = self.blocks;
-        let pb = match b {
+        let source = |across: usize, along: usize, ptr: *const E| Source::Matrix {
+            ptr: ptr.cast(),
+            across: across.wrapping_mul(size_of::<E>()),
+            along: along.wrapping_mul(size_of::<E>()),
+        };
+        let left = source(a.row_stride(), a.col_stride(), a.as_ptr());
+        let (c_row, c_col) = (c.row_stride(), c.col_stride());
+        let (right, need) = match b {
             Right::View(b) if self.m == 1 => {
                 self.one_row(c, a, b, bias);
                 return Ok(());
             }
-            Right::View(_) => scratch.take::<f32>(nc.saturating_mul(kc))?,
-            Right::Panels(_) => &mut [],
+            Right::View(b) => (source(b.col_stride(), b.row_stride(), b.as_ptr()), self.scratch()?),
+            Right::Panels(panels) => (Source::Panels(panels), self.scratch_prepacked()?),
         };
-        let pa = scratch.take::<f32>(mc.saturating_mul(kc))?;
-        // SAFETY: shapes are checked and not empty; the buffers hold a block each; prepacked panels are
-        // those of a `k x n` matrix for this tile.
-        unsafe { self.blocked(c, a, b, bias, pa.as_mut_ptr(), pb.as_mut_ptr()) };
+        let memory = scratch.take::<u8>(need.size())?.as_mut_ptr();
+        let helpers = self.kernels.helpers();
+        let mut drive = Drive {
+            micro: self.kernels.micro,
+            helpers,
+            blocks: self.blocks,
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            a: left,
+            b: right,
+            c: c.as_mut_ptr(),
+            c_row,
+            c_col,
+            alpha: self.alpha,
+            beta: self.beta,
+            bias: bias.map_or(core::ptr::null(), |b| b.as_ptr()),
+            bias_of_rows: false,
+            pa: memory,
+            pb: memory,
+        };
+        if let Source::Matrix { .. } = right {
+            if c_row == 1 && c_col != 1 {
+                drive = Drive {
+                    blocks: self.turned,
+                    m: self.n,
+                    n: self.m,
+                    a: right,
+                    b: left,
+                    c_row: c_col,
+                    c_col: c_row,
+                    bias_of_rows: true,
+                    ..drive
+                };
+            }
+            // Behind the block of A, aligned as it is.
+            let size = drive.blocks.a.size().next_multiple_of(ScratchReq::PANEL_ALIGN);
+            drive.pb = memory.wrapping_add(size);
+        }
+        // SAFETY: shapes are checked and not empty; the views vouch for their elements, and `c` is
+        // exclusive; the memory holds a block each, one behind the other; prepacked panels are those of a
+        // `k x n` matrix for this microkernel, which was chosen by what the CPU has.
+        unsafe { drive.run() };
         Ok(())
     }
 
@@ -324,140 +335,6 @@ impl<E: Element> GemmPlan<E> {
         // SAFETY: the views have the plan's shape and `c` is exclusive; the instruction set is present.
         unsafe { (self.kernels.table.gemv)(&args) };
     }
-
-    /// The three outer loops.
-    ///
-    /// # Safety
-    /// The views (or prepacked panels) have the plan's shape, none of `m`, `n`, `k` is 0, and `pa` (and
-    /// `pb` unless `b` is prepacked) have room for a block.
-    unsafe fn blocked(
-        &self,
-        mut c: MatMut<'_, f32>,
-        a: MatRef<'_, E>,
-        b: Right<'_, E>,
-        bias: Option<&[f32]>,
-        pa: *mut f32,
-        pb: *mut f32,
-    ) {
-        let Self { m, n, k, blocks, .. } = *self;
-        let table = self.kernels.table;
-        let tile = table.tile;
-        let (c_rs, c_cs) = (c.row_stride(), c.col_stride());
-        let c = c.as_mut_ptr();
-        let mut jc = 0;
-        // SAFETY: rows, columns and depths are bounded by the loops, so offsets stay inside the views.
-        // Blocks consist of whole panels, and the panels before row or column `x` of a block of depth
-        // `d` have `x * d` elements. The buffers have room for a block. The instruction set is present.
-        unsafe {
-            while jc < n {
-                let cols = blocks.nc.min(n - jc);
-                let mut pc = 0;
-                while pc < k {
-                    let depth = blocks.kc.min(k - pc);
-                    let first = pc == 0;
-                    let (panels, length) = match b {
-                        Right::Panels(p) => (p.add(jc * k + pc * tile.cols), k),
-                        Right::View(b) => {
-                            let args = PackArgs {
-                                len: cols,
-                                k: depth,
-                                src: b.as_ptr().add(pc * b.row_stride() + jc * b.col_stride()),
-                                across: b.col_stride(),
-                                along: b.row_stride(),
-                                width: tile.cols,
-                                dst: pb,
-                            };
-                            (table.pack_b)(&args);
-                            (pb.cast_const(), depth)
-                        }
-                    };
-                    let mut ic = 0;
-                    while ic < m {
-                        let rows = blocks.mc.min(m - ic);
-                        let args = PackArgs {
-                            len: rows,
-                            k: depth,
-                            src: a.as_ptr().add(ic * a.row_stride() + pc * a.col_stride()),
-                            across: a.row_stride(),
-                            along: a.col_stride(),
-                            width: tile.rows,
-                            dst: pa,
-                        };
-                        (table.pack_b)(&args);
-                        let block = Block {
-                            rows,
-                            cols,
-                            depth,
-                            length,
-                            a: pa,
-                            b: panels,
-                            c: c.add(ic * c_rs + jc * c_cs),
-                            row_stride: c_rs,
-                            col_stride: c_cs,
-                            beta: if first { self.beta } else { 1.0 },
-                            bias: bias.filter(|_| first).map_or(core::ptr::null(), |b| b.as_ptr().add(jc)),
-                        };
-                        self.block(&block);
-                        ic += rows;
-                    }
-                    pc += depth;
-                }
-                jc += cols;
-            }
-        }
-    }
-
-    /// The two inner loops: one packed block of `A` times one of `B`.
-    ///
-    /// # Safety
-    /// The block is as its fields say.
-    unsafe fn block(&self, block: &Block) {
-        let table = self.kernels.table;
-        let tile = table.tile;
-        let mut j = 0;
-        while j < block.cols {
-            let mut i = 0;
-            while i < block.rows {
-                // SAFETY: the caller's contract; rows and columns are bounded by the loops; `x * length`
-                // as above.
-                unsafe {
-                    let args = TileArgs {
-                        k: block.depth,
-                        a: block.a.add(i * block.depth),
-                        b: block.b.add(j * block.length),
-                        c: block.c.add(i * block.row_stride + j * block.col_stride),
-                        row_stride: block.row_stride,
-                        col_stride: block.col_stride,
-                        rows: tile.rows.min(block.rows - i),
-                        cols: tile.cols.min(block.cols - j),
-                        alpha: self.alpha,
-                        beta: block.beta,
-                        bias: if block.bias.is_null() { block.bias } else { block.bias.add(j) },
-                    };
-                    (table.gemm)(&args);
-                }
-                i += tile.rows;
-            }
-            j += tile.cols;
-        }
-    }
-}
-
-/// `C = A B + beta C + bias` for packed `A` and `B`, the unit of the two inner loops.
-struct Block {
-    rows: usize,
-    cols: usize,
-    depth: usize,
-    /// Length of the panels of `B`; `b` may point into their middle.
-    length: usize,
-    a: *const f32,
-    b: *const f32,
-    c: *mut f32,
-    row_stride: usize,
-    col_stride: usize,
-    beta: f32,
-    /// Or null.
-    bias: *const f32,
 }
 
 /// `C = beta * C + bias`.

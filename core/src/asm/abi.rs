@@ -1,0 +1,138 @@
+//! What the driver knows about a microkernel, and what it passes to one.
+
+use core::fmt;
+
+use crate::caps::{Features, IsaLevel};
+use crate::element::ElementType;
+
+/// One tile of `C`, from one panel of `A` and one of `B`: `C = alpha * A B + beta * C`.
+#[repr(C)]
+pub(crate) struct MicroArgs {
+    /// The panel of `A`: for each of `steps`, [`Panel::width`] times [`Panel::kr`] elements.
+    pub(crate) a: *const u8,
+    /// The panel of `B`.
+    pub(crate) b: *const u8,
+    /// The corner of the tile. Its columns are contiguous.
+    pub(crate) c: *mut u8,
+    /// Steps of [`Micro::depth`], at least 1.
+    pub(crate) steps: usize,
+    /// From one row of `C` to the next, in bytes.
+    pub(crate) ldc: usize,
+    /// Rows of `C` that exist, `1..=mr`. What does not exist is neither read nor written.
+    pub(crate) rows: usize,
+    /// Columns of `C` that exist, `1..=nr`.
+    pub(crate) cols: usize,
+    pub(crate) alpha: f32,
+    /// 0: `C` is not read. Integer kernels know 0 and 1 alone, and no other `alpha` than 1.
+    pub(crate) beta: f32,
+    /// What will be read after this tile, to be brought nearer: any address, valid or not.
+    pub(crate) next: *const u8,
+}
+
+/// A microkernel in assembly. One convention on every system, so that one text serves them all.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type AsmFn = unsafe extern "sysv64" fn(*const MicroArgs);
+/// A microkernel in assembly.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type AsmFn = unsafe extern "C" fn(*const MicroArgs);
+
+/// How to call a microkernel.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// In assembly.
+    #[allow(dead_code)] // Not every target has one.
+    Asm(AsmFn),
+    /// Compiled: the generic baseline of an instruction set.
+    Compiled(unsafe fn(&MicroArgs)),
+}
+
+/// Type of the elements of a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code)] // Not every target has kernels for each.
+pub(crate) enum PanelType {
+    F32 = 1,
+    F16 = 2,
+    Bf16 = 3,
+}
+
+impl PanelType {
+    /// Bytes per element.
+    pub(crate) const fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+}
+
+/// How a packed panel lies in memory: for each group of `kr` steps, for each of its `width` rows of `A`
+/// (columns of `B`), `kr` consecutive elements. Missing rows, columns and steps are zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Panel {
+    pub(crate) element: PanelType,
+    pub(crate) width: usize,
+    pub(crate) kr: usize,
+}
+
+impl Panel {
+    /// Bytes of a panel of `depth` steps, or of as many whole panels as `width` is a multiple.
+    pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
+        width.wrapping_mul(depth).wrapping_mul(self.element.size())
+    }
+}
+
+/// Who cares for tiles at the edges of `C`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edges {
+    /// The kernel: it writes `rows x cols` elements.
+    #[allow(dead_code)] // Not every target has one.
+    Kernel,
+    /// The driver: the kernel always writes whole tiles.
+    Driver,
+}
+
+/// A microkernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Micro {
+    /// Its registry row for `gemm`, its file, its symbol.
+    pub(crate) name: &'static str,
+    /// Storage type of `A` and `B`.
+    pub(crate) storage: ElementType,
+    pub(crate) level: IsaLevel,
+    /// What the CPU must have, the level's features included.
+    pub(crate) requires: Features,
+    /// Panels of `A`: as wide as the tile is high.
+    pub(crate) a: Panel,
+    /// Panels of `B`: as wide as the tile.
+    pub(crate) b: Panel,
+    /// Panels are filled up to a multiple of this many steps of the inner dimension. A multiple of both
+    /// panels' `kr`.
+    pub(crate) depth: usize,
+    pub(crate) edges: Edges,
+    pub(crate) run: Run,
+    /// Called before the first tile of a product, and after its last (AMX: tiles are set up and released).
+    pub(crate) around: Option<[unsafe fn(); 2]>,
+}
+
+impl Micro {
+    /// Computes a tile.
+    ///
+    /// # Safety
+    /// The arguments are as their fields say, for this microkernel; the CPU has what it requires.
+    #[inline(always)]
+    pub(crate) unsafe fn call(&self, args: &MicroArgs) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.run {
+                Run::Asm(f) => f(args),
+                Run::Compiled(f) => f(args),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Micro {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}

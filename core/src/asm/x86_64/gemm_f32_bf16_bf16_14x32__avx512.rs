@@ -1,0 +1,7 @@
+//! bf16 by bf16 without `vdpbf16ps`, AVX-512: the tile of [`avx512`](super::avx512) with a `B` that stays bf16
+//! in memory.
+//!
+//! `B` is widened as it is loaded, by a shift, `A` when it is packed. The products are those of f32: exact,
+//! summed with fused multiply-adds.
+
+microkernel_14x32! { "gemm_f32_bf16_bf16_14x32__avx512", load: bf16, multiply_add: "vfmadd231ps" }

@@ -1,0 +1,14 @@
+//! Microkernels for x86-64.
+//!
+//! System V registers: `rdi` is the argument; `rax`, `rcx`, `rdx`, `rsi`, `r8`..`r11`, every vector and mask
+//! register may be changed; nothing else is touched, the stack included.
+
+#![allow(non_snake_case)] // Files are named like kernels.
+
+#[macro_use]
+mod avx512;
+
+mod gemm_f32_bf16_bf16_14x32__avx512;
+mod gemm_f32_bf16_bf16_14x32__avx512_bf16;
+mod gemm_f32_f16_f16_14x32__avx512;
+mod gemm_f32_f32_f32_14x32__avx512;

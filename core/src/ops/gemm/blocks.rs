@@ -1,0 +1,58 @@
+//! Block sizes, from the caches of this CPU and the microkernel's tile.
+
+use crate::asm::abi::Micro;
+use crate::caps::CacheSizes;
+use crate::error::KernelError;
+use crate::scratch::ScratchReq;
+
+/// Block sizes of the three outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the
+/// microkernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks {
+    pub(super) mc: usize,
+    pub(super) nc: usize,
+    pub(super) kc: usize,
+    /// Bytes of a block of `A`.
+    pub(super) a: ScratchReq,
+    /// Bytes of a block of `B`.
+    pub(super) b: ScratchReq,
+}
+
+/// Steps that a microkernel's loop takes at once: blocks end where rounds do.
+const ROUND: usize = 4;
+
+/// Parts of `total` in units of `unit`, none larger than `limit` (but at least one unit), all about equal.
+fn equal_parts(total: usize, limit: usize, unit: usize) -> Result<usize, KernelError> {
+    let overflow = KernelError::SizeOverflow { what: "block size" };
+    let parts = total.div_ceil(limit.max(unit).max(1)).max(1);
+    let part = total.div_ceil(parts).max(1);
+    part.checked_next_multiple_of(unit).ok_or(overflow)
+}
+
+impl Blocks {
+    /// For a product of this shape. `kc` depends on `k` alone: it decides the order of sums, which must
+    /// not change with the part of `C` that is computed.
+    pub(crate) fn new(
+        micro: &Micro,
+        caches: CacheSizes,
+        m: usize,
+        n: usize,
+        k: usize,
+    ) -> Result<Self, KernelError> {
+        let per_step = (micro.a.bytes(micro.a.width, 1) + micro.b.bytes(micro.b.width, 1)).max(1);
+        // What a tile reads: the panel of A comes from L2 and the panel of B stays in L1 as far as there
+        // is room. Deeper blocks pay for C less often.
+        let limit = caches.l1d.saturating_add(caches.l1d / 2) / per_step;
+        let kc = equal_parts(k, limit, micro.depth.saturating_mul(ROUND))?;
+        // Half of L2 for A; a core's share of L3 (an eighth, as for streaming) for B.
+        let limit = caches.l2 / 2 / micro.a.bytes(1, kc).max(1);
+        let mc = equal_parts(m, limit, micro.a.width)?;
+        let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
+        let nc = equal_parts(n, share / micro.b.bytes(1, kc).max(1), micro.b.width)?;
+        let room = |width: usize, size: usize| {
+            ScratchReq::array::<u8>(width.saturating_mul(kc).saturating_mul(size))
+        };
+        let (a, b) = (room(mc, micro.a.element.size())?, room(nc, micro.b.element.size())?);
+        Ok(Self { mc, nc, kc, a, b })
+    }
+}

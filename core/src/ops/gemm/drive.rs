@@ -1,0 +1,241 @@
+//! The five loops, for any types: what depends on them is in the microkernel and in a few functions.
+
+use core::mem::MaybeUninit;
+
+use super::blocks::Blocks;
+use crate::asm::abi::{Edges, Micro, MicroArgs};
+use crate::ops::pack::PackArgs;
+use crate::ops::tile::{FinishArgs, MergeArgs};
+
+/// A matrix to be packed, or the panels it has been packed to.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// Strides in bytes: from one row of `A` (column of `B`) to the next, from one step to the next.
+    Matrix { ptr: *const u8, across: usize, along: usize },
+    /// All panels of the matrix.
+    Panels(*const u8),
+}
+
+/// What is done in compiled code, for the types at hand.
+#[derive(Clone, Copy)]
+pub(crate) struct Helpers {
+    /// Packs a block of `A`.
+    pub(crate) pack_a: unsafe fn(&PackArgs),
+    /// Packs a block of `B`.
+    pub(crate) pack_b: unsafe fn(&PackArgs),
+    /// Brings a tile from a buffer to `C`.
+    pub(crate) merge: unsafe fn(&MergeArgs),
+    /// Works on a block of `C` that is otherwise finished.
+    pub(crate) finish: unsafe fn(&FinishArgs),
+}
+
+/// `C = alpha * A B + beta * C`, then a bias. The elements of `C` have four bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Drive<'a> {
+    pub(crate) micro: &'a Micro,
+    pub(crate) helpers: Helpers,
+    pub(crate) blocks: Blocks,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    /// Never panels.
+    pub(crate) a: Source,
+    pub(crate) b: Source,
+    pub(crate) c: *mut f32,
+    /// In elements.
+    pub(crate) c_row: usize,
+    pub(crate) c_col: usize,
+    pub(crate) alpha: f32,
+    pub(crate) beta: f32,
+    /// Or null. One element a column, or a row if `bias_of_rows`.
+    pub(crate) bias: *const f32,
+    pub(crate) bias_of_rows: bool,
+    /// Room for a block of `A`, and for one of `B` unless that is packed.
+    pub(crate) pa: *mut u8,
+    pub(crate) pb: *mut u8,
+}
+
+/// A tile for which there is no room, or no whole room, in `C`. No tile is larger.
+#[repr(C, align(64))]
+struct Buffer([MaybeUninit<f32>; 1024]);
+
+/// `C = A B + beta C` for packed `A` and `B`: the unit of the two inner loops.
+struct Block {
+    rows: usize,
+    cols: usize,
+    /// Steps, filled up.
+    depth: usize,
+    /// Bytes from one panel of `B` to the next.
+    pitch: usize,
+    b: *const u8,
+    /// Its corner.
+    row: usize,
+    col: usize,
+    /// Whether this is the first, the last block along the depth.
+    first: bool,
+    last: bool,
+}
+
+impl Drive<'_> {
+    /// The three outer loops.
+    ///
+    /// # Safety
+    /// The fields are as they say, none of `m`, `n`, `k` is 0; what is to be read and written is there;
+    /// the CPU has what the microkernel requires.
+    pub(crate) unsafe fn run(&self) {
+        let Self { micro, m, n, k, blocks, .. } = *self;
+        if let Some([enter, _]) = micro.around {
+            // SAFETY: the caller's contract.
+            unsafe { enter() };
+        }
+        // `k` is not 0, and blocks of this size have been checked to fit the memory.
+        let padded = k.checked_next_multiple_of(micro.depth).unwrap_or(k);
+        let mut col = 0;
+        while col < n {
+            let cols = blocks.nc.min(n - col);
+            let mut p = 0;
+            while p < k {
+                let steps = blocks.kc.min(k - p);
+                let depth = blocks.kc.min(padded - p);
+                // SAFETY: columns and steps are bounded by the loops. Blocks are whole panels and whole
+                // steps of the microkernel, so the panels before a column, and the steps before `p`, have
+                // as many bytes as `bytes` says.
+                let (b, pitch) = unsafe {
+                    match self.b {
+                        Source::Panels(b) => {
+                            let whole = micro.b.bytes(micro.b.width, padded);
+                            let before = micro.b.bytes(col, padded) + micro.b.bytes(micro.b.width, p);
+                            (b.add(before), whole)
+                        }
+                        Source::Matrix { ptr, across, along } => {
+                            let src = ptr.add(col * across + p * along);
+                            let panel = micro.b;
+                            let dst = self.pb;
+                            (self.helpers.pack_b)(&PackArgs {
+                                len: cols,
+                                k: steps,
+                                depth,
+                                src,
+                                across,
+                                along,
+                                panel,
+                                dst,
+                            });
+                            (dst.cast_const(), panel.bytes(panel.width, depth))
+                        }
+                    }
+                };
+                let mut row = 0;
+                while row < m {
+                    let rows = blocks.mc.min(m - row);
+                    // SAFETY: as above.
+                    unsafe {
+                        if let Source::Matrix { ptr, across, along } = self.a {
+                            let src = ptr.add(row * across + p * along);
+                            let (panel, dst) = (micro.a, self.pa);
+                            (self.helpers.pack_a)(&PackArgs {
+                                len: rows,
+                                k: steps,
+                                depth,
+                                src,
+                                across,
+                                along,
+                                panel,
+                                dst,
+                            });
+                        }
+                        let (first, last) = (p == 0, k - p == steps);
+                        self.block(&Block { rows, cols, depth, pitch, b, row, col, first, last });
+                    }
+                    row += rows;
+                }
+                p += steps;
+            }
+            col += cols;
+        }
+        if let Some([_, leave]) = micro.around {
+            // SAFETY: as above.
+            unsafe { leave() };
+        }
+    }
+
+    /// The two inner loops: one packed block of `A` times one of `B`.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run); the block is as its fields say.
+    unsafe fn block(&self, block: &Block) {
+        let micro = self.micro;
+        let (mr, nr) = (micro.a.width, micro.b.width);
+        let panel = micro.a.bytes(mr, block.depth);
+        let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
+        let beta = if block.first { self.beta } else { 1.0 };
+        let mut buffer = Buffer([MaybeUninit::uninit(); 1024]);
+        let (mut j, mut b) = (0, block.b);
+        while j < block.cols {
+            let cols = nr.min(block.cols - j);
+            let (mut i, mut a) = (0, self.pa.cast_const());
+            let mut next = b.wrapping_add(block.pitch);
+            while i < block.rows {
+                let rows = mr.min(block.rows - i);
+                // SAFETY: rows and columns are bounded by the loops. A tile goes straight to C where its
+                // columns are contiguous and it is whole or the microkernel cuts it, and to the buffer
+                // otherwise, which is large enough for a whole tile.
+                unsafe {
+                    let c = self.c.add((block.row + i) * self.c_row + (block.col + j) * self.c_col);
+                    let whole = rows == mr && cols == nr;
+                    let mut args = MicroArgs {
+                        a,
+                        b,
+                        c: c.cast(),
+                        steps,
+                        ldc: self.c_row.wrapping_mul(size_of::<f32>()),
+                        rows,
+                        cols,
+                        alpha: self.alpha,
+                        beta,
+                        next,
+                    };
+                    if self.c_col == 1 && (whole || micro.edges == Edges::Kernel) {
+                        micro.call(&args);
+                    } else {
+                        args.c = buffer.0.as_mut_ptr().cast();
+                        args.ldc = nr * size_of::<f32>();
+                        args.beta = 0.0;
+                        micro.call(&args);
+                        (self.helpers.merge)(&MergeArgs {
+                            tile: buffer.0.as_ptr().cast(),
+                            width: nr,
+                            c,
+                            row_stride: self.c_row,
+                            col_stride: self.c_col,
+                            rows,
+                            cols,
+                            beta,
+                        });
+                    }
+                }
+                a = a.wrapping_add(panel);
+                next = next.wrapping_add(steps / 4 * 64);
+                i += mr;
+            }
+            if block.last && !self.bias.is_null() {
+                let (of_row, of_col) = if self.bias_of_rows { (1, 0) } else { (0, 1) };
+                // SAFETY: the rows and columns of this block are there and done.
+                unsafe {
+                    (self.helpers.finish)(&FinishArgs {
+                        c: self.c.add(block.row * self.c_row + (block.col + j) * self.c_col),
+                        row_stride: self.c_row,
+                        col_stride: self.c_col,
+                        rows: block.rows,
+                        cols,
+                        bias: self.bias.add(block.row * of_row + (block.col + j) * of_col),
+                        bias_row: of_row,
+                        bias_col: of_col,
+                    });
+                }
+            }
+            b = b.wrapping_add(block.pitch);
+            j += nr;
+        }
+    }
+}
