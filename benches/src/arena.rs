@@ -57,7 +57,24 @@ macro_rules! plain {
         unsafe impl Plain for $t {}
     )*};
 }
-plain! { u8 i8 f32 gllm_kernels_core::f16 gllm_kernels_core::bf16 }
+plain! { u8 i8 i32 f32 gllm_kernels_core::f16 gllm_kernels_core::bf16 }
+
+/// The bytes of numbers.
+pub fn bytes<T: Plain>(numbers: &[T]) -> &[u8] {
+    // SAFETY: plain numbers have no padding.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// The numbers in bytes.
+///
+/// # Panics
+/// If the bytes do not start or end where a number does.
+pub fn numbers<T: Plain>(bytes: &[u8]) -> &[T] {
+    // SAFETY: any bits are a number.
+    let (before, numbers, after) = unsafe { bytes.align_to() };
+    assert!(before.is_empty() && after.is_empty(), "bytes between numbers");
+    numbers
+}
 
 impl<'a> Carver<'a> {
     /// `n` numbers, on a cache line; contents are arbitrary.
@@ -91,5 +108,7 @@ mod tests {
         assert_eq!(a.as_ptr() as usize % 64, 0);
         assert_eq!(d.as_ptr() as usize % 64, 0);
         assert!(a.iter().all(|&x| x == 1.0) && b[0] == 2 && d.iter().all(|&x| x == 3.0));
+        assert_eq!(bytes(a).len(), 20_000);
+        assert_eq!(numbers::<f32>(bytes(a)), a);
     }
 }

@@ -11,7 +11,8 @@ Examples:
   gllm-bench run --op vec_dot --element bf16 --shape 1048576
   gllm-bench run --op gemm --shape 512x512x512 --threads 1 --isa avx2 --json
   gllm-bench run --op rms_norm,softmax --threads all --shape 1024x4096
-  gllm-bench compare --peer mkl --op exp,tanh
+  gllm-bench compare --peer openblas
+  gllm-bench compare --peer mkl --op gemm,gemm_prepacked --element bf16 --shape 2048x2048x2048 --threads 1
   gllm-bench inspect model.gguf
   gllm-bench verify --isa scalar
 
@@ -36,6 +37,25 @@ sum of the terms' magnitudes. Exact means computed in f64 from the stored inputs
 operator's bound is an error, and nothing is timed.
 
 Exit codes: 0 success, 1 failure (wrong results, missing files or instruction sets), 2 wrong usage.";
+
+const COMPARE: &str = "\
+Both sides run in one process, on the same data and as many threads, in turn. Ours is verified, theirs
+has to agree with it (within the rounding errors of sums of K terms); what does not is not timed. The
+ratio is the median of their time over ours in neighbouring samples: above 1, ours is faster.
+
+mkl and openblas are opened at run time, from the loader's path or from where pip, conda, Debian and
+Intel's installer put them:
+  pip install mkl
+  pip install scipy-openblas32        (or apt-get install libopenblas0-pthread)
+OpenBLAS chooses its kernels when it is loaded; the table's last line says for which processor. If that
+is wrong, OPENBLAS_CORETYPE=SkylakeX (Haswell, Zen, SapphireRapids, ...) names another.
+
+faer, gemm and matrixmultiply are compiled in with: cargo build --release -p gllm-bench --features peers
+
+MKL's exp, tanh, erf and cdfnorm (VML, high accuracy) are compared with the functions that are built on
+them, too: silu, gelu, gelu_tanh. There the peer does only a part of the work.
+
+Without packed matrices of its own, a peer multiplies plain ones against gemm_prepacked.";
 
 /// How close this machine comes to its limit in every operator of gllm-kernels.
 ///
@@ -78,7 +98,7 @@ pub enum Command {
     /// Verify and time chosen operators.
     #[command(after_long_help = EXAMPLES)]
     Run(RunArgs),
-    /// Time operators side by side with another library.
+    /// Time operators side by side with another library: MKL, OpenBLAS, faer, gemm, matrixmultiply.
     Compare(CompareArgs),
     /// List the tensors of a GGUF file; decode and multiply those of supported types.
     ///
@@ -145,20 +165,35 @@ pub struct RunArgs {
 
 /// `compare`.
 #[derive(Args, Debug)]
+#[command(after_help = COMPARE)]
 pub struct CompareArgs {
-    /// The other library: mkl (Intel MKL's vector functions in high-accuracy mode, one thread).
+    /// The other library: mkl, openblas, faer, gemm, matrixmultiply.
     #[arg(long, value_name = "NAME")]
     pub peer: String,
-    /// Operators, comma-separated. Default: all that the peer has.
+    /// Our operators, comma-separated: gemm, gemm_bt, gemm_prepacked, gemv; for mkl also exp, tanh, silu,
+    /// gelu, gelu_tanh. Default: gemm.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub op: Vec<String>,
-    /// Elements.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
-    pub shape: usize,
-    /// Least time to spend on the samples of a pair, in seconds.
+    /// Storage types, comma-separated: f32, f16, bf16. Default: f32.
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub element: Vec<String>,
+    /// Sizes, comma-separated: MxNxK of a product, MxK of a matrix, N elements. Default: a table.
+    #[arg(long, value_name = "MxNxK|MxK|N", value_delimiter = ',')]
+    pub shape: Vec<String>,
+    /// Threads of each side, comma-separated: numbers or `all`. Default: 1,all; matrixmultiply, which can
+    /// use but one thread count in a process: 1.
+    #[arg(long, value_name = "T", value_delimiter = ',')]
+    pub threads: Vec<String>,
+    /// Instruction set level of our kernels: scalar, neon, avx2, avx512. Default: the best.
+    #[arg(long, value_name = "LEVEL")]
+    pub isa: Option<String>,
+    /// Least time to spend on each side of a pair, in seconds.
     #[arg(long, value_name = "S", default_value_t = 0.5)]
     pub min_time: f64,
-    /// Print JSON.
+    /// The library's file, if it is none of those that are found without.
+    #[arg(long, value_name = "FILE", env = "GLLM_BENCH_LIBRARY")]
+    pub library: Option<PathBuf>,
+    /// Print a JSON array, one object per pair.
     #[arg(long)]
     pub json: bool,
 }

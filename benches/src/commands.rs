@@ -10,6 +10,7 @@ use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
 use crate::cli::{Cli, Command, CompareArgs, RunArgs};
+use crate::compare::Request;
 use crate::error::{unknown, Failure, Outcome};
 use crate::limits::{Limit, Limits};
 use crate::machine::{cores, Machine};
@@ -127,9 +128,17 @@ fn level(name: Option<&str>) -> Outcome<Caps> {
     caps.restricted_to(level).map_err(|e| Failure::Failed(e.to_string()))
 }
 
-fn element(name: &str) -> Outcome<ElementType> {
+/// The storage types of these names; f32 without a name.
+fn elements(names: &[String]) -> Outcome<Vec<ElementType>> {
     let known = || ElementType::ALL.into_iter();
-    known().find(|e| e.name() == name).ok_or_else(|| unknown("element type", name, known().map(|e| e.name())))
+    let find = |name: &String| {
+        let found = known().find(|e| e.name() == name);
+        found.ok_or_else(|| unknown("element type", name, known().map(|e| e.name())))
+    };
+    if names.is_empty() {
+        return Ok(vec![ElementType::F32]);
+    }
+    names.iter().map(find).collect()
 }
 
 fn format(name: &str) -> Outcome<QuantFormat> {
@@ -176,10 +185,7 @@ fn run(args: &RunArgs) -> Outcome {
     let caps = level(args.isa.as_deref())?;
     let threads = threads(&args.threads)?;
     let min_time = min_time(args.min_time)?;
-    let elements: Vec<ElementType> = match args.element.as_slice() {
-        [] => vec![ElementType::F32],
-        names => names.iter().map(|n| element(n)).collect::<Outcome<_>>()?,
-    };
+    let elements = elements(&args.element)?;
     let entries: Vec<&'static Entry> = match args.op.as_slice() {
         [] => Entry::all().collect(),
         names => names.iter().map(|n| Entry::find(n)).collect::<Outcome<_>>()?,
@@ -243,12 +249,37 @@ fn run(args: &RunArgs) -> Outcome {
 }
 
 fn compare(args: &CompareArgs) -> Outcome {
-    let results = crate::compare::compare(&args.peer, &args.op, args.shape, min_time(args.min_time)?)?;
+    let threads: Vec<usize> = args.threads.iter().map(|t| threads(t)).collect::<Outcome<_>>()?;
+    let plan = crate::compare::compare(
+        &args.peer,
+        Request {
+            ops: &args.op,
+            elements: &elements(&args.element)?,
+            shapes: &args.shape,
+            threads: &threads,
+            caps: level(args.isa.as_deref())?,
+            min_time: min_time(args.min_time)?,
+            library: args.library.as_deref(),
+        },
+    )?;
+    let progress = Progress::new(plan.len, args.json);
+    if !args.json {
+        progress.print(|| report::comparisons(&mut stdout()))?;
+    }
+    let mut results = Vec::new();
+    for pair in plan.pairs {
+        let pair = pair?;
+        progress.step(pair.op);
+        if !args.json {
+            progress.print(|| report::comparison(&mut stdout(), &pair))?;
+        }
+        results.push(pair);
+    }
+    drop(progress);
     if args.json {
         return print_json(&results);
     }
-    let mut out = stdout();
-    report::comparisons(&mut out, &results)?;
+    report::compared_with(&mut stdout(), &args.peer, &plan.version)?;
     Ok(())
 }
 

@@ -34,11 +34,22 @@ fn calibrate(work: Contender<'_>, slice: f64) -> u64 {
 /// Seconds per round of every contender: `samples` each, taken in turn. Every contender runs for at
 /// least `min_time` in total, warm-up not counted.
 pub fn interleave(work: &mut [Contender<'_>], min_time: Duration, samples: usize) -> Vec<Vec<f64>> {
+    interleave_after(&mut || (), work, min_time, samples)
+}
+
+/// [`interleave`], with something to be done before each turn.
+pub fn interleave_after(
+    prepare: &mut dyn FnMut(),
+    work: &mut [Contender<'_>],
+    min_time: Duration,
+    samples: usize,
+) -> Vec<Vec<f64>> {
     let slice = min_time.as_secs_f64() / samples as f64;
     let rounds: Vec<u64> = work.iter_mut().map(|w| calibrate(w, slice)).collect();
     let mut times = vec![Vec::with_capacity(samples); work.len()];
     for _ in 0..samples {
         for ((w, &n), out) in work.iter_mut().zip(&rounds).zip(&mut times) {
+            prepare();
             // Short rounds live in a cache that the previous contender has just used.
             if n > 1 {
                 w(1);

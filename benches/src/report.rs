@@ -164,31 +164,37 @@ pub fn verified(out: &mut impl Write, kernel: &str, text: &str, ok: bool) -> io:
     writeln!(out, "{style}{}{style:#} {kernel:<36} {text}", if ok { "ok  " } else { "FAIL" })
 }
 
-/// Comparisons with another library.
-pub fn comparisons(out: &mut impl Write, results: &[Comparison]) -> io::Result<()> {
+/// Headings of the comparisons with another library.
+pub fn comparisons(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{HEAD}{:<12} {:<8} {:>8} {:>12}   {:<12} {:>12} {:>8}{HEAD:#}",
-        "operator", "isa", "elements", "ours", "peer", "theirs", "ratio"
-    )?;
-    for c in results {
-        let style = rating(if c.ratio >= 1.0 { 1.0 } else { c.ratio * 0.89 });
-        writeln!(
-            out,
-            "{:<12} {:<8} {:>8} {:>12}   {:<12} {:>12} {style}{:>8.3}{style:#}",
-            c.op,
-            c.isa,
-            c.n,
-            time(c.ours),
-            c.function,
-            time(c.peer),
-            c.ratio
-        )?;
-    }
-    writeln!(
-        out,
-        "{DIM}ratio: their time / ours, median of neighbouring pairs; above 1, ours is faster{DIM:#}"
+        "{HEAD}{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<24} {:>10} {:>7}{HEAD:#}",
+        "operator", "type", "isa", "thr", "shape", "ours", "peer", "theirs", "ratio"
     )
+}
+
+/// One line of them.
+pub fn comparison(out: &mut impl Write, c: &Comparison) -> io::Result<()> {
+    let style = rating(if c.ratio >= 1.0 { 1.0 } else { c.ratio * 0.89 });
+    writeln!(
+        out,
+        "{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<24} {:>10} {style}{:>7.3}{style:#}",
+        c.op,
+        c.element,
+        c.isa,
+        c.threads,
+        c.shape,
+        time(c.ours),
+        c.function,
+        time(c.peer),
+        c.ratio
+    )
+}
+
+/// What they mean.
+pub fn compared_with(out: &mut impl Write, peer: &str, version: &str) -> io::Result<()> {
+    writeln!(out, "{DIM}{peer}: {version}")?;
+    writeln!(out, "ratio: their time / ours, median of neighbouring pairs; above 1, ours is faster{DIM:#}")
 }
 
 /// A GGUF file.

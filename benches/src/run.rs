@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gllm_kernels_core::{kernels, Caps, KernelError};
+use gllm_kernels_core::{Caps, KernelError};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
@@ -103,13 +103,7 @@ impl Session {
         let max_err = workload.verify().map_err(|e| {
             Failure::Failed(format!("{} {element} {}: wrong result: {e}", entry.name, caps.level()))
         })?;
-        let wanted = (entry.op, element, format, caps.level());
-        let kernel = match workload.kernel() {
-            Some(name) => name,
-            None => {
-                kernels().find(|k| (k.op, k.element, k.format, k.level) == wanted).map_or("?", |k| k.name)
-            }
-        };
+        let kernel = entry.kernel(&case, caps, &*workload);
 
         let working_set = cost.working_set as usize;
         let peak = Peak::f32(caps.level());

@@ -65,6 +65,10 @@ fn mistakes_are_told_in_one_line() {
         (&["run", "--op", "vec_dot", "--threads", "0"], "thread count"),
         (&["run", "--op", "vec_dot", "--min-time=-1"], "min-time"),
         (&["compare", "--peer", "nobody"], "mkl"),
+        (&["compare", "--peer", "mkl", "--op", "gemn"], "gemm"),
+        (&["compare", "--peer", "mkl", "--op", "gemv", "--element", "bf16"], "it has f32"),
+        (&["compare", "--peer", "openblas", "--shape", "64x64x64,3x4"], "3x4"),
+        (&["compare", "--peer", "openblas", "--threads", "1,none"], "none"),
         (&["verify", "--op", "nothing"], "nothing"),
     ] {
         let text = refused(args, 2);
@@ -87,6 +91,13 @@ fn what_is_missing_is_told_in_one_line() {
     std::fs::remove_file(&broken).unwrap();
     assert!(text.contains("byte"), "{text}");
     refused(&["run", "--op", "vec_dot", "--shape", "64", "--html", "/no/such/folder/report.html"], 1);
+    for (peer, install) in [("mkl", "pip install mkl"), ("openblas", "pip install scipy-openblas32")] {
+        let text = refused(&["compare", "--peer", peer, "--library", "/no/such/library.so"], 1);
+        assert!(text.contains("/no/such/library.so") && text.contains(install), "{text}");
+    }
+    if !cfg!(feature = "peers") {
+        assert!(refused(&["compare", "--peer", "faer"], 1).contains("--features peers"));
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ const PERIOD: usize = 7;
 
 /// Error of a dot product of `k` terms relative to their magnitudes: core's bound, capped far above
 /// what random errors reach and below what one missing term would cause.
-pub(super) fn dot_bound(k: usize) -> f64 {
+pub(crate) fn dot_bound(k: usize) -> f64 {
     ((k as f64 + 16.0) / f64::from(1 << 24)).min(3e-5)
 }
 

@@ -1,6 +1,6 @@
 //! What is benchmarked: one entry per operator and form.
 
-use gllm_kernels_core::{Caps, Element, ElementType, KernelError, Kernels, Op, QuantFormat};
+use gllm_kernels_core::{kernels, Caps, Element, ElementType, KernelError, Kernels, Op, QuantFormat};
 use gllm_kernels_std::{Parallel, Runtime};
 
 use crate::arena::{Arena, Carver};
@@ -14,7 +14,8 @@ mod products;
 mod rows;
 mod vectors;
 
-pub use produce::Workload;
+pub(crate) use matrices::dot_bound;
+pub use produce::{Number, Workload};
 
 /// Sizes of a call. A vector is `1 x n`, rows are `m x n`, a product is `m x n x k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,6 +276,13 @@ impl Entry {
         arena.reserve(bytes as usize + (64 << 10));
         let which = ElementType::ALL.iter().position(|&e| e == case.element).unwrap_or(0);
         Ok(self.build[which](Context { rt, caps, case, carver: arena.carve() }))
+    }
+
+    /// The kernel that `workload`, made for `case`, runs.
+    pub fn kernel(&self, case: &Case, caps: Caps, workload: &dyn Workload) -> &'static str {
+        let wanted = (self.op, case.element, case.format, caps.level());
+        let row = || kernels().find(|k| (k.op, k.element, k.format, k.level) == wanted);
+        workload.kernel().or_else(|| Some(row()?.name)).unwrap_or("?")
     }
 }
 

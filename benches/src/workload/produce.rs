@@ -5,7 +5,7 @@
 
 use gllm_kernels_core::{Element, KernelError};
 
-use crate::arena::Plain;
+use crate::arena::{bytes, Plain};
 
 /// Something to time.
 pub trait Workload {
@@ -21,6 +21,10 @@ pub trait Workload {
     fn kernel(&self) -> Option<&'static str> {
         None
     }
+    /// What a call reads, for another library to read too.
+    fn inputs(&self) -> Vec<&[u8]>;
+    /// What the last call wrote.
+    fn output(&self) -> &[u8];
 }
 
 /// A number operands and outputs may hold.
@@ -190,5 +194,13 @@ impl<E: Number, T: Number> Workload for Produce<'_, E, T> {
 
     fn kernel(&self) -> Option<&'static str> {
         self.kernel
+    }
+
+    fn inputs(&self) -> Vec<&[u8]> {
+        self.inputs.iter().map(|x| bytes(x.data)).collect()
+    }
+
+    fn output(&self) -> &[u8] {
+        bytes(self.output.data)
     }
 }

@@ -5,6 +5,7 @@ use gllm_kernels_std::AlignedVec;
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
 use super::{each_element, Case, Context, Cost, Engine, Entry, Sizes};
+use crate::arena::bytes;
 use crate::limits::memory::Traffic;
 
 /// Rows of A before they repeat: C repeats with them.
@@ -196,6 +197,14 @@ impl<E: Element + Number> Workload for Packing<'_, E> {
 
     fn changes_input(&self) -> bool {
         false
+    }
+
+    fn inputs(&self) -> Vec<&[u8]> {
+        vec![bytes(self.b)]
+    }
+
+    fn output(&self) -> &[u8] {
+        self.packed
     }
 }
 

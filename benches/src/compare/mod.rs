@@ -1,0 +1,371 @@
+//! Side by side with other libraries, in one process: the same data, as many threads, in turn. A
+//! library is a [`Peer`], what it can do a [`Row`] of it.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use gllm_kernels_core::{Caps, ElementType};
+use gllm_kernels_std::{AlignedVec, Runtime};
+use serde::Serialize;
+
+use crate::arena::{numbers, Arena, Plain};
+use crate::error::{unknown, Failure, Outcome};
+use crate::machine::cores;
+use crate::measure::{interleave_after, median, median_ratio, seconds};
+use crate::run::timed_calls;
+use crate::workload::{refused, Case, Entry, Shape, Sizes};
+
+mod cblas;
+mod check;
+mod library;
+mod mkl;
+mod openblas;
+#[cfg(feature = "peers")]
+mod rust;
+
+use check::Check;
+
+/// Pairs of samples, most and least; the machine's mood changes, ratios of neighbours less.
+const PAIRS: (usize, usize) = (25, 5);
+
+/// Idle threads of a library go on looking for work for a while, on the cores that the other side needs:
+/// about a millisecond, as the peers are set up here.
+const SETTLE: Duration = Duration::from_millis(5);
+
+/// Products without `--shape`: M, N, K.
+const PRODUCTS: &[[usize; 3]] = &[
+    [256, 256, 256],
+    [512, 512, 512],
+    [1024, 1024, 1024],
+    [2048, 2048, 2048],
+    [4096, 4096, 4096],
+    [1023, 1025, 1027],
+    [512, 4096, 4096],
+    [128, 11008, 4096],
+    [8, 4096, 4096],
+    [32, 4096, 4096],
+];
+
+/// Matrices times a vector without `--shape`.
+const MATRICES: &[[usize; 3]] = &[[4096, 1, 4096], [32768, 1, 4096]];
+
+/// Vectors and rows without `--shape`: in the first-level cache.
+const VECTORS: &[[usize; 3]] = &[[1, 4096, 1]];
+
+/// Another library, opened.
+pub trait Peer: Sized + 'static {
+    /// What `--peer` calls it.
+    const NAME: &'static str;
+    /// What it can be compared in.
+    const ROWS: &'static [Row<Self>];
+    /// Finds it, for the rest of the process; `library` is the file that the user named.
+    fn open(library: Option<&Path>) -> Outcome<&'static Self>;
+    /// What it says about itself.
+    fn version(&self) -> String;
+    /// All later calls run on so many threads.
+    fn set_threads(&self, threads: usize) -> Outcome;
+    /// The thread counts to measure: those that the user named, if it can run on them, or a choice.
+    fn threads(named: &[usize]) -> Outcome<Vec<usize>> {
+        Ok(if named.is_empty() { one_and_all() } else { named.to_vec() })
+    }
+}
+
+/// One thread, and one for each core.
+fn one_and_all() -> Vec<usize> {
+    let mut threads = vec![1, cores()];
+    threads.dedup();
+    threads
+}
+
+/// One operator and its counterpart.
+pub struct Row<P: 'static> {
+    /// Our operator.
+    op: &'static str,
+    /// Its storage type.
+    element: ElementType,
+    /// The peer's function.
+    function: &'static str,
+    /// Makes the peer's side for a shape.
+    make: fn(&'static P, &Self, Shape) -> Outcome<Routine>,
+    /// What its result is compared with.
+    check: Check,
+}
+
+/// The peer's side: one call on the operands of our workload, into an output of its own.
+pub type Routine = Box<dyn FnMut(&[&[u8]], &mut [u8])>;
+
+/// A product `C = A B` of row-major matrices.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    m: usize,
+    n: usize,
+    k: usize,
+    /// Whether `B` is stored as `n x k`.
+    transposed: bool,
+}
+
+impl Product {
+    fn new<P>(row: &Row<P>, shape: Shape) -> Self {
+        let Shape { m, n, k } = shape;
+        Self { m, n, k, transposed: row.op == "gemm_bt" }
+    }
+
+    /// Elements from one row of `B` as stored to the next.
+    fn ldb(&self) -> usize {
+        if self.transposed {
+            self.k
+        } else {
+            self.n
+        }
+    }
+
+    /// `A`, `B` and `C`, whose sizes are right.
+    fn operands<E: Plain, C: Plain>(
+        &self,
+        inputs: &[&[u8]],
+        output: &mut [u8],
+    ) -> (*const E, *const E, *mut C) {
+        let (a, b) = (numbers::<E>(inputs[0]), numbers::<E>(inputs[1]));
+        assert_eq!((a.len(), b.len()), (self.m * self.k, self.k * self.n));
+        assert_eq!(numbers::<C>(output).len(), self.m * self.n);
+        (a.as_ptr(), b.as_ptr(), output.as_mut_ptr().cast())
+    }
+}
+
+/// One compared pair.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// The other library.
+    pub peer_name: &'static str,
+    /// Its function.
+    pub function: &'static str,
+    /// Our operator.
+    pub op: &'static str,
+    /// Storage type.
+    pub element: &'static str,
+    /// Our instruction set level.
+    pub isa: &'static str,
+    /// Our kernel.
+    pub kernel: &'static str,
+    /// Rows; 1 for vectors.
+    pub m: usize,
+    /// Columns or elements.
+    pub n: usize,
+    /// Inner dimension; 1 where there is none.
+    pub k: usize,
+    /// Threads, of each side.
+    pub threads: usize,
+    /// Our nanoseconds per call, median.
+    pub ours: f64,
+    /// Theirs.
+    pub peer: f64,
+    /// Their time over ours, median of neighbouring pairs: above 1, ours is faster.
+    pub ratio: f64,
+    /// The largest difference of the results, relative to the magnitudes of the terms.
+    pub max_diff: f64,
+    /// The shape as `--shape` takes it.
+    #[serde(skip)]
+    pub shape: String,
+}
+
+/// What to compare.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Our operators; none means `gemm`.
+    pub ops: &'a [String],
+    /// Storage types.
+    pub elements: &'a [ElementType],
+    /// Shapes as `--shape` takes them; none means the operator's table.
+    pub shapes: &'a [String],
+    /// Thread counts; none means the peer's default.
+    pub threads: &'a [usize],
+    /// What our kernels may use.
+    pub caps: Caps,
+    /// Least time to spend on each side of a pair.
+    pub min_time: Duration,
+    /// The peer's file.
+    pub library: Option<&'a Path>,
+}
+
+/// An opened peer and the pairs to be measured, one at each step.
+pub struct Plan {
+    /// What the peer says about itself.
+    pub version: String,
+    /// How many pairs there are.
+    pub len: usize,
+    /// The pairs.
+    pub pairs: Box<dyn Iterator<Item = Outcome<Comparison>>>,
+}
+
+type Planner = fn(Request<'_>) -> Outcome<Plan>;
+
+/// Every library we know how to call.
+const PEERS: &[(&str, Planner)] = &[
+    (mkl::Mkl::NAME, plan::<mkl::Mkl>),
+    (openblas::OpenBlas::NAME, plan::<openblas::OpenBlas>),
+    #[cfg(feature = "peers")]
+    (rust::Faer::NAME, plan::<rust::Faer>),
+    #[cfg(feature = "peers")]
+    (rust::Gemm::NAME, plan::<rust::Gemm>),
+    #[cfg(feature = "peers")]
+    (rust::MatrixMultiply::NAME, plan::<rust::MatrixMultiply>),
+    #[cfg(not(feature = "peers"))]
+    ("faer", left_out),
+    #[cfg(not(feature = "peers"))]
+    ("gemm", left_out),
+    #[cfg(not(feature = "peers"))]
+    ("matrixmultiply", left_out),
+];
+
+#[cfg(not(feature = "peers"))]
+fn left_out(_: Request<'_>) -> Outcome<Plan> {
+    Err(Failure::Failed(
+        "built without the Rust crates to compare with; build with: cargo build --release -p gllm-bench \
+         --features peers"
+            .to_owned(),
+    ))
+}
+
+/// Checks the request and opens the peer of this name.
+pub fn compare(peer: &str, request: Request<'_>) -> Outcome<Plan> {
+    match PEERS.iter().find(|(name, _)| *name == peer) {
+        Some((_, plan)) => plan(request),
+        None => Err(unknown("peer", peer, PEERS.iter().map(|(name, _)| *name))),
+    }
+}
+
+/// The rows and cases of a request.
+fn jobs<P: Peer>(request: Request<'_>) -> Outcome<Vec<(&'static Row<P>, Case)>> {
+    let gemm = ["gemm".to_owned()];
+    let mut jobs = Vec::new();
+    for op in if request.ops.is_empty() { &gemm } else { request.ops } {
+        let rows = || P::ROWS.iter().filter(|row| row.op == op);
+        if rows().next().is_none() {
+            let mut known: Vec<&str> = P::ROWS.iter().map(|row| row.op).collect();
+            known.dedup();
+            return Err(unknown(&format!("operator of {}", P::NAME), op, known.into_iter()));
+        }
+        for &element in request.elements {
+            if !rows().any(|row| row.element == element) {
+                let known: Vec<&str> = rows().map(|row| row.element.name()).collect();
+                let (name, known) = (P::NAME, known.join(", "));
+                return Err(Failure::Usage(format!("{name} has no {op} of {element}; it has {known}")));
+            }
+            for row in rows().filter(|row| row.element == element) {
+                let entry = Entry::find(row.op)?;
+                for shape in shapes(entry, request.shapes)? {
+                    let case = Case { element, format: None, shape };
+                    entry.check(&case)?;
+                    jobs.push((row, case));
+                }
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+/// The shapes that the user named, or those of the operator's table.
+fn shapes(entry: &Entry, named: &[String]) -> Outcome<Vec<Shape>> {
+    if !named.is_empty() {
+        return named.iter().map(|text| entry.sizes.parse(entry.name, text)).collect();
+    }
+    let table = match entry.sizes {
+        Sizes::Product => PRODUCTS,
+        Sizes::MatVec => MATRICES,
+        Sizes::Vector | Sizes::Rows => VECTORS,
+    };
+    Ok(table.iter().map(|&[m, n, k]| Shape { m, n, k }).collect())
+}
+
+fn plan<P: Peer>(request: Request<'_>) -> Outcome<Plan> {
+    let jobs = jobs::<P>(request)?;
+    let threads = P::threads(request.threads)?;
+    let peer = P::open(request.library)?;
+    let len = jobs.len() * threads.len();
+    let Request { caps, min_time, .. } = request;
+    let mut arena = Arena::new(0);
+    let mut runtime: Option<Runtime> = None;
+    let pairs = threads.into_iter().flat_map(move |t| jobs.clone().into_iter().map(move |job| (t, job)));
+    let pairs = pairs.map(move |(threads, (row, case))| {
+        peer.set_threads(threads)?;
+        let rt = match runtime.take() {
+            Some(rt) if rt.threads() == threads => rt,
+            _ => Runtime::new(threads).map_err(|e| Failure::Failed(e.to_string()))?,
+        };
+        pair(peer, row, case, caps, runtime.insert(rt), &mut arena, min_time)
+    });
+    Ok(Plan { version: peer.version(), len, pairs: Box::new(pairs) })
+}
+
+/// Checks both sides against each other, and times them in turn.
+fn pair<P: Peer>(
+    peer: &'static P,
+    row: &'static Row<P>,
+    case: Case,
+    caps: Caps,
+    rt: &Runtime,
+    arena: &mut Arena,
+    min_time: Duration,
+) -> Outcome<Comparison> {
+    let entry = Entry::find(row.op)?;
+    let shape = case.shape.text(entry.sizes);
+    let wrong = |e: String| Failure::Failed(format!("{} {} {shape}: wrong result: {e}", row.op, row.element));
+    let mut ours = entry.make(case, caps, rt, arena)?;
+    ours.verify().map_err(wrong)?;
+    let kernel = entry.kernel(&case, caps, &*ours);
+
+    let mut theirs = (row.make)(peer, row, case.shape)?;
+    let mut output = AlignedVec::<u8>::zeroed(ours.output().len());
+    // What is not written is NaN.
+    output.fill(0xff);
+    theirs(&ours.inputs(), &mut output);
+    let agreed = row.check.run(entry.op, &case, &ours.inputs(), ours.output(), &output);
+    let max_diff = agreed.map_err(|e| wrong(format!("{} of {}: {e}", row.function, P::NAME)))?;
+
+    let ours = RefCell::new(ours);
+    let mut refusal = None;
+    let mut our_calls = |rounds| timed_calls(&mut **ours.borrow_mut(), rounds, &mut refusal);
+    let mut their_calls = |rounds| {
+        let ours = ours.borrow();
+        let inputs = ours.inputs();
+        seconds(|| {
+            for _ in 0..rounds {
+                theirs(&inputs, &mut output);
+            }
+        })
+    };
+    let both = our_calls(1) + their_calls(1);
+    let pairs = ((8.0 * min_time.as_secs_f64() / both) as usize).clamp(PAIRS.1, PAIRS.0);
+    let mut settle = || {
+        if rt.threads() > 1 {
+            sleep(SETTLE);
+        }
+    };
+    let times = interleave_after(&mut settle, &mut [&mut our_calls, &mut their_calls], min_time, pairs);
+    if let Some(e) = refusal {
+        return Err(refused(row.op, e));
+    }
+    let Shape { m, n, k } = case.shape;
+    Ok(Comparison {
+        peer_name: P::NAME,
+        function: row.function,
+        op: row.op,
+        element: row.element.name(),
+        isa: caps.level().name(),
+        kernel,
+        m,
+        n,
+        k,
+        threads: rt.threads(),
+        ours: median(&times[0]) * 1e9,
+        peer: median(&times[1]) * 1e9,
+        ratio: median_ratio(&times[1], &times[0]),
+        max_diff,
+        shape,
+    })
+}
+
+#[cfg(test)]
+mod tests;
