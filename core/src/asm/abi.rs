@@ -87,6 +87,9 @@ pub(crate) enum Edges {
     /// The kernel: it writes `rows x cols` elements.
     #[allow(dead_code)] // Not every target has one.
     Kernel,
+    /// The kernel for missing rows, the driver for missing columns: the kernel writes `rows x nr` elements.
+    #[allow(dead_code)] // As above.
+    Rows,
     /// The driver: the kernel always writes whole tiles.
     Driver,
 }

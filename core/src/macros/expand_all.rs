@@ -249,6 +249,27 @@ macro_rules! expand_all_micros {
                 requires: [],
                 micro: { tile: 14 x 32, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Kernel, around: None },
             }
+            gemm_f32_f32_f32_6x16__avx2 {
+                tail: "_f32_f32_f32_6x16__avx2",
+                storage: F32,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_f32_f16_f16_6x16__avx2 {
+                tail: "_f32_f16_f16_6x16__avx2",
+                storage: F16,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: F32 / 1, b: F16 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_f32_bf16_bf16_6x16__avx2 {
+                tail: "_f32_bf16_bf16_6x16__avx2",
+                storage: Bf16,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, around: None },
+            }
         }
         #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
         $then! { { "C" } }

@@ -6,9 +6,16 @@
 #![allow(non_snake_case)] // Files are named like kernels.
 
 #[macro_use]
+mod tile;
+#[macro_use]
+mod avx2;
+#[macro_use]
 mod avx512;
 
 mod gemm_f32_bf16_bf16_14x32__avx512;
 mod gemm_f32_bf16_bf16_14x32__avx512_bf16;
+mod gemm_f32_bf16_bf16_6x16__avx2;
 mod gemm_f32_f16_f16_14x32__avx512;
+mod gemm_f32_f16_f16_6x16__avx2;
 mod gemm_f32_f32_f32_14x32__avx512;
+mod gemm_f32_f32_f32_6x16__avx2;

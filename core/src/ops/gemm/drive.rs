@@ -178,11 +178,15 @@ impl Drive<'_> {
             while i < block.rows {
                 let rows = mr.min(block.rows - i);
                 // SAFETY: rows and columns are bounded by the loops. A tile goes straight to C where its
-                // columns are contiguous and it is whole or the microkernel cuts it, and to the buffer
+                // columns are contiguous and all that the microkernel writes is there, and to the buffer
                 // otherwise, which is large enough for a whole tile.
                 unsafe {
                     let c = self.c.add((block.row + i) * self.c_row + (block.col + j) * self.c_col);
-                    let whole = rows == mr && cols == nr;
+                    let fits = match micro.edges {
+                        Edges::Kernel => true,
+                        Edges::Rows => cols == nr,
+                        Edges::Driver => rows == mr && cols == nr,
+                    };
                     let mut args = MicroArgs {
                         a,
                         b,
@@ -195,7 +199,7 @@ impl Drive<'_> {
                         beta,
                         next,
                     };
-                    if self.c_col == 1 && (whole || micro.edges == Edges::Kernel) {
+                    if self.c_col == 1 && fits {
                         micro.call(&args);
                     } else {
                         args.c = buffer.0.as_mut_ptr().cast();
