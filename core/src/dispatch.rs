@@ -2,10 +2,10 @@
 
 use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
 use crate::asm::MICROS;
-use crate::caps::{Caps, IsaLevel};
+use crate::caps::{Caps, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
-use crate::ops::engine::Stores;
+use crate::ops::engine::{Access, SIDE_BY_SIDE};
 use crate::ops::gemm::Helpers;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
@@ -198,17 +198,19 @@ impl<E: Element> Kernels<E> {
         (c.l3 / 8).max(c.l2)
     }
 
-    /// How `n` output elements are to be stored.
-    pub(crate) fn stores(&self, n: usize) -> Stores {
-        let stream = match self.policy {
+    /// How operands of `n` elements are walked and the output is stored.
+    pub(crate) fn access(&self, n: usize) -> Access {
+        let streamed = match self.policy {
             StorePolicy::Auto => n.saturating_mul(size_of::<E>()) >= self.stream_from(),
             StorePolicy::Cached => false,
             StorePolicy::Streamed => true,
         };
-        if stream {
-            Stores::Streamed
-        } else {
-            Stores::Cached
-        }
+        Access { streamed, ..self.access_inplace(n) }
+    }
+
+    /// The same where nothing is written, or only over an input.
+    pub(crate) fn access_inplace(&self, n: usize) -> Access {
+        let large = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
+        Access { side_by_side: large && self.caps.prefetcher() == Prefetcher::PerPage, ..Access::PLAIN }
     }
 }

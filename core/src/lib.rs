@@ -18,7 +18,7 @@ pub mod registry;
 mod scratch;
 mod view;
 
-pub use caps::{CacheSizes, Caps, Features, IsaLevel};
+pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType};
 pub use error::KernelError;

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
-use super::{CacheSizes, Features};
+use super::{CacheSizes, Features, Prefetcher};
 
 /// CPUID, or zeros if the CPU does not know the leaf.
 fn leaf(leaf: u32, sub: u32) -> CpuidResult {
@@ -92,4 +92,14 @@ pub(super) fn caches() -> CacheSizes {
         }
     }
     c
+}
+
+/// By vendor: leaf 0 spells its name in ebx, edx, ecx.
+pub(super) fn prefetcher() -> Prefetcher {
+    let r = leaf(0, 0);
+    let name = [r.ebx, r.edx, r.ecx].map(u32::to_le_bytes);
+    match name.as_flattened() {
+        b"AuthenticAMD" | b"HygonGenuine" => Prefetcher::Sequential,
+        _ => Prefetcher::PerPage,
+    }
 }

@@ -14,43 +14,43 @@ macro_rules! expand_all_ops {
             vec_dot {
                 ops: [VecDot = "vec_dot"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *const E) -> f32,
+                args: (n: usize, x: *const E, y: *const E, access: Access) -> f32,
                 body: blas1::dot,
             }
             vec_sum {
                 ops: [VecSum = "vec_sum"],
                 named: storage,
-                args: (n: usize, x: *const E) -> f32,
+                args: (n: usize, x: *const E, access: Access) -> f32,
                 body: blas1::sum,
             }
             vec_max {
                 ops: [VecMax = "vec_max"],
                 named: storage,
-                args: (n: usize, x: *const E) -> f32,
+                args: (n: usize, x: *const E, access: Access) -> f32,
                 body: blas1::max,
             }
             vec_add {
                 ops: [VecAdd = "vec_add"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *const E, z: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *const E, z: *mut E, access: Access) -> (),
                 body: blas1::add,
             }
             vec_mul {
                 ops: [VecMul = "vec_mul"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *const E, z: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *const E, z: *mut E, access: Access) -> (),
                 body: blas1::mul,
             }
             vec_scale {
                 ops: [VecScale = "vec_scale"],
                 named: storage,
-                args: (n: usize, alpha: f32, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, alpha: f32, x: *const E, y: *mut E, access: Access) -> (),
                 body: blas1::scale,
             }
             vec_axpy {
                 ops: [VecAxpy = "vec_axpy"],
                 named: storage,
-                args: (n: usize, alpha: f32, x: *const E, y: *mut E) -> (),
+                args: (n: usize, alpha: f32, x: *const E, y: *mut E, access: Access) -> (),
                 body: blas1::axpy,
             }
             gemv {
@@ -91,67 +91,67 @@ macro_rules! expand_all_ops {
             relu {
                 ops: [Relu = "relu"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
                 body: activation::relu,
             }
             exp {
                 ops: [Exp = "exp"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
                 body: activation::exp,
             }
             tanh {
                 ops: [Tanh = "tanh"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
                 body: activation::tanh,
             }
             silu {
                 ops: [Silu = "silu"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
                 body: activation::silu,
             }
             gelu {
                 ops: [Gelu = "gelu"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
                 body: activation::gelu,
             }
             gelu_tanh {
                 ops: [GeluTanh = "gelu_tanh"],
                 named: storage,
-                args: (n: usize, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
                 body: activation::gelu_tanh,
             }
             swiglu {
                 ops: [Swiglu = "swiglu"],
                 named: storage,
-                args: (n: usize, gate: *const E, up: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n: usize, gate: *const E, up: *const E, y: *mut E, access: Access) -> (),
                 body: activation::swiglu,
             }
             softmax {
                 ops: [Softmax = "softmax"],
                 named: storage,
-                args: (n_rows: usize, cols: usize, softmax: Softmax, x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (n_rows: usize, cols: usize, softmax: Softmax, x: *const E, y: *mut E, access: Access) -> (),
                 body: softmax::softmax,
             }
             rms_norm {
                 ops: [RmsNorm = "rms_norm"],
                 named: storage,
-                args: (n_rows: usize, cols: usize, x: *const E, w: *const E, eps: f32, y: *mut E, stores: Stores) -> (),
+                args: (n_rows: usize, cols: usize, x: *const E, w: *const E, eps: f32, y: *mut E, access: Access) -> (),
                 body: norm::rms_norm,
             }
             layer_norm {
                 ops: [LayerNorm = "layer_norm"],
                 named: storage,
-                args: (n_rows: usize, cols: usize, x: *const E, wb: [*const E; 2], eps: f32, y: *mut E, stores: Stores) -> (),
+                args: (n_rows: usize, cols: usize, x: *const E, wb: [*const E; 2], eps: f32, y: *mut E, access: Access) -> (),
                 body: norm::layer_norm,
             }
             rope {
                 ops: [Rope = "rope"],
                 named: storage,
-                args: (shape: RopeShape, tokens: usize, cos_sin: [*const f32; 2], x: *const E, y: *mut E, stores: Stores) -> (),
+                args: (shape: RopeShape, tokens: usize, cos_sin: [*const f32; 2], x: *const E, y: *mut E, access: Access) -> (),
                 body: rope::rope,
             }
         }
@@ -179,7 +179,7 @@ macro_rules! expand_all_format_ops {
             dequant {
                 op: Dequant = "dequant",
                 named: ("", ""),
-                args: (blocks: usize, w: *const u8, y: *mut E, stores: Stores) -> (),
+                args: (blocks: usize, w: *const u8, y: *mut E, access: Access) -> (),
                 body: dequant::dequant,
             }
             qgemv {

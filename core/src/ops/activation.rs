@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
-use crate::ops::engine::{map, Function, Stores};
+use crate::ops::engine::{map, Access, Function};
 use crate::ops::math;
 
 /// One activation: a [`Function`], its kernel body, its method and its in-place method.
@@ -28,9 +28,9 @@ macro_rules! activation {
             /// # Safety
             /// `n` elements at both pointers, equal or apart; the instruction set is present.
             #[inline(always)]
-            pub(crate) unsafe fn $name<E: Element, P: Prim<E>>(n: usize, x: *const E, y: *mut E, stores: Stores) {
+            pub(crate) unsafe fn $name<E: Element, P: Prim<E>>(n: usize, x: *const E, y: *mut E, access: Access) {
                 // SAFETY: the caller's contract is the engine's.
-                unsafe { map::<E, P, _, 1, 4>($ty, n, [x], y, stores) }
+                unsafe { map::<E, P, _, 1, 4>($ty, n, [x], y, access) }
             }
         )*
 
@@ -47,7 +47,7 @@ macro_rules! activation {
                     check::len("y", y.len(), x.len())?;
                     let n = x.len();
                     // SAFETY: equal lengths; `y` is exclusive; the instruction set is present.
-                    unsafe { (self.table.$name)(n, x.as_ptr(), y.as_mut_ptr(), self.stores(n)) };
+                    unsafe { (self.table.$name)(n, x.as_ptr(), y.as_mut_ptr(), self.access(n)) };
                     Ok(())
                 }
 
@@ -59,7 +59,7 @@ macro_rules! activation {
                 pub fn $inplace(&self, x: &mut [E]) -> Result<(), KernelError> {
                     let p = x.as_mut_ptr();
                     // SAFETY: the input is the output; the instruction set is present.
-                    unsafe { (self.table.$name)(x.len(), p, p, Stores::Cached) };
+                    unsafe { (self.table.$name)(x.len(), p, p, self.access_inplace(x.len())) };
                     Ok(())
                 }
             )*
@@ -112,10 +112,10 @@ pub(crate) unsafe fn swiglu<E: Element, P: Prim<E>>(
     gate: *const E,
     up: *const E,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     // SAFETY: the caller's contract is the engine's.
-    unsafe { map::<E, P, _, 2, 4>(Swiglu, n, [gate, up], y, stores) }
+    unsafe { map::<E, P, _, 2, 4>(Swiglu, n, [gate, up], y, access) }
 }
 
 /// # Gated activations
@@ -129,7 +129,7 @@ impl<E: Element> Kernels<E> {
         check::len("y", y.len(), gate.len())?;
         let n = gate.len();
         // SAFETY: equal lengths; `y` is exclusive; the instruction set is present.
-        unsafe { (self.table.swiglu)(n, gate.as_ptr(), up.as_ptr(), y.as_mut_ptr(), self.stores(n)) };
+        unsafe { (self.table.swiglu)(n, gate.as_ptr(), up.as_ptr(), y.as_mut_ptr(), self.access(n)) };
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl<E: Element> Kernels<E> {
         check::len("up", up.len(), gate.len())?;
         let p = gate.as_mut_ptr();
         // SAFETY: equal lengths; the first input is the output; the instruction set is present.
-        unsafe { (self.table.swiglu)(up.len(), p, up.as_ptr(), p, Stores::Cached) };
+        unsafe { (self.table.swiglu)(up.len(), p, up.as_ptr(), p, self.access_inplace(up.len())) };
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
-use crate::ops::engine::{fold, map, Fold, Function, Join, Stores};
+use crate::ops::engine::{fold, map, Access, Fold, Function, Join};
 
 #[derive(Clone, Copy)]
 struct Sum;
@@ -82,25 +82,30 @@ impl Function<2> for Axpy {
 /// # Safety
 /// See above.
 #[inline(always)]
-pub(crate) unsafe fn dot<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E, y: *const E) -> f32 {
+pub(crate) unsafe fn dot<E: Element, P: Prim<E> + Prim<f32>>(
+    n: usize,
+    x: *const E,
+    y: *const E,
+    access: Access,
+) -> f32 {
     // SAFETY: the caller's contract is the engine's; so below.
-    unsafe { fold::<E, P, _, 2, 4>(Dot, n, [x, y]) }
+    unsafe { fold::<E, P, _, 2, 4>(Dot, n, [x, y], access) }
 }
 
 /// # Safety
 /// See above.
 #[inline(always)]
-pub(crate) unsafe fn sum<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E) -> f32 {
+pub(crate) unsafe fn sum<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E, access: Access) -> f32 {
     // SAFETY: as above.
-    unsafe { fold::<E, P, _, 1, 8>(Sum, n, [x]) }
+    unsafe { fold::<E, P, _, 1, 8>(Sum, n, [x], access) }
 }
 
 /// # Safety
 /// See above.
 #[inline(always)]
-pub(crate) unsafe fn max<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E) -> f32 {
+pub(crate) unsafe fn max<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E, access: Access) -> f32 {
     // SAFETY: as above.
-    unsafe { fold::<E, P, _, 1, 8>(Max, n, [x]) }
+    unsafe { fold::<E, P, _, 1, 8>(Max, n, [x], access) }
 }
 
 /// # Safety
@@ -111,10 +116,10 @@ pub(crate) unsafe fn add<E: Element, P: Prim<E>>(
     x: *const E,
     y: *const E,
     z: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     // SAFETY: as above.
-    unsafe { map::<E, P, _, 2, 4>(Add, n, [x, y], z, stores) }
+    unsafe { map::<E, P, _, 2, 4>(Add, n, [x, y], z, access) }
 }
 
 /// # Safety
@@ -125,10 +130,10 @@ pub(crate) unsafe fn mul<E: Element, P: Prim<E>>(
     x: *const E,
     y: *const E,
     z: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     // SAFETY: as above.
-    unsafe { map::<E, P, _, 2, 4>(Mul, n, [x, y], z, stores) }
+    unsafe { map::<E, P, _, 2, 4>(Mul, n, [x, y], z, access) }
 }
 
 /// # Safety
@@ -139,18 +144,24 @@ pub(crate) unsafe fn scale<E: Element, P: Prim<E>>(
     alpha: f32,
     x: *const E,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     // SAFETY: as above.
-    unsafe { map::<E, P, _, 1, 4>(Scale(alpha), n, [x], y, stores) }
+    unsafe { map::<E, P, _, 1, 4>(Scale(alpha), n, [x], y, access) }
 }
 
 /// # Safety
 /// See above.
 #[inline(always)]
-pub(crate) unsafe fn axpy<E: Element, P: Prim<E>>(n: usize, alpha: f32, x: *const E, y: *mut E) {
+pub(crate) unsafe fn axpy<E: Element, P: Prim<E>>(
+    n: usize,
+    alpha: f32,
+    x: *const E,
+    y: *mut E,
+    access: Access,
+) {
     // SAFETY: as above.
-    unsafe { map::<E, P, _, 2, 4>(Axpy(alpha), n, [x, y], y, Stores::Cached) }
+    unsafe { map::<E, P, _, 2, 4>(Axpy(alpha), n, [x, y], y, access) }
 }
 
 /// # Vectors (BLAS level 1)
@@ -166,7 +177,7 @@ impl<E: Element> Kernels<E> {
     pub fn vec_dot(&self, x: &[E], y: &[E]) -> Result<f32, KernelError> {
         check::len("y", y.len(), x.len())?;
         // SAFETY: equal lengths; the table's instruction set is present.
-        Ok(unsafe { (self.table.vec_dot)(x.len(), x.as_ptr(), y.as_ptr()) })
+        Ok(unsafe { (self.table.vec_dot)(x.len(), x.as_ptr(), y.as_ptr(), self.access_inplace(x.len())) })
     }
 
     /// `sum x_i`; 0 for an empty vector.
@@ -175,7 +186,7 @@ impl<E: Element> Kernels<E> {
     /// None today.
     pub fn vec_sum(&self, x: &[E]) -> Result<f32, KernelError> {
         // SAFETY: a slice; the table's instruction set is present.
-        Ok(unsafe { (self.table.vec_sum)(x.len(), x.as_ptr()) })
+        Ok(unsafe { (self.table.vec_sum)(x.len(), x.as_ptr(), self.access_inplace(x.len())) })
     }
 
     /// `max x_i`, ignoring NaN (as [`f32::max`]); -inf for an empty vector or one of NaN only.
@@ -184,7 +195,7 @@ impl<E: Element> Kernels<E> {
     /// None today.
     pub fn vec_max(&self, x: &[E]) -> Result<f32, KernelError> {
         // SAFETY: a slice; the table's instruction set is present.
-        Ok(unsafe { (self.table.vec_max)(x.len(), x.as_ptr()) })
+        Ok(unsafe { (self.table.vec_max)(x.len(), x.as_ptr(), self.access_inplace(x.len())) })
     }
 
     /// `z_i = x_i + y_i`.
@@ -196,7 +207,7 @@ impl<E: Element> Kernels<E> {
         check::len("z", z.len(), x.len())?;
         let n = x.len();
         // SAFETY: equal lengths; `z` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.vec_add)(n, x.as_ptr(), y.as_ptr(), z.as_mut_ptr(), self.stores(n)) };
+        unsafe { (self.table.vec_add)(n, x.as_ptr(), y.as_ptr(), z.as_mut_ptr(), self.access(n)) };
         Ok(())
     }
 
@@ -208,7 +219,7 @@ impl<E: Element> Kernels<E> {
         check::len("y", y.len(), x.len())?;
         let p = y.as_mut_ptr();
         // SAFETY: equal lengths; the second input is the output; the instruction set is present.
-        unsafe { (self.table.vec_add)(x.len(), x.as_ptr(), p, p, Stores::Cached) };
+        unsafe { (self.table.vec_add)(x.len(), x.as_ptr(), p, p, self.access_inplace(x.len())) };
         Ok(())
     }
 
@@ -221,7 +232,7 @@ impl<E: Element> Kernels<E> {
         check::len("z", z.len(), x.len())?;
         let n = x.len();
         // SAFETY: equal lengths; `z` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.vec_mul)(n, x.as_ptr(), y.as_ptr(), z.as_mut_ptr(), self.stores(n)) };
+        unsafe { (self.table.vec_mul)(n, x.as_ptr(), y.as_ptr(), z.as_mut_ptr(), self.access(n)) };
         Ok(())
     }
 
@@ -233,7 +244,7 @@ impl<E: Element> Kernels<E> {
         check::len("y", y.len(), x.len())?;
         let p = y.as_mut_ptr();
         // SAFETY: equal lengths; the second input is the output; the instruction set is present.
-        unsafe { (self.table.vec_mul)(x.len(), x.as_ptr(), p, p, Stores::Cached) };
+        unsafe { (self.table.vec_mul)(x.len(), x.as_ptr(), p, p, self.access_inplace(x.len())) };
         Ok(())
     }
 
@@ -245,7 +256,7 @@ impl<E: Element> Kernels<E> {
         check::len("y", y.len(), x.len())?;
         let n = x.len();
         // SAFETY: equal lengths; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.vec_scale)(n, alpha, x.as_ptr(), y.as_mut_ptr(), self.stores(n)) };
+        unsafe { (self.table.vec_scale)(n, alpha, x.as_ptr(), y.as_mut_ptr(), self.access(n)) };
         Ok(())
     }
 
@@ -256,7 +267,7 @@ impl<E: Element> Kernels<E> {
     pub fn vec_scale_inplace(&self, alpha: f32, x: &mut [E]) -> Result<(), KernelError> {
         let p = x.as_mut_ptr();
         // SAFETY: the input is the output; the table's instruction set is present.
-        unsafe { (self.table.vec_scale)(x.len(), alpha, p, p, Stores::Cached) };
+        unsafe { (self.table.vec_scale)(x.len(), alpha, p, p, self.access_inplace(x.len())) };
         Ok(())
     }
 
@@ -267,7 +278,9 @@ impl<E: Element> Kernels<E> {
     pub fn vec_axpy(&self, alpha: f32, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         // SAFETY: equal lengths; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.vec_axpy)(x.len(), alpha, x.as_ptr(), y.as_mut_ptr()) };
+        unsafe {
+            (self.table.vec_axpy)(x.len(), alpha, x.as_ptr(), y.as_mut_ptr(), self.access_inplace(x.len()))
+        };
         Ok(())
     }
 }

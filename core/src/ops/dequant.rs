@@ -5,12 +5,12 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
-use crate::ops::engine::{fence, Stores};
+use crate::ops::engine::{fence, Access};
 use crate::quant::{Format, QuantRef, Scales, Unpack, MIN_GROUP, TILE};
 
-/// Streams side by side: each decodes a part of the blocks, so that neither the blocks nor the outputs of
-/// two of them share a page.
-const STREAMS: usize = 2;
+/// Parts of the blocks that are decoded side by side, so that neither the blocks nor the outputs of two of
+/// them share a page.
+const PARTS: usize = 2;
 
 /// Elements that are decoded into a buffer before they are streamed to an unaligned output.
 const REALIGNED: usize = 4 * TILE;
@@ -134,24 +134,25 @@ pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unp
     blocks: usize,
     w: *const u8,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     let w = w.cast::<F::Block>();
     // SAFETY: the loops stay within the blocks.
     unsafe {
-        if !P::STREAMS || stores == Stores::Cached {
+        if !P::STREAMS || !access.streamed {
             return run::<E, F, P, Through>(blocks, w, y);
         }
         if (y as usize).is_multiple_of(P::LANES * size_of::<E>()) {
             let per_tile = TILE / F::LEN;
-            let part = blocks / per_tile / STREAMS;
-            for t in 0..part {
-                for stream in 0..STREAMS {
-                    let b = (stream * part + t) * per_tile;
+            let parts = if access.side_by_side { PARTS } else { 1 };
+            let tiles = blocks / per_tile / parts;
+            for t in 0..tiles {
+                for part in 0..parts {
+                    let b = (part * tiles + t) * per_tile;
                     tile::<E, F, P, Past>(per_tile, w.add(b), y.add(b * F::LEN));
                 }
             }
-            let done = STREAMS * part * per_tile;
+            let done = parts * tiles * per_tile;
             run::<E, F, P, Past>(blocks - done, w.add(done), y.add(done * F::LEN));
         } else {
             realign::<E, F, P>(blocks, w, y);
@@ -175,7 +176,7 @@ impl<E: Element> Kernels<E> {
         let kernel = self.table.formats.of(w.format()).dequant;
         // SAFETY: a QuantRef has all its blocks; `y` is exclusive and has room for their elements;
         // the table's instruction set is present.
-        unsafe { kernel(w.blocks(), w.as_bytes().as_ptr(), y.as_mut_ptr(), self.stores(n)) };
+        unsafe { kernel(w.blocks(), w.as_bytes().as_ptr(), y.as_mut_ptr(), self.access(n)) };
         Ok(())
     }
 }

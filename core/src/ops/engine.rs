@@ -1,27 +1,32 @@
 //! How vectors are walked: unrolling, memory streams, non-temporal stores, edges.
 //!
-//! Two facts shape this file (SPEC/02 has the measurements). A core reads DRAM about 1.4 times
-//! faster in several 4 KiB pages at once than in one, because the hardware prefetcher follows one
-//! stream a page and never crosses its end. And a store that bypasses the cache saves the read of
-//! the line it overwrites, a third of the traffic of a copy.
+//! Two facts shape this file (SPEC/02 has the measurements). Some cores read DRAM about 1.4 times faster in
+//! several 4 KiB pages at once than in one, others as much slower: see [`Prefetcher`](crate::Prefetcher). And a
+//! store that bypasses the cache saves the read of the line it overwrites, a third of the traffic of
+//! a copy.
 
 use crate::element::Element;
 use crate::isa::{Prim, Vector};
 
-/// How an output is stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stores {
-    /// Through the caches.
-    Cached,
-    /// Past the caches: the output is larger than they are.
-    Streamed,
+/// How operands are walked and stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Access {
+    /// The output bypasses the caches: it is larger than they are.
+    pub(crate) streamed: bool,
+    /// Several pages are read at once.
+    pub(crate) side_by_side: bool,
+}
+
+impl Access {
+    /// One page after the other, through the caches.
+    pub(crate) const PLAIN: Self = Self { streamed: false, side_by_side: false };
 }
 
 /// The prefetcher's reach.
 const PAGE: usize = 4096;
 
 /// Bytes of one operand from which pages are walked side by side; below, data sits in L2.
-const SIDE_BY_SIDE: usize = 1 << 20;
+pub(crate) const SIDE_BY_SIDE: usize = 1 << 20;
 
 /// One operation on consecutive elements, told where it stands.
 pub(crate) trait Sweep {
@@ -47,20 +52,6 @@ pub(crate) trait Sweep {
     /// # Safety
     /// `i + len <= n`.
     unsafe fn part(&mut self, i: usize, len: usize);
-}
-
-/// Walks elements `start..n`, `K` vectors at a time; in large operands from `K` pages.
-///
-/// # Safety
-/// As [`walk`].
-#[inline(always)]
-pub(crate) unsafe fn sweep<E: Element, P: Vector, const K: usize>(
-    s: &mut impl Sweep,
-    start: usize,
-    n: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { walk::<E, P, K>(s, start, n, n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE) }
 }
 
 /// Walks elements `start..n`, `K` vectors at a time: neighbours, or from `K` pages `side_by_side`.
@@ -194,12 +185,12 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
     n: usize,
     x: [*const E; ARITY],
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     let isa = core::marker::PhantomData;
     // SAFETY: the caller's contract.
     unsafe {
-        if P::STREAMS && stores == Stores::Streamed {
+        if P::STREAMS && access.streamed {
             let mut map = Map::<E, F, P, ARITY, true> { f, x, y, isa };
             // Streaming stores are to fill whole lines: the elements before the first one go separately.
             let head = ((y as usize).wrapping_neg() % LINE / size_of::<E>()).min(n);
@@ -209,10 +200,11 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
                 map.part(i, len);
                 i += len;
             }
-            sweep::<E, P, K>(&mut map, head, n);
+            walk::<E, P, K>(&mut map, head, n, access.side_by_side);
             fence();
         } else {
-            sweep::<E, P, K>(&mut Map::<E, F, P, ARITY, false> { f, x, y, isa }, 0, n);
+            let mut map = Map::<E, F, P, ARITY, false> { f, x, y, isa };
+            walk::<E, P, K>(&mut map, 0, n, access.side_by_side);
         }
     }
 }
@@ -338,12 +330,13 @@ pub(crate) unsafe fn fold<
     f: F,
     n: usize,
     x: [*const E; ARITY],
+    access: Access,
 ) -> f32 {
     // SAFETY: the caller's contract.
     unsafe {
         let none = P::splat(F::JOIN.identity());
         let mut folding = Folding::<E, F, P, ARITY, K> { f, x, acc: [none; K] };
-        sweep::<E, P, K>(&mut folding, 0, n);
+        walk::<E, P, K>(&mut folding, 0, n, access.side_by_side);
         let mut total = folding.acc[0];
         for &acc in &folding.acc[1..] {
             total = match F::JOIN {

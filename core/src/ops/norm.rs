@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::ops::engine::{Join, Stores};
+use crate::ops::engine::{Access, Join};
 use crate::ops::rows::{load, rows, Keep, Row, RowOp, Rows};
 
 /// Weights or biases; where there are none, one vector of a constant that every index maps to.
@@ -175,12 +175,12 @@ pub(crate) unsafe fn rms_norm<E: Element, P: Prim<E> + Prim<f32>>(
     w: *const E,
     eps: f32,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     let ones = [E::from_f32(1.0); 16];
     let op = RmsNorm { w: Param::new(w, &ones), share: 1.0 / cols as f64, eps };
     // SAFETY: the caller's contract.
-    unsafe { rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, stores }) }
+    unsafe { rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, access }) }
 }
 
 /// # Safety
@@ -193,12 +193,12 @@ pub(crate) unsafe fn layer_norm<E: Element, P: Prim<E> + Prim<f32>>(
     [w, b]: [*const E; 2],
     eps: f32,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     let (ones, zeros) = ([E::from_f32(1.0); 16], [E::ZERO; 16]);
     let op = LayerNorm { w: Param::new(w, &ones), b: Param::new(b, &zeros), share: 1.0 / cols as f64, eps };
     // SAFETY: the caller's contract.
-    unsafe { rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, stores }) }
+    unsafe { rows::<E, P, _>(op, Keep::NONE, Rows { rows: n_rows, stride: cols, n: cols, x, y, access }) }
 }
 
 /// The number of rows, once everything that both norms share has been checked.
@@ -268,9 +268,9 @@ impl<E: Element> Kernels<E> {
         y: &mut [E],
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), y.len(), [("w", w), ("b", None)], eps)?;
-        let (w, stores) = (pointer(w), self.stores(x.len()));
+        let (w, access) = (pointer(w), self.access(x.len()));
         // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.rms_norm)(rows, cols, x.as_ptr(), w, eps, y.as_mut_ptr(), stores) };
+        unsafe { (self.table.rms_norm)(rows, cols, x.as_ptr(), w, eps, y.as_mut_ptr(), access) };
         Ok(())
     }
 
@@ -288,7 +288,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", None)], eps)?;
         let p = x.as_mut_ptr();
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.rms_norm)(rows, cols, p, pointer(w), eps, p, Stores::Cached) };
+        unsafe { (self.table.rms_norm)(rows, cols, p, pointer(w), eps, p, self.access_inplace(x.len())) };
         Ok(())
     }
 
@@ -342,9 +342,9 @@ impl<E: Element> Kernels<E> {
         y: &mut [E],
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), y.len(), [("w", w), ("b", b)], eps)?;
-        let (params, stores) = ([pointer(w), pointer(b)], self.stores(x.len()));
+        let (params, access) = ([pointer(w), pointer(b)], self.access(x.len()));
         // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.layer_norm)(rows, cols, x.as_ptr(), params, eps, y.as_mut_ptr(), stores) };
+        unsafe { (self.table.layer_norm)(rows, cols, x.as_ptr(), params, eps, y.as_mut_ptr(), access) };
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", b)], eps)?;
         let (p, params) = (x.as_mut_ptr(), [pointer(w), pointer(b)]);
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.layer_norm)(rows, cols, p, params, eps, p, Stores::Cached) };
+        unsafe { (self.table.layer_norm)(rows, cols, p, params, eps, p, self.access_inplace(x.len())) };
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::ops::engine::{fence, prefetch, Stores, LINE};
+use crate::ops::engine::{fence, prefetch, Access, LINE};
 use crate::ops::rows::load;
 
 /// Which two elements of a head form a pair.
@@ -53,18 +53,35 @@ impl RopeShape {
 /// Bytes of heads that are collected at most before they bypass the cache.
 const BUFFER: usize = 8192;
 
-/// The same for heads that consist of whole lines.
-const GROUP: usize = 512;
+/// Parts of a token that are walked side by side: more pages in flight.
+const PARTS: usize = 4;
 
 /// How far ahead inputs are asked for: the next page, where the hardware prefetcher does not reach.
 const AHEAD: usize = 4096;
 
-/// Rotates `len` (or with `FULL` a vector of) pairs.
+/// Stores a vector, with `STREAM` past the cache.
 ///
 /// # Safety
-/// The pairs exist at `x` and `y`, equal or apart; `cos`, `sin` have as many; the instruction set is present.
+/// As [`Prim::store`] or [`Prim::stream`].
 #[inline(always)]
-unsafe fn pairs<E: Element, P: Prim<E> + Prim<f32>, const FULL: bool>(
+unsafe fn put<E: Element, P: Prim<E>, const STREAM: bool>(p: *mut E, v: P::V) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if STREAM {
+            P::stream(p, v)
+        } else {
+            P::store(p, v)
+        }
+    }
+}
+
+/// Rotates `len` (or with `FULL` a vector of) pairs. With `STREAM`, full vectors go past the cache.
+///
+/// # Safety
+/// The pairs exist at `x` and `y`, equal or apart; `cos`, `sin` have as many; with `STREAM` both outputs are
+/// aligned to vectors; the instruction set is present.
+#[inline(always)]
+unsafe fn pairs<E: Element, P: Prim<E> + Prim<f32>, const FULL: bool, const STREAM: bool>(
     [first, second]: [usize; 2],
     [cos, sin]: [*const f32; 2],
     adjacent: bool,
@@ -88,8 +105,8 @@ unsafe fn pairs<E: Element, P: Prim<E> + Prim<f32>, const FULL: bool>(
             (p, q) = P::zip(p, q);
         }
         if FULL {
-            <P as Prim<E>>::store(y.add(first), p);
-            <P as Prim<E>>::store(y.add(second), q);
+            put::<E, P, STREAM>(y.add(first), p);
+            put::<E, P, STREAM>(y.add(second), q);
         } else {
             <P as Prim<E>>::store_n(y.add(first), p, lanes[0]);
             <P as Prim<E>>::store_n(y.add(second), q, lanes[1]);
@@ -100,9 +117,10 @@ unsafe fn pairs<E: Element, P: Prim<E> + Prim<f32>, const FULL: bool>(
 /// One head: rotates its first `rot` elements, copies the others.
 ///
 /// # Safety
-/// `dim` elements at `x` and `y`, equal or apart; `rot / 2` at `cos`, `sin`; the instruction set is present.
+/// `dim` elements at `x` and `y`, equal or apart; `rot / 2` at `cos`, `sin`; with `STREAM`, `y`, `rot / 2` and
+/// `dim` are multiples of a vector; the instruction set is present.
 #[inline(always)]
-unsafe fn head<E: Element, P: Prim<E> + Prim<f32>>(
+unsafe fn head<E: Element, P: Prim<E> + Prim<f32>, const STREAM: bool>(
     adjacent: bool,
     [rot, dim]: [usize; 2],
     [cos, sin]: [*const f32; 2],
@@ -117,21 +135,23 @@ unsafe fn head<E: Element, P: Prim<E> + Prim<f32>>(
             let at = if adjacent { [2 * i, 2 * i + P::LANES] } else { [i, i + half] };
             prefetch(x.wrapping_add(at[0] + AHEAD / size_of::<E>()));
             prefetch(x.wrapping_add(at[1] + AHEAD / size_of::<E>()));
-            pairs::<E, P, true>(at, [cos.add(i), sin.add(i)], adjacent, x, y, 0);
+            pairs::<E, P, true, STREAM>(at, [cos.add(i), sin.add(i)], adjacent, x, y, 0);
             i += P::LANES;
         }
         if i < half {
             let second = if adjacent { (2 * i + P::LANES).min(rot) } else { i + half };
             let at = [if adjacent { 2 * i } else { i }, second];
-            pairs::<E, P, false>(at, [cos.add(i), sin.add(i)], adjacent, x, y, half - i);
+            pairs::<E, P, false, false>(at, [cos.add(i), sin.add(i)], adjacent, x, y, half - i);
         }
         if !core::ptr::eq(x, y) {
             let mut i = rot;
             while dim - i >= P::LANES {
-                <P as Prim<E>>::store(y.add(i), <P as Prim<E>>::load(x.add(i)));
+                put::<E, P, STREAM>(y.add(i), <P as Prim<E>>::load(x.add(i)));
                 i += P::LANES;
             }
-            <P as Prim<E>>::store_n(y.add(i), <P as Prim<E>>::load_n(x.add(i), dim - i), dim - i);
+            if i < dim {
+                <P as Prim<E>>::store_n(y.add(i), <P as Prim<E>>::load_n(x.add(i), dim - i), dim - i);
+            }
         }
     }
 }
@@ -169,13 +189,13 @@ pub(crate) unsafe fn rope<E: Element, P: Prim<E> + Prim<f32>>(
     cos_sin: [*const f32; 2],
     x: *const E,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         match shape.pairing {
-            RopePairing::Adjacent => rotate::<E, P>(true, shape, tokens, cos_sin, x, y, stores),
-            RopePairing::HalfSplit => rotate::<E, P>(false, shape, tokens, cos_sin, x, y, stores),
+            RopePairing::Adjacent => rotate::<E, P>(true, shape, tokens, cos_sin, x, y, access),
+            RopePairing::HalfSplit => rotate::<E, P>(false, shape, tokens, cos_sin, x, y, access),
         }
     }
 }
@@ -190,49 +210,55 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     [cos, sin]: [*const f32; 2],
     x: *const E,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     let RopeShape { heads, head_dim, rot_dim, .. } = shape;
     let dims = [rot_dim, head_dim];
+    let bytes = head_dim.saturating_mul(size_of::<E>());
+    let streamed = P::STREAMS && access.streamed;
+    let vector = P::LANES * size_of::<E>();
+    // Heads of whole vectors leave as they are computed. Others are collected: their ends share lines, and such
+    // a line costs as much as many others.
+    let direct = streamed
+        && bytes.is_multiple_of(vector)
+        && (rot_dim / 2).is_multiple_of(P::LANES)
+        && (y as usize).is_multiple_of(vector);
+    let staged = streamed && !direct && (1..=BUFFER).contains(&bytes);
+    let group = if staged { BUFFER / bytes.max(1) } else { 1 };
+    let parts = if access.side_by_side { PARTS } else { 1 };
+    let part = heads.div_ceil(parts).next_multiple_of(group);
     let mut buffer = [core::mem::MaybeUninit::<u64>::uninit(); BUFFER / 8];
     let buffer: *mut E = buffer.as_mut_ptr().cast();
-    // Past the cache go groups of heads: small ones if they consist of whole lines, so that several
-    // are in flight; else large ones, because the lines at their ends cost as much as many others.
-    let bytes = head_dim.saturating_mul(size_of::<E>());
-    let staged = P::STREAMS && stores == Stores::Streamed && (1..=BUFFER).contains(&bytes);
-    let whole_lines = bytes.is_multiple_of(LINE) && (y as usize).is_multiple_of(LINE);
-    let group = match (if whole_lines { GROUP } else { BUFFER }).checked_div(bytes) {
-        Some(group) if staged => group.max(1),
-        _ => 1,
-    };
-    // Quarters of a token side by side: more pages in flight.
-    let quarter = heads.div_ceil(4).next_multiple_of(group);
-    // SAFETY: the caller's contract; all offsets are those of existing heads.
+    // SAFETY: the caller's contract; all offsets are those of existing heads; `direct` as `STREAM` demands.
     unsafe {
         for t in 0..tokens {
             let cos_sin = [cos.add(t * (rot_dim / 2)), sin.add(t * (rot_dim / 2))];
             let at = t * heads * head_dim;
             let (x, y) = (x.add(at), y.add(at));
             let mut first = 0;
-            while first < quarter {
+            while first < part {
                 let mut h = first;
                 while h < heads {
                     let n = group.min(heads - h);
                     let (x, y) = (x.add(h * head_dim), y.add(h * head_dim));
-                    let to = if staged { buffer } else { y };
-                    for g in 0..n {
-                        let at = g * head_dim;
-                        head::<E, P>(adjacent, dims, cos_sin, x.add(at), to.add(at));
+                    if direct {
+                        head::<E, P, true>(adjacent, dims, cos_sin, x, y);
+                    } else {
+                        let to = if staged { buffer } else { y };
+                        for g in 0..n {
+                            let at = g * head_dim;
+                            head::<E, P, false>(adjacent, dims, cos_sin, x.add(at), to.add(at));
+                        }
+                        if staged {
+                            stream::<E, P>(n * head_dim, buffer, y);
+                        }
                     }
-                    if staged {
-                        stream::<E, P>(n * head_dim, buffer, y);
-                    }
-                    h += quarter;
+                    h += part;
                 }
                 first += group;
             }
         }
-        if staged {
+        if streamed {
             fence();
         }
     }
@@ -260,9 +286,9 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let tokens = shape.check(x.len(), cos.len(), sin.len())?;
         check::len("y", y.len(), x.len())?;
-        let (angles, stores) = ([cos.as_ptr(), sin.as_ptr()], self.stores(x.len()));
+        let (angles, access) = ([cos.as_ptr(), sin.as_ptr()], self.access(x.len()));
         // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.rope)(shape, tokens, angles, x.as_ptr(), y.as_mut_ptr(), stores) };
+        unsafe { (self.table.rope)(shape, tokens, angles, x.as_ptr(), y.as_mut_ptr(), access) };
         Ok(())
     }
 
@@ -280,7 +306,7 @@ impl<E: Element> Kernels<E> {
         let tokens = shape.check(x.len(), cos.len(), sin.len())?;
         let (angles, p) = ([cos.as_ptr(), sin.as_ptr()], x.as_mut_ptr());
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.rope)(shape, tokens, angles, p, p, Stores::Cached) };
+        unsafe { (self.table.rope)(shape, tokens, angles, p, p, self.access_inplace(x.len())) };
         Ok(())
     }
 }

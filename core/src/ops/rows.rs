@@ -7,7 +7,7 @@
 
 use crate::element::Element;
 use crate::isa::Prim;
-use crate::ops::engine::{fence, first, prefetch, walk, Join, Stores, Sweep};
+use crate::ops::engine::{fence, first, prefetch, walk, Access, Join, Sweep};
 
 /// Vectors in flight, and pages side by side.
 const K: usize = 4;
@@ -285,7 +285,7 @@ pub(crate) struct Rows<E> {
     pub n: usize,
     pub x: *const E,
     pub y: *mut E,
-    pub stores: Stores,
+    pub access: Access,
 }
 
 /// Applies `op` to every row.
@@ -302,7 +302,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        if P::STREAMS && shape.stores == Stores::Streamed {
+        if P::STREAMS && shape.access.streamed {
             pipeline::<E, P, O, true>(op, keep, shape);
             fence();
         } else {

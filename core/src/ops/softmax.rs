@@ -5,7 +5,7 @@ use crate::element::{Element, ElementType};
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
-use crate::ops::engine::{map, Function, Join, Stores};
+use crate::ops::engine::{map, Access, Function, Join};
 use crate::ops::math;
 use crate::ops::rows::{rows, Keep, Row, RowOp, Rows};
 
@@ -119,14 +119,14 @@ pub(crate) unsafe fn softmax<E: Element, P: Prim<E> + Prim<f32>>(
     Softmax { scale, valid }: Softmax,
     x: *const E,
     y: *mut E,
-    stores: Stores,
+    access: Access,
 ) {
     let n = valid.unwrap_or(cols);
-    let shape = Rows { rows: n_rows, stride: cols, n, x, y, stores };
+    let shape = Rows { rows: n_rows, stride: cols, n, x, y, access };
     // SAFETY: the caller's contract; the kept rows fit the buffer, or are the output rows, which
     // hold f32 and are not streamed past the cache that they are read back from.
     unsafe {
-        let in_output = E::TYPE == ElementType::F32 && !(P::STREAMS && stores == Stores::Streamed);
+        let in_output = E::TYPE == ElementType::F32 && !(P::STREAMS && access.streamed);
         if in_output {
             let keep = Keep { base: y.cast(), stride: cols, mask: usize::MAX };
             rows::<E, P, _>(Op::<true> { scale }, keep, shape);
@@ -139,7 +139,7 @@ pub(crate) unsafe fn softmax<E: Element, P: Prim<E> + Prim<f32>>(
         }
         if n < cols {
             for r in 0..n_rows {
-                map::<E, P, _, 0, 4>(Zero, cols - n, [], y.add(r * cols + n), stores);
+                map::<E, P, _, 0, 4>(Zero, cols - n, [], y.add(r * cols + n), access);
             }
         }
     }
@@ -190,9 +190,9 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_softmax(cols, softmax, x.len())?;
         check::len("y", y.len(), x.len())?;
-        let stores = self.stores(x.len());
+        let access = self.access(x.len());
         // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.softmax)(rows, cols, softmax, x.as_ptr(), y.as_mut_ptr(), stores) };
+        unsafe { (self.table.softmax)(rows, cols, softmax, x.as_ptr(), y.as_mut_ptr(), access) };
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_softmax(cols, softmax, x.len())?;
         let p = x.as_mut_ptr();
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.softmax)(rows, cols, softmax, p, p, Stores::Cached) };
+        unsafe { (self.table.softmax)(rows, cols, softmax, p, p, self.access_inplace(x.len())) };
         Ok(())
     }
 }

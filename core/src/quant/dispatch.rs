@@ -2,7 +2,7 @@
 //! [`Table`](crate::dispatch::Table) that is chosen by format.
 
 use crate::element::Element;
-use crate::ops::engine::Stores;
+use crate::ops::engine::Access;
 use crate::quant::{Format, QuantFormat};
 
 macro_rules! define_slots {
