@@ -1,9 +1,10 @@
 //! Row-wise operators: a row has to be read in full before its first output is known.
 //!
-//! Done row by row, the memory bus would idle while outputs are computed from the cache. So the rows
-//! form a pipeline, and one sweep serves three of them: it gathers from the newest (from DRAM),
-//! spreads the middle one (from L1 or L2) and writes the oldest. The order in which a row's elements
-//! are added up depends on its length alone, not on its neighbours, its address or the kind of store.
+//! Done row by row, the memory bus would idle while outputs are computed from the cache. So operators of two
+//! stages form a pipeline: one sweep gathers from a row (from DRAM) and writes the one before (from L1 or
+//! L2). Operators of three stages work more on fewer bytes, and three rows and what is kept of them would not
+//! fit L1: these go row by row, and ask for the next row while they compute. The order in which a row's
+//! elements are added up depends on its length alone, not on its neighbours, its address or the kind of store.
 
 use crate::element::Element;
 use crate::isa::Prim;
@@ -17,6 +18,9 @@ const SIDE_BY_SIDE: usize = 4 * 4096;
 
 /// How far ahead rows are asked for.
 const AHEAD: usize = 4096;
+
+/// Bytes of a row up to which the next one is asked for as a whole: some of them fit L2.
+const WHOLE: usize = 64 << 10;
 
 /// What is known about a row: scalars, and later the same in every lane.
 #[derive(Clone, Copy)]
@@ -67,21 +71,20 @@ pub(crate) trait RowOp<E: Element, P: Prim<E> + Prim<f32>>: Copy {
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V;
 }
 
-/// Where the second stage keeps its values: row `r` at `base + (r & mask) * stride`.
+/// Where the second stage keeps its values: row `r` at `base + r * stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct Keep {
     pub base: *mut f32,
     pub stride: usize,
-    pub mask: usize,
 }
 
 impl Keep {
     /// For operators that keep nothing.
-    pub(crate) const NONE: Self = Self { base: core::ptr::null_mut(), stride: 0, mask: 0 };
+    pub(crate) const NONE: Self = Self { base: core::ptr::null_mut(), stride: 0 };
 
     #[inline(always)]
     fn row(self, r: usize) -> *mut f32 {
-        self.base.wrapping_add((r & self.mask).wrapping_mul(self.stride))
+        self.base.wrapping_add(r.wrapping_mul(self.stride))
     }
 }
 
@@ -110,7 +113,7 @@ struct Stage<E> {
     row: Row<f32>,
 }
 
-/// One sweep over up to three rows.
+/// One sweep that gathers (`G`) from the newest row, spreads (`S`) or writes (`W`) the other one.
 struct Pass<E, P: Prim<E> + Prim<f32>, O, const G: bool, const S: bool, const W: bool, const STREAM: bool>
 where
     E: Element,
@@ -120,11 +123,11 @@ where
     /// Elements before the first aligned output.
     head: usize,
     newest: Stage<E>,
-    middle: Stage<E>,
-    oldest: Stage<E>,
+    other: Stage<E>,
     shift: P::V,
-    spread: Row<P::V>,
-    write: Row<P::V>,
+    row: Row<P::V>,
+    /// Whether `S` asks for the newest row.
+    ask: bool,
     gathered: [[P::V; 2]; K],
     summed: [P::V; K],
 }
@@ -147,9 +150,9 @@ where
         // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe {
             if O::KEEP {
-                load::<f32, P, FULL>(self.oldest.keep.add(i), len)
+                load::<f32, P, FULL>(self.other.keep.add(i), len)
             } else {
-                load::<E, P, FULL>(self.oldest.x.add(i), len)
+                load::<E, P, FULL>(self.other.x.add(i), len)
             }
         }
     }
@@ -159,17 +162,17 @@ where
         // SAFETY: as above.
         unsafe {
             let z = self.kept::<false>(i, len);
-            let y = self.op.write::<false>(&self.write, z, i, len);
-            <P as Prim<E>>::store_n(self.oldest.y.add(i), y, len);
+            let y = self.op.write::<false>(&self.row, z, i, len);
+            <P as Prim<E>>::store_n(self.other.y.add(i), y, len);
         }
     }
 
     #[inline(always)]
-    unsafe fn run(op: O, n: usize, newest: Stage<E>, middle: Stage<E>, oldest: Stage<E>) -> [f32; 3] {
+    unsafe fn run(op: O, n: usize, newest: Stage<E>, other: Stage<E>) -> [f32; 3] {
         // SAFETY: the caller vouches for the rows and the instruction set.
         unsafe {
             let step = P::LANES * size_of::<E>();
-            let head = (oldest.y as usize).wrapping_neg() % step / size_of::<E>();
+            let head = (other.y as usize).wrapping_neg() % step / size_of::<E>();
             let none = match O::GATHER {
                 Join::Sum => P::splat(0.0),
                 Join::Max => P::splat(f32::NEG_INFINITY),
@@ -179,11 +182,10 @@ where
                 n,
                 head: if W && STREAM { head.min(n) } else { 0 },
                 newest,
-                middle,
-                oldest,
+                other,
                 shift: P::splat(newest.row.shift),
-                spread: middle.row.splat::<P>(),
-                write: oldest.row.splat::<P>(),
+                row: other.row.splat::<P>(),
+                ask: n.saturating_mul(size_of::<E>()) <= WHOLE,
                 gathered: [[none, P::splat(0.0)]; K],
                 summed: [P::splat(0.0); K],
             };
@@ -223,25 +225,28 @@ where
 {
     #[inline(always)]
     unsafe fn full(&mut self, lane: usize, i: usize) {
-        // SAFETY: the caller vouches for the indices and the instruction set; lane < K. The oldest
+        // SAFETY: the caller vouches for the indices and the instruction set; lane < K. The older
         // row comes first: its neighbours may lie in the same cache lines.
         unsafe {
             let j = i + self.head;
             if W && (!STREAM || j + P::LANES <= self.n) {
                 let z = self.kept::<true>(j, 0);
-                let y = self.op.write::<true>(&self.write, z, j, 0);
+                let y = self.op.write::<true>(&self.row, z, j, 0);
                 if STREAM {
-                    <P as Prim<E>>::stream(self.oldest.y.add(j), y);
+                    <P as Prim<E>>::stream(self.other.y.add(j), y);
                 } else {
-                    <P as Prim<E>>::store(self.oldest.y.add(j), y);
+                    <P as Prim<E>>::store(self.other.y.add(j), y);
                 }
             }
-            if S && O::SPREAD {
-                let v = self.op.spread(&self.spread, <P as Prim<E>>::load(self.middle.x.add(i)));
+            if S {
+                let v = self.op.spread(&self.row, <P as Prim<E>>::load(self.other.x.add(i)));
+                if self.ask {
+                    prefetch(self.newest.x.wrapping_add(i));
+                }
                 let acc = self.summed.get_unchecked_mut(lane);
                 *acc = P::add(*acc, v);
                 if O::KEEP {
-                    <P as Prim<f32>>::store(self.middle.keep.add(i), v);
+                    <P as Prim<f32>>::store(self.other.keep.add(i), v);
                 }
             }
             if G {
@@ -257,11 +262,11 @@ where
     unsafe fn part(&mut self, i: usize, len: usize) {
         // SAFETY: as above. Outputs are written separately.
         unsafe {
-            if S && O::SPREAD {
-                let v = self.op.spread(&self.spread, <P as Prim<E>>::load_n(self.middle.x.add(i), len));
+            if S {
+                let v = self.op.spread(&self.row, <P as Prim<E>>::load_n(self.other.x.add(i), len));
                 self.summed[0] = first::<P>(len, P::add(self.summed[0], v), self.summed[0]);
                 if O::KEEP {
-                    <P as Prim<f32>>::store_n(self.middle.keep.add(i), v, len);
+                    <P as Prim<f32>>::store_n(self.other.keep.add(i), v, len);
                 }
             }
             if G {
@@ -292,7 +297,7 @@ pub(crate) struct Rows<E> {
 ///
 /// # Safety
 /// `rows * stride` elements at `x` and `y`, equal or apart; `n <= stride`; `keep` has `n` elements for
-/// two neighbouring rows if the operator keeps anything, and may be the output; the instruction set
+/// every row if the operator keeps anything, and may be the output; the instruction set
 /// is present.
 #[inline(always)]
 pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
@@ -323,45 +328,38 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STR
     if n == 0 {
         return;
     }
-    let lag = if O::SPREAD { 2 } else { 1 };
-    let (mut middle, mut oldest) = (Row::UNKNOWN, Row::UNKNOWN);
-    // No overflow: rows <= rows * stride <= isize::MAX.
-    for t in 0..rows + lag {
-        let stage = |age: usize, row| {
-            // Outside the first and last steps this is a row; else it is not accessed.
-            let r = t.wrapping_sub(age);
-            let at = r.wrapping_mul(stride);
-            Stage { x: x.wrapping_add(at), y: y.wrapping_add(at), keep: keep.row(r), row }
-        };
-        let (gather, spread, write) = (t < rows, t >= 1 && t <= rows, t >= lag);
-        // SAFETY: each stage that runs has a row below `rows`.
+    // Where there is no such row, the stage is not accessed.
+    let stage = |r: usize, row| {
+        let at = r.wrapping_mul(stride);
+        Stage { x: x.wrapping_add(at), y: y.wrapping_add(at), keep: keep.row(r), row }
+    };
+    let mut older = Row::UNKNOWN;
+    for r in 0..rows {
+        // SAFETY: `r` is a row, and so is the one before it once `r > 0`.
         unsafe {
-            let shift = if gather { op.shift(x.add(t * stride), n) } else { 0.0 };
-            let a = stage(0, Row { shift, ..Row::UNKNOWN });
-            let (b, c) = (stage(1, middle), stage(lag, oldest));
-            let (mut gathered, mut summed) = ([0.0; 2], 0.0);
-            if gather && write {
-                let [a, b, c] = Pass::<E, P, O, true, true, true, STREAM>::run(op, n, a, b, c);
-                (gathered, summed) = ([a, b], c);
+            let shift = op.shift(x.add(r * stride), n);
+            let newest = stage(r, Row { shift, ..Row::UNKNOWN });
+            let before = stage(r.wrapping_sub(1), older);
+            let [a, b, _] = if r > 0 && !O::SPREAD {
+                Pass::<E, P, O, true, false, true, STREAM>::run(op, n, newest, before)
             } else {
-                if write {
-                    Pass::<E, P, O, false, false, true, STREAM>::run(op, n, a, b, c);
-                }
-                if spread && O::SPREAD {
-                    [_, _, summed] = Pass::<E, P, O, false, true, false, STREAM>::run(op, n, a, b, c);
-                }
-                if gather {
-                    let [a, b, _] = Pass::<E, P, O, true, false, false, STREAM>::run(op, n, a, b, c);
-                    gathered = [a, b];
-                }
-            }
-            let newest = Row { shift, center: op.center(gathered[0]), scale: 0.0 };
+                Pass::<E, P, O, true, false, false, STREAM>::run(op, n, newest, before)
+            };
+            let row = Row { shift, center: op.center(a), scale: 0.0 };
             if O::SPREAD {
-                oldest = Row { scale: op.scale([0.0; 2], summed), ..middle };
-                middle = newest;
+                let next = stage(r + 1, Row::UNKNOWN);
+                let [_, _, sum] =
+                    Pass::<E, P, O, false, true, false, STREAM>::run(op, n, next, stage(r, row));
+                let row = Row { scale: op.scale([0.0; 2], sum), ..row };
+                Pass::<E, P, O, false, false, true, STREAM>::run(op, n, next, stage(r, row));
             } else {
-                oldest = Row { scale: op.scale(gathered, 0.0), ..newest };
+                older = Row { scale: op.scale([a, b], 0.0), ..row };
             }
         }
+    }
+    if rows > 0 && !O::SPREAD {
+        let last = stage(rows - 1, older);
+        // SAFETY: the last row.
+        unsafe { Pass::<E, P, O, false, false, true, STREAM>::run(op, n, last, last) };
     }
 }
