@@ -5,7 +5,7 @@ use crate::asm::MICROS;
 use crate::caps::{Caps, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
-use crate::ops::engine::{Access, SIDE_BY_SIDE};
+use crate::ops::engine::Access;
 use crate::ops::gemm::Helpers;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
@@ -198,19 +198,18 @@ impl<E: Element> Kernels<E> {
         (c.l3 / 8).max(c.l2)
     }
 
-    /// How operands of `n` elements are walked and the output is stored.
+    /// How operands are walked and `n` elements of output are stored.
     pub(crate) fn access(&self, n: usize) -> Access {
         let streamed = match self.policy {
             StorePolicy::Auto => n.saturating_mul(size_of::<E>()) >= self.stream_from(),
             StorePolicy::Cached => false,
             StorePolicy::Streamed => true,
         };
-        Access { streamed, ..self.access_inplace(n) }
+        Access { streamed, ..self.access_inplace() }
     }
 
     /// The same where nothing is written, or only over an input.
-    pub(crate) fn access_inplace(&self, n: usize) -> Access {
-        let large = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
-        Access { side_by_side: large && self.caps.prefetcher() == Prefetcher::PerPage, ..Access::PLAIN }
+    pub(crate) fn access_inplace(&self) -> Access {
+        Access { streamed: false, side_by_side: self.caps.prefetcher() == Prefetcher::PerPage }
     }
 }

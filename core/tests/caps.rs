@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use gllm_kernels_core::{CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels};
+use gllm_kernels_core::{CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, Prefetcher};
 
 #[test]
 fn detection_gives_one_answer_to_everybody() {
@@ -139,4 +139,15 @@ fn unknown_cache_sizes_become_defaults() {
     assert!(k.stream_from() > 1 << 40);
     assert_eq!(odd.last_level(), usize::MAX);
     assert_eq!(CacheSizes::DEFAULT.last_level(), CacheSizes::DEFAULT.l2);
+}
+
+#[test]
+fn the_prefetcher_can_be_chosen() {
+    let caps = Caps::detect();
+    for p in [Prefetcher::PerPage, Prefetcher::Sequential] {
+        let chosen = caps.with_prefetcher(p);
+        assert_eq!(chosen.prefetcher(), p);
+        assert_eq!((chosen.features(), chosen.caches()), (caps.features(), caps.caches()));
+        assert_eq!(Kernels::<f32>::with(chosen).caps().prefetcher(), p);
+    }
 }

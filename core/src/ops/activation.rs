@@ -59,7 +59,7 @@ macro_rules! activation {
                 pub fn $inplace(&self, x: &mut [E]) -> Result<(), KernelError> {
                     let p = x.as_mut_ptr();
                     // SAFETY: the input is the output; the instruction set is present.
-                    unsafe { (self.table.$name)(x.len(), p, p, self.access_inplace(x.len())) };
+                    unsafe { (self.table.$name)(x.len(), p, p, self.access_inplace()) };
                     Ok(())
                 }
             )*
@@ -141,7 +141,7 @@ impl<E: Element> Kernels<E> {
         check::len("up", up.len(), gate.len())?;
         let p = gate.as_mut_ptr();
         // SAFETY: equal lengths; the first input is the output; the instruction set is present.
-        unsafe { (self.table.swiglu)(up.len(), p, up.as_ptr(), p, self.access_inplace(up.len())) };
+        unsafe { (self.table.swiglu)(up.len(), p, up.as_ptr(), p, self.access_inplace()) };
         Ok(())
     }
 }

@@ -177,7 +177,7 @@ impl<E: Element> Kernels<E> {
     pub fn vec_dot(&self, x: &[E], y: &[E]) -> Result<f32, KernelError> {
         check::len("y", y.len(), x.len())?;
         // SAFETY: equal lengths; the table's instruction set is present.
-        Ok(unsafe { (self.table.vec_dot)(x.len(), x.as_ptr(), y.as_ptr(), self.access_inplace(x.len())) })
+        Ok(unsafe { (self.table.vec_dot)(x.len(), x.as_ptr(), y.as_ptr(), self.access_inplace()) })
     }
 
     /// `sum x_i`; 0 for an empty vector.
@@ -186,7 +186,7 @@ impl<E: Element> Kernels<E> {
     /// None today.
     pub fn vec_sum(&self, x: &[E]) -> Result<f32, KernelError> {
         // SAFETY: a slice; the table's instruction set is present.
-        Ok(unsafe { (self.table.vec_sum)(x.len(), x.as_ptr(), self.access_inplace(x.len())) })
+        Ok(unsafe { (self.table.vec_sum)(x.len(), x.as_ptr(), self.access_inplace()) })
     }
 
     /// `max x_i`, ignoring NaN (as [`f32::max`]); -inf for an empty vector or one of NaN only.
@@ -195,7 +195,7 @@ impl<E: Element> Kernels<E> {
     /// None today.
     pub fn vec_max(&self, x: &[E]) -> Result<f32, KernelError> {
         // SAFETY: a slice; the table's instruction set is present.
-        Ok(unsafe { (self.table.vec_max)(x.len(), x.as_ptr(), self.access_inplace(x.len())) })
+        Ok(unsafe { (self.table.vec_max)(x.len(), x.as_ptr(), self.access_inplace()) })
     }
 
     /// `z_i = x_i + y_i`.
@@ -219,7 +219,7 @@ impl<E: Element> Kernels<E> {
         check::len("y", y.len(), x.len())?;
         let p = y.as_mut_ptr();
         // SAFETY: equal lengths; the second input is the output; the instruction set is present.
-        unsafe { (self.table.vec_add)(x.len(), x.as_ptr(), p, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.vec_add)(x.len(), x.as_ptr(), p, p, self.access_inplace()) };
         Ok(())
     }
 
@@ -244,7 +244,7 @@ impl<E: Element> Kernels<E> {
         check::len("y", y.len(), x.len())?;
         let p = y.as_mut_ptr();
         // SAFETY: equal lengths; the second input is the output; the instruction set is present.
-        unsafe { (self.table.vec_mul)(x.len(), x.as_ptr(), p, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.vec_mul)(x.len(), x.as_ptr(), p, p, self.access_inplace()) };
         Ok(())
     }
 
@@ -267,7 +267,7 @@ impl<E: Element> Kernels<E> {
     pub fn vec_scale_inplace(&self, alpha: f32, x: &mut [E]) -> Result<(), KernelError> {
         let p = x.as_mut_ptr();
         // SAFETY: the input is the output; the table's instruction set is present.
-        unsafe { (self.table.vec_scale)(x.len(), alpha, p, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.vec_scale)(x.len(), alpha, p, p, self.access_inplace()) };
         Ok(())
     }
 
@@ -278,9 +278,7 @@ impl<E: Element> Kernels<E> {
     pub fn vec_axpy(&self, alpha: f32, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         // SAFETY: equal lengths; `y` is exclusive; the table's instruction set is present.
-        unsafe {
-            (self.table.vec_axpy)(x.len(), alpha, x.as_ptr(), y.as_mut_ptr(), self.access_inplace(x.len()))
-        };
+        unsafe { (self.table.vec_axpy)(x.len(), alpha, x.as_ptr(), y.as_mut_ptr(), self.access_inplace()) };
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::isa::{Prim, Vector};
 pub(crate) struct Access {
     /// The output bypasses the caches: it is larger than they are.
     pub(crate) streamed: bool,
-    /// Several pages are read at once.
+    /// Several pages are read at once where there are enough.
     pub(crate) side_by_side: bool,
 }
 
@@ -26,7 +26,7 @@ impl Access {
 const PAGE: usize = 4096;
 
 /// Bytes of one operand from which pages are walked side by side; below, data sits in L2.
-pub(crate) const SIDE_BY_SIDE: usize = 1 << 20;
+const SIDE_BY_SIDE: usize = 1 << 20;
 
 /// One operation on consecutive elements, told where it stands.
 pub(crate) trait Sweep {
@@ -52,6 +52,22 @@ pub(crate) trait Sweep {
     /// # Safety
     /// `i + len <= n`.
     unsafe fn part(&mut self, i: usize, len: usize);
+}
+
+/// Walks elements `start..n`, `K` vectors at a time, large operands as `access` says.
+///
+/// # Safety
+/// As [`walk`].
+#[inline(always)]
+unsafe fn sweep<E: Element, P: Vector, const K: usize>(
+    s: &mut impl Sweep,
+    start: usize,
+    n: usize,
+    access: Access,
+) {
+    let large = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
+    // SAFETY: the caller's contract.
+    unsafe { walk::<E, P, K>(s, start, n, large && access.side_by_side) }
 }
 
 /// Walks elements `start..n`, `K` vectors at a time: neighbours, or from `K` pages `side_by_side`.
@@ -200,11 +216,11 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
                 map.part(i, len);
                 i += len;
             }
-            walk::<E, P, K>(&mut map, head, n, access.side_by_side);
+            sweep::<E, P, K>(&mut map, head, n, access);
             fence();
         } else {
             let mut map = Map::<E, F, P, ARITY, false> { f, x, y, isa };
-            walk::<E, P, K>(&mut map, 0, n, access.side_by_side);
+            sweep::<E, P, K>(&mut map, 0, n, access);
         }
     }
 }
@@ -336,7 +352,7 @@ pub(crate) unsafe fn fold<
     unsafe {
         let none = P::splat(F::JOIN.identity());
         let mut folding = Folding::<E, F, P, ARITY, K> { f, x, acc: [none; K] };
-        walk::<E, P, K>(&mut folding, 0, n, access.side_by_side);
+        sweep::<E, P, K>(&mut folding, 0, n, access);
         let mut total = folding.acc[0];
         for &acc in &folding.acc[1..] {
             total = match F::JOIN {

@@ -288,7 +288,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", None)], eps)?;
         let p = x.as_mut_ptr();
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.rms_norm)(rows, cols, p, pointer(w), eps, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.rms_norm)(rows, cols, p, pointer(w), eps, p, self.access_inplace()) };
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", b)], eps)?;
         let (p, params) = (x.as_mut_ptr(), [pointer(w), pointer(b)]);
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.layer_norm)(rows, cols, p, params, eps, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.layer_norm)(rows, cols, p, params, eps, p, self.access_inplace()) };
         Ok(())
     }
 }

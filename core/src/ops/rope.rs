@@ -306,7 +306,7 @@ impl<E: Element> Kernels<E> {
         let tokens = shape.check(x.len(), cos.len(), sin.len())?;
         let (angles, p) = ([cos.as_ptr(), sin.as_ptr()], x.as_mut_ptr());
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.rope)(shape, tokens, angles, p, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.rope)(shape, tokens, angles, p, p, self.access_inplace()) };
         Ok(())
     }
 }

@@ -209,7 +209,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_softmax(cols, softmax, x.len())?;
         let p = x.as_mut_ptr();
         // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.softmax)(rows, cols, softmax, p, p, self.access_inplace(x.len())) };
+        unsafe { (self.table.softmax)(rows, cols, softmax, p, p, self.access_inplace()) };
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Deterministic test data and sizes.
 
 use fastrand::Rng;
-use gllm_kernels_core::{Element, IsaLevel, Kernels};
+use gllm_kernels_core::{Element, IsaLevel, Kernels, Prefetcher};
 
 /// A source of numbers that is the same in every run.
 pub struct Source(Rng);
@@ -130,4 +130,9 @@ pub fn lengths(level: IsaLevel) -> Vec<usize> {
 /// that takes every other path too.
 pub fn long<E: Element>() -> usize {
     (1 << 20) / size_of::<E>() + 12_345
+}
+
+/// The same kernels for both ways of walking large operands.
+pub fn both_walks<E: Element>(k: &Kernels<E>) -> [Kernels<E>; 2] {
+    [Prefetcher::PerPage, Prefetcher::Sequential].map(|p| Kernels::with(k.caps().with_prefetcher(p)))
 }

@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, StorePolicy};
 
-use crate::data::{lengths, long, Source};
+use crate::data::{both_walks, lengths, long, Source};
 use crate::guard::{Edge, Guarded};
 use crate::numeric::{same, ulp_error};
 use crate::report::{Outcome, Report};
@@ -52,8 +52,10 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
             let period = make(&mut source, 509 * EFFORT);
             period.iter().copied().cycle().take(n).collect()
         });
-        for (stores, edge) in [(StorePolicy::Cached, Edge::Start), (StorePolicy::Streamed, Edge::End)] {
-            self.case(&k.with_stores(stores), &inputs, edge, &mut report)?;
+        for k in both_walks(&k) {
+            for (stores, edge) in [(StorePolicy::Cached, Edge::Start), (StorePolicy::Streamed, Edge::End)] {
+                self.case(&k.with_stores(stores), &inputs, edge, &mut report)?;
+            }
         }
         Ok(report)
     }

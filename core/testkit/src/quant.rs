@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{Element, IsaLevel, KernelInfo, Kernels, QuantFormat, QuantRef, StorePolicy};
 
-use crate::data::{lanes, Source};
+use crate::data::{both_walks, lanes, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::report::{Outcome, Report};
 use crate::{call, Edge, Guarded, EFFORT};
@@ -119,14 +119,15 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
     let mut report = Report::ULP;
     let mut source = Source::new(row.name.len() as u64);
     let policies = [StorePolicy::Cached, StorePolicy::Streamed];
+    let ways = both_walks(&k).map(|k| policies.map(|p| k.with_stores(p)));
 
     let (rows, cols) = (Vectors::ROWS, Vectors::COLS);
     let ggml = vectors.decoded();
     for edge in Edge::BOTH {
         let bytes = Guarded::copy_of(vectors.blocks, edge);
         let w = QuantRef::new(&bytes, format, rows, cols).map_err(|e| e.to_string())?;
-        for stores in policies {
-            check_decode(&k.with_stores(stores), w, &ggml, (edge, 0), &mut report)?;
+        for k in ways.as_flattened() {
+            check_decode(k, w, &ggml, (edge, 0), &mut report)?;
         }
     }
 
@@ -141,8 +142,8 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
             let w = QuantRef::new(&bytes[1..], format, n, cols).map_err(|e| e.to_string())?;
             let want = specified(w)?;
             for offset in (0..=lanes(row.level)).step_by(if EFFORT > 1 { 1 } else { 3 }) {
-                for stores in policies {
-                    check_decode(&k.with_stores(stores), w, &want, (edge, offset), &mut report)?;
+                for k in ways.as_flattened() {
+                    check_decode(k, w, &want, (edge, offset), &mut report)?;
                 }
             }
         }

@@ -5,7 +5,7 @@ use gllm_kernels_core::{
     StorePolicy,
 };
 
-use crate::data::{lanes, Source};
+use crate::data::{both_walks, lanes, Source};
 use crate::numeric::{same, ulp, wide};
 use crate::report::{Outcome, Report};
 use crate::{call, Edge, Guarded};
@@ -95,7 +95,9 @@ pub fn rope<E: Element>(row: &KernelInfo) -> Outcome {
                     pairing,
                 };
                 if shape.head_dim > 0 {
-                    case(&k, shape, 1 + rest % 3, &mut source, &mut report)?;
+                    for k in both_walks(&k) {
+                        case(&k, shape, 1 + rest % 3, &mut source, &mut report)?;
+                    }
                 }
             }
         }
@@ -104,7 +106,9 @@ pub fn rope<E: Element>(row: &KernelInfo) -> Outcome {
             [(3, 40, 128, 128), (2, 2, 9000, 9000), (2, 2, 9000, 64), (0, 4, 64, 64), (5, 0, 64, 0)]
         {
             let shape = RopeShape { heads, head_dim, rot_dim, pairing };
-            case(&k, shape, tokens, &mut source, &mut report)?;
+            for k in both_walks(&k) {
+                case(&k, shape, tokens, &mut source, &mut report)?;
+            }
         }
     }
     let shape = RopeShape { heads: 1, head_dim: 4, rot_dim: 4, pairing: RopePairing::Adjacent };
