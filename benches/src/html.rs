@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::commands::Report;
 use crate::limits::Limit;
-use crate::report::{bytes, number, time};
+use crate::report::{bytes, error, number, time};
 use crate::run::Record;
 
 const STYLE: &str = "
@@ -16,7 +16,8 @@ const STYLE: &str = "
 body { margin: 0 auto; max-width: 76rem; padding: 2.5rem 1.5rem 4rem; background: var(--bg); color: var(--fg);
   font: 15px/1.5 system-ui, sans-serif }
 h1 { font-size: 1.7rem; margin: 0 0 .2rem } h2 { font-size: 1.15rem; margin: 2.6rem 0 .8rem }
-p { color: var(--dim); max-width: 52rem; margin: .3rem 0 .9rem }
+h3 { font-size: 1rem; font-weight: 600; margin: 1.4rem 0 .5rem }
+p { color: var(--dim); max-width: 52rem; text-wrap: pretty; margin: .3rem 0 .9rem }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.4rem 0 }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .7rem .9rem }
 .card b { display: block; font-size: 1.05rem; overflow-wrap: anywhere } .card span { color: var(--dim); font-size: .85rem }
@@ -25,10 +26,12 @@ table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-
 th, td { text-align: right; padding: .28rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap }
 th { color: var(--dim); font-weight: 500 } tr:last-child td { border-bottom: 0 }
 th:first-child, td:first-child, .l { text-align: left }
-svg { display: block; width: 100%; min-width: 40rem; height: auto } svg text { font: 12px system-ui, sans-serif; fill: var(--fg) }
+svg { display: block; width: 100%; min-width: 40rem; height: auto } svg text { font: 12px system-ui, sans-serif; fill: var(--fg);
+  paint-order: stroke; stroke: var(--card); stroke-width: 4px; stroke-linejoin: round }
 svg .dim { fill: var(--dim) } .good { fill: var(--good); color: var(--good) } .fair { fill: var(--fair); color: var(--fair) }
 .poor { fill: var(--poor); color: var(--poor) } svg line { stroke: var(--line) } svg .limit { stroke: var(--limit); stroke-dasharray: 3 3 }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: .2em; background: currentColor; margin: 0 .3em 0 1em }
+.key { white-space: nowrap; margin-left: .8em }
+.key i { display: inline-block; width: .8em; height: .8em; border-radius: .2em; background: currentColor; margin-right: .3em }
 ";
 
 fn escape(text: &str) -> String {
@@ -64,11 +67,12 @@ fn build(h: &mut String, report: &Report) -> std::fmt::Result {
     )?;
     let size = |n: usize| if n == 0 { "none".to_owned() } else { bytes(n as u64) };
     let caches = format!("{} / {} / {}", size(m.caches.l1d), size(m.caches.l2), size(m.caches.l3));
+    let extensions: Vec<&str> = m.features.iter().copied().filter(|f| !m.levels.contains(f)).collect();
     let cards = [
         ("processor", m.cpu.clone()),
         ("cores", m.cores.to_string()),
         ("instruction sets", m.levels.join(", ")),
-        ("features", m.features.join(", ")),
+        ("extensions", if extensions.is_empty() { "none".to_owned() } else { extensions.join(", ") }),
         ("caches L1d / L2 / L3", caches),
         ("memory", m.memory.map_or("unknown".to_owned(), bytes)),
     ];
@@ -97,15 +101,15 @@ fn charts(h: &mut String, results: &[Record]) -> std::fmt::Result {
     h.push_str(
         "<h2>Efficiency</h2><p>Per cent of the limit that binds the operator, arithmetic or bandwidth. The limit was \
          measured in turn with the operator, on as many threads and bytes.\
-         <span class=\"key good\"></span>from 90 %<span class=\"key fair\"></span>from 60 %\
-         <span class=\"key poor\"></span>below</p>",
+         <span class=\"key\"><i class=\"good\"></i>from 90 %</span> <span class=\"key\"><i class=\"fair\"></i>from 60 %</span> \
+         <span class=\"key\"><i class=\"poor\"></i>below</span></p>",
     );
     let mut threads: Vec<usize> = results.iter().map(|r| r.threads).collect();
     threads.sort_unstable();
     threads.dedup();
     for t in threads {
         let rows: Vec<&Record> = results.iter().filter(|r| r.threads == t).collect();
-        write!(h, "<h2>{t} thread{}</h2><div class=\"wrap\">", if t == 1 { "" } else { "s" })?;
+        write!(h, "<h3>{t} thread{}</h3><div class=\"wrap\">", if t == 1 { "" } else { "s" })?;
         bars(h, &rows)?;
         h.push_str("</div>");
     }
@@ -142,7 +146,7 @@ fn bars(h: &mut String, rows: &[&Record]) -> std::fmt::Result {
             "<text x=\"0\" y=\"{0:.1}\">{1}</text><text x=\"{2}\" y=\"{0:.1}\" text-anchor=\"end\" class=\"dim\">{3} {4}</text>\
              <rect x=\"{LEFT}\" y=\"{5:.1}\" width=\"{width:.1}\" height=\"{6}\" rx=\"3\" class=\"{7}\">\
              <title>{1} {3} {4}: {8} per call, {9} GFLOP/s, {10} GB/s; limit {11} ({12}, {13})</title></rect>\
-             <text x=\"{14:.1}\" y=\"{0:.1}\">{15:.0} % <tspan class=\"dim\">{12}</tspan></text>",
+             <text x=\"{14:.1}\" y=\"{0:.1}\">{15:.1} % <tspan class=\"dim\">{12}</tspan></text>",
             y + 14.0,
             escape(r.op),
             LEFT - 10.0,
@@ -200,7 +204,7 @@ fn results(h: &mut String, results: &[Record]) -> std::fmt::Result {
         write!(
             h,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"l\">{}</td><td>{}</td>\
-             <td class=\"{}\">{:.1}</td><td>{:.0e}</td></tr>",
+             <td class=\"{}\">{:.1}</td><td>{}</td></tr>",
             escape(&r.kernel),
             escape(&r.shape),
             r.threads,
@@ -211,7 +215,7 @@ fn results(h: &mut String, results: &[Record]) -> std::fmt::Result {
             number(r.limit),
             class(r.efficiency),
             100.0 * r.efficiency,
-            r.max_err
+            error(r.max_err)
         )?;
     }
     h.push_str("</table></div>");

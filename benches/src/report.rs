@@ -59,6 +59,15 @@ pub fn number(x: f64) -> String {
     }
 }
 
+/// A relative error.
+pub fn error(e: f64) -> String {
+    if e == 0.0 {
+        "exact".to_owned()
+    } else {
+        format!("{e:.0e}")
+    }
+}
+
 /// The machine.
 pub fn machine(out: &mut impl Write, m: &Machine) -> io::Result<()> {
     let size = |n: usize| if n == 0 { "none".to_owned() } else { bytes(n as u64) };
@@ -142,7 +151,7 @@ pub fn record(out: &mut impl Write, r: &Record) -> io::Result<()> {
     let style = rating(r.efficiency);
     writeln!(
         out,
-        "{:<18} {:<9} {:<7} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {style}{:>7.1}{style:#} {:>8.0e}",
+        "{:<18} {:<9} {:<7} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {style}{:>7.1}{style:#} {:>8}",
         r.op,
         r.types(),
         r.isa,
@@ -154,7 +163,7 @@ pub fn record(out: &mut impl Write, r: &Record) -> io::Result<()> {
         r.bound,
         number(r.limit),
         100.0 * r.efficiency,
-        r.max_err
+        error(r.max_err)
     )
 }
 
@@ -223,15 +232,12 @@ pub fn inspected(out: &mut impl Write, file: &File) -> io::Result<()> {
             Answer::Timed { decode_gbs, decode_err, gemv_gbs, gemv_err } => {
                 let style = rating(if t.result.is_wrong() { 0.0 } else { 1.0 });
                 let decode = decode_gbs.map_or("-".to_owned(), number);
-                let error = match decode_err {
-                    None => "-".to_owned(),
-                    Some(0.0) => "exact".to_owned(),
-                    Some(e) => format!("{e:.0e}"),
-                };
+                let decode_err = decode_err.map_or("-".to_owned(), error);
                 writeln!(
                     out,
-                    "{decode:>12} {style}{error:>10}{style:#} {:>10} {style}{gemv_err:>10.0e}{style:#}",
-                    number(*gemv_gbs)
+                    "{decode:>12} {style}{decode_err:>10}{style:#} {:>10} {style}{:>10}{style:#}",
+                    number(*gemv_gbs),
+                    error(*gemv_err)
                 )?;
             }
             Answer::Untouched { reason } => writeln!(out, "{DIM}{reason}{DIM:#}")?,
@@ -263,6 +269,7 @@ mod tests {
         assert_eq!(bytes(3 << 29), "1.5 GiB");
         assert_eq!(time(12.34), "12.3 ns");
         assert_eq!(time(2.5e6), "2.50 ms");
+        assert_eq!((error(0.0), error(6.1e-8)), ("exact".to_owned(), "6e-8".to_owned()));
         assert_eq!(number(0.0), "0.00");
         assert_eq!(number(12345.6), "12346");
     }
