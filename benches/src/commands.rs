@@ -130,7 +130,7 @@ fn level(name: Option<&str>) -> Outcome<Caps> {
 
 /// The storage types of these names; f32 without a name.
 fn elements(names: &[String]) -> Outcome<Vec<ElementType>> {
-    let known = || ElementType::ALL.into_iter();
+    let known = || ElementType::FLOATS.into_iter();
     let find = |name: &String| {
         let found = known().find(|e| e.name() == name);
         found.ok_or_else(|| unknown("element type", name, known().map(|e| e.name())))
@@ -312,7 +312,7 @@ fn jobs() -> Vec<(Job, usize)> {
     let mut jobs = Vec::new();
     for entry in Entry::all().filter(|e| !e.in_place()) {
         for format in entry.formats() {
-            for element in ElementType::ALL {
+            for element in ElementType::FLOATS {
                 let mut threads = match element {
                     ElementType::F32 => vec![1, cores()],
                     _ if entry.halves => vec![cores()],

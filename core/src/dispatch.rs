@@ -1,12 +1,14 @@
 //! One-time selection: from capabilities to a table of function pointers.
 
+use core::fmt;
+
 use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
 use crate::asm::MICROS;
 use crate::caps::{Caps, IsaLevel, Prefetcher};
-use crate::element::{bf16, f16, Element};
+use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::ops::engine::Access;
-use crate::ops::gemm::Helpers;
+use crate::ops::gemm::{GemmPlan, Helpers};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::rope::RopeShape;
@@ -14,6 +16,8 @@ use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};
+use crate::scratch::Scratch;
+use crate::view::{MatMut, MatRef};
 
 expand_all_ops! { define_table! {} }
 
@@ -27,21 +31,58 @@ macro_rules! wrap {
 }
 expand_all_isas! { wrap! {} }
 
+/// What matrix products take from a table; all there is of int8.
+#[derive(Clone, Copy, Debug)]
+pub struct Products {
+    pub(crate) level: IsaLevel,
+    /// The generic microkernel.
+    pub(crate) baseline: &'static Micro,
+    pub(crate) helpers: Helpers,
+}
+
+/// int8: the microkernel and its helpers, for every instruction set.
+mod int8 {
+    use super::*;
+    expand_all_isas! { define_int8! {} }
+}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for half::f16 {}
     impl Sealed for half::bf16 {}
+    impl Sealed for i8 {}
 }
 
 /// Finds the kernel tables of a storage type. Sealed.
 pub trait Tables: sealed::Sealed + Sized {
+    /// Kernels of one instruction set.
+    #[doc(hidden)]
+    type Table: fmt::Debug;
+    /// Whether one row of a product is done by `gemv`.
+    #[doc(hidden)]
+    const GEMV: bool;
     /// The table of `level`, if this build has kernels for it.
     #[doc(hidden)]
-    fn table(level: IsaLevel) -> Option<&'static Table<Self>>;
+    fn table(level: IsaLevel) -> Option<&'static Self::Table>;
     /// The table that every build has.
     #[doc(hidden)]
-    fn scalar() -> &'static Table<Self>;
+    fn scalar() -> &'static Self::Table;
+    /// A table's part that does matrix products.
+    #[doc(hidden)]
+    fn products(table: &'static Self::Table) -> Products;
+    /// Does a product of checked operands if it needs no microkernel.
+    #[doc(hidden)]
+    fn direct(
+        plan: &GemmPlan<Self>,
+        c: &mut MatMut<'_, Self::Sum>,
+        a: MatRef<'_, Self>,
+        b: MatRef<'_, Self>,
+        bias: Option<&[Self::Sum]>,
+        scratch: &mut Scratch<'_>,
+    ) -> Option<Result<(), KernelError>>
+    where
+        Self: Operand;
 }
 
 macro_rules! find {
@@ -54,6 +95,8 @@ macro_rules! find {
 macro_rules! tables {
     ($($e:ident)*) => {$(
         impl Tables for $e {
+            type Table = Table<Self>;
+            const GEMV: bool = true;
             fn table(level: IsaLevel) -> Option<&'static Table<Self>> {
                 expand_all_isas! { find! { level $e } }
                 None
@@ -61,12 +104,61 @@ macro_rules! tables {
             fn scalar() -> &'static Table<Self> {
                 const { &scalar::table::<$e>() }
             }
+            fn products(table: &'static Table<Self>) -> Products {
+                let Table { level, pack_b, merge, finish, .. } = *table;
+                let helpers = Helpers { pack_a: pack_b, pack_b, merge, finish };
+                Products { level, baseline: &table.baseline, helpers }
+            }
+            fn direct(
+                plan: &GemmPlan<Self>,
+                c: &mut MatMut<'_, f32>,
+                a: MatRef<'_, Self>,
+                b: MatRef<'_, Self>,
+                bias: Option<&[f32]>,
+                scratch: &mut Scratch<'_>,
+            ) -> Option<Result<(), KernelError>> {
+                plan.direct(c, a, b, bias, scratch)
+            }
         }
     )*};
 }
 tables! { f32 f16 bf16 }
 
+macro_rules! find_int8 {
+    ({ $level:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+        if $level == IsaLevel::$isa {
+            return Some(&int8::$module::TABLE);
+        }
+    };
+}
+impl Tables for i8 {
+    type Table = Products;
+    const GEMV: bool = false;
+    fn table(level: IsaLevel) -> Option<&'static Products> {
+        expand_all_isas! { find_int8! { level } }
+        None
+    }
+    fn scalar() -> &'static Products {
+        &int8::scalar::TABLE
+    }
+    fn products(table: &'static Products) -> Products {
+        *table
+    }
+    fn direct(
+        _: &GemmPlan<Self>,
+        _: &mut MatMut<'_, i32>,
+        _: MatRef<'_, Self>,
+        _: MatRef<'_, Self>,
+        _: Option<&[i32]>,
+        _: &mut Scratch<'_>,
+    ) -> Option<Result<(), KernelError>> {
+        None
+    }
+}
+
 /// The kernels for storage type `E` on one instruction set: every operator is a method.
+///
+/// Of an [`Element`] there is everything; of [`i8`] matrix products: see [`GemmPlan`].
 ///
 /// Copying is free. A call costs argument checks and one indirect jump.
 ///
@@ -79,22 +171,22 @@ tables! { f32 f16 bf16 }
 /// # Ok::<(), gllm_kernels_core::KernelError>(())
 /// ```
 #[derive(Debug)]
-pub struct Kernels<E: Element> {
-    pub(crate) table: &'static Table<E>,
+pub struct Kernels<E: Operand> {
+    pub(crate) table: &'static E::Table,
     pub(crate) micro: &'static Micro,
     caps: Caps,
     policy: StorePolicy,
 }
 
-impl<E: Element> Clone for Kernels<E> {
+impl<E: Operand> Clone for Kernels<E> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<E: Element> Copy for Kernels<E> {}
+impl<E: Operand> Copy for Kernels<E> {}
 
-impl<E> core::fmt::Debug for Table<E> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl<E> fmt::Debug for Table<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Table({})", self.level)
     }
 }
@@ -110,7 +202,7 @@ pub enum StorePolicy {
     Streamed,
 }
 
-impl<E: Element> Kernels<E> {
+impl<E: Operand> Kernels<E> {
     /// The best kernels for this CPU; see [`Caps::detect`].
     pub fn detect() -> Self {
         Self::with(Caps::detect())
@@ -123,10 +215,11 @@ impl<E: Element> Kernels<E> {
         let there = |l: &IsaLevel| caps.features().contains(l.requires());
         let table = IsaLevel::ALL.iter().filter(|l| there(l)).find_map(|&l| E::table(l));
         let table = table.unwrap_or_else(E::scalar);
+        let Products { level, baseline, .. } = E::products(table);
         let fits = |micro: &&Micro| {
-            (micro.storage, micro.level) == (E::TYPE, table.level) && caps.features().contains(micro.requires)
+            (micro.storage, micro.level) == (E::TYPE, level) && caps.features().contains(micro.requires)
         };
-        let micro = MICROS.iter().find(fits).unwrap_or(&table.baseline);
+        let micro = MICROS.iter().find(fits).unwrap_or(baseline);
         Self { table, micro, caps, policy: StorePolicy::Auto }
     }
 
@@ -155,7 +248,7 @@ impl<E: Element> Kernels<E> {
     /// `BadParameter` if the row is of another kind, storage type or level; `FeatureUnavailable` if
     /// the CPU lacks what the kernel needs.
     pub fn with_gemm(self, row: &KernelInfo) -> Result<Self, KernelError> {
-        let micros = MICROS.iter().chain([&self.table.baseline]);
+        let micros = MICROS.iter().chain([E::products(self.table).baseline]);
         let mut own = micros.filter(|m| (m.storage, m.level) == (E::TYPE, self.level()));
         let (have, expected) = (self.caps.features(), "a row of gemm for this storage type and level");
         let micro =
@@ -177,13 +270,12 @@ impl<E: Element> Kernels<E> {
 
     /// What is compiled for the matrix products of these kernels.
     pub(crate) fn helpers(&self) -> Helpers {
-        let table = self.table;
-        Helpers { pack_a: table.pack_b, pack_b: table.pack_b, merge: table.merge, finish: table.finish }
+        E::products(self.table).helpers
     }
 
     /// The instruction set these kernels are written for.
     pub fn level(&self) -> IsaLevel {
-        self.table.level
+        E::products(self.table).level
     }
 
     /// The capabilities they were chosen by.

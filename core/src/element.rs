@@ -1,8 +1,10 @@
-//! Storage types: f32, f16 and bf16. All arithmetic is in f32.
+//! Storage types: f32, f16 and bf16, whose arithmetic is in f32; i8 for matrix products, whose arithmetic is in i32.
 
 use core::fmt;
 
 pub use half::{bf16, f16};
+
+use crate::dispatch::{Table, Tables};
 
 /// A storage type as a run-time value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,27 +16,24 @@ pub enum ElementType {
     F16,
     /// bfloat16: the upper half of a binary32.
     Bf16,
+    /// Two's complement, 8 bits: matrix products alone.
+    I8,
 }
 
 impl ElementType {
-    /// Every element type, in the order kernel tables list them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    /// Every element type.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::I8];
 
-    /// Lower-case name as used in kernel names: `f32`, `f16`, `bf16`.
+    /// The types of [`Element`], in the order kernel tables list them.
+    pub const FLOATS: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    /// Lower-case name as used in kernel names: `f32`, `f16`, `bf16`, `i8`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
-        }
-    }
-
-    /// What belongs to this type, of a list in the order of [`ALL`](Self::ALL).
-    pub(crate) const fn pick<T: Copy>(self, [f32, f16, bf16]: [T; 3]) -> T {
-        match self {
-            Self::F32 => f32,
-            Self::F16 => f16,
-            Self::Bf16 => bf16,
+            Self::I8 => "i8",
         }
     }
 
@@ -43,6 +42,7 @@ impl ElementType {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::I8 => 1,
         }
     }
 }
@@ -53,25 +53,43 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// A storage type of vectors and matrices. Sealed: implemented for [`f32`], [`struct@f16`] and [`bf16`].
-///
-/// Narrowing rounds to nearest, ties to even; widening is exact; a NaN stays a NaN.
-pub trait Element:
-    Copy + Default + PartialEq + Send + Sync + fmt::Debug + crate::dispatch::Tables + 'static
-{
+/// A type of the operands of a matrix product. Sealed: implemented for every [`Element`] and for [`i8`].
+pub trait Operand: Copy + Default + PartialEq + Send + Sync + fmt::Debug + Tables + 'static {
     /// The type as a value.
     const TYPE: ElementType;
     /// Zero.
     const ZERO: Self;
+    /// The type of the product's elements: [`f32`], or [`i32`] for [`i8`].
+    type Sum: Copy + Default + PartialEq + Send + Sync + fmt::Debug + 'static;
+}
+
+/// A storage type of vectors and matrices. Sealed: implemented for [`f32`], [`struct@f16`] and [`bf16`].
+///
+/// Narrowing rounds to nearest, ties to even; widening is exact; a NaN stays a NaN.
+pub trait Element: Operand<Sum = f32> + Tables<Table = Table<Self>> {
     /// Widens to f32; exact.
     fn to_f32(self) -> f32;
     /// Narrows from f32, round to nearest even.
     fn from_f32(x: f32) -> Self;
 }
 
+macro_rules! operands {
+    ($($t:ident = $ty:ident, $zero:expr, $sum:ident;)*) => {$(
+        impl Operand for $t {
+            const TYPE: ElementType = ElementType::$ty;
+            const ZERO: Self = $zero;
+            type Sum = $sum;
+        }
+    )*};
+}
+operands! {
+    f32 = F32, 0.0, f32;
+    f16 = F16, f16::ZERO, f32;
+    bf16 = Bf16, bf16::ZERO, f32;
+    i8 = I8, 0, i32;
+}
+
 impl Element for f32 {
-    const TYPE: ElementType = ElementType::F32;
-    const ZERO: Self = 0.0;
     #[inline(always)]
     fn to_f32(self) -> f32 {
         self
@@ -83,10 +101,8 @@ impl Element for f32 {
 }
 
 macro_rules! half_element {
-    ($($t:ident = $ty:ident;)*) => {$(
+    ($($t:ident)*) => {$(
         impl Element for $t {
-            const TYPE: ElementType = ElementType::$ty;
-            const ZERO: Self = $t::ZERO;
             #[inline(always)]
             fn to_f32(self) -> f32 {
                 $t::to_f32(self)
@@ -98,4 +114,4 @@ macro_rules! half_element {
         }
     )*};
 }
-half_element! { f16 = F16; bf16 = Bf16; }
+half_element! { f16 bf16 }

@@ -20,7 +20,7 @@ mod view;
 
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{Kernels, StorePolicy};
-pub use element::{bf16, f16, Element, ElementType};
+pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::gemm::GemmPlan;
 pub use ops::pack::PackedB;

@@ -98,6 +98,32 @@ macro_rules! rows {
         },)*)*]
     };
 }
+macro_rules! rows_of_int8 {
+    (
+        { $isa:ident $module:ident $tile:literal }
+        products: [$($op:ident = $name:literal),*],
+        packing: $pack:ident = $pack_name:literal
+    ) => {
+        &[
+            &[$(KernelInfo {
+                name: int8_name!($name $tile $module),
+                op: Op::$op,
+                element: ElementType::I8,
+                format: None,
+                level: IsaLevel::$isa,
+                requires: IsaLevel::$isa.requires(),
+            }),*],
+            &[KernelInfo {
+                name: concat!($pack_name, "_i8__", stringify!($module)),
+                op: Op::$pack,
+                element: ElementType::I8,
+                format: None,
+                level: IsaLevel::$isa,
+                requires: IsaLevel::$isa.requires(),
+            }],
+        ]
+    };
+}
 macro_rules! rows_of_format {
     (
         { $e:ident $text:literal $isa:ident $module:ident $field:ident $format:ident }
@@ -132,12 +158,13 @@ macro_rules! isa_rows {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
         mod $module {
             use super::*;
-            pub(super) const ROWS: [&[&[KernelInfo]]; 4] = [
+            pub(super) const ROWS: [&[&[KernelInfo]]; 5] = [
                 &[
                     expand_all_ops! { rows! { F32 "f32" $isa $module $tile } },
                     expand_all_ops! { rows! { F16 "f16" $isa $module $tile } },
                     expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile } },
                 ],
+                expand_all_int8_ops! { rows_of_int8! { $isa $module $tile } },
                 expand_all_formats! { rows_of_formats! { F32 "f32" $isa $module } },
                 expand_all_formats! { rows_of_formats! { F16 "f16" $isa $module } },
                 expand_all_formats! { rows_of_formats! { Bf16 "bf16" $isa $module } },
@@ -148,8 +175,12 @@ macro_rules! isa_rows {
 expand_all_isas! { isa_rows! {} }
 
 #[allow(unused_macros)] // Not every target has microkernels.
-/// The rows of a microkernel: one for each operator of the slot `gemm`, none for the others.
+/// The rows of a microkernel: one for each operator of the slot `gemm`, none for the others; for int8
+/// one for each product.
 macro_rules! micro_rows {
+    ($micro:tt products: [$($op:ident = $name:literal),*], packing: $pack:ident = $pack_name:literal) => {
+        &[micro_rows! { @gemm $micro $($op = $name)* }]
+    };
     (@gemm { $tail:literal $storage:ident $isa:ident $requires:tt } $($op:ident = $name:literal)*) => {
         &[$(KernelInfo {
             name: concat!($name, $tail),
@@ -184,15 +215,24 @@ macro_rules! rows_of_micros {
         micro: $micro:tt,
     })*) => {
         const MICRO_ROWS: &[&[&[KernelInfo]]] = &[
-            $(expand_all_ops! { micro_rows! { $tail $storage $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) } }),*
+            $(micro_ops! { $storage { $tail $storage $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) } }),*
         ];
+    };
+}
+#[allow(unused_macros)] // As above.
+macro_rules! micro_ops {
+    (I8 $micro:tt) => {
+        expand_all_int8_ops! { micro_rows! $micro }
+    };
+    ($float:ident $micro:tt) => {
+        expand_all_ops! { micro_rows! $micro }
     };
 }
 expand_all_micros! { rows_of_micros! }
 
 /// Every kernel of this build: microkernels in assembly, then the instruction sets, best first.
 pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
-    let sets: &'static [[&[&[KernelInfo]]; 4]] = const {
+    let sets: &'static [[&[&[KernelInfo]]; 5]] = const {
         &[
             #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
             avx512::ROWS,

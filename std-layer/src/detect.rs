@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::OnceLock;
 
-use gllm_kernels_core::{bf16, f16, Caps, Element, ElementType, Kernels};
+use gllm_kernels_core::{bf16, f16, Caps, ElementType, Kernels, Operand};
 
 /// What this machine has, found out once.
 ///
@@ -17,7 +17,7 @@ pub fn caps() -> Caps {
 }
 
 /// The best kernels for this machine, chosen once per storage type.
-pub fn kernels<E: Element>() -> Kernels<E> {
+pub fn kernels<E: Operand>() -> Kernels<E> {
     macro_rules! once {
         ($t:ty) => {{
             static KERNELS: OnceLock<Kernels<$t>> = OnceLock::new();
@@ -28,6 +28,7 @@ pub fn kernels<E: Element>() -> Kernels<E> {
         ElementType::F32 => once!(f32),
         ElementType::F16 => once!(f16),
         ElementType::Bf16 => once!(bf16),
+        ElementType::I8 => once!(i8),
         _ => return Kernels::with(caps()),
     };
     // The type is E's: the downcast is a comparison of constants.

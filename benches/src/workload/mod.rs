@@ -274,7 +274,7 @@ impl Entry {
         self.check(&case)?;
         let bytes = (self.cost)(&case).working_set;
         arena.reserve(bytes as usize + (64 << 10));
-        let which = ElementType::ALL.iter().position(|&e| e == case.element).unwrap_or(0);
+        let which = ElementType::FLOATS.iter().position(|&e| e == case.element).unwrap_or(0);
         Ok(self.build[which](Context { rt, caps, case, carver: arena.carve() }))
     }
 
@@ -320,7 +320,7 @@ mod tests {
         for threads in [1, 3] {
             let rt = Runtime::new(threads).unwrap();
             for entry in Entry::all() {
-                for element in ElementType::ALL {
+                for element in ElementType::FLOATS {
                     for level in gllm_kernels_core::IsaLevel::ALL {
                         let Ok(caps) = caps.restricted_to(level) else { continue };
                         let shape = match entry.sizes {

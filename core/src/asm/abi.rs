@@ -53,6 +53,7 @@ pub(crate) enum PanelType {
     F32 = 1,
     F16 = 2,
     Bf16 = 3,
+    I8 = 4,
 }
 
 impl PanelType {
@@ -61,6 +62,7 @@ impl PanelType {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::I8 => 1,
         }
     }
 }

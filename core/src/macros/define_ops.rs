@@ -56,11 +56,11 @@ macro_rules! define_ops {
                 Table {
                     level: IsaLevel::$isa,
                     baseline: Micro {
-                        name: E::TYPE.pick([
-                            kernel_name!(gemm "gemm" "f32" $tile $module),
-                            kernel_name!(gemm "gemm" "f16" $tile $module),
-                            kernel_name!(gemm "gemm" "bf16" $tile $module),
-                        ]),
+                        name: match E::TYPE {
+                            ElementType::F32 => kernel_name!(gemm "gemm" "f32" $tile $module),
+                            ElementType::F16 => kernel_name!(gemm "gemm" "f16" $tile $module),
+                            _ => kernel_name!(gemm "gemm" "bf16" $tile $module),
+                        },
                         storage: E::TYPE,
                         level: IsaLevel::$isa,
                         requires: IsaLevel::$isa.requires(),
@@ -76,5 +76,49 @@ macro_rules! define_ops {
                 }
             }
         }
+    };
+}
+
+/// The same for int8, whose only operators are matrix products.
+macro_rules! define_int8 {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+        pub(super) mod $module {
+            use super::*;
+            use crate::isa::{$isa, Vector};
+            use crate::ops::int8;
+            define_int8! { @$attr
+                gemm(t: &MicroArgs) => int8::tile::<$isa>;
+                pack(g: &PackArgs) => int8::pack;
+                merge(m: &MergeArgs) => int8::merge;
+                finish(f: &FinishArgs) => int8::finish;
+            }
+            const TILE: Tile = Tile::of(<$isa as Vector>::LANES);
+            const BASELINE: Micro = Micro {
+                name: int8_name!("gemm" $tile $module),
+                storage: ElementType::I8,
+                level: IsaLevel::$isa,
+                requires: IsaLevel::$isa.requires(),
+                a: Panel { element: PanelType::I8, width: TILE.rows, kr: 1 },
+                b: Panel { element: PanelType::I8, width: TILE.cols, kr: 1 },
+                depth: 1,
+                edges: Edges::Driver,
+                run: Run::Compiled(gemm),
+                around: None,
+            };
+            pub(in super::super) static TABLE: Products = Products {
+                level: IsaLevel::$isa,
+                baseline: &BASELINE,
+                helpers: Helpers { pack_a: pack, pack_b: pack, merge, finish },
+            };
+        }
+    };
+    (@$attr:meta $($name:ident($arg:ident: $ty:ty) => $body:expr;)*) => {
+        $(
+            #[$attr]
+            unsafe fn $name($arg: $ty) {
+                // SAFETY: the caller keeps the body's contract and vouches for the CPU.
+                unsafe { $body($arg) }
+            }
+        )*
     };
 }

@@ -276,6 +276,30 @@ macro_rules! expand_all_micros {
     };
 }
 
+/// Calls `$then!` with `$args` and the operators of int8: products, and the packing for them. The first ones
+/// have a row for each microkernel.
+macro_rules! expand_all_int8_ops {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            products: [
+                Gemm = "gemm",
+                GemmBias = "gemm_bias",
+                GemmBt = "gemm_bt",
+                GemmPrepacked = "gemm_prepacked"
+            ],
+            packing: PackB = "pack_b"
+        }
+    };
+}
+
+/// The name of a product's kernel for int8.
+macro_rules! int8_name {
+    ($op:literal $tile:literal $isa:ident) => {
+        concat!($op, "_i32_i8_i8_", $tile, "__", stringify!($isa))
+    };
+}
+
 /// The name of a kernel of the enumeration.
 macro_rules! kernel_name {
     (storage $op:literal $e:literal $tile:literal $isa:ident) => {

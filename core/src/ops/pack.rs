@@ -3,7 +3,7 @@
 
 use crate::asm::abi::{Micro, Panel, PanelType};
 use crate::dispatch::Kernels;
-use crate::element::{Element, ElementType};
+use crate::element::{Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::gemv::gather;
@@ -235,6 +235,7 @@ impl Kind {
             ElementType::F32 => 1,
             ElementType::F16 => 2,
             ElementType::Bf16 => 3,
+            ElementType::I8 => 4,
         };
         let Panel { element, width, kr } = self.panel;
         VERSION << 48
@@ -346,7 +347,7 @@ fn same(want: u64, got: u64) -> Result<(), KernelError> {
 ///
 /// A matrix `B` that many products share (a layer's weights) is brought into panel order once, at load
 /// time; [`GemmPlan::run_prepacked`](crate::GemmPlan::run_prepacked) then only packs `A`.
-impl<E: Element> Kernels<E> {
+impl<E: Operand> Kernels<E> {
     /// Bytes of the buffer that [`pack_b`](Self::pack_b) needs for a `k x n` matrix, wherever the buffer
     /// starts.
     ///
@@ -391,7 +392,7 @@ impl<E: Element> Kernels<E> {
         };
         // SAFETY: the view covers every element; `need` bytes cover the header, at most 63 bytes of
         // padding and all panels, which start aligned; the instruction set is present.
-        unsafe { (self.table.pack_b)(&args) };
+        unsafe { (self.helpers().pack_b)(&args) };
         PackedB::open(buf, kind, k, n)
     }
 

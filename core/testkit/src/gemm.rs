@@ -2,12 +2,12 @@
 
 use gllm_kernels_core::{
     bf16, f16, kernels, CacheSizes, Caps, Element, ElementType, GemmPlan, IsaLevel, KernelError, KernelInfo,
-    Kernels, Op, PackedB, Scratch,
+    Kernels, Op, Operand, PackedB, Scratch,
 };
 
 use crate::data::{lanes, Source};
 use crate::matrix::{Layout, Matrix};
-use crate::numeric::{gamma, sum as exact_sum};
+use crate::numeric::{gamma, sum as exact_sum, Number};
 use crate::report::{Outcome, Report};
 use crate::{call, Edge, Guarded, EFFORT};
 
@@ -26,50 +26,121 @@ struct Case {
     edge: Edge,
 }
 
-/// Factors of the cases, in turn.
-const FACTORS: [(f32, f32); 6] = [(1.0, 0.0), (-1.5, 1.0), (1.0, -0.5), (1.0, 1.0), (0.0, -0.5), (0.0, 0.0)];
-
-/// Operands of a case.
-struct Operands<E> {
-    a: Matrix<E>,
-    b: Matrix<E>,
-    c: Matrix<f32>,
-    bias: Guarded<f32>,
+/// What is multiplied.
+pub trait Sample: Operand<Sum: Number> + Number {
+    /// Factors of the cases, in turn.
+    const FACTORS: &'static [(f32, f32)];
+    /// Whether every sum is exact.
+    const EXACT: bool;
+    /// A plan with a case's factors.
+    ///
+    /// # Errors
+    /// The plan's.
+    fn plan(k: &Kernels<Self>, m: usize, n: usize, depth: usize, factors: (f32, f32)) -> Plan<Self>;
+    /// A number; `whole`: one whose products and sums are exact.
+    fn draw(source: &mut Source, whole: bool) -> Self;
+    /// The same for `C` and the bias.
+    fn draw_sum(source: &mut Source, whole: bool) -> Self::Sum;
+    /// Any finite number there is.
+    fn any(source: &mut Source) -> Self;
+    /// Products of numbers that are special.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn specials(op: Op, k: &Kernels<Self>, report: &mut Report) -> Result<(), String>;
 }
 
-impl<E: Element> Operands<E> {
-    fn new(case: &Case, source: &mut Source) -> Self {
-        fn one<T: Element>(case: &Case, source: &mut Source) -> T {
-            let values: Vec<T> = if case.whole { source.whole(1, 3) } else { source.normals(1) };
-            values[0]
+type Plan<E> = Result<GemmPlan<E>, KernelError>;
+
+macro_rules! floats {
+    ($($t:ty)*) => {$(
+        impl Sample for $t {
+            const FACTORS: &'static [(f32, f32)] =
+                &[(1.0, 0.0), (-1.5, 1.0), (1.0, -0.5), (1.0, 1.0), (0.0, -0.5), (0.0, 0.0)];
+            const EXACT: bool = false;
+            fn plan(k: &Kernels<Self>, m: usize, n: usize, depth: usize, (alpha, beta): (f32, f32)) -> Plan<Self> {
+                Ok(k.gemm_plan(m, n, depth)?.alpha(alpha).beta(beta))
+            }
+            fn draw(source: &mut Source, whole: bool) -> Self {
+                if whole { source.whole(1, 3)[0] } else { source.normals(1)[0] }
+            }
+            fn draw_sum(source: &mut Source, whole: bool) -> f32 {
+                Sample::draw(source, whole)
+            }
+            fn any(source: &mut Source) -> Self {
+                source.wide(1)[0]
+            }
+            fn specials(op: Op, k: &Kernels<Self>, report: &mut Report) -> Result<(), String> {
+                specials(op, k, report)
+            }
         }
-        let Case { m, n, k, edge, .. } = *case;
-        let bias: Vec<f32> = (0..n).map(|_| one(case, source)).collect();
+    )*};
+}
+floats! { f32 f16 bf16 }
+
+impl Sample for i8 {
+    const FACTORS: &'static [(f32, f32)] = &[(1.0, 0.0), (1.0, 1.0)];
+    const EXACT: bool = true;
+    fn plan(k: &Kernels<Self>, m: usize, n: usize, depth: usize, (_, beta): (f32, f32)) -> Plan<Self> {
+        let plan = k.gemm_plan(m, n, depth)?;
+        Ok(if beta == 0.0 { plan } else { plan.accumulate() })
+    }
+    fn draw(source: &mut Source, _: bool) -> Self {
+        // Extremes are where instructions saturate.
+        match source.below(4) {
+            0 => Self::MIN,
+            1 => Self::MAX,
+            _ => Self::any(source),
+        }
+    }
+    fn draw_sum(source: &mut Source, _: bool) -> i32 {
+        source.below(1 << 25) as i32 - (1 << 24)
+    }
+    fn any(source: &mut Source) -> Self {
+        source.below(256) as u8 as i8
+    }
+    fn specials(op: Op, k: &Kernels<Self>, report: &mut Report) -> Result<(), String> {
+        extremes(op, k, report)
+    }
+}
+
+/// Operands of a case.
+struct Operands<E: Operand> {
+    a: Matrix<E>,
+    b: Matrix<E>,
+    c: Matrix<E::Sum>,
+    bias: Guarded<E::Sum>,
+}
+
+impl<E: Sample> Operands<E> {
+    fn new(case: &Case, source: &mut Source) -> Self {
+        let Case { m, n, k, edge, whole, .. } = *case;
+        let bias: Vec<E::Sum> = (0..n).map(|_| E::draw_sum(source, whole)).collect();
         Self {
-            a: Matrix::new(m, k, case.a, edge, |_, _| one(case, source)),
-            b: Matrix::new(k, n, case.b, edge, |_, _| one(case, source)),
-            c: Matrix::new(m, n, case.c, edge, |_, _| one(case, source)),
+            a: Matrix::new(m, k, case.a, edge, |_, _| E::draw(source, whole)),
+            b: Matrix::new(k, n, case.b, edge, |_, _| E::draw(source, whole)),
+            c: Matrix::new(m, n, case.c, edge, |_, _| E::draw_sum(source, whole)),
             bias: Guarded::copy_of(&bias, edge),
         }
     }
 }
 
 /// Memory of exactly the size asked for: aligned, or flush against the page behind.
-fn scratch(plan: &GemmPlan<impl Element>, op: Op, edge: Edge) -> Result<Guarded<u8>, KernelError> {
+fn scratch(plan: &GemmPlan<impl Operand>, op: Op, edge: Edge) -> Result<Guarded<u8>, KernelError> {
     let req = if op == Op::GemmPrepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
     let size = if edge == Edge::Start { req.size() } else { req.size_unaligned() };
     Ok(Guarded::poisoned(size, edge))
 }
 
 /// Computes `c` by the form of `op`.
-fn product<E: Element>(
+fn product<E: Sample>(
     op: Op,
     k: &Kernels<E>,
     case: &Case,
     o: &Operands<E>,
-    c: &mut Matrix<f32>,
+    c: &mut Matrix<E::Sum>,
 ) -> Result<(), KernelError> {
-    let plan = k.gemm_plan(case.m, case.n, case.k)?.alpha(case.alpha).beta(case.beta);
+    let plan = E::plan(k, case.m, case.n, case.k, (case.alpha, case.beta))?;
     let mut memory = scratch(&plan, op, case.edge)?;
     let (a, b, c) = (o.a.view()?, o.b.view()?, c.view_mut()?);
     let s = Scratch::new(&mut memory);
@@ -86,7 +157,7 @@ fn product<E: Element>(
 }
 
 /// One product against the oracle.
-fn check<E: Element>(
+fn check<E: Sample>(
     op: Op,
     k: &Kernels<E>,
     case: &Case,
@@ -113,7 +184,7 @@ fn check<E: Element>(
         for j in 0..case.n {
             let (dot, magnitudes) = exact_sum((0..case.k).map(|p| o.a.get(i, p) * o.b.get(p, j)));
             let before = beta * o.c.get(i, j);
-            let bias = if op == Op::GemmBias { f64::from(o.bias[j]) } else { 0.0 };
+            let bias = if op == Op::GemmBias { o.bias[j].wide() } else { 0.0 };
             let exact = alpha * dot + before + bias;
             let got = c.get(i, j);
             let bound = gamma(case.k + 4, alpha.abs() * magnitudes + before.abs() + bias.abs());
@@ -128,7 +199,7 @@ fn check<E: Element>(
 
 /// The kernels of a row of `gemm` or its kin, and the same with caches so small that modest shapes take
 /// several blocks in every loop.
-fn kernels_of<E: Element>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
+fn kernels_of<E: Operand>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
     let make = || {
         let caps = Caps::detect().restricted_to(row.level)?;
         let caches = CacheSizes { l1d: 1 << 11, l2: 1 << 11, l3: 0, line: 64 };
@@ -140,7 +211,7 @@ fn kernels_of<E: Element>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
 
 /// `gemm`, `gemm_bias`, `gemm_bt`, `gemm_prepacked`: whole numbers come out exactly, others within the
 /// bound of a plain sum.
-pub fn gemm<E: Element>(row: &KernelInfo) -> Outcome {
+pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     let op = row.op;
     let [forced, tiny] = kernels_of::<E>(row)?;
     let (mr, nr) = tile(row.name).ok_or("the kernel's name has no tile")?;
@@ -149,11 +220,11 @@ pub fn gemm<E: Element>(row: &KernelInfo) -> Outcome {
     let mut turn = 0;
     let mut case = |(m, n, k), (a, b, c): (Layout, Layout, Layout)| {
         turn += 1;
-        let (alpha, beta) = FACTORS[turn % FACTORS.len()];
-        let case =
-            Case { m, n, k, a, b, c, alpha, beta, whole: turn % 7 != 0, edge: Edge::BOTH[turn / 2 % 2] };
+        let (alpha, beta) = E::FACTORS[turn % E::FACTORS.len()];
+        let whole = E::EXACT || turn % 7 != 0;
+        let case = Case { m, n, k, a, b, c, alpha, beta, whole, edge: Edge::BOTH[turn / 2 % 2] };
         let kernels = if turn % 3 == 0 { &forced } else { &tiny };
-        check(op, kernels, &case, &mut source, &mut report)
+        check::<E>(op, kernels, &case, &mut source, &mut report)
     };
     // Every shape around the tile; layouts in turn.
     let (mut la, mut lb, mut lc) =
@@ -176,7 +247,7 @@ pub fn gemm<E: Element>(row: &KernelInfo) -> Outcome {
         }
     }
     // Primes, and several blocks in every loop with every factor.
-    for _ in 0..FACTORS.len() {
+    for _ in 0..E::FACTORS.len() {
         case((31, 61, 37), (Layout::Rows, Layout::Rows, Layout::Rows))?;
         case((61, 127, 41), (Layout::PaddedRows, Layout::Cols, Layout::PaddedRows))?;
     }
@@ -187,7 +258,7 @@ pub fn gemm<E: Element>(row: &KernelInfo) -> Outcome {
             }
         }
     }
-    specials(op, &tiny, &mut report)?;
+    E::specials(op, &tiny, &mut report)?;
     refusals::<E>(op, &forced).map_err(|e| format!("refusals: {e}"))?;
     if op == Op::Gemm {
         let plan = forced.gemm_plan(mr, nr, 5).map_err(|e| e.to_string())?;
@@ -206,7 +277,7 @@ fn tile(name: &str) -> Option<(usize, usize)> {
 }
 
 /// NaN and infinities in `A` reach their row of `C`, those in `B` their column, and nothing else.
-fn specials<E: Element>(op: Op, k: &Kernels<E>, report: &mut Report) -> Result<(), String> {
+fn specials<E: Element + Sample>(op: Op, k: &Kernels<E>, report: &mut Report) -> Result<(), String> {
     let rows = Layout::Rows;
     let (m, n, depth) = (19, 37, 23);
     let case = Case {
@@ -257,8 +328,35 @@ fn specials<E: Element>(op: Op, k: &Kernels<E>, report: &mut Report) -> Result<(
     Ok(())
 }
 
+/// Sums of the largest products: as long as they stay exact, and longer, where they wrap.
+fn extremes(op: Op, k: &Kernels<i8>, report: &mut Report) -> Result<(), String> {
+    let rows = Layout::Rows;
+    for depth in [1, 3, 4, 63, 1000, 1 << 16, (1 << 17) - 1, 1 << 17, (1 << 17) + 3] {
+        for (x, y) in [(-128, -128), (-128, 127), (127, -128), (127, 127), (-1, -128), (0, -128)] {
+            let (m, n, edge) = (2, 3, Edge::End);
+            let o = Operands {
+                a: Matrix::new(m, depth, rows, edge, |_, _| x),
+                b: Matrix::new(depth, n, rows, edge, |_, _| y),
+                c: Matrix::poisoned(m, n, rows, edge),
+                bias: Guarded::copy_of(&[0; 3], edge),
+            };
+            let mut c = Matrix::poisoned(m, n, rows, edge);
+            let (a, b) = (rows, rows);
+            let case =
+                Case { m, n, k: depth, a, b, c: rows, alpha: 1.0, beta: 0.0, whole: true, edge: Edge::Start };
+            product(op, k, &case, &o, &mut c).map_err(|e| e.to_string())?;
+            report.cases += 1;
+            let want = (i64::from(x) * i64::from(y) * depth as i64) as i32;
+            if let Some(got) = c.data.iter().find(|&&c| c != want) {
+                return Err(format!("{depth} times {x} * {y} is {got} instead of {want}"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Wrong shapes and short scratch are refused, and `C` stays as it was.
-fn refusals<E: Element>(op: Op, k: &Kernels<E>) -> Result<(), String> {
+fn refusals<E: Sample>(op: Op, k: &Kernels<E>) -> Result<(), String> {
     let layout = Layout::Rows;
     let case = Case {
         m: 5,
@@ -315,14 +413,14 @@ fn refusals<E: Element>(op: Op, k: &Kernels<E>) -> Result<(), String> {
 }
 
 /// The microkernels that this machine has for storage type `E` on `level`.
-fn microkernels<E: Element>(level: IsaLevel) -> impl Iterator<Item = Kernels<E>> {
+fn microkernels<E: Operand>(level: IsaLevel) -> impl Iterator<Item = Kernels<E>> {
     let fits = move |r: &&KernelInfo| (r.op, r.element, r.level) == (Op::Gemm, E::TYPE, level);
     kernels().filter(fits).filter_map(|row| kernels_of(row).ok()).map(|[own, _]| own)
 }
 
 /// `pack_b`, for every microkernel: the documented layout, at every alignment; damaged, moved and foreign
 /// buffers; column ranges.
-pub fn pack_b<E: Element>(row: &KernelInfo) -> Outcome {
+pub fn pack_b<E: Sample>(row: &KernelInfo) -> Outcome {
     let mut source = Source::new(13);
     let mut report = Report::BOUND;
     for k in microkernels::<E>(row.level) {
@@ -335,11 +433,11 @@ pub fn pack_b<E: Element>(row: &KernelInfo) -> Outcome {
     Ok(report)
 }
 
-fn packing<E: Element>(k: &Kernels<E>, source: &mut Source, report: &mut Report) -> Result<(), String> {
+fn packing<E: Sample>(k: &Kernels<E>, source: &mut Source, report: &mut Report) -> Result<(), String> {
     let lanes = lanes(k.level());
     for (depth, n) in [(0, 5), (5, 0), (1, 1), (3, lanes), (lanes + 1, 2 * lanes + 3), (19, 67), (64, 31)] {
         for layout in Layout::ALL {
-            let values: Vec<E> = source.wide(depth * n);
+            let values: Vec<E> = (0..depth * n).map(|_| E::any(source)).collect();
             let b = Matrix::new(depth, n, layout, Edge::End, |i, j| values[i * n + j]);
             let shift = source.below(64);
             panels(k, &b, shift).map_err(|e| format!("{depth}x{n} {layout:?} at {shift}: {e}"))?;
@@ -347,7 +445,7 @@ fn packing<E: Element>(k: &Kernels<E>, source: &mut Source, report: &mut Report)
         }
     }
     for shift in 0..64 {
-        let b = Matrix::new(9, 2 * lanes + 1, Layout::Rows, Edge::End, |_, _| E::from_f32(1.0));
+        let b = Matrix::new(9, 2 * lanes + 1, Layout::Rows, Edge::End, |_, _| E::narrow(1.0));
         panels(k, &b, shift).map_err(|e| format!("at {shift}: {e}"))?;
         report.cases += 1;
     }
@@ -357,7 +455,7 @@ fn packing<E: Element>(k: &Kernels<E>, source: &mut Source, report: &mut Report)
 }
 
 /// Packs `b` into a buffer that starts `shift` bytes from an aligned address; compares byte for byte.
-fn panels<E: Element>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(), String> {
+fn panels<E: Sample>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(), String> {
     let (depth, n) = (b.rows, b.cols);
     let size = k.packed_b_size(depth, n).map_err(|e| e.to_string())?;
     let mut memory = Guarded::<u8>::poisoned(shift + size, Edge::Start);
@@ -400,18 +498,19 @@ fn panels<E: Element>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(),
 }
 
 /// The bits of `x` as an `E`, which holds it exactly.
-fn exact_bits<E: Element>(x: f32) -> u32 {
+fn exact_bits<E: Operand>(x: f32) -> u32 {
     match E::TYPE {
         ElementType::F16 => u32::from(f16::from_f32(x).to_bits()),
         ElementType::Bf16 => u32::from(bf16::from_f32(x).to_bits()),
+        ElementType::I8 => u32::from(x as i8 as u8),
         _ => x.to_bits(),
     }
 }
 
 /// Damaged, cut and moved buffers.
-fn headers<E: Element>(k: &Kernels<E>) -> Result<(), String> {
+fn headers<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
     let (depth, n) = (5, 7);
-    let b = Matrix::new(depth, n, Layout::Rows, Edge::End, |i, j| E::from_f32((i * n + j) as f32));
+    let b = Matrix::new(depth, n, Layout::Rows, Edge::End, |i, j| E::narrow((i * n + j) as f32));
     let size = k.packed_b_size(depth, n).map_err(|e| e.to_string())?;
     let mut buf = Guarded::<u8>::poisoned(size, Edge::Start);
     k.pack_b(b.view().map_err(|e| e.to_string())?, &mut buf).map_err(|e| e.to_string())?;
@@ -465,14 +564,14 @@ fn headers<E: Element>(k: &Kernels<E>) -> Result<(), String> {
 }
 
 /// Buffers packed for another storage type or tile.
-fn foreign<E: Element>(k: &Kernels<E>) -> Result<(), String> {
-    fn pack<F: Element>(k: &Kernels<F>) -> Result<Vec<u8>, KernelError> {
-        let b = Matrix::new(5, 7, Layout::Rows, Edge::End, |_, _| F::from_f32(1.0));
+fn foreign<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
+    fn pack<F: Sample>(k: &Kernels<F>) -> Result<Vec<u8>, KernelError> {
+        let b = Matrix::new(5, 7, Layout::Rows, Edge::End, |_, _| F::narrow(1.0));
         let mut buf = vec![0; k.packed_b_size(5, 7)?];
         k.pack_b(b.view()?, &mut buf)?;
         Ok(buf)
     }
-    fn all<F: Element>(level: IsaLevel, others: &mut Vec<Vec<u8>>) -> Result<(), KernelError> {
+    fn all<F: Sample>(level: IsaLevel, others: &mut Vec<Vec<u8>>) -> Result<(), KernelError> {
         for k in microkernels::<F>(level) {
             others.push(pack(&k)?);
         }
@@ -484,6 +583,7 @@ fn foreign<E: Element>(k: &Kernels<E>) -> Result<(), String> {
             all::<f32>(level, &mut others)?;
             all::<f16>(level, &mut others)?;
             all::<bf16>(level, &mut others)?;
+            all::<i8>(level, &mut others)?;
         }
         Ok((own, others))
     };
@@ -510,16 +610,16 @@ fn foreign<E: Element>(k: &Kernels<E>) -> Result<(), String> {
 }
 
 /// A product by tiles of rows and columns is the product.
-fn ranges<E: Element>(k: &Kernels<E>) -> Result<(), String> {
+fn ranges<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
     let (m, n, depth) = (13, 75, 29);
     let mut source = Source::new(17);
-    let mut make = |r, c| Matrix::<E>::new(r, c, Layout::Rows, Edge::End, |_, _| source.whole::<E>(1, 3)[0]);
+    let mut make = |r, c| Matrix::<E>::new(r, c, Layout::Rows, Edge::End, |_, _| E::draw(&mut source, true));
     let (a, b) = (make(m, depth), make(depth, n));
     let go = || -> Result<bool, KernelError> {
         let mut buf = vec![0; k.packed_b_size(depth, n)?];
         let packed = k.pack_b(b.view()?, &mut buf)?;
         let mut memory = vec![0; k.gemm_plan(m, n, depth)?.scratch_prepacked()?.size_unaligned()];
-        let mut c = Matrix::poisoned(m, n, Layout::PaddedRows, Edge::End);
+        let mut c = Matrix::<E::Sum>::poisoned(m, n, Layout::PaddedRows, Edge::End);
         let (left, right) = c.view_mut()?.t().split_rows(packed.col_step())?;
         let (top, bottom) = left.t().split_rows(5)?;
         for (c, i, j) in [(top, 0, 0), (bottom, 5, 0), (right.t(), 0, packed.col_step())] {

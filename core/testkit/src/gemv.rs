@@ -4,7 +4,7 @@ use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels};
 
 use crate::data::{lanes, long, Source};
 use crate::matrix::{Layout, Matrix};
-use crate::numeric::{gamma, same, sum as exact_sum};
+use crate::numeric::{gamma, same, sum as exact_sum, Number};
 use crate::report::{Outcome, Report};
 use crate::{call, Edge, Guarded, EFFORT};
 
@@ -24,7 +24,7 @@ const FACTORS: [Factors; 5] = [
 ];
 
 /// `y = alpha A x + beta y` on guarded memory, with `y` as it was before and after.
-fn run<E: Element>(
+fn run<E: Element + Number>(
     k: &Kernels<E>,
     a: &Matrix<E>,
     x: &[E],
@@ -45,7 +45,7 @@ fn run<E: Element>(
 }
 
 /// `gemv`: whole numbers come out exactly, others within the bound of a plain sum.
-pub fn gemv<E: Element>(row: &KernelInfo) -> Outcome {
+pub fn gemv<E: Element + Number>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let lanes = lanes(row.level);
     let mut source = Source::new(7);
@@ -89,7 +89,7 @@ pub fn gemv<E: Element>(row: &KernelInfo) -> Outcome {
 }
 
 /// NaN and infinities reach exactly the rows they belong to.
-fn specials<E: Element>(k: &Kernels<E>, lanes: usize, report: &mut Report) -> Result<(), String> {
+fn specials<E: Element + Number>(k: &Kernels<E>, lanes: usize, report: &mut Report) -> Result<(), String> {
     let (rows, cols) = (19, 4 * lanes + 3);
     for layout in Layout::DISTINCT {
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

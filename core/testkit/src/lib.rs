@@ -34,7 +34,7 @@ pub const EFFORT: usize = if cfg!(target_arch = "x86_64") { 8 } else { 1 };
 pub type Checker = fn(&KernelInfo) -> Outcome;
 
 /// The checker for `op` on storage type `E`.
-fn checker<E: Element>(op: Op) -> Option<Checker> {
+fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
     Some(match op {
         Op::VecDot => blas1::dot::<E>,
         Op::VecSum => blas1::sum::<E>,
@@ -65,6 +65,11 @@ pub fn checker_of(row: &KernelInfo) -> Option<Checker> {
         ElementType::F32 => checker::<f32>(row.op),
         ElementType::F16 => checker::<f16>(row.op),
         ElementType::Bf16 => checker::<bf16>(row.op),
+        ElementType::I8 => match row.op {
+            Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmPrepacked => Some(gemm::gemm::<i8>),
+            Op::PackB => Some(gemm::pack_b::<i8>),
+            _ => None,
+        },
         _ => None,
     }
 }

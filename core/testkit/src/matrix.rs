@@ -1,8 +1,9 @@
 //! Matrices at every kind of stride, between guard pages, with poison in the gaps.
 
-use gllm_kernels_core::{Element, KernelError, MatMut, MatRef};
+use gllm_kernels_core::{KernelError, MatMut, MatRef};
 
 use crate::guard::{Edge, Guarded};
+use crate::numeric::Number;
 
 /// How a matrix lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl Layout {
     }
 }
 
-/// A guarded matrix; what lies between its elements is NaN.
+/// A guarded matrix; what lies between its elements is poison: NaN, if they are floats.
 pub struct Matrix<E> {
     /// The memory.
     pub data: Guarded<E>,
@@ -68,8 +69,8 @@ pub struct Matrix<E> {
     pub layout: Layout,
 }
 
-impl<E: Element> Matrix<E> {
-    /// All elements NaN.
+impl<E: Copy> Matrix<E> {
+    /// All elements poison.
     pub fn poisoned(rows: usize, cols: usize, layout: Layout, edge: Edge) -> Self {
         let (rs, cs) = layout.strides(rows, cols);
         let len = if rows * cols == 0 { 0 } else { (rows - 1) * rs + (cols - 1) * cs + 1 };
@@ -101,8 +102,11 @@ impl<E: Element> Matrix<E> {
     }
 
     /// Element `(i, j)`.
-    pub fn get(&self, i: usize, j: usize) -> f64 {
-        f64::from(self.data[self.at(i, j)].to_f32())
+    pub fn get(&self, i: usize, j: usize) -> f64
+    where
+        E: Number,
+    {
+        self.data[self.at(i, j)].wide()
     }
 
     /// A view.

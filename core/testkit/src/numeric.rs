@@ -1,6 +1,30 @@
 //! Distances between floats, and error bounds.
 
-use gllm_kernels_core::{Element, ElementType};
+use gllm_kernels_core::{bf16, f16, Element, ElementType};
+
+/// A number, to be compared in f64.
+pub trait Number: Copy {
+    /// Exact.
+    fn wide(self) -> f64;
+    /// Of a value that it holds exactly.
+    fn narrow(x: f32) -> Self;
+}
+macro_rules! numbers {
+    ($($t:ident)*) => {$(
+        impl Number for $t {
+            fn wide(self) -> f64 {
+                self.into()
+            }
+            fn narrow(x: f32) -> Self {
+                numbers!(@$t x)
+            }
+        }
+    )*};
+    (@f16 $x:ident) => { f16::from_f32($x) };
+    (@bf16 $x:ident) => { bf16::from_f32($x) };
+    (@$t:ident $x:ident) => { $x as $t };
+}
+numbers! { f32 f16 bf16 i8 i32 }
 
 /// Explicit mantissa bits, smallest normal exponent, largest exponent.
 const fn format(e: ElementType) -> (i32, i32, i32) {

@@ -17,7 +17,7 @@ pub(crate) enum Source {
 }
 
 /// What is done in compiled code, for the types at hand.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Helpers {
     /// Packs a block of `A`.
     pub(crate) pack_a: unsafe fn(&PackArgs),
@@ -29,7 +29,8 @@ pub(crate) struct Helpers {
     pub(crate) finish: unsafe fn(&FinishArgs),
 }
 
-/// `C = alpha * A B + beta * C`, then a bias. The elements of `C` have four bytes.
+/// `C = alpha * A B + beta * C`, then a bias. The elements of `C` have four bytes; they are f32, or i32 for the
+/// helpers of int8.
 #[derive(Clone, Copy)]
 pub(crate) struct Drive<'a> {
     pub(crate) micro: &'a Micro,

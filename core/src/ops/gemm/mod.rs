@@ -10,11 +10,12 @@ mod blocks;
 mod drive;
 
 use crate::dispatch::Kernels;
-use crate::element::Element;
+use crate::element::{Element, Operand};
 use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::{Kind, PackedB};
+use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
@@ -59,7 +60,7 @@ enum Right<'a, E> {
 /// # Ok::<(), gllm_kernels_core::KernelError>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct GemmPlan<E: Element> {
+pub struct GemmPlan<E: Operand> {
     kernels: Kernels<E>,
     m: usize,
     n: usize,
@@ -71,7 +72,7 @@ pub struct GemmPlan<E: Element> {
     turned: Blocks,
 }
 
-impl<E: Element> Kernels<E> {
+impl<E: Operand> Kernels<E> {
     /// A plan for products of this shape, with `alpha = 1` and `beta = 0`.
     ///
     /// # Errors
@@ -94,10 +95,60 @@ impl<E: Element> GemmPlan<E> {
         Self { beta, ..self }
     }
 
+    /// One row of the product, if `C` has one, is a GEMV.
+    pub(crate) fn direct(
+        &self,
+        c: &mut MatMut<'_, f32>,
+        a: MatRef<'_, E>,
+        b: MatRef<'_, E>,
+        bias: Option<&[f32]>,
+        _: &mut Scratch<'_>,
+    ) -> Option<Result<(), KernelError>> {
+        if self.m != 1 {
+            return None;
+        }
+        self.one_row(c, a, b, bias);
+        Some(Ok(()))
+    }
+
+    /// One row of `C` is `B^T` times one row of `A`: memory-bound, nothing to pack.
+    fn one_row(&self, c: &mut MatMut<'_, f32>, a: MatRef<'_, E>, b: MatRef<'_, E>, bias: Option<&[f32]>) {
+        let mut beta = self.beta;
+        if bias.is_some() {
+            self.scale_c(c, bias);
+            beta = 1.0;
+        }
+        let args = GemvArgs {
+            rows: self.n,
+            cols: self.k,
+            a: b.as_ptr(),
+            row_stride: b.col_stride(),
+            col_stride: b.row_stride(),
+            x: a.as_ptr(),
+            x_stride: a.col_stride(),
+            y: c.as_mut_ptr(),
+            y_stride: c.col_stride(),
+            alpha: self.alpha,
+            beta,
+        };
+        // SAFETY: the views have the plan's shape and `c` is exclusive; the instruction set is present.
+        unsafe { (self.kernels.table.gemv)(&args) };
+    }
+}
+
+/// Products of int8.
+impl GemmPlan<i8> {
+    /// `C` is added to: `C = A B + C`.
+    pub fn accumulate(self) -> Self {
+        Self { beta: 1.0, ..self }
+    }
+}
+
+impl<E: Operand> GemmPlan<E> {
     /// Name of the kernel that computes: the GEMV kernel for `m = 1` (but for prepacked `B`), the GEMM
     /// microkernel otherwise.
     pub fn kernel_name(&self) -> &'static str {
-        let op = if self.m == 1 { Op::Gemv } else { Op::Gemm };
+        let op = if self.m == 1 && E::GEMV { Op::Gemv } else { Op::Gemm };
         self.kernels.kernel(op, None).map_or("", |row| row.name)
     }
 
@@ -106,7 +157,7 @@ impl<E: Element> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn scratch(&self) -> Result<ScratchReq, KernelError> {
-        if self.m == 1 {
+        if self.m == 1 && E::GEMV {
             return Ok(ScratchReq::EMPTY);
         }
         let (straight, turned) = (self.blocks.a.and(self.blocks.b)?, self.turned.a.and(self.turned.b)?);
@@ -151,7 +202,7 @@ impl<E: Element> GemmPlan<E> {
     /// `DimMismatch` unless the views have the plan's shape; `ScratchTooSmall`.
     pub fn run(
         &self,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         b: MatRef<'_, E>,
         scratch: Scratch<'_>,
@@ -166,10 +217,10 @@ impl<E: Element> GemmPlan<E> {
     /// As [`run`](Self::run); `ShortSlice` unless `bias` has `n` elements.
     pub fn run_bias(
         &self,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         b: MatRef<'_, E>,
-        bias: &[f32],
+        bias: &[E::Sum],
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::len("bias", bias.len(), self.n)?;
@@ -183,7 +234,7 @@ impl<E: Element> GemmPlan<E> {
     /// As [`run`](Self::run).
     pub fn run_bt(
         &self,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         bt: MatRef<'_, E>,
         scratch: Scratch<'_>,
@@ -200,7 +251,7 @@ impl<E: Element> GemmPlan<E> {
     /// was packed by other kernels; `ScratchTooSmall` (see [`scratch_prepacked`](Self::scratch_prepacked)).
     pub fn run_prepacked(
         &self,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         b: PackedB<'_>,
         scratch: Scratch<'_>,
@@ -215,10 +266,10 @@ impl<E: Element> GemmPlan<E> {
     /// As there.
     pub fn run_prepacked_bias(
         &self,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         b: PackedB<'_>,
-        bias: &[f32],
+        bias: &[E::Sum],
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::len("bias", bias.len(), self.n)?;
@@ -234,10 +285,10 @@ impl<E: Element> GemmPlan<E> {
     /// Checks what is left to check, and takes the shortest way.
     fn drive(
         &self,
-        mut c: MatMut<'_, f32>,
+        mut c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         b: Right<'_, E>,
-        bias: Option<&[f32]>,
+        bias: Option<&[E::Sum]>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::dim("c.rows != m", c.rows(), self.m)?;
@@ -248,8 +299,13 @@ impl<E: Element> GemmPlan<E> {
             return Ok(());
         }
         if self.k == 0 || self.alpha == 0.0 {
-            scale_c(&mut c, self.beta, bias);
+            self.scale_c(&mut c, bias);
             return Ok(());
+        }
+        if let Right::View(b) = b {
+            if let Some(done) = E::direct(self, &mut c, a, b, bias, &mut scratch) {
+                return done;
+            }
         }
         let source = |across: usize, along: usize, ptr: *const E| Source::Matrix {
             ptr: ptr.cast(),
@@ -259,10 +315,6 @@ impl<E: Element> GemmPlan<E> {
         let left = source(a.row_stride(), a.col_stride(), a.as_ptr());
         let (c_row, c_col) = (c.row_stride(), c.col_stride());
         let (right, need) = match b {
-            Right::View(b) if self.m == 1 => {
-                self.one_row(c, a, b, bias);
-                return Ok(());
-            }
             Right::View(b) => (source(b.col_stride(), b.row_stride(), b.as_ptr()), self.scratch()?),
             Right::Panels(panels) => (Source::Panels(panels), self.scratch_prepacked()?),
         };
@@ -277,12 +329,12 @@ impl<E: Element> GemmPlan<E> {
             k: self.k,
             a: left,
             b: right,
-            c: c.as_mut_ptr(),
+            c: c.as_mut_ptr().cast(),
             c_row,
             c_col,
             alpha: self.alpha,
             beta: self.beta,
-            bias: bias.map_or(core::ptr::null(), |b| b.as_ptr()),
+            bias: bias.map_or(core::ptr::null(), |b| b.as_ptr().cast()),
             bias_of_rows: false,
             pa: memory,
             pb: memory,
@@ -312,42 +364,29 @@ impl<E: Element> GemmPlan<E> {
         Ok(())
     }
 
-    /// One row of `C` is `B^T` times one row of `A`: memory-bound, nothing to pack.
-    fn one_row(&self, mut c: MatMut<'_, f32>, a: MatRef<'_, E>, b: MatRef<'_, E>, bias: Option<&[f32]>) {
-        let mut beta = self.beta;
-        if bias.is_some() {
-            scale_c(&mut c, beta, bias);
-            beta = 1.0;
-        }
-        let args = GemvArgs {
-            rows: self.n,
-            cols: self.k,
-            a: b.as_ptr(),
-            row_stride: b.col_stride(),
-            col_stride: b.row_stride(),
-            x: a.as_ptr(),
-            x_stride: a.col_stride(),
-            y: c.as_mut_ptr(),
-            y_stride: c.col_stride(),
-            alpha: self.alpha,
-            beta,
-        };
-        // SAFETY: the views have the plan's shape and `c` is exclusive; the instruction set is present.
-        unsafe { (self.kernels.table.gemv)(&args) };
-    }
-}
-
-/// `C = beta * C + bias`.
-fn scale_c(c: &mut MatMut<'_, f32>, beta: f32, bias: Option<&[f32]>) {
-    let (rs, cs) = (c.row_stride(), c.col_stride());
-    for i in 0..c.rows() {
-        for j in 0..c.cols() {
-            // SAFETY: an element of the view.
+    /// `C = beta * C + bias`.
+    fn scale_c(&self, c: &mut MatMut<'_, E::Sum>, bias: Option<&[E::Sum]>) {
+        /// A row of a product that is zero; in i32 it has the same bits.
+        static ZEROS: [f32; 64] = [0.0; 64];
+        let helpers = self.kernels.helpers();
+        let (rows, row_stride, col_stride) = (self.m, c.row_stride(), c.col_stride());
+        let mut j = 0;
+        while j < self.n {
+            let cols = ZEROS.len().min(self.n - j);
+            // SAFETY: columns of the view, which is exclusive; every row of the tile is the same.
             unsafe {
-                let p = c.as_mut_ptr().add(i * rs + j * cs);
-                let kept = if beta == 0.0 { 0.0 } else { beta * *p };
-                *p = kept + bias.and_then(|b| b.get(j).copied()).unwrap_or(0.0);
+                let c = c.as_mut_ptr().add(j * col_stride).cast();
+                let (tile, beta) = (ZEROS.as_ptr(), self.beta);
+                (helpers.merge)(&MergeArgs { tile, width: 0, c, row_stride, col_stride, rows, cols, beta });
             }
+            j += cols;
+        }
+        if let Some(bias) = bias {
+            let (c, bias) = (c.as_mut_ptr().cast(), bias.as_ptr().cast());
+            let cols = self.n;
+            let args = FinishArgs { c, row_stride, col_stride, rows, cols, bias, bias_row: 0, bias_col: 1 };
+            // SAFETY: the elements of the view, which is exclusive, and one of the bias for each column.
+            unsafe { (helpers.finish)(&args) };
         }
     }
 }
