@@ -12,6 +12,7 @@ use crate::ops::gemm::{GemmPlan, Helpers};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::rope::RopeShape;
+use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
 use crate::quant::QuantFormat;
@@ -23,9 +24,11 @@ expand_all_ops! { define_table! {} }
 
 macro_rules! wrap {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
-        const _: () = assert!(
-            Tile::of(<crate::isa::$isa as crate::isa::Vector>::LANES).is_in(concat!("_", $tile, "__"))
-        );
+        const _: () = {
+            let lanes = <crate::isa::$isa as crate::isa::Vector>::LANES;
+            assert!(Tile::of(lanes).is_in(concat!("_", $tile, "__")));
+            assert!(crate::ops::skinny::tile(lanes).is_in(concat!("_", skinny_tile!($module), "__")));
+        };
         expand_all_ops! { define_ops! { isa: $isa, module: $module, tile: $tile, attribute: $attr } }
     };
 }
@@ -59,7 +62,7 @@ pub trait Tables: sealed::Sealed + Sized {
     /// Kernels of one instruction set.
     #[doc(hidden)]
     type Table: fmt::Debug;
-    /// Whether one row of a product is done by `gemv`.
+    /// Whether one row of a product is done by `gemv`, and a few by `gemm_skinny`.
     #[doc(hidden)]
     const GEMV: bool;
     /// The table of `level`, if this build has kernels for it.

@@ -191,7 +191,7 @@ macro_rules! micro_rows {
             requires: $requires,
         }),*]
     };
-    (@storage $micro:tt $($op:ident = $name:literal)*) => {
+    (@$named:ident $micro:tt $($op:ident = $name:literal)*) => {
         &[]
     };
     (

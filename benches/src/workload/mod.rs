@@ -237,6 +237,9 @@ impl Entry {
             Sizes::Vector => case(1, fill(case(1, 1000, 1), case(1, 2000, 1), 1000.0), 1),
             Sizes::Rows => case(fill(case(1, 4096, 1), case(1025, 4096, 1), 1024.0), 4096, 1),
             Sizes::MatVec => case(fill(case(1, 1, 4096), case(1025, 1, 4096), 1024.0), 1, 4096),
+            Sizes::Product if self.op == Op::GemmSkinny => {
+                case(8, fill(case(8, 1, 4096), case(8, 1025, 4096), 1024.0), 4096)
+            }
             Sizes::Product => case(1024, 1024, 1024),
         }
     }

@@ -11,6 +11,9 @@ use crate::limits::memory::Traffic;
 /// Rows of A before they repeat: C repeats with them.
 const PERIOD: usize = 3;
 
+/// Rows of a transposed B before they repeat.
+const COLS: usize = 61;
+
 /// The forms of a product.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
@@ -37,12 +40,18 @@ fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn W
     let engine = Engine::<E>::new(&c);
     let random = |data, period, seed| Operand::random(data, period, seed, -1.0, 1.0);
     let a = random(c.carver.take::<E>(m * k), PERIOD * k, 1);
-    let b = random(c.carver.take::<E>(k * n), k * n, 2);
+    let distinct = if form == Form::Transposed { COLS.min(n) } else { n };
+    let b = random(c.carver.take::<E>(k * n), k * distinct, 2);
     let bias = random_bias(n);
     let bias_exact: Vec<f64> =
         bias.iter().map(|&b| if form == Form::Bias { b.into() } else { 0.0 }).collect();
-    // A product on one row is a GEMV, except with packed weights.
-    let op = if m == 1 && form != Form::Prepacked { Op::Gemv } else { form.op() };
+    // One row is a GEMV and few have a kernel of their own, except with packed weights.
+    let op = match m {
+        _ if form == Form::Prepacked => form.op(),
+        1 => Op::Gemv,
+        2..=32 => Op::GemmSkinny,
+        _ => form.op(),
+    };
     let kernel = engine.kernels().kernel(op, None).map(|row| row.name);
     let mut run =
         Runner { engine, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
@@ -54,7 +63,8 @@ fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn W
             let (a, b) = (&x[0], &x[1]);
             let mut out = Vec::with_capacity(a.len() / k * n);
             for row in a.chunks(k) {
-                for j in 0..n {
+                let start = out.len();
+                for j in 0..distinct {
                     let mut want = Want { value: bias_exact[j], scale: bias_exact[j].abs() };
                     for (i, a) in row.iter().enumerate() {
                         let term = a * if form == Form::Transposed { b[j * k + i] } else { b[i * n + j] };
@@ -62,6 +72,9 @@ fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn W
                         want.scale += term.abs();
                     }
                     out.push(want);
+                }
+                for j in distinct..n {
+                    out.push(out[start + j % distinct]);
                 }
             }
             out
@@ -217,6 +230,10 @@ fn gemm_bias<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> 
 fn gemm_bt<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Transposed)
 }
+/// Of few rows, with weights as they are stored.
+fn gemm_skinny<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    product::<E>(c, Form::Transposed)
+}
 fn gemm_prepacked<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Prepacked)
 }
@@ -254,6 +271,7 @@ entries! {
     gemm Gemm product_cost true;
     gemm_bias GemmBias product_cost false;
     gemm_bt GemmBt product_cost false;
+    gemm_skinny GemmSkinny product_cost true;
     gemm_prepacked GemmPrepacked product_cost false;
     pack_b PackB pack_cost false;
 }

@@ -58,6 +58,10 @@ audit! {
         a.gemm().and_then(|g| g.plan.run_bias(g.c, g.a, g.b, bias, g.scratch))
     };
     gemm_bt(a) => a.gemm().and_then(|g| g.plan.run_bt(g.c, g.a, g.b, g.scratch));
+    gemm_skinny(a) => {
+        a.n[0] %= 33;
+        a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, g.scratch))
+    };
     gemm_prepacked(a) => {
         let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
         b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))

@@ -5,8 +5,8 @@
 ///
 /// A kernel has a slot in [`Table`](crate::dispatch::Table), serves any number of public operators (none:
 /// it is a part of others), and wraps a generic body. `named` says how its registry rows are named: `storage` as
-/// `<op>_<storage>__<isa>`, `gemm` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; these operators also have a
-/// row for each entry of `expand_all_micros!`.
+/// `<op>_<storage>__<isa>`, `gemm` and `skinny` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; the
+/// operators of `gemm` also have a row for each entry of `expand_all_micros!`.
 macro_rules! expand_all_ops {
     ($then:ident! $args:tt) => {
         $then! {
@@ -81,6 +81,12 @@ macro_rules! expand_all_ops {
                 named: storage,
                 args: (f: &FinishArgs) -> (),
                 body: tile::finish,
+            }
+            gemm_skinny {
+                ops: [GemmSkinny = "gemm_skinny"],
+                named: skinny,
+                args: (g: &SkinnyArgs<E>) -> (),
+                body: skinny::skinny,
             }
             pack_b {
                 ops: [PackB = "pack_b"],
@@ -307,5 +313,24 @@ macro_rules! kernel_name {
     };
     (gemm $op:literal $e:literal $tile:literal $isa:ident) => {
         concat!($op, "_f32_", $e, "_", $e, "_", $tile, "__", stringify!($isa))
+    };
+    (skinny $op:literal $e:literal $tile:literal $isa:ident) => {
+        concat!($op, "_f32_", $e, "_", $e, "_", skinny_tile!($isa), "__", stringify!($isa))
+    };
+}
+
+/// The tile of skinny products.
+macro_rules! skinny_tile {
+    (avx512) => {
+        "4x6"
+    };
+    (avx2) => {
+        "4x3"
+    };
+    (neon) => {
+        "4x6"
+    };
+    (scalar) => {
+        "4x2"
     };
 }

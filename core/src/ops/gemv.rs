@@ -12,8 +12,8 @@ use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
-use crate::ops::engine::{prefetch, Access, LINE};
-use crate::ops::{blas1, check};
+use crate::ops::check;
+use crate::ops::engine::{prefetch, LINE};
 use crate::view::MatRef;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.
@@ -235,7 +235,7 @@ pub(crate) unsafe fn gemv<E: Element, P: Prim<E> + Prim<f32>>(g: &GemvArgs<E>) {
                 i += 2;
             }
             if i < g.rows {
-                put(g, i, blas1::dot::<E, P>(g.cols, g.a.add(i * g.row_stride), g.x, Access::PLAIN));
+                rows::<E, P, 1>(g, i);
             }
         } else if g.row_stride == 1 && g.y_stride == 1 {
             scale_y(g);

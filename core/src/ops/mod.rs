@@ -1,6 +1,7 @@
 //! Layer 2: the algorithms, generic over instruction set and storage, and the public methods.
 
 pub(crate) mod activation;
+pub(crate) mod ahead;
 pub(crate) mod blas1;
 pub(crate) mod check;
 pub(crate) mod dequant;
@@ -14,5 +15,6 @@ pub(crate) mod pack;
 pub(crate) mod qgemv;
 pub(crate) mod rope;
 pub(crate) mod rows;
+pub(crate) mod skinny;
 pub(crate) mod softmax;
 pub(crate) mod tile;

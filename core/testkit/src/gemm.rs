@@ -13,17 +13,17 @@ use crate::{call, Edge, Guarded, EFFORT};
 
 /// One product: everything but the data.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    m: usize,
-    n: usize,
-    k: usize,
-    a: Layout,
-    b: Layout,
-    c: Layout,
-    alpha: f32,
-    beta: f32,
-    whole: bool,
-    edge: Edge,
+pub(crate) struct Case {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: Layout,
+    pub(crate) b: Layout,
+    pub(crate) c: Layout,
+    pub(crate) alpha: f32,
+    pub(crate) beta: f32,
+    pub(crate) whole: bool,
+    pub(crate) edge: Edge,
 }
 
 /// What is multiplied.
@@ -71,7 +71,8 @@ macro_rules! floats {
                 source.wide(1)[0]
             }
             fn specials(op: Op, k: &Kernels<Self>, report: &mut Report) -> Result<(), String> {
-                specials(op, k, report)
+                // More rows than skinny products have, where these have a kernel of their own.
+                specials(op, if op == Op::GemmPrepacked { 19 } else { 59 }, k, report)
             }
         }
     )*};
@@ -157,7 +158,7 @@ fn product<E: Sample>(
 }
 
 /// One product against the oracle.
-fn check<E: Sample>(
+pub(crate) fn check<E: Sample>(
     op: Op,
     k: &Kernels<E>,
     case: &Case,
@@ -229,7 +230,10 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     // Every shape around the tile; layouts in turn.
     let (mut la, mut lb, mut lc) =
         (Layout::ALL.iter().cycle(), Layout::ALL.iter().cycle(), Layout::DISTINCT.iter().cycle());
+    // More rows than skinny products have, where these have a kernel of their own.
+    let more = if op == Op::GemmPrepacked || !E::GEMV { 0 } else { 32usize.next_multiple_of(mr) };
     for m in [0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3] {
+        let m = if m == 0 { 0 } else { more + m };
         for n in [0, 1, 2, nr - 1, nr, nr + 1, 2 * nr + 5] {
             for k in [0, 1, 2, 7, 19, 64] {
                 // Offsets that are coprime to the numbers of layouts, so that all combinations come.
@@ -242,26 +246,26 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     for a in Layout::ALL {
         for b in Layout::ALL {
             for c in Layout::DISTINCT {
-                case((mr + 2, nr + 3, 11), (a, b, c))?;
+                case((more + mr + 2, nr + 3, 11), (a, b, c))?;
             }
         }
     }
     // Primes, and several blocks in every loop with every factor.
     for _ in 0..E::FACTORS.len() {
-        case((31, 61, 37), (Layout::Rows, Layout::Rows, Layout::Rows))?;
+        case((37, 61, 31), (Layout::Rows, Layout::Rows, Layout::Rows))?;
         case((61, 127, 41), (Layout::PaddedRows, Layout::Cols, Layout::PaddedRows))?;
     }
     if EFFORT > 1 {
         for k in [1021, 1024] {
             for _ in 0..3 {
-                case((2 * mr + 1, 2 * nr + 1, k), (Layout::Rows, Layout::Rows, Layout::Rows))?;
+                case((more + 2 * mr + 1, 2 * nr + 1, k), (Layout::Rows, Layout::Rows, Layout::Rows))?;
             }
         }
     }
     E::specials(op, &tiny, &mut report)?;
     refusals::<E>(op, &forced).map_err(|e| format!("refusals: {e}"))?;
     if op == Op::Gemm {
-        let plan = forced.gemm_plan(mr, nr, 5).map_err(|e| e.to_string())?;
+        let plan = forced.gemm_plan(more + mr, nr, 5).map_err(|e| e.to_string())?;
         if plan.kernel_name() != row.name {
             return Err(format!("the plan names {} instead", plan.kernel_name()));
         }
@@ -277,9 +281,14 @@ fn tile(name: &str) -> Option<(usize, usize)> {
 }
 
 /// NaN and infinities in `A` reach their row of `C`, those in `B` their column, and nothing else.
-fn specials<E: Element + Sample>(op: Op, k: &Kernels<E>, report: &mut Report) -> Result<(), String> {
+pub(crate) fn specials<E: Element + Sample>(
+    op: Op,
+    m: usize,
+    k: &Kernels<E>,
+    report: &mut Report,
+) -> Result<(), String> {
     let rows = Layout::Rows;
-    let (m, n, depth) = (19, 37, 23);
+    let (n, depth) = (37, 23);
     let case = Case {
         m,
         n,
@@ -293,7 +302,7 @@ fn specials<E: Element + Sample>(op: Op, k: &Kernels<E>, report: &mut Report) ->
         edge: Edge::End,
     };
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        for (i, p, j) in [(0, 0, 0), (18, 22, 36), (8, 9, 32), (7, 17, 31)] {
+        for (i, p, j) in [(0, 0, 0), (m - 1, 22, 36), (m / 2, 9, 32), (m / 3, 17, 31)] {
             for in_a in [true, false] {
                 let set = |there: bool| E::from_f32(if there { value } else { 1.0 });
                 let o = Operands {

@@ -21,6 +21,7 @@ pub mod numeric;
 pub mod quant;
 mod report;
 pub mod rope;
+mod skinny;
 
 pub use alloc::Counting;
 pub use canary::call;
@@ -50,6 +51,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmPrepacked => gemm::gemm::<E>,
+        Op::GemmSkinny => skinny::skinny::<E>,
         Op::PackB => gemm::pack_b::<E>,
         Op::Softmax => norm::softmax::<E>,
         Op::RmsNorm => norm::rms_norm::<E>,

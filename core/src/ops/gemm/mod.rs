@@ -15,6 +15,7 @@ use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::{Kind, PackedB};
+use crate::ops::skinny::{self, SkinnyArgs};
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
@@ -95,20 +96,20 @@ impl<E: Element> GemmPlan<E> {
         Self { beta, ..self }
     }
 
-    /// One row of the product, if `C` has one, is a GEMV.
+    /// One row of the product, if `C` has one, is a GEMV; a few rows are a skinny product.
     pub(crate) fn direct(
         &self,
         c: &mut MatMut<'_, f32>,
         a: MatRef<'_, E>,
         b: MatRef<'_, E>,
         bias: Option<&[f32]>,
-        _: &mut Scratch<'_>,
+        scratch: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>> {
-        if self.m != 1 {
-            return None;
+        if self.m == 1 {
+            self.one_row(c, a, b, bias);
+            return Some(Ok(()));
         }
-        self.one_row(c, a, b, bias);
-        Some(Ok(()))
+        skinny::serves(self.m, b.row_stride(), b.col_stride()).then(|| self.few_rows(c, a, b, bias, scratch))
     }
 
     /// One row of `C` is `B^T` times one row of `A`: memory-bound, nothing to pack.
@@ -134,6 +135,41 @@ impl<E: Element> GemmPlan<E> {
         // SAFETY: the views have the plan's shape and `c` is exclusive; the instruction set is present.
         unsafe { (self.kernels.table.gemv)(&args) };
     }
+
+    /// A few rows of `C`: memory-bound, nothing of `B` to pack.
+    fn few_rows(
+        &self,
+        c: &mut MatMut<'_, f32>,
+        a: MatRef<'_, E>,
+        b: MatRef<'_, E>,
+        bias: Option<&[f32]>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let need = skinny::scratch(self.m, self.n, self.k)?.size() / size_of::<f32>();
+        let args = SkinnyArgs {
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            a: a.as_ptr(),
+            a_row: a.row_stride(),
+            a_col: a.col_stride(),
+            b: b.as_ptr(),
+            b_row: b.row_stride(),
+            b_col: b.col_stride(),
+            c_row: c.row_stride(),
+            c_col: c.col_stride(),
+            c: c.as_mut_ptr(),
+            alpha: self.alpha,
+            beta: self.beta,
+            bias: bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
+            scratch: scratch.take::<f32>(need)?.as_mut_ptr(),
+            order: self.kernels.order(self.n, self.k),
+        };
+        // SAFETY: the views have the plan's shape, which is not empty, and `c` is exclusive; `B` is
+        // contiguous in one direction; scratch is as long as asked for; the instruction set is present.
+        unsafe { (self.kernels.table.gemm_skinny)(&args) };
+        Ok(())
+    }
 }
 
 /// Products of int8.
@@ -145,10 +181,15 @@ impl GemmPlan<i8> {
 }
 
 impl<E: Operand> GemmPlan<E> {
-    /// Name of the kernel that computes: the GEMV kernel for `m = 1` (but for prepacked `B`), the GEMM
-    /// microkernel otherwise.
+    /// Name of the kernel that computes. Prepacked `B` and `B` with neither stride 1: the GEMM
+    /// microkernel; otherwise that of GEMV for `m = 1`, of skinny products for `m <= 32`, and the GEMM
+    /// microkernel above.
     pub fn kernel_name(&self) -> &'static str {
-        let op = if self.m == 1 && E::GEMV { Op::Gemv } else { Op::Gemm };
+        let op = match self.m {
+            1 if E::GEMV => Op::Gemv,
+            2..=skinny::ROWS if E::GEMV => Op::GemmSkinny,
+            _ => Op::Gemm,
+        };
         self.kernels.kernel(op, None).map_or("", |row| row.name)
     }
 
@@ -161,7 +202,8 @@ impl<E: Operand> GemmPlan<E> {
             return Ok(ScratchReq::EMPTY);
         }
         let (straight, turned) = (self.blocks.a.and(self.blocks.b)?, self.turned.a.and(self.turned.b)?);
-        Ok(if straight.size() < turned.size() { turned } else { straight })
+        let skinny = if E::GEMV { skinny::scratch(self.m, self.n, self.k)? } else { ScratchReq::EMPTY };
+        Ok([turned, skinny].into_iter().fold(straight, |a, b| if a.size() < b.size() { b } else { a }))
     }
 
     /// Scratch memory for [`run_prepacked`](Self::run_prepacked).
@@ -182,6 +224,7 @@ impl<E: Operand> GemmPlan<E> {
         /// the matrix.
         const TILE: usize = 64;
         let overflow = Err(KernelError::SizeOverflow { what: "scratch size" });
+        let few = skinny::scratch(m, n, k);
         let (Some(m), Some(n), Some(k)) =
             (m.checked_add(TILE), n.checked_add(TILE), k.checked_next_multiple_of(TILE))
         else {
@@ -190,8 +233,11 @@ impl<E: Operand> GemmPlan<E> {
         let (Some(a), Some(b)) = (m.checked_mul(k), n.checked_mul(k)) else {
             return overflow;
         };
-        match (ScratchReq::array::<f32>(a), ScratchReq::array::<f32>(b)) {
-            (Ok(a), Ok(b)) => a.and(b),
+        match (ScratchReq::array::<f32>(a), ScratchReq::array::<f32>(b), few) {
+            (Ok(a), Ok(b), Ok(few)) => match a.and(b) {
+                Ok(many) if many.size() < few.size() => Ok(few),
+                many => many,
+            },
             _ => overflow,
         }
     }

@@ -1,0 +1,123 @@
+//! Asking for memory long before it is needed.
+//!
+//! A product spends more instructions on a cache line than the window of instructions in flight can hold
+//! for as many lines as memory has under way, and rows that are multiplied side by side are not the order
+//! in which memory answers fastest. So while one block of rows is multiplied, the next one is asked for,
+//! in the order of this CPU's prefetcher, into the second-level cache.
+
+use crate::caps::Prefetcher;
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::ops::engine::LINE;
+
+/// The order in which a CPU reads memory fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// What is asked for is in a cache anyway.
+    Off,
+    /// One address after the other.
+    Sequential,
+    /// Several rows side by side.
+    SideBySide,
+}
+
+impl<E: Element> Kernels<E> {
+    /// The order for a `rows x cols` matrix.
+    pub(crate) fn order(&self, rows: usize, cols: usize) -> Order {
+        let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
+        match self.caps().prefetcher() {
+            _ if bytes <= self.caps().caches().l2 => Order::Off,
+            Prefetcher::Sequential => Order::Sequential,
+            Prefetcher::PerPage => Order::SideBySide,
+        }
+    }
+}
+
+/// Asks for every line of a block of rows, a few at a time.
+pub(crate) struct Ahead {
+    at: *const u8,
+    /// Lines to ask for at a time.
+    share: usize,
+    /// Distance to the next line, and how often it is gone before the distance is `then`.
+    step: usize,
+    count: usize,
+    then: usize,
+    left: usize,
+}
+
+impl Ahead {
+    /// Asks for nothing.
+    const OFF: Self = Self { at: core::ptr::null(), share: 0, step: 0, count: 0, then: 0, left: 0 };
+
+    /// Will ask for `rows` rows of `cols` elements at `stride`, which need not exist, in `turns` turns.
+    #[inline(always)]
+    pub(crate) fn new<E>(
+        order: Order,
+        at: *const E,
+        rows: usize,
+        cols: usize,
+        stride: usize,
+        turns: usize,
+    ) -> Self {
+        let lines = cols.saturating_mul(size_of::<E>()).div_ceil(LINE);
+        let stride = stride.wrapping_mul(size_of::<E>());
+        let (step, count, next) = match order {
+            Order::Off => return Self::OFF,
+            Order::Sequential => (LINE, lines, stride),
+            Order::SideBySide => (stride, rows, LINE),
+        };
+        let then = next.wrapping_sub(step.wrapping_mul(count.wrapping_sub(1)));
+        let share = rows.saturating_mul(lines).div_ceil(turns.max(1));
+        Self { at: at.cast(), share, step, count, then, left: count }
+    }
+
+    /// One turn.
+    #[inline(always)]
+    pub(crate) fn ask(&mut self) {
+        for _ in 0..self.share {
+            into_l2(self.at);
+            self.left = self.left.wrapping_sub(1);
+            let distance = if self.left == 0 { self.then } else { self.step };
+            self.left = if self.left == 0 { self.count } else { self.left };
+            self.at = paced(self.at.wrapping_add(distance));
+        }
+    }
+}
+
+/// Asks for the cache line at `p`, which need not be a valid address, but not for the first-level cache,
+/// whose few places for lines under way are needed for what is used next.
+#[inline(always)]
+fn into_l2(p: *const u8) {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+    // SAFETY: SSE is there; a prefetch never faults.
+    unsafe {
+        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T1};
+        _mm_prefetch::<_MM_HINT_T1>(p.cast())
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch never faults and changes no register.
+    unsafe {
+        core::arch::asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
+    };
+    #[cfg(not(any(all(target_arch = "x86_64", target_feature = "sse2"), target_arch = "aarch64")))]
+    let _ = p;
+}
+
+/// The same address some cycles later. AMD's Zen drops what is asked for while too much is under way, and
+/// nothing holds back a chain of prefetches: they would leave in bursts, as soon as they are decoded, and
+/// most would be lost. Two multiplications let one line go every seven cycles, the rate of a fast memory.
+#[inline(always)]
+fn paced(p: *const u8) -> *const u8 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut p = p;
+        // SAFETY: multiplies by one.
+        unsafe {
+            core::arch::asm!("imul {p}, {p}, 1", "imul {p}, {p}, 1", p = inout(reg) p,
+                options(pure, nomem, nostack))
+        };
+        p
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    p
+}

@@ -1,0 +1,140 @@
+//! Skinny products: `C = alpha * A B + beta * C + bias` for a few rows of `A`, where reading `B` is what
+//! takes time. Nothing of `B` is packed: it is read once, in the order it has in memory, and every vector
+//! of it is multiplied with all rows of `A` while it is in a register or in the first-level cache.
+//!
+//! There are two forms, by the direction in which `B` is contiguous: [`dot`] along `k` (weights stored as
+//! `n x k`), [`axpy`] along `n`. Both sum every element of `C` in an order that depends on `k` alone, the
+//! same as [`gemv`](super::gemv)'s: no result depends on how many rows there are, on what they hold, or on
+//! how the columns are split.
+
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::ahead::Order;
+use crate::ops::gemv::gather;
+use crate::scratch::ScratchReq;
+
+mod axpy;
+mod dot;
+
+pub(crate) use dot::tile;
+
+/// Most rows of a skinny product.
+pub(crate) const ROWS: usize = 32;
+
+/// One product of `2..=ROWS` rows. Strides are in elements.
+pub(crate) struct SkinnyArgs<E> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) a: *const E,
+    pub(crate) a_row: usize,
+    pub(crate) a_col: usize,
+    pub(crate) b: *const E,
+    pub(crate) b_row: usize,
+    pub(crate) b_col: usize,
+    pub(crate) c: *mut f32,
+    pub(crate) c_row: usize,
+    pub(crate) c_col: usize,
+    pub(crate) alpha: f32,
+    /// 0: `C` is not read.
+    pub(crate) beta: f32,
+    /// One element a column, or null.
+    pub(crate) bias: *const f32,
+    /// As [`scratch`] asks for.
+    pub(crate) scratch: *mut f32,
+    pub(crate) order: Order,
+}
+
+/// Whether there is a form for a `B` with these strides.
+pub(crate) fn serves(m: usize, b_row: usize, b_col: usize) -> bool {
+    (2..=ROWS).contains(&m) && (b_row == 1 || b_col == 1)
+}
+
+/// Elements of a cache line of f32; no register is longer.
+const LINE: usize = 16;
+
+/// Scratch memory of either form on any instruction set; nothing for more than [`ROWS`] rows.
+pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
+    const fn larger(a: usize, b: usize) -> usize {
+        if a > b {
+            a
+        } else {
+            b
+        }
+    }
+    if m > ROWS {
+        return Ok(ScratchReq::EMPTY);
+    }
+    let own = larger(dot::scratch(m), axpy::scratch(m, n));
+    let rows = m.saturating_mul(pitch(k));
+    ScratchReq::array::<f32>(rows.saturating_add(own))
+}
+
+/// Elements from one row of the widened `A` to the next: an odd number of lines, so that rows do not meet
+/// in the same places of the cache.
+const fn pitch(k: usize) -> usize {
+    k.saturating_add(2 * LINE - 1) / LINE * LINE | LINE
+}
+
+/// `C`'s elements before the product is added: `beta * c + bias`.
+#[inline(always)]
+unsafe fn before<E>(g: &SkinnyArgs<E>, i: usize, j: usize) -> f32 {
+    // SAFETY: the caller vouches for the element; `bias` is null or has one for each column.
+    unsafe {
+        let kept = if g.beta == 0.0 { 0.0 } else { g.beta * *g.c.add(i * g.c_row + j * g.c_col) };
+        if g.bias.is_null() {
+            kept
+        } else {
+            kept + *g.bias.add(j)
+        }
+    }
+}
+
+/// Widens rows `at .. at + rows` of `A`, times `factor`: vector `s` of row `i` goes to
+/// `dst[s * along + i * across]`. The last vector is filled up with zeros.
+#[inline(always)]
+unsafe fn widen<E: Element, P: Prim<E> + Prim<f32>>(
+    g: &SkinnyArgs<E>,
+    (at, rows): (usize, usize),
+    factor: f32,
+    dst: *mut f32,
+    (along, across): (usize, usize),
+) {
+    for i in 0..rows {
+        let (mut p, mut to) = (0, i * across);
+        while p < g.k {
+            let len = P::LANES.min(g.k - p);
+            // SAFETY: the caller vouches for the rows and the room; p + len <= k.
+            unsafe {
+                let src = g.a.add((at + i) * g.a_row + p * g.a_col);
+                let v = if g.a_col != 1 {
+                    gather::<E, P>(src, g.a_col, len)
+                } else if len == P::LANES {
+                    <P as Prim<E>>::load(src)
+                } else {
+                    <P as Prim<E>>::load_n(src, len)
+                };
+                <P as Prim<f32>>::store(dst.add(to), P::mul(v, P::splat(factor)));
+            }
+            p += len;
+            to += along;
+        }
+    }
+}
+
+/// # Safety
+/// Every element that the dimensions and strides address is valid, those of `C` for writing and apart from
+/// the rest; `2 <= m <= ROWS`; `n`, `k` are not 0; `B` is contiguous in one direction; `scratch` is as
+/// [`scratch`] asks; the instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn skinny<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if g.b_row == 1 {
+            dot::dot::<E, P>(g);
+        } else {
+            axpy::axpy::<E, P>(g);
+        }
+    }
+}

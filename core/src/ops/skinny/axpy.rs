@@ -1,0 +1,181 @@
+//! `B` contiguous along `n`: rows of `B`, scaled by elements of `A`, are added up in rows of `C`.
+//!
+//! `U` rows of `B` are walked side by side. A tile of them, `V` vectors wide, is loaded into registers
+//! once and then multiplied with every row of `A`; the sums it is added to wait in a stripe that stays in
+//! the second-level cache, in the order in which tiles ask for them.
+
+use super::{before, pitch, widen, SkinnyArgs, LINE};
+use crate::element::Element;
+use crate::isa::Prim;
+use crate::ops::ahead::Ahead;
+
+/// Vectors of a tile side by side.
+const V: usize = 2;
+
+/// Widest tile in elements.
+const WIDEST: usize = V * LINE;
+
+/// Sums that wait at most, in elements: 256 KiB.
+const SUMS: usize = 1 << 16;
+
+/// Columns of a stripe.
+const fn stripe(m: usize) -> usize {
+    (if m == 0 { 0 } else { SUMS / m }) / WIDEST * WIDEST
+}
+
+/// Elements of scratch memory besides the widened `A`.
+pub(super) const fn scratch(m: usize, n: usize) -> usize {
+    let whole = n.saturating_add(WIDEST - 1) / WIDEST * WIDEST;
+    m.saturating_mul(if whole < stripe(m) { whole } else { stripe(m) })
+}
+
+/// The columns `j .. j + len` of `C`, as sums.
+struct Stripe {
+    j: usize,
+    len: usize,
+    sums: *mut f32,
+}
+
+/// Moves a stripe from `C` (`IN`), times beta and with the bias, or to it.
+#[inline(always)]
+unsafe fn carry<E: Element, P: Prim<E> + Prim<f32>, const IN: bool>(g: &SkinnyArgs<E>, s: &Stripe) {
+    let width = V * P::LANES;
+    for i in 0..g.m {
+        let mut at = 0;
+        while at < s.len {
+            let len = P::LANES.min(s.len - at);
+            let j = s.j + at;
+            // SAFETY: the caller vouches for the stripe; at + len <= its length.
+            unsafe {
+                let sums = s.sums.add((at / width * g.m + i) * width + at % width);
+                let c = g.c.add(i * g.c_row + j * g.c_col);
+                if IN && g.c_col == 1 {
+                    let mut v = P::splat(0.0);
+                    if g.beta != 0.0 {
+                        v = P::mul(P::splat(g.beta), <P as Prim<f32>>::load_n(c, len));
+                    }
+                    if !g.bias.is_null() {
+                        v = P::add(v, <P as Prim<f32>>::load_n(g.bias.add(j), len));
+                    }
+                    <P as Prim<f32>>::store(sums, v);
+                } else if IN {
+                    <P as Prim<f32>>::store(sums, P::splat(0.0));
+                    for l in 0..len {
+                        *sums.add(l) = before(g, i, j + l);
+                    }
+                } else if g.c_col == 1 {
+                    <P as Prim<f32>>::store_n(c, <P as Prim<f32>>::load(sums), len);
+                } else {
+                    for l in 0..len {
+                        *c.add(l * g.c_col) = *sums.add(l);
+                    }
+                }
+            }
+            at += len;
+        }
+    }
+}
+
+/// `rows <= U` rows of `B`, from depth `p` on.
+struct Group {
+    p: usize,
+    rows: usize,
+}
+
+/// Adds the products of a tile, `cols` columns from `at` of a stripe on, to its sums. `WHOLE`: it has `U`
+/// rows and `V` vectors.
+#[inline(always)]
+unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>, const U: usize, const WHOLE: bool>(
+    g: &SkinnyArgs<E>,
+    s: &Stripe,
+    group: &Group,
+    at: usize,
+    ahead: &mut Ahead,
+) {
+    // SAFETY: the caller vouches for the tile. Rows and columns that do not exist are not read; such rows
+    // are not multiplied, and such columns' sums not used.
+    unsafe {
+        let b = g.b.add(group.p * g.b_row + s.j + at);
+        let mut w = [[P::splat(0.0); V]; U];
+        for (u, w) in w.iter_mut().enumerate() {
+            if WHOLE || u < group.rows {
+                for (v, w) in w.iter_mut().enumerate() {
+                    let b = b.wrapping_add(u * g.b_row + v * P::LANES);
+                    let len = P::LANES.min((s.len - at).saturating_sub(v * P::LANES));
+                    *w = if WHOLE { <P as Prim<E>>::load(b) } else { <P as Prim<E>>::load_n(b, len) };
+                }
+            }
+        }
+        let mut a = g.scratch.cast_const().add(group.p);
+        let mut sums = s.sums.add(at * g.m);
+        for _ in 0..g.m {
+            let mut acc = [P::splat(0.0); V];
+            for (v, acc) in acc.iter_mut().enumerate() {
+                *acc = <P as Prim<f32>>::load(sums.add(v * P::LANES));
+            }
+            for (u, w) in w.iter().enumerate() {
+                if WHOLE || u < group.rows {
+                    let x = P::splat(*a.add(u));
+                    for (acc, &w) in acc.iter_mut().zip(w) {
+                        *acc = P::fma(w, x, *acc);
+                    }
+                }
+            }
+            for (v, &acc) in acc.iter().enumerate() {
+                <P as Prim<f32>>::store(sums.add(v * P::LANES), acc);
+            }
+            ahead.ask();
+            a = a.wrapping_add(pitch(g.k));
+            sums = sums.wrapping_add(V * P::LANES);
+        }
+    }
+}
+
+/// # Safety
+/// As [`skinny`](super::skinny), with rows of `B` contiguous.
+#[inline(always)]
+pub(super) unsafe fn axpy<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
+    // SAFETY: the caller's contract. A tile fits the register file, and so do V sums and an element of A.
+    unsafe {
+        match P::LANES {
+            4 | 16 => stripes::<E, P, 12>(g),
+            8 => stripes::<E, P, 6>(g),
+            _ => stripes::<E, P, 4>(g),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const U: usize>(g: &SkinnyArgs<E>) {
+    // SAFETY: rows and columns are bounded by the loops; scratch memory has room for `A` and a stripe.
+    unsafe {
+        widen::<E, P>(g, (0, g.m), g.alpha, g.scratch, (P::LANES, pitch(g.k)));
+        let sums = g.scratch.add(g.m * pitch(g.k));
+        let width = V * P::LANES;
+        let mut j = 0;
+        while j < g.n {
+            let s = Stripe { j, len: stripe(g.m).min(g.n - j), sums };
+            carry::<E, P, true>(g, &s);
+            let mut p = 0;
+            while p < g.k {
+                let group = Group { p, rows: U.min(g.k - p) };
+                let next = g.b.wrapping_add((p + group.rows).wrapping_mul(g.b_row)).wrapping_add(j);
+                let left = U.min(g.k - p - group.rows);
+                let turns = s.len.div_ceil(width).saturating_mul(g.m);
+                let mut ahead = Ahead::new(g.order, next, left, s.len, g.b_row, turns);
+                let mut at = 0;
+                while at < s.len {
+                    if group.rows == U && s.len - at >= width {
+                        tile::<E, P, U, true>(g, &s, &group, at, &mut ahead);
+                    } else {
+                        tile::<E, P, U, false>(g, &s, &group, at, &mut ahead);
+                    }
+                    at += width;
+                }
+                p += group.rows;
+            }
+            carry::<E, P, false>(g, &s);
+            j += s.len;
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! `B` contiguous along `k`: every element of `C` is a dot product of a row of `A` and a row of weights.
+//!
+//! A tile of [`MR`] rows of `A` times `R` rows of weights is summed in registers, one vector of partial
+//! sums an element. The weights' next `depth` elements are multiplied with one block of `MR` rows of `A`
+//! after the other; all but the first find them in the first-level cache, already widened. Between the
+//! pieces, the sums of the blocks wait in memory.
+
+use super::{before, widen, SkinnyArgs, ROWS};
+use crate::element::Element;
+use crate::isa::Prim;
+use crate::ops::ahead::Ahead;
+use crate::ops::engine::{prefetch, LINE};
+use crate::ops::tile::Tile;
+
+/// The tile for registers of `lanes` f32: sums, a vector of weights, and one of each row of `A` fit the
+/// register file.
+pub(crate) const fn tile(lanes: usize) -> Tile {
+    let cols = match lanes {
+        4 | 16 => MOST,
+        8 => 3,
+        _ => 2,
+    };
+    Tile { rows: MR, cols }
+}
+
+/// Rows of `A` in a tile.
+const MR: usize = 4;
+
+/// Most rows of weights in a tile.
+const MOST: usize = 6;
+
+/// Elements of a piece of a row of weights: six pieces and the part of four rows of `A` that meets them
+/// take 20 KiB.
+const DEPTH: usize = 512;
+
+/// How far ahead a row asks for itself, in bytes.
+const NEAR: usize = 8 * LINE;
+
+/// Elements of scratch memory besides the widened `A`: waiting sums and widened weights.
+pub(super) const fn scratch(m: usize) -> usize {
+    m * MOST * super::LINE + MOST * DEPTH
+}
+
+/// One block of rows of `A` against one piece of the weights.
+struct Pass<E, const R: usize> {
+    w: [*const E; R],
+    /// Elements from one vector of a row to the next.
+    along: usize,
+    /// Elements of the piece.
+    depth: usize,
+    /// The block of `A`, widened.
+    a: *const f32,
+    /// Where widened weights go.
+    kept: *mut f32,
+}
+
+/// Adds vector `s` of every row. The last may have only `len` elements.
+#[inline(always)]
+unsafe fn step<
+    E: Element,
+    P: Prim<E> + Prim<f32>,
+    const M: usize,
+    const R: usize,
+    const KEEP: bool,
+    const WHOLE: bool,
+>(
+    pass: &Pass<E, R>,
+    s: usize,
+    len: usize,
+    acc: &mut [[P::V; R]; M],
+) {
+    // SAFETY: the caller vouches for the vector.
+    unsafe {
+        let mut x = [P::splat(0.0); M];
+        for (i, x) in x.iter_mut().enumerate() {
+            *x = <P as Prim<f32>>::load(pass.a.add((s * M + i) * P::LANES));
+        }
+        for r in 0..R {
+            let w = pass.w[r].add(s * pass.along);
+            let w = if WHOLE { <P as Prim<E>>::load(w) } else { <P as Prim<E>>::load_n(w, len) };
+            if KEEP {
+                <P as Prim<f32>>::store(pass.kept.add((s * R + r) * P::LANES), w);
+            }
+            for i in 0..M {
+                acc[i][r] = P::fma(w, x[i], acc[i][r]);
+            }
+        }
+    }
+}
+
+/// The products of one piece, added to `acc`. `FIRST`: the weights come from memory; `KEEP`: they are
+/// kept widened.
+#[inline(always)]
+unsafe fn run<
+    E: Element,
+    P: Prim<E> + Prim<f32>,
+    const M: usize,
+    const R: usize,
+    const FIRST: bool,
+    const KEEP: bool,
+>(
+    pass: &Pass<E, R>,
+    ahead: &mut Ahead,
+    mut acc: [[P::V; R]; M],
+) -> [[P::V; R]; M] {
+    // SAFETY: the caller vouches for the piece; the loops stay within it.
+    unsafe {
+        let line = LINE / size_of::<E>();
+        let (mut p, mut s) = (0, 0);
+        while pass.depth - p >= line {
+            if FIRST {
+                for w in pass.w {
+                    prefetch(w.wrapping_add(p + NEAR / size_of::<E>()));
+                }
+            }
+            ahead.ask();
+            for _ in 0..line / P::LANES {
+                step::<E, P, M, R, KEEP, true>(pass, s, P::LANES, &mut acc);
+                s += 1;
+            }
+            p += line;
+        }
+        while pass.depth - p >= P::LANES {
+            step::<E, P, M, R, KEEP, true>(pass, s, P::LANES, &mut acc);
+            p += P::LANES;
+            s += 1;
+        }
+        if p < pass.depth {
+            step::<E, P, M, R, KEEP, false>(pass, s, pass.depth - p, &mut acc);
+        }
+    }
+    acc
+}
+
+/// Where a piece and a block stand.
+struct Place {
+    /// Rows of `A`, columns of `C`, and how many of these there are.
+    i: usize,
+    j: usize,
+    live: usize,
+    /// Elements of the rows before this piece and in it.
+    p: usize,
+    depth: usize,
+}
+
+/// One block of `M` rows against one piece of `R` rows of weights.
+#[inline(always)]
+unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usize>(
+    g: &SkinnyArgs<E>,
+    at: &Place,
+    memory: &Memory,
+    ahead: &mut Ahead,
+) {
+    // SAFETY: the caller vouches for the place; rows of weights that do not exist stand for the last one,
+    // and their sums are dropped.
+    unsafe {
+        let sums = memory.sums.add(at.i * R * P::LANES);
+        let mut acc = [[P::splat(0.0); R]; M];
+        if at.p > 0 {
+            for (i, acc) in acc.iter_mut().enumerate() {
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    *acc = <P as Prim<f32>>::load(sums.add((i * R + r) * P::LANES));
+                }
+            }
+        }
+        // A block before this one has M = MR rows, so `i` times the length of a row is where this begins.
+        let a = memory.a.add(at.i * memory.row + at.p * M);
+        let mut w = [g.b; R];
+        for (r, w) in w.iter_mut().enumerate() {
+            *w = g.b.add((at.j + r.min(at.live - 1)) * g.b_col + at.p);
+        }
+        let (depth, kept) = (at.depth, memory.kept);
+        let pass = Pass { w, along: P::LANES, depth, a, kept };
+        let wide = size_of::<E>() == size_of::<f32>();
+        acc = if at.i > 0 && wide {
+            run::<E, P, M, R, false, false>(&pass, ahead, acc)
+        } else if at.i > 0 {
+            let mut w = [kept.cast_const(); R];
+            for (r, w) in w.iter_mut().enumerate() {
+                *w = kept.add(r * P::LANES);
+            }
+            let depth = depth.next_multiple_of(P::LANES);
+            run::<f32, P, M, R, false, false>(&Pass { w, along: R * P::LANES, depth, a, kept }, ahead, acc)
+        } else if M == MR && !wide && g.m > MR {
+            run::<E, P, M, R, true, true>(&pass, ahead, acc)
+        } else {
+            run::<E, P, M, R, true, false>(&pass, ahead, acc)
+        };
+        if at.p + at.depth < g.k {
+            for (i, acc) in acc.iter().enumerate() {
+                for (r, &acc) in acc.iter().enumerate() {
+                    <P as Prim<f32>>::store(sums.add((i * R + r) * P::LANES), acc);
+                }
+            }
+            return;
+        }
+        for (i, acc) in acc.iter().enumerate() {
+            for (r, &acc) in acc.iter().enumerate() {
+                if r < at.live {
+                    let (i, j) = (at.i + i, at.j + r);
+                    let product = g.alpha * P::reduce_sum(acc);
+                    let plain = g.beta == 0.0 && g.bias.is_null();
+                    *g.c.add(i * g.c_row + j * g.c_col) =
+                        if plain { product } else { before(g, i, j) + product };
+                }
+            }
+        }
+    }
+}
+
+/// Scratch memory.
+struct Memory {
+    a: *const f32,
+    /// Elements of a row of it.
+    row: usize,
+    sums: *mut f32,
+    kept: *mut f32,
+}
+
+/// # Safety
+/// As [`skinny`](super::skinny), with rows of weights contiguous.
+#[inline(always)]
+pub(super) unsafe fn dot<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match const { tile(P::LANES).cols } {
+            6 => tiles::<E, P, 6>(g),
+            3 => tiles::<E, P, 3>(g),
+            _ => tiles::<E, P, 2>(g),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyArgs<E>) {
+    // SAFETY: rows, columns and depths are bounded by the loops; scratch memory has a place for each part.
+    unsafe {
+        let row = g.k.next_multiple_of(P::LANES);
+        let a = g.scratch;
+        let mut i = 0;
+        while i < g.m {
+            let rows = MR.min(g.m - i);
+            widen::<E, P>(g, (i, rows), 1.0, a.add(i * row), (rows * P::LANES, P::LANES));
+            i += rows;
+        }
+        let sums = a.add(g.m * super::pitch(g.k));
+        let memory = Memory { a, row, sums, kept: sums.add(ROWS.min(g.m) * MOST * super::LINE) };
+        let blocks = g.m.div_ceil(MR);
+        let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
+        let mut j = 0;
+        while j < g.n {
+            let live = R.min(g.n - j);
+            let next = g.b.wrapping_add((j + live).wrapping_mul(g.b_col));
+            let left = R.min(g.n - j - live);
+            let turns = lines.saturating_mul(blocks);
+            let mut ahead = Ahead::new(g.order, next, left, g.k, g.b_col, turns);
+            let mut p = 0;
+            while p < g.k {
+                let depth = DEPTH.min(g.k - p);
+                let mut i = 0;
+                while i < g.m {
+                    let rows = MR.min(g.m - i);
+                    let at = Place { i, j, live, p, depth };
+                    match rows {
+                        4 => block::<E, P, 4, R>(g, &at, &memory, &mut ahead),
+                        3 => block::<E, P, 3, R>(g, &at, &memory, &mut ahead),
+                        2 => block::<E, P, 2, R>(g, &at, &memory, &mut ahead),
+                        _ => block::<E, P, 1, R>(g, &at, &memory, &mut ahead),
+                    }
+                    i += rows;
+                }
+                p += depth;
+            }
+            j += live;
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Products with a few rows.
+
+use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, MatRef, Op, Scratch};
+
+use crate::data::{lanes, Source};
+use crate::gemm::{check, specials, Case, Sample};
+use crate::matrix::{Layout, Matrix};
+use crate::report::{Outcome, Report};
+use crate::{Edge, EFFORT};
+
+/// The forms that take this way.
+const FORMS: [Op; 3] = [Op::Gemm, Op::GemmBias, Op::GemmBt];
+
+/// Rows: around every block and the largest number.
+const ROWS: [usize; 12] = [2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32];
+
+/// Layouts of `B` that are read as they are; then one that is packed.
+const LAYOUTS: [Layout; 7] = [
+    Layout::Rows,
+    Layout::Cols,
+    Layout::PaddedRows,
+    Layout::PaddedCols,
+    Layout::OneRow,
+    Layout::OneCol,
+    Layout::Spread,
+];
+
+/// `gemm_skinny`: whole numbers come out exactly, others within the bound of a plain sum; a row's bits do
+/// not depend on the other rows, nor on the columns that are computed with it.
+pub fn skinny<E: Element + Sample>(row: &KernelInfo) -> Outcome {
+    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let lanes = lanes(row.level);
+    let mut source = Source::new(13);
+    let mut report = Report::BOUND;
+    let mut turn = 0;
+    let mut case = |(m, n, depth), (a, b, c): (Layout, Layout, Layout)| {
+        turn += 1;
+        let (alpha, beta) = E::FACTORS[turn % E::FACTORS.len()];
+        let edge = Edge::BOTH[turn / 2 % 2];
+        let case = Case { m, n, k: depth, a, b, c, alpha, beta, whole: turn % 5 != 0, edge };
+        check(FORMS[turn / 7 % FORMS.len()], &k, &case, &mut source, &mut report)
+    };
+    let mut left = Layout::ALL.iter().cycle();
+    let mut out = Layout::DISTINCT.iter().cycle();
+    for m in ROWS {
+        let plan = k.gemm_plan(m, 40, 50).map_err(|e| e.to_string())?;
+        if plan.kernel_name() != row.name {
+            return Err(format!("the plan names {} instead", plan.kernel_name()));
+        }
+        for b in LAYOUTS {
+            for n in [1, 5, 6, 7, 2 * lanes - 1, 2 * lanes, 2 * lanes + 1, 37] {
+                for depth in [1, lanes - 1, lanes, 11, 12, 13, 4 * lanes + 3] {
+                    case((m, n, depth), (*left.nth(2).unwrap(), b, *out.next().unwrap()))?;
+                }
+            }
+            // Several pieces of a row of weights, with and without rest.
+            for depth in [512, 513, 1024 + lanes, 1151].into_iter().take(if EFFORT > 1 { 4 } else { 2 }) {
+                case((m, 13, depth), (Layout::Rows, b, *out.next().unwrap()))?;
+            }
+        }
+    }
+    if EFFORT > 1 {
+        // Several stripes of columns.
+        for (m, n) in [(32, 2048), (32, 2049), (31, 4211)] {
+            case((m, n, 14), (Layout::Rows, Layout::Rows, Layout::PaddedRows))?;
+            case((m, n, 3), (Layout::Cols, Layout::PaddedRows, Layout::Cols))?;
+        }
+    }
+    for op in FORMS {
+        for m in [3, 8, 17] {
+            specials(op, m, &k, &mut report)?;
+        }
+    }
+    for b in [Layout::Rows, Layout::Cols] {
+        companions(&k, b, &mut source, &mut report).map_err(|e| format!("{b:?}: {e}"))?;
+    }
+    Ok(report)
+}
+
+/// Any rows and columns of a product have the bits that they have in the whole, `gemv`'s bits included.
+fn companions<E: Element>(
+    k: &Kernels<E>,
+    layout: Layout,
+    source: &mut Source,
+    report: &mut Report,
+) -> Result<(), String> {
+    let (m, n, depth) = (32, 61, 1000 / (9 - EFFORT));
+    let (a, b): (Vec<E>, Vec<E>) = (source.normals(m * depth), source.normals(depth * n));
+    let b = Matrix::new(depth, n, layout, Edge::End, |p, j| b[p * n + j]);
+    let bias: Vec<f32> = source.normals(n);
+    let start: Vec<f32> = source.normals(m * n);
+    let product = |biased: bool, (i, rows): (usize, usize), (j, cols): (usize, usize)| {
+        let plan = k.gemm_plan(rows, cols, depth)?.alpha(-1.5).beta(0.7);
+        let a = MatRef::new(&a, m, depth)?.row_range(i, rows)?;
+        let b = b.view()?.t().row_range(j, cols)?.t();
+        let old = |r: usize, c: usize| start[(i + r) * n + j + c];
+        let mut c = Matrix::new(rows, cols, Layout::PaddedRows, Edge::End, old);
+        let mut memory = vec![0; plan.scratch()?.size_unaligned()];
+        let scratch = Scratch::new(&mut memory);
+        if biased {
+            plan.run_bias(c.view_mut()?, a, b, &bias[j..j + cols], scratch)?;
+        } else {
+            plan.run(c.view_mut()?, a, b, scratch)?;
+        }
+        Ok::<_, KernelError>(c)
+    };
+    for biased in [false, true] {
+        let whole = product(biased, (0, m), (0, n)).map_err(|e| e.to_string())?;
+        for rows in [(0, 1), (31, 1), (5, 2), (9, 7), (1, 16), (0, 31)] {
+            for cols in [(0, n), (0, 1), (7, 13), (60, 1), (20, 41)] {
+                let part = product(biased, rows, cols).map_err(|e| e.to_string())?;
+                report.cases += 1;
+                for i in 0..rows.1 {
+                    for j in 0..cols.1 {
+                        let (got, want) = (part.get(i, j), whole.get(rows.0 + i, cols.0 + j));
+                        if got.to_bits() != want.to_bits() {
+                            return Err(format!("rows {rows:?}, columns {cols:?}: {got} instead of {want}"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
