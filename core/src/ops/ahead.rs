@@ -110,13 +110,13 @@ fn into_l2(p: *const u8) {
 fn paced(p: *const u8) -> *const u8 {
     #[cfg(target_arch = "x86_64")]
     {
-        let mut p = p;
+        let mut at = p as usize;
         // SAFETY: multiplies by one.
         unsafe {
-            core::arch::asm!("imul {p}, {p}, 1", "imul {p}, {p}, 1", p = inout(reg) p,
+            core::arch::asm!("imul {at}, {at}, 1", "imul {at}, {at}, 1", at = inout(reg) at,
                 options(pure, nomem, nostack))
         };
-        p
+        at as *const u8
     }
     #[cfg(not(target_arch = "x86_64"))]
     p

@@ -17,11 +17,6 @@ pub(crate) struct Access {
     pub(crate) side_by_side: bool,
 }
 
-impl Access {
-    /// One page after the other, through the caches.
-    pub(crate) const PLAIN: Self = Self { streamed: false, side_by_side: false };
-}
-
 /// The prefetcher's reach.
 const PAGE: usize = 4096;
 

@@ -51,8 +51,8 @@ pub(crate) fn serves(m: usize, b_row: usize, b_col: usize) -> bool {
     (2..=ROWS).contains(&m) && (b_row == 1 || b_col == 1)
 }
 
-/// Elements of a cache line of f32; no register is longer.
-const LINE: usize = 16;
+/// Floats of a cache line; no register is longer.
+const FLOATS: usize = 16;
 
 /// Scratch memory of either form on any instruction set; nothing for more than [`ROWS`] rows.
 pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
@@ -74,7 +74,7 @@ pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, 
 /// Elements from one row of the widened `A` to the next: an odd number of lines, so that rows do not meet
 /// in the same places of the cache.
 const fn pitch(k: usize) -> usize {
-    k.saturating_add(2 * LINE - 1) / LINE * LINE | LINE
+    (k.saturating_add(2 * FLOATS - 1) / FLOATS * FLOATS) | FLOATS
 }
 
 /// `C`'s elements before the product is added: `beta * c + bias`.

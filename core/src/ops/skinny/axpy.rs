@@ -4,7 +4,7 @@
 //! once and then multiplied with every row of `A`; the sums it is added to wait in a stripe that stays in
 //! the second-level cache, in the order in which tiles ask for them.
 
-use super::{before, pitch, widen, SkinnyArgs, LINE};
+use super::{before, pitch, widen, SkinnyArgs, FLOATS};
 use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::ahead::Ahead;
@@ -13,14 +13,17 @@ use crate::ops::ahead::Ahead;
 const V: usize = 2;
 
 /// Widest tile in elements.
-const WIDEST: usize = V * LINE;
+const WIDEST: usize = V * FLOATS;
 
 /// Sums that wait at most, in elements: 256 KiB.
 const SUMS: usize = 1 << 16;
 
 /// Columns of a stripe.
 const fn stripe(m: usize) -> usize {
-    (if m == 0 { 0 } else { SUMS / m }) / WIDEST * WIDEST
+    match SUMS.checked_div(m) {
+        Some(columns) => columns / WIDEST * WIDEST,
+        None => 0,
+    }
 }
 
 /// Elements of scratch memory besides the widened `A`.

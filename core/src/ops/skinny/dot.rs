@@ -38,7 +38,7 @@ const NEAR: usize = 8 * LINE;
 
 /// Elements of scratch memory besides the widened `A`: waiting sums and widened weights.
 pub(super) const fn scratch(m: usize) -> usize {
-    m * MOST * super::LINE + MOST * DEPTH
+    m * MOST * super::FLOATS + MOST * DEPTH
 }
 
 /// One block of rows of `A` against one piece of the weights.
@@ -75,14 +75,14 @@ unsafe fn step<
         for (i, x) in x.iter_mut().enumerate() {
             *x = <P as Prim<f32>>::load(pass.a.add((s * M + i) * P::LANES));
         }
-        for r in 0..R {
-            let w = pass.w[r].add(s * pass.along);
+        for (r, w) in pass.w.iter().enumerate() {
+            let w = w.add(s * pass.along);
             let w = if WHOLE { <P as Prim<E>>::load(w) } else { <P as Prim<E>>::load_n(w, len) };
             if KEEP {
                 <P as Prim<f32>>::store(pass.kept.add((s * R + r) * P::LANES), w);
             }
-            for i in 0..M {
-                acc[i][r] = P::fma(w, x[i], acc[i][r]);
+            for (acc, &x) in acc.iter_mut().zip(&x) {
+                acc[r] = P::fma(w, x, acc[r]);
             }
         }
     }
@@ -244,7 +244,7 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
             i += rows;
         }
         let sums = a.add(g.m * super::pitch(g.k));
-        let memory = Memory { a, row, sums, kept: sums.add(ROWS.min(g.m) * MOST * super::LINE) };
+        let memory = Memory { a, row, sums, kept: sums.add(ROWS.min(g.m) * MOST * super::FLOATS) };
         let blocks = g.m.div_ceil(MR);
         let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
         let mut j = 0;
