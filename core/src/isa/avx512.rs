@@ -18,12 +18,22 @@ unsafe fn to_bf16(v: __m512) -> __m256i {
     // SAFETY: the caller vouches for AVX-512.
     unsafe {
         let bits = _mm512_castps_si512(v);
-        let upper = _mm512_srli_epi32::<16>(bits);
-        let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-        let up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+        let half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+        let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x1_0000));
+        let up = _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
         let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-        let rounded = _mm512_srli_epi32::<16>(up);
-        _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(rounded, nan, upper, _mm512_set1_epi32(0x40)))
+        let rounded = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x40_0000));
+        _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper_words(), rounded))
+    }
+}
+
+/// Places of the upper halves of 16 lanes.
+#[inline(always)]
+unsafe fn upper_words() -> __m512i {
+    // SAFETY: the caller vouches for AVX-512.
+    unsafe {
+        let low = _mm256_setr_epi16(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        _mm512_castsi256_si512(low)
     }
 }
 

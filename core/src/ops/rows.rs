@@ -19,6 +19,9 @@ const SIDE_BY_SIDE: usize = 4 * 4096;
 /// How far ahead rows are asked for.
 const AHEAD: usize = 4096;
 
+/// Bytes of a row that stays in L1 with weights of the same size and the row after it.
+const SMALL: usize = 8 << 10;
+
 /// Bytes of a row up to which the next one is asked for as a whole: some of them fit L2.
 const WHOLE: usize = 64 << 10;
 
@@ -126,7 +129,7 @@ where
     other: Stage<E>,
     shift: P::V,
     row: Row<P::V>,
-    /// Whether `S` asks for the newest row.
+    /// Whether to ask for the newest row without gathering from it.
     ask: bool,
     gathered: [[P::V; 2]; K],
     summed: [P::V; K],
@@ -229,6 +232,9 @@ where
         // row comes first: its neighbours may lie in the same cache lines.
         unsafe {
             let j = i + self.head;
+            if !G && S == O::SPREAD && self.ask {
+                prefetch(self.newest.x.wrapping_add(i));
+            }
             if W && (!STREAM || j + P::LANES <= self.n) {
                 let z = self.kept::<true>(j, 0);
                 let y = self.op.write::<true>(&self.row, z, j, 0);
@@ -240,9 +246,6 @@ where
             }
             if S {
                 let v = self.op.spread(&self.row, <P as Prim<E>>::load(self.other.x.add(i)));
-                if self.ask {
-                    prefetch(self.newest.x.wrapping_add(i));
-                }
                 let acc = self.summed.get_unchecked_mut(lane);
                 *acc = P::add(*acc, v);
                 if O::KEEP {
@@ -324,7 +327,7 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STR
     keep: Keep,
     shape: Rows<E>,
 ) {
-    let Rows { rows, stride, n, x, y, .. } = shape;
+    let Rows { rows, stride, n, x, y, access } = shape;
     if n == 0 {
         return;
     }
@@ -333,6 +336,8 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STR
         let at = r.wrapping_mul(stride);
         Stage { x: x.wrapping_add(at), y: y.wrapping_add(at), keep: keep.row(r), row }
     };
+    let small = n.saturating_mul(size_of::<E>()) <= SMALL;
+    let serial = O::SPREAD || (small && !access.side_by_side);
     let mut older = Row::UNKNOWN;
     for r in 0..rows {
         // SAFETY: `r` is a row, and so is the one before it once `r > 0`.
@@ -340,26 +345,22 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STR
             let shift = op.shift(x.add(r * stride), n);
             let newest = stage(r, Row { shift, ..Row::UNKNOWN });
             let before = stage(r.wrapping_sub(1), older);
-            let [a, b, _] = if r > 0 && !O::SPREAD {
+            let [a, b, _] = if r > 0 && !serial {
                 Pass::<E, P, O, true, false, true, STREAM>::run(op, n, newest, before)
             } else {
                 Pass::<E, P, O, true, false, false, STREAM>::run(op, n, newest, before)
             };
             let row = Row { shift, center: op.center(a), scale: 0.0 };
-            if O::SPREAD {
-                let next = stage(r + 1, Row::UNKNOWN);
-                let [_, _, sum] =
-                    Pass::<E, P, O, false, true, false, STREAM>::run(op, n, next, stage(r, row));
-                let row = Row { scale: op.scale([0.0; 2], sum), ..row };
-                Pass::<E, P, O, false, false, true, STREAM>::run(op, n, next, stage(r, row));
+            let next = stage(r + 1, Row::UNKNOWN);
+            let sum = if O::SPREAD {
+                Pass::<E, P, O, false, true, false, STREAM>::run(op, n, next, stage(r, row))[2]
             } else {
-                older = Row { scale: op.scale([a, b], 0.0), ..row };
+                0.0
+            };
+            older = Row { scale: op.scale([a, b], sum), ..row };
+            if serial || r + 1 == rows {
+                Pass::<E, P, O, false, false, true, STREAM>::run(op, n, next, stage(r, older));
             }
         }
-    }
-    if rows > 0 && !O::SPREAD {
-        let last = stage(rows - 1, older);
-        // SAFETY: the last row.
-        unsafe { Pass::<E, P, O, false, false, true, STREAM>::run(op, n, last, last) };
     }
 }
