@@ -27,6 +27,8 @@ pub(crate) struct MicroArgs {
     pub(crate) beta: f32,
     /// What will be read after this tile, to be brought nearer: any address, valid or not.
     pub(crate) next: *const u8,
+    /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
+    pub(crate) start: *const i32,
 }
 
 /// A microkernel in assembly. One convention on every system, so that one text serves them all.
@@ -54,6 +56,13 @@ pub(crate) enum PanelType {
     F16 = 2,
     Bf16 = 3,
     I8 = 4,
+    /// i8, widened.
+    I16 = 5,
+    /// i8 plus 128.
+    U8 = 6,
+    /// i8. Behind each panel, for each column, an i32: -128 times its sum, which is what an `A` of
+    /// [`U8`](Self::U8) adds too much.
+    I8Offset = 7,
 }
 
 impl PanelType {
@@ -61,8 +70,8 @@ impl PanelType {
     pub(crate) const fn size(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::I8 => 1,
+            Self::F16 | Self::Bf16 | Self::I16 => 2,
+            Self::I8 | Self::U8 | Self::I8Offset => 1,
         }
     }
 }
@@ -77,9 +86,22 @@ pub(crate) struct Panel {
 }
 
 impl Panel {
-    /// Bytes of a panel of `depth` steps, or of as many whole panels as `width` is a multiple.
-    pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
+    /// Bytes of `depth` steps of a panel, or of as many panels as `width` is a multiple.
+    pub(crate) const fn steps(self, width: usize, depth: usize) -> usize {
         width.wrapping_mul(depth).wrapping_mul(self.element.size())
+    }
+
+    /// The same with what is behind the steps: whole panels.
+    pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
+        self.steps(width, depth).wrapping_add(width.wrapping_mul(self.tail()))
+    }
+
+    /// Bytes behind the steps, for each of a panel's columns.
+    pub(crate) const fn tail(self) -> usize {
+        match self.element {
+            PanelType::I8Offset => size_of::<i32>(),
+            _ => 0,
+        }
     }
 }
 

@@ -88,7 +88,7 @@ macro_rules! define_int8 {
             use crate::ops::int8;
             define_int8! { @$attr
                 gemm(t: &MicroArgs) => int8::tile::<$isa>;
-                pack(g: &PackArgs) => int8::pack;
+                pack(g: &PackArgs) => int8::pack::<$isa>;
                 merge(m: &MergeArgs) => int8::merge;
                 finish(f: &FinishArgs) => int8::finish;
             }

@@ -276,6 +276,34 @@ macro_rules! expand_all_micros {
                 requires: [],
                 micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, around: None },
             }
+            gemm_i32_i8_i8_14x32__avx512_vnni {
+                tail: "_i32_i8_i8_14x32__avx512_vnni",
+                storage: I8,
+                isa: Avx512,
+                requires: [AVX512_VNNI],
+                micro: { tile: 14 x 32, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Kernel, around: None },
+            }
+            gemm_i32_i8_i8_14x32__avx512 {
+                tail: "_i32_i8_i8_14x32__avx512",
+                storage: I8,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: I16 / 2, b: I8 / 2, depth: 2, edges: Kernel, around: None },
+            }
+            gemm_i32_i8_i8_6x16__avx2_vnni {
+                tail: "_i32_i8_i8_6x16__avx2_vnni",
+                storage: I8,
+                isa: Avx2,
+                requires: [AVX_VNNI],
+                micro: { tile: 6 x 16, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_6x16__avx2 {
+                tail: "_i32_i8_i8_6x16__avx2",
+                storage: I8,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: I16 / 2, b: I8 / 2, depth: 2, edges: Rows, around: None },
+            }
         }
         #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
         $then! { { "C" } }

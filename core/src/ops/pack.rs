@@ -250,7 +250,8 @@ impl Kind {
     fn bytes(self, k: usize, n: usize) -> Result<usize, KernelError> {
         let overflow = KernelError::SizeOverflow { what: "packed size" };
         let (n, k) = (n.checked_next_multiple_of(self.panel.width), k.checked_next_multiple_of(self.depth));
-        let len = n.and_then(|n| n.checked_mul(k?)?.checked_mul(self.panel.element.size()));
+        let column = k.and_then(|k| k.checked_mul(self.panel.element.size())?.checked_add(self.panel.tail()));
+        let len = n.and_then(|n| n.checked_mul(column?));
         Ok(ScratchReq::array::<u8>(len.ok_or(overflow)?)?.size())
     }
 }

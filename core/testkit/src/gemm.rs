@@ -487,20 +487,33 @@ fn panels<E: Sample>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(), 
     let part = |low: u32, bits: u32| (word >> low & ((1 << bits) - 1)) as usize;
     let (storage, element, pad, kr) = (part(40, 8), part(32, 8), part(24, 8), part(16, 8));
     let own = 1 + ElementType::ALL.iter().position(|&e| e == E::TYPE).unwrap();
-    let wide = element == 1;
-    if (part(48, 16), storage, part(0, 16)) != (2, own, width) || !(wide || element == own) || pad % kr != 0 {
+    let (wide, offset) = (element == 1, element == 7);
+    let known = wide || element == own || offset && own == 4;
+    if (part(48, 16), storage, part(0, 16)) != (2, own, width) || !known || pad % kr != 0 {
         return Err(format!("layout {word:#x}"));
     }
     let (size, padded) = (if wide { 4 } else { size_of::<E>() }, depth.next_multiple_of(pad));
-    for (at, got) in memory[start..].chunks_exact(size).take(n.next_multiple_of(width) * padded).enumerate() {
-        // Panels of groups of columns of `kr` elements.
-        let (panel, group) = (at / (width * padded), at / (width * kr) % (padded / kr));
-        let (j, p) = (panel * width + at / kr % width, group * kr + at % kr);
-        let exact = if j < n && p < depth { b.get(p, j) as f32 } else { 0.0 };
-        let want = if wide { exact.to_bits() } else { exact_bits::<E>(exact) };
-        let got = got.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
-        if got != want {
-            return Err(format!("element {p},{j} is {got:#x} instead of {want:#x}"));
+    let pitch = width * (padded * size + if offset { 4 } else { 0 });
+    for (panel, memory) in memory[start..].chunks(pitch.max(1)).take(n.div_ceil(width)).enumerate() {
+        let (steps, tail) = memory.split_at(width * padded * size);
+        // Groups of columns of `kr` elements.
+        for (at, got) in steps.chunks_exact(size).enumerate() {
+            let (j, p) = (panel * width + at / kr % width, at / (width * kr) * kr + at % kr);
+            let exact = if j < n && p < depth { b.get(p, j) as f32 } else { 0.0 };
+            let want = if wide { exact.to_bits() } else { exact_bits::<E>(exact) };
+            let got = got.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
+            if got != want {
+                return Err(format!("element {p},{j} is {got:#x} instead of {want:#x}"));
+            }
+        }
+        if offset {
+            for (j, got) in (panel * width..).zip(tail[..4 * width].chunks_exact(4)) {
+                let sum: f64 = (0..if j < n { depth } else { 0 }).map(|p| b.get(p, j)).sum();
+                let got = i32::from_le_bytes(got.try_into().unwrap());
+                if f64::from(got) != -128.0 * sum {
+                    return Err(format!("column {j}, whose sum is {sum}, starts with {got}"));
+                }
+            }
         }
     }
     Ok(())

@@ -55,7 +55,7 @@ macro_rules! microkernel_6x16 {
     ($name:literal, load: $kind:ident) => {
         tile_kernel! {
             $name, { "ymm" ["12" "13"] "24" ("64" "32") ("32" "16") }, rows_6x16, $kind, "vfmadd231ps",
-            zero: "vxorps" "ymm", half: "8", lines: ["0" "60"],
+            start: [rows_6x16!(zero "vxorps" "ymm")], half: "8", lines: ["0" "60"],
             store: [
                 "vbroadcastss ymm12, [rdi + {alpha}]",
                 "vbroadcastss ymm13, [rdi + {beta}]",

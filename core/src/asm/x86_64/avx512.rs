@@ -61,7 +61,7 @@ macro_rules! microkernel_14x32 {
     ($name:literal, load: $kind:ident, multiply_add: $mac:tt) => {
         tile_kernel! {
             $name, { "zmm" ["28" "29"] "56" ("128" "64") ("64" "32") }, rows_14x32, $kind, $mac,
-            zero: "vpxord" "zmm", half: "16", lines: ["0" "64" "124"],
+            start: [rows_14x32!(zero "vpxord" "zmm")], half: "16", lines: ["0" "64" "124"],
             store: [
                 "cmp dword ptr [rdi + {alpha}], 0x3f800000",
                 "jne 402f",

@@ -11,6 +11,8 @@ mod tile;
 mod avx2;
 #[macro_use]
 mod avx512;
+#[macro_use]
+mod int8;
 
 mod gemm_f32_bf16_bf16_14x32__avx512;
 mod gemm_f32_bf16_bf16_14x32__avx512_bf16;
@@ -19,3 +21,7 @@ mod gemm_f32_f16_f16_14x32__avx512;
 mod gemm_f32_f16_f16_6x16__avx2;
 mod gemm_f32_f32_f32_14x32__avx512;
 mod gemm_f32_f32_f32_6x16__avx2;
+mod gemm_i32_i8_i8_14x32__avx512;
+mod gemm_i32_i8_i8_14x32__avx512_vnni;
+mod gemm_i32_i8_i8_6x16__avx2;
+mod gemm_i32_i8_i8_6x16__avx2_vnni;

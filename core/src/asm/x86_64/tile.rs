@@ -2,7 +2,7 @@
 //!
 //! A tile is described by `$tile`:
 //! `{ register, B's two registers, bytes of a step of A,
-//!    (bytes of a step of B, of half of it) for elements (or pairs) of 4 bytes, and of 2 }`,
+//!    (bytes of a step of B, of half of it) for elements (or groups of them) of 4 bytes, and of 2 }`,
 //! and by its rows:
 //! `{ label of the loop for so many rows with all columns, and with half of them,
 //!    (row, its two accumulators, the register for A's element) }`.
@@ -36,6 +36,11 @@ macro_rules! load_b {
         concat!(
             "vpmovzxwd ", $v, load_b!(@$half $b0 $b1), ", [rcx + ", $whole, "*", $step, " + ", $part, "*", $half, "]\n",
             "vpslld ", $v, load_b!(@$half $b0 $b1), ", ", $v, load_b!(@$half $b0 $b1), ", 16\n",
+        )
+    };
+    (i8 $half:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt ($whole:tt $part:tt) }) => {
+        concat!(
+            "vpmovsxbw ", $v, load_b!(@$half $b0 $b1), ", [rcx + ", $whole, "*", $step, " + ", $part, "*", $half, "]\n",
         )
     };
     (pairs $half:tt $step:tt $tile:tt) => {
@@ -90,18 +95,44 @@ macro_rules! ask_b {
     };
 }
 
-/// One step of a row: `A`'s element is broadcast; four bytes, be it an f32 or a pair.
+/// `acc += a * b`: `$mac` is the instruction, or `widened` for pairs of 16-bit integers, which take two and the
+/// other one of `A`'s registers.
+macro_rules! multiply_add {
+    (widened $v:tt $acc:tt $a:tt $b:tt) => {
+        concat!(
+            "vpmaddwd ", $v, multiply_add!(@$a), ", ", $v, $a, ", ", $v, $b, "\n",
+            "vpaddd ", $v, $acc, ", ", $v, $acc, ", ", $v, multiply_add!(@$a), "\n",
+        )
+    };
+    (@"14") => {
+        "15"
+    };
+    (@"15") => {
+        "14"
+    };
+    (@"30") => {
+        "31"
+    };
+    (@"31") => {
+        "30"
+    };
+    ($mac:tt $v:tt $acc:tt $a:tt $b:tt) => {
+        concat!($mac, " ", $v, $acc, ", ", $v, $a, ", ", $v, $b, "\n")
+    };
+}
+
+/// One step of a row: `A`'s element is broadcast; four bytes, be it an f32, a pair or four of int8.
 macro_rules! row {
     (half $mac:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt $narrow:tt } ($r:tt $acc0:tt $acc1:tt $t:tt)) => {
         concat!(
             "vbroadcastss ", $v, $t, ", [rax + ", $a, "*", $step, " + 4*", $r, "]\n",
-            $mac, " ", $v, $acc0, ", ", $v, $t, ", ", $v, $b0, "\n",
+            multiply_add!($mac $v $acc0 $t $b0),
         )
     };
     (all $mac:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt $narrow:tt } ($r:tt $acc0:tt $acc1:tt $t:tt)) => {
         concat!(
             row!(half $mac $step { $v [$b0 $b1] $a $wide $narrow } ($r $acc0 $acc1 $t)),
-            $mac, " ", $v, $acc1, ", ", $v, $t, ", ", $v, $b1, "\n",
+            multiply_add!($mac $v $acc1 $t $b1),
         )
     };
 }
@@ -189,7 +220,7 @@ macro_rules! choose {
     };
 }
 
-/// No sums yet; half of a tile's sums stay zero where half of its columns are computed.
+/// No sums yet.
 macro_rules! zero {
     ($xor:tt $v:tt [$({ $all:tt $half:tt ($r:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
         concat!($(
@@ -208,15 +239,18 @@ macro_rules! store {
 
 /// A kernel: all of it but the way to `C`, which starts with `r8`, `rdx` and `r10` as above, the columns that
 /// exist in `rcx`, the bits of beta in `eax`; `rsi` and `r9` are free. `$rows!` is the macro that passes on
-/// the rows, `$half` half of the tile's columns, `$lines` the lines that a row of `C` may touch, as offsets.
+/// the rows, `$start` gives the sums their first values (`rdx` is free), `$half` is half of the tile's columns,
+/// `$lines` are the lines that a row of `C` may touch, as offsets.
 macro_rules! tile_kernel {
     (
         $name:literal, $tile:tt, $rows:ident, $kind:ident, $mac:tt,
-        zero: $xor:tt $v:tt, half: $half:tt, lines: [$($line:tt)*],
+        start: [$($start:expr),*], half: $half:tt, lines: [$($line:tt)*],
         store: [$($store:expr,)*]
     ) => {
         microkernel! {
             $name,
+            // Not every kernel reads all of its arguments.
+            "# {alpha} {start}",
             // PROLOGUE
             "mov rdx, [rdi + {c}]",
             "mov r8, [rdi + {ldc}]",
@@ -233,7 +267,7 @@ macro_rules! tile_kernel {
             "mov r10, [rdi + {rows}]",
             "mov rsi, r9",
             "shr rsi, 2",
-            $rows!(zero $xor $v),
+            $($start,)*
             concat!("cmp qword ptr [rdi + {cols}], ", $half),
             "jbe 3f",
             $rows!(choose all),
@@ -262,6 +296,7 @@ macro_rules! tile_kernel {
             alpha = const core::mem::offset_of!(crate::asm::abi::MicroArgs, alpha),
             beta = const core::mem::offset_of!(crate::asm::abi::MicroArgs, beta),
             next = const core::mem::offset_of!(crate::asm::abi::MicroArgs, next),
+            start = const core::mem::offset_of!(crate::asm::abi::MicroArgs, start),
         }
     };
 }

@@ -1,6 +1,6 @@
 //! Block sizes, from the caches of this CPU and the microkernel's tile.
 
-use crate::asm::abi::Micro;
+use crate::asm::abi::{Micro, Panel};
 use crate::caps::CacheSizes;
 use crate::error::KernelError;
 use crate::scratch::ScratchReq;
@@ -39,7 +39,7 @@ impl Blocks {
         n: usize,
         k: usize,
     ) -> Result<Self, KernelError> {
-        let per_step = (micro.a.bytes(micro.a.width, 1) + micro.b.bytes(micro.b.width, 1)).max(1);
+        let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
         // What a tile reads: the panel of A comes from L2 and the panel of B stays in L1 as far as there
         // is room. Deeper blocks pay for C less often.
         let limit = caches.l1d.saturating_add(caches.l1d / 2) / per_step;
@@ -49,10 +49,11 @@ impl Blocks {
         let mc = equal_parts(m, limit, micro.a.width)?;
         let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
         let nc = equal_parts(n, share / micro.b.bytes(1, kc).max(1), micro.b.width)?;
-        let room = |width: usize, size: usize| {
-            ScratchReq::array::<u8>(width.saturating_mul(kc).saturating_mul(size))
+        let room = |panel: Panel, width: usize| {
+            let each = kc.saturating_mul(panel.element.size()).saturating_add(panel.tail());
+            ScratchReq::array::<u8>(width.saturating_mul(each))
         };
-        let (a, b) = (room(mc, micro.a.element.size())?, room(nc, micro.b.element.size())?);
+        let (a, b) = (room(micro.a, mc)?, room(micro.b, nc)?);
         Ok(Self { mc, nc, kc, a, b })
     }
 }

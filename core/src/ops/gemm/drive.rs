@@ -69,6 +69,8 @@ struct Block {
     /// Bytes from one panel of `B` to the next.
     pitch: usize,
     b: *const u8,
+    /// Bytes from a panel of `B` to what is behind its steps, if that counts here.
+    tail: Option<usize>,
     /// Its corner.
     row: usize,
     col: usize,
@@ -101,12 +103,14 @@ impl Drive<'_> {
                 // SAFETY: columns and steps are bounded by the loops. Blocks are whole panels and whole
                 // steps of the microkernel, so the panels before a column, and the steps before `p`, have
                 // as many bytes as `bytes` says.
-                let (b, pitch) = unsafe {
+                let (b, pitch, tail) = unsafe {
                     match self.b {
                         Source::Panels(b) => {
                             let whole = micro.b.bytes(micro.b.width, padded);
-                            let before = micro.b.bytes(col, padded) + micro.b.bytes(micro.b.width, p);
-                            (b.add(before), whole)
+                            let before = micro.b.bytes(col, padded) + micro.b.steps(micro.b.width, p);
+                            // It is about all steps, and counted with the first ones.
+                            let tail = (p == 0).then(|| micro.b.steps(micro.b.width, padded));
+                            (b.add(before), whole, tail)
                         }
                         Source::Matrix { ptr, across, along } => {
                             let src = ptr.add(col * across + p * along);
@@ -122,7 +126,8 @@ impl Drive<'_> {
                                 panel,
                                 dst,
                             });
-                            (dst.cast_const(), panel.bytes(panel.width, depth))
+                            let tail = Some(panel.steps(panel.width, depth));
+                            (dst.cast_const(), panel.bytes(panel.width, depth), tail)
                         }
                     }
                 };
@@ -146,7 +151,7 @@ impl Drive<'_> {
                             });
                         }
                         let (first, last) = (p == 0, k - p == steps);
-                        self.block(&Block { rows, cols, depth, pitch, b, row, col, first, last });
+                        self.block(&Block { rows, cols, depth, pitch, b, tail, row, col, first, last });
                     }
                     row += rows;
                 }
@@ -171,6 +176,8 @@ impl Drive<'_> {
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
         let beta = if block.first { self.beta } else { 1.0 };
         let mut buffer = Buffer([MaybeUninit::uninit(); 1024]);
+        /// No tile is wider.
+        static ZEROS: [i32; 64] = [0; 64];
         let (mut j, mut b) = (0, block.b);
         while j < block.cols {
             let cols = nr.min(block.cols - j);
@@ -199,6 +206,7 @@ impl Drive<'_> {
                         alpha: self.alpha,
                         beta,
                         next,
+                        start: block.tail.map_or(ZEROS.as_ptr(), |tail| b.wrapping_add(tail).cast()),
                     };
                     if self.c_col == 1 && fits {
                         micro.call(&args);
