@@ -174,7 +174,7 @@ pub struct CompareArgs {
     /// gelu, gelu_tanh. Default: gemm.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub op: Vec<String>,
-    /// Storage types, comma-separated: f32, f16, bf16. Default: f32.
+    /// Storage types, comma-separated: f32; for mkl also f16, bf16, i8. Default: f32.
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
     pub element: Vec<String>,
     /// Sizes, comma-separated: MxNxK of a product, MxK of a matrix, N elements. Default: a table.

@@ -177,7 +177,7 @@ pub fn verified(out: &mut impl Write, kernel: &str, text: &str, ok: bool) -> io:
 pub fn comparisons(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{HEAD}{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<24} {:>10} {:>7}{HEAD:#}",
+        "{HEAD}{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<31} {:>10} {:>7}{HEAD:#}",
         "operator", "type", "isa", "thr", "shape", "ours", "peer", "theirs", "ratio"
     )
 }
@@ -187,7 +187,7 @@ pub fn comparison(out: &mut impl Write, c: &Comparison) -> io::Result<()> {
     let style = rating(if c.ratio >= 1.0 { 1.0 } else { c.ratio * 0.89 });
     writeln!(
         out,
-        "{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<24} {:>10} {style}{:>7.3}{style:#}",
+        "{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<31} {:>10} {style}{:>7.3}{style:#}",
         c.op,
         c.element,
         c.isa,

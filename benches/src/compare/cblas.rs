@@ -10,7 +10,7 @@ use crate::workload::Shape;
 
 pub const ROW_MAJOR: c_int = 101;
 pub const NO_TRANSPOSE: c_int = 111;
-const TRANSPOSE: c_int = 112;
+pub const TRANSPOSE: c_int = 112;
 
 /// Rows of a peer that has a `library`: our operator, storage type, their function, what makes the
 /// routine, and what the result is compared with.

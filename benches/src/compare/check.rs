@@ -25,6 +25,9 @@ impl Check {
         ours: &[u8],
         theirs: &[u8],
     ) -> Result<f64, String> {
+        if case.element == ElementType::I8 {
+            return integers(numbers(ours), numbers(theirs));
+        }
         let (ours, theirs) = (numbers::<f32>(ours), numbers::<f32>(theirs));
         match (self, case.element) {
             (Self::Function(exact), _) => function(*exact, numbers(inputs[0]), theirs),
@@ -45,6 +48,14 @@ fn function(exact: fn(f64) -> f64, x: &[f32], theirs: &[f32]) -> Result<f64, Str
         worst.see(i, y.into(), want, want.abs().max(f32::MIN_POSITIVE.into()), FUNCTION)?;
     }
     Ok(worst.0)
+}
+
+/// Sums of integers are exact.
+fn integers(ours: &[i32], theirs: &[i32]) -> Result<f64, String> {
+    match ours.iter().zip(theirs).enumerate().find(|(_, (ours, theirs))| ours != theirs) {
+        Some((i, (ours, theirs))) => Err(format!("output {i} is {theirs}, should be {ours}")),
+        None => Ok(0.0),
+    }
 }
 
 /// Each side may err by the bound of a dot product, relative to the magnitudes of its terms. Their sum
@@ -127,6 +138,12 @@ mod tests {
             let text = check(Op::Gemm, &right, &wrong).unwrap_err();
             assert!(text.starts_with("output "), "{text}");
         }
+    }
+
+    #[test]
+    fn integers_have_to_be_equal() {
+        assert_eq!(integers(&[1, -2], &[1, -2]), Ok(0.0));
+        assert!(integers(&[1, -2], &[1, 2]).is_err_and(|e| e.contains("output 1")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use gllm_kernels_core::{bf16, f16, ElementType};
 use gllm_kernels_std::AlignedVec;
 use libm::{erf, erfc, exp, tanh};
 
-use super::cblas::{gemm, gemv, int, rows, Gemm, NO_TRANSPOSE, ROW_MAJOR};
+use super::cblas::{gemm, gemv, int, rows, Gemm, NO_TRANSPOSE, ROW_MAJOR, TRANSPOSE};
 use super::check::Check;
 use super::library::{Known, Library};
 use super::{Peer, Product, Routine, Row};
@@ -44,6 +44,9 @@ impl Peer for Mkl {
         "gemm_prepacked" F32 "cblas_sgemm_compute" sgemm_prepacked, Check::Product;
         "gemm_prepacked" F16 "cblas_gemm_f16f16f32_compute" gemm_prepacked::<f16, _>, Check::Product;
         "gemm_prepacked" Bf16 "cblas_gemm_bf16bf16f32_compute" gemm_prepacked::<bf16, _>, Check::Product;
+        "gemm" I8 "cblas_gemm_s8u8s32" gemm_s8u8s32, Check::Product;
+        "gemm_bt" I8 "cblas_gemm_s8u8s32" gemm_s8u8s32, Check::Product;
+        "gemm_prepacked" I8 "cblas_gemm_s8u8s32_compute" gemm_s8u8s32, Check::Product;
         "gemv" F32 "cblas_sgemv" gemv, Check::Product;
         "exp" F32 "vmsExp" vml, Check::Function(exp);
         "tanh" F32 "vmsTanh" vml, Check::Function(tanh);
@@ -82,23 +85,24 @@ impl Peer for Mkl {
     }
 }
 
-/// MKL's own packed `B`, made here, before anything is timed.
-struct Packed<E: Plain> {
-    pack: Box<dyn Fn(*const E, *mut u8)>,
+const B_MATRIX: c_int = 162;
+const PACKED: c_int = 151;
+const FIXED_OFFSET: c_int = 173;
+
+/// MKL's own packed `B`.
+struct Packed<E> {
+    pack: Box<dyn Fn(*const E, *mut E)>,
     memory: AlignedVec<u8>,
     done: bool,
 }
 
-const B_MATRIX: c_int = 162;
-const PACKED: c_int = 151;
-
 impl<E: Plain> Packed<E> {
     /// `pack` packs from the first to the second pointer.
-    fn new<P>(
+    fn with<P>(
         library: &'static Library,
         row: &Row<P>,
         p: Product,
-        pack: Box<dyn Fn(*const E, *mut u8)>,
+        pack: Box<dyn Fn(*const E, *mut E)>,
     ) -> Outcome<Self> {
         type Size = unsafe extern "C" fn(c_int, c_int, c_int, c_int) -> usize;
         // SAFETY: the reference's prototype.
@@ -109,10 +113,23 @@ impl<E: Plain> Packed<E> {
         Ok(Self { pack, memory, done: false })
     }
 
+    /// For all types but f32, which gives packing a factor.
+    fn new<P>(library: &'static Library, row: &Row<P>, p: Product) -> Outcome<Self> {
+        /// Layout, which matrix, transposition, m, n, k, source, its row length, destination.
+        type Pack<E> =
+            unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, *const E, c_int, *mut E);
+        // SAFETY: the reference's prototype.
+        let pack = unsafe { library.function::<Pack<E>>(&row.function.replace("compute", "pack")) }?;
+        let (m, n, k) = (int(p.m)?, int(p.n)?, int(p.k)?);
+        // SAFETY: a matrix of this size, and as much memory as the library asked for.
+        let pack = move |b, to| unsafe { pack(ROW_MAJOR, B_MATRIX, NO_TRANSPOSE, m, n, k, b, n, to) };
+        Self::with(library, row, p, Box::new(pack))
+    }
+
     /// Packs at the first call, which is not timed.
     fn get(&mut self, b: *const E) -> *const E {
         if !self.done {
-            (self.pack)(b, self.memory.as_mut_ptr());
+            (self.pack)(b, self.memory.as_mut_ptr().cast());
             self.done = true;
         }
         self.memory.as_ptr().cast()
@@ -149,11 +166,9 @@ fn sgemm_prepacked<P>(library: &'static Library, row: &Row<P>, shape: Shape) -> 
     };
     let p = Product::new(row, shape);
     let (m, n, k) = (int(p.m)?, int(p.n)?, int(p.k)?);
-    let pack = move |b, to: *mut u8| {
-        // SAFETY: a matrix of this size, and as much memory as the library asked for.
-        unsafe { pack(ROW_MAJOR, B_MATRIX, NO_TRANSPOSE, m, n, k, 1.0, b, n, to.cast()) }
-    };
-    let mut packed = Packed::new(library, row, p, Box::new(pack))?;
+    // SAFETY: a matrix of this size, and as much memory as the library asked for.
+    let pack = move |b, to| unsafe { pack(ROW_MAJOR, B_MATRIX, NO_TRANSPOSE, m, n, k, 1.0, b, n, to) };
+    let mut packed = Packed::with(library, row, p, Box::new(pack))?;
     Ok(Box::new(move |inputs, output| {
         let (a, b, c) = p.operands(inputs, output);
         let b = packed.get(b);
@@ -162,29 +177,90 @@ fn sgemm_prepacked<P>(library: &'static Library, row: &Row<P>, shape: Shape) -> 
     }))
 }
 
-/// The same for 16-bit types: `alpha` goes into computing.
+/// The same of 16-bit types.
 fn gemm_prepacked<E: Plain, P>(library: &'static Library, row: &Row<P>, shape: Shape) -> Outcome<Routine> {
-    /// Layout, which matrix, transposition, m, n, k, source, its row length, destination.
-    type Pack<E> = unsafe extern "C" fn(c_int, c_int, c_int, c_int, c_int, c_int, *const E, c_int, *mut E);
-    // SAFETY: the reference's prototypes; computing takes what `cblas_sgemm` does.
-    let (pack, compute) = unsafe {
-        (
-            library.function::<Pack<E>>(&row.function.replace("compute", "pack"))?,
-            library.function::<Gemm<E>>(row.function)?,
-        )
-    };
+    // SAFETY: the reference's prototype.
+    let compute = unsafe { library.function::<Gemm<E>>(row.function) }?;
     let p = Product::new(row, shape);
     let (m, n, k) = (int(p.m)?, int(p.n)?, int(p.k)?);
-    let pack = move |b, to: *mut u8| {
-        // SAFETY: a matrix of this size, and as much memory as the library asked for.
-        unsafe { pack(ROW_MAJOR, B_MATRIX, NO_TRANSPOSE, m, n, k, b, n, to.cast()) }
-    };
-    let mut packed = Packed::new(library, row, p, Box::new(pack))?;
+    let mut packed = Packed::new(library, row, p)?;
     Ok(Box::new(move |inputs, output| {
         let (a, b, c) = p.operands(inputs, output);
         let b = packed.get(b);
         // SAFETY: matrices of these sizes; B was packed for them.
         unsafe { compute(ROW_MAJOR, NO_TRANSPOSE, PACKED, m, n, k, 1.0, a, k, b, n, 0.0, c, n) }
+    }))
+}
+
+/// `C = A B` of int8, in each form. MKL's A is u8: it gets ours + 128, and is told to subtract 128.
+fn gemm_s8u8s32<P>(library: &'static Library, row: &Row<P>, shape: Shape) -> Outcome<Routine> {
+    /// Layout, transposition or [`PACKED`] of A and B, kind of offset, m, n, k, alpha, A, lda, its
+    /// offset, B, ldb, its offset, beta, C, ldc, its offset.
+    type Function = unsafe extern "C" fn(
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+        c_int,
+        f32,
+        *const u8,
+        c_int,
+        i8,
+        *const i8,
+        c_int,
+        i8,
+        f32,
+        *mut i32,
+        c_int,
+        *const i32,
+    );
+    // SAFETY: the reference's prototype, of the plain and the packed product.
+    let function = unsafe { library.function::<Function>(row.function) }?;
+    let p = Product::new(row, shape);
+    let (m, n, k, ldb) = (int(p.m)?, int(p.n)?, int(p.k)?, int(p.ldb())?);
+    let mut packed = match row.op {
+        "gemm_prepacked" => Some(Packed::new(library, row, p)?),
+        _ => None,
+    };
+    let form = match packed {
+        Some(_) => PACKED,
+        None if p.transposed => TRANSPOSE,
+        None => NO_TRANSPOSE,
+    };
+    let mut unsigned = Vec::new();
+    Ok(Box::new(move |inputs, output| {
+        let (_, b, c) = p.operands::<i8, i32>(inputs, output);
+        if unsigned.is_empty() {
+            unsigned = inputs[0].iter().map(|a| a ^ 0x80).collect();
+        }
+        let a = unsigned.as_ptr();
+        let b = packed.as_mut().map_or(b, |packed| packed.get(b));
+        let none = 0;
+        // SAFETY: matrices of these sizes; B was packed for them.
+        unsafe {
+            function(
+                ROW_MAJOR,
+                NO_TRANSPOSE,
+                form,
+                FIXED_OFFSET,
+                m,
+                n,
+                k,
+                1.0,
+                a,
+                k,
+                -128,
+                b,
+                ldb,
+                0,
+                0.0,
+                c,
+                n,
+                &none,
+            )
+        }
     }))
 }
 

@@ -282,6 +282,9 @@ fn shapes(entry: &Entry, named: &[String]) -> Outcome<Vec<Shape>> {
 fn plan<P: Peer>(request: Request<'_>) -> Outcome<Plan> {
     let jobs = jobs::<P>(request)?;
     let threads = P::threads(request.threads)?;
+    if threads != [1] && jobs.iter().any(|(_, case)| case.element == ElementType::I8) {
+        return Err(Failure::Usage("products of i8 run on one thread so far: --threads 1".to_owned()));
+    }
     let peer = P::open(request.library)?;
     let len = jobs.len() * threads.len();
     let Request { caps, min_time, .. } = request;

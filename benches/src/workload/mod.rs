@@ -194,6 +194,8 @@ pub struct Entry {
     pub cost: fn(&Case) -> Cost,
     /// Makes it, for f32, f16 and bf16.
     pub build: [Build; 3],
+    /// Makes it for i8, on one thread.
+    pub int8: Option<Build>,
     /// Whether the default table shows f16 and bf16 too.
     pub halves: bool,
 }
@@ -277,8 +279,14 @@ impl Entry {
         self.check(&case)?;
         let bytes = (self.cost)(&case).working_set;
         arena.reserve(bytes as usize + (64 << 10));
-        let which = ElementType::FLOATS.iter().position(|&e| e == case.element).unwrap_or(0);
-        Ok(self.build[which](Context { rt, caps, case, carver: arena.carve() }))
+        let build = match ElementType::FLOATS.iter().position(|&e| e == case.element) {
+            Some(which) => self.build[which],
+            None => self.int8.filter(|_| rt.threads() == 1).ok_or_else(|| {
+                let (name, threads) = (self.name, rt.threads());
+                Failure::Failed(format!("there is no {name} of {} for {threads} threads yet", case.element))
+            })?,
+        };
+        Ok(build(Context { rt, caps, case, carver: arena.carve() }))
     }
 
     /// The kernel that `workload`, made for `case`, runs.
@@ -323,7 +331,8 @@ mod tests {
         for threads in [1, 3] {
             let rt = Runtime::new(threads).unwrap();
             for entry in Entry::all() {
-                for element in ElementType::FLOATS {
+                let int8 = (entry.int8.is_some() && threads == 1).then_some(ElementType::I8);
+                for element in ElementType::FLOATS.into_iter().chain(int8) {
                     for level in gllm_kernels_core::IsaLevel::ALL {
                         let Ok(caps) = caps.restricted_to(level) else { continue };
                         let shape = match entry.sizes {

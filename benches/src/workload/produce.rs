@@ -31,8 +31,10 @@ pub trait Workload {
 pub trait Number: Plain + PartialEq + Send + Sync {
     /// Exact.
     fn wide(self) -> f64;
-    /// Rounded.
+    /// Rounded; i8 takes -1..1 to all that it has.
     fn narrow(x: f32) -> Self;
+    /// What an output holds before it is written.
+    const POISON: Self;
     /// Largest relative error of rounding to nearest.
     const ROUNDING: f64;
     /// Smallest normal number: errors of smaller results are taken relative to it.
@@ -48,6 +50,7 @@ macro_rules! number {
             fn narrow(x: f32) -> Self {
                 <$t as Element>::from_f32(x)
             }
+            const POISON: Self = <$t>::NAN;
             const ROUNDING: f64 = $rounding;
             const TINY: f64 = $tiny;
         }
@@ -58,6 +61,24 @@ number! {
     gllm_kernels_core::f16: 1.0 / 2048.0, 1.0 / 16384.0;
     gllm_kernels_core::bf16: 1.0 / 256.0, f32::MIN_POSITIVE as f64;
 }
+
+macro_rules! integer {
+    ($($t:ident: $scale:expr;)*) => {$(
+        impl Number for $t {
+            fn wide(self) -> f64 {
+                self.into()
+            }
+            fn narrow(x: f32) -> Self {
+                (x * $scale).floor() as $t
+            }
+            const POISON: Self = $t::MIN;
+            // Exact or wrong.
+            const ROUNDING: f64 = 0.0;
+            const TINY: f64 = 1.0;
+        }
+    )*};
+}
+integer! { i8: 128.0; i32: 1.0; }
 
 /// An operand and the pattern it repeats.
 #[derive(Debug)]
@@ -143,7 +164,7 @@ impl<E: Number, T: Number> Workload for Produce<'_, E, T> {
         if self.changes_input() {
             self.output.fill();
         } else {
-            self.output.data.fill(T::narrow(f32::NAN));
+            self.output.data.fill(T::POISON);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Matrix products and the packing of their right-hand sides.
 
-use gllm_kernels_core::{Element, KernelError, MatMut, MatRef, Op, Scratch};
+use gllm_kernels_core::{
+    Element, ElementType, KernelError, Kernels, MatMut, MatRef, Op, Operand as Storage, PackedB, Scratch,
+};
 use gllm_kernels_std::AlignedVec;
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
@@ -34,30 +36,69 @@ impl Form {
     }
 }
 
+/// A product on several threads: A, B or its packed form, the bias, C.
+type Many<'a, E> = Box<
+    dyn Fn(
+            MatRef<'_, E>,
+            MatRef<'_, E>,
+            Option<PackedB<'_>>,
+            &[<E as Storage>::Sum],
+            MatMut<'_, <E as Storage>::Sum>,
+        ) -> Result<(), KernelError>
+        + 'a,
+>;
+
+/// `C = A B` of a type that has every operator.
+fn product<'a, E: Element + Number>(c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
+    match Engine::<E>::new(&c) {
+        Engine::One(kernels) => any_product(c, form, kernels, None),
+        Engine::Many(p) => {
+            let many: Many<'a, E> = Box::new(move |a, b, packed, bias, to| match (packed, form) {
+                (Some(b), _) => p.gemm_prepacked(1.0, a, b, 0.0, to),
+                (None, Form::Bias) => p.gemm_bias(1.0, a, b, bias, 0.0, to),
+                (None, Form::Transposed) => p.gemm_bt(1.0, a, b, 0.0, to),
+                (None, _) => p.gemm(1.0, a, b, 0.0, to),
+            });
+            any_product(c, form, p.kernels(), Some(many))
+        }
+    }
+}
+
+/// `C = A B` of int8, on one thread.
+fn product_i8<'a>(c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
+    let kernels = Kernels::<i8>::with(c.caps);
+    any_product(c, form, kernels, None)
+}
+
 /// `C = A B`, in one of the forms: the bias is one row, the transposed `B` is `n x k`.
-fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
+fn any_product<'a, E: Storage<Sum: Number> + Number>(
+    mut c: Context<'a>,
+    form: Form,
+    kernels: Kernels<E>,
+    many: Option<Many<'a, E>>,
+) -> Box<dyn Workload + 'a> {
     let super::Shape { m, n, k } = c.case.shape;
-    let engine = Engine::<E>::new(&c);
     let random = |data, period, seed| Operand::random(data, period, seed, -1.0, 1.0);
     let a = random(c.carver.take::<E>(m * k), PERIOD * k, 1);
     let distinct = if form == Form::Transposed { COLS.min(n) } else { n };
     let b = random(c.carver.take::<E>(k * n), k * distinct, 2);
-    let bias = random_bias(n);
+    let bias: Vec<E::Sum> = (0..n).map(|i| E::Sum::narrow((i * 37 % 101) as f32 / 50.0 - 1.0)).collect();
     let bias_exact: Vec<f64> =
-        bias.iter().map(|&b| if form == Form::Bias { b.into() } else { 0.0 }).collect();
+        bias.iter().map(|&b| if form == Form::Bias { b.wide() } else { 0.0 }).collect();
     // One row is a GEMV and few have a kernel of their own, except with packed weights.
     let op = match m {
         _ if form == Form::Prepacked => form.op(),
+        _ if E::TYPE == ElementType::I8 => Op::Gemm,
         1 => Op::Gemv,
         2..=32 => Op::GemmSkinny,
         _ => form.op(),
     };
-    let kernel = engine.kernels().kernel(op, None).map(|row| row.name);
+    let kernel = kernels.kernel(op, None).map(|row| row.name);
     let mut run =
-        Runner { engine, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
+        Runner { kernels, many, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
     Box::new(Produce {
         inputs: vec![a, b],
-        output: Operand { data: c.carver.take::<f32>(m * n), pattern: Vec::new() },
+        output: Operand { data: c.carver.take::<E::Sum>(m * n), pattern: Vec::new() },
         call: Box::new(move |x, y| run.call((m, n, k), x[0].data, x[1].data, y)),
         exact: Box::new(move |x| {
             let (a, b) = (&x[0], &x[1]);
@@ -79,65 +120,58 @@ fn product<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn W
             }
             out
         }),
-        bound: super::matrices::dot_bound(k),
+        bound: if E::Sum::ROUNDING == 0.0 { 0.0 } else { super::matrices::dot_bound(k) },
         kernel,
     })
 }
 
-fn random_bias(n: usize) -> Vec<f32> {
-    (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
-}
-
 /// A product and its memory. Scratch and packed weights are made in the first call, which is the one
 /// that verifies.
-struct Runner<'a, E: Element> {
-    engine: Engine<'a, E>,
+struct Runner<'a, E: Storage> {
+    kernels: Kernels<E>,
+    many: Option<Many<'a, E>>,
     form: Form,
-    bias: Vec<f32>,
+    bias: Vec<E::Sum>,
     packed: AlignedVec<u8>,
     scratch: AlignedVec<u8>,
 }
 
-impl<E: Element> Runner<'_, E> {
+impl<E: Storage> Runner<'_, E> {
     fn call(
         &mut self,
         (m, n, k): (usize, usize, usize),
         a: &[E],
         b: &[E],
-        c: &mut [f32],
+        c: &mut [E::Sum],
     ) -> Result<(), KernelError> {
         let a = MatRef::new(a, m, k)?;
         let c = MatMut::new(c, m, n)?;
         let b = if self.form == Form::Transposed { MatRef::new(b, n, k)? } else { MatRef::new(b, k, n)? };
-        let kernels = self.engine.kernels();
-        if self.form == Form::Prepacked && self.packed.is_empty() {
-            self.packed = AlignedVec::zeroed(kernels.packed_b_size(k, n)?);
-            kernels.pack_b(b, &mut self.packed)?;
-        }
-        match &self.engine {
-            Engine::One(kernels) => {
-                let plan = kernels.gemm_plan(m, n, k)?;
-                let prepacked = self.form == Form::Prepacked;
-                let need = if prepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
-                if self.scratch.len() < need.size_unaligned() {
-                    self.scratch = AlignedVec::zeroed(need.size_unaligned());
+        let kernels = self.kernels;
+        let packed = match self.form {
+            Form::Prepacked => {
+                if self.packed.is_empty() {
+                    self.packed = AlignedVec::zeroed(kernels.packed_b_size(k, n)?);
+                    kernels.pack_b(b, &mut self.packed)?;
                 }
-                let scratch = Scratch::new(&mut self.scratch);
-                match self.form {
-                    Form::Plain => plan.run(c, a, b, scratch),
-                    Form::Bias => plan.run_bias(c, a, b, &self.bias, scratch),
-                    Form::Transposed => plan.run_bt(c, a, b, scratch),
-                    Form::Prepacked => {
-                        plan.run_prepacked(c, a, kernels.packed_b(&self.packed, k, n)?, scratch)
-                    }
-                }
+                Some(kernels.packed_b(&self.packed, k, n)?)
             }
-            Engine::Many(p) => match self.form {
-                Form::Plain => p.gemm(1.0, a, b, 0.0, c),
-                Form::Bias => p.gemm_bias(1.0, a, b, &self.bias, 0.0, c),
-                Form::Transposed => p.gemm_bt(1.0, a, b, 0.0, c),
-                Form::Prepacked => p.gemm_prepacked(1.0, a, kernels.packed_b(&self.packed, k, n)?, 0.0, c),
-            },
+            _ => None,
+        };
+        if let Some(many) = &self.many {
+            return many(a, b, packed, &self.bias, c);
+        }
+        let plan = kernels.gemm_plan(m, n, k)?;
+        let need = if packed.is_some() { plan.scratch_prepacked()? } else { plan.scratch()? };
+        if self.scratch.len() < need.size_unaligned() {
+            self.scratch = AlignedVec::zeroed(need.size_unaligned());
+        }
+        let scratch = Scratch::new(&mut self.scratch);
+        match (packed, self.form) {
+            (Some(b), _) => plan.run_prepacked(c, a, b, scratch),
+            (None, Form::Bias) => plan.run_bias(c, a, b, &self.bias, scratch),
+            (None, Form::Transposed) => plan.run_bt(c, a, b, scratch),
+            (None, _) => plan.run(c, a, b, scratch),
         }
     }
 }
@@ -253,8 +287,18 @@ fn pack_cost(case: &Case) -> Cost {
     Cost { flops: 0.0, moved: bytes, working_set: room, traffic: Traffic::Copy }
 }
 
+/// The same of int8, where there is one.
+macro_rules! int8 {
+    () => {
+        None
+    };
+    ($form:ident) => {
+        Some(|c| product_i8(c, Form::$form))
+    };
+}
+
 macro_rules! entries {
-    ($($name:ident $op:ident $cost:ident $halves:literal;)*) => {
+    ($($name:ident $op:ident $cost:ident $halves:literal $($int8:ident)?;)*) => {
         pub(super) static ENTRIES: &[Entry] = &[$(Entry {
             name: stringify!($name),
             op: Op::$op,
@@ -262,16 +306,17 @@ macro_rules! entries {
             quantised: false,
             cost: $cost,
             build: each_element!($name),
+            int8: int8!($($int8)?),
             halves: $halves,
         }),*];
     };
 }
 
 entries! {
-    gemm Gemm product_cost true;
-    gemm_bias GemmBias product_cost false;
-    gemm_bt GemmBt product_cost false;
+    gemm Gemm product_cost true Plain;
+    gemm_bias GemmBias product_cost false Bias;
+    gemm_bt GemmBt product_cost false Transposed;
     gemm_skinny GemmSkinny product_cost true;
-    gemm_prepacked GemmPrepacked product_cost false;
+    gemm_prepacked GemmPrepacked product_cost false Prepacked;
     pack_b PackB pack_cost false;
 }

@@ -175,6 +175,7 @@ macro_rules! entries {
             quantised: false,
             cost: $cost,
             build: each_element!($name),
+            int8: None,
             halves: $halves,
         }),*];
     };
