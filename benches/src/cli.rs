@@ -38,24 +38,23 @@ operator's bound is an error, and nothing is timed.
 
 Exit codes: 0 success, 1 failure (wrong results, missing files or instruction sets), 2 wrong usage.";
 
+/// One line a paragraph: they are wrapped when they are shown.
 const COMPARE: &str = "\
-Both sides run in one process, on the same data and as many threads, in turn. Ours is verified, theirs
-has to agree with it (within the rounding errors of sums of K terms); what does not is not timed. The
-ratio is the median of their time over ours in neighbouring samples: above 1, ours is faster.
+Both sides run in one process, on the same data and as many threads, in turn. Ours is verified, and theirs has to agree \
+with it within the rounding errors of sums of K terms; what does not is not timed. The ratio is the median of their time \
+over ours in neighbouring samples: above 1, ours is faster.
 
-mkl and openblas are opened at run time, from the loader's path or from where pip, conda, Debian and
-Intel's installer put them:
+mkl and openblas are opened at run time, from the loader's path or where pip, conda, Debian and Intel's installer put them:
   pip install mkl
   pip install scipy-openblas32        (or apt-get install libopenblas0-pthread)
-OpenBLAS chooses its kernels when it is loaded; the table's last line says for which processor. If that
-is wrong, OPENBLAS_CORETYPE=SkylakeX (Haswell, Zen, SapphireRapids, ...) names another.
+faer, gemm and matrixmultiply are compiled in with:
+  cargo build --release -p gllm-bench --features peers
 
-faer, gemm and matrixmultiply are compiled in with: cargo build --release -p gllm-bench --features peers
+OpenBLAS chooses its kernels when it is loaded; the line below the table says for which processor. If it is the wrong one, \
+OPENBLAS_CORETYPE=SkylakeX (Haswell, Zen, SapphireRapids, ...) names another.
 
-MKL's exp, tanh, erf and cdfnorm (VML, high accuracy) are compared with the functions that are built on
-them, too: silu, gelu, gelu_tanh. There the peer does only a part of the work.
-
-Without packed matrices of its own, a peer multiplies plain ones against gemm_prepacked.";
+Peers without packed matrices multiply plain ones where ours are prepacked. MKL's exp, tanh, erf and cdfnorm (VML, high \
+accuracy) stand beside the operators that are built on them, too: silu, gelu, gelu_tanh; there the peer does a part of the work.";
 
 /// How close this machine comes to its limit in every operator of gllm-kernels.
 ///
@@ -180,8 +179,8 @@ pub struct CompareArgs {
     /// Sizes, comma-separated: MxNxK of a product, MxK of a matrix, N elements. Default: a table.
     #[arg(long, value_name = "MxNxK|MxK|N", value_delimiter = ',')]
     pub shape: Vec<String>,
-    /// Threads of each side, comma-separated: numbers or `all`. Default: 1,all; matrixmultiply, which can
-    /// use but one thread count in a process: 1.
+    /// Threads of each side, comma-separated: numbers or `all`. Default: 1,all; for matrixmultiply, which
+    /// cannot change it, 1.
     #[arg(long, value_name = "T", value_delimiter = ',')]
     pub threads: Vec<String>,
     /// Instruction set level of our kernels: scalar, neon, avx2, avx512. Default: the best.

@@ -116,7 +116,7 @@ impl Library {
         if got as usize == threads {
             return Ok(());
         }
-        Err(Failure::Failed(format!("{} runs on {got} threads, not on {threads}", self.known.name)))
+        Err(Failure::Failed(format!("{} was told to use {threads} threads and uses {got}", self.known.name)))
     }
 
     /// What it says about itself, and its file.

@@ -38,14 +38,14 @@ impl Peer for Mkl {
         "gemm" F32 "cblas_sgemm" gemm::<f32, _>, Check::Product;
         "gemm" F16 "cblas_gemm_f16f16f32" gemm::<f16, _>, Check::Product;
         "gemm" Bf16 "cblas_gemm_bf16bf16f32" gemm::<bf16, _>, Check::Product;
+        "gemm" I8 "cblas_gemm_s8u8s32" gemm_s8u8s32, Check::Product;
         "gemm_bt" F32 "cblas_sgemm" gemm::<f32, _>, Check::Product;
         "gemm_bt" F16 "cblas_gemm_f16f16f32" gemm::<f16, _>, Check::Product;
         "gemm_bt" Bf16 "cblas_gemm_bf16bf16f32" gemm::<bf16, _>, Check::Product;
+        "gemm_bt" I8 "cblas_gemm_s8u8s32" gemm_s8u8s32, Check::Product;
         "gemm_prepacked" F32 "cblas_sgemm_compute" sgemm_prepacked, Check::Product;
         "gemm_prepacked" F16 "cblas_gemm_f16f16f32_compute" gemm_prepacked::<f16, _>, Check::Product;
         "gemm_prepacked" Bf16 "cblas_gemm_bf16bf16f32_compute" gemm_prepacked::<bf16, _>, Check::Product;
-        "gemm" I8 "cblas_gemm_s8u8s32" gemm_s8u8s32, Check::Product;
-        "gemm_bt" I8 "cblas_gemm_s8u8s32" gemm_s8u8s32, Check::Product;
         "gemm_prepacked" I8 "cblas_gemm_s8u8s32_compute" gemm_s8u8s32, Check::Product;
         "gemv" F32 "cblas_sgemv" gemv, Check::Product;
         "exp" F32 "vmsExp" vml, Check::Function(exp);

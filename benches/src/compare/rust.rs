@@ -90,7 +90,10 @@ impl<C: Crate> Peer for Rust<C> {
     }
 
     fn version(&self) -> String {
-        format!("the crate {}", C::NAME)
+        let lock = include_str!("../../../Cargo.lock");
+        let after = lock.split_once(&format!("name = \"{}\"\nversion = \"", C::NAME));
+        let version = after.and_then(|(_, rest)| rest.split('"').next());
+        format!("crate {}", version.unwrap_or("of unknown version"))
     }
 
     fn threads(named: &[usize]) -> Outcome<Vec<usize>> {

@@ -1,11 +1,11 @@
 use super::*;
 
 /// A product as anybody would write it, off by `WRONG` thousandths in its last element.
-struct Plain<const WRONG: i32>;
+struct Naive<const WRONG: i32>;
 
 fn naive<const WRONG: i32>(
-    _: &'static Plain<WRONG>,
-    row: &Row<Plain<WRONG>>,
+    _: &'static Naive<WRONG>,
+    row: &Row<Naive<WRONG>>,
     shape: Shape,
 ) -> Outcome<Routine> {
     let p = Product::new(row, shape);
@@ -23,7 +23,7 @@ fn naive<const WRONG: i32>(
     }))
 }
 
-impl<const WRONG: i32> Peer for Plain<WRONG> {
+impl<const WRONG: i32> Peer for Naive<WRONG> {
     const NAME: &'static str = "plain";
     const ROWS: &'static [Row<Self>] = &[row("gemm"), row("gemm_bt"), row("gemm_prepacked"), row("gemv")];
     fn open(_: Option<&Path>) -> Outcome<&'static Self> {
@@ -37,7 +37,7 @@ impl<const WRONG: i32> Peer for Plain<WRONG> {
     }
 }
 
-const fn row<const WRONG: i32>(op: &'static str) -> Row<Plain<WRONG>> {
+const fn row<const WRONG: i32>(op: &'static str) -> Row<Naive<WRONG>> {
     Row { op, element: ElementType::F32, function: "naive", make: naive, check: Check::Product }
 }
 
@@ -85,14 +85,14 @@ fn all_agree<P: Peer>(threads: &[usize]) {
 
 #[test]
 fn a_right_peer_is_timed() {
-    all_agree::<Plain<0>>(&[1, 2]);
+    all_agree::<Naive<0>>(&[1, 2]);
 }
 
 #[test]
 fn a_wrong_result_is_not_timed() {
     for op in ["gemm", "gemm_bt"] {
         let (ops, shapes) = (words(op), words("5x7x11"));
-        let mut plan = plan::<Plain<1>>(request(&ops, &shapes)).unwrap();
+        let mut plan = plan::<Naive<1>>(request(&ops, &shapes)).unwrap();
         let text = refusal(plan.pairs.next().unwrap());
         assert!(text.contains(op) && text.contains("wrong result: naive of plain: output 34 is"), "{text}");
     }
@@ -108,24 +108,24 @@ fn rust_crates_agree() {
 
 #[test]
 fn requests_have_defaults() {
-    let jobs = jobs::<Plain<0>>(request(&[], &[])).unwrap();
+    let jobs = jobs::<Naive<0>>(request(&[], &[])).unwrap();
     assert_eq!(jobs.len(), PRODUCTS.len());
     assert!(jobs.iter().all(|(row, _)| row.op == "gemm"));
     let ops = words("gemm_bt gemv");
-    assert_eq!(super::jobs::<Plain<0>>(request(&ops, &[])).unwrap().len(), PRODUCTS.len() + MATRICES.len());
-    assert_eq!(Plain::<0>::threads(&[]).unwrap(), one_and_all());
-    assert_eq!(Plain::<0>::threads(&[3]).unwrap(), [3]);
+    assert_eq!(super::jobs::<Naive<0>>(request(&ops, &[])).unwrap().len(), PRODUCTS.len() + MATRICES.len());
+    assert_eq!(Naive::<0>::threads(&[]).unwrap(), one_and_all());
+    assert_eq!(Naive::<0>::threads(&[3]).unwrap(), [3]);
 }
 
 #[test]
 fn what_is_unknown_is_told() {
     let none = [];
     assert!(refusal(compare("nobody", request(&none, &none))).contains("openblas"));
-    let text = refusal(jobs::<Plain<0>>(request(&words("gemn"), &none)));
+    let text = refusal(jobs::<Naive<0>>(request(&words("gemn"), &none)));
     assert!(text.contains("gemm") && text.contains("plain"), "{text}");
     let request = Request { elements: &[ElementType::F16], ..request(&none, &none) };
-    assert!(refusal(jobs::<Plain<0>>(request)).contains("f32"));
-    assert!(refusal(jobs::<Plain<0>>(self::request(&none, &words("3x4")))).contains("MxNxK"));
+    assert!(refusal(jobs::<Naive<0>>(request)).contains("f32"));
+    assert!(refusal(jobs::<Naive<0>>(self::request(&none, &words("3x4")))).contains("MxNxK"));
 }
 
 fn every_row_has_an_operator_of<P: Peer>() {
