@@ -1,7 +1,7 @@
 //! One test per kernel of the registry, named like the kernel. What this machine lacks is listed as
 //! ignored; it runs on a machine that has it.
 
-use gllm_kernels_core::{kernels, Caps};
+use gllm_kernels_core::kernels;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 #[global_allocator]
@@ -57,8 +57,8 @@ mod registry {
     /// Whether the end of a name says what the CPU must have beyond the level.
     fn feature(row: &KernelInfo, end: &str) -> bool {
         let more = row.requires.without(row.level.requires()).to_string();
-        // `avx512_bf16` behind `avx512` is `_bf16`.
-        end.is_empty() && more == "none" || !end.is_empty() && more.ends_with(end)
+        // `avx512_bf16` behind `avx512` is `_bf16`, and so is `bf16` behind `neon`.
+        end.is_empty() && more == "none" || !end.is_empty() && format!("_{more}").ends_with(end)
     }
 
     pub fn names_are_well_formed() -> Result<(), String> {
@@ -107,7 +107,7 @@ mod registry {
 }
 
 fn main() {
-    let here = Caps::detect().features();
+    let here = gllm_testkit::caps().features();
     let plain =
         |name: &str, f: fn() -> Result<(), String>| Trial::test(name, move || f().map_err(Failed::from));
     let mut trials = vec![

@@ -62,6 +62,9 @@ macro_rules! microkernel {
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 mod x86_64;
 
+#[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+mod aarch64;
+
 macro_rules! micros {
     ({ $abi:literal } $($name:ident {
         tail: $tail:literal,

@@ -305,7 +305,49 @@ macro_rules! expand_all_micros {
                 micro: { tile: 6 x 16, a: I16 / 2, b: I8 / 2, depth: 2, edges: Rows, around: None },
             }
         }
-        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+        $then! {
+            { "C" }
+            gemm_f32_f32_f32_8x12__neon {
+                tail: "_f32_f32_f32_8x12__neon",
+                storage: F32,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 8 x 12, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_f32_f16_f16_8x12__neon_fhm {
+                tail: "_f32_f16_f16_8x12__neon_fhm",
+                storage: F16,
+                isa: Neon,
+                requires: [FHM],
+                micro: { tile: 8 x 12, a: F16 / 1, b: F16 / 1, depth: 2, edges: Rows, around: None },
+            }
+            gemm_f32_f16_f16_24x4__neon {
+                tail: "_f32_f16_f16_24x4__neon",
+                storage: F16,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 24 x 4, a: F32 / 1, b: F16 / 1, depth: 2, edges: Rows, around: None },
+            }
+            gemm_f32_bf16_bf16_8x12__neon_bf16 {
+                tail: "_f32_bf16_bf16_8x12__neon_bf16",
+                storage: Bf16,
+                isa: Neon,
+                requires: [BF16],
+                micro: { tile: 8 x 12, a: Bf16 / 4, b: Bf16 / 4, depth: 4, edges: Rows, around: None },
+            }
+            gemm_f32_bf16_bf16_24x4__neon {
+                tail: "_f32_bf16_bf16_24x4__neon",
+                storage: Bf16,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 24 x 4, a: F32 / 1, b: Bf16 / 1, depth: 2, edges: Rows, around: None },
+            }
+        }
+        #[cfg(not(any(
+            all(target_arch = "x86_64", target_feature = "sse2"),
+            all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
+        )))]
         $then! { { "C" } }
     };
 }

@@ -1,9 +1,10 @@
 //! Matrix products: plain, with bias, with `B` transposed, with `B` packed beforehand.
 
 use gllm_kernels_core::{
-    bf16, f16, kernels, CacheSizes, Caps, Element, ElementType, GemmPlan, IsaLevel, KernelError, KernelInfo,
+    bf16, f16, kernels, CacheSizes, Element, ElementType, GemmPlan, IsaLevel, KernelError, KernelInfo,
     Kernels, Op, Operand, PackedB, Scratch,
 };
+use gllm_kernels_std::caps;
 
 use crate::data::{lanes, Source};
 use crate::matrix::{Layout, Matrix};
@@ -202,7 +203,7 @@ pub(crate) fn check<E: Sample>(
 /// several blocks in every loop.
 fn kernels_of<E: Operand>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
     let make = || {
-        let caps = Caps::detect().restricted_to(row.level)?;
+        let caps = caps().restricted_to(row.level)?;
         let caches = CacheSizes { l1d: 1 << 11, l2: 1 << 11, l3: 0, line: 64 };
         let [own, tiny] = [caps, caps.with_caches(caches)].map(|caps| Kernels::with(caps).with_gemm(row));
         Ok([own?, tiny?])
@@ -219,12 +220,13 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     let mut source = Source::new(11);
     let mut report = Report::BOUND;
     let mut turn = 0;
-    let mut case = |(m, n, k), (a, b, c): (Layout, Layout, Layout)| {
+    let mut case = |(m, n, k), (a, b, c): (Layout, Layout, Layout), factors: usize| {
         turn += 1;
-        let (alpha, beta) = E::FACTORS[turn % E::FACTORS.len()];
-        let whole = E::EXACT || turn % 7 != 0;
+        let (alpha, beta) = E::FACTORS[factors % E::FACTORS.len()];
+        // Not in step with the sizes below.
+        let whole = E::EXACT || turn % 5 != 0;
         let case = Case { m, n, k, a, b, c, alpha, beta, whole, edge: Edge::BOTH[turn / 2 % 2] };
-        let kernels = if turn % 3 == 0 { &forced } else { &tiny };
+        let kernels = if turn % 11 < 4 { &forced } else { &tiny };
         check::<E>(op, kernels, &case, &mut source, &mut report)
     };
     // Every shape around the tile; layouts in turn.
@@ -232,13 +234,16 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
         (Layout::ALL.iter().cycle(), Layout::ALL.iter().cycle(), Layout::DISTINCT.iter().cycle());
     // More rows than skinny products have, where these have a kernel of their own.
     let more = if op == Op::GemmPrepacked || !E::GEMV { 0 } else { 32usize.next_multiple_of(mr) };
+    let mut factors = 0;
     for m in [0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3] {
         let m = if m == 0 { 0 } else { more + m };
         for n in [0, 1, 2, nr - 1, nr, nr + 1, 2 * nr + 5] {
-            for k in [0, 1, 2, 7, 19, 64] {
+            // Every depth with all factors in turn.
+            factors += 1;
+            for (at, k) in [0, 1, 2, 7, 19, 64].into_iter().enumerate() {
                 // Offsets that are coprime to the numbers of layouts, so that all combinations come.
                 let layouts = (*la.nth(2).unwrap(), *lb.nth(4).unwrap(), *lc.next().unwrap());
-                case((m, n, k), layouts)?;
+                case((m, n, k), layouts, factors + at)?;
             }
         }
     }
@@ -246,19 +251,24 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     for a in Layout::ALL {
         for b in Layout::ALL {
             for c in Layout::DISTINCT {
-                case((more + mr + 2, nr + 3, 11), (a, b, c))?;
+                factors += 1;
+                case((more + mr + 2, nr + 3, 11), (a, b, c), factors)?;
             }
         }
     }
     // Primes, and several blocks in every loop with every factor.
-    for _ in 0..E::FACTORS.len() {
-        case((37, 61, 31), (Layout::Rows, Layout::Rows, Layout::Rows))?;
-        case((61, 127, 41), (Layout::PaddedRows, Layout::Cols, Layout::PaddedRows))?;
+    for factors in 0..E::FACTORS.len() {
+        case((37, 61, 31), (Layout::Rows, Layout::Rows, Layout::Rows), factors)?;
+        case((61, 127, 41), (Layout::PaddedRows, Layout::Cols, Layout::PaddedRows), factors)?;
     }
     if EFFORT > 1 {
         for k in [1021, 1024] {
-            for _ in 0..3 {
-                case((more + 2 * mr + 1, 2 * nr + 1, k), (Layout::Rows, Layout::Rows, Layout::Rows))?;
+            for factors in 0..3 {
+                case(
+                    (more + 2 * mr + 1, 2 * nr + 1, k),
+                    (Layout::Rows, Layout::Rows, Layout::Rows),
+                    factors,
+                )?;
             }
         }
     }

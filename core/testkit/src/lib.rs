@@ -25,6 +25,7 @@ mod skinny;
 
 pub use alloc::Counting;
 pub use canary::call;
+pub use gllm_kernels_std::caps;
 pub use guard::{Edge, Guarded};
 pub use report::{Outcome, Report};
 

@@ -1,0 +1,23 @@
+//! Microkernels for aarch64 (Advanced SIMD and what later architectures added to it).
+//!
+//! AAPCS64 registers: `x0` is the argument; `x1`..`x17`, the flags and every vector register may be changed, but
+//! `d8`..`d15` are the caller's: they stay in `x9`..`x16` meanwhile. Nothing else is touched, the stack included.
+//!
+//! These kernels have run under emulation only. Their speed is what `ci/mca` predicts from scheduling models.
+
+#![allow(non_snake_case)] // Files are named like kernels.
+
+#[macro_use]
+mod tile;
+#[macro_use]
+mod wide;
+#[macro_use]
+mod tall;
+#[macro_use]
+mod matrix;
+
+mod gemm_f32_bf16_bf16_24x4__neon;
+mod gemm_f32_bf16_bf16_8x12__neon_bf16;
+mod gemm_f32_f16_f16_24x4__neon;
+mod gemm_f32_f16_f16_8x12__neon_fhm;
+mod gemm_f32_f32_f32_8x12__neon;
