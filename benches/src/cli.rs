@@ -10,6 +10,7 @@ Examples:
   gllm-bench --html report.html                  the same, with charts for a browser
   gllm-bench run --op vec_dot --element bf16 --shape 1048576
   gllm-bench run --op gemm --shape 512x512x512 --threads 1 --isa avx2 --json
+  gllm-bench run --op gemm,gemm_prepacked --element i8 --shape 1024x1024x1024
   gllm-bench run --op rms_norm,softmax --threads all --shape 1024x4096
   gllm-bench compare --peer openblas
   gllm-bench compare --peer mkl --op gemm,gemm_prepacked --element bf16 --shape 2048x2048x2048 --threads 1
@@ -18,8 +19,9 @@ Examples:
 
 Units:
   ns        nanoseconds per call, median of the samples
-  GFLOP/s   10^9 floating-point operations per second; a multiply-add counts as two, a function such
-            as exp as the operations of its shortest algorithm of the same accuracy (exp 17, tanh 24)
+  GFLOP/s   10^9 floating-point operations per second, of i8 integer ones; a multiply-add counts as two,
+            a function such as exp as the operations of its shortest algorithm of the same accuracy
+            (exp 17, tanh 24)
   GB/s      10^9 bytes per second; every operand counts once when read and once when written
   %         of the limit that binds: the lower of arithmetic peak and bandwidth for this operator
 
@@ -138,7 +140,7 @@ pub struct RunArgs {
     /// Weight format of the quantised operators, e.g. q8_0, q4_0. Default: all.
     #[arg(long, value_name = "FMT", value_delimiter = ',')]
     pub format: Vec<String>,
-    /// Storage type: f32, f16, bf16. Default: f32.
+    /// Storage type: f32, f16, bf16; of products also i8. Default: f32.
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
     pub element: Vec<String>,
     /// Sizes: N elements of a vector, MxN rows and columns, MxNxK of a product. Default: operands of

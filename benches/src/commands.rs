@@ -128,9 +128,9 @@ fn level(name: Option<&str>) -> Outcome<Caps> {
     caps.restricted_to(level).map_err(|e| Failure::Failed(e.to_string()))
 }
 
-/// Those of the storage types that are called so; f32 without a name.
-fn elements(types: &[ElementType], names: &[String]) -> Outcome<Vec<ElementType>> {
-    let known = || types.iter().copied();
+/// The storage types of these names; f32 without a name.
+fn elements(names: &[String]) -> Outcome<Vec<ElementType>> {
+    let known = || ElementType::ALL.into_iter();
     let find = |name: &String| {
         let found = known().find(|e| e.name() == name);
         found.ok_or_else(|| unknown("element type", name, known().map(|e| e.name())))
@@ -185,7 +185,7 @@ fn run(args: &RunArgs) -> Outcome {
     let caps = level(args.isa.as_deref())?;
     let threads = threads(&args.threads)?;
     let min_time = min_time(args.min_time)?;
-    let elements = elements(&ElementType::FLOATS, &args.element)?;
+    let elements = elements(&args.element)?;
     let entries: Vec<&'static Entry> = match args.op.as_slice() {
         [] => Entry::all().collect(),
         names => names.iter().map(|n| Entry::find(n)).collect::<Outcome<_>>()?,
@@ -203,6 +203,10 @@ fn run(args: &RunArgs) -> Outcome {
             .filter(|f| formats.is_empty() || f.is_some_and(|f| formats.contains(&f)))
         {
             for &element in &elements {
+                // A type, too.
+                if args.op.is_empty() && !entry.takes(element) {
+                    continue;
+                }
                 let mut case = entry.default_case(element, format);
                 if let Some(text) = &args.shape {
                     let fits = entry.sizes.parse(entry.name, text).and_then(|shape| {
@@ -254,7 +258,7 @@ fn compare(args: &CompareArgs) -> Outcome {
         &args.peer,
         Request {
             ops: &args.op,
-            elements: &elements(&ElementType::ALL, &args.element)?,
+            elements: &elements(&args.element)?,
             shapes: &args.shape,
             threads: &threads,
             caps: level(args.isa.as_deref())?,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gllm_kernels_core::{Caps, KernelError};
+use gllm_kernels_core::{Caps, ElementType, KernelError};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub struct Record {
     pub threads: usize,
     /// Nanoseconds per call, median.
     pub ns: f64,
-    /// 10^9 floating-point operations per second.
+    /// 10^9 operations per second; a multiply-add is two.
     pub gflops: f64,
     /// 10^9 bytes per second.
     pub gbs: f64,
@@ -106,7 +106,7 @@ impl Session {
         let kernel = entry.kernel(&case, caps, &*workload);
 
         let working_set = cost.working_set as usize;
-        let peak = Peak::f32(caps.level());
+        let peak = if element == ElementType::I8 { Peak::int8(caps) } else { Peak::f32(caps.level()) };
         let compute_time = cost.flops / self.limits.peak(peak, rt);
         let memory_time = cost.moved / self.limits.bandwidth(cost.traffic, working_set, rt);
         let (times, limit_units, by);

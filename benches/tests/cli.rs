@@ -163,7 +163,7 @@ fn run_prints_every_field() {
 /// Every operator, element and format runs, on portable code too.
 #[test]
 fn everything_runs() {
-    let options = ["--element", "f32,f16,bf16", "--min-time", "0.0005", "--threads", "2", "--json"];
+    let options = ["--element", "f32,f16,bf16,i8", "--min-time", "0.0005", "--threads", "2", "--json"];
     let mut seen: Vec<String> = Vec::new();
     for shape in ["1024", "8x64", "8x1x64", "8x16x32", "40x16x32"] {
         let rows = json(&[&["run", "--shape", shape], &options[..]].concat());

@@ -61,7 +61,7 @@ mod sealed {
 pub trait Tables: sealed::Sealed + Sized {
     /// Kernels of one instruction set.
     #[doc(hidden)]
-    type Table: fmt::Debug;
+    type Table: fmt::Debug + Sync + 'static;
     /// Whether one row of a product is done by `gemv`, and a few by `gemm_skinny`.
     #[doc(hidden)]
     const GEMV: bool;

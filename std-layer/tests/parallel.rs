@@ -241,6 +241,52 @@ fn check_gemm<E: Element>() {
     }
 }
 
+#[test]
+fn gemm_of_int8() {
+    fn bytes(n: usize, seed: usize) -> Vec<i8> {
+        numbers::<f32>(n, seed).iter().map(|x| (x * 128.0) as i8).collect()
+    }
+    for (m, n, k) in [(0, 3, 2), (3, 5, 0), (1, 3000, 400), (37, 300, 100), (400, 200, 20), (300, 700, 130)] {
+        let (a, b, bias) = (&bytes(m * k, 1), &bytes(k * n, 2), &vec![-7; n]);
+        let a = MatRef::new(a, m, k).unwrap();
+        let (b, bt) = (MatRef::new(b, k, n).unwrap(), MatRef::new(b, n, k).unwrap());
+        let plan = kernels::<i8>().gemm_plan(m, n, k).unwrap().accumulate();
+        let sizes = [plan.scratch(), plan.scratch_prepacked()].map(|r| r.unwrap().size_unaligned());
+        let mut scratch = vec![0; sizes[0].max(sizes[1])];
+        let mut packed = vec![0; kernels::<i8>().packed_b_size(k, n).unwrap()];
+        let packed = Parallel::<i8>::global().pack_b(b, &mut packed).unwrap();
+        for form in 0..5 {
+            let mut run = |p: Option<Parallel<'_, i8>>| {
+                let mut memory: Vec<i32> = bytes(m * (n + 3), 5).into_iter().map(i32::from).collect();
+                let c = MatMut::with_strides(&mut memory, m, n, n + 3, 1).unwrap();
+                let s = Scratch::new(&mut scratch);
+                match (p, form) {
+                    (Some(p), 0) => p.run(&plan, c, a, b),
+                    (None, 0) => plan.run(c, a, b, s),
+                    (Some(p), 1) => p.run_bias(&plan, c, a, b, bias),
+                    (None, 1) => plan.run_bias(c, a, b, bias, s),
+                    (Some(p), 2) => p.run_bt(&plan, c, a, bt),
+                    (None, 2) => plan.run_bt(c, a, bt, s),
+                    (Some(p), 3) => p.run_prepacked(&plan, c, a, packed),
+                    (None, 3) => plan.run_prepacked(c, a, packed, s),
+                    (Some(p), _) => p.run_prepacked_bias(&plan, c, a, packed, bias),
+                    (None, _) => plan.run_prepacked_bias(c, a, packed, bias, s),
+                }
+                .unwrap();
+                memory
+            };
+            let expected = run(None);
+            for runtime in runtimes() {
+                assert!(run(Some(Parallel::new(runtime))) == expected, "{form} {m}x{n}x{k} {runtime:?}");
+            }
+        }
+        let (mut memory, other) = (vec![0; (m + 1) * n], plan.resized(m + 1, n).unwrap());
+        let c = MatMut::new(&mut memory, m + 1, n).unwrap();
+        let refused = Parallel::<i8>::global().run(&other, c, a, b);
+        assert!(matches!(refused, Err(KernelError::DimMismatch { .. })), "{refused:?}");
+    }
+}
+
 fn check_gemm_refusals<E: Element>() {
     let x = &numbers::<E>(20_000, 1);
     let (a, b) = (MatRef::new(x, 200, 100).unwrap(), MatRef::new(x, 100, 200).unwrap());

@@ -31,6 +31,13 @@ impl Peak {
     pub fn f32(level: IsaLevel) -> &'static Self {
         arch::PEAKS.iter().find(|p| p.level == level).unwrap_or(&arch::PEAKS[0])
     }
+
+    /// The int8 peak that binds the kernels of `caps`: of those a level has, the last is the highest. Portable
+    /// code is measured by its f32.
+    pub fn int8(caps: Caps) -> &'static Self {
+        let own = |p: &&Self| p.integer && p.level == caps.level();
+        Self::available(caps).filter(own).last().unwrap_or(Self::f32(caps.level()))
+    }
 }
 
 /// Accumulators per round: enough to cover latency times throughput everywhere.
@@ -55,15 +62,31 @@ mod arch {
         };
     }
 
+    /// Six multiplications of 16-bit pairs, six additions.
+    macro_rules! six {
+        ($r:literal) => {
+            concat!(
+                six!(@$r, "0", "6"), six!(@$r, "1", "7"), six!(@$r, "2", "8"),
+                six!(@$r, "3", "9"), six!(@$r, "4", "10"), six!(@$r, "5", "11"),
+            )
+        };
+        (@$r:literal, $n:literal, $t:literal) => {
+            concat!(
+                "vpmaddwd ", $r, $t, ", ", $r, "14, ", $r, "15\n",
+                "vpaddd ", $r, $n, ", ", $r, $n, ", ", $r, $t, "\n",
+            )
+        };
+    }
+
     macro_rules! vector_peaks {
-        ($($name:ident: $op:literal $r:literal;)*) => {$(
+        ($($name:ident: $round:expr;)*) => {$(
             /// # Safety
             /// The CPU has the instruction.
             unsafe fn $name(rounds: u64) {
                 // SAFETY: registers only, all declared; zero operands, so nothing is slow or traps.
                 unsafe {
                     asm!(
-                        "vzeroall", "2:", twelve!($op, $r), "dec {n}", "jnz 2b", "vzeroupper",
+                        "vzeroall", "2:", $round, "dec {n}", "jnz 2b", "vzeroupper",
                         n = inout(reg) rounds.max(1) => _,
                         out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                         out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
@@ -75,12 +98,14 @@ mod arch {
         )*};
     }
     vector_peaks! {
-        fma_zmm: "vfmadd231ps" "zmm";
-        fma_ymm: "vfmadd231ps" "ymm";
-        half_zmm: "vfmadd231ph" "zmm";
-        bf16_zmm: "vdpbf16ps" "zmm";
-        vnni_zmm: "vpdpbusd" "zmm";
-        vnni_ymm: "{{vex}} vpdpbusd" "ymm";
+        fma_zmm: twelve!("vfmadd231ps", "zmm");
+        fma_ymm: twelve!("vfmadd231ps", "ymm");
+        half_zmm: twelve!("vfmadd231ph", "zmm");
+        bf16_zmm: twelve!("vdpbf16ps", "zmm");
+        widened_zmm: six!("zmm");
+        widened_ymm: six!("ymm");
+        vnni_zmm: twelve!("vpdpbusd", "zmm");
+        vnni_ymm: twelve!("{{vex}} vpdpbusd", "ymm");
     }
 
     /// Six multiplies and six adds, the most that code without FMA gets from 128-bit registers.
@@ -198,6 +223,24 @@ mod arch {
             ops: CHAINS * 64.0,
             integer: false,
             rounds: bf16_zmm,
+        },
+        Peak {
+            name: "int8, AVX2",
+            instruction: "vpmaddwd + vpaddd ymm",
+            level: IsaLevel::Avx2,
+            requires: Features::AVX2,
+            ops: CHAINS * 16.0,
+            integer: true,
+            rounds: widened_ymm,
+        },
+        Peak {
+            name: "int8, AVX-512",
+            instruction: "vpmaddwd + vpaddd zmm",
+            level: IsaLevel::Avx512,
+            requires: Features::AVX512,
+            ops: CHAINS * 32.0,
+            integer: true,
+            rounds: widened_zmm,
         },
         Peak {
             name: "int8, AVX-VNNI",

@@ -126,7 +126,6 @@ pub(super) static ENTRIES: &[Entry] = &[
             Cost { flops: 2.0 * m * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
         },
         build: each_element!(gemv),
-        int8: None,
         halves: true,
     },
     Entry {
@@ -140,7 +139,6 @@ pub(super) static ENTRIES: &[Entry] = &[
             Cost { flops: n, moved: bytes, working_set: bytes, traffic: Traffic::Expand }
         },
         build: each_element!(dequant),
-        int8: None,
         halves: true,
     },
     Entry {
@@ -154,7 +152,6 @@ pub(super) static ENTRIES: &[Entry] = &[
             Cost { flops: 2.0 * m * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
         },
         build: each_element!(qgemv),
-        int8: None,
         halves: false,
     },
 ];

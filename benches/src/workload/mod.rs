@@ -1,6 +1,6 @@
 //! What is benchmarked: one entry per operator and form.
 
-use gllm_kernels_core::{kernels, Caps, Element, ElementType, KernelError, Kernels, Op, QuantFormat};
+use gllm_kernels_core::{kernels, Caps, ElementType, KernelError, Kernels, Op, Operand, QuantFormat};
 use gllm_kernels_std::{Parallel, Runtime};
 
 use crate::arena::{Arena, Carver};
@@ -129,14 +129,14 @@ pub struct Context<'a> {
 
 /// Kernels on one thread, called directly, or on several.
 #[derive(Debug)]
-pub enum Engine<'a, E: Element> {
+pub enum Engine<'a, E: Operand> {
     /// The core crate's.
     One(Kernels<E>),
     /// The standard layer's.
     Many(Parallel<'a, E>),
 }
 
-impl<'a, E: Element> Engine<'a, E> {
+impl<'a, E: Operand> Engine<'a, E> {
     /// For a context's threads and instruction set.
     pub fn new(c: &Context<'a>) -> Self {
         let kernels = Kernels::with(c.caps);
@@ -148,7 +148,7 @@ impl<'a, E: Element> Engine<'a, E> {
     }
 }
 
-impl<E: Element> Engine<'_, E> {
+impl<E: Operand> Engine<'_, E> {
     /// The kernels, on one thread.
     pub fn kernels(&self) -> Kernels<E> {
         match self {
@@ -169,13 +169,24 @@ macro_rules! call {
 }
 pub(crate) use call;
 
-/// `build: ..` of an entry: `$f` for the three element types.
+/// `build: ..` of an entry: `$f` for the floats.
 macro_rules! each_element {
     ($f:ident) => {
-        [$f::<f32>, $f::<gllm_kernels_core::f16>, $f::<gllm_kernels_core::bf16>]
+        crate::workload::each_element!($f, None)
+    };
+    ($f:ident, $int8:expr) => {
+        [Some($f::<f32>), Some($f::<gllm_kernels_core::f16>), Some($f::<gllm_kernels_core::bf16>), $int8]
     };
 }
 pub(crate) use each_element;
+
+/// The same for all types.
+macro_rules! each_operand {
+    ($f:ident) => {
+        crate::workload::each_element!($f, Some($f::<i8>))
+    };
+}
+pub(crate) use each_operand;
 
 type Build = for<'a> fn(Context<'a>) -> Box<dyn Workload + 'a>;
 
@@ -192,10 +203,8 @@ pub struct Entry {
     pub quantised: bool,
     /// Cost of a call.
     pub cost: fn(&Case) -> Cost,
-    /// Makes it, for f32, f16 and bf16.
-    pub build: [Build; 3],
-    /// Makes it for i8, on one thread.
-    pub int8: Option<Build>,
+    /// Makes it, for each type there is, in the order of [`ElementType::ALL`].
+    pub build: [Option<Build>; 4],
     /// Whether the default table shows f16 and bf16 too.
     pub halves: bool,
 }
@@ -252,6 +261,9 @@ impl Entry {
             let shape = case.shape.text(self.sizes);
             Err(Failure::Usage(format!("impossible shape {shape} for {}: {why}", self.name)))
         };
+        if !self.takes(case.element) {
+            return Err(Failure::Usage(format!("{} does not take {}", self.name, case.element)));
+        }
         let bytes = (self.cost)(case).working_set;
         // The limit is measured on as much memory again.
         let most = crate::machine::memory().unwrap_or(16 << 30) as f64 / 2.5;
@@ -279,14 +291,17 @@ impl Entry {
         self.check(&case)?;
         let bytes = (self.cost)(&case).working_set;
         arena.reserve(bytes as usize + (64 << 10));
-        let build = match ElementType::FLOATS.iter().position(|&e| e == case.element) {
-            Some(which) => self.build[which],
-            None => self.int8.filter(|_| rt.threads() == 1).ok_or_else(|| {
-                let (name, threads) = (self.name, rt.threads());
-                Failure::Failed(format!("there is no {name} of {} for {threads} threads yet", case.element))
-            })?,
-        };
+        let build = self.build_for(case.element).expect("what has been checked can be built");
         Ok(build(Context { rt, caps, case, carver: arena.carve() }))
+    }
+
+    /// Whether it is there for this type.
+    pub fn takes(&self, element: ElementType) -> bool {
+        self.build_for(element).is_some()
+    }
+
+    fn build_for(&self, element: ElementType) -> Option<Build> {
+        self.build[ElementType::ALL.iter().position(|&e| e == element)?]
     }
 
     /// The kernel that `workload`, made for `case`, runs.
@@ -331,8 +346,7 @@ mod tests {
         for threads in [1, 3] {
             let rt = Runtime::new(threads).unwrap();
             for entry in Entry::all() {
-                let int8 = (entry.int8.is_some() && threads == 1).then_some(ElementType::I8);
-                for element in ElementType::FLOATS.into_iter().chain(int8) {
+                for element in ElementType::ALL.into_iter().filter(|&e| entry.takes(e)) {
                     for level in gllm_kernels_core::IsaLevel::ALL {
                         let Ok(caps) = caps.restricted_to(level) else { continue };
                         let shape = match entry.sizes {

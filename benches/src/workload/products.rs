@@ -1,12 +1,10 @@
 //! Matrix products and the packing of their right-hand sides.
 
-use gllm_kernels_core::{
-    Element, ElementType, KernelError, Kernels, MatMut, MatRef, Op, Operand as Storage, PackedB, Scratch,
-};
+use gllm_kernels_core::{ElementType, KernelError, MatMut, MatRef, Op, Operand as Storage, Scratch};
 use gllm_kernels_std::AlignedVec;
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
-use super::{each_element, Case, Context, Cost, Engine, Entry, Sizes};
+use super::{each_element, each_operand, Case, Context, Cost, Engine, Entry, Sizes};
 use crate::arena::bytes;
 use crate::limits::memory::Traffic;
 
@@ -36,66 +34,40 @@ impl Form {
     }
 }
 
-/// A product on several threads: A, B or its packed form, the bias, C.
-type Many<'a, E> = Box<
-    dyn Fn(
-            MatRef<'_, E>,
-            MatRef<'_, E>,
-            Option<PackedB<'_>>,
-            &[<E as Storage>::Sum],
-            MatMut<'_, <E as Storage>::Sum>,
-        ) -> Result<(), KernelError>
-        + 'a,
->;
-
-/// `C = A B` of a type that has every operator.
-fn product<'a, E: Element + Number>(c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
-    match Engine::<E>::new(&c) {
-        Engine::One(kernels) => any_product(c, form, kernels, None),
-        Engine::Many(p) => {
-            let many: Many<'a, E> = Box::new(move |a, b, packed, bias, to| match (packed, form) {
-                (Some(b), _) => p.gemm_prepacked(1.0, a, b, 0.0, to),
-                (None, Form::Bias) => p.gemm_bias(1.0, a, b, bias, 0.0, to),
-                (None, Form::Transposed) => p.gemm_bt(1.0, a, b, 0.0, to),
-                (None, _) => p.gemm(1.0, a, b, 0.0, to),
-            });
-            any_product(c, form, p.kernels(), Some(many))
+/// A storage type of products.
+trait Factor: Storage<Sum: Number> + Number {
+    /// Error of a sum of `k` products, relative to their magnitudes.
+    fn bound(k: usize) -> f64 {
+        if Self::Sum::ROUNDING == 0.0 {
+            0.0
+        } else {
+            super::matrices::dot_bound(k)
         }
     }
 }
-
-/// `C = A B` of int8, on one thread.
-fn product_i8<'a>(c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
-    let kernels = Kernels::<i8>::with(c.caps);
-    any_product(c, form, kernels, None)
-}
+impl<E: Storage<Sum: Number> + Number> Factor for E {}
 
 /// `C = A B`, in one of the forms: the bias is one row, the transposed `B` is `n x k`.
-fn any_product<'a, E: Storage<Sum: Number> + Number>(
-    mut c: Context<'a>,
-    form: Form,
-    kernels: Kernels<E>,
-    many: Option<Many<'a, E>>,
-) -> Box<dyn Workload + 'a> {
+fn product<'a, E: Factor>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
     let super::Shape { m, n, k } = c.case.shape;
+    let engine = Engine::<E>::new(&c);
     let random = |data, period, seed| Operand::random(data, period, seed, -1.0, 1.0);
     let a = random(c.carver.take::<E>(m * k), PERIOD * k, 1);
     let distinct = if form == Form::Transposed { COLS.min(n) } else { n };
     let b = random(c.carver.take::<E>(k * n), k * distinct, 2);
-    let bias: Vec<E::Sum> = (0..n).map(|i| E::Sum::narrow((i * 37 % 101) as f32 / 50.0 - 1.0)).collect();
+    let bias: Vec<E::Sum> = random_bias(n).into_iter().map(Number::narrow).collect();
     let bias_exact: Vec<f64> =
         bias.iter().map(|&b| if form == Form::Bias { b.wide() } else { 0.0 }).collect();
-    // One row is a GEMV and few have a kernel of their own, except with packed weights.
+    // One row is a GEMV and few have a kernel of their own, except with packed weights and of int8.
     let op = match m {
-        _ if form == Form::Prepacked => form.op(),
-        _ if E::TYPE == ElementType::I8 => Op::Gemm,
+        _ if form == Form::Prepacked || E::TYPE == ElementType::I8 => form.op(),
         1 => Op::Gemv,
         2..=32 => Op::GemmSkinny,
         _ => form.op(),
     };
-    let kernel = kernels.kernel(op, None).map(|row| row.name);
+    let kernel = engine.kernels().kernel(op, None).map(|row| row.name);
     let mut run =
-        Runner { kernels, many, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
+        Runner { engine, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
     Box::new(Produce {
         inputs: vec![a, b],
         output: Operand { data: c.carver.take::<E::Sum>(m * n), pattern: Vec::new() },
@@ -120,23 +92,26 @@ fn any_product<'a, E: Storage<Sum: Number> + Number>(
             }
             out
         }),
-        bound: if E::Sum::ROUNDING == 0.0 { 0.0 } else { super::matrices::dot_bound(k) },
+        bound: E::bound(k),
         kernel,
     })
 }
 
+fn random_bias(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
+}
+
 /// A product and its memory. Scratch and packed weights are made in the first call, which is the one
 /// that verifies.
-struct Runner<'a, E: Storage> {
-    kernels: Kernels<E>,
-    many: Option<Many<'a, E>>,
+struct Runner<'a, E: Factor> {
+    engine: Engine<'a, E>,
     form: Form,
     bias: Vec<E::Sum>,
     packed: AlignedVec<u8>,
     scratch: AlignedVec<u8>,
 }
 
-impl<E: Storage> Runner<'_, E> {
+impl<E: Factor> Runner<'_, E> {
     fn call(
         &mut self,
         (m, n, k): (usize, usize, usize),
@@ -147,37 +122,41 @@ impl<E: Storage> Runner<'_, E> {
         let a = MatRef::new(a, m, k)?;
         let c = MatMut::new(c, m, n)?;
         let b = if self.form == Form::Transposed { MatRef::new(b, n, k)? } else { MatRef::new(b, k, n)? };
-        let kernels = self.kernels;
-        let packed = match self.form {
-            Form::Prepacked => {
-                if self.packed.is_empty() {
-                    self.packed = AlignedVec::zeroed(kernels.packed_b_size(k, n)?);
-                    kernels.pack_b(b, &mut self.packed)?;
-                }
-                Some(kernels.packed_b(&self.packed, k, n)?)
-            }
-            _ => None,
-        };
-        if let Some(many) = &self.many {
-            return many(a, b, packed, &self.bias, c);
+        let kernels = self.engine.kernels();
+        if self.form == Form::Prepacked && self.packed.is_empty() {
+            self.packed = AlignedVec::zeroed(kernels.packed_b_size(k, n)?);
+            kernels.pack_b(b, &mut self.packed)?;
         }
         let plan = kernels.gemm_plan(m, n, k)?;
-        let need = if packed.is_some() { plan.scratch_prepacked()? } else { plan.scratch()? };
-        if self.scratch.len() < need.size_unaligned() {
-            self.scratch = AlignedVec::zeroed(need.size_unaligned());
-        }
-        let scratch = Scratch::new(&mut self.scratch);
-        match (packed, self.form) {
-            (Some(b), _) => plan.run_prepacked(c, a, b, scratch),
-            (None, Form::Bias) => plan.run_bias(c, a, b, &self.bias, scratch),
-            (None, Form::Transposed) => plan.run_bt(c, a, b, scratch),
-            (None, _) => plan.run(c, a, b, scratch),
+        match &self.engine {
+            Engine::One(_) => {
+                let prepacked = self.form == Form::Prepacked;
+                let need = if prepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
+                if self.scratch.len() < need.size_unaligned() {
+                    self.scratch = AlignedVec::zeroed(need.size_unaligned());
+                }
+                let scratch = Scratch::new(&mut self.scratch);
+                match self.form {
+                    Form::Plain => plan.run(c, a, b, scratch),
+                    Form::Bias => plan.run_bias(c, a, b, &self.bias, scratch),
+                    Form::Transposed => plan.run_bt(c, a, b, scratch),
+                    Form::Prepacked => {
+                        plan.run_prepacked(c, a, kernels.packed_b(&self.packed, k, n)?, scratch)
+                    }
+                }
+            }
+            Engine::Many(p) => match self.form {
+                Form::Plain => p.run(&plan, c, a, b),
+                Form::Bias => p.run_bias(&plan, c, a, b, &self.bias),
+                Form::Transposed => p.run_bt(&plan, c, a, b),
+                Form::Prepacked => p.run_prepacked(&plan, c, a, kernels.packed_b(&self.packed, k, n)?),
+            },
         }
     }
 }
 
 /// Packing moves numbers to where a product finds them; so a product verifies it. `M` does not matter.
-struct Packing<'a, E: Element> {
+struct Packing<'a, E: Factor> {
     engine: Engine<'a, E>,
     b: &'a mut [E],
     packed: &'a mut [u8],
@@ -185,7 +164,7 @@ struct Packing<'a, E: Element> {
     n: usize,
 }
 
-fn pack_b<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn pack_b<'a, E: Factor>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
     let super::Shape { n, k, .. } = c.case.shape;
     let engine = Engine::<E>::new(&c);
     let b = Operand::random(c.carver.take::<E>(k * n), super::produce::PERIOD, 1, -1.0, 1.0);
@@ -198,13 +177,13 @@ fn pack_b<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a>
     Box::new(packing)
 }
 
-impl<E: Element + Number> Packing<'_, E> {
+impl<E: Factor> Packing<'_, E> {
     /// One row times the packed matrix.
-    fn row_product(&self, a: &[E]) -> Result<Vec<f32>, KernelError> {
+    fn row_product(&self, a: &[E]) -> Result<Vec<E::Sum>, KernelError> {
         let kernels = self.engine.kernels();
         let plan = kernels.gemm_plan(1, self.n, self.k)?;
         let mut scratch = vec![0; plan.scratch_prepacked()?.size_unaligned()];
-        let mut y = vec![0.0; self.n];
+        let mut y = vec![E::Sum::default(); self.n];
         let b = kernels.packed_b(self.packed, self.k, self.n)?;
         let (a, c) = (MatRef::new(a, 1, self.k)?, MatMut::new(&mut y, 1, self.n)?);
         plan.run_prepacked(c, a, b, Scratch::new(&mut scratch))?;
@@ -212,7 +191,7 @@ impl<E: Element + Number> Packing<'_, E> {
     }
 }
 
-impl<E: Element + Number> Workload for Packing<'_, E> {
+impl<E: Factor> Workload for Packing<'_, E> {
     fn set_up(&mut self) {}
 
     fn call(&mut self) -> Result<(), KernelError> {
@@ -222,7 +201,7 @@ impl<E: Element + Number> Workload for Packing<'_, E> {
 
     fn verify(&mut self) -> Result<f64, String> {
         self.call().map_err(|e| e.to_string())?;
-        let a: Vec<E> = (0..self.k).map(|i| E::from_f32((i * 37 % 101) as f32 / 50.0 - 1.0)).collect();
+        let a: Vec<E> = (0..self.k).map(|i| E::narrow((i * 37 % 101) as f32 / 50.0 - 1.0)).collect();
         let y = self.row_product(&a).map_err(|e| e.to_string())?;
         let mut want = vec![Want { value: 0.0, scale: 0.0 }; self.n];
         for (a, row) in a.iter().zip(self.b.chunks(self.n)) {
@@ -235,7 +214,7 @@ impl<E: Element + Number> Workload for Packing<'_, E> {
         let errors = y.iter().zip(&want).map(|(y, w)| (y.wide() - w.value).abs() / w.scale.max(f32::TINY));
         // A NaN passes no comparison, so it must win the maximum.
         let worst = errors.fold(0.0, |worst: f64, e| if e <= worst { worst } else { e });
-        if worst <= super::matrices::dot_bound(self.k) {
+        if worst <= E::bound(self.k) {
             Ok(worst)
         } else {
             Err(format!("a product with the packed matrix is off by {worst:.2e}"))
@@ -255,20 +234,20 @@ impl<E: Element + Number> Workload for Packing<'_, E> {
     }
 }
 
-fn gemm<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn gemm<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Plain)
 }
-fn gemm_bias<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn gemm_bias<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Bias)
 }
-fn gemm_bt<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn gemm_bt<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Transposed)
 }
 /// Of few rows, with weights as they are stored.
-fn gemm_skinny<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn gemm_skinny<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Transposed)
 }
-fn gemm_prepacked<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+fn gemm_prepacked<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Prepacked)
 }
 
@@ -278,45 +257,34 @@ fn product_cost(case: &Case) -> Cost {
     Cost { flops: 2.0 * m * n * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
 }
 
-/// Reads `B`, writes it as f32.
+/// Reads `B`, writes its panels: of the same size, or of f32.
 fn pack_cost(case: &Case) -> Cost {
     let (n, k) = (case.shape.n as f64, case.shape.k as f64);
-    let bytes = n * k * (case.size() + 4.0);
+    let bytes = n * k * 2.0 * case.size();
     // The last panel is filled up.
-    let room = bytes + 64.0 * 4.0 * k;
+    let room = n * k * (case.size() + 4.0) + 64.0 * 4.0 * (k + 64.0);
     Cost { flops: 0.0, moved: bytes, working_set: room, traffic: Traffic::Copy }
 }
 
-/// The same of int8, where there is one.
-macro_rules! int8 {
-    () => {
-        None
-    };
-    ($form:ident) => {
-        Some(|c| product_i8(c, Form::$form))
-    };
-}
-
 macro_rules! entries {
-    ($($name:ident $op:ident $cost:ident $halves:literal $($int8:ident)?;)*) => {
+    ($($name:ident $op:ident $cost:ident $types:ident $halves:literal;)*) => {
         pub(super) static ENTRIES: &[Entry] = &[$(Entry {
             name: stringify!($name),
             op: Op::$op,
             sizes: Sizes::Product,
             quantised: false,
             cost: $cost,
-            build: each_element!($name),
-            int8: int8!($($int8)?),
+            build: $types!($name),
             halves: $halves,
         }),*];
     };
 }
 
 entries! {
-    gemm Gemm product_cost true Plain;
-    gemm_bias GemmBias product_cost false Bias;
-    gemm_bt GemmBt product_cost false Transposed;
-    gemm_skinny GemmSkinny product_cost true;
-    gemm_prepacked GemmPrepacked product_cost false Prepacked;
-    pack_b PackB pack_cost false;
+    gemm Gemm product_cost each_operand true;
+    gemm_bias GemmBias product_cost each_operand false;
+    gemm_bt GemmBt product_cost each_operand false;
+    gemm_skinny GemmSkinny product_cost each_element true;
+    gemm_prepacked GemmPrepacked product_cost each_operand false;
+    pack_b PackB pack_cost each_operand false;
 }

@@ -175,7 +175,6 @@ macro_rules! entries {
             quantised: false,
             cost: $cost,
             build: each_element!($name),
-            int8: None,
             halves: $halves,
         }),*];
     };

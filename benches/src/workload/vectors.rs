@@ -100,7 +100,6 @@ macro_rules! entries {
             quantised: false,
             cost: |case| cost(case, $flops, $moved, $there, Traffic::$traffic),
             build: each_element!($name),
-            int8: None,
             halves: $halves,
         }),*];
     };

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use gllm_kernels_core::{Element, GemmPlan, KernelError, MatMut, MatRef, PackedB, Scratch, ScratchReq};
+use gllm_kernels_core::{
+    Element, GemmPlan, KernelError, MatMut, MatRef, Operand, PackedB, Scratch, ScratchReq,
+};
 
 use super::{chunks_mut, Cuts, Parallel};
 
@@ -40,13 +42,24 @@ impl<E> Right<'_, E> {
     }
 }
 
-/// A product that fits together: `C = alpha * A B + beta * C + bias`.
+/// A product that fits together.
 #[derive(Clone, Copy)]
-struct Product<'a, E> {
-    alpha: f32,
+struct Product<'a, E: Operand> {
+    plan: GemmPlan<E>,
     a: MatRef<'a, E>,
-    beta: f32,
-    bias: Option<&'a [f32]>,
+    bias: Option<&'a [E::Sum]>,
+}
+
+/// Whether everything has the plan's shape. If not, the plan refuses it.
+fn fit<E: Operand>(
+    plan: &GemmPlan<E>,
+    c: &MatMut<'_, E::Sum>,
+    a: MatRef<'_, E>,
+    b_rows: usize,
+    b_cols: usize,
+) -> bool {
+    let [m, n, k] = plan.shape();
+    [c.rows(), c.cols(), a.rows(), a.cols(), b_rows, b_cols] == [m, n, m, k, k, n]
 }
 
 /// # Matrix times matrix
@@ -66,11 +79,7 @@ impl<E: Element> Parallel<'_, E> {
         beta: f32,
         c: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let plan = self.whole(alpha, a, beta, &c)?;
-        if a.rows() != c.rows() || b.rows() != a.cols() || b.cols() != c.cols() {
-            return plan.run(c, a, b, Scratch::empty());
-        }
-        self.product(Product { alpha, a, beta, bias: None }, Right::View(b), c)
+        self.run(&self.whole(alpha, a, beta, &c)?, c, a, b)
     }
 
     /// `C = alpha * A B + beta * C + bias`: [`GemmPlan::run_bias`].
@@ -86,12 +95,7 @@ impl<E: Element> Parallel<'_, E> {
         beta: f32,
         c: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let plan = self.whole(alpha, a, beta, &c)?;
-        let fits = a.rows() == c.rows() && b.rows() == a.cols() && b.cols() == c.cols();
-        if !fits || bias.len() != c.cols() {
-            return plan.run_bias(c, a, b, bias, Scratch::empty());
-        }
-        self.product(Product { alpha, a, beta, bias: Some(bias) }, Right::View(b), c)
+        self.run_bias(&self.whole(alpha, a, beta, &c)?, c, a, b, bias)
     }
 
     /// `C = alpha * A B^T + beta * C`, `bt` being `n x k`: [`GemmPlan::run_bt`].
@@ -106,11 +110,7 @@ impl<E: Element> Parallel<'_, E> {
         beta: f32,
         c: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let plan = self.whole(alpha, a, beta, &c)?;
-        if a.rows() != c.rows() || bt.cols() != a.cols() || bt.rows() != c.cols() {
-            return plan.run_bt(c, a, bt, Scratch::empty());
-        }
-        self.product(Product { alpha, a, beta, bias: None }, Right::View(bt.t()), c)
+        self.run_bt(&self.whole(alpha, a, beta, &c)?, c, a, bt)
     }
 
     /// `C = alpha * A B + beta * C` with `B` from [`Parallel::pack_b`]: [`GemmPlan::run_prepacked`].
@@ -125,11 +125,7 @@ impl<E: Element> Parallel<'_, E> {
         beta: f32,
         c: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let plan = self.whole(alpha, a, beta, &c)?;
-        if a.rows() != c.rows() || b.k() != a.cols() || b.n() != c.cols() {
-            return plan.run_prepacked(c, a, b, Scratch::empty());
-        }
-        self.product(Product { alpha, a, beta, bias: None }, Right::Packed(b), c)
+        self.run_prepacked(&self.whole(alpha, a, beta, &c)?, c, a, b)
     }
 
     /// [`gemm_prepacked`](Self::gemm_prepacked) with a bias: [`GemmPlan::run_prepacked_bias`].
@@ -145,12 +141,120 @@ impl<E: Element> Parallel<'_, E> {
         beta: f32,
         c: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let plan = self.whole(alpha, a, beta, &c)?;
-        let fits = a.rows() == c.rows() && b.k() == a.cols() && b.n() == c.cols();
-        if !fits || bias.len() != c.cols() {
+        self.run_prepacked_bias(&self.whole(alpha, a, beta, &c)?, c, a, b, bias)
+    }
+
+    /// The plan of the undivided product.
+    fn whole(
+        &self,
+        alpha: f32,
+        a: MatRef<'_, E>,
+        beta: f32,
+        c: &MatMut<'_, f32>,
+    ) -> Result<GemmPlan<E>, KernelError> {
+        Ok(self.kernels.gemm_plan(c.rows(), c.cols(), a.cols())?.alpha(alpha).beta(beta))
+    }
+}
+
+/// # Products by plan
+///
+/// What a plan of [`kernels`](Self::kernels) does, on all threads; all there is for [`i8`].
+///
+/// ```
+/// # use gllm_kernels_std::{core::{MatMut, MatRef}, Parallel};
+/// let ops = Parallel::<i8>::global();
+/// let (a, b, mut c) = ([1, 2, 3, -128], [1, 0, 0, -128], [0, 0, 0, 1]);
+/// let plan = ops.kernels().gemm_plan(2, 2, 2)?.accumulate();
+/// ops.run(&plan, MatMut::new(&mut c, 2, 2)?, MatRef::new(&a, 2, 2)?, MatRef::new(&b, 2, 2)?)?;
+/// assert_eq!(c, [1, -256, 3, 16385]);
+/// # Ok::<(), gllm_kernels_std::core::KernelError>(())
+/// ```
+impl<E: Operand> Parallel<'_, E> {
+    /// [`GemmPlan::run`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run(
+        &self,
+        plan: &GemmPlan<E>,
+        c: MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: MatRef<'_, E>,
+    ) -> Result<(), KernelError> {
+        if !fit(plan, &c, a, b.rows(), b.cols()) {
+            return plan.run(c, a, b, Scratch::empty());
+        }
+        self.product(Product { plan: *plan, a, bias: None }, Right::View(b), c)
+    }
+
+    /// [`GemmPlan::run_bias`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_bias(
+        &self,
+        plan: &GemmPlan<E>,
+        c: MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: MatRef<'_, E>,
+        bias: &[E::Sum],
+    ) -> Result<(), KernelError> {
+        if !fit(plan, &c, a, b.rows(), b.cols()) || bias.len() != c.cols() {
+            return plan.run_bias(c, a, b, bias, Scratch::empty());
+        }
+        self.product(Product { plan: *plan, a, bias: Some(bias) }, Right::View(b), c)
+    }
+
+    /// [`GemmPlan::run_bt`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_bt(
+        &self,
+        plan: &GemmPlan<E>,
+        c: MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        bt: MatRef<'_, E>,
+    ) -> Result<(), KernelError> {
+        if !fit(plan, &c, a, bt.cols(), bt.rows()) {
+            return plan.run_bt(c, a, bt, Scratch::empty());
+        }
+        self.product(Product { plan: *plan, a, bias: None }, Right::View(bt.t()), c)
+    }
+
+    /// [`GemmPlan::run_prepacked`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_prepacked(
+        &self,
+        plan: &GemmPlan<E>,
+        c: MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: PackedB<'_>,
+    ) -> Result<(), KernelError> {
+        if !fit(plan, &c, a, b.k(), b.n()) {
+            return plan.run_prepacked(c, a, b, Scratch::empty());
+        }
+        self.product(Product { plan: *plan, a, bias: None }, Right::Packed(b), c)
+    }
+
+    /// [`GemmPlan::run_prepacked_bias`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_prepacked_bias(
+        &self,
+        plan: &GemmPlan<E>,
+        c: MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: PackedB<'_>,
+        bias: &[E::Sum],
+    ) -> Result<(), KernelError> {
+        if !fit(plan, &c, a, b.k(), b.n()) || bias.len() != c.cols() {
             return plan.run_prepacked_bias(c, a, b, bias, Scratch::empty());
         }
-        self.product(Product { alpha, a, beta, bias: Some(bias) }, Right::Packed(b), c)
+        self.product(Product { plan: *plan, a, bias: Some(bias) }, Right::Packed(b), c)
     }
 
     /// [`Kernels::pack_b`](gllm_kernels_core::Kernels::pack_b), on the calling thread: it is done once,
@@ -162,24 +266,13 @@ impl<E: Element> Parallel<'_, E> {
         self.kernels.pack_b(b, buf)
     }
 
-    /// The plan of the undivided product: what refuses operands that do not fit.
-    fn whole(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        beta: f32,
-        c: &MatMut<'_, f32>,
-    ) -> Result<GemmPlan<E>, KernelError> {
-        Ok(self.kernels.gemm_plan(c.rows(), c.cols(), a.cols())?.alpha(alpha).beta(beta))
-    }
-
     fn product(
         &self,
         product: Product<'_, E>,
         b: Right<'_, E>,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
     ) -> Result<(), KernelError> {
-        let (m, n, k) = (c.rows(), c.cols(), product.a.cols());
+        let [m, n, k] = product.plan.shape();
         let threads = self.runtime.threads();
         let work = m.saturating_mul(n).saturating_mul(k);
         if threads == 1 || work < SMALL {
@@ -188,7 +281,7 @@ impl<E: Element> Parallel<'_, E> {
         let grid = Grid::new(m, n, threads);
         match b {
             // Several tiles need each column of B: pack it once, all threads together.
-            Right::View(view) if grid.rows < m && k > 0 && product.alpha != 0.0 => {
+            Right::View(view) if grid.rows < m => {
                 let group = (PACKED / size_of::<f32>() / k).max(1).next_multiple_of(grid.cols);
                 let mut rest = c;
                 for start in (0..n).step_by(group) {
@@ -210,7 +303,7 @@ impl<E: Element> Parallel<'_, E> {
         b: MatRef<'_, E>,
         grid: Grid,
         cols: Range<usize>,
-        c: MatMut<'_, f32>,
+        c: MatMut<'_, E::Sum>,
     ) -> Result<(), KernelError> {
         let k = product.a.cols();
         let stripe = |i: usize| {
@@ -236,7 +329,7 @@ impl<E: Element> Parallel<'_, E> {
     }
 
     /// Works through tiles in their order.
-    fn tiles(&self, product: Product<'_, E>, tiles: Vec<Tile<'_, E>>) -> Result<(), KernelError> {
+    fn tiles(&self, product: Product<'_, E>, tiles: Vec<Tile<'_, E, E::Sum>>) -> Result<(), KernelError> {
         // Each is taken once, by whoever gets its number.
         let tiles: Vec<_> = tiles.into_iter().map(|t| Mutex::new(Some(t))).collect();
         let failed = OnceLock::new();
@@ -248,7 +341,7 @@ impl<E: Element> Parallel<'_, E> {
                 let Some((rows, cols, b, c)) = tile else { return };
                 let run = || {
                     let a = product.a.row_range(rows.start, rows.len())?;
-                    let plan = self.whole(product.alpha, a, product.beta, &c)?;
+                    let plan = product.plan.resized(rows.len(), cols.len())?;
                     let bias = product.bias.map(|bias| &bias[cols]);
                     let need = match b {
                         Right::View(_) => plan.scratch()?,
@@ -272,7 +365,7 @@ impl<E: Element> Parallel<'_, E> {
 }
 
 /// Rows and columns of the product, the columns of `B`, the part of `C`.
-type Tile<'a, E> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, f32>);
+type Tile<'a, E, S> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, S>);
 
 /// The size of a tile. It changes no bits: the order of an element's sum depends on `k` alone, and a
 /// tile of one row (which core does with another kernel) comes only from a product of one row.
@@ -297,15 +390,12 @@ impl Grid {
     }
 
     /// Cuts columns `cols` of `C` into stripes and these into tiles; `b` finds a stripe's part of `B`.
-    fn cut<'a, E>(
+    fn cut<'a, E: Copy, S>(
         self,
         cols: Range<usize>,
-        c: MatMut<'a, f32>,
+        c: MatMut<'a, S>,
         b: impl Fn(&Range<usize>) -> Result<Right<'a, E>, KernelError>,
-    ) -> Result<Vec<Tile<'a, E>>, KernelError>
-    where
-        E: Element,
-    {
+    ) -> Result<Vec<Tile<'a, E, S>>, KernelError> {
         let mut tiles = Vec::new();
         let mut rest = c;
         for col in cols.clone().step_by(self.cols) {

@@ -9,7 +9,7 @@ mod rows;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use gllm_kernels_core::{Element, KernelError, Kernels, StorePolicy};
+use gllm_kernels_core::{Element, KernelError, Kernels, Operand, StorePolicy};
 
 use crate::detect;
 use crate::runtime::Runtime;
@@ -19,27 +19,27 @@ use crate::runtime::Runtime;
 /// Results do not depend on the number of threads, bit for bit: sums are cut at places that only the
 /// length decides, and their parts are added in order. Small calls run on the calling thread.
 #[derive(Debug)]
-pub struct Parallel<'a, E: Element> {
+pub struct Parallel<'a, E: Operand> {
     runtime: &'a Runtime,
     kernels: Kernels<E>,
     stores: StorePolicy,
 }
 
-impl<E: Element> Clone for Parallel<'_, E> {
+impl<E: Operand> Clone for Parallel<'_, E> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<E: Element> Copy for Parallel<'_, E> {}
+impl<E: Operand> Copy for Parallel<'_, E> {}
 
-impl<E: Element> Parallel<'static, E> {
+impl<E: Operand> Parallel<'static, E> {
     /// The best kernels on all of the machine's processors.
     pub fn global() -> Self {
         Self::new(Runtime::global())
     }
 }
 
-impl<'a, E: Element> Parallel<'a, E> {
+impl<'a, E: Operand> Parallel<'a, E> {
     /// The best kernels for this machine on the threads of `runtime`.
     pub fn new(runtime: &'a Runtime) -> Self {
         Self::with_kernels(runtime, detect::kernels())
@@ -65,7 +65,9 @@ impl<'a, E: Element> Parallel<'a, E> {
     pub fn runtime(&self) -> &'a Runtime {
         self.runtime
     }
+}
 
+impl<E: Element> Parallel<'_, E> {
     /// The kernels with the store policy that fits an output of `bytes` bytes.
     fn kernels_for(&self, bytes: usize) -> Kernels<E> {
         self.kernels.with_stores(match self.stores {

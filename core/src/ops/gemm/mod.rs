@@ -181,6 +181,20 @@ impl GemmPlan<i8> {
 }
 
 impl<E: Operand> GemmPlan<E> {
+    /// `m`, `n` and `k`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.m, self.n, self.k]
+    }
+
+    /// The same for other numbers of rows and columns of `C`: for a part of the product.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn resized(&self, m: usize, n: usize) -> Result<Self, KernelError> {
+        let Self { alpha, beta, .. } = *self;
+        Ok(Self { alpha, beta, ..self.kernels.gemm_plan(m, n, self.k)? })
+    }
+
     /// Name of the kernel that computes. Prepacked `B` and `B` with neither stride 1: the GEMM
     /// microkernel; otherwise that of GEMV for `m = 1`, of skinny products for `m <= 32`, and the GEMM
     /// microkernel above.
