@@ -90,3 +90,22 @@ can_emulate() {
     [ -e $arm_libc ] || missing+=" libc6:arm64,"
     [ -z "$missing" ] || { echo "missing:${missing%,}"; return 1; }
 }
+
+# The oldest LLVM with a scheduling model of Neoverse-V1.
+min_llvm=17
+
+# The newest version here of an LLVM tool, if it is new enough.
+llvm_tool() { # NAME
+    local tool version
+    for tool in $(compgen -c "llvm-$1" | grep -xE "llvm-$1(-[0-9]+)?" | sort -rV); do
+        version=$($tool --version | sed -n 's/.*LLVM version \([0-9]*\).*/\1/p')
+        [ "${version:-0}" -lt $min_llvm ] || { echo "$tool"; return; }
+    done
+    return 1
+}
+
+# Whether the speed of Arm loops can be predicted; if not, says what is missing.
+can_predict() {
+    [ "$(toolchain_for $arm_bare)" != none ] || { echo "no toolchain for $arm_bare"; return 1; }
+    llvm_tool mca >/dev/null || { echo "llvm-mca $min_llvm or later is missing"; return 1; }
+}
