@@ -343,6 +343,27 @@ macro_rules! expand_all_micros {
                 requires: [],
                 micro: { tile: 24 x 4, a: F32 / 1, b: Bf16 / 1, depth: 2, edges: Rows, around: None },
             }
+            gemm_i32_i8_i8_8x12__neon_i8mm {
+                tail: "_i32_i8_i8_8x12__neon_i8mm",
+                storage: I8,
+                isa: Neon,
+                requires: [I8MM],
+                micro: { tile: 8 x 12, a: I8 / 8, b: I8 / 8, depth: 8, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_8x12__neon_dotprod {
+                tail: "_i32_i8_i8_8x12__neon_dotprod",
+                storage: I8,
+                isa: Neon,
+                requires: [DOTPROD],
+                micro: { tile: 8 x 12, a: I8 / 4, b: I8 / 4, depth: 4, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_4x4__neon {
+                tail: "_i32_i8_i8_4x4__neon",
+                storage: I8,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 4 x 4, a: I8 / 16, b: I8 / 16, depth: 16, edges: Rows, around: None },
+            }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

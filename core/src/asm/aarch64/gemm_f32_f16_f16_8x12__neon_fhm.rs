@@ -58,7 +58,7 @@ macro_rules! edges {
 }
 
 microkernel_8x12! {
-    "gemm_f32_f16_f16_8x12__neon_fhm", extension: ["fp16fml"],
+    "gemm_f32_f16_f16_8x12__neon_fhm", extension: ["fp16fml"], type: f32,
     loops: concat!(
         choose_8x12!(),
         rounds!("23" ["ldp q2, q3, [x2]\n", "ldr q4, [x2, #32]\n", "ldp q0, q1, [x1]\n"] [

@@ -93,9 +93,9 @@ macro_rules! unzip_2x2 {
 
 /// A kernel with this tile.
 macro_rules! microkernel_2x2 {
-    ($name:literal, extension: $extension:tt, multiply_add: $p:tt) => {
+    ($name:literal, extension: $extension:tt, type: $type:ident, multiply_add: $p:tt) => {
         tile_kernel! {
-            $name, extension: $extension, lines: ["0" "44"],
+            $name, extension: $extension, type: $type, lines: ["0" "44"],
             loops: concat!(
                 choose_8x12!(),
                 rounds!("23" [

@@ -21,3 +21,6 @@ mod gemm_f32_bf16_bf16_8x12__neon_bf16;
 mod gemm_f32_f16_f16_24x4__neon;
 mod gemm_f32_f16_f16_8x12__neon_fhm;
 mod gemm_f32_f32_f32_8x12__neon;
+mod gemm_i32_i8_i8_4x4__neon;
+mod gemm_i32_i8_i8_8x12__neon_dotprod;
+mod gemm_i32_i8_i8_8x12__neon_i8mm;

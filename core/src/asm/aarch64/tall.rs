@@ -115,7 +115,7 @@ macro_rules! edges_24x4 {
 macro_rules! microkernel_24x4 {
     ($name:literal, widen: $kind:ident) => {
         tile_kernel! {
-            $name, extension: [], lines: ["0" "12"],
+            $name, extension: [], type: f32, lines: ["0" "12"],
             loops: concat!(
                 "cmp x6, #4\n", "b.ls 11f\n",
                 "cmp x6, #8\n", "b.ls 12f\n",

@@ -71,50 +71,62 @@ macro_rules! advance {
     };
 }
 
-/// Brings a row of f32 to `C`.
+/// Brings a row to `C`, vector by vector.
 macro_rules! store_row {
     // C = alpha A B
-    (scaled [$($sum:tt $c:tt $at:tt),*]) => {
-        concat!($(
-            "fmul v", $sum, ".4s, v", $sum, ".4s, v0.s[0]\n",
-            "str q", $sum, ", [x7, #", $at, "]\n",
-        )*)
+    (f32 new [$($sum:tt $c:tt $at:tt),*]) => {
+        concat!(
+            $("fmul v", $sum, ".4s, v", $sum, ".4s, v0.s[0]\n",)*
+            store_row!(i32 new [$($sum $c $at),*]),
+        )
     };
     // C = alpha A B + beta C
-    (any [$($sum:tt $c:tt $at:tt),*]) => {
+    (f32 add [$($sum:tt $c:tt $at:tt),*]) => {
         concat!(
             $("ldr q", $c, ", [x7, #", $at, "]\n",)*
             $("fmul v", $sum, ".4s, v", $sum, ".4s, v0.s[0]\n",)*
             $("fmla v", $sum, ".4s, v", $c, ".4s, v1.s[0]\n",)*
-            $("str q", $sum, ", [x7, #", $at, "]\n",)*
+            store_row!(i32 new [$($sum $c $at),*]),
+        )
+    };
+    // C = A B
+    (i32 new [$($sum:tt $c:tt $at:tt),*]) => {
+        concat!($("str q", $sum, ", [x7, #", $at, "]\n",)*)
+    };
+    // C = A B + C
+    (i32 add [$($sum:tt $c:tt $at:tt),*]) => {
+        concat!(
+            $("ldr q", $c, ", [x7, #", $at, "]\n",)*
+            $("add v", $sum, ".4s, v", $sum, ".4s, v", $c, ".4s\n",)*
+            store_row!(i32 new [$($sum $c $at),*]),
         )
     };
 }
 
-/// The rows of a tile, one, two or three vectors wide.
+/// The rows of a tile, one or three vectors wide.
 macro_rules! store_rows {
-    ($how:ident [$($row:tt)*]) => {
+    ($type:ident $how:ident [$($row:tt)*]) => {
         concat!($(
-            store_rows!(@$how $row),
+            store_rows!(@$type $how $row),
             "subs x6, x6, #1\n",
             "b.eq 500f\n",
             "add x7, x7, x8\n",
         )*)
     };
-    (@$how:ident [$sum0:tt]) => {
-        store_row!($how [$sum0 "5" "0"])
+    (@$type:ident $how:ident [$sum0:tt]) => {
+        store_row!($type $how [$sum0 "5" "0"])
     };
-    (@$how:ident [$sum0:tt $sum1:tt $sum2:tt]) => {
-        store_row!($how [$sum0 "5" "0", $sum1 "6" "16", $sum2 "7" "32"])
+    (@$type:ident $how:ident [$sum0:tt $sum1:tt $sum2:tt]) => {
+        store_row!($type $how [$sum0 "5" "0", $sum1 "6" "16", $sum2 "7" "32"])
     };
 }
 
-/// A kernel: `lines` are the lines that a row of `C` may touch, as offsets; `loops` start with the panels, steps
+/// A kernel whose sums are of `type`: `lines` are the lines that a row of `C` may touch, as offsets; `loops` start with the panels, steps
 /// and rounds in their registers, the rows and columns in `x6` and `x17`, and no sums yet. They
 /// end at 400; `arrange` brings the sums of row after row to `rows`, if they are not there yet.
 macro_rules! tile_kernel {
     (
-        $name:literal, extension: [$($extension:literal)?], lines: [$($line:literal)*],
+        $name:literal, extension: [$($extension:literal)?], type: $type:ident, lines: [$($line:literal)*],
         loops: $loops:expr, arrange: [$($arrange:expr)?], rows: $rows:tt
     ) => {
         microkernel! {
@@ -156,9 +168,9 @@ macro_rules! tile_kernel {
             "ldr s1, [x0, {beta}]",
             "fcmp s1, #0.0",
             "b.ne 401f",
-            store_rows!(scaled $rows),
+            store_rows!($type new $rows),
             "401:",
-            store_rows!(any $rows),
+            store_rows!($type add $rows),
             "500:",
             "fmov d8, x9",
             "fmov d9, x10",

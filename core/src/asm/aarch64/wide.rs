@@ -123,9 +123,9 @@ macro_rules! plain_8x12 {
 
 /// A kernel with this tile: the loops, which leave the sums as in the picture.
 macro_rules! microkernel_8x12 {
-    ($name:literal, extension: $extension:tt, loops: $loops:expr) => {
+    ($name:literal, extension: $extension:tt, type: $type:ident, loops: $loops:expr) => {
         tile_kernel! {
-            $name, extension: $extension, lines: ["0" "44"], loops: $loops, arrange: [],
+            $name, extension: $extension, type: $type, lines: ["0" "44"], loops: $loops, arrange: [],
             rows: [
                 ["8" "12" "16"] ["9" "13" "17"] ["10" "14" "18"] ["11" "15" "19"]
                 ["20" "24" "28"] ["21" "25" "29"] ["22" "26" "30"] ["23" "27" "31"]

@@ -30,6 +30,7 @@ pub(crate) unsafe fn pack<P: Prim<f32>>(g: &PackArgs) {
                 2 => words::<u16>(&one, quads::<P>(&one)),
                 4 => words::<u32>(&one, quads::<P>(&one)),
                 8 => words::<u64>(&one, 0),
+                16 => words::<u128>(&one, 0),
                 _ => long_words(&one),
             }
             match element {
@@ -61,7 +62,9 @@ unsafe fn words<W: Word>(g: &PackArgs, from: usize) {
             // SAFETY: the caller's contract; only what exists is read.
             unsafe {
                 let mut word = W::from(0);
-                if lane < g.len {
+                if lane < g.len && there == kr && g.along == 1 {
+                    word = src.add(lane * g.across).cast::<W>().read_unaligned();
+                } else if lane < g.len {
                     for s in 0..there {
                         word = word | W::from(*src.add(lane * g.across + s * g.along)) << (8 * s);
                     }
