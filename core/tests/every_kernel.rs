@@ -108,6 +108,9 @@ mod registry {
 
 fn main() {
     let here = gllm_testkit::caps().features();
+    if gllm_testkit::amx::is_emulated() {
+        eprintln!("This CPU has no tiles: kernels for AMX run on emulated ones.");
+    }
     let plain =
         |name: &str, f: fn() -> Result<(), String>| Trial::test(name, move || f().map_err(Failed::from));
     let mut trials = vec![

@@ -29,6 +29,8 @@ pub(crate) struct MicroArgs {
     pub(crate) next: *const u8,
     /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
     pub(crate) start: *const i32,
+    /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory. It may be where `c` is.
+    pub(crate) tile: *mut u8,
 }
 
 /// A microkernel in assembly. One convention on every system, so that one text serves them all.

@@ -234,12 +234,26 @@ macro_rules! expand_all_micros {
                 requires: [],
                 micro: { tile: 14 x 32, a: F32 / 1, b: F32 / 1, depth: 1, edges: Kernel, around: None },
             }
+            gemm_f32_f16_f16_32x32__avx512_amx_fp16 {
+                tail: "_f32_f16_f16_32x32__avx512_amx_fp16",
+                storage: F16,
+                isa: Avx512,
+                requires: [AMX_FP16],
+                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, around: Some(x86_64::TILES) },
+            }
             gemm_f32_f16_f16_14x32__avx512 {
                 tail: "_f32_f16_f16_14x32__avx512",
                 storage: F16,
                 isa: Avx512,
                 requires: [],
                 micro: { tile: 14 x 32, a: F32 / 1, b: F16 / 1, depth: 1, edges: Kernel, around: None },
+            }
+            gemm_f32_bf16_bf16_32x32__avx512_amx_bf16 {
+                tail: "_f32_bf16_bf16_32x32__avx512_amx_bf16",
+                storage: Bf16,
+                isa: Avx512,
+                requires: [AMX_BF16],
+                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, around: Some(x86_64::TILES) },
             }
             gemm_f32_bf16_bf16_14x32__avx512_bf16 {
                 tail: "_f32_bf16_bf16_14x32__avx512_bf16",
@@ -275,6 +289,13 @@ macro_rules! expand_all_micros {
                 isa: Avx2,
                 requires: [],
                 micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_32x32__avx512_amx_int8 {
+                tail: "_i32_i8_i8_32x32__avx512_amx_int8",
+                storage: I8,
+                isa: Avx512,
+                requires: [AMX_INT8],
+                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, around: Some(x86_64::TILES) },
             }
             gemm_i32_i8_i8_14x32__avx512_vnni {
                 tail: "_i32_i8_i8_14x32__avx512_vnni",

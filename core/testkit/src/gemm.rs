@@ -4,13 +4,12 @@ use gllm_kernels_core::{
     bf16, f16, kernels, CacheSizes, Element, ElementType, GemmPlan, IsaLevel, KernelError, KernelInfo,
     Kernels, Op, Operand, PackedB, Scratch,
 };
-use gllm_kernels_std::caps;
 
 use crate::data::{lanes, Source};
 use crate::matrix::{Layout, Matrix};
 use crate::numeric::{gamma, sum as exact_sum, Number};
 use crate::report::{Outcome, Report};
-use crate::{call, Edge, Guarded, EFFORT};
+use crate::{call, caps, Edge, Guarded, EFFORT};
 
 /// One product: everything but the data.
 #[derive(Clone, Copy, Debug)]
@@ -377,8 +376,10 @@ fn extremes(op: Op, k: &Kernels<i8>, report: &mut Report) -> Result<(), String> 
 /// Wrong shapes and short scratch are refused, and `C` stays as it was.
 fn refusals<E: Sample>(op: Op, k: &Kernels<E>) -> Result<(), String> {
     let layout = Layout::Rows;
+    // More than skinny products have: these need less scratch than the plan, which does not know B.
+    let m = 37;
     let case = Case {
-        m: 5,
+        m,
         n: 6,
         k: 7,
         a: layout,
@@ -390,31 +391,31 @@ fn refusals<E: Sample>(op: Op, k: &Kernels<E>) -> Result<(), String> {
         edge: Edge::End,
     };
     let o = Operands::<E>::new(&case, &mut Source::new(1));
-    for (m, n, depth) in [(4, 6, 7), (6, 6, 7), (5, 5, 7), (5, 7, 7), (5, 6, 6), (5, 6, 8)] {
-        let mut c = Matrix::poisoned(5, 6, layout, Edge::End);
-        let other = Case { m, n, k: depth, ..case };
+    for (rows, n, depth) in [(36, 6, 7), (38, 6, 7), (m, 5, 7), (m, 7, 7), (m, 6, 6), (m, 6, 8)] {
+        let mut c = Matrix::poisoned(m, 6, layout, Edge::End);
+        let other = Case { m: rows, n, k: depth, ..case };
         match product(op, k, &other, &o, &mut c) {
             Err(
                 KernelError::DimMismatch { .. }
                 | KernelError::ShortSlice { .. }
                 | KernelError::WrongPacking { .. },
             ) => {}
-            r => return Err(format!("a plan for {m}x{n}x{depth} on 5x6x7: {r:?}")),
+            r => return Err(format!("a plan for {rows}x{n}x{depth} on {m}x6x7: {r:?}")),
         }
         if !crate::guard::is_poison(&c.data) {
-            return Err(format!("a plan for {m}x{n}x{depth} on 5x6x7 writes C"));
+            return Err(format!("a plan for {rows}x{n}x{depth} on {m}x6x7 writes C"));
         }
     }
     let run = |short: usize| -> Result<Result<(), KernelError>, KernelError> {
-        let plan = k.gemm_plan(5, 6, 7)?;
+        let plan = k.gemm_plan(m, 6, 7)?;
         let full = scratch(&plan, op, Edge::Start)?.len();
         let mut memory = Guarded::<u8>::poisoned(full - short, Edge::Start);
         let mut packed = vec![0; k.packed_b_size(7, 6)?];
         let packed = k.pack_b(o.b.view()?, &mut packed)?;
-        let mut c = Matrix::poisoned(5, 6, layout, Edge::End);
+        let mut c = Matrix::poisoned(m, 6, layout, Edge::End);
         let (a, b, s) = (o.a.view()?, o.b.view()?, Scratch::new(&mut memory));
         let c = c.view_mut()?;
-        let bound = GemmPlan::<E>::scratch_bound(5, 6, 7)?;
+        let bound = GemmPlan::<E>::scratch_bound(m, 6, 7)?;
         if bound.size() < plan.scratch()?.size() {
             return Err(KernelError::ScratchTooSmall { need: plan.scratch()?.size(), got: bound.size() });
         }

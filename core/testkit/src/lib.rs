@@ -8,6 +8,7 @@ use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
 
 pub mod activation;
 pub mod alloc;
+pub mod amx;
 mod blas1;
 pub mod canary;
 pub mod data;
@@ -24,8 +25,8 @@ pub mod rope;
 mod skinny;
 
 pub use alloc::Counting;
+pub use amx::caps;
 pub use canary::call;
-pub use gllm_kernels_std::caps;
 pub use guard::{Edge, Guarded};
 pub use report::{Outcome, Report};
 

@@ -8,6 +8,8 @@
 #[macro_use]
 mod tile;
 #[macro_use]
+mod amx;
+#[macro_use]
 mod avx2;
 #[macro_use]
 mod avx512;
@@ -16,12 +18,17 @@ mod int8;
 
 mod gemm_f32_bf16_bf16_14x32__avx512;
 mod gemm_f32_bf16_bf16_14x32__avx512_bf16;
+mod gemm_f32_bf16_bf16_32x32__avx512_amx_bf16;
 mod gemm_f32_bf16_bf16_6x16__avx2;
 mod gemm_f32_f16_f16_14x32__avx512;
+mod gemm_f32_f16_f16_32x32__avx512_amx_fp16;
 mod gemm_f32_f16_f16_6x16__avx2;
 mod gemm_f32_f32_f32_14x32__avx512;
 mod gemm_f32_f32_f32_6x16__avx2;
 mod gemm_i32_i8_i8_14x32__avx512;
 mod gemm_i32_i8_i8_14x32__avx512_vnni;
+mod gemm_i32_i8_i8_32x32__avx512_amx_int8;
 mod gemm_i32_i8_i8_6x16__avx2;
 mod gemm_i32_i8_i8_6x16__avx2_vnni;
+
+pub(crate) use amx::TILES;

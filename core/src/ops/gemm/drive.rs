@@ -207,6 +207,7 @@ impl Drive<'_> {
                         beta,
                         next,
                         start: block.tail.map_or(ZEROS.as_ptr(), |tail| b.wrapping_add(tail).cast()),
+                        tile: buffer.0.as_mut_ptr().cast(),
                     };
                     if self.c_col == 1 && fits {
                         micro.call(&args);

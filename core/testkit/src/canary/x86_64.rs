@@ -138,7 +138,7 @@ pub unsafe fn frame(f: Thunk, argument: *mut c_void) -> Option<&'static str> {
         Some("an empty x87 stack (EMMS is missing)")
     } else if seen.in_use & UPPER_HALVES != 0 {
         Some("clean upper halves of vector registers (VZEROUPPER is missing)")
-    } else if seen.in_use & TILES != 0 {
+    } else if seen.in_use & TILES != 0 || crate::amx::in_use() {
         Some("released tiles (TILERELEASE is missing)")
     } else {
         None

@@ -1,0 +1,127 @@
+//! AMX for the tests: the CPU's own, or emulated.
+//!
+//! On Linux, a CPU that has AVX-512 but no tiles gets them from a handler for SIGILL: it
+//! executes what the kernels contain, by the operation sections of Intel's SDM, on registers that each thread
+//! has for itself. So the kernels are tested bit by bit wherever the rest of their instructions exists; how fast they
+//! are needs the CPU.
+
+use std::sync::OnceLock;
+
+use gllm_kernels_core::{Caps, Features};
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod decode;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod tiles;
+
+/// What kernels may use in tests: what this machine has, and emulated tiles.
+pub fn caps() -> Caps {
+    let caps = gllm_kernels_std::caps();
+    if is_emulated() {
+        // SAFETY: every thread has emulated ones.
+        unsafe { caps.with_features(Features::AMX) }
+    } else {
+        caps
+    }
+}
+
+/// Whether the tiles of [`caps`] are emulated.
+pub fn is_emulated() -> bool {
+    static EMULATED: OnceLock<bool> = OnceLock::new();
+    *EMULATED.get_or_init(machine::emulate)
+}
+
+/// Whether this thread has left emulated tiles in use.
+pub fn in_use() -> bool {
+    machine::in_use()
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod machine {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    use std::cell::UnsafeCell;
+    use std::ffi::{c_int, c_void};
+
+    use gllm_kernels_core::{Caps, Features};
+
+    use super::{decode, tiles};
+
+    thread_local! {
+        static STATE: UnsafeCell<tiles::State> = const { UnsafeCell::new(tiles::State::INIT) };
+    }
+
+    /// Installs the handler where the CPU has the other instructions, but no tiles of its own.
+    pub(super) fn emulate() -> bool {
+        let tiles = __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx >> 24 & 1 == 1;
+        !tiles && Caps::detect().features().contains(Features::AVX512) && install()
+    }
+
+    fn install() -> bool {
+        // SAFETY: an all-zero `sigaction` is a valid one; the handler has the type that SA_SIGINFO asks for.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            libc::sigaction(libc::SIGILL, &action, std::ptr::null_mut()) == 0
+        }
+    }
+
+    /// Where `ucontext` has the general registers, in the order of their numbers.
+    const REGISTERS: [c_int; 16] = [
+        libc::REG_RAX,
+        libc::REG_RCX,
+        libc::REG_RDX,
+        libc::REG_RBX,
+        libc::REG_RSP,
+        libc::REG_RBP,
+        libc::REG_RSI,
+        libc::REG_RDI,
+        libc::REG_R8,
+        libc::REG_R9,
+        libc::REG_R10,
+        libc::REG_R11,
+        libc::REG_R12,
+        libc::REG_R13,
+        libc::REG_R14,
+        libc::REG_R15,
+    ];
+
+    /// Executes the instruction at which the thread has stopped and moves it on. What is not AMX, or would fault, ends
+    /// the process as it would have without this handler: the thread stops there again.
+    extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+        // SAFETY: the system passes the context of the interrupted thread, which stopped at an instruction. Memory is
+        // accessed as this instruction does. Nobody else refers to this thread's state: instructions of the
+        // handler itself do not bring it here.
+        unsafe {
+            let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+            let code = registers[libc::REG_RIP as usize] as *const u8;
+            let value = |number: u8| registers[REGISTERS[usize::from(number)] as usize] as usize;
+            let run = |state: &UnsafeCell<tiles::State>| {
+                let (instruction, behind) = decode::decode(code, value)?;
+                (*state.get()).execute(instruction)?;
+                Some(behind)
+            };
+            match STATE.try_with(run) {
+                Ok(Some(behind)) => registers[libc::REG_RIP as usize] = behind as i64,
+                _ => {
+                    libc::signal(libc::SIGILL, libc::SIG_DFL);
+                }
+            }
+        }
+    }
+
+    pub(super) fn in_use() -> bool {
+        // SAFETY: the handler, which alone changes the state, does not run now.
+        STATE.with(|state| unsafe { (*state.get()).in_use() })
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod machine {
+    pub(super) fn emulate() -> bool {
+        false
+    }
+    pub(super) fn in_use() -> bool {
+        false
+    }
+}
