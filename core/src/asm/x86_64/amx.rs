@@ -13,11 +13,14 @@
 //! Each product takes the unit 16 cycles, each load of a register 8 of the load ports: a step is 64 cycles for the
 //! products and 32 for the loads, besides them. A sum is needed again four products later, 64 cycles; the
 //! latency is 52. Every register is loaded again as soon as its last product has it, one product or more before
-//! its next use. Where the CPU can rename tile registers, loads run ahead and the unit never waits. Where it
-//! could not, a step would wait for the second half of one load (latency about 45, of which 16 are covered): 93
-//! cycles, 69 % of the peak. Writing `C` adds to each tile 4 stores of 16 cycles and at most 64 additions in
-//! registers: about 130 cycles to the 1024 of a block that is 16 steps deep, so 80 to 88 % is what to expect.
-//! (Cycles: Intel's Optimization Reference Manual, chapter on AMX. Never measured.)
+//! its next use. Where the CPU renames tile registers, loads run ahead and the unit never waits. Where it did
+//! not, a step would wait for most of one load (latency 45, of which 16 are covered): 93 cycles, 69 % of the peak.
+//!
+//! Besides the 1024 cycles of a block that is 16 steps deep, a tile costs the latencies of its first load and its
+//! last product (100), four stores (64) and, where `C` is added to, 32 rows in vector registers (4.3 each): 300
+//! if nothing of it overlaps with the next tile, so 77 % of the peak or more are to be expected, and 57 % if
+//! registers were not renamed either. (Cycles of tiles: Intel's Optimization Reference Manual; of rows: llvm-mca,
+//! whose models do not know tiles. Never measured.)
 //!
 //! Tiles at the edges of `C` take as long as whole ones: with two sums instead of four, each would wait for itself.
 
