@@ -25,13 +25,17 @@ pub(crate) struct MicroArgs {
     pub(crate) alpha: f32,
     /// 0: `C` is not read. Integer kernels know 0 and 1 alone, and no other `alpha` than 1.
     pub(crate) beta: f32,
-    /// What will be read after this tile, to be brought nearer: any address, valid or not.
+    /// What will be read after this tile and is to be brought to L2: one line of 64 bytes each [`ROUND`] steps.
+    /// Any address, valid or not.
     pub(crate) next: *const u8,
     /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
     pub(crate) start: *const i32,
     /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory. It may be where `c` is.
     pub(crate) tile: *mut u8,
 }
+
+/// Steps that a microkernel's loop takes at once: blocks end where rounds do.
+pub(crate) const ROUND: usize = 4;
 
 /// A microkernel in assembly. One convention on every system, so that one text serves them all.
 #[cfg(target_arch = "x86_64")]

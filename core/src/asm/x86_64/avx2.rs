@@ -24,29 +24,27 @@ macro_rules! rows_6x16 {
     };
 }
 
-/// Brings a row to `C`.
+/// What is done with a row when its sums are there. All rows of C are read before the first is written: where
+/// they are a multiple of 4 KiB apart, reading one would wait for the write of the one before.
 macro_rules! store_6x16 {
-    // C = A B
-    (plain $acc0:tt $acc1:tt) => {
-        concat!("vmovups [rdx], ymm", $acc0, "\n", "vmovups [rdx + 32], ymm", $acc1, "\n")
-    };
-    // C = alpha A B
-    (scaled $acc0:tt $acc1:tt) => {
+    // alpha A B
+    (scale $acc0:tt $acc1:tt) => {
         concat!(
             "vmulps ymm", $acc0, ", ymm", $acc0, ", ymm12\n",
             "vmulps ymm", $acc1, ", ymm", $acc1, ", ymm12\n",
-            store_6x16!(plain $acc0 $acc1),
         )
     };
-    // C = alpha A B + beta C
-    (any $acc0:tt $acc1:tt) => {
+    // alpha A B + beta C
+    (add $acc0:tt $acc1:tt) => {
         concat!(
-            "vmulps ymm", $acc0, ", ymm", $acc0, ", ymm12\n",
-            "vmulps ymm", $acc1, ", ymm", $acc1, ", ymm12\n",
+            store_6x16!(scale $acc0 $acc1),
             "vfmadd231ps ymm", $acc0, ", ymm13, [rdx]\n",
             "vfmadd231ps ymm", $acc1, ", ymm13, [rdx + 32]\n",
-            store_6x16!(plain $acc0 $acc1),
         )
+    };
+    // to C
+    (plain $acc0:tt $acc1:tt) => {
+        concat!("vmovups [rdx], ymm", $acc0, "\n", "vmovups [rdx + 32], ymm", $acc1, "\n")
     };
 }
 
@@ -61,9 +59,13 @@ macro_rules! microkernel_6x16 {
                 "vbroadcastss ymm13, [rdi + {beta}]",
                 "add eax, eax",
                 "jnz 401f",
-                rows_6x16!(store store_6x16 scaled),
+                rows_6x16!(store store_6x16 scale "402f"),
                 "401:",
-                rows_6x16!(store store_6x16 any),
+                rows_6x16!(store store_6x16 add "402f"),
+                "402:",
+                "mov rdx, [rdi + {c}]",
+                "mov r10, [rdi + {rows}]",
+                rows_6x16!(store store_6x16 plain "500f"),
             ]
         }
     };

@@ -29,30 +29,52 @@ macro_rules! rows_14x32 {
     };
 }
 
-/// Brings a row to `C`.
+/// What is done with a row when its sums are there. All rows of C are read before the first is written: where
+/// they are a multiple of 4 KiB apart, reading one would wait for the write of the one before.
 macro_rules! store_14x32 {
-    // C = A B
+    // to C
     (plain $acc0:tt $acc1:tt) => {
         concat!("vmovups [rdx], zmm", $acc0, "\n", "vmovups [rdx + 64], zmm", $acc1, "\n")
     };
-    // C = A B + C
+    // A B + C, still in registers
     (add $acc0:tt $acc1:tt) => {
         concat!(
-            "vaddps zmm", $acc0, ", zmm", $acc0, ", [rdx]\n",
-            "vaddps zmm", $acc1, ", zmm", $acc1, ", [rdx + 64]\n",
-            store_14x32!(plain $acc0 $acc1),
+            "vaddps zmm",
+            $acc0,
+            ", zmm",
+            $acc0,
+            ", [rdx]\n",
+            "vaddps zmm",
+            $acc1,
+            ", zmm",
+            $acc1,
+            ", [rdx + 64]\n",
         )
     };
-    // C = alpha A B + beta C in the columns k1, k2. C is read in k3, k4: there, or nowhere if beta is 0.
-    (any $acc0:tt $acc1:tt) => {
+    // alpha A B + beta C; C is read in k3, k4: in the columns that exist, or nowhere if beta is 0
+    (scale $acc0:tt $acc1:tt) => {
         concat!(
-            "vmulps zmm", $acc0, ", zmm", $acc0, ", zmm28\n",
-            "vmulps zmm", $acc1, ", zmm", $acc1, ", zmm28\n",
-            "vfmadd231ps zmm", $acc0, "{{k3}}, zmm29, [rdx]\n",
-            "vfmadd231ps zmm", $acc1, "{{k4}}, zmm29, [rdx + 64]\n",
-            "vmovups [rdx]{{k1}}, zmm", $acc0, "\n",
-            "vmovups [rdx + 64]{{k2}}, zmm", $acc1, "\n",
+            "vmulps zmm",
+            $acc0,
+            ", zmm",
+            $acc0,
+            ", zmm28\n",
+            "vmulps zmm",
+            $acc1,
+            ", zmm",
+            $acc1,
+            ", zmm28\n",
+            "vfmadd231ps zmm",
+            $acc0,
+            "{{k3}}, zmm29, [rdx]\n",
+            "vfmadd231ps zmm",
+            $acc1,
+            "{{k4}}, zmm29, [rdx + 64]\n",
         )
+    };
+    // to the columns k1, k2
+    (masked $acc0:tt $acc1:tt) => {
+        concat!("vmovups [rdx]{{k1}}, zmm", $acc0, "\n", "vmovups [rdx + 64]{{k2}}, zmm", $acc1, "\n",)
     };
 }
 
@@ -67,13 +89,16 @@ macro_rules! microkernel_14x32 {
                 "jne 402f",
                 "cmp rcx, 32",
                 "jne 402f",
-                "cmp eax, 0x3f800000",
-                "je 401f",
                 "add eax, eax",
-                "jnz 402f",
-                rows_14x32!(store store_14x32 plain),
+                "jz 401f",
+                "cmp eax, 2*0x3f800000",
+                "jne 402f",
+                rows_14x32!(store store_14x32 add "403f"),
+                "403:",
+                "mov rdx, [rdi + {c}]",
+                "mov r10, [rdi + {rows}]",
                 "401:",
-                rows_14x32!(store store_14x32 add),
+                rows_14x32!(store store_14x32 plain "500f"),
                 "402:",
                 "mov esi, 1",
                 "shl rsi, cl",
@@ -88,7 +113,11 @@ macro_rules! microkernel_14x32 {
                 "vptestmd k5, zmm30, zmm30",
                 "kandw k3, k1, k5",
                 "kandw k4, k2, k5",
-                rows_14x32!(store store_14x32 any),
+                rows_14x32!(store store_14x32 scale "404f"),
+                "404:",
+                "mov rdx, [rdi + {c}]",
+                "mov r10, [rdi + {rows}]",
+                rows_14x32!(store store_14x32 masked "500f"),
             ]
         }
     };

@@ -19,27 +19,36 @@ macro_rules! offset {
     };
 }
 
-/// Brings a row to `C`.
+/// What is done with a row when its sums are there; see `store_14x32!`.
 macro_rules! store_int8_14x32 {
-    // C = A B
-    (plain $acc0:tt $acc1:tt) => {
-        store_14x32!(plain $acc0 $acc1)
-    };
-    // C = A B + C
+    // A B + C
     (add $acc0:tt $acc1:tt) => {
         concat!(
-            "vpaddd zmm", $acc0, ", zmm", $acc0, ", [rdx]\n",
-            "vpaddd zmm", $acc1, ", zmm", $acc1, ", [rdx + 64]\n",
-            store_14x32!(plain $acc0 $acc1),
+            "vpaddd zmm",
+            $acc0,
+            ", zmm",
+            $acc0,
+            ", [rdx]\n",
+            "vpaddd zmm",
+            $acc1,
+            ", zmm",
+            $acc1,
+            ", [rdx + 64]\n",
         )
     };
-    // The same in the columns k1, k2. C is read in k3, k4: there, or nowhere if beta is 0.
-    (any $acc0:tt $acc1:tt) => {
+    // The same; C is read in k3, k4: in the columns that exist, or nowhere if beta is 0.
+    (some $acc0:tt $acc1:tt) => {
         concat!(
-            "vpaddd zmm", $acc0, "{{k3}}, zmm", $acc0, ", [rdx]\n",
-            "vpaddd zmm", $acc1, "{{k4}}, zmm", $acc1, ", [rdx + 64]\n",
-            "vmovdqu32 [rdx]{{k1}}, zmm", $acc0, "\n",
-            "vmovdqu32 [rdx + 64]{{k2}}, zmm", $acc1, "\n",
+            "vpaddd zmm",
+            $acc0,
+            "{{k3}}, zmm",
+            $acc0,
+            ", [rdx]\n",
+            "vpaddd zmm",
+            $acc1,
+            "{{k4}}, zmm",
+            $acc1,
+            ", [rdx + 64]\n",
         )
     };
 }
@@ -54,10 +63,13 @@ macro_rules! microkernel_int8_14x32 {
                 "cmp rcx, 32",
                 "jne 402f",
                 "test eax, eax",
-                "jnz 401f",
-                rows_14x32!(store store_int8_14x32 plain),
+                "jz 401f",
+                rows_14x32!(store store_int8_14x32 add "403f"),
+                "403:",
+                "mov rdx, [rdi + {c}]",
+                "mov r10, [rdi + {rows}]",
                 "401:",
-                rows_14x32!(store store_int8_14x32 add),
+                rows_14x32!(store store_14x32 plain "500f"),
                 "402:",
                 "mov esi, 1",
                 "shl rsi, cl",
@@ -69,24 +81,31 @@ macro_rules! microkernel_int8_14x32 {
                 "vptestmd k5, zmm30, zmm30",
                 "kandw k3, k1, k5",
                 "kandw k4, k2, k5",
-                rows_14x32!(store store_int8_14x32 any),
+                rows_14x32!(store store_int8_14x32 some "404f"),
+                "404:",
+                "mov rdx, [rdi + {c}]",
+                "mov r10, [rdi + {rows}]",
+                rows_14x32!(store store_14x32 masked "500f"),
             ]
         }
     };
 }
 
-/// Brings a row to `C`.
+/// What is done with a row when its sums are there; see `store_6x16!`.
 macro_rules! store_int8_6x16 {
-    // C = A B
-    (plain $acc0:tt $acc1:tt) => {
-        store_6x16!(plain $acc0 $acc1)
-    };
-    // C = A B + C
+    // A B + C
     (add $acc0:tt $acc1:tt) => {
         concat!(
-            "vpaddd ymm", $acc0, ", ymm", $acc0, ", [rdx]\n",
-            "vpaddd ymm", $acc1, ", ymm", $acc1, ", [rdx + 32]\n",
-            store_6x16!(plain $acc0 $acc1),
+            "vpaddd ymm",
+            $acc0,
+            ", ymm",
+            $acc0,
+            ", [rdx]\n",
+            "vpaddd ymm",
+            $acc1,
+            ", ymm",
+            $acc1,
+            ", [rdx + 32]\n",
         )
     };
 }
@@ -99,10 +118,13 @@ macro_rules! microkernel_int8_6x16 {
             start: [rows_6x16!($($start)*)], half: "8", lines: ["0" "60"],
             store: [
                 "test eax, eax",
-                "jnz 401f",
-                rows_6x16!(store store_int8_6x16 plain),
+                "jz 401f",
+                rows_6x16!(store store_int8_6x16 add "402f"),
+                "402:",
+                "mov rdx, [rdi + {c}]",
+                "mov r10, [rdi + {rows}]",
                 "401:",
-                rows_6x16!(store store_int8_6x16 add),
+                rows_6x16!(store store_6x16 plain "500f"),
             ]
         }
     };

@@ -230,10 +230,10 @@ macro_rules! zero {
     };
 }
 
-/// Brings `r10` rows to `C`: `$how` is the macro that does it with one.
+/// Does `$how` with `r10` rows, then goes to `$then`.
 macro_rules! store {
-    ($store:ident $how:ident [$({ $all:tt $half:tt ($r:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
-        concat!($($store!($how $acc0 $acc1), "dec r10\n", "jz 500f\n", "add rdx, r8\n",)*)
+    ($store:ident $how:ident $then:tt [$({ $all:tt $half:tt ($r:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
+        concat!($($store!($how $acc0 $acc1), "dec r10\n", "jz ", $then, "\n", "add rdx, r8\n",)*)
     };
 }
 
@@ -256,7 +256,8 @@ macro_rules! tile_kernel {
             "mov r8, [rdi + {ldc}]",
             "mov rcx, [rdi + {rows}]",
             "2:",
-            $(concat!("prefetcht0 [rdx + ", $line, "]"),)*
+            // To L2: in L1 the rows of a C with a power of two as its stride would drive each other out.
+            $(concat!("prefetcht1 [rdx + ", $line, "]"),)*
             "add rdx, r8",
             "dec rcx",
             "jnz 2b",

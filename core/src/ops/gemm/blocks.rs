@@ -1,6 +1,6 @@
 //! Block sizes, from the caches of this CPU and the microkernel's tile.
 
-use crate::asm::abi::{Micro, Panel};
+use crate::asm::abi::{Micro, Panel, ROUND};
 use crate::caps::CacheSizes;
 use crate::error::KernelError;
 use crate::scratch::ScratchReq;
@@ -17,9 +17,6 @@ pub(crate) struct Blocks {
     /// Bytes of a block of `B`.
     pub(super) b: ScratchReq,
 }
-
-/// Steps that a microkernel's loop takes at once: blocks end where rounds do.
-const ROUND: usize = 4;
 
 /// Parts of `total` in units of `unit`, none larger than `limit` (but at least one unit), all about equal.
 fn equal_parts(total: usize, limit: usize, unit: usize) -> Result<usize, KernelError> {
@@ -40,12 +37,13 @@ impl Blocks {
         k: usize,
     ) -> Result<Self, KernelError> {
         let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
-        // What a tile reads: the panel of A comes from L2 and the panel of B stays in L1 as far as there
-        // is room. Deeper blocks pay for C less often.
-        let limit = caches.l1d.saturating_add(caches.l1d / 2) / per_step;
+        // C is read and written once a block, so deep blocks pay: as deep as six times L1 holds of both
+        // panels. These stream from L2 then, which tiles of this size allow.
+        let limit = caches.l1d.saturating_mul(6) / per_step;
         let kc = equal_parts(k, limit, micro.depth.saturating_mul(ROUND))?;
-        // Half of L2 for A; a core's share of L3 (an eighth, as for streaming) for B.
-        let limit = caches.l2 / 2 / micro.a.bytes(1, kc).max(1);
+        // A quarter of L2 for A: B's panels and C pass through it, too. A core's share of L3 (an eighth, as
+        // for streaming) for B.
+        let limit = caches.l2 / 4 / micro.a.bytes(1, kc).max(1);
         let mc = equal_parts(m, limit, micro.a.width)?;
         let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
         let nc = equal_parts(n, share / micro.b.bytes(1, kc).max(1), micro.b.width)?;

@@ -3,7 +3,8 @@
 use core::mem::MaybeUninit;
 
 use super::blocks::Blocks;
-use crate::asm::abi::{Edges, Micro, MicroArgs};
+use crate::asm::abi::{Edges, Micro, MicroArgs, ROUND};
+use crate::ops::engine::LINE;
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 
@@ -173,6 +174,7 @@ impl Drive<'_> {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width, micro.b.width);
         let panel = micro.a.bytes(mr, block.depth);
+        let chunk = micro.b.steps(nr, block.depth);
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
         let beta = if block.first { self.beta } else { 1.0 };
         let mut buffer = Buffer([MaybeUninit::uninit(); 1024]);
@@ -182,7 +184,8 @@ impl Drive<'_> {
         while j < block.cols {
             let cols = nr.min(block.cols - j);
             let (mut i, mut a) = (0, self.pa.cast_const());
-            let mut next = b.wrapping_add(block.pitch);
+            // The next panel of B comes nearer with each tile, a line a round, until all is there.
+            let mut ahead = if j + nr < block.cols { 0 } else { chunk };
             while i < block.rows {
                 let rows = mr.min(block.rows - i);
                 // SAFETY: rows and columns are bounded by the loops. A tile goes straight to C where its
@@ -205,7 +208,8 @@ impl Drive<'_> {
                         cols,
                         alpha: self.alpha,
                         beta,
-                        next,
+                        // What is being read anyway costs nothing.
+                        next: if ahead < chunk { b.wrapping_add(block.pitch + ahead) } else { a },
                         start: block.tail.map_or(ZEROS.as_ptr(), |tail| b.wrapping_add(tail).cast()),
                         tile: buffer.0.as_mut_ptr().cast(),
                     };
@@ -229,7 +233,7 @@ impl Drive<'_> {
                     }
                 }
                 a = a.wrapping_add(panel);
-                next = next.wrapping_add(steps / 4 * 64);
+                ahead += steps / ROUND * LINE;
                 i += mr;
             }
             if block.last && !self.bias.is_null() {
