@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     CacheSizes, Caps, Element, Features, GemmPlan, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
-    QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, Scratch, Softmax,
+    Operand, Prefetcher, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, Scratch, Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -23,11 +23,15 @@ pub struct Args<'a, E: Element> {
     pub b: Option<&'a [E]>,
     pub softmax: Softmax,
     pub bytes: &'a [u8],
+    pub p: &'a [i8],
+    pub q: &'a [i8],
+    pub i: &'a mut [i32],
     pub n: [usize; 4],
     pub s: [f32; 4],
     pub flag: bool,
     pub caps: Caps,
     pub caches: CacheSizes,
+    pub prefetcher: Prefetcher,
     pub features: Features,
     pub level: IsaLevel,
     pub op: Op,
@@ -65,13 +69,25 @@ impl<'a, E: Element> Args<'a, E> {
             scratch: Scratch::new(self.buf),
         })
     }
+
+    /// The same of int8.
+    pub fn gemm_int8(&mut self) -> Result<Gemm<'_, i8, i32>, KernelError> {
+        let [m, n, k, stride] = self.n;
+        Ok(Gemm {
+            plan: Kernels::<i8>::with(self.caps).gemm_plan(m, n, k)?,
+            a: MatRef::with_strides(self.p, m, k, stride, n)?,
+            b: MatRef::with_strides(self.q, k, n, stride, m)?,
+            c: MatMut::with_strides(self.i, m, n, stride, k)?,
+            scratch: Scratch::new(self.buf),
+        })
+    }
 }
 
 /// What a matrix product takes.
-pub struct Gemm<'a, E: Element> {
+pub struct Gemm<'a, E: Operand, C = f32> {
     pub plan: GemmPlan<E>,
     pub a: MatRef<'a, E>,
     pub b: MatRef<'a, E>,
-    pub c: MatMut<'a, f32>,
+    pub c: MatMut<'a, C>,
     pub scratch: Scratch<'a>,
 }

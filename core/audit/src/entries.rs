@@ -62,6 +62,18 @@ audit! {
         a.n[0] %= 33;
         a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, g.scratch))
     };
+    accumulate(a) => a.gemm_int8().and_then(|g| g.plan.accumulate().run(g.c, g.a, g.b, g.scratch));
+    run_bt_int8(a) => a.gemm_int8().and_then(|g| g.plan.run_bt(g.c, g.a, g.b, g.scratch));
+    prepacked_int8(a) => {
+        let k = Kernels::<i8>::with(a.caps);
+        let b = k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
+        b.and_then(|b| a.gemm_int8().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))
+    };
+    pack_b_int8(a) => {
+        let b = MatRef::with_strides(a.p, a.n[0], a.n[1], a.n[2], a.n[3]);
+        b.and_then(|b| Kernels::<i8>::with(a.caps).pack_b(b, a.buf).map(|b| b.k()))
+    };
+    resized(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).and_then(|p| p.resized(a.n[2], a.n[3])).map(|p| p.shape());
     gemm_prepacked(a) => {
         let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
         b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))
@@ -135,6 +147,7 @@ audit! {
     // SAFETY: never called.
     with_features(a) => unsafe { a.caps.with_features(a.features) };
     with_caches(a) => a.caps.with_caches(a.caches).caches().last_level();
+    with_prefetcher(a) => a.caps.with_prefetcher(a.prefetcher).prefetcher();
     features(a) => (a.caps.features().union(a.features).intersection(a.features), a.features.contains(a.features));
     requires(a) => (a.level.requires(), a.level.name());
     from_name(a) => (Op::from_name(a.text), IsaLevel::from_name(a.text), a.op.name());
