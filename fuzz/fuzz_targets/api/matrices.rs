@@ -12,7 +12,9 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
     match op {
         Op::Gemv => gemv::<E>(call),
         Op::Dequant | Op::Qgemv => quantised::<E>(call, op),
-        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::PackB | Op::GemmPrepacked => gemm::<E>(call, op),
+        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmSkinny | Op::PackB | Op::GemmPrepacked => {
+            gemm::<E>(call, op)
+        }
         _ => return false,
     }
     true
@@ -58,6 +60,7 @@ fn gemv<E: Element>(call: &Call) {
 
 fn gemm<E: Element>(call: &Call, op: Op) {
     let [m, n, k] = [0, 1, 2].map(|i| usize::from(call.dims[i] % 96));
+    let m = if op == Op::GemmSkinny { 2 + m % 31 } else { m };
     // Now and then a plan of another shape, which must be refused (or overflow).
     let planned = if call.option(6) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
     let (b_rows, b_cols) = if op == Op::GemmBt { (n, k) } else { (k, n) };
@@ -87,7 +90,7 @@ fn gemm<E: Element>(call: &Call, op: Op) {
         let mut memory = Guarded::<u8>::poisoned(bytes, call.edge());
         let scratch = Scratch::new(&mut memory);
         let result = match op {
-            Op::Gemm => plan.run(c, a, b, scratch),
+            Op::Gemm | Op::GemmSkinny => plan.run(c, a, b, scratch),
             Op::GemmBias => plan.run_bias(c, a, b, &bias, scratch),
             Op::GemmBt => plan.run_bt(c, a, b, scratch),
             _ => prepacked(call, kernels, b, |packed| plan.run_prepacked(c, a, packed, scratch)),
