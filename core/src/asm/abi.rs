@@ -25,8 +25,8 @@ pub(crate) struct MicroArgs {
     pub(crate) alpha: f32,
     /// 0: `C` is not read. Integer kernels know 0 and 1 alone, and no other `alpha` than 1.
     pub(crate) beta: f32,
-    /// What will be read after this tile and is to be brought to L2: one line of 64 bytes each [`ROUND`] steps.
-    /// Any address, valid or not.
+    /// What will be read after this tile and is to be brought to L2: as many bytes as
+    /// [`Micro::asks`] says, in lines. Any address, valid or not.
     pub(crate) next: *const u8,
     /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
     pub(crate) start: *const i32,
@@ -148,6 +148,12 @@ pub(crate) struct Micro {
 }
 
 impl Micro {
+    /// Bytes that a tile of so many steps asks for at [`MicroArgs::next`]: a line of 64 a round, or a step where
+    /// steps are those of tile registers.
+    pub(crate) const fn asks(&self, steps: usize) -> usize {
+        64 * if self.around.is_some() { steps } else { steps / ROUND }
+    }
+
     /// Computes a tile.
     ///
     /// # Safety

@@ -9,6 +9,7 @@ pub(crate) mod engine;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod int8;
+pub(crate) mod lines;
 pub(crate) mod math;
 pub(crate) mod norm;
 pub(crate) mod pack;

@@ -133,7 +133,7 @@ macro_rules! microkernel_32x32 {
             ".p2align 5",
             "4:",
             "prefetcht1 [r8]",
-            "add r8, 16",
+            "add r8, 64",
             "add rax, 2048",
             "add rcx, 2048",
             concat!($mac, " tmm0, tmm4, tmm6"),

@@ -39,7 +39,9 @@ impl Blocks {
         let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
         // C is read and written once a block, so deep blocks pay: as deep as six times L1 holds of both
         // panels. These stream from L2 then, which tiles of this size allow.
-        let limit = caches.l1d.saturating_mul(6) / per_step;
+        // Tile registers take both at the rate of L1: there the panel of B has to stay in it.
+        let halves = if micro.around.is_some() { 3 } else { 12 };
+        let limit = caches.l1d.saturating_mul(halves) / 2 / per_step;
         let kc = equal_parts(k, limit, micro.depth.saturating_mul(ROUND))?;
         // A quarter of L2 for A: B's panels and C pass through it, too. A core's share of L3 (an eighth, as
         // for streaming) for B.

@@ -3,8 +3,7 @@
 use core::mem::MaybeUninit;
 
 use super::blocks::Blocks;
-use crate::asm::abi::{Edges, Micro, MicroArgs, ROUND};
-use crate::ops::engine::LINE;
+use crate::asm::abi::{Edges, Micro, MicroArgs};
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 
@@ -184,7 +183,7 @@ impl Drive<'_> {
         while j < block.cols {
             let cols = nr.min(block.cols - j);
             let (mut i, mut a) = (0, self.pa.cast_const());
-            // The next panel of B comes nearer with each tile, a line a round, until all is there.
+            // The next panel of B comes nearer with each tile, until all is there.
             let mut ahead = if j + nr < block.cols { 0 } else { chunk };
             while i < block.rows {
                 let rows = mr.min(block.rows - i);
@@ -233,7 +232,7 @@ impl Drive<'_> {
                     }
                 }
                 a = a.wrapping_add(panel);
-                ahead += steps / ROUND * LINE;
+                ahead += micro.asks(steps);
                 i += mr;
             }
             if block.last && !self.bias.is_null() {

@@ -7,6 +7,7 @@ use core::ops::{BitOr, Shl};
 
 use crate::asm::abi::{Panel, PanelType};
 use crate::isa::Prim;
+use crate::ops::lines;
 use crate::ops::pack::{self, PackArgs};
 
 /// # Safety
@@ -31,6 +32,7 @@ pub(crate) unsafe fn pack<P: Prim<f32>>(g: &PackArgs) {
                 4 => words::<u32>(&one, quads::<P>(&one)),
                 8 => words::<u64>(&one, 0),
                 16 => words::<u128>(&one, 0),
+                _ if lines::pack(&one, 1) => {}
                 _ => long_words(&one),
             }
             match element {

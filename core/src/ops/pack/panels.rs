@@ -14,6 +14,7 @@ use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::engine::{prefetch, LINE};
 use crate::ops::gemv::gather;
+use crate::ops::lines;
 
 /// All panels of a matrix, or of a block of it. The packer knows the matrix's type.
 #[derive(Clone, Copy)]
@@ -44,6 +45,7 @@ pub(crate) unsafe fn pack<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
             Panel { kr: 1, element: PanelType::F32, .. } => wide::<E, P>(g),
             Panel { kr: 1, .. } => halves::<E, P>(g),
             Panel { kr: 2, .. } => pairs::<E, P>(g),
+            _ if lines::pack(g, size_of::<E>()) => {}
             _ => groups::<E>(g, 0),
         }
     }
