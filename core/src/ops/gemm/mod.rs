@@ -38,7 +38,8 @@ enum Right<'a, E> {
 /// `A` and `B` are of type `E` at any strides; they are widened to f32 and multiplied and summed in f32
 /// with fused multiply-adds; `C` is f32, at any strides that keep its elements apart. As in BLAS,
 /// `beta = 0` overwrites `C` without reading it, and `alpha = 0` (or `k = 0`) reads neither `A` nor `B`;
-/// everything else follows IEEE rules. The error of an element is at most about
+/// everything else follows IEEE rules, except that on CPUs with instructions for products of bf16, or with tiles,
+/// denormals may count as zeros (see SPEC/02, section 8). The error of an element is at most about
 /// `(k + 3) * 2^-24 * |alpha| * sum |a_ip b_pj|`, plus that of the additions of `beta * c` and the bias.
 ///
 /// Fast where the rows of `C` are contiguous, or its columns (then `C^T = B^T A^T` is computed, unless `B`
