@@ -97,10 +97,13 @@ fn fma(x: f32, y: f32, z: f32) -> f32 {
     flush(flush(x).mul_add(flush(y), flush(z)))
 }
 
+/// A product of tiles: `m`, `n` and `k` in words; `C`, `A`, `B`.
+type Multiply = fn([usize; 3], &mut [u32], &[u32], &[u32]);
+
 /// Three loops: first and second elements of the pairs, each summed in order; then together; then with `C`.
 fn floats(
     wide: fn(u16) -> f32,
-    multiply: fn([usize; 3], &mut [u32], &[u32], &[u32]),
+    multiply: Multiply,
     mut draw: impl FnMut() -> u16,
     mut draw_sum: impl FnMut() -> f32,
 ) {
