@@ -271,6 +271,11 @@ impl<E: Operand> Kernels<E> {
         rows.find(|row| row.is_done_by(self.micro)).or(first)
     }
 
+    /// The table for f32 of this level.
+    pub(crate) fn plain(&self) -> &'static Table<f32> {
+        f32::table(self.level()).unwrap_or_else(f32::scalar)
+    }
+
     /// What is compiled for the matrix products of these kernels.
     pub(crate) fn helpers(&self) -> Helpers {
         E::products(self.table).helpers

@@ -22,7 +22,7 @@ pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
-pub use ops::gemm::GemmPlan;
+pub use ops::gemm::{Activation, GemmPlan};
 pub use ops::pack::PackedB;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
-    bf16, f16, Element, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape,
-    Scratch, Softmax, StorePolicy,
+    bf16, f16, Activation, Element, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing,
+    RopeShape, Scratch, Softmax, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
 
@@ -225,6 +225,11 @@ fn check_gemm<E: Element>() {
         same("gemm_bias", &|p, c, scratch| match p {
             Some(p) => p.gemm_bias(0.5, a, b, bias, 2.0, c).unwrap(),
             None => plan.run_bias(c, a, b, bias, scratch).unwrap(),
+        });
+        let fused = plan.activation(Activation::Silu);
+        same("gemm_fused", &|p, c, scratch| match p {
+            Some(p) => p.run_bias(&fused, c, a, b, bias).unwrap(),
+            None => fused.run_bias(c, a, b, bias, scratch).unwrap(),
         });
         same("gemm_bt", &|p, c, scratch| match p {
             Some(p) => p.gemm_bt(0.5, a, bt, 2.0, c).unwrap(),

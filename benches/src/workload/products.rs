@@ -1,6 +1,8 @@
 //! Matrix products and the packing of their right-hand sides.
 
-use gllm_kernels_core::{ElementType, KernelError, MatMut, MatRef, Op, Operand as Storage, Scratch};
+use gllm_kernels_core::{
+    Activation, Element, ElementType, GemmPlan, KernelError, MatMut, MatRef, Op, Operand as Storage, Scratch,
+};
 use gllm_kernels_std::AlignedVec;
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
@@ -19,6 +21,8 @@ const COLS: usize = 61;
 enum Form {
     Plain,
     Bias,
+    /// With SiLU, the activation of most models.
+    Fused,
     Transposed,
     Prepacked,
 }
@@ -28,6 +32,7 @@ impl Form {
         match self {
             Self::Plain => Op::Gemm,
             Self::Bias => Op::GemmBias,
+            Self::Fused => Op::GemmFused,
             Self::Transposed => Op::GemmBt,
             Self::Prepacked => Op::GemmPrepacked,
         }
@@ -47,8 +52,15 @@ trait Factor: Storage<Sum: Number> + Number {
 }
 impl<E: Storage<Sum: Number> + Number> Factor for E {}
 
+/// What makes of a plan what the form is about.
+type Finish<E> = fn(GemmPlan<E>) -> GemmPlan<E>;
+
 /// `C = A B`, in one of the forms: the bias is one row, the transposed `B` is `n x k`.
-fn product<'a, E: Factor>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
+fn product<'a, E: Factor>(c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
+    finished::<E>(c, form, |plan| plan)
+}
+
+fn finished<'a, E: Factor>(mut c: Context<'a>, form: Form, finish: Finish<E>) -> Box<dyn Workload + 'a> {
     let super::Shape { m, n, k } = c.case.shape;
     let engine = Engine::<E>::new(&c);
     let random = |data, period, seed| Operand::random(data, period, seed, -1.0, 1.0);
@@ -56,8 +68,10 @@ fn product<'a, E: Factor>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 
     let distinct = if form == Form::Transposed { COLS.min(n) } else { n };
     let b = random(c.carver.take::<E>(k * n), k * distinct, 2);
     let bias: Vec<E::Sum> = random_bias(n).into_iter().map(Number::narrow).collect();
-    let bias_exact: Vec<f64> =
-        bias.iter().map(|&b| if form == Form::Bias { b.wide() } else { 0.0 }).collect();
+    let bias_exact: Vec<f64> = bias
+        .iter()
+        .map(|&b| if form == Form::Bias || form == Form::Fused { b.wide() } else { 0.0 })
+        .collect();
     // One row is a GEMV and few have a kernel of their own, except with packed weights and of int8.
     let op = match m {
         _ if form == Form::Prepacked || E::TYPE == ElementType::I8 => form.op(),
@@ -67,7 +81,7 @@ fn product<'a, E: Factor>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 
     };
     let kernel = engine.kernels().kernel(op, None).map(|row| row.name);
     let mut run =
-        Runner { engine, form, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
+        Runner { engine, form, finish, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
     Box::new(Produce {
         inputs: vec![a, b],
         output: Operand { data: c.carver.take::<E::Sum>(m * n), pattern: Vec::new() },
@@ -83,6 +97,10 @@ fn product<'a, E: Factor>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 
                         let term = a * if form == Form::Transposed { b[j * k + i] } else { b[i * n + j] };
                         want.value += term;
                         want.scale += term.abs();
+                    }
+                    if form == Form::Fused {
+                        // A little steeper than 1 at most, which the bound has room for.
+                        want.value /= 1.0 + (-want.value).exp();
                     }
                     out.push(want);
                 }
@@ -106,6 +124,7 @@ fn random_bias(n: usize) -> Vec<f32> {
 struct Runner<'a, E: Factor> {
     engine: Engine<'a, E>,
     form: Form,
+    finish: Finish<E>,
     bias: Vec<E::Sum>,
     packed: AlignedVec<u8>,
     scratch: AlignedVec<u8>,
@@ -127,7 +146,7 @@ impl<E: Factor> Runner<'_, E> {
             self.packed = AlignedVec::zeroed(kernels.packed_b_size(k, n)?);
             kernels.pack_b(b, &mut self.packed)?;
         }
-        let plan = kernels.gemm_plan(m, n, k)?;
+        let plan = (self.finish)(kernels.gemm_plan(m, n, k)?);
         match &self.engine {
             Engine::One(_) => {
                 let prepacked = self.form == Form::Prepacked;
@@ -138,7 +157,7 @@ impl<E: Factor> Runner<'_, E> {
                 let scratch = Scratch::new(&mut self.scratch);
                 match self.form {
                     Form::Plain => plan.run(c, a, b, scratch),
-                    Form::Bias => plan.run_bias(c, a, b, &self.bias, scratch),
+                    Form::Bias | Form::Fused => plan.run_bias(c, a, b, &self.bias, scratch),
                     Form::Transposed => plan.run_bt(c, a, b, scratch),
                     Form::Prepacked => {
                         plan.run_prepacked(c, a, kernels.packed_b(&self.packed, k, n)?, scratch)
@@ -147,7 +166,7 @@ impl<E: Factor> Runner<'_, E> {
             }
             Engine::Many(p) => match self.form {
                 Form::Plain => p.run(&plan, c, a, b),
-                Form::Bias => p.run_bias(&plan, c, a, b, &self.bias),
+                Form::Bias | Form::Fused => p.run_bias(&plan, c, a, b, &self.bias),
                 Form::Transposed => p.run_bt(&plan, c, a, b),
                 Form::Prepacked => p.run_prepacked(&plan, c, a, kernels.packed_b(&self.packed, k, n)?),
             },
@@ -240,6 +259,9 @@ fn gemm<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
 fn gemm_bias<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Bias)
 }
+fn gemm_fused<'a, E: Element + Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    finished::<E>(c, Form::Fused, |plan| plan.activation(Activation::Silu))
+}
 fn gemm_bt<'a, E: Factor>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, Form::Transposed)
 }
@@ -283,6 +305,7 @@ macro_rules! entries {
 entries! {
     gemm Gemm product_cost each_operand true;
     gemm_bias GemmBias product_cost each_operand false;
+    gemm_fused GemmFused product_cost each_element false;
     gemm_bt GemmBt product_cost each_operand false;
     gemm_skinny GemmSkinny product_cost each_element true;
     gemm_prepacked GemmPrepacked product_cost each_operand false;

@@ -1,8 +1,9 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    CacheSizes, Caps, Element, Features, GemmPlan, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
-    Operand, Prefetcher, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, Scratch, Softmax,
+    Activation, CacheSizes, Caps, Element, Features, GemmPlan, IsaLevel, KernelError, Kernels, MatMut,
+    MatRef, Op, Operand, Prefetcher, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, Scratch,
+    Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -29,6 +30,7 @@ pub struct Args<'a, E: Element> {
     pub n: [usize; 4],
     pub s: [f32; 4],
     pub flag: bool,
+    pub activation: Activation,
     pub caps: Caps,
     pub caches: CacheSizes,
     pub prefetcher: Prefetcher,

@@ -57,6 +57,10 @@ audit! {
         let bias = a.cos;
         a.gemm().and_then(|g| g.plan.run_bias(g.c, g.a, g.b, bias, g.scratch))
     };
+    gemm_fused(a) => {
+        let (bias, activation) = (a.cos, a.activation);
+        a.gemm().and_then(|g| g.plan.activation(activation).run_bias(g.c, g.a, g.b, bias, g.scratch))
+    };
     gemm_bt(a) => a.gemm().and_then(|g| g.plan.run_bt(g.c, g.a, g.b, g.scratch));
     gemm_skinny(a) => {
         a.n[0] %= 33;
@@ -84,7 +88,7 @@ audit! {
         b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked_bias(g.c, g.a, b, bias, g.scratch)))
     };
     gemm_sizes(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).map(|p| {
-        (p.scratch(), p.scratch_prepacked(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
+        (p.scratch(), p.scratch_prepacked(), p.tile(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
     });
     pack_b(a) => a.right().and_then(|b| a.k.pack_b(b, a.buf)).map(|b| (b.k(), b.n(), b.col_step()));
     packed_b_size(a) => a.k.packed_b_size(a.n[0], a.n[1]);

@@ -64,6 +64,7 @@ macro_rules! expand_all_ops {
                     Gemm = "gemm",
                     GemmBias = "gemm_bias",
                     GemmBt = "gemm_bt",
+                    GemmFused = "gemm_fused",
                     GemmPrepacked = "gemm_prepacked"
                 ],
                 named: gemm,

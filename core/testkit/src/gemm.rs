@@ -1,13 +1,14 @@
 //! Matrix products: plain, with bias, with `B` transposed, with `B` packed beforehand.
 
 use gllm_kernels_core::{
-    bf16, f16, kernels, CacheSizes, Element, ElementType, GemmPlan, IsaLevel, KernelError, KernelInfo,
-    Kernels, Op, Operand, PackedB, Scratch,
+    bf16, f16, Activation, CacheSizes, Element, GemmPlan, KernelError, KernelInfo, Kernels, Op, Operand,
+    PackedB, Scratch,
 };
 
-use crate::data::{lanes, Source};
+use crate::activation::activation;
+use crate::data::Source;
 use crate::matrix::{Layout, Matrix};
-use crate::numeric::{gamma, sum as exact_sum, Number};
+use crate::numeric::{gamma, sum as exact_sum, ulp, Number};
 use crate::report::{Outcome, Report};
 use crate::{call, caps, Edge, Guarded, EFFORT};
 
@@ -26,6 +27,26 @@ pub(crate) struct Case {
     pub(crate) edge: Edge,
 }
 
+impl Case {
+    /// What `gemm_fused` ends with: each in turn.
+    fn activation(&self) -> Activation {
+        Activation::ALL[(self.m + self.n / 2 + self.k) % Activation::ALL.len()]
+    }
+
+    /// The same in f64, and its error in ulp.
+    fn function(&self, op: Op) -> (fn(f64) -> f64, f64) {
+        let op = match (op, self.activation()) {
+            (Op::GemmFused, Activation::Gelu) => Op::Gelu,
+            (Op::GemmFused, Activation::GeluTanh) => Op::GeluTanh,
+            (Op::GemmFused, Activation::Silu) => Op::Silu,
+            // A NaN gives 0.
+            (Op::GemmFused, Activation::Relu) => return (|x| x.max(0.0), 0.0),
+            _ => return (|x| x, 0.0),
+        };
+        activation::<f32>(op).map_or((|x| x, 0.0), |a| (a.exact, a.ulps))
+    }
+}
+
 /// What is multiplied.
 pub trait Sample: Operand<Sum: Number> + Number {
     /// Factors of the cases, in turn.
@@ -37,6 +58,8 @@ pub trait Sample: Operand<Sum: Number> + Number {
     /// # Errors
     /// The plan's.
     fn plan(k: &Kernels<Self>, m: usize, n: usize, depth: usize, factors: (f32, f32)) -> Plan<Self>;
+    /// The plan with an activation, where there are any.
+    fn with_activation(plan: GemmPlan<Self>, activation: Activation) -> GemmPlan<Self>;
     /// A number; `whole`: one whose products and sums are exact.
     fn draw(source: &mut Source, whole: bool) -> Self;
     /// The same for `C` and the bias.
@@ -60,6 +83,9 @@ macro_rules! floats {
             const EXACT: bool = false;
             fn plan(k: &Kernels<Self>, m: usize, n: usize, depth: usize, (alpha, beta): (f32, f32)) -> Plan<Self> {
                 Ok(k.gemm_plan(m, n, depth)?.alpha(alpha).beta(beta))
+            }
+            fn with_activation(plan: GemmPlan<Self>, activation: Activation) -> GemmPlan<Self> {
+                plan.activation(activation)
             }
             fn draw(source: &mut Source, whole: bool) -> Self {
                 if whole { source.whole(1, 3)[0] } else { source.normals(1)[0] }
@@ -85,6 +111,9 @@ impl Sample for i8 {
     fn plan(k: &Kernels<Self>, m: usize, n: usize, depth: usize, (_, beta): (f32, f32)) -> Plan<Self> {
         let plan = k.gemm_plan(m, n, depth)?;
         Ok(if beta == 0.0 { plan } else { plan.accumulate() })
+    }
+    fn with_activation(plan: GemmPlan<Self>, _: Activation) -> GemmPlan<Self> {
+        plan
     }
     fn draw(source: &mut Source, _: bool) -> Self {
         // Extremes are where instructions saturate.
@@ -147,6 +176,10 @@ fn product<E: Sample>(
     let s = Scratch::new(&mut memory);
     match op {
         Op::GemmBias => call(|| plan.run_bias(c, a, b, &o.bias, s)),
+        Op::GemmFused => {
+            let plan = E::with_activation(plan, case.activation());
+            call(|| plan.run_bias(c, a, b, &o.bias, s))
+        }
         Op::GemmBt => call(|| plan.run_bt(c, a, b.t(), s)),
         Op::GemmPrepacked => {
             let mut packed = Guarded::poisoned(k.packed_b_size(case.k, case.n)?, case.edge);
@@ -181,15 +214,17 @@ pub(crate) fn check<E: Sample>(
         return Err(format!("{case:?}: writes outside of C"));
     }
     let (alpha, beta) = (f64::from(case.alpha), f64::from(case.beta));
+    let (function, ulps) = case.function(op);
     for i in 0..case.m {
         for j in 0..case.n {
             let (dot, magnitudes) = exact_sum((0..case.k).map(|p| o.a.get(i, p) * o.b.get(p, j)));
             let before = beta * o.c.get(i, j);
-            let bias = if op == Op::GemmBias { o.bias[j].wide() } else { 0.0 };
-            let exact = alpha * dot + before + bias;
+            let bias = if matches!(op, Op::GemmBias | Op::GemmFused) { o.bias[j].wide() } else { 0.0 };
+            let exact = function(alpha * dot + before + bias);
             let got = c.get(i, j);
             let bound = gamma(case.k + 4, alpha.abs() * magnitudes + before.abs() + bias.abs());
-            let bound = if case.whole { 0.0 } else { bound };
+            // No activation is steeper than 1.13.
+            let bound = if case.whole { 0.0 } else { 1.13 * bound } + ulps * ulp::<f32>(exact);
             let err = (got - exact).abs();
             let err = if err == 0.0 { 0.0 } else { err / bound };
             report.see(err, 1.0, || format!("{case:?}: c[{i},{j}] = {got} instead of {exact}"))?;
@@ -200,7 +235,7 @@ pub(crate) fn check<E: Sample>(
 
 /// The kernels of a row of `gemm` or its kin, and the same with caches so small that modest shapes take
 /// several blocks in every loop.
-fn kernels_of<E: Operand>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
+pub(crate) fn kernels_of<E: Operand>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
     let make = || {
         let caps = caps().restricted_to(row.level)?;
         let caches = CacheSizes { l1d: 1 << 11, l2: 1 << 11, l3: 0, line: 64 };
@@ -210,7 +245,7 @@ fn kernels_of<E: Operand>(row: &KernelInfo) -> Result<[Kernels<E>; 2], String> {
     make().map_err(|e: KernelError| e.to_string())
 }
 
-/// `gemm`, `gemm_bias`, `gemm_bt`, `gemm_prepacked`: whole numbers come out exactly, others within the
+/// `gemm`, `gemm_bias`, `gemm_bt`, `gemm_fused`, `gemm_prepacked`: whole numbers come out exactly, others within the
 /// bound of a plain sum.
 pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     let op = row.op;
@@ -310,6 +345,7 @@ pub(crate) fn specials<E: Element + Sample>(
         whole: true,
         edge: Edge::End,
     };
+    let (function, ulps) = case.function(op);
     for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for (i, p, j) in [(0, 0, 0), (m - 1, 22, 36), (m / 2, 9, 32), (m / 3, 17, 31)] {
             for in_a in [true, false] {
@@ -326,9 +362,10 @@ pub(crate) fn specials<E: Element + Sample>(
                 for r in 0..m {
                     for s in 0..n {
                         let hit = if in_a { r == i } else { s == j };
-                        let want = if hit { f64::from(value) } else { depth as f64 };
+                        let want = function(if hit { f64::from(value) } else { depth as f64 });
                         let got = c.get(r, s);
-                        if got != want && !(got.is_nan() && want.is_nan()) {
+                        let near = (got - want).abs() <= ulps * ulp::<f32>(want);
+                        if !near && got != want && !(got.is_nan() && want.is_nan()) {
                             return Err(format!("{value} at {i},{p},{j}: c[{r},{s}] = {got}, not {want}"));
                         }
                     }
@@ -420,7 +457,7 @@ fn refusals<E: Sample>(op: Op, k: &Kernels<E>) -> Result<(), String> {
             return Err(KernelError::ScratchTooSmall { need: plan.scratch()?.size(), got: bound.size() });
         }
         Ok(match op {
-            Op::GemmBias => plan.run_bias(c, a, b, &o.bias, s),
+            Op::GemmBias | Op::GemmFused => plan.run_bias(c, a, b, &o.bias, s),
             Op::GemmBt => plan.run_bt(c, a, b.t(), s),
             Op::GemmPrepacked => plan.run_prepacked(c, a, packed, s),
             _ => plan.run(c, a, b, s),
@@ -429,248 +466,5 @@ fn refusals<E: Sample>(op: Op, k: &Kernels<E>) -> Result<(), String> {
     match (run(0).map_err(|e| e.to_string())?, run(1).map_err(|e| e.to_string())?) {
         (Ok(()), Err(KernelError::ScratchTooSmall { .. })) => Ok(()),
         (full, short) => Err(format!("with enough scratch {full:?}, with a byte less {short:?}")),
-    }
-}
-
-/// The microkernels that this machine has for storage type `E` on `level`.
-fn microkernels<E: Operand>(level: IsaLevel) -> impl Iterator<Item = Kernels<E>> {
-    let fits = move |r: &&KernelInfo| (r.op, r.element, r.level) == (Op::Gemm, E::TYPE, level);
-    kernels().filter(fits).filter_map(|row| kernels_of(row).ok()).map(|[own, _]| own)
-}
-
-/// `pack_b`, for every microkernel: the documented layout, at every alignment; damaged, moved and foreign
-/// buffers; column ranges.
-pub fn pack_b<E: Sample>(row: &KernelInfo) -> Outcome {
-    let mut source = Source::new(13);
-    let mut report = Report::BOUND;
-    for k in microkernels::<E>(row.level) {
-        let name = k.kernel(Op::Gemm, None).map_or("", |r| r.name);
-        packing(&k, &mut source, &mut report).map_err(|e| format!("for {name}: {e}"))?;
-    }
-    if report.cases == 0 {
-        return Err("no microkernel".into());
-    }
-    Ok(report)
-}
-
-fn packing<E: Sample>(k: &Kernels<E>, source: &mut Source, report: &mut Report) -> Result<(), String> {
-    let lanes = lanes(k.level());
-    for (depth, n) in [(0, 5), (5, 0), (1, 1), (3, lanes), (lanes + 1, 2 * lanes + 3), (19, 67), (64, 31)] {
-        for layout in Layout::ALL {
-            let values: Vec<E> = (0..depth * n).map(|_| E::any(source)).collect();
-            let b = Matrix::new(depth, n, layout, Edge::End, |i, j| values[i * n + j]);
-            let shift = source.below(64);
-            panels(k, &b, shift).map_err(|e| format!("{depth}x{n} {layout:?} at {shift}: {e}"))?;
-            report.cases += 1;
-        }
-    }
-    for shift in 0..64 {
-        let b = Matrix::new(9, 2 * lanes + 1, Layout::Rows, Edge::End, |_, _| E::narrow(1.0));
-        panels(k, &b, shift).map_err(|e| format!("at {shift}: {e}"))?;
-        report.cases += 1;
-    }
-    headers(k)?;
-    foreign(k)?;
-    ranges(k).map_err(|e| format!("column ranges: {e}"))
-}
-
-/// Packs `b` into a buffer that starts `shift` bytes from an aligned address; compares byte for byte.
-fn panels<E: Sample>(k: &Kernels<E>, b: &Matrix<E>, shift: usize) -> Result<(), String> {
-    let (depth, n) = (b.rows, b.cols);
-    let size = k.packed_b_size(depth, n).map_err(|e| e.to_string())?;
-    let mut memory = Guarded::<u8>::poisoned(shift + size, Edge::Start);
-    let width = {
-        let packed = call(|| k.pack_b(b.view()?, &mut memory[shift..])).map_err(|e| e.to_string())?;
-        if (packed.k(), packed.n()) != (depth, n) {
-            return Err(format!("says {}x{}", packed.k(), packed.n()));
-        }
-        packed.col_step()
-    };
-    if !memory.intact() || !crate::guard::is_poison(&memory[..shift]) {
-        return Err("writes outside of the buffer".into());
-    }
-    let start = shift + u64::from_le_bytes(memory[shift + 32..shift + 40].try_into().unwrap()) as usize;
-    if !start.is_multiple_of(64) {
-        return Err(format!("panels start {start} bytes from an aligned address"));
-    }
-    // Version, storage, element, padding, group, width: see SPEC/03.
-    let word = u64::from_le_bytes(memory[shift + 8..shift + 16].try_into().unwrap());
-    let part = |low: u32, bits: u32| (word >> low & ((1 << bits) - 1)) as usize;
-    let (storage, element, pad, kr) = (part(40, 8), part(32, 8), part(24, 8), part(16, 8));
-    let own = 1 + ElementType::ALL.iter().position(|&e| e == E::TYPE).unwrap();
-    let (wide, offset) = (element == 1, element == 7);
-    let known = wide || element == own || offset && own == 4;
-    if (part(48, 16), storage, part(0, 16)) != (2, own, width) || !known || pad % kr != 0 {
-        return Err(format!("layout {word:#x}"));
-    }
-    let (size, padded) = (if wide { 4 } else { size_of::<E>() }, depth.next_multiple_of(pad));
-    let pitch = width * (padded * size + if offset { 4 } else { 0 });
-    for (panel, memory) in memory[start..].chunks(pitch.max(1)).take(n.div_ceil(width)).enumerate() {
-        let (steps, tail) = memory.split_at(width * padded * size);
-        // Groups of columns of `kr` elements.
-        for (at, got) in steps.chunks_exact(size).enumerate() {
-            let (j, p) = (panel * width + at / kr % width, at / (width * kr) * kr + at % kr);
-            let exact = if j < n && p < depth { b.get(p, j) as f32 } else { 0.0 };
-            let want = if wide { exact.to_bits() } else { exact_bits::<E>(exact) };
-            let got = got.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte));
-            if got != want {
-                return Err(format!("element {p},{j} is {got:#x} instead of {want:#x}"));
-            }
-        }
-        if offset {
-            for (j, got) in (panel * width..).zip(tail[..4 * width].chunks_exact(4)) {
-                let sum: f64 = (0..if j < n { depth } else { 0 }).map(|p| b.get(p, j)).sum();
-                let got = i32::from_le_bytes(got.try_into().unwrap());
-                if f64::from(got) != -128.0 * sum {
-                    return Err(format!("column {j}, whose sum is {sum}, starts with {got}"));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The bits of `x` as an `E`, which holds it exactly.
-fn exact_bits<E: Operand>(x: f32) -> u32 {
-    match E::TYPE {
-        ElementType::F16 => u32::from(f16::from_f32(x).to_bits()),
-        ElementType::Bf16 => u32::from(bf16::from_f32(x).to_bits()),
-        ElementType::I8 => u32::from(x as i8 as u8),
-        _ => x.to_bits(),
-    }
-}
-
-/// Damaged, cut and moved buffers.
-fn headers<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
-    let (depth, n) = (5, 7);
-    let b = Matrix::new(depth, n, Layout::Rows, Edge::End, |i, j| E::narrow((i * n + j) as f32));
-    let size = k.packed_b_size(depth, n).map_err(|e| e.to_string())?;
-    let mut buf = Guarded::<u8>::poisoned(size, Edge::Start);
-    k.pack_b(b.view().map_err(|e| e.to_string())?, &mut buf).map_err(|e| e.to_string())?;
-    for byte in 0..40 {
-        for bit in 0..8 {
-            buf[byte] ^= 1 << bit;
-            // A start that is off but possible is refused unless it is a multiple of 4 and all fits.
-            let moved = byte == 32 && (buf[32] as usize) < 128 && buf[32] >= 64;
-            match k.packed_b(&buf, depth, n) {
-                Err(KernelError::WrongPacking { .. }) => {}
-                Ok(_) | Err(KernelError::BadParameter { .. } | KernelError::ShortSlice { .. }) if moved => {}
-                r => return Err(format!("header with bit {bit} of byte {byte} flipped: {r:?}")),
-            }
-            buf[byte] ^= 1 << bit;
-        }
-    }
-    for (depth, n) in [(4, 7), (6, 7), (5, 6), (5, 8), (7, 5), (0, 0), (usize::MAX, 7), (5, usize::MAX)] {
-        match k.packed_b(&buf, depth, n) {
-            Err(KernelError::WrongPacking { .. }) => {}
-            r => return Err(format!("5x7 opened as {depth}x{n}: {r:?}")),
-        }
-    }
-    // An aligned buffer's panels end before its padding.
-    let whole = size - 63;
-    for len in 0..whole {
-        let cut = Guarded::copy_of(&buf[..len], Edge::End);
-        match k.packed_b(&cut, depth, n) {
-            Err(KernelError::ShortSlice { .. } | KernelError::BadParameter { .. }) => {}
-            r => return Err(format!("{len} of {whole} bytes: {r:?}")),
-        }
-    }
-    for by in 0..9 {
-        let mut memory = Guarded::<u8>::poisoned(by + whole, Edge::Start);
-        memory[by..].copy_from_slice(&buf[..whole]);
-        match k.packed_b(&memory[by..], depth, n) {
-            Ok(_) if by % 4 == 0 => {}
-            Err(KernelError::BadParameter { .. }) if by % 4 != 0 => {}
-            r => return Err(format!("moved by {by} bytes: {r:?}")),
-        }
-    }
-    let mut short = vec![0; size - 1];
-    let view = b.view().map_err(|e| e.to_string())?;
-    match (k.pack_b(view, &mut short), k.packed_b_size(usize::MAX, 2), k.packed_b_size(2, usize::MAX)) {
-        (
-            Err(KernelError::ShortSlice { .. }),
-            Err(KernelError::SizeOverflow { .. }),
-            Err(KernelError::SizeOverflow { .. }),
-        ) => Ok(()),
-        r => Err(format!("impossible sizes: {r:?}")),
-    }
-}
-
-/// Buffers packed for another storage type or tile.
-fn foreign<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
-    fn pack<F: Sample>(k: &Kernels<F>) -> Result<Vec<u8>, KernelError> {
-        let b = Matrix::new(5, 7, Layout::Rows, Edge::End, |_, _| F::narrow(1.0));
-        let mut buf = vec![0; k.packed_b_size(5, 7)?];
-        k.pack_b(b.view()?, &mut buf)?;
-        Ok(buf)
-    }
-    fn all<F: Sample>(level: IsaLevel, others: &mut Vec<Vec<u8>>) -> Result<(), KernelError> {
-        for k in microkernels::<F>(level) {
-            others.push(pack(&k)?);
-        }
-        Ok(())
-    }
-    let go = || {
-        let (own, mut others) = (pack(k)?, vec![]);
-        for level in crate::data::levels() {
-            all::<f32>(level, &mut others)?;
-            all::<f16>(level, &mut others)?;
-            all::<bf16>(level, &mut others)?;
-            all::<i8>(level, &mut others)?;
-        }
-        Ok((own, others))
-    };
-    let (own, mut others) = go().map_err(|e: KernelError| e.to_string())?;
-    others.push(vec![0; own.len()]);
-    let layout = |buf: &[u8]| buf[..16].to_vec();
-    let mut refused = 0;
-    for other in others {
-        match (layout(&other) == layout(&own), k.packed_b(&other, 5, 7)) {
-            (true, Ok(_)) => {}
-            (false, Err(KernelError::WrongPacking { .. })) => refused += 1,
-            (same, r) => {
-                return Err(format!(
-                    "a buffer with {} layout: {r:?}",
-                    if same { "this" } else { "a foreign" }
-                ))
-            }
-        }
-    }
-    if refused < 3 {
-        return Err("kernels for different storage types share a layout".into());
-    }
-    Ok(())
-}
-
-/// A product by tiles of rows and columns is the product.
-fn ranges<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
-    let (m, n, depth) = (13, 75, 29);
-    let mut source = Source::new(17);
-    let mut make = |r, c| Matrix::<E>::new(r, c, Layout::Rows, Edge::End, |_, _| E::draw(&mut source, true));
-    let (a, b) = (make(m, depth), make(depth, n));
-    let go = || -> Result<bool, KernelError> {
-        let mut buf = vec![0; k.packed_b_size(depth, n)?];
-        let packed = k.pack_b(b.view()?, &mut buf)?;
-        let mut memory = vec![0; k.gemm_plan(m, n, depth)?.scratch_prepacked()?.size_unaligned()];
-        let mut c = Matrix::<E::Sum>::poisoned(m, n, Layout::PaddedRows, Edge::End);
-        let (left, right) = c.view_mut()?.t().split_rows(packed.col_step())?;
-        let (top, bottom) = left.t().split_rows(5)?;
-        for (c, i, j) in [(top, 0, 0), (bottom, 5, 0), (right.t(), 0, packed.col_step())] {
-            let (rows, cols) = (c.rows(), c.cols());
-            let plan = k.gemm_plan(rows, cols, depth)?;
-            let part = packed.col_range(j, cols)?;
-            plan.run_prepacked(c, a.view()?.row_range(i, rows)?, part, Scratch::new(&mut memory))?;
-        }
-        let exact = |i, j| (0..depth).map(|p| a.get(i, p) * b.get(p, j)).sum::<f64>();
-        let right = (0..m).all(|i| (0..n).all(|j| c.get(i, j) == exact(i, j)));
-        Ok(right
-            && packed.col_range(n, 0)?.n() == 0
-            && packed.col_range(1, 1).is_err()
-            && packed.col_range(0, n + 1).is_err())
-    };
-    match go() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err("wrong result".into()),
-        Err(e) => Err(e.to_string()),
     }
 }

@@ -19,6 +19,7 @@ pub mod map;
 pub mod matrix;
 mod norm;
 pub mod numeric;
+mod pack;
 pub mod quant;
 mod report;
 pub mod rope;
@@ -52,9 +53,9 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::Gemv => gemv::gemv::<E>,
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,
-        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmPrepacked => gemm::gemm::<E>,
+        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::GemmSkinny => skinny::skinny::<E>,
-        Op::PackB => gemm::pack_b::<E>,
+        Op::PackB => pack::pack_b::<E>,
         Op::Softmax => norm::softmax::<E>,
         Op::RmsNorm => norm::rms_norm::<E>,
         Op::LayerNorm => norm::layer_norm::<E>,
@@ -71,7 +72,7 @@ pub fn checker_of(row: &KernelInfo) -> Option<Checker> {
         ElementType::Bf16 => checker::<bf16>(row.op),
         ElementType::I8 => match row.op {
             Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmPrepacked => Some(gemm::gemm::<i8>),
-            Op::PackB => Some(gemm::pack_b::<i8>),
+            Op::PackB => Some(pack::pack_b::<i8>),
             _ => None,
         },
         _ => None,

@@ -15,11 +15,10 @@ const SMALL: usize = 1 << 20;
 /// Tiles a thread, so that one stalled thread delays little.
 const SHARE: usize = 4;
 
-/// Rows of a tile: many, as each tile packs its part of `B` or reads it from L3; a multiple of every
-/// microkernel's rows.
+/// Rows of a tile, about: many, as each tile packs its part of `B` or reads it from L3.
 const ROWS: Range<usize> = 48..240;
 
-/// Columns of a tile: many, as each tile packs its part of `A`; a multiple of every panel's width.
+/// Columns of a tile, about: many, as each tile packs its part of `A`.
 const COLS: Range<usize> = 64..512;
 
 /// Bytes of `B` that are packed before tiles use them.
@@ -278,7 +277,7 @@ impl<E: Operand> Parallel<'_, E> {
         if threads == 1 || work < SMALL {
             return self.tiles(product, vec![(0..m, 0..n, b, c)]);
         }
-        let grid = Grid::new(m, n, threads);
+        let grid = Grid::new(m, n, threads, product.plan.tile());
         match b {
             // Several tiles need each column of B: pack it once, all threads together.
             Right::View(view) if grid.rows < m => {
@@ -376,15 +375,17 @@ struct Grid {
 }
 
 impl Grid {
-    /// Large tiles, but enough of them.
-    fn new(m: usize, n: usize, threads: usize) -> Self {
-        let mut grid = Self { rows: if m <= ROWS.end * 3 / 2 { m } else { ROWS.end }, cols: COLS.end };
+    /// Large tiles, but enough of them, and of whole tiles of the microkernel (`mr x nr`).
+    fn new(m: usize, n: usize, threads: usize, [mr, nr]: [usize; 2]) -> Self {
+        let rows = if m <= ROWS.end * 3 / 2 { m } else { ROWS.end.next_multiple_of(mr) };
+        let mut grid = Self { rows, cols: COLS.end.next_multiple_of(nr) };
+        let least = Self { rows: ROWS.start.next_multiple_of(mr), cols: COLS.start.next_multiple_of(nr) };
         let few = |grid: Self| m.div_ceil(grid.rows) * n.div_ceil(grid.cols) < threads * SHARE;
-        while few(grid) && grid.cols > COLS.start {
-            grid.cols /= 2;
+        while few(grid) && grid.cols > least.cols {
+            grid.cols = (grid.cols / 2).next_multiple_of(nr).max(least.cols);
         }
-        while few(grid) && grid.rows > ROWS.start {
-            grid.rows = (grid.rows / 2).next_multiple_of(ROWS.start / 2).max(ROWS.start);
+        while few(grid) && grid.rows > least.rows {
+            grid.rows = (grid.rows / 2).next_multiple_of(mr).max(least.rows);
         }
         grid
     }
@@ -423,15 +424,15 @@ mod tests {
     #[test]
     fn grids_have_enough_tiles_of_good_size() {
         for (m, n) in [(1, 4096), (32, 4096), (512, 4096), (4096, 4096), (100, 100), (5000, 64)] {
-            for threads in [2, 4, 64] {
-                let grid = Grid::new(m, n, threads);
-                assert!(grid.cols.is_multiple_of(COLS.start) && grid.cols <= COLS.end);
+            for (threads, [mr, nr]) in [(2, [14, 32]), (4, [8, 12]), (64, [6, 16]), (7, [32, 32])] {
+                let grid = Grid::new(m, n, threads, [mr, nr]);
+                assert!(grid.cols.is_multiple_of(nr) && grid.cols < COLS.end + nr, "{grid:?}");
                 assert!(
-                    grid.rows == m || grid.rows.is_multiple_of(24) && grid.rows >= ROWS.start,
+                    grid.rows == m || grid.rows.is_multiple_of(mr) && grid.rows >= ROWS.start,
                     "{grid:?}"
                 );
                 let tiles = m.div_ceil(grid.rows) * n.div_ceil(grid.cols);
-                let smallest = grid.cols == COLS.start && grid.rows <= ROWS.start.max(m);
+                let smallest = grid.cols < COLS.start + nr && grid.rows < (ROWS.start + mr).max(m + 1);
                 assert!(tiles >= threads * SHARE || smallest, "{m}x{n} {threads}: {grid:?}");
             }
         }

@@ -4,6 +4,7 @@ use core::mem::MaybeUninit;
 
 use super::blocks::Blocks;
 use crate::asm::abi::{Edges, Micro, MicroArgs};
+use crate::ops::engine::Access;
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 
@@ -29,7 +30,48 @@ pub(crate) struct Helpers {
     pub(crate) finish: unsafe fn(&FinishArgs),
 }
 
-/// `C = alpha * A B + beta * C`, then a bias. The elements of `C` have four bytes; they are f32, or i32 for the
+/// An element-wise operator on f32: length, input, output (the same here).
+pub(crate) type Activate = unsafe fn(usize, *const f32, *mut f32, Access);
+
+/// A part of `C` that is finished but for its activation.
+pub(super) struct Finish {
+    pub(super) c: *mut f32,
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) activate: Option<Activate>,
+    pub(super) access: Access,
+}
+
+impl Finish {
+    /// # Safety
+    /// `rows x cols` elements at the strides; the activation's instruction set is present.
+    pub(super) unsafe fn run(&self) {
+        let Some(activate) = self.activate else { return };
+        let Self { rows, cols, row_stride, col_stride, .. } = *self;
+        // Along what is contiguous, or else element by element.
+        let (outer, inner, step, len) = match (row_stride, col_stride) {
+            (_, 1) => (rows, 1, row_stride, cols),
+            (1, _) => (cols, 1, col_stride, rows),
+            _ => (rows, cols, row_stride, 1),
+        };
+        for i in 0..outer {
+            for j in 0..inner {
+                // SAFETY: the caller's contract.
+                unsafe {
+                    let p = self.c.add(i * step + j * col_stride);
+                    activate(len, p, p, self.access);
+                }
+            }
+        }
+    }
+}
+
+/// Columns that are finished at once: their block of `C` is in L2, and the calls are long enough.
+const FINISH: usize = 256;
+
+/// `C = alpha * A B + beta * C`, then a bias and an activation. The elements of `C` have four bytes; they are f32, or i32 for the
 /// helpers of int8.
 #[derive(Clone, Copy)]
 pub(crate) struct Drive<'a> {
@@ -51,6 +93,8 @@ pub(crate) struct Drive<'a> {
     /// Or null. One element a column, or a row if `bias_of_rows`.
     pub(crate) bias: *const f32,
     pub(crate) bias_of_rows: bool,
+    pub(crate) activate: Option<Activate>,
+    pub(crate) access: Access,
     /// Room for a block of `A`, and for one of `B` unless that is packed.
     pub(crate) pa: *mut u8,
     pub(crate) pb: *mut u8,
@@ -179,7 +223,7 @@ impl Drive<'_> {
         let mut buffer = Buffer([MaybeUninit::uninit(); 1024]);
         /// No tile is wider.
         static ZEROS: [i32; 64] = [0; 64];
-        let (mut j, mut b) = (0, block.b);
+        let (mut j, mut done, mut b) = (0, 0, block.b);
         while j < block.cols {
             let cols = nr.min(block.cols - j);
             let (mut i, mut a) = (0, self.pa.cast_const());
@@ -235,24 +279,43 @@ impl Drive<'_> {
                 ahead += micro.asks(steps);
                 i += mr;
             }
-            if block.last && !self.bias.is_null() {
-                let (of_row, of_col) = if self.bias_of_rows { (1, 0) } else { (0, 1) };
+            if block.last && (j + nr >= block.cols || j + nr - done >= FINISH) {
                 // SAFETY: the rows and columns of this block are there and done.
-                unsafe {
-                    (self.helpers.finish)(&FinishArgs {
-                        c: self.c.add(block.row * self.c_row + (block.col + j) * self.c_col),
-                        row_stride: self.c_row,
-                        col_stride: self.c_col,
-                        rows: block.rows,
-                        cols,
-                        bias: self.bias.add(block.row * of_row + (block.col + j) * of_col),
-                        bias_row: of_row,
-                        bias_col: of_col,
-                    });
-                }
+                unsafe { self.finish(block, done, block.cols.min(j + nr) - done) };
+                done = j + nr;
             }
             b = b.wrapping_add(block.pitch);
             j += nr;
+        }
+    }
+
+    /// Bias and activation for columns `from .. from + cols` of a block.
+    ///
+    /// # Safety
+    /// They are there, and sums are complete.
+    unsafe fn finish(&self, block: &Block, from: usize, cols: usize) {
+        let (row_stride, col_stride, rows) = (self.c_row, self.c_col, block.rows);
+        let (of_row, of_col) = if self.bias_of_rows { (1, 0) } else { (0, 1) };
+        let (row, col) = (block.row, block.col + from);
+        // SAFETY: the caller's contract; the bias has one element for each row or column.
+        unsafe {
+            let c = self.c.add(row * row_stride + col * col_stride);
+            if !self.bias.is_null() {
+                let bias = self.bias.add(row * of_row + col * of_col);
+                let (bias_row, bias_col) = (of_row, of_col);
+                (self.helpers.finish)(&FinishArgs {
+                    c,
+                    row_stride,
+                    col_stride,
+                    rows,
+                    cols,
+                    bias,
+                    bias_row,
+                    bias_col,
+                });
+            }
+            let (activate, access) = (self.activate, self.access);
+            Finish { c, row_stride, col_stride, rows, cols, activate, access }.run();
         }
     }
 }

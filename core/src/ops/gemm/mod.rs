@@ -9,7 +9,7 @@
 mod blocks;
 mod drive;
 
-use crate::dispatch::Kernels;
+use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
 use crate::ops::check;
@@ -22,7 +22,7 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 use blocks::Blocks;
 pub(crate) use drive::Helpers;
-use drive::{Drive, Source};
+use drive::{Activate, Drive, Finish, Source};
 
 /// Where panels of `B` come from.
 #[derive(Clone, Copy)]
@@ -31,6 +31,35 @@ enum Right<'a, E> {
     View(MatRef<'a, E>),
     /// All are there.
     Panels(*const u8),
+}
+
+/// What is done with the elements of `C` after everything else. Each is computed as the operator of this name
+/// does, and as exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// [`Kernels::relu`].
+    Relu,
+    /// [`Kernels::gelu`].
+    Gelu,
+    /// [`Kernels::gelu_tanh`].
+    GeluTanh,
+    /// [`Kernels::silu`].
+    Silu,
+}
+
+impl Activation {
+    /// Every activation.
+    pub const ALL: [Self; 4] = [Self::Relu, Self::Gelu, Self::GeluTanh, Self::Silu];
+
+    fn slot(self, table: &Table<f32>) -> Activate {
+        match self {
+            Self::Relu => table.relu,
+            Self::Gelu => table.gelu,
+            Self::GeluTanh => table.gelu_tanh,
+            Self::Silu => table.silu,
+        }
+    }
 }
 
 /// `C = alpha * A B + beta * C (+ bias)` for one shape: `A` is `m x k`, `B` is `k x n`, `C` is `m x n`.
@@ -69,6 +98,7 @@ pub struct GemmPlan<E: Operand> {
     k: usize,
     alpha: f32,
     beta: f32,
+    activation: Option<Activation>,
     blocks: Blocks,
     /// For the transposed product.
     turned: Blocks,
@@ -82,7 +112,7 @@ impl<E: Operand> Kernels<E> {
     pub fn gemm_plan(&self, m: usize, n: usize, k: usize) -> Result<GemmPlan<E>, KernelError> {
         let blocks = |m, n| Blocks::new(self.micro, self.caps().caches(), m, n, k);
         let (blocks, turned) = (blocks(m, n)?, blocks(n, m)?);
-        Ok(GemmPlan { kernels: *self, m, n, k, alpha: 1.0, beta: 0.0, blocks, turned })
+        Ok(GemmPlan { kernels: *self, m, n, k, alpha: 1.0, beta: 0.0, activation: None, blocks, turned })
     }
 }
 
@@ -95,6 +125,12 @@ impl<E: Element> GemmPlan<E> {
     /// With this factor of `C`.
     pub fn beta(self, beta: f32) -> Self {
         Self { beta, ..self }
+    }
+
+    /// With an activation: `C = f(alpha * A B + beta * C + bias)`. It is computed block by block, while these
+    /// are in cache.
+    pub fn activation(self, activation: Activation) -> Self {
+        Self { activation: Some(activation), ..self }
     }
 
     /// One row of the product, if `C` has one, is a GEMV; a few rows are a skinny product.
@@ -187,13 +223,18 @@ impl<E: Operand> GemmPlan<E> {
         [self.m, self.n, self.k]
     }
 
+    /// Rows and columns of the microkernel's tile: where `C` is split for threads, best at multiples of these.
+    pub fn tile(&self) -> [usize; 2] {
+        [self.kernels.micro.a.width, self.kernels.micro.b.width]
+    }
+
     /// The same for other numbers of rows and columns of `C`: for a part of the product.
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub fn resized(&self, m: usize, n: usize) -> Result<Self, KernelError> {
-        let Self { alpha, beta, .. } = *self;
-        Ok(Self { alpha, beta, ..self.kernels.gemm_plan(m, n, self.k)? })
+        let Self { alpha, beta, activation, .. } = *self;
+        Ok(Self { alpha, beta, activation, ..self.kernels.gemm_plan(m, n, self.k)? })
     }
 
     /// Name of the kernel that computes. Prepacked `B` and `B` with neither stride 1: the GEMM
@@ -359,12 +400,28 @@ impl<E: Operand> GemmPlan<E> {
         if self.m == 0 || self.n == 0 {
             return Ok(());
         }
+        let activate = self.activation.map(|f| f.slot(self.kernels.plain()));
+        let whole = Finish {
+            c: c.as_mut_ptr().cast(),
+            row_stride: c.row_stride(),
+            col_stride: c.col_stride(),
+            rows: self.m,
+            cols: self.n,
+            activate,
+            access: self.kernels.access_inplace(),
+        };
         if self.k == 0 || self.alpha == 0.0 {
             self.scale_c(&mut c, bias);
+            // SAFETY: the elements of the view, which is exclusive; the instruction set is present.
+            unsafe { whole.run() };
             return Ok(());
         }
         if let Right::View(b) = b {
             if let Some(done) = E::direct(self, &mut c, a, b, bias, &mut scratch) {
+                if done.is_ok() {
+                    // SAFETY: as above.
+                    unsafe { whole.run() };
+                }
                 return done;
             }
         }
@@ -397,6 +454,8 @@ impl<E: Operand> GemmPlan<E> {
             beta: self.beta,
             bias: bias.map_or(core::ptr::null(), |b| b.as_ptr().cast()),
             bias_of_rows: false,
+            activate,
+            access: whole.access,
             pa: memory,
             pb: memory,
         };
