@@ -1,7 +1,7 @@
 //! Matrix products, dense and quantised.
 
 use gllm_kernels_core::{
-    Element, KernelError, Kernels, MatMut, MatRef, Op, PackedB, QuantFormat, QuantRef, Scratch,
+    Activation, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedB, QuantFormat, QuantRef, Scratch,
 };
 use gllm_testkit::{Edge, Guarded};
 
@@ -12,7 +12,7 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
     match op {
         Op::Gemv => gemv::<E>(call),
         Op::Dequant | Op::Qgemv => quantised::<E>(call, op),
-        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmSkinny | Op::PackB | Op::GemmPrepacked => {
+        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmSkinny | Op::PackB | Op::GemmPrepacked => {
             gemm::<E>(call, op)
         }
         _ => return false,
@@ -76,7 +76,14 @@ fn gemm<E: Element>(call: &Call, op: Op) {
     };
     let [alpha, beta] = call.numbers.map(|n| n.get());
     let tame = call.numbers.iter().all(|n| n.is_tame());
-    let agree = if tame { call.sums(k + 2) } else { Agree::No };
+    let agree = match call.sums(k + 2) {
+        _ if !tame => Agree::No,
+        // Two activations of the same number, or of neighbours.
+        Agree::Exactly if op == Op::GemmFused => Agree::Within(8),
+        Agree::About(e) if op == Op::GemmFused => Agree::About(2.0 * e),
+        agree => agree,
+    };
+    let activation = Activation::ALL[usize::from(call.dims[3]) % Activation::ALL.len()];
     let no_scratch = matches!(call.lengths[1], Length::Off(_));
     // Gaps between rows of C keep what they hold, so what is there is the output before the call.
     call.twice::<E, f32>(0, Some(&c_data), agree, |kernels, c| {
@@ -92,6 +99,7 @@ fn gemm<E: Element>(call: &Call, op: Op) {
         let result = match op {
             Op::Gemm | Op::GemmSkinny => plan.run(c, a, b, scratch),
             Op::GemmBias => plan.run_bias(c, a, b, &bias, scratch),
+            Op::GemmFused => plan.activation(activation).run_bias(c, a, b, &bias, scratch),
             Op::GemmBt => plan.run_bt(c, a, b, scratch),
             _ => prepacked(call, kernels, b, |packed| plan.run_prepacked(c, a, packed, scratch)),
         };
