@@ -26,7 +26,7 @@ pub use ops::gemm::{Activation, GemmPlan};
 pub use ops::pack::PackedB;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
-pub use quant::{blocks, QuantFormat, QuantRef};
+pub use quant::{blocks, codebooks, QuantFormat, QuantRef};
 pub use registry::{kernels, KernelInfo, Op};
 pub use scratch::{Scratch, ScratchReq};
 pub use view::{MatMut, MatRef};

@@ -4,6 +4,7 @@
 //! share a scale: `w = value * scale`, where `value` is a small number that f32 holds exactly.
 
 pub mod blocks;
+pub mod codebooks;
 pub(crate) mod dispatch;
 mod format;
 pub(crate) mod legacy;
