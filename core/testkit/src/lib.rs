@@ -24,6 +24,7 @@ pub mod quant;
 mod report;
 pub mod rope;
 mod skinny;
+pub mod vectors;
 
 pub use alloc::Counting;
 pub use amx::caps;
