@@ -43,11 +43,13 @@ pub(crate) struct Ahead {
     count: usize,
     then: usize,
     left: usize,
+    /// Always 0, but known only some cycles after the last time: see [`later`].
+    zero: usize,
 }
 
 impl Ahead {
     /// Asks for nothing.
-    const OFF: Self = Self { at: core::ptr::null(), share: 0, step: 0, count: 0, then: 0, left: 0 };
+    const OFF: Self = Self { at: core::ptr::null(), share: 0, step: 0, count: 0, then: 0, left: 0, zero: 0 };
 
     /// Will ask for `rows` rows of `cols` elements at `stride`, which need not exist, in `turns` turns.
     #[inline(always)]
@@ -68,18 +70,19 @@ impl Ahead {
         };
         let then = next.wrapping_sub(step.wrapping_mul(count.wrapping_sub(1)));
         let share = rows.saturating_mul(lines).div_ceil(turns.max(1));
-        Self { at: at.cast(), share, step, count, then, left: count }
+        Self { at: at.cast(), share, step, count, then, left: count, zero: 0 }
     }
 
     /// One turn.
     #[inline(always)]
     pub(crate) fn ask(&mut self) {
         for _ in 0..self.share {
-            into_l2(self.at);
+            into_l2(self.at.wrapping_add(self.zero));
             self.left = self.left.wrapping_sub(1);
             let distance = if self.left == 0 { self.then } else { self.step };
             self.left = if self.left == 0 { self.count } else { self.left };
-            self.at = paced(self.at.wrapping_add(distance));
+            self.at = self.at.wrapping_add(distance);
+            self.zero = later(self.zero);
         }
     }
 }
@@ -103,21 +106,21 @@ fn into_l2(p: *const u8) {
     let _ = p;
 }
 
-/// The same address some cycles later. AMD's Zen drops what is asked for while too much is under way, and
+/// The same number some cycles later. AMD's Zen drops what is asked for while too much is under way, and
 /// nothing holds back a chain of prefetches: they would leave in bursts, as soon as they are decoded, and
 /// most would be lost. Two multiplications let one line go every seven cycles, the rate of a fast memory.
 #[inline(always)]
-fn paced(p: *const u8) -> *const u8 {
+fn later(number: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
-        let mut at = p as usize;
+        let mut x = number;
         // SAFETY: multiplies by one.
         unsafe {
-            core::arch::asm!("imul {at}, {at}, 1", "imul {at}, {at}, 1", at = inout(reg) at,
+            core::arch::asm!("imul {x}, {x}, 1", "imul {x}, {x}, 1", x = inout(reg) x,
                 options(pure, nomem, nostack))
         };
-        at as *const u8
+        x
     }
     #[cfg(not(target_arch = "x86_64"))]
-    p
+    number
 }

@@ -88,8 +88,12 @@ unsafe fn step<
     }
 }
 
-/// The products of one piece, added to `acc`. `FIRST`: the weights come from memory; `KEEP`: they are
-/// kept widened.
+/// The products of one piece, added to the sums `from` and left in `to`. `FIRST`: the weights come from
+/// memory; `KEEP`: they are kept widened.
+///
+/// The sums are registers from the first to the last line: an array that is passed on, or indexed in a
+/// loop too large to be unrolled, would live on the stack. Volatile, so that moving them does not become
+/// a call of `memcpy`.
 #[inline(always)]
 unsafe fn run<
     E: Element,
@@ -101,10 +105,17 @@ unsafe fn run<
 >(
     pass: &Pass<E, R>,
     ahead: &mut Ahead,
-    mut acc: [[P::V; R]; M],
-) -> [[P::V; R]; M] {
-    // SAFETY: the caller vouches for the piece; the loops stay within it.
+    from: *const P::V,
+    to: *mut P::V,
+) {
+    // SAFETY: the caller vouches for the piece and the sums; the loops stay within them.
     unsafe {
+        let mut acc = [[P::splat(0.0); R]; M];
+        for (i, acc) in acc.iter_mut().enumerate() {
+            for (r, acc) in acc.iter_mut().enumerate() {
+                *acc = from.add(i * R + r).read_volatile();
+            }
+        }
         let line = LINE / size_of::<E>();
         let (mut p, mut s) = (0, 0);
         while pass.depth - p >= line {
@@ -128,8 +139,12 @@ unsafe fn run<
         if p < pass.depth {
             step::<E, P, M, R, KEEP, false>(pass, s, pass.depth - p, &mut acc);
         }
+        for (i, acc) in acc.iter().enumerate() {
+            for (r, &acc) in acc.iter().enumerate() {
+                to.add(i * R + r).write_volatile(acc);
+            }
+        }
     }
-    acc
 }
 
 /// Where a piece and a block stand.
@@ -143,6 +158,11 @@ struct Place {
     depth: usize,
 }
 
+/// Sums to begin with.
+#[repr(align(64))]
+struct Zeros([f32; MR * MOST * super::FLOATS]);
+static ZEROS: Zeros = Zeros([0.0; MR * MOST * super::FLOATS]);
+
 /// One block of `M` rows against one piece of `R` rows of weights.
 #[inline(always)]
 unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usize>(
@@ -152,17 +172,10 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
     ahead: &mut Ahead,
 ) {
     // SAFETY: the caller vouches for the place; rows of weights that do not exist stand for the last one,
-    // and their sums are dropped.
+    // and their sums are dropped. Scratch memory is aligned for every register.
     unsafe {
-        let sums = memory.sums.add(at.i * R * P::LANES);
-        let mut acc = [[P::splat(0.0); R]; M];
-        if at.p > 0 {
-            for (i, acc) in acc.iter_mut().enumerate() {
-                for (r, acc) in acc.iter_mut().enumerate() {
-                    *acc = <P as Prim<f32>>::load(sums.add((i * R + r) * P::LANES));
-                }
-            }
-        }
+        let sums = memory.sums.cast::<P::V>().add(at.i * R);
+        let from = if at.p > 0 { sums } else { ZEROS.0.as_ptr().cast() };
         // A block before this one has M = MR rows, so `i` times the length of a row is where this begins.
         let a = memory.a.add(at.i * memory.row + at.p * M);
         let mut w = [g.b; R];
@@ -172,37 +185,30 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
         let (depth, kept) = (at.depth, memory.kept);
         let pass = Pass { w, along: P::LANES, depth, a, kept };
         let wide = size_of::<E>() == size_of::<f32>();
-        acc = if at.i > 0 && wide {
-            run::<E, P, M, R, false, false>(&pass, ahead, acc)
+        if at.i > 0 && wide {
+            run::<E, P, M, R, false, false>(&pass, ahead, from, sums);
         } else if at.i > 0 {
             let mut w = [kept.cast_const(); R];
             for (r, w) in w.iter_mut().enumerate() {
                 *w = kept.add(r * P::LANES);
             }
             let depth = depth.next_multiple_of(P::LANES);
-            run::<f32, P, M, R, false, false>(&Pass { w, along: R * P::LANES, depth, a, kept }, ahead, acc)
+            let pass = Pass { w, along: R * P::LANES, depth, a, kept };
+            run::<f32, P, M, R, false, false>(&pass, ahead, from, sums);
         } else if M == MR && !wide && g.m > MR {
-            run::<E, P, M, R, true, true>(&pass, ahead, acc)
+            run::<E, P, M, R, true, true>(&pass, ahead, from, sums);
         } else {
-            run::<E, P, M, R, true, false>(&pass, ahead, acc)
-        };
+            run::<E, P, M, R, true, false>(&pass, ahead, from, sums);
+        }
         if at.p + at.depth < g.k {
-            for (i, acc) in acc.iter().enumerate() {
-                for (r, &acc) in acc.iter().enumerate() {
-                    <P as Prim<f32>>::store(sums.add((i * R + r) * P::LANES), acc);
-                }
-            }
             return;
         }
-        for (i, acc) in acc.iter().enumerate() {
-            for (r, &acc) in acc.iter().enumerate() {
-                if r < at.live {
-                    let (i, j) = (at.i + i, at.j + r);
-                    let product = g.alpha * P::reduce_sum(acc);
-                    let plain = g.beta == 0.0 && g.bias.is_null();
-                    *g.c.add(i * g.c_row + j * g.c_col) =
-                        if plain { product } else { before(g, i, j) + product };
-                }
+        for i in 0..M {
+            for r in 0..at.live {
+                let product = g.alpha * P::reduce_sum(*sums.add(i * R + r));
+                let (i, j) = (at.i + i, at.j + r);
+                let plain = g.beta == 0.0 && g.bias.is_null();
+                *g.c.add(i * g.c_row + j * g.c_col) = if plain { product } else { before(g, i, j) + product };
             }
         }
     }
@@ -247,6 +253,8 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
         let memory = Memory { a, row, sums, kept: sums.add(ROWS.min(g.m) * MOST * super::FLOATS) };
         let blocks = g.m.div_ceil(MR);
         let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
+        // Equal pieces of whole lines.
+        let piece = g.k.div_ceil(g.k.div_ceil(DEPTH)).next_multiple_of(LINE / size_of::<E>());
         let mut j = 0;
         while j < g.n {
             let live = R.min(g.n - j);
@@ -256,7 +264,7 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
             let mut ahead = Ahead::new(g.order, next, left, g.k, g.b_col, turns);
             let mut p = 0;
             while p < g.k {
-                let depth = DEPTH.min(g.k - p);
+                let depth = piece.min(g.k - p);
                 let mut i = 0;
                 while i < g.m {
                     let rows = MR.min(g.m - i);
