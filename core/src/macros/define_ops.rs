@@ -87,10 +87,10 @@ macro_rules! define_int8 {
             use crate::isa::{$isa, Vector};
             use crate::ops::int8;
             define_int8! { @$attr
-                gemm(t: &MicroArgs) => int8::tile::<$isa>;
-                pack(g: &PackArgs) => int8::pack::<$isa>;
-                merge(m: &MergeArgs) => int8::merge;
-                finish(f: &FinishArgs) => int8::finish;
+                gemm(t: &MicroArgs) => int8::tile::<$isa>(t);
+                pack(g: &PackArgs) => int8::pack(g, super::super::$module::pack_b::<f32>);
+                merge(m: &MergeArgs) => int8::merge(m);
+                finish(f: &FinishArgs) => int8::finish(f);
             }
             const TILE: Tile = Tile::of(<$isa as Vector>::LANES);
             const BASELINE: Micro = Micro {
@@ -117,7 +117,7 @@ macro_rules! define_int8 {
             #[$attr]
             unsafe fn $name($arg: $ty) {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
-                unsafe { $body($arg) }
+                unsafe { $body }
             }
         )*
     };

@@ -1,114 +1,198 @@
 //! Packing of int8 matrices; see [`Panel`](crate::asm::abi::Panel).
 //!
 //! The `kr` steps of a row of `A` (column of `B`) are a word of `kr` bytes, and words are what is moved. What
-//! else a panel's type asks for is done in place afterwards: the panel is in the first-level cache.
-
-use core::ops::{BitOr, Shl};
+//! else a panel's type asks for is done in place afterwards.
 
 use crate::asm::abi::{Panel, PanelType};
-use crate::isa::Prim;
 use crate::ops::lines;
 use crate::ops::pack::{self, PackArgs};
 
+/// Packs cells of four bytes, at any address. Not used by portable code, whose words are of one byte.
+type Cells = unsafe fn(&PackArgs);
+
+/// Packs, with `cells` for cells of four bytes. That is compiled by itself: what is inlined here more than once
+/// may lose the instruction set.
+///
 /// # Safety
 /// Every element that `len`, `k` and the strides address is valid; `dst` has room for all panels; the
 /// panel is of a kind that some microkernel for int8 has; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn pack<P: Prim<f32>>(g: &PackArgs) {
-    let Panel { element, width, kr } = g.panel;
-    let pitch = g.panel.bytes(width, g.depth);
-    let all = width * g.depth;
-    let (mut at, mut dst) = (0, g.dst);
-    while at < g.len {
-        let src = g.src.wrapping_add(at * g.across);
-        // What will be widened starts at the end of its place.
-        let to = if element == PanelType::I16 { dst.wrapping_add(all) } else { dst };
-        let one = PackArgs { len: width.min(g.len - at), src, dst: to, ..*g };
-        // SAFETY: the caller's contract, for one panel.
-        unsafe {
-            match kr {
-                1 => words::<u8>(&one, 0),
-                2 => words::<u16>(&one, quads::<P>(&one)),
-                4 => words::<u32>(&one, quads::<P>(&one)),
-                8 => words::<u64>(&one, 0),
-                16 => words::<u128>(&one, 0),
-                _ if lines::pack(&one, 1) => {}
-                _ => long_words(&one),
-            }
+pub(crate) unsafe fn pack(g: &PackArgs, cells: Cells) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match g.panel.kr {
+            1 => panels::<1>(g, cells),
+            2 => panels::<2>(g, cells),
+            4 => panels::<4>(g, cells),
+            8 => panels::<8>(g, cells),
+            16 => panels::<16>(g, cells),
+            _ if lines::pack(g, 1) => {}
+            _ => panels::<64>(g, cells),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn panels<const KR: usize>(g: &PackArgs, cells: Cells) {
+    let Panel { element, width, .. } = g.panel;
+    let (pitch, all) = (g.panel.bytes(width, g.depth), width * g.depth);
+    let rows = g.across == 1 && KR <= AT_ONCE;
+    // SAFETY: the caller's contract; the panels lie one behind the other.
+    unsafe {
+        if rows {
+            interleaved::<KR>(g);
+        }
+        let (mut at, mut dst) = (0, g.dst);
+        while at < g.len {
+            let src = g.src.wrapping_add(at * g.across);
+            let one = PackArgs { len: width.min(g.len - at), src, dst: bytes(g, dst), ..*g };
+            let done = if rows { g.k / KR * KR } else { quads::<KR>(&one, cells) };
+            words::<KR>(&one, done);
             match element {
-                PanelType::I16 => widen(to.cast(), dst.cast(), all),
+                PanelType::I16 => widen(one.dst.cast(), dst.cast(), all),
                 PanelType::U8 => (0..all).for_each(|i| *dst.add(i) ^= 0x80),
                 PanelType::I8Offset => offsets(&one),
                 _ => {}
             }
+            dst = dst.wrapping_add(pitch);
+            at += width;
         }
-        dst = dst.wrapping_add(pitch);
-        at += width;
     }
 }
 
-/// The `kr` steps of a row or column.
-trait Word: Copy + From<u8> + BitOr<Output = Self> + Shl<usize, Output = Self> {}
-impl<T: Copy + From<u8> + BitOr<Output = T> + Shl<usize, Output = T>> Word for T {}
-
-/// A panel from step `from` on, which is a multiple of the word's.
+/// Where the bytes of the panel at `dst` are: what will be widened is at the end of its place.
 #[inline(always)]
-unsafe fn words<W: Word>(g: &PackArgs, from: usize) {
-    let kr = size_of::<W>();
+fn bytes(g: &PackArgs, dst: *mut u8) -> *mut u8 {
+    match g.panel.element {
+        PanelType::I16 => dst.wrapping_add(g.panel.width * g.depth),
+        _ => dst,
+    }
+}
+
+/// A panel from step `from` on, word by word.
+#[inline(always)]
+unsafe fn words<const KR: usize>(g: &PackArgs, from: usize) {
     let mut p = from;
     while p < g.depth {
-        let row: *mut W = g.dst.wrapping_add(p * g.panel.width).cast();
-        let src = g.src.wrapping_add(p * g.along);
-        let there = kr.min(g.k.saturating_sub(p));
         for lane in 0..g.panel.width {
+            let src = g.src.wrapping_add(lane * g.across + p * g.along);
+            let there = if lane < g.len { KR.min(g.k.saturating_sub(p)) } else { 0 };
             // SAFETY: the caller's contract; only what exists is read.
             unsafe {
-                let mut word = W::from(0);
-                if lane < g.len && there == kr && g.along == 1 {
-                    word = src.add(lane * g.across).cast::<W>().read_unaligned();
-                } else if lane < g.len {
-                    for s in 0..there {
-                        word = word | W::from(*src.add(lane * g.across + s * g.along)) << (8 * s);
-                    }
-                }
-                row.add(lane).write_unaligned(word);
+                let word = word::<KR>(src, g.along, there);
+                g.dst.add(p * g.panel.width).cast::<[u8; KR]>().add(lane).write(word);
             }
         }
-        p += kr;
+        p += KR;
     }
 }
 
-/// Panels with words longer than a register of integers.
+/// The next `there` steps, and zeros.
 #[inline(always)]
-unsafe fn long_words(g: &PackArgs) {
-    let (mut p, mut dst) = (0, g.dst);
-    while p < g.depth {
-        for lane in 0..g.panel.width {
-            for s in p..p + g.panel.kr {
-                // SAFETY: the caller's contract; only what exists is read.
-                unsafe {
-                    let there = lane < g.len && s < g.k;
-                    *dst = if there { *g.src.add(lane * g.across + s * g.along) } else { 0 };
-                    dst = dst.add(1);
-                }
+unsafe fn word<const KR: usize>(src: *const u8, along: usize, there: usize) -> [u8; KR] {
+    // SAFETY: the caller vouches for so many steps.
+    unsafe {
+        if there == KR && along == 1 {
+            return src.cast::<[u8; KR]>().read();
+        }
+        let mut word = [0; KR];
+        for (s, byte) in word.iter_mut().enumerate().take(there) {
+            *byte = *src.add(s * along);
+        }
+        word
+    }
+}
+
+/// Whole words of all panels, where rows of `B` (columns of `A`) are contiguous.
+#[inline(always)]
+unsafe fn interleaved<const KR: usize>(g: &PackArgs) {
+    let width = g.panel.width;
+    // SAFETY: the caller's contract; only what exists is read.
+    unsafe {
+        pack::pieces::<u8>(&PackArgs { k: g.k / KR * KR, ..*g }, KR, |at, there, p, src| {
+            let row = bytes(g, g.dst.add(g.panel.bytes(at, g.depth))).add(p * width);
+            let mut lane = 0;
+            // A register may hold more than the panel's words: those of the next one, which it brings to where
+            // the next steps' will be, if there are any.
+            let room = (g.depth - p) * width;
+            while lane < there && at + lane + AT_ONCE <= g.len && (lane + AT_ONCE) * KR <= room {
+                interleave::<KR>(src.add(lane), g.along, row.add(lane * KR).cast());
+                lane += AT_ONCE;
+            }
+            while lane < width {
+                let word = word::<KR>(src.wrapping_add(lane), g.along, if lane < there { KR } else { 0 });
+                row.cast::<[u8; KR]>().add(lane).write(word);
+                lane += 1;
+            }
+        });
+    }
+}
+
+/// Bytes of a register.
+const AT_ONCE: usize = 16;
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+use core::arch::x86_64::{__m128i as Bytes, _mm_unpackhi_epi8 as zip_high, _mm_unpacklo_epi8 as zip_low};
+
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+use core::arch::aarch64::{uint8x16_t as Bytes, vzip1q_u8 as zip_low, vzip2q_u8 as zip_high};
+
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon")
+)))]
+use portable::{zip_high, zip_low, Bytes};
+
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon")
+)))]
+mod portable {
+    pub(super) type Bytes = [u8; super::AT_ONCE];
+    pub(super) unsafe fn zip_low(a: Bytes, b: Bytes) -> Bytes {
+        core::array::from_fn(|i| if i % 2 == 0 { a[i / 2] } else { b[i / 2] })
+    }
+    pub(super) unsafe fn zip_high(a: Bytes, b: Bytes) -> Bytes {
+        core::array::from_fn(|i| if i % 2 == 0 { a[8 + i / 2] } else { b[8 + i / 2] })
+    }
+}
+
+/// The bytes of `KR` rows in turn.
+#[inline(always)]
+unsafe fn interleave<const KR: usize>(src: *const u8, along: usize, dst: *mut Bytes) {
+    // SAFETY: the caller vouches for a register of each row, and for as many behind `dst`. SSE2 and NEON are
+    // a part of their targets.
+    unsafe {
+        let mut v = [src.cast::<Bytes>().read_unaligned(); KR];
+        for (s, v) in v.iter_mut().enumerate() {
+            *v = src.add(s * along).cast::<Bytes>().read_unaligned();
+        }
+        // As `transpose` of f32: each round moves one bit of the row's number into the lane's.
+        for _ in 0..KR.trailing_zeros() {
+            let from = v;
+            for i in 0..KR / 2 {
+                let (a, b) = (from[i], from[i + KR / 2]);
+                (v[2 * i], v[2 * i + 1]) = (zip_low(a, b), zip_high(a, b));
             }
         }
-        p += g.panel.kr;
+        for (s, &v) in v.iter().enumerate() {
+            dst.add(s).write_unaligned(v);
+        }
     }
 }
 
 /// Packs whole groups of four steps, if steps are contiguous: four bytes are an f32 to the vector registers,
 /// which transpose squares of them. Returns the steps that are done.
 #[inline(always)]
-unsafe fn quads<P: Prim<f32>>(g: &PackArgs) -> usize {
-    if P::LANES == 1 || g.along != 1 || g.k < 4 {
+unsafe fn quads<const KR: usize>(g: &PackArgs, cells: Cells) -> usize {
+    if !matches!(KR, 2 | 4) || g.along != 1 || g.k < 4 {
         return 0;
     }
     let (width, steps) = (g.panel.width, g.k / 4);
     let panel = Panel { element: PanelType::F32, width, kr: 1 };
     // SAFETY: the caller's contract: `4 * steps` bytes of each row, at any address.
-    unsafe { pack::pack::<f32, P>(&PackArgs { k: steps, depth: steps, along: 4, panel, ..*g }) };
-    if g.panel.kr == 2 {
+    unsafe { cells(&PackArgs { k: steps, depth: steps, along: 4, panel, ..*g }) };
+    if KR == 2 {
         for step in 0..steps {
             // SAFETY: a row of words of four bytes becomes two rows of words of two.
             unsafe { halve(g.dst.add(4 * step * width), width) };
@@ -155,24 +239,37 @@ unsafe fn widen(src: *const i8, dst: *mut i16, n: usize) {
     }
 }
 
-/// Writes what is behind the steps of a panel with groups of four.
+/// Writes what is behind the steps of a panel with words of four bytes.
 #[inline(always)]
 unsafe fn offsets(g: &PackArgs) {
-    let width = g.panel.width;
-    // No panel is wider.
-    let mut sums = [0i32; 64];
-    let mut row: *const [i8; 4] = g.dst.cast();
-    for _ in 0..g.depth / 4 {
-        for (lane, sum) in sums.iter_mut().enumerate().take(width) {
-            // SAFETY: the caller's contract: a packed panel.
-            let word = unsafe { *row.add(lane) };
-            *sum = word.into_iter().fold(*sum, |sum, b| sum.wrapping_add(b.into()));
+    /// The even bytes.
+    const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
+    /// Rows of words whose bytes, plus 128, add up to less than 2^16 by twos.
+    const ROWS: usize = 128;
+    let (width, rows) = (g.panel.width, g.depth / 4);
+    let words: *const u32 = g.dst.cast();
+    let tail: *mut i32 = words.wrapping_add(rows * width).cast_mut().cast();
+    // Two columns at a time: panels have an even width.
+    for lane in (0..width).step_by(2) {
+        let (mut sums, mut row) = ([0i32; 2], 0);
+        while row < rows {
+            let end = rows.min(row + ROWS);
+            let mut twos = 0u64;
+            let biased = 128 * 4 * (end - row) as i32;
+            while row < end {
+                // SAFETY: the caller's contract: a packed panel.
+                let both = unsafe { words.add(row * width + lane).cast::<u64>().read_unaligned() };
+                let both = both ^ 0x8080_8080_8080_8080;
+                twos = twos.wrapping_add((both & EVEN) + (both >> 8 & EVEN));
+                row += 1;
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let [low, high] =
+                    [twos >> (32 * i), twos >> (32 * i + 16)].map(|half| i32::from(half as u16));
+                *sum = sum.wrapping_add(low + high - biased);
+            }
         }
-        row = row.wrapping_add(width);
-    }
-    let tail: *mut i32 = row.cast_mut().cast();
-    for (lane, sum) in sums.into_iter().enumerate().take(width) {
         // SAFETY: the place behind the steps, which need not be aligned.
-        unsafe { tail.add(lane).write_unaligned(sum.wrapping_mul(-128)) };
+        unsafe { tail.add(lane).cast::<[i32; 2]>().write_unaligned(sums.map(|s| s.wrapping_mul(-128))) };
     }
 }

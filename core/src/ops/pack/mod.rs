@@ -8,7 +8,7 @@ use crate::element::{ElementType, Operand};
 use crate::error::KernelError;
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
-pub(crate) use panels::{pack, PackArgs};
+pub(crate) use panels::{pack, pieces, PackArgs};
 
 /// Bytes of the header of a packed matrix.
 const HEADER: usize = 64;

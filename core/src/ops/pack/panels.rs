@@ -146,7 +146,7 @@ const AHEAD: usize = 4;
 /// Walks a matrix whose rows (the steps) are contiguous, `rows` at a time: `f` gets the start of a panel,
 /// how much of it exists, the step, and where that is in memory.
 #[inline(always)]
-unsafe fn pieces<E: Element>(g: &PackArgs, rows: usize, mut f: impl FnMut(usize, usize, usize, *const E)) {
+pub(crate) unsafe fn pieces<E>(g: &PackArgs, rows: usize, mut f: impl FnMut(usize, usize, usize, *const E)) {
     let width = g.panel.width;
     let piece = (PIECE / size_of::<E>()).checked_next_multiple_of(width).unwrap_or(width);
     let mut first = 0;
