@@ -239,9 +239,11 @@ unsafe fn widen(src: *const i8, dst: *mut i16, n: usize) {
     }
 }
 
-/// Writes what is behind the steps of a panel with words of four bytes.
+/// Writes what is behind the steps of a panel with words of four bytes, whose width is a multiple of 16.
 #[inline(always)]
 unsafe fn offsets(g: &PackArgs) {
+    /// Columns at a time: a long register.
+    const COLS: usize = 16;
     /// The even bytes.
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     /// Rows of words whose bytes, plus 128, add up to less than 2^16 by twos.
@@ -249,27 +251,35 @@ unsafe fn offsets(g: &PackArgs) {
     let (width, rows) = (g.panel.width, g.depth / 4);
     let words: *const u32 = g.dst.cast();
     let tail: *mut i32 = words.wrapping_add(rows * width).cast_mut().cast();
-    // Two columns at a time: panels have an even width.
-    for lane in (0..width).step_by(2) {
-        let (mut sums, mut row) = ([0i32; 2], 0);
+    for lane in (0..width).step_by(COLS) {
+        let (mut sums, mut row) = ([[0i32; 2]; COLS / 2], 0);
         while row < rows {
             let end = rows.min(row + ROWS);
-            let mut twos = 0u64;
+            let mut twos = [0u64; COLS / 2];
             let biased = 128 * 4 * (end - row) as i32;
             while row < end {
                 // SAFETY: the caller's contract: a packed panel.
-                let both = unsafe { words.add(row * width + lane).cast::<u64>().read_unaligned() };
-                let both = both ^ 0x8080_8080_8080_8080;
-                twos = twos.wrapping_add((both & EVEN) + (both >> 8 & EVEN));
+                let words =
+                    unsafe { words.add(row * width + lane).cast::<[u64; COLS / 2]>().read_unaligned() };
+                for (twos, word) in twos.iter_mut().zip(words) {
+                    let word = word ^ 0x8080_8080_8080_8080;
+                    *twos = twos.wrapping_add((word & EVEN) + (word >> 8 & EVEN));
+                }
                 row += 1;
             }
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let [low, high] =
-                    [twos >> (32 * i), twos >> (32 * i + 16)].map(|half| i32::from(half as u16));
-                *sum = sum.wrapping_add(low + high - biased);
+            for (sums, twos) in sums.iter_mut().zip(twos) {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let [low, high] =
+                        [twos >> (32 * i), twos >> (32 * i + 16)].map(|half| i32::from(half as u16));
+                    *sum = sum.wrapping_add(low + high - biased);
+                }
             }
         }
         // SAFETY: the place behind the steps, which need not be aligned.
-        unsafe { tail.add(lane).cast::<[i32; 2]>().write_unaligned(sums.map(|s| s.wrapping_mul(-128))) };
+        unsafe {
+            tail.add(lane)
+                .cast::<[[i32; 2]; COLS / 2]>()
+                .write_unaligned(sums.map(|s| s.map(|s| s.wrapping_mul(-128))));
+        }
     }
 }

@@ -96,14 +96,35 @@ unsafe fn put<P: Prim<f32>>(g: &PackArgs, s: Strip, p: usize, v: P::V) {
     }
 }
 
+/// Writes `len` steps of a strip from step `p` on.
+#[inline(always)]
+unsafe fn put_square<P: Prim<f32>>(g: &PackArgs, s: Strip, p: usize, v: &[P::V; 16], len: usize) {
+    let (width, depth) = (g.panel.width, g.depth);
+    let room = p + P::LANES < depth && width <= P::LANES && P::LANES <= 2 * width;
+    // SAFETY: the caller vouches for the panel; as in `put`, but for a whole square it is decided once.
+    unsafe {
+        if len == P::LANES && (s.lanes == P::LANES || room) {
+            let dst = g.dst.cast::<f32>().add(s.at * depth + p * width + s.lane);
+            for (i, &v) in v.iter().enumerate().take(P::LANES) {
+                P::store(dst.add(i * width), v);
+            }
+        } else {
+            for (i, &v) in v.iter().enumerate().take(len) {
+                put::<P>(g, s, p + i, v);
+            }
+        }
+    }
+}
+
 /// Elements ahead to ask for.
 const SOON: usize = 32;
 
-/// Transposes the matrix, whose steps are contiguous: `f` gets each step of each strip, in order.
+/// Transposes the matrix, whose steps are contiguous: `f` gets squares of each strip, in order: as many steps
+/// as it is told, from which one on.
 #[inline(always)]
 unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(
     g: &PackArgs,
-    mut f: impl FnMut(Strip, usize, P::V),
+    mut f: impl FnMut(Strip, usize, &[P::V; 16], usize),
 ) {
     strips(g, P::LANES, |s| {
         // Beyond the matrix nothing is read, and the pointer means nothing.
@@ -127,11 +148,7 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(
                 }
                 transpose::<P>(v)
             };
-            for (i, &v) in v.iter().enumerate().take(P::LANES) {
-                if i < len {
-                    f(s, p + i, v);
-                }
-            }
+            f(s, p, &v, len);
             p += len;
         }
     });
@@ -197,7 +214,7 @@ unsafe fn wide<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
                 }
             });
         } else if g.along == size {
-            transposed::<E, P>(g, |s, p, v| put::<P>(g, s, p, v));
+            transposed::<E, P>(g, |s, p, v, len| put_square::<P>(g, s, p, v, len));
         } else {
             strips(g, P::LANES, |s| {
                 for p in 0..g.k {
@@ -224,20 +241,22 @@ unsafe fn halves<E: Element, P: Prim<f32>>(g: &PackArgs) {
             groups::<E>(g, g.k);
         } else if g.along == 2 {
             let cells = PackArgs { k: g.k / 2, ..*g };
-            transposed::<f32, P>(&cells, |s, p, v| {
-                let mut both = [0u32; 16];
-                P::store(both.as_mut_ptr().cast(), v);
-                let dst = g.dst.cast::<u16>().add(s.at * g.depth + 2 * p * g.panel.width + s.lane);
-                let (even, odd) = (dst, dst.add(g.panel.width));
-                if s.lanes == P::LANES {
-                    for (i, &both) in both.iter().enumerate().take(P::LANES) {
-                        *even.add(i) = both as u16;
-                        *odd.add(i) = (both >> 16) as u16;
-                    }
-                } else {
-                    for (i, &both) in both.iter().enumerate().take(s.lanes) {
-                        *even.add(i) = both as u16;
-                        *odd.add(i) = (both >> 16) as u16;
+            transposed::<f32, P>(&cells, |s, p, v, len| {
+                for (i, &v) in v.iter().enumerate().take(len) {
+                    let mut both = [0u32; 16];
+                    P::store(both.as_mut_ptr().cast(), v);
+                    let dst = g.dst.cast::<u16>().add(s.at * g.depth + 2 * (p + i) * g.panel.width + s.lane);
+                    let (even, odd) = (dst, dst.add(g.panel.width));
+                    if s.lanes == P::LANES {
+                        for (i, &both) in both.iter().enumerate().take(P::LANES) {
+                            *even.add(i) = both as u16;
+                            *odd.add(i) = (both >> 16) as u16;
+                        }
+                    } else {
+                        for (i, &both) in both.iter().enumerate().take(s.lanes) {
+                            *even.add(i) = both as u16;
+                            *odd.add(i) = (both >> 16) as u16;
+                        }
                     }
                 }
             });
@@ -297,7 +316,7 @@ unsafe fn pairs<E: Element, P: Prim<f32>>(g: &PackArgs) {
     unsafe {
         if g.along == 2 {
             let cells = PackArgs { k: g.k / 2, depth: g.depth / 2, ..*g };
-            transposed::<f32, P>(&cells, |s, p, v| put::<P>(&cells, s, p, v));
+            transposed::<f32, P>(&cells, |s, p, v, len| put_square::<P>(&cells, s, p, v, len));
             groups::<E>(g, even);
         } else if g.across == 2 {
             pieces::<E>(&PackArgs { k: even, ..*g }, 2, |at, there, p, src| {
