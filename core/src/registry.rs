@@ -67,12 +67,7 @@ macro_rules! define_op_enum {
     };
 }
 macro_rules! with_format_ops {
-    ({} $($slot:ident {
-        op: $op:ident = $name:literal,
-        named: $named:tt,
-        args: $args:tt -> $ret:ty,
-        body: $($body:ident)::+,
-    })*) => {
+    ({} $($op:ident = $name:literal $around:tt;)*) => {
         expand_all_ops! { define_op_enum! { $($op = $name)* } }
     };
 }
@@ -127,12 +122,7 @@ macro_rules! rows_of_int8 {
 macro_rules! rows_of_format {
     (
         { $e:ident $text:literal $isa:ident $module:ident $field:ident $format:ident }
-        $($slot:ident {
-            op: $op:ident = $name:literal,
-            named: ($before:literal, $after:literal),
-            args: $args:tt -> $ret:ty,
-            body: $($body:ident)::+,
-        })*
+        $($op:ident = $name:literal ($before:literal, $after:literal);)*
     ) => {
         &[$(KernelInfo {
             name: concat!(

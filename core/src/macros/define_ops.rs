@@ -13,7 +13,8 @@ macro_rules! define_table {
             pub(crate) level: IsaLevel,
             /// The generic microkernel.
             pub(crate) baseline: Micro,
-            pub(crate) formats: crate::quant::dispatch::Formats<E>,
+            /// What the formats have of their own.
+            pub(crate) formats: &'static Formats,
             // `gemm` is called through `baseline`.
             $(#[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
         }
@@ -71,7 +72,7 @@ macro_rules! define_ops {
                         run: Run::Compiled(gemm::<E>),
                         around: None,
                     },
-                    formats: crate::quant::dispatch::$module::formats::<E>(),
+                    formats: &crate::quant::dispatch::$module::FORMATS,
                     $($slot: $slot::<E>),*
                 }
             }

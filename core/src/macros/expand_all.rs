@@ -95,6 +95,18 @@ macro_rules! expand_all_ops {
                 args: (g: &PackArgs) -> (),
                 body: pack::pack,
             }
+            decode {
+                ops: [],
+                named: storage,
+                args: (d: &DecodeArgs<E>) -> (),
+                body: dequant::decode,
+            }
+            qgemv {
+                ops: [],
+                named: storage,
+                args: (g: &QgemvArgs<E>) -> (),
+                body: qgemv::qgemv,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,
@@ -177,24 +189,14 @@ macro_rules! expand_all_formats {
     };
 }
 
-/// Calls `$then!` with `$args` and every kernel that exists once per format. `named` tells the two
-/// parts of a name around `<storage>_<format>`.
+/// Calls `$then!` with `$args` and every operator that has a kernel for each format. The two strings are
+/// the parts of a kernel's name around `<storage>_<format>`.
 macro_rules! expand_all_format_ops {
     ($then:ident! $args:tt) => {
         $then! {
             $args
-            dequant {
-                op: Dequant = "dequant",
-                named: ("", ""),
-                args: (blocks: usize, w: *const u8, y: *mut E, access: Access) -> (),
-                body: dequant::dequant,
-            }
-            qgemv {
-                op: Qgemv = "qgemv",
-                named: ("f32_", "_4x1"),
-                args: (rows: usize, blocks: usize, w: *const u8, x: *const E, y: *mut f32) -> (),
-                body: qgemv::qgemv,
-            }
+            Dequant = "dequant" ("", "");
+            Qgemv = "qgemv" ("f32_", "_4x1");
         }
     };
 }

@@ -2,7 +2,9 @@
 
 /// Emits a format's marker type, its [`Format`](crate::quant::Format) (the scalar decode: the
 /// specification) and its [`Unpack`](crate::quant::Unpack) for every SIMD instruction set of the
-/// target. No row has a default, so a table with a missing row does not compile.
+/// target, from rows that are written once, with [`Bytes`](crate::quant::bytes::Bytes). Nothing
+/// has a default, so a table with a missing row does not compile; `offset` is missing in both halves
+/// where a format has none.
 macro_rules! quant_primitive {
     (
         format: $name:ident,
@@ -11,13 +13,13 @@ macro_rules! quant_primitive {
         group: $group:literal,
         scalar: {
             scale($scale_b:ident, $scale_g:ident) => $scale:expr,
-            value($value_b:ident, $value_i:ident) => $value:expr,
+            $(offset($offset_b:ident, $offset_g:ident) => $offset:expr,)?
+            code($code_b:ident, $code_i:ident) => $code:expr,
         },
-        simd: {
-            scales<$p:ident>($first:ident, $n:ident, $out:ident) => $scales:expr,
-            avx512($avx512_b:ident, $avx512_i:ident) => $avx512:expr,
-            avx2($avx2_b:ident, $avx2_i:ident) => $avx2:expr,
-            neon($neon_b:ident, $neon_i:ident) => $neon:expr,
+        simd<$p:ident>: {
+            scales($first:ident, $n:ident, $out:ident) => $scales:expr,
+            $(offsets($o_first:ident, $o_n:ident, $o_out:ident) => $offsets:expr,)?
+            codes<$bytes:ident>($b:ident, $i:ident) => $codes:expr,
         }
     ) => {
         #[doc = concat!("[`QuantFormat::", stringify!($name), "`](crate::QuantFormat).")]
@@ -27,42 +29,68 @@ macro_rules! quant_primitive {
             type Block = $block;
             const LEN: usize = $len;
             const GROUP: usize = $group;
+            const OFFSETS: bool = quant_primitive!(@there $($offset)?);
             #[inline(always)]
             fn scale($scale_b: &$block, $scale_g: usize) -> f32 { $scale }
             #[inline(always)]
-            fn value($value_b: &$block, $value_i: usize) -> f32 { $value }
+            fn offset(_b: &$block, _g: usize) -> f32 {
+                quant_primitive!(@offset _b _g $($offset_b $offset_g $offset)?)
+            }
+            #[inline(always)]
+            fn code($code_b: &$block, $code_i: usize) -> i8 { $code }
         }
 
-        // One expansion per instruction set of the target; the rows of others are dropped.
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        quant_primitive! { @unpack Avx512 $name $block ($p $first $n $out => $scales) ($avx512_b $avx512_i => $avx512) }
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        quant_primitive! { @unpack Avx2 $name $block ($p $first $n $out => $scales) ($avx2_b $avx2_i => $avx2) }
-        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        quant_primitive! { @unpack Neon $name $block ($p $first $n $out => $scales) ($neon_b $neon_i => $neon) }
-    };
-    (
-        @unpack $isa:ident $name:ident $block:ident
-        ($p:ident $first:ident $n:ident $out:ident => $scales:expr)
-        ($b:ident $i:ident => $unpack:expr)
-    ) => {
+        // One expansion per SIMD instruction set of the target.
         const _: () = {
-            use crate::isa::$isa;
-            use crate::quant::widen::*;
-            type $p = $isa;
-            // SAFETY: every body keeps to the blocks that the trait's contract names.
-            unsafe impl crate::quant::Unpack<$name> for $isa {
-                #[inline(always)]
-                unsafe fn scales($first: *const $block, $n: usize, $out: *mut f32) {
-                    // SAFETY: the caller's contract; so below.
-                    unsafe { $scales }
-                }
-                #[inline(always)]
-                unsafe fn unpack($b: *const $block, $i: usize) -> <$isa as crate::isa::Vector>::V {
-                    // SAFETY: as above.
-                    unsafe { $unpack }
-                }
+            #[allow(unused_macros)]
+            macro_rules! unpack {
+                ($isa:ident) => {
+                    const _: () = {
+                        #[allow(unused_imports)]
+                        use crate::quant::bytes::{factored, halves, Bytes, Codes};
+                        type $p = crate::isa::$isa;
+                        type $bytes = <$p as Codes>::Bytes;
+                        // SAFETY: every body keeps to the blocks that the trait's contract names.
+                        unsafe impl crate::quant::Unpack<$name> for $p {
+                            #[inline(always)]
+                            unsafe fn scales($first: *const $block, $n: usize, $out: *mut f32) {
+                                // SAFETY: the caller's contract; so below.
+                                unsafe { $scales }
+                            }
+                            #[inline(always)]
+                            unsafe fn offsets(_first: *const $block, _n: usize, _out: *mut f32) {
+                                $(
+                                    let ($o_first, $o_n, $o_out) = (_first, _n, _out);
+                                    // SAFETY: as above.
+                                    unsafe { $offsets }
+                                )?
+                            }
+                            #[inline(always)]
+                            unsafe fn codes(b: *const $block, $i: usize, out: *mut i8) {
+                                // SAFETY: as above.
+                                unsafe {
+                                    let $b = &*b;
+                                    let codes: $bytes = $codes;
+                                    codes.store(out);
+                                }
+                            }
+                        }
+                    };
+                };
             }
+            #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+            unpack! { Avx512 }
+            #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+            unpack! { Avx2 }
+            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+            unpack! { Neon }
         };
     };
+    (@there) => { false };
+    (@there $offset:expr) => { true };
+    (@offset $_b:ident $_g:ident) => { 0.0 };
+    (@offset $_b:ident $_g:ident $b:ident $g:ident $offset:expr) => {{
+        let ($b, $g) = ($_b, $_g);
+        $offset
+    }};
 }

@@ -1,19 +1,57 @@
 //! Dequantisation: blocks to f32, f16 or bf16.
 
+use core::mem::MaybeUninit;
+
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::ops::engine::{fence, Access};
-use crate::quant::{Format, QuantRef, Scales, Unpack, MIN_GROUP, TILE};
+use crate::quant::bytes::Widen;
+use crate::quant::dispatch::Unpacker;
+use crate::quant::{QuantRef, Unpacked, MIN_GROUP};
 
-/// Parts of the blocks that are decoded side by side, so that neither the blocks nor the outputs of two of
-/// them share a page.
+/// Elements that are unpacked at a time, small enough to stay in the first-level cache; whole blocks of every
+/// format.
+pub(crate) const CHUNK: usize = 1024;
+
+/// Chunks that are decoded side by side, so that neither the blocks nor the outputs of two of them
+/// share a page.
 const PARTS: usize = 2;
 
-/// Elements that are decoded into a buffer before they are streamed to an unaligned output.
-const REALIGNED: usize = 4 * TILE;
+/// Room for what a chunk unpacks to.
+#[repr(C, align(64))]
+pub(crate) struct Chunk {
+    codes: [i8; CHUNK],
+    scales: [f32; CHUNK / MIN_GROUP],
+    offsets: [f32; CHUNK / MIN_GROUP],
+}
+
+impl Chunk {
+    /// Where the parts of a chunk lie.
+    #[inline(always)]
+    pub(crate) fn parts(chunk: &mut MaybeUninit<Self>) -> Unpacked {
+        let chunk = chunk.as_mut_ptr();
+        // SAFETY: places within the chunk; nothing is read.
+        unsafe {
+            Unpacked {
+                codes: (&raw mut (*chunk).codes).cast(),
+                scales: (&raw mut (*chunk).scales).cast(),
+                offsets: (&raw mut (*chunk).offsets).cast(),
+            }
+        }
+    }
+}
+
+/// What [`decode`] works on.
+pub struct DecodeArgs<E> {
+    pub(crate) format: Unpacker,
+    pub(crate) blocks: usize,
+    pub(crate) w: *const u8,
+    pub(crate) y: *mut E,
+    pub(crate) access: Access,
+}
 
 /// How the elements of an output are stored.
 trait Put<E, P: Vector> {
@@ -40,26 +78,46 @@ impl<E: Element, P: Prim<E>> Put<E, P> for Past {
     }
 }
 
-/// Decodes `n` blocks, at most a tile.
+/// Scales `n` codes, whole groups.
+///
+/// # Safety
+/// `n` codes and their scales and offsets at `from`, room for `n` elements at `y`, the instruction set.
+#[inline(always)]
+unsafe fn expand<E, P: Widen, S: Put<E, P>, const GROUP: usize, const OFFSETS: bool>(
+    n: usize,
+    from: Unpacked,
+    y: *mut E,
+) {
+    // SAFETY: every group is below n / GROUP.
+    unsafe {
+        for g in 0..n / GROUP {
+            let scale = P::splat(*from.scales.add(g));
+            let offset = if OFFSETS { P::splat(*from.offsets.add(g)) } else { scale };
+            for i in (g * GROUP..(g + 1) * GROUP).step_by(P::LANES) {
+                let v = P::mul(P::widen(from.codes.add(i)), scale);
+                S::put(y.add(i), if OFFSETS { P::add(v, offset) } else { v });
+            }
+        }
+    }
+}
+
+/// Decodes `n` blocks, at most a chunk.
 ///
 /// # Safety
 /// `n` blocks at `w`, room for their elements at `y`, the instruction set.
 #[inline(always)]
-unsafe fn tile<E, F: Format, P: Unpack<F>, S: Put<E, P>>(n: usize, w: *const F::Block, y: *mut E) {
-    let mut scales: Scales = [0.0; TILE / MIN_GROUP];
-    let groups = F::LEN / F::GROUP;
-    // SAFETY: the loops stay within n blocks, their scales and their elements.
+unsafe fn some<E, P: Widen, S: Put<E, P>>(format: Unpacker, n: usize, w: *const u8, y: *mut E) {
+    let mut chunk = MaybeUninit::uninit();
+    let parts = Chunk::parts(&mut chunk);
+    // SAFETY: a chunk has room for n blocks; what is read of it was written.
     unsafe {
-        P::scales(w, n, scales.as_mut_ptr());
-        for b in 0..n {
-            for g in 0..groups {
-                let scale = P::splat(*scales.as_ptr().add(b * groups + g));
-                let mut i = g * F::GROUP;
-                while i < (g + 1) * F::GROUP {
-                    S::put(y.add(b * F::LEN + i), P::mul(P::unpack(w.add(b), i), scale));
-                    i += P::LANES;
-                }
-            }
+        (format.unpack)(n, w, &parts);
+        let n = n * format.len;
+        match (format.group, format.offsets) {
+            (16, false) => expand::<E, P, S, 16, false>(n, parts, y),
+            (16, true) => expand::<E, P, S, 16, true>(n, parts, y),
+            (_, false) => expand::<E, P, S, 32, false>(n, parts, y),
+            (_, true) => expand::<E, P, S, 32, true>(n, parts, y),
         }
     }
 }
@@ -67,50 +125,42 @@ unsafe fn tile<E, F: Format, P: Unpack<F>, S: Put<E, P>>(n: usize, w: *const F::
 /// Decodes `blocks` blocks.
 ///
 /// # Safety
-/// That of [`tile`].
+/// `blocks` blocks at `w`, room for their elements at `y`, the instruction set.
 #[inline(always)]
-unsafe fn run<E, F: Format, P: Unpack<F>, S: Put<E, P>>(blocks: usize, w: *const F::Block, y: *mut E) {
-    let per_tile = TILE / F::LEN;
+unsafe fn run<E, P: Widen, S: Put<E, P>>(format: Unpacker, blocks: usize, w: *const u8, y: *mut E) {
+    let step = CHUNK / format.len.max(1);
     let mut done = 0;
-    // SAFETY: the loops stay within the blocks.
-    unsafe {
-        while blocks - done >= per_tile {
-            tile::<E, F, P, S>(per_tile, w.add(done), y.add(done * F::LEN));
-            done += per_tile;
-        }
-        while done < blocks {
-            tile::<E, F, P, S>(1, w.add(done), y.add(done * F::LEN));
-            done += 1;
-        }
+    while done < blocks {
+        let n = (blocks - done).min(step);
+        // SAFETY: done + n <= blocks.
+        unsafe { some::<E, P, S>(format, n, w.add(done * format.bytes), y.add(done * format.len)) };
+        done += n;
     }
 }
 
 /// Streams to an output that no vector boundary coincides with: blocks are decoded behind what was
-/// left over from the last ones, and whole vectors leave. Several tiles at a time: by the time a
-/// vector is read back its elements, stored by two instructions, have arrived in the cache.
+/// left over from the last ones, and whole vectors leave.
 ///
 /// # Safety
-/// That of [`dequant`].
+/// That of [`decode`].
 #[inline(always)]
-unsafe fn realign<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
-    blocks: usize,
-    w: *const F::Block,
-    y: *mut E,
-) {
-    let mut buffer = [0f32; REALIGNED + MIN_GROUP];
+unsafe fn realign<E: Element, P: Prim<E> + Prim<f32> + Widen>(d: &DecodeArgs<E>) {
+    let mut buffer = [0f32; CHUNK + MIN_GROUP];
     let buffer = buffer.as_mut_ptr();
+    let format = d.format;
+    let chunk = CHUNK / format.len.max(1);
     // SAFETY: fewer than LANES <= MIN_GROUP elements are left over when others join them, and what is
     // written is what was decoded: y never moves past the end.
     unsafe {
-        let (mut y, mut left, mut done) = (y, 0, 0);
+        let (mut y, mut left, mut done) = (d.y, 0, 0);
         // The first vector stops at the boundary.
         let step = P::LANES * size_of::<E>();
         let mut head = (y as usize).wrapping_neg() % step / size_of::<E>();
-        while done < blocks {
-            let n = (blocks - done).min(REALIGNED / F::LEN);
-            run::<f32, F, P, Through>(n, w.add(done), buffer.add(left));
+        while done < d.blocks {
+            let n = (d.blocks - done).min(chunk);
+            some::<f32, P, Through>(format, n, d.w.add(done * format.bytes), buffer.add(left));
             done += n;
-            let end = left + n * F::LEN;
+            let end = left + n * format.len;
             P::store_n(y, <P as Prim<f32>>::load(buffer), head);
             let mut i = head;
             while i + P::LANES <= end {
@@ -130,32 +180,27 @@ unsafe fn realign<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
 /// `blocks` blocks at `w`, room for their elements at `y`, which does not overlap them; the
 /// instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn dequant<E: Element, F: Format, P: Prim<E> + Prim<f32> + Unpack<F>>(
-    blocks: usize,
-    w: *const u8,
-    y: *mut E,
-    access: Access,
-) {
-    let w = w.cast::<F::Block>();
+pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f32> + Widen>(d: &DecodeArgs<E>) {
+    let DecodeArgs { format, blocks, w, y, access } = *d;
     // SAFETY: the loops stay within the blocks.
     unsafe {
         if !P::STREAMS || !access.streamed {
-            return run::<E, F, P, Through>(blocks, w, y);
+            return run::<E, P, Through>(format, blocks, w, y);
         }
         if (y as usize).is_multiple_of(P::LANES * size_of::<E>()) {
-            let per_tile = TILE / F::LEN;
+            let chunk = CHUNK / format.len.max(1);
             let parts = if access.side_by_side { PARTS } else { 1 };
-            let tiles = blocks / per_tile / parts;
-            for t in 0..tiles {
+            let chunks = blocks / chunk / parts;
+            for t in 0..chunks {
                 for part in 0..parts {
-                    let b = (part * tiles + t) * per_tile;
-                    tile::<E, F, P, Past>(per_tile, w.add(b), y.add(b * F::LEN));
+                    let b = (part * chunks + t) * chunk;
+                    some::<E, P, Past>(format, chunk, w.add(b * format.bytes), y.add(b * format.len));
                 }
             }
-            let done = parts * tiles * per_tile;
-            run::<E, F, P, Past>(blocks - done, w.add(done), y.add(done * F::LEN));
+            let done = parts * chunks * chunk;
+            run::<E, P, Past>(format, blocks - done, w.add(done * format.bytes), y.add(done * format.len));
         } else {
-            realign::<E, F, P>(blocks, w, y);
+            realign::<E, P>(d);
         }
         fence();
     }
@@ -173,10 +218,44 @@ impl<E: Element> Kernels<E> {
     pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
         let n = w.elements();
         check::len("y", y.len(), n)?;
-        let kernel = self.table.formats.of(w.format()).dequant;
+        let args = DecodeArgs {
+            format: *self.table.formats.of(w.format()),
+            blocks: w.blocks(),
+            w: w.as_bytes().as_ptr(),
+            y: y.as_mut_ptr(),
+            access: self.access(n),
+        };
         // SAFETY: a QuantRef has all its blocks; `y` is exclusive and has room for their elements;
         // the table's instruction set is present.
-        unsafe { kernel(w.blocks(), w.as_bytes().as_ptr(), y.as_mut_ptr(), self.access(n)) };
+        unsafe { (self.table.decode)(&args) };
+        Ok(())
+    }
+
+    /// Takes a quantised matrix apart: `w[r, c] = codes[i] * scales[i / group] + offsets[i / group]` with
+    /// `i = r * cols + c` and `group =` [`QuantFormat::group_len`](crate::QuantFormat::group_len), product
+    /// and sum each rounded to f32. Formats without offsets leave `offsets` alone; it may be empty.
+    ///
+    /// # Errors
+    /// `ShortSlice` unless `codes` has `rows * cols` elements, `scales` and, if the format
+    /// [has offsets](crate::QuantFormat::has_offsets), `offsets` a `group`-th of that.
+    pub fn unpack(
+        &self,
+        w: QuantRef<'_>,
+        codes: &mut [i8],
+        scales: &mut [f32],
+        offsets: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let (n, format) = (w.elements(), self.table.formats.of(w.format()));
+        let groups = n / format.group.max(1);
+        check::len("codes", codes.len(), n)?;
+        check::len("scales", scales.len(), groups)?;
+        if format.offsets {
+            check::len("offsets", offsets.len(), groups)?;
+        }
+        let (codes, scales, offsets) = (codes.as_mut_ptr(), scales.as_mut_ptr(), offsets.as_mut_ptr());
+        // SAFETY: a QuantRef has all its blocks; the outputs were measured and are exclusive; the table's
+        // instruction set is present.
+        unsafe { (format.unpack)(w.blocks(), w.as_bytes().as_ptr(), &Unpacked { codes, scales, offsets }) };
         Ok(())
     }
 }

@@ -1,55 +1,61 @@
 //! Quantised matrix times vector, with exact activations: the baseline of every format.
 
+use core::mem::MaybeUninit;
+
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::quant::{Format, QuantRef, Scales, Unpack, MIN_GROUP, TILE};
+use crate::ops::dequant::{Chunk, CHUNK};
+use crate::quant::bytes::Widen;
+use crate::quant::dispatch::Unpacker;
+use crate::quant::{QuantRef, Unpacked};
 
 /// Rows at a time: each load of activations serves all, and each row is a memory stream of its own.
 const ROWS: usize = 4;
 
-/// Adds the products of `n` blocks, at most a tile, of `R` rows to the rows' accumulators. A group is
-/// summed before it is scaled, which costs one multiplication a group instead of one a vector.
+/// What [`qgemv`] works on.
+pub struct QgemvArgs<E> {
+    pub(crate) format: Unpacker,
+    pub(crate) rows: usize,
+    /// Blocks of a row.
+    pub(crate) blocks: usize,
+    pub(crate) w: *const u8,
+    pub(crate) x: *const E,
+    pub(crate) y: *mut f32,
+}
+
+/// Adds the products of `n` elements of `R` rows to the rows' accumulators. A group is summed before it is
+/// scaled, which costs one multiplication a group instead of one a vector.
 ///
 /// # Safety
-/// `n` blocks at each of `w`, their number of elements at `x`, the instruction set.
+/// `n` codes and their scales and offsets at each of `w`, `n` elements at `x`, the instruction set.
 #[inline(always)]
-unsafe fn tile<E: Element, F: Format, P: Prim<E> + Unpack<F>, const R: usize>(
+unsafe fn groups<E: Element, P: Prim<E> + Widen, const R: usize, const GROUP: usize, const OFFSETS: bool>(
     n: usize,
-    w: [*const F::Block; R],
+    w: &[Unpacked; R],
     x: *const E,
     acc: &mut [P::V; R],
 ) {
-    let mut scales: [Scales; R] = [[0.0; TILE / MIN_GROUP]; R];
-    let groups = F::LEN / F::GROUP;
-    // SAFETY: the loops stay within n blocks, their scales and their elements.
+    // SAFETY: every group is below n / GROUP.
     unsafe {
-        for (w, scales) in w.iter().zip(&mut scales) {
-            P::scales(*w, n, scales.as_mut_ptr());
-        }
-        // Kept in memory, where an FMA takes its broadcast operand from at no cost: as registers,
-        // picking them apart takes two shuffles a group.
-        let scales = &*core::hint::black_box(&raw const scales);
-        for b in 0..n {
-            for g in 0..groups {
-                let first = g * F::GROUP;
-                let v = P::load(x.add(b * F::LEN + first));
-                let mut sum = [v; R];
-                for (sum, w) in sum.iter_mut().zip(w) {
-                    *sum = P::mul(P::unpack(w.add(b), first), v);
+        for g in 0..n / GROUP {
+            let mut sums = [P::splat(0.0); R];
+            let mut all = P::splat(0.0);
+            for i in (g * GROUP..(g + 1) * GROUP).step_by(P::LANES) {
+                let v = P::load(x.add(i));
+                if OFFSETS {
+                    all = P::add(all, v);
                 }
-                let mut i = first + P::LANES;
-                while i < first + F::GROUP {
-                    let v = P::load(x.add(b * F::LEN + i));
-                    for (sum, w) in sum.iter_mut().zip(w) {
-                        *sum = P::fma(P::unpack(w.add(b), i), v, *sum);
-                    }
-                    i += P::LANES;
+                for (sum, w) in sums.iter_mut().zip(w) {
+                    *sum = P::fma(P::widen(w.codes.add(i)), v, *sum);
                 }
-                for ((acc, sum), scales) in acc.iter_mut().zip(sum).zip(scales) {
-                    *acc = P::fma(sum, P::splat(*scales.as_ptr().add(b * groups + g)), *acc);
+            }
+            for ((acc, sum), w) in acc.iter_mut().zip(sums).zip(w) {
+                *acc = P::fma(sum, P::splat(*w.scales.add(g)), *acc);
+                if OFFSETS {
+                    *acc = P::fma(all, P::splat(*w.offsets.add(g)), *acc);
                 }
             }
         }
@@ -59,25 +65,34 @@ unsafe fn tile<E: Element, F: Format, P: Prim<E> + Unpack<F>, const R: usize>(
 /// The products of `R` rows with `x`. A row's result does not depend on its company.
 ///
 /// # Safety
-/// `blocks` blocks at each of `w`, their number of elements at `x`, the instruction set.
+/// `g.blocks` blocks at each of `w`, their number of elements at `g.x`, the instruction set.
 #[inline(always)]
-unsafe fn dots<E: Element, F: Format, P: Prim<E> + Unpack<F>, const R: usize>(
-    blocks: usize,
-    w: [*const F::Block; R],
-    x: *const E,
+unsafe fn dots<E: Element, P: Prim<E> + Widen, const R: usize>(
+    g: &QgemvArgs<E>,
+    w: [*const u8; R],
 ) -> [f32; R] {
-    let per_tile = TILE / F::LEN;
+    let format = g.format;
+    let chunk = CHUNK / format.len.max(1);
+    let mut chunks = [const { MaybeUninit::<Chunk>::uninit() }; R];
+    let parts = chunks.each_mut().map(Chunk::parts);
     let mut done = 0;
-    // SAFETY: the loops stay within the blocks.
+    // SAFETY: the loop stays within the blocks; a chunk has room for what it is given, and what is read
+    // of it was written.
     unsafe {
         let mut acc = [P::splat(0.0); R];
-        while blocks - done >= per_tile {
-            tile::<E, F, P, R>(per_tile, w.map(|w| w.add(done)), x.add(done * F::LEN), &mut acc);
-            done += per_tile;
-        }
-        while done < blocks {
-            tile::<E, F, P, R>(1, w.map(|w| w.add(done)), x.add(done * F::LEN), &mut acc);
-            done += 1;
+        while done < g.blocks {
+            let blocks = (g.blocks - done).min(chunk);
+            for (w, parts) in w.iter().zip(&parts) {
+                (format.unpack)(blocks, w.add(done * format.bytes), parts);
+            }
+            let (n, x) = (blocks * format.len, g.x.add(done * format.len));
+            match (format.group, format.offsets) {
+                (16, false) => groups::<E, P, R, 16, false>(n, &parts, x, &mut acc),
+                (16, true) => groups::<E, P, R, 16, true>(n, &parts, x, &mut acc),
+                (_, false) => groups::<E, P, R, 32, false>(n, &parts, x, &mut acc),
+                (_, true) => groups::<E, P, R, 32, true>(n, &parts, x, &mut acc),
+            }
+            done += blocks;
         }
         acc.map(|acc| P::reduce_sum(acc))
     }
@@ -87,28 +102,22 @@ unsafe fn dots<E: Element, F: Format, P: Prim<E> + Unpack<F>, const R: usize>(
 /// `rows * blocks` blocks at `w`, their elements per row at `x`, `rows` elements at `y`, which
 /// overlaps neither; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv<E: Element, F: Format, P: Prim<E> + Unpack<F>>(
-    rows: usize,
-    blocks: usize,
-    w: *const u8,
-    x: *const E,
-    y: *mut f32,
-) {
-    let w = w.cast::<F::Block>();
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Widen>(g: &QgemvArgs<E>) {
+    let row_bytes = g.blocks * g.format.bytes;
     // Rows that are worked on together lie far apart: each stream runs on from row to row.
-    let part = rows / ROWS;
+    let part = g.rows / ROWS;
     // SAFETY: every row is below `rows`.
     unsafe {
         for r in 0..part {
-            let w = [0, 1, 2, 3].map(|k| w.add((r + k * part) * blocks));
-            let sums: [f32; ROWS] = dots::<E, F, P, ROWS>(blocks, w, x);
+            let w = [0, 1, 2, 3].map(|k| g.w.add((r + k * part) * row_bytes));
+            let sums: [f32; ROWS] = dots::<E, P, ROWS>(g, w);
             for (k, sum) in sums.into_iter().enumerate() {
-                *y.add(r + k * part) = sum;
+                *g.y.add(r + k * part) = sum;
             }
         }
-        for r in ROWS * part..rows {
-            let [sum] = dots::<E, F, P, 1>(blocks, [w.add(r * blocks)], x);
-            *y.add(r) = sum;
+        for r in ROWS * part..g.rows {
+            let [sum] = dots::<E, P, 1>(g, [g.w.add(r * row_bytes)]);
+            *g.y.add(r) = sum;
         }
     }
 }
@@ -120,18 +129,25 @@ impl<E: Element> Kernels<E> {
     /// The weights are used as they lie in memory, at any alignment. Each row's sum is formed in an
     /// order that depends on `cols` only, so splitting the rows (by [`QuantRef::row_range`], over
     /// threads say) changes no bit. With `u = 2^-24`, the error of `y_r` is at most
-    /// `(cols / 16 + 16) * u * sum_c |w[r, c] * x_c|` with SIMD, `(cols + 16) * u * ..` with scalar code.
+    /// `(cols / 16 + 16) * u * sum_c |w[r, c] * x_c|` with SIMD, `(cols + 16) * u * ..` with scalar code;
+    /// for formats with offsets `|w|` is `|code * scale| + |offset|`.
     ///
     /// # Errors
     /// `ShortSlice` unless `x` has `cols` and `y` has `rows` elements.
     pub fn qgemv(&self, w: QuantRef<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
         check::len("x", x.len(), w.cols())?;
         check::len("y", y.len(), w.rows())?;
-        let kernel = self.table.formats.of(w.format()).qgemv;
-        let blocks = w.cols() / w.format().block_len();
+        let args = QgemvArgs {
+            format: *self.table.formats.of(w.format()),
+            rows: w.rows(),
+            blocks: w.cols() / w.format().block_len(),
+            w: w.as_bytes().as_ptr(),
+            x: x.as_ptr(),
+            y: y.as_mut_ptr(),
+        };
         // SAFETY: a QuantRef has all its blocks; `x` and `y` were measured, and `y` is exclusive; the
         // table's instruction set is present.
-        unsafe { kernel(w.rows(), blocks, w.as_bytes().as_ptr(), x.as_ptr(), y.as_mut_ptr()) };
+        unsafe { (self.table.qgemv)(&args) };
         Ok(())
     }
 }

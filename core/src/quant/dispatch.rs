@@ -1,35 +1,32 @@
-//! The kernels of every format, per instruction set: the part of a
-//! [`Table`](crate::dispatch::Table) that is chosen by format.
+//! What every format has of its own, per instruction set.
 
-use crate::element::Element;
-use crate::ops::engine::Access;
-use crate::quant::{Format, QuantFormat};
+use crate::quant::{Format, QuantFormat, Unpacked};
 
-macro_rules! define_slots {
-    ({} $($slot:ident {
-        op: $op:ident = $name:literal,
-        named: $named:tt,
-        args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
-        body: $($body:ident)::+,
-    })*) => {
-        /// Kernels of one format, for one instruction set and one storage type.
-        pub struct FormatOps<E> {
-            $(pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
-        }
-    };
+/// One format, compiled for one instruction set.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacker {
+    /// [`unpack`](crate::quant::unpack).
+    pub(crate) unpack: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
+    /// Elements per block.
+    pub(crate) len: usize,
+    /// Bytes per block.
+    pub(crate) bytes: usize,
+    /// Elements per scale.
+    pub(crate) group: usize,
+    /// Whether there are offsets.
+    pub(crate) offsets: bool,
 }
-expand_all_format_ops! { define_slots! {} }
 
 macro_rules! define_formats {
     ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        /// One [`FormatOps`] per format.
-        pub struct Formats<E> {
-            $($field: FormatOps<E>,)*
+        /// One [`Unpacker`] per format.
+        pub struct Formats {
+            $($field: Unpacker,)*
         }
 
-        impl<E> Formats<E> {
-            /// The kernels of `format`.
-            pub(crate) fn of(&self, format: QuantFormat) -> &FormatOps<E> {
+        impl Formats {
+            /// What `format` has of its own.
+            pub(crate) fn of(&self, format: QuantFormat) -> &Unpacker {
                 match format {
                     $(QuantFormat::$name => &self.$field,)*
                 }
@@ -40,53 +37,40 @@ macro_rules! define_formats {
 expand_all_formats! { define_formats! {} }
 
 macro_rules! fill {
-    ({ $e:ident } $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        Formats { $($field: ops::<$e, crate::quant::$module::$name>(),)* }
+    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        Formats { $($field: unpacker::<crate::quant::$module::$name>(),)* }
     };
 }
 
 macro_rules! define_wrappers {
-    (
-        { isa: $isa:ident, module: $module:ident, attribute: $attr:meta }
-        $($slot:ident {
-            op: $op:ident = $name:literal,
-            named: $named:tt,
-            args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
-            body: $($body:ident)::+,
-        })*
-    ) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
         pub(crate) mod $module {
             use super::*;
-            use crate::isa::{Prim, $isa};
+            use crate::isa::$isa;
             use crate::quant::Unpack;
-            $(
-                #[$attr]
-                unsafe fn $slot<E: Element, F: Format>($($arg: $ty),*) -> $ret
-                where
-                    $isa: Prim<E> + Unpack<F>,
-                {
-                    // SAFETY: the caller keeps the body's contract and vouches for the CPU.
-                    unsafe { crate::ops::$($body)::+::<E, F, $isa>($($arg),*) }
+
+            #[$attr]
+            unsafe fn unpack<F: Format>(n: usize, w: *const u8, out: &Unpacked)
+            where
+                $isa: Unpack<F>,
+            {
+                // SAFETY: the caller keeps the body's contract and vouches for the CPU.
+                unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
+            }
+            const fn unpacker<F: Format>() -> Unpacker
+            where
+                $isa: Unpack<F>,
+            {
+                Unpacker {
+                    unpack: unpack::<F>,
+                    len: F::LEN,
+                    bytes: size_of::<F::Block>(),
+                    group: F::GROUP,
+                    offsets: F::OFFSETS,
                 }
-            )*
-            const fn ops<E: Element, F: Format>() -> FormatOps<E>
-            where
-                $isa: Prim<E> + Unpack<F>,
-            {
-                FormatOps { $($slot: $slot::<E, F>),* }
             }
-            pub(crate) const fn formats<E: Element>() -> Formats<E>
-            where
-                $isa: Prim<E>,
-            {
-                expand_all_formats! { fill! { E } }
-            }
+            pub(crate) static FORMATS: Formats = expand_all_formats! { fill! {} };
         }
     };
 }
-macro_rules! wrap {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
-        expand_all_format_ops! { define_wrappers! { isa: $isa, module: $module, attribute: $attr } }
-    };
-}
-expand_all_isas! { wrap! {} }
+expand_all_isas! { define_wrappers! {} }

@@ -56,14 +56,27 @@ macro_rules! define_formats {
                     $(Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
                 }
             }
+
+            /// Elements that share a scale: 16 or 32. Where a format shares one among more, it is repeated.
+            pub const fn group_len(self) -> usize {
+                match self {
+                    $(Self::$name => super::$module::$name::GROUP,)*
+                }
+            }
+
+            /// Whether groups have an offset beside their scale.
+            pub const fn has_offsets(self) -> bool {
+                match self {
+                    $(Self::$name => super::$module::$name::OFFSETS,)*
+                }
+            }
         }
 
         // What the kernels rely on.
         $(const _: () = {
             type F = super::$module::$name;
-            assert!(super::TILE % F::LEN == 0);
-            assert!(F::LEN % F::GROUP == 0);
-            assert!(F::GROUP % super::MIN_GROUP == 0);
+            assert!(super::TILE % F::LEN == 0 && F::LEN % super::PART == 0);
+            assert!(F::GROUP == super::MIN_GROUP || F::GROUP == super::PART);
         };)*
     };
 }

@@ -1,19 +1,17 @@
 //! Quantised weights: formats, views, and layer 3.
 //!
 //! A format stores a row as blocks of a fixed number of weights. Each block consists of groups that
-//! share a scale: `w = value * scale`, where `value` is a small number that f32 holds exactly.
+//! share a scale and, in some formats, an offset: `w = code * scale + offset`, where `code` is a
+//! signed byte. Layer 3 takes blocks apart into codes, scales and offsets; what is done with those
+//! (decoding, products) is written once for all formats.
 
 pub mod blocks;
+pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dispatch;
 mod format;
 pub(crate) mod legacy;
 mod view;
-#[cfg(any(
-    all(target_arch = "x86_64", target_feature = "sse2"),
-    all(target_arch = "aarch64", target_feature = "neon")
-))]
-mod widen;
 
 pub use format::QuantFormat;
 pub use view::QuantRef;
@@ -21,41 +19,48 @@ pub use view::QuantRef;
 use crate::isa::{Scalar, Vector};
 use blocks::Block;
 
-/// Elements that kernels handle at a time: whole blocks of every format, whole vectors everywhere.
+/// Elements that a block's length divides, and codes are unpacked in multiples of.
 pub(crate) const TILE: usize = 256;
+
+/// Codes that a SIMD row unpacks at a time; every block has a multiple of them.
+pub(crate) const PART: usize = 32;
 
 /// The smallest group of elements with a scale of its own; no vector is longer.
 pub(crate) const MIN_GROUP: usize = 16;
 
-/// The scales of a tile, in order of their groups.
-pub(crate) type Scales = [f32; TILE / MIN_GROUP];
-
 /// A block format: the specification of its decode. Element `i` of a block is
-/// `value(i) * scale(i / GROUP)`, rounded once.
+/// `code(i) * scale(i / GROUP)`, rounded once, plus `offset(i / GROUP)` if the format has offsets,
+/// rounded once more.
 pub(crate) trait Format: 'static {
     /// The layout.
     type Block: Block;
     /// Elements per block; divides [`TILE`].
     const LEN: usize;
-    /// Consecutive elements that share a scale.
+    /// Consecutive elements that share a scale: 16 or 32. Where the format shares one among
+    /// more, it is repeated.
     const GROUP: usize;
+    /// Whether there are offsets.
+    const OFFSETS: bool;
     /// Scale of group `g < LEN / GROUP`.
     fn scale(b: &Self::Block, g: usize) -> f32;
+    /// Offset of group `g`.
+    fn offset(b: &Self::Block, g: usize) -> f32;
     /// Element `i < LEN` before scaling.
-    fn value(b: &Self::Block, i: usize) -> f32;
+    fn code(b: &Self::Block, i: usize) -> i8;
 }
 
 /// How an instruction set unpacks a format. Bit for bit what [`Format`] says.
 ///
 /// # Safety
-/// Methods require that the CPU has the instruction set and that the blocks they are given exist;
-/// nothing else is read.
+/// Methods require that the CPU has the instruction set, that the blocks they are given exist, and
+/// room for what they write; nothing else is touched.
 pub(crate) unsafe trait Unpack<F: Format>: Vector {
-    /// Writes the scales of `n` consecutive blocks, `n * LEN <= TILE`, to `out`, which has room for
-    /// [`Scales`]; what lies behind the scales there is arbitrary afterwards.
+    /// Writes the `n * LEN / GROUP` scales of `n` consecutive blocks.
     unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32);
-    /// Elements `i .. i + LANES` before scaling; `i` is a multiple of `LANES`.
-    unsafe fn unpack(b: *const F::Block, i: usize) -> Self::V;
+    /// The same for offsets, of a format that has any.
+    unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32);
+    /// Writes codes `i .. i + PART` of a block; `i` is a multiple of `PART`.
+    unsafe fn codes(b: *const F::Block, i: usize, out: *mut i8);
 }
 
 // SAFETY: reads the blocks through references only.
@@ -69,8 +74,49 @@ unsafe impl<F: Format> Unpack<F> for Scalar {
         }
     }
     #[inline(always)]
-    unsafe fn unpack(b: *const F::Block, i: usize) -> f32 {
-        // SAFETY: the caller vouches for the block.
-        unsafe { F::value(&*b, i) }
+    unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32) {
+        let groups = F::LEN / F::GROUP;
+        for k in 0..n * groups {
+            // SAFETY: as above.
+            unsafe { *out.add(k) = F::offset(&*first.add(k / groups), k % groups) };
+        }
+    }
+    #[inline(always)]
+    unsafe fn codes(b: *const F::Block, i: usize, out: *mut i8) {
+        for k in 0..PART {
+            // SAFETY: the caller vouches for the block and room for the codes.
+            unsafe { *out.add(k) = F::code(&*b, i + k) };
+        }
+    }
+}
+
+/// Where codes, scales and offsets of consecutive blocks go.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacked {
+    pub(crate) codes: *mut i8,
+    pub(crate) scales: *mut f32,
+    /// Left alone by formats without offsets.
+    pub(crate) offsets: *mut f32,
+}
+
+/// Takes `n` blocks apart: the one kernel that every format has of its own.
+///
+/// # Safety
+/// `n` blocks at `w`; room for `n * LEN` codes and `n * LEN / GROUP` scales and offsets at `out`; the
+/// instruction set.
+#[inline(always)]
+pub(crate) unsafe fn unpack<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out: &Unpacked) {
+    let first = w.cast::<F::Block>();
+    // SAFETY: the loops stay within n blocks and what they unpack to.
+    unsafe {
+        P::scales(first, n, out.scales);
+        if F::OFFSETS {
+            P::offsets(first, n, out.offsets);
+        }
+        for b in 0..n {
+            for i in (0..F::LEN).step_by(PART) {
+                P::codes(first.add(b), i, out.codes.add(b * F::LEN + i));
+            }
+        }
     }
 }

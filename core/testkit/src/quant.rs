@@ -70,6 +70,17 @@ fn specified(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
     Ok(y)
 }
 
+/// `|code * scale| + |offset|` of every weight: what rounding errors are relative to.
+fn magnitudes(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
+    let k = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(|e| e.to_string())?;
+    let (n, group) = (w.rows() * w.cols(), w.format().group_len());
+    let mut codes = vec![0; n];
+    let (mut scales, mut offsets) = (vec![0.0; n / group], vec![0.0; n / group]);
+    k.unpack(w, &mut codes, &mut scales, &mut offsets).map_err(|e| e.to_string())?;
+    let of = |(i, &code): (usize, &i8)| (f32::from(code) * scales[i / group]).abs() + offsets[i / group].abs();
+    Ok(codes.iter().enumerate().map(of).collect())
+}
+
 /// Bytes at random, so any integers; every other block has one of [`SCALES`].
 fn random_blocks(source: &mut Source, format: QuantFormat, at: &[usize], n: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..n * format.block_bytes()).map(|_| source.below(256) as u8).collect();
@@ -167,13 +178,16 @@ fn check_product<E: Element>(
         return Err(format!("{}: writes outside of the output", case()));
     }
     report.cases += 1;
-    let (weights, x) = (specified(w)?, wide(x));
+    let (weights, magnitudes, x) = (specified(w)?, magnitudes(w)?, wide(x));
     // One rounding of the decoded weight, one product, a group of at most 32, a chain of groups of at
     // least 16, the lanes.
     let steps = 2 + 32 / lanes(k.level()) + w.cols() / 16 + lanes(k.level());
     for (r, &got) in y.iter().enumerate() {
-        let row = &weights[r * x.len()..][..x.len()];
-        let (want, magnitudes) = exact_sum(row.iter().zip(&x).map(|(&w, &x)| f64::from(w) * x));
+        let of_row = |m: &[f32]| -> Vec<f64> {
+            m[r * x.len()..][..x.len()].iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).collect()
+        };
+        let (want, _) = exact_sum(of_row(&weights).into_iter());
+        let (_, magnitudes) = exact_sum(of_row(&magnitudes).into_iter());
         let err = (f64::from(got) - want).abs();
         let bound = if exact { 0.0 } else { gamma(steps, magnitudes) };
         let err = if err == 0.0 { 0.0 } else { err / bound };

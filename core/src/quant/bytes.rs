@@ -1,0 +1,153 @@
+//! Vectors of 32 bytes: what the SIMD rows of layer 3 are written with.
+
+use crate::element::f16;
+use crate::isa::{Prim, Scalar, Vector};
+use crate::quant::blocks::{Block, Half};
+use crate::quant::MIN_GROUP;
+
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+mod aarch64;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+mod x86_64;
+
+/// 32 bytes, handled alike. Arithmetic wraps.
+///
+/// # Safety
+/// Every method requires that the CPU has the instruction set; those that take a pointer, what
+/// they say of it. Nothing else is touched.
+pub(crate) unsafe trait Bytes: Copy {
+    /// 32 bytes at `p`.
+    unsafe fn load(p: *const u8) -> Self;
+    /// 16 bytes at `p`, twice.
+    unsafe fn load_twice(p: *const u8) -> Self;
+    /// `x` in every byte.
+    unsafe fn splat(x: u8) -> Self;
+    /// Four groups of eight bytes, in memory order.
+    unsafe fn words64(w: [u64; 4]) -> Self;
+    /// Eight groups of four bytes, in memory order.
+    unsafe fn words32(w: [u32; 8]) -> Self;
+    /// 0xff for every bit that is set, 0 for the others; the lowest bit comes first.
+    unsafe fn mask(bits: u32) -> Self;
+    /// `self & other`
+    unsafe fn and(self, other: Self) -> Self;
+    /// `self | other`
+    unsafe fn or(self, other: Self) -> Self;
+    /// `self ^ other`
+    unsafe fn xor(self, other: Self) -> Self;
+    /// `self + other`
+    unsafe fn add(self, other: Self) -> Self;
+    /// `self - other`
+    unsafe fn sub(self, other: Self) -> Self;
+    /// `self * other`
+    unsafe fn mul(self, other: Self) -> Self;
+    /// 0xff where `self >= other` as unsigned numbers, else 0.
+    unsafe fn at_least(self, other: Self) -> Self;
+    /// Every byte shifted right by `n < 8`.
+    unsafe fn shr(self, n: u32) -> Self;
+    /// Every byte shifted left by `n < 8`.
+    unsafe fn shl(self, n: u32) -> Self;
+    /// The low halves of the first 16 bytes, then the high halves of the last 16.
+    unsafe fn nibbles(self) -> Self;
+    /// `table[byte]` for bytes below 16.
+    unsafe fn lookup(self, table: &[u8; 16]) -> Self;
+    /// Of four groups of eight bytes, the two in the middle change places.
+    unsafe fn swap_middle(self) -> Self;
+    /// Writes the 32 bytes to `p`.
+    unsafe fn store(self, p: *mut i8);
+
+    /// The bits of `self` below `n`.
+    #[inline(always)]
+    unsafe fn low(self, n: u32) -> Self {
+        // SAFETY: registers only.
+        unsafe { self.and(Self::splat((1 << n) - 1)) }
+    }
+    /// `self - x`
+    #[inline(always)]
+    unsafe fn minus(self, x: u8) -> Self {
+        // SAFETY: registers only.
+        unsafe { self.sub(Self::splat(x)) }
+    }
+    /// `-self` where `mask` is 0xff, `self` where it is 0.
+    #[inline(always)]
+    unsafe fn negate(self, mask: Self) -> Self {
+        // SAFETY: registers only.
+        unsafe { self.xor(mask).sub(mask) }
+    }
+}
+
+/// The way from codes to f32.
+///
+/// # Safety
+/// As [`Bytes`].
+pub(crate) unsafe trait Widen: Vector {
+    /// `LANES` signed bytes at `p` as f32; exact.
+    unsafe fn widen(p: *const i8) -> Self::V;
+}
+
+// SAFETY: reads one byte, as the contract allows.
+unsafe impl Widen for Scalar {
+    #[inline(always)]
+    unsafe fn widen(p: *const i8) -> f32 {
+        // SAFETY: the caller vouches for the byte.
+        f32::from(unsafe { *p })
+    }
+}
+
+/// An instruction set that the rows of layer 3 are compiled for.
+///
+/// # Safety
+/// As [`Bytes`].
+pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
+    /// 32 bytes.
+    type Bytes: Bytes;
+    /// The number.
+    unsafe fn half(h: Half) -> f32;
+}
+
+/// The scales of blocks with one f16 each: gathered first, so that one conversion serves many.
+///
+/// # Safety
+/// `n` blocks at `first`, room for `n` f32 at `out`, the instruction set.
+#[inline(always)]
+pub(super) unsafe fn halves<P: Codes, B: Block>(
+    first: *const B,
+    n: usize,
+    out: *mut f32,
+    scale: impl Fn(&B) -> Half,
+) {
+    let mut gathered = [f16::ZERO; MIN_GROUP];
+    let mut k = 0;
+    while k < n {
+        let some = (n - k).min(P::LANES);
+        for (i, h) in gathered.iter_mut().enumerate().take(some) {
+            // SAFETY: k + i < n, and the caller vouches for n blocks.
+            *h = unsafe { scale(&*first.add(k + i)) }.get();
+        }
+        // SAFETY: LANES <= MIN_GROUP halves are read, and only those that exist written.
+        unsafe { P::store_n(out.add(k), <P as Prim<f16>>::load(gathered.as_ptr()), some) };
+        k += some;
+    }
+}
+
+/// The scales of blocks whose `N` groups have integer factors of a common scale, and of their offsets
+/// if there are any: `d * factors[g]`.
+///
+/// # Safety
+/// `n` blocks at `first`, room for `n * N` f32 at `out`, the instruction set.
+#[inline(always)]
+pub(super) unsafe fn factored<P: Codes, B: Block, const N: usize>(
+    first: *const B,
+    n: usize,
+    out: *mut f32,
+    parts: impl Fn(&B) -> (f32, [i8; N]),
+) {
+    for k in 0..n {
+        // SAFETY: k < n, and the caller vouches for n blocks and their scales.
+        unsafe {
+            let (d, factors) = parts(&*first.add(k));
+            for (g, f) in factors.into_iter().enumerate() {
+                *out.add(k * N + g) = d * f32::from(f);
+            }
+        }
+    }
+}

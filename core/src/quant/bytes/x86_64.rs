@@ -1,0 +1,163 @@
+//! AVX2 and AVX-512: one register of 256 bits. A block of 32 weights fills no larger one.
+
+use core::arch::x86_64::*;
+
+use super::{Bytes, Codes, Widen};
+use crate::isa::{Avx2, Avx512};
+use crate::quant::blocks::Half;
+
+/// 32 bytes, with AVX2.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2Bytes(__m256i);
+/// 32 bytes, with AVX-512 BW and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bytes(__m256i);
+
+macro_rules! bytes {
+    ($name:ident { mask($bits:ident) => $mask:expr, }) => {
+        // SAFETY of every body: registers, or the bytes that the caller vouches for.
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        unsafe impl Bytes for $name {
+            #[inline(always)]
+            unsafe fn load(p: *const u8) -> Self {
+                unsafe { Self(_mm256_loadu_si256(p.cast())) }
+            }
+            #[inline(always)]
+            unsafe fn load_twice(p: *const u8) -> Self {
+                unsafe { Self(_mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()))) }
+            }
+            #[inline(always)]
+            unsafe fn splat(x: u8) -> Self {
+                unsafe { Self(_mm256_set1_epi8(x as i8)) }
+            }
+            #[inline(always)]
+            unsafe fn words64(w: [u64; 4]) -> Self {
+                let [a, b, c, d] = w.map(|w| w as i64);
+                unsafe { Self(_mm256_setr_epi64x(a, b, c, d)) }
+            }
+            #[inline(always)]
+            unsafe fn words32(w: [u32; 8]) -> Self {
+                let [a, b, c, d, e, f, g, h] = w.map(|w| w as i32);
+                unsafe { Self(_mm256_setr_epi32(a, b, c, d, e, f, g, h)) }
+            }
+            #[inline(always)]
+            unsafe fn mask($bits: u32) -> Self {
+                unsafe { Self($mask) }
+            }
+            #[inline(always)]
+            unsafe fn and(self, other: Self) -> Self {
+                unsafe { Self(_mm256_and_si256(self.0, other.0)) }
+            }
+            #[inline(always)]
+            unsafe fn or(self, other: Self) -> Self {
+                unsafe { Self(_mm256_or_si256(self.0, other.0)) }
+            }
+            #[inline(always)]
+            unsafe fn xor(self, other: Self) -> Self {
+                unsafe { Self(_mm256_xor_si256(self.0, other.0)) }
+            }
+            #[inline(always)]
+            unsafe fn add(self, other: Self) -> Self {
+                unsafe { Self(_mm256_add_epi8(self.0, other.0)) }
+            }
+            #[inline(always)]
+            unsafe fn sub(self, other: Self) -> Self {
+                unsafe { Self(_mm256_sub_epi8(self.0, other.0)) }
+            }
+            #[inline(always)]
+            unsafe fn mul(self, other: Self) -> Self {
+                // There are only words: the low byte of each product, then the high one.
+                unsafe {
+                    let low = _mm256_and_si256(_mm256_mullo_epi16(self.0, other.0), _mm256_set1_epi16(0xff));
+                    let high = |v| _mm256_srli_epi16::<8>(v);
+                    let upper = _mm256_slli_epi16::<8>(_mm256_mullo_epi16(high(self.0), high(other.0)));
+                    Self(_mm256_or_si256(low, upper))
+                }
+            }
+            #[inline(always)]
+            unsafe fn at_least(self, other: Self) -> Self {
+                unsafe { Self(_mm256_cmpeq_epi8(_mm256_max_epu8(self.0, other.0), self.0)) }
+            }
+            #[inline(always)]
+            unsafe fn shr(self, n: u32) -> Self {
+                unsafe {
+                    let words = _mm256_srl_epi16(self.0, _mm_cvtsi32_si128(n as i32));
+                    Self(_mm256_and_si256(words, _mm256_set1_epi8((0xff_u8 >> n) as i8)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn shl(self, n: u32) -> Self {
+                unsafe {
+                    let words = _mm256_sll_epi16(self.0, _mm_cvtsi32_si128(n as i32));
+                    Self(_mm256_and_si256(words, _mm256_set1_epi8((0xff_u8 << n) as i8)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn nibbles(self) -> Self {
+                unsafe {
+                    let shifted = _mm256_srlv_epi64(self.0, _mm256_setr_epi64x(0, 0, 4, 4));
+                    Self(_mm256_and_si256(shifted, _mm256_set1_epi8(15)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn lookup(self, table: &[u8; 16]) -> Self {
+                unsafe { Self(_mm256_shuffle_epi8(Self::load_twice(table.as_ptr()).0, self.0)) }
+            }
+            #[inline(always)]
+            unsafe fn swap_middle(self) -> Self {
+                unsafe { Self(_mm256_permute4x64_epi64::<0b11_01_10_00>(self.0)) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut i8) {
+                unsafe { _mm256_storeu_si256(p.cast(), self.0) }
+            }
+        }
+    };
+}
+
+bytes! { Avx512Bytes {
+    mask(bits) => _mm256_movm_epi8(bits),
+} }
+
+bytes! { Avx2Bytes {
+    mask(bits) => {
+        // Each byte gets the byte that holds its bit, then looks at the bit.
+        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+        let byte = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
+        let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+        _mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit)
+    },
+} }
+
+// SAFETY: reads LANES bytes.
+unsafe impl Widen for Avx512 {
+    #[inline(always)]
+    unsafe fn widen(p: *const i8) -> __m512 {
+        // SAFETY: the caller vouches for the bytes and the instruction set.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+}
+
+// SAFETY: reads LANES bytes.
+unsafe impl Widen for Avx2 {
+    #[inline(always)]
+    unsafe fn widen(p: *const i8) -> __m256 {
+        // SAFETY: the caller vouches for the bytes and the instruction set.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+}
+
+macro_rules! codes {
+    ($($isa:ident = $bytes:ident)*) => {$(
+        // SAFETY: registers only.
+        unsafe impl Codes for $isa {
+            type Bytes = $bytes;
+            #[inline(always)]
+            unsafe fn half(h: Half) -> f32 {
+                // SAFETY: the caller vouches for the instruction set, which includes F16C.
+                unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(h.0))))) }
+            }
+        }
+    )*};
+}
+codes! { Avx2 = Avx2Bytes Avx512 = Avx512Bytes }
