@@ -10,7 +10,7 @@ fn every_format_has_a_name_a_number_and_vectors() {
         assert_eq!(QuantFormat::from_name(f.name()), Some(f));
         assert_eq!(f.to_string(), f.name());
         let vectors = vectors(f).unwrap_or_else(|| panic!("no vectors for {f}"));
-        assert_eq!(vectors.blocks.len() / f.block_bytes() * f.block_len(), vectors.decoded().len(), "{f}");
+        assert_eq!(vectors.blocks.len() / f.block_bytes() * f.block_len(), vectors.decoded.len(), "{f}");
     }
     assert_eq!(QuantFormat::from_gguf(0xffff_ffff), Err(KernelError::UnknownFormat(0xffff_ffff)));
     assert_eq!(QuantFormat::from_gguf(0), Err(KernelError::UnknownFormat(0)), "f32 is not quantised");
@@ -22,6 +22,9 @@ fn numbers_and_sizes_are_those_of_gguf() {
     let facts = |f: QuantFormat| (f.gguf_type(), f.block_len(), f.block_bytes());
     assert_eq!(facts(QuantFormat::Q4_0), (2, 32, 18));
     assert_eq!(facts(QuantFormat::Q8_0), (8, 32, 34));
+    assert_eq!(facts(QuantFormat::Q6K), (14, 256, 210));
+    assert_eq!(facts(QuantFormat::Iq1M), (29, 256, 56));
+    assert_eq!(facts(QuantFormat::Nvfp4), (40, 64, 36));
 }
 
 #[test]
@@ -72,6 +75,18 @@ fn calls_refuse_wrong_lengths() {
         let mut z = [1.0; 3];
         assert_eq!(k.qgemv(w, &x[1..], &mut z), short("x", cols, cols - 1));
         assert_eq!(k.qgemv(w, &x, &mut z[1..]), short("y", 3, 2));
+        let (mut codes, mut scales, mut offsets) = (vec![1; 3 * cols], vec![1.0; 99], vec![1.0; 99]);
+        let groups = 3 * cols / f.group_len();
+        let (scales, offsets) = (&mut scales[..groups], &mut offsets[..groups]);
+        assert_eq!(k.unpack(w, &mut codes[1..], scales, offsets), short("codes", 3 * cols, 3 * cols - 1));
+        assert_eq!(k.unpack(w, &mut codes, &mut scales[1..], offsets), short("scales", groups, groups - 1));
+        let without = k.unpack(w, &mut codes, scales, &mut offsets[1..]);
+        if f.has_offsets() {
+            assert_eq!(without, short("offsets", groups, groups - 1));
+            assert!(codes.iter().all(|&c| c == 1) && scales.iter().all(|&s| s == 1.0), "nothing was written");
+        } else {
+            assert_eq!(without, Ok(()));
+        }
         assert!(y.iter().all(|&y| y == f16::ONE) && z == [1.0; 3], "nothing was written");
     }
 }

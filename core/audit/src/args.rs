@@ -27,6 +27,7 @@ pub struct Args<'a, E: Element> {
     pub p: &'a [i8],
     pub q: &'a [i8],
     pub i: &'a mut [i32],
+    pub codes: &'a mut [i8],
     pub n: [usize; 4],
     pub s: [f32; 4],
     pub flag: bool,

@@ -128,9 +128,10 @@ audit! {
 
     // Quantised weights.
     dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
+    unpack(a) => a.quant().and_then(|w| a.k.unpack(w, a.codes, a.g, a.h));
     qgemv(a) => a.quant().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
-    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name());
+    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();
     from_gguf(a) => (QuantFormat::from_gguf(a.number), QuantFormat::from_name(a.text));
 

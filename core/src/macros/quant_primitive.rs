@@ -47,11 +47,14 @@ macro_rules! quant_primitive {
                 ($isa:ident) => {
                     const _: () = {
                         #[allow(unused_imports)]
-                        use crate::quant::bytes::{factored, halves, Bytes, Codes};
+                        use crate::quant::blocks::Half;
+                        #[allow(unused_imports)]
+                        use crate::quant::bytes::{each, factored, halves, Bytes, Codes};
+                        #[allow(dead_code)]
                         type $p = crate::isa::$isa;
-                        type $bytes = <$p as Codes>::Bytes;
+                        type $bytes = <crate::isa::$isa as Codes>::Bytes;
                         // SAFETY: every body keeps to the blocks that the trait's contract names.
-                        unsafe impl crate::quant::Unpack<$name> for $p {
+                        unsafe impl crate::quant::Unpack<$name> for crate::isa::$isa {
                             #[inline(always)]
                             unsafe fn scales($first: *const $block, $n: usize, $out: *mut f32) {
                                 // SAFETY: the caller's contract; so below.

@@ -20,6 +20,8 @@ pub(crate) unsafe trait Bytes: Copy {
     unsafe fn load(p: *const u8) -> Self;
     /// 16 bytes at `p`, twice.
     unsafe fn load_twice(p: *const u8) -> Self;
+    /// 8 bytes at `p`, each four times.
+    unsafe fn load_four_times(p: *const u8) -> Self;
     /// `x` in every byte.
     unsafe fn splat(x: u8) -> Self;
     /// Four groups of eight bytes, in memory order.
@@ -49,7 +51,7 @@ pub(crate) unsafe trait Bytes: Copy {
     /// The low halves of the first 16 bytes, then the high halves of the last 16.
     unsafe fn nibbles(self) -> Self;
     /// `table[byte]` for bytes below 16.
-    unsafe fn lookup(self, table: &[u8; 16]) -> Self;
+    unsafe fn lookup(self, table: &[i8; 16]) -> Self;
     /// Of four groups of eight bytes, the two in the middle change places.
     unsafe fn swap_middle(self) -> Self;
     /// Writes the 32 bytes to `p`.
@@ -129,25 +131,39 @@ pub(super) unsafe fn halves<P: Codes, B: Block>(
     }
 }
 
-/// The scales of blocks whose `N` groups have integer factors of a common scale, and of their offsets
-/// if there are any: `d * factors[g]`.
+/// The `N` scales of each block, one by one.
 ///
 /// # Safety
-/// `n` blocks at `first`, room for `n * N` f32 at `out`, the instruction set.
+/// `n` blocks at `first`, room for `n * N` f32 at `out`.
 #[inline(always)]
-pub(super) unsafe fn factored<P: Codes, B: Block, const N: usize>(
+pub(super) unsafe fn each<B: Block, const N: usize>(
+    first: *const B,
+    n: usize,
+    out: *mut f32,
+    scales: impl Fn(&B) -> [f32; N],
+) {
+    for k in 0..n {
+        // SAFETY: k < n, and the caller vouches for n blocks and their scales.
+        unsafe { *out.add(k * N).cast::<[f32; N]>() = scales(&*first.add(k)) };
+    }
+}
+
+/// The scales (or offsets) of blocks whose groups have integer factors of a common one: `d * factors[g]`.
+///
+/// # Safety
+/// That of [`each`].
+#[inline(always)]
+pub(super) unsafe fn factored<B: Block, const N: usize>(
     first: *const B,
     n: usize,
     out: *mut f32,
     parts: impl Fn(&B) -> (f32, [i8; N]),
 ) {
-    for k in 0..n {
-        // SAFETY: k < n, and the caller vouches for n blocks and their scales.
-        unsafe {
-            let (d, factors) = parts(&*first.add(k));
-            for (g, f) in factors.into_iter().enumerate() {
-                *out.add(k * N + g) = d * f32::from(f);
-            }
-        }
+    // SAFETY: the caller's contract.
+    unsafe {
+        each(first, n, out, |b| {
+            let (d, factors) = parts(b);
+            factors.map(|f| d * f32::from(f))
+        });
     }
 }

@@ -10,7 +10,11 @@ pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dispatch;
 mod format;
+pub(crate) mod iq;
+pub(crate) mod k;
 pub(crate) mod legacy;
+pub(crate) mod mx;
+pub(crate) mod ternary;
 mod view;
 
 pub use format::QuantFormat;

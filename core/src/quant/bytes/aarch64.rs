@@ -30,6 +30,14 @@ unsafe impl Bytes for NeonBytes {
         unsafe { Self(vld1q_u8(p), vld1q_u8(p)) }
     }
     #[inline(always)]
+    unsafe fn load_four_times(p: *const u8) -> Self {
+        unsafe {
+            let twice = vcombine_u8(vld1_u8(p), vld1_u8(p));
+            let places = vreinterpretq_u8_u32(vld1q_u32([0, 0x0101_0101, 0x0202_0202, 0x0303_0303].as_ptr()));
+            Self(vqtbl1q_u8(twice, places), vqtbl1q_u8(twice, vaddq_u8(places, vdupq_n_u8(4))))
+        }
+    }
+    #[inline(always)]
     unsafe fn splat(x: u8) -> Self {
         unsafe { Self(vdupq_n_u8(x), vdupq_n_u8(x)) }
     }
@@ -101,9 +109,9 @@ unsafe impl Bytes for NeonBytes {
         unsafe { Self(vandq_u8(self.0, vdupq_n_u8(15)), vshrq_n_u8::<4>(self.1)) }
     }
     #[inline(always)]
-    unsafe fn lookup(self, table: &[u8; 16]) -> Self {
+    unsafe fn lookup(self, table: &[i8; 16]) -> Self {
         unsafe {
-            let table = vld1q_u8(table.as_ptr());
+            let table = vld1q_u8(table.as_ptr().cast());
             Self(vqtbl1q_u8(table, self.0), vqtbl1q_u8(table, self.1))
         }
     }

@@ -27,6 +27,23 @@ macro_rules! bytes {
                 unsafe { Self(_mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()))) }
             }
             #[inline(always)]
+            unsafe fn load_four_times(p: *const u8) -> Self {
+                unsafe {
+                    let eight = _mm256_set1_epi64x(p.cast::<i64>().read_unaligned());
+                    let places = [
+                        0,
+                        0x0101_0101,
+                        0x0202_0202,
+                        0x0303_0303,
+                        0x0404_0404,
+                        0x0505_0505,
+                        0x0606_0606,
+                        0x0707_0707,
+                    ];
+                    Self(_mm256_shuffle_epi8(eight, Self::words32(places).0))
+                }
+            }
+            #[inline(always)]
             unsafe fn splat(x: u8) -> Self {
                 unsafe { Self(_mm256_set1_epi8(x as i8)) }
             }
@@ -100,8 +117,8 @@ macro_rules! bytes {
                 }
             }
             #[inline(always)]
-            unsafe fn lookup(self, table: &[u8; 16]) -> Self {
-                unsafe { Self(_mm256_shuffle_epi8(Self::load_twice(table.as_ptr()).0, self.0)) }
+            unsafe fn lookup(self, table: &[i8; 16]) -> Self {
+                unsafe { Self(_mm256_shuffle_epi8(Self::load_twice(table.as_ptr().cast()).0, self.0)) }
             }
             #[inline(always)]
             unsafe fn swap_middle(self) -> Self {

@@ -1,0 +1,301 @@
+//! The IQ family: weights are entries of a codebook.
+
+use crate::quant::blocks::{
+    BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs, BlockIq4Nl, BlockIq4Xs,
+    U16,
+};
+use crate::quant::codebooks::{
+    signs, IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID, IQ4_VALUES,
+};
+
+/// Byte `i % 8` of an entry.
+fn of_eight(entry: u64, i: usize) -> i8 {
+    (entry >> (i % 8 * 8)) as i8
+}
+
+/// Byte `i % 4` of an entry.
+fn of_four(entry: u32, i: usize) -> i8 {
+    (entry >> (i % 4 * 8)) as i8
+}
+
+/// `v`, negative if bit `i % 8` is set.
+fn signed(v: i8, signs: u8, i: usize) -> i8 {
+    if signs >> (i % 8) & 1 == 1 {
+        -v
+    } else {
+        v
+    }
+}
+
+/// Number `k` of 4 bits.
+fn nibble<const N: usize>(halves: &[u8; N], k: usize) -> u8 {
+    halves[k / 2 % N] >> (k % 2 * 4) & 15
+}
+
+/// All numbers of 4 bits.
+fn nibbles<const N: usize, const M: usize>(halves: &[u8; N]) -> [u8; M] {
+    const { assert!(M == 2 * N) };
+    core::array::from_fn(|k| nibble(halves, k))
+}
+
+/// [`signs`] of four patterns of 7 bits.
+#[inline(always)]
+fn four_signs(patterns: u32) -> u32 {
+    let spread = |k: u32| (patterns >> (7 * k) & 127) << (8 * k);
+    let seven = spread(0) | spread(1) | spread(2) | spread(3);
+    // The parity of each byte, in its lowest bit.
+    let parity = seven ^ seven >> 4;
+    let parity = parity ^ parity >> 2;
+    let parity = parity ^ parity >> 1;
+    seven | (parity & 0x0101_0101) << 7
+}
+
+/// Word `k` of four bytes.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8; N], k: usize) -> u32 {
+    let at = |j: usize| bytes[(4 * k + j) % N];
+    u32::from_le_bytes([at(0), at(1), at(2), at(3)])
+}
+
+/// Index of eight `k` in the grid of IQ1_M, and whether its `delta` is negative.
+fn iq1_m(b: &BlockIq1M, k: usize) -> (usize, bool) {
+    let high = nibble(&b.qh, k);
+    (usize::from(b.qs[k % 32]) | usize::from(high & 7) << 8, high & 8 != 0)
+}
+
+/// Index of eight `k` in the grid of IQ1_S.
+fn iq1_s(b: &BlockIq1S, k: usize) -> usize {
+    usize::from(b.qs[k % 32]) | usize::from(b.qh[k / 4 % 8].get() >> (k % 4 * 3) & 7) << 8
+}
+
+/// Index of eight `k` in the grid of IQ2_S.
+fn iq2_s(b: &BlockIq2S, k: usize) -> usize {
+    usize::from(b.qs[k % 32]) | usize::from(b.qh[k / 4 % 8] >> (k % 4 * 2) & 3) << 8
+}
+
+/// Index of four `k` in the grid of IQ3_S.
+fn iq3_s(b: &BlockIq3S, k: usize) -> usize {
+    usize::from(b.qs[k % 64]) | usize::from(b.qh[k / 8 % 8] >> (k % 8) & 1) << 8
+}
+
+/// `scale` of group `g` of IQ1_M.
+fn iq1_m_scale(scales: &[U16; 4], g: usize) -> u8 {
+    (scales[g / 4 % 4].get() >> (g % 4 * 3) & 7) as u8
+}
+
+/// `scale` of group `g` of IQ4_XS.
+fn iq4_xs_scale(b: &BlockIq4Xs, g: usize) -> i8 {
+    (nibble(&b.scales_l, g) as i8 | ((b.scales_h.get() >> (g % 8 * 2) & 3) << 4) as i8) - 32
+}
+
+// The codes of IQ1 are 8 * (v + delta), 8 being the power of two that makes `delta` an integer.
+quant_primitive! {
+    format: Iq1S,
+    block: BlockIq1S,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * 0.125 * f32::from(2 * (b.qh[g % 8].get() >> 12 & 7) + 1),
+        code(b, i) => {
+            let delta = if b.qh[i / 32 % 8].get() >> 15 == 1 { -1 } else { 1 };
+            8 * of_eight(IQ1_GRID[iq1_s(b, i / 8) % 2048], i) + delta
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
+            (P::half(b.d) * 0.125, b.qh.map(|h| (2 * (h.get() >> 12 & 7) + 1) as i8))
+        }),
+        codes<B>(b, i) => {
+            let entry = |k: usize| IQ1_GRID[iq1_s(b, i / 8 + k) % 2048];
+            let delta = if b.qh[i / 32 % 8].get() >> 15 == 1 { 0xff } else { 1 };
+            B::words64([entry(0), entry(1), entry(2), entry(3)]).shl(3).add(B::splat(delta))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq1M,
+    block: BlockIq1M,
+    len: 256,
+    group: 16,
+    scalar: {
+        scale(b, g) => b.d().to_f32() * 0.125 * f32::from(2 * iq1_m_scale(&b.scales, g) + 1),
+        code(b, i) => {
+            let (index, negative) = iq1_m(b, i / 8);
+            8 * of_eight(IQ1_GRID[index % 2048], i) + if negative { -1 } else { 1 }
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+            let factors = core::array::from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
+            (P::half(Half::new(b.d())) * 0.125, factors)
+        }),
+        codes<B>(b, i) => {
+            let four = [0, 1, 2, 3].map(|k| iq1_m(b, i / 8 + k));
+            let delta = B::words64(four.map(|(_, negative)| if negative { u64::MAX } else { u64::MAX / 255 }));
+            B::words64(four.map(|(index, _)| IQ1_GRID[index % 2048])).shl(3).add(delta)
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq2Xxs,
+    block: BlockIq2Xxs,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => {
+            let scale = (b.qs[(2 * g + 1) % 16].get() >> 28) as u8;
+            b.d.get().to_f32() * 0.125 * f32::from(2 * scale + 1)
+        },
+        code(b, i) => {
+            let (g, k) = (i / 32, i / 8 % 4);
+            let index = b.qs[2 * g % 16].get() >> (8 * k) & 255;
+            let pattern = b.qs[(2 * g + 1) % 16].get() >> (7 * k) & 127;
+            signed(of_eight(IQ2_XXS_GRID[index as usize % 256], i), signs(pattern as u8), i)
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
+            let factors = core::array::from_fn(|g| (2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8);
+            (P::half(b.d) * 0.125, factors)
+        }),
+        codes<B>(b, i) => {
+            let (indices, rest) = (b.qs[i / 16 % 16].get(), b.qs[(i / 16 + 1) % 16].get());
+            let entry = |k: u32| IQ2_XXS_GRID[(indices >> (8 * k) & 255) as usize];
+            B::words64([entry(0), entry(1), entry(2), entry(3)]).negate(B::mask(four_signs(rest)))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq2Xs,
+    block: BlockIq2Xs,
+    len: 256,
+    group: 16,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * 0.125 * f32::from(2 * nibble(&b.scales, g) + 1),
+        code(b, i) => {
+            let q = b.qs[i / 8 % 32].get();
+            signed(of_eight(IQ2_XS_GRID[usize::from(q & 511)], i), signs((q >> 9) as u8), i)
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+            (P::half(b.d) * 0.125, nibbles(&b.scales).map(|s| (2 * s + 1) as i8))
+        }),
+        codes<B>(b, i) => {
+            let four = [0, 1, 2, 3].map(|k| u32::from(b.qs[(i / 8 + k) % 32].get()));
+            let patterns = four[0] >> 9 | four[1] >> 9 << 7 | four[2] >> 9 << 14 | four[3] >> 9 << 21;
+            let entries = four.map(|q| IQ2_XS_GRID[(q & 511) as usize]);
+            B::words64(entries).negate(B::mask(four_signs(patterns)))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq2S,
+    block: BlockIq2S,
+    len: 256,
+    group: 16,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * 0.125 * f32::from(2 * nibble(&b.scales, g) + 1),
+        code(b, i) => {
+            signed(of_eight(IQ2_S_GRID[iq2_s(b, i / 8) % 1024], i), b.signs[i / 8 % 32], i)
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+            (P::half(b.d) * 0.125, nibbles(&b.scales).map(|s| (2 * s + 1) as i8))
+        }),
+        codes<B>(b, i) => {
+            let entry = |k: usize| IQ2_S_GRID[iq2_s(b, i / 8 + k) % 1024];
+            let signs = B::mask(word(&b.signs, i / 32));
+            B::words64([entry(0), entry(1), entry(2), entry(3)]).negate(signs)
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq3Xxs,
+    block: BlockIq3Xxs,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => {
+            let scale = (b.signs[g % 8].get() >> 28) as u8;
+            b.d.get().to_f32() * 0.25 * f32::from(2 * scale + 1)
+        },
+        code(b, i) => {
+            let pattern = b.signs[i / 32 % 8].get() >> (i / 8 % 4 * 7) & 127;
+            let v = of_four(IQ3_XXS_GRID[usize::from(b.qs[i / 4 % 64])], i);
+            signed(v, signs(pattern as u8), i)
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
+            (P::half(b.d) * 0.25, b.signs.map(|s| (2 * (s.get() >> 28) + 1) as i8))
+        }),
+        codes<B>(b, i) => {
+            let entry = |k: usize| IQ3_XXS_GRID[usize::from(b.qs[(i / 4 + k) % 64])];
+            B::words32([0, 1, 2, 3, 4, 5, 6, 7].map(entry)).negate(B::mask(four_signs(b.signs[i / 32 % 8].get())))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq3S,
+    block: BlockIq3S,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * f32::from(2 * nibble(&b.scales, g) + 1),
+        code(b, i) => {
+            signed(of_four(IQ3_S_GRID[iq3_s(b, i / 4) % 512], i), b.signs[i / 8 % 32], i)
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
+            (P::half(b.d), nibbles(&b.scales).map(|s| (2 * s + 1) as i8))
+        }),
+        codes<B>(b, i) => {
+            let entry = |k: usize| IQ3_S_GRID[iq3_s(b, i / 4 + k) % 512];
+            B::words32([0, 1, 2, 3, 4, 5, 6, 7].map(entry)).negate(B::mask(word(&b.signs, i / 32)))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Iq4Nl,
+    block: BlockIq4Nl,
+    len: 32,
+    group: 32,
+    scalar: {
+        scale(b, _g) => b.d.get().to_f32(),
+        code(b, i) => IQ4_VALUES[usize::from(b.qs[i % 16] >> (i / 16 % 2 * 4) & 15)],
+    },
+    simd<P>: {
+        scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
+        codes<B>(b, _i) => B::load_twice(b.qs.as_ptr()).nibbles().lookup(&IQ4_VALUES),
+    }
+}
+
+quant_primitive! {
+    format: Iq4Xs,
+    block: BlockIq4Xs,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * f32::from(iq4_xs_scale(b, g)),
+        code(b, i) => {
+            let byte = b.qs[i / 32 % 8 * 16 + i % 16];
+            IQ4_VALUES[usize::from(byte >> (i / 16 % 2 * 4) & 15)]
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
+            (P::half(b.d), core::array::from_fn(|g| iq4_xs_scale(b, g)))
+        }),
+        codes<B>(b, i) => B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().lookup(&IQ4_VALUES),
+    }
+}

@@ -1,0 +1,180 @@
+//! The K family: 256 weights, whose groups have small integer scales of their own.
+
+use crate::quant::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8K};
+
+/// Element `i` of 2 bits: 32 bytes hold 128 of them, the first 32 in their lowest bits.
+pub(super) fn pair(qs: &[u8; 64], i: usize) -> i8 {
+    (qs[i / 128 % 2 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) as i8
+}
+
+/// Element `i` of 4 bits: 32 bytes hold 64 of them, the first 32 in their low halves.
+fn nibble(qs: &[u8; 128], i: usize) -> i8 {
+    (qs[i / 64 % 4 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15) as i8
+}
+
+/// Bit `i / 32` of byte `i % 32`.
+fn bit(bits: &[u8; 32], i: usize) -> i8 {
+    (bits[i % 32] >> (i / 32 % 8) & 1) as i8
+}
+
+/// Scale and minimum of group `g`, 6 bits each.
+fn six_bits(scales: &[u8; 12], g: usize) -> (i8, i8) {
+    let (low, k) = (g < 4, g % 4);
+    let (a, b, c) = (scales[k], scales[k + 4], scales[k + 8]);
+    let (scale, min) = if low { (a & 63, b & 63) } else { (c & 15 | a >> 6 << 4, c >> 4 | b >> 6 << 4) };
+    (scale as i8, min as i8)
+}
+
+/// The three words of 12 bytes.
+fn words(scales: &[u8; 12]) -> [u32; 3] {
+    let s = scales;
+    [0, 4, 8].map(|k| u32::from_le_bytes([s[k], s[k + 1], s[k + 2], s[k + 3]]))
+}
+
+/// The bytes of several words, in order.
+fn bytes<const N: usize, const M: usize>(words: [u32; N]) -> [i8; M] {
+    const { assert!(M == 4 * N) };
+    core::array::from_fn(|k| (words[k / 4 % N] >> (k % 4 * 8)) as i8)
+}
+
+const LOW_6: u32 = 0x3f3f_3f3f;
+const LOW_4: u32 = 0x0f0f_0f0f;
+const LOW_2: u32 = 0x0303_0303;
+
+/// All scales of [`six_bits`], four at a time.
+#[inline(always)]
+fn scales(b: &[u8; 12]) -> [i8; 8] {
+    let [a, _, c] = words(b);
+    bytes([a & LOW_6, c & LOW_4 | (a >> 6 & LOW_2) << 4])
+}
+
+/// All minima of [`six_bits`], four at a time.
+#[inline(always)]
+fn minima(b: &[u8; 12]) -> [i8; 8] {
+    let [_, b, c] = words(b);
+    bytes([b & LOW_6, c >> 4 & LOW_4 | (b >> 6 & LOW_2) << 4])
+}
+
+quant_primitive! {
+    format: Q2K,
+    block: BlockQ2K,
+    len: 256,
+    group: 16,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * f32::from(b.scales[g % 16] & 15),
+        offset(b, g) => -b.dmin.get().to_f32() * f32::from(b.scales[g % 16] >> 4),
+        code(b, i) => pair(&b.qs, i),
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+            (P::half(b.d), b.scales.map(|s| (s & 15) as i8))
+        }),
+        offsets(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+            (-P::half(b.dmin), b.scales.map(|s| (s >> 4) as i8))
+        }),
+        codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2),
+    }
+}
+
+quant_primitive! {
+    format: Q3K,
+    block: BlockQ3K,
+    len: 256,
+    group: 16,
+    scalar: {
+        scale(b, g) => {
+            let low = b.scales[g % 8] >> (g / 8 % 2 * 4) & 15;
+            let high = b.scales[8 + g % 4] >> (g / 4 % 4 * 2) & 3;
+            b.d.get().to_f32() * f32::from((low | high << 4) as i8 - 32)
+        },
+        code(b, i) => (pair(&b.qs, i) | bit(&b.hmask, i) << 2) - 4,
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+            let [l, m, h] = words(&b.scales);
+            let six = |low: u32, k: u32| low & LOW_4 | (h >> (2 * k) & LOW_2) << 4;
+            let all: [i8; 16] = bytes([six(l, 0), six(m, 1), six(l >> 4, 2), six(m >> 4, 3)]);
+            (P::half(b.d), all.map(|s| s - 32))
+        }),
+        codes<B>(b, i) => {
+            let low = B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
+            let high = B::load(b.hmask.as_ptr()).shr((i / 32) as u32).low(1);
+            low.or(high.shl(2)).minus(4)
+        },
+    }
+}
+
+quant_primitive! {
+    format: Q4K,
+    block: BlockQ4K,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * f32::from(six_bits(&b.scales, g).0),
+        offset(b, g) => -b.dmin.get().to_f32() * f32::from(six_bits(&b.scales, g).1),
+        code(b, i) => nibble(&b.qs, i),
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), scales(&b.scales))),
+        offsets(first, n, out) => factored::<_, 8>(first, n, out, |b| (-P::half(b.dmin), minima(&b.scales))),
+        codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 64 * 32)).shr((i / 32 % 2 * 4) as u32).low(4),
+    }
+}
+
+quant_primitive! {
+    format: Q5K,
+    block: BlockQ5K,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * f32::from(six_bits(&b.scales, g).0),
+        offset(b, g) => -b.dmin.get().to_f32() * f32::from(six_bits(&b.scales, g).1),
+        code(b, i) => nibble(&b.qs, i) | bit(&b.qh, i) << 4,
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), scales(&b.scales))),
+        offsets(first, n, out) => factored::<_, 8>(first, n, out, |b| (-P::half(b.dmin), minima(&b.scales))),
+        codes<B>(b, i) => {
+            let low = B::load(b.qs.as_ptr().add(i / 64 * 32)).shr((i / 32 % 2 * 4) as u32).low(4);
+            let high = B::load(b.qh.as_ptr()).shr((i / 32) as u32).low(1);
+            low.or(high.shl(4))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Q6K,
+    block: BlockQ6K,
+    len: 256,
+    group: 16,
+    scalar: {
+        scale(b, g) => b.d.get().to_f32() * f32::from(b.scales[g % 16] as i8),
+        code(b, i) => {
+            let low = b.ql[i / 128 % 2 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
+            (low as i8 | pair(&b.qh, i) << 4) - 32
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| (P::half(b.d), b.scales.map(|s| s as i8))),
+        codes<B>(b, i) => {
+            let low = B::load(b.ql.as_ptr().add(i / 128 * 64 + i % 64)).shr((i / 64 % 2 * 4) as u32).low(4);
+            let high = B::load(b.qh.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
+            low.or(high.shl(4)).minus(32)
+        },
+    }
+}
+
+quant_primitive! {
+    format: Q8K,
+    block: BlockQ8K,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, _g) => b.d.get(),
+        code(b, i) => b.qs[i % 256] as i8,
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (b.d.get(), [1; 8])),
+        codes<B>(b, i) => B::load(b.qs.as_ptr().add(i)),
+    }
+}

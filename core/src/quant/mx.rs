@@ -1,0 +1,37 @@
+//! 4-bit floating-point numbers with a scale of 8 bits.
+
+use crate::quant::blocks::{BlockMxfp4, BlockNvfp4};
+use crate::quant::codebooks::{e8m0_half, ue4m3_half, FP4_VALUES};
+
+quant_primitive! {
+    format: Mxfp4,
+    block: BlockMxfp4,
+    len: 32,
+    group: 32,
+    scalar: {
+        scale(b, _g) => e8m0_half(b.e),
+        code(b, i) => FP4_VALUES[usize::from(b.qs[i % 16] >> (i / 16 % 2 * 4) & 15)],
+    },
+    simd<P>: {
+        scales(first, n, out) => each::<_, 1>(first, n, out, |b| [e8m0_half(b.e)]),
+        codes<B>(b, _i) => B::load_twice(b.qs.as_ptr()).nibbles().lookup(&FP4_VALUES),
+    }
+}
+
+quant_primitive! {
+    format: Nvfp4,
+    block: BlockNvfp4,
+    len: 64,
+    group: 16,
+    scalar: {
+        scale(b, g) => ue4m3_half(b.d[g % 4]),
+        code(b, i) => FP4_VALUES[usize::from(b.qs[i / 16 % 4 * 8 + i % 8] >> (i / 8 % 2 * 4) & 15)],
+    },
+    simd<P>: {
+        scales(first, n, out) => each::<_, 4>(first, n, out, |b| b.d.map(ue4m3_half)),
+        // Low halves of two groups, then their high halves: each group wants its own.
+        codes<B>(b, i) => {
+            B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().swap_middle().lookup(&FP4_VALUES)
+        },
+    }
+}

@@ -1,0 +1,69 @@
+//! The formats of -1, 0 and 1.
+
+use super::k::pair;
+use crate::quant::blocks::{BlockTq1_0, BlockTq2_0};
+
+/// A word of four equal bytes.
+const EACH: u32 = 0x0101_0101;
+
+quant_primitive! {
+    format: Tq1_0,
+    block: BlockTq1_0,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, _g) => b.d.get().to_f32(),
+        code(b, i) => {
+            let (byte, digit) = match i {
+                0..160 => (b.qs[i % 32], i / 32),
+                160..240 => (b.qs[32 + i % 16], (i - 160) / 16),
+                _ => (b.qh[i % 4], i.wrapping_sub(240) / 4),
+            };
+            let fraction = byte.wrapping_mul([1, 3, 9, 27, 81, 0, 0, 0][digit % 8]);
+            ((u16::from(fraction) * 3) >> 8) as i8 - 1
+        },
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), [1; 8])),
+        codes<B>(b, i) => {
+            // The bytes of a part, and the powers of 3 that put their digits behind the point.
+            let (bytes, power) = match i / 32 {
+                p @ 0..5 => {
+                    (B::load(b.qs.as_ptr()), B::splat([1, 3, 9, 27, 81, 0, 0, 0][p % 8]))
+                }
+                p @ 5..7 => {
+                    let (one, other) = if p == 5 { (EACH, 3 * EACH) } else { (9 * EACH, 27 * EACH) };
+                    let power = B::words32([one, one, one, one, other, other, other, other]);
+                    (B::load_twice(b.qs.as_ptr().add(32)), power)
+                }
+                _ => {
+                    let q = |k: usize| b.qs.as_ptr().add(32 + 4 * k).cast::<u32>().read_unaligned();
+                    let h = u32::from_le_bytes(b.qh);
+                    let last = 81 * EACH;
+                    (
+                        B::words32([q(0), q(1), q(2), q(3), h, h, h, h]),
+                        B::words32([last, last, last, last, EACH, 3 * EACH, 9 * EACH, 27 * EACH]),
+                    )
+                }
+            };
+            // Times 3 is 256 or more from 86, 512 or more from 171; true is -1.
+            let fraction = bytes.mul(power);
+            B::splat(0xff).sub(fraction.at_least(B::splat(86))).sub(fraction.at_least(B::splat(171)))
+        },
+    }
+}
+
+quant_primitive! {
+    format: Tq2_0,
+    block: BlockTq2_0,
+    len: 256,
+    group: 32,
+    scalar: {
+        scale(b, _g) => b.d.get().to_f32(),
+        code(b, i) => pair(&b.qs, i) - 1,
+    },
+    simd<P>: {
+        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), [1; 8])),
+        codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2).minus(1),
+    }
+}
