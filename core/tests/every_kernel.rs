@@ -1,7 +1,7 @@
 //! One test per kernel of the registry, named like the kernel. What this machine lacks is listed as
 //! ignored; it runs on a machine that has it.
 
-use gllm_kernels_core::kernels;
+use gllm_kernels_core::{kernels, Features};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 #[global_allocator]
@@ -108,8 +108,9 @@ mod registry {
 
 fn main() {
     let here = gllm_testkit::caps().features();
-    if gllm_testkit::amx::is_emulated() {
-        eprintln!("This CPU has no tiles: kernels for AMX run on emulated ones.");
+    let emulated = gllm_testkit::amx::emulated();
+    if emulated != Features::NONE {
+        eprintln!("Emulated on this CPU: {emulated}.");
     }
     let plain =
         |name: &str, f: fn() -> Result<(), String>| Trial::test(name, move || f().map_err(Failed::from));

@@ -1,9 +1,9 @@
-//! AMX for the tests: the CPU's own, or emulated.
+//! AMX and AVX-VNNI for the tests: the CPU's own, or emulated.
 //!
 //! On Linux, a CPU that has AVX-512 but no tiles gets them from a handler for SIGILL: it
 //! executes what the kernels contain, by the operation sections of Intel's SDM, on registers that each thread
 //! has for itself. So the kernels are tested bit by bit wherever the rest of their instructions exists; how fast they
-//! are needs the CPU.
+//! are needs the CPU. The same for AVX2 without `vpdpbusd` in its VEX encoding.
 
 use std::sync::OnceLock;
 
@@ -13,21 +13,18 @@ use gllm_kernels_core::{Caps, Features};
 mod decode;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod tiles;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod vnni;
 
-/// What kernels may use in tests: what this machine has, and emulated tiles.
+/// What kernels may use in tests: what this machine has, and what is emulated.
 pub fn caps() -> Caps {
-    let caps = gllm_kernels_std::caps();
-    if is_emulated() {
-        // SAFETY: every thread has emulated ones.
-        unsafe { caps.with_features(Features::AMX) }
-    } else {
-        caps
-    }
+    // SAFETY: every thread has what is emulated.
+    unsafe { gllm_kernels_std::caps().with_features(emulated()) }
 }
 
-/// Whether the tiles of [`caps`] are emulated.
-pub fn is_emulated() -> bool {
-    static EMULATED: OnceLock<bool> = OnceLock::new();
+/// What [`caps`] have and the CPU has not.
+pub fn emulated() -> Features {
+    static EMULATED: OnceLock<Features> = OnceLock::new();
     *EMULATED.get_or_init(machine::emulate)
 }
 
@@ -44,16 +41,28 @@ mod machine {
 
     use gllm_kernels_core::{Caps, Features};
 
-    use super::{decode, tiles};
+    use super::{decode, tiles, vnni};
 
     thread_local! {
         static STATE: UnsafeCell<tiles::State> = const { UnsafeCell::new(tiles::State::INIT) };
     }
 
-    /// Installs the handler where the CPU has the other instructions, but no tiles of its own.
-    pub(super) fn emulate() -> bool {
+    /// Installs the handler where the CPU has the other instructions, but none of these. Returns what there is now.
+    pub(super) fn emulate() -> Features {
+        let there = Caps::detect().features();
         let tiles = __cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx >> 24 & 1 == 1;
-        !tiles && Caps::detect().features().contains(Features::AVX512) && install()
+        let mut missing = Features::NONE;
+        if !tiles && there.contains(Features::AVX512) {
+            missing = missing | Features::AMX;
+        }
+        if there.contains(Features::AVX2) && !there.contains(Features::AVX_VNNI) {
+            missing = missing | Features::AVX_VNNI;
+        }
+        if missing != Features::NONE && install() {
+            missing
+        } else {
+            Features::NONE
+        }
     }
 
     fn install() -> bool {
@@ -86,23 +95,34 @@ mod machine {
         libc::REG_R15,
     ];
 
-    /// Executes the instruction at which the thread has stopped and moves it on. What is not AMX, or would fault, ends
+    /// Executes the instruction at which the thread has stopped and moves it on. What is not known, or would fault, ends
     /// the process as it would have without this handler: the thread stops there again.
     extern "C" fn handler(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: the system passes the context of the interrupted thread, which stopped at an instruction. Memory is
         // accessed as this instruction does. Nobody else refers to this thread's state: instructions of the
         // handler itself do not bring it here.
         unsafe {
-            let registers = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+            let machine = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext;
+            let (registers, vectors) = (&mut machine.gregs, machine.fpregs);
             let code = registers[libc::REG_RIP as usize] as *const u8;
             let value = |number: u8| registers[REGISTERS[usize::from(number)] as usize] as usize;
             let run = |state: &UnsafeCell<tiles::State>| {
-                let (instruction, behind) = decode::decode(code, value)?;
-                (*state.get()).execute(instruction)?;
-                Some(behind)
+                let mut code = code;
+                // Those that follow, too: stopping the thread takes longer than an instruction.
+                while let Some((instruction, behind)) = decode::decode(code, value) {
+                    let done = match instruction {
+                        decode::Instruction::Vector(it) => vnni::execute(vectors.cast(), it),
+                        of_tiles => (*state.get()).execute(of_tiles),
+                    };
+                    if done.is_none() {
+                        break;
+                    }
+                    code = behind;
+                }
+                code
             };
             match STATE.try_with(run) {
-                Ok(Some(behind)) => registers[libc::REG_RIP as usize] = behind as i64,
+                Ok(behind) if behind != code => registers[libc::REG_RIP as usize] = behind as i64,
                 _ => {
                     libc::signal(libc::SIGILL, libc::SIG_DFL);
                 }
@@ -118,8 +138,8 @@ mod machine {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 mod machine {
-    pub(super) fn emulate() -> bool {
-        false
+    pub(super) fn emulate() -> gllm_kernels_core::Features {
+        gllm_kernels_core::Features::NONE
     }
     pub(super) fn in_use() -> bool {
         false

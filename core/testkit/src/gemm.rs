@@ -383,11 +383,14 @@ pub(crate) fn specials<E: Element + Sample>(
     Ok(())
 }
 
-/// Sums of the largest products: as long as they stay exact, and longer, where they wrap.
+/// Sums of the largest products: as long as they stay exact, and longer, where the largest of all wraps.
 fn extremes(op: Op, k: &Kernels<i8>, report: &mut Report) -> Result<(), String> {
     let rows = Layout::Rows;
-    for depth in [1, 3, 4, 63, 1000, 1 << 16, (1 << 17) - 1, 1 << 17, (1 << 17) + 3] {
-        for (x, y) in [(-128, -128), (-128, 127), (127, -128), (127, 127), (-1, -128), (0, -128)] {
+    let all: &[(i8, i8)] = &[(-128, -128), (-128, 127), (127, -128), (127, 127), (-1, -128), (0, -128)];
+    let short = [1, 3, 4, 63, 1000].map(|depth| (depth, all));
+    let long = [((1 << 17) - 1, 1), (1 << 17, 2), ((1 << 17) + 3, 1)].map(|(depth, n)| (depth, &all[..n]));
+    for (depth, factors) in short.into_iter().chain(long) {
+        for &(x, y) in factors {
             let (m, n, edge) = (2, 3, Edge::End);
             let o = Operands {
                 a: Matrix::new(m, depth, rows, edge, |_, _| x),

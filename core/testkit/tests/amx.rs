@@ -1,4 +1,4 @@
-//! Tiles do what the SDM says: emulated ones here, those of the CPU where it has them.
+//! Tiles and `vpdpbusd` do what the SDM says: emulated ones here, those of the CPU where it has them.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::arch::{asm, naked_asm};
@@ -21,16 +21,16 @@ fn config(shapes: [(u8, u8); 8]) -> [u8; 64] {
     config
 }
 
-/// Whether this machine has tiles of this kind. Says, past the test harness, which ones.
+/// Whether this machine has the instructions. Says, past the test harness, whose.
 fn there(feature: Features) -> bool {
     let there = caps().features().contains(feature);
-    let how = match (there, amx::is_emulated()) {
+    let how = match (there, amx::emulated().contains(feature)) {
         (false, _) => "not there, not tested",
         (_, true) => "emulated",
         (_, false) => "the CPU's",
     };
     // Nothing depends on the message.
-    let _ = writeln!(std::io::stderr(), "tiles for {feature}: {how}");
+    let _ = writeln!(std::io::stderr(), "{feature}: {how}");
     there
 }
 
@@ -248,20 +248,90 @@ fn canaries_notice_tiles() {
     assert!(!amx::in_use());
 }
 
-/// What is not AMX, or not allowed, still ends the process.
+/// `vpdpbusd` by plain loops: every register, sums that wrap, factors that would saturate 16 bits.
+#[test]
+fn dots_of_bytes() {
+    if !there(Features::AVX_VNNI) {
+        return;
+    }
+    let mut source = Source::new(7);
+    let mut word = |extreme: bool| -> [u8; 4] {
+        std::array::from_fn(|_| {
+            if extreme {
+                [0, 127, 128, 255][source.below(4)]
+            } else {
+                source.below(256) as u8
+            }
+        })
+    };
+    for round in 0..40 {
+        let [a, b, before]: [[[u8; 4]; 8]; 3] =
+            std::array::from_fn(|_| std::array::from_fn(|_| word(round % 2 == 0)));
+        let mut sums = [before; 4];
+        // SAFETY: the machine has the instruction.
+        unsafe {
+            asm!(
+                "vmovups ymm3, [{a}]",
+                "vmovups ymm12, [{b}]",
+                "vmovups ymm0, [{sums}]",
+                "vmovups ymm9, [{sums} + 32]",
+                "vmovups ymm15, [{sums} + 64]",
+                "vmovups ymm2, [{sums} + 96]",
+                "{{vex}} vpdpbusd ymm0, ymm3, ymm12",
+                "{{vex}} vpdpbusd ymm9, ymm3, ymm12",
+                // What an emulator meets on its way.
+                "vbroadcastss ymm8, [{a} + 8]",
+                "vbroadcastss ymm1, [r12 + 4*r13 - 12]",
+                "{{vex}} vpdpbusd ymm9, ymm8, ymm12",
+                "{{vex}} vpdpbusd ymm2, ymm1, ymm12",
+                "{{vex}} vpdpbusd ymm15, ymm12, ymm3",
+                "vmovups [{sums}], ymm0",
+                "vmovups [{sums} + 32], ymm9",
+                "vmovups [{sums} + 64], ymm15",
+                "vmovups [{sums} + 96], ymm2",
+                "vzeroupper",
+                a = in(reg) a.as_ptr(),
+                b = in(reg) b.as_ptr(),
+                sums = in(reg) sums.as_mut_ptr(),
+                in("r12") a.as_ptr(),
+                in("r13") 10,
+                out("ymm0") _,
+                out("ymm1") _,
+                out("ymm2") _,
+                out("ymm3") _,
+                out("ymm8") _,
+                out("ymm9") _,
+                out("ymm12") _,
+                out("ymm15") _,
+                options(nostack),
+            );
+        }
+        let dot = |unsigned: [u8; 4], signed: [u8; 4]| -> i32 {
+            unsigned.iter().zip(signed).map(|(&x, y)| i32::from(x) * i32::from(y as i8)).sum()
+        };
+        for i in 0..8 {
+            let (forth, back) = (dot(a[i], b[i]), dot(b[i], a[i]));
+            let added = [forth, forth + dot(a[2], b[i]), back, dot(a[7], b[i])];
+            for (sums, added) in sums.iter().zip(added) {
+                assert_eq!(i32::from_le_bytes(sums[i]), i32::from_le_bytes(before[i]).wrapping_add(added));
+            }
+        }
+    }
+}
+
+/// What is not known, or not allowed, still ends the process.
 #[test]
 fn anything_else_is_illegal() {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
     const KEY: &str = "GLLM_ILLEGAL";
-    const CASES: usize = 6;
-    if !amx::is_emulated() {
-        return;
-    }
+    const OF_TILES: usize = 6;
     let Ok(case) = std::env::var(KEY) else {
         let own = std::env::current_exe().unwrap();
-        for case in 0..CASES {
+        let emulated = |feature, cases| if amx::emulated().contains(feature) { cases } else { 0..0 };
+        let cases = emulated(Features::AMX, 0..OF_TILES);
+        for case in cases.chain(emulated(Features::AVX_VNNI, OF_TILES..OF_TILES + 2)) {
             let name = "anything_else_is_illegal";
             let mut child = Command::new(&own);
             let status = child.args(["--exact", name]).env(KEY, case.to_string()).output().unwrap().status;
@@ -269,6 +339,8 @@ fn anything_else_is_illegal() {
         }
         return;
     };
+    // What is emulated is in place.
+    caps();
     let all = config([(64, 16); 8]);
     let (mut uneven, mut palette) =
         (config([(64, 16), (32, 16), (64, 16), (0, 0), (0, 0), (0, 0), (0, 0), (0, 0)]), all);
@@ -284,7 +356,10 @@ fn anything_else_is_illegal() {
             // `tdpbf16ps tmm0, tmm1, tmm0`
             "3" => asm!("ldtilecfg [{}]", ".byte 0xc4, 0xe2, 0x7a, 0x5c, 0xc1", in(reg) &all),
             "4" => asm!("ldtilecfg [{}]", "tdpbssd tmm0, tmm1, tmm2", in(reg) &uneven),
-            _ => asm!("ldtilecfg [{}]", in(reg) &palette),
+            "5" => asm!("ldtilecfg [{}]", in(reg) &palette),
+            // It saturates; it reads memory: no kernel's.
+            "6" => asm!("{{vex}} vpdpbusds ymm0, ymm1, ymm2", out("ymm0") _),
+            _ => asm!("{{vex}} vpdpbusd ymm0, ymm1, [{}]", in(reg) &all, out("ymm0") _),
         }
     }
 }

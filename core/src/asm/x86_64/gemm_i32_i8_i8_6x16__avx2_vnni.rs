@@ -2,6 +2,8 @@
 //!
 //! The VEX encoding: AVX-512 is not there. A step reads 64 bytes of `B` and 24 of `A`, for four of the inner
 //! dimension.
+//!
+//! Never run on hardware that has the instruction: the test kit emulates it, and its speed is unknown.
 
 microkernel_int8_6x16! {
     "gemm_i32_i8_i8_6x16__avx2_vnni", start: (offset "ymm" "32"), load: pairs, multiply_add: "{{vex}} vpdpbusd"

@@ -1,4 +1,4 @@
-//! The encoding of AMX instructions (Intel SDM volume 2, the instructions' own pages and sections 2.1, 2.3).
+//! The encoding of instructions of AMX and AVX-VNNI (Intel SDM volume 2, the instructions' own pages and sections 2.1, 2.3).
 
 /// What a tile instruction reads or writes in memory: rows, from `start` on.
 #[derive(Clone, Copy)]
@@ -17,6 +17,15 @@ pub(super) enum Product {
     I8,
 }
 
+/// An instruction on vector registers of 256 bits.
+#[derive(Clone, Copy)]
+pub(super) enum Vector {
+    /// `vpdpbusd`
+    Dot { c: usize, a: usize, b: usize },
+    /// `vbroadcastss`, which all CPUs have: it comes between the others.
+    Broadcast { c: usize, at: usize },
+}
+
 /// An instruction, and what it works on. Numbers are those of tile registers.
 #[derive(Clone, Copy)]
 pub(super) enum Instruction {
@@ -27,6 +36,7 @@ pub(super) enum Instruction {
     Load(usize, Memory),
     Store(usize, Memory),
     Multiply { product: Product, c: usize, a: usize, b: usize },
+    Vector(Vector),
 }
 
 /// Bytes of code, one by one: what is behind the instruction may not be there.
@@ -46,7 +56,7 @@ impl Code {
     }
 }
 
-/// The instruction at `code` and where the next one starts; `None` unless it is one of AMX. `value` gives the content
+/// The instruction at `code` and where the next one starts; `None` unless it is one of these. `value` gives the content
 /// of a general register.
 ///
 /// # Safety
@@ -58,20 +68,33 @@ pub(super) unsafe fn decode(
     let mut code = Code(code);
     // SAFETY: what has been read so far says that there is more.
     unsafe {
-        // The long form of VEX, with the opcodes behind 0F 38, W = 0 and L = 0.
+        // The long form of VEX, with the opcodes behind 0F 38 and W = 0.
         if code.byte() != 0xc4 {
             return None;
         }
         let (first, second) = (code.byte(), code.byte());
-        if first & 0x1f != 2 || second & 0x84 != 0 {
+        if first & 0x1f != 2 || second & 0x80 != 0 {
             return None;
         }
+        let long = second & 4 != 0;
         // These bits are stored inverted.
         let [r, x, b] = [7, 6, 5].map(|bit| !first >> bit & 1);
         let (prefix, third) = (second & 3, usize::from(!second >> 3 & 15));
         let (opcode, modrm) = (code.byte(), code.byte());
         let (in_register, reg, rm) = (modrm >> 6 == 3, modrm >> 3 & 7, modrm & 7);
         let (tile, plain) = (usize::from(reg), third == 0 && r == 0);
+        if long {
+            let c = usize::from(reg | r << 3);
+            let instruction = match (opcode, prefix, in_register) {
+                (0x50, 1, true) => Vector::Dot { c, a: third, b: usize::from(rm | b << 3) },
+                (0x18, 1, false) if third == 0 => {
+                    let Memory { start, stride } = memory(&mut code, modrm, x, b, value);
+                    Vector::Broadcast { c, at: start.wrapping_add(stride) }
+                }
+                _ => return None,
+            };
+            return Some((Instruction::Vector(instruction), code.0));
+        }
         let instruction = match (opcode, prefix, in_register) {
             (0x49, 0, true) if plain && modrm == 0xc0 => Instruction::Release,
             (0x49, 3, true) if plain && rm == 0 => Instruction::Zero(tile),

@@ -86,6 +86,7 @@ impl State {
                         Product::I8 => fours(&mut self.tiles[c], &a, &b, rows, of_b),
                     }
                 }
+                Instruction::Vector(_) => return None,
             }
         }
         Some(())
