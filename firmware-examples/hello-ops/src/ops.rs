@@ -14,6 +14,11 @@ const N: usize = ROWS * COLS;
 const ROWS: usize = 17;
 const COLS: usize = 59;
 
+/// A matrix product with whole tiles of every microkernel and with tiles at the edges: C is M x 13.
+const M: usize = 34;
+const K: usize = 29;
+const SUMS: usize = M * 13;
+
 /// Quantised weights, read where they lie in the program's image: 8 rows of 512.
 static Q8_0: &[u8] = include_bytes!("../../../core/testkit/vectors/q8_0.q");
 static Q4_0: &[u8] = include_bytes!("../../../core/testkit/vectors/q4_0.q");
@@ -37,15 +42,15 @@ static mut F16: Buffers<f16> = Buffers::zeroed();
 static mut BF16: Buffers<bf16> = Buffers::zeroed();
 
 /// Scratch memory of the matrix product, sized before anything runs.
-const SCRATCH: usize = match GemmPlan::<f32>::scratch_bound(4, 4, COLS) {
+const SCRATCH: usize = match GemmPlan::<f32>::scratch_bound(M, 13, K) {
     Ok(req) => req.size_unaligned(),
     Err(_) => panic!("the shape overflows"),
 };
 
 /// Writes as many elements as it reads.
 type Map<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;
-/// Writes f32.
-type Product<E> = fn(&Kernels<E>, &[E], &[E], &mut [f32; ROWS]) -> Result<(), KernelError>;
+/// Writes f32, no more than that.
+type Product<E> = fn(&Kernels<E>, &[E], &[E], &mut [f32; SUMS]) -> Result<(), KernelError>;
 
 /// Runs everything for every storage type; how many operators differ from their scalar kernels.
 pub fn run() -> Result<usize, KernelError> {
@@ -102,11 +107,11 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 6] {
         ("vec_dot", |k, x, y, z| k.vec_dot(x, y).map(|v| z[0] = v)),
         ("vec_sum", |k, x, _, z| k.vec_sum(x).map(|v| z[0] = v)),
         ("vec_max", |k, x, _, z| k.vec_max(x).map(|v| z[0] = v)),
-        ("gemv", |k, x, y, z| k.gemv(1.0, MatRef::new(x, ROWS, COLS)?, &y[..COLS], 0.0, z)),
+        ("gemv", |k, x, y, z| k.gemv(1.0, MatRef::new(x, ROWS, COLS)?, &y[..COLS], 0.0, &mut z[..ROWS])),
         ("gemm", |k, x, y, z| {
-            let (a, b) = (MatRef::new(x, 4, COLS)?, MatRef::new(y, COLS, 4)?);
+            let (a, b) = (MatRef::new(x, M, K)?, MatRef::new(y, K, 13)?);
             let mut scratch = [0; SCRATCH];
-            k.gemm_plan(4, 4, COLS)?.run(MatMut::new(z, 4, 4)?, a, b, Scratch::new(&mut scratch))
+            k.gemm_plan(M, 13, K)?.run(MatMut::new(z, M, 13)?, a, b, Scratch::new(&mut scratch))
         }),
         ("qgemv", |k, x, _, z| {
             let (a, b) = z.split_at_mut(8);
@@ -135,7 +140,7 @@ fn suite<E: Element>(b: &mut Buffers<E>, tolerance: f32) -> Result<usize, Kernel
         wrong += report(name, some && same);
     }
     for (name, op) in products() {
-        let (mut got, mut want) = ([0.0; ROWS], [0.0; ROWS]);
+        let (mut got, mut want) = ([0.0; SUMS], [0.0; SUMS]);
         op(&best, &b.x, &b.y, &mut got)?;
         op(&scalar, &b.x, &b.y, &mut want)?;
         let some = want.iter().any(|&w| w != 0.0);

@@ -1,9 +1,9 @@
 //! What all tiles share: the frame of a kernel, and the way to `C`.
 //!
 //! A kernel has a pipelined loop over rounds of four steps for whole tiles, which loads the operands of a step
-//! while it multiplies those of the step before; and a plain loop over single steps for every number of registers
-//! that `A` and `B` fill with rows and columns that exist. The steps that are left after the rounds, and
-//! tiles at the edges, take the plain ones.
+//! while it multiplies those of the step before, and reads nothing behind the panels; and a plain loop over single
+//! steps for every number of registers that `A` and `B` fill with rows and columns that exist. The steps that are
+//! left after the rounds, and tiles at the edges, take the plain ones.
 //!
 //! | register | |
 //! |---|---|
@@ -121,9 +121,9 @@ macro_rules! store_rows {
     };
 }
 
-/// A kernel whose sums are of `type`: `lines` are the lines that a row of `C` may touch, as offsets; `loops` start with the panels, steps
-/// and rounds in their registers, the rows and columns in `x6` and `x17`, and no sums yet. They
-/// end at 400; `arrange` brings the sums of row after row to `rows`, if they are not there yet.
+/// A kernel whose sums are of `type`: `lines` are the lines that a row of `C` may touch, as offsets; `loops` start
+/// with the panels, steps and rounds in their registers, the rows and columns in `x6` and `x17`, and no sums
+/// yet, and end at 400; `arrange` brings the sums of row after row to `rows`, if they are not there by then.
 macro_rules! tile_kernel {
     (
         $name:literal, extension: [$($extension:literal)?], type: $type:ident, lines: [$($line:literal)*],
