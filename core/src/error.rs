@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::caps::{Features, IsaLevel};
+use crate::quant::QuantFormat;
 
 /// Why a call was refused. Every variant carries the numbers that explain it; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub enum KernelError {
     },
     /// No quantised format has this GGUF type number.
     UnknownFormat(u32),
+    /// Weights cannot be quantised to this format here, only decoded.
+    NoEncoder(QuantFormat),
     /// The CPU (or the caller's restriction) lacks the instruction set.
     IsaUnavailable {
         /// The level that was asked for.
@@ -115,6 +118,7 @@ impl fmt::Display for KernelError {
             Self::BadParameter { arg, expected } => {
                 write!(f, "`{arg}` is out of range: expected {expected}")
             }
+            Self::NoEncoder(format) => write!(f, "there is no encoder for {format}: choose another format"),
             Self::UnknownFormat(id) => write!(f, "no quantised format has the GGUF type number {id}"),
             Self::IsaUnavailable { want, have } => {
                 write!(f, "instruction set {want} is not available here (best is {have})")

@@ -269,7 +269,7 @@ fn texts_name_the_numbers() {
     let overlap = KernelError::Overlap { rows: 31, cols: 32, row_stride: 33, col_stride: 34 };
     let isa = KernelError::IsaUnavailable { want: IsaLevel::Avx512, have: IsaLevel::Avx2 };
     let feature = KernelError::FeatureUnavailable { want: Features::AMX_INT8, have: Caps::SCALAR.features() };
-    let texts: [(KernelError, &[&str]); 11] = [
+    let texts: [(KernelError, &[&str]); 12] = [
         (short("weights", 123, 45), &["weights", "123", "45"]),
         (DimMismatch { what: "a.cols != k", want: 71, got: 72 }, &["a.cols != k", "71", "72"]),
         (NotBlockMultiple { cols: 33, block: 32 }, &["33", "32"]),
@@ -278,6 +278,7 @@ fn texts_name_the_numbers() {
         (overlap, &["31", "32", "33", "34"]),
         (BadParameter { arg: "eps", expected: "a number" }, &["eps", "a number"]),
         (KernelError::UnknownFormat(99), &["99"]),
+        (KernelError::NoEncoder(QuantFormat::Iq1S), &["iq1_s"]),
         (isa, &["avx512", "avx2"]),
         (feature, &["amx_int8", "none"]),
         (KernelError::SizeOverflow { what: "scratch size" }, &["scratch size"]),

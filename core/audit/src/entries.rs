@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef, Op,
+    bf16, blocks, codebooks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef, Op,
     QuantFormat, Scratch, ScratchReq, StorePolicy,
 };
 
@@ -130,6 +130,12 @@ audit! {
     dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
     unpack(a) => a.quant().and_then(|w| a.k.unpack(w, a.codes, a.g, a.h));
     qgemv(a) => a.quant().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
+    codebook(a) => {
+        let e = a.number as u8;
+        let block = blocks::BlockIq1M { qs: [e; 32], qh: [e; 16], scales: [blocks::U16([e; 2]); 4] };
+        (codebooks::signs(e), codebooks::e8m0_half(e), codebooks::ue4m3_half(e), block.d())
+    };
+    quantize(a) => a.k.quantize(a.format, a.x, a.flag.then_some(a.cos), a.buf);
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();

@@ -9,6 +9,7 @@ pub mod blocks;
 pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dispatch;
+mod encode;
 mod format;
 pub(crate) mod iq;
 pub(crate) mod k;

@@ -1,0 +1,204 @@
+//! Encoders: weights to blocks.
+
+mod fit;
+mod grid;
+mod k;
+mod legacy;
+mod measure;
+mod mx;
+
+use crate::dispatch::Kernels;
+use crate::element::{f16, Element};
+use crate::error::KernelError;
+use crate::isa::{Scalar, Vector};
+use crate::quant::blocks::*;
+use crate::quant::QuantFormat;
+use grid::Grid;
+use measure::{Group, Isa, Line};
+
+/// The largest finite f16.
+const MAX_HALF: f32 = 65504.0;
+
+/// The limit of formats whose scales reach as far as f32: what is decoded still is finite.
+const MAX_SINGLE: f32 = 1e38;
+
+/// What is smaller counts as zero: its reciprocal and its square might not be finite and normal.
+const SMALLEST: f32 = 1e-18;
+
+/// How `M` groups of `N` weights become a block.
+trait Encode<const N: usize, const M: usize>: Block {
+    /// Larger magnitudes are replaced by it.
+    const LIMIT: f32 = MAX_HALF;
+    /// The block that leaves the least error. Importances are from 0 to 1, and not 0 for all weights.
+    fn encode(isa: Isa, groups: &[Group<N>; M]) -> Self;
+}
+
+/// Encodes whole blocks; `importance`, whole blocks as well, starts over at its end.
+fn blocks<E: Element, B: Encode<N, M>, const N: usize, const M: usize>(
+    isa: Isa,
+    x: &[E],
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+) {
+    let mut importance = importance.unwrap_or_default().chunks_exact(N * M).cycle();
+    let mut groups = [Group::<N>::EVEN; M];
+    for (x, out) in x.chunks_exact(N * M).zip(out.chunks_exact_mut(size_of::<B>())) {
+        for (group, x) in groups.iter_mut().zip(x.chunks_exact(N)) {
+            for (to, from) in group.x.iter_mut().zip(x) {
+                let x = from.to_f32();
+                // A NaN is not at least anything.
+                *to = if x.abs() >= SMALLEST { x.max(-B::LIMIT).min(B::LIMIT) } else { 0.0 };
+            }
+        }
+        if let Some(importance) = importance.next() {
+            // Relative to the largest, so that no sum overflows. NaN and what is negative count as 0.
+            let valid = |w: &f32| if *w > 0.0 { w.min(f32::MAX) } else { 0.0 };
+            let most = importance.iter().map(valid).fold(0.0, f32::max);
+            for (group, importance) in groups.iter_mut().zip(importance.chunks_exact(N)) {
+                for (w, importance) in group.w.iter_mut().zip(importance) {
+                    *w = if most > 0.0 { valid(importance) / most } else { 1.0 };
+                }
+            }
+        }
+        groups.iter_mut().for_each(Group::sum_up);
+        // SAFETY: a chunk has the size of a block, which has alignment 1 and is made of bytes.
+        unsafe { *out.as_mut_ptr().cast::<B>() = B::encode(isa, &groups) };
+    }
+}
+
+/// `1 / s`, but 0 for 0: everything is nearest to the value for 0 then.
+#[inline(always)]
+fn inverse(s: f32) -> f32 {
+    if s == 0.0 {
+        0.0
+    } else {
+        1.0 / s
+    }
+}
+
+/// A number to the nearest integer, for magnitudes below 2^22.
+fn round(t: f32) -> f32 {
+    // SAFETY: every CPU has the portable instruction set.
+    unsafe { <Scalar as Vector>::round(t) }
+}
+
+/// The nearest f16; never infinite or NaN.
+fn half(x: f32) -> Half {
+    Half::new(f16::from_f32(if x.is_nan() { 0.0 } else { x.clamp(-MAX_HALF, MAX_HALF) }))
+}
+
+/// The codes of a group for a scale `s` and a minimum `m`.
+fn codes<G: Grid, const N: usize>(group: &Group<N>, s: f32, m: f32) -> [u8; N] {
+    let inverse = inverse(s);
+    // SAFETY: every CPU has the portable instruction set.
+    group.x.map(|x| G::code(unsafe { G::nearest::<Scalar>((x + m) * inverse) }))
+}
+
+/// The codes of all groups.
+fn group_codes<G: Grid, const N: usize, const M: usize>(
+    groups: &[Group<N>; M],
+    lines: &[Line; M],
+) -> [[u8; N]; M] {
+    let mut q = [[0; N]; M];
+    for ((q, group), &(s, m)) in q.iter_mut().zip(groups).zip(lines) {
+        *q = codes::<G, N>(group, s, m);
+    }
+    q
+}
+
+/// The low `BITS` of each code. A run of `RUN` bytes has `8 / BITS` runs of codes, the first in the
+/// lowest bits of the bytes, one code in each.
+fn pack<const BITS: usize, const RUN: usize, const BYTES: usize>(codes: &[u8]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    for (codes, bytes) in codes.chunks_exact(8 / BITS * RUN).zip(bytes.chunks_exact_mut(RUN)) {
+        for (e, codes) in codes.chunks_exact(RUN).enumerate() {
+            for (byte, code) in bytes.iter_mut().zip(codes) {
+                *byte |= (code & ((1 << BITS) - 1)) << (BITS * e);
+            }
+        }
+    }
+    bytes
+}
+
+/// Encodes checked operands.
+type Encoder<E> = fn(Isa, &[E], Option<&[f32]>, &mut [u8]);
+
+macro_rules! encoders {
+    ($($format:ident = $block:ident, $m:literal x $n:literal;)*; without: $($none:ident)*) => {
+        /// The encoder of a format, if there is one.
+        fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<E>> {
+            Some(match format {
+                $(QuantFormat::$format => blocks::<E, $block, $n, $m>,)*
+                $(QuantFormat::$none => return None,)*
+            })
+        }
+    };
+}
+encoders! {
+    Q4_0 = BlockQ4_0, 1 x 32;
+    Q4_1 = BlockQ4_1, 1 x 32;
+    Q5_0 = BlockQ5_0, 1 x 32;
+    Q5_1 = BlockQ5_1, 1 x 32;
+    Q8_0 = BlockQ8_0, 1 x 32;
+    Q8_1 = BlockQ8_1, 1 x 32;
+    Q1_0 = BlockQ1_0, 1 x 128;
+    Q2_0 = BlockQ2_0, 1 x 64;
+    Q2K = BlockQ2K, 16 x 16;
+    Q3K = BlockQ3K, 16 x 16;
+    Q4K = BlockQ4K, 8 x 32;
+    Q5K = BlockQ5K, 8 x 32;
+    Q6K = BlockQ6K, 16 x 16;
+    Q8K = BlockQ8K, 1 x 256;
+    Iq4Nl = BlockIq4Nl, 1 x 32;
+    Iq4Xs = BlockIq4Xs, 8 x 32;
+    Tq1_0 = BlockTq1_0, 1 x 256;
+    Tq2_0 = BlockTq2_0, 1 x 256;
+    Mxfp4 = BlockMxfp4, 1 x 32;
+    Nvfp4 = BlockNvfp4, 4 x 16;
+    ; without: Iq1S Iq1M Iq2Xxs Iq2Xs Iq2S Iq3Xxs Iq3S
+}
+
+impl<E: Element> Kernels<E> {
+    /// Quantises `x`, whole rows one behind the other: the scales and codes that leave the least squared
+    /// error, as far as a search from several starting points finds them.
+    ///
+    /// With `importance`, one number for each column, the error of a weight counts so many times. Its
+    /// length is that of the rows. Only ratios within a block matter; negative and NaN importances are
+    /// zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1 and Q8_K ignore it.
+    ///
+    /// NaN is encoded as 0. Magnitudes beyond a limit are encoded as that limit: 8319008 for Q8_0 and
+    /// Q8_1, 2688 for NVFP4, 1e38 for Q8_K and MXFP4, 65504 for all others. Magnitudes below
+    /// 1e-18 are zeros. Every instruction set gives the same blocks.
+    ///
+    /// # Errors
+    /// `NoEncoder` for the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`
+    /// are not made of whole blocks, `ShortSlice` (in bytes) if `out` is shorter than the blocks,
+    /// `DimMismatch` if `x` is not made of whole rows.
+    pub fn quantize(
+        &self,
+        format: QuantFormat,
+        x: &[E],
+        importance: Option<&[f32]>,
+        out: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let encode = encoder::<E>(format).ok_or(KernelError::NoEncoder(format))?;
+        let need = format.row_bytes(x.len())?;
+        let got = out.len();
+        let out = out.get_mut(..need).ok_or(KernelError::ShortSlice { arg: "out", need, got })?;
+        if let Some(importance) = importance {
+            let cols = importance.len();
+            format.row_bytes(cols)?;
+            let rest = x.len().checked_rem(cols).unwrap_or(x.len());
+            if rest != 0 {
+                return Err(KernelError::DimMismatch {
+                    what: "x.len() % importance.len()",
+                    want: 0,
+                    got: rest,
+                });
+            }
+        }
+        // SAFETY: a table of kernels is only handed out where the CPU has its level.
+        encode(unsafe { Isa::new(self.level()) }, x, importance, out);
+        Ok(())
+    }
+}
