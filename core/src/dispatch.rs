@@ -9,7 +9,7 @@ use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
-use crate::ops::gemm::{GemmPlan, Helpers};
+use crate::ops::gemm::{GemmPlan, Helpers, Right};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::qgemv::QgemvArgs;
@@ -83,7 +83,7 @@ pub trait Tables: sealed::Sealed + Sized {
         plan: &GemmPlan<Self>,
         c: &mut MatMut<'_, Self::Sum>,
         a: MatRef<'_, Self>,
-        b: MatRef<'_, Self>,
+        b: Right<'_, Self>,
         bias: Option<&[Self::Sum]>,
         scratch: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>>
@@ -119,7 +119,7 @@ macro_rules! tables {
                 plan: &GemmPlan<Self>,
                 c: &mut MatMut<'_, f32>,
                 a: MatRef<'_, Self>,
-                b: MatRef<'_, Self>,
+                b: Right<'_, Self>,
                 bias: Option<&[f32]>,
                 scratch: &mut Scratch<'_>,
             ) -> Option<Result<(), KernelError>> {
@@ -154,7 +154,7 @@ impl Tables for i8 {
         _: &GemmPlan<Self>,
         _: &mut MatMut<'_, i32>,
         _: MatRef<'_, Self>,
-        _: MatRef<'_, Self>,
+        _: Right<'_, Self>,
         _: Option<&[i32]>,
         _: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>> {

@@ -193,8 +193,19 @@ fn check_gemv<E: Element>() {
 type GemmCall<'a, E> = dyn Fn(Option<Parallel<'_, E>>, MatMut<'_, f32>, Scratch<'_>) + 'a;
 
 fn check_gemm<E: Element>() {
-    // Small; one row; a single row of tiles; shared panels of B; edges everywhere.
-    for (m, n, k) in [(0, 3, 2), (3, 5, 0), (7, 9, 11), (1, 3000, 400), (37, 300, 100), (400, 200, 20)] {
+    // Small; one row or column; few rows; a single row of tiles; shared panels of B, a last tile of few rows.
+    let shapes = [
+        (0, 3, 2),
+        (3, 5, 0),
+        (7, 9, 11),
+        (1, 3000, 400),
+        (3000, 1, 400),
+        (20, 600, 100),
+        (37, 300, 100),
+        (400, 200, 20),
+        (514, 64, 40),
+    ];
+    for (m, n, k) in shapes {
         let (a, b) = (&numbers::<E>(m * k, 1), &numbers::<E>(k * n, 2));
         let (a, b) = (MatRef::new(a, m, k).unwrap(), MatRef::new(b, k, n).unwrap());
         let bt = &numbers::<E>(n * k, 3);

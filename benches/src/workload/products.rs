@@ -72,11 +72,12 @@ fn finished<'a, E: Factor>(mut c: Context<'a>, form: Form, finish: Finish<E>) ->
         .iter()
         .map(|&b| if form == Form::Bias || form == Form::Fused { b.wide() } else { 0.0 })
         .collect();
-    // One row is a GEMV and few have a kernel of their own, except with packed weights and of int8.
+    // One row or column is a GEMV and few rows have a kernel of their own, except with packed weights and of int8.
     let op = match m {
         _ if form == Form::Prepacked || E::TYPE == ElementType::I8 => form.op(),
         1 => Op::Gemv,
         2..=32 => Op::GemmSkinny,
+        _ if n == 1 => Op::Gemv,
         _ => form.op(),
     };
     let kernel = engine.kernels().kernel(op, None).map(|row| row.name);

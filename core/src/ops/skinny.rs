@@ -7,7 +7,9 @@
 //! same as [`gemv`](super::gemv)'s: no result depends on how many rows there are, on what they hold, or on
 //! how the columns are split.
 
-use crate::element::Element;
+use crate::asm::abi::{Micro, Panel, PanelType};
+use crate::caps::IsaLevel;
+use crate::element::{Element, ElementType};
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::ahead::Order;
@@ -22,7 +24,20 @@ pub(crate) use dot::tile;
 /// Most rows of a skinny product.
 pub(crate) const ROWS: usize = 32;
 
-/// One product of `2..=ROWS` rows. Strides are in elements.
+/// The same for panels of pairs: their microkernels multiply faster than these kernels, so that is only for
+/// products that wait for memory.
+const ROWS_OF_PAIRS: usize = 2;
+
+/// How a packed `B` lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Panels {
+    /// Rows, those that fill it up included.
+    pub(crate) depth: usize,
+    /// Whether two rows lie in one, element by element.
+    pub(crate) pairs: bool,
+}
+
+/// One product of up to `ROWS` rows. Strides are in elements.
 pub(crate) struct SkinnyArgs<E> {
     pub(crate) m: usize,
     pub(crate) n: usize,
@@ -31,8 +46,10 @@ pub(crate) struct SkinnyArgs<E> {
     pub(crate) a_row: usize,
     pub(crate) a_col: usize,
     pub(crate) b: *const E,
+    /// For panels their width.
     pub(crate) b_row: usize,
     pub(crate) b_col: usize,
+    pub(crate) panels: Option<Panels>,
     pub(crate) c: *mut f32,
     pub(crate) c_row: usize,
     pub(crate) c_col: usize,
@@ -49,6 +66,23 @@ pub(crate) struct SkinnyArgs<E> {
 /// Whether there is a form for a `B` with these strides.
 pub(crate) fn serves(m: usize, b_row: usize, b_col: usize) -> bool {
     (2..=ROWS).contains(&m) && (b_row == 1 || b_col == 1)
+}
+
+/// Whether `m` rows of a product go this way where `B` is in this microkernel's panels.
+pub(crate) fn serves_panels(micro: &Micro, m: usize) -> bool {
+    let Panel { element, width, kr } = micro.b;
+    let own = matches!(
+        (element, micro.storage),
+        (PanelType::F32, ElementType::F32)
+            | (PanelType::F16, ElementType::F16)
+            | (PanelType::Bf16, ElementType::Bf16)
+    );
+    let rows = match kr {
+        1 => ROWS,
+        2 if matches!(micro.level, IsaLevel::Avx512) => ROWS_OF_PAIRS,
+        _ => 0,
+    };
+    own && axpy::width(micro.level, width) && m <= rows
 }
 
 /// Floats of a cache line; no register is longer.
@@ -125,13 +159,14 @@ unsafe fn widen<E: Element, P: Prim<E> + Prim<f32>>(
 
 /// # Safety
 /// Every element that the dimensions and strides address is valid, those of `C` for writing and apart from
-/// the rest; `2 <= m <= ROWS`; `n`, `k` are not 0; `B` is contiguous in one direction; `scratch` is as
+/// the rest; `1 <= m <= ROWS`; `n`, `k` are not 0; `B` is contiguous in one direction, or panels that
+/// [`serves_panels`] knows; `scratch` is as
 /// [`scratch`] asks; the instruction set is present.
 #[inline(always)]
 pub(crate) unsafe fn skinny<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
-        if g.b_row == 1 {
+        if g.b_row == 1 && g.panels.is_none() {
             dot::dot::<E, P>(g);
         } else {
             axpy::axpy::<E, P>(g);

@@ -97,8 +97,8 @@ macro_rules! floats {
                 source.wide(1)[0]
             }
             fn specials(op: Op, k: &Kernels<Self>, report: &mut Report) -> Result<(), String> {
-                // More rows than skinny products have, where these have a kernel of their own.
-                specials(op, if op == Op::GemmPrepacked { 19 } else { 59 }, k, report)
+                // More rows than skinny products have, which have kernels of their own.
+                specials(op, 59, k, report)
             }
         }
     )*};
@@ -266,8 +266,8 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     // Every shape around the tile; layouts in turn.
     let (mut la, mut lb, mut lc) =
         (Layout::ALL.iter().cycle(), Layout::ALL.iter().cycle(), Layout::DISTINCT.iter().cycle());
-    // More rows than skinny products have, where these have a kernel of their own.
-    let more = if op == Op::GemmPrepacked || !E::GEMV { 0 } else { 32usize.next_multiple_of(mr) };
+    // More rows than skinny products have, where these have kernels of their own.
+    let more = if E::GEMV { 32usize.next_multiple_of(mr) } else { 0 };
     let mut factors = 0;
     for m in [0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3] {
         let m = if m == 0 { 0 } else { more + m };

@@ -1,8 +1,9 @@
 //! Matrix times vector.
 
-use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels};
+use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, Op};
 
 use crate::data::{lanes, long, Source};
+use crate::gemm::{check, Case, Sample};
 use crate::matrix::{Layout, Matrix};
 use crate::numeric::{gamma, same, sum as exact_sum, Number};
 use crate::report::{Outcome, Report};
@@ -45,7 +46,7 @@ fn run<E: Element + Number>(
 }
 
 /// `gemv`: whole numbers come out exactly, others within the bound of a plain sum.
-pub fn gemv<E: Element + Number>(row: &KernelInfo) -> Outcome {
+pub fn gemv<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let lanes = lanes(row.level);
     let mut source = Source::new(7);
@@ -85,7 +86,40 @@ pub fn gemv<E: Element + Number>(row: &KernelInfo) -> Outcome {
         }
     }
     specials(&k, lanes, &mut report)?;
+    vectors(&k, lanes, &mut source, &mut report)?;
     Ok(report)
+}
+
+/// Products whose `C` is a row or a column, wherever its elements and those of the other vector lie.
+fn vectors<E: Element + Sample>(
+    k: &Kernels<E>,
+    lanes: usize,
+    source: &mut Source,
+    report: &mut Report,
+) -> Result<(), String> {
+    let forms = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmFused];
+    let shapes = [(1, 70), (2, 1), (31, 1), (32, 1), (33, 1), (70, 1)];
+    let mut turn = 0;
+    for (m, n) in shapes {
+        if n == 1 && m > 32 {
+            let plan = k.gemm_plan(m, n, 9).map_err(|e| e.to_string())?;
+            if Some(plan.kernel_name()) != k.kernel(Op::Gemv, None).map(|row| row.name) {
+                return Err(format!("the plan of {m}x{n} names {}", plan.kernel_name()));
+            }
+        }
+        for depth in [1, 7, 2 * lanes + 1, 67] {
+            for (a, b) in Layout::ALL.into_iter().flat_map(|a| Layout::ALL.map(|b| (a, b))) {
+                // Offsets that are coprime to the numbers of layouts and factors.
+                turn += 1;
+                let c = Layout::DISTINCT[turn % Layout::DISTINCT.len()];
+                let (alpha, beta) = E::FACTORS[turn / 2 % E::FACTORS.len()];
+                let (whole, edge) = (turn % 5 != 0, Edge::BOTH[turn / 3 % 2]);
+                let case = Case { m, n, k: depth, a, b, c, alpha, beta, whole, edge };
+                check(forms[turn / 7 % forms.len()], k, &case, source, report)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// NaN and infinities reach exactly the rows they belong to.

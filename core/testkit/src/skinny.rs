@@ -1,6 +1,6 @@
 //! Products with a few rows.
 
-use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, MatRef, Op, Scratch};
+use gllm_kernels_core::{kernels, Element, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Scratch};
 
 use crate::data::{lanes, Source};
 use crate::gemm::{check, specials, Case, Sample};
@@ -9,7 +9,7 @@ use crate::report::{Outcome, Report};
 use crate::{Edge, EFFORT};
 
 /// The forms that take this way.
-const FORMS: [Op; 3] = [Op::Gemm, Op::GemmBias, Op::GemmBt];
+const FORMS: [Op; 4] = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked];
 
 /// Rows: around every block and the largest number.
 const ROWS: [usize; 12] = [2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32];
@@ -74,7 +74,70 @@ pub fn skinny<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     for b in [Layout::Rows, Layout::Cols] {
         companions(&k, b, &mut source, &mut report).map_err(|e| format!("{b:?}: {e}"))?;
     }
+    // Every kind of panels that kernels of this level have.
+    for row in kernels().filter(|r| (r.op, r.element, r.level) == (Op::GemmPrepacked, E::TYPE, row.level)) {
+        if let Ok(k) = k.with_gemm(row) {
+            panels(&k, &mut source, &mut report).map_err(|e| format!("{}: {e}", row.name))?;
+        }
+    }
     Ok(report)
+}
+
+/// Prepacked products of few rows: right, and any rows and columns of one have the bits that they have in the whole.
+fn panels<E: Element + Sample>(
+    k: &Kernels<E>,
+    source: &mut Source,
+    report: &mut Report,
+) -> Result<(), String> {
+    for m in ROWS.into_iter().chain([1]) {
+        for (turn, (n, depth)) in
+            [(1, 1), (3, 12), (31, 25), (33, 24), (64, 7), (75, 301)].into_iter().enumerate()
+        {
+            let (alpha, beta) = E::FACTORS[(turn + m) % E::FACTORS.len()];
+            let (a, c) =
+                (Layout::ALL[m % Layout::ALL.len()], Layout::DISTINCT[turn % Layout::DISTINCT.len()]);
+            let (edge, whole) = (Edge::BOTH[m / 2 % 2], turn % 3 != 0);
+            let case = Case { m, n, k: depth, a, b: Layout::Rows, c, alpha, beta, whole, edge };
+            check(Op::GemmPrepacked, k, &case, source, report)?;
+        }
+    }
+    let (m, n, depth) = (32, 150, 61);
+    let (a, b): (Vec<E>, Vec<E>) = (source.normals(m * depth), source.normals(depth * n));
+    let mut go = || -> Result<bool, KernelError> {
+        let (a, b) = (MatRef::new(&a, m, depth)?, MatRef::new(&b, depth, n)?);
+        let mut buffer = vec![0; k.packed_b_size(depth, n)?];
+        let packed = k.pack_b(b, &mut buffer)?;
+        let product = |whole: usize, i: usize, rows: usize, j: usize, cols: usize| {
+            let plan = k.gemm_plan(whole, n, depth)?.resized(rows, cols)?;
+            let mut memory = vec![0; plan.scratch_prepacked()?.size_unaligned()];
+            let mut c = vec![f32::NAN; rows * cols];
+            let (view, a) = (MatMut::new(&mut c, rows, cols)?, a.row_range(i, rows)?);
+            plan.run_prepacked(view, a, packed.col_range(j, cols)?, Scratch::new(&mut memory))?;
+            Ok::<_, KernelError>(c)
+        };
+        let step = packed.col_step();
+        let mut same = true;
+        for whole in [2, 32, 100] {
+            let all = product(whole, 0, m.min(whole), 0, n)?;
+            let parts = [(0, 1), (1, 1), (31, 1), (5, 2), (1, 16), (0, 31)];
+            for (i, rows) in parts.into_iter().filter(|(i, rows)| i + rows <= whole) {
+                for (j, cols) in [(0, 1), (0, n), (step, 1), (step, n - step), (n / step * step, n % step)] {
+                    let part = product(whole, i, rows, j, cols)?;
+                    report.cases += 1;
+                    same &= part
+                        .iter()
+                        .enumerate()
+                        .all(|(at, x)| x.to_bits() == all[(i + at / cols) * n + j + at % cols].to_bits());
+                }
+            }
+        }
+        Ok(same)
+    };
+    match go() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("a part has other bits than the whole".into()),
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// Any rows and columns of a product have the bits that they have in the whole, `gemv`'s bits included.

@@ -279,8 +279,8 @@ impl<E: Operand> Parallel<'_, E> {
         }
         let grid = Grid::new(m, n, threads, product.plan.tile());
         match b {
-            // Several tiles need each column of B: pack it once, all threads together.
-            Right::View(view) if grid.rows < m => {
+            // Several tiles need each column of B: pack it once, all threads together. A single one is not packed.
+            Right::View(view) if grid.rows < m && n > 1 => {
                 let group = (PACKED / size_of::<f32>() / k).max(1).next_multiple_of(grid.cols);
                 let mut rest = c;
                 for start in (0..n).step_by(group) {
@@ -366,8 +366,8 @@ impl<E: Operand> Parallel<'_, E> {
 /// Rows and columns of the product, the columns of `B`, the part of `C`.
 type Tile<'a, E, S> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, S>);
 
-/// The size of a tile. It changes no bits: the order of an element's sum depends on `k` alone, and a
-/// tile of one row (which core does with another kernel) comes only from a product of one row.
+/// The size of a tile. It changes no bits: the order of an element's sum depends on `k` alone, and the plan of a
+/// tile takes the way that the whole product would.
 #[derive(Clone, Copy, Debug)]
 struct Grid {
     rows: usize,

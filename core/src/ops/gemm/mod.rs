@@ -9,13 +9,14 @@
 mod blocks;
 mod drive;
 
+use crate::asm::abi::Micro;
 use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::{Kind, PackedB};
-use crate::ops::skinny::{self, SkinnyArgs};
+use crate::ops::skinny::{self, Panels, SkinnyArgs};
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
@@ -25,8 +26,8 @@ pub(crate) use drive::Helpers;
 use drive::{Activate, Drive, Finish, Source};
 
 /// Where panels of `B` come from.
-#[derive(Clone, Copy)]
-enum Right<'a, E> {
+#[derive(Clone, Copy, Debug)]
+pub enum Right<'a, E> {
     /// A matrix to be packed block by block.
     View(MatRef<'a, E>),
     /// All are there.
@@ -75,8 +76,8 @@ impl Activation {
 /// is prepacked); other strides cost a copy.
 ///
 /// Several threads: split `C` into tiles (rows with [`split_rows`](MatMut::split_rows), columns with
-/// `c.t().split_rows(..)`), and give each thread a plan for its tile's shape, the rows of `A` and columns
-/// of `B` that meet there, and scratch of its own. A [`PackedB`] can be shared: its layout does not
+/// `c.t().split_rows(..)`), and give each thread the plan [`resized`](Self::resized) to its tile, the rows of `A`
+/// and columns of `B` that meet there, and scratch of its own. A [`PackedB`] can be shared: its layout does not
 /// depend on `m`, and [`PackedB::col_range`] cuts columns.
 ///
 /// ```
@@ -99,6 +100,9 @@ pub struct GemmPlan<E: Operand> {
     alpha: f32,
     beta: f32,
     activation: Option<Activation>,
+    /// Rows and columns of the undivided product, which decide the way it takes: a part has the bits that it has
+    /// in the whole.
+    whole: [usize; 2],
     blocks: Blocks,
     /// For the transposed product.
     turned: Blocks,
@@ -112,7 +116,8 @@ impl<E: Operand> Kernels<E> {
     pub fn gemm_plan(&self, m: usize, n: usize, k: usize) -> Result<GemmPlan<E>, KernelError> {
         let blocks = |m, n| Blocks::new(self.micro, self.caps().caches(), m, n, k);
         let (blocks, turned) = (blocks(m, n)?, blocks(n, m)?);
-        Ok(GemmPlan { kernels: *self, m, n, k, alpha: 1.0, beta: 0.0, activation: None, blocks, turned })
+        let (alpha, beta, activation, whole) = (1.0, 0.0, None, [m, n]);
+        Ok(GemmPlan { kernels: *self, m, n, k, alpha, beta, activation, whole, blocks, turned })
     }
 }
 
@@ -133,44 +138,94 @@ impl<E: Element> GemmPlan<E> {
         Self { activation: Some(activation), ..self }
     }
 
-    /// One row of the product, if `C` has one, is a GEMV; a few rows are a skinny product.
+    /// One row or column of `C` is a GEMV, a few rows are a skinny product: what needs no microkernel.
     pub(crate) fn direct(
         &self,
         c: &mut MatMut<'_, f32>,
         a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
+        b: Right<'_, E>,
         bias: Option<&[f32]>,
         scratch: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>> {
-        if self.m == 1 {
-            self.one_row(c, a, b, bias);
-            return Some(Ok(()));
+        let Right::View(view) = b else {
+            let serves = skinny::serves_panels(self.kernels.micro, self.whole[0]);
+            return serves.then(|| self.few_rows(c, a, b, bias, scratch));
+        };
+        if self.whole[0] == 1 {
+            return Some(self.vector(c, false, a, view, bias, scratch));
         }
-        skinny::serves(self.m, b.row_stride(), b.col_stride()).then(|| self.few_rows(c, a, b, bias, scratch))
+        // Few rows have the bits of a skinny product, of which there may be more columns.
+        let few = self.whole[0] <= skinny::ROWS;
+        let contiguous = a.col_stride() == 1 || a.row_stride() == 1 && !few;
+        if self.whole[1] == 1 && contiguous && (view.row_stride() == 1 || !few) {
+            return Some(self.vector(c, true, view.t(), a.t(), bias, scratch));
+        }
+        skinny::serves(self.whole[0], view.row_stride(), view.col_stride())
+            .then(|| self.few_rows(c, a, b, bias, scratch))
     }
 
-    /// One row of `C` is `B^T` times one row of `A`: memory-bound, nothing to pack.
-    fn one_row(&self, c: &mut MatMut<'_, f32>, a: MatRef<'_, E>, b: MatRef<'_, E>, bias: Option<&[f32]>) {
-        let mut beta = self.beta;
+    /// One row of `C`, or one column (`turned`), is `matrix^T` times `x`, a row: memory-bound, nothing to pack.
+    fn vector(
+        &self,
+        c: &mut MatMut<'_, f32>,
+        turned: bool,
+        x: MatRef<'_, E>,
+        matrix: MatRef<'_, E>,
+        bias: Option<&[f32]>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let (y, stride, len) = if turned {
+            (c.as_mut_ptr(), c.row_stride(), self.m)
+        } else {
+            (c.as_mut_ptr(), c.col_stride(), self.n)
+        };
+        let mut args = GemvArgs {
+            rows: len,
+            cols: self.k,
+            a: matrix.as_ptr(),
+            row_stride: matrix.col_stride(),
+            col_stride: matrix.row_stride(),
+            x: x.as_ptr(),
+            x_stride: x.col_stride(),
+            y,
+            y_stride: stride,
+            alpha: self.alpha,
+            beta: if bias.is_some() { 1.0 } else { self.beta },
+        };
+        // The vector along which the matrix is contiguous has to be so, too.
+        let by_rows = args.col_stride == 1;
+        let room = match (by_rows, args.row_stride) {
+            (true, _) if args.x_stride != 1 => self.k,
+            (false, 1) if args.y_stride != 1 => len,
+            _ => 0,
+        };
+        let room = scratch.take::<f32>(room)?;
         if bias.is_some() {
             self.scale_c(c, bias);
-            beta = 1.0;
         }
-        let args = GemvArgs {
-            rows: self.n,
-            cols: self.k,
-            a: b.as_ptr(),
-            row_stride: b.col_stride(),
-            col_stride: b.row_stride(),
-            x: a.as_ptr(),
-            x_stride: a.col_stride(),
-            y: c.as_mut_ptr(),
-            y_stride: c.col_stride(),
-            alpha: self.alpha,
-            beta,
-        };
-        // SAFETY: the views have the plan's shape and `c` is exclusive; the instruction set is present.
-        unsafe { (self.kernels.table.gemv)(&args) };
+        // SAFETY: the views have the plan's shape and `c` is exclusive; there is room for `x` or `y`, which is
+        // not smaller than their elements; the instruction set is present.
+        unsafe {
+            if !room.is_empty() && by_rows {
+                let copy = room.as_mut_ptr().cast::<E>();
+                for i in 0..self.k {
+                    copy.add(i).write(*args.x.add(i * args.x_stride));
+                }
+                (args.x, args.x_stride) = (copy, 1);
+            } else if !room.is_empty() {
+                (args.y, args.y_stride) = (room.as_mut_ptr(), 1);
+                for (i, to) in room.iter_mut().enumerate() {
+                    *to = if args.beta == 0.0 { 0.0 } else { *y.add(i * stride) };
+                }
+            }
+            (self.kernels.table.gemv)(&args);
+            if !room.is_empty() && !by_rows {
+                for (i, &from) in room.iter().enumerate() {
+                    *y.add(i * stride) = from;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A few rows of `C`: memory-bound, nothing of `B` to pack.
@@ -178,11 +233,19 @@ impl<E: Element> GemmPlan<E> {
         &self,
         c: &mut MatMut<'_, f32>,
         a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
+        b: Right<'_, E>,
         bias: Option<&[f32]>,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), KernelError> {
         let need = skinny::scratch(self.m, self.n, self.k)?.size() / size_of::<f32>();
+        let Micro { b: panel, depth, .. } = *self.kernels.micro;
+        let (ptr, b_row, b_col, panels) = match b {
+            Right::View(b) => (b.as_ptr(), b.row_stride(), b.col_stride(), None),
+            Right::Panels(panels) => {
+                let depth = self.k.checked_next_multiple_of(depth).unwrap_or(self.k);
+                (panels.cast(), panel.width, 1, Some(Panels { depth, pairs: panel.kr == 2 }))
+            }
+        };
         let args = SkinnyArgs {
             m: self.m,
             n: self.n,
@@ -190,9 +253,10 @@ impl<E: Element> GemmPlan<E> {
             a: a.as_ptr(),
             a_row: a.row_stride(),
             a_col: a.col_stride(),
-            b: b.as_ptr(),
-            b_row: b.row_stride(),
-            b_col: b.col_stride(),
+            b: ptr,
+            b_row,
+            b_col,
+            panels,
             c_row: c.row_stride(),
             c_col: c.col_stride(),
             c: c.as_mut_ptr(),
@@ -203,7 +267,7 @@ impl<E: Element> GemmPlan<E> {
             order: self.kernels.order(self.n, self.k),
         };
         // SAFETY: the views have the plan's shape, which is not empty, and `c` is exclusive; `B` is
-        // contiguous in one direction; scratch is as long as asked for; the instruction set is present.
+        // contiguous in one direction, or packed in panels that are known; scratch is as long as asked for; the instruction set is present.
         unsafe { (self.kernels.table.gemm_skinny)(&args) };
         Ok(())
     }
@@ -228,22 +292,24 @@ impl<E: Operand> GemmPlan<E> {
         [self.kernels.micro.a.width, self.kernels.micro.b.width]
     }
 
-    /// The same for other numbers of rows and columns of `C`: for a part of the product.
+    /// The same for other numbers of rows and columns of `C`: for a part of the product, which gets the bits that
+    /// it has in the whole.
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub fn resized(&self, m: usize, n: usize) -> Result<Self, KernelError> {
-        let Self { alpha, beta, activation, .. } = *self;
-        Ok(Self { alpha, beta, activation, ..self.kernels.gemm_plan(m, n, self.k)? })
+        let Self { alpha, beta, activation, whole: [rows, cols], .. } = *self;
+        let whole = [rows.max(m), cols.max(n)];
+        Ok(Self { alpha, beta, activation, whole, ..self.kernels.gemm_plan(m, n, self.k)? })
     }
 
-    /// Name of the kernel that computes. Prepacked `B` and `B` with neither stride 1: the GEMM
-    /// microkernel; otherwise that of GEMV for `m = 1`, of skinny products for `m <= 32`, and the GEMM
-    /// microkernel above.
+    /// Name of the kernel that computes. For `m = 1`, and for `n = 1` where `A` is contiguous in one direction:
+    /// that of GEMV; for `m <= 32` that of skinny products, where `B` is contiguous in one direction or where it
+    /// is prepacked in panels that wait for memory, not for the multiply-adds; otherwise the GEMM microkernel.
     pub fn kernel_name(&self) -> &'static str {
-        let op = match self.m {
-            1 if E::GEMV => Op::Gemv,
-            2..=skinny::ROWS if E::GEMV => Op::GemmSkinny,
+        let op = match self.whole {
+            [1, _] | [_, 1] if E::GEMV => Op::Gemv,
+            [2..=skinny::ROWS, _] if E::GEMV => Op::GemmSkinny,
             _ => Op::Gemm,
         };
         self.kernels.kernel(op, None).map_or("", |row| row.name)
@@ -254,12 +320,21 @@ impl<E: Operand> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn scratch(&self) -> Result<ScratchReq, KernelError> {
-        if self.m == 1 && E::GEMV {
-            return Ok(ScratchReq::EMPTY);
+        let [rows, cols] = self.whole;
+        // A vector that is not contiguous is copied.
+        let vector = if rows == 1 || cols == 1 {
+            let len = self.k.max(self.m.max(self.n)).min(self.k.saturating_mul(self.m.max(self.n)));
+            ScratchReq::array::<f32>(len)?
+        } else {
+            ScratchReq::EMPTY
+        };
+        if rows == 1 && E::GEMV {
+            return Ok(vector);
         }
         let (straight, turned) = (self.blocks.a.and(self.blocks.b)?, self.turned.a.and(self.turned.b)?);
-        let skinny = if E::GEMV { skinny::scratch(self.m, self.n, self.k)? } else { ScratchReq::EMPTY };
-        Ok([turned, skinny].into_iter().fold(straight, |a, b| if a.size() < b.size() { b } else { a }))
+        let direct = if E::GEMV { [vector, self.skinny()?] } else { [ScratchReq::EMPTY; 2] };
+        let larger = |a: ScratchReq, b: ScratchReq| if a.size() < b.size() { b } else { a };
+        Ok([turned].into_iter().chain(direct).fold(straight, larger))
     }
 
     /// Scratch memory for [`run_prepacked`](Self::run_prepacked).
@@ -267,7 +342,18 @@ impl<E: Operand> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn scratch_prepacked(&self) -> Result<ScratchReq, KernelError> {
+        if E::GEMV && skinny::serves_panels(self.kernels.micro, self.whole[0]) {
+            return self.skinny();
+        }
         Ok(self.blocks.a)
+    }
+
+    /// Scratch memory of a skinny product.
+    fn skinny(&self) -> Result<ScratchReq, KernelError> {
+        if self.whole[0] > skinny::ROWS {
+            return Ok(ScratchReq::EMPTY);
+        }
+        skinny::scratch(self.m, self.n, self.k)
     }
 
     /// An upper bound of [`scratch`](Self::scratch) for this shape on every CPU, for sizing static
@@ -346,7 +432,7 @@ impl<E: Operand> GemmPlan<E> {
         self.drive(c, a, Right::View(bt.t()), None, scratch)
     }
 
-    /// `C = alpha * A B + beta * C` with `B` from [`Kernels::pack_b`]. Always the GEMM microkernel.
+    /// `C = alpha * A B + beta * C` with `B` from [`Kernels::pack_b`].
     ///
     /// # Errors
     /// `DimMismatch` unless `c` and `a` have the plan's shape; `WrongPacking` if `b` has another shape or
@@ -416,14 +502,12 @@ impl<E: Operand> GemmPlan<E> {
             unsafe { whole.run() };
             return Ok(());
         }
-        if let Right::View(b) = b {
-            if let Some(done) = E::direct(self, &mut c, a, b, bias, &mut scratch) {
-                if done.is_ok() {
-                    // SAFETY: as above.
-                    unsafe { whole.run() };
-                }
-                return done;
+        if let Some(done) = E::direct(self, &mut c, a, b, bias, &mut scratch) {
+            if done.is_ok() {
+                // SAFETY: as above.
+                unsafe { whole.run() };
             }
+            return done;
         }
         let source = |across: usize, along: usize, ptr: *const E| Source::Matrix {
             ptr: ptr.cast(),

@@ -3,17 +3,26 @@
 //! `U` rows of `B` are walked side by side. A tile of them, `V` vectors wide, is loaded into registers
 //! once and then multiplied with every row of `A`; the sums it is added to wait in a stripe that stays in
 //! the second-level cache, in the order in which tiles ask for them.
+//!
+//! Packed panels are walked in the same way, one after the other: each is a stripe. Every element of `C` is
+//! summed in the same order, so it has the same bits.
 
-use super::{before, pitch, widen, SkinnyArgs, FLOATS};
+use super::{before, pitch, widen, Panels, SkinnyArgs, FLOATS};
+use crate::caps::IsaLevel;
 use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::ahead::Ahead;
 
-/// Vectors of a tile side by side.
-const V: usize = 2;
-
 /// Widest tile in elements.
-const WIDEST: usize = V * FLOATS;
+const WIDEST: usize = 2 * FLOATS;
+
+/// How far ahead panels are asked for, in bytes.
+const AHEAD: usize = 8 << 10;
+
+/// Whether there are tiles for panels of this width: as wide as a tile, or several.
+pub(super) const fn width(level: IsaLevel, width: usize) -> bool {
+    matches!((level, width), (IsaLevel::Avx512, 32) | (IsaLevel::Avx2, 16) | (IsaLevel::Neon, 4 | 8 | 12))
+}
 
 /// Sums that wait at most, in elements: 256 KiB.
 const SUMS: usize = 1 << 16;
@@ -32,16 +41,22 @@ pub(super) const fn scratch(m: usize, n: usize) -> usize {
     m.saturating_mul(if whole < stripe(m) { whole } else { stripe(m) })
 }
 
-/// The columns `j .. j + len` of `C`, as sums.
-struct Stripe {
+/// The columns `j .. j + len` of `C`, as sums, and of `B`.
+struct Stripe<E> {
     j: usize,
     len: usize,
     sums: *mut f32,
+    b: *const E,
+    /// Columns of `B` that may be read.
+    there: usize,
 }
 
 /// Moves a stripe from `C` (`IN`), times beta and with the bias, or to it.
 #[inline(always)]
-unsafe fn carry<E: Element, P: Prim<E> + Prim<f32>, const IN: bool>(g: &SkinnyArgs<E>, s: &Stripe) {
+unsafe fn carry<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const IN: bool>(
+    g: &SkinnyArgs<E>,
+    s: &Stripe<E>,
+) {
     let width = V * P::LANES;
     for i in 0..g.m {
         let mut at = 0;
@@ -86,26 +101,44 @@ struct Group {
 }
 
 /// Adds the products of a tile, `cols` columns from `at` of a stripe on, to its sums. `WHOLE`: it has `U`
-/// rows and `V` vectors.
+/// rows and `V` vectors. `PAIRS`: two rows of `B` at a time lie in one, element by element.
 #[inline(always)]
-unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>, const U: usize, const WHOLE: bool>(
+unsafe fn tile<
+    E: Element,
+    P: Prim<E> + Prim<f32>,
+    const V: usize,
+    const U: usize,
+    const PAIRS: bool,
+    const WHOLE: bool,
+>(
     g: &SkinnyArgs<E>,
-    s: &Stripe,
+    s: &Stripe<E>,
     group: &Group,
     at: usize,
     ahead: &mut Ahead,
 ) {
     // SAFETY: the caller vouches for the tile. Rows and columns that do not exist are not read; such rows
-    // are not multiplied, and such columns' sums not used.
+    // are not multiplied, and such columns' sums not used. Pairs are in panels, which are whole.
     unsafe {
-        let b = g.b.add(group.p * g.b_row + s.j + at);
+        let b = s.b.add(group.p * g.b_row);
         let mut w = [[P::splat(0.0); V]; U];
         for (u, w) in w.iter_mut().enumerate() {
-            if WHOLE || u < group.rows {
+            if !PAIRS && (WHOLE || u < group.rows) {
                 for (v, w) in w.iter_mut().enumerate() {
-                    let b = b.wrapping_add(u * g.b_row + v * P::LANES);
-                    let len = P::LANES.min((s.len - at).saturating_sub(v * P::LANES));
+                    let b = b.wrapping_add(u * g.b_row + at + v * P::LANES);
+                    let len = P::LANES.min((s.there - at).saturating_sub(v * P::LANES));
                     *w = if WHOLE { <P as Prim<E>>::load(b) } else { <P as Prim<E>>::load_n(b, len) };
+                }
+            }
+        }
+        if PAIRS {
+            for (pair, w) in w.chunks_exact_mut(2).enumerate() {
+                if let ([even, odd], true) = (w, WHOLE || 2 * pair < group.rows) {
+                    for (v, (even, odd)) in even.iter_mut().zip(odd).enumerate() {
+                        let b = b.add(2 * (pair * g.b_row + at + v * P::LANES));
+                        let (x, y) = (<P as Prim<E>>::load(b), <P as Prim<E>>::load(b.add(P::LANES)));
+                        (*even, *odd) = P::unzip(x, y);
+                    }
                 }
             }
         }
@@ -140,16 +173,21 @@ unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>, const U: usize, const WHOLE: 
 pub(super) unsafe fn axpy<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract. A tile fits the register file, and so do V sums and an element of A.
     unsafe {
-        match P::LANES {
-            4 | 16 => stripes::<E, P, 12>(g),
-            8 => stripes::<E, P, 6>(g),
-            _ => stripes::<E, P, 4>(g),
+        match (P::LANES, g.panels) {
+            (4, Some(_)) if g.b_row == 4 => stripes::<E, P, 1, 24, false>(g),
+            (4, Some(_)) if g.b_row == 12 => stripes::<E, P, 3, 8, false>(g),
+            (16, Some(Panels { pairs: true, .. })) => stripes::<E, P, 2, 12, true>(g),
+            (4 | 16, _) => stripes::<E, P, 2, 12, false>(g),
+            (8, _) => stripes::<E, P, 2, 6, false>(g),
+            _ => stripes::<E, P, 2, 4, false>(g),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const U: usize>(g: &SkinnyArgs<E>) {
+unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: usize, const PAIRS: bool>(
+    g: &SkinnyArgs<E>,
+) {
     // SAFETY: rows and columns are bounded by the loops; scratch memory has room for `A` and a stripe.
     unsafe {
         widen::<E, P>(g, (0, g.m), g.alpha, g.scratch, (P::LANES, pitch(g.k)));
@@ -157,28 +195,40 @@ unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const U: usize>(g: &Skinny
         let width = V * P::LANES;
         let mut j = 0;
         while j < g.n {
-            let s = Stripe { j, len: stripe(g.m).min(g.n - j), sums };
-            carry::<E, P, true>(g, &s);
+            // A panel is a stripe that is whole in memory.
+            let (widest, down) = match g.panels {
+                Some(panels) => (g.b_row, panels.depth),
+                None => (stripe(g.m), 1),
+            };
+            let len = widest.min(g.n - j);
+            let there = if g.panels.is_some() { widest } else { len };
+            let s = Stripe { j, len, sums, b: g.b.add(j * down), there };
+            carry::<E, P, V, true>(g, &s);
+            let turns = there.div_ceil(width).saturating_mul(g.m);
             let mut p = 0;
             while p < g.k {
                 let group = Group { p, rows: U.min(g.k - p) };
-                let next = g.b.wrapping_add((p + group.rows).wrapping_mul(g.b_row)).wrapping_add(j);
-                let left = U.min(g.k - p - group.rows);
-                let turns = s.len.div_ceil(width).saturating_mul(g.m);
-                let mut ahead = Ahead::new(g.order, next, left, s.len, g.b_row, turns);
+                let mut ahead = if g.panels.is_some() {
+                    let next = s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(AHEAD);
+                    Ahead::new(g.order, next, 1, U * g.b_row, 0, turns)
+                } else {
+                    let next = s.b.wrapping_add((p + group.rows).wrapping_mul(g.b_row));
+                    let left = U.min(g.k - p - group.rows);
+                    Ahead::new(g.order, next, left, len, g.b_row, turns)
+                };
                 let mut at = 0;
-                while at < s.len {
-                    if group.rows == U && s.len - at >= width {
-                        tile::<E, P, U, true>(g, &s, &group, at, &mut ahead);
+                while at < there {
+                    if group.rows == U && there - at >= width {
+                        tile::<E, P, V, U, PAIRS, true>(g, &s, &group, at, &mut ahead);
                     } else {
-                        tile::<E, P, U, false>(g, &s, &group, at, &mut ahead);
+                        tile::<E, P, V, U, PAIRS, false>(g, &s, &group, at, &mut ahead);
                     }
                     at += width;
                 }
                 p += group.rows;
             }
-            carry::<E, P, false>(g, &s);
-            j += s.len;
+            carry::<E, P, V, false>(g, &s);
+            j += len;
         }
     }
 }

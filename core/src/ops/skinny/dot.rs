@@ -30,8 +30,8 @@ const MR: usize = 4;
 const MOST: usize = 6;
 
 /// Elements of a piece of a row of weights: six pieces and the part of four rows of `A` that meets them
-/// take 20 KiB.
-const DEPTH: usize = 512;
+/// take 28 KiB.
+const DEPTH: usize = 704;
 
 /// How far ahead a row asks for itself, in bytes.
 const NEAR: usize = 8 * LINE;
