@@ -80,6 +80,7 @@ for_each_element! {
     gemm => check_gemm;
     gemm_refusals => check_gemm_refusals;
     quantised => check_quantised;
+    quantize => check_quantize;
     wrong_shapes => check_wrong_shapes;
 }
 
@@ -336,6 +337,31 @@ fn check_quantised<E: Element>() {
             let x = &numbers::<E>(cols, 1);
             same!(rows, E, f32, qgemv(w, x));
             same!(rows * cols, E, E, dequant(w));
+        }
+    }
+}
+
+fn check_quantize<E: Element>() {
+    let x = numbers::<E>(130 * 512, 1);
+    let importance = numbers::<f32>(512, 2);
+    for &format in QuantFormat::ALL {
+        let bytes = format.row_bytes(x.len()).unwrap();
+        for (x, importance, bytes) in [
+            (&x[..], None, bytes),
+            (&x, Some(&importance[..]), bytes),
+            (&x, None, bytes - 1),
+            (&x, Some(&importance[1..]), bytes),
+            (&x[1..], None, bytes),
+            (&x, Some(&[]), bytes),
+            (&[], Some(&importance), bytes),
+        ] {
+            let mut expected = vec![0; bytes];
+            let outcome = kernels::<E>().quantize(format, x, importance, &mut expected);
+            for runtime in runtimes() {
+                let mut out = vec![0; bytes];
+                assert_eq!(Parallel::new(runtime).quantize(format, x, importance, &mut out), outcome);
+                assert!(out == expected, "{format} {runtime:?}");
+            }
         }
     }
 }

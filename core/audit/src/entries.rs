@@ -4,8 +4,8 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, codebooks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef, Op,
-    QuantFormat, Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef,
+    Op, QuantFormat, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;

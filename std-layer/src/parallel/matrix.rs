@@ -1,6 +1,6 @@
-//! Matrix times vector, and decoding.
+//! Matrix times vector, decoding and encoding.
 
-use gllm_kernels_core::{Element, KernelError, MatRef, QuantRef};
+use gllm_kernels_core::{Element, KernelError, MatRef, QuantFormat, QuantRef};
 
 use super::{chunks_mut, Cuts, Parallel};
 
@@ -63,6 +63,36 @@ impl<E: Element> Parallel<'_, E> {
         chunks_mut(self.runtime, y, cuts, |range, y| {
             k.dequant(w.row_range(range.start / cols, range.len() / cols)?, y)
         })
+    }
+
+    /// [`Kernels::quantize`](gllm_kernels_core::Kernels::quantize) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn quantize(
+        &self,
+        format: QuantFormat,
+        x: &[E],
+        importance: Option<&[f32]>,
+        out: &mut [u8],
+    ) -> Result<(), KernelError> {
+        // Without importances rows do not matter: a block is one.
+        let cols = importance.map_or(format.block_len(), <[f32]>::len);
+        let rows = x.len().checked_div(cols).unwrap_or(0);
+        let sizes = (format.row_bytes(cols), format.row_bytes(x.len()));
+        let (Ok(row_bytes), Ok(bytes)) = sizes else {
+            return self.kernels.quantize(format, x, importance, out);
+        };
+        match out.get_mut(..bytes) {
+            Some(out) if rows > 0 && rows * cols == x.len() => {
+                let cuts = Cuts::rows(size_of_val(x), rows, self.runtime.threads()).times(row_bytes);
+                chunks_mut(self.runtime, out, cuts, |range, out| {
+                    let x = &x[range.start / row_bytes * cols..][..out.len() / row_bytes * cols];
+                    self.kernels.quantize(format, x, importance, out)
+                })
+            }
+            _ => self.kernels.quantize(format, x, importance, out),
+        }
     }
 }
 
