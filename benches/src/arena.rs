@@ -57,7 +57,7 @@ macro_rules! plain {
         unsafe impl Plain for $t {}
     )*};
 }
-plain! { u8 i8 i32 f32 gllm_kernels_core::f16 gllm_kernels_core::bf16 }
+plain! { u8 i8 u32 i32 f32 gllm_kernels_core::f16 gllm_kernels_core::bf16 }
 
 /// The bytes of numbers.
 pub fn bytes<T: Plain>(numbers: &[T]) -> &[u8] {

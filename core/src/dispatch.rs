@@ -18,6 +18,7 @@ use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
 use crate::quant::dispatch::Formats;
+use crate::quant::external::fp8::Fp8Args;
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};
 use crate::scratch::Scratch;

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
-    bf16, f16, Activation, Element, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing,
-    RopeShape, Scratch, Softmax, StorePolicy,
+    bf16, f16, Activation, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, KernelError, Kernels, MatMut,
+    MatRef, QuantFormat, QuantRef, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
 
@@ -81,6 +81,7 @@ for_each_element! {
     gemm_refusals => check_gemm_refusals;
     quantised => check_quantised;
     quantize => check_quantize;
+    external => check_external;
     wrong_shapes => check_wrong_shapes;
 }
 
@@ -363,6 +364,32 @@ fn check_quantize<E: Element>() {
                 assert!(out == expected, "{format} {runtime:?}");
             }
         }
+    }
+}
+
+/// Decodes and multiplies on every number of threads.
+fn same_external<E: Element, W: External>(w: W) {
+    let (outputs, inputs) = (w.outputs(), w.inputs());
+    let (rows, cols) = if W::BY_OUTPUT { (outputs, inputs) } else { (inputs, outputs) };
+    let x = &numbers::<E>(inputs, 1);
+    same::<E, f32>("qgemv", outputs, |p, y| p.qgemv_external(w, x, y), |k, y| w.qgemv_with(&k, x, y));
+    same::<E, E>(
+        "dequant",
+        rows * cols,
+        |p, y| p.dequant_external(w, MatMut::new(y, rows, cols)?),
+        |k, y| w.dequant_with(&k, MatMut::new(y, rows, cols)?),
+    );
+}
+
+fn check_external<E: Element>() {
+    for (outputs, inputs) in [(1, 32), (300, 512), (1000, 1024)] {
+        let bytes: Vec<u8> =
+            numbers::<f32>(outputs * inputs, 5).iter().map(|x| x.to_bits() as u8 & 0xbf).collect();
+        let scales = numbers::<f32>(outputs.div_ceil(128) * inputs.div_ceil(128), 6);
+        let (scales, scaling) = (ScaleSlice::F32(&scales), Fp8Scaling::Block { rows: 128, cols: 128 });
+        same_external::<E, _>(
+            Fp8Ref::new(&bytes, Fp8Format::E4m3, outputs, inputs, scales, scaling).unwrap(),
+        );
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn dot_bound(k: usize) -> f64 {
     ((k as f64 + 16.0) / f64::from(1 << 24)).min(3e-5)
 }
 
-fn dot(a: &[f64], x: &[f64]) -> Want {
+pub(super) fn dot(a: &[f64], x: &[f64]) -> Want {
     let terms = || a.iter().zip(x).map(|(a, x)| a * x);
     Want { value: terms().sum(), scale: terms().map(f64::abs).sum() }
 }

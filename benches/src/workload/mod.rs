@@ -8,6 +8,7 @@ use crate::error::{Failure, Outcome};
 use crate::limits::memory::Traffic;
 use crate::limits::DRAM;
 
+mod external;
 mod matrices;
 mod produce;
 mod products;
@@ -212,7 +213,9 @@ pub struct Entry {
 impl Entry {
     /// Every operator and form.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        [vectors::ENTRIES, rows::ENTRIES, matrices::ENTRIES, products::ENTRIES].into_iter().flatten()
+        [vectors::ENTRIES, rows::ENTRIES, matrices::ENTRIES, external::ENTRIES, products::ENTRIES]
+            .into_iter()
+            .flatten()
     }
 
     /// The entry of this name.

@@ -1,9 +1,9 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    Activation, CacheSizes, Caps, Element, Features, GemmPlan, IsaLevel, KernelError, Kernels, MatMut,
-    MatRef, Op, Operand, Prefetcher, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, Scratch,
-    Softmax,
+    Activation, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan, IsaLevel,
+    KernelError, Kernels, MatMut, MatRef, Op, Operand, Prefetcher, QuantFormat, QuantRef, RopeFreqs,
+    RopePositions, RopeShape, ScaleSlice, Scratch, Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -42,6 +42,9 @@ pub struct Args<'a, E: Element> {
     pub text: &'a str,
     pub format: QuantFormat,
     pub number: u32,
+    pub fp8: Fp8Format,
+    pub scales: ScaleSlice<'a>,
+    pub scaling: Fp8Scaling,
 }
 
 impl<'a, E: Element> Args<'a, E> {
@@ -56,6 +59,10 @@ impl<'a, E: Element> Args<'a, E> {
     /// Quantised weights of unknown shape and format.
     pub fn quant(&self) -> Result<QuantRef<'a>, KernelError> {
         QuantRef::new(self.bytes, self.format, self.n[0], self.n[1])
+    }
+    /// FP8 weights of unknown shape, format and scaling.
+    pub fn fp8(&self) -> Result<Fp8Ref<'a>, KernelError> {
+        Fp8Ref::new(self.bytes, self.fp8, self.n[0], self.n[1], self.scales, self.scaling)
     }
     /// A writable matrix view with unknown shape and strides.
     pub fn out(&mut self) -> Result<MatMut<'_, f32>, KernelError> {

@@ -136,6 +136,12 @@ audit! {
         (codebooks::signs(e), codebooks::e8m0_half(e), codebooks::ue4m3_half(e), block.d())
     };
     quantize(a) => a.k.quantize(a.format, a.x, a.flag.then_some(a.cos), a.buf);
+    dequant_fp8(a) => {
+        let [m, n, stride, step] = a.n;
+        a.fp8().and_then(|w| a.k.dequant_fp8(w, MatMut::with_strides(a.z, m, n, stride, step)?))
+    };
+    qgemv_fp8(a) => a.fp8().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv_fp8(w, a.x, a.g));
+    fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();

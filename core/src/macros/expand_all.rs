@@ -107,6 +107,18 @@ macro_rules! expand_all_ops {
                 args: (g: &QgemvArgs<E>) -> (),
                 body: qgemv::qgemv,
             }
+            dequant_fp8 {
+                ops: [DequantFp8 = "dequant_fp8"],
+                named: storage,
+                args: (g: &Fp8Args<E>) -> (),
+                body: external::fp8::dequant,
+            }
+            qgemv_fp8 {
+                ops: [QgemvFp8 = "qgemv_fp8"],
+                named: storage,
+                args: (g: &Fp8Args<E>) -> (),
+                body: external::fp8::qgemv,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,

@@ -19,3 +19,5 @@ pub(crate) mod rows;
 pub(crate) mod skinny;
 pub(crate) mod softmax;
 pub(crate) mod tile;
+
+pub(crate) use crate::quant::external;

@@ -10,6 +10,7 @@ pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dispatch;
 mod encode;
+pub(crate) mod external;
 mod format;
 pub(crate) mod iq;
 pub(crate) mod k;

@@ -12,6 +12,7 @@ pub mod amx;
 mod blas1;
 pub mod canary;
 pub mod data;
+mod external;
 mod gemm;
 mod gemv;
 pub mod guard;
@@ -54,6 +55,8 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::Gemv => gemv::gemv::<E>,
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,
+        Op::DequantFp8 => external::dequant_fp8::<E>,
+        Op::QgemvFp8 => external::qgemv_fp8::<E>,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::GemmSkinny => skinny::skinny::<E>,
         Op::PackB => pack::pack_b::<E>,

@@ -2,6 +2,7 @@
 
 mod blas1;
 mod elementwise;
+mod external;
 mod gemm;
 mod matrix;
 mod rows;

@@ -1,0 +1,400 @@
+//! Floating point of 8 bits, with scales.
+
+use super::lanes::Lanes;
+use super::{area, output, put, streams, STEP};
+use crate::dispatch::Kernels;
+use crate::element::{bf16, f16, Element};
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::check;
+use crate::ops::engine::{fence, Access};
+use crate::view::MatMut;
+
+/// How 8 bits are a number: OCP 8-bit Floating Point Specification (OFP8), 2023.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fp8Format {
+    /// Sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, NaN is `S.1111.111`, so numbers reach
+    /// 448. Checkpoints call it `F8_E4M3` or `float8_e4m3fn`.
+    E4m3,
+    /// Sign, 5 bits of exponent (bias 15), 2 of mantissa: the upper half of an f16, with infinities and NaNs.
+    E5m2,
+}
+
+/// What shares a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fp8Scaling {
+    /// The whole matrix.
+    Tensor,
+    /// Each row, that is each output.
+    Row,
+    /// Tiles of `rows x cols`, smaller at the edges: `ceil(outputs / rows) x ceil(inputs / cols)` scales, those
+    /// of a row of tiles one behind the other.
+    Block {
+        /// Outputs of a tile.
+        rows: usize,
+        /// Inputs of a tile.
+        cols: usize,
+    },
+}
+
+/// Scales, as they are stored; they are widened to f32, which is exact.
+#[derive(Clone, Copy, Debug)]
+pub enum ScaleSlice<'a> {
+    /// f32.
+    F32(&'a [f32]),
+    /// f16.
+    F16(&'a [f16]),
+    /// bf16.
+    Bf16(&'a [bf16]),
+}
+
+impl ScaleSlice<'_> {
+    /// Number of scales.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(s) => s.len(),
+            Self::F16(s) => s.len(),
+            Self::Bf16(s) => s.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Scale `i`, which exists.
+    #[inline(always)]
+    fn at(&self, i: usize) -> f32 {
+        let found = match self {
+            Self::F32(s) => s.get(i).copied(),
+            Self::F16(s) => s.get(i).map(|s| s.to_f32()),
+            Self::Bf16(s) => s.get(i).map(|s| s.to_f32()),
+        };
+        found.unwrap_or(f32::NAN)
+    }
+}
+
+/// A read-only matrix of 8-bit floats with scales: `w[r, c] = number(r, c) * scale`, the product rounded to f32
+/// once.
+///
+/// Row-major: output `r`'s weights for all inputs `c` lie one behind the other, as `<name>.weight` of a
+/// checkpoint does. A scale is what the number is multiplied by (checkpoints' `weight_scale` and, in spite of its
+/// name, `weight_scale_inv`). That is what reference implementations compute, in f32, before they narrow. Lengths
+/// are checked here, once; any bytes are valid.
+#[derive(Clone, Copy, Debug)]
+pub struct Fp8Ref<'a> {
+    bytes: &'a [u8],
+    format: Fp8Format,
+    outputs: usize,
+    inputs: usize,
+    scales: ScaleSlice<'a>,
+    /// Outputs and inputs that share a scale, at least 1.
+    tile: [usize; 2],
+    /// The first output, counted from where the scales start.
+    first: usize,
+}
+
+impl<'a> Fp8Ref<'a> {
+    /// Views an `outputs x inputs` matrix.
+    ///
+    /// # Errors
+    /// `ShortSlice` unless `bytes` has `outputs * inputs` bytes and `scales` as many scales as `scaling` says,
+    /// `BadParameter` if a tile is empty, `SizeOverflow`.
+    pub fn new(
+        bytes: &'a [u8],
+        format: Fp8Format,
+        outputs: usize,
+        inputs: usize,
+        scales: ScaleSlice<'a>,
+        scaling: Fp8Scaling,
+    ) -> Result<Self, KernelError> {
+        check::len("bytes", bytes.len(), area("elements of an FP8 matrix", outputs, inputs)?)?;
+        let tile = match scaling {
+            Fp8Scaling::Tensor => [outputs.max(1), inputs.max(1)],
+            Fp8Scaling::Row => [1, inputs.max(1)],
+            Fp8Scaling::Block { rows, cols } if rows > 0 && cols > 0 => [rows, cols],
+            Fp8Scaling::Block { .. } => {
+                return Err(KernelError::BadParameter {
+                    arg: "scaling",
+                    expected: "tiles of at least 1 x 1",
+                });
+            }
+        };
+        let tiles = |n: usize, tile: usize| n.div_ceil(tile.max(1));
+        let need = match scaling {
+            Fp8Scaling::Tensor => 1,
+            _ => area("scales of an FP8 matrix", tiles(outputs, tile[0]), tiles(inputs, tile[1]))?,
+        };
+        check::len("scales", scales.len(), need)?;
+        Ok(Self { bytes, format, outputs, inputs, scales, tile, first: 0 })
+    }
+
+    /// Rows of `W`.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+    /// Columns of `W`.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+    /// The format of the numbers.
+    pub fn format(&self) -> Fp8Format {
+        self.format
+    }
+    /// Bytes of numbers and scales that a product reads.
+    pub fn size(&self) -> usize {
+        let scale = if matches!(self.scales, ScaleSlice::F32(_)) { 4 } else { 2 };
+        self.bytes.len().saturating_add(self.scales.len().saturating_mul(scale))
+    }
+
+    /// Outputs `start .. start + len`.
+    ///
+    /// # Errors
+    /// `ShortSlice` if the range leaves the matrix, `SizeOverflow`.
+    pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "output range" })?;
+        let out = KernelError::ShortSlice { arg: "outputs", need, got: self.outputs };
+        if need > self.outputs {
+            return Err(out);
+        }
+        // Neither product exceeds the size checked at construction.
+        let bytes = self.bytes.get(start * self.inputs..need * self.inputs).ok_or(out)?;
+        Ok(Self { bytes, outputs: len, first: self.first + start, ..self })
+    }
+
+    /// The scale of inputs `tile * self.tile[1] ..` of an output.
+    #[inline(always)]
+    fn scale(&self, output: usize, tile: usize) -> f32 {
+        let [rows, cols] = self.tile;
+        let row = (self.first + output).checked_div(rows).unwrap_or(0);
+        self.scales.at(row * self.inputs.div_ceil(cols.max(1)) + tile)
+    }
+}
+
+/// What the kernels work on.
+pub struct Fp8Args<'a, E> {
+    w: Fp8Ref<'a>,
+    /// Of a product.
+    x: *const E,
+    /// Of a product.
+    y: *mut f32,
+    /// Of a decode.
+    out: *mut E,
+    row_stride: usize,
+    access: Access,
+}
+
+/// What E4M3 has to be multiplied by after [`Lanes::fp8`].
+const fn unit<const E5M2: bool>() -> f32 {
+    if E5M2 {
+        1.0
+    } else {
+        256.0
+    }
+}
+
+/// Outputs at a time: each load of activations serves all, and each is a memory stream of its own.
+const ROWS: usize = 4;
+
+/// The first `n <= STEP` numbers at `p`, and zeros.
+///
+/// # Safety
+/// `n` bytes at `p`, the instruction set.
+#[inline(always)]
+unsafe fn some<P: Lanes, const E5M2: bool>(p: *const u8, n: usize) -> [P::V; STEP] {
+    let mut bytes = [0u8; STEP];
+    for (i, b) in bytes.iter_mut().enumerate().take(n) {
+        // SAFETY: i < n.
+        *b = unsafe { *p.add(i) };
+    }
+    // SAFETY: 16 bytes.
+    unsafe { P::fp8::<E5M2>(bytes.as_ptr()) }
+}
+
+/// The products of `R` outputs with `x`. An output's result does not depend on its company.
+///
+/// # Safety
+/// The outputs exist; all inputs at `g.x`; the instruction set.
+#[inline(always)]
+unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>(
+    g: &Fp8Args<'_, E>,
+    outputs: [usize; R],
+) -> [f32; R] {
+    let (inputs, cols) = (g.w.inputs, g.w.tile[1]);
+    // SAFETY: inputs are bounded by the loops.
+    unsafe {
+        let rows = outputs.map(|r| g.w.bytes.as_ptr().add(r * inputs));
+        let mut totals = [P::splat(0.0); R];
+        let (mut at, mut tile) = (0, 0);
+        while at < inputs {
+            let end = at + cols.min(inputs - at);
+            let mut sums = [[P::splat(0.0); STEP]; R];
+            while end - at >= STEP {
+                for v in 0..STEP / P::LANES {
+                    let x = <P as Prim<E>>::load(g.x.add(at + v * P::LANES));
+                    for (sums, row) in sums.iter_mut().zip(rows) {
+                        sums[v] = P::fma(P::fp8::<E5M2>(row.add(at))[v], x, sums[v]);
+                    }
+                }
+                at += STEP;
+            }
+            if at < end {
+                let rest = rows.map(|row| some::<P, E5M2>(row.add(at), end - at));
+                for v in 0..STEP / P::LANES {
+                    let n = (end - at).saturating_sub(v * P::LANES).min(P::LANES);
+                    let x = <P as Prim<E>>::load_n(g.x.add(at).wrapping_add(v * P::LANES), n);
+                    for (sums, rest) in sums.iter_mut().zip(&rest) {
+                        sums[v] = P::fma(rest[v], x, sums[v]);
+                    }
+                }
+                at = end;
+            }
+            for ((total, sums), r) in totals.iter_mut().zip(sums).zip(outputs) {
+                let mut sum = sums[0];
+                for &more in sums.iter().take(STEP / P::LANES).skip(1) {
+                    sum = P::add(sum, more);
+                }
+                let sum = P::mul(sum, P::splat(unit::<E5M2>()));
+                *total = P::fma(sum, P::splat(g.w.scale(r, tile)), *total);
+            }
+            tile += 1;
+        }
+        totals.map(|total| P::reduce_sum(total))
+    }
+}
+
+#[inline(always)]
+unsafe fn products<E: Element, P: Prim<E> + Lanes, const E5M2: bool>(g: &Fp8Args<'_, E>) {
+    // Outputs that are worked on together lie far apart: each stream runs on from one to the next.
+    let part = g.w.outputs / ROWS;
+    // SAFETY: every output exists.
+    unsafe {
+        for r in 0..part {
+            let outputs = [0, 1, 2, 3].map(|k| r + k * part);
+            for (&r, sum) in outputs.iter().zip(dots::<E, P, E5M2, ROWS>(g, outputs)) {
+                *g.y.add(r) = sum;
+            }
+        }
+        for r in ROWS * part..g.w.outputs {
+            let [sum] = dots::<E, P, E5M2, 1>(g, [r]);
+            *g.y.add(r) = sum;
+        }
+    }
+}
+
+/// # Safety
+/// `g.w.inputs` elements at `g.x`, `g.w.outputs` at `g.y`, which overlaps nothing; the instruction set is
+/// present.
+#[inline(always)]
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &Fp8Args<'_, E>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match g.w.format {
+            Fp8Format::E4m3 => products::<E, P, false>(g),
+            Fp8Format::E5m2 => products::<E, P, true>(g),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool>(g: &Fp8Args<'_, E>) {
+    let (inputs, cols) = (g.w.inputs, g.w.tile[1]);
+    // SAFETY: outputs and inputs are bounded by the loops.
+    unsafe {
+        for r in 0..g.w.outputs {
+            let (row, out) = (g.w.bytes.as_ptr().add(r * inputs), g.out.add(r * g.row_stride));
+            let (mut at, mut tile) = (0, 0);
+            while at < inputs {
+                let end = at + cols.min(inputs - at);
+                let scale = P::splat(g.w.scale(r, tile));
+                while at < end {
+                    let n = STEP.min(end - at);
+                    let numbers =
+                        if n == STEP { P::fp8::<E5M2>(row.add(at)) } else { some::<P, E5M2>(row.add(at), n) };
+                    for (v, &number) in numbers.iter().enumerate().take(STEP / P::LANES) {
+                        let number = P::mul(number, P::splat(unit::<E5M2>()));
+                        let n = n.saturating_sub(v * P::LANES).min(P::LANES);
+                        let to = out.add(at).wrapping_add(v * P::LANES);
+                        put::<E, P, PAST>(to, P::mul(number, scale), n);
+                    }
+                    at += n;
+                }
+                tile += 1;
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Room for all weights at `g.out`, rows `g.row_stride` apart, which overlap nothing; the instruction set is
+/// present.
+#[inline(always)]
+pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &Fp8Args<'_, E>) {
+    // Whole vectors of tiles that start anywhere else would not be aligned.
+    let past = g.access.streamed
+        && streams::<E, P>(g.out, g.row_stride)
+        && (g.w.tile[1].is_multiple_of(STEP) || g.w.tile[1] >= g.w.inputs);
+    // SAFETY: the caller's contract.
+    unsafe {
+        match (g.w.format, past) {
+            (Fp8Format::E4m3, false) => rows::<E, P, false, false>(g),
+            (Fp8Format::E4m3, true) => rows::<E, P, false, true>(g),
+            (Fp8Format::E5m2, false) => rows::<E, P, true, false>(g),
+            (Fp8Format::E5m2, true) => rows::<E, P, true, true>(g),
+        }
+    }
+    if past {
+        fence();
+    }
+}
+
+/// # FP8 weights
+impl<E: Element> Kernels<E> {
+    /// Decodes FP8 weights: `y[r, c] = w[r, c]`, one row for each output, computed in f32 and narrowed once. `y`
+    /// has contiguous rows. For some of the outputs use [`Fp8Ref::output_range`].
+    ///
+    /// # Errors
+    /// `DimMismatch` unless `y` is `outputs x inputs`; `BadParameter` if its rows are not contiguous.
+    pub fn dequant_fp8(&self, w: Fp8Ref<'_>, mut y: MatMut<'_, E>) -> Result<(), KernelError> {
+        output(&y, w.outputs, w.inputs)?;
+        let args = Fp8Args {
+            w,
+            x: core::ptr::null(),
+            y: core::ptr::null_mut(),
+            row_stride: y.row_stride(),
+            access: self.access(w.bytes.len()),
+            out: y.as_mut_ptr(),
+        };
+        // SAFETY: a Fp8Ref has all its weights; `y` is exclusive and has room for them; the table's
+        // instruction set is present.
+        unsafe { (self.table.dequant_fp8)(&args) };
+        Ok(())
+    }
+
+    /// FP8 matrix times vector: `y_r = sum_c w[r, c] * x_c`, with products and sums in f32, the activations taken
+    /// as they are. The numbers of a tile's row are summed before the sum is scaled.
+    ///
+    /// Each output's sum is formed in an order that depends on `inputs` and tiles only, so splitting the outputs
+    /// (by [`Fp8Ref::output_range`], over threads say) changes no bit. With `u = 2^-24`, the error of `y_r` is at most
+    /// `(inputs / 16 + tiles + 32) * u * sum_c |w[r, c] * x_c|`, where an output has `tiles` scales.
+    ///
+    /// # Errors
+    /// `ShortSlice` unless `x` has `inputs` and `y` has `outputs` elements.
+    pub fn qgemv_fp8(&self, w: Fp8Ref<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
+        check::len("x", x.len(), w.inputs)?;
+        check::len("y", y.len(), w.outputs)?;
+        let args = Fp8Args {
+            w,
+            x: x.as_ptr(),
+            y: y.as_mut_ptr(),
+            out: core::ptr::null_mut(),
+            row_stride: 0,
+            access: self.access_inplace(),
+        };
+        // SAFETY: a Fp8Ref has all its weights; `x` and `y` were measured, and `y` is exclusive; the table's
+        // instruction set is present.
+        unsafe { (self.table.qgemv_fp8)(&args) };
+        Ok(())
+    }
+}
