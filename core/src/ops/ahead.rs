@@ -73,6 +73,30 @@ impl Ahead {
         Self { at: at.cast(), share, step, count, then, left: count, zero: 0 }
     }
 
+    /// Will ask for as many lines as these elements have, one after the other, in so many turns: from wherever
+    /// [`Self::from`] says.
+    #[inline(always)]
+    pub(crate) fn along<E>(order: Order, elements: usize, turns: usize) -> Self {
+        let share = (elements * size_of::<E>()).div_ceil(LINE).div_ceil(turns.max(1));
+        Self { share: if order == Order::Off { 0 } else { share }, ..Self::OFF }
+    }
+
+    /// Goes on from here.
+    #[inline(always)]
+    pub(crate) fn from<E>(&mut self, at: *const E) {
+        self.at = at.cast();
+    }
+
+    /// One turn of those that go [`Self::along`].
+    #[inline(always)]
+    pub(crate) fn ask_along(&mut self) {
+        for _ in 0..self.share {
+            into_l2(self.at.wrapping_add(self.zero));
+            self.at = self.at.wrapping_add(LINE);
+            self.zero = later(self.zero);
+        }
+    }
+
     /// One turn.
     #[inline(always)]
     pub(crate) fn ask(&mut self) {

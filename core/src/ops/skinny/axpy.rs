@@ -13,6 +13,11 @@ use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::ahead::Ahead;
 
+/// What `B` is: a matrix, panels, or panels in which two rows lie in one, element by element.
+const MATRIX: usize = 0;
+const PANELS: usize = 1;
+const PAIRS: usize = 2;
+
 /// Widest tile in elements.
 const WIDEST: usize = 2 * FLOATS;
 
@@ -101,14 +106,14 @@ struct Group {
 }
 
 /// Adds the products of a tile, `cols` columns from `at` of a stripe on, to its sums. `WHOLE`: it has `U`
-/// rows and `V` vectors. `PAIRS`: two rows of `B` at a time lie in one, element by element.
+/// rows and `V` vectors.
 #[inline(always)]
 unsafe fn tile<
     E: Element,
     P: Prim<E> + Prim<f32>,
     const V: usize,
     const U: usize,
-    const PAIRS: bool,
+    const B: usize,
     const WHOLE: bool,
 >(
     g: &SkinnyArgs<E>,
@@ -123,7 +128,7 @@ unsafe fn tile<
         let b = s.b.add(group.p * g.b_row);
         let mut w = [[P::splat(0.0); V]; U];
         for (u, w) in w.iter_mut().enumerate() {
-            if !PAIRS && (WHOLE || u < group.rows) {
+            if B != PAIRS && (WHOLE || u < group.rows) {
                 for (v, w) in w.iter_mut().enumerate() {
                     let b = b.wrapping_add(u * g.b_row + at + v * P::LANES);
                     let len = P::LANES.min((s.there - at).saturating_sub(v * P::LANES));
@@ -131,7 +136,7 @@ unsafe fn tile<
                 }
             }
         }
-        if PAIRS {
+        if B == PAIRS {
             for (pair, w) in w.chunks_exact_mut(2).enumerate() {
                 if let ([even, odd], true) = (w, WHOLE || 2 * pair < group.rows) {
                     for (v, (even, odd)) in even.iter_mut().zip(odd).enumerate() {
@@ -160,7 +165,11 @@ unsafe fn tile<
             for (v, &acc) in acc.iter().enumerate() {
                 <P as Prim<f32>>::store(sums.add(v * P::LANES), acc);
             }
-            ahead.ask();
+            if B == MATRIX {
+                ahead.ask();
+            } else {
+                ahead.ask_along();
+            }
             a = a.wrapping_add(pitch(g.k));
             sums = sums.wrapping_add(V * P::LANES);
         }
@@ -174,18 +183,20 @@ pub(super) unsafe fn axpy<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>)
     // SAFETY: the caller's contract. A tile fits the register file, and so do V sums and an element of A.
     unsafe {
         match (P::LANES, g.panels) {
-            (4, Some(_)) if g.b_row == 4 => stripes::<E, P, 1, 24, false>(g),
-            (4, Some(_)) if g.b_row == 12 => stripes::<E, P, 3, 8, false>(g),
-            (16, Some(Panels { pairs: true, .. })) => stripes::<E, P, 2, 12, true>(g),
-            (4 | 16, _) => stripes::<E, P, 2, 12, false>(g),
-            (8, _) => stripes::<E, P, 2, 6, false>(g),
-            _ => stripes::<E, P, 2, 4, false>(g),
+            (4, Some(_)) if g.b_row == 4 => stripes::<E, P, 1, 24, PANELS>(g),
+            (4, Some(_)) if g.b_row == 12 => stripes::<E, P, 3, 8, PANELS>(g),
+            (16, Some(Panels { pairs: true, .. })) => stripes::<E, P, 2, 12, PAIRS>(g),
+            (4 | 16, Some(_)) => stripes::<E, P, 2, 12, PANELS>(g),
+            (8, Some(_)) => stripes::<E, P, 2, 6, PANELS>(g),
+            (4 | 16, None) => stripes::<E, P, 2, 12, MATRIX>(g),
+            (8, None) => stripes::<E, P, 2, 6, MATRIX>(g),
+            _ => stripes::<E, P, 2, 4, MATRIX>(g),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: usize, const PAIRS: bool>(
+unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: usize, const B: usize>(
     g: &SkinnyArgs<E>,
 ) {
     // SAFETY: rows and columns are bounded by the loops; scratch memory has room for `A` and a stripe.
@@ -205,23 +216,23 @@ unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: u
             let s = Stripe { j, len, sums, b: g.b.add(j * down), there };
             carry::<E, P, V, true>(g, &s);
             let turns = there.div_ceil(width).saturating_mul(g.m);
+            let mut ahead = Ahead::along::<E>(g.order, U * widest, turns);
             let mut p = 0;
             while p < g.k {
                 let group = Group { p, rows: U.min(g.k - p) };
-                let mut ahead = if g.panels.is_some() {
-                    let next = s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(AHEAD);
-                    Ahead::new(g.order, next, 1, U * g.b_row, 0, turns)
-                } else {
+                if B == MATRIX {
                     let next = s.b.wrapping_add((p + group.rows).wrapping_mul(g.b_row));
                     let left = U.min(g.k - p - group.rows);
-                    Ahead::new(g.order, next, left, len, g.b_row, turns)
-                };
+                    ahead = Ahead::new(g.order, next, left, len, g.b_row, turns);
+                } else {
+                    ahead.from(s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(AHEAD));
+                }
                 let mut at = 0;
                 while at < there {
                     if group.rows == U && there - at >= width {
-                        tile::<E, P, V, U, PAIRS, true>(g, &s, &group, at, &mut ahead);
+                        tile::<E, P, V, U, B, true>(g, &s, &group, at, &mut ahead);
                     } else {
-                        tile::<E, P, V, U, PAIRS, false>(g, &s, &group, at, &mut ahead);
+                        tile::<E, P, V, U, B, false>(g, &s, &group, at, &mut ahead);
                     }
                     at += width;
                 }

@@ -254,7 +254,7 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
         let blocks = g.m.div_ceil(MR);
         let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
         // Equal pieces of whole lines.
-        let piece = g.k.div_ceil(g.k.div_ceil(DEPTH)).next_multiple_of(LINE / size_of::<E>());
+        let piece = g.k.div_ceil(g.k.div_ceil(DEPTH).max(1)).next_multiple_of(LINE / size_of::<E>());
         let mut j = 0;
         while j < g.n {
             let live = R.min(g.n - j);
