@@ -59,6 +59,17 @@ pub enum KernelError {
         /// Column stride in elements.
         col_stride: usize,
     },
+    /// An index of sparse or reordered weights points outside of them, or out of order.
+    BadIndex {
+        /// Name of the argument.
+        arg: &'static str,
+        /// Which of its entries.
+        at: usize,
+        /// What the entry says.
+        value: usize,
+        /// What it must be below.
+        below: usize,
+    },
     /// A parameter lies outside its domain.
     BadParameter {
         /// Name of the parameter.
@@ -114,6 +125,9 @@ impl fmt::Display for KernelError {
                     f,
                     "a mutable {rows}x{cols} view with strides {row_stride}, {col_stride} addresses an element twice"
                 )
+            }
+            Self::BadIndex { arg, at, value, below } => {
+                write!(f, "entry {at} of `{arg}` is {value}, must be below {below}")
             }
             Self::BadParameter { arg, expected } => {
                 write!(f, "`{arg}` is out of range: expected {expected}")

@@ -26,7 +26,9 @@ pub use ops::gemm::{Activation, GemmPlan};
 pub use ops::pack::PackedB;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
-pub use quant::external::{External, Fp8Format, Fp8Ref, Fp8Scaling, ScaleSlice};
+pub use quant::external::{
+    AwqRef, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, ScaleSlice,
+};
 pub use quant::{blocks, codebooks, QuantFormat, QuantRef};
 pub use registry::{kernels, KernelInfo, Op};
 pub use scratch::{Scratch, ScratchReq};

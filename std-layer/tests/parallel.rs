@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
-    bf16, f16, Activation, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, KernelError, Kernels, MatMut,
-    MatRef, QuantFormat, QuantRef, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
+    bf16, f16, Activation, AwqRef, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef,
+    GptqZeros, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape,
+    ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
 
@@ -390,6 +391,19 @@ fn check_external<E: Element>() {
         same_external::<E, _>(
             Fp8Ref::new(&bytes, Fp8Format::E4m3, outputs, inputs, scales, scaling).unwrap(),
         );
+
+        // More than one part of all outputs, even where inputs are rows.
+        let outputs = 8 * outputs;
+        let words: Vec<u32> = numbers::<f32>(inputs * outputs / 8, 7).iter().map(|x| x.to_bits()).collect();
+        let groups = inputs / 32;
+        let (qzeros, scales) = (&words[..groups * outputs / 8], &numbers::<f16>(groups * outputs, 8));
+        same_external::<E, _>(AwqRef::new(&words, qzeros, scales, outputs, inputs, 32).unwrap());
+        let any: Vec<u32> = (0..inputs).map(|k| (k * 7 % groups) as u32).collect();
+        for g_idx in [None, Some(&any[..])] {
+            let (bits, group, zeros) = (4, 32, GptqZeros::V1);
+            let parts = GptqParts { bits, group, zeros, qweight: &words, qzeros, scales, g_idx };
+            same_external::<E, _>(GptqRef::new(parts, outputs, inputs).unwrap());
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Weights in the layouts of other checkpoints.
 
 use gllm_kernels_core::{
-    Caps, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, Kernels, MatMut, Op, ScaleSlice,
+    bf16, f16, AwqRef, Caps, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros,
+    Kernels, MatMut, Op, ScaleSlice,
 };
 
 use super::matrices::{dot, dot_bound};
@@ -55,6 +56,78 @@ impl Weights for Fp8 {
         let scaling = Fp8Scaling::Block { rows: 128, cols: 128 };
         Fp8Ref::new(bytes, Fp8Format::E4m3, outputs, inputs, ScaleSlice::F32(scales), scaling)
             .expect("sizes fit each other")
+    }
+}
+
+/// Fills words: a row has `period` of them, again and again; rows repeat after `rows`.
+fn words<'a>(
+    carver: &mut Carver<'a>,
+    (count, width): (usize, usize),
+    (rows, period): (usize, usize),
+    seed: u64,
+) -> &'a [u32] {
+    let pattern = random(4 * rows * period, seed);
+    let pattern: Vec<u32> = pattern.chunks(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let words = carver.take::<u32>(count * width);
+    for (r, row) in words.chunks_mut(width.max(1)).enumerate() {
+        let of_row = &pattern[r % rows * period..][..period];
+        row.iter_mut().enumerate().for_each(|(i, w)| *w = of_row[i % period]);
+    }
+    words
+}
+
+/// Scales for each group, the same ones for all.
+fn scales<'a>(carver: &mut Carver<'a>, groups: usize, outputs: usize) -> &'a [f16] {
+    let scales = carver.take::<f16>(groups * outputs);
+    for (i, s) in scales.iter_mut().enumerate() {
+        *s = f16::from_f32(0.05 + (i % outputs % PERIOD) as f32 / 50.0);
+    }
+    scales
+}
+
+/// Inputs that share a scale, where there are as many.
+const GROUP: usize = 128;
+
+/// Bytes of integers, zero points and scales.
+fn grouped(outputs: usize, inputs: usize, bits: usize) -> usize {
+    (inputs * bits + inputs.div_ceil(GROUP) * (bits + 16)) * outputs / 8
+}
+
+/// AWQ.
+struct Awq;
+impl Weights for Awq {
+    type View<'a> = AwqRef<'a>;
+    fn size(outputs: usize, inputs: usize) -> usize {
+        grouped(outputs, inputs, 4)
+    }
+    fn make<'a>(carver: &mut Carver<'a>, outputs: usize, inputs: usize) -> AwqRef<'a> {
+        let groups = inputs.div_ceil(GROUP);
+        let qweight = words(carver, (inputs, outputs / 8), (PERIOD, 1), 3);
+        let qzeros = words(carver, (groups, outputs / 8), (1, 1), 4);
+        AwqRef::new(qweight, qzeros, scales(carver, groups, outputs), outputs, inputs, GROUP)
+            .expect("sizes fit each other")
+    }
+}
+
+/// GPTQ, 4 bits.
+struct Gptq;
+impl Weights for Gptq {
+    type View<'a> = GptqRef<'a>;
+    fn size(outputs: usize, inputs: usize) -> usize {
+        grouped(outputs, inputs, 4)
+    }
+    fn make<'a>(carver: &mut Carver<'a>, outputs: usize, inputs: usize) -> GptqRef<'a> {
+        let groups = inputs.div_ceil(GROUP);
+        let parts = GptqParts {
+            bits: 4,
+            group: GROUP,
+            zeros: GptqZeros::V1,
+            qweight: words(carver, (inputs / 8, outputs), (1, PERIOD), 5),
+            qzeros: words(carver, (groups, outputs / 8), (1, 1), 6),
+            scales: scales(carver, groups, outputs),
+            g_idx: None,
+        };
+        GptqRef::new(parts, outputs, inputs).expect("sizes fit each other")
     }
 }
 
@@ -157,8 +230,8 @@ macro_rules! entries {
                 cost: decode_cost::<$weights>,
                 build: [
                     Some(dequant::<f32, $weights>),
-                    Some(dequant::<gllm_kernels_core::f16, $weights>),
-                    Some(dequant::<gllm_kernels_core::bf16, $weights>),
+                    Some(dequant::<f16, $weights>),
+                    Some(dequant::<bf16, $weights>),
                     None,
                 ],
                 halves: true,
@@ -171,8 +244,8 @@ macro_rules! entries {
                 cost: product_cost::<$weights>,
                 build: [
                     Some(qgemv::<f32, $weights>),
-                    Some(qgemv::<gllm_kernels_core::f16, $weights>),
-                    Some(qgemv::<gllm_kernels_core::bf16, $weights>),
+                    Some(qgemv::<f16, $weights>),
+                    Some(qgemv::<bf16, $weights>),
                     None,
                 ],
                 halves: false,
@@ -182,4 +255,6 @@ macro_rules! entries {
 }
 entries! {
     Fp8: "dequant_fp8" DequantFp8, "qgemv_fp8" QgemvFp8;
+    Awq: "dequant_awq" DequantAwq, "qgemv_awq" QgemvAwq;
+    Gptq: "dequant_gptq" DequantGptq, "qgemv_gptq" QgemvGptq;
 }

@@ -1,9 +1,9 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    Activation, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan, IsaLevel,
-    KernelError, Kernels, MatMut, MatRef, Op, Operand, Prefetcher, QuantFormat, QuantRef, RopeFreqs,
-    RopePositions, RopeShape, ScaleSlice, Scratch, Softmax,
+    Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
+    GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, Prefetcher, QuantFormat,
+    QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -42,6 +42,7 @@ pub struct Args<'a, E: Element> {
     pub text: &'a str,
     pub format: QuantFormat,
     pub number: u32,
+    pub gptq: GptqParts<'a>,
     pub fp8: Fp8Format,
     pub scales: ScaleSlice<'a>,
     pub scaling: Fp8Scaling,
@@ -63,6 +64,15 @@ impl<'a, E: Element> Args<'a, E> {
     /// FP8 weights of unknown shape, format and scaling.
     pub fn fp8(&self) -> Result<Fp8Ref<'a>, KernelError> {
         Fp8Ref::new(self.bytes, self.fp8, self.n[0], self.n[1], self.scales, self.scaling)
+    }
+    /// AWQ weights of unknown shape.
+    pub fn awq(&self) -> Result<AwqRef<'a>, KernelError> {
+        let GptqParts { qweight, qzeros, scales, group, .. } = self.gptq;
+        AwqRef::new(qweight, qzeros, scales, self.n[0], self.n[1], group)
+    }
+    /// GPTQ weights of unknown shape.
+    pub fn gptq(&self) -> Result<GptqRef<'a>, KernelError> {
+        GptqRef::new(self.gptq, self.n[0], self.n[1])
     }
     /// A writable matrix view with unknown shape and strides.
     pub fn out(&mut self) -> Result<MatMut<'_, f32>, KernelError> {

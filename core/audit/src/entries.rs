@@ -141,6 +141,18 @@ audit! {
         a.fp8().and_then(|w| a.k.dequant_fp8(w, MatMut::with_strides(a.z, m, n, stride, step)?))
     };
     qgemv_fp8(a) => a.fp8().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv_fp8(w, a.x, a.g));
+    dequant_awq(a) => {
+        let [m, n, stride, step] = a.n;
+        a.awq().and_then(|w| a.k.dequant_awq(w, MatMut::with_strides(a.z, m, n, stride, step)?))
+    };
+    qgemv_awq(a) => a.awq().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv_awq(w, a.x, a.g));
+    dequant_gptq(a) => {
+        let [m, n, stride, step] = a.n;
+        a.gptq().and_then(|w| a.k.dequant_gptq(w, MatMut::with_strides(a.z, m, n, stride, step)?))
+    };
+    qgemv_gptq(a) => a.gptq().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv_gptq(w, a.x, a.g));
+    awq_ref(a) => a.awq().map(|w| (w.outputs(), w.inputs(), w.size()));
+    gptq_ref(a) => a.gptq().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets());

@@ -119,6 +119,30 @@ macro_rules! expand_all_ops {
                 args: (g: &Fp8Args<E>) -> (),
                 body: external::fp8::qgemv,
             }
+            dequant_awq {
+                ops: [DequantAwq = "dequant_awq"],
+                named: storage,
+                args: (g: &ColumnsArgs<E, AwqRef<'_>>) -> (),
+                body: external::columns::dequant_awq,
+            }
+            qgemv_awq {
+                ops: [QgemvAwq = "qgemv_awq"],
+                named: storage,
+                args: (g: &ColumnsArgs<E, AwqRef<'_>>) -> (),
+                body: external::columns::qgemv_awq,
+            }
+            dequant_gptq {
+                ops: [DequantGptq = "dequant_gptq"],
+                named: storage,
+                args: (g: &ColumnsArgs<E, GptqRef<'_>>) -> (),
+                body: external::columns::dequant_gptq,
+            }
+            qgemv_gptq {
+                ops: [QgemvGptq = "qgemv_gptq"],
+                named: storage,
+                args: (g: &ColumnsArgs<E, GptqRef<'_>>) -> (),
+                body: external::columns::qgemv_gptq,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,

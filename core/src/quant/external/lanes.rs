@@ -10,6 +10,23 @@ use crate::isa::{Prim, Scalar};
 /// Every method requires that the CPU has the instruction set and that what a pointer is said to point to
 /// exists. Nothing else is touched.
 pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
+    /// `LANES` words.
+    type I: Copy;
+
+    /// The words at `p`.
+    unsafe fn words(p: *const u32) -> Self::I;
+    /// Each word shifted right by `n < 32`.
+    unsafe fn shr(w: Self::I, n: u32) -> Self::I;
+    /// Each word shifted left by `n < 32`.
+    unsafe fn shl(w: Self::I, n: u32) -> Self::I;
+    /// `a | b`
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
+    /// `2^23 + (w & mask)` of each word, for `mask < 2^23`.
+    unsafe fn whole(w: Self::I, mask: u32) -> Self::V;
+    /// 16 integers in the lowest bits of words, in the first `16 / LANES` vectors: eight lie in each of the
+    /// first two of `packed`, or if they have 8 bits four in each; the lowest bits come first. Above them are
+    /// others.
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [Self::I; STEP];
     /// 16 numbers at `p`, E5M2 or else E4M3 times 2^-8, in the first `16 / LANES` vectors.
     unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [Self::V; STEP];
 }
@@ -27,8 +44,43 @@ fn half<const E5M2: bool>(byte: u8) -> u16 {
     }
 }
 
-// SAFETY: reads 16 bytes.
+/// The bits of 2^23, whose unit is 1.
+const BASE: u32 = 0x4b00_0000;
+
+// SAFETY: reads a word, or 16 bytes.
 unsafe impl Lanes for Scalar {
+    type I = u32;
+
+    #[inline(always)]
+    unsafe fn words(p: *const u32) -> u32 {
+        // SAFETY: the caller vouches for the word.
+        unsafe { *p }
+    }
+    #[inline(always)]
+    unsafe fn shr(w: u32, n: u32) -> u32 {
+        w.wrapping_shr(n)
+    }
+    #[inline(always)]
+    unsafe fn shl(w: u32, n: u32) -> u32 {
+        w.wrapping_shl(n)
+    }
+    #[inline(always)]
+    unsafe fn or(a: u32, b: u32) -> u32 {
+        a | b
+    }
+    #[inline(always)]
+    unsafe fn whole(w: u32, mask: u32) -> f32 {
+        f32::from_bits(w & mask | BASE)
+    }
+    #[inline(always)]
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [u32; STEP] {
+        let mut all = [0; STEP];
+        for (i, code) in all.iter_mut().enumerate() {
+            let per = if BITS == 8 { 4 } else { 8 };
+            *code = packed[i / per] >> (i as u32 % per as u32 * BITS);
+        }
+        all
+    }
     #[inline(always)]
     unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [f32; STEP] {
         // SAFETY: the caller vouches for 16 bytes.
@@ -41,8 +93,47 @@ unsafe impl Lanes for Scalar {
 mod x86_64 {
     use core::arch::x86_64::*;
 
-    use super::{Lanes, STEP};
+    use super::{Lanes, BASE, STEP};
     use crate::isa::{Avx2, Avx512};
+
+    /// How far integers lie from the lowest bit.
+    #[inline(always)]
+    unsafe fn places<const BITS: u32>() -> __m256i {
+        let b = BITS as i32;
+        // SAFETY: the caller vouches for AVX2.
+        unsafe {
+            if BITS == 8 {
+                _mm256_setr_epi32(0, b, 2 * b, 3 * b, 0, b, 2 * b, 3 * b)
+            } else {
+                _mm256_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b)
+            }
+        }
+    }
+
+    /// Each integer's word, of eight integers.
+    #[inline(always)]
+    unsafe fn homes<const BITS: u32>(packed: [u32; 4], eight: usize) -> __m256i {
+        let [a, b, c, d] = packed.map(|p| p as i32);
+        let (one, two) = if BITS != 8 {
+            if eight == 0 {
+                (a, a)
+            } else {
+                (b, b)
+            }
+        } else if eight == 0 {
+            (a, b)
+        } else {
+            (c, d)
+        };
+        // SAFETY: the caller vouches for AVX2.
+        unsafe {
+            if BITS == 8 {
+                _mm256_inserti128_si256::<1>(_mm256_set1_epi32(one), _mm_set1_epi32(two))
+            } else {
+                _mm256_set1_epi32(one)
+            }
+        }
+    }
 
     /// [`half`](super::half) of 16 bytes.
     #[inline(always)]
@@ -63,8 +154,50 @@ mod x86_64 {
         }
     }
 
-    // SAFETY: reads 16 bytes.
+    // SAFETY: reads a register of words, or 16 bytes.
     unsafe impl Lanes for Avx512 {
+        type I = __m512i;
+
+        // SAFETY of all: the caller vouches for the instruction set and the words.
+        #[inline(always)]
+        unsafe fn words(p: *const u32) -> __m512i {
+            // SAFETY: as above.
+            unsafe { _mm512_loadu_si512(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn shr(w: __m512i, n: u32) -> __m512i {
+            // SAFETY: as above.
+            unsafe { _mm512_srl_epi32(w, _mm_cvtsi32_si128(n as i32)) }
+        }
+        #[inline(always)]
+        unsafe fn shl(w: __m512i, n: u32) -> __m512i {
+            // SAFETY: as above.
+            unsafe { _mm512_sll_epi32(w, _mm_cvtsi32_si128(n as i32)) }
+        }
+        #[inline(always)]
+        unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+            // SAFETY: as above.
+            unsafe { _mm512_or_si512(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn whole(w: __m512i, mask: u32) -> __m512 {
+            // SAFETY: as above.
+            unsafe {
+                let (mask, base) = (_mm512_set1_epi32(mask as i32), _mm512_set1_epi32(BASE as i32));
+                _mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(w, mask), base))
+            }
+        }
+        #[inline(always)]
+        unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m512i; STEP] {
+            // SAFETY: as above.
+            unsafe {
+                let low = _mm512_castsi256_si512(homes::<BITS>(packed, 0));
+                let words = _mm512_inserti64x4::<1>(low, homes::<BITS>(packed, 1));
+                let places = places::<BITS>();
+                let places = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(places), places);
+                [_mm512_srlv_epi32(words, places); STEP]
+            }
+        }
         #[inline(always)]
         unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [__m512; STEP] {
             // SAFETY: the caller's contract.
@@ -72,8 +205,49 @@ mod x86_64 {
         }
     }
 
-    // SAFETY: reads 16 bytes.
+    // SAFETY: reads a register of words, or 16 bytes.
     unsafe impl Lanes for Avx2 {
+        type I = __m256i;
+
+        // SAFETY of all: the caller vouches for the instruction set and the words.
+        #[inline(always)]
+        unsafe fn words(p: *const u32) -> __m256i {
+            // SAFETY: as above.
+            unsafe { _mm256_loadu_si256(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn shr(w: __m256i, n: u32) -> __m256i {
+            // SAFETY: as above.
+            unsafe { _mm256_srl_epi32(w, _mm_cvtsi32_si128(n as i32)) }
+        }
+        #[inline(always)]
+        unsafe fn shl(w: __m256i, n: u32) -> __m256i {
+            // SAFETY: as above.
+            unsafe { _mm256_sll_epi32(w, _mm_cvtsi32_si128(n as i32)) }
+        }
+        #[inline(always)]
+        unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
+            // SAFETY: as above.
+            unsafe { _mm256_or_si256(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn whole(w: __m256i, mask: u32) -> __m256 {
+            // SAFETY: as above.
+            unsafe {
+                let (mask, base) = (_mm256_set1_epi32(mask as i32), _mm256_set1_epi32(BASE as i32));
+                _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(w, mask), base))
+            }
+        }
+        #[inline(always)]
+        unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m256i; STEP] {
+            // SAFETY: as above.
+            unsafe {
+                let of = |eight| _mm256_srlv_epi32(homes::<BITS>(packed, eight), places::<BITS>());
+                let mut all = [of(0); STEP];
+                all[1] = of(1);
+                all
+            }
+        }
         #[inline(always)]
         unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [__m256; STEP] {
             // SAFETY: the caller's contract.
@@ -92,7 +266,7 @@ mod x86_64 {
 mod aarch64 {
     use core::arch::aarch64::*;
 
-    use super::{Lanes, STEP};
+    use super::{Lanes, BASE, STEP};
     use crate::element::f16;
     use crate::isa::{Neon, Prim};
 
@@ -112,8 +286,51 @@ mod aarch64 {
         }
     }
 
-    // SAFETY: reads 16 bytes.
+    // SAFETY: reads a register of words, or 16 bytes.
     unsafe impl Lanes for Neon {
+        type I = uint32x4_t;
+
+        // SAFETY of all: the caller vouches for the instruction set and the words.
+        #[inline(always)]
+        unsafe fn words(p: *const u32) -> uint32x4_t {
+            // SAFETY: as above.
+            unsafe { vld1q_u32(p) }
+        }
+        #[inline(always)]
+        unsafe fn shr(w: uint32x4_t, n: u32) -> uint32x4_t {
+            // SAFETY: as above.
+            unsafe { vshlq_u32(w, vdupq_n_s32(-(n as i32))) }
+        }
+        #[inline(always)]
+        unsafe fn shl(w: uint32x4_t, n: u32) -> uint32x4_t {
+            // SAFETY: as above.
+            unsafe { vshlq_u32(w, vdupq_n_s32(n as i32)) }
+        }
+        #[inline(always)]
+        unsafe fn or(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
+            // SAFETY: as above.
+            unsafe { vorrq_u32(a, b) }
+        }
+        #[inline(always)]
+        unsafe fn whole(w: uint32x4_t, mask: u32) -> float32x4_t {
+            // SAFETY: as above.
+            unsafe { vreinterpretq_f32_u32(vorrq_u32(vandq_u32(w, vdupq_n_u32(mask)), vdupq_n_u32(BASE))) }
+        }
+        #[inline(always)]
+        unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [uint32x4_t; STEP] {
+            let b = BITS as i32;
+            // SAFETY: as above; four numbers are read.
+            unsafe {
+                let mut all = [vdupq_n_u32(0); STEP];
+                for (i, codes) in all.iter_mut().enumerate().take(STEP / 4) {
+                    let (word, from) =
+                        if BITS == 8 { (packed[i], 0) } else { (packed[i / 2], i as i32 % 2 * 4 * b) };
+                    let places = [-from, -from - b, -from - 2 * b, -from - 3 * b];
+                    *codes = vshlq_u32(vdupq_n_u32(word), vld1q_s32(places.as_ptr()));
+                }
+                all
+            }
+        }
         #[inline(always)]
         unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [float32x4_t; STEP] {
             // SAFETY: the caller vouches for 16 bytes; the halves are read from where they were written.

@@ -3,10 +3,13 @@
 //! A weight matrix `W` has `outputs` rows and `inputs` columns: `y = W x`. Which of the two is contiguous in
 //! memory depends on the format; each view says it.
 
+pub(crate) mod columns;
 pub(crate) mod fp8;
+mod grouped;
 mod lanes;
 
 pub use fp8::{Fp8Format, Fp8Ref, Fp8Scaling, ScaleSlice};
+pub use grouped::{AwqRef, GptqParts, GptqRef, GptqZeros};
 
 use crate::dispatch::Kernels;
 use crate::element::Element;
@@ -124,4 +127,6 @@ macro_rules! external {
 }
 external! {
     Fp8Ref: true, 1, dequant_fp8, qgemv_fp8;
+    AwqRef: false, 8, dequant_awq, qgemv_awq;
+    GptqRef: false, 32, dequant_gptq, qgemv_gptq;
 }
