@@ -22,22 +22,20 @@ pub(super) fn scale<G: Grid, const N: usize>(isa: Isa, group: &Group<N>) -> f32 
     isa.fit::<G, N>(group, starts, Fit::Scale).0
 }
 
-/// Scale and minimum of a group on its own, not rounded, for values from 0 to `top`. `fit` says what minima
-/// may be.
-pub(super) fn affine<G: Grid, const N: usize>(isa: Isa, group: &Group<N>, top: f32, fit: Fit) -> Line {
-    let fold = |start: f32, f: fn(f32, f32) -> f32| group.x.iter().fold(start, |a, &x| f(a, x));
-    let low = fold(if fit == Fit::Positive { 0.0 } else { f32::INFINITY }, f32::min);
-    let range = fold(f32::NEG_INFINITY, f32::max) - low;
-    if range <= 0.0 {
-        return (0.0, -low);
-    }
+/// Scale and minimum of a group on its own, not rounded, for values from 0 to `top`. `positive`: the minimum
+/// is not below zero.
+pub(super) fn affine<G: Grid, const N: usize>(isa: Isa, group: &Group<N>, top: f32, positive: bool) -> Line {
+    // Weights may all be close to each other and far from zero: the fit sees how they differ.
+    let mean = group.sum_x * inverse(group.sum_w);
+    let centred = Group { x: group.x.map(|x| x - mean), ..*group };
+    let (floor, ceiling) = if positive { (mean, -mean) } else { (f32::NEG_INFINITY, f32::INFINITY) };
+    let low = centred.x.iter().fold(ceiling, |a, &x| a.min(x));
+    let range = centred.x.iter().fold(f32::NEG_INFINITY, |a, &x| a.max(x)) - low;
     // What the grid is longer than the range (or shorter) lies at its upper end, its lower end, or both.
     let placed = G::REACH.iter().flat_map(|reach| [0.0, 0.5, 1.0].map(|below| (range / reach, below)));
-    let starts = placed.map(|(s, below)| {
-        let m = below * (top * s - range) - low;
-        (s, if fit == Fit::Positive { m.max(0.0) } else { m })
-    });
-    isa.fit::<G, N>(group, starts, fit)
+    let starts = placed.map(|(s, below)| (s, (below * (top * s - range) - low).max(floor)));
+    let (s, m) = isa.fit::<G, N>(&centred, starts, Fit::Line(floor));
+    (s, m - mean)
 }
 
 /// A scale of a block, and the integer scales of its groups.
@@ -155,7 +153,7 @@ pub(super) fn lines<G: Grid, const N: usize, const M: usize>(
         near
     };
 
-    let ideal = groups.map(|group| affine::<G, N>(isa, &group, top, Fit::Positive));
+    let ideal = groups.map(|group| affine::<G, N>(isa, &group, top, true));
     let largest = ideal.iter().fold((0.0_f32, 0.0_f32), |a, s| (s.0.max(a.0), s.1.max(a.1)));
     // The line at some steps from the ideal one that can be stored with these scales.
     let stored = |group: &Group<N>, (s, m): Line, (d, dmin): Line, step: (f32, f32)| {

@@ -2,7 +2,7 @@
 
 use super::fit::{affine, largest, scale};
 use super::grid::{Int, Iq4, Sign};
-use super::measure::{Fit, Group, Isa};
+use super::measure::{Group, Isa};
 use super::{codes, half, pack, round, Encode, MAX_HALF, MAX_SINGLE};
 use crate::quant::blocks::*;
 
@@ -59,7 +59,7 @@ macro_rules! affine {
     ($($block:ident, $grid:ty, $hi:literal: |$d:ident, $m:ident, $codes:ident| $make:expr;)*) => {$(
         impl Encode<32, 1> for $block {
             fn encode(isa: Isa, [group]: &[Group<32>; 1]) -> Self {
-                let (s, m) = affine::<$grid, 32>(isa, group, $hi, Fit::Line);
+                let (s, m) = affine::<$grid, 32>(isa, group, $hi, false);
                 let ($d, $m) = (half(s), half(-m));
                 let $codes = codes::<$grid, 32>(group, $d.get().to_f32(), -$m.get().to_f32());
                 $make

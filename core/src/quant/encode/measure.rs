@@ -4,7 +4,7 @@
 
 use super::grid::Grid;
 use crate::caps::IsaLevel;
-use crate::isa::{Prim, Vector};
+use crate::isa::Prim;
 
 /// A scale `s` and a minimum `m`: weights are near `s * v - m`.
 pub(super) type Line = (f32, f32);
@@ -41,10 +41,8 @@ impl<const N: usize> Group<N> {
 pub(super) enum Fit {
     /// Scales without minima.
     Scale,
-    /// Scales and minima.
-    Line,
-    /// Scales and minima that are not below zero.
-    Positive,
+    /// Scales and minima, which do not go below this. The mean of the weights is 0.
+    Line(f32),
 }
 
 /// Lines that are tried side by side, and what the nearest values `v` leave of a group for each.
@@ -123,12 +121,13 @@ unsafe fn body<P: Prim<f32>, G: Grid, const N: usize>(
         unsafe {
             let (mut s, mut m) =
                 (P::load(trials.s.as_ptr().add(first)), P::load(trials.m.as_ptr().add(first)));
-            let [mut err, mut vv, mut xv, mut sv] = [P::splat(0.0); 4];
+            let (zero, w) = (P::splat(0.0), P::splat(group.sum_w));
+            let [mut err, mut vv, mut xv, mut sv] = [zero; 4];
             for _ in 0..rounds {
                 // Where the scale is 0, everything is nearest to the value for 0.
-                let zero = P::mul(s, s);
-                let inverse = P::select_lt(P::splat(0.0), zero, P::div(P::splat(1.0), s), P::splat(0.0));
-                [err, vv, xv, sv] = [P::splat(0.0); 4];
+                let size = P::copysign(s, zero);
+                let inverse = P::select_lt(zero, size, P::div(P::splat(1.0), s), zero);
+                [err, vv, xv, sv] = [zero; 4];
                 for (&x, &w) in group.x.iter().zip(&group.w) {
                     let (x, w) = (P::splat(x), P::splat(w));
                     let shifted = if fit == Some(Fit::Scale) { x } else { P::add(x, m) };
@@ -143,8 +142,17 @@ unsafe fn body<P: Prim<f32>, G: Grid, const N: usize>(
                     sv = P::add(sv, weighted);
                 }
                 if let Some(fit) = fit {
-                    (s, m) = fitted::<P, N>(group, fit, s, vv, xv, sv);
-                    err = P::sub(P::mul(m, P::splat(group.sum_x)), P::mul(s, xv));
+                    if let Fit::Line(floor) = fit {
+                        let det = P::sub(P::mul(vv, w), P::mul(sv, sv));
+                        // Smaller ones are rounding: all values are one, or might as well be.
+                        let noise = P::mul(P::splat(1e-6), P::mul(vv, w));
+                        m = P::select_lt(noise, det, P::div(P::mul(sv, xv), det), zero);
+                        m = P::max(m, P::splat(floor));
+                        xv = P::add(xv, P::mul(m, sv));
+                    }
+                    // Of the weights plus the minimum. Where all values are 0, any scale will do.
+                    s = P::select_lt(zero, vv, P::div(xv, vv), s);
+                    err = P::sub(P::mul(w, P::mul(m, m)), P::mul(s, xv));
                 }
             }
             for (sums, to) in [
@@ -159,42 +167,6 @@ unsafe fn body<P: Prim<f32>, G: Grid, const N: usize>(
             }
         }
         first += P::LANES;
-    }
-}
-
-/// The lines of least squares for given values; scales stay as they are where all values are 0.
-///
-/// # Safety
-/// The CPU has the instruction set.
-#[inline(always)]
-unsafe fn fitted<P: Vector, const N: usize>(
-    group: &Group<N>,
-    fit: Fit,
-    s: P::V,
-    vv: P::V,
-    xv: P::V,
-    v: P::V,
-) -> (P::V, P::V) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let zero = P::splat(0.0);
-        let alone = P::select_lt(zero, vv, P::div(xv, vv), s);
-        if fit == Fit::Scale {
-            return (alone, zero);
-        }
-        let (w, x) = (P::splat(group.sum_w), P::splat(group.sum_x));
-        let det = P::sub(P::mul(vv, w), P::mul(v, v));
-        let slope = P::div(P::sub(P::mul(xv, w), P::mul(x, v)), det);
-        let m = P::div(P::sub(P::mul(v, xv), P::mul(x, vv)), det);
-        if fit == Fit::Positive {
-            // Where the minimum would be below zero, or all values are one, it is zero.
-            let valid = P::select_lt(m, zero, zero, det);
-            (P::select_lt(zero, valid, slope, alone), P::select_lt(zero, valid, m, zero))
-        } else {
-            // Where all values are one: the mean, by the minimum alone.
-            let mean = P::splat(-group.sum_x * super::inverse(group.sum_w));
-            (P::select_lt(zero, det, slope, zero), P::select_lt(zero, det, m, mean))
-        }
     }
 }
 
@@ -253,7 +225,11 @@ impl Isa {
         rounds: usize,
         fit: Option<Fit>,
     ) {
-        let level = self.0;
+        let level = match self.0 {
+            // Longer vectors would be half empty.
+            IsaLevel::Avx512 if trials.n <= 8 => IsaLevel::Avx2,
+            level => level,
+        };
         expand_all_isas! { call! { level, group, trials, rounds, fit } }
     }
 

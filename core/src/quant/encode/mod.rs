@@ -61,9 +61,16 @@ fn blocks<E: Element, B: Encode<N, M>, const N: usize, const M: usize>(
             }
         }
         groups.iter_mut().for_each(Group::sum_up);
+        let block = encode::<B, N, M>(isa, &groups);
         // SAFETY: a chunk has the size of a block, which has alignment 1 and is made of bytes.
-        unsafe { *out.as_mut_ptr().cast::<B>() = B::encode(isa, &groups) };
+        unsafe { *out.as_mut_ptr().cast::<B>() = block };
     }
+}
+
+/// [`Encode::encode`], compiled once for all storage types.
+#[inline(never)]
+fn encode<B: Encode<N, M>, const N: usize, const M: usize>(isa: Isa, groups: &[Group<N>; M]) -> B {
+    B::encode(isa, groups)
 }
 
 /// `1 / s`, but 0 for 0: everything is nearest to the value for 0 then.
