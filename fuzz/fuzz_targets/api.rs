@@ -6,8 +6,10 @@
 //! code is the reference.
 #![no_main]
 
+use std::fmt::Debug;
+
 use arbitrary::Arbitrary;
-use gllm_kernels_core::{bf16, f16, Element, IsaLevel, KernelError, Kernels, Op, StorePolicy};
+use gllm_kernels_core::{bf16, f16, Element, IsaLevel, KernelError, Kernels, Op, Operand, StorePolicy};
 use gllm_testkit::{
     data::Source,
     guard::is_poison,
@@ -164,7 +166,20 @@ impl Call {
         usize::from(self.dims[0]) * if self.long > 250 { 1 + usize::from(self.dims[1]) * 16 } else { 1 }
     }
 
-    fn kernels<E: Element>(&self) -> [Kernels<E>; 2] {
+    /// Integers of one byte or more: any, or the extremes among them.
+    fn integers<T: From<i8> + Copy>(&self, salt: u64, n: usize) -> Guarded<T> {
+        let mut source = Source::new(self.seed.wrapping_add(salt));
+        let mut next = || match (self.values, source.below(4)) {
+            (Values::Wild, 0) => i8::MIN,
+            (Values::Wild, 1) => i8::MAX,
+            _ => source.below(256) as u8 as i8,
+        };
+        let values: Vec<T> = (0..n.min(PERIOD)).map(|_| next().into()).collect();
+        let values: Vec<T> = values.into_iter().cycle().take(n).collect();
+        Guarded::copy_of(&values, self.edge())
+    }
+
+    fn kernels<E: Operand>(&self) -> [Kernels<E>; 2] {
         let levels = gllm_testkit::data::levels();
         let level = levels[usize::from(self.level) % levels.len()];
         let stores = if self.streamed { StorePolicy::Streamed } else { StorePolicy::Cached };
@@ -180,8 +195,21 @@ impl Call {
         agree: Agree,
         f: impl Fn(&Kernels<E>, &mut [T]) -> Result<(), KernelError>,
     ) {
+        self.compare(self.kernels::<E>(), n, before, same, |y, want| agrees(y, want, agree), f);
+    }
+
+    /// The same for given kernels and any output; `same` says whether a number is still what it was.
+    fn compare<E: Operand, T: Copy + Debug>(
+        &self,
+        kernels: [Kernels<E>; 2],
+        n: usize,
+        before: Option<&[T]>,
+        same: fn(T, T) -> bool,
+        agrees: impl Fn(T, T) -> bool,
+        f: impl Fn(&Kernels<E>, &mut [T]) -> Result<(), KernelError>,
+    ) {
         let edge = self.edge();
-        let outcome = self.kernels::<E>().map(|k| {
+        let outcome = kernels.map(|k| {
             let mut y = before.map_or_else(|| Guarded::poisoned(n, edge), |b| Guarded::copy_of(b, edge));
             let result = f(&k, &mut y);
             assert!(y.intact(), "writes outside of the output");
@@ -197,7 +225,7 @@ impl Call {
         assert_eq!(result, reference, "another answer than scalar code's");
         if result.is_ok() {
             for (i, (&y, &want)) in y.iter().zip(want.iter()).enumerate() {
-                assert!(agrees(y, want, agree), "element {i}: {y:?}, scalar code says {want:?}");
+                assert!(agrees(y, want), "element {i}: {y:?}, scalar code says {want:?}");
             }
         }
     }
@@ -239,9 +267,10 @@ fn agrees<T: Element>(a: T, b: T, agree: Agree) -> bool {
 }
 
 fuzz_target!(|call: Call| {
-    match call.element % 3 {
+    match call.element % 4 {
         0 => call.run::<f32>(),
         1 => call.run::<f16>(),
-        _ => call.run::<bf16>(),
+        2 => call.run::<bf16>(),
+        _ => matrices::int8(&call),
     }
 });

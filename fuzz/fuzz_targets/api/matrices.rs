@@ -1,7 +1,8 @@
 //! Matrix products, dense and quantised.
 
 use gllm_kernels_core::{
-    Activation, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedB, QuantFormat, QuantRef, Scratch,
+    kernels, Activation, Element, GemmPlan, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Operand,
+    PackedB, QuantFormat, QuantRef, Scratch,
 };
 use gllm_testkit::{Edge, Guarded};
 
@@ -12,9 +13,13 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
     match op {
         Op::Gemv => gemv::<E>(call),
         Op::Dequant | Op::Qgemv => quantised::<E>(call, op),
-        Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmSkinny | Op::PackB | Op::GemmPrepacked => {
-            gemm::<E>(call, op)
-        }
+        Op::Gemm
+        | Op::GemmBias
+        | Op::GemmBt
+        | Op::GemmFused
+        | Op::GemmSkinny
+        | Op::PackB
+        | Op::GemmPrepacked => gemm::<E>(call, op),
         _ => return false,
     }
     true
@@ -29,8 +34,14 @@ fn extent(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
     (last < 1 << 20).then_some(last + 1)
 }
 
-/// The data of a `rows x cols` matrix and its strides: contiguous either way, or any.
-fn matrix<E: Element>(call: &Call, salt: u64, rows: usize, cols: usize) -> (Guarded<E>, [usize; 2]) {
+/// The data of a `rows x cols` matrix, made by `vector`, and its strides: contiguous either way, or any.
+fn matrix<T: Copy>(
+    call: &Call,
+    salt: u64,
+    rows: usize,
+    cols: usize,
+    vector: fn(&Call, u64, usize) -> Guarded<T>,
+) -> (Guarded<T>, [usize; 2]) {
     let any = [call.sizes[2].get(), call.sizes[3].get()];
     let strides = match call.options >> (2 * salt) & 3 {
         0 => [cols, 1],
@@ -40,12 +51,12 @@ fn matrix<E: Element>(call: &Call, salt: u64, rows: usize, cols: usize) -> (Guar
     };
     let right = extent(rows, cols, strides[0], strides[1]).unwrap_or(100);
     let n = if call.long % 8 == 0 { call.lengths[3].of(right) } else { right };
-    (call.vector(salt, n), strides)
+    (vector(call, salt, n), strides)
 }
 
 fn gemv<E: Element>(call: &Call) {
     let (rows, cols) = (usize::from(call.dims[0]), usize::from(call.dims[1]));
-    let (data, [rs, cs]) = matrix::<E>(call, 0, rows, cols);
+    let (data, [rs, cs]) = matrix(call, 0, rows, cols, Call::vector::<E>);
     let Ok(a) = MatRef::with_strides(&data, rows, cols, rs, cs) else { return };
     let x = call.vector::<E>(1, call.lengths[0].of(cols));
     let y = call.vector::<f32>(2, call.lengths[1].of(rows));
@@ -58,20 +69,41 @@ fn gemv<E: Element>(call: &Call) {
     call.twice::<E, f32>(y.len(), before, agree, |k, y| k.gemv(alpha, a, &x, beta, y));
 }
 
+/// A product: its shape, that of its plan, and that of `B` as it is stored.
+struct Shape {
+    m: usize,
+    n: usize,
+    k: usize,
+    planned: [usize; 3],
+    b: [usize; 2],
+}
+
+impl Shape {
+    fn new(call: &Call, op: Op) -> Self {
+        let [m, n, k] = [0, 1, 2].map(|i| usize::from(call.dims[i] % 96));
+        let m = if op == Op::GemmSkinny { 2 + m % 31 } else { m };
+        // Now and then a plan of another shape, which must be refused (or overflow).
+        let planned = if call.option(6) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
+        let b = if op == Op::GemmBt { [n, k] } else { [k, n] };
+        Self { m, n, k, planned, b }
+    }
+
+    fn plan<E: Operand>(&self, kernels: &Kernels<E>) -> Result<GemmPlan<E>, KernelError> {
+        let [m, n, k] = self.planned;
+        kernels.gemm_plan(m, n, k).map_err(blur)
+    }
+}
+
 fn gemm<E: Element>(call: &Call, op: Op) {
-    let [m, n, k] = [0, 1, 2].map(|i| usize::from(call.dims[i] % 96));
-    let m = if op == Op::GemmSkinny { 2 + m % 31 } else { m };
-    // Now and then a plan of another shape, which must be refused (or overflow).
-    let planned = if call.option(6) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
-    let (b_rows, b_cols) = if op == Op::GemmBt { (n, k) } else { (k, n) };
-    let (a_data, [ars, acs]) = matrix::<E>(call, 0, m, k);
-    let (b_data, [brs, bcs]) = matrix::<E>(call, 1, b_rows, b_cols);
-    let (c_data, [crs, ccs]) = matrix::<f32>(call, 2, m, n);
+    let shape = Shape::new(call, op);
+    let Shape { m, n, k, b, .. } = shape;
+    let (a_data, [ars, acs]) = matrix(call, 0, m, k, Call::vector::<E>);
+    let (b_data, [brs, bcs]) = matrix(call, 1, b[0], b[1], Call::vector::<E>);
+    let (c_data, [crs, ccs]) = matrix(call, 2, m, n, Call::vector::<f32>);
     let bias = call.vector::<f32>(3, call.lengths[0].of(n));
-    let (Ok(a), Ok(b)) = (
-        MatRef::with_strides(&a_data, m, k, ars, acs),
-        MatRef::with_strides(&b_data, b_rows, b_cols, brs, bcs),
-    ) else {
+    let (Ok(a), Ok(b)) =
+        (MatRef::with_strides(&a_data, m, k, ars, acs), MatRef::with_strides(&b_data, b[0], b[1], brs, bcs))
+    else {
         return;
     };
     let [alpha, beta] = call.numbers.map(|n| n.get());
@@ -84,27 +116,66 @@ fn gemm<E: Element>(call: &Call, op: Op) {
         agree => agree,
     };
     let activation = Activation::ALL[usize::from(call.dims[3]) % Activation::ALL.len()];
-    let no_scratch = matches!(call.lengths[1], Length::Off(_));
     // Gaps between rows of C keep what they hold, so what is there is the output before the call.
     call.twice::<E, f32>(0, Some(&c_data), agree, |kernels, c| {
         let c = MatMut::with_strides(c, m, n, crs, ccs)?;
-        let plan = kernels.gemm_plan(planned[0], planned[1], planned[2]).map_err(blur)?;
-        let plan = plan.alpha(alpha).beta(beta);
-        let need = if op == Op::GemmPrepacked { plan.scratch_prepacked() } else { plan.scratch() };
-        // A plan for something absurd needs an absurd amount.
-        let bytes = need.map_err(blur)?.size_unaligned().min(1 << 18);
-        let bytes = if no_scratch { 0 } else { bytes };
-        let mut memory = Guarded::<u8>::poisoned(bytes, call.edge());
-        let scratch = Scratch::new(&mut memory);
-        let result = match op {
-            Op::Gemm | Op::GemmSkinny => plan.run(c, a, b, scratch),
-            Op::GemmBias => plan.run_bias(c, a, b, &bias, scratch),
-            Op::GemmFused => plan.activation(activation).run_bias(c, a, b, &bias, scratch),
-            Op::GemmBt => plan.run_bt(c, a, b, scratch),
-            _ => prepacked(call, kernels, b, |packed| plan.run_prepacked(c, a, packed, scratch)),
-        };
-        result.map_err(blur)
+        let plan = shape.plan(kernels)?.alpha(alpha).beta(beta);
+        let plan = if op == Op::GemmFused { plan.activation(activation) } else { plan };
+        product(call, op, kernels, plan, c, (a, b), &bias)
     });
+}
+
+/// A product of int8, by any microkernel of the level: exact, also where sums wrap.
+pub fn int8(call: &Call) {
+    const FORMS: [Op; 4] = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked];
+    let op = FORMS[usize::from(call.op) % FORMS.len()];
+    let shape = Shape::new(call, op);
+    let Shape { m, n, k, b, .. } = shape;
+    let (a_data, [ars, acs]) = matrix(call, 0, m, k, Call::integers::<i8>);
+    let (b_data, [brs, bcs]) = matrix(call, 1, b[0], b[1], Call::integers::<i8>);
+    let (c_data, [crs, ccs]) = matrix(call, 2, m, n, Call::integers::<i32>);
+    let bias = call.integers::<i32>(3, call.lengths[0].of(n));
+    let (Ok(a), Ok(b)) =
+        (MatRef::with_strides(&a_data, m, k, ars, acs), MatRef::with_strides(&b_data, b[0], b[1], brs, bcs))
+    else {
+        return;
+    };
+    let [own, scalar] = call.kernels::<i8>();
+    let of_row = |row: &KernelInfo| if row.op == op { own.with_gemm(row).ok() } else { None };
+    let choice: Vec<_> = kernels().filter_map(of_row).collect();
+    let own = choice[usize::from(call.dims[3]) % choice.len()];
+    let equal = |x, y| x == y;
+    call.compare([own, scalar], 0, Some(&c_data), equal, equal, |kernels, c| {
+        let c = MatMut::with_strides(c, m, n, crs, ccs)?;
+        let plan = shape.plan(kernels)?;
+        let plan = if call.in_place { plan.accumulate() } else { plan };
+        product(call, op, kernels, plan, c, (a, b), &bias)
+    });
+}
+
+/// Runs a plan by the form of `op`.
+fn product<E: Operand>(
+    call: &Call,
+    op: Op,
+    kernels: &Kernels<E>,
+    plan: GemmPlan<E>,
+    c: MatMut<'_, E::Sum>,
+    (a, b): (MatRef<'_, E>, MatRef<'_, E>),
+    bias: &[E::Sum],
+) -> Result<(), KernelError> {
+    let need = if op == Op::GemmPrepacked { plan.scratch_prepacked() } else { plan.scratch() };
+    // A plan for something absurd needs an absurd amount.
+    let bytes = need.map_err(blur)?.size_unaligned().min(1 << 18);
+    let bytes = if matches!(call.lengths[1], Length::Off(_)) { 0 } else { bytes };
+    let mut memory = Guarded::<u8>::poisoned(bytes, call.edge());
+    let scratch = Scratch::new(&mut memory);
+    let result = match op {
+        Op::Gemm | Op::GemmSkinny => plan.run(c, a, b, scratch),
+        Op::GemmBias | Op::GemmFused => plan.run_bias(c, a, b, bias, scratch),
+        Op::GemmBt => plan.run_bt(c, a, b, scratch),
+        _ => prepacked(call, kernels, b, |packed| plan.run_prepacked(c, a, packed, scratch)),
+    };
+    result.map_err(blur)
 }
 
 /// Which sizes overflow, how much memory a plan needs, and what a header says depend on the tile.
@@ -116,7 +187,7 @@ fn blur(e: KernelError) -> KernelError {
 }
 
 /// Packs `b`, spoils the packed bytes now and then, opens them again and uses them.
-fn prepacked<E: Element>(
+fn prepacked<E: Operand>(
     call: &Call,
     kernels: &Kernels<E>,
     b: MatRef<'_, E>,
