@@ -215,9 +215,14 @@ pub(crate) fn check<E: Sample>(
     }
     let (alpha, beta) = (f64::from(case.alpha), f64::from(case.beta));
     let (function, ulps) = case.function(op);
+    // Each is widened once.
+    let cols: Vec<f64> =
+        (0..case.n).flat_map(|j| (0..case.k).map(move |p| (p, j))).map(|(p, j)| o.b.get(p, j)).collect();
     for i in 0..case.m {
+        let row: Vec<f64> = (0..case.k).map(|p| o.a.get(i, p)).collect();
         for j in 0..case.n {
-            let (dot, magnitudes) = exact_sum((0..case.k).map(|p| o.a.get(i, p) * o.b.get(p, j)));
+            let col = &cols[j * case.k..][..case.k];
+            let (dot, magnitudes) = exact_sum(row.iter().zip(col).map(|(a, b)| a * b));
             let before = beta * o.c.get(i, j);
             let bias = if matches!(op, Op::GemmBias | Op::GemmFused) { o.bias[j].wide() } else { 0.0 };
             let exact = function(alpha * dot + before + bias);

@@ -40,10 +40,15 @@ fn exponent(x: f64) -> i32 {
     ((x.to_bits() >> 52 & 0x7ff) as i32) - 1023
 }
 
+/// `2^n` where f64 is normal.
+const fn power(n: i32) -> f64 {
+    f64::from_bits(((n + 1023) as u64) << 52)
+}
+
 /// The distance between neighbours of `E` at `x`.
 pub fn ulp<E: Element>(x: f64) -> f64 {
     let (bits, min, max) = format(E::TYPE);
-    f64::powi(2.0, exponent(x).clamp(min, max) - bits)
+    power(exponent(x).clamp(min, max) - bits)
 }
 
 /// Distance of a stored result from the exact value, in units in the last place of `E` there.
@@ -56,7 +61,7 @@ pub fn ulp_error<E: Element>(got: E, exact: f64) -> f64 {
     if got.is_nan() || exact.is_nan() {
         return if got.is_nan() && exact.is_nan() { 0.0 } else { f64::INFINITY };
     }
-    let top = f64::powi(2.0, format(E::TYPE).2 + 1);
+    let top = power(format(E::TYPE).2 + 1);
     let (got, exact) = (got.clamp(-top, top), exact.clamp(-top, top));
     (got - exact).abs() / ulp::<E>(exact)
 }
@@ -66,7 +71,7 @@ pub fn ulp_error<E: Element>(got: E, exact: f64) -> f64 {
 pub fn narrowed<E: Element>(ulps: f64) -> f64 {
     match format(E::TYPE).0 {
         23 => ulps,
-        bits => 0.5 + ulps * f64::powi(2.0, bits - 23) * 1.001,
+        bits => 0.5 + ulps * power(bits - 23) * 1.001,
     }
 }
 
@@ -91,8 +96,19 @@ pub fn sum(terms: impl Iterator<Item = f64>) -> (f64, f64) {
 
 /// Whether both have the same bits, or both are NaN.
 pub fn same<E: Element>(a: E, b: E) -> bool {
-    let (a, b) = (a.to_f32(), b.to_f32());
-    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+    bits(a) == bits(b) || a.to_f32().is_nan() && b.to_f32().is_nan()
+}
+
+/// The bits of a number.
+fn bits<E: Element>(x: E) -> u32 {
+    // SAFETY: `Element` is sealed; its types have two or four bytes, all of which mean something.
+    unsafe {
+        if size_of::<E>() == 2 {
+            std::mem::transmute_copy::<E, u16>(&x).into()
+        } else {
+            std::mem::transmute_copy(&x)
+        }
+    }
 }
 
 /// `values` as f64.
