@@ -329,8 +329,10 @@ fn check_gemm_refusals<E: Element>() {
 }
 
 fn check_quantised<E: Element>() {
-    for format in QuantFormat::ALL {
-        for (rows, cols) in [(0, 256), (1, 256), (300, 512), (1000, 1024)] {
+    for (i, format) in QuantFormat::ALL.iter().enumerate() {
+        // How rows are split depends on their bytes: the largest matrix is for a few formats.
+        let shapes = [(0, 256), (1, 256), (300, 512), (1000, 1024)];
+        for (rows, cols) in shapes.into_iter().take(if i % 8 == 0 { 4 } else { 3 }) {
             let bytes: Vec<u8> = numbers::<f32>(format.row_bytes(cols).unwrap() * rows, 5)
                 .iter()
                 .map(|x| x.to_bits() as u8)

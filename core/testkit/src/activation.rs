@@ -4,10 +4,10 @@ use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, Op};
 
 use crate::blas1::special_pairs;
 use crate::data::{every_pattern, specials, Source};
+use crate::effort;
 use crate::map::{Map, Want};
 use crate::numeric::{narrowed, ulp};
 use crate::report::Outcome;
-use crate::EFFORT;
 
 /// An element-wise method of [`Kernels`].
 pub type Method<E> = fn(&Kernels<E>, &[E], &mut [E]) -> Result<(), KernelError>;
@@ -117,16 +117,20 @@ fn thresholds() -> Vec<f32> {
 }
 
 /// A few mantissas in every binade of both signs, special values, thresholds and their neighbours; all
-/// values of the 16-bit types.
+/// values of the 16-bit types, or many.
 fn inputs<E: Element>() -> Vec<E> {
-    if let Some(all) = every_pattern::<E>() {
+    if let Some(mut all) = every_pattern::<E>() {
+        if effort() == 0 {
+            // A prime, so that all exponents and ends of mantissas come.
+            all = all.into_iter().step_by(17).chain(specials()).collect();
+        }
         return all;
     }
     let mut bits = Vec::new();
     let mut source = Source::new(11);
     for exponent in 0..=255u32 {
         // Where the functions are neither linear nor constant, many more.
-        let count = if (110..=135).contains(&exponent) { 400 * EFFORT } else { 8 * EFFORT };
+        let count = if (110..=135).contains(&exponent) { 400 } else { 8 } * (8 * effort()).max(1) / 8;
         bits.extend((0..count).map(|_| source.below(1 << 23) as u32 | exponent << 23));
         bits.extend([exponent << 23, exponent << 23 | 0x7f_ffff]);
     }

@@ -7,7 +7,7 @@ use crate::gemm::{check, Case, Sample};
 use crate::matrix::{Layout, Matrix};
 use crate::numeric::{gamma, same, sum as exact_sum, Number};
 use crate::report::{Outcome, Report};
-use crate::{call, Edge, Guarded, EFFORT};
+use crate::{call, effort, Edge, Guarded};
 
 /// Scalars of one call.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub fn gemv<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     let mut sizes = vec![(67, long::<E>() / 64), (long::<E>() / 64, 19)];
     let short = [0, 1, 2, 7, 8, 9, 17];
     let mut across = vec![0, 1, lanes - 1, lanes, lanes + 1, 2 * lanes + 1, 4 * lanes - 1, 127];
-    if EFFORT > 1 {
+    if effort() > 1 {
         across.extend([4 * lanes + 1, 8 * lanes, 509]);
     }
     for s in short {

@@ -4,6 +4,8 @@
 //! `fn name<E: Element>(row: &KernelInfo) -> Outcome` in the module of its area, and an arm in
 //! [`check`]'s `checker` table. An operator without one fails the test `every_kernel`.
 
+use std::sync::OnceLock;
+
 use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
 
 pub mod activation;
@@ -33,8 +35,17 @@ pub use canary::call;
 pub use guard::{Edge, Guarded};
 pub use report::{Outcome, Report};
 
-/// How much more a native run tries than one in an emulator, which is that much slower or more.
-pub const EFFORT: usize = if cfg!(target_arch = "x86_64") { 8 } else { 1 };
+/// How much is tried: 8 natively, 1 in an emulator, which is that much slower or more. With `GLLM_TEST_BRIEF` in the
+/// environment 0: every kernel, but fewer sizes and values. That is for the other CPUs of an emulator, once one has
+/// done everything: they differ in the instructions they know.
+pub fn effort() -> usize {
+    static EFFORT: OnceLock<usize> = OnceLock::new();
+    *EFFORT.get_or_init(|| match std::env::var_os("GLLM_TEST_BRIEF") {
+        Some(_) => 0,
+        None if cfg!(target_arch = "x86_64") => 8,
+        None => 1,
+    })
+}
 
 /// A checker: runs every case of one kernel.
 pub type Checker = fn(&KernelInfo) -> Outcome;

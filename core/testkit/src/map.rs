@@ -6,7 +6,7 @@ use crate::data::{both_walks, lengths, long, Source};
 use crate::guard::{Edge, Guarded};
 use crate::numeric::{same, ulp_error};
 use crate::report::{Outcome, Report};
-use crate::{call, EFFORT};
+use crate::{call, effort};
 
 /// What one output element must be.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
         let n = long::<E>();
         // Every element of the long vectors counts, but the oracle is slow: repeat a short stretch.
         let inputs = std::array::from_fn(|_| {
-            let period = make(&mut source, 509 * EFFORT);
+            let period = make(&mut source, 509 * effort().max(1));
             period.iter().copied().cycle().take(n).collect()
         });
         for k in both_walks(&k) {

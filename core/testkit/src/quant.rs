@@ -6,7 +6,7 @@ use crate::data::{both_walks, lanes, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::report::{Outcome, Report};
 use crate::vectors::{floats, vector, COLS, ROWS};
-use crate::{call, Edge, Guarded, EFFORT};
+use crate::{call, effort, Edge, Guarded};
 
 /// Weights in blocks, and what they decode to: 8 rows of 512.
 pub struct Vectors {
@@ -159,7 +159,7 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
             let cols = format.block_len();
             let w = QuantRef::new(&bytes[1..], format, n, cols).map_err(|e| e.to_string())?;
             let want = specified(w)?;
-            for offset in (0..=lanes(row.level)).step_by(if EFFORT > 1 { 1 } else { 3 }) {
+            for offset in (0..=lanes(row.level)).step_by(if effort() > 1 { 1 } else { 3 }) {
                 for k in ways.as_flattened() {
                     check_decode(k, w, &want, (edge, offset), &mut report)?;
                 }

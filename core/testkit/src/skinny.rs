@@ -6,7 +6,7 @@ use crate::data::{lanes, Source};
 use crate::gemm::{check, specials, Case, Sample};
 use crate::matrix::{Layout, Matrix};
 use crate::report::{Outcome, Report};
-use crate::{Edge, EFFORT};
+use crate::{effort, Edge};
 
 /// The forms that take this way.
 const FORMS: [Op; 4] = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked];
@@ -48,18 +48,19 @@ pub fn skinny<E: Element + Sample>(row: &KernelInfo) -> Outcome {
             return Err(format!("the plan names {} instead", plan.kernel_name()));
         }
         for b in LAYOUTS {
-            for n in [1, 5, 6, 7, 2 * lanes - 1, 2 * lanes, 2 * lanes + 1, 37] {
-                for depth in [1, lanes - 1, lanes, 11, 12, 13, 4 * lanes + 3] {
+            let some = if effort() > 0 { 1 } else { 2 };
+            for n in [5, 1, 6, 7, 2 * lanes - 1, 2 * lanes, 2 * lanes + 1, 37].into_iter().step_by(some) {
+                for depth in [lanes, 1, lanes - 1, 11, 12, 13, 4 * lanes + 3].into_iter().step_by(some) {
                     case((m, n, depth), (*left.nth(2).unwrap(), b, *out.next().unwrap()))?;
                 }
             }
             // Several pieces of a row of weights, with and without rest.
-            for depth in [512, 513, 1024 + lanes, 1151].into_iter().take(if EFFORT > 1 { 4 } else { 2 }) {
+            for depth in [512, 513, 1024 + lanes, 1151].into_iter().take(if effort() > 1 { 4 } else { 2 }) {
                 case((m, 13, depth), (Layout::Rows, b, *out.next().unwrap()))?;
             }
         }
     }
-    if EFFORT > 1 {
+    if effort() > 1 {
         // Several stripes of columns.
         for (m, n) in [(32, 2048), (32, 2049), (31, 4211)] {
             case((m, n, 14), (Layout::Rows, Layout::Rows, Layout::PaddedRows))?;
@@ -147,7 +148,7 @@ fn companions<E: Element>(
     source: &mut Source,
     report: &mut Report,
 ) -> Result<(), String> {
-    let (m, n, depth) = (32, 61, 1000 / (9 - EFFORT));
+    let (m, n, depth) = (32, 61, 1000 / (9 - effort()));
     let (a, b): (Vec<E>, Vec<E>) = (source.normals(m * depth), source.normals(depth * n));
     let b = Matrix::new(depth, n, layout, Edge::End, |p, j| b[p * n + j]);
     let bias: Vec<f32> = source.normals(n);
