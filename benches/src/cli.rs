@@ -101,7 +101,7 @@ pub enum Command {
     Run(RunArgs),
     /// Time operators side by side with another library: MKL, OpenBLAS, faer, gemm, matrixmultiply.
     Compare(CompareArgs),
-    /// List the tensors of a GGUF file; decode and multiply those of supported types.
+    /// List the tensors of a GGUF or safetensors file; decode and multiply those of supported types.
     ///
     /// decode: GB/s read and written while decoding to f32, and the largest difference from the scalar
     /// decode (exact: none, bit for bit). gemv: GB/s of weights in a product with f32 activations (of the

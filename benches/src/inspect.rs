@@ -1,10 +1,13 @@
-//! What is in a GGUF file, and how fast its tensors decode and multiply.
+//! What is in a GGUF or safetensors file, and how fast its tensors decode and multiply.
 
 use std::path::Path;
 use std::time::Duration;
 
-use gllm_kernels_core::{bf16, f16, Caps, Element, ElementType, KernelError, Kernels, MatRef, QuantRef};
+use gllm_kernels_core::{
+    bf16, f16, Caps, Element, ElementType, External, KernelError, Kernels, MatMut, MatRef, QuantRef,
+};
 use gllm_kernels_std::gguf::{Gguf, Tensor};
+use gllm_kernels_std::safetensors::{Checkpoint, Dtype, View};
 use gllm_kernels_std::{AlignedVec, Parallel, Runtime};
 use serde::Serialize;
 
@@ -22,8 +25,10 @@ const QUICK: (Duration, usize) = (Duration::from_millis(6), 3);
 pub struct File {
     /// As given.
     pub file: String,
+    /// `GGUF` or `safetensors`.
+    pub format: &'static str,
     /// GGUF version.
-    pub version: u32,
+    pub version: Option<u32>,
     /// Bytes of the file.
     pub bytes: u64,
     /// Metadata pairs.
@@ -39,10 +44,10 @@ pub struct File {
 pub struct Entry {
     /// Name in the file.
     pub name: String,
-    /// ggml's name of its type.
+    /// ggml's name of its type; in safetensors that of the format.
     #[serde(rename = "type")]
     pub of: String,
-    /// Dimensions, the contiguous one first.
+    /// Dimensions, in GGUF the contiguous one first, in safetensors that of outputs.
     pub shape: Vec<u64>,
     /// Bytes of data; absent if the type's size is unknown.
     pub bytes: Option<u64>,
@@ -93,6 +98,9 @@ impl Result {
 
 /// Opens `path`, and tries every tensor.
 pub fn inspect(path: &Path, rt: &Runtime, mut tick: impl FnMut(usize, &str)) -> Outcome<File> {
+    if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("safetensors")) {
+        return checkpoint(path, rt, tick);
+    }
     // SAFETY: as `--help` says, the file must not be changed while it is inspected.
     let gguf = unsafe { Gguf::map(path) }.map_err(|e| {
         let text = e.to_string();
@@ -115,7 +123,8 @@ pub fn inspect(path: &Path, rt: &Runtime, mut tick: impl FnMut(usize, &str)) -> 
     }
     Ok(File {
         file: path.display().to_string(),
-        version: gguf.version(),
+        format: "GGUF",
+        version: Some(gguf.version()),
         bytes: gguf.file_size(),
         metadata: gguf.metadata_len(),
         threads: rt.threads(),
@@ -130,9 +139,9 @@ fn tensor(t: &Tensor<'_>, rt: &Runtime, slab: &mut AlignedVec<f32>) -> Outcome<R
     }
     let of = t.element_type();
     let done = match of {
-        Some(ElementType::F32) => dense::<f32>(t, rt),
-        Some(ElementType::F16) => dense::<f16>(t, rt),
-        Some(ElementType::Bf16) => dense::<bf16>(t, rt),
+        Some(ElementType::F32) => of_gguf::<f32>(t, rt),
+        Some(ElementType::F16) => of_gguf::<f16>(t, rt),
+        Some(ElementType::Bf16) => of_gguf::<bf16>(t, rt),
         _ => match t.as_quant_ref() {
             Ok(w) => Some(quantised(w, rt, slab)),
             Err(KernelError::UnknownFormat(_)) => {
@@ -184,22 +193,29 @@ fn row_error(got: f32, terms: impl Iterator<Item = f64> + Clone) -> f64 {
     }
 }
 
-fn dense<E: Element>(t: &Tensor<'_>, rt: &Runtime) -> Option<core::result::Result<Result, KernelError>> {
-    let data = t.as_slice::<E>()?;
+fn of_gguf<E: Element>(t: &Tensor<'_>, rt: &Runtime) -> Option<core::result::Result<Result, KernelError>> {
     let (rows, cols) = (usize::try_from(t.rows()?).ok()?, usize::try_from(t.cols()).ok()?);
+    Some(dense(t.as_slice::<E>()?, (rows, cols), rt))
+}
+
+fn dense<E: Element>(
+    data: &[E],
+    (rows, cols): (usize, usize),
+    rt: &Runtime,
+) -> core::result::Result<Result, KernelError> {
     let ops = Parallel::<E>::new(rt);
     let wide = activations(cols);
     let x: Vec<E> = wide.iter().map(|&x| E::from_f32(x)).collect();
     let mut y = vec![0.0; rows];
     let run = |y: &mut [f32]| ops.gemv(1.0, MatRef::new(data, rows, cols)?, &x, 0.0, y);
-    Some(run(&mut y).and_then(|()| {
+    run(&mut y).and_then(|()| {
         let product = |(w, x): (&E, &E)| f64::from(w.to_f32()) * f64::from(x.to_f32());
         let errors = data.chunks(cols).zip(&y).map(|(row, &y)| row_error(y, row.iter().zip(&x).map(product)));
         let gemv_err = errors.fold(0.0, largest);
         let time = seconds(|| run(&mut y))?;
         let gemv_gbs = size_of_val(data) as f64 / time / 1e9;
         Ok(Result::Timed { decode_gbs: None, decode_err: None, gemv_gbs, gemv_err })
-    }))
+    })
 }
 
 /// The larger; a NaN wins.
@@ -256,6 +272,118 @@ fn quantised(
     let bytes = w.as_bytes().len() as f64;
     Ok(Result::Timed {
         decode_gbs: Some((bytes + 4.0 * rows as f64 * cols as f64) / decode / 1e9),
+        decode_err: Some(decode_err),
+        gemv_gbs: bytes / gemv / 1e9,
+        gemv_err,
+    })
+}
+
+/// The same for a checkpoint.
+fn checkpoint(path: &Path, rt: &Runtime, mut tick: impl FnMut(usize, &str)) -> Outcome<File> {
+    // SAFETY: as `--help` says, the file must not be changed while it is inspected.
+    let file = unsafe { Checkpoint::map(path) }.map_err(|e| {
+        let text = e.to_string();
+        let name = path.display().to_string();
+        Failure::Failed(if text.starts_with(&name) { text } else { format!("{name}: {text}") })
+    })?;
+    let weights = file.weights();
+    let mut slab = AlignedVec::zeroed(0);
+    let mut tensors = Vec::new();
+    for w in &weights {
+        tick(weights.len(), &w.name);
+        let done = match &w.view {
+            _ if w.shape.contains(&0) => Err("empty".to_owned()),
+            Err(reason) => Err(reason.clone()),
+            Ok(view) => weight(view, rt, &mut slab),
+        };
+        let result = done.unwrap_or_else(|reason| Result::Untouched { reason });
+        tensors.push(Entry {
+            name: w.name.clone(),
+            of: w.kind.clone(),
+            shape: w.shape.iter().map(|&n| n as u64).collect(),
+            bytes: Some(w.bytes),
+            supported: matches!(result, Result::Timed { .. }),
+            result,
+        });
+    }
+    Ok(File {
+        file: path.display().to_string(),
+        format: "safetensors",
+        version: None,
+        bytes: file.file_size(),
+        metadata: file.metadata_len(),
+        threads: rt.threads(),
+        tensors,
+    })
+}
+
+fn weight(view: &View<'_>, rt: &Runtime, slab: &mut AlignedVec<f32>) -> core::result::Result<Result, String> {
+    match view {
+        View::Plain(t) => {
+            let cols = t.shape.last().copied().unwrap_or(1);
+            let rows = t.shape.iter().rev().skip(1).product();
+            let done = match t.dtype {
+                Dtype::F32 => dense(t.numbers::<f32>()?, (rows, cols), rt),
+                Dtype::F16 => dense(t.numbers::<f16>()?, (rows, cols), rt),
+                _ => dense(t.numbers::<bf16>()?, (rows, cols), rt),
+            };
+            return done.map_err(|e| e.to_string());
+        }
+        View::Awq(w) => external(*w, rt, slab),
+        View::Gptq(w) => external(*w, rt, slab),
+        View::SqueezeLlm(w) => external(*w, rt, slab),
+        View::Fp8(w) => external(*w, rt, slab),
+        _ => return Err("no kernels yet".to_owned()),
+    }
+    .map_err(|e| e.to_string())
+}
+
+/// As [`quantised`].
+fn external<W: External>(
+    w: W,
+    rt: &Runtime,
+    slab: &mut AlignedVec<f32>,
+) -> core::result::Result<Result, KernelError> {
+    let (outputs, inputs) = (w.outputs(), w.inputs());
+    let step = (SLAB / inputs).next_multiple_of(64).min(outputs);
+    if slab.len() < 2 * step * inputs {
+        *slab = AlignedVec::zeroed(2 * step * inputs);
+    }
+    let (got, want) = slab.split_at_mut(step * inputs);
+    let ops = Parallel::<f32>::new(rt);
+    let scalar = Parallel::with_kernels(rt, Kernels::<f32>::with(Caps::SCALAR));
+    let x = activations(inputs);
+    let mut y = vec![0.0; outputs];
+    ops.qgemv_external(w, &x, &mut y)?;
+    let decode = |ops: &Parallel<'_, f32>, first: usize, to: &mut [f32]| {
+        let n = step.min(outputs - first);
+        let (rows, cols) = if W::BY_OUTPUT { (n, inputs) } else { (inputs, n) };
+        ops.dequant_external(w.output_range(first, n)?, MatMut::new(&mut to[..rows * cols], rows, cols)?)
+    };
+
+    let (mut decode_err, mut gemv_err) = (0.0, 0.0);
+    for first in (0..outputs).step_by(step) {
+        decode(&ops, first, got)?;
+        decode(&scalar, first, want)?;
+        let n = step.min(outputs - first);
+        for (g, w) in got[..n * inputs].iter().zip(&want[..n * inputs]) {
+            if g.to_bits() != w.to_bits() && !(g.is_nan() && w.is_nan()) {
+                decode_err = largest(decode_err, f64::from((g - w).abs()).max(f64::from(f32::MIN_POSITIVE)));
+            }
+        }
+        for (output, &y) in y[first..first + n].iter().enumerate() {
+            let at =
+                |input: usize| want[if W::BY_OUTPUT { output * inputs + input } else { input * n + output }];
+            let terms = x.iter().enumerate().map(|(i, x)| f64::from(at(i)) * f64::from(*x));
+            gemv_err = largest(gemv_err, row_error(y, terms));
+        }
+    }
+
+    let time = seconds(|| (0..outputs).step_by(step).try_for_each(|first| decode(&ops, first, got)))?;
+    let gemv = seconds(|| ops.qgemv_external(w, &x, &mut y))?;
+    let bytes = w.size() as f64;
+    Ok(Result::Timed {
+        decode_gbs: Some((bytes + 4.0 * outputs as f64 * inputs as f64) / time / 1e9),
         decode_err: Some(decode_err),
         gemv_gbs: bytes / gemv / 1e9,
         gemv_err,

@@ -210,9 +210,10 @@ pub fn compared_with(out: &mut impl Write, peer: &str, version: &str) -> io::Res
 pub fn inspected(out: &mut impl Write, file: &File) -> io::Result<()> {
     writeln!(
         out,
-        "{HEAD}{}{HEAD:#}: GGUF version {}, {}, {} metadata pairs, {} tensors; {} threads",
+        "{HEAD}{}{HEAD:#}: {}{}, {}, {} metadata pairs, {} tensors; {} threads",
         file.file,
-        file.version,
+        file.format,
+        file.version.map_or(String::new(), |v| format!(" version {v}")),
         bytes(file.bytes),
         file.metadata,
         file.tensors.len(),
@@ -221,13 +222,13 @@ pub fn inspected(out: &mut impl Write, file: &File) -> io::Result<()> {
     let width = file.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0).clamp(6, 48);
     writeln!(
         out,
-        "{HEAD}{:<width$} {:<8} {:>18} {:>11} {:>12} {:>10} {:>10} {:>10}{HEAD:#}",
+        "{HEAD}{:<width$} {:<12} {:>18} {:>11} {:>12} {:>10} {:>10} {:>10}{HEAD:#}",
         "tensor", "type", "shape", "bytes", "decode GB/s", "error", "gemv GB/s", "error"
     )?;
     for t in &file.tensors {
         let shape = t.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let size = t.bytes.map_or("?".to_owned(), bytes);
-        write!(out, "{:<width$} {:<8} {shape:>18} {size:>11} ", t.name, t.of)?;
+        write!(out, "{:<width$} {:<12} {shape:>18} {size:>11} ", t.name, t.of)?;
         match &t.result {
             Answer::Timed { decode_gbs, decode_err, gemv_gbs, gemv_err } => {
                 let style = rating(if t.result.is_wrong() { 0.0 } else { 1.0 });

@@ -180,6 +180,40 @@ fn everything_runs() {
 }
 
 #[test]
+fn inspect_knows_checkpoints() {
+    let tensor = |name: &str, dtype: &str, shape: &str, from: usize, to: usize| {
+        format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{from},{to}]}}"#)
+    };
+    let mut header = format!(
+        "{{{},{},{},{},{}}}",
+        tensor("a.qweight", "I32", "[8,8]", 0, 256),
+        tensor("a.qzeros", "I32", "[1,1]", 256, 260),
+        tensor("a.scales", "F16", "[1,8]", 260, 276),
+        tensor("b.weight", "F8_E4M3", "[2,12]", 276, 300),
+        tensor("ids", "I64", "[1]", 300, 308)
+    );
+    header += &" ".repeat(header.len().wrapping_neg() % 8);
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    // 0x3a3a is an f16 of ordinary size, 0x3a an E4M3 number.
+    file.resize(file.len() + 308, 0x3a);
+    let path = temporary("model").with_extension("safetensors");
+    std::fs::write(&path, file).unwrap();
+    let found = json(&["inspect", path.to_str().unwrap(), "--json", "--threads", "2"]);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(found["format"], "safetensors");
+    let tensors = found["tensors"].as_array().unwrap();
+    let facts = |i: usize| (tensors[i]["name"].as_str().unwrap(), tensors[i]["type"].as_str().unwrap());
+    assert_eq!([facts(0), facts(1), facts(2)], [("a", "gptq-4"), ("b.weight", "f8_e4m3"), ("ids", "i64")]);
+    for t in &tensors[..2] {
+        assert!(t["supported"] == true && t["decode_err"] == 0.0, "{t}");
+        assert!(t["gemv_err"].as_f64().unwrap() < 1e-6, "{t}");
+    }
+    assert!(tensors[2]["supported"] == false && tensors[2]["reason"].is_string());
+    assert_eq!(tensors.len(), 3);
+}
+
+#[test]
 fn html_stands_alone() {
     let path = temporary("report.html");
     let file = path.to_str().unwrap();

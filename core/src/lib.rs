@@ -27,7 +27,8 @@ pub use ops::pack::PackedB;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
 pub use quant::external::{
-    AwqRef, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, ScaleSlice,
+    AwqRef, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
+    SqueezeLlmParts, SqueezeLlmRef,
 };
 pub use quant::{blocks, codebooks, QuantFormat, QuantRef};
 pub use registry::{kernels, KernelInfo, Op};

@@ -1,6 +1,9 @@
 //! Views of weights in the layouts of other checkpoints: what they refuse.
 
-use gllm_kernels_core::{External, Fp8Format, Fp8Ref, Fp8Scaling, KernelError, Kernels, MatMut, ScaleSlice};
+use gllm_kernels_core::{
+    f16, AwqRef, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, KernelError,
+    Kernels, MatMut, Outliers, ScaleSlice, SqueezeLlmParts, SqueezeLlmRef,
+};
 
 use KernelError::{BadParameter, DimMismatch, ShortSlice, SizeOverflow};
 
@@ -62,4 +65,130 @@ fn fp8() {
     assert!(matches!(new(0, usize::MAX, 2, 1, Fp8Scaling::Tensor), Err(SizeOverflow { .. })));
     assert!(new(0, 0, 7, 1, Fp8Scaling::Tensor).is_ok() && new(0, 7, 0, 7, Fp8Scaling::Row).is_err());
     assert!(new(0, 7, 0, 0, tile(2, 2)).is_ok());
+}
+
+/// Slices of a length, all of one number.
+fn of<T: Clone>(x: T, n: usize) -> Vec<T> {
+    vec![x; n]
+}
+
+#[test]
+fn awq() {
+    let new = |words: usize, zeros: usize, scales: usize, outputs, inputs, group| {
+        let (words, zeros) = (of(0x7654_3210, words), of(0x1111_1111, zeros));
+        AwqRef::new(&words, &zeros, &of(f16::ONE, scales), outputs, inputs, group).map(|w| w.size())
+    };
+    // Two groups of 32 and one of 6 inputs.
+    assert_eq!(new(2 * 70, 2 * 3, 16 * 3, 16, 70, 32), Ok(4 * (140 + 6) + 2 * 48));
+    assert_eq!(new(2 * 70, 2, 16, 16, 70, 70), Ok(4 * 142 + 32));
+    assert_eq!(new(139, 6, 48, 16, 70, 32), Err(short("qweight", 140, 139)));
+    assert_eq!(new(140, 5, 48, 16, 70, 32), Err(short("qzeros", 6, 5)));
+    assert_eq!(new(140, 6, 49, 16, 70, 32), Err(short("scales", 48, 49)));
+    assert_eq!(new(140, 6, 48, 12, 70, 32), Err(KernelError::NotBlockMultiple { cols: 12, block: 8 }));
+    assert!(matches!(new(140, 6, 48, 16, 70, 0), Err(BadParameter { arg: "group", .. })));
+    assert!(matches!(new(0, 0, 0, usize::MAX - 7, 70, 32), Err(SizeOverflow { .. })));
+    assert!(new(0, 0, 0, 16, 0, 32).is_ok() && new(0, 0, 0, 0, 70, 32).is_ok());
+    let (words, zeros, scales) = (of(0x7654_3210, 140), of(0x1111_1111, 6), of(f16::ONE, 48));
+    refuses_wrong_calls(AwqRef::new(&words, &zeros, &scales, 16, 70, 32).unwrap());
+}
+
+#[test]
+fn gptq() {
+    for (bits, block) in [(2, 16), (3, 32), (4, 8), (8, 4)] {
+        let (outputs, inputs, n) = (64, 96, bits as usize);
+        let (words, zeros) = (of(0x0123_4567, n * 3 * 64 + 1), of(0x2222_2222, n * 2 * 2 + 1));
+        let (scales, order) = (of(f16::ONE, 2 * 64 + 1), of(1u32, 97));
+        let parts = GptqParts {
+            bits,
+            group: 64,
+            zeros: GptqZeros::V1,
+            qweight: &words[1..],
+            qzeros: &zeros[1..],
+            scales: &scales[1..],
+            g_idx: Some(&order[1..]),
+        };
+        let new = |p| GptqRef::new(p, outputs, inputs).map(drop);
+        refuses_wrong_calls(GptqRef::new(parts, outputs, inputs).unwrap());
+        let (w, z, s) = (words.len(), zeros.len(), scales.len());
+        assert_eq!(new(GptqParts { qweight: &words, ..parts }), Err(short("qweight", w - 1, w)));
+        assert_eq!(new(GptqParts { qzeros: &zeros, ..parts }), Err(short("qzeros", z - 1, z)));
+        assert_eq!(new(GptqParts { scales: &scales, ..parts }), Err(short("scales", s - 1, s)));
+        assert_eq!(new(GptqParts { g_idx: Some(&order), ..parts }), Err(short("g_idx", 96, 97)));
+        for value in [2, u32::MAX] {
+            let mut bad = order.clone();
+            bad[40] = value;
+            let (at, value) = (39, value as usize);
+            let error = KernelError::BadIndex { arg: "g_idx", at, value, below: 2 };
+            let wrong = GptqParts { g_idx: Some(&bad[1..]), ..parts };
+            assert_eq!(GptqRef::new(wrong, outputs, inputs).map(drop), Err(error));
+            assert!(error.to_string().contains("39"));
+        }
+        for bits in [0, 1, 5, 16, u32::MAX] {
+            assert!(matches!(new(GptqParts { bits, ..parts }), Err(BadParameter { arg: "bits", .. })));
+        }
+        assert!(matches!(new(GptqParts { group: 0, ..parts }), Err(BadParameter { arg: "group", .. })));
+        let block_error = |cols, block| Err(KernelError::NotBlockMultiple { cols, block });
+        assert_eq!(GptqRef::new(parts, block - 1, inputs).map(drop), block_error(block - 1, block));
+        assert_eq!(GptqRef::new(parts, outputs, 95).map(drop), block_error(95, 32));
+        let huge = GptqRef::new(parts, usize::MAX / 64 * 64, inputs);
+        assert!(matches!(huge, Err(SizeOverflow { .. })));
+    }
+}
+
+#[test]
+fn squeezellm() {
+    for bits in [3, 4] {
+        let (outputs, inputs) = (5, 64);
+        let words = of(0x0123_4567, 2 * bits as usize * 5 + 1);
+        let table = of(1.0f32, (5 << bits) + 1);
+        let (rows, cols, vals) = ([0, 1, 1, 4, 4, 6], [63, 0, 5, 63, 1, 2], [1.0; 6]);
+        let sparse = Outliers { rows: &rows, cols: &cols, vals: &vals };
+        let parts =
+            SqueezeLlmParts { bits, qweight: &words[1..], lookup_table: &table[1..], outliers: Some(sparse) };
+        let new = |p| SqueezeLlmRef::new(p, outputs, inputs).map(drop);
+        let w = SqueezeLlmRef::new(parts, outputs, inputs).unwrap();
+        assert_eq!(w.size(), 5 * (8 * bits as usize + (4 << bits)) + 6 * 8);
+        refuses_wrong_calls(w);
+        refuses_wrong_calls(SqueezeLlmRef::new(SqueezeLlmParts { outliers: None, ..parts }, 5, 64).unwrap());
+
+        let (w, t) = (words.len(), table.len());
+        assert_eq!(new(SqueezeLlmParts { qweight: &words, ..parts }), Err(short("qweight", w - 1, w)));
+        assert_eq!(
+            new(SqueezeLlmParts { lookup_table: &table, ..parts }),
+            Err(short("lookup_table", t - 1, t))
+        );
+        for bits in [0, 2, 5, u32::MAX] {
+            assert!(matches!(new(SqueezeLlmParts { bits, ..parts }), Err(BadParameter { arg: "bits", .. })));
+        }
+        assert!(matches!(
+            SqueezeLlmRef::new(parts, 5, 63),
+            Err(KernelError::NotBlockMultiple { cols: 63, block: 32 })
+        ));
+        assert!(matches!(SqueezeLlmRef::new(parts, usize::MAX, 64), Err(SizeOverflow { .. })));
+
+        fn sparse_error(p: SqueezeLlmParts<'_>, o: Outliers<'_>) -> KernelError {
+            SqueezeLlmRef::new(SqueezeLlmParts { outliers: Some(o), ..p }, 5, 64).unwrap_err()
+        }
+        assert_eq!(sparse_error(parts, Outliers { rows: &rows[1..], ..sparse }), short("rows", 6, 5));
+        assert_eq!(sparse_error(parts, Outliers { vals: &vals[1..], ..sparse }), short("vals", 6, 5));
+        let bad_row = |at: usize, value: u32| {
+            let mut rows = rows;
+            rows[at] = value;
+            sparse_error(parts, Outliers { rows: &rows, ..sparse })
+        };
+        let bad = |arg, at, value, below| KernelError::BadIndex { arg, at, value, below };
+        assert_eq!(bad_row(0, 1), bad("rows", 0, 1, 1));
+        assert_eq!(bad_row(2, 5), bad("rows", 2, 5, 5));
+        assert_eq!(bad_row(5, 5), bad("rows", 5, 5, 7));
+        assert_eq!(bad_row(4, u32::MAX), bad("rows", 4, u32::MAX as usize, 7));
+        let bad_col = |at: usize, value: u32| {
+            let mut cols = cols;
+            cols[at] = value;
+            sparse_error(parts, Outliers { cols: &cols, ..sparse })
+        };
+        assert_eq!(bad_col(0, 64), bad("cols", 0, 64, 64));
+        assert_eq!(bad_col(5, u32::MAX), bad("cols", 5, u32::MAX as usize, 64));
+        // Twice the same input of an output.
+        assert_eq!(bad_col(2, 0), bad("cols", 1, 0, 0));
+    }
 }

@@ -3,7 +3,7 @@
 //! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process.
 //! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
 //! - [`AlignedVec`]: buffers that start on a cache line.
-//! - [`gguf`]: model files.
+//! - [`gguf`], [`safetensors`]: model files.
 //!
 //! ```
 //! use gllm_kernels_std::Parallel;
@@ -20,6 +20,7 @@ mod detect;
 pub mod gguf;
 mod parallel;
 mod runtime;
+pub mod safetensors;
 
 pub use aligned::AlignedVec;
 pub use detect::{caps, kernels};

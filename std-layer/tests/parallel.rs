@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
     bf16, f16, Activation, AwqRef, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef,
-    GptqZeros, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopePairing, RopeShape,
-    ScaleSlice, Scratch, Softmax, StorePolicy,
+    GptqZeros, KernelError, Kernels, MatMut, MatRef, Outliers, QuantFormat, QuantRef, RopePairing, RopeShape,
+    ScaleSlice, Scratch, Softmax, SqueezeLlmParts, SqueezeLlmRef, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
 
@@ -395,7 +395,7 @@ fn check_external<E: Element>() {
         );
 
         // More than one part of all outputs, even where inputs are rows.
-        let outputs = 8 * outputs;
+        let outputs = 2 * outputs.next_multiple_of(16);
         let words: Vec<u32> = numbers::<f32>(inputs * outputs / 8, 7).iter().map(|x| x.to_bits()).collect();
         let groups = inputs / 32;
         let (qzeros, scales) = (&words[..groups * outputs / 8], &numbers::<f16>(groups * outputs, 8));
@@ -406,6 +406,12 @@ fn check_external<E: Element>() {
             let parts = GptqParts { bits, group, zeros, qweight: &words, qzeros, scales, g_idx };
             same_external::<E, _>(GptqRef::new(parts, outputs, inputs).unwrap());
         }
+        let lookup_table = &numbers::<f32>(16 * outputs, 9);
+        let rows: Vec<u32> = (0..=outputs as u32).collect();
+        let cols: Vec<u32> = (0..outputs).map(|n| (n % inputs) as u32).collect();
+        let outliers = Some(Outliers { rows: &rows, cols: &cols, vals: &numbers::<f32>(outputs, 10) });
+        let parts = SqueezeLlmParts { bits: 4, qweight: &words, lookup_table, outliers };
+        same_external::<E, _>(SqueezeLlmRef::new(parts, outputs, inputs).unwrap());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     bf16, f16, AwqRef, Caps, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros,
-    Kernels, MatMut, Op, ScaleSlice,
+    Kernels, MatMut, Op, Outliers, ScaleSlice, SqueezeLlmParts, SqueezeLlmRef,
 };
 
 use super::matrices::{dot, dot_bound};
@@ -128,6 +128,40 @@ impl Weights for Gptq {
             g_idx: None,
         };
         GptqRef::new(parts, outputs, inputs).expect("sizes fit each other")
+    }
+}
+
+/// SqueezeLLM, 4 bits, with an outlier for each 256 weights.
+struct SqueezeLlm;
+impl SqueezeLlm {
+    /// Inputs for each outlier.
+    const SPARSE: usize = 256;
+}
+impl Weights for SqueezeLlm {
+    type View<'a> = SqueezeLlmRef<'a>;
+    fn size(outputs: usize, inputs: usize) -> usize {
+        outputs * (inputs / 2 + 64 + 4 + 8 * (inputs / Self::SPARSE))
+    }
+    fn make<'a>(carver: &mut Carver<'a>, outputs: usize, inputs: usize) -> SqueezeLlmRef<'a> {
+        let each = inputs / Self::SPARSE;
+        let table = carver.take::<f32>(16 * outputs);
+        for (i, t) in table.iter_mut().enumerate() {
+            *t = (i % 16) as f32 / 8.0 - 1.0 + (i / 16 % PERIOD) as f32 / 64.0;
+        }
+        let rows = carver.take::<u32>(outputs + 1);
+        rows.iter_mut().enumerate().for_each(|(n, row)| *row = (n * each) as u32);
+        let (cols, vals) = (carver.take::<u32>(outputs * each), carver.take::<f32>(outputs * each));
+        for (i, (col, val)) in cols.iter_mut().zip(vals.iter_mut()).enumerate() {
+            let (n, j) = (i / each % PERIOD, i % each);
+            (*col, *val) = ((j * Self::SPARSE + 17 * n) as u32, 2.0 + n as f32);
+        }
+        let parts = SqueezeLlmParts {
+            bits: 4,
+            qweight: words(carver, (inputs / 8, outputs), (PERIOD, PERIOD), 7),
+            lookup_table: table,
+            outliers: Some(Outliers { rows, cols, vals }),
+        };
+        SqueezeLlmRef::new(parts, outputs, inputs).expect("sizes fit each other")
     }
 }
 
@@ -257,4 +291,5 @@ entries! {
     Fp8: "dequant_fp8" DequantFp8, "qgemv_fp8" QgemvFp8;
     Awq: "dequant_awq" DequantAwq, "qgemv_awq" QgemvAwq;
     Gptq: "dequant_gptq" DequantGptq, "qgemv_gptq" QgemvGptq;
+    SqueezeLlm: "dequant_squeezellm" DequantSqueezellm, "qgemv_squeezellm" QgemvSqueezellm;
 }

@@ -3,7 +3,8 @@
 use gllm_kernels_core::{
     Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
     GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, Prefetcher, QuantFormat,
-    QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax,
+    QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
+    SqueezeLlmRef,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -43,6 +44,7 @@ pub struct Args<'a, E: Element> {
     pub format: QuantFormat,
     pub number: u32,
     pub gptq: GptqParts<'a>,
+    pub squeezellm: SqueezeLlmParts<'a>,
     pub fp8: Fp8Format,
     pub scales: ScaleSlice<'a>,
     pub scaling: Fp8Scaling,
@@ -73,6 +75,10 @@ impl<'a, E: Element> Args<'a, E> {
     /// GPTQ weights of unknown shape.
     pub fn gptq(&self) -> Result<GptqRef<'a>, KernelError> {
         GptqRef::new(self.gptq, self.n[0], self.n[1])
+    }
+    /// SqueezeLLM weights of unknown shape.
+    pub fn squeezellm(&self) -> Result<SqueezeLlmRef<'a>, KernelError> {
+        SqueezeLlmRef::new(self.squeezellm, self.n[0], self.n[1])
     }
     /// A writable matrix view with unknown shape and strides.
     pub fn out(&mut self) -> Result<MatMut<'_, f32>, KernelError> {

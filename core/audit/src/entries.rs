@@ -151,6 +151,14 @@ audit! {
         a.gptq().and_then(|w| a.k.dequant_gptq(w, MatMut::with_strides(a.z, m, n, stride, step)?))
     };
     qgemv_gptq(a) => a.gptq().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv_gptq(w, a.x, a.g));
+    dequant_squeezellm(a) => {
+        let [m, n, stride, step] = a.n;
+        a.squeezellm().and_then(|w| a.k.dequant_squeezellm(w, MatMut::with_strides(a.z, m, n, stride, step)?))
+    };
+    qgemv_squeezellm(a) => {
+        a.squeezellm().and_then(|w| w.output_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv_squeezellm(w, a.x, a.g))
+    };
+    squeezellm_ref(a) => a.squeezellm().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     awq_ref(a) => a.awq().map(|w| (w.outputs(), w.inputs(), w.size()));
     gptq_ref(a) => a.gptq().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));

@@ -110,38 +110,50 @@ macro_rules! expand_all_ops {
             dequant_fp8 {
                 ops: [DequantFp8 = "dequant_fp8"],
                 named: storage,
-                args: (g: &Fp8Args<E>) -> (),
+                args: (g: &ExternalArgs<E, Fp8Ref<'_>>) -> (),
                 body: external::fp8::dequant,
             }
             qgemv_fp8 {
                 ops: [QgemvFp8 = "qgemv_fp8"],
                 named: storage,
-                args: (g: &Fp8Args<E>) -> (),
+                args: (g: &ExternalArgs<E, Fp8Ref<'_>>) -> (),
                 body: external::fp8::qgemv,
             }
             dequant_awq {
                 ops: [DequantAwq = "dequant_awq"],
                 named: storage,
-                args: (g: &ColumnsArgs<E, AwqRef<'_>>) -> (),
+                args: (g: &ExternalArgs<E, AwqRef<'_>>) -> (),
                 body: external::columns::dequant_awq,
             }
             qgemv_awq {
                 ops: [QgemvAwq = "qgemv_awq"],
                 named: storage,
-                args: (g: &ColumnsArgs<E, AwqRef<'_>>) -> (),
+                args: (g: &ExternalArgs<E, AwqRef<'_>>) -> (),
                 body: external::columns::qgemv_awq,
             }
             dequant_gptq {
                 ops: [DequantGptq = "dequant_gptq"],
                 named: storage,
-                args: (g: &ColumnsArgs<E, GptqRef<'_>>) -> (),
+                args: (g: &ExternalArgs<E, GptqRef<'_>>) -> (),
                 body: external::columns::dequant_gptq,
             }
             qgemv_gptq {
                 ops: [QgemvGptq = "qgemv_gptq"],
                 named: storage,
-                args: (g: &ColumnsArgs<E, GptqRef<'_>>) -> (),
+                args: (g: &ExternalArgs<E, GptqRef<'_>>) -> (),
                 body: external::columns::qgemv_gptq,
+            }
+            dequant_squeezellm {
+                ops: [DequantSqueezellm = "dequant_squeezellm"],
+                named: storage,
+                args: (g: &ExternalArgs<E, SqueezeLlmRef<'_>>) -> (),
+                body: external::squeezellm::dequant,
+            }
+            qgemv_squeezellm {
+                ops: [QgemvSqueezellm = "qgemv_squeezellm"],
+                named: storage,
+                args: (g: &ExternalArgs<E, SqueezeLlmRef<'_>>) -> (),
+                body: external::squeezellm::qgemv,
             }
             relu {
                 ops: [Relu = "relu"],

@@ -12,9 +12,11 @@ use crate::{call, Edge, Guarded};
 
 mod fp8;
 mod grouped;
+mod squeezellm;
 
 pub use fp8::{dequant_fp8, qgemv_fp8};
 pub use grouped::{dequant_awq, dequant_gptq, qgemv_awq, qgemv_gptq};
+pub use squeezellm::{dequant_squeezellm, qgemv_squeezellm};
 
 /// What weights are: row-major, a row for each output.
 struct Truth {

@@ -72,6 +72,8 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::QgemvAwq => external::qgemv_awq::<E>,
         Op::DequantGptq => external::dequant_gptq::<E>,
         Op::QgemvGptq => external::qgemv_gptq::<E>,
+        Op::DequantSqueezellm => external::dequant_squeezellm::<E>,
+        Op::QgemvSqueezellm => external::qgemv_squeezellm::<E>,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::GemmSkinny => skinny::skinny::<E>,
         Op::PackB => pack::pack_b::<E>,

@@ -97,7 +97,7 @@ impl<E: Element> Parallel<'_, E> {
 }
 
 /// Rows that core's kernels walk side by side.
-pub(super) const ROWS: usize = 8;
+const ROWS: usize = 8;
 
 /// Bytes of a contiguous column that a chunk has at least.
 const COLUMN_PIECE: usize = 2048;

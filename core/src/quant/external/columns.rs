@@ -7,27 +7,10 @@
 
 use super::grouped::{AwqRef, GptqRef, GptqZeros, Grouped};
 use super::lanes::Lanes;
-use super::{output, put, streams, STEP};
-use crate::dispatch::Kernels;
+use super::{eight, put, streams, ExternalArgs, STEP};
 use crate::element::{f16, Element};
-use crate::error::KernelError;
 use crate::isa::Prim;
-use crate::ops::check;
-use crate::ops::engine::{fence, Access};
-use crate::view::MatMut;
-
-/// What the kernels work on.
-pub struct ColumnsArgs<E, W> {
-    w: W,
-    /// Of a product.
-    x: *const E,
-    /// Of a product.
-    y: *mut f32,
-    /// Of a decode.
-    out: *mut E,
-    row_stride: usize,
-    access: Access,
-}
+use crate::ops::engine::fence;
 
 /// Outputs of a stripe; a whole number of steps of every format.
 const STRIPE: usize = 2048;
@@ -161,25 +144,6 @@ impl<const BITS: u32> Gptq<BITS> {
         ones
     };
 
-    /// Eight integers, the first of them `8 * i`, of a string of bits; four if they have 8 bits.
-    ///
-    /// # Safety
-    /// They exist.
-    #[inline(always)]
-    unsafe fn eight(w: *const u32, i: usize) -> u32 {
-        let width = if BITS == 8 { 32 } else { 8 * BITS };
-        let bit = i * width as usize;
-        let (word, shift) = (bit / 32, (bit % 32) as u32);
-        // SAFETY: the second word is read only where the integers reach into it.
-        unsafe {
-            let mut bits = *w.add(word) >> shift;
-            if shift + width > 32 {
-                bits |= *w.add(word + 1) << (32 - shift);
-            }
-            bits
-        }
-    }
-
     /// Adds 1 to each integer, the largest becoming 0.
     #[inline(always)]
     fn plus_one(eight: u32) -> u32 {
@@ -216,7 +180,7 @@ impl<const BITS: u32> Layout for Gptq<BITS> {
                 let mut codes = [0u32; 4];
                 for (i, codes) in codes.iter_mut().enumerate().take(STEP / per_word) {
                     if at + i * per_word < n {
-                        *codes = Self::eight(words, at / per_word + i);
+                        *codes = eight::<BITS>(at / per_word + i, |word| *words.add(word));
                         if self.0 == GptqZeros::V1 {
                             *codes = Self::plus_one(*codes);
                         }
@@ -498,7 +462,7 @@ unsafe fn multiply<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
 unsafe fn decode<E: Element, P: Prim<E> + Lanes, L: Layout, const PAST: bool, W>(
     layout: L,
     w: &Grouped<'_>,
-    g: &ColumnsArgs<E, W>,
+    g: &ExternalArgs<E, W>,
 ) {
     let mut tables = Tables { zeros: [0.0; TABLE], scales: [0.0; TABLE], sums: [0.0; STRIPE] };
     let (zeros, scales) = (tables.zeros.as_mut_ptr(), tables.scales.as_mut_ptr());
@@ -540,7 +504,7 @@ unsafe fn decode<E: Element, P: Prim<E> + Lanes, L: Layout, const PAST: bool, W>
 unsafe fn decode_any<E: Element, P: Prim<E> + Lanes, L: Layout, W>(
     layout: L,
     w: &Grouped<'_>,
-    g: &ColumnsArgs<E, W>,
+    g: &ExternalArgs<E, W>,
 ) {
     // SAFETY: the caller's contract.
     unsafe {
@@ -557,7 +521,7 @@ unsafe fn decode_any<E: Element, P: Prim<E> + Lanes, L: Layout, W>(
 /// As many elements at `g.x` as there are inputs, at `g.y` as there are outputs, which overlap nothing; the
 /// instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv_awq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs<E, AwqRef<'_>>) {
+pub(crate) unsafe fn qgemv_awq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, AwqRef<'_>>) {
     // SAFETY: the caller's contract.
     unsafe { multiply::<E, P, Awq, 8>(Awq, &g.w.0, g.x, g.y) }
 }
@@ -566,7 +530,7 @@ pub(crate) unsafe fn qgemv_awq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs<E
 /// Room for all weights at `g.out`, rows `g.row_stride` apart, which overlap nothing; the instruction set is
 /// present.
 #[inline(always)]
-pub(crate) unsafe fn dequant_awq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs<E, AwqRef<'_>>) {
+pub(crate) unsafe fn dequant_awq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, AwqRef<'_>>) {
     // SAFETY: the caller's contract.
     unsafe { decode_any::<E, P, Awq, _>(Awq, &g.w.0, g) }
 }
@@ -574,7 +538,7 @@ pub(crate) unsafe fn dequant_awq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs
 /// # Safety
 /// As for [`qgemv_awq`].
 #[inline(always)]
-pub(crate) unsafe fn qgemv_gptq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs<E, GptqRef<'_>>) {
+pub(crate) unsafe fn qgemv_gptq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, GptqRef<'_>>) {
     let (w, zeros) = (&g.w.grouped, g.w.zeros);
     // SAFETY: the caller's contract.
     unsafe {
@@ -590,7 +554,7 @@ pub(crate) unsafe fn qgemv_gptq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs<
 /// # Safety
 /// As for [`dequant_awq`].
 #[inline(always)]
-pub(crate) unsafe fn dequant_gptq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArgs<E, GptqRef<'_>>) {
+pub(crate) unsafe fn dequant_gptq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, GptqRef<'_>>) {
     let (w, zeros) = (&g.w.grouped, g.w.zeros);
     // SAFETY: the caller's contract.
     unsafe {
@@ -601,80 +565,4 @@ pub(crate) unsafe fn dequant_gptq<E: Element, P: Prim<E> + Lanes>(g: &ColumnsArg
             _ => decode_any::<E, P, Gptq<8>, _>(Gptq(zeros), w, g),
         }
     }
-}
-
-macro_rules! methods {
-    ($(
-        $(#[$dequant_doc:meta])*
-        $dequant:ident,
-        $(#[$qgemv_doc:meta])*
-        $qgemv:ident: $view:ident;
-    )*) => {
-        /// # Weights of AWQ and GPTQ
-        impl<E: Element> Kernels<E> {$(
-            $(#[$dequant_doc])*
-            ///
-            /// # Errors
-            /// `DimMismatch` unless `y` is `inputs x outputs`; `BadParameter` if its rows are not contiguous.
-            pub fn $dequant(&self, w: $view<'_>, mut y: MatMut<'_, E>) -> Result<(), KernelError> {
-                output(&y, w.inputs(), w.outputs())?;
-                let args = ColumnsArgs {
-                    w,
-                    x: core::ptr::null(),
-                    y: core::ptr::null_mut(),
-                    row_stride: y.row_stride(),
-                    access: self.access(w.inputs().saturating_mul(w.outputs())),
-                    out: y.as_mut_ptr(),
-                };
-                // SAFETY: a view has all its weights; `y` is exclusive and has room for them; the table's
-                // instruction set is present.
-                unsafe { (self.table.$dequant)(&args) };
-                Ok(())
-            }
-
-            $(#[$qgemv_doc])*
-            ///
-            /// # Errors
-            /// `ShortSlice` unless `x` has `inputs` and `y` has `outputs` elements.
-            pub fn $qgemv(&self, w: $view<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
-                check::len("x", x.len(), w.inputs())?;
-                check::len("y", y.len(), w.outputs())?;
-                let args = ColumnsArgs {
-                    w,
-                    x: x.as_ptr(),
-                    y: y.as_mut_ptr(),
-                    out: core::ptr::null_mut(),
-                    row_stride: 0,
-                    access: self.access_inplace(),
-                };
-                // SAFETY: a view has all its weights; `x` and `y` were measured, and `y` is exclusive; the
-                // table's instruction set is present.
-                unsafe { (self.table.$qgemv)(&args) };
-                Ok(())
-            }
-        )*}
-    };
-}
-methods! {
-    /// Decodes AWQ weights: `y[k, n] = w[n, k]`, a row for each input as in the file, computed in f32 (exactly) and
-    /// narrowed once. `y` has contiguous rows. For some of the outputs use [`AwqRef::output_range`].
-    dequant_awq,
-    /// AWQ matrix times vector: `y_n = sum_k w[n, k] * x_k`, with products and sums in f32, the activations
-    /// taken as they are. Eight inputs' integers, less their zero point, are summed before the sum is scaled.
-    ///
-    /// Each output's sum is formed in an order that depends on inputs and groups only, so splitting the outputs
-    /// changes no bit. With `u = 2^-24`, the error of `y_n` is at most
-    /// `(inputs / 8 + groups * 8 + 8) * u * sum_k |w[n, k] * x_k|`.
-    qgemv_awq: AwqRef;
-    /// Decodes GPTQ weights: `y[k, n] = w[n, k]`, a row for each input, computed in f32 (exactly) and narrowed
-    /// once. `y` has contiguous rows. For some of the outputs use [`GptqRef::output_range`].
-    dequant_gptq,
-    /// GPTQ matrix times vector: `y_n = sum_k w[n, k] * x_k`, with products and sums in f32, the activations
-    /// taken as they are. 32 inputs' integers, less their zero point, are summed before the sum is scaled; where
-    /// these are of several groups they are scaled first, and then up to 128 groups are quick.
-    ///
-    /// Each output's sum is formed in an order that depends on inputs and groups only, so splitting the outputs
-    /// changes no bit. With `u = 2^-24`, the error of `y_n` is at most `(inputs / 32 + 16) * u` times
-    /// `sum_k |w[n, k] * x_k|`; with more than 128 groups in any order `inputs + 2` instead.
-    qgemv_gptq: GptqRef;
 }

@@ -1,14 +1,12 @@
 //! Floating point of 8 bits, with scales.
 
 use super::lanes::Lanes;
-use super::{area, output, put, streams, STEP};
-use crate::dispatch::Kernels;
+use super::{area, put, range_end, streams, ExternalArgs, STEP};
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::ops::engine::{fence, Access};
-use crate::view::MatMut;
+use crate::ops::engine::fence;
 
 /// How 8 bits are a number: OCP 8-bit Floating Point Specification (OFP8), 2023.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,13 +151,9 @@ impl<'a> Fp8Ref<'a> {
     /// # Errors
     /// `ShortSlice` if the range leaves the matrix, `SizeOverflow`.
     pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "output range" })?;
-        let out = KernelError::ShortSlice { arg: "outputs", need, got: self.outputs };
-        if need > self.outputs {
-            return Err(out);
-        }
+        let need = range_end(start, len, self.outputs)?;
         // Neither product exceeds the size checked at construction.
-        let bytes = self.bytes.get(start * self.inputs..need * self.inputs).ok_or(out)?;
+        let bytes = self.bytes.get(start * self.inputs..need * self.inputs).unwrap_or(&[]);
         Ok(Self { bytes, outputs: len, first: self.first + start, ..self })
     }
 
@@ -170,19 +164,6 @@ impl<'a> Fp8Ref<'a> {
         let row = (self.first + output).checked_div(rows).unwrap_or(0);
         self.scales.at(row * self.inputs.div_ceil(cols.max(1)) + tile)
     }
-}
-
-/// What the kernels work on.
-pub struct Fp8Args<'a, E> {
-    w: Fp8Ref<'a>,
-    /// Of a product.
-    x: *const E,
-    /// Of a product.
-    y: *mut f32,
-    /// Of a decode.
-    out: *mut E,
-    row_stride: usize,
-    access: Access,
 }
 
 /// What E4M3 has to be multiplied by after [`Lanes::fp8`].
@@ -218,7 +199,7 @@ unsafe fn some<P: Lanes, const E5M2: bool>(p: *const u8, n: usize) -> [P::V; STE
 /// The outputs exist; all inputs at `g.x`; the instruction set.
 #[inline(always)]
 unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>(
-    g: &Fp8Args<'_, E>,
+    g: &ExternalArgs<E, Fp8Ref<'_>>,
     outputs: [usize; R],
 ) -> [f32; R] {
     let (inputs, cols) = (g.w.inputs, g.w.tile[1]);
@@ -265,7 +246,7 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
 }
 
 #[inline(always)]
-unsafe fn products<E: Element, P: Prim<E> + Lanes, const E5M2: bool>(g: &Fp8Args<'_, E>) {
+unsafe fn products<E: Element, P: Prim<E> + Lanes, const E5M2: bool>(g: &ExternalArgs<E, Fp8Ref<'_>>) {
     // Outputs that are worked on together lie far apart: each stream runs on from one to the next.
     let part = g.w.outputs / ROWS;
     // SAFETY: every output exists.
@@ -287,7 +268,7 @@ unsafe fn products<E: Element, P: Prim<E> + Lanes, const E5M2: bool>(g: &Fp8Args
 /// `g.w.inputs` elements at `g.x`, `g.w.outputs` at `g.y`, which overlaps nothing; the instruction set is
 /// present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &Fp8Args<'_, E>) {
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, Fp8Ref<'_>>) {
     // SAFETY: the caller's contract.
     unsafe {
         match g.w.format {
@@ -298,7 +279,9 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &Fp8Args<'_, E>) {
 }
 
 #[inline(always)]
-unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool>(g: &Fp8Args<'_, E>) {
+unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool>(
+    g: &ExternalArgs<E, Fp8Ref<'_>>,
+) {
     let (inputs, cols) = (g.w.inputs, g.w.tile[1]);
     // SAFETY: outputs and inputs are bounded by the loops.
     unsafe {
@@ -330,7 +313,7 @@ unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: boo
 /// Room for all weights at `g.out`, rows `g.row_stride` apart, which overlap nothing; the instruction set is
 /// present.
 #[inline(always)]
-pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &Fp8Args<'_, E>) {
+pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, Fp8Ref<'_>>) {
     // Whole vectors of tiles that start anywhere else would not be aligned.
     let past = g.access.streamed
         && streams::<E, P>(g.out, g.row_stride)
@@ -346,55 +329,5 @@ pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &Fp8Args<'_, E>)
     }
     if past {
         fence();
-    }
-}
-
-/// # FP8 weights
-impl<E: Element> Kernels<E> {
-    /// Decodes FP8 weights: `y[r, c] = w[r, c]`, one row for each output, computed in f32 and narrowed once. `y`
-    /// has contiguous rows. For some of the outputs use [`Fp8Ref::output_range`].
-    ///
-    /// # Errors
-    /// `DimMismatch` unless `y` is `outputs x inputs`; `BadParameter` if its rows are not contiguous.
-    pub fn dequant_fp8(&self, w: Fp8Ref<'_>, mut y: MatMut<'_, E>) -> Result<(), KernelError> {
-        output(&y, w.outputs, w.inputs)?;
-        let args = Fp8Args {
-            w,
-            x: core::ptr::null(),
-            y: core::ptr::null_mut(),
-            row_stride: y.row_stride(),
-            access: self.access(w.bytes.len()),
-            out: y.as_mut_ptr(),
-        };
-        // SAFETY: a Fp8Ref has all its weights; `y` is exclusive and has room for them; the table's
-        // instruction set is present.
-        unsafe { (self.table.dequant_fp8)(&args) };
-        Ok(())
-    }
-
-    /// FP8 matrix times vector: `y_r = sum_c w[r, c] * x_c`, with products and sums in f32, the activations taken
-    /// as they are. The numbers of a tile's row are summed before the sum is scaled.
-    ///
-    /// Each output's sum is formed in an order that depends on `inputs` and tiles only, so splitting the outputs
-    /// (by [`Fp8Ref::output_range`], over threads say) changes no bit. With `u = 2^-24`, the error of `y_r` is at most
-    /// `(inputs / 16 + tiles + 32) * u * sum_c |w[r, c] * x_c|`, where an output has `tiles` scales.
-    ///
-    /// # Errors
-    /// `ShortSlice` unless `x` has `inputs` and `y` has `outputs` elements.
-    pub fn qgemv_fp8(&self, w: Fp8Ref<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
-        check::len("x", x.len(), w.inputs)?;
-        check::len("y", y.len(), w.outputs)?;
-        let args = Fp8Args {
-            w,
-            x: x.as_ptr(),
-            y: y.as_mut_ptr(),
-            out: core::ptr::null_mut(),
-            row_stride: 0,
-            access: self.access_inplace(),
-        };
-        // SAFETY: a Fp8Ref has all its weights; `x` and `y` were measured, and `y` is exclusive; the table's
-        // instruction set is present.
-        unsafe { (self.table.qgemv_fp8)(&args) };
-        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Integers with a scale and a zero point for each group of inputs: AWQ and GPTQ.
 
-use super::area;
+use super::{area, range_end};
 use crate::element::f16;
 use crate::error::KernelError;
 use crate::ops::check;
@@ -80,10 +80,7 @@ impl<'a> Grouped<'a> {
         len: usize,
         [step, words, zeros]: [usize; 3],
     ) -> Result<Self, KernelError> {
-        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "output range" })?;
-        if need > self.outputs {
-            return Err(KernelError::ShortSlice { arg: "outputs", need, got: self.outputs });
-        }
+        range_end(start, len, self.outputs)?;
         whole(start, step)?;
         let steps = start.checked_div(step).unwrap_or(0);
         Ok(Self {

@@ -27,6 +27,14 @@ pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
     /// first two of `packed`, or if they have 8 bits four in each; the lowest bits come first. Above them are
     /// others.
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [Self::I; STEP];
+
+    /// A table of 8 numbers (`BITS` = 3) or 16 (4).
+    type Table: Copy;
+
+    /// The table at `p`.
+    unsafe fn table<const BITS: u32>(p: *const f32) -> Self::Table;
+    /// The numbers that the lowest `BITS` bits of words choose.
+    unsafe fn lookup<const BITS: u32>(table: Self::Table, w: Self::I) -> Self::V;
     /// 16 numbers at `p`, E5M2 or else E4M3 times 2^-8, in the first `16 / LANES` vectors.
     unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [Self::V; STEP];
 }
@@ -80,6 +88,18 @@ unsafe impl Lanes for Scalar {
             *code = packed[i / per] >> (i as u32 % per as u32 * BITS);
         }
         all
+    }
+
+    type Table = *const f32;
+
+    #[inline(always)]
+    unsafe fn table<const BITS: u32>(p: *const f32) -> *const f32 {
+        p
+    }
+    #[inline(always)]
+    unsafe fn lookup<const BITS: u32>(table: *const f32, w: u32) -> f32 {
+        // SAFETY: the table has 2^BITS numbers.
+        unsafe { *table.add((w & ((1 << BITS) - 1)) as usize) }
     }
     #[inline(always)]
     unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [f32; STEP] {
@@ -198,6 +218,25 @@ mod x86_64 {
                 [_mm512_srlv_epi32(words, places); STEP]
             }
         }
+
+        type Table = __m512;
+
+        #[inline(always)]
+        unsafe fn table<const BITS: u32>(p: *const f32) -> __m512 {
+            // SAFETY: the table's numbers are there. Eight are repeated: a fourth bit chooses nothing.
+            unsafe {
+                if BITS == 3 {
+                    _mm512_broadcast_f32x8(_mm256_loadu_ps(p))
+                } else {
+                    _mm512_loadu_ps(p)
+                }
+            }
+        }
+        #[inline(always)]
+        unsafe fn lookup<const BITS: u32>(table: __m512, w: __m512i) -> __m512 {
+            // SAFETY: registers only; upper bits are ignored.
+            unsafe { _mm512_permutexvar_ps(w, table) }
+        }
         #[inline(always)]
         unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [__m512; STEP] {
             // SAFETY: the caller's contract.
@@ -246,6 +285,25 @@ mod x86_64 {
                 let mut all = [of(0); STEP];
                 all[1] = of(1);
                 all
+            }
+        }
+
+        type Table = [__m256; 2];
+
+        #[inline(always)]
+        unsafe fn table<const BITS: u32>(p: *const f32) -> [__m256; 2] {
+            // SAFETY: the table's numbers are there.
+            unsafe { [_mm256_loadu_ps(p), _mm256_loadu_ps(if BITS == 3 { p } else { p.add(8) })] }
+        }
+        #[inline(always)]
+        unsafe fn lookup<const BITS: u32>(table: [__m256; 2], w: __m256i) -> __m256 {
+            // SAFETY: registers only; three bits choose, upper ones are ignored.
+            unsafe {
+                let [low, high] = table.map(|t| _mm256_permutevar8x32_ps(t, w));
+                if BITS == 3 {
+                    return low;
+                }
+                _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(w)))
             }
         }
         #[inline(always)]
@@ -329,6 +387,27 @@ mod aarch64 {
                     *codes = vshlq_u32(vdupq_n_u32(word), vld1q_s32(places.as_ptr()));
                 }
                 all
+            }
+        }
+
+        type Table = uint8x16x4_t;
+
+        #[inline(always)]
+        unsafe fn table<const BITS: u32>(p: *const f32) -> uint8x16x4_t {
+            // SAFETY: the table's numbers are there.
+            unsafe {
+                let four = |i| vreinterpretq_u8_f32(vld1q_f32(p.add(if BITS == 3 { i % 8 } else { i })));
+                uint8x16x4_t(four(0), four(4), four(8), four(12))
+            }
+        }
+        #[inline(always)]
+        unsafe fn lookup<const BITS: u32>(table: uint8x16x4_t, w: uint32x4_t) -> float32x4_t {
+            // SAFETY: registers only.
+            unsafe {
+                // Of each number, the bytes 4 i .. 4 i + 3.
+                let index = vandq_u32(w, vdupq_n_u32((1 << BITS) - 1));
+                let bytes = vmlaq_u32(vdupq_n_u32(0x0302_0100), index, vdupq_n_u32(0x0404_0404));
+                vreinterpretq_f32_u8(vqtbl4q_u8(table, vreinterpretq_u8_u32(bytes)))
             }
         }
         #[inline(always)]

@@ -7,15 +7,18 @@ pub(crate) mod columns;
 pub(crate) mod fp8;
 mod grouped;
 mod lanes;
+pub(crate) mod squeezellm;
 
 pub use fp8::{Fp8Format, Fp8Ref, Fp8Scaling, ScaleSlice};
 pub use grouped::{AwqRef, GptqParts, GptqRef, GptqZeros};
+pub use squeezellm::{Outliers, SqueezeLlmParts, SqueezeLlmRef};
 
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
+use crate::ops::engine::Access;
 use crate::view::MatMut;
 
 /// Weights that are unpacked together.
@@ -24,6 +27,43 @@ const STEP: usize = 16;
 /// The product of two dimensions.
 fn area(what: &'static str, a: usize, b: usize) -> Result<usize, KernelError> {
     a.checked_mul(b).ok_or(KernelError::SizeOverflow { what })
+}
+
+/// `start + len`, if it is among `outputs`.
+fn range_end(start: usize, len: usize, outputs: usize) -> Result<usize, KernelError> {
+    let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "output range" })?;
+    if need > outputs {
+        return Err(KernelError::ShortSlice { arg: "outputs", need, got: outputs });
+    }
+    Ok(need)
+}
+
+/// Eight integers of `BITS` bits, the first of them `8 * i`, of a string of bits: four if they have 8 bits. Above
+/// them may be others.
+#[inline(always)]
+fn eight<const BITS: u32>(i: usize, word: impl Fn(usize) -> u32) -> u32 {
+    let width = if BITS == 8 { 32 } else { 8 * BITS };
+    let bit = i * width as usize;
+    let (at, shift) = (bit / 32, (bit % 32) as u32);
+    // The second word is there if the integers reach into it.
+    if shift + width > 32 {
+        word(at) >> shift | word(at + 1) << (32 - shift)
+    } else {
+        word(at) >> shift
+    }
+}
+
+/// What the kernels work on.
+pub struct ExternalArgs<E, W> {
+    w: W,
+    /// Of a product.
+    x: *const E,
+    /// Of a product.
+    y: *mut f32,
+    /// Of a decode.
+    out: *mut E,
+    row_stride: usize,
+    access: Access,
 }
 
 /// Checks that an output is `rows x cols` with contiguous rows.
@@ -98,35 +138,143 @@ pub trait External: sealed::Sealed + Copy + Send + Sync {
     fn qgemv_with<E: Element>(self, k: &Kernels<E>, x: &[E], y: &mut [f32]) -> Result<(), KernelError>;
 }
 
+/// Emits what is alike for all formats: [`External`], and the methods of [`Kernels`], whose documentation is
+/// given.
 macro_rules! external {
-    ($($view:ident: $by_output:literal, $step:expr, $dequant:ident, $qgemv:ident;)*) => {$(
-        impl sealed::Sealed for $view<'_> {}
-        impl External for $view<'_> {
-            const BY_OUTPUT: bool = $by_output;
-            const STEP: usize = $step;
-            fn outputs(&self) -> usize {
-                self.outputs()
-            }
-            fn inputs(&self) -> usize {
-                self.inputs()
-            }
-            fn size(&self) -> usize {
-                self.size()
-            }
-            fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-                self.output_range(start, len)
-            }
-            fn dequant_with<E: Element>(self, k: &Kernels<E>, y: MatMut<'_, E>) -> Result<(), KernelError> {
-                k.$dequant(self, y)
-            }
-            fn qgemv_with<E: Element>(self, k: &Kernels<E>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
-                k.$qgemv(self, x, y)
-            }
+    ($(
+        $view:ident {
+            by_output: $by_output:literal, step: $step:literal,
+            $(#[$dequant_doc:meta])*
+            $dequant:ident,
+            $(#[$qgemv_doc:meta])*
+            $qgemv:ident,
         }
-    )*};
+    )*) => {
+        $(
+            impl sealed::Sealed for $view<'_> {}
+            impl External for $view<'_> {
+                const BY_OUTPUT: bool = $by_output;
+                const STEP: usize = $step;
+                fn outputs(&self) -> usize {
+                    self.outputs()
+                }
+                fn inputs(&self) -> usize {
+                    self.inputs()
+                }
+                fn size(&self) -> usize {
+                    self.size()
+                }
+                fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+                    self.output_range(start, len)
+                }
+                fn dequant_with<E: Element>(
+                    self,
+                    k: &Kernels<E>,
+                    y: MatMut<'_, E>,
+                ) -> Result<(), KernelError> {
+                    k.$dequant(self, y)
+                }
+                fn qgemv_with<E: Element>(
+                    self,
+                    k: &Kernels<E>,
+                    x: &[E],
+                    y: &mut [f32],
+                ) -> Result<(), KernelError> {
+                    k.$qgemv(self, x, y)
+                }
+            }
+        )*
+
+        /// # Weights in the layouts of other checkpoints
+        ///
+        /// Weights decode to f32, bit for bit what the reference computes, and are narrowed once. For some of the
+        /// outputs use the view's `output_range`.
+        ///
+        /// Products take the activations as they are; products and sums are in f32. Each output's sum is formed in an order
+        /// that depends on the number of inputs, and on what shares a scale, only, so splitting the outputs (over
+        /// threads, say) changes no bit. In the errors of products, `u` is 2^-24 and `S` the sum of the terms'
+        /// magnitudes.
+        impl<E: Element> Kernels<E> {$(
+            $(#[$dequant_doc])*
+            ///
+            /// # Errors
+            /// `DimMismatch` unless `y` has this shape; `BadParameter` if its rows are not contiguous.
+            pub fn $dequant(&self, w: $view<'_>, mut y: MatMut<'_, E>) -> Result<(), KernelError> {
+                let (outputs, inputs) = (w.outputs(), w.inputs());
+                let (rows, cols) = if $by_output { (outputs, inputs) } else { (inputs, outputs) };
+                output(&y, rows, cols)?;
+                let args = ExternalArgs {
+                    w,
+                    x: core::ptr::null(),
+                    y: core::ptr::null_mut(),
+                    row_stride: y.row_stride(),
+                    access: self.access(rows.saturating_mul(cols)),
+                    out: y.as_mut_ptr(),
+                };
+                // SAFETY: a view has all its weights; `y` is exclusive and has room for them; the table's
+                // instruction set is present.
+                unsafe { (self.table.$dequant)(&args) };
+                Ok(())
+            }
+
+            $(#[$qgemv_doc])*
+            ///
+            /// # Errors
+            /// `ShortSlice` unless `x` has `inputs` and `y` has `outputs` elements.
+            pub fn $qgemv(&self, w: $view<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
+                check::len("x", x.len(), w.inputs())?;
+                check::len("y", y.len(), w.outputs())?;
+                let args = ExternalArgs {
+                    w,
+                    x: x.as_ptr(),
+                    y: y.as_mut_ptr(),
+                    out: core::ptr::null_mut(),
+                    row_stride: 0,
+                    access: self.access_inplace(),
+                };
+                // SAFETY: a view has all its weights; `x` and `y` were measured, and `y` is exclusive; the
+                // table's instruction set is present.
+                unsafe { (self.table.$qgemv)(&args) };
+                Ok(())
+            }
+        )*}
+    };
 }
 external! {
-    Fp8Ref: true, 1, dequant_fp8, qgemv_fp8;
-    AwqRef: false, 8, dequant_awq, qgemv_awq;
-    GptqRef: false, 32, dequant_gptq, qgemv_gptq;
+    Fp8Ref {
+        by_output: true, step: 1,
+        /// Decodes FP8 weights: `y[n, k] = w[n, k]`, `outputs x inputs`.
+        dequant_fp8,
+        /// FP8 matrix times vector: `y_n = sum_k w[n, k] * x_k`. The numbers of a tile's row are summed before the
+        /// sum is scaled. The error is at most `(inputs / 16 + tiles + 32) * u * S`, where an output has `tiles`
+        /// scales.
+        qgemv_fp8,
+    }
+    AwqRef {
+        by_output: false, step: 8,
+        /// Decodes AWQ weights: `y[k, n] = w[n, k]`, `inputs x outputs`, as in the file.
+        dequant_awq,
+        /// AWQ matrix times vector: `y_n = sum_k w[n, k] * x_k`. Integers of eight inputs, less their zero point,
+        /// are summed before the sum is scaled. The error is at most `(inputs / 8 + groups * 8 + 8) * u * S`.
+        qgemv_awq,
+    }
+    GptqRef {
+        by_output: false, step: 32,
+        /// Decodes GPTQ weights: `y[k, n] = w[n, k]`, `inputs x outputs`, as in the file.
+        dequant_gptq,
+        /// GPTQ matrix times vector: `y_n = sum_k w[n, k] * x_k`. Integers of 32 inputs, less their zero point, are
+        /// summed before the sum is scaled; where these inputs are of several groups they are scaled first, and
+        /// then up to 128 groups are quick. The error is at most `(inputs / 32 + 16) * u * S`; with more than 128
+        /// groups in any order `(inputs + 2) * u * S`.
+        qgemv_gptq,
+    }
+    SqueezeLlmRef {
+        by_output: true, step: 1,
+        /// Decodes SqueezeLLM weights: `y[n, k] = w[n, k]`, `outputs x inputs`.
+        dequant_squeezellm,
+        /// SqueezeLLM matrix times vector: `y_n = sum_k w[n, k] * x_k`. Outliers are added last. The error is at most
+        /// `(inputs / 256 + outliers + 80) * u * S`, where an output has `outliers` of them, and `S` counts the
+        /// table's weights and the outliers apart.
+        qgemv_squeezellm,
+    }
 }

@@ -69,26 +69,26 @@ impl Plain {
         integers.chunks(8).map(word).collect()
     }
 
-    /// Words of GPTQ: `n` integers at a stride make a string of bits.
-    fn string(&self, integers: impl Iterator<Item = u32>) -> Vec<u32> {
-        let mut bits = vec![];
-        for q in integers {
-            bits.extend((0..self.bits).map(|b| q >> b & 1));
-        }
-        bits.chunks(32).map(|word| word.iter().enumerate().map(|(i, b)| b << i).sum()).collect()
-    }
-
     fn gptq(&self, zeros: GptqZeros) -> (Vec<u32>, Vec<u32>) {
         let (n, rows) = (self.outputs, self.inputs * self.bits as usize / 32);
         let mut weights = vec![0; rows * n];
         for o in 0..n {
-            let column = self.string((0..self.inputs).map(|i| self.integers[i * n + o]));
+            let column = string(self.bits, (0..self.inputs).map(|i| self.integers[i * n + o]));
             column.iter().enumerate().for_each(|(row, &word)| weights[row * n + o] = word);
         }
         let stored = |z: u32| if zeros == GptqZeros::V1 { z.wrapping_sub(1) % (1 << self.bits) } else { z };
         let rows = self.zeros.chunks(n.max(1));
-        (weights, rows.flat_map(|row| self.string(row.iter().map(|&z| stored(z)))).collect())
+        (weights, rows.flat_map(|row| string(self.bits, row.iter().map(|&z| stored(z)))).collect())
     }
+}
+
+/// Integers as a string of bits, in words.
+pub(super) fn string(width: u32, integers: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut bits = vec![];
+    for q in integers {
+        bits.extend((0..width).map(|b| q >> b & 1));
+    }
+    bits.chunks(32).map(|word| word.iter().enumerate().map(|(i, b)| b << i).sum()).collect()
 }
 
 /// The cases of AWQ: sizes, inputs of a group.

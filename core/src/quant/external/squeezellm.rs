@@ -1,0 +1,324 @@
+//! Lookup tables for each output, and sparse outliers: SqueezeLLM.
+
+use super::lanes::Lanes;
+use super::{area, eight, put, range_end, streams, ExternalArgs, STEP};
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::check;
+use crate::ops::engine::fence;
+
+/// Weights that are added to those of the tables, in compressed rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Outliers<'a> {
+    /// Where each output's outliers start, and where the last one's end: `outputs + 1` numbers.
+    pub rows: &'a [u32],
+    /// The input of each outlier, ascending for an output.
+    pub cols: &'a [u32],
+    /// The outliers.
+    pub vals: &'a [f32],
+}
+
+/// What [`SqueezeLlmRef::new`] views.
+#[derive(Clone, Copy, Debug)]
+pub struct SqueezeLlmParts<'a> {
+    /// Bits of an index: 3 or 4.
+    pub bits: u32,
+    /// Indices.
+    pub qweight: &'a [u32],
+    /// Tables.
+    pub lookup_table: &'a [f32],
+    /// Outliers, if there are any.
+    pub outliers: Option<Outliers<'a>>,
+}
+
+/// A read-only matrix in the format of SqueezeLLM (Kim et al., 2024, arXiv:2306.07629):
+/// `w[n, k] = table[n, q[k, n]] + outlier[n, k]`, rounded to f32 once, most outliers being 0.
+///
+/// `n` counts outputs (rows of `W`), `k` inputs (its columns). `qweight` is `inputs * bits / 32 x outputs` words,
+/// packed like [`GptqRef`](crate::GptqRef)'s; `lookup_table` is `outputs x 2^bits`. Outliers are checkpoints'
+/// `rows`, `cols` and `vals`; `full_rows`, a second, dense form of them, is not supported.
+///
+/// Sizes and indices are checked here, once; any other words are valid.
+#[derive(Clone, Copy, Debug)]
+pub struct SqueezeLlmRef<'a> {
+    p: SqueezeLlmParts<'a>,
+    outputs: usize,
+    inputs: usize,
+    /// Words from one row of them to the next.
+    pitch: usize,
+}
+
+impl<'a> SqueezeLlmRef<'a> {
+    /// Views an `outputs x inputs` matrix.
+    ///
+    /// # Errors
+    /// `BadParameter` if there is no such number of bits; `NotBlockMultiple` unless `inputs` is a multiple of 32;
+    /// `ShortSlice` unless each slice has its length; `BadIndex` if `rows` does not start at 0, descends or leaves
+    /// the outliers, or `cols` leaves the inputs or does not ascend for an output; `SizeOverflow`.
+    pub fn new(p: SqueezeLlmParts<'a>, outputs: usize, inputs: usize) -> Result<Self, KernelError> {
+        if !matches!(p.bits, 3 | 4) {
+            return Err(KernelError::BadParameter { arg: "bits", expected: "3 or 4" });
+        }
+        if !inputs.is_multiple_of(32) {
+            return Err(KernelError::NotBlockMultiple { cols: inputs, block: 32 });
+        }
+        area("weights", outputs, inputs)?;
+        let words = area("words of weights", outputs, inputs / 32 * p.bits as usize)?;
+        check::len("qweight", p.qweight.len(), words)?;
+        check::len("lookup_table", p.lookup_table.len(), area("lookup tables", outputs, 1 << p.bits)?)?;
+        if let Some(o) = p.outliers {
+            o.check(outputs, inputs)?;
+        }
+        Ok(Self { p, outputs, inputs, pitch: outputs })
+    }
+
+    /// Rows of `W`.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+    /// Columns of `W`.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+    /// Bits of an index.
+    pub fn bits(&self) -> u32 {
+        self.p.bits
+    }
+    /// Bytes that a product reads.
+    pub fn size(&self) -> usize {
+        let dense = self.inputs / 8 * self.p.bits as usize + (4 << self.p.bits);
+        let outliers =
+            self.p.outliers.and_then(|o| Some(o.rows.get(self.outputs)?.wrapping_sub(*o.rows.first()?)));
+        self.outputs
+            .saturating_mul(dense)
+            .saturating_add(outliers.map_or(0, |n| (n as usize).saturating_mul(8)))
+    }
+
+    /// Outputs `start .. start + len`.
+    ///
+    /// # Errors
+    /// `ShortSlice` if the range leaves the matrix, `SizeOverflow`.
+    pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        range_end(start, len, self.outputs)?;
+        let outliers = self.p.outliers.map(|o| Outliers { rows: o.rows.get(start..).unwrap_or(&[]), ..o });
+        let qweight = self.p.qweight.get(start..).unwrap_or(&[]);
+        let lookup_table = self.p.lookup_table.get(start << self.p.bits..).unwrap_or(&[]);
+        Ok(Self { p: SqueezeLlmParts { qweight, lookup_table, outliers, ..self.p }, outputs: len, ..self })
+    }
+
+    /// The outliers of an output: inputs and values.
+    #[inline(always)]
+    fn outliers(&self, output: usize) -> impl Iterator<Item = (usize, f32)> + 'a {
+        let none: (&[u32], &[f32]) = (&[], &[]);
+        let found = self.p.outliers.and_then(|o| {
+            let (&from, &to) = (o.rows.get(output)?, o.rows.get(output.checked_add(1)?)?);
+            let range = from as usize..to as usize;
+            Some((o.cols.get(range.clone())?, o.vals.get(range)?))
+        });
+        let (cols, vals) = found.unwrap_or(none);
+        cols.iter().map(|&c| c as usize).zip(vals.iter().copied())
+    }
+
+    /// The table's weight of an output and an input, which exist.
+    fn dense(&self, output: usize, input: usize) -> f32 {
+        let (bits, mask) = (self.p.bits as usize, (1u32 << self.p.bits) - 1);
+        let (row, shift) = (input * bits / 32, (input * bits % 32) as u32);
+        let word =
+            |row: usize| u64::from(self.p.qweight.get(row * self.pitch + output).copied().unwrap_or(0));
+        let index = ((word(row) | word(row + 1) << 32) >> shift) as u32 & mask;
+        self.p.lookup_table.get((output << bits) + index as usize).copied().unwrap_or(f32::NAN)
+    }
+}
+
+impl Outliers<'_> {
+    fn check(&self, outputs: usize, inputs: usize) -> Result<(), KernelError> {
+        let need = outputs.checked_add(1).ok_or(KernelError::SizeOverflow { what: "rows" })?;
+        check::len("rows", self.rows.len(), need)?;
+        check::len("vals", self.vals.len(), self.cols.len())?;
+        let last = self.cols.len();
+        let mut before = 0;
+        for (at, &value) in self.rows.iter().enumerate() {
+            let value = value as usize;
+            if at == 0 && value != 0 {
+                return Err(KernelError::BadIndex { arg: "rows", at, value, below: 1 });
+            }
+            if value < before {
+                // The entry before is too large.
+                let (at, below) = (at - 1, value + 1);
+                return Err(KernelError::BadIndex { arg: "rows", at, value: before, below });
+            }
+            if value > last || at == outputs && value != last {
+                return Err(KernelError::BadIndex { arg: "rows", at, value, below: last + 1 });
+            }
+            before = value;
+        }
+        for output in self.rows.windows(2) {
+            let &[from, to] = output else { continue };
+            let mut next = 0;
+            for (at, &col) in self.cols.iter().enumerate().take(to as usize).skip(from as usize) {
+                let value = col as usize;
+                if value >= inputs {
+                    return Err(KernelError::BadIndex { arg: "cols", at, value, below: inputs });
+                }
+                if value < next {
+                    let at = at - 1;
+                    return Err(KernelError::BadIndex { arg: "cols", at, value: next - 1, below: value });
+                }
+                next = value + 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Inputs of a block: their words are gathered first, so that each line is read once though outputs are worked
+/// on one by one.
+const DEPTH: usize = 256;
+
+/// Outputs of a block.
+const WIDTH: usize = 64;
+
+/// The words of a block, 32 rows at most.
+type Words = [[u32; WIDTH]; DEPTH / 8];
+
+/// Calls `each` with every block: its first input and output, how many of both, its words.
+///
+/// # Safety
+/// What `each` asks for.
+#[inline(always)]
+unsafe fn blocks<const BITS: u32>(
+    w: &SqueezeLlmRef<'_>,
+    inputs: (usize, usize),
+    mut each: impl FnMut((usize, usize), &Words),
+) {
+    let (from, depth) = inputs;
+    let mut words = [[0; WIDTH]; DEPTH / 8];
+    let mut n = 0;
+    while n < w.outputs {
+        let width = WIDTH.min(w.outputs - n);
+        for (r, row) in words.iter_mut().enumerate().take(depth / 32 * BITS as usize) {
+            let at = (from / 32 * BITS as usize + r) * w.pitch + n;
+            // SAFETY: the row exists, and width <= WIDTH outputs of it.
+            unsafe { core::ptr::copy_nonoverlapping(w.p.qweight.as_ptr().add(at), row.as_mut_ptr(), width) };
+        }
+        each((n, width), &words);
+        n += width;
+    }
+}
+
+/// 16 indices of column `c` of a block, from the `s`-th 16 inputs.
+#[inline(always)]
+unsafe fn indices<P: Lanes, const BITS: u32>(words: &Words, c: usize, s: usize) -> [P::I; STEP] {
+    let word = |row: usize| words[row % (DEPTH / 8)][c % WIDTH];
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe { P::codes::<BITS>([eight::<BITS>(2 * s, word), eight::<BITS>(2 * s + 1, word), 0, 0]) }
+}
+
+#[inline(always)]
+unsafe fn products<E: Element, P: Prim<E> + Lanes, const BITS: u32>(g: &ExternalArgs<E, SqueezeLlmRef<'_>>) {
+    let w = &g.w;
+    // SAFETY: inputs and outputs are bounded by the loops.
+    unsafe {
+        for n in 0..w.outputs {
+            *g.y.add(n) = 0.0;
+        }
+        let mut wide = [0f32; DEPTH];
+        for k in (0..w.inputs).step_by(DEPTH) {
+            let depth = DEPTH.min(w.inputs - k);
+            for i in (0..depth).step_by(P::LANES) {
+                <P as Prim<f32>>::store(wide.as_mut_ptr().add(i), <P as Prim<E>>::load(g.x.add(k + i)));
+            }
+            blocks::<BITS>(w, (k, depth), |(n, width), words| {
+                for c in 0..width {
+                    let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
+                    let mut sums = [P::splat(0.0); 4];
+                    for s in (0..depth / STEP).step_by(2) {
+                        for h in 0..2 {
+                            let q = indices::<P, BITS>(words, c, s + h);
+                            for (v, &q) in q.iter().enumerate().take(STEP / P::LANES) {
+                                let x =
+                                    <P as Prim<f32>>::load(wide.as_ptr().add((s + h) * STEP + v * P::LANES));
+                                let sum = &mut sums[(h * (STEP / P::LANES) + v) % 4];
+                                *sum = P::fma(P::lookup::<BITS>(table, q), x, *sum);
+                            }
+                        }
+                    }
+                    let sum = P::add(P::add(sums[0], sums[1]), P::add(sums[2], sums[3]));
+                    *g.y.add(n + c) += P::reduce_sum(sum);
+                }
+            });
+        }
+        for n in 0..w.outputs {
+            for (input, value) in w.outliers(n) {
+                *g.y.add(n) += value * (*g.x.add(input)).to_f32();
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As many elements at `g.x` as there are inputs, at `g.y` as there are outputs, which overlap nothing; the
+/// instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, SqueezeLlmRef<'_>>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if g.w.p.bits == 3 {
+            products::<E, P, 3>(g);
+        } else {
+            products::<E, P, 4>(g);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn decode<E: Element, P: Prim<E> + Lanes, const BITS: u32, const PAST: bool>(
+    g: &ExternalArgs<E, SqueezeLlmRef<'_>>,
+) {
+    let w = &g.w;
+    // SAFETY: inputs and outputs are bounded by the loops.
+    unsafe {
+        for k in (0..w.inputs).step_by(DEPTH) {
+            let depth = DEPTH.min(w.inputs - k);
+            blocks::<BITS>(w, (k, depth), |(n, width), words| {
+                for c in 0..width {
+                    let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
+                    let to = g.out.add((n + c) * g.row_stride + k);
+                    for s in 0..depth / STEP {
+                        let q = indices::<P, BITS>(words, c, s);
+                        for (v, &q) in q.iter().enumerate().take(STEP / P::LANES) {
+                            let to = to.add(s * STEP + v * P::LANES);
+                            put::<E, P, PAST>(to, P::lookup::<BITS>(table, q), P::LANES);
+                        }
+                    }
+                }
+            });
+        }
+        if PAST {
+            fence();
+        }
+        for n in 0..w.outputs {
+            for (input, value) in w.outliers(n) {
+                *g.out.add(n * g.row_stride + input) = E::from_f32(w.dense(n, input) + value);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Room for all weights at `g.out`, rows `g.row_stride` apart, which overlap nothing; the instruction set is
+/// present.
+#[inline(always)]
+pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, SqueezeLlmRef<'_>>) {
+    let past = g.access.streamed && streams::<E, P>(g.out, g.row_stride);
+    // SAFETY: the caller's contract.
+    unsafe {
+        match (g.w.p.bits, past) {
+            (3, false) => decode::<E, P, 3, false>(g),
+            (3, true) => decode::<E, P, 3, true>(g),
+            (_, false) => decode::<E, P, 4, false>(g),
+            (_, true) => decode::<E, P, 4, true>(g),
+        }
+    }
+}
