@@ -214,8 +214,8 @@ fn run(args: &RunArgs) -> Outcome {
                         entry.check(&case)
                     });
                     match fits {
-                        // A shape chooses the operators that it can mean something to.
-                        Err(_) if args.op.is_empty() => continue,
+                        // A shape chooses the operators and formats that it can mean something to.
+                        Err(_) if args.op.is_empty() || format.is_some() && formats.is_empty() => continue,
                         fits => fits?,
                     }
                 }
@@ -311,12 +311,15 @@ const QUICK: (Duration, usize) = (Duration::from_millis(30), 5);
 /// Elements at which functions are shown in the first-level cache.
 const SMALL: usize = 4096;
 
+/// The formats of the table of everything: those that most models come in.
+const COMMON: [QuantFormat; 4] = [QuantFormat::Q4_0, QuantFormat::Q8_0, QuantFormat::Q4K, QuantFormat::Q6K];
+
 /// The table of everything: main memory on one thread and all; functions in cache.
 fn jobs() -> Vec<(Job, usize)> {
     let mut jobs = Vec::new();
     for entry in Entry::all().filter(|e| !e.in_place()) {
-        for format in entry.formats() {
-            for element in ElementType::FLOATS {
+        for format in entry.formats().into_iter().filter(|f| f.is_none_or(|f| COMMON.contains(&f))) {
+            for element in ElementType::FLOATS.into_iter().filter(|&e| entry.takes(e)) {
                 let mut threads = match element {
                     ElementType::F32 => vec![1, cores()],
                     _ if entry.halves => vec![cores()],

@@ -3,22 +3,26 @@
 use core::fmt;
 
 use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
-use crate::asm::MICROS;
+use crate::asm::{Tier, MICROS, TIERS};
 use crate::caps::{Caps, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
+use crate::ops::activations::ActivationArgs;
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::gemm::{GemmPlan, Helpers, Right};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::qgemv::QgemvArgs;
+use crate::ops::qgemv_packed::PanelArgs;
+use crate::ops::qpack::PackQArgs;
 use crate::ops::rope::RopeShape;
 use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
 use crate::quant::dispatch::Formats;
 use crate::quant::external::{AwqRef, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
+use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};
 use crate::scratch::Scratch;
@@ -181,6 +185,8 @@ impl Tables for i8 {
 pub struct Kernels<E: Operand> {
     pub(crate) table: &'static E::Table,
     pub(crate) micro: &'static Micro,
+    /// Kernels in assembly for packed weights; without, the baseline does it.
+    pub(crate) tier: Option<&'static Tier>,
     caps: Caps,
     policy: StorePolicy,
 }
@@ -227,7 +233,8 @@ impl<E: Operand> Kernels<E> {
             (micro.storage, micro.level) == (E::TYPE, level) && caps.features().contains(micro.requires)
         };
         let micro = MICROS.iter().find(fits).unwrap_or(baseline);
-        Self { table, micro, caps, policy: StorePolicy::Auto }
+        let runs = |tier: &&Tier| tier.level == level && caps.features().contains(tier.requires);
+        Self { table, micro, tier: TIERS.iter().find(runs), caps, policy: StorePolicy::Auto }
     }
 
     /// The kernels of exactly this level.
@@ -266,12 +273,35 @@ impl<E: Operand> Kernels<E> {
         Ok(Self { micro, ..self })
     }
 
+    /// The same kernels, with the products of packed weights of `row`, a row of `qgemv_packed` of this level; see
+    /// [`with_gemm`](Self::with_gemm).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_packed(self, row: &KernelInfo) -> Result<Self, KernelError> {
+        let (have, expected) = (self.caps.features(), "a row of qgemv_packed of this level");
+        if (row.op, row.level) != (Op::QgemvPacked, self.level()) {
+            return Err(KernelError::BadParameter { arg: "row", expected });
+        }
+        let tier = TIERS.iter().find(|tier| row.is_done_by_tier(tier));
+        match tier {
+            Some(tier) if !have.contains(tier.requires) => {
+                Err(KernelError::FeatureUnavailable { want: tier.requires, have })
+            }
+            tier => Ok(Self { tier, ..self }),
+        }
+    }
+
     /// The registry row of the kernel that does `op`, with weights of this format if it takes any.
     pub fn kernel(&self, op: Op, format: Option<QuantFormat>) -> Option<&'static KernelInfo> {
         let mut rows = kernels().filter(|row| {
             (row.op, row.element, row.format, row.level) == (op, E::TYPE, format, self.level())
         });
         let first = rows.clone().next();
+        if op == Op::QgemvPacked {
+            let of_tier = |row: &&KernelInfo| self.tier.is_some_and(|tier| row.is_done_by_tier(tier));
+            return rows.find(of_tier).or(first);
+        }
         rows.find(|row| row.is_done_by(self.micro)).or(first)
     }
 

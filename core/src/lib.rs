@@ -6,6 +6,7 @@
 #[macro_use]
 mod macros;
 
+mod arrays;
 mod asm;
 pub mod caps;
 mod dispatch;
@@ -22,8 +23,10 @@ pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
+pub use ops::activations::Activations;
 pub use ops::gemm::{Activation, GemmPlan};
 pub use ops::pack::PackedB;
+pub use ops::qpack::PackedQ;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
 pub use quant::external::{

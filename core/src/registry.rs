@@ -1,6 +1,7 @@
 //! The kernel table: every operator x storage type x instruction set that this build contains.
 
 use crate::asm::abi::Micro;
+use crate::asm::Tier;
 use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
 use crate::quant::QuantFormat;
@@ -28,6 +29,12 @@ impl KernelInfo {
     pub(crate) fn is_done_by(&self, micro: &Micro) -> bool {
         let tail = self.name.strip_prefix(self.op.name());
         tail.is_some() && tail == micro.name.strip_prefix(Op::Gemm.name())
+    }
+
+    /// Whether this row is one of the tier's: its name ends in the tier's.
+    pub(crate) fn is_done_by_tier(&self, tier: &Tier) -> bool {
+        let rest = self.name.strip_suffix(tier.name);
+        self.op == Op::QgemvPacked && rest.is_some_and(|rest| rest.ends_with("__"))
     }
 }
 
@@ -67,8 +74,12 @@ macro_rules! define_op_enum {
     };
 }
 macro_rules! with_format_ops {
-    ({} $($op:ident = $name:literal $around:tt;)*) => {
-        expand_all_ops! { define_op_enum! { $($op = $name)* } }
+    (
+        {}
+        stored: [$($stored:ident = $stored_name:literal $stored_around:tt),*],
+        packed: [$($packed:ident = $packed_name:literal $packed_around:tt),*]
+    ) => {
+        expand_all_ops! { define_op_enum! { $($stored = $stored_name)* $($packed = $packed_name)* } }
     };
 }
 expand_all_format_ops! { with_format_ops! {} }
@@ -122,7 +133,8 @@ macro_rules! rows_of_int8 {
 macro_rules! rows_of_format {
     (
         { $e:ident $text:literal $isa:ident $module:ident $field:ident $format:ident }
-        $($op:ident = $name:literal ($before:literal, $after:literal);)*
+        stored: [$($op:ident = $name:literal ($before:literal, $after:literal)),*],
+        packed: $packed:tt
     ) => {
         &[$(KernelInfo {
             name: concat!(
@@ -136,28 +148,52 @@ macro_rules! rows_of_format {
         }),*]
     };
 }
+/// The rows of operators on packed weights. Storage types make no difference to them.
+macro_rules! rows_of_packed {
+    (
+        { $isa:ident $module:ident $field:ident $format:ident }
+        stored: $stored:tt,
+        packed: [$($op:ident = $name:literal ($before:literal, $after:literal)),*]
+    ) => {
+        &[$(KernelInfo {
+            name: concat!($name, "_", $before, stringify!($field), $after, "__", stringify!($module)),
+            op: Op::$op,
+            element: ElementType::F32,
+            format: Some(QuantFormat::$format),
+            level: IsaLevel::$isa,
+            requires: IsaLevel::$isa.requires(),
+        }),*]
+    };
+}
 macro_rules! rows_of_formats {
     (
-        { $e:ident $text:literal $isa:ident $module:ident }
+        { $rows:ident $($arg:tt)* }
         $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        &[$(expand_all_format_ops! { rows_of_format! { $e $text $isa $module $field $name } }),*]
+        rows_of_formats! { @$rows { $($arg)* } $({ $field $name })* }
+    };
+    (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ $field:ident $name:ident })*) => {
+        &[$(expand_all_format_ops! { $rows! { $e $text $isa $module $field $name } }),*]
+    };
+    (@$rows:ident { $isa:ident $module:ident } $({ $field:ident $name:ident })*) => {
+        &[$(expand_all_format_ops! { $rows! { $isa $module $field $name } }),*]
     };
 }
 macro_rules! isa_rows {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
         mod $module {
             use super::*;
-            pub(super) const ROWS: [&[&[KernelInfo]]; 5] = [
+            pub(super) const ROWS: [&[&[KernelInfo]]; 6] = [
                 &[
                     expand_all_ops! { rows! { F32 "f32" $isa $module $tile } },
                     expand_all_ops! { rows! { F16 "f16" $isa $module $tile } },
                     expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile } },
                 ],
                 expand_all_int8_ops! { rows_of_int8! { $isa $module $tile } },
-                expand_all_formats! { rows_of_formats! { F32 "f32" $isa $module } },
-                expand_all_formats! { rows_of_formats! { F16 "f16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { Bf16 "bf16" $isa $module } },
+                expand_all_formats! { rows_of_formats! { rows_of_format F32 "f32" $isa $module } },
+                expand_all_formats! { rows_of_formats! { rows_of_format F16 "f16" $isa $module } },
+                expand_all_formats! { rows_of_formats! { rows_of_format Bf16 "bf16" $isa $module } },
+                expand_all_formats! { rows_of_formats! { rows_of_packed $isa $module } },
             ];
         }
     };
@@ -220,9 +256,34 @@ macro_rules! micro_ops {
 }
 expand_all_micros! { rows_of_micros! }
 
+macro_rules! rows_of_tiers {
+    ($abi:tt $($tier:literal { isa: $isa:ident, requires: [$($feature:ident),*], batch: $batch:tt })*) => {
+        const TIER_ROWS: &[&[KernelInfo]] = &[$(expand_all_formats! {
+            rows_of_tier! { $tier $batch $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) }
+        }),*];
+    };
+}
+#[allow(unused_macros)] // Not every target has tiers.
+macro_rules! rows_of_tier {
+    (
+        { $tier:literal $batch:tt $isa:ident $requires:tt }
+        $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+    ) => {
+        &[$(KernelInfo {
+            name: concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", stringify!($batch), "__", $tier),
+            op: Op::QgemvPacked,
+            element: ElementType::F32,
+            format: Some(QuantFormat::$name),
+            level: IsaLevel::$isa,
+            requires: $requires,
+        }),*]
+    };
+}
+expand_all_tiers! { rows_of_tiers! }
+
 /// Every kernel of this build: microkernels in assembly, then the instruction sets, best first.
 pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
-    let sets: &'static [[&[&[KernelInfo]]; 5]] = const {
+    let sets: &'static [[&[&[KernelInfo]]; 6]] = const {
         &[
             #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
             avx512::ROWS,
@@ -234,5 +295,6 @@ pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
         ]
     };
     let micros = MICRO_ROWS.iter().copied().flatten().copied().flatten();
+    let micros = micros.chain(TIER_ROWS.iter().copied().flatten());
     micros.chain(sets.iter().flatten().copied().flatten().copied().flatten())
 }

@@ -341,6 +341,7 @@ fn check_quantised<E: Element>() {
             let x = &numbers::<E>(cols, 1);
             same!(rows, E, f32, qgemv(w, x));
             same!(rows * cols, E, E, dequant(w));
+            check_packed::<E>(w, x);
         }
     }
 }
@@ -413,6 +414,34 @@ fn check_external<E: Element>() {
         let parts = SqueezeLlmParts { bits: 4, qweight: &words, lookup_table, outliers };
         same_external::<E, _>(SqueezeLlmRef::new(parts, outputs, inputs).unwrap());
     }
+}
+
+fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
+    let (format, rows, cols) = (w.format(), w.rows(), w.cols());
+    let core = kernels::<E>();
+    let size = core.packed_q_size(format, rows, cols).unwrap();
+    let (mut one, mut many) = (vec![0; size + 64], vec![0; size + 64]);
+    // Equally aligned, so that contents start at the same place.
+    let same = (one.as_ptr() as usize).wrapping_sub(many.as_ptr() as usize) % 64;
+    let (one, many) = (&mut one[..size], &mut many[same..][..size]);
+    let whole = core.pack_q(w, one).unwrap();
+    let x = MatRef::with_strides(x, 3, cols, 0, 1).unwrap();
+    let mut steps = vec![0; core.activations_size(3, cols).unwrap().size_unaligned()];
+    let x = core.quantize_activations(format, x, &mut steps).unwrap();
+    let mut want = vec![0.0; 3 * rows];
+    core.qgemv_packed(whole, x, MatMut::new(&mut want, 3, rows).unwrap()).unwrap();
+    for runtime in runtimes() {
+        let p = Parallel::<E>::new(runtime);
+        p.pack_q(w, many).unwrap();
+        let packed = core.packed_q(format, rows, cols, many).unwrap();
+        let mut y = vec![f32::NAN; 3 * rows];
+        p.qgemv_packed(packed, x, MatMut::new(&mut y, 3, rows).unwrap()).unwrap();
+        assert!(y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "{format} {rows}x{cols}");
+        let mut short = vec![0.0; 3 * rows + 3];
+        let wrong = MatMut::new(&mut short, 3, rows + 1).unwrap();
+        assert!(matches!(p.qgemv_packed(packed, x, wrong), Err(KernelError::DimMismatch { .. })));
+    }
+    assert_eq!(one, many, "{format} {rows}x{cols}");
 }
 
 fn check_wrong_shapes<E: Element>() {

@@ -10,6 +10,7 @@ use crate::limits::DRAM;
 
 mod external;
 mod matrices;
+mod packed;
 mod produce;
 mod products;
 mod rows;
@@ -213,9 +214,15 @@ pub struct Entry {
 impl Entry {
     /// Every operator and form.
     pub fn all() -> impl Iterator<Item = &'static Self> {
-        [vectors::ENTRIES, rows::ENTRIES, matrices::ENTRIES, external::ENTRIES, products::ENTRIES]
-            .into_iter()
-            .flatten()
+        let areas = [
+            vectors::ENTRIES,
+            rows::ENTRIES,
+            matrices::ENTRIES,
+            packed::ENTRIES,
+            external::ENTRIES,
+            products::ENTRIES,
+        ];
+        areas.into_iter().flatten()
     }
 
     /// The entry of this name.
@@ -359,7 +366,14 @@ mod tests {
                             Sizes::Product => Shape { m: 37, n: 50, k: 64 },
                         };
                         for format in entry.formats() {
-                            let case = Case { element, format, shape };
+                            let mut case = Case { element, format, shape };
+                            let block = format.map_or(1, QuantFormat::block_len);
+                            let cols = if entry.sizes == Sizes::Rows {
+                                &mut case.shape.n
+                            } else {
+                                &mut case.shape.k
+                            };
+                            *cols = cols.next_multiple_of(block);
                             let mut w = entry.make(case, caps, &rt, &mut arena).unwrap();
                             let err = w.verify();
                             assert!(err.is_ok(), "{} {element} {level} {threads}: {err:?}", entry.name);

@@ -162,6 +162,28 @@ audit! {
     awq_ref(a) => a.awq().map(|w| (w.outputs(), w.inputs(), w.size()));
     gptq_ref(a) => a.gptq().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));
+    quantize_activations(a) => {
+        let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
+        let q = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
+        q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.batch(), q.cols(), q.format()))
+    };
+    activations_size(a) => a.k.activations_size(a.n[0], a.n[1]);
+    pack_q(a) => a.quant().and_then(|w| a.k.pack_q(w, a.buf)).map(|p| (p.rows(), p.cols(), p.bytes(), p.format()));
+    packed_q(a) => (
+        a.k.packed_q_size(a.format, a.n[0], a.n[1]),
+        a.k.packed_q_room(a.format, a.n[0], a.n[1], a.buf).map(|room| room.len()),
+    );
+    pack_q_rows(a) => a.quant().and_then(|w| a.k.pack_q_rows(w, a.buf));
+    decode_row(a) => {
+        let p = a.k.packed_q(a.format, a.n[0], a.n[1], a.bytes).and_then(|p| p.row_range(a.n[2], a.n[3]));
+        p.and_then(|p| p.decode_row(a.n[2], a.g))
+    };
+    qgemv_packed(a) => {
+        let (x, p) = (a.left(), a.k.packed_q(a.format, a.n[0], a.n[1], a.bytes));
+        let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        p.and_then(|p| a.k.qgemv_packed(p, x?, y?))
+    };
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();
@@ -171,6 +193,7 @@ audit! {
     detect(a) => (Kernels::<E>::detect(), a.x);
     with(a) => Kernels::<E>::with(a.caps);
     forced(a) => Kernels::<E>::forced(a.level);
+    with_packed(a) => kernels().nth(a.n[0]).map(|row| a.k.with_packed(row));
     with_gemm(a) => kernels().nth(a.n[0]).map(|row| a.k.with_gemm(row));
     kernel(a) => a.k.kernel(a.op, Some(a.format)).or(a.k.kernel(a.op, None)).map(|row| row.name);
     with_stores(a) => a.k.with_stores(if a.flag { StorePolicy::Auto } else { StorePolicy::Streamed });

@@ -5,6 +5,13 @@
 //! follows from the entry.
 
 pub(crate) mod abi;
+mod packings;
+
+use core::fmt;
+
+use crate::caps::{Features, IsaLevel};
+use crate::ops::qgemv_packed::PanelArgs;
+use crate::quant::QuantFormat;
 
 #[allow(unused_macros)] // Where there are no kernels.
 /// A kernel's symbol. Two versions of this crate may meet in one program.
@@ -25,7 +32,7 @@ macro_rules! symbol {
 /// Defines the symbol of a kernel: a section of its own, seen by this crate alone. Then come lines of
 /// assembly, a semicolon, and the operands they name.
 macro_rules! microkernel {
-    ($name:literal, $($line:expr),* $(,)?; $($operand:tt)*) => {
+    ($name:expr, $($line:expr),* $(,)?; $($operand:tt)*) => {
         #[cfg(not(any(target_vendor = "apple", windows, target_os = "uefi")))]
         core::arch::global_asm!(
             concat!(".pushsection .text.", symbol!($name), ",\"ax\",@progbits"),
@@ -122,3 +129,85 @@ const fn same(a: &str, b: &str) -> bool {
     }
     i == a.len() && i == b.len()
 }
+
+/// A kernel for one panel of packed weights.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type PanelFn = unsafe extern "sysv64" fn(*const PanelArgs);
+/// A kernel for one panel of packed weights.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type PanelFn = unsafe extern "C" fn(*const PanelArgs);
+
+/// Kernels for packed weights in assembly: of every format, for every number of rows of activations.
+pub(crate) struct Tier {
+    /// What names of kernels end in.
+    pub(crate) name: &'static str,
+    pub(crate) level: IsaLevel,
+    /// What the CPU must have.
+    pub(crate) requires: Features,
+    /// Rows of activations that a kernel takes at most.
+    pub(crate) batch: usize,
+    kernels: TierKernels,
+}
+
+impl fmt::Debug for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tier({})", self.name)
+    }
+}
+
+macro_rules! define_tier_kernels {
+    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        /// Of each format those for one row of activations, for two, ..
+        struct TierKernels {
+            $($field: &'static [PanelFn],)*
+        }
+
+        impl Tier {
+            /// The kernels of a format, by the number of rows of activations less one.
+            pub(crate) fn of(&self, format: QuantFormat) -> &'static [PanelFn] {
+                match format {
+                    $(QuantFormat::$name => self.kernels.$field,)*
+                }
+            }
+        }
+    };
+}
+expand_all_formats! { define_tier_kernels! {} }
+
+#[allow(unused_macros)] // Not every target has tiers.
+macro_rules! tier_kernels {
+    ({ $abi:literal $tier:literal $batch:tt } $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        TierKernels { $($field: tier_kernels!(@$batch $abi $field $tier),)* }
+    };
+    (@2 $abi:literal $field:ident $tier:literal) => {
+        tier_kernels!(@$abi $field $tier, one "1", two "2")
+    };
+    (@4 $abi:literal $field:ident $tier:literal) => {
+        tier_kernels!(@$abi $field $tier, one "1", two "2", three "3", four "4")
+    };
+    (@$abi:literal $field:ident $tier:literal, $($kernel:ident $batch:literal),*) => {{
+        extern $abi {
+            $(
+                #[link_name = symbol!(
+                    concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", $tier)
+                )]
+                fn $kernel(args: *const PanelArgs);
+            )*
+        }
+        &[$($kernel),*]
+    }};
+}
+
+macro_rules! tiers {
+    ({ $abi:literal } $($tier:literal { isa: $isa:ident, requires: [$($feature:ident),*], batch: $batch:tt })*) => {
+        /// All of them, the best of each level first.
+        pub(crate) static TIERS: &[Tier] = &[$(Tier {
+            name: $tier,
+            level: IsaLevel::$isa,
+            requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
+            batch: $batch,
+            kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
+        }),*];
+    };
+}
+expand_all_tiers! { tiers! }

@@ -155,6 +155,24 @@ macro_rules! expand_all_ops {
                 args: (g: &ExternalArgs<E, SqueezeLlmRef<'_>>) -> (),
                 body: external::squeezellm::qgemv,
             }
+            quantize_activations {
+                ops: [QuantizeActivations = "quantize_activations"],
+                named: storage,
+                args: (a: &ActivationArgs<E>) -> (),
+                body: activations::quantize_activations,
+            }
+            pack_q {
+                ops: [],
+                named: storage,
+                args: (q: &PackQArgs) -> (),
+                body: qpack::pack_q,
+            }
+            qgemv_packed {
+                ops: [],
+                named: storage,
+                args: (p: &PanelArgs, batch: usize, packing: &Packing) -> (),
+                body: qgemv_packed::panel,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,
@@ -262,14 +280,15 @@ macro_rules! expand_all_formats {
     };
 }
 
-/// Calls `$then!` with `$args` and every operator that has a kernel for each format. The two strings are
-/// the parts of a kernel's name around `<storage>_<format>`.
+/// Calls `$then!` with `$args` and every operator that has a kernel for each format: those that also have one for
+/// each storage type, and those on packed weights. The two strings are the parts of a kernel's name around
+/// `<storage>_<format>`, or around `<format>`.
 macro_rules! expand_all_format_ops {
     ($then:ident! $args:tt) => {
         $then! {
             $args
-            Dequant = "dequant" ("", "");
-            Qgemv = "qgemv" ("f32_", "_4x1");
+            stored: [Dequant = "dequant" ("", ""), Qgemv = "qgemv" ("f32_", "_4x1")],
+            packed: [PackQ = "pack_q" ("", ""), QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4")]
         }
     };
 }
@@ -466,6 +485,62 @@ macro_rules! expand_all_micros {
             all(target_arch = "x86_64", target_feature = "sse2"),
             all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
         )))]
+        $then! { { "C" } }
+    };
+}
+
+/// Calls `$then!` with `$args` and, for every format, what assembly has to know of its
+/// [`Packing`](crate::quant::packed::Packing), as words that choose instructions: the bits of both planes; what indices stand for,
+/// the binary logarithm of what is added to make codes unsigned (`none`: they are), and how sums of their
+/// products with activations fit 16 bits: those of a half step do (`words`), two products do (`each`), or only
+/// if magnitudes are multiplied (`signed`); how scales come, whether there are offsets, the columns of a group.
+macro_rules! expand_all_packings {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            q4_0 = Q4_0 { bits: (4 0), values: linear 3 words, scales: halves none 32 }
+            q4_1 = Q4_1 { bits: (4 0), values: linear none words, scales: halves min 32 }
+            q5_0 = Q5_0 { bits: (4 1), values: linear 4 words, scales: halves none 32 }
+            q5_1 = Q5_1 { bits: (4 1), values: linear none words, scales: halves min 32 }
+            q8_0 = Q8_0 { bits: (8 0), values: linear 7 signed, scales: halves none 32 }
+            q8_1 = Q8_1 { bits: (8 0), values: linear 7 signed, scales: halves none 32 }
+            q2_k = Q2K { bits: (2 0), values: linear none words, scales: factors min 16 }
+            q3_k = Q3K { bits: (2 1), values: linear 2 words, scales: factors none 16 }
+            q4_k = Q4K { bits: (4 0), values: linear none words, scales: factors min 32 }
+            q5_k = Q5K { bits: (4 1), values: linear none words, scales: factors min 32 }
+            q6_k = Q6K { bits: (4 2), values: linear 5 each, scales: factors none 16 }
+            q8_k = Q8K { bits: (8 0), values: linear 7 signed, scales: whole none 32 }
+            iq2_xxs = Iq2Xxs { bits: (2 1), values: table 6 each, scales: factors none 32 }
+            iq2_xs = Iq2Xs { bits: (2 1), values: table 6 each, scales: factors none 16 }
+            iq2_s = Iq2S { bits: (2 1), values: table 6 each, scales: factors none 16 }
+            iq3_xxs = Iq3Xxs { bits: (4 0), values: table 6 each, scales: factors none 32 }
+            iq3_s = Iq3S { bits: (4 0), values: table 4 words, scales: factors none 32 }
+            iq1_s = Iq1S { bits: (2 1), values: table 4 words, scales: factors none 32 }
+            iq1_m = Iq1M { bits: (2 1), values: table 4 words, scales: factors none 16 }
+            iq4_nl = Iq4Nl { bits: (4 0), values: table 7 signed, scales: halves none 32 }
+            iq4_xs = Iq4Xs { bits: (4 0), values: table 7 signed, scales: factors none 32 }
+            tq1_0 = Tq1_0 { bits: (2 0), values: linear 0 words, scales: whole none 32 }
+            tq2_0 = Tq2_0 { bits: (2 0), values: linear 0 words, scales: whole none 32 }
+            mxfp4 = Mxfp4 { bits: (4 0), values: table 4 words, scales: e8m0 none 32 }
+            nvfp4 = Nvfp4 { bits: (4 0), values: table 4 words, scales: ue4m3 none 16 }
+            q1_0 = Q1_0 { bits: (1 0), values: table 0 words, scales: halves none 32 }
+            q2_0 = Q2_0 { bits: (2 0), values: linear 0 words, scales: halves none 32 }
+        }
+    };
+}
+
+/// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for packed weights in assembly: the end of
+/// their names, and what the CPU must have. Each has kernels for all formats. The first of a level that the CPU can
+/// execute is used.
+macro_rules! expand_all_tiers {
+    ($then:ident!) => {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! {
+            { "sysv64" }
+            "avx512_vnni" { isa: Avx512, requires: [AVX512_VNNI], batch: 4 }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2 }
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
         $then! { { "C" } }
     };
 }

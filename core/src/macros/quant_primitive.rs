@@ -4,7 +4,8 @@
 /// specification) and its [`Unpack`](crate::quant::Unpack) for every SIMD instruction set of the
 /// target, from rows that are written once, with [`Bytes`](crate::quant::bytes::Bytes). Nothing
 /// has a default, so a table with a missing row does not compile; `offset` is missing in both halves
-/// where a format has none.
+/// where a format has none. `packed` says how the format is packed; `Factors` also what its scales and its
+/// offsets are multiplied with (see [`Packing`](crate::quant::packed::Packing)).
 macro_rules! quant_primitive {
     (
         format: $name:ident,
@@ -15,6 +16,12 @@ macro_rules! quant_primitive {
             scale($scale_b:ident, $scale_g:ident) => $scale:expr,
             $(offset($offset_b:ident, $offset_g:ident) => $offset:expr,)?
             code($code_b:ident, $code_i:ident) => $code:expr,
+        },
+        packed: {
+            bits: $bits:expr,
+            values: $values:expr,
+            scales: $kind:ident$(($unit:expr, $offset_unit:expr))?,
+            parts($parts_b:ident, $parts_g:ident) => $parts:expr,
         },
         simd<$p:ident>: {
             scales($first:ident, $n:ident, $out:ident) => $scales:expr,
@@ -39,6 +46,25 @@ macro_rules! quant_primitive {
             #[inline(always)]
             fn code($code_b: &$block, $code_i: usize) -> i8 { $code }
         }
+
+        const _: () = {
+            #[allow(unused_imports)]
+            use crate::quant::packed::{Pack, Packing, Parts, Scales, Values::{Linear, Table}};
+
+            impl Pack for $name {
+                const PACKING: Packing = Packing {
+                    bits: $bits,
+                    values: $values,
+                    group: $group,
+                    offsets: <$name as crate::quant::Format>::OFFSETS,
+                    unit: quant_primitive!(@units $kind $($unit)?),
+                    offset_unit: quant_primitive!(@units Halves $($offset_unit)?),
+                    scales: Scales::$kind,
+                };
+                #[inline(always)]
+                fn parts($parts_b: &$block, $parts_g: usize) -> Parts { $parts }
+            }
+        };
 
         // One expansion per SIMD instruction set of the target.
         const _: () = {
@@ -89,6 +115,10 @@ macro_rules! quant_primitive {
             unpack! { Neon }
         };
     };
+    (@units E8m0) => { 0.5 };
+    (@units Ue4m3) => { 128.0 };
+    (@units $kind:ident) => { 1.0 };
+    (@units $kind:ident $unit:expr) => { $unit };
     (@there) => { false };
     (@there $offset:expr) => { true };
     (@offset $_b:ident $_g:ident) => { 0.0 };

@@ -2,6 +2,7 @@
 
 use core::mem::MaybeUninit;
 
+use crate::arrays::Each;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
@@ -94,7 +95,7 @@ unsafe fn dots<E: Element, P: Prim<E> + Widen, const R: usize>(
             }
             done += blocks;
         }
-        acc.map(|acc| P::reduce_sum(acc))
+        acc.each(|acc| P::reduce_sum(acc))
     }
 }
 
@@ -109,7 +110,7 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Widen>(g: &QgemvArgs<E>) {
     // SAFETY: every row is below `rows`.
     unsafe {
         for r in 0..part {
-            let w = [0, 1, 2, 3].map(|k| g.w.add((r + k * part) * row_bytes));
+            let w = [0, 1, 2, 3].each(|k| g.w.add((r + k * part) * row_bytes));
             let sums: [f32; ROWS] = dots::<E, P, ROWS>(g, w);
             for (k, sum) in sums.into_iter().enumerate() {
                 *g.y.add(r + k * part) = sum;

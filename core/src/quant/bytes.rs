@@ -1,5 +1,6 @@
 //! Vectors of 32 bytes: what the SIMD rows of layer 3 are written with.
 
+use crate::arrays::Each;
 use crate::element::f16;
 use crate::isa::{Prim, Scalar, Vector};
 use crate::quant::blocks::{Block, Half};
@@ -163,7 +164,7 @@ pub(super) unsafe fn factored<B: Block, const N: usize>(
     unsafe {
         each(first, n, out, |b| {
             let (d, factors) = parts(b);
-            factors.map(|f| d * f32::from(f))
+            factors.each(|f| d * f32::from(f))
         });
     }
 }

@@ -1,6 +1,7 @@
 //! What every format has of its own, per instruction set.
 
-use crate::quant::{Format, QuantFormat, Unpacked};
+use crate::quant::packed::{Pack, Packing, Parts};
+use crate::quant::{QuantFormat, Unpacked};
 
 /// One format, compiled for one instruction set.
 #[derive(Clone, Copy)]
@@ -15,6 +16,19 @@ pub(crate) struct Unpacker {
     pub(crate) group: usize,
     /// Whether there are offsets.
     pub(crate) offsets: bool,
+    /// How it is packed.
+    pub(crate) packing: &'static Packing,
+    /// The index of every code in packed weights.
+    pub(crate) indices: &'static [u8; 256],
+    /// [`Pack::parts`] of the block at `w`.
+    pub(crate) parts: unsafe fn(w: *const u8, g: usize) -> Parts,
+}
+
+/// # Safety
+/// A block at `w`.
+unsafe fn parts<F: Pack>(w: *const u8, g: usize) -> Parts {
+    // SAFETY: the caller vouches for the block; any bytes are one, at any address.
+    F::parts(unsafe { &*w.cast() }, g)
 }
 
 macro_rules! define_formats {
@@ -50,14 +64,14 @@ macro_rules! define_wrappers {
             use crate::quant::Unpack;
 
             #[$attr]
-            unsafe fn unpack<F: Format>(n: usize, w: *const u8, out: &Unpacked)
+            unsafe fn unpack<F: Pack>(n: usize, w: *const u8, out: &Unpacked)
             where
                 $isa: Unpack<F>,
             {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
                 unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
             }
-            const fn unpacker<F: Format>() -> Unpacker
+            const fn unpacker<F: Pack>() -> Unpacker
             where
                 $isa: Unpack<F>,
             {
@@ -67,6 +81,9 @@ macro_rules! define_wrappers {
                     bytes: size_of::<F::Block>(),
                     group: F::GROUP,
                     offsets: F::OFFSETS,
+                    packing: &F::PACKING,
+                    indices: const { &F::PACKING.indices() },
+                    parts: parts::<F>,
                 }
             }
             pub(crate) static FORMATS: Formats = expand_all_formats! { fill! {} };

@@ -1,5 +1,6 @@
 //! The IQ family: weights are entries of a codebook.
 
+use crate::arrays::{from_fn, Each};
 use crate::quant::blocks::{
     BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs, BlockIq4Nl, BlockIq4Xs,
     U16,
@@ -7,6 +8,12 @@ use crate::quant::blocks::{
 use crate::quant::codebooks::{
     signs, IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID, IQ4_VALUES,
 };
+
+/// What may be in an entry, signed; packed weights refer to these.
+const IQ1_CODES: [i8; 16] = [-9, -7, -1, 1, 7, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const IQ2_CODES: [i8; 16] = [8, 25, 43, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const IQ3_XXS_CODES: [i8; 16] = [4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62];
+const IQ3_S_CODES: [i8; 16] = [1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15];
 
 /// Byte `i % 8` of an entry.
 fn of_eight(entry: u64, i: usize) -> i8 {
@@ -35,7 +42,7 @@ fn nibble<const N: usize>(halves: &[u8; N], k: usize) -> u8 {
 /// All numbers of 4 bits.
 fn nibbles<const N: usize, const M: usize>(halves: &[u8; N]) -> [u8; M] {
     const { assert!(M == 2 * N) };
-    core::array::from_fn(|k| nibble(halves, k))
+    from_fn(|k| nibble(halves, k))
 }
 
 /// [`signs`] of four patterns of 7 bits.
@@ -101,9 +108,15 @@ quant_primitive! {
             8 * of_eight(IQ1_GRID[iq1_s(b, i / 8) % 2048], i) + delta
         },
     },
+    packed: {
+        bits: [2, 1],
+        values: Table(IQ1_CODES),
+        scales: Factors(0.125, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times((2 * (b.qh[g % 8].get() >> 12 & 7) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d) * 0.125, b.qh.map(|h| (2 * (h.get() >> 12 & 7) + 1) as i8))
+            (P::half(b.d) * 0.125, b.qh.each(|h| (2 * (h.get() >> 12 & 7) + 1) as i8))
         }),
         codes<B>(b, i) => {
             let entry = |k: usize| IQ1_GRID[iq1_s(b, i / 8 + k) % 2048];
@@ -125,15 +138,21 @@ quant_primitive! {
             8 * of_eight(IQ1_GRID[index % 2048], i) + if negative { -1 } else { 1 }
         },
     },
+    packed: {
+        bits: [2, 1],
+        values: Table(IQ1_CODES),
+        scales: Factors(0.125, 0.0),
+        parts(b, g) => Parts::half(b.d()).times((2 * iq1_m_scale(&b.scales, g) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            let factors = core::array::from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
+            let factors = from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
             (P::half(Half::new(b.d())) * 0.125, factors)
         }),
         codes<B>(b, i) => {
-            let four = [0, 1, 2, 3].map(|k| iq1_m(b, i / 8 + k));
-            let delta = B::words64(four.map(|(_, negative)| if negative { u64::MAX } else { u64::MAX / 255 }));
-            B::words64(four.map(|(index, _)| IQ1_GRID[index % 2048])).shl(3).add(delta)
+            let four = [0, 1, 2, 3].each(|k| iq1_m(b, i / 8 + k));
+            let delta = B::words64(four.each(|(_, negative)| if negative { u64::MAX } else { u64::MAX / 255 }));
+            B::words64(four.each(|(index, _)| IQ1_GRID[index % 2048])).shl(3).add(delta)
         },
     }
 }
@@ -155,9 +174,15 @@ quant_primitive! {
             signed(of_eight(IQ2_XXS_GRID[index as usize % 256], i), signs(pattern as u8), i)
         },
     },
+    packed: {
+        bits: [2, 1],
+        values: Table(IQ2_CODES),
+        scales: Factors(0.125, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times((2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            let factors = core::array::from_fn(|g| (2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8);
+            let factors = from_fn(|g| (2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8);
             (P::half(b.d) * 0.125, factors)
         }),
         codes<B>(b, i) => {
@@ -180,14 +205,20 @@ quant_primitive! {
             signed(of_eight(IQ2_XS_GRID[usize::from(q & 511)], i), signs((q >> 9) as u8), i)
         },
     },
+    packed: {
+        bits: [2, 1],
+        values: Table(IQ2_CODES),
+        scales: Factors(0.125, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times((2 * nibble(&b.scales, g) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (P::half(b.d) * 0.125, nibbles(&b.scales).map(|s| (2 * s + 1) as i8))
+            (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
         }),
         codes<B>(b, i) => {
-            let four = [0, 1, 2, 3].map(|k| u32::from(b.qs[(i / 8 + k) % 32].get()));
+            let four = [0, 1, 2, 3].each(|k| u32::from(b.qs[(i / 8 + k) % 32].get()));
             let patterns = four[0] >> 9 | four[1] >> 9 << 7 | four[2] >> 9 << 14 | four[3] >> 9 << 21;
-            let entries = four.map(|q| IQ2_XS_GRID[(q & 511) as usize]);
+            let entries = four.each(|q| IQ2_XS_GRID[(q & 511) as usize]);
             B::words64(entries).negate(B::mask(four_signs(patterns)))
         },
     }
@@ -204,9 +235,15 @@ quant_primitive! {
             signed(of_eight(IQ2_S_GRID[iq2_s(b, i / 8) % 1024], i), b.signs[i / 8 % 32], i)
         },
     },
+    packed: {
+        bits: [2, 1],
+        values: Table(IQ2_CODES),
+        scales: Factors(0.125, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times((2 * nibble(&b.scales, g) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (P::half(b.d) * 0.125, nibbles(&b.scales).map(|s| (2 * s + 1) as i8))
+            (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
         }),
         codes<B>(b, i) => {
             let entry = |k: usize| IQ2_S_GRID[iq2_s(b, i / 8 + k) % 1024];
@@ -232,13 +269,19 @@ quant_primitive! {
             signed(v, signs(pattern as u8), i)
         },
     },
+    packed: {
+        bits: [4, 0],
+        values: Table(IQ3_XXS_CODES),
+        scales: Factors(0.25, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times((2 * (b.signs[g % 8].get() >> 28) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d) * 0.25, b.signs.map(|s| (2 * (s.get() >> 28) + 1) as i8))
+            (P::half(b.d) * 0.25, b.signs.each(|s| (2 * (s.get() >> 28) + 1) as i8))
         }),
         codes<B>(b, i) => {
             let entry = |k: usize| IQ3_XXS_GRID[usize::from(b.qs[(i / 4 + k) % 64])];
-            B::words32([0, 1, 2, 3, 4, 5, 6, 7].map(entry)).negate(B::mask(four_signs(b.signs[i / 32 % 8].get())))
+            B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(B::mask(four_signs(b.signs[i / 32 % 8].get())))
         },
     }
 }
@@ -254,13 +297,19 @@ quant_primitive! {
             signed(of_four(IQ3_S_GRID[iq3_s(b, i / 4) % 512], i), b.signs[i / 8 % 32], i)
         },
     },
+    packed: {
+        bits: [4, 0],
+        values: Table(IQ3_S_CODES),
+        scales: Factors(1.0, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times((2 * nibble(&b.scales, g) + 1) as i8, 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d), nibbles(&b.scales).map(|s| (2 * s + 1) as i8))
+            (P::half(b.d), nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
         }),
         codes<B>(b, i) => {
             let entry = |k: usize| IQ3_S_GRID[iq3_s(b, i / 4 + k) % 512];
-            B::words32([0, 1, 2, 3, 4, 5, 6, 7].map(entry)).negate(B::mask(word(&b.signs, i / 32)))
+            B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(B::mask(word(&b.signs, i / 32)))
         },
     }
 }
@@ -273,6 +322,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => IQ4_VALUES[usize::from(b.qs[i % 16] >> (i / 16 % 2 * 4) & 15)],
+    },
+    packed: {
+        bits: [4, 0],
+        values: Table(IQ4_VALUES),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
     },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
@@ -292,9 +347,15 @@ quant_primitive! {
             IQ4_VALUES[usize::from(byte >> (i / 16 % 2 * 4) & 15)]
         },
     },
+    packed: {
+        bits: [4, 0],
+        values: Table(IQ4_VALUES),
+        scales: Factors(1.0, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times(iq4_xs_scale(b, g), 0),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d), core::array::from_fn(|g| iq4_xs_scale(b, g)))
+            (P::half(b.d), from_fn(|g| iq4_xs_scale(b, g)))
         }),
         codes<B>(b, i) => B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().lookup(&IQ4_VALUES),
     }

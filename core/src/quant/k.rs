@@ -1,5 +1,6 @@
 //! The K family: 256 weights, whose groups have small integer scales of their own.
 
+use crate::arrays::{from_fn, Each};
 use crate::quant::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8K};
 
 /// Element `i` of 2 bits: 32 bytes hold 128 of them, the first 32 in their lowest bits.
@@ -25,16 +26,23 @@ fn six_bits(scales: &[u8; 12], g: usize) -> (i8, i8) {
     (scale as i8, min as i8)
 }
 
+/// Scale of group `g` of Q3_K.
+fn q3_k_scale(scales: &[u8; 12], g: usize) -> i8 {
+    let low = scales[g % 8] >> (g / 8 % 2 * 4) & 15;
+    let high = scales[8 + g % 4] >> (g / 4 % 4 * 2) & 3;
+    (low | high << 4) as i8 - 32
+}
+
 /// The three words of 12 bytes.
 fn words(scales: &[u8; 12]) -> [u32; 3] {
     let s = scales;
-    [0, 4, 8].map(|k| u32::from_le_bytes([s[k], s[k + 1], s[k + 2], s[k + 3]]))
+    [0, 4, 8].each(|k| u32::from_le_bytes([s[k], s[k + 1], s[k + 2], s[k + 3]]))
 }
 
 /// The bytes of several words, in order.
 fn bytes<const N: usize, const M: usize>(words: [u32; N]) -> [i8; M] {
     const { assert!(M == 4 * N) };
-    core::array::from_fn(|k| (words[k / 4 % N] >> (k % 4 * 8)) as i8)
+    from_fn(|k| (words[k / 4 % N] >> (k % 4 * 8)) as i8)
 }
 
 const LOW_6: u32 = 0x3f3f_3f3f;
@@ -65,12 +73,18 @@ quant_primitive! {
         offset(b, g) => -b.dmin.get().to_f32() * f32::from(b.scales[g % 16] >> 4),
         code(b, i) => pair(&b.qs, i),
     },
+    packed: {
+        bits: [2, 0],
+        values: Linear(0),
+        scales: Factors(1.0, -1.0),
+        parts(b, g) => { let s = b.scales[g % 16]; Parts::halves(b.d, b.dmin).times((s & 15) as i8, (s >> 4) as i8) },
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (P::half(b.d), b.scales.map(|s| (s & 15) as i8))
+            (P::half(b.d), b.scales.each(|s| (s & 15) as i8))
         }),
         offsets(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (-P::half(b.dmin), b.scales.map(|s| (s >> 4) as i8))
+            (-P::half(b.dmin), b.scales.each(|s| (s >> 4) as i8))
         }),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2),
     }
@@ -83,18 +97,22 @@ quant_primitive! {
     group: 16,
     scalar: {
         scale(b, g) => {
-            let low = b.scales[g % 8] >> (g / 8 % 2 * 4) & 15;
-            let high = b.scales[8 + g % 4] >> (g / 4 % 4 * 2) & 3;
-            b.d.get().to_f32() * f32::from((low | high << 4) as i8 - 32)
+            b.d.get().to_f32() * f32::from(q3_k_scale(&b.scales, g))
         },
         code(b, i) => (pair(&b.qs, i) | bit(&b.hmask, i) << 2) - 4,
+    },
+    packed: {
+        bits: [2, 1],
+        values: Linear(4),
+        scales: Factors(1.0, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times(q3_k_scale(&b.scales, g), 0),
     },
     simd<P>: {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
             let [l, m, h] = words(&b.scales);
             let six = |low: u32, k: u32| low & LOW_4 | (h >> (2 * k) & LOW_2) << 4;
             let all: [i8; 16] = bytes([six(l, 0), six(m, 1), six(l >> 4, 2), six(m >> 4, 3)]);
-            (P::half(b.d), all.map(|s| s - 32))
+            (P::half(b.d), all.each(|s| s - 32))
         }),
         codes<B>(b, i) => {
             let low = B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
@@ -114,6 +132,12 @@ quant_primitive! {
         offset(b, g) => -b.dmin.get().to_f32() * f32::from(six_bits(&b.scales, g).1),
         code(b, i) => nibble(&b.qs, i),
     },
+    packed: {
+        bits: [4, 0],
+        values: Linear(0),
+        scales: Factors(1.0, -1.0),
+        parts(b, g) => { let (scale, min) = six_bits(&b.scales, g); Parts::halves(b.d, b.dmin).times(scale, min) },
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), scales(&b.scales))),
         offsets(first, n, out) => factored::<_, 8>(first, n, out, |b| (-P::half(b.dmin), minima(&b.scales))),
@@ -130,6 +154,12 @@ quant_primitive! {
         scale(b, g) => b.d.get().to_f32() * f32::from(six_bits(&b.scales, g).0),
         offset(b, g) => -b.dmin.get().to_f32() * f32::from(six_bits(&b.scales, g).1),
         code(b, i) => nibble(&b.qs, i) | bit(&b.qh, i) << 4,
+    },
+    packed: {
+        bits: [4, 1],
+        values: Linear(0),
+        scales: Factors(1.0, -1.0),
+        parts(b, g) => { let (scale, min) = six_bits(&b.scales, g); Parts::halves(b.d, b.dmin).times(scale, min) },
     },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), scales(&b.scales))),
@@ -154,8 +184,14 @@ quant_primitive! {
             (low as i8 | pair(&b.qh, i) << 4) - 32
         },
     },
+    packed: {
+        bits: [4, 2],
+        values: Linear(32),
+        scales: Factors(1.0, 0.0),
+        parts(b, g) => Parts::half(b.d.get()).times(b.scales[g % 16] as i8, 0),
+    },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| (P::half(b.d), b.scales.map(|s| s as i8))),
+        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| (P::half(b.d), b.scales.each(|s| s as i8))),
         codes<B>(b, i) => {
             let low = B::load(b.ql.as_ptr().add(i / 128 * 64 + i % 64)).shr((i / 64 % 2 * 4) as u32).low(4);
             let high = B::load(b.qh.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
@@ -172,6 +208,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => b.d.get(),
         code(b, i) => b.qs[i % 256] as i8,
+    },
+    packed: {
+        bits: [8, 0],
+        values: Linear(128),
+        scales: Whole,
+        parts(b, _g) => Parts::whole(b.d.get()),
     },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (b.d.get(), [1; 8])),

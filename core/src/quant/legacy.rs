@@ -4,6 +4,9 @@ use crate::quant::blocks::{
     BlockQ1_0, BlockQ2_0, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockQ8_1,
 };
 
+/// What a bit stands for in Q1_0.
+const BITS: [i8; 16] = [-1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// Integer `i` of a block whose 16 bytes hold 4 bits each of elements 0 to 15, then of 16 to 31.
 fn nibble(qs: &[u8; 16], i: usize) -> i8 {
     let byte = qs[i % 16];
@@ -24,6 +27,12 @@ quant_primitive! {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => nibble(&b.qs, i) - 8,
     },
+    packed: {
+        bits: [4, 0],
+        values: Linear(8),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
+    },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
         codes<B>(b, _i) => B::load_twice(b.qs.as_ptr()).nibbles().minus(8),
@@ -40,6 +49,12 @@ quant_primitive! {
         offset(b, _g) => b.m.get().to_f32(),
         code(b, i) => nibble(&b.qs, i),
     },
+    packed: {
+        bits: [4, 0],
+        values: Linear(0),
+        scales: Halves,
+        parts(b, _g) => Parts::halves(b.d, b.m),
+    },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
         offsets(first, n, out) => halves::<P, _>(first, n, out, |b| b.m),
@@ -55,6 +70,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => (nibble(&b.qs, i) | fifth(b.qh.get(), i)) - 16,
+    },
+    packed: {
+        bits: [4, 1],
+        values: Linear(16),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
     },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
@@ -75,6 +96,12 @@ quant_primitive! {
         offset(b, _g) => b.m.get().to_f32(),
         code(b, i) => nibble(&b.qs, i) | fifth(b.qh.get(), i),
     },
+    packed: {
+        bits: [4, 1],
+        values: Linear(0),
+        scales: Halves,
+        parts(b, _g) => Parts::halves(b.d, b.m),
+    },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
         offsets(first, n, out) => halves::<P, _>(first, n, out, |b| b.m),
@@ -94,6 +121,12 @@ quant_primitive! {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => b.qs[i % 32] as i8,
     },
+    packed: {
+        bits: [8, 0],
+        values: Linear(128),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
+    },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
         codes<B>(b, _i) => B::load(b.qs.as_ptr()),
@@ -109,6 +142,12 @@ quant_primitive! {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => b.qs[i % 32] as i8,
     },
+    packed: {
+        bits: [8, 0],
+        values: Linear(128),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
+    },
     simd<P>: {
         scales(first, n, out) => halves::<P, _>(first, n, out, |b| b.d),
         codes<B>(b, _i) => B::load(b.qs.as_ptr()),
@@ -123,6 +162,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => (b.qs[i / 8 % 16] >> (i % 8) & 1) as i8 * 2 - 1,
+    },
+    packed: {
+        bits: [1, 0],
+        values: Table(BITS),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
     },
     simd<P>: {
         scales(first, n, out) => factored::<_, 4>(first, n, out, |b| (P::half(b.d), [1; 4])),
@@ -141,6 +186,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => (b.qs[i / 4 % 16] >> (2 * (i % 4)) & 3) as i8 - 1,
+    },
+    packed: {
+        bits: [2, 0],
+        values: Linear(1),
+        scales: Halves,
+        parts(b, _g) => Parts::half(b.d.get()),
     },
     simd<P>: {
         scales(first, n, out) => factored::<_, 2>(first, n, out, |b| (P::half(b.d), [1; 2])),

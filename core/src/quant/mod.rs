@@ -16,6 +16,7 @@ pub(crate) mod iq;
 pub(crate) mod k;
 pub(crate) mod legacy;
 pub(crate) mod mx;
+pub(crate) mod packed;
 pub(crate) mod ternary;
 mod view;
 
@@ -126,3 +127,13 @@ pub(crate) unsafe fn unpack<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out
         }
     }
 }
+
+macro_rules! define_formats {
+    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        /// The marker types of all formats.
+        pub(crate) mod formats {
+            $(pub(crate) use super::$module::$name;)*
+        }
+    };
+}
+expand_all_formats! { define_formats! {} }

@@ -1,5 +1,6 @@
 //! 4-bit floating-point numbers with a scale of 8 bits.
 
+use crate::arrays::Each;
 use crate::quant::blocks::{BlockMxfp4, BlockNvfp4};
 use crate::quant::codebooks::{e8m0_half, ue4m3_half, FP4_VALUES};
 
@@ -11,6 +12,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => e8m0_half(b.e),
         code(b, i) => FP4_VALUES[usize::from(b.qs[i % 16] >> (i / 16 % 2 * 4) & 15)],
+    },
+    packed: {
+        bits: [4, 0],
+        values: Table(FP4_VALUES),
+        scales: E8m0,
+        parts(b, _g) => Parts::byte(b.e),
     },
     simd<P>: {
         scales(first, n, out) => each::<_, 1>(first, n, out, |b| [e8m0_half(b.e)]),
@@ -27,8 +34,14 @@ quant_primitive! {
         scale(b, g) => ue4m3_half(b.d[g % 4]),
         code(b, i) => FP4_VALUES[usize::from(b.qs[i / 16 % 4 * 8 + i % 8] >> (i / 8 % 2 * 4) & 15)],
     },
+    packed: {
+        bits: [4, 0],
+        values: Table(FP4_VALUES),
+        scales: Ue4m3,
+        parts(b, g) => Parts::byte(if b.d[g % 4] == 0x7f { 0 } else { b.d[g % 4] & 0x7f }),
+    },
     simd<P>: {
-        scales(first, n, out) => each::<_, 4>(first, n, out, |b| b.d.map(ue4m3_half)),
+        scales(first, n, out) => each::<_, 4>(first, n, out, |b| b.d.each(ue4m3_half)),
         // Low halves of two groups, then their high halves: each group wants its own.
         codes<B>(b, i) => {
             B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().swap_middle().lookup(&FP4_VALUES)

@@ -23,6 +23,12 @@ quant_primitive! {
             ((u16::from(fraction) * 3) >> 8) as i8 - 1
         },
     },
+    packed: {
+        bits: [2, 0],
+        values: Linear(1),
+        scales: Whole,
+        parts(b, _g) => Parts::whole(b.d.get().to_f32()),
+    },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), [1; 8])),
         codes<B>(b, i) => {
@@ -61,6 +67,12 @@ quant_primitive! {
     scalar: {
         scale(b, _g) => b.d.get().to_f32(),
         code(b, i) => pair(&b.qs, i) - 1,
+    },
+    packed: {
+        bits: [2, 0],
+        values: Linear(1),
+        scales: Whole,
+        parts(b, _g) => Parts::whole(b.d.get().to_f32()),
     },
     simd<P>: {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), [1; 8])),

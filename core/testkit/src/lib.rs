@@ -23,6 +23,7 @@ pub mod matrix;
 mod norm;
 pub mod numeric;
 mod pack;
+mod packed;
 pub mod quant;
 mod report;
 pub mod rope;
@@ -74,6 +75,9 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::QgemvGptq => external::qgemv_gptq::<E>,
         Op::DequantSqueezellm => external::dequant_squeezellm::<E>,
         Op::QgemvSqueezellm => external::qgemv_squeezellm::<E>,
+        Op::QuantizeActivations => packed::quantize_activations::<E>,
+        Op::PackQ => packed::pack_q,
+        Op::QgemvPacked => packed::qgemv_packed,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::GemmSkinny => skinny::skinny::<E>,
         Op::PackB => pack::pack_b::<E>,

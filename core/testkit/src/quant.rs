@@ -43,7 +43,7 @@ pub fn vectors(format: QuantFormat) -> Option<Vectors> {
 }
 
 /// Offsets of the f16 scales and minima in a block.
-fn halves(format: QuantFormat) -> &'static [usize] {
+pub(crate) fn halves(format: QuantFormat) -> &'static [usize] {
     match format {
         QuantFormat::Q4_1 | QuantFormat::Q5_1 | QuantFormat::Q4K | QuantFormat::Q5K => &[0, 2],
         QuantFormat::Q2K => &[80, 82],
@@ -64,13 +64,13 @@ const SCALES: [u16; 14] = [
 ];
 
 /// The format of a row and its vectors.
-fn subject(row: &KernelInfo) -> Result<(QuantFormat, Vectors), String> {
+pub(crate) fn subject(row: &KernelInfo) -> Result<(QuantFormat, Vectors), String> {
     let format = row.format.ok_or("a kernel of quantised weights without a format")?;
     Ok((format, vectors(format).ok_or_else(|| format!("no vectors for {format}"))?))
 }
 
 /// Decodes by the specification: the portable kernel, which the vectors prove right.
-fn specified(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
+pub(crate) fn specified(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
     let k = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(|e| e.to_string())?;
     let mut y = vec![f32::NAN; w.rows() * w.cols()];
     k.dequant(w, &mut y).map_err(|e| e.to_string())?;
@@ -78,7 +78,7 @@ fn specified(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
 }
 
 /// `|code * scale| + |offset|` of every weight: what rounding errors are relative to.
-fn magnitudes(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
+pub(crate) fn magnitudes(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
     let k = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(|e| e.to_string())?;
     let (n, group) = (w.rows() * w.cols(), w.format().group_len());
     let mut codes = vec![0; n];
@@ -90,7 +90,7 @@ fn magnitudes(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
 }
 
 /// Bytes at random, so any integers; every other block has one of [`SCALES`].
-fn random_blocks(source: &mut Source, format: QuantFormat, n: usize) -> Vec<u8> {
+pub(crate) fn random_blocks(source: &mut Source, format: QuantFormat, n: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..n * format.block_bytes()).map(|_| source.below(256) as u8).collect();
     for block in bytes.chunks_exact_mut(format.block_bytes()).step_by(2) {
         for &at in halves(format) {
@@ -102,7 +102,7 @@ fn random_blocks(source: &mut Source, format: QuantFormat, n: usize) -> Vec<u8> 
 }
 
 /// Blocks of ggml's, in any order: weights of ordinary size.
-fn shuffled_blocks(source: &mut Source, format: QuantFormat, from: &Vectors, n: usize) -> Vec<u8> {
+pub(crate) fn shuffled_blocks(source: &mut Source, format: QuantFormat, from: &Vectors, n: usize) -> Vec<u8> {
     let blocks: Vec<&[u8]> = from.blocks.chunks_exact(format.block_bytes()).collect();
     (0..n).flat_map(|_| blocks[source.below(blocks.len())].iter().copied()).collect()
 }

@@ -22,8 +22,6 @@
 //! }
 //! # Ok::<(), gllm_kernels_std::gguf::GgufError>(())
 //! ```
-//!
-//! [`Writer`] writes such files, tensor by tensor.
 
 mod cursor;
 mod error;
@@ -31,7 +29,6 @@ mod parse;
 mod tensor;
 mod types;
 mod value;
-mod write;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -44,7 +41,6 @@ pub use error::{GgufError, Problem};
 pub use tensor::Tensor;
 pub use types::{BlockLayout, GgmlType};
 pub use value::{Array, Value, ValueType};
-pub use write::{FileWriter, WriteError, Writer};
 
 use crate::aligned::AlignedVec;
 use cursor::Cursor;

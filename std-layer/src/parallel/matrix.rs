@@ -1,6 +1,8 @@
 //! Matrix times vector, decoding and encoding.
 
-use gllm_kernels_core::{Element, KernelError, MatRef, QuantFormat, QuantRef};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use gllm_kernels_core::{Activations, Element, KernelError, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
 
 use super::{chunks_mut, Cuts, Parallel};
 
@@ -47,6 +49,58 @@ impl<E: Element> Parallel<'_, E> {
         chunks_mut(self.runtime, y, cuts, |rows, y| {
             self.kernels.qgemv(w.row_range(rows.start, rows.len())?, x, y)
         })
+    }
+
+    /// [`Kernels::qgemv_packed`](gllm_kernels_core::Kernels::qgemv_packed) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn qgemv_packed(
+        &self,
+        w: PackedQ<'_>,
+        x: Activations<'_>,
+        y: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let cuts = Cuts::rows_fixed(w.bytes(), w.rows(), PackedQ::ROW_STEP);
+        let n = cuts.count(w.rows());
+        if n <= 1 || self.runtime.threads() == 1 || (y.rows(), y.cols()) != (x.batch(), w.rows()) {
+            return self.kernels.qgemv_packed(w, x, y);
+        }
+        let mut parts = Vec::with_capacity(n);
+        let mut rest = y.t();
+        for i in 0..n {
+            let range = cuts.range(w.rows(), i);
+            let (part, right) = rest.split_rows(range.len())?;
+            parts.push(Mutex::new(Some((w.row_range(range.start, range.len())?, part.t()))));
+            rest = right;
+        }
+        let failed = OnceLock::new();
+        self.runtime.for_each(n, |i| {
+            let part = parts[i].lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(Err(e)) = part.map(|(w, y)| self.kernels.qgemv_packed(w, x, y)) {
+                failed.get_or_init(|| e);
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// [`Kernels::pack_q`](gllm_kernels_core::Kernels::pack_q) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack_q<'b>(&self, w: QuantRef<'_>, buf: &'b mut [u8]) -> Result<PackedQ<'b>, KernelError> {
+        let (format, rows, cols) = (w.format(), w.rows(), w.cols());
+        let room = self.kernels.packed_q_room(format, rows, cols, buf)?;
+        let (step, parts) = (PackedQ::ROW_STEP, rows.div_ceil(PackedQ::ROW_STEP));
+        let part = room.len() / parts.max(1);
+        if part > 0 {
+            let cuts = Cuts::rows(room.len(), parts, self.runtime.threads()).times(part);
+            chunks_mut(self.runtime, room, cuts, |range, room| {
+                let (first, len) = (range.start / part * step, range.len() / part * step);
+                self.kernels.pack_q_rows(w.row_range(first, len.min(rows - first))?, room)
+            })?;
+        }
+        self.kernels.packed_q(format, rows, cols, buf)
     }
 
     /// [`Kernels::dequant`](gllm_kernels_core::Kernels::dequant) on all threads.

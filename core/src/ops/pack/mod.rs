@@ -6,12 +6,11 @@ use crate::asm::abi::{Micro, Panel};
 use crate::dispatch::Kernels;
 use crate::element::{ElementType, Operand};
 use crate::error::KernelError;
+use crate::ops::header::{same, Header};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
 pub(crate) use panels::{pack, pieces, PackArgs};
 
-/// Bytes of the header of a packed matrix.
-const HEADER: usize = 64;
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkB\0");
 /// Version of the layout.
@@ -72,15 +71,11 @@ impl Kind {
         let len = n.and_then(|n| n.checked_mul(column?));
         Ok(ScratchReq::array::<u8>(len.ok_or(overflow)?)?.size())
     }
-}
 
-/// Word `i` of a header.
-fn word(header: &[u8; HEADER], i: usize) -> u64 {
-    let mut bytes = [0; 8];
-    for (to, &from) in bytes.iter_mut().zip(header.iter().skip(8 * i)) {
-        *to = from;
+    /// The header of a `k x n` matrix.
+    fn header(self, k: usize, n: usize) -> Result<Header, KernelError> {
+        Ok(Header { magic: MAGIC, layout: self.word(), dims: [k, n], bytes: self.bytes(k, n)? })
     }
-    u64::from_le_bytes(bytes)
 }
 
 impl<'a> PackedB<'a> {
@@ -130,35 +125,7 @@ impl<'a> PackedB<'a> {
 
     /// Checks a header and everything it says.
     fn open(buf: &'a [u8], kind: Kind, k: usize, n: usize) -> Result<Self, KernelError> {
-        let too_short = |need| KernelError::ShortSlice { arg: "packed", need, got: buf.len() };
-        let header = buf.first_chunk::<HEADER>().ok_or(too_short(HEADER))?;
-        same(MAGIC, word(header, 0))?;
-        same(kind.word(), word(header, 1))?;
-        same(k as u64, word(header, 2))?;
-        same(n as u64, word(header, 3))?;
-        let start = usize::try_from(word(header, 4)).unwrap_or(usize::MAX);
-        if !(HEADER..HEADER + ScratchReq::PANEL_ALIGN).contains(&start) {
-            return Err(KernelError::WrongPacking { want: HEADER as u64, got: word(header, 4) });
-        }
-        let bytes = kind.bytes(k, n)?;
-        let need = bytes.checked_add(start).ok_or(KernelError::SizeOverflow { what: "packed size" })?;
-        let panels = buf.get(start..need).ok_or(too_short(need))?;
-        if !panels.as_ptr().cast::<f32>().is_aligned() {
-            return Err(KernelError::BadParameter {
-                arg: "packed",
-                expected: "bytes moved by a multiple of 4 since they were packed",
-            });
-        }
-        Ok(Self { panels, kind, k, n })
-    }
-}
-
-/// A word of a header against what it must be.
-fn same(want: u64, got: u64) -> Result<(), KernelError> {
-    if want == got {
-        Ok(())
-    } else {
-        Err(KernelError::WrongPacking { want, got })
+        Ok(Self { panels: kind.header(k, n)?.open(buf)?, kind, k, n })
     }
 }
 
@@ -173,11 +140,7 @@ impl<E: Operand> Kernels<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn packed_b_size(&self, k: usize, n: usize) -> Result<usize, KernelError> {
-        let slack = HEADER + ScratchReq::PANEL_ALIGN - 1;
-        Kind::of(self.micro)
-            .bytes(k, n)?
-            .checked_add(slack)
-            .ok_or(KernelError::SizeOverflow { what: "packed size" })
+        Kind::of(self.micro).header(k, n)?.size()
     }
 
     /// Packs `B` (`k x n`, any strides; for weights stored as `n x k` pass [`b.t()`](MatRef::t)) for
@@ -187,17 +150,7 @@ impl<E: Operand> Kernels<E> {
     /// `ShortSlice` if `buf` has less than [`packed_b_size`](Self::packed_b_size) bytes, `SizeOverflow`.
     pub fn pack_b<'a>(&self, b: MatRef<'_, E>, buf: &'a mut [u8]) -> Result<PackedB<'a>, KernelError> {
         let (k, n, kind) = (b.rows(), b.cols(), Kind::of(self.micro));
-        let need = self.packed_b_size(k, n)?;
-        if buf.len() < need {
-            return Err(KernelError::ShortSlice { arg: "buf", need, got: buf.len() });
-        }
-        let align = ScratchReq::PANEL_ALIGN;
-        let start = HEADER + ((buf.as_ptr() as usize).wrapping_neg() & (align - 1));
-        let words = [MAGIC, kind.word(), k as u64, n as u64, start as u64];
-        let bytes = words.into_iter().flat_map(u64::to_le_bytes).chain(core::iter::repeat(0));
-        for (to, from) in buf.iter_mut().zip(bytes.take(HEADER)) {
-            *to = from;
-        }
+        let dst = kind.header(k, n)?.write(buf)?.as_mut_ptr();
         let args = PackArgs {
             len: n,
             k,
@@ -207,10 +160,10 @@ impl<E: Operand> Kernels<E> {
             across: b.col_stride().wrapping_mul(size_of::<E>()),
             along: b.row_stride().wrapping_mul(size_of::<E>()),
             panel: kind.panel,
-            dst: buf.as_mut_ptr().wrapping_add(start),
+            dst,
         };
-        // SAFETY: the view covers every element; `need` bytes cover the header, at most 63 bytes of
-        // padding and all panels, which start aligned; the instruction set is present.
+        // SAFETY: the view covers every element; there is room for
+        // all panels, which start aligned; the instruction set is present.
         unsafe { (self.helpers().pack_b)(&args) };
         PackedB::open(buf, kind, k, n)
     }

@@ -3,6 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::{Bytes, Codes, Widen};
+use crate::arrays::Each;
 use crate::isa::{Avx2, Avx512};
 use crate::quant::blocks::Half;
 
@@ -49,12 +50,12 @@ macro_rules! bytes {
             }
             #[inline(always)]
             unsafe fn words64(w: [u64; 4]) -> Self {
-                let [a, b, c, d] = w.map(|w| w as i64);
+                let [a, b, c, d] = w.each(|w| w as i64);
                 unsafe { Self(_mm256_setr_epi64x(a, b, c, d)) }
             }
             #[inline(always)]
             unsafe fn words32(w: [u32; 8]) -> Self {
-                let [a, b, c, d, e, f, g, h] = w.map(|w| w as i32);
+                let [a, b, c, d, e, f, g, h] = w.each(|w| w as i32);
                 unsafe { Self(_mm256_setr_epi32(a, b, c, d, e, f, g, h)) }
             }
             #[inline(always)]

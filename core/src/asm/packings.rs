@@ -1,0 +1,74 @@
+//! What kernels for packed weights in assembly know of the formats: proof that `expand_all_packings!` is right
+//! about them.
+
+use crate::quant::packed::{Pack, Packing, Scales, Values};
+
+/// `bits` bits from `from` of every byte of a word.
+#[allow(dead_code)] // Where there are no kernels; so below.
+pub(super) const fn mask(bits: u32, from: u32) -> u32 {
+    (((1 << bits) - 1) << from & 0xff) * EACH
+}
+
+/// A word of four equal bytes.
+const EACH: u32 = 0x0101_0101;
+
+/// In every byte of a word, what makes codes unsigned numbers.
+#[allow(dead_code)]
+pub(super) const fn bias(p: &Packing) -> u32 {
+    EACH * match p.values {
+        Values::Linear(bias) => bias as u32,
+        Values::Table(table) => {
+            let (mut least, mut i) = (0, 0);
+            while i < 16 {
+                least = if table[i] < least { table[i] } else { least };
+                i += 1;
+            }
+            (least.unsigned_abs() as u32).next_power_of_two()
+        }
+    }
+}
+
+/// The largest code, as an unsigned number.
+const fn largest(p: &Packing) -> u32 {
+    let (mut largest, mut i) = (0, 0);
+    while i < 1 << (p.bits[0] + p.bits[1]) {
+        let code = p.value(i as u8) as i32 + (bias(p) & 0xff) as i32;
+        largest = if code > largest { code } else { largest };
+        i += 1;
+    }
+    largest as u32
+}
+
+macro_rules! agrees {
+    ({} $($field:ident = $format:ident {
+        bits: ($low:tt $high:tt),
+        values: $values:ident $bias:tt $way:ident,
+        scales: $kind:ident $min:ident $group:tt
+    })*) => {$(
+        const _: () = {
+            const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;
+            assert!(P.bits[0] == $low && P.bits[1] == $high && P.group == $group);
+            assert!(P.offsets == agrees!(@offsets $min));
+            assert!(matches!(P.scales, agrees!(@scales $kind)));
+            assert!(bias(&P) == EACH * agrees!(@bias $bias));
+            assert!(matches!(P.values, Values::Table(_)) == agrees!(@table $values));
+            // Pairs of products with activations fit 16 bits: as many as a half step has, or one.
+            assert!(2 * 127 * largest(&P) * agrees!(@pairs $way) <= 0x7fff);
+        };
+    )*};
+    (@offsets none) => { false };
+    (@offsets min) => { true };
+    (@table linear) => { false };
+    (@table table) => { true };
+    (@bias none) => { 0 };
+    (@bias $bias:tt) => { 1 << $bias };
+    (@scales halves) => { Scales::Halves };
+    (@scales whole) => { Scales::Whole };
+    (@scales factors) => { Scales::Factors };
+    (@scales e8m0) => { Scales::E8m0 };
+    (@scales ue4m3) => { Scales::Ue4m3 };
+    (@pairs words) => { 4 };
+    (@pairs each) => { 1 };
+    (@pairs signed) => { 0 };
+}
+expand_all_packings! { agrees! {} }

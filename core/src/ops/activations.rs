@@ -1,0 +1,228 @@
+//! Activations of 8 bits, for products with quantised weights in integers.
+
+use core::marker::PhantomData;
+
+use crate::arrays::Each;
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::quant::packed::{STEP, UNIT};
+use crate::quant::QuantFormat;
+use crate::scratch::ScratchReq;
+use crate::view::MatRef;
+
+/// 32 activations, and everything products take from them: one cache line.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    /// The integers.
+    pub(crate) q: [i8; STEP],
+    /// Their negative sums: of the first half, of the second, of both.
+    pub(crate) sums: [i32; 3],
+    /// Their scale, times [`Packing::unit`](crate::quant::packed::Packing::unit).
+    pub(crate) scale: f32,
+    /// Sums of what they stand for, times
+    /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): as above.
+    pub(crate) offsets: [f32; 3],
+    pub(crate) _pad: f32,
+}
+
+/// Activations in 8 bits: `batch` rows of `cols`, made by [`Kernels::quantize_activations`].
+///
+/// In groups of 32 columns `x = d * q`, `q` in -127 to 127, `d` in f32: 127 times `d` is the group's largest
+/// magnitude.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations<'a> {
+    steps: *const u8,
+    format: QuantFormat,
+    batch: usize,
+    cols: usize,
+    /// What the scales in the steps are multiplied with.
+    unit: f32,
+    life: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: a shared borrow of bytes.
+unsafe impl Send for Activations<'_> {}
+// SAFETY: as above; all access is read-only.
+unsafe impl Sync for Activations<'_> {}
+
+impl Activations<'_> {
+    /// Rows.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// The format of the weights they are meant for.
+    pub fn format(&self) -> QuantFormat {
+        self.format
+    }
+    /// Columns `32 * g .. 32 * g + 32` of row `m`: their integers, zeros where there are no columns, and
+    /// their scale. `None` if there are none of them.
+    pub fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
+        if m >= self.batch || g >= self.cols.div_ceil(STEP) {
+            return None;
+        }
+        // SAFETY: the row has this step.
+        let step = unsafe { &*self.row(m).cast::<Step>().add(g) };
+        Some((&step.q, step.scale / self.unit))
+    }
+    /// Row `m`.
+    pub(crate) fn row(&self, m: usize) -> *const u8 {
+        self.steps.wrapping_add(m * self.stride())
+    }
+    /// Bytes from one row to the next.
+    pub(crate) fn stride(&self) -> usize {
+        steps(self.cols) * size_of::<Step>()
+    }
+}
+
+/// Steps of a row: those of whole units.
+fn steps(cols: usize) -> usize {
+    cols.div_ceil(UNIT) * (UNIT / STEP)
+}
+
+/// What [`quantize_activations`] works on.
+pub struct ActivationArgs<E> {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) x: *const E,
+    /// Elements from one row to the next.
+    pub(crate) stride: usize,
+    /// [`Packing::unit`](crate::quant::packed::Packing::unit) and `offset_unit`.
+    pub(crate) units: [f32; 2],
+    pub(crate) dst: *mut u8,
+}
+
+/// Magnitudes below which a group counts as zeros: the reciprocal of its scale would overflow.
+const TINY: f32 = 1.0e-36;
+
+/// Quantises rows; the columns that are missing in the last unit are zeros.
+///
+/// # Safety
+/// The rows at `x`, room for their steps at `dst`, aligned; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
+    let steps = steps(a.cols);
+    for r in 0..a.rows {
+        for s in 0..steps {
+            let n = a.cols.saturating_sub(s * STEP).min(STEP);
+            // SAFETY: the columns are below `cols`, the step below those of the rows.
+            unsafe {
+                let from = a.x.wrapping_add(r * a.stride + s * STEP);
+                let out = a.dst.cast::<Step>().add(r * steps + s);
+                if n == STEP {
+                    step::<E, P>(from, a.units, &mut *out);
+                } else {
+                    let mut part = [E::from_f32(0.0); STEP];
+                    core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
+                    step::<E, P>(part.as_ptr(), a.units, &mut *out);
+                }
+            }
+        }
+    }
+}
+
+/// Quantises 32 activations.
+///
+/// # Safety
+/// They exist; the instruction set.
+#[inline(always)]
+unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
+    // SAFETY: every vector is a whole one of 32 elements.
+    unsafe {
+        let (zero, mut rounded) = (P::splat(0.0), [0f32; STEP]);
+        let at = |i: usize| <P as Prim<E>>::load(x.add(i));
+        let (mut largest, mut odd) = (zero, zero);
+        for i in (0..STEP).step_by(P::LANES) {
+            largest = P::max(largest, P::max(at(i), P::sub(zero, at(i))));
+            // NaN if an element is NaN or infinite.
+            odd = P::fma(at(i), zero, odd);
+        }
+        let (largest, odd) = (P::reduce_max(largest), P::reduce_sum(odd));
+        let scale = if odd.is_nan() {
+            f32::NAN
+        } else if largest < TINY {
+            0.0
+        } else {
+            largest / 127.0
+        };
+        let by = P::splat(if scale > 0.0 { 127.0 / largest } else { 0.0 });
+        let mut sums = [zero; 2];
+        for i in (0..STEP).step_by(P::LANES) {
+            // What is not finite becomes 0, too.
+            let v = P::select_lt(zero, by, P::round(P::mul(at(i), by)), zero);
+            let sum = &mut sums[usize::from(i >= STEP / 2)];
+            *sum = P::add(*sum, v);
+            <P as Prim<f32>>::store(rounded.as_mut_ptr().add(i), v);
+        }
+        // Whole numbers, of at most 127 and 2032.
+        let q = rounded.each(|x| x.to_int_unchecked::<i32>() as i8);
+        let [first, second] = sums.each(|sum| P::reduce_sum(sum));
+        let [unit, offset_unit] = units;
+        let all = [first, second, first + second];
+        *out = Step {
+            q,
+            sums: all.each(|n| -n.to_int_unchecked::<i32>()),
+            scale: scale * unit,
+            offsets: all.each(|n| n * scale * offset_unit),
+            _pad: 0.0,
+        };
+    }
+}
+
+impl<E: Element> Kernels<E> {
+    /// Memory for [`quantize_activations`](Self::quantize_activations): 64 bytes for each 32 activations, whole 256 of them.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn activations_size(&self, batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
+        let overflow = KernelError::SizeOverflow { what: "quantised activations" };
+        let n = steps(cols).checked_mul(batch).ok_or(overflow)?;
+        ScratchReq::array::<Step>(n)
+    }
+
+    /// Quantises activations, once for all products with weights of `format`: the rows of `x`.
+    ///
+    /// In groups of 32 columns `x = d * q` with `d = max |x| / 127` in f32 and `q = x * (1 / d)`, rounded
+    /// to nearest even; so `|x - d * q| <= 0.501 * d`. A group with a NaN or an infinity is NaN as
+    /// a whole; one of magnitudes below 1e-36 is zero.
+    ///
+    /// # Errors
+    /// `ShortSlice` if `buf` is smaller than [`activations_size`](Self::activations_size) says (unaligned),
+    /// `BadParameter` if the columns of `x` are not contiguous, `SizeOverflow`.
+    pub fn quantize_activations<'a>(
+        &self,
+        format: QuantFormat,
+        x: MatRef<'_, E>,
+        buf: &'a mut [u8],
+    ) -> Result<Activations<'a>, KernelError> {
+        let (batch, cols) = (x.rows(), x.cols());
+        let req = self.activations_size(batch, cols)?;
+        if buf.len() < req.size_unaligned() {
+            return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
+        }
+        if x.col_stride() != 1 && cols > 1 {
+            return Err(KernelError::BadParameter { arg: "x", expected: "contiguous columns" });
+        }
+        let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
+        let dst = buf.as_mut_ptr().wrapping_add(skip);
+        let packing = self.table.formats.of(format).packing;
+        let args = ActivationArgs {
+            rows: batch,
+            cols,
+            x: x.as_ptr(),
+            stride: x.row_stride(),
+            units: [packing.unit, packing.offset_unit],
+            dst,
+        };
+        // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;
+        // the table's instruction set is present.
+        unsafe { (self.table.quantize_activations)(&args) };
+        Ok(Activations { steps: dst, format, batch, cols, unit: packing.unit, life: PhantomData })
+    }
+}

@@ -1,0 +1,195 @@
+//! Products of packed quantised weights with activations of 8 bits.
+
+use crate::arrays::Each;
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::activations::{Activations, Step};
+use crate::ops::check;
+use crate::ops::qpack::PackedQ;
+use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS, UNIT};
+use crate::view::MatMut;
+
+/// Rows of activations that a kernel takes at a time.
+pub(crate) const BATCH: usize = 4;
+
+/// The products of one panel of packed weights with some rows of activations.
+#[repr(C)]
+pub struct PanelArgs {
+    /// The panel.
+    pub(crate) w: *const u8,
+    /// The first row of activations: [`Step`]s.
+    pub(crate) x: *const u8,
+    /// Bytes from one row of activations to the next.
+    pub(crate) stride: usize,
+    /// Units.
+    pub(crate) units: usize,
+    /// For each row of activations 16 results, zeros before.
+    pub(crate) y: *mut [f32; ROWS],
+    /// Of [`Values::Table`].
+    pub(crate) table: [i8; 16],
+}
+
+/// The baseline. Every kernel computes the same integers; what is done with them in f32 is, for each row of
+/// weights and in the order of columns:
+///
+/// - `t` is a group's integer times the scale of the activations;
+/// - [`Scales::Factors`]: in a unit, `u` sums `t` times the factor, `o` the factor of the offset times
+///   the sum of the activations; then `y += u * d` and `y += o * m`;
+/// - [`Scales::Whole`]: in a unit, `u` sums `t`; then `y += u * d`;
+/// - else `y += t * d`, and with offsets `y += m *` the sum of the activations.
+///
+/// All of these are fused multiply-adds but the first, so every kernel has the same results.
+///
+/// # Safety
+/// What the arguments name exists, weights packed this way; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn panel<E: Element, P: Prim<E> + Prim<f32>>(
+    p: &PanelArgs,
+    batch: usize,
+    packing: &Packing,
+) {
+    // SAFETY: the caller's contract; units and steps are within the panel and the activations.
+    unsafe {
+        for m in 0..batch {
+            let mut y = [0f32; ROWS];
+            for unit in 0..p.units {
+                let w = Unit { packing, head: p.w.add(unit * packing.unit_bytes()) };
+                let steps = p.x.add(m * p.stride).cast::<Step>().add(unit * STEPS);
+                one::<P>(w, steps, &mut y);
+            }
+            *p.y.add(m) = y;
+        }
+    }
+}
+
+/// `y += w x`, for one unit.
+///
+/// # Safety
+/// The unit, its steps of activations, the instruction set.
+#[inline(always)]
+unsafe fn one<P: Prim<f32>>(w: Unit<'_>, steps: *const Step, y: &mut [f32; ROWS]) {
+    let packing = w.packing;
+    let groups = STEP / packing.group.max(1);
+    let common = matches!(packing.scales, Scales::Factors | Scales::Whole);
+    let (mut u, mut o) = ([0f32; ROWS], [0f32; ROWS]);
+    // SAFETY: the caller's contract; every group is within the unit.
+    unsafe {
+        for s in 0..STEPS {
+            let (x, codes) = (&*steps.add(s), w.codes(s));
+            for h in 0..groups {
+                let mut dot = [0i32; ROWS];
+                let fours = codes.chunks_exact(8 / groups.max(1)).zip(x.q.chunks_exact(STEP / groups.max(1)));
+                for (codes, x) in fours.skip(h).take(1) {
+                    for (codes, x) in codes.iter().zip(x.chunks_exact(4)) {
+                        for (dot, codes) in dot.iter_mut().zip(codes.chunks_exact(4)) {
+                            *dot +=
+                                codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
+                        }
+                    }
+                }
+                let offset = [x.offsets[if groups == 1 { 2 } else { h % 2 }]; ROWS];
+                let t = dot.each(|dot| dot as f32 * x.scale);
+                let [scale, min] = w.of_group(s * groups + h);
+                let (sum, offsets) = if common { (&mut u, &mut o) } else { (&mut *y, &mut o) };
+                each::<P>(&t, &scale, sum);
+                if packing.offsets {
+                    each::<P>(&min, &offset, if common { offsets } else { &mut *y });
+                }
+            }
+        }
+        if common {
+            let [d, m] = w.of_unit();
+            each::<P>(&u, &d, y);
+            if packing.offsets {
+                each::<P>(&o, &m, y);
+            }
+        }
+    }
+}
+
+/// `c += a * b`, fused.
+///
+/// # Safety
+/// The instruction set.
+#[inline(always)]
+unsafe fn each<P: Prim<f32>>(a: &[f32; ROWS], b: &[f32; ROWS], c: &mut [f32; ROWS]) {
+    for i in (0..ROWS).step_by(P::LANES) {
+        // SAFETY: whole vectors of 16 elements.
+        unsafe {
+            let at = |v: &[f32; ROWS]| P::load(v.as_ptr().add(i));
+            P::store(c.as_mut_ptr().add(i), P::fma(at(a), at(b), at(c)));
+        }
+    }
+}
+
+impl<E: Element> Kernels<E> {
+    /// Packed quantised weights times quantised activations: `y[m, r] = sum_c w[r, c] * x[m, c]`, for
+    /// each of the `batch` rows of `x`.
+    ///
+    /// Within a group of 16 or 32 columns the sum is formed in integers, exactly; scales and sums of groups
+    /// are f32. Against the activations as [`quantize_activations`](Self::quantize_activations) has rounded them, the error of an
+    /// element is at most `(cols / 16 + 4) * 2^-24` times the sum of the magnitudes of all groups. Rounding the
+    /// activations costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest magnitude of
+    /// their group. The rows of weights are read once for each four rows of activations. Each
+    /// element is formed in an order that depends on nothing but `cols`: splitting the rows (by
+    /// [`PackedQ::row_range`]) or the batch changes no bit.
+    /// MXFP4's smallest scale, 2^-128, counts as 0.
+    ///
+    /// # Errors
+    /// `DimMismatch` unless `y` is `batch x rows` and `x` has the columns of `w`; `WrongPacking` if `x` is
+    /// meant for another format (numbers are GGUF's).
+    pub fn qgemv_packed(
+        &self,
+        w: PackedQ<'_>,
+        x: Activations<'_>,
+        mut y: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        check::dim("x.cols() != w.cols()", x.cols(), w.cols())?;
+        check::dim("y.rows() != x.batch()", y.rows(), x.batch())?;
+        check::dim("y.cols() != w.rows()", y.cols(), w.rows())?;
+        if x.format() != w.format() {
+            let [want, got] = [w.format(), x.format()].map(|f| u64::from(f.gguf_type()));
+            return Err(KernelError::WrongPacking { want, got });
+        }
+        let packing = w.packing();
+        let units = w.cols().div_ceil(UNIT);
+        let table = match packing.values {
+            Values::Table(table) => table,
+            Values::Linear(_) => [0; 16],
+        };
+        let step = self.tier.map_or(BATCH, |tier| tier.batch.clamp(1, BATCH));
+        let (rs, cs, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
+        for panel in 0..w.rows().div_ceil(ROWS) {
+            let panel_w = w.as_ptr().wrapping_add(panel * units * packing.unit_bytes());
+            for first in (0..x.batch()).step_by(step) {
+                let mut out = [[0f32; ROWS]; BATCH];
+                let batch = (x.batch() - first).min(step);
+                let args = PanelArgs {
+                    w: panel_w,
+                    x: x.row(first),
+                    stride: x.stride(),
+                    units,
+                    y: out.as_mut_ptr(),
+                    table,
+                };
+                // SAFETY: packed weights have all their panels, activations all their rows; the table's
+                // instruction set is present.
+                unsafe {
+                    match self.tier.and_then(|tier| tier.of(w.format()).get(batch - 1)) {
+                        Some(kernel) => kernel(&args),
+                        None => (self.table.qgemv_packed)(&args, batch, packing),
+                    }
+                }
+                for (m, out) in out.iter().enumerate().take(batch) {
+                    for (r, out) in out.iter().enumerate().take(w.rows() - panel * ROWS) {
+                        // SAFETY: row and column are in the view.
+                        unsafe { *y.add((first + m) * rs + (panel * ROWS + r) * cs) = *out };
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,308 @@
+//! Packing of quantised weights for the integer products.
+
+use core::mem::MaybeUninit;
+
+use crate::arrays::Each;
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::isa::Prim;
+use crate::ops::check;
+use crate::ops::dequant::Chunk;
+use crate::ops::header::Header;
+use crate::quant::dispatch::Unpacker;
+use crate::quant::packed::{Packing, Parts, Scales, Unit, ROWS, STEPS, UNIT};
+use crate::quant::{QuantFormat, QuantRef, MIN_GROUP};
+
+/// First word of the header.
+const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkQ\0");
+/// Version of the layout.
+const VERSION: u64 = 1;
+
+/// A quantised matrix in packed form, behind a checked header.
+///
+/// Sixteen rows lie side by side; codes are indices of as many bits as the format's weights need (codebooks of
+/// eights and fours become 3 or 4 bits a weight), scales keep the format's own numbers. Rows are filled up to
+/// multiples of 16, columns to multiples of 256. Every weight decodes to the same bits as before; all
+/// instruction sets share one layout.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedQ<'a> {
+    panels: &'a [u8],
+    format: QuantFormat,
+    packing: &'static Packing,
+    rows: usize,
+    cols: usize,
+}
+
+/// What [`pack_q`] works on: rows of whole panels, but for the last panel.
+pub struct PackQArgs {
+    pub(crate) format: Unpacker,
+    pub(crate) rows: usize,
+    /// Blocks of a row.
+    pub(crate) blocks: usize,
+    pub(crate) w: *const u8,
+    pub(crate) dst: *mut u8,
+}
+
+/// Indices of a unit: four columns in a word, words of a row side by side.
+type Indices = [[u32; UNIT / 4]; ROWS];
+
+/// Writes one plane of `bits` bits, those from `from` of the indices, of all steps.
+///
+/// # Safety
+/// Room for the steps at `dst`.
+#[inline(always)]
+unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, step: usize) {
+    let mask = (1 << bits) - 1;
+    let mask = u32::from_ne_bytes([mask as u8; 4]);
+    for s in 0..STEPS {
+        for v in 0..bits {
+            for (r, row) in indices.iter().enumerate() {
+                let mut word = 0;
+                for f in 0..8 / bits {
+                    let four = row[(s * 8 + v + bits * f) % (UNIT / 4)];
+                    word |= (four >> from & mask) << (bits * f);
+                }
+                // SAFETY: the caller vouches for the steps, of which each has `bits` vectors of 64 bytes.
+                unsafe { *dst.add(s * step + 64 * v + 4 * r).cast::<[u8; 4]>() = word.to_le_bytes() };
+            }
+        }
+    }
+}
+
+/// Writes what a head says of row `r` in group `g`.
+///
+/// # Safety
+/// Room for a head at `head`.
+unsafe fn write(packing: &Packing, head: *mut u8, g: usize, r: usize, parts: Parts) {
+    let (scale, factor) = packing.places(g);
+    let Parts { d, m, factors } = parts;
+    // SAFETY: places are those of lists in the head.
+    unsafe {
+        let half = |at: usize, h: u16| *head.add(at + 2 * r).cast::<[u8; 2]>() = h.to_le_bytes();
+        match packing.scales {
+            Scales::Whole => *head.add(scale + 4 * r).cast::<[u8; 4]>() = d.to_le_bytes(),
+            Scales::E8m0 | Scales::Ue4m3 => *head.add(factor + r) = factors[0],
+            Scales::Halves | Scales::Factors => {
+                half(scale, d as u16);
+                if packing.offsets {
+                    half(scale + 2 * ROWS, m);
+                }
+                if packing.scales == Scales::Factors {
+                    *head.add(factor + r) = factors[0];
+                    if packing.offsets {
+                        *head.add(factor + ROWS + r) = factors[1];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Packs rows.
+///
+/// # Safety
+/// `rows * blocks` blocks at `w`, room for their panels at `dst`, the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn pack_q<E: Element, P: Prim<E>>(q: &PackQArgs) {
+    let PackQArgs { format, rows, blocks, w, dst } = *q;
+    let (packing, len) = (format.packing, format.len.max(1));
+    let (step, per_unit) = (packing.step(), UNIT / len);
+    let units = blocks.div_ceil(per_unit.max(1));
+    let mut chunk = MaybeUninit::uninit();
+    let parts = Chunk::parts(&mut chunk);
+    for panel in 0..rows.div_ceil(ROWS) {
+        for unit in 0..units {
+            let (first, mut indices) = (unit * per_unit, [[0; UNIT / 4]; ROWS]);
+            let n = (blocks - first).min(per_unit);
+            // SAFETY: rows and blocks are within the matrix, units within the panels; a chunk has room for a
+            // unit, of which what was written is read.
+            unsafe {
+                let head = dst.add((panel * units + unit) * packing.unit_bytes());
+                head.write_bytes(0, packing.head());
+                for r in 0..(rows - panel * ROWS).min(ROWS) {
+                    let w = w.add(((panel * ROWS + r) * blocks + first) * format.bytes);
+                    (format.unpack)(n, w, &parts);
+                    let codes = parts.codes.cast::<[u8; 4]>();
+                    for (i, four) in indices[r % ROWS].iter_mut().enumerate().take(n * len / 4) {
+                        *four = u32::from_le_bytes((*codes.add(i)).each(|c| format.indices[usize::from(c)]));
+                    }
+                    let groups = len / packing.group.max(1);
+                    for g in 0..n * groups {
+                        let of = (format.parts)(w.add(g / groups * format.bytes), g % groups);
+                        write(packing, head, g, r, of);
+                    }
+                }
+                let [low, high] = packing.bits;
+                let steps = head.add(packing.head());
+                plane(&indices, 0, low, steps, step);
+                if high > 0 {
+                    plane(&indices, low, high, steps.add(64 * low), step);
+                }
+            }
+        }
+    }
+}
+
+impl<'a> PackedQ<'a> {
+    /// Rows that lie side by side: [`row_range`](Self::row_range) starts at multiples of this.
+    pub const ROW_STEP: usize = ROWS;
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// The format the weights had.
+    pub fn format(&self) -> QuantFormat {
+        self.format
+    }
+    /// How it is packed.
+    pub(crate) fn packing(&self) -> &'static Packing {
+        self.packing
+    }
+    /// The panels.
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.panels.as_ptr()
+    }
+    /// Bytes of the panels: what products read.
+    pub fn bytes(&self) -> usize {
+        self.panels.len()
+    }
+
+    /// Rows `start .. start + len`.
+    ///
+    /// # Errors
+    /// `ShortSlice` if the range leaves the matrix; `BadParameter` if `start` is neither a multiple of
+    /// [`ROW_STEP`](Self::ROW_STEP) nor the end.
+    pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "row range" })?;
+        if need > self.rows {
+            return Err(KernelError::ShortSlice { arg: "rows", need, got: self.rows });
+        }
+        if !start.is_multiple_of(ROWS) && start != self.rows {
+            return Err(KernelError::BadParameter { arg: "start", expected: "a multiple of ROW_STEP" });
+        }
+        let skip = self.packing.bytes(start, self.cols)?;
+        let bytes = self.packing.bytes(len, self.cols)?;
+        let panels = self.panels.get(skip..).and_then(|p| p.get(..bytes)).unwrap_or(&[]);
+        Ok(Self { panels, rows: len, ..self })
+    }
+
+    /// Decodes row `r`, bit for bit as the format says.
+    ///
+    /// # Errors
+    /// `ShortSlice` if there is no such row, or unless `y` has `cols` elements.
+    pub fn decode_row(&self, r: usize, y: &mut [f32]) -> Result<(), KernelError> {
+        check::len("y", y.len(), self.cols)?;
+        if r >= self.rows {
+            return Err(KernelError::ShortSlice { arg: "rows", need: r.saturating_add(1), got: self.rows });
+        }
+        let units = self.cols.div_ceil(UNIT);
+        let first = r / ROWS * units * self.packing.unit_bytes();
+        for (u, y) in y.chunks_mut(UNIT).enumerate() {
+            let head = self.panels.as_ptr().wrapping_add(first + u * self.packing.unit_bytes());
+            let unit = Unit { packing: self.packing, head };
+            for (c, y) in y.iter_mut().enumerate() {
+                // SAFETY: the row is in the matrix, and its units are in the panels.
+                unsafe {
+                    let (scale, offset) = unit.scale(r % ROWS, c / self.packing.group.max(MIN_GROUP));
+                    let v = f32::from(unit.code(r % ROWS, c)) * scale;
+                    *y = if self.packing.offsets { v + offset } else { v };
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// # Packed quantised weights
+///
+/// Weights that are used often are packed once, at load time: products with packed weights need no sums
+/// across registers and no lookups in large tables.
+impl<E: Element> Kernels<E> {
+    /// The header of packed weights.
+    fn packed_q_header(&self, format: QuantFormat, rows: usize, cols: usize) -> Result<Header, KernelError> {
+        // Refuses parts of blocks.
+        format.row_bytes(cols)?;
+        let bytes = self.table.formats.of(format).packing.bytes(rows, cols)?;
+        let layout = VERSION << 48 | u64::from(format.gguf_type());
+        Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes })
+    }
+
+    /// Bytes of the buffer that [`pack_q`](Self::pack_q) needs, wherever it starts.
+    ///
+    /// # Errors
+    /// `NotBlockMultiple` if `cols` is not a multiple of the format's block length, `SizeOverflow`.
+    pub fn packed_q_size(&self, format: QuantFormat, rows: usize, cols: usize) -> Result<usize, KernelError> {
+        self.packed_q_header(format, rows, cols)?.size()
+    }
+
+    /// Packs a quantised matrix for [`qgemv_packed`](Self::qgemv_packed).
+    ///
+    /// # Errors
+    /// `ShortSlice` if `buf` has less than [`packed_q_size`](Self::packed_q_size) bytes, `SizeOverflow`.
+    pub fn pack_q<'a>(&self, w: QuantRef<'_>, buf: &'a mut [u8]) -> Result<PackedQ<'a>, KernelError> {
+        let panels = self.packed_q_room(w.format(), w.rows(), w.cols(), buf)?;
+        self.pack_q_rows(w, panels)?;
+        self.packed_q(w.format(), w.rows(), w.cols(), buf)
+    }
+
+    /// The first half of [`pack_q`](Self::pack_q), for whoever packs with several threads: writes the header and
+    /// yields the room for the rows. Its parts, one for each 16 rows (the last one perhaps for less), are
+    /// equally long; [`pack_q_rows`](Self::pack_q_rows) fills any number of them.
+    ///
+    /// # Errors
+    /// As [`pack_q`](Self::pack_q).
+    pub fn packed_q_room<'a>(
+        &self,
+        format: QuantFormat,
+        rows: usize,
+        cols: usize,
+        buf: &'a mut [u8],
+    ) -> Result<&'a mut [u8], KernelError> {
+        self.packed_q_header(format, rows, cols)?.write(buf)
+    }
+
+    /// The second half: packs some rows, the first of which is a multiple of 16, into their part of the
+    /// room.
+    ///
+    /// # Errors
+    /// `ShortSlice` unless the part's length is that of the rows, in bytes.
+    pub fn pack_q_rows(&self, w: QuantRef<'_>, panels: &mut [u8]) -> Result<(), KernelError> {
+        let format = *self.table.formats.of(w.format());
+        check::len("panels", panels.len(), format.packing.bytes(w.rows(), w.cols())?)?;
+        let args = PackQArgs {
+            format,
+            rows: w.rows(),
+            blocks: w.cols() / w.format().block_len(),
+            w: w.as_bytes().as_ptr(),
+            dst: panels.as_mut_ptr(),
+        };
+        // SAFETY: a QuantRef has all its blocks; the panels were measured and are exclusive; the table's
+        // instruction set is present.
+        unsafe { (self.table.pack_q)(&args) };
+        Ok(())
+    }
+
+    /// Opens a buffer that [`pack_q`](Self::pack_q) has filled, now or in another process, on this or
+    /// another CPU.
+    ///
+    /// # Errors
+    /// `WrongPacking` if the header is damaged, or is another version's, format's or shape's; `ShortSlice`
+    /// if bytes are missing; `BadParameter` if the bytes have moved by something else than a multiple of
+    /// 4; `NotBlockMultiple`, `SizeOverflow`.
+    pub fn packed_q<'a>(
+        &self,
+        format: QuantFormat,
+        rows: usize,
+        cols: usize,
+        buf: &'a [u8],
+    ) -> Result<PackedQ<'a>, KernelError> {
+        let panels = self.packed_q_header(format, rows, cols)?.open(buf)?;
+        Ok(PackedQ { panels, format, packing: self.table.formats.of(format).packing, rows, cols })
+    }
+}

@@ -1,0 +1,181 @@
+//! Weights packed for the integer products: sixteen rows side by side.
+//!
+//! Rows are taken in panels of 16, columns in units of 256; what is missing is filled up with zeros. A unit
+//! of a panel is a head with the scales, padded to 64 bytes, and 8 steps of 32 columns. Codes are stored as
+//! *indices* of `low + high` bits: [`Values`] says what they stand for. A step is its low plane, `64 * low`
+//! bytes, and its high plane, `64 * high` bytes.
+//!
+//! A plane of `w` bits is `w` vectors of 64 bytes: byte `4 * r + t` is about row `r`. Its bits from `w * f` are
+//! those of column `4 * (v + w * f) + t` of the step, in vector `v`. So a shift and a mask turn a vector into
+//! four columns of all rows, one byte each: what instructions for products of bytes take.
+
+mod unit;
+
+use crate::element::f16;
+use crate::error::KernelError;
+use crate::quant::blocks::Half;
+use crate::quant::Format;
+
+pub(crate) use unit::Unit;
+
+/// Rows of a panel.
+pub(crate) const ROWS: usize = 16;
+/// Columns of a unit.
+pub(crate) const UNIT: usize = 256;
+/// Columns of a step.
+pub(crate) const STEP: usize = 32;
+/// Steps of a unit.
+pub(crate) const STEPS: usize = UNIT / STEP;
+/// Groups of a unit, at most.
+pub(crate) const GROUPS: usize = UNIT / super::MIN_GROUP;
+
+/// What indices stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Values {
+    /// `index - bias`; `bias` is a power of two.
+    Linear(u8),
+    /// `table[index]`.
+    Table([i8; 16]),
+}
+
+/// How the head of a unit gives the scales of its groups. Lists are by group, and of each group by row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scales {
+    /// For each step 16 f16 scales; then, if there are any, 16 f16 offsets.
+    Halves,
+    /// 16 f32 scales.
+    Whole,
+    /// 16 f16 scales and, if there are offsets, 16 more; then for each group 16 signed bytes, its scales
+    /// are multiplied with, and 16 for the second ones.
+    Factors,
+    /// For each step 16 bytes, exponents of f32.
+    E8m0,
+    /// For each group 16 bytes, f16 shifted right by 7.
+    Ue4m3,
+}
+
+/// How a format is packed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packing {
+    /// Bits in the low and in the high plane.
+    pub(crate) bits: [usize; 2],
+    pub(crate) values: Values,
+    pub(crate) scales: Scales,
+    /// What scales are multiplied with: a power of two.
+    pub(crate) unit: f32,
+    /// What offsets are multiplied with: a power of two, or the negative of one.
+    pub(crate) offset_unit: f32,
+    /// Columns of a group.
+    pub(crate) group: usize,
+    /// Whether there are offsets.
+    pub(crate) offsets: bool,
+}
+
+/// What the head says of one group of one row.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Parts {
+    /// The scale, or that of the factors: bits of an f16, or f32 if it is [`Scales::Whole`].
+    pub(crate) d: u32,
+    /// The offset, or that of the factors: bits of an f16.
+    pub(crate) m: u16,
+    /// Factors of `d` and `m`, or the scale if it is a byte.
+    pub(crate) factors: [u8; 2],
+}
+
+impl Parts {
+    /// A scale.
+    #[inline(always)]
+    pub(crate) fn half(d: f16) -> Self {
+        Self { d: u32::from(d.to_bits()), ..Self::default() }
+    }
+    /// A scale and an offset.
+    #[inline(always)]
+    pub(crate) fn halves(d: Half, m: Half) -> Self {
+        Self { m: u16::from_le_bytes(m.0), ..Self::half(d.get()) }
+    }
+    /// A scale.
+    #[inline(always)]
+    pub(crate) fn whole(d: f32) -> Self {
+        Self { d: d.to_bits(), ..Self::default() }
+    }
+    /// A scale.
+    #[inline(always)]
+    pub(crate) fn byte(e: u8) -> Self {
+        Self { factors: [e, 0], ..Self::default() }
+    }
+    /// The same with factors.
+    #[inline(always)]
+    pub(crate) fn times(self, factor: i8, min: i8) -> Self {
+        Self { factors: [factor as u8, min as u8], ..self }
+    }
+}
+
+/// How the weights of a format become packed ones.
+pub(crate) trait Pack: Format {
+    /// The layout.
+    const PACKING: Packing;
+    /// Group `g` of a block.
+    fn parts(b: &Self::Block, g: usize) -> Parts;
+}
+
+impl Packing {
+    /// Bytes of the head of a unit.
+    pub(crate) const fn head(&self) -> usize {
+        let each = ROWS * if self.offsets { 2 } else { 1 };
+        let bytes = match self.scales {
+            Scales::Halves => STEPS * 2 * each,
+            Scales::Whole => 4 * ROWS,
+            Scales::Factors => 2 * each + UNIT / self.group * each,
+            Scales::E8m0 => STEPS * ROWS,
+            Scales::Ue4m3 => GROUPS * ROWS,
+        };
+        bytes.next_multiple_of(64)
+    }
+    /// Bytes of a step.
+    pub(crate) const fn step(&self) -> usize {
+        64 * (self.bits[0] + self.bits[1])
+    }
+    /// Bytes of a unit.
+    pub(crate) const fn unit_bytes(&self) -> usize {
+        self.head() + STEPS * self.step()
+    }
+    /// Bytes of the panels of a matrix.
+    pub(crate) fn bytes(&self, rows: usize, cols: usize) -> Result<usize, KernelError> {
+        let units = rows.div_ceil(ROWS).checked_mul(cols.div_ceil(UNIT));
+        let bytes = units.and_then(|n| n.checked_mul(self.unit_bytes()));
+        bytes
+            .filter(|&n| n <= isize::MAX as usize / 2)
+            .ok_or(KernelError::SizeOverflow { what: "packed size" })
+    }
+
+    /// Where in the head things of group `g` are: its (or the common) scale, and its factor.
+    pub(crate) const fn places(&self, g: usize) -> (usize, usize) {
+        let each = ROWS * if self.offsets { 2 } else { 1 };
+        match self.scales {
+            Scales::Halves => (g * self.group / STEP * 2 * each, 0),
+            Scales::Whole => (0, 0),
+            Scales::Factors => (0, 2 * each + g * each),
+            Scales::E8m0 | Scales::Ue4m3 => (0, g * ROWS),
+        }
+    }
+
+    /// What index `i` stands for.
+    pub(crate) const fn value(&self, i: u8) -> i8 {
+        match self.values {
+            Values::Linear(bias) => i.wrapping_sub(bias) as i8,
+            Values::Table(table) => table[(i & 15) as usize],
+        }
+    }
+
+    /// The index of every code, which is one of the format's.
+    pub(crate) const fn indices(&self) -> [u8; 256] {
+        let mut indices = [0; 256];
+        let mut i = 1 << (self.bits[0] + self.bits[1]);
+        // Backwards, so that of equal values the first one counts.
+        while i > 0 {
+            i -= 1;
+            indices[self.value(i as u8) as u8 as usize] = i as u8;
+        }
+        indices
+    }
+}

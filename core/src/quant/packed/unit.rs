@@ -1,0 +1,140 @@
+//! How a unit of packed weights is read.
+
+use super::{Packing, Scales, ROWS, STEP};
+use crate::arrays::Each;
+use crate::element::f16;
+use crate::quant::codebooks::e8m0_half;
+
+/// A unit of packed weights.
+#[derive(Clone, Copy)]
+pub(crate) struct Unit<'a> {
+    pub(crate) packing: &'a Packing,
+    pub(crate) head: *const u8,
+}
+
+/// The codes of a step: for each four columns those of all rows.
+pub(crate) type Codes = [[i8; 4 * ROWS]; STEP / 4];
+
+// SAFETY of every body below: the caller vouches for the unit, and places are within it.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Unit<'_> {
+    /// Code of row `r`, column `c`.
+    ///
+    /// # Safety
+    /// The unit exists; `r < ROWS`, `c < UNIT`.
+    pub(crate) unsafe fn code(self, r: usize, c: usize) -> i8 {
+        let [low, high] = self.packing.bits;
+        let bits = |plane: usize, w: usize| {
+            let v = c / 4 % 8;
+            let at = self.packing.head() + c / STEP * self.packing.step() + plane;
+            let byte = unsafe { *self.head.add(at + 64 * (v % w.max(1)) + 4 * r + c % 4) };
+            byte >> (v / w.max(1) * w) & ((1 << w) - 1) as u8
+        };
+        self.packing.value(bits(0, low) | if high > 0 { bits(64 * low, high) << low } else { 0 })
+    }
+
+    /// The codes of step `s`.
+    ///
+    /// # Safety
+    /// The unit exists; `s < STEPS`.
+    #[inline(always)]
+    pub(crate) unsafe fn codes(self, s: usize) -> Codes {
+        let [low, high] = self.packing.bits;
+        let mut indices = [[0u8; 4 * ROWS]; STEP / 4];
+        let step = unsafe { self.head.add(self.packing.head() + s * self.packing.step()) };
+        let mut plane = |at: usize, w: usize, shift: usize| {
+            for (v, four) in indices.iter_mut().enumerate() {
+                let vector = unsafe { &*step.add(at + 64 * (v % w.max(1))).cast::<[u8; 4 * ROWS]>() };
+                let down = v / w.max(1) * w;
+                for (index, byte) in four.iter_mut().zip(vector) {
+                    *index |= (byte >> (down & 7) & ((1 << w) - 1) as u8) << (shift & 7);
+                }
+            }
+        };
+        plane(0, low, 0);
+        if high > 0 {
+            plane(64 * low, high, low);
+        }
+        indices.each(|four| four.each(|i| self.packing.value(i)))
+    }
+
+    /// Scale and offset of row `r` in group `g`, bit for bit the format's.
+    ///
+    /// # Safety
+    /// The unit exists; `r < ROWS`, `g < GROUPS`.
+    pub(crate) unsafe fn scale(self, r: usize, g: usize) -> (f32, f32) {
+        let packing = self.packing;
+        let (scale, factor) = packing.places(g);
+        let half = |at: usize| unsafe { self.halves(at) }[r % ROWS];
+        let byte = |at: usize| unsafe { self.bytes(at) }[r % ROWS];
+        let offset =
+            |at: usize| if packing.offsets { half(at + 2 * ROWS) * packing.offset_unit } else { 0.0 };
+        match packing.scales {
+            Scales::Whole => (unsafe { self.wholes() }[r % ROWS], 0.0),
+            Scales::Halves => (half(scale), offset(scale)),
+            Scales::E8m0 => (e8m0_half(byte(factor)), 0.0),
+            Scales::Ue4m3 => (shifted(byte(factor)) * packing.unit, 0.0),
+            Scales::Factors => {
+                let by = |at: usize| f32::from(byte(at) as i8);
+                let offset = if packing.offsets { offset(scale) * by(factor + ROWS) } else { 0.0 };
+                (half(scale) * packing.unit * by(factor), offset)
+            }
+        }
+    }
+
+    /// What integers and the sums of activations are multiplied with in group `g`, by row.
+    ///
+    /// # Safety
+    /// The unit exists; `g < GROUPS`.
+    #[inline(always)]
+    pub(crate) unsafe fn of_group(self, g: usize) -> [[f32; ROWS]; 2] {
+        let packing = self.packing;
+        let (scale, factor) = packing.places(g);
+        let byte = |at: usize| unsafe { self.bytes(at) };
+        let signed = |at: usize| byte(at).each(|b| f32::from(b as i8));
+        match (packing.scales, packing.offsets) {
+            (Scales::Whole, _) => [[1.0; ROWS], [0.0; ROWS]],
+            (Scales::Halves, true) => unsafe { [self.halves(scale), self.halves(scale + 2 * ROWS)] },
+            (Scales::Halves, false) => [unsafe { self.halves(scale) }, [0.0; ROWS]],
+            (Scales::E8m0, _) => [byte(factor).each(|b| f32::from_bits(u32::from(b) << 23)), [0.0; ROWS]],
+            (Scales::Ue4m3, _) => [byte(factor).each(shifted), [0.0; ROWS]],
+            (Scales::Factors, true) => [signed(factor), signed(factor + ROWS)],
+            (Scales::Factors, false) => [signed(factor), [0.0; ROWS]],
+        }
+    }
+
+    /// What all groups share, by row.
+    ///
+    /// # Safety
+    /// The unit exists.
+    #[inline(always)]
+    pub(crate) unsafe fn of_unit(self) -> [[f32; ROWS]; 2] {
+        match (self.packing.scales, self.packing.offsets) {
+            (Scales::Whole, _) => [unsafe { self.wholes() }, [0.0; ROWS]],
+            (Scales::Factors, true) => unsafe { [self.halves(0), self.halves(2 * ROWS)] },
+            (Scales::Factors, false) => [unsafe { self.halves(0) }, [0.0; ROWS]],
+            _ => [[0.0; ROWS]; 2],
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes(self, at: usize) -> [u8; ROWS] {
+        unsafe { *self.head.add(at).cast() }
+    }
+
+    #[inline(always)]
+    unsafe fn halves(self, at: usize) -> [f32; ROWS] {
+        unsafe { *self.head.add(at).cast::<[[u8; 2]; ROWS]>() }.each(|h| f16::from_le_bytes(h).to_f32())
+    }
+
+    #[inline(always)]
+    unsafe fn wholes(self) -> [f32; ROWS] {
+        unsafe { *self.head.cast::<[[u8; 4]; ROWS]>() }.each(f32::from_le_bytes)
+    }
+}
+
+/// The number of [`Scales::Ue4m3`].
+#[inline(always)]
+fn shifted(b: u8) -> f32 {
+    f16::from_bits(u16::from(b) << 7).to_f32()
+}
