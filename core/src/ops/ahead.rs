@@ -5,6 +5,8 @@
 //! in which memory answers fastest. So while one block of rows is multiplied, the next one is asked for,
 //! in the order of this CPU's prefetcher, into the second-level cache.
 
+use core::marker::PhantomData;
+
 use crate::caps::Prefetcher;
 use crate::dispatch::Kernels;
 use crate::element::Element;
@@ -22,6 +24,16 @@ pub(crate) enum Order {
 }
 
 impl<E: Element> Kernels<E> {
+    /// The order for a `rows x cols` matrix that is multiplied with a vector. What is in L3 comes faster than it is
+    /// asked for, if its elements are wide.
+    pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {
+        let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
+        if size_of::<E>() == size_of::<f32>() && bytes <= self.caps().caches().l3 {
+            return Order::Off;
+        }
+        self.order(rows, cols)
+    }
+
     /// The order for a `rows x cols` matrix.
     pub(crate) fn order(&self, rows: usize, cols: usize) -> Order {
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
@@ -34,7 +46,7 @@ impl<E: Element> Kernels<E> {
 }
 
 /// Asks for every line of a block of rows, a few at a time.
-pub(crate) struct Ahead {
+pub(crate) struct Ahead<E> {
     at: *const u8,
     /// Lines to ask for at a time.
     share: usize,
@@ -45,15 +57,25 @@ pub(crate) struct Ahead {
     left: usize,
     /// Always 0, but known only some cycles after the last time: see [`later`].
     zero: usize,
+    of: PhantomData<E>,
 }
 
-impl Ahead {
+impl<E> Ahead<E> {
     /// Asks for nothing.
-    const OFF: Self = Self { at: core::ptr::null(), share: 0, step: 0, count: 0, then: 0, left: 0, zero: 0 };
+    const OFF: Self = Self {
+        at: core::ptr::null(),
+        share: 0,
+        step: 0,
+        count: 0,
+        then: 0,
+        left: 0,
+        zero: 0,
+        of: PhantomData,
+    };
 
     /// Will ask for `rows` rows of `cols` elements at `stride`, which need not exist, in `turns` turns.
     #[inline(always)]
-    pub(crate) fn new<E>(
+    pub(crate) fn new(
         order: Order,
         at: *const E,
         rows: usize,
@@ -70,21 +92,31 @@ impl Ahead {
         };
         let then = next.wrapping_sub(step.wrapping_mul(count.wrapping_sub(1)));
         let share = rows.saturating_mul(lines).div_ceil(turns.max(1));
-        Self { at: at.cast(), share, step, count, then, left: count, zero: 0 }
+        Self { at: at.cast(), share, step, count, then, left: count, ..Self::OFF }
     }
 
     /// Will ask for as many lines as these elements have, one after the other, in so many turns: from wherever
     /// [`Self::from`] says.
     #[inline(always)]
-    pub(crate) fn along<E>(order: Order, elements: usize, turns: usize) -> Self {
+    pub(crate) fn along(order: Order, elements: usize, turns: usize) -> Self {
         let share = (elements * size_of::<E>()).div_ceil(LINE).div_ceil(turns.max(1));
         Self { share: if order == Order::Off { 0 } else { share }, ..Self::OFF }
     }
 
     /// Goes on from here.
     #[inline(always)]
-    pub(crate) fn from<E>(&mut self, at: *const E) {
+    pub(crate) fn from(&mut self, at: *const E) {
         self.at = at.cast();
+    }
+
+    /// Two multiplications let one line go every seven cycles, the rate of a fast memory. Narrow elements take more
+    /// instructions a line, so one multiplication is enough.
+    #[inline(always)]
+    fn wait(&mut self) {
+        self.zero = later(self.zero);
+        if size_of::<E>() == size_of::<f32>() {
+            self.zero = later(self.zero);
+        }
     }
 
     /// One turn of those that go [`Self::along`].
@@ -93,7 +125,7 @@ impl Ahead {
         for _ in 0..self.share {
             into_l2(self.at.wrapping_add(self.zero));
             self.at = self.at.wrapping_add(LINE);
-            self.zero = later(self.zero);
+            self.wait();
         }
     }
 
@@ -106,7 +138,7 @@ impl Ahead {
             let distance = if self.left == 0 { self.then } else { self.step };
             self.left = if self.left == 0 { self.count } else { self.left };
             self.at = self.at.wrapping_add(distance);
-            self.zero = later(self.zero);
+            self.wait();
         }
     }
 }
@@ -132,17 +164,14 @@ fn into_l2(p: *const u8) {
 
 /// The same number some cycles later. AMD's Zen drops what is asked for while too much is under way, and
 /// nothing holds back a chain of prefetches: they would leave in bursts, as soon as they are decoded, and
-/// most would be lost. Two multiplications let one line go every seven cycles, the rate of a fast memory.
+/// most would be lost.
 #[inline(always)]
 fn later(number: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
         let mut x = number;
         // SAFETY: multiplies by one.
-        unsafe {
-            core::arch::asm!("imul {x}, {x}, 1", "imul {x}, {x}, 1", x = inout(reg) x,
-                options(pure, nomem, nostack))
-        };
+        unsafe { core::arch::asm!("imul {x}, {x}, 1", x = inout(reg) x, options(pure, nomem, nostack)) };
         x
     }
     #[cfg(not(target_arch = "x86_64"))]

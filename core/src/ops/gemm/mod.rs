@@ -191,6 +191,7 @@ impl<E: Element> GemmPlan<E> {
             y_stride: stride,
             alpha: self.alpha,
             beta: if bias.is_some() { 1.0 } else { self.beta },
+            order: self.kernels.order_for_vector(len, self.k),
         };
         // The vector along which the matrix is contiguous has to be so, too.
         let by_rows = args.col_stride == 1;

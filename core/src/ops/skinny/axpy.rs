@@ -120,7 +120,7 @@ unsafe fn tile<
     s: &Stripe<E>,
     group: &Group,
     at: usize,
-    ahead: &mut Ahead,
+    ahead: &mut Ahead<E>,
 ) {
     // SAFETY: the caller vouches for the tile. Rows and columns that do not exist are not read; such rows
     // are not multiplied, and such columns' sums not used. Pairs are in panels, which are whole.
@@ -216,7 +216,7 @@ unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: u
             let s = Stripe { j, len, sums, b: g.b.add(j * down), there };
             carry::<E, P, V, true>(g, &s);
             let turns = there.div_ceil(width).saturating_mul(g.m);
-            let mut ahead = Ahead::along::<E>(g.order, U * widest, turns);
+            let mut ahead = Ahead::along(g.order, U * widest, turns);
             let mut p = 0;
             while p < g.k {
                 let group = Group { p, rows: U.min(g.k - p) };

@@ -98,13 +98,14 @@ unsafe fn step<
 unsafe fn run<
     E: Element,
     P: Prim<E> + Prim<f32>,
+    A,
     const M: usize,
     const R: usize,
     const FIRST: bool,
     const KEEP: bool,
 >(
     pass: &Pass<E, R>,
-    ahead: &mut Ahead,
+    ahead: &mut Ahead<A>,
     from: *const P::V,
     to: *mut P::V,
 ) {
@@ -169,7 +170,7 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
     g: &SkinnyArgs<E>,
     at: &Place,
     memory: &Memory,
-    ahead: &mut Ahead,
+    ahead: &mut Ahead<E>,
 ) {
     // SAFETY: the caller vouches for the place; rows of weights that do not exist stand for the last one,
     // and their sums are dropped. Scratch memory is aligned for every register.
@@ -186,7 +187,7 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
         let pass = Pass { w, along: P::LANES, depth, a, kept };
         let wide = size_of::<E>() == size_of::<f32>();
         if at.i > 0 && wide {
-            run::<E, P, M, R, false, false>(&pass, ahead, from, sums);
+            run::<E, P, E, M, R, false, false>(&pass, ahead, from, sums);
         } else if at.i > 0 {
             let mut w = [kept.cast_const(); R];
             for (r, w) in w.iter_mut().enumerate() {
@@ -194,11 +195,11 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
             }
             let depth = depth.next_multiple_of(P::LANES);
             let pass = Pass { w, along: R * P::LANES, depth, a, kept };
-            run::<f32, P, M, R, false, false>(&pass, ahead, from, sums);
+            run::<f32, P, E, M, R, false, false>(&pass, ahead, from, sums);
         } else if M == MR && !wide && g.m > MR {
-            run::<E, P, M, R, true, true>(&pass, ahead, from, sums);
+            run::<E, P, E, M, R, true, true>(&pass, ahead, from, sums);
         } else {
-            run::<E, P, M, R, true, false>(&pass, ahead, from, sums);
+            run::<E, P, E, M, R, true, false>(&pass, ahead, from, sums);
         }
         if at.p + at.depth < g.k {
             return;
