@@ -268,7 +268,8 @@ impl<E: Element> GemmPlan<E> {
             order: self.kernels.order(self.n, self.k),
         };
         // SAFETY: the views have the plan's shape, which is not empty, and `c` is exclusive; `B` is
-        // contiguous in one direction, or packed in panels that are known; scratch is as long as asked for; the instruction set is present.
+        // contiguous in one direction, or packed in panels that are known; scratch is as long as asked for;
+        // the instruction set is present.
         unsafe { (self.kernels.table.gemm_skinny)(&args) };
         Ok(())
     }
