@@ -15,6 +15,7 @@ Examples:
   gllm-bench compare --peer openblas
   gllm-bench compare --peer mkl --op gemm,gemm_prepacked --element bf16 --shape 2048x2048x2048 --threads 1
   gllm-bench inspect model.gguf
+  gllm-bench quantize model-f16.gguf model-q4_k.gguf --format q4_k
   gllm-bench verify --isa scalar
 
 Units:
@@ -117,6 +118,18 @@ pub enum Command {
         #[arg(long, value_name = "T", default_value = "all")]
         threads: String,
     },
+    /// Write a GGUF file anew, with its matrices in another format.
+    ///
+    /// Every matrix becomes what --format says, with these exceptions, as in llama.cpp: vectors (norms,
+    /// biases), routers and other small or sensitive tensors are kept as they are. The output
+    /// (output.weight, or token_embd.weight in models without it) becomes Q6_K, of MXFP4 files Q8_0; of
+    /// Q8_0, F16, BF16 and F32 files it is no exception. Embeddings of TQ1_0, TQ2_0 and Q2_0 files become
+    /// Q4_K. Rows that are not whole blocks of Q4_K become Q5_0, of Q5_K Q5_1, of Q6_K Q8_0, of IQ4_XS
+    /// IQ4_NL, of other formats Q4_0; rows that are not whole blocks of these, either, F16.
+    /// Tensors that are quantised already are decoded first, which adds up the errors of both. Metadata
+    /// is kept, but for general.file_type and general.quantization_version. The file gets its name when
+    /// it is complete. The input must not be changed meanwhile.
+    Quantize(QuantizeArgs),
     /// Run every kernel that this machine can run against the f64 oracle.
     Verify {
         /// Only these operators, comma-separated.
@@ -162,6 +175,27 @@ pub struct RunArgs {
     /// Also write a self-contained HTML report with charts.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// `quantize`.
+#[derive(Args, Debug)]
+pub struct QuantizeArgs {
+    /// The file to read: f32, f16, bf16 or quantised.
+    pub input: PathBuf,
+    /// The file to write.
+    pub output: PathBuf,
+    /// What matrices become: q4_0, q4_k, iq4_xs, mxfp4, ..., f16, bf16, f32.
+    #[arg(long, value_name = "FMT")]
+    pub format: String,
+    /// Threads: a number or `all`.
+    #[arg(long, value_name = "T", default_value = "all")]
+    pub threads: String,
+    /// Overwrite the output if it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `compare`.

@@ -9,13 +9,14 @@ use gllm_kernels_core::{kernels, Caps, ElementType, IsaLevel, KernelInfo, Op, Qu
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
-use crate::cli::{Cli, Command, CompareArgs, RunArgs};
+use crate::cli::{Cli, Command, CompareArgs, QuantizeArgs, RunArgs};
 use crate::compare::Request;
 use crate::error::{unknown, Failure, Outcome};
 use crate::limits::{Limit, Limits};
 use crate::machine::{cores, Machine};
 use crate::measure::SAMPLES;
-use crate::progress::Progress;
+use crate::progress::{remove_on_interrupt, Progress};
+use crate::quantize::Target;
 use crate::report;
 use crate::run::{Job, Record, Session};
 use crate::workload::{Case, Entry, Shape, Sizes};
@@ -29,6 +30,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Some(Command::Run(args)) => run(&args),
         Some(Command::Compare(args)) => compare(&args),
         Some(Command::Inspect { file, json, threads }) => inspect(&file, json, &threads),
+        Some(Command::Quantize(args)) => quantize(&args),
         Some(Command::Verify { op, isa, json }) => verify(&op, isa.as_deref(), json),
     }
 }
@@ -303,6 +305,30 @@ fn inspect(path: &Path, json: bool, threads_text: &str) -> Outcome {
         Some(t) => Err(Failure::Failed(format!("{}: wrong result of {}", file.file, t.name))),
         None => Ok(()),
     }
+}
+
+fn quantize(args: &QuantizeArgs) -> Outcome {
+    let target = Target::find(&args.format)?;
+    let rt = Runtime::new(threads(&args.threads)?).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut progress = None;
+    let tick = |steps, name: &str| {
+        progress.get_or_insert_with(|| Progress::new(steps, args.json)).step(name);
+    };
+    let done = crate::quantize::quantize(
+        &args.input,
+        &args.output,
+        target,
+        args.force,
+        &rt,
+        remove_on_interrupt,
+        tick,
+    );
+    drop(progress);
+    let report = done?;
+    if args.json {
+        return print_json(&report);
+    }
+    Ok(report::quantised(&mut stdout(), &report)?)
 }
 
 /// Samples and least time of the table of everything: it has to be done in a minute and a half.

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod machine;
 pub mod measure;
 pub mod progress;
+pub mod quantize;
 pub mod report;
 pub mod run;
 pub mod workload;

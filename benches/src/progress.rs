@@ -1,6 +1,8 @@
 //! A progress bar where somebody watches, and a terminal left as it was found.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -40,6 +42,14 @@ impl Drop for Progress {
     }
 }
 
+/// The file that an interrupt removes.
+static TEMPORARY: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Ctrl-C and termination remove this file, too. It must not be anybody else's later: to be called once.
+pub fn remove_on_interrupt(path: &Path) {
+    *TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
+}
+
 /// Ctrl-C and termination clear the bar's line, show the cursor and reset colours.
 pub fn restore_terminal_on_interrupt() {
     let restore = || {
@@ -48,6 +58,9 @@ pub fn restore_terminal_on_interrupt() {
             // Nothing can be done about an error here.
             let _ = err.write_all(b"\r\x1b[2K\x1b[0m\x1b[?25h");
             let _ = err.flush();
+        }
+        if let Some(path) = &*TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner) {
+            let _ = std::fs::remove_file(path);
         }
         // 128 + SIGINT, as shells expect.
         std::process::exit(130);

@@ -8,6 +8,7 @@ use crate::compare::Comparison;
 use crate::inspect::{File, Result as Answer};
 use crate::limits::Limit;
 use crate::machine::Machine;
+use crate::quantize::Report as Quantised;
 use crate::run::Record;
 
 const HEAD: Style = Style::new().bold();
@@ -255,6 +256,45 @@ pub fn inspected(out: &mut impl Write, file: &File) -> io::Result<()> {
             file.tensors.len(),
             types.join(", ")
         )?;
+    }
+    Ok(())
+}
+
+/// A file that was quantised.
+pub fn quantised(out: &mut impl Write, r: &Quantised) -> io::Result<()> {
+    let width = r.tensors.iter().map(|t| t.name.len()).max().unwrap_or(0).clamp(6, 48);
+    writeln!(
+        out,
+        "{HEAD}{:<width$} {:>18} {:<8} {:<8} {:>11} {:>11}{HEAD:#}",
+        "tensor", "shape", "from", "to", "bytes", "bytes"
+    )?;
+    for t in &r.tensors {
+        let shape = t.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let (from, to) = (bytes(t.bytes_from), bytes(t.bytes_to));
+        write!(out, "{:<width$} {shape:>18} {:<8} {:<8} {from:>11} {to:>11}", t.name, t.from, t.to)?;
+        match &t.note {
+            Some(note) => writeln!(out, "  {DIM}{note}{DIM:#}")?,
+            None => writeln!(out)?,
+        }
+    }
+    writeln!(
+        out,
+        "{HEAD}{}{HEAD:#}: {} tensors, {} to {} ({:.1} %), {:.1} s on {} threads",
+        r.output,
+        r.tensors.len(),
+        bytes(r.bytes_from),
+        bytes(r.bytes_to),
+        100.0 * r.bytes_to as f64 / r.bytes_from as f64,
+        r.seconds,
+        r.threads
+    )?;
+    if r.decoded > 0 {
+        let style = rating(0.6);
+        writeln!(out, "{style}{} tensors were quantised already: decoded first{style:#}", r.decoded)?;
+    }
+    if r.not_finite > 0 {
+        let style = rating(0.0);
+        writeln!(out, "{style}{} numbers were infinite or NaN{style:#}", r.not_finite)?;
     }
     Ok(())
 }
