@@ -26,25 +26,27 @@ mod registry {
     pub fn is_complete() -> Result<(), String> {
         let mut want = 0;
         for &op in Op::ALL {
+            // int8 has matrix products alone; to packed weights the storage type makes no difference.
+            let products = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked, Op::PackB].contains(&op);
+            let packed = [Op::PackQ, Op::QgemvPacked].contains(&op);
             for element in ElementType::ALL {
-                // int8 has matrix products alone.
-                if element == ElementType::I8
-                    && ![Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked, Op::PackB].contains(&op)
-                {
+                if element == ElementType::I8 && !products || element != ElementType::F32 && packed {
                     continue;
                 }
                 for level in levels() {
                     let rows = || kernels().filter(|r| (r.op, r.element, r.level) == (op, element, level));
                     let of = |format| rows().filter(|r| r.format == format).count();
                     // Either one kernel that every CPU of this level has (and others), or one for each
-                    // format of quantised weights.
-                    let formats = QuantFormat::ALL.iter().filter(|&&f| of(Some(f)) == 1).count();
-                    let basic = rows().any(|r| r.format.is_none() && r.requires == level.requires());
-                    if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic, formats)) {
+                    // format of quantised weights (and others, for each as well).
+                    let basic = |f| rows().any(|r| r.format == f && r.requires == level.requires());
+                    let formats = QuantFormat::ALL.iter().filter(|&&f| basic(Some(f))).count();
+                    let each = of(Some(QuantFormat::ALL[0]));
+                    let alike = QuantFormat::ALL.iter().all(|&f| of(Some(f)) == each);
+                    if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic(None), formats)) || !alike {
                         let have: Vec<_> = rows().map(|r| r.name).collect();
                         return Err(format!("{} {element} {level}: rows {have:?}", op.name()));
                     }
-                    want += of(None) + formats;
+                    want += of(None) + formats * each;
                 }
             }
         }
@@ -57,8 +59,13 @@ mod registry {
     /// Whether the end of a name says what the CPU must have beyond the level.
     fn feature(row: &KernelInfo, end: &str) -> bool {
         let more = row.requires.without(row.level.requires()).to_string();
-        // `avx512_bf16` behind `avx512` is `_bf16`, and so is `bf16` behind `neon`.
-        end.is_empty() && more == "none" || !end.is_empty() && format!("_{more}").ends_with(end)
+        match end {
+            "" => more == "none",
+            // Assembly that needs nothing more is told from generated code by its main instruction.
+            "_maddubs" | "_smull" => more == "none" && row.op == Op::QgemvPacked,
+            // `avx512_bf16` behind `avx512` is `_bf16`, and so is `bf16` behind `neon`.
+            _ => format!("_{more}").ends_with(end),
+        }
     }
 
     pub fn names_are_well_formed() -> Result<(), String> {

@@ -1,7 +1,7 @@
-//! The GGUF reader: against the `gguf` package's answers, and against files that lie.
+//! The GGUF reader and writer: against the `gguf` package, and against files that lie.
 
 use gllm_kernels_std::core::{bf16, KernelError, QuantFormat};
-use gllm_kernels_std::gguf::{GgmlType, Gguf, GgufError, Problem, Value};
+use gllm_kernels_std::gguf::{GgmlType, Gguf, GgufError, Problem, Value, ValueType, WriteError, Writer};
 use gllm_kernels_std::AlignedVec;
 
 const SMALL: &[u8] = include_bytes!("data/small.gguf");
@@ -388,4 +388,159 @@ fn no_random_damage_causes_a_panic() {
             touch(&file);
         }
     }
+}
+
+/// A path for a file of this test.
+fn temporary(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.gguf", std::process::id()))
+}
+
+/// All that `file` holds, in a new one.
+fn copy(file: &Gguf<'_>, path: &std::path::Path) -> Result<(), WriteError> {
+    let mut writer = Writer::new();
+    writer.copy_metadata(file)?;
+    for t in file.tensors() {
+        writer.add_tensor(t.name(), t.dims(), t.ggml_type())?;
+    }
+    let mut out = writer.create(path, false)?;
+    for t in file.tensors() {
+        // In pieces of odd sizes.
+        t.data().unwrap().chunks(1000).try_for_each(|piece| out.write(piece))?;
+    }
+    out.finish()
+}
+
+#[test]
+fn written_files_are_as_the_gguf_package_writes_them() {
+    let path = temporary("copy");
+    for original in [SMALL, ALL_FORMATS] {
+        copy(&Gguf::from_bytes(original).unwrap(), &path).unwrap();
+        let written = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(written == original, "{} bytes, {} in the original", written.len(), original.len());
+    }
+}
+
+#[test]
+fn values_and_arrays_are_written() {
+    let path = temporary("values");
+    let mut writer = Writer::new();
+    writer.set("a", Value::String("first")).unwrap();
+    writer.set("general.alignment", Value::U32(128)).unwrap();
+    writer.set_array("list", ValueType::String, ["x", "größe"].map(Value::String)).unwrap();
+    writer.set_array("none", ValueType::U8, []).unwrap();
+    // Keeps its place, and may change its type.
+    writer.set("a", Value::F64(0.1)).unwrap();
+    writer.add_tensor("scalar", &[], GgmlType::F32).unwrap();
+    writer.add_tensor("empty", &[32, 0], GgmlType::Q8_0).unwrap();
+    writer.add_tensor("bytes", &[3], GgmlType::I8).unwrap();
+    let mut file = writer.create(&path, false).unwrap();
+    file.write(&1.5f32.to_le_bytes()).unwrap();
+    file.write(&[1, 2, 3]).unwrap();
+    file.finish().unwrap();
+
+    let read = Gguf::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(
+        read.metadata().map(|(k, _)| k).collect::<Vec<_>>(),
+        ["a", "general.alignment", "list", "none"]
+    );
+    assert_eq!(read.get("a"), Some(Value::F64(0.1)));
+    let list = read.get("list").unwrap().as_array().unwrap();
+    assert_eq!(list.iter().filter_map(|v| v.as_str()).collect::<Vec<_>>(), ["x", "größe"]);
+    assert!(read.get("none").unwrap().as_array().unwrap().is_empty());
+    assert_eq!((read.version(), read.alignment(), read.data_offset() % 128), (3, 128, 0));
+    assert_eq!(read.tensor("scalar").unwrap().as_slice::<f32>(), Some(&[1.5][..]));
+    assert_eq!(read.tensor("empty").unwrap().data(), Some(&[][..]));
+    let bytes = read.tensor("bytes").unwrap();
+    assert_eq!((bytes.data(), bytes.file_offset() % 128), (Some(&[1, 2, 3][..]), 0));
+}
+
+#[test]
+fn what_no_reader_would_accept_is_not_written() {
+    let invalid = |result: Result<(), WriteError>, name: &str, what: Problem| match result {
+        Err(WriteError::Invalid { field, problem }) => assert_eq!((&*field, problem), (name, what)),
+        other => panic!("{other:?}"),
+    };
+    let mut writer = Writer::new();
+    for value in [Value::U64(32), Value::U32(0), Value::U32(48)] {
+        let field = "metadata \"general.alignment\": value";
+        invalid(writer.set("general.alignment", value), field, Problem::Alignment);
+    }
+    let mixed = writer.set_array("k", ValueType::U8, [Value::U8(1), Value::U16(2)]);
+    assert_eq!(mixed.unwrap_err().to_string(), "metadata \"k\": a u16 in an array of u8");
+    // An array that is as deep as may be, in one more.
+    let array = |of: u32, len: u64| [&of.to_le_bytes()[..], &len.to_le_bytes()].concat();
+    let deep = entry("k", 9, &[array(9, 1).repeat(7), array(0, 0)].concat());
+    let bytes = Builder::new().entry(deep).bytes();
+    let deepest = Gguf::from_bytes(&bytes).unwrap();
+    writer.copy_metadata(&deepest).unwrap();
+    let deeper = writer.set_array("k", ValueType::Array, [deepest.get("k").unwrap()]);
+    invalid(deeper, "metadata \"k\": value", Problem::TooDeep);
+
+    let mut add = |dims: &[u64], of| writer.add_tensor("t", dims, of);
+    invalid(add(&[1; 5], GgmlType::F32), "tensor \"t\": number of dimensions", Problem::Dimensions(5));
+    let partial = Problem::PartialBlock { row: 48, block: 32 };
+    invalid(add(&[48, 2], GgmlType::Q4_0), "tensor \"t\": type:", partial);
+    invalid(add(&[1 << 32, 1 << 32], GgmlType::I8), "tensor \"t\": number of bytes", Problem::Overflow);
+    invalid(add(&[1 << 62], GgmlType::F32), "tensor \"t\": number of bytes", Problem::Overflow);
+    invalid(add(&[1], GgmlType(77)), "tensor \"t\": type", Problem::UnknownType(77));
+    add(&[1 << 60], GgmlType::F32).unwrap();
+    assert!(matches!(add(&[1], GgmlType::F32), Err(WriteError::DuplicateTensor(name)) if name == "t"));
+    // Each tensor's size fits 64 bits, their sum does not.
+    for name in ["t1", "t2", "t3", "t4"] {
+        writer.add_tensor(name, &[1 << 60], GgmlType::F32).unwrap();
+    }
+    let path = temporary("large");
+    invalid(writer.create(&path, false).map(drop), "number of bytes", Problem::Overflow);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_is_there_when_it_is_complete() {
+    let path = temporary("complete");
+    let begin = |overwrite| {
+        let mut writer = Writer::new();
+        writer.add_tensor("a", &[4], GgmlType::I8).unwrap();
+        writer.add_tensor("b", &[2], GgmlType::I8).unwrap();
+        writer.create(&path, overwrite)
+    };
+    let mut file = begin(false).unwrap();
+    let temporary = file.temporary().to_owned();
+    assert!(temporary.exists());
+    // Only one at a time.
+    assert!(matches!(begin(false), Err(WriteError::Io { path, .. }) if path == temporary));
+    file.write(&[1, 2, 3]).unwrap();
+    assert!(matches!(file.write(&[4, 5]), Err(WriteError::TooMuchData { given: 2, left: 1 })));
+    assert!(matches!(file.finish(), Err(WriteError::DataMissing { left: 3 })));
+    assert!(!path.exists() && !temporary.exists());
+
+    let write = |overwrite, last| {
+        let mut file = begin(overwrite)?;
+        file.write(&[1, 2, 3])?;
+        file.write(&[last])?;
+        file.write(&[5, 6])?;
+        assert!(matches!(file.write(&[7]), Err(WriteError::TooMuchData { given: 1, left: 0 })));
+        file.finish()
+    };
+    write(false, 4).unwrap();
+    assert!(matches!(write(false, 5), Err(WriteError::Exists(p)) if p == path));
+    write(true, 7).unwrap();
+    assert_eq!(Gguf::read(&path).unwrap().tensor("a").unwrap().data(), Some(&[1, 2, 3, 7][..]));
+
+    // Somebody else was faster.
+    std::fs::remove_file(&path).unwrap();
+    let mut file = begin(false).unwrap();
+    file.write(&[0; 4]).unwrap();
+    file.write(&[0; 2]).unwrap();
+    std::fs::write(&path, b"theirs").unwrap();
+    assert!(matches!(file.finish(), Err(WriteError::Exists(_))));
+    assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+    std::fs::remove_file(&path).unwrap();
+    assert!(!temporary.exists());
+
+    let folder = path.parent().unwrap();
+    assert!(matches!(Writer::new().create(folder, true), Err(WriteError::NotAFile(_))));
+    let nowhere = folder.join("no such folder").join("file.gguf");
+    assert!(matches!(Writer::new().create(nowhere, false), Err(WriteError::Io { .. })));
 }

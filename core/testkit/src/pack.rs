@@ -141,6 +141,7 @@ fn headers<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
     for (depth, n) in [(4, 7), (6, 7), (5, 6), (5, 8), (7, 5), (0, 0), (usize::MAX, 7), (5, usize::MAX)] {
         match k.packed_b(&buf, depth, n) {
             Err(KernelError::WrongPacking { .. }) => {}
+            Err(KernelError::SizeOverflow { .. }) if depth.max(n) == usize::MAX => {}
             r => return Err(format!("5x7 opened as {depth}x{n}: {r:?}")),
         }
     }

@@ -69,6 +69,8 @@ pub enum Problem {
     Alignment,
     /// More dimensions than four.
     Dimensions(u32),
+    /// A number that no known tensor type has, where its size is needed.
+    UnknownType(u32),
     /// A number of elements or bytes beyond 64 bits.
     Overflow,
     /// A row that does not consist of whole blocks.
@@ -118,6 +120,7 @@ impl fmt::Display for Problem {
             Self::Duplicate { first } => write!(f, "occurs twice, the first time at byte {first}"),
             Self::Alignment => f.write_str("must be a u32 and a power of two"),
             Self::Dimensions(n) => write!(f, "is {n}, more than {}", super::MAX_DIMS),
+            Self::UnknownType(t) => write!(f, "is {t}: no known tensor type has this number"),
             Self::Overflow => f.write_str("overflows 64 bits"),
             Self::PartialBlock { row, block } => {
                 write!(f, "row length {row} is not a multiple of the block size {block}")

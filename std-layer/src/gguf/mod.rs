@@ -22,6 +22,8 @@
 //! }
 //! # Ok::<(), gllm_kernels_std::gguf::GgufError>(())
 //! ```
+//!
+//! [`Writer`] writes such files, tensor by tensor.
 
 mod cursor;
 mod error;
@@ -29,6 +31,7 @@ mod parse;
 mod tensor;
 mod types;
 mod value;
+mod write;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -41,6 +44,7 @@ pub use error::{GgufError, Problem};
 pub use tensor::Tensor;
 pub use types::{BlockLayout, GgmlType};
 pub use value::{Array, Value, ValueType};
+pub use write::{FileWriter, WriteError, Writer};
 
 use crate::aligned::AlignedVec;
 use cursor::Cursor;

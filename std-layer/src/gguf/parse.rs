@@ -52,8 +52,8 @@ const MIN_ENTRY: u64 = 8 + 4 + 1;
 /// The least bytes of a table row: an empty name, no dimensions, type and offset.
 const MIN_TENSOR: u64 = 8 + 4 + 4 + 8;
 
-const ALIGNMENT_KEY: &str = "general.alignment";
-const DEFAULT_ALIGNMENT: u64 = 32;
+pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
+pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 
 impl Header {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, GgufError> {
