@@ -44,6 +44,14 @@ impl Chunk {
     }
 }
 
+impl Unpacker {
+    /// Blocks of a chunk, at least one.
+    #[inline(always)]
+    pub(crate) fn chunk(&self) -> usize {
+        (CHUNK / self.len.max(1)).max(1)
+    }
+}
+
 /// What [`decode`] works on.
 pub struct DecodeArgs<E> {
     pub(crate) format: Unpacker,
@@ -128,7 +136,7 @@ unsafe fn some<E, P: Widen, S: Put<E, P>>(format: Unpacker, n: usize, w: *const 
 /// `blocks` blocks at `w`, room for their elements at `y`, the instruction set.
 #[inline(always)]
 unsafe fn run<E, P: Widen, S: Put<E, P>>(format: Unpacker, blocks: usize, w: *const u8, y: *mut E) {
-    let step = CHUNK / format.len.max(1);
+    let step = format.chunk();
     let mut done = 0;
     while done < blocks {
         let n = (blocks - done).min(step);
@@ -148,7 +156,7 @@ unsafe fn realign<E: Element, P: Prim<E> + Prim<f32> + Widen>(d: &DecodeArgs<E>)
     let mut buffer = [0f32; CHUNK + MIN_GROUP];
     let buffer = buffer.as_mut_ptr();
     let format = d.format;
-    let chunk = CHUNK / format.len.max(1);
+    let chunk = format.chunk();
     // SAFETY: fewer than LANES <= MIN_GROUP elements are left over when others join them, and what is
     // written is what was decoded: y never moves past the end.
     unsafe {
@@ -188,7 +196,7 @@ pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f32> + Widen>(d: &Deco
             return run::<E, P, Through>(format, blocks, w, y);
         }
         if (y as usize).is_multiple_of(P::LANES * size_of::<E>()) {
-            let chunk = CHUNK / format.len.max(1);
+            let chunk = format.chunk();
             let parts = if access.side_by_side { PARTS } else { 1 };
             let chunks = blocks / chunk / parts;
             for t in 0..chunks {

@@ -8,7 +8,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::ops::dequant::{Chunk, CHUNK};
+use crate::ops::dequant::Chunk;
 use crate::quant::bytes::Widen;
 use crate::quant::dispatch::Unpacker;
 use crate::quant::{QuantRef, Unpacked};
@@ -73,7 +73,7 @@ unsafe fn dots<E: Element, P: Prim<E> + Widen, const R: usize>(
     w: [*const u8; R],
 ) -> [f32; R] {
     let format = g.format;
-    let chunk = CHUNK / format.len.max(1);
+    let chunk = format.chunk();
     let mut chunks = [const { MaybeUninit::<Chunk>::uninit() }; R];
     let parts = chunks.each_mut().map(Chunk::parts);
     let mut done = 0;

@@ -71,24 +71,21 @@ pub(crate) unsafe fn panel<E: Element, P: Prim<E> + Prim<f32>>(
 #[inline(always)]
 unsafe fn one<P: Prim<f32>>(w: Unit<'_>, steps: *const Step, y: &mut [f32; ROWS]) {
     let packing = w.packing;
-    let groups = STEP / packing.group.max(1);
+    let groups = packing.groups();
     let common = matches!(packing.scales, Scales::Factors | Scales::Whole);
     let (mut u, mut o) = ([0f32; ROWS], [0f32; ROWS]);
     // SAFETY: the caller's contract; every group is within the unit.
     unsafe {
         for s in 0..STEPS {
             let (x, codes) = (&*steps.add(s), w.codes(s));
-            for h in 0..groups {
-                let mut dot = [0i32; ROWS];
-                let fours = codes.chunks_exact(8 / groups.max(1)).zip(x.q.chunks_exact(STEP / groups.max(1)));
-                for (codes, x) in fours.skip(h).take(1) {
-                    for (codes, x) in codes.iter().zip(x.chunks_exact(4)) {
-                        for (dot, codes) in dot.iter_mut().zip(codes.chunks_exact(4)) {
-                            *dot +=
-                                codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
-                        }
-                    }
+            let mut dots = [[0i32; ROWS]; 2];
+            for (i, (codes, x)) in codes.iter().zip(x.q.chunks_exact(4)).enumerate() {
+                let dots = &mut dots[usize::from(groups == 2 && i >= STEP / 8)];
+                for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
+                    *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
                 }
+            }
+            for (h, dot) in dots.iter().enumerate().take(groups) {
                 let offset = [x.offsets[if groups == 1 { 2 } else { h % 2 }]; ROWS];
                 let t = dot.each(|dot| dot as f32 * x.scale);
                 let [scale, min] = w.of_group(s * groups + h);

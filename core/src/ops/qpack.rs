@@ -11,8 +11,8 @@ use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::ops::header::Header;
 use crate::quant::dispatch::Unpacker;
-use crate::quant::packed::{Packing, Parts, Scales, Unit, ROWS, STEPS, UNIT};
-use crate::quant::{QuantFormat, QuantRef, MIN_GROUP};
+use crate::quant::packed::{Packing, Parts, Scales, Unit, ROWS, STEP, STEPS, UNIT};
+use crate::quant::{QuantFormat, QuantRef};
 
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkQ\0");
@@ -59,7 +59,7 @@ unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, step:
         for v in 0..bits {
             for (r, row) in indices.iter().enumerate() {
                 let mut word = 0;
-                for f in 0..8 / bits {
+                for f in 0..8usize.checked_div(bits).unwrap_or(0) {
                     let four = row[(s * 8 + v + bits * f) % (UNIT / 4)];
                     word |= (four >> from & mask) << (bits * f);
                 }
@@ -127,7 +127,7 @@ pub(crate) unsafe fn pack_q<E: Element, P: Prim<E>>(q: &PackQArgs) {
                     for (i, four) in indices[r % ROWS].iter_mut().enumerate().take(n * len / 4) {
                         *four = u32::from_le_bytes((*codes.add(i)).each(|c| format.indices[usize::from(c)]));
                     }
-                    let groups = len / packing.group.max(1);
+                    let groups = (len / STEP * packing.groups()).max(1);
                     for g in 0..n * groups {
                         let of = (format.parts)(w.add(g / groups * format.bytes), g % groups);
                         write(packing, head, g, r, of);
@@ -209,7 +209,7 @@ impl<'a> PackedQ<'a> {
             for (c, y) in y.iter_mut().enumerate() {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 unsafe {
-                    let (scale, offset) = unit.scale(r % ROWS, c / self.packing.group.max(MIN_GROUP));
+                    let (scale, offset) = unit.scale(r % ROWS, c * self.packing.groups() / STEP);
                     let v = f32::from(unit.code(r % ROWS, c)) * scale;
                     *y = if self.packing.offsets { v + offset } else { v };
                 }

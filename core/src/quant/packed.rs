@@ -119,13 +119,21 @@ pub(crate) trait Pack: Format {
 }
 
 impl Packing {
+    /// Groups of a step: one or two.
+    pub(crate) const fn groups(&self) -> usize {
+        if self.group == STEP {
+            1
+        } else {
+            2
+        }
+    }
     /// Bytes of the head of a unit.
     pub(crate) const fn head(&self) -> usize {
         let each = ROWS * if self.offsets { 2 } else { 1 };
         let bytes = match self.scales {
             Scales::Halves => STEPS * 2 * each,
             Scales::Whole => 4 * ROWS,
-            Scales::Factors => 2 * each + UNIT / self.group * each,
+            Scales::Factors => 2 * each + STEPS * self.groups() * each,
             Scales::E8m0 => STEPS * ROWS,
             Scales::Ue4m3 => GROUPS * ROWS,
         };
@@ -152,7 +160,7 @@ impl Packing {
     pub(crate) const fn places(&self, g: usize) -> (usize, usize) {
         let each = ROWS * if self.offsets { 2 } else { 1 };
         match self.scales {
-            Scales::Halves => (g * self.group / STEP * 2 * each, 0),
+            Scales::Halves => (g / self.groups() * 2 * each, 0),
             Scales::Whole => (0, 0),
             Scales::Factors => (0, 2 * each + g * each),
             Scales::E8m0 | Scales::Ue4m3 => (0, g * ROWS),
