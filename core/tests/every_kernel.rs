@@ -42,7 +42,9 @@ mod registry {
                     let formats = QuantFormat::ALL.iter().filter(|&&f| basic(Some(f))).count();
                     let each = of(Some(QuantFormat::ALL[0]));
                     let alike = QuantFormat::ALL.iter().all(|&f| of(Some(f)) == each);
-                    if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic(None), formats)) || !alike {
+                    if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic(None), formats))
+                        || !alike
+                    {
                         let have: Vec<_> = rows().map(|r| r.name).collect();
                         return Err(format!("{} {element} {level}: rows {have:?}", op.name()));
                     }
