@@ -52,12 +52,22 @@ mkl and openblas are opened at run time, from the loader's path or where pip, co
   pip install scipy-openblas32        (or apt-get install libopenblas0-pthread)
 faer, gemm and matrixmultiply are compiled in with:
   cargo build --release -p gllm-bench --features peers
+ggml, too; it needs cmake, a C++ compiler and libclang (on Debian and Ubuntu, apt-get install cmake libclang-dev), and is built \
+for this processor with:
+  CMAKE_C_FLAGS=-march=native CMAKE_CXX_FLAGS=-march=native cargo build --release -p gllm-bench --features peer-ggml
+To compare with ggml on AVX2, FMA and F16C, build it without these flags, in a folder of its own, and restrict our side, too:
+  cargo build --release -p gllm-bench --features peer-ggml --target-dir target/ggml-avx2
+  target/ggml-avx2/release/gllm-bench compare --peer ggml --isa avx2
 
 OpenBLAS chooses its kernels when it is loaded; the line below the table says for which processor. If it is the wrong one, \
 OPENBLAS_CORETYPE=SkylakeX (Haswell, Zen, SapphireRapids, ...) names another.
 
 Peers without packed matrices multiply plain ones where ours are prepacked. MKL's exp, tanh, erf and cdfnorm (VML, high \
-accuracy) stand beside the operators that are built on them, too: silu, gelu, gelu_tanh; there the peer does a part of the work.";
+accuracy) stand beside the operators that are built on them, too: silu, gelu, gelu_tanh; there the peer does a part of the work.
+
+ggml multiplies the same blocks with the same f32 activations, which it quantises in each call as qgemv_packed does. Its default \
+buffer has weights as they lie in a file, like qgemv; a packed buffer (CPU_REPACK, AMX) has them rearranged, like qgemv_packed, \
+where ggml can do that for the format. Its threads wait for work as in llama.cpp, and rest while ours run.";
 
 /// How close this machine comes to its limit in every operator of gllm-kernels.
 ///
@@ -100,7 +110,7 @@ pub enum Command {
     /// Verify and time chosen operators.
     #[command(after_long_help = EXAMPLES)]
     Run(RunArgs),
-    /// Time operators side by side with another library: MKL, OpenBLAS, faer, gemm, matrixmultiply.
+    /// Time operators side by side with another library: MKL, OpenBLAS, faer, gemm, matrixmultiply, ggml.
     Compare(CompareArgs),
     /// List the tensors of a GGUF or safetensors file; decode and multiply those of supported types.
     ///
@@ -202,16 +212,24 @@ pub struct QuantizeArgs {
 #[derive(Args, Debug)]
 #[command(after_help = COMPARE)]
 pub struct CompareArgs {
-    /// The other library: mkl, openblas, faer, gemm, matrixmultiply.
+    /// The other library: mkl, openblas, faer, gemm, matrixmultiply, ggml.
     #[arg(long, value_name = "NAME")]
     pub peer: String,
     /// Our operators, comma-separated: gemm, gemm_bt, gemm_prepacked, gemv; for mkl also exp, tanh, silu,
-    /// gelu, gelu_tanh. Default: gemm.
+    /// gelu, gelu_tanh; for ggml qgemv_packed, qgemv. Default: gemm; for ggml both.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub op: Vec<String>,
     /// Storage types, comma-separated: f32; for mkl also f16, bf16, i8. Default: f32.
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]
     pub element: Vec<String>,
+    /// Weight formats of quantised operators, comma-separated, e.g. q8_0,iq4_xs. Default: all that the other
+    /// library has.
+    #[arg(long, value_name = "FMT", value_delimiter = ',')]
+    pub format: Vec<String>,
+    /// Only those functions of the other library whose name, in the column `peer`, contains this; e.g. `packed`
+    /// of ggml.
+    #[arg(long, value_name = "TEXT")]
+    pub function: Option<String>,
     /// Sizes, comma-separated: MxNxK of a product, MxK of a matrix, N elements. Default: a table.
     #[arg(long, value_name = "MxNxK|MxK|N", value_delimiter = ',')]
     pub shape: Vec<String>,

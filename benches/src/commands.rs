@@ -255,12 +255,15 @@ fn run(args: &RunArgs) -> Outcome {
 }
 
 fn compare(args: &CompareArgs) -> Outcome {
+    let formats: Vec<QuantFormat> = args.format.iter().map(|n| format(n)).collect::<Outcome<_>>()?;
     let threads: Vec<usize> = args.threads.iter().map(|t| threads(t)).collect::<Outcome<_>>()?;
     let plan = crate::compare::compare(
         &args.peer,
         Request {
             ops: &args.op,
             elements: &elements(&args.element)?,
+            formats: &formats,
+            function: args.function.as_deref(),
             shapes: &args.shape,
             threads: &threads,
             caps: level(args.isa.as_deref())?,
@@ -268,6 +271,9 @@ fn compare(args: &CompareArgs) -> Outcome {
             library: args.library.as_deref(),
         },
     )?;
+    if let Some(warning) = &plan.warning {
+        writeln!(io::stderr(), "gllm-bench: warning: {warning}")?;
+    }
     let progress = Progress::new(plan.len, args.json);
     if !args.json {
         progress.print(|| report::comparisons(&mut stdout()))?;

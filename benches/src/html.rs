@@ -150,7 +150,7 @@ fn bars(h: &mut String, rows: &[&Record]) -> std::fmt::Result {
             y + 14.0,
             escape(r.op),
             LEFT - 10.0,
-            escape(&r.types()),
+            escape(&crate::report::types(r.format, r.element)),
             escape(&r.shape),
             y + 3.0,
             ROW - 6.0,

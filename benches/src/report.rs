@@ -60,6 +60,15 @@ pub fn number(x: f64) -> String {
     }
 }
 
+/// Storage type; for quantised operators the weight format and the type of the rest.
+pub fn types(format: &str, element: &str) -> String {
+    if format == element {
+        element.to_owned()
+    } else {
+        format!("{format}/{element}")
+    }
+}
+
 /// A relative error.
 pub fn error(e: f64) -> String {
     if e == 0.0 {
@@ -154,7 +163,7 @@ pub fn record(out: &mut impl Write, r: &Record) -> io::Result<()> {
         out,
         "{:<18} {:<9} {:<7} {:>3} {:>15} {:>10} {:>9} {:>8}  {:<7} {:>8} {style}{:>7.1}{style:#} {:>8}",
         r.op,
-        r.types(),
+        types(r.format, r.element),
         r.isa,
         r.threads,
         r.shape,
@@ -178,8 +187,8 @@ pub fn verified(out: &mut impl Write, kernel: &str, text: &str, ok: bool) -> io:
 pub fn comparisons(out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{HEAD}{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<31} {:>10} {:>7}{HEAD:#}",
-        "operator", "type", "isa", "thr", "shape", "ours", "peer", "theirs", "ratio"
+        "{HEAD}{:<15} {:<11} {:<7} {:>3} {:>16} {:>10} {:>7}   {:<31} {:>10} {:>7} {:>7}{HEAD:#}",
+        "operator", "type", "isa", "thr", "shape", "ours", "GB/s", "peer", "theirs", "GB/s", "ratio"
     )
 }
 
@@ -188,15 +197,17 @@ pub fn comparison(out: &mut impl Write, c: &Comparison) -> io::Result<()> {
     let style = rating(if c.ratio >= 1.0 { 1.0 } else { c.ratio * 0.89 });
     writeln!(
         out,
-        "{:<15} {:<5} {:<7} {:>3} {:>16} {:>10}   {:<31} {:>10} {style}{:>7.3}{style:#}",
+        "{:<15} {:<11} {:<7} {:>3} {:>16} {:>10} {:>7}   {:<31} {:>10} {:>7} {style}{:>7.3}{style:#}",
         c.op,
-        c.element,
+        types(c.format, c.element),
         c.isa,
         c.threads,
         c.shape,
         time(c.ours),
+        number(c.ours_gbs),
         c.function,
         time(c.peer),
+        number(c.peer_gbs),
         c.ratio
     )
 }

@@ -56,17 +56,6 @@ pub struct Record {
     pub shape: String,
 }
 
-impl Record {
-    /// Storage type; for quantised operators the weight format and the type of the rest.
-    pub fn types(&self) -> String {
-        if self.format == self.element {
-            self.element.to_owned()
-        } else {
-            format!("{}/{}", self.format, self.element)
-        }
-    }
-}
-
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {

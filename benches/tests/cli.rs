@@ -61,7 +61,7 @@ fn mistakes_are_told_in_one_line() {
         (&["run", "--op", "qgemv", "--shape", "4x33"], "33"),
         (&["run", "--op", "vec_dot", "--element", "f64"], "f32"),
         (&["run", "--op", "vec_dot", "--isa", "avx1024"], "avx1024"),
-        (&["run", "--op", "qgemv", "--format", "q9_9"], "q4_0"),
+        (&["run", "--op", "qgemv", "--format", "q9_9"], "q2_0"),
         (&["run", "--op", "vec_dot", "--format", "q8_0"], "quantised"),
         (&["run", "--op", "vec_dot", "--threads", "0"], "thread count"),
         (&["run", "--op", "vec_dot", "--min-time=-1"], "min-time"),
@@ -70,6 +70,7 @@ fn mistakes_are_told_in_one_line() {
         (&["compare", "--peer", "mkl", "--op", "gemv", "--element", "bf16"], "it has f32"),
         (&["compare", "--peer", "openblas", "--shape", "64x64x64,3x4"], "3x4"),
         (&["compare", "--peer", "openblas", "--threads", "1,none"], "none"),
+        (&["compare", "--peer", "openblas", "--format", "q4_0"], "quantised"),
         (&["verify", "--op", "nothing"], "nothing"),
     ] {
         let text = refused(args, 2);
@@ -98,6 +99,9 @@ fn what_is_missing_is_told_in_one_line() {
     }
     if !cfg!(feature = "peers") {
         assert!(refused(&["compare", "--peer", "faer"], 1).contains("--features peers"));
+    }
+    if !cfg!(feature = "peer-ggml") {
+        assert!(refused(&["compare", "--peer", "ggml"], 1).contains("--features peer-ggml"));
     }
 }
 

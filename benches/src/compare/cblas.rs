@@ -20,7 +20,7 @@ macro_rules! rows {
             op: $op,
             element: ElementType::$element,
             function: $function,
-            make: |peer, row, shape| $make(peer.library, row, shape),
+            make: |peer, row, case| $make(peer.library, row, case.shape),
             check: $check,
         }),*]
     };

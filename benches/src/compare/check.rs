@@ -10,6 +10,10 @@ use crate::workload::{dot_bound, Case, Number, Shape};
 pub enum Check {
     /// With ours: a product.
     Product,
+    /// Both with the decoded weights times the activations as they were before they became 8 bits
+    /// wide: a product of quantised weights.
+    #[cfg(feature = "peer-ggml")]
+    Quantised,
     /// With a function of the input; ours has been compared with its own. This is for functions that
     /// are only a part of our operator.
     Function(fn(f64) -> f64),
@@ -30,6 +34,8 @@ impl Check {
         }
         let (ours, theirs) = (numbers::<f32>(ours), numbers::<f32>(theirs));
         match (self, case.element) {
+            #[cfg(feature = "peer-ggml")]
+            (Self::Quantised, _) => super::quantised::check(case, inputs, ours, theirs),
             (Self::Function(exact), _) => function(*exact, numbers(inputs[0]), theirs),
             (Self::Product, ElementType::F16) => product::<f16>(op, case.shape, inputs, ours, theirs),
             (Self::Product, ElementType::Bf16) => product::<bf16>(op, case.shape, inputs, ours, theirs),
@@ -101,10 +107,11 @@ fn columns<E: Number>(data: &[E], n: usize) -> Vec<f64> {
 
 /// The largest error so far.
 #[derive(Default)]
-struct Worst(f64);
+pub(super) struct Worst(pub f64);
 
 impl Worst {
-    fn see(&mut self, i: usize, got: f64, want: f64, scale: f64, allowed: f64) -> Result<(), String> {
+    /// Sees another result.
+    pub fn see(&mut self, i: usize, got: f64, want: f64, scale: f64, allowed: f64) -> Result<(), String> {
         let difference = (got - want).abs();
         // Written so that NaN fails.
         if difference <= allowed * scale {

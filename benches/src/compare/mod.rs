@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use gllm_kernels_core::{Caps, ElementType};
+use gllm_kernels_core::{Caps, ElementType, QuantFormat};
 use gllm_kernels_std::{AlignedVec, Runtime};
 use serde::Serialize;
 
@@ -19,9 +19,13 @@ use crate::workload::{refused, Case, Entry, Shape, Sizes};
 
 mod cblas;
 mod check;
+#[cfg(feature = "peer-ggml")]
+mod ggml;
 mod library;
 mod mkl;
 mod openblas;
+#[cfg(any(test, feature = "peer-ggml"))]
+mod quantised;
 #[cfg(feature = "peers")]
 mod rust;
 
@@ -60,12 +64,24 @@ pub trait Peer: Sized + 'static {
     const NAME: &'static str;
     /// What it can be compared in.
     const ROWS: &'static [Row<Self>];
+    /// Our operators without `--op`.
+    const OPS: &'static [&'static str] = &["gemm"];
+    /// Whether it has a row for a case of this row's operator and type.
+    fn takes(_row: &Row<Self>, _case: &Case) -> bool {
+        true
+    }
     /// Finds it, for the rest of the process; `library` is the file that the user named.
     fn open(library: Option<&Path>) -> Outcome<&'static Self>;
     /// What it says about itself.
     fn version(&self) -> String;
+    /// Why a comparison with our kernels for `caps` may mean little.
+    fn warning(&self, _caps: Caps) -> Option<String> {
+        None
+    }
     /// All later calls run on so many threads.
     fn set_threads(&self, threads: usize) -> Outcome;
+    /// Its idle threads stop looking for work, if they do that for long; the next call wakes them.
+    fn rest(&self) {}
     /// The thread counts to measure: those that the user named, if it can run on them, or a choice.
     fn threads(named: &[usize]) -> Outcome<Vec<usize>> {
         Ok(if named.is_empty() { one_and_all() } else { named.to_vec() })
@@ -87,8 +103,8 @@ pub struct Row<P: 'static> {
     element: ElementType,
     /// The peer's function.
     function: &'static str,
-    /// Makes the peer's side for a shape.
-    make: fn(&'static P, &Self, Shape) -> Outcome<Routine>,
+    /// Makes the peer's side of a case.
+    make: fn(&'static P, &Self, &Case) -> Outcome<Routine>,
     /// What its result is compared with.
     check: Check,
 }
@@ -139,12 +155,16 @@ impl Product {
 pub struct Comparison {
     /// The other library.
     pub peer_name: &'static str,
+    /// Its version, as it tells it.
+    pub peer_version: String,
     /// Its function.
     pub function: &'static str,
     /// Our operator.
     pub op: &'static str,
     /// Storage type.
     pub element: &'static str,
+    /// Weight format; for dense operators the storage type.
+    pub format: &'static str,
     /// Our instruction set level.
     pub isa: &'static str,
     /// Our kernel.
@@ -161,6 +181,10 @@ pub struct Comparison {
     pub ours: f64,
     /// Theirs.
     pub peer: f64,
+    /// Our 10^9 bytes per second; every operand counts once, weights at their format's own size.
+    pub ours_gbs: f64,
+    /// Theirs.
+    pub peer_gbs: f64,
     /// Their time over ours, median of neighbouring pairs: above 1, ours is faster.
     pub ratio: f64,
     /// The largest difference of the results, relative to the magnitudes of the terms.
@@ -173,10 +197,14 @@ pub struct Comparison {
 /// What to compare.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Our operators; none means `gemm`.
+    /// Our operators; none means the peer's usual ones.
     pub ops: &'a [String],
     /// Storage types.
     pub elements: &'a [ElementType],
+    /// Weight formats; none means all that the peer has.
+    pub formats: &'a [QuantFormat],
+    /// A part of the names of the peer's functions, if not all of them are wanted.
+    pub function: Option<&'a str>,
     /// Shapes as `--shape` takes them; none means the operator's table.
     pub shapes: &'a [String],
     /// Thread counts; none means the peer's default.
@@ -193,6 +221,8 @@ pub struct Request<'a> {
 pub struct Plan {
     /// What the peer says about itself.
     pub version: String,
+    /// Why the comparison may mean little.
+    pub warning: Option<String>,
     /// How many pairs there are.
     pub len: usize,
     /// The pairs.
@@ -217,6 +247,10 @@ const PEERS: &[(&str, Planner)] = &[
     ("gemm", left_out),
     #[cfg(not(feature = "peers"))]
     ("matrixmultiply", left_out),
+    #[cfg(feature = "peer-ggml")]
+    (ggml::Ggml::NAME, plan::<ggml::Ggml>),
+    #[cfg(not(feature = "peer-ggml"))]
+    ("ggml", ggml_left_out),
 ];
 
 #[cfg(not(feature = "peers"))]
@@ -224,6 +258,15 @@ fn left_out(_: Request<'_>) -> Outcome<Plan> {
     Err(Failure::Failed(
         "built without the Rust crates to compare with; build with: cargo build --release -p gllm-bench \
          --features peers"
+            .to_owned(),
+    ))
+}
+
+#[cfg(not(feature = "peer-ggml"))]
+fn ggml_left_out(_: Request<'_>) -> Outcome<Plan> {
+    Err(Failure::Failed(
+        "built without ggml; build with (it needs cmake and libclang): CMAKE_C_FLAGS=-march=native \
+         CMAKE_CXX_FLAGS=-march=native cargo build --release -p gllm-bench --features peer-ggml"
             .to_owned(),
     ))
 }
@@ -238,9 +281,9 @@ pub fn compare(peer: &str, request: Request<'_>) -> Outcome<Plan> {
 
 /// The rows and cases of a request.
 fn jobs<P: Peer>(request: Request<'_>) -> Outcome<Vec<(&'static Row<P>, Case)>> {
-    let gemm = ["gemm".to_owned()];
+    let usual: Vec<String> = P::OPS.iter().map(|&op| op.to_owned()).collect();
     let mut jobs = Vec::new();
-    for op in if request.ops.is_empty() { &gemm } else { request.ops } {
+    for op in if request.ops.is_empty() { &usual } else { request.ops } {
         let rows = || P::ROWS.iter().filter(|row| row.op == op);
         if rows().next().is_none() {
             let mut known: Vec<&str> = P::ROWS.iter().map(|row| row.op).collect();
@@ -253,15 +296,27 @@ fn jobs<P: Peer>(request: Request<'_>) -> Outcome<Vec<(&'static Row<P>, Case)>> 
                 let (name, known) = (P::NAME, known.join(", "));
                 return Err(Failure::Usage(format!("{name} has no {op} of {element}; it has {known}")));
             }
-            for row in rows().filter(|row| row.element == element) {
-                let entry = Entry::find(row.op)?;
+            let wanted = |row: &&'static Row<P>| {
+                row.element == element && request.function.is_none_or(|part| row.function.contains(part))
+            };
+            let entry = Entry::find(op)?;
+            if !entry.quantised && !request.formats.is_empty() {
+                return Err(Failure::Usage(format!("--format: {op} has no quantised weights")));
+            }
+            let named = |f: &Option<QuantFormat>| {
+                request.formats.is_empty() || f.is_some_and(|f| request.formats.contains(&f))
+            };
+            for format in entry.formats().into_iter().filter(named) {
                 for shape in shapes(entry, request.shapes)? {
-                    let case = Case { element, format: None, shape };
+                    let case = Case { element, format, shape };
                     entry.check(&case)?;
-                    jobs.push((row, case));
+                    jobs.extend(rows().filter(wanted).filter(|r| P::takes(r, &case)).map(|r| (r, case)));
                 }
             }
         }
+    }
+    if jobs.is_empty() {
+        return Err(Failure::Usage(format!("{} has no function for any of this", P::NAME)));
     }
     Ok(jobs)
 }
@@ -288,6 +343,7 @@ fn plan<P: Peer>(request: Request<'_>) -> Outcome<Plan> {
     let peer = P::open(request.library)?;
     let len = jobs.len() * threads.len();
     let Request { caps, min_time, .. } = request;
+    let (version, warning) = (peer.version(), peer.warning(caps));
     let mut arena = Arena::new(0);
     let mut runtime: Option<Runtime> = None;
     let pairs = threads.into_iter().flat_map(move |t| jobs.clone().into_iter().map(move |job| (t, job)));
@@ -299,7 +355,7 @@ fn plan<P: Peer>(request: Request<'_>) -> Outcome<Plan> {
         };
         pair(peer, row, case, caps, runtime.insert(rt), &mut arena, min_time)
     });
-    Ok(Plan { version: peer.version(), len, pairs: Box::new(pairs) })
+    Ok(Plan { version, warning, len, pairs: Box::new(pairs) })
 }
 
 /// Checks both sides against each other, and times them in turn.
@@ -314,12 +370,13 @@ fn pair<P: Peer>(
 ) -> Outcome<Comparison> {
     let entry = Entry::find(row.op)?;
     let shape = case.shape.text(entry.sizes);
-    let wrong = |e: String| Failure::Failed(format!("{} {} {shape}: wrong result: {e}", row.op, row.element));
+    let format = case.format.map_or(row.element.name(), QuantFormat::name);
+    let wrong = |e: String| Failure::Failed(format!("{} {format} {shape}: wrong result: {e}", row.op));
     let mut ours = entry.make(case, caps, rt, arena)?;
     ours.verify().map_err(wrong)?;
     let kernel = entry.kernel(&case, caps, &*ours);
 
-    let mut theirs = (row.make)(peer, row, case.shape)?;
+    let mut theirs = (row.make)(peer, row, &case)?;
     let mut output = AlignedVec::<u8>::zeroed(ours.output().len());
     // What is not written is NaN.
     output.fill(0xff);
@@ -342,6 +399,7 @@ fn pair<P: Peer>(
     let both = our_calls(1) + their_calls(1);
     let pairs = ((8.0 * min_time.as_secs_f64() / both) as usize).clamp(PAIRS.1, PAIRS.0);
     let mut settle = || {
+        peer.rest();
         if rt.threads() > 1 {
             sleep(SETTLE);
         }
@@ -351,19 +409,25 @@ fn pair<P: Peer>(
         return Err(refused(row.op, e));
     }
     let Shape { m, n, k } = case.shape;
+    let (ours, theirs) = (median(&times[0]), median(&times[1]));
+    let moved = (entry.cost)(&case).moved;
     Ok(Comparison {
         peer_name: P::NAME,
+        peer_version: peer.version(),
         function: row.function,
         op: row.op,
         element: row.element.name(),
+        format,
         isa: caps.level().name(),
         kernel,
         m,
         n,
         k,
         threads: rt.threads(),
-        ours: median(&times[0]) * 1e9,
-        peer: median(&times[1]) * 1e9,
+        ours: ours * 1e9,
+        peer: theirs * 1e9,
+        ours_gbs: moved / ours / 1e9,
+        peer_gbs: moved / theirs / 1e9,
         ratio: median_ratio(&times[1], &times[0]),
         max_diff,
         shape,

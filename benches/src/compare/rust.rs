@@ -14,7 +14,7 @@ use gllm_kernels_core::ElementType;
 use super::check::Check;
 use super::{one_and_all, Peer, Product, Routine, Row};
 use crate::error::{Failure, Outcome};
-use crate::workload::Shape;
+use crate::workload::Case;
 
 /// A crate that multiplies f32 matrices with any strides.
 pub trait Crate: 'static {
@@ -65,8 +65,8 @@ impl<C: Crate> Rust<C> {
         Row { op, element, function: C::FUNCTION, make: Self::make, check }
     }
 
-    fn make(&'static self, row: &Row<Self>, shape: Shape) -> Outcome<Routine> {
-        let p = Product::new(row, shape);
+    fn make(&'static self, row: &Row<Self>, case: &Case) -> Outcome<Routine> {
+        let p = Product::new(row, case.shape);
         let strides = if p.transposed { [1, p.k as isize] } else { [p.n as isize, 1] };
         Ok(Box::new(move |inputs, output| {
             let (a, b, c) = p.operands(inputs, output);

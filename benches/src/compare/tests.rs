@@ -6,9 +6,9 @@ struct Naive<const WRONG: i32>;
 fn naive<const WRONG: i32>(
     _: &'static Naive<WRONG>,
     row: &Row<Naive<WRONG>>,
-    shape: Shape,
+    case: &Case,
 ) -> Outcome<Routine> {
-    let p = Product::new(row, shape);
+    let p = Product::new(row, case.shape);
     Ok(Box::new(move |inputs, output| {
         let (a, b) = (numbers::<f32>(inputs[0]), numbers::<f32>(inputs[1]));
         let (step, next) = if p.transposed { (1, p.k) } else { (p.n, 1) };
@@ -49,6 +49,8 @@ fn request<'a>(ops: &'a [String], shapes: &'a [String]) -> Request<'a> {
     Request {
         ops,
         elements: &[ElementType::F32],
+        formats: &[],
+        function: None,
         shapes,
         threads: &[],
         caps: gllm_kernels_std::caps(),
@@ -106,6 +108,51 @@ fn rust_crates_agree() {
     all_agree::<rust::MatrixMultiply>(&[1]);
 }
 
+/// Every format that ggml multiplies, from either buffer, with each of our operators.
+#[cfg(feature = "peer-ggml")]
+#[test]
+fn ggml_agrees() {
+    use gllm_kernels_core::QuantFormat;
+    let (ops, shapes) = ([], words("64x512"));
+    let threads = &[1, 2];
+    let plan = plan::<ggml::Ggml>(Request { threads, ..request(&ops, &shapes) }).unwrap();
+    assert!(plan.version.contains("0.") && plan.version.contains("CPU_REPACK"), "{}", plan.version);
+    let pairs: Vec<Comparison> = plan.pairs.collect::<Outcome<_>>().unwrap();
+    assert_eq!(pairs.len(), plan.len);
+    for pair in &pairs {
+        assert!(pair.ours > 0.0 && pair.ratio > 0.0 && pair.kernel.contains("qgemv"), "{pair:?}");
+        assert!(pair.max_diff > 0.0 && pair.max_diff < 0.01, "{pair:?}");
+    }
+    for op in <ggml::Ggml as Peer>::OPS {
+        let of = |format: &str, buffer: &str| {
+            let found = |p: &&Comparison| p.op == *op && p.format == format && p.function.contains(buffer);
+            pairs.iter().filter(found).count()
+        };
+        for format in QuantFormat::ALL.iter().map(|f| f.name()) {
+            // Types of activations.
+            let weights = !matches!(format, "q8_1" | "q8_k");
+            assert_eq!(of(format, "default"), if weights { threads.len() } else { 0 }, "{format}");
+        }
+        assert_eq!(of("q4_0", "packed"), threads.len());
+        assert_eq!(of("q8_0", "packed"), if cfg!(target_arch = "x86_64") { 0 } else { threads.len() });
+    }
+}
+
+#[cfg(feature = "peer-ggml")]
+#[test]
+fn a_part_of_ggml_can_be_chosen() {
+    let (ops, shapes) = (words("qgemv"), words("8x256 16x512"));
+    let formats = [gllm_kernels_core::QuantFormat::Q4_0, gllm_kernels_core::QuantFormat::Tq2_0];
+    let request = Request { formats: &formats, function: Some("packed"), ..request(&ops, &shapes) };
+    let jobs = jobs::<ggml::Ggml>(request).unwrap();
+    assert_eq!(jobs.len(), 2);
+    assert!(jobs
+        .iter()
+        .all(|(row, case)| row.function.contains("packed") && case.format == Some(formats[0])));
+    let none = Request { formats: &formats[1..], ..request };
+    assert!(refusal(super::jobs::<ggml::Ggml>(none)).contains("ggml"));
+}
+
 #[test]
 fn requests_have_defaults() {
     let jobs = jobs::<Naive<0>>(request(&[], &[])).unwrap();
@@ -126,11 +173,15 @@ fn what_is_unknown_is_told() {
     let request = Request { elements: &[ElementType::F16], ..request(&none, &none) };
     assert!(refusal(jobs::<Naive<0>>(request)).contains("f32"));
     assert!(refusal(jobs::<Naive<0>>(self::request(&none, &words("3x4")))).contains("MxNxK"));
+    let request = Request { formats: &[gllm_kernels_core::QuantFormat::Q4_0], ..self::request(&none, &none) };
+    assert!(refusal(jobs::<Naive<0>>(request)).contains("no quantised weights"));
+    let request = Request { function: Some("nothing"), ..self::request(&none, &none) };
+    assert!(refusal(jobs::<Naive<0>>(request)).contains("plain has no function"));
 }
 
 fn every_row_has_an_operator_of<P: Peer>() {
     for row in P::ROWS {
-        assert!(Entry::find(row.op).is_ok_and(|e| !e.quantised && !e.in_place()), "{}", row.op);
+        assert!(Entry::find(row.op).is_ok_and(|e| !e.in_place()), "{}", row.op);
     }
 }
 
@@ -138,4 +189,6 @@ fn every_row_has_an_operator_of<P: Peer>() {
 fn every_row_has_an_operator() {
     every_row_has_an_operator_of::<mkl::Mkl>();
     every_row_has_an_operator_of::<openblas::OpenBlas>();
+    #[cfg(feature = "peer-ggml")]
+    every_row_has_an_operator_of::<ggml::Ggml>();
 }

@@ -199,6 +199,7 @@ fn dequant<'a, E: Element + Number, W: Weights>(mut c: Context<'a>) -> Box<dyn W
     let by_output = <W::View<'static> as External>::BY_OUTPUT;
     let (rows, cols) = if by_output { (outputs, inputs) } else { (inputs, outputs) };
     Box::new(Produce {
+        weights: &[],
         inputs: Vec::<Operand<'a, E>>::new(),
         output: Operand { data: c.carver.take::<E>(rows * cols), pattern: Vec::new() },
         call: Box::new(move |_, y| {
@@ -228,6 +229,7 @@ fn qgemv<'a, E: Element + Number, W: Weights>(mut c: Context<'a>) -> Box<dyn Wor
     let first = plain(w);
     let x = Operand::random(c.carver.take::<E>(inputs), inputs, 2, -1.0, 1.0);
     Box::new(Produce {
+        weights: &[],
         inputs: vec![x],
         output: Operand { data: c.carver.take::<f32>(outputs), pattern: Vec::new() },
         call: Box::new(move |x, y| match &engine {

@@ -27,6 +27,7 @@ fn gemv<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
     let x = Operand::random(c.carver.take::<E>(k), k, 2, -1.0, 1.0);
     let output = Operand { data: c.carver.take::<f32>(m), pattern: Vec::new() };
     Box::new(Produce {
+        weights: &[],
         inputs: vec![a, x],
         output,
         call: Box::new(move |x, y| {
@@ -99,6 +100,7 @@ fn dequant<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a
     let (w, decoded) =
         weights(c.carver.take(m * n / format.block_len() * format.block_bytes()), format, m, n);
     Box::new(Produce {
+        weights: &[],
         inputs: Vec::<Operand<'a, E>>::new(),
         output: Operand { data: c.carver.take::<E>(m * n), pattern: Vec::new() },
         call: Box::new(move |_, y| call!(&engine, dequant(w, y))),
@@ -115,6 +117,7 @@ fn qgemv<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> 
         weights(c.carver.take(m * k / format.block_len() * format.block_bytes()), format, m, k);
     let x = Operand::random(c.carver.take::<E>(k), k, 2, -1.0, 1.0);
     Box::new(Produce {
+        weights: w.as_bytes(),
         inputs: vec![x],
         output: Operand { data: c.carver.take::<f32>(m), pattern: Vec::new() },
         call: Box::new(move |x, y| call!(&engine, qgemv(w, x[0].data, y))),

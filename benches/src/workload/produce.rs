@@ -142,6 +142,8 @@ pub type Exact = Box<dyn Fn(&[Vec<f64>]) -> Vec<Want>>;
 
 /// The one kind of workload: inputs of `E`, an output of `T`.
 pub struct Produce<'a, E, T> {
+    /// Quantised weights, if it has any.
+    pub weights: &'a [u8],
     /// Inputs.
     pub inputs: Vec<Operand<'a, E>>,
     /// Output. In place, its pattern is the old contents; otherwise empty.
@@ -218,7 +220,8 @@ impl<E: Number, T: Number> Workload for Produce<'_, E, T> {
     }
 
     fn inputs(&self) -> Vec<&[u8]> {
-        self.inputs.iter().map(|x| bytes(x.data)).collect()
+        let weights = (!self.weights.is_empty()).then_some(self.weights);
+        weights.into_iter().chain(self.inputs.iter().map(|x| bytes(x.data))).collect()
     }
 
     fn output(&self) -> &[u8] {

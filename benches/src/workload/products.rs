@@ -84,6 +84,7 @@ fn finished<'a, E: Factor>(mut c: Context<'a>, form: Form, finish: Finish<E>) ->
     let mut run =
         Runner { engine, form, finish, bias, packed: AlignedVec::zeroed(0), scratch: AlignedVec::zeroed(0) };
     Box::new(Produce {
+        weights: &[],
         inputs: vec![a, b],
         output: Operand { data: c.carver.take::<E::Sum>(m * n), pattern: Vec::new() },
         call: Box::new(move |x, y| run.call((m, n, k), x[0].data, x[1].data, y)),

@@ -37,6 +37,7 @@ fn rows<'a, E: Element + Number>(
         output.pattern.clear();
     }
     Box::new(Produce {
+        weights: &[],
         inputs,
         output,
         call: Box::new(move |x, y| call(&engine, n, x, y)),
@@ -109,6 +110,7 @@ fn rotate<'a, E: Element + Number>(
         inputs.push(operand());
     }
     Box::new(Produce {
+        weights: &[],
         inputs,
         output,
         call: Box::new(move |x, y| match x {

@@ -35,6 +35,7 @@ fn map<'a, E: Element + Number>(
         output.pattern.clear();
     }
     Box::new(Produce {
+        weights: &[],
         inputs,
         output,
         call: Box::new(move |x, y| call(&engine, x, y)),
@@ -60,6 +61,7 @@ fn reduce<'a, E: Element + Number>(
     let inputs = (0..inputs).map(|i| Operand::random(c.carver.take(n), PERIOD, i as u64, 0.5, 1.5)).collect();
     let output = Operand { data: c.carver.take::<f32>(1), pattern: Vec::new() };
     Box::new(Produce {
+        weights: &[],
         inputs,
         output,
         call: Box::new(move |x, y| {
