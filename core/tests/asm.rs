@@ -94,8 +94,9 @@ mod arch {
     pub const SETS: &[Set] = &[
         (
             &[],
-            "add addp ands b b.eq b.hi b.ls b.ne cbz cmp csel fcmp fcvtl fcvtl2 fmla fmov fmul ldp ldr lsr mov movi nop prfm \
-             prfum ret sadalp shll shll2 smull smull2 str subs zip1 zip2",
+            "add addp and ands b b.eq b.hi b.ls b.ne bit cbnz cbz cmp csel dup eor fadd fcmp fcvtl fcvtl2 fmla \
+             fmov fmul fsub ldp ldr ldur lsl lsr mov movi neg nop orr prfm prfum ret sadalp saddlp scvtf shl shll \
+             shll2 sli smlal smlal2 smull smull2 str sub subs tbl ushll ushr zip1 zip2",
         ),
         (&[Features::DOTPROD], "sdot"),
         (&[Features::I8MM], "smmla"),
@@ -148,8 +149,7 @@ impl<'a> Instruction<'a> {
         } else {
             self.name == "b"
                 || self.name.starts_with("b.")
-                || self.name.starts_with("cb")
-                || self.name.starts_with("tb")
+                || ["cbz", "cbnz", "tbz", "tbnz"].contains(&self.name)
         }
     }
 }

@@ -540,7 +540,16 @@ macro_rules! expand_all_tiers {
             "avx512_vnni" { isa: Avx512, requires: [AVX512_VNNI], batch: 4 }
             "avx2_maddubs" { isa: Avx2, requires: [], batch: 2 }
         }
-        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+        $then! {
+            { "C" }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4 }
+            "neon_smull" { isa: Neon, requires: [], batch: 2 }
+        }
+        #[cfg(not(any(
+            all(target_arch = "x86_64", target_feature = "sse2"),
+            all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
+        )))]
         $then! { { "C" } }
     };
 }

@@ -1,14 +1,15 @@
 //! Packed quantised weights and quantised activations: decode bit for bit, integers exactly, sums within the bound.
 
 use gllm_kernels_core::{
-    Activations, Element, KernelError, KernelInfo, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef,
+    Activations, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, PackedQ, QuantFormat,
+    QuantRef,
 };
 
 use crate::data::{specials, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::quant::{halves, magnitudes, random_blocks, shuffled_blocks, specified, subject};
 use crate::report::{Outcome, Report};
-use crate::{call, Edge, Guarded};
+use crate::{call, caps, Edge, Guarded};
 
 /// Columns: parts of a unit of 256, whole ones, and both.
 fn shapes(format: QuantFormat) -> Vec<usize> {
@@ -221,6 +222,12 @@ fn check_product(
         return Err(format!("{}: writes outside of the output", case()));
     }
     report.cases += 1;
+    let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
+    let mut bits = vec![f32::NAN; batch * rows];
+    plain.qgemv_packed(p, a, MatMut::new(&mut bits, batch, rows).map_err(text)?).map_err(text)?;
+    if let Some(i) = (0..y.len()).find(|&i| !same(y[i], bits[i])) {
+        return Err(format!("{}: {:?} where the scalar kernel has {:?}", case(), y[i], bits[i]));
+    }
     let (weights, sizes) = (specified(w)?, magnitudes(w)?);
     for m in 0..batch {
         let x = rounded(a, m);
@@ -257,11 +264,12 @@ fn check_product(
     Ok(())
 }
 
-/// `qgemv_packed`: whole numbers exactly, else within the bound, against the rounded activations; the same bits
-/// however rows and batch are split; NaN where activations are, and in no other row.
+/// `qgemv_packed`: whole numbers exactly, else within the bound, against the rounded activations; the same bits as
+/// without SIMD, and however rows and batch are split; NaN where activations are, and in no other row.
 pub fn qgemv_packed(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
-    let k = Kernels::<f32>::forced(row.level).and_then(|k| k.with_packed(row)).map_err(|e| e.to_string())?;
+    let caps = caps().restricted_to(row.level).map_err(|e| e.to_string())?;
+    let k = Kernels::<f32>::with(caps).with_packed(row).map_err(|e| e.to_string())?;
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);
     let batches = [(1, 1), (16, 1), (17, 2), (5, 3), (33, 4), (3, 5), (16, 8), (2, 9)];

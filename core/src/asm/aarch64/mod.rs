@@ -15,6 +15,8 @@ mod wide;
 mod tall;
 #[macro_use]
 mod matrix;
+#[macro_use]
+mod qgemv;
 
 mod gemm_f32_bf16_bf16_24x4__neon;
 mod gemm_f32_bf16_bf16_8x12__neon_bf16;
@@ -24,3 +26,6 @@ mod gemm_f32_f32_f32_8x12__neon;
 mod gemm_i32_i8_i8_4x4__neon;
 mod gemm_i32_i8_i8_8x12__neon_dotprod;
 mod gemm_i32_i8_i8_8x12__neon_i8mm;
+
+mod qgemv_neon_dotprod;
+mod qgemv_neon_smull;

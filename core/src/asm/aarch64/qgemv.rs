@@ -1,0 +1,579 @@
+//! Packed quantised weights times activations of 8 bits: what all kernels share. What they differ in, how numbers of 8
+//! bits are multiplied, is in the files of the tiers.
+//!
+//! A register has four columns of four rows of weights. A panel is done in *passes*, unit by unit: of two such quads of
+//! rows, or of one where the sums of more rows of activations need the registers. Indices come out of the planes by
+//! shifts, masks and insertions, as few as possible; codes are signed, and indices that are numbers with a bias count as they
+//! are: integers have the bias times the negative sum of the activations added. See [`packed`](crate::quant::packed)
+//! for the layout, [`panel`](crate::ops::qgemv_packed::panel) for the order of what is done in f32.
+//!
+//! | register | |
+//! |---|---|
+//! | `x0` | `PanelArgs` |
+//! | `x1` | the pass's first row, times 16; addresses |
+//! | `x2` | quads of rows that are left in all units, times 16 |
+//! | `x3`, `x4`, `x5` | steps that are left; scales; planes, between passes the unit |
+//! | `x6`, `x7`, `x8`, `x17` | for each row of activations the sums of the step |
+//! | `x9`..`x16` | the caller's `d8`..`d15` |
+//! | `v0`..`v7` | for each quad (even, odd) vector, codes, high plane, another; then scales and what sums are multiplied with |
+//! | `v8`..`v11` | activations |
+//! | `v12`, `v13` | masks |
+//! | `v14`, `v15` | where the quads' bytes go, in the highest byte of each lane |
+//! | `v16`..`v19` | a unit's sums of products, or the results |
+//! | `v20`..`v23` | a unit's sums of offsets; or the table of values, in `v20` |
+//! | `v24`..`v31` | integers of the halves of a step |
+//!
+//! Where a step's register is not named here it is free, and tiers use it.
+
+/// Lines for each quad: pieces of text, and `r`, `t`, `h`, `g` for its registers.
+macro_rules! each {
+    ([$($quad:tt)*] $pieces:tt) => {
+        concat!($(each!(@$quad $pieces),)*)
+    };
+    (@$quad:tt [$($piece:tt)*]) => {
+        concat!($(each!(@@$piece $quad),)*)
+    };
+    (@@r ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $r };
+    (@@t ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $t };
+    (@@h ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $h };
+    (@@g ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $g };
+    (@@$text:literal $quad:tt) => { $text };
+}
+
+/// Loads a vector of a plane: of each quad to its register `r`, `h` or `g`. (Not with `ldp`, which some CPUs
+/// decode alone.)
+macro_rules! load {
+    ($to:ident $at:tt [$one:tt $($other:tt)?]) => {
+        concat!(
+            "ldr q", each!(@@$to $one), ", [x5, #", $at, "]\n",
+            $("ldr q", each!(@@$to $other), ", [x5, #", $at, "+16]\n",)?
+        )
+    };
+}
+
+/// What indices in `t` stand for is multiplied. `$four` is for [`multiply`]: the half of the step, the four of it,
+/// which of all it is in this order and whether it is the first of its half.
+macro_rules! four {
+    ($p:tt $quads:tt $rows:tt linear $way:ident $group:tt $four:tt) => {
+        multiply!($p $way $group $four $quads $rows)
+    };
+    ($p:tt $quads:tt $rows:tt table $way:ident $group:tt $four:tt) => {
+        concat!(
+            each!($quads ["tbl v" t ".16b, {{v20.16b}}, v" t ".16b\n"]),
+            multiply!($p $way $group $four $quads $rows),
+        )
+    };
+}
+
+/// The products of a step. `$c` is `{ tier, quads, rows }`.
+macro_rules! products {
+    (8 0 $c:tt $v:tt) => {
+        concat!(
+            products!(@byte $c $v "0" (first 0 1 new)),
+            products!(@byte $c $v "64" (first 1 2 more)),
+            products!(@byte $c $v "128" (first 2 3 more)),
+            products!(@byte $c $v "192" (first 3 4 more)),
+            products!(@byte $c $v "256" (second 0 5 new)),
+            products!(@byte $c $v "320" (second 1 6 more)),
+            products!(@byte $c $v "384" (second 2 7 more)),
+            products!(@byte $c $v "448" (second 3 8 more)),
+        )
+    };
+    (4 0 $c:tt $v:tt) => {
+        concat!(
+            products!(@nibbles $c $v "0" (first 0 1 new) (second 0 2 new)),
+            products!(@nibbles $c $v "64" (first 1 3 more) (second 1 4 more)),
+            products!(@nibbles $c $v "128" (first 2 5 more) (second 2 6 more)),
+            products!(@nibbles $c $v "192" (first 3 7 more) (second 3 8 more)),
+        )
+    };
+    // The high bits of the low and the high nibbles are 4 bits apart, too: they are shifted together.
+    (4 1 { $p:tt $quads:tt $rows:tt } $v:tt) => {
+        concat!(
+            load!(h "256" $quads),
+            products!(@five { $p $quads $rows } $v "0" h (second 0 1 new) (first 0 2 new)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            products!(@five { $p $quads $rows } $v "64" h (second 1 3 more) (first 1 4 more)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            products!(@five { $p $quads $rows } $v "128" h (second 2 5 more) (first 2 6 more)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            products!(@five { $p $quads $rows } $v "192" h (second 3 7 more) (first 3 8 more)),
+        )
+    };
+    (4 2 { $p:tt $quads:tt $rows:tt } $v:tt) => {
+        concat!(
+            load!(h "256" $quads),
+            products!(@five { $p $quads $rows } $v "0" h (second 0 1 new) (first 0 2 new)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #2\n"]),
+            load!(g "320" $quads),
+            products!(@five { $p $quads $rows } $v "64" g (second 1 3 more) (first 1 4 more)),
+            each!($quads ["ushr v" g ".16b, v" g ".16b, #2\n"]),
+            products!(@five { $p $quads $rows } $v "128" h (second 2 5 more) (first 2 6 more)),
+            products!(@five { $p $quads $rows } $v "192" g (second 3 7 more) (first 3 8 more)),
+        )
+    };
+    (2 0 { $p:tt $quads:tt $rows:tt } $v:tt) => {
+        concat!(
+            load!(r "0" $quads),
+            load!(g "64" $quads),
+            products!(@pairs { $p $quads $rows } $v r (first 0 1 new) (first 2 2 more) (second 0 3 new) (second 2 4 more)),
+            products!(@pairs { $p $quads $rows } $v g (first 1 5 more) (first 3 6 more) (second 1 7 more) (second 3 8 more)),
+        )
+    };
+    // Pairs of bits two apart and high bits four apart become two nibbles.
+    (2 1 { $p:tt $quads:tt $rows:tt } $v:tt) => {
+        concat!(
+            load!(h "128" $quads),
+            load!(r "0" $quads),
+            each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
+            each!($quads ["shl v" t ".16b, v" h ".16b, #2\n"]),
+            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
+            products!(@threes { $p $quads $rows } $v r (first 0 1 new) (second 0 2 new)),
+            each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
+            products!(@threes { $p $quads $rows } $v g (first 2 3 more) (second 2 4 more)),
+            load!(r "64" $quads),
+            each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
+            each!($quads ["shl v" t ".16b, v" h ".16b, #1\n"]),
+            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
+            products!(@threes { $p $quads $rows } $v r (first 1 5 more) (second 1 6 more)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
+            products!(@threes { $p $quads $rows } $v g (first 3 7 more) (second 3 8 more)),
+        )
+    };
+    // A bit counts twice, so that its values, 1 and -1, are numbers with a bias.
+    (1 0 { $p:tt $quads:tt $rows:tt } [table $way:ident $group:tt]) => {
+        products!(@bits { $p $quads $rows } [linear $way $group])
+    };
+    (@byte { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $at:tt $four:tt) => {
+        concat!(
+            load!(r $at $quads),
+            each!($quads ["eor v" t ".16b, v" r ".16b, v12.16b\n"]),
+            four!($p $quads $rows $values $way $group $four),
+        )
+    };
+    (@nibbles { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $at:tt $low:tt $high:tt) => {
+        concat!(
+            load!(r $at $quads),
+            each!($quads ["and v" t ".16b, v" r ".16b, v12.16b\n"]),
+            four!($p $quads $rows $values $way $group $low),
+            each!($quads ["ushr v" t ".16b, v" r ".16b, #4\n"]),
+            four!($p $quads $rows $values $way $group $high),
+        )
+    };
+    (@five { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $at:tt $plane:ident $high:tt $low:tt) => {
+        concat!(
+            load!(r $at $quads),
+            each!($quads ["ushr v" t ".16b, v" r ".16b, #4\n"]),
+            each!($quads ["bit v" t ".16b, v" $plane ".16b, v13.16b\n"]),
+            four!($p $quads $rows $values $way $group $high),
+            each!($quads ["sli v" r ".16b, v" $plane ".16b, #4\n"]),
+            each!($quads ["and v" t ".16b, v" r ".16b, v12.16b\n"]),
+            four!($p $quads $rows $values $way $group $low),
+        )
+    };
+    (
+        @pairs { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $from:ident
+        $first:tt $second:tt $third:tt $fourth:tt
+    ) => {
+        concat!(
+            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
+            four!($p $quads $rows $values $way $group $first),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #2\n"]),
+            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
+            four!($p $quads $rows $values $way $group $second),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
+            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
+            four!($p $quads $rows $values $way $group $third),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #6\n"]),
+            four!($p $quads $rows $values $way $group $fourth),
+        )
+    };
+    (@threes { $p:tt $quads:tt $rows:tt } [linear $way:ident $group:tt] $from:ident $low:tt $high:tt) => {
+        concat!(
+            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
+            four!($p $quads $rows linear $way $group $low),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
+            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
+            four!($p $quads $rows linear $way $group $high),
+        )
+    };
+    // The table is there twice: the fourth bit may be anything.
+    (@threes { $p:tt $quads:tt $rows:tt } [table $way:ident $group:tt] $from:ident $low:tt $high:tt) => {
+        concat!(
+            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
+            four!($p $quads $rows table $way $group $low),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
+            four!($p $quads $rows table $way $group $high),
+        )
+    };
+    (@bits { $p:tt $quads:tt $rows:tt } $v:tt) => {
+        concat!(
+            load!(r "0" $quads),
+            products!(@bit { $p $quads $rows } $v "shl" "1" (first 0 1 new)),
+            products!(@bit { $p $quads $rows } $v "ushr" "1" (first 2 2 more)),
+            products!(@bit { $p $quads $rows } $v "ushr" "2" (first 3 3 more)),
+            products!(@bit { $p $quads $rows } $v "ushr" "3" (second 0 4 new)),
+            products!(@bit { $p $quads $rows } $v "ushr" "4" (second 1 5 more)),
+            products!(@bit { $p $quads $rows } $v "ushr" "5" (second 2 6 more)),
+            products!(@bit { $p $quads $rows } $v "ushr" "6" (second 3 7 more)),
+            each!($quads ["and v" t ".16b, v" r ".16b, v12.16b\n"]),
+            products!(@four { $p $quads $rows } $v (first 1 8 more)),
+        )
+    };
+    (@bit { $p:tt $quads:tt $rows:tt } $v:tt $way:tt $by:tt $four:tt) => {
+        concat!(
+            each!($quads [$way " v" t ".16b, v" r ".16b, #" $by "\n"]),
+            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
+            products!(@four { $p $quads $rows } $v $four),
+        )
+    };
+    (@four { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $four:tt) => {
+        four!($p $quads $rows $values $way $group $four)
+    };
+}
+
+/// Masks: of indices, and of their high bits. What is subtracted from codes of 8 bits, as another sign. Two copies of a table of
+/// eight.
+macro_rules! masks {
+    (8 0 $values:ident) => {
+        "movi v12.16b, #0x80\n"
+    };
+    (4 0 $values:ident) => {
+        "movi v12.16b, #0x0f\n"
+    };
+    (4 1 linear) => {
+        "movi v12.16b, #0x1f\nmovi v13.16b, #0x10\n"
+    };
+    (4 2 linear) => {
+        "movi v12.16b, #0x3f\nmovi v13.16b, #0x30\n"
+    };
+    (2 0 linear) => {
+        "movi v12.16b, #0x03\n"
+    };
+    (2 1 linear) => {
+        "movi v12.16b, #0x07\nmovi v13.16b, #0x44\n"
+    };
+    (2 1 table) => {
+        "movi v12.16b, #0x0f\nmovi v13.16b, #0x44\nmov v20.d[1], v20.d[0]\n"
+    };
+    (1 0 table) => {
+        "movi v12.16b, #0x02\n"
+    };
+}
+
+/// The binary logarithm of the bias in what is multiplied, to a macro: `none`, or the number.
+macro_rules! bias {
+    (linear 7 $then:ident! $($args:tt)*) => { $then! { none $($args)* } };
+    (linear $bias:tt $then:ident! $($args:tt)*) => { $then! { $bias $($args)* } };
+    (table 0 $then:ident! $($args:tt)*) => { $then! { 0 $($args)* } };
+    (table $bias:tt $then:ident! $($args:tt)*) => { $then! { none $($args)* } };
+}
+
+/// Brings a group's scales to `v0` and `v1`, its offsets to `v2` and `v3`. `$load` are the sizes of a quad, or two, of
+/// f16 and of bytes.
+macro_rules! scales {
+    (halves none ($halves:tt $bytes:tt) $quads:tt) => {
+        concat!("ldr ", $halves, "4, [x4], #32\n", scales!(@halves "4" $quads))
+    };
+    (halves min ($halves:tt $bytes:tt) $quads:tt) => {
+        concat!(
+            "ldr ", $halves, "5, [x4, #32]\n",
+            "ldr ", $halves, "4, [x4], #64\n",
+            scales!(@halves "4" $quads),
+            scales!(@offsets "5" $quads),
+        )
+    };
+    (whole none $load:tt $quads:tt) => {
+        ""
+    };
+    (factors none ($halves:tt $bytes:tt) $quads:tt) => {
+        concat!("ldr ", $bytes, "4, [x4], #16\n", scales!(@factors $quads))
+    };
+    (factors min ($halves:tt $bytes:tt) [$(($s:tt $m:tt $two:tt $four:tt $spread:tt))*]) => {
+        concat!(
+            "ldr ", $bytes, "5, [x4, #16]\n",
+            "ldr ", $bytes, "4, [x4], #32\n",
+            scales!(@factors [$(($s $m $two $four $spread))*]),
+            $("tbl v", $m, ".16b, {{v5.16b}}, v", $spread, ".16b\n",)*
+            $("scvtf v", $m, ".4s, v", $m, ".4s, #24\n",)*
+        )
+    };
+    (e8m0 none ($halves:tt $bytes:tt) [$(($s:tt $m:tt $two:tt $four:tt $spread:tt))*]) => {
+        concat!(
+            "ldr ", $bytes, "4, [x4], #16\n",
+            "ushll v4.8h, v4.8b, #7\n",
+            $("shll", $two, " v", $s, ".4s, v4.", $four, ", #16\n",)*
+        )
+    };
+    (ue4m3 none ($halves:tt $bytes:tt) $quads:tt) => {
+        concat!(
+            "ldr ", $bytes, "4, [x4], #16\n",
+            "ushll v4.8h, v4.8b, #7\n",
+            scales!(@halves "4" $quads),
+        )
+    };
+    // The highest byte of a lane is 2^24 times what it is alone.
+    (@factors [$(($s:tt $m:tt $two:tt $four:tt $spread:tt))*]) => {
+        concat!(
+            $("tbl v", $s, ".16b, {{v4.16b}}, v", $spread, ".16b\n",)*
+            $("scvtf v", $s, ".4s, v", $s, ".4s, #24\n",)*
+        )
+    };
+    (@halves $from:tt [$(($s:tt $m:tt $two:tt $four:tt $spread:tt))*]) => {
+        concat!($("fcvtl", $two, " v", $s, ".4s, v", $from, ".", $four, "\n",)*)
+    };
+    (@offsets $from:tt [$(($s:tt $m:tt $two:tt $four:tt $spread:tt))*]) => {
+        concat!($("fcvtl", $two, " v", $m, ".4s, v", $from, ".", $four, "\n",)*)
+    };
+}
+
+/// Loads what a step says of a row of activations beside the integers; the last time, it moves on to the next step.
+macro_rules! sums {
+    (none stay $x:tt) => { concat!("ldr q6, [", $x, "]\n") };
+    (none on $x:tt) => { concat!("ldr q6, [", $x, "], #64\n") };
+    (min $way:ident $x:tt) => { concat!("ldr q7, [", $x, ", #16]\n", sums!(none $way $x)) };
+}
+
+/// A group's sums, as f32, times the activations' scale, added to the sums; and its offset times the sum of the
+/// activations in lane `$at`.
+macro_rules! add {
+    ($i:tt [$kind:ident $min:ident $at:tt $u:tt $o:tt $s:tt $m:tt]) => {
+        concat!(
+            "fmul v", $i, ".4s, v", $i, ".4s, v6.s[3]\n",
+            add!(@$kind $i $u $s),
+            add!(@$kind $min $at $u $o $m),
+        )
+    };
+    (@whole $i:tt $u:tt $s:tt) => {
+        concat!("fadd v", $u, ".4s, v", $u, ".4s, v", $i, ".4s\n")
+    };
+    (@$kind:ident $i:tt $u:tt $s:tt) => {
+        concat!("fmla v", $u, ".4s, v", $i, ".4s, v", $s, ".4s\n")
+    };
+    (@$kind:ident none $at:tt $u:tt $o:tt $m:tt) => {
+        ""
+    };
+    (@halves min $at:tt $u:tt $o:tt $m:tt) => {
+        concat!("fmla v", $u, ".4s, v", $m, ".4s, v7.s[", $at, "]\n")
+    };
+    (@factors min $at:tt $u:tt $o:tt $m:tt) => {
+        add!(@halves min $at $o $o $m)
+    };
+}
+
+/// What becomes of a group's integers.
+macro_rules! group {
+    (
+        $p:tt $half:ident $bias:tt $way:ident $group:tt $kind:ident $min:ident $on:ident $at:tt
+        [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]
+    ) => {
+        concat!($(
+            sums!($min $on $x),
+            unbias!($p $bias $at),
+            $(integers!($p $half $bias $way $group $a $b [$kind $min $at $u $o $s $m]),)*
+        )*)
+    };
+}
+
+/// What becomes of a step's integers.
+macro_rules! finish {
+    ($bias:tt $p:tt $way:ident 32 $kind:ident $min:ident $load:tt $scales:tt $rows:tt) => {
+        concat!(
+            scales!($kind $min $load $scales),
+            group!($p first $bias $way 32 $kind $min on "2" $rows),
+        )
+    };
+    ($bias:tt $p:tt $way:ident 16 $kind:ident $min:ident $load:tt $scales:tt $rows:tt) => {
+        concat!(
+            scales!($kind $min $load $scales),
+            group!($p first $bias $way 16 $kind $min stay "0" $rows),
+            scales!($kind $min $load $scales),
+            group!($p second $bias $way 16 $kind $min on "1" $rows),
+        )
+    };
+}
+
+/// Before and after the steps of a pass. Results are in memory meanwhile, where groups have factors.
+macro_rules! pass {
+    (begin factors min [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
+        concat!($($("movi v", $u, ".2d, #0\nmovi v", $o, ".2d, #0\n",)*)*)
+    };
+    (begin factors none [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
+        concat!($($("movi v", $u, ".2d, #0\n",)*)*)
+    };
+    (begin whole none $rows:tt) => {
+        pass!(begin factors none $rows)
+    };
+    (begin $kind:ident $min:ident [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
+        concat!(
+            "ldr x4, [x0, {y}]\nadd x4, x4, x1\n",
+            $($("ldr q", $u, ", [x4, #", $y, "]\n",)*)*
+        )
+    };
+    // The unit is at `x5`, the row in `x1`.
+    (end factors $min:ident ($halves:tt $bytes:tt) $scales:tt $rows:tt) => {
+        concat!(
+            "ldr x4, [x0, {y}]\nadd x4, x4, x1\nadd x1, x5, x1, lsr #1\n",
+            "ldr ", $halves, "4, [x1]\n",
+            scales!(@halves "4" $scales),
+            pass!(@offsets $min $halves $scales),
+            pass!(@add $min $rows),
+        )
+    };
+    (end whole none $load:tt [$(($s:tt $m:tt $two:tt $four:tt $spread:tt))*] $rows:tt) => {
+        concat!(
+            "ldr x4, [x0, {y}]\nadd x4, x4, x1\nadd x1, x5, x1\n",
+            $("ldr q", $s, ", [x1], #16\n",)*
+            pass!(@add none $rows),
+        )
+    };
+    (end $kind:ident $min:ident $load:tt $scales:tt
+        [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
+        concat!(
+            "ldr x4, [x0, {y}]\nadd x4, x4, x1\n",
+            $($("str q", $u, ", [x4, #", $y, "]\n",)*)*
+        )
+    };
+    (@offsets none $halves:tt $scales:tt) => {
+        ""
+    };
+    (@offsets min $halves:tt $scales:tt) => {
+        concat!("ldr ", $halves, "4, [x1, #32]\n", scales!(@offsets "4" $scales))
+    };
+    (@add $min:ident [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
+        concat!($($(
+            "ldr q6, [x4, #", $y, "]\n",
+            "fmla v6.4s, v", $u, ".4s, v", $s, ".4s\n",
+            pass!(@add $min $o $m),
+            "str q6, [x4, #", $y, "]\n",
+        )*)*)
+    };
+    (@add none $o:tt $m:tt) => {
+        ""
+    };
+    (@add min $o:tt $m:tt) => {
+        concat!("fmla v6.4s, v", $o, ".4s, v", $m, ".4s\n")
+    };
+    // Where the first group's scales are.
+    (scales factors none) => {
+        "add x4, x5, x1, lsr #2\nadd x4, x4, #32\n"
+    };
+    (scales factors min) => {
+        "add x4, x5, x1, lsr #2\nadd x4, x4, #64\n"
+    };
+    (scales halves $min:ident) => {
+        "add x4, x5, x1, lsr #1\n"
+    };
+    (scales $kind:ident $min:ident) => {
+        "add x4, x5, x1, lsr #2\n"
+    };
+}
+
+/// `v14`: bytes 0 to 3 of a register go to the highest byte of each lane; `v15`: bytes 4 to 7.
+macro_rules! spread {
+    (factors) => {
+        spread!(@("14" "0") ("14" "1") ("14" "2") ("14" "3") ("15" "0") ("15" "1") ("15" "2") ("15" "3"))
+    };
+    ($kind:ident) => {
+        ""
+    };
+    (@$(($v:tt $lane:tt))*) => {
+        concat!(
+            "mov w1, #0xffffff\nmov w3, #0x1000000\n",
+            $("mov v", $v, ".s[", $lane, "], w1\nadd w1, w1, w3\n",)*
+        )
+    };
+}
+
+/// One kernel: its tier, how many rows of activations it takes, how many bytes of a vector a pass does, and the
+/// registers of the quads (see [`each`]; then [`multiply`]'s), of their scales, and of the rows of activations: where they
+/// are, two registers for them, the tier's, and for each quad those for sums of products and offsets, where its results
+/// are, its scales and offsets, its integers.
+macro_rules! packed_kernel {
+    (
+        $field:ident $format:ident $batch:tt $p:tt $name:literal [$($extension:literal)?]
+        { bits: ($low:tt $high:tt), values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt }
+        $bytes:tt $load:tt $quads:tt $scales:tt
+        [$(($x:tt ($x0:tt $x1:tt) $d:tt $lanes:tt))*]
+    ) => {
+        microkernel! {
+            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", $name),
+            $(concat!(".arch_extension ", $extension),)?
+            // PROLOGUE
+            "fmov x9, d8",
+            "fmov x10, d9",
+            "fmov x11, d10",
+            "fmov x12, d11",
+            "fmov x13, d12",
+            "fmov x14, d13",
+            "fmov x15, d14",
+            "fmov x16, d15",
+            "ldur q20, [x0, {table}]",
+            masks!($low $high $values),
+            spread!($kind),
+            constants!($p $group $min),
+            "ldr x5, [x0, {w}]",
+            "ldr x2, [x0, {units}]",
+            "ldr x1, [x0, {x}]",
+            "ldr x3, [x0, {stride}]",
+            concat!($("add ", $x, ", x1, #32\nadd x1, x1, x3\n",)*),
+            "lsl x2, x2, #6",
+            "cbz x2, 5f",
+            // A PASS
+            ".p2align 4",
+            "2:",
+            "neg x1, x2",
+            "and x1, x1, #48",
+            pass!(begin $kind $min [$(($x ($x0 $x1) $d $lanes))*]),
+            pass!(scales $kind $min),
+            "add x5, x5, x1",
+            "add x5, x5, #{head}",
+            "mov w3, #8",
+            // A STEP
+            ".p2align 5",
+            "3:",
+            concat!($("ldur q", $x0, ", [", $x, ", #-32]\nldur q", $x1, ", [", $x, ", #-16]\n",)*),
+            bias!($values $bias start! $p $group $min [$(($x ($x0 $x1) $d $lanes))*]),
+            products!($low $high { $p $quads [$(($x0 $x1 $d))*] } [$values $way $group]),
+            bias!($values $bias finish! $p $way $group $kind $min $load $scales [$(($x ($x0 $x1) $d $lanes))*]),
+            "add x5, x5, #{step}",
+            "subs w3, w3, #1",
+            "b.ne 3b",
+            // Back to the unit.
+            "sub x5, x5, #{steps}",
+            "sub x5, x5, #{head}",
+            "sub x5, x5, x1",
+            pass!(end $kind $min $load $scales [$(($x ($x0 $x1) $d $lanes))*]),
+            concat!("sub x2, x2, #", $bytes),
+            "ands x1, x2, #63",
+            "b.eq 4f",
+            concat!($("sub ", $x, ", ", $x, ", #512\n",)*),
+            "b 2b",
+            "4:",
+            "add x5, x5, #{steps}",
+            "add x5, x5, #{head}",
+            "cbnz x2, 2b",
+            "5:",
+            "fmov d8, x9",
+            "fmov d9, x10",
+            "fmov d10, x11",
+            "fmov d11, x12",
+            "fmov d12, x13",
+            "fmov d13, x14",
+            "fmov d14, x15",
+            "fmov d15, x16",
+            "ret",
+            $(concat!(".arch_extension no", $extension),)?;
+            w = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, w),
+            x = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, x),
+            stride = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, stride),
+            units = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, units),
+            y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
+            table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
+            head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.head(),
+            step = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
+            steps = const 8 * <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
+        }
+    };
+}
