@@ -95,7 +95,7 @@ impl Session {
         let kernel = entry.kernel(&case, caps, &*workload);
 
         let working_set = cost.working_set as usize;
-        let integers = element == ElementType::I8 || entry.op == Op::QgemvPacked;
+        let integers = element == ElementType::I8 || [Op::QgemvQ8, Op::QgemvPacked].contains(&entry.op);
         let peak = if integers { Peak::int8(caps) } else { Peak::f32(caps.level()) };
         let compute_time = cost.flops / self.limits.peak(peak, rt);
         let memory_time = cost.moved / self.limits.bandwidth(cost.traffic, working_set, rt);

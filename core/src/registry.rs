@@ -77,9 +77,9 @@ macro_rules! with_format_ops {
     (
         {}
         stored: [$($stored:ident = $stored_name:literal $stored_around:tt),*],
-        packed: [$($packed:ident = $packed_name:literal $packed_around:tt),*]
+        any: [$($any:ident = $any_name:literal $any_around:tt),*]
     ) => {
-        expand_all_ops! { define_op_enum! { $($stored = $stored_name)* $($packed = $packed_name)* } }
+        expand_all_ops! { define_op_enum! { $($stored = $stored_name)* $($any = $any_name)* } }
     };
 }
 expand_all_format_ops! { with_format_ops! {} }
@@ -134,7 +134,7 @@ macro_rules! rows_of_format {
     (
         { $e:ident $text:literal $isa:ident $module:ident $field:ident $format:ident }
         stored: [$($op:ident = $name:literal ($before:literal, $after:literal)),*],
-        packed: $packed:tt
+        any: $any:tt
     ) => {
         &[$(KernelInfo {
             name: concat!(
@@ -148,12 +148,12 @@ macro_rules! rows_of_format {
         }),*]
     };
 }
-/// The rows of operators on packed weights. Storage types make no difference to them.
-macro_rules! rows_of_packed {
+/// The rows of operators to which storage types make no difference.
+macro_rules! rows_of_any {
     (
         { $isa:ident $module:ident $field:ident $format:ident }
         stored: $stored:tt,
-        packed: [$($op:ident = $name:literal ($before:literal, $after:literal)),*]
+        any: [$($op:ident = $name:literal ($before:literal, $after:literal)),*]
     ) => {
         &[$(KernelInfo {
             name: concat!($name, "_", $before, stringify!($field), $after, "__", stringify!($module)),
@@ -193,7 +193,7 @@ macro_rules! isa_rows {
                 expand_all_formats! { rows_of_formats! { rows_of_format F32 "f32" $isa $module } },
                 expand_all_formats! { rows_of_formats! { rows_of_format F16 "f16" $isa $module } },
                 expand_all_formats! { rows_of_formats! { rows_of_format Bf16 "bf16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { rows_of_packed $isa $module } },
+                expand_all_formats! { rows_of_formats! { rows_of_any $isa $module } },
             ];
         }
     };

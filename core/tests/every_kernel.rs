@@ -26,11 +26,11 @@ mod registry {
     pub fn is_complete() -> Result<(), String> {
         let mut want = 0;
         for &op in Op::ALL {
-            // int8 has matrix products alone; to packed weights the storage type makes no difference.
+            // int8 has matrix products alone; to products of quantised activations the storage type makes no difference.
             let products = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked, Op::PackB].contains(&op);
-            let packed = [Op::PackQ, Op::QgemvPacked].contains(&op);
+            let any = [Op::QgemvQ8, Op::PackQ, Op::QgemvPacked].contains(&op);
             for element in ElementType::ALL {
-                if element == ElementType::I8 && !products || element != ElementType::F32 && packed {
+                if element == ElementType::I8 && !products || element != ElementType::F32 && any {
                     continue;
                 }
                 for level in levels() {
@@ -82,7 +82,9 @@ mod registry {
                 .filter(|(_, isa)| isa.strip_prefix(row.level.name()).is_some_and(|f| feature(row, f)))
                 .ok_or_else(|| format!("{}: not <op>_<types>__<isa>", row.name))?
                 .0;
-            let types = middle.split('_').any(|t| t == row.element.name()) && middle.contains(format);
+            // Packing takes weights in a format alone.
+            let element = row.op == Op::PackQ || middle.split('_').any(|t| t == row.element.name());
+            let types = element && middle.contains(format);
             if !row.name.chars().all(form) || !types {
                 return Err(format!("{}: not <op>_<types>__<isa>", row.name));
             }

@@ -348,6 +348,12 @@ fn check_quantised<E: Element>() {
             let w = QuantRef::new(&bytes, *format, rows, cols).unwrap();
             let x = &numbers::<E>(cols, 1);
             same!(rows, E, f32, qgemv(w, x));
+            same::<E, f32>(
+                "qgemv_rows",
+                3 * rows,
+                |p, y| p.qgemv_rows(w, thrice(x), MatMut::new(y, 3, rows)?),
+                |k, y| k.qgemv_rows(w, thrice(x), MatMut::new(y, 3, rows)?),
+            );
             same!(rows * cols, E, E, dequant(w));
             check_packed::<E>(w, x);
         }
@@ -426,6 +432,11 @@ fn check_external<E: Element>() {
     }
 }
 
+/// A vector as three rows.
+fn thrice<E: Element>(x: &[E]) -> MatRef<'_, E> {
+    MatRef::with_strides(x, 3, x.len(), 0, 1).unwrap()
+}
+
 fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
     let (format, rows, cols) = (w.format(), w.rows(), w.cols());
     let core = kernels::<E>();
@@ -435,10 +446,10 @@ fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
     let same = (one.as_ptr() as usize).wrapping_sub(many.as_ptr() as usize) % 64;
     let (one, many) = (&mut one[..size], &mut many[same..][..size]);
     let whole = core.pack_q(w, one).unwrap();
-    let x = MatRef::with_strides(x, 3, cols, 0, 1).unwrap();
     let mut steps = vec![0; core.activations_size(3, cols).unwrap().size_unaligned()];
-    let x = core.quantize_activations(format, x, &mut steps).unwrap();
-    let mut want = vec![0.0; 3 * rows];
+    let x = core.quantize_activations(format, thrice(x), &mut steps).unwrap();
+    let (mut want, mut in_place) = (vec![0.0; 3 * rows], vec![0.0; 3 * rows]);
+    core.qgemv_q8(w, x, MatMut::new(&mut in_place, 3, rows).unwrap()).unwrap();
     core.qgemv_packed(whole, x, MatMut::new(&mut want, 3, rows).unwrap()).unwrap();
     for runtime in runtimes() {
         let p = Parallel::<E>::new(runtime);
@@ -447,9 +458,13 @@ fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
         let mut y = vec![f32::NAN; 3 * rows];
         p.qgemv_packed(packed, x, MatMut::new(&mut y, 3, rows).unwrap()).unwrap();
         assert!(y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "{format} {rows}x{cols}");
+        p.qgemv_q8(w, x, MatMut::new(&mut y, 3, rows).unwrap()).unwrap();
+        assert!(y.iter().zip(&in_place).all(|(a, b)| a.to_bits() == b.to_bits()), "{format} {rows}x{cols}");
         let mut short = vec![0.0; 3 * rows + 3];
         let wrong = MatMut::new(&mut short, 3, rows + 1).unwrap();
         assert!(matches!(p.qgemv_packed(packed, x, wrong), Err(KernelError::DimMismatch { .. })));
+        let wrong = MatMut::new(&mut short, 3, rows + 1).unwrap();
+        assert!(matches!(p.qgemv_q8(w, x, wrong), Err(KernelError::DimMismatch { .. })));
     }
     assert_eq!(one, many, "{format} {rows}x{cols}");
 }

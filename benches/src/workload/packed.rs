@@ -1,4 +1,4 @@
-//! Packed quantised weights, and the activations they are multiplied with.
+//! Products of quantised weights with quantised activations, and packing for them.
 
 use gllm_kernels_core::{Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, QuantFormat, QuantRef};
 
@@ -14,8 +14,10 @@ const PERIOD: usize = 7 * PackedQ::ROW_STEP;
 /// What is timed.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// The product, activations being quantised in each call.
+    /// The product with packed weights, activations being quantised in each call.
     Product,
+    /// The same with weights in place.
+    InPlace,
     /// Packing the weights.
     Pack,
 }
@@ -45,9 +47,9 @@ fn build<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Wor
     let (rows, cols) = (c.case.shape.m, c.case.shape.k);
     let format = c.case.format.expect("quantised entries are made with a format");
     let engine = Engine::new(&c);
-    let packed = c.carver.take(packed_size(&c.case));
-    // Products read packed weights alone: a period of stored ones is enough to make them from.
-    let stored = if form == Form::Pack { rows } else { rows.min(PERIOD) };
+    let packed = c.carver.take(if form == Form::InPlace { 0 } else { packed_size(&c.case) });
+    // Products of packed weights read them alone: a period of stored ones is enough to make them from.
+    let stored = if form == Form::Product { rows.min(PERIOD) } else { rows };
     let (w, decoded) = weights(
         c.carver.take(stored * cols / format.block_len() * format.block_bytes()),
         format,
@@ -67,9 +69,13 @@ impl<E: Element + Number> Packed<'_, E> {
 
     fn pack(&mut self) -> Result<(), KernelError> {
         let kernels = self.engine.kernels();
-        if self.form == Form::Pack {
-            let w = QuantRef::new(self.stored, self.format, self.rows, self.cols())?;
-            return call!(&self.engine, pack_q(w, self.packed)).map(drop);
+        match self.form {
+            Form::InPlace => return Ok(()),
+            Form::Pack => {
+                let w = QuantRef::new(self.stored, self.format, self.rows, self.cols())?;
+                return call!(&self.engine, pack_q(w, self.packed)).map(drop);
+            }
+            Form::Product => {}
         }
         let w = QuantRef::new(self.stored, self.format, self.rows.min(PERIOD), self.cols())?;
         let room = kernels.packed_q_room(self.format, self.rows, w.cols(), self.packed)?;
@@ -84,13 +90,17 @@ impl<E: Element + Number> Packed<'_, E> {
 
     fn product(&mut self) -> Result<(), KernelError> {
         let (cols, kernels) = (self.cols(), self.engine.kernels());
-        let w = kernels.packed_q(self.format, self.rows, cols, self.packed)?;
         let x = kernels.quantize_activations(
             self.format,
             MatRef::new(&*self.x.data, 1, cols)?,
             &mut self.steps,
         )?;
         let y = MatMut::new(&mut self.y, 1, self.rows)?;
+        if self.form == Form::InPlace {
+            let w = QuantRef::new(self.stored, self.format, self.rows, cols)?;
+            return call!(&self.engine, qgemv_q8(w, x, y));
+        }
+        let w = kernels.packed_q(self.format, self.rows, cols, self.packed)?;
         call!(&self.engine, qgemv_packed(w, x, y))
     }
 }
@@ -103,7 +113,7 @@ impl<E: Element + Number> Workload for Packed<'_, E> {
 
     fn call(&mut self) -> Result<(), KernelError> {
         match self.form {
-            Form::Product => self.product(),
+            Form::Product | Form::InPlace => self.product(),
             Form::Pack => self.pack(),
         }
     }
@@ -144,7 +154,7 @@ impl<E: Element + Number> Workload for Packed<'_, E> {
 
     fn output(&self) -> &[u8] {
         match self.form {
-            Form::Product => bytes(&self.y),
+            Form::Product | Form::InPlace => bytes(&self.y),
             Form::Pack => self.packed,
         }
     }
@@ -152,6 +162,9 @@ impl<E: Element + Number> Workload for Packed<'_, E> {
 
 fn qgemv_packed<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     build::<E>(c, Form::Product)
+}
+fn qgemv_q8<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    build::<E>(c, Form::InPlace)
 }
 fn pack_q<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     build::<E>(c, Form::Pack)
@@ -226,6 +239,19 @@ impl<E: Element + Number> Workload for Quantize<'_, E> {
 }
 
 pub(super) static ENTRIES: &[Entry] = &[
+    Entry {
+        name: "qgemv_q8",
+        op: Op::QgemvQ8,
+        sizes: Sizes::MatVec,
+        quantised: true,
+        cost: |case| {
+            let (m, k) = (case.shape.m as f64, case.shape.k as f64);
+            let moved = case.weights(m * k) + k * case.size() + 4.0 * m;
+            Cost { flops: 2.0 * m * k, moved, working_set: moved, traffic: Traffic::Read }
+        },
+        build: [Some(qgemv_q8::<f32>), None, None, None],
+        halves: false,
+    },
     Entry {
         name: "qgemv_packed",
         op: Op::QgemvPacked,

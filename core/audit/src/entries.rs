@@ -130,6 +130,15 @@ audit! {
     dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
     unpack(a) => a.quant().and_then(|w| a.k.unpack(w, a.codes, a.g, a.h));
     qgemv(a) => a.quant().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
+    qgemv_rows(a) => {
+        let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
+        a.quant().and_then(|w| a.k.qgemv_rows(w, x?, MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3])?))
+    };
+    qgemv_q8(a) => {
+        let x = a.left().and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        a.quant().and_then(|w| a.k.qgemv_q8(w, x?, y?))
+    };
     codebook(a) => {
         let e = a.number as u8;
         let block = blocks::BlockIq1M { qs: [e; 32], qh: [e; 16], scales: [blocks::U16([e; 2]); 4] };

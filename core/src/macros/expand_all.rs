@@ -107,6 +107,12 @@ macro_rules! expand_all_ops {
                 args: (g: &QgemvArgs<E>) -> (),
                 body: qgemv::qgemv,
             }
+            qgemv_q8 {
+                ops: [],
+                named: storage,
+                args: (g: &QgemvArgs<Step>) -> (),
+                body: qgemv::qgemv_q8,
+            }
             dequant_fp8 {
                 ops: [DequantFp8 = "dequant_fp8"],
                 named: storage,
@@ -281,14 +287,18 @@ macro_rules! expand_all_formats {
 }
 
 /// Calls `$then!` with `$args` and every operator that has a kernel for each format: those that also have one for
-/// each storage type, and those on packed weights. The two strings are the parts of a kernel's name around
+/// each storage type, and those to which the storage type makes no difference. The two strings are the parts of a kernel's name around
 /// `<storage>_<format>`, or around `<format>`.
 macro_rules! expand_all_format_ops {
     ($then:ident! $args:tt) => {
         $then! {
             $args
-            stored: [Dequant = "dequant" ("", ""), Qgemv = "qgemv" ("f32_", "_4x1")],
-            packed: [PackQ = "pack_q" ("", ""), QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4")]
+            stored: [Dequant = "dequant" ("", ""), Qgemv = "qgemv" ("f32_", "_4x8")],
+            any: [
+                QgemvQ8 = "qgemv_q8" ("f32_q8_", "_4x8"),
+                PackQ = "pack_q" ("", ""),
+                QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4")
+            ]
         }
     };
 }

@@ -7,6 +7,7 @@ use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
+use crate::ops::check;
 use crate::quant::packed::{STEP, UNIT};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
@@ -15,7 +16,7 @@ use crate::view::MatRef;
 /// 32 activations, and everything products take from them: one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(crate) struct Step {
+pub struct Step {
     /// The integers.
     pub(crate) q: [i8; STEP],
     /// Their negative sums: of the first half, of the second, of both.
@@ -70,6 +71,15 @@ impl Activations<'_> {
         // SAFETY: the row has this step.
         let step = unsafe { &*self.row(m).cast::<Step>().add(g) };
         Some((&step.q, step.scale / self.unit))
+    }
+    /// Whether they are meant for weights of `format`.
+    pub(crate) fn check_format(&self, format: QuantFormat) -> Result<(), KernelError> {
+        let [want, got] = [format, self.format].map(|f| u64::from(f.gguf_type()));
+        if want == got {
+            Ok(())
+        } else {
+            Err(KernelError::WrongPacking { want, got })
+        }
     }
     /// Row `m`.
     pub(crate) fn row(&self, m: usize) -> *const u8 {
@@ -206,9 +216,7 @@ impl<E: Element> Kernels<E> {
         if buf.len() < req.size_unaligned() {
             return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
         }
-        if x.col_stride() != 1 && cols > 1 {
-            return Err(KernelError::BadParameter { arg: "x", expected: "contiguous columns" });
-        }
+        check::contiguous("x", x)?;
         let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
         let dst = buf.as_mut_ptr().wrapping_add(skip);
         let packing = self.table.formats.of(format).packing;

@@ -36,7 +36,11 @@ impl<E: Element> Kernels<E> {
 
     /// The order for a `rows x cols` matrix.
     pub(crate) fn order(&self, rows: usize, cols: usize) -> Order {
-        let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
+        self.order_of(rows.saturating_mul(cols).saturating_mul(size_of::<E>()))
+    }
+
+    /// The order for a matrix of so many bytes.
+    pub(crate) fn order_of(&self, bytes: usize) -> Order {
         match self.caps().prefetcher() {
             _ if bytes <= self.caps().caches().l2 => Order::Off,
             Prefetcher::Sequential => Order::Sequential,

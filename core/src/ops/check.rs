@@ -1,6 +1,7 @@
 //! Argument checks that every public method shares.
 
 use crate::error::KernelError;
+use crate::view::{MatMut, MatRef};
 
 /// `got == need`, for a slice argument.
 #[inline]
@@ -20,6 +21,24 @@ pub(crate) fn dim(what: &'static str, got: usize, want: usize) -> Result<(), Ker
     } else {
         Err(KernelError::DimMismatch { what, want, got })
     }
+}
+
+/// Elements of a row lie side by side.
+#[inline]
+pub(crate) fn contiguous<E>(arg: &'static str, x: MatRef<'_, E>) -> Result<(), KernelError> {
+    if x.col_stride() == 1 || x.cols() <= 1 {
+        Ok(())
+    } else {
+        Err(KernelError::BadParameter { arg, expected: "contiguous columns" })
+    }
+}
+
+/// `y = x w^T`, for weights and activations with these rows and columns.
+#[inline]
+pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: &MatMut<'_, f32>) -> Result<(), KernelError> {
+    dim("x.cols() != w.cols()", x[1], w[1])?;
+    dim("y.rows() != x.rows()", y.rows(), x[0])?;
+    dim("y.cols() != w.rows()", y.cols(), w[0])
 }
 
 /// The number of rows of `cols` elements in a slice of `len`; no rows if `cols` is 0.

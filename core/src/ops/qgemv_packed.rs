@@ -143,13 +143,8 @@ impl<E: Element> Kernels<E> {
         x: Activations<'_>,
         mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        check::dim("x.cols() != w.cols()", x.cols(), w.cols())?;
-        check::dim("y.rows() != x.batch()", y.rows(), x.batch())?;
-        check::dim("y.cols() != w.rows()", y.cols(), w.rows())?;
-        if x.format() != w.format() {
-            let [want, got] = [w.format(), x.format()].map(|f| u64::from(f.gguf_type()));
-            return Err(KernelError::WrongPacking { want, got });
-        }
+        check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
+        x.check_format(w.format())?;
         let packing = w.packing();
         let units = w.cols().div_ceil(UNIT);
         let table = match packing.values {

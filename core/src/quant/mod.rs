@@ -9,6 +9,7 @@ pub mod blocks;
 pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dispatch;
+pub(crate) mod dots;
 mod encode;
 pub(crate) mod external;
 mod format;

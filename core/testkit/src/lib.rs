@@ -77,7 +77,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::QgemvSqueezellm => external::qgemv_squeezellm::<E>,
         Op::QuantizeActivations => packed::quantize_activations::<E>,
         Op::PackQ => packed::pack_q,
-        Op::QgemvPacked => packed::qgemv_packed,
+        Op::QgemvPacked | Op::QgemvQ8 => packed::products,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::GemmSkinny => skinny::skinny::<E>,
         Op::PackB => pack::pack_b::<E>,

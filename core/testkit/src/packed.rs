@@ -1,8 +1,8 @@
 //! Packed quantised weights and quantised activations: decode bit for bit, integers exactly, sums within the bound.
 
 use gllm_kernels_core::{
-    Activations, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, PackedQ, QuantFormat,
-    QuantRef,
+    Activations, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, PackedQ,
+    QuantFormat, QuantRef,
 };
 
 use crate::data::{specials, Source};
@@ -198,9 +198,67 @@ fn rounded(x: Activations<'_>, m: usize) -> Vec<f64> {
     all
 }
 
-/// One product; `exact` if everything is whole, so that small sums must have no error at all.
+/// Weights as a product takes them.
+#[derive(Clone, Copy)]
+enum Weights<'a> {
+    Packed(PackedQ<'a>),
+    InPlace(QuantRef<'a>),
+}
+impl Weights<'_> {
+    /// Rows that ranges start at multiples of.
+    fn step(self) -> usize {
+        match self {
+            Self::Packed(_) => PackedQ::ROW_STEP,
+            Self::InPlace(_) => 3,
+        }
+    }
+    /// Roundings on the way of a term, as documented.
+    fn roundings(self, level: IsaLevel, cols: usize) -> usize {
+        match self {
+            Self::Packed(_) => cols / 16 + 4,
+            Self::InPlace(_) if level == IsaLevel::Scalar => cols / 8 + 16,
+            Self::InPlace(_) => cols / 16 + 16,
+        }
+    }
+    fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        match self {
+            Self::Packed(w) => w.row_range(start, len).map(Self::Packed),
+            Self::InPlace(w) => w.row_range(start, len).map(Self::InPlace),
+        }
+    }
+    fn multiply(self, k: &Kernels<f32>, x: Activations<'_>, y: MatMut<'_, f32>) -> Result<(), KernelError> {
+        match self {
+            Self::Packed(w) => k.qgemv_packed(w, x, y),
+            Self::InPlace(w) => k.qgemv_q8(w, x, y),
+        }
+    }
+}
+
+/// Calls `f` with the weights as `op` takes them.
+fn prepared(
+    op: Op,
+    k: &Kernels<f32>,
+    w: QuantRef<'_>,
+    edge: Edge,
+    f: &mut dyn FnMut(Weights<'_>) -> Result<(), String>,
+) -> Result<(), String> {
+    if op == Op::QgemvPacked {
+        let buf = packed(k, w, edge)?;
+        f(Weights::Packed(k.packed_q(w.format(), w.rows(), w.cols(), &buf).map_err(|e| e.to_string())?))
+    } else {
+        // At any address.
+        let mut moved = vec![0];
+        moved.extend(w.as_bytes());
+        let bytes = Guarded::copy_of(&moved, edge);
+        let w = QuantRef::new(&bytes[1..], w.format(), w.rows(), w.cols()).map_err(|e| e.to_string())?;
+        f(Weights::InPlace(w))
+    }
+}
+
+/// One product of `p`, which is `w`; `exact` if everything is whole, so that small sums must have no error at all.
 fn check_product(
     k: &Kernels<f32>,
+    p: Weights<'_>,
     w: QuantRef<'_>,
     (x, exact): (&[f32], bool),
     edge: Edge,
@@ -210,23 +268,23 @@ fn check_product(
     let batch = x.len() / cols;
     let case = || format!("{rows}x{cols}, batch {batch}");
     let text = |e: KernelError| format!("{}: {e}", case());
-    let buf = packed(k, w, edge)?;
-    let p = k.packed_q(w.format(), rows, cols, &buf).map_err(text)?;
     let size = k.activations_size(batch, cols).map_err(text)?.size_unaligned();
     let mut steps = Guarded::<u8>::poisoned(size, edge);
     let view = MatRef::new(x, batch, cols).map_err(text)?;
     let a = k.quantize_activations(w.format(), view, &mut steps).map_err(text)?;
     let mut y = Guarded::<f32>::poisoned(batch * rows, edge);
-    call(|| k.qgemv_packed(p, a, MatMut::new(&mut y, batch, rows)?)).map_err(text)?;
+    call(|| p.multiply(k, a, MatMut::new(&mut y, batch, rows)?)).map_err(text)?;
     if !y.intact() {
         return Err(format!("{}: writes outside of the output", case()));
     }
     report.cases += 1;
-    let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
-    let mut bits = vec![f32::NAN; batch * rows];
-    plain.qgemv_packed(p, a, MatMut::new(&mut bits, batch, rows).map_err(text)?).map_err(text)?;
-    if let Some(i) = (0..y.len()).find(|&i| !same(y[i], bits[i])) {
-        return Err(format!("{}: {:?} where the scalar kernel has {:?}", case(), y[i], bits[i]));
+    if let Weights::Packed(p) = p {
+        let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
+        let mut bits = vec![f32::NAN; batch * rows];
+        plain.qgemv_packed(p, a, MatMut::new(&mut bits, batch, rows).map_err(text)?).map_err(text)?;
+        if let Some(i) = (0..y.len()).find(|&i| !same(y[i], bits[i])) {
+            return Err(format!("{}: {:?} where the scalar kernel has {:?}", case(), y[i], bits[i]));
+        }
     }
     let (weights, sizes) = (specified(w)?, magnitudes(w)?);
     for m in 0..batch {
@@ -239,7 +297,11 @@ fn check_product(
             let (_, size) = exact_sum(terms(&sizes).into_iter());
             let got = y[m * rows + r];
             let err = (f64::from(got) - want).abs();
-            let bound = if exact && size < f64::from(1 << 21) { 0.0 } else { gamma(cols / 16 + 4, size) };
+            let bound = if exact && size < f64::from(1 << 21) {
+                0.0
+            } else {
+                gamma(p.roundings(k.level(), cols), size)
+            };
             let err = if err == 0.0 { 0.0 } else { err / bound };
             report.see(err, 1.0, || {
                 format!("{}, row {r} of activations {m}: {got} instead of {want}", case())
@@ -247,15 +309,15 @@ fn check_product(
         }
     }
     // Rows are independent of each other, and so is the batch.
-    for start in (0..rows).step_by(16) {
-        let part = p.row_range(start, (rows - start).min(16)).map_err(text)?;
+    for start in (0..rows).step_by(p.step()) {
+        let len = (rows - start).min(p.step());
+        let part = p.row_range(start, len).map_err(text)?;
         for m in 0..batch {
             let one = MatRef::new(&x[m * cols..][..cols], 1, cols).map_err(text)?;
             let mut steps = vec![0; k.activations_size(1, cols).map_err(text)?.size_unaligned()];
             let one = k.quantize_activations(w.format(), one, &mut steps).map_err(text)?;
-            let mut out = vec![f32::NAN; part.rows()];
-            let view = MatMut::new(&mut out, 1, part.rows()).map_err(text)?;
-            k.qgemv_packed(part, one, view).map_err(text)?;
+            let mut out = vec![f32::NAN; len];
+            part.multiply(k, one, MatMut::new(&mut out, 1, len).map_err(text)?).map_err(text)?;
             if out != y[m * rows + start..][..out.len()] {
                 return Err(format!("{}: rows from {start} of activations {m} alone differ", case()));
             }
@@ -264,12 +326,16 @@ fn check_product(
     Ok(())
 }
 
-/// `qgemv_packed`: whole numbers exactly, else within the bound, against the rounded activations; the same bits as
-/// without SIMD, and however rows and batch are split; NaN where activations are, and in no other row.
-pub fn qgemv_packed(row: &KernelInfo) -> Outcome {
+/// `qgemv_packed` and `qgemv_q8`: whole numbers exactly, else within the bound, against the rounded activations; with
+/// packed weights the same bits as without SIMD; the same bits however rows and batch are split; NaN where activations
+/// are, and in no other row.
+pub fn products(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let caps = caps().restricted_to(row.level).map_err(|e| e.to_string())?;
-    let k = Kernels::<f32>::with(caps).with_packed(row).map_err(|e| e.to_string())?;
+    let mut k = Kernels::<f32>::with(caps);
+    if row.op == Op::QgemvPacked {
+        k = k.with_packed(row).map_err(|e| e.to_string())?;
+    }
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);
     let batches = [(1, 1), (16, 1), (17, 2), (5, 3), (33, 4), (3, 5), (16, 8), (2, 9)];
@@ -279,7 +345,8 @@ pub fn qgemv_packed(row: &KernelInfo) -> Outcome {
             let n = rows * cols / format.block_len();
             let mut bytes = shuffled_blocks(&mut source, format, &vectors, n);
             let w = QuantRef::new(&bytes, format, rows, cols).map_err(|e| e.to_string())?;
-            check_product(&k, w, (&source.normals(batch * cols), false), edge, &mut report)?;
+            let x = source.normals(batch * cols);
+            prepared(row.op, &k, w, edge, &mut |p| check_product(&k, p, w, (&x, false), edge, &mut report))?;
 
             // Scales of 1, and activations whose scale is 1: whole numbers, or eighths of them.
             for block in bytes.chunks_exact_mut(format.block_bytes()) {
@@ -291,28 +358,28 @@ pub fn qgemv_packed(row: &KernelInfo) -> Outcome {
             if specified(w)?.iter().all(|w| (w * 8.0).fract() == 0.0) {
                 let mut x: Vec<f32> = source.whole(batch * cols, 2);
                 x.chunks_mut(32.min(cols)).for_each(|group| group[0] = 127.0);
-                check_product(&k, w, (&x, true), edge, &mut report)?;
+                prepared(row.op, &k, w, edge, &mut |p| {
+                    check_product(&k, p, w, (&x, true), edge, &mut report)
+                })?;
             }
         }
     }
-    not_finite(&k, format, &vectors.blocks)?;
+    let w = QuantRef::new(&vectors.blocks, format, 2, 512).map_err(|e| e.to_string())?;
+    prepared(row.op, &k, w, Edge::End, &mut |p| not_finite(&k, p, format))?;
     Ok(report)
 }
 
 /// A NaN among the activations of one row is NaN in its products alone.
-fn not_finite(k: &Kernels<f32>, format: QuantFormat, blocks: &[u8]) -> Result<(), String> {
+fn not_finite(k: &Kernels<f32>, p: Weights<'_>, format: QuantFormat) -> Result<(), String> {
     let text = |e: KernelError| e.to_string();
     let (rows, cols) = (2, 512);
-    let w = QuantRef::new(blocks, format, rows, cols).map_err(text)?;
-    let buf = packed(k, w, Edge::End)?;
-    let p = k.packed_q(format, rows, cols, &buf).map_err(text)?;
     let mut x = vec![0.5f32; 3 * cols];
     x[cols + 77] = f32::NAN;
     let mut steps = vec![0; k.activations_size(3, cols).map_err(text)?.size_unaligned()];
     let a =
         k.quantize_activations(format, MatRef::new(&x, 3, cols).map_err(text)?, &mut steps).map_err(text)?;
     let mut y = vec![f32::INFINITY; 3 * rows];
-    k.qgemv_packed(p, a, MatMut::new(&mut y, 3, rows).map_err(text)?).map_err(text)?;
+    p.multiply(k, a, MatMut::new(&mut y, 3, rows).map_err(text)?).map_err(text)?;
     let nan: Vec<bool> = y.iter().map(|y| y.is_nan()).collect();
     if nan == [false, false, true, true, false, false] {
         Ok(())

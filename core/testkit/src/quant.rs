@@ -1,6 +1,8 @@
 //! Quantised weights: decode bit for bit, products within the bound.
 
-use gllm_kernels_core::{Element, IsaLevel, KernelInfo, Kernels, QuantFormat, QuantRef, StorePolicy};
+use gllm_kernels_core::{
+    Element, IsaLevel, KernelInfo, Kernels, MatMut, MatRef, QuantFormat, QuantRef, StorePolicy,
+};
 
 use crate::data::{both_walks, lanes, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
@@ -199,6 +201,20 @@ fn check_product<E: Element>(
         let bound = if exact && magnitudes < f64::from(1 << 24) { 0.0 } else { gamma(steps, magnitudes) };
         let err = if err == 0.0 { 0.0 } else { err / bound };
         report.see(err, 1.0, || format!("{}, row {r}: {got} instead of {want}", case()))?;
+    }
+    // So are those of activations.
+    for batch in [2, 9] {
+        let mut xs = vec![E::from_f32(1.0); batch * x.len()];
+        xs[(batch - 1) * x.len()..].copy_from_slice(&guarded);
+        let mut out = Guarded::<f32>::poisoned(batch * y.len(), edge);
+        call(|| {
+            let (xs, out) = (MatRef::new(&xs, batch, w.cols())?, MatMut::new(&mut out, batch, w.rows())?);
+            k.qgemv_rows(w, xs, out)
+        })
+        .map_err(|e| format!("{}: {e}", case()))?;
+        if !out.intact() || out[(batch - 1) * y.len()..] != y[..] {
+            return Err(format!("{}: the last of {batch} rows of activations differs", case()));
+        }
     }
     // Rows are independent of how many there are.
     for start in 0..w.rows() {

@@ -1,5 +1,6 @@
 //! Matrix times vector, decoding and encoding.
 
+use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gllm_kernels_core::{Activations, Element, KernelError, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
@@ -51,6 +52,38 @@ impl<E: Element> Parallel<'_, E> {
         })
     }
 
+    /// [`Kernels::qgemv_rows`](gllm_kernels_core::Kernels::qgemv_rows) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn qgemv_rows(
+        &self,
+        w: QuantRef<'_>,
+        x: MatRef<'_, E>,
+        y: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let cuts = Cuts::rows_fixed(w.as_bytes().len(), w.rows(), ROWS);
+        self.by_columns(cuts, [x.rows(), w.rows()], y, |range, y| {
+            self.kernels.qgemv_rows(w.row_range(range.start, range.len())?, x, y)
+        })
+    }
+
+    /// [`Kernels::qgemv_q8`](gllm_kernels_core::Kernels::qgemv_q8) on all threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn qgemv_q8(
+        &self,
+        w: QuantRef<'_>,
+        x: Activations<'_>,
+        y: MatMut<'_, f32>,
+    ) -> Result<(), KernelError> {
+        let cuts = Cuts::rows_fixed(w.as_bytes().len(), w.rows(), ROWS);
+        self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
+            self.kernels.qgemv_q8(w.row_range(range.start, range.len())?, x, y)
+        })
+    }
+
     /// [`Kernels::qgemv_packed`](gllm_kernels_core::Kernels::qgemv_packed) on all threads.
     ///
     /// # Errors
@@ -62,22 +95,36 @@ impl<E: Element> Parallel<'_, E> {
         y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         let cuts = Cuts::rows_fixed(w.bytes(), w.rows(), PackedQ::ROW_STEP);
-        let n = cuts.count(w.rows());
-        if n <= 1 || self.runtime.threads() == 1 || (y.rows(), y.cols()) != (x.batch(), w.rows()) {
-            return self.kernels.qgemv_packed(w, x, y);
+        self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
+            self.kernels.qgemv_packed(w.row_range(range.start, range.len())?, x, y)
+        })
+    }
+
+    /// Shares out the columns of `y`, which are rows of weights; not if `y` has another shape, which `product` refuses.
+    fn by_columns(
+        &self,
+        cuts: Cuts,
+        shape: [usize; 2],
+        y: MatMut<'_, f32>,
+        product: impl Fn(Range<usize>, MatMut<'_, f32>) -> Result<(), KernelError> + Sync,
+    ) -> Result<(), KernelError> {
+        let [_, rows] = shape;
+        let n = cuts.count(rows);
+        if n <= 1 || self.runtime.threads() == 1 || [y.rows(), y.cols()] != shape {
+            return product(0..rows, y);
         }
         let mut parts = Vec::with_capacity(n);
         let mut rest = y.t();
         for i in 0..n {
-            let range = cuts.range(w.rows(), i);
+            let range = cuts.range(rows, i);
             let (part, right) = rest.split_rows(range.len())?;
-            parts.push(Mutex::new(Some((w.row_range(range.start, range.len())?, part.t()))));
+            parts.push(Mutex::new(Some((range, part.t()))));
             rest = right;
         }
         let failed = OnceLock::new();
         self.runtime.for_each(n, |i| {
             let part = parts[i].lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(Err(e)) = part.map(|(w, y)| self.kernels.qgemv_packed(w, x, y)) {
+            if let Some(Err(e)) = part.map(|(range, y)| product(range, y)) {
                 failed.get_or_init(|| e);
             }
         });
