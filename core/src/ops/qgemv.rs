@@ -102,17 +102,17 @@ impl<E: Element, P: Prim<E> + Widen> Way for Exact<E, P> {
                     if OFFSETS {
                         all = P::add(all, v);
                     }
-                    of_group = from_fn(|r| P::fma(P::widen(w[r].codes.add(i)), v, of_group[r]));
+                    for r in 0..R {
+                        of_group[r] = P::fma(P::widen(w[r].codes.add(i)), v, of_group[r]);
+                    }
                     i += P::LANES;
                 }
-                sums = from_fn(|r| {
-                    let sum = P::fma(of_group[r], P::splat(*w[r].scales.add(g)), sums[r]);
+                for r in 0..R {
+                    sums[r] = P::fma(of_group[r], P::splat(*w[r].scales.add(g)), sums[r]);
                     if OFFSETS {
-                        P::fma(all, P::splat(*w[r].offsets.add(g)), sum)
-                    } else {
-                        sum
+                        sums[r] = P::fma(all, P::splat(*w[r].offsets.add(g)), sums[r]);
                     }
-                });
+                }
             }
         }
         sums
@@ -149,24 +149,21 @@ impl<P: Dots> Way for Integer<P> {
         unsafe {
             for s in 0..n / STEP {
                 let (x, g) = (&*x.add(s), s * (STEP / GROUP));
-                sums = from_fn(|r| {
+                let [first, second, all] = x.offsets;
+                for r in 0..R {
                     let (codes, scales) = (w[r].codes.add(s * STEP), w[r].scales.add(g));
-                    let (sum, mut offset) = sums[r];
-                    let sum = if GROUP == STEP {
-                        P::dot::<false>(codes, x.q.as_ptr(), x.scale, scales, sum)
+                    let (sum, offset) = &mut sums[r];
+                    if GROUP == STEP {
+                        *sum = P::dot::<false>(codes, x.q.as_ptr(), x.scale, scales, *sum);
                     } else {
-                        P::dot::<true>(codes, x.q.as_ptr(), x.scale, scales, sum)
-                    };
-                    if OFFSETS {
-                        let [first, second, all] = x.offsets;
-                        let of_first = if GROUP == STEP { all } else { first };
-                        offset += *w[r].offsets.add(g) * of_first;
-                        if GROUP < STEP {
-                            offset += *w[r].offsets.add(g + 1) * second;
-                        }
+                        *sum = P::dot::<true>(codes, x.q.as_ptr(), x.scale, scales, *sum);
                     }
-                    (sum, offset)
-                });
+                    if OFFSETS && GROUP == STEP {
+                        *offset += *w[r].offsets.add(g) * all;
+                    } else if OFFSETS {
+                        *offset += *w[r].offsets.add(g) * first + *w[r].offsets.add(g + 1) * second;
+                    }
+                }
             }
         }
         sums
