@@ -5,6 +5,15 @@
 
 #![allow(non_snake_case)] // Files are named like kernels.
 
+/// Brings the lines of the head of a unit, at `rax`, to the first-level cache. Read as its steps go, in turn
+/// with those of codes, they would take the lines of the unit out of order, and the prefetcher of the second-level
+/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4).
+macro_rules! head_first {
+    () => {
+        ".irp at, 0, 64, 128, 192, 256, 320, 384, 448, 512\n.if \\at < {head}\nprefetcht0 [rax + \\at]\n.endif\n.endr"
+    };
+}
+
 #[macro_use]
 mod tile;
 #[macro_use]

@@ -386,6 +386,7 @@ macro_rules! kernel {
             // A UNIT
             ".p2align 5",
             "2:",
+            head_first!(),
             "xor edx, edx",
             // A HALF OF IT
             "3:",

@@ -303,6 +303,7 @@ macro_rules! kernel {
             // A UNIT
             ".p2align 5",
             "2:",
+            head_first!(),
             unit!(begin $kind $min $(($y $u $o $t $x))*),
             unit!(scales $kind $min),
             "lea r10, [rax + {head}]",
