@@ -40,7 +40,7 @@ macro_rules! each {
     (@@$text:literal $quad:tt) => { $text };
 }
 
-/// Loads a vector of a plane: of each quad to its register `r`, `h` or `g`. (Not with `ldp`, which some CPUs
+/// Loads a vector of a plane, of each quad to its register. (Not with `ldp`, which some CPUs
 /// decode alone.)
 macro_rules! load {
     ($to:ident $at:tt [$one:tt $($other:tt)?]) => {
@@ -51,185 +51,208 @@ macro_rules! load {
     };
 }
 
-/// What indices in `t` stand for is multiplied. `$four` is for [`multiply`]: the half of the step, the four of it,
-/// which of all it is in this order and whether it is the first of its half.
+/// What indices in one of the quads' registers stand for is multiplied. `$four` is for [`multiply`]: the half of the
+/// step, the four of it, which of all it is in this order and whether it is the first of its half.
 macro_rules! four {
-    ($p:tt $quads:tt $rows:tt linear $way:ident $group:tt $four:tt) => {
-        multiply!($p $way $group $four $quads $rows)
+    ({ $p:tt $quads:tt $rows:tt linear $way:ident $group:tt } $from:ident $four:tt) => {
+        multiply!($p $way $group $from $four $quads $rows)
     };
-    ($p:tt $quads:tt $rows:tt table $way:ident $group:tt $four:tt) => {
+    ({ $p:tt $quads:tt $rows:tt table $way:ident $group:tt } $from:ident $four:tt) => {
         concat!(
-            each!($quads ["tbl v" t ".16b, {{v20.16b}}, v" t ".16b\n"]),
-            multiply!($p $way $group $four $quads $rows),
+            each!($quads ["tbl v" $from ".16b, {{v20.16b}}, v" $from ".16b\n"]),
+            multiply!($p $way $group $from $four $quads $rows),
         )
     };
 }
 
-/// The products of a step. `$c` is `{ tier, quads, rows }`.
+/// The products of a step. `$c` is `{ tier, quads, rows, values, way, group }`. Vectors are loaded, and what is multiplied
+/// unpacked, ahead of their use: CPUs that execute in order wait less.
 macro_rules! products {
-    (8 0 $c:tt $v:tt) => {
+    (8 0 $quads:tt $c:tt) => {
         concat!(
-            products!(@byte $c $v "0" (first 0 1 new)),
-            products!(@byte $c $v "64" (first 1 2 more)),
-            products!(@byte $c $v "128" (first 2 3 more)),
-            products!(@byte $c $v "192" (first 3 4 more)),
-            products!(@byte $c $v "256" (second 0 5 new)),
-            products!(@byte $c $v "320" (second 1 6 more)),
-            products!(@byte $c $v "384" (second 2 7 more)),
-            products!(@byte $c $v "448" (second 3 8 more)),
+            load!(r "0" $quads),
+            load!(t "64" $quads),
+            load!(h "128" $quads),
+            load!(g "192" $quads),
+            products!(@byte r $quads $c (first 0 1 new)),
+            load!(r "256" $quads),
+            products!(@byte t $quads $c (first 1 2 more)),
+            load!(t "320" $quads),
+            products!(@byte h $quads $c (first 2 3 more)),
+            load!(h "384" $quads),
+            products!(@byte g $quads $c (first 3 4 more)),
+            load!(g "448" $quads),
+            products!(@byte r $quads $c (second 0 5 new)),
+            products!(@byte t $quads $c (second 1 6 more)),
+            products!(@byte h $quads $c (second 2 7 more)),
+            products!(@byte g $quads $c (second 3 8 more)),
         )
     };
-    (4 0 $c:tt $v:tt) => {
-        concat!(
-            products!(@nibbles $c $v "0" (first 0 1 new) (second 0 2 new)),
-            products!(@nibbles $c $v "64" (first 1 3 more) (second 1 4 more)),
-            products!(@nibbles $c $v "128" (first 2 5 more) (second 2 6 more)),
-            products!(@nibbles $c $v "192" (first 3 7 more) (second 3 8 more)),
-        )
-    };
-    // The high bits of the low and the high nibbles are 4 bits apart, too: they are shifted together.
-    (4 1 { $p:tt $quads:tt $rows:tt } $v:tt) => {
-        concat!(
-            load!(h "256" $quads),
-            products!(@five { $p $quads $rows } $v "0" h (second 0 1 new) (first 0 2 new)),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            products!(@five { $p $quads $rows } $v "64" h (second 1 3 more) (first 1 4 more)),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            products!(@five { $p $quads $rows } $v "128" h (second 2 5 more) (first 2 6 more)),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            products!(@five { $p $quads $rows } $v "192" h (second 3 7 more) (first 3 8 more)),
-        )
-    };
-    (4 2 { $p:tt $quads:tt $rows:tt } $v:tt) => {
-        concat!(
-            load!(h "256" $quads),
-            products!(@five { $p $quads $rows } $v "0" h (second 0 1 new) (first 0 2 new)),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #2\n"]),
-            load!(g "320" $quads),
-            products!(@five { $p $quads $rows } $v "64" g (second 1 3 more) (first 1 4 more)),
-            each!($quads ["ushr v" g ".16b, v" g ".16b, #2\n"]),
-            products!(@five { $p $quads $rows } $v "128" h (second 2 5 more) (first 2 6 more)),
-            products!(@five { $p $quads $rows } $v "192" g (second 3 7 more) (first 3 8 more)),
-        )
-    };
-    (2 0 { $p:tt $quads:tt $rows:tt } $v:tt) => {
+    (4 0 $quads:tt $c:tt) => {
         concat!(
             load!(r "0" $quads),
             load!(g "64" $quads),
-            products!(@pairs { $p $quads $rows } $v r (first 0 1 new) (first 2 2 more) (second 0 3 new) (second 2 4 more)),
-            products!(@pairs { $p $quads $rows } $v g (first 1 5 more) (first 3 6 more) (second 1 7 more) (second 3 8 more)),
+            products!(@nibbles r $quads $c (first 0 1 new) (second 0 2 new)),
+            load!(r "128" $quads),
+            products!(@nibbles g $quads $c (first 1 3 more) (second 1 4 more)),
+            load!(g "192" $quads),
+            products!(@nibbles r $quads $c (first 2 5 more) (second 2 6 more)),
+            products!(@nibbles g $quads $c (first 3 7 more) (second 3 8 more)),
+        )
+    };
+    // The high bits of the low and the high nibbles are 4 bits apart, too: they are shifted together.
+    (4 1 $quads:tt $c:tt) => {
+        concat!(
+            load!(h "256" $quads),
+            load!(r "0" $quads),
+            load!(g "64" $quads),
+            products!(@high r $quads $c (second 0 1 new) (first 0 2 new)),
+            load!(r "128" $quads),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            products!(@high g $quads $c (second 1 3 more) (first 1 4 more)),
+            load!(g "192" $quads),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            products!(@high r $quads $c (second 2 5 more) (first 2 6 more)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            products!(@high g $quads $c (second 3 7 more) (first 3 8 more)),
+        )
+    };
+    (4 2 $quads:tt $c:tt) => {
+        concat!(
+            load!(h "256" $quads),
+            load!(r "0" $quads),
+            load!(g "128" $quads),
+            products!(@high r $quads $c (second 0 1 new) (first 0 2 new)),
+            load!(r "64" $quads),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #2\n"]),
+            products!(@high g $quads $c (second 2 3 more) (first 2 4 more)),
+            load!(h "320" $quads),
+            load!(g "192" $quads),
+            products!(@high r $quads $c (second 1 5 more) (first 1 6 more)),
+            each!($quads ["ushr v" h ".16b, v" h ".16b, #2\n"]),
+            products!(@high g $quads $c (second 3 7 more) (first 3 8 more)),
+        )
+    };
+    (2 0 $quads:tt $c:tt) => {
+        concat!(
+            load!(r "0" $quads),
+            load!(g "64" $quads),
+            products!(@pairs r $quads $c (first 0 1 new) (first 2 2 more) (second 0 3 new) (second 2 4 more)),
+            products!(@pairs g $quads $c (first 1 5 more) (first 3 6 more) (second 1 7 more) (second 3 8 more)),
         )
     };
     // Pairs of bits two apart and high bits four apart become two nibbles.
-    (2 1 { $p:tt $quads:tt $rows:tt } $v:tt) => {
+    (2 1 $quads:tt $c:tt) => {
         concat!(
-            load!(h "128" $quads),
             load!(r "0" $quads),
+            load!(h "128" $quads),
             each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
             each!($quads ["shl v" t ".16b, v" h ".16b, #2\n"]),
-            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
-            products!(@threes { $p $quads $rows } $v r (first 0 1 new) (second 0 2 new)),
             each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
-            products!(@threes { $p $quads $rows } $v g (first 2 3 more) (second 2 4 more)),
+            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
+            products!(@threes r $quads $c (first 0 1 new) (second 0 2 new)),
             load!(r "64" $quads),
+            products!(@threes g $quads $c (first 2 3 more) (second 2 4 more)),
             each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
             each!($quads ["shl v" t ".16b, v" h ".16b, #1\n"]),
-            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
-            products!(@threes { $p $quads $rows } $v r (first 1 5 more) (second 1 6 more)),
             each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
+            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
             each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
-            products!(@threes { $p $quads $rows } $v g (first 3 7 more) (second 3 8 more)),
+            products!(@threes r $quads $c (first 1 5 more) (second 1 6 more)),
+            products!(@threes g $quads $c (first 3 7 more) (second 3 8 more)),
         )
     };
     // A bit counts twice, so that its values, 1 and -1, are numbers with a bias.
-    (1 0 { $p:tt $quads:tt $rows:tt } [table $way:ident $group:tt]) => {
-        products!(@bits { $p $quads $rows } [linear $way $group])
+    (1 0 $quads:tt { $p:tt $same:tt $rows:tt table $way:ident $group:tt }) => {
+        products!(@bits $quads { $p $same $rows linear $way $group })
     };
-    (@byte { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $at:tt $four:tt) => {
-        concat!(
-            load!(r $at $quads),
-            each!($quads ["eor v" t ".16b, v" r ".16b, v12.16b\n"]),
-            four!($p $quads $rows $values $way $group $four),
-        )
-    };
-    (@nibbles { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $at:tt $low:tt $high:tt) => {
-        concat!(
-            load!(r $at $quads),
-            each!($quads ["and v" t ".16b, v" r ".16b, v12.16b\n"]),
-            four!($p $quads $rows $values $way $group $low),
-            each!($quads ["ushr v" t ".16b, v" r ".16b, #4\n"]),
-            four!($p $quads $rows $values $way $group $high),
-        )
-    };
-    (@five { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $at:tt $plane:ident $high:tt $low:tt) => {
-        concat!(
-            load!(r $at $quads),
-            each!($quads ["ushr v" t ".16b, v" r ".16b, #4\n"]),
-            each!($quads ["bit v" t ".16b, v" $plane ".16b, v13.16b\n"]),
-            four!($p $quads $rows $values $way $group $high),
-            each!($quads ["sli v" r ".16b, v" $plane ".16b, #4\n"]),
-            each!($quads ["and v" t ".16b, v" r ".16b, v12.16b\n"]),
-            four!($p $quads $rows $values $way $group $low),
-        )
-    };
-    (
-        @pairs { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $from:ident
-        $first:tt $second:tt $third:tt $fourth:tt
-    ) => {
-        concat!(
-            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
-            four!($p $quads $rows $values $way $group $first),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #2\n"]),
-            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
-            four!($p $quads $rows $values $way $group $second),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
-            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
-            four!($p $quads $rows $values $way $group $third),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #6\n"]),
-            four!($p $quads $rows $values $way $group $fourth),
-        )
-    };
-    (@threes { $p:tt $quads:tt $rows:tt } [linear $way:ident $group:tt] $from:ident $low:tt $high:tt) => {
-        concat!(
-            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
-            four!($p $quads $rows linear $way $group $low),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
-            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
-            four!($p $quads $rows linear $way $group $high),
-        )
-    };
-    // The table is there twice: the fourth bit may be anything.
-    (@threes { $p:tt $quads:tt $rows:tt } [table $way:ident $group:tt] $from:ident $low:tt $high:tt) => {
-        concat!(
-            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
-            four!($p $quads $rows table $way $group $low),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
-            four!($p $quads $rows table $way $group $high),
-        )
-    };
-    (@bits { $p:tt $quads:tt $rows:tt } $v:tt) => {
+    (@bits $quads:tt $c:tt) => {
         concat!(
             load!(r "0" $quads),
-            products!(@bit { $p $quads $rows } $v "shl" "1" (first 0 1 new)),
-            products!(@bit { $p $quads $rows } $v "ushr" "1" (first 2 2 more)),
-            products!(@bit { $p $quads $rows } $v "ushr" "2" (first 3 3 more)),
-            products!(@bit { $p $quads $rows } $v "ushr" "3" (second 0 4 new)),
-            products!(@bit { $p $quads $rows } $v "ushr" "4" (second 1 5 more)),
-            products!(@bit { $p $quads $rows } $v "ushr" "5" (second 2 6 more)),
-            products!(@bit { $p $quads $rows } $v "ushr" "6" (second 3 7 more)),
-            each!($quads ["and v" t ".16b, v" r ".16b, v12.16b\n"]),
-            products!(@four { $p $quads $rows } $v (first 1 8 more)),
+            products!(@bit t "shl" "1" $quads $c (first 0 1 new)),
+            products!(@bit h "ushr" "1" $quads $c (first 2 2 more)),
+            products!(@bit g "ushr" "2" $quads $c (first 3 3 more)),
+            products!(@bit t "ushr" "3" $quads $c (second 0 4 new)),
+            products!(@bit h "ushr" "4" $quads $c (second 1 5 more)),
+            products!(@bit g "ushr" "5" $quads $c (second 2 6 more)),
+            products!(@bit t "ushr" "6" $quads $c (second 3 7 more)),
+            bring!($c (first 1 8 more)),
+            each!($quads ["and v" h ".16b, v" r ".16b, v12.16b\n"]),
+            four!($c h (first 1 8 more)),
         )
     };
-    (@bit { $p:tt $quads:tt $rows:tt } $v:tt $way:tt $by:tt $four:tt) => {
+    (@bit $to:ident $way:tt $by:tt $quads:tt $c:tt $four:tt) => {
         concat!(
-            each!($quads [$way " v" t ".16b, v" r ".16b, #" $by "\n"]),
-            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
-            products!(@four { $p $quads $rows } $v $four),
+            bring!($c $four),
+            each!($quads [$way " v" $to ".16b, v" r ".16b, #" $by "\n"]),
+            each!($quads ["and v" $to ".16b, v" $to ".16b, v12.16b\n"]),
+            four!($c $to $four),
         )
     };
-    (@four { $p:tt $quads:tt $rows:tt } [$values:ident $way:ident $group:tt] $four:tt) => {
-        four!($p $quads $rows $values $way $group $four)
+    (@byte $from:ident $quads:tt $c:tt $four:tt) => {
+        concat!(
+            bring!($c $four),
+            each!($quads ["eor v" $from ".16b, v" $from ".16b, v12.16b\n"]),
+            four!($c $from $four),
+        )
+    };
+    (@nibbles $from:ident $quads:tt $c:tt $low:tt $high:tt) => {
+        concat!(
+            bring!($c $low),
+            bring!($c $high),
+            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
+            each!($quads ["ushr v" h ".16b, v" $from ".16b, #4\n"]),
+            four!($c t $low),
+            four!($c h $high),
+        )
+    };
+    (@high $from:ident $quads:tt $c:tt $high:tt $low:tt) => {
+        concat!(
+            bring!($c $high),
+            bring!($c $low),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
+            each!($quads ["sli v" $from ".16b, v" h ".16b, #4\n"]),
+            each!($quads ["bit v" t ".16b, v" h ".16b, v13.16b\n"]),
+            each!($quads ["and v" $from ".16b, v" $from ".16b, v12.16b\n"]),
+            four!($c t $high),
+            four!($c $from $low),
+        )
+    };
+    (@pairs $from:ident $quads:tt $c:tt $first:tt $second:tt $third:tt $fourth:tt) => {
+        concat!(
+            bring!($c $first),
+            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
+            each!($quads ["ushr v" h ".16b, v" $from ".16b, #2\n"]),
+            four!($c t $first),
+            bring!($c $second),
+            each!($quads ["and v" h ".16b, v" h ".16b, v12.16b\n"]),
+            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
+            four!($c h $second),
+            bring!($c $third),
+            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
+            each!($quads ["ushr v" h ".16b, v" $from ".16b, #6\n"]),
+            four!($c t $third),
+            bring!($c $fourth),
+            four!($c h $fourth),
+        )
+    };
+    // Of tables there are two copies: the fourth bit may be anything.
+    (@threes $from:ident $quads:tt $c:tt $low:tt $high:tt) => {
+        concat!(
+            bring!($c $low),
+            bring!($c $high),
+            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
+            each!($quads ["ushr v" $from ".16b, v" $from ".16b, #4\n"]),
+            products!(@three $from $quads $c),
+            four!($c t $low),
+            four!($c $from $high),
+        )
+    };
+    (@three $from:ident $quads:tt { $p:tt $same:tt $rows:tt linear $way:ident $group:tt }) => {
+        each!($quads ["and v" $from ".16b, v" $from ".16b, v12.16b\n"])
+    };
+    (@three $from:ident $quads:tt { $p:tt $same:tt $rows:tt table $way:ident $group:tt }) => {
+        ""
     };
 }
 
@@ -328,68 +351,77 @@ macro_rules! scales {
     };
 }
 
-/// Loads what a step says of a row of activations beside the integers; the last time, it moves on to the next step.
-macro_rules! sums {
-    (none stay $x:tt) => { concat!("ldr q6, [", $x, "]\n") };
-    (none on $x:tt) => { concat!("ldr q6, [", $x, "], #64\n") };
-    (min $way:ident $x:tt) => { concat!("ldr q7, [", $x, ", #16]\n", sums!(none $way $x)) };
+/// The register of a sum for `$half`, to a macro.
+macro_rules! sum_of {
+    (first ($a:tt $more:tt) $b:tt $then:ident! $($args:tt)*) => { $then! { $a $($args)* } };
+    (second $a:tt ($b:tt $more:tt) $then:ident! $($args:tt)*) => { $then! { $b $($args)* } };
+    (first $a:tt $b:tt $then:ident! $($args:tt)*) => { $then! { $a $($args)* } };
+    (second $a:tt $b:tt $then:ident! $($args:tt)*) => { $then! { $b $($args)* } };
 }
 
-/// A group's sums, as f32, times the activations' scale, added to the sums; and its offset times the sum of the
+/// A group's integers, in f32 by now: times the activations' scale; added to the sums; and its offset times the sum of the
 /// activations in lane `$at`.
 macro_rules! add {
-    ($i:tt [$kind:ident $min:ident $at:tt $u:tt $o:tt $s:tt $m:tt]) => {
-        concat!(
-            "fmul v", $i, ".4s, v", $i, ".4s, v6.s[3]\n",
-            add!(@$kind $i $u $s),
-            add!(@$kind $min $at $u $o $m),
-        )
+    ($i:tt scale $x0:tt) => {
+        concat!("fmul v", $i, ".4s, v", $i, ".4s, v", $x0, ".s[3]\n")
     };
-    (@whole $i:tt $u:tt $s:tt) => {
+    ($i:tt whole $u:tt $s:tt) => {
         concat!("fadd v", $u, ".4s, v", $u, ".4s, v", $i, ".4s\n")
     };
-    (@$kind:ident $i:tt $u:tt $s:tt) => {
+    ($i:tt $kind:ident $u:tt $s:tt) => {
         concat!("fmla v", $u, ".4s, v", $i, ".4s, v", $s, ".4s\n")
     };
-    (@$kind:ident none $at:tt $u:tt $o:tt $m:tt) => {
+    (@$kind:ident none $at:tt $u:tt $o:tt $m:tt $x1:tt) => {
         ""
     };
-    (@halves min $at:tt $u:tt $o:tt $m:tt) => {
-        concat!("fmla v", $u, ".4s, v", $m, ".4s, v7.s[", $at, "]\n")
+    (@halves min $at:tt $u:tt $o:tt $m:tt $x1:tt) => {
+        concat!("fmla v", $u, ".4s, v", $m, ".4s, v", $x1, ".s[", $at, "]\n")
     };
-    (@factors min $at:tt $u:tt $o:tt $m:tt) => {
-        add!(@halves min $at $o $o $m)
+    (@factors min $at:tt $u:tt $o:tt $m:tt $x1:tt) => {
+        add!(@halves min $at $o $o $m $x1)
     };
 }
 
 /// What becomes of a group's integers.
 macro_rules! group {
     (
-        $p:tt $half:ident $bias:tt $way:ident $group:tt $kind:ident $min:ident $on:ident $at:tt
-        [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]
+        $p:tt $half:ident $bias:tt $way:ident $group:tt $kind:ident $min:ident $at:tt
+        [$(($x:tt ($x0:tt $x1:tt) $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]
     ) => {
-        concat!($(
-            sums!($min $on $x),
-            unbias!($p $bias $at),
-            $(integers!($p $half $bias $way $group $a $b [$kind $min $at $u $o $s $m]),)*
-        )*)
+        concat!(
+            $(unbias!($p $bias $at $x0), $(integers!($p $half $bias $way $group $min $a $b),)*)*
+            $($(sum_of!($half $a $b add! scale $x0),)*)*
+            $($(add!(@$kind $min $at $u $o $m $x1),)*)*
+            $($(sum_of!($half $a $b add! $kind $u $s),)*)*
+        )
     };
 }
 
-/// What becomes of a step's integers.
+/// What becomes of a step's integers. The registers of activations now have the sums of these.
 macro_rules! finish {
     ($bias:tt $p:tt $way:ident 32 $kind:ident $min:ident $load:tt $scales:tt $rows:tt) => {
         concat!(
             scales!($kind $min $load $scales),
-            group!($p first $bias $way 32 $kind $min on "2" $rows),
+            finish!(@$min $rows),
+            group!($p first $bias $way 32 $kind $min "2" $rows),
         )
     };
     ($bias:tt $p:tt $way:ident 16 $kind:ident $min:ident $load:tt $scales:tt $rows:tt) => {
         concat!(
             scales!($kind $min $load $scales),
-            group!($p first $bias $way 16 $kind $min stay "0" $rows),
+            finish!(@$min $rows),
+            group!($p first $bias $way 16 $kind $min "0" $rows),
             scales!($kind $min $load $scales),
-            group!($p second $bias $way 16 $kind $min on "1" $rows),
+            group!($p second $bias $way 16 $kind $min "1" $rows),
+        )
+    };
+    (@none [$(($x:tt ($x0:tt $x1:tt) $d:tt $lanes:tt))*]) => {
+        concat!($("ldr q", $x0, ", [", $x, "], #64\n",)*)
+    };
+    (@min [$(($x:tt ($x0:tt $x1:tt) $d:tt $lanes:tt))*]) => {
+        concat!(
+            $("ldr q", $x1, ", [", $x, ", #16]\n",)*
+            finish!(@none [$(($x ($x0 $x1) $d $lanes))*]),
         )
     };
 }
@@ -535,7 +567,7 @@ macro_rules! packed_kernel {
             "3:",
             concat!($("ldur q", $x0, ", [", $x, ", #-32]\nldur q", $x1, ", [", $x, ", #-16]\n",)*),
             bias!($values $bias start! $p $group $min [$(($x ($x0 $x1) $d $lanes))*]),
-            products!($low $high { $p $quads [$(($x0 $x1 $d))*] } [$values $way $group]),
+            products!($low $high $quads { $p $quads [$(($x0 $x1 $d))*] $values $way $group }),
             bias!($values $bias finish! $p $way $group $kind $min $load $scales [$(($x ($x0 $x1) $d $lanes))*]),
             "add x5, x5, #{step}",
             "subs w3, w3, #1",

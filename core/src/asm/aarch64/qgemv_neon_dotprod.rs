@@ -8,17 +8,24 @@
 
 /// Products of four columns, added to integers.
 macro_rules! multiply {
-    (dotprod $way:ident $group:tt (first $four:tt $n:tt $new:ident)
+    (dotprod $way:ident $group:tt $from:ident (first $four:tt $n:tt $new:ident)
         [$(($r:tt $t:tt $h:tt $g:tt [$(($x0:tt $x1:tt $a:tt $b:tt))*]))*] $rows:tt) => {
-        concat!($($("sdot v", $a, ".4s, v", $t, ".16b, v", $x0, ".4b[", $four, "]\n",)*)*)
+        concat!($($("sdot v", $a, ".4s, v", each!(@@$from ($r $t $h $g $r)), ".16b, v", $x0, ".4b[", $four, "]\n",)*)*)
     };
-    (dotprod $way:ident 32 (second $four:tt $n:tt $new:ident)
+    (dotprod $way:ident 32 $from:ident (second $four:tt $n:tt $new:ident)
         [$(($r:tt $t:tt $h:tt $g:tt [$(($x0:tt $x1:tt $a:tt $b:tt))*]))*] $rows:tt) => {
-        concat!($($("sdot v", $a, ".4s, v", $t, ".16b, v", $x1, ".4b[", $four, "]\n",)*)*)
+        concat!($($("sdot v", $a, ".4s, v", each!(@@$from ($r $t $h $g $r)), ".16b, v", $x1, ".4b[", $four, "]\n",)*)*)
     };
-    (dotprod $way:ident 16 (second $four:tt $n:tt $new:ident)
+    (dotprod $way:ident 16 $from:ident (second $four:tt $n:tt $new:ident)
         [$(($r:tt $t:tt $h:tt $g:tt [$(($x0:tt $x1:tt $a:tt $b:tt))*]))*] $rows:tt) => {
-        concat!($($("sdot v", $b, ".4s, v", $t, ".16b, v", $x1, ".4b[", $four, "]\n",)*)*)
+        concat!($($("sdot v", $b, ".4s, v", each!(@@$from ($r $t $h $g $r)), ".16b, v", $x1, ".4b[", $four, "]\n",)*)*)
+    };
+}
+
+/// Nothing: activations are multiplied where they are.
+macro_rules! bring {
+    ({ dotprod $($c:tt)* } $four:tt) => {
+        ""
     };
 }
 
@@ -79,7 +86,7 @@ macro_rules! start {
 
 /// Nothing: integers have started with it.
 macro_rules! unbias {
-    (dotprod $bias:tt $at:tt) => {
+    (dotprod $bias:tt $at:tt $x0:tt) => {
         ""
     };
 }
@@ -87,14 +94,11 @@ macro_rules! unbias {
 /// A group's integers in f32: less 1.5 * 2^23, below which the lowest bits of an f32 are those of an integer. (Converting
 /// integers takes half of the pipes of a Neoverse-N1, and those twice.)
 macro_rules! integers {
-    (dotprod first $bias:tt $way:ident $group:tt $a:tt $b:tt [$kind:ident $min:ident $($to:tt)*]) => {
-        concat!(
-            "fsub v", $a, ".4s, v", $a, ".4s, v", one_and_a_half!($group $min), ".4s\n",
-            add!($a [$kind $min $($to)*]),
-        )
+    (dotprod first $bias:tt $way:ident $group:tt $min:ident $a:tt $b:tt) => {
+        concat!("fsub v", $a, ".4s, v", $a, ".4s, v", one_and_a_half!($group $min), ".4s\n")
     };
-    (dotprod second $bias:tt $way:ident $group:tt $a:tt $b:tt $to:tt) => {
-        integers!(dotprod first $bias $way $group $b $b $to)
+    (dotprod second $bias:tt $way:ident $group:tt $min:ident $a:tt $b:tt) => {
+        integers!(dotprod first $bias $way $group $min $b $a)
     };
 }
 
