@@ -16,6 +16,8 @@ mod tall;
 #[macro_use]
 mod matrix;
 #[macro_use]
+mod qgemv_codes;
+#[macro_use]
 mod qgemv;
 
 mod gemm_f32_bf16_bf16_24x4__neon;
