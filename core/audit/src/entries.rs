@@ -135,9 +135,10 @@ audit! {
         a.quant().and_then(|w| a.k.qgemv_rows(w, x?, MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3])?))
     };
     qgemv_q8(a) => {
-        let x = a.left().and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
+        let (x, w) = (a.left(), a.quant());
+        let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        a.quant().and_then(|w| a.k.qgemv_q8(w, x?, y?))
+        w.and_then(|w| a.k.qgemv_q8(w, x?, y?))
     };
     codebook(a) => {
         let e = a.number as u8;

@@ -525,7 +525,7 @@ macro_rules! expand_all_packings {
             iq2_s = Iq2S { bits: (2 1), values: table 6 each, scales: factors none 16 }
             iq3_xxs = Iq3Xxs { bits: (4 0), values: table 6 each, scales: factors none 32 }
             iq3_s = Iq3S { bits: (4 0), values: table 4 words, scales: factors none 32 }
-            iq1_s = Iq1S { bits: (2 1), values: table 4 words, scales: factors none 32 }
+            iq1_s = Iq1S { bits: (2 0), values: linear 0 words, scales: factors min 32 }
             iq1_m = Iq1M { bits: (2 1), values: table 4 words, scales: factors none 16 }
             iq4_nl = Iq4Nl { bits: (4 0), values: table 7 signed, scales: halves none 32 }
             iq4_xs = Iq4Xs { bits: (4 0), values: table 7 signed, scales: factors none 32 }

@@ -5,7 +5,7 @@
 /// target, from rows that are written once, with [`Bytes`](crate::quant::bytes::Bytes). Nothing
 /// has a default, so a table with a missing row does not compile; `offset` is missing in both halves
 /// where a format has none. `packed` says how the format is packed; `Factors` also what its scales and its
-/// offsets are multiplied with (see [`Packing`](crate::quant::packed::Packing)).
+/// offsets are multiplied with; and `eighths` (see [`Packing`](crate::quant::packed::Packing)).
 macro_rules! quant_primitive {
     (
         format: $name:ident,
@@ -21,6 +21,7 @@ macro_rules! quant_primitive {
             bits: $bits:expr,
             values: $values:expr,
             scales: $kind:ident$(($unit:expr, $offset_unit:expr))?,
+            $(eighths: $eighths:literal,)?
             parts($parts_b:ident, $parts_g:ident) => $parts:expr,
         },
         simd<$p:ident>: {
@@ -56,7 +57,8 @@ macro_rules! quant_primitive {
                     bits: $bits,
                     values: $values,
                     group: $group,
-                    offsets: <$name as crate::quant::Format>::OFFSETS,
+                    offsets: <$name as crate::quant::Format>::OFFSETS $(|| $eighths)?,
+                    eighths: false $(|| $eighths)?,
                     unit: quant_primitive!(@units $kind $($unit)?),
                     offset_unit: quant_primitive!(@units Halves $($offset_unit)?),
                     scales: Scales::$kind,

@@ -210,8 +210,15 @@ impl<'a> PackedQ<'a> {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 unsafe {
                     let (scale, offset) = unit.scale(r % ROWS, c * self.packing.groups() / STEP);
-                    let v = f32::from(unit.code(r % ROWS, c)) * scale;
-                    *y = if self.packing.offsets { v + offset } else { v };
+                    let v = f32::from(unit.code(r % ROWS, c));
+                    *y = match self.packing {
+                        Packing { eighths: true, .. } => {
+                            let sign = f32::from_bits(offset.to_bits() ^ scale.to_bits());
+                            (v + 0.125f32.copysign(sign)) * scale
+                        }
+                        Packing { offsets: true, .. } => v * scale + offset,
+                        _ => v * scale,
+                    };
                 }
             }
         }

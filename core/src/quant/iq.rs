@@ -85,6 +85,22 @@ fn iq3_s(b: &BlockIq3S, k: usize) -> usize {
     usize::from(b.qs[k % 64]) | usize::from(b.qh[k / 8 % 8] >> (k % 8) & 1) << 8
 }
 
+/// `scale` of a group of IQ1_S.
+#[inline(always)]
+fn iq1_s_scale(qh: U16) -> i8 {
+    (2 * (qh.get() >> 12 & 7) + 1) as i8
+}
+
+/// Eight times `delta` of a group of IQ1_S.
+#[inline(always)]
+fn iq1_s_delta(qh: U16) -> i8 {
+    if qh.get() >> 15 == 1 {
+        -1
+    } else {
+        1
+    }
+}
+
 /// `scale` of group `g` of IQ1_M.
 fn iq1_m_scale(scales: &[U16; 4], g: usize) -> u8 {
     (scales[g / 4 % 4].get() >> (g % 4 * 3) & 7) as u8
@@ -102,26 +118,30 @@ quant_primitive! {
     len: 256,
     group: 32,
     scalar: {
-        scale(b, g) => b.d.get().to_f32() * 0.125 * f32::from(2 * (b.qh[g % 8].get() >> 12 & 7) + 1),
+        scale(b, g) => b.d.get().to_f32() * 0.125 * f32::from(iq1_s_scale(b.qh[g % 8])),
         code(b, i) => {
-            let delta = if b.qh[i / 32 % 8].get() >> 15 == 1 { -1 } else { 1 };
-            8 * of_eight(IQ1_GRID[iq1_s(b, i / 8) % 2048], i) + delta
+            8 * of_eight(IQ1_GRID[iq1_s(b, i / 8) % 2048], i) + iq1_s_delta(b.qh[i / 32 % 8])
         },
     },
     packed: {
-        bits: [2, 1],
-        values: Table(IQ1_CODES),
-        scales: Factors(0.125, 0.0),
-        parts(b, g) => Parts::half(b.d.get()).times((2 * (b.qh[g % 8].get() >> 12 & 7) + 1) as i8, 0),
+        bits: [2, 0],
+        values: Linear(1),
+        scales: Factors(1.0, 0.125),
+        // A group has one `delta`: an eighth of its scale is an offset.
+        eighths: true,
+        parts(b, g) => {
+            let scale = iq1_s_scale(b.qh[g % 8]);
+            Parts::halves(b.d, b.d).times(scale, iq1_s_delta(b.qh[g % 8]) * scale)
+        },
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d) * 0.125, b.qh.each(|h| (2 * (h.get() >> 12 & 7) + 1) as i8))
-        }),
+        scales(first, n, out) => {
+            factored::<_, 8>(first, n, out, |b| (P::half(b.d) * 0.125, b.qh.each(iq1_s_scale)))
+        },
         codes<B>(b, i) => {
             let entry = |k: usize| IQ1_GRID[iq1_s(b, i / 8 + k) % 2048];
-            let delta = if b.qh[i / 32 % 8].get() >> 15 == 1 { 0xff } else { 1 };
-            B::words64([entry(0), entry(1), entry(2), entry(3)]).shl(3).add(B::splat(delta))
+            let delta = B::splat(iq1_s_delta(b.qh[i / 32 % 8]) as u8);
+            B::words64([entry(0), entry(1), entry(2), entry(3)]).shl(3).add(delta)
         },
     }
 }

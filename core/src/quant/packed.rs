@@ -69,6 +69,9 @@ pub(crate) struct Packing {
     pub(crate) group: usize,
     /// Whether there are offsets.
     pub(crate) offsets: bool,
+    /// Whether the format has none, and codes are 8 times what indices stand for, plus 1 or minus 1: the sign of
+    /// the group's offset, which is an eighth of its scale.
+    pub(crate) eighths: bool,
 }
 
 /// What the head says of one group of one row.
@@ -182,7 +185,13 @@ impl Packing {
         // Backwards, so that of equal values the first one counts.
         while i > 0 {
             i -= 1;
-            indices[self.value(i as u8) as u8 as usize] = i as u8;
+            let value = self.value(i as u8);
+            if self.eighths {
+                indices[value.wrapping_mul(8).wrapping_add(1) as u8 as usize] = i as u8;
+                indices[value.wrapping_mul(8).wrapping_sub(1) as u8 as usize] = i as u8;
+            } else {
+                indices[value as u8 as usize] = i as u8;
+            }
         }
         indices
     }
