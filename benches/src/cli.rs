@@ -65,9 +65,10 @@ OPENBLAS_CORETYPE=SkylakeX (Haswell, Zen, SapphireRapids, ...) names another.
 Peers without packed matrices multiply plain ones where ours are prepacked. MKL's exp, tanh, erf and cdfnorm (VML, high \
 accuracy) stand beside the operators that are built on them, too: silu, gelu, gelu_tanh; there the peer does a part of the work.
 
-ggml multiplies the same blocks with the same f32 activations, which it quantises in each call as qgemv_packed does. Its default \
-buffer has weights as they lie in a file, like qgemv; a packed buffer (CPU_REPACK, AMX) has them rearranged, like qgemv_packed, \
-where ggml can do that for the format. Its threads wait for work as in llama.cpp, and rest while ours run.";
+ggml multiplies the same blocks with the same f32 activations, which it quantises in each call, as qgemv_packed and qgemv_q8 \
+do and qgemv does not. Its default buffer has weights as they lie in a file, like qgemv_q8; a packed buffer (CPU_REPACK, AMX) \
+has them rearranged, like qgemv_packed, where ggml can do that for the format. Its threads wait for work as in llama.cpp, and \
+rest while ours run.";
 
 /// How close this machine comes to its limit in every operator of gllm-kernels.
 ///
@@ -216,7 +217,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAME")]
     pub peer: String,
     /// Our operators, comma-separated: gemm, gemm_bt, gemm_prepacked, gemv; for mkl also exp, tanh, silu,
-    /// gelu, gelu_tanh; for ggml qgemv_packed, qgemv. Default: gemm; for ggml both.
+    /// gelu, gelu_tanh; for ggml qgemv_packed, qgemv_q8, qgemv. Default: gemm; for ggml the first
+    /// two.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub op: Vec<String>,
     /// Storage types, comma-separated: f32; for mkl also f16, bf16, i8. Default: f32.

@@ -48,11 +48,13 @@ impl Peer for Ggml {
     const ROWS: &'static [Row<Self>] = &[
         row("qgemv_packed", Buffer::Default),
         row("qgemv_packed", Buffer::Packed),
+        row("qgemv_q8", Buffer::Default),
+        row("qgemv_q8", Buffer::Packed),
         row("qgemv", Buffer::Default),
         row("qgemv", Buffer::Packed),
     ];
 
-    const OPS: &'static [&'static str] = &["qgemv_packed", "qgemv"];
+    const OPS: &'static [&'static str] = &["qgemv_packed", "qgemv_q8"];
 
     fn takes(row: &Row<Self>, case: &Case) -> bool {
         let Some(graph) = Graph::new(case) else { return false };
