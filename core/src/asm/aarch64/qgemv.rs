@@ -293,8 +293,16 @@ macro_rules! packed_kernel {
             concat!($("add ", $x, ", x1, #32\nadd x1, x1, x3\n",)*),
             "lsl x2, x2, #6",
             "cbz x2, 5f",
-            // A PASS
+            // A UNIT: first the lines of its head, which steps read in turn with those of codes. Prefetchers want
+            // memory in order.
             ".p2align 4",
+            "1:",
+            ".irp at, 0, 64, 128, 192, 256, 320, 384, 448, 512",
+            ".if \\at < {head}",
+            "prfm pldl1keep, [x5, #\\at]",
+            ".endif",
+            ".endr",
+            // A PASS
             "2:",
             "neg x1, x2",
             "and x1, x1, #48",
@@ -326,7 +334,7 @@ macro_rules! packed_kernel {
             "4:",
             "add x5, x5, #{steps}",
             "add x5, x5, #{head}",
-            "cbnz x2, 2b",
+            "cbnz x2, 1b",
             "5:",
             "fmov d8, x9",
             "fmov d9, x10",
