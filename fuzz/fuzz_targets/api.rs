@@ -20,6 +20,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "api/matrices.rs"]
 mod matrices;
+#[path = "api/quantised.rs"]
+mod quantised;
 #[path = "api/rows.rs"]
 mod rows;
 #[path = "api/vectors.rs"]
@@ -250,7 +252,10 @@ impl Call {
 
     fn run<E: Element>(&self) {
         let op = Op::ALL[usize::from(self.op) % Op::ALL.len()];
-        let known = vectors::run::<E>(self, op) || rows::run::<E>(self, op) || matrices::run::<E>(self, op);
+        let known = vectors::run::<E>(self, op)
+            || rows::run::<E>(self, op)
+            || matrices::run::<E>(self, op)
+            || quantised::run::<E>(self, op);
         assert!(known, "{} is not fuzzed", op.name());
     }
 }

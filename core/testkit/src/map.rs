@@ -40,21 +40,21 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
         let mut report = Report::ULP;
         for n in lengths(row.level) {
             let inputs: [Vec<E>; A] = std::array::from_fn(|_| make(&mut source, n));
+            let wants = self.wants(&inputs);
             for edge in Edge::BOTH {
                 for stores in [StorePolicy::Cached, StorePolicy::Streamed] {
-                    self.case(&k.with_stores(stores), &inputs, edge, &mut report)?;
+                    self.case(&k.with_stores(stores), &inputs, &wants, edge, &mut report)?;
                 }
             }
         }
         let n = long::<E>();
         // Every element of the long vectors counts, but the oracle is slow: repeat a short stretch.
-        let inputs = std::array::from_fn(|_| {
-            let period = make(&mut source, 509 * effort().max(1));
-            period.iter().copied().cycle().take(n).collect()
-        });
+        let periods: [Vec<E>; A] = std::array::from_fn(|_| make(&mut source, 509 * effort().max(1)));
+        let wants: Vec<_> = self.wants(&periods).into_iter().cycle().take(n).collect();
+        let inputs = periods.map(|period| period.into_iter().cycle().take(n).collect());
         for k in both_walks(&k) {
             for (stores, edge) in [(StorePolicy::Cached, Edge::Start), (StorePolicy::Streamed, Edge::End)] {
-                self.case(&k.with_stores(stores), &inputs, edge, &mut report)?;
+                self.case(&k.with_stores(stores), &inputs, &wants, edge, &mut report)?;
             }
         }
         Ok(report)
@@ -64,14 +64,20 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
     pub fn check_values(&self, row: &KernelInfo, inputs: &[Vec<E>; A]) -> Outcome {
         let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
         let mut report = Report::ULP;
-        self.case(&k, inputs, Edge::End, &mut report)?;
+        self.case(&k, inputs, &self.wants(inputs), Edge::End, &mut report)?;
         Ok(report)
+    }
+
+    fn wants(&self, inputs: &[Vec<E>; A]) -> Vec<Want<E>> {
+        let n = inputs.first().map_or(0, Vec::len);
+        (0..n).map(|i| (self.want)(std::array::from_fn(|a| inputs[a][i]))).collect()
     }
 
     fn case(
         &self,
         k: &Kernels<E>,
         inputs: &[Vec<E>; A],
+        wants: &[Want<E>],
         edge: Edge,
         report: &mut Report,
     ) -> Result<(), String> {
@@ -81,7 +87,7 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
             let mut y = Guarded::<E>::poisoned(n, edge);
             let r = call(|| run(k, std::array::from_fn(|i| &x[i][..]), &mut y));
             r.map_err(|e| format!("n={n}: {e}"))?;
-            self.compare(inputs, &y, report)?;
+            compare(inputs, wants, &y, report)?;
             if !y.intact() {
                 return Err(format!("n={n}: writes outside of the output"));
             }
@@ -90,7 +96,7 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
             let mut y = Guarded::copy_of(last, edge);
             let read: Vec<&[E]> = read.iter().map(|x| &x[..]).collect();
             call(|| in_place(k, &read, &mut y)).map_err(|e| format!("n={n}, in place: {e}"))?;
-            self.compare(inputs, &y, report).map_err(|e| format!("in place: {e}"))?;
+            compare(inputs, wants, &y, report).map_err(|e| format!("in place: {e}"))?;
             if !y.intact() {
                 return Err(format!("n={n}: writes outside of the vector"));
             }
@@ -102,18 +108,27 @@ impl<E: Element, const A: usize> Map<'_, E, A> {
         }
         Ok(())
     }
+}
 
-    fn compare(&self, inputs: &[Vec<E>; A], y: &[E], report: &mut Report) -> Result<(), String> {
-        report.cases += 1;
-        for (i, &got) in y.iter().enumerate() {
+/// Outputs against what they must be.
+fn compare<E: Element, const A: usize>(
+    inputs: &[Vec<E>; A],
+    wants: &[Want<E>],
+    y: &[E],
+    report: &mut Report,
+) -> Result<(), String> {
+    report.cases += 1;
+    assert_eq!(y.len(), wants.len());
+    for (i, (&got, want)) in y.iter().zip(wants).enumerate() {
+        let (err, limit) = match *want {
+            Want::Bits(want) if same(got, want) => (0.0, 0.0),
+            Want::Bits(want) => (ulp_error(got, f64::from(want.to_f32())).max(f64::MIN_POSITIVE), 0.0),
+            Want::Near(exact, ulps) => (ulp_error(got, exact), ulps),
+        };
+        report.see(err, limit, || {
             let at: [E; A] = std::array::from_fn(|a| inputs[a][i]);
-            let (err, limit) = match (self.want)(at) {
-                Want::Bits(want) if same(got, want) => (0.0, 0.0),
-                Want::Bits(want) => (ulp_error(got, f64::from(want.to_f32())).max(f64::MIN_POSITIVE), 0.0),
-                Want::Near(exact, ulps) => (ulp_error(got, exact), ulps),
-            };
-            report.see(err, limit, || format!("n={}, element {i}: f{at:?} = {got:?}", y.len()))?;
-        }
-        Ok(())
+            format!("n={}, element {i}: f{at:?} = {got:?}", y.len())
+        })?;
     }
+    Ok(())
 }

@@ -1,18 +1,17 @@
-//! Matrix products, dense and quantised.
+//! Dense matrix products.
 
 use gllm_kernels_core::{
     kernels, Activation, Element, GemmPlan, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Operand,
-    PackedB, QuantFormat, QuantRef, Scratch,
+    PackedB, Scratch,
 };
-use gllm_testkit::{Edge, Guarded};
+use gllm_testkit::Guarded;
 
-use crate::{Agree, Call, Length, Values};
+use crate::{Agree, Call, Length};
 
 /// Runs `op` if it is one of these.
 pub fn run<E: Element>(call: &Call, op: Op) -> bool {
     match op {
         Op::Gemv => gemv::<E>(call),
-        Op::Dequant | Op::Qgemv => quantised::<E>(call, op),
         Op::Gemm
         | Op::GemmBias
         | Op::GemmBt
@@ -205,40 +204,4 @@ fn prepacked<E: Operand>(
         return Ok(());
     }
     f(kernels.packed_b(&memory, b.rows(), b.cols())?)
-}
-
-fn quantised<E: Element>(call: &Call, op: Op) {
-    let format = QuantFormat::ALL[usize::from(call.dims[2]) % QuantFormat::ALL.len()];
-    let blocks = usize::from(call.dims[1] % 8);
-    let (rows, cols) = if call.option(0) {
-        (call.sizes[0].get(), call.sizes[1].get())
-    } else {
-        (usize::from(call.dims[0] % 32), call.lengths[2].of(blocks * format.block_len()))
-    };
-    let right = format.row_bytes(cols).ok().and_then(|b| b.checked_mul(rows)).filter(|&b| b < 1 << 20);
-    let n = call.lengths[3].of(right.unwrap_or(100));
-    let mut bytes = Guarded::<u8>::poisoned(n, if call.at_start { Edge::Start } else { Edge::End });
-    let mut state = call.seed | 1;
-    for b in bytes.iter_mut() {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        *b = (state >> 56) as u8;
-    }
-    let Ok(w) = QuantRef::new(&bytes, format, rows, cols) else { return };
-    let (start, len) = (usize::from(call.dims[3]), call.sizes[2].get());
-    let w = if call.option(1) { w.row_range(start, len).unwrap_or(w) } else { w };
-    // Rows of no columns may be as many as they like, but not the outputs here.
-    if w.rows() >= 1 << 20 {
-        return;
-    }
-    if op == Op::Dequant {
-        let elements = w.rows() * w.cols();
-        let n = call.lengths[0].of(elements);
-        call.twice::<E, E>(n, None, Agree::Exactly, |k, y| k.dequant(w, y));
-    } else {
-        let x = call.vector::<E>(1, call.lengths[0].of(cols));
-        // Random bytes are scales of any size.
-        let agree = if call.values == Values::Wild || call.seed != 0 { Agree::No } else { call.sums(cols) };
-        let n = call.lengths[1].of(w.rows());
-        call.twice::<E, f32>(n, None, agree, |k, y| k.qgemv(w, &x, y));
-    }
 }
