@@ -1,6 +1,6 @@
 //! Vectors of 32 bytes: what the SIMD rows of layer 3 are written with.
 
-use crate::arrays::Each;
+use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::isa::{Prim, Scalar, Vector};
 use crate::quant::blocks::{Block, Half};
@@ -118,17 +118,20 @@ pub(super) unsafe fn halves<P: Codes, B: Block>(
     out: *mut f32,
     scale: impl Fn(&B) -> Half,
 ) {
-    let mut gathered = [f16::ZERO; MIN_GROUP];
     let mut k = 0;
-    while k < n {
-        let some = (n - k).min(P::LANES);
-        for (i, h) in gathered.iter_mut().enumerate().take(some) {
-            // SAFETY: k + i < n, and the caller vouches for n blocks.
-            *h = unsafe { scale(&*first.add(k + i)) }.get();
+    // SAFETY: LANES <= MIN_GROUP; everything is below n, and the caller vouches for n blocks.
+    unsafe {
+        while n - k >= P::LANES {
+            // Of a known number: so they are gathered in a register.
+            let gathered: [f16; MIN_GROUP] =
+                from_fn(|i| if i < P::LANES { scale(&*first.add(k + i)).get() } else { f16::ZERO });
+            <P as Prim<f32>>::store(out.add(k), <P as Prim<f16>>::load(gathered.as_ptr()));
+            k += P::LANES;
         }
-        // SAFETY: LANES <= MIN_GROUP halves are read, and only those that exist written.
-        unsafe { P::store_n(out.add(k), <P as Prim<f16>>::load(gathered.as_ptr()), some) };
-        k += some;
+        while k < n {
+            *out.add(k) = P::half(scale(&*first.add(k)));
+            k += 1;
+        }
     }
 }
 
