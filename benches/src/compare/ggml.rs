@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_void, CStr};
 use std::path::Path;
 use std::ptr::{null_mut, NonNull};
 
-use gllm_kernels_core::{Caps, ElementType, IsaLevel};
+use gllm_kernels_core::{Caps, ElementType, Features, IsaLevel};
 use gllm_kernels_std::AlignedVec;
 use llama_cpp_sys_2 as sys;
 
@@ -89,20 +89,7 @@ impl Peer for Ggml {
     }
 
     fn warning(&self, caps: Caps) -> Option<String> {
-        let has = |name: &str| features().iter().any(|f| f == name);
-        let (level, built) = (caps.level(), if has("AVX512") { IsaLevel::Avx512 } else { IsaLevel::Avx2 });
-        if !cfg!(target_arch = "x86_64") || level == built && has("AVX2") {
-            return None;
-        }
-        let features = features().join(" ");
-        let build = match level {
-            IsaLevel::Avx512 => "CMAKE_C_FLAGS=-march=native CMAKE_CXX_FLAGS=-march=native cargo build",
-            _ => "without CMAKE_C_FLAGS and CMAKE_CXX_FLAGS, in a target directory of its own: cargo build",
-        };
-        Some(format!(
-            "our kernels are for {level}, this ggml was built for {features}; to build it for {level}: \
-             {build} --release -p gllm-bench --features peer-ggml"
-        ))
+        mismatch(caps, &features())
     }
 
     fn set_threads(&self, threads: usize) -> Outcome {
@@ -338,4 +325,56 @@ fn features() -> Vec<String> {
         }
     }
     names
+}
+
+/// Why a ggml that was built for these features is no match for our kernels for `caps`.
+fn mismatch(caps: Caps, features: &[String]) -> Option<String> {
+    let has = |name: &str| features.iter().any(|f| f == name);
+    let vnni = caps.features().contains(Features::AVX512_VNNI);
+    let level = caps.level();
+    let (matches, how) = match level {
+        IsaLevel::Avx512 => (
+            has("AVX512") && (has("AVX512_VNNI") || !vnni),
+            "CMAKE_C_FLAGS=-march=native CMAKE_CXX_FLAGS=-march=native cargo build",
+        ),
+        IsaLevel::Avx2 => (
+            has("AVX2") && !has("AVX512"),
+            "without CMAKE_C_FLAGS and CMAKE_CXX_FLAGS, and with a --target-dir of its own: cargo build",
+        ),
+        _ => return None,
+    };
+    (!matches).then(|| {
+        let features = features.join(" ");
+        format!(
+            "our kernels are for {level}, this ggml was built for {features}; to build it for {level}: {how} \
+             --release -p gllm-bench --features peer-ggml"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_was_built_for_is_told() {
+        let all = gllm_kernels_std::caps();
+        let vnni = all.features().contains(Features::AVX512_VNNI);
+        for (level, features, matches) in [
+            (IsaLevel::Avx512, "AVX2 AVX512 AVX512_VNNI", true),
+            (IsaLevel::Avx512, "AVX2 AVX512", !vnni),
+            (IsaLevel::Avx512, "AVX2 FMA", false),
+            (IsaLevel::Avx2, "AVX2 FMA", true),
+            (IsaLevel::Avx2, "AVX2 AVX512 AVX512_VNNI", false),
+            (IsaLevel::Avx2, "SSE3", false),
+        ] {
+            let Ok(caps) = all.restricted_to(level) else { continue };
+            let words: Vec<String> = features.split(' ').map(str::to_owned).collect();
+            let text = mismatch(caps, &words);
+            assert_eq!(text.is_none(), matches, "{level} {features}: {text:?}");
+            let parts = [level.name(), features, "--features peer-ggml"];
+            assert!(text.is_none_or(|t| parts.iter().all(|part| t.contains(part))));
+        }
+        assert!(features().iter().all(|f| !f.is_empty()));
+    }
 }

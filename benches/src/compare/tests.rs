@@ -115,7 +115,8 @@ fn ggml_agrees() {
     use gllm_kernels_core::QuantFormat;
     let (ops, shapes) = ([], words("64x512"));
     let threads = &[1, 2];
-    let plan = plan::<ggml::Ggml>(Request { threads, ..request(&ops, &shapes) }).unwrap();
+    let min_time = Duration::from_micros(1);
+    let plan = plan::<ggml::Ggml>(Request { threads, min_time, ..request(&ops, &shapes) }).unwrap();
     assert!(plan.version.contains("0.") && plan.version.contains("CPU_REPACK"), "{}", plan.version);
     let pairs: Vec<Comparison> = plan.pairs.collect::<Outcome<_>>().unwrap();
     assert_eq!(pairs.len(), plan.len);
