@@ -7,7 +7,7 @@ use crate::asm::{Tier, MICROS, TIERS};
 use crate::caps::{Caps, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
-use crate::ops::activations::{ActivationArgs, Step};
+use crate::ops::activations::ActivationArgs;
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::gemm::{GemmPlan, Helpers, Right};

@@ -107,12 +107,6 @@ macro_rules! expand_all_ops {
                 args: (g: &QgemvArgs<E>) -> (),
                 body: qgemv::qgemv,
             }
-            qgemv_q8 {
-                ops: [],
-                named: storage,
-                args: (g: &QgemvArgs<Step>) -> (),
-                body: qgemv::qgemv_q8,
-            }
             dequant_fp8 {
                 ops: [DequantFp8 = "dequant_fp8"],
                 named: storage,
@@ -295,7 +289,7 @@ macro_rules! expand_all_format_ops {
             $args
             stored: [Dequant = "dequant" ("", ""), Qgemv = "qgemv" ("f32_", "_4x8")],
             any: [
-                QgemvQ8 = "qgemv_q8" ("f32_q8_", "_4x8"),
+                QgemvQ8 = "qgemv_q8" ("f32_q8_", "_1x4"),
                 PackQ = "pack_q" ("", ""),
                 QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4")
             ]

@@ -97,12 +97,11 @@ macro_rules! quant_primitive {
                                 )?
                             }
                             #[inline(always)]
-                            unsafe fn codes(b: *const $block, $i: usize, out: *mut i8) {
+                            unsafe fn codes(b: *const $block, $i: usize) -> $bytes {
                                 // SAFETY: as above.
                                 unsafe {
                                     let $b = &*b;
-                                    let codes: $bytes = $codes;
-                                    codes.store(out);
+                                    $codes
                                 }
                             }
                         }

@@ -17,6 +17,7 @@ pub(crate) mod norm;
 pub(crate) mod pack;
 pub(crate) mod qgemv;
 pub(crate) mod qgemv_packed;
+pub(crate) mod qgemv_q8;
 pub(crate) mod qpack;
 pub(crate) mod rope;
 pub(crate) mod rows;

@@ -1,5 +1,6 @@
 //! What every format has of its own, per instruction set.
 
+use crate::ops::qgemv_q8::Q8Args;
 use crate::quant::packed::{Pack, Packing, Parts};
 use crate::quant::{QuantFormat, Unpacked};
 
@@ -8,6 +9,8 @@ use crate::quant::{QuantFormat, Unpacked};
 pub(crate) struct Unpacker {
     /// [`unpack`](crate::quant::unpack).
     pub(crate) unpack: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
+    /// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8).
+    pub(crate) qgemv_q8: unsafe fn(&Q8Args),
     /// Elements per block.
     pub(crate) len: usize,
     /// Bytes per block.
@@ -71,12 +74,21 @@ macro_rules! define_wrappers {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
                 unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
             }
+            #[$attr]
+            unsafe fn qgemv_q8<F: Pack>(g: &Q8Args)
+            where
+                $isa: Unpack<F>,
+            {
+                // SAFETY: as above.
+                unsafe { crate::ops::qgemv_q8::qgemv_q8::<F, $isa>(g) }
+            }
             const fn unpacker<F: Pack>() -> Unpacker
             where
                 $isa: Unpack<F>,
             {
                 Unpacker {
                     unpack: unpack::<F>,
+                    qgemv_q8: qgemv_q8::<F>,
                     len: F::LEN,
                     bytes: size_of::<F::Block>(),
                     group: F::GROUP,

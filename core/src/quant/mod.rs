@@ -24,8 +24,10 @@ mod view;
 pub use format::QuantFormat;
 pub use view::QuantRef;
 
-use crate::isa::{Scalar, Vector};
+use crate::arrays::from_fn;
+use crate::isa::Scalar;
 use blocks::Block;
+use dots::Dots;
 
 /// Elements that a block's length divides, and codes are unpacked in multiples of.
 pub(crate) const TILE: usize = 256;
@@ -62,13 +64,13 @@ pub(crate) trait Format: 'static {
 /// # Safety
 /// Methods require that the CPU has the instruction set, that the blocks they are given exist, and
 /// room for what they write; nothing else is touched.
-pub(crate) unsafe trait Unpack<F: Format>: Vector {
+pub(crate) unsafe trait Unpack<F: Format>: Dots {
     /// Writes the `n * LEN / GROUP` scales of `n` consecutive blocks.
     unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32);
     /// The same for offsets, of a format that has any.
     unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32);
-    /// Writes codes `i .. i + PART` of a block; `i` is a multiple of `PART`.
-    unsafe fn codes(b: *const F::Block, i: usize, out: *mut i8);
+    /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`.
+    unsafe fn codes(b: *const F::Block, i: usize) -> Self::Codes;
 }
 
 // SAFETY: reads the blocks through references only.
@@ -90,11 +92,9 @@ unsafe impl<F: Format> Unpack<F> for Scalar {
         }
     }
     #[inline(always)]
-    unsafe fn codes(b: *const F::Block, i: usize, out: *mut i8) {
-        for k in 0..PART {
-            // SAFETY: the caller vouches for the block and room for the codes.
-            unsafe { *out.add(k) = F::code(&*b, i + k) };
-        }
+    unsafe fn codes(b: *const F::Block, i: usize) -> [i8; PART] {
+        // SAFETY: the caller vouches for the block.
+        from_fn(|k| F::code(unsafe { &*b }, i + k))
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) unsafe fn unpack<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out
         }
         for b in 0..n {
             for i in (0..F::LEN).step_by(PART) {
-                P::codes(first.add(b), i, out.codes.add(b * F::LEN + i));
+                P::put(P::codes(first.add(b), i), out.codes.add(b * F::LEN + i));
             }
         }
     }

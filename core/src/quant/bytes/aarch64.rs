@@ -11,6 +11,15 @@ use crate::quant::blocks::Half;
 #[derive(Clone, Copy)]
 pub(crate) struct NeonBytes(uint8x16_t, uint8x16_t);
 
+impl NeonBytes {
+    /// The registers.
+    #[inline(always)]
+    pub(crate) fn registers(self) -> [int8x16_t; 2] {
+        // SAFETY: NEON is there where there are values of this type.
+        unsafe { [vreinterpretq_s8_u8(self.0), vreinterpretq_s8_u8(self.1)] }
+    }
+}
+
 /// `f` of both halves.
 macro_rules! both {
     ($f:ident($a:expr, $b:expr)) => {

@@ -16,6 +16,13 @@ pub(crate) struct Avx512Bytes(__m256i);
 
 macro_rules! bytes {
     ($name:ident { mask($bits:ident) => $mask:expr, }) => {
+        impl $name {
+            /// The register.
+            #[inline(always)]
+            pub(crate) fn register(self) -> __m256i {
+                self.0
+            }
+        }
         // SAFETY of every body: registers, or the bytes that the caller vouches for.
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe impl Bytes for $name {
