@@ -12,14 +12,17 @@ use super::{chunks_mut, Cuts, Parallel};
 /// Multiply-adds below which a product runs on the calling thread: some ten microseconds.
 const SMALL: usize = 1 << 20;
 
-/// Tiles a thread, so that one stalled thread delays little.
+/// Tiles a thread, so that one stalled thread delays little; fewer where tiles would have less than [`PIECE`].
 const SHARE: usize = 4;
+
+/// Multiply-adds of a tile, about: half a millisecond, as each packs its part of `A` anew.
+const PIECE: usize = 1 << 25;
 
 /// Rows of a tile, about: many, as each tile packs its part of `B` or reads it from L3.
 const ROWS: Range<usize> = 48..240;
 
 /// Columns of a tile, about: many, as each tile packs its part of `A`.
-const COLS: Range<usize> = 64..512;
+const COLS: Range<usize> = 64..1024;
 
 /// Bytes of `B` that are packed before tiles use them.
 const PACKED: usize = 32 << 20;
@@ -277,7 +280,8 @@ impl<E: Operand> Parallel<'_, E> {
         if threads == 1 || work < SMALL {
             return self.tiles(product, vec![(0..m, 0..n, b, c)]);
         }
-        let grid = Grid::new(m, n, threads, product.plan.tile());
+        let share = (work / threads / PIECE).clamp(1, SHARE);
+        let grid = Grid::new(m, n, [threads, share], product.plan.tile());
         match b {
             // Several tiles need each column of B: pack it once, all threads together. A single one is not packed.
             Right::View(view) if grid.rows < m && n > 1 => {
@@ -375,19 +379,27 @@ struct Grid {
 }
 
 impl Grid {
-    /// Large tiles, but enough of them, and of whole tiles of the microkernel (`mr x nr`).
-    fn new(m: usize, n: usize, threads: usize, [mr, nr]: [usize; 2]) -> Self {
-        let rows = if m <= ROWS.end * 3 / 2 { m } else { ROWS.end.next_multiple_of(mr) };
+    /// Large tiles of about the same size, but at least `share` for each thread, and of whole tiles of the microkernel
+    /// (`mr x nr`).
+    fn new(m: usize, n: usize, [threads, share]: [usize; 2], [mr, nr]: [usize; 2]) -> Self {
+        let rows = match (m + ROWS.end / 2) / ROWS.end {
+            0 | 1 => m,
+            parts => m.div_ceil(parts).next_multiple_of(mr),
+        };
         let mut grid = Self { rows, cols: COLS.end.next_multiple_of(nr) };
         let least = Self { rows: ROWS.start.next_multiple_of(mr), cols: COLS.start.next_multiple_of(nr) };
-        let few = |grid: Self| m.div_ceil(grid.rows) * n.div_ceil(grid.cols) < threads * SHARE;
+        let few = |grid: Self| m.div_ceil(grid.rows) * n.div_ceil(grid.cols) < threads * share;
         while few(grid) && grid.cols > least.cols {
             grid.cols = (grid.cols / 2).next_multiple_of(nr).max(least.cols);
         }
         while few(grid) && grid.rows > least.rows {
             grid.rows = (grid.rows / 2).next_multiple_of(mr).max(least.rows);
         }
-        grid
+        // The same number for every thread, as far as that is a matter of columns.
+        let (blocks, stripes) = (m.div_ceil(grid.rows), n.div_ceil(grid.cols));
+        let even = (stripes..stripes + threads).find(|stripes| (blocks * stripes).is_multiple_of(threads));
+        let cols = n.div_ceil(even.unwrap_or(stripes).max(1)).next_multiple_of(nr);
+        Self { cols: cols.clamp(least.cols, grid.cols), ..grid }
     }
 
     /// Cuts columns `cols` of `C` into stripes and these into tiles; `b` finds a stripe's part of `B`.
@@ -425,7 +437,7 @@ mod tests {
     fn grids_have_enough_tiles_of_good_size() {
         for (m, n) in [(1, 4096), (32, 4096), (512, 4096), (4096, 4096), (100, 100), (5000, 64)] {
             for (threads, [mr, nr]) in [(2, [14, 32]), (4, [8, 12]), (64, [6, 16]), (7, [32, 32])] {
-                let grid = Grid::new(m, n, threads, [mr, nr]);
+                let grid = Grid::new(m, n, [threads, SHARE], [mr, nr]);
                 assert!(grid.cols.is_multiple_of(nr) && grid.cols < COLS.end + nr, "{grid:?}");
                 assert!(
                     grid.rows == m || grid.rows.is_multiple_of(mr) && grid.rows >= ROWS.start,
