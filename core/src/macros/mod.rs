@@ -8,3 +8,5 @@ mod define_ops;
 mod quant_primitive;
 #[macro_use]
 mod expand_all;
+#[macro_use]
+mod expand_asm;

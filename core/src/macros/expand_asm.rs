@@ -1,0 +1,245 @@
+//! Layer 4, continued: the kernels in assembly.
+
+/// Calls `$then!` with `{ <calling convention> }` and every microkernel in assembly of this target.
+///
+/// The order is that of preference: of the entries for one storage type and instruction set, the first
+/// whose features the CPU has is used; the generic baseline comes last. `tail` is the name behind the
+/// operator's, `requires` what the CPU must have beyond `isa`, `a` and `b` the element type and `kr` of
+/// the panels (see [`Panel`](crate::asm::abi::Panel)), the rest the fields of
+/// [`Micro`](crate::asm::abi::Micro).
+macro_rules! expand_all_micros {
+    ($then:ident!) => {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! {
+            { "sysv64" }
+            gemm_f32_f32_f32_14x32__avx512 {
+                tail: "_f32_f32_f32_14x32__avx512",
+                storage: F32,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: F32 / 1, b: F32 / 1, depth: 1, edges: Kernel, around: None },
+            }
+            gemm_f32_f16_f16_32x32__avx512_amx_fp16 {
+                tail: "_f32_f16_f16_32x32__avx512_amx_fp16",
+                storage: F16,
+                isa: Avx512,
+                requires: [AMX_FP16],
+                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, around: Some(x86_64::TILES) },
+            }
+            gemm_f32_f16_f16_14x32__avx512 {
+                tail: "_f32_f16_f16_14x32__avx512",
+                storage: F16,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: F32 / 1, b: F16 / 1, depth: 1, edges: Kernel, around: None },
+            }
+            gemm_f32_bf16_bf16_32x32__avx512_amx_bf16 {
+                tail: "_f32_bf16_bf16_32x32__avx512_amx_bf16",
+                storage: Bf16,
+                isa: Avx512,
+                requires: [AMX_BF16],
+                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, around: Some(x86_64::TILES) },
+            }
+            gemm_f32_bf16_bf16_14x32__avx512_bf16 {
+                tail: "_f32_bf16_bf16_14x32__avx512_bf16",
+                storage: Bf16,
+                isa: Avx512,
+                requires: [AVX512_BF16],
+                micro: { tile: 14 x 32, a: Bf16 / 2, b: Bf16 / 2, depth: 2, edges: Kernel, around: None },
+            }
+            gemm_f32_bf16_bf16_14x32__avx512 {
+                tail: "_f32_bf16_bf16_14x32__avx512",
+                storage: Bf16,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Kernel, around: None },
+            }
+            gemm_f32_f32_f32_6x16__avx2 {
+                tail: "_f32_f32_f32_6x16__avx2",
+                storage: F32,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_f32_f16_f16_6x16__avx2 {
+                tail: "_f32_f16_f16_6x16__avx2",
+                storage: F16,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: F32 / 1, b: F16 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_f32_bf16_bf16_6x16__avx2 {
+                tail: "_f32_bf16_bf16_6x16__avx2",
+                storage: Bf16,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_32x32__avx512_amx_int8 {
+                tail: "_i32_i8_i8_32x32__avx512_amx_int8",
+                storage: I8,
+                isa: Avx512,
+                requires: [AMX_INT8],
+                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, around: Some(x86_64::TILES) },
+            }
+            gemm_i32_i8_i8_14x32__avx512_vnni {
+                tail: "_i32_i8_i8_14x32__avx512_vnni",
+                storage: I8,
+                isa: Avx512,
+                requires: [AVX512_VNNI],
+                micro: { tile: 14 x 32, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Kernel, around: None },
+            }
+            gemm_i32_i8_i8_14x32__avx512 {
+                tail: "_i32_i8_i8_14x32__avx512",
+                storage: I8,
+                isa: Avx512,
+                requires: [],
+                micro: { tile: 14 x 32, a: I16 / 2, b: I8 / 2, depth: 2, edges: Kernel, around: None },
+            }
+            gemm_i32_i8_i8_6x16__avx2_vnni {
+                tail: "_i32_i8_i8_6x16__avx2_vnni",
+                storage: I8,
+                isa: Avx2,
+                requires: [AVX_VNNI],
+                micro: { tile: 6 x 16, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_6x16__avx2 {
+                tail: "_i32_i8_i8_6x16__avx2",
+                storage: I8,
+                isa: Avx2,
+                requires: [],
+                micro: { tile: 6 x 16, a: I16 / 2, b: I8 / 2, depth: 2, edges: Rows, around: None },
+            }
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+        $then! {
+            { "C" }
+            gemm_f32_f32_f32_8x12__neon {
+                tail: "_f32_f32_f32_8x12__neon",
+                storage: F32,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 8 x 12, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, around: None },
+            }
+            gemm_f32_f16_f16_8x12__neon_fhm {
+                tail: "_f32_f16_f16_8x12__neon_fhm",
+                storage: F16,
+                isa: Neon,
+                requires: [FHM],
+                micro: { tile: 8 x 12, a: F16 / 1, b: F16 / 1, depth: 2, edges: Rows, around: None },
+            }
+            gemm_f32_f16_f16_24x4__neon {
+                tail: "_f32_f16_f16_24x4__neon",
+                storage: F16,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 24 x 4, a: F32 / 1, b: F16 / 1, depth: 2, edges: Rows, around: None },
+            }
+            gemm_f32_bf16_bf16_8x12__neon_bf16 {
+                tail: "_f32_bf16_bf16_8x12__neon_bf16",
+                storage: Bf16,
+                isa: Neon,
+                requires: [BF16],
+                micro: { tile: 8 x 12, a: Bf16 / 4, b: Bf16 / 4, depth: 4, edges: Rows, around: None },
+            }
+            gemm_f32_bf16_bf16_24x4__neon {
+                tail: "_f32_bf16_bf16_24x4__neon",
+                storage: Bf16,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 24 x 4, a: F32 / 1, b: Bf16 / 1, depth: 2, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_8x12__neon_i8mm {
+                tail: "_i32_i8_i8_8x12__neon_i8mm",
+                storage: I8,
+                isa: Neon,
+                requires: [I8MM],
+                micro: { tile: 8 x 12, a: I8 / 8, b: I8 / 8, depth: 8, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_8x12__neon_dotprod {
+                tail: "_i32_i8_i8_8x12__neon_dotprod",
+                storage: I8,
+                isa: Neon,
+                requires: [DOTPROD],
+                micro: { tile: 8 x 12, a: I8 / 4, b: I8 / 4, depth: 4, edges: Rows, around: None },
+            }
+            gemm_i32_i8_i8_4x4__neon {
+                tail: "_i32_i8_i8_4x4__neon",
+                storage: I8,
+                isa: Neon,
+                requires: [],
+                micro: { tile: 4 x 4, a: I8 / 16, b: I8 / 16, depth: 16, edges: Rows, around: None },
+            }
+        }
+        #[cfg(not(any(
+            all(target_arch = "x86_64", target_feature = "sse2"),
+            all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
+        )))]
+        $then! { { "C" } }
+    };
+}
+
+/// Calls `$then!` with `$args` and, for every format, what assembly has to know of its
+/// [`Packing`](crate::quant::packed::Packing), as words that choose instructions: the bits of both planes; what indices stand for,
+/// the binary logarithm of what is added to make codes unsigned (`none`: they are), and how sums of their
+/// products with activations fit 16 bits: those of a half step do (`words`), two products do (`each`), or only
+/// if magnitudes are multiplied (`signed`); how scales come, whether there are offsets, the columns of a group.
+macro_rules! expand_all_packings {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            q4_0 = Q4_0 { bits: (4 0), values: linear 3 words, scales: halves none 32 }
+            q4_1 = Q4_1 { bits: (4 0), values: linear none words, scales: halves min 32 }
+            q5_0 = Q5_0 { bits: (4 1), values: linear 4 words, scales: halves none 32 }
+            q5_1 = Q5_1 { bits: (4 1), values: linear none words, scales: halves min 32 }
+            q8_0 = Q8_0 { bits: (8 0), values: linear 7 signed, scales: halves none 32 }
+            q8_1 = Q8_1 { bits: (8 0), values: linear 7 signed, scales: halves none 32 }
+            q2_k = Q2K { bits: (2 0), values: linear none words, scales: factors min 16 }
+            q3_k = Q3K { bits: (2 1), values: linear 2 words, scales: factors none 16 }
+            q4_k = Q4K { bits: (4 0), values: linear none words, scales: factors min 32 }
+            q5_k = Q5K { bits: (4 1), values: linear none words, scales: factors min 32 }
+            q6_k = Q6K { bits: (4 2), values: linear 5 each, scales: factors none 16 }
+            q8_k = Q8K { bits: (8 0), values: linear 7 signed, scales: whole none 32 }
+            iq2_xxs = Iq2Xxs { bits: (2 1), values: table 6 each, scales: factors none 32 }
+            iq2_xs = Iq2Xs { bits: (2 1), values: table 6 each, scales: factors none 16 }
+            iq2_s = Iq2S { bits: (2 1), values: table 6 each, scales: factors none 16 }
+            iq3_xxs = Iq3Xxs { bits: (4 0), values: table 6 each, scales: factors none 32 }
+            iq3_s = Iq3S { bits: (4 0), values: table 4 words, scales: factors none 32 }
+            iq1_s = Iq1S { bits: (2 0), values: linear 0 words, scales: factors min 32 }
+            iq1_m = Iq1M { bits: (2 1), values: table 4 words, scales: factors none 16 }
+            iq4_nl = Iq4Nl { bits: (4 0), values: table 7 signed, scales: halves none 32 }
+            iq4_xs = Iq4Xs { bits: (4 0), values: table 7 signed, scales: factors none 32 }
+            tq1_0 = Tq1_0 { bits: (2 0), values: linear 0 words, scales: whole none 32 }
+            tq2_0 = Tq2_0 { bits: (2 0), values: linear 0 words, scales: whole none 32 }
+            mxfp4 = Mxfp4 { bits: (4 0), values: table 4 words, scales: e8m0 none 32 }
+            nvfp4 = Nvfp4 { bits: (4 0), values: table 4 words, scales: ue4m3 none 16 }
+            q1_0 = Q1_0 { bits: (1 0), values: table 0 words, scales: halves none 32 }
+            q2_0 = Q2_0 { bits: (2 0), values: linear 0 words, scales: halves none 32 }
+        }
+    };
+}
+
+/// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for packed weights in assembly: the end of
+/// their names, and what the CPU must have. Each has kernels for all formats. The first of a level that the CPU can
+/// execute is used.
+macro_rules! expand_all_tiers {
+    ($then:ident!) => {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! {
+            { "sysv64" }
+            "avx512_vnni" { isa: Avx512, requires: [AVX512_VNNI], batch: 4 }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2 }
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+        $then! {
+            { "C" }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4 }
+            "neon_smull" { isa: Neon, requires: [], batch: 2 }
+        }
+        #[cfg(not(any(
+            all(target_arch = "x86_64", target_feature = "sse2"),
+            all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
+        )))]
+        $then! { { "C" } }
+    };
+}
