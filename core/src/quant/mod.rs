@@ -5,6 +5,15 @@
 //! signed byte. Layer 3 takes blocks apart into codes, scales and offsets; what is done with those
 //! (decoding, products) is written once for all formats.
 
+// What only SIMD rows use is left over on other targets.
+#![cfg_attr(
+    not(any(
+        all(target_arch = "x86_64", target_feature = "sse2"),
+        all(target_arch = "aarch64", target_feature = "neon")
+    )),
+    allow(dead_code, unused_imports)
+)]
+
 pub mod blocks;
 pub(crate) mod bytes;
 pub mod codebooks;
