@@ -379,13 +379,12 @@ struct Grid {
 }
 
 impl Grid {
-    /// Large tiles of about the same size, but at least `share` for each thread; columns are whole tiles of the
-    /// microkernel (`mr x nr`).
+    /// Large tiles of about the same size, but at least `share` for each thread, and of whole tiles of the microkernel
+    /// (`mr x nr`).
     fn new(m: usize, n: usize, [threads, share]: [usize; 2], [mr, nr]: [usize; 2]) -> Self {
         let rows = match (m + ROWS.end / 2) / ROWS.end {
             0 | 1 => m,
-            // A part of a tile costs what it has to, an uneven share waits.
-            parts => m.div_ceil(parts).next_multiple_of(4),
+            parts => m.div_ceil(parts).next_multiple_of(mr),
         };
         let mut grid = Self { rows, cols: COLS.end.next_multiple_of(nr) };
         let least = Self { rows: ROWS.start.next_multiple_of(mr), cols: COLS.start.next_multiple_of(nr) };
@@ -440,7 +439,10 @@ mod tests {
             for (threads, [mr, nr]) in [(2, [14, 32]), (4, [8, 12]), (64, [6, 16]), (7, [32, 32])] {
                 let grid = Grid::new(m, n, [threads, SHARE], [mr, nr]);
                 assert!(grid.cols.is_multiple_of(nr) && grid.cols < COLS.end + nr, "{grid:?}");
-                assert!(grid.rows == m || (ROWS.start..=ROWS.end * 3 / 2).contains(&grid.rows), "{grid:?}");
+                assert!(
+                    grid.rows == m || grid.rows.is_multiple_of(mr) && grid.rows >= ROWS.start,
+                    "{grid:?}"
+                );
                 let tiles = m.div_ceil(grid.rows) * n.div_ceil(grid.cols);
                 let smallest = grid.cols < COLS.start + nr && grid.rows < (ROWS.start + mr).max(m + 1);
                 assert!(tiles >= threads * SHARE || smallest, "{m}x{n} {threads}: {grid:?}");
