@@ -66,6 +66,26 @@ macro_rules! microkernel {
     };
 }
 
+#[allow(unused_macros)] // As above.
+/// A [`microkernel!`] on packed weights of a format: the fields of its argument and the sizes of a unit are operands.
+macro_rules! panel_kernel {
+    ($name:expr, $format:ident, $($line:expr),* $(,)?; $($operand:tt)*) => {
+        microkernel! {
+            $name,
+            $($line,)*;
+            w = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, w),
+            x = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, x),
+            stride = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, stride),
+            units = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, units),
+            y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
+            table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
+            head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.head(),
+            step = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
+            $($operand)*
+        }
+    };
+}
+
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 mod x86_64;
 

@@ -3,17 +3,10 @@
 
 use crate::quant::packed::{Pack, Packing, Scales, Values};
 
-/// `bits` bits from `from` of every byte of a word.
-#[allow(dead_code)] // Where there are no kernels; so below.
-pub(super) const fn mask(bits: u32, from: u32) -> u32 {
-    (((1 << bits) - 1) << from & 0xff) * EACH
-}
-
 /// A word of four equal bytes.
-const EACH: u32 = 0x0101_0101;
+pub(super) const EACH: u32 = 0x0101_0101;
 
 /// In every byte of a word, what makes codes unsigned numbers.
-#[allow(dead_code)]
 pub(super) const fn bias(p: &Packing) -> u32 {
     EACH * match p.values {
         Values::Linear(bias) => bias as u32,

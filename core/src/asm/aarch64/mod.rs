@@ -7,6 +7,19 @@
 
 #![allow(non_snake_case)] // Files are named like kernels.
 
+/// Keeps the caller's vector registers, or gives them back.
+macro_rules! callers {
+    (keep) => {
+        callers!(@"fmov x" ", d" ("9" "8") ("10" "9") ("11" "10") ("12" "11") ("13" "12") ("14" "13") ("15" "14") ("16" "15"))
+    };
+    (restore) => {
+        callers!(@"fmov d" ", x" ("8" "9") ("9" "10") ("10" "11") ("11" "12") ("12" "13") ("13" "14") ("14" "15") ("15" "16"))
+    };
+    (@$to:tt $from:tt $(($a:tt $b:tt))*) => {
+        concat!($($to, $a, $from, $b, "\n",)*)
+    };
+}
+
 #[macro_use]
 mod tile;
 #[macro_use]

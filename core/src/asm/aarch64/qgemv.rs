@@ -270,18 +270,12 @@ macro_rules! packed_kernel {
         $bytes:tt $load:tt $quads:tt $scales:tt
         [$(($x:tt ($x0:tt $x1:tt) $d:tt $lanes:tt))*]
     ) => {
-        microkernel! {
+        panel_kernel! {
             concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", $name),
+            $format,
             $(concat!(".arch_extension ", $extension),)?
             // PROLOGUE
-            "fmov x9, d8",
-            "fmov x10, d9",
-            "fmov x11, d10",
-            "fmov x12, d11",
-            "fmov x13, d12",
-            "fmov x14, d13",
-            "fmov x15, d14",
-            "fmov x16, d15",
+            callers!(keep),
             "ldur q20, [x0, {table}]",
             masks!($low $high $values),
             spread!($kind),
@@ -336,24 +330,9 @@ macro_rules! packed_kernel {
             "add x5, x5, #{head}",
             "cbnz x2, 1b",
             "5:",
-            "fmov d8, x9",
-            "fmov d9, x10",
-            "fmov d10, x11",
-            "fmov d11, x12",
-            "fmov d12, x13",
-            "fmov d13, x14",
-            "fmov d14, x15",
-            "fmov d15, x16",
+            callers!(restore),
             "ret",
             $(concat!(".arch_extension no", $extension),)?;
-            w = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, w),
-            x = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, x),
-            stride = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, stride),
-            units = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, units),
-            y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
-            table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
-            head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.head(),
-            step = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
             steps = const 8 * <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
         }
     };

@@ -14,6 +14,11 @@ macro_rules! head_first {
     };
 }
 
+/// `bits` bits from `from` of every byte of a word.
+const fn mask(bits: u32, from: u32) -> u32 {
+    (((1 << bits) - 1) << from & 0xff) * super::packings::EACH
+}
+
 #[macro_use]
 mod tile;
 #[macro_use]

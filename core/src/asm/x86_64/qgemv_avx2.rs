@@ -26,10 +26,8 @@
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 2 times 28 to unpack, 24 for products,
 //! 22 for the rest: 148 for 296 bytes of weights.
 
-use core::mem::offset_of;
-
-use super::super::packings::{bias, mask};
-use crate::ops::qgemv_packed::PanelArgs;
+use super::super::packings::bias;
+use super::mask;
 use crate::quant::packed::Pack;
 
 /// Indices of four columns: so many bits from `$by` of the bytes at `$at`.
@@ -368,8 +366,9 @@ macro_rules! kernel {
         { bits: ($low:tt $high:tt), values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt }
         $rows:tt [$($sum:tt)*]
     ) => {
-        microkernel! {
+        panel_kernel! {
             concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__avx2_maddubs"),
+            $format,
             // PROLOGUE
             "mov rax, [rdi + {w}]",
             "mov rcx, [rdi + {units}]",
@@ -417,14 +416,6 @@ macro_rules! kernel {
             "6:",
             "vzeroupper",
             "ret";
-            w = const offset_of!(PanelArgs, w),
-            x = const offset_of!(PanelArgs, x),
-            stride = const offset_of!(PanelArgs, stride),
-            units = const offset_of!(PanelArgs, units),
-            y = const offset_of!(PanelArgs, y),
-            table = const offset_of!(PanelArgs, table),
-            head = const <crate::quant::formats::$format as Pack>::PACKING.head(),
-            step = const <crate::quant::formats::$format as Pack>::PACKING.step(),
             // Codes of 8 bits need no mask, but what is to be subtracted from them.
             low_mask = const if $low == 8 { mask(1, 7) } else { mask($low, 0) },
             high_mask = const mask($high, $low),

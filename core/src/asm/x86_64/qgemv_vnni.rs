@@ -25,10 +25,8 @@
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 16 to unpack, 4 for scales, 9
 //! for the products, 4 in f32, 4 for the loop: 37 for 296 bytes of weights.
 
-use core::mem::offset_of;
-
-use super::super::packings::{bias, mask};
-use crate::ops::qgemv_packed::PanelArgs;
+use super::super::packings::bias;
+use super::mask;
 use crate::quant::packed::Pack;
 
 /// Low planes: each vector of 64 bytes becomes several.
@@ -281,8 +279,9 @@ macro_rules! kernel {
         { bits: ($low:tt $high:tt), values: $values:ident $bias:tt, scales: $kind:ident $min:ident $group:tt }
         $(($y:tt $u:tt $o:tt $t:tt $x:tt))*
     ) => {
-        microkernel! {
+        panel_kernel! {
             concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__avx512_vnni"),
+            $format,
             // PROLOGUE
             "mov rax, [rdi + {w}]",
             "mov rcx, [rdi + {units}]",
@@ -329,14 +328,6 @@ macro_rules! kernel {
             concat!($("vmovups [rax], zmm", $y, "\nadd rax, 64\n",)*),
             "vzeroupper",
             "ret";
-            w = const offset_of!(PanelArgs, w),
-            x = const offset_of!(PanelArgs, x),
-            stride = const offset_of!(PanelArgs, stride),
-            units = const offset_of!(PanelArgs, units),
-            y = const offset_of!(PanelArgs, y),
-            table = const offset_of!(PanelArgs, table),
-            head = const <crate::quant::formats::$format as Pack>::PACKING.head(),
-            step = const <crate::quant::formats::$format as Pack>::PACKING.step(),
             low_mask = const mask($low, 0),
             high_mask = const mask($high, $low),
             bias = const bias(&<crate::quant::formats::$format as Pack>::PACKING),
