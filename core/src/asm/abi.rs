@@ -16,6 +16,11 @@ pub(crate) struct MicroArgs {
     pub(crate) c: *mut u8,
     /// Steps of [`Micro::depth`], at least 1.
     pub(crate) steps: usize,
+    /// For kernels with [`Micro::strides`], in bytes: from one row of `A` to the next, from one step (of `kr`) to the
+    /// next, and from one step of `B` to the next.
+    pub(crate) a_row: usize,
+    pub(crate) a_step: usize,
+    pub(crate) b_step: usize,
     /// From one row of `C` to the next, in bytes.
     pub(crate) ldc: usize,
     /// Rows of `C` that exist, `1..=mr`. What does not exist is neither read nor written.
@@ -102,6 +107,16 @@ impl Panel {
         self.steps(width, depth).wrapping_add(width.wrapping_mul(self.tail()))
     }
 
+    /// Whether its elements are those of a matrix of this type as they are.
+    pub(crate) const fn holds(self, storage: ElementType) -> bool {
+        matches!(
+            (self.element, storage),
+            (PanelType::F32, ElementType::F32)
+                | (PanelType::F16, ElementType::F16)
+                | (PanelType::Bf16, ElementType::Bf16)
+        )
+    }
+
     /// Bytes behind the steps, for each of a panel's columns.
     pub(crate) const fn tail(self) -> usize {
         match self.element {
@@ -142,6 +157,8 @@ pub(crate) struct Micro {
     /// panels' `kr`.
     pub(crate) depth: usize,
     pub(crate) edges: Edges,
+    /// Whether it takes `A` and `B` at strides: then small ones need no packing.
+    pub(crate) strides: bool,
     pub(crate) run: Run,
     /// Called before the first tile of a product, and after its last (AMX: tiles are set up and released).
     pub(crate) around: Option<[unsafe fn(); 2]>,

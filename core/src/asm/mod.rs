@@ -104,6 +104,7 @@ macro_rules! micros {
             b: $b:ident / $b_kr:literal,
             depth: $depth:literal,
             edges: $edges:ident,
+            strides: $strides:literal,
             around: $around:expr
         },
     })*) => {
@@ -124,6 +125,7 @@ macro_rules! micros {
             b: abi::Panel { element: abi::PanelType::$b, width: $nr, kr: $b_kr },
             depth: $depth,
             edges: abi::Edges::$edges,
+            strides: $strides,
             run: abi::Run::Asm($name),
             around: $around,
         }),*];

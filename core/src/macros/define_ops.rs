@@ -69,6 +69,7 @@ macro_rules! define_ops {
                         b: Panel { element: PanelType::F32, width: tile.cols, kr: 1 },
                         depth: 1,
                         edges: Edges::Driver,
+                        strides: false,
                         run: Run::Compiled(gemm::<E>),
                         around: None,
                     },
@@ -103,6 +104,7 @@ macro_rules! define_int8 {
                 b: Panel { element: PanelType::I8, width: TILE.cols, kr: 1 },
                 depth: 1,
                 edges: Edges::Driver,
+                strides: false,
                 run: Run::Compiled(gemm),
                 around: None,
             };

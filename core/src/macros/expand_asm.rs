@@ -17,98 +17,98 @@ macro_rules! expand_all_micros {
                 storage: F32,
                 isa: Avx512,
                 requires: [],
-                micro: { tile: 14 x 32, a: F32 / 1, b: F32 / 1, depth: 1, edges: Kernel, around: None },
+                micro: { tile: 14 x 32, a: F32 / 1, b: F32 / 1, depth: 1, edges: Kernel, strides: true, around: None },
             }
             gemm_f32_f16_f16_32x32__avx512_amx_fp16 {
                 tail: "_f32_f16_f16_32x32__avx512_amx_fp16",
                 storage: F16,
                 isa: Avx512,
                 requires: [AMX_FP16],
-                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, around: Some(x86_64::TILES) },
+                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(x86_64::TILES) },
             }
             gemm_f32_f16_f16_14x32__avx512 {
                 tail: "_f32_f16_f16_14x32__avx512",
                 storage: F16,
                 isa: Avx512,
                 requires: [],
-                micro: { tile: 14 x 32, a: F32 / 1, b: F16 / 1, depth: 1, edges: Kernel, around: None },
+                micro: { tile: 14 x 32, a: F32 / 1, b: F16 / 1, depth: 1, edges: Kernel, strides: true, around: None },
             }
             gemm_f32_bf16_bf16_32x32__avx512_amx_bf16 {
                 tail: "_f32_bf16_bf16_32x32__avx512_amx_bf16",
                 storage: Bf16,
                 isa: Avx512,
                 requires: [AMX_BF16],
-                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, around: Some(x86_64::TILES) },
+                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(x86_64::TILES) },
             }
             gemm_f32_bf16_bf16_14x32__avx512_bf16 {
                 tail: "_f32_bf16_bf16_14x32__avx512_bf16",
                 storage: Bf16,
                 isa: Avx512,
                 requires: [AVX512_BF16],
-                micro: { tile: 14 x 32, a: Bf16 / 2, b: Bf16 / 2, depth: 2, edges: Kernel, around: None },
+                micro: { tile: 14 x 32, a: Bf16 / 2, b: Bf16 / 2, depth: 2, edges: Kernel, strides: true, around: None },
             }
             gemm_f32_bf16_bf16_14x32__avx512 {
                 tail: "_f32_bf16_bf16_14x32__avx512",
                 storage: Bf16,
                 isa: Avx512,
                 requires: [],
-                micro: { tile: 14 x 32, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Kernel, around: None },
+                micro: { tile: 14 x 32, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Kernel, strides: true, around: None },
             }
             gemm_f32_f32_f32_6x16__avx2 {
                 tail: "_f32_f32_f32_6x16__avx2",
                 storage: F32,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, around: None },
+                micro: { tile: 6 x 16, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, strides: false, around: None },
             }
             gemm_f32_f16_f16_6x16__avx2 {
                 tail: "_f32_f16_f16_6x16__avx2",
                 storage: F16,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: F32 / 1, b: F16 / 1, depth: 1, edges: Rows, around: None },
+                micro: { tile: 6 x 16, a: F32 / 1, b: F16 / 1, depth: 1, edges: Rows, strides: false, around: None },
             }
             gemm_f32_bf16_bf16_6x16__avx2 {
                 tail: "_f32_bf16_bf16_6x16__avx2",
                 storage: Bf16,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, around: None },
+                micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, strides: false, around: None },
             }
             gemm_i32_i8_i8_32x32__avx512_amx_int8 {
                 tail: "_i32_i8_i8_32x32__avx512_amx_int8",
                 storage: I8,
                 isa: Avx512,
                 requires: [AMX_INT8],
-                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, around: Some(x86_64::TILES) },
+                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, strides: false, around: Some(x86_64::TILES) },
             }
             gemm_i32_i8_i8_14x32__avx512_vnni {
                 tail: "_i32_i8_i8_14x32__avx512_vnni",
                 storage: I8,
                 isa: Avx512,
                 requires: [AVX512_VNNI],
-                micro: { tile: 14 x 32, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Kernel, around: None },
+                micro: { tile: 14 x 32, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Kernel, strides: true, around: None },
             }
             gemm_i32_i8_i8_14x32__avx512 {
                 tail: "_i32_i8_i8_14x32__avx512",
                 storage: I8,
                 isa: Avx512,
                 requires: [],
-                micro: { tile: 14 x 32, a: I16 / 2, b: I8 / 2, depth: 2, edges: Kernel, around: None },
+                micro: { tile: 14 x 32, a: I16 / 2, b: I8 / 2, depth: 2, edges: Kernel, strides: true, around: None },
             }
             gemm_i32_i8_i8_6x16__avx2_vnni {
                 tail: "_i32_i8_i8_6x16__avx2_vnni",
                 storage: I8,
                 isa: Avx2,
                 requires: [AVX_VNNI],
-                micro: { tile: 6 x 16, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Rows, around: None },
+                micro: { tile: 6 x 16, a: U8 / 4, b: I8Offset / 4, depth: 4, edges: Rows, strides: false, around: None },
             }
             gemm_i32_i8_i8_6x16__avx2 {
                 tail: "_i32_i8_i8_6x16__avx2",
                 storage: I8,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: I16 / 2, b: I8 / 2, depth: 2, edges: Rows, around: None },
+                micro: { tile: 6 x 16, a: I16 / 2, b: I8 / 2, depth: 2, edges: Rows, strides: false, around: None },
             }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
@@ -119,56 +119,56 @@ macro_rules! expand_all_micros {
                 storage: F32,
                 isa: Neon,
                 requires: [],
-                micro: { tile: 8 x 12, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, around: None },
+                micro: { tile: 8 x 12, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, strides: false, around: None },
             }
             gemm_f32_f16_f16_8x12__neon_fhm {
                 tail: "_f32_f16_f16_8x12__neon_fhm",
                 storage: F16,
                 isa: Neon,
                 requires: [FHM],
-                micro: { tile: 8 x 12, a: F16 / 1, b: F16 / 1, depth: 2, edges: Rows, around: None },
+                micro: { tile: 8 x 12, a: F16 / 1, b: F16 / 1, depth: 2, edges: Rows, strides: false, around: None },
             }
             gemm_f32_f16_f16_24x4__neon {
                 tail: "_f32_f16_f16_24x4__neon",
                 storage: F16,
                 isa: Neon,
                 requires: [],
-                micro: { tile: 24 x 4, a: F32 / 1, b: F16 / 1, depth: 2, edges: Rows, around: None },
+                micro: { tile: 24 x 4, a: F32 / 1, b: F16 / 1, depth: 2, edges: Rows, strides: false, around: None },
             }
             gemm_f32_bf16_bf16_8x12__neon_bf16 {
                 tail: "_f32_bf16_bf16_8x12__neon_bf16",
                 storage: Bf16,
                 isa: Neon,
                 requires: [BF16],
-                micro: { tile: 8 x 12, a: Bf16 / 4, b: Bf16 / 4, depth: 4, edges: Rows, around: None },
+                micro: { tile: 8 x 12, a: Bf16 / 4, b: Bf16 / 4, depth: 4, edges: Rows, strides: false, around: None },
             }
             gemm_f32_bf16_bf16_24x4__neon {
                 tail: "_f32_bf16_bf16_24x4__neon",
                 storage: Bf16,
                 isa: Neon,
                 requires: [],
-                micro: { tile: 24 x 4, a: F32 / 1, b: Bf16 / 1, depth: 2, edges: Rows, around: None },
+                micro: { tile: 24 x 4, a: F32 / 1, b: Bf16 / 1, depth: 2, edges: Rows, strides: false, around: None },
             }
             gemm_i32_i8_i8_8x12__neon_i8mm {
                 tail: "_i32_i8_i8_8x12__neon_i8mm",
                 storage: I8,
                 isa: Neon,
                 requires: [I8MM],
-                micro: { tile: 8 x 12, a: I8 / 8, b: I8 / 8, depth: 8, edges: Rows, around: None },
+                micro: { tile: 8 x 12, a: I8 / 8, b: I8 / 8, depth: 8, edges: Rows, strides: false, around: None },
             }
             gemm_i32_i8_i8_8x12__neon_dotprod {
                 tail: "_i32_i8_i8_8x12__neon_dotprod",
                 storage: I8,
                 isa: Neon,
                 requires: [DOTPROD],
-                micro: { tile: 8 x 12, a: I8 / 4, b: I8 / 4, depth: 4, edges: Rows, around: None },
+                micro: { tile: 8 x 12, a: I8 / 4, b: I8 / 4, depth: 4, edges: Rows, strides: false, around: None },
             }
             gemm_i32_i8_i8_4x4__neon {
                 tail: "_i32_i8_i8_4x4__neon",
                 storage: I8,
                 isa: Neon,
                 requires: [],
-                micro: { tile: 4 x 4, a: I8 / 16, b: I8 / 16, depth: 16, edges: Rows, around: None },
+                micro: { tile: 4 x 4, a: I8 / 16, b: I8 / 16, depth: 16, edges: Rows, strides: false, around: None },
             }
         }
         #[cfg(not(any(

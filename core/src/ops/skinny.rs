@@ -7,9 +7,9 @@
 //! same as [`gemv`](super::gemv)'s: no result depends on how many rows there are, on what they hold, or on
 //! how the columns are split.
 
-use crate::asm::abi::{Micro, Panel, PanelType};
+use crate::asm::abi::{Micro, Panel};
 use crate::caps::IsaLevel;
-use crate::element::{Element, ElementType};
+use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::ahead::Order;
@@ -70,19 +70,13 @@ pub(crate) fn serves(m: usize, b_row: usize, b_col: usize) -> bool {
 
 /// Whether `m` rows of a product go this way where `B` is in this microkernel's panels.
 pub(crate) fn serves_panels(micro: &Micro, m: usize) -> bool {
-    let Panel { element, width, kr } = micro.b;
-    let own = matches!(
-        (element, micro.storage),
-        (PanelType::F32, ElementType::F32)
-            | (PanelType::F16, ElementType::F16)
-            | (PanelType::Bf16, ElementType::Bf16)
-    );
+    let Panel { width, kr, .. } = micro.b;
     let rows = match kr {
         1 => ROWS,
         2 if matches!(micro.level, IsaLevel::Avx512) => ROWS_OF_PAIRS,
         _ => 0,
     };
-    own && axpy::width(micro.level, width) && m <= rows
+    micro.b.holds(micro.storage) && axpy::width(micro.level, width) && m <= rows
 }
 
 /// Floats of a cache line; no register is longer.

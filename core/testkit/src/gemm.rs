@@ -276,7 +276,7 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     let mut factors = 0;
     for m in [0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3] {
         let m = if m == 0 { 0 } else { more + m };
-        for n in [0, 1, 2, nr - 1, nr, nr + 1, 2 * nr + 5] {
+        for n in [0, 1, 2, nr - 1, nr, nr + 1, 2 * nr, 2 * nr + 5] {
             // Every depth with all factors in turn.
             factors += 1;
             // Offsets below that are coprime to the numbers of layouts, so that all combinations come.

@@ -8,7 +8,7 @@
 
 /// The sums' first values are `B`'s.
 macro_rules! offset {
-    ($v:tt $second:tt [$({ $all:tt $half:tt ($r:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
+    ($v:tt $second:tt [$({ $all:tt $half:tt ($at:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
         concat!(
             "mov rdx, [rdi + {start}]\n",
             $(
@@ -57,7 +57,7 @@ macro_rules! store_int8_14x32 {
 macro_rules! microkernel_int8_14x32 {
     ($name:literal, start: ($($start:tt)*), load: $kind:ident, multiply_add: $mac:tt) => {
         tile_kernel! {
-            $name, { "zmm" ["28" "29"] "56" ("128" "64") ("64" "32") }, rows_14x32, $kind, $mac,
+            $name, { "zmm" ["28" "29"] "0" ("0" "64") ("0" "32") }, rows_14x32, $kind, $mac,
             start: [rows_14x32!($($start)*)], half: "16", lines: ["0" "64" "124"],
             store: [
                 "cmp rcx, 32",

@@ -1,6 +1,6 @@
 //! Microkernels for x86-64.
 //!
-//! System V registers: `rdi` is the argument; `rax`, `rcx`, `rdx`, `rsi`, `r8`..`r11`, every vector and mask
+//! System V registers: `rdi` is the argument; `rax`, `rcx`, `rdx`, `rsi`, `rdi`, `r8`..`r11`, every vector and mask
 //! register may be changed; nothing else is touched, the stack included.
 
 #![allow(non_snake_case)] // Files are named like kernels.

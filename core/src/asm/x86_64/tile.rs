@@ -5,7 +5,10 @@
 //!    (bytes of a step of B, of half of it) for elements (or groups of them) of 4 bytes, and of 2 }`,
 //! and by its rows:
 //! `{ label of the loop for so many rows with all columns, and with half of them,
-//!    (row, its two accumulators, the register for A's element) }`.
+//!    (address of its element of A, its two accumulators, the register for that element) }`.
+//!
+//! Where the bytes of a step are given as "0", they come with the argument, as those from row to row of `A` do: then
+//! `A` and `B` may be read where they are, unpacked.
 //!
 //! There is a loop for every number of rows, with all columns and with half of them, so that tiles at the
 //! edges of `C` and products with few rows cost what they have to.
@@ -13,11 +16,21 @@
 //! | register | |
 //! |---|---|
 //! | `rdi` | `MicroArgs` |
-//! | `rax`, `rcx` | the panels |
+//! | `rax`, `rcx` | `A` and `B` |
 //! | `rdx` | C |
-//! | `rsi`, `r9` | rounds of four steps, steps |
+//! | `rsi` | rows |
 //! | `r8` | what is read after this tile; then bytes from row to row of C |
-//! | `r10` | rows |
+//! | `r9` | steps |
+//! | `r10` | rows of C |
+//!
+//! and in loops with strides:
+//!
+//! | register | |
+//! |---|---|
+//! | `rax`, `rdx` | rows 4 and 9 of `A`: with one register and its negative, each of 14 rows is one address |
+//! | `r10`, `rdi` | from one row of `A` to the next, and back |
+//! | `rsi`, `r11` | from one step to the next, of `A` and of `B` |
+//! | `k7` | `MicroArgs` |
 
 /// Half (`$half`, 0 or 1) of step `$step` of `B` in a register: widened to f32, or as it is where the
 /// multiply-add takes it so.
@@ -67,30 +80,33 @@ macro_rules! bytes_b {
     };
 }
 
-/// Asks for the lines that lie 1 KiB behind a step of `B`.
+/// Asks for the lines that lie 1 KiB behind a step of `B`, or eight steps.
 macro_rules! ask_b {
     (f32 $step:tt { $v:tt $b:tt $a:tt ($whole:tt $part:tt) $narrow:tt }) => {
-        ask_b!(@$whole $step)
+        ask_b!(@$whole $part $step)
     };
     (pairs $step:tt $tile:tt) => {
         ask_b!(f32 $step $tile)
     };
     ($half:ident $step:tt { $v:tt $b:tt $a:tt $wide:tt ($whole:tt $part:tt) }) => {
-        ask_b!(@$whole $step)
+        ask_b!(@$whole $part $step)
     };
-    (@"128" $step:tt) => {
-        concat!("prefetcht0 [rcx + 128*", $step, " + 1024]\n", "prefetcht0 [rcx + 128*", $step, " + 1088]\n")
+    (@"0" "64" $step:tt) => {
+        concat!(ask_b!(@"0" "32" $step), "prefetcht0 [rcx + 8*r11 + 64]\n")
     };
-    (@"64" $step:tt) => {
+    (@"0" "32" $step:tt) => {
+        "prefetcht0 [rcx + 8*r11]\n"
+    };
+    (@"64" $part:tt $step:tt) => {
         concat!("prefetcht0 [rcx + 64*", $step, " + 1024]\n")
     };
-    (@"32" "1") => {
+    (@"32" $part:tt "1") => {
         ""
     };
-    (@"32" "3") => {
+    (@"32" $part:tt "3") => {
         ""
     };
-    (@"32" $step:tt) => {
+    (@"32" $part:tt $step:tt) => {
         concat!("prefetcht0 [rcx + 32*", $step, " + 1024]\n")
     };
 }
@@ -123,15 +139,15 @@ macro_rules! multiply_add {
 
 /// One step of a row: `A`'s element is broadcast; four bytes, be it an f32, a pair or four of int8.
 macro_rules! row {
-    (half $mac:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt $narrow:tt } ($r:tt $acc0:tt $acc1:tt $t:tt)) => {
+    (half $mac:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt $narrow:tt } ($at:tt $acc0:tt $acc1:tt $t:tt)) => {
         concat!(
-            "vbroadcastss ", $v, $t, ", [rax + ", $a, "*", $step, " + 4*", $r, "]\n",
+            "vbroadcastss ", $v, $t, ", [", $at, " + ", $a, "*", $step, "]\n",
             multiply_add!($mac $v $acc0 $t $b0),
         )
     };
-    (all $mac:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt $narrow:tt } ($r:tt $acc0:tt $acc1:tt $t:tt)) => {
+    (all $mac:tt $step:tt { $v:tt [$b0:tt $b1:tt] $a:tt $wide:tt $narrow:tt } ($at:tt $acc0:tt $acc1:tt $t:tt)) => {
         concat!(
-            row!(half $mac $step { $v [$b0 $b1] $a $wide $narrow } ($r $acc0 $acc1 $t)),
+            row!(half $mac $step { $v [$b0 $b1] $a $wide $narrow } ($at $acc0 $acc1 $t)),
             multiply_add!($mac $v $acc1 $t $b1),
         )
     };
@@ -145,6 +161,7 @@ macro_rules! step {
             load_b!($kind "1" $step $tile),
             ask_b!($kind $step $tile),
             $(row!(all $mac $step $tile $row),)*
+            onward!(step $tile)
         )
     };
     ($kind:ident $mac:tt $tile:tt half [$($row:tt)*] $step:tt) => {
@@ -152,14 +169,51 @@ macro_rules! step {
             load_b!($kind "0" $step $tile),
             ask_b!($kind $step $tile),
             $(row!(half $mac $step $tile $row),)*
+            onward!(step $tile)
         )
     };
 }
 
-/// Bytes of a step of `A`.
-macro_rules! bytes_a {
-    ({ $v:tt $b:tt $a:tt $wide:tt $narrow:tt }) => {
-        $a
+/// What moves on, and when: with strides after each step, else after several.
+macro_rules! onward {
+    // before the first step
+    (start { $v:tt $b:tt "0" $wide:tt $narrow:tt }) => {
+        "mov rsi, [rdi + {a_step}]\nkmovq k7, rdi\nxor edi, edi\nsub rdi, r10\n"
+    };
+    (step { $v:tt $b:tt "0" $wide:tt $narrow:tt }) => {
+        "add rax, rsi\nadd rdx, rsi\nadd rcx, r11\n"
+    };
+    ($count:literal $kind:ident { $v:tt $b:tt "0" $wide:tt $narrow:tt }) => {
+        ""
+    };
+    // behind the last step
+    (end { $v:tt $b:tt "0" $wide:tt $narrow:tt }) => {
+        "kmovq rdi, k7"
+    };
+    ($count:literal $kind:ident { $v:tt $b:tt $a:tt $wide:tt $narrow:tt }) => {
+        concat!(
+            "add rax, ", $count, "*", $a, "\n",
+            "add rcx, ", $count, "*", bytes_b!($kind { $v $b $a $wide $narrow }), "\n",
+        )
+    };
+    ($when:ident $tile:tt) => {
+        ""
+    };
+}
+
+/// What loops with strides need besides, once the panels' addresses are there.
+macro_rules! strides {
+    ({ $v:tt $b:tt "0" $wide:tt $narrow:tt }) => {
+        concat!(
+            "mov r10, [rdi + {a_row}]\n",
+            "mov r11, [rdi + {b_step}]\n",
+            "lea rax, [rax + 4*r10]\n",
+            "lea rdx, [rax + 4*r10]\n",
+            "add rdx, r10\n",
+        )
+    };
+    ($tile:tt) => {
+        ""
     };
 }
 
@@ -168,8 +222,9 @@ macro_rules! steps {
     ($kind:ident $mac:tt $tile:tt $columns:ident $label:tt $rows:tt) => {
         concat!(
             $label, ":\n",
-            "test rsi, rsi\n",
-            "jz 5f\n",
+            onward!(start $tile),
+            "sub r9, 4\n",
+            "jb 5f\n",
             ".p2align 5\n",
             "4:\n",
             "prefetcht1 [r8]\n",
@@ -177,18 +232,16 @@ macro_rules! steps {
             step!($kind $mac $tile $columns $rows "1"),
             step!($kind $mac $tile $columns $rows "2"),
             step!($kind $mac $tile $columns $rows "3"),
+            onward!("4" $kind $tile),
             "add r8, 64\n",
-            "add rax, 4*", bytes_a!($tile), "\n",
-            "add rcx, 4*", bytes_b!($kind $tile), "\n",
-            "dec rsi\n",
-            "jnz 4b\n",
+            "sub r9, 4\n",
+            "jae 4b\n",
             "5:\n",
             "and r9, 3\n",
             "jz 400f\n",
             "6:\n",
             step!($kind $mac $tile $columns $rows "0"),
-            "add rax, ", bytes_a!($tile), "\n",
-            "add rcx, ", bytes_b!($kind $tile), "\n",
+            onward!("1" $kind $tile),
             "dec r9\n",
             "jnz 6b\n",
             "jmp 400f\n",
@@ -210,19 +263,19 @@ macro_rules! loops {
     };
 }
 
-/// Jumps to the loop for `r10` rows.
+/// Jumps to the loop for `rsi` rows.
 macro_rules! choose {
     (all [$({ $all:tt $half:tt $row:tt })*]) => {
-        concat!($("dec r10\n", "jz ", $all, "f\n"),*)
+        concat!($("dec rsi\n", "jz ", $all, "f\n"),*)
     };
     (half [$({ $all:tt $half:tt $row:tt })*]) => {
-        concat!($("dec r10\n", "jz ", $half, "f\n"),*)
+        concat!($("dec rsi\n", "jz ", $half, "f\n"),*)
     };
 }
 
 /// No sums yet.
 macro_rules! zero {
-    ($xor:tt $v:tt [$({ $all:tt $half:tt ($r:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
+    ($xor:tt $v:tt [$({ $all:tt $half:tt ($at:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
         concat!($(
             $xor, " ", $v, $acc0, ", ", $v, $acc0, ", ", $v, $acc0, "\n",
             $xor, " ", $v, $acc1, ", ", $v, $acc1, ", ", $v, $acc1, "\n",
@@ -232,7 +285,7 @@ macro_rules! zero {
 
 /// Does `$how` with `r10` rows, then goes to `$then`.
 macro_rules! store {
-    ($store:ident $how:ident $then:tt [$({ $all:tt $half:tt ($r:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
+    ($store:ident $how:ident $then:tt [$({ $all:tt $half:tt ($at:tt $acc0:tt $acc1:tt $t:tt) })*]) => {
         concat!($($store!($how $acc0 $acc1), "dec r10\n", "jz ", $then, "\n", "add rdx, r8\n",)*)
     };
 }
@@ -250,7 +303,7 @@ macro_rules! tile_kernel {
         microkernel! {
             $name,
             // Not every kernel reads all of its arguments.
-            "# {alpha} {start}",
+            "# {alpha} {start} {a_row} {a_step} {b_step}",
             // PROLOGUE
             "mov rdx, [rdi + {c}]",
             "mov r8, [rdi + {ldc}]",
@@ -265,10 +318,9 @@ macro_rules! tile_kernel {
             "mov rcx, [rdi + {b}]",
             "mov r9, [rdi + {steps}]",
             "mov r8, [rdi + {next}]",
-            "mov r10, [rdi + {rows}]",
-            "mov rsi, r9",
-            "shr rsi, 2",
+            "mov rsi, [rdi + {rows}]",
             $($start,)*
+            strides!($tile),
             concat!("cmp qword ptr [rdi + {cols}], ", $half),
             "jbe 3f",
             $rows!(choose all),
@@ -278,6 +330,7 @@ macro_rules! tile_kernel {
             $rows!(loops $kind $mac $tile []),
             // STORE
             "400:",
+            onward!(end $tile),
             "mov rdx, [rdi + {c}]",
             "mov r8, [rdi + {ldc}]",
             "mov r10, [rdi + {rows}]",
@@ -296,6 +349,9 @@ macro_rules! tile_kernel {
             cols = const core::mem::offset_of!(crate::asm::abi::MicroArgs, cols),
             alpha = const core::mem::offset_of!(crate::asm::abi::MicroArgs, alpha),
             beta = const core::mem::offset_of!(crate::asm::abi::MicroArgs, beta),
+            a_row = const core::mem::offset_of!(crate::asm::abi::MicroArgs, a_row),
+            a_step = const core::mem::offset_of!(crate::asm::abi::MicroArgs, a_step),
+            b_step = const core::mem::offset_of!(crate::asm::abi::MicroArgs, b_step),
             next = const core::mem::offset_of!(crate::asm::abi::MicroArgs, next),
             start = const core::mem::offset_of!(crate::asm::abi::MicroArgs, start),
         }

@@ -12,6 +12,8 @@ pub(crate) struct Blocks {
     pub(super) mc: usize,
     pub(super) nc: usize,
     pub(super) kc: usize,
+    /// Bytes of a matrix that is read where it is.
+    pub(super) near: usize,
     /// Bytes of a block of `A`.
     pub(super) a: ScratchReq,
     /// Bytes of a block of `B`.
@@ -45,7 +47,8 @@ impl Blocks {
         let kc = equal_parts(k, limit, micro.depth.saturating_mul(ROUND))?;
         // A quarter of L2 for A: B's panels and C pass through it, too. A core's share of L3 (an eighth, as
         // for streaming) for B.
-        let limit = caches.l2 / 4 / micro.a.bytes(1, kc).max(1);
+        let near = caches.l2 / 4;
+        let limit = near / micro.a.bytes(1, kc).max(1);
         let mc = equal_parts(m, limit, micro.a.width)?;
         let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
         let nc = equal_parts(n, share / micro.b.bytes(1, kc).max(1), micro.b.width)?;
@@ -54,6 +57,6 @@ impl Blocks {
             ScratchReq::array::<u8>(width.saturating_mul(each))
         };
         let (a, b) = (room(micro.a, mc)?, room(micro.b, nc)?);
-        Ok(Self { mc, nc, kc, a, b })
+        Ok(Self { mc, nc, kc, near, a, b })
     }
 }

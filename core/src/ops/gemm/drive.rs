@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 
 use super::blocks::Blocks;
-use crate::asm::abi::{Edges, Micro, MicroArgs};
+use crate::asm::abi::{Edges, Micro, MicroArgs, Panel};
 use crate::ops::engine::Access;
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
@@ -104,15 +104,33 @@ pub(crate) struct Drive<'a> {
 #[repr(C, align(64))]
 struct Buffer([MaybeUninit<f32>; 1024]);
 
-/// `C = A B + beta C` for packed `A` and `B`: the unit of the two inner loops.
+/// How tiles find their part of `A` or `B`. In bytes.
+#[derive(Clone, Copy)]
+struct Walk {
+    ptr: *const u8,
+    /// From one row of `A` (column of `B`) to the next.
+    across: usize,
+    /// From one step of the microkernel to the next.
+    along: usize,
+    /// From the rows (columns) of one tile to those of the next.
+    pitch: usize,
+}
+
+impl Walk {
+    /// Over panels that are `pitch` apart.
+    fn panels(ptr: *const u8, panel: Panel, pitch: usize) -> Self {
+        Self { ptr, across: panel.steps(1, panel.kr), along: panel.steps(panel.width, panel.kr), pitch }
+    }
+}
+
+/// `C = A B + beta C`: the unit of the two inner loops.
 struct Block {
     rows: usize,
     cols: usize,
     /// Steps, filled up.
     depth: usize,
-    /// Bytes from one panel of `B` to the next.
-    pitch: usize,
-    b: *const u8,
+    a: Walk,
+    b: Walk,
     /// Bytes from a panel of `B` to what is behind its steps, if that counts here.
     tail: Option<usize>,
     /// Its corner.
@@ -124,6 +142,17 @@ struct Block {
 }
 
 impl Drive<'_> {
+    /// Whether tiles are to read `wide` rows of `A` (columns of `B`) where they are: if the microkernel can, and they
+    /// are near. Others cost more to read at their strides than to pack.
+    fn in_place(&self, source: Source, panel: Panel, wide: usize) -> bool {
+        let Source::Matrix { across, along, .. } = source else { return false };
+        let Self { micro, k, .. } = *self;
+        micro.strides
+            && panel.holds(micro.storage)
+            && (panel.kr == 1 || along == panel.element.size() && k.is_multiple_of(panel.kr))
+            && wide.saturating_mul(across).max(k.saturating_mul(along)) <= self.blocks.near
+    }
+
     /// The three outer loops.
     ///
     /// # Safety
@@ -137,6 +166,11 @@ impl Drive<'_> {
         }
         // `k` is not 0, and blocks of this size have been checked to fit the memory.
         let padded = k.checked_next_multiple_of(micro.depth).unwrap_or(k);
+        let a_in_place = self.in_place(self.a, micro.a, m);
+        // Of `B` a register is loaded at once, and whole tiles: beside the matrix there is nothing to read.
+        let rows = matches!(self.b, Source::Matrix { across, .. } if across == micro.b.element.size());
+        let whole = micro.b.kr == 1 && n.is_multiple_of(micro.b.width);
+        let b_in_place = rows && whole && self.in_place(self.b, micro.b, n);
         let mut col = 0;
         while col < n {
             let cols = blocks.nc.min(n - col);
@@ -147,55 +181,51 @@ impl Drive<'_> {
                 // SAFETY: columns and steps are bounded by the loops. Blocks are whole panels and whole
                 // steps of the microkernel, so the panels before a column, and the steps before `p`, have
                 // as many bytes as `bytes` says.
-                let (b, pitch, tail) = unsafe {
+                let (b, tail) = unsafe {
+                    let panel = micro.b;
                     match self.b {
                         Source::Panels(b) => {
-                            let whole = micro.b.bytes(micro.b.width, padded);
-                            let before = micro.b.bytes(col, padded) + micro.b.steps(micro.b.width, p);
+                            let before = panel.bytes(col, padded) + panel.steps(panel.width, p);
                             // It is about all steps, and counted with the first ones.
-                            let tail = (p == 0).then(|| micro.b.steps(micro.b.width, padded));
-                            (b.add(before), whole, tail)
+                            let tail = (p == 0).then(|| panel.steps(panel.width, padded));
+                            let whole = panel.bytes(panel.width, padded);
+                            (Walk::panels(b.add(before), panel, whole), tail)
                         }
                         Source::Matrix { ptr, across, along } => {
                             let src = ptr.add(col * across + p * along);
-                            let panel = micro.b;
-                            let dst = self.pb;
-                            (self.helpers.pack_b)(&PackArgs {
-                                len: cols,
-                                k: steps,
-                                depth,
-                                src,
-                                across,
-                                along,
-                                panel,
-                                dst,
-                            });
-                            let tail = Some(panel.steps(panel.width, depth));
-                            (dst.cast_const(), panel.bytes(panel.width, depth), tail)
+                            if b_in_place {
+                                let pitch = panel.width.wrapping_mul(across);
+                                (Walk { ptr: src, across, along, pitch }, None)
+                            } else {
+                                let (len, dst) = (cols, self.pb);
+                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                (self.helpers.pack_b)(&to);
+                                let tail = Some(panel.steps(panel.width, depth));
+                                (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
+                            }
                         }
                     }
                 };
                 let mut row = 0;
                 while row < m {
                     let rows = blocks.mc.min(m - row);
+                    let panel = micro.a;
+                    let mut a = Walk::panels(self.pa, panel, panel.bytes(panel.width, depth));
                     // SAFETY: as above.
                     unsafe {
                         if let Source::Matrix { ptr, across, along } = self.a {
                             let src = ptr.add(row * across + p * along);
-                            let (panel, dst) = (micro.a, self.pa);
-                            (self.helpers.pack_a)(&PackArgs {
-                                len: rows,
-                                k: steps,
-                                depth,
-                                src,
-                                across,
-                                along,
-                                panel,
-                                dst,
-                            });
+                            if a_in_place {
+                                let pitch = panel.width.wrapping_mul(across);
+                                a = Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch };
+                            } else {
+                                let (len, dst) = (rows, self.pa);
+                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                (self.helpers.pack_a)(&to);
+                            }
                         }
                         let (first, last) = (p == 0, k - p == steps);
-                        self.block(&Block { rows, cols, depth, pitch, b, tail, row, col, first, last });
+                        self.block(&Block { rows, cols, depth, a, b, tail, row, col, first, last });
                     }
                     row += rows;
                 }
@@ -209,24 +239,25 @@ impl Drive<'_> {
         }
     }
 
-    /// The two inner loops: one packed block of `A` times one of `B`.
+    /// The two inner loops: one block of `A` times one of `B`.
     ///
     /// # Safety
     /// As [`run`](Self::run); the block is as its fields say.
     unsafe fn block(&self, block: &Block) {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width, micro.b.width);
-        let panel = micro.a.bytes(mr, block.depth);
-        let chunk = micro.b.steps(nr, block.depth);
+        // What lies at strides is near anyway.
+        let packed = block.b.along == micro.b.steps(nr, micro.b.kr);
+        let chunk = if packed { micro.b.steps(nr, block.depth) } else { 0 };
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
         let beta = if block.first { self.beta } else { 1.0 };
         let mut buffer = Buffer([MaybeUninit::uninit(); 1024]);
         /// No tile is wider.
         static ZEROS: [i32; 64] = [0; 64];
-        let (mut j, mut done, mut b) = (0, 0, block.b);
+        let (mut j, mut done, mut b) = (0, 0, block.b.ptr);
         while j < block.cols {
             let cols = nr.min(block.cols - j);
-            let (mut i, mut a) = (0, self.pa.cast_const());
+            let (mut i, mut a) = (0, block.a.ptr);
             // The next panel of B comes nearer with each tile, until all is there.
             let mut ahead = if j + nr < block.cols { 0 } else { chunk };
             while i < block.rows {
@@ -246,13 +277,16 @@ impl Drive<'_> {
                         b,
                         c: c.cast(),
                         steps,
+                        a_row: block.a.across,
+                        a_step: block.a.along,
+                        b_step: block.b.along,
                         ldc: self.c_row.wrapping_mul(size_of::<f32>()),
                         rows,
                         cols,
                         alpha: self.alpha,
                         beta,
                         // What is being read anyway costs nothing.
-                        next: if ahead < chunk { b.wrapping_add(block.pitch + ahead) } else { a },
+                        next: if ahead < chunk { b.wrapping_add(block.b.pitch + ahead) } else { a },
                         start: block.tail.map_or(ZEROS.as_ptr(), |tail| b.wrapping_add(tail).cast()),
                         tile: buffer.0.as_mut_ptr().cast(),
                     };
@@ -275,7 +309,7 @@ impl Drive<'_> {
                         });
                     }
                 }
-                a = a.wrapping_add(panel);
+                a = a.wrapping_add(block.a.pitch);
                 ahead += micro.asks(steps);
                 i += mr;
             }
@@ -284,7 +318,7 @@ impl Drive<'_> {
                 unsafe { self.finish(block, done, block.cols.min(j + nr) - done) };
                 done = j + nr;
             }
-            b = b.wrapping_add(block.pitch);
+            b = b.wrapping_add(block.b.pitch);
             j += nr;
         }
     }
