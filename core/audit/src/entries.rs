@@ -87,6 +87,7 @@ audit! {
         let bias = a.cos;
         b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked_bias(g.c, g.a, b, bias, g.scratch)))
     };
+    gemm_in_place(a) => a.gemm().map(|g| g.plan.in_place(g.b));
     gemm_sizes(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).map(|p| {
         (p.scratch(), p.scratch_prepacked(), p.tile(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
     });

@@ -157,7 +157,7 @@ pub(crate) struct Micro {
     /// panels' `kr`.
     pub(crate) depth: usize,
     pub(crate) edges: Edges,
-    /// Whether it takes `A` and `B` at strides: then small ones need no packing.
+    /// Whether it takes `A` and `B` at strides: then what is near needs no packing.
     pub(crate) strides: bool,
     pub(crate) run: Run,
     /// Called before the first tile of a product, and after its last (AMX: tiles are set up and released).

@@ -284,7 +284,7 @@ impl<E: Operand> Parallel<'_, E> {
         let grid = Grid::new(m, n, [threads, share], product.plan.tile());
         match b {
             // Several tiles need each column of B: pack it once, all threads together. A single one is not packed.
-            Right::View(view) if grid.rows < m && n > 1 => {
+            Right::View(view) if grid.rows < m && n > 1 && !product.plan.in_place(view) => {
                 let group = (PACKED / size_of::<f32>() / k).max(1).next_multiple_of(grid.cols);
                 let mut rest = c;
                 for start in (0..n).step_by(group) {

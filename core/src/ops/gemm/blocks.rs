@@ -3,7 +3,14 @@
 use crate::asm::abi::{Micro, Panel, ROUND};
 use crate::caps::CacheSizes;
 use crate::error::KernelError;
+use crate::ops::engine::LINE;
 use crate::scratch::ScratchReq;
+
+/// What one way of L1 holds, as far as CPUs with such microkernels go.
+const PAGE: usize = 4096;
+
+/// Steps of `B` that are in L1 at a time, as they are asked for ahead.
+const SOON: usize = 9;
 
 /// Block sizes of the three outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the
 /// microkernel.
@@ -12,8 +19,10 @@ pub(crate) struct Blocks {
     pub(super) mc: usize,
     pub(super) nc: usize,
     pub(super) kc: usize,
-    /// Bytes of a matrix that is read where it is.
-    pub(super) near: usize,
+    /// Bytes of a matrix that may be read where it is.
+    near: usize,
+    /// Lines of L1 that hold what is a multiple of 4 KiB apart.
+    ways: usize,
     /// Bytes of a block of `A`.
     pub(super) a: ScratchReq,
     /// Bytes of a block of `B`.
@@ -47,8 +56,7 @@ impl Blocks {
         let kc = equal_parts(k, limit, micro.depth.saturating_mul(ROUND))?;
         // A quarter of L2 for A: B's panels and C pass through it, too. A core's share of L3 (an eighth, as
         // for streaming) for B.
-        let near = caches.l2 / 4;
-        let limit = near / micro.a.bytes(1, kc).max(1);
+        let limit = caches.l2 / 4 / micro.a.bytes(1, kc).max(1);
         let mc = equal_parts(m, limit, micro.a.width)?;
         let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
         let nc = equal_parts(n, share / micro.b.bytes(1, kc).max(1), micro.b.width)?;
@@ -57,6 +65,41 @@ impl Blocks {
             ScratchReq::array::<u8>(width.saturating_mul(each))
         };
         let (a, b) = (room(micro.a, mc)?, room(micro.b, nc)?);
-        Ok(Self { mc, nc, kc, near, a, b })
+        Ok(Self { mc, nc, kc, near: share, ways: caches.l1d / PAGE, a, b })
+    }
+
+    /// Whether tiles are to read `m` rows of `A` where they are: if the microkernel can, and that costs less than packing.
+    /// The distances are in bytes: from row to row, from step to step.
+    pub(crate) fn a_in_place(&self, micro: &Micro, [m, k]: [usize; 2], [across, along]: [usize; 2]) -> bool {
+        let Panel { width, kr, element } = micro.a;
+        let steps = kr == 1 || along == element.size() && k.is_multiple_of(kr);
+        let extent = m.saturating_mul(across).max(k.saturating_mul(along));
+        let fits = if across < along { self.fits(along, SOON) } else { self.fits(across, width) };
+        micro.strides && micro.a.holds(micro.storage) && steps && extent <= self.near && fits
+    }
+
+    /// The same for `n` columns of `B`. A register is loaded at once, and whole tiles: beside the matrix there is nothing to
+    /// read.
+    pub(crate) fn b_in_place(&self, micro: &Micro, [n, k]: [usize; 2], [across, along]: [usize; 2]) -> bool {
+        let Panel { width, kr, element } = micro.b;
+        let whole = kr == 1 && across == element.size() && n.is_multiple_of(width);
+        let extent = k.saturating_mul(along);
+        micro.strides
+            && micro.b.holds(micro.storage)
+            && whole
+            && extent <= self.near
+            && self.fits(along, SOON)
+    }
+
+    /// Whether so many lines at a stride leave room in L1 for others: all that fall into one set.
+    fn fits(&self, stride: usize, lines: usize) -> bool {
+        let mut sets = [0; PAGE / LINE];
+        (0..lines).all(|i| {
+            let set = i.wrapping_mul(stride) / LINE % sets.len();
+            sets.get_mut(set).is_some_and(|count| {
+                *count += 1;
+                *count < self.ways
+            })
+        })
     }
 }

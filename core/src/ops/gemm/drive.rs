@@ -142,17 +142,6 @@ struct Block {
 }
 
 impl Drive<'_> {
-    /// Whether tiles are to read `wide` rows of `A` (columns of `B`) where they are: if the microkernel can, and they
-    /// are near. Others cost more to read at their strides than to pack.
-    fn in_place(&self, source: Source, panel: Panel, wide: usize) -> bool {
-        let Source::Matrix { across, along, .. } = source else { return false };
-        let Self { micro, k, .. } = *self;
-        micro.strides
-            && panel.holds(micro.storage)
-            && (panel.kr == 1 || along == panel.element.size() && k.is_multiple_of(panel.kr))
-            && wide.saturating_mul(across).max(k.saturating_mul(along)) <= self.blocks.near
-    }
-
     /// The three outer loops.
     ///
     /// # Safety
@@ -166,11 +155,12 @@ impl Drive<'_> {
         }
         // `k` is not 0, and blocks of this size have been checked to fit the memory.
         let padded = k.checked_next_multiple_of(micro.depth).unwrap_or(k);
-        let a_in_place = self.in_place(self.a, micro.a, m);
-        // Of `B` a register is loaded at once, and whole tiles: beside the matrix there is nothing to read.
-        let rows = matches!(self.b, Source::Matrix { across, .. } if across == micro.b.element.size());
-        let whole = micro.b.kr == 1 && n.is_multiple_of(micro.b.width);
-        let b_in_place = rows && whole && self.in_place(self.b, micro.b, n);
+        let in_place = |source: Source, left: bool| match source {
+            Source::Matrix { across, along, .. } if left => blocks.a_in_place(micro, [m, k], [across, along]),
+            Source::Matrix { across, along, .. } => blocks.b_in_place(micro, [n, k], [across, along]),
+            Source::Panels(_) => false,
+        };
+        let (a_in_place, b_in_place) = (in_place(self.a, true), in_place(self.b, false));
         let mut col = 0;
         while col < n {
             let cols = blocks.nc.min(n - col);

@@ -305,6 +305,13 @@ impl<E: Operand> GemmPlan<E> {
         Ok(Self { alpha, beta, activation, whole, ..self.kernels.gemm_plan(m, n, self.k)? })
     }
 
+    /// Whether [`run`](Self::run) reads this `B` where it is, if it takes the way of the microkernel: then there is no gain
+    /// in packing it once for several parts of `C`.
+    pub fn in_place(&self, b: MatRef<'_, E>) -> bool {
+        let [across, along] = [b.col_stride(), b.row_stride()].map(|s| s.wrapping_mul(size_of::<E>()));
+        self.blocks.b_in_place(self.kernels.micro, [b.cols(), b.rows()], [across, along])
+    }
+
     /// Name of the kernel that computes. For `m = 1`, and for `n = 1` where `A` is contiguous in one direction:
     /// that of GEMV; for `m <= 32` that of skinny products, where `B` is contiguous in one direction or where it
     /// is prepacked in panels that wait for memory, not for the multiply-adds; otherwise the GEMM microkernel.
