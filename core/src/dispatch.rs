@@ -273,14 +273,14 @@ impl<E: Operand> Kernels<E> {
         Ok(Self { micro, ..self })
     }
 
-    /// The same kernels, with the products of packed weights of `row`, a row of `qgemv_packed` of this level; see
+    /// The same kernels, with the products in integers of `row`, a row of `qgemv_packed` or `qgemv_q8` of this level; see
     /// [`with_gemm`](Self::with_gemm).
     ///
     /// # Errors
     /// As there.
-    pub fn with_packed(self, row: &KernelInfo) -> Result<Self, KernelError> {
-        let (have, expected) = (self.caps.features(), "a row of qgemv_packed of this level");
-        if (row.op, row.level) != (Op::QgemvPacked, self.level()) {
+    pub fn with_qgemv(self, row: &KernelInfo) -> Result<Self, KernelError> {
+        let (have, expected) = (self.caps.features(), "a row of qgemv_packed or qgemv_q8 of this level");
+        if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8) || row.level != self.level() {
             return Err(KernelError::BadParameter { arg: "row", expected });
         }
         let tier = TIERS.iter().find(|tier| row.is_done_by_tier(tier));
@@ -297,12 +297,9 @@ impl<E: Operand> Kernels<E> {
         let mut rows = kernels().filter(|row| {
             (row.op, row.element, row.format, row.level) == (op, E::TYPE, format, self.level())
         });
-        let first = rows.clone().next();
-        if op == Op::QgemvPacked {
-            let of_tier = |row: &&KernelInfo| self.tier.is_some_and(|tier| row.is_done_by_tier(tier));
-            return rows.find(of_tier).or(first);
-        }
-        rows.find(|row| row.is_done_by(self.micro)).or(first)
+        let generic = rows.clone().last();
+        let of_tier = |row: &KernelInfo| self.tier.is_some_and(|tier| row.is_done_by_tier(tier));
+        rows.find(|row| row.is_done_by(self.micro) || of_tier(row)).or(generic)
     }
 
     /// The table for f32 of this level.

@@ -34,7 +34,8 @@ impl KernelInfo {
     /// Whether this row is one of the tier's: its name ends in the tier's.
     pub(crate) fn is_done_by_tier(&self, tier: &Tier) -> bool {
         let rest = self.name.strip_suffix(tier.name);
-        self.op == Op::QgemvPacked && rest.is_some_and(|rest| rest.ends_with("__"))
+        let has = self.op == Op::QgemvPacked || self.op == Op::QgemvQ8 && tier.in_place.is_some();
+        has && rest.is_some_and(|rest| rest.ends_with("__"))
     }
 }
 
@@ -257,21 +258,39 @@ macro_rules! micro_ops {
 expand_all_micros! { rows_of_micros! }
 
 macro_rules! rows_of_tiers {
-    ($abi:tt $($tier:literal { isa: $isa:ident, requires: [$($feature:ident),*], batch: $batch:tt })*) => {
-        const TIER_ROWS: &[&[KernelInfo]] = &[$(expand_all_formats! {
-            rows_of_tier! { $tier $batch $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) }
-        }),*];
+    ($abi:tt $($tier:literal {
+        isa: $isa:ident,
+        requires: $requires:tt,
+        batch: $batch:tt,
+        in_place: [$($engine:ident: $features:literal)?]
+    })*) => {
+        const TIER_ROWS: &[&[KernelInfo]] = &[$(
+            expand_all_formats! { rows_of_tier! {
+                QgemvPacked "qgemv_packed_f32_q8_" concat!("_16x", stringify!($batch), "__", $tier),
+                $isa (tier_requires!($isa $requires))
+            } },
+            $(expand_all_formats! { rows_of_tier! {
+                QgemvQ8 "qgemv_q8_f32_q8_" concat!("_1x4__", $tier),
+                $isa (tier_requires!($isa $requires, $engine))
+            } },)?
+        )*];
     };
 }
 #[allow(unused_macros)] // Not every target has tiers.
+macro_rules! tier_requires {
+    ($isa:ident [$($feature:ident),*] $(, $engine:ident)?) => {
+        IsaLevel::$isa.requires()$(.union(Features::$feature))*
+    };
+}
+#[allow(unused_macros)] // As above.
 macro_rules! rows_of_tier {
     (
-        { $tier:literal $batch:tt $isa:ident $requires:tt }
+        { $op:ident $before:literal $after:expr, $isa:ident $requires:tt }
         $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         &[$(KernelInfo {
-            name: concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", stringify!($batch), "__", $tier),
-            op: Op::QgemvPacked,
+            name: concat!($before, stringify!($field), $after),
+            op: Op::$op,
             element: ElementType::F32,
             format: Some(QuantFormat::$name),
             level: IsaLevel::$isa,

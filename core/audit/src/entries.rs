@@ -204,7 +204,7 @@ audit! {
     detect(a) => (Kernels::<E>::detect(), a.x);
     with(a) => Kernels::<E>::with(a.caps);
     forced(a) => Kernels::<E>::forced(a.level);
-    with_packed(a) => kernels().nth(a.n[0]).map(|row| a.k.with_packed(row));
+    with_qgemv(a) => kernels().nth(a.n[0]).map(|row| a.k.with_qgemv(row));
     with_gemm(a) => kernels().nth(a.n[0]).map(|row| a.k.with_gemm(row));
     kernel(a) => a.k.kernel(a.op, Some(a.format)).or(a.k.kernel(a.op, None)).map(|row| row.name);
     with_stores(a) => a.k.with_stores(if a.flag { StorePolicy::Auto } else { StorePolicy::Streamed });

@@ -11,6 +11,7 @@ use core::fmt;
 
 use crate::caps::{Features, IsaLevel};
 use crate::ops::qgemv_packed::PanelArgs;
+use crate::quant::dispatch::InPlace;
 use crate::quant::QuantFormat;
 
 #[allow(unused_macros)] // Where there are no kernels.
@@ -159,7 +160,7 @@ pub(crate) type PanelFn = unsafe extern "sysv64" fn(*const PanelArgs);
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) type PanelFn = unsafe extern "C" fn(*const PanelArgs);
 
-/// Kernels for packed weights in assembly: of every format, for every number of rows of activations.
+/// Kernels for products in integers: with packed weights in assembly, of every format, for every number of rows of activations.
 pub(crate) struct Tier {
     /// What names of kernels end in.
     pub(crate) name: &'static str,
@@ -169,6 +170,8 @@ pub(crate) struct Tier {
     /// Rows of activations that a kernel takes at most.
     pub(crate) batch: usize,
     kernels: TierKernels,
+    /// Those for weights in place, unless the level's own are as good.
+    pub(crate) in_place: Option<&'static InPlace>,
 }
 
 impl fmt::Debug for Tier {
@@ -220,8 +223,23 @@ macro_rules! tier_kernels {
     }};
 }
 
+#[allow(unused_macros)] // As above.
+macro_rules! in_place {
+    () => {
+        None
+    };
+    ($engine:ident) => {
+        Some(crate::quant::dots::$engine::IN_PLACE)
+    };
+}
+
 macro_rules! tiers {
-    ({ $abi:literal } $($tier:literal { isa: $isa:ident, requires: [$($feature:ident),*], batch: $batch:tt })*) => {
+    ({ $abi:literal } $($tier:literal {
+        isa: $isa:ident,
+        requires: [$($feature:ident),*],
+        batch: $batch:tt,
+        in_place: [$($engine:ident: $features:literal)?]
+    })*) => {
         /// All of them, the best of each level first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
             name: $tier,
@@ -229,6 +247,7 @@ macro_rules! tiers {
             requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
             batch: $batch,
             kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
+            in_place: in_place!($($engine)?),
         }),*];
     };
 }

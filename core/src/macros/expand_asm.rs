@@ -219,22 +219,23 @@ macro_rules! expand_all_packings {
     };
 }
 
-/// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for packed weights in assembly: the end of
-/// their names, and what the CPU must have. Each has kernels for all formats. The first of a level that the CPU can
-/// execute is used.
+/// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for quantised products in integers: the end of
+/// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
+/// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
+/// do it. The first of a level that the CPU can execute is used.
 macro_rules! expand_all_tiers {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
         $then! {
             { "sysv64" }
-            "avx512_vnni" { isa: Avx512, requires: [AVX512_VNNI], batch: 4 }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2 }
+            "avx512_vnni" { isa: Avx512, requires: [AVX512_VNNI], batch: 4, in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4 }
-            "neon_smull" { isa: Neon, requires: [], batch: 2 }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"] }
+            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

@@ -27,7 +27,8 @@ macro_rules! quant_primitive {
         simd<$p:ident>: {
             scales($first:ident, $n:ident, $out:ident) => $scales:expr,
             $(offsets($o_first:ident, $o_n:ident, $o_out:ident) => $offsets:expr,)?
-            codes<$bytes:ident>($b:ident, $i:ident) => $codes:expr,
+            $(ready$(<$r_bytes:ident>)?($r_b:ident, $r_out:ident) => $ready_type:ty $ready:block)?
+            codes<$bytes:ident>($b:ident, $i:ident $(, $r:ident)?) => $codes:expr,
         }
     ) => {
         #[doc = concat!("[`QuantFormat::", stringify!($name), "`](crate::QuantFormat).")]
@@ -77,7 +78,7 @@ macro_rules! quant_primitive {
                         #[allow(unused_imports)]
                         use crate::quant::blocks::Half;
                         #[allow(unused_imports)]
-                        use crate::quant::bytes::{each, factored, halves, Bytes, Codes};
+                        use crate::quant::bytes::{converted, factored, halves, Bytes, Codes};
                         #[allow(dead_code)]
                         type $p = crate::isa::$isa;
                         type $bytes = <crate::isa::$isa as Codes>::Bytes;
@@ -96,11 +97,24 @@ macro_rules! quant_primitive {
                                     unsafe { $offsets }
                                 )?
                             }
+                            type Ready = quant_primitive!(@type $($ready_type)?);
                             #[inline(always)]
-                            unsafe fn codes(b: *const $block, $i: usize) -> $bytes {
+                            unsafe fn ready(_b: *const $block, _out: *mut Self::Ready) {
+                                $(
+                                    $(type $r_bytes = <crate::isa::$isa as Codes>::Bytes;)?
+                                    // SAFETY: as above.
+                                    unsafe {
+                                        let ($r_b, $r_out) = (&*_b, _out);
+                                        $ready
+                                    }
+                                )?
+                            }
+                            #[inline(always)]
+                            unsafe fn codes(b: *const $block, $i: usize, _ready: &Self::Ready) -> $bytes {
                                 // SAFETY: as above.
                                 unsafe {
                                     let $b = &*b;
+                                    $(let $r = _ready;)?
                                     $codes
                                 }
                             }
@@ -120,6 +134,8 @@ macro_rules! quant_primitive {
     (@units Ue4m3) => { 128.0 };
     (@units $kind:ident) => { 1.0 };
     (@units $kind:ident $unit:expr) => { $unit };
+    (@type) => { () };
+    (@type $ready:ty) => { $ready };
     (@there) => { false };
     (@there $offset:expr) => { true };
     (@offset $_b:ident $_g:ident) => { 0.0 };

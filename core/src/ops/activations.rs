@@ -2,13 +2,13 @@
 
 use core::marker::PhantomData;
 
-use crate::arrays::Each;
+use crate::arrays::{from_fn, Each};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::quant::packed::{STEP, UNIT};
+use crate::quant::packed::{GROUPS, STEP, STEPS, UNIT};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
@@ -27,6 +27,45 @@ pub struct Step {
     /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): as above.
     pub(crate) offsets: [f32; 3],
     pub(crate) _pad: f32,
+}
+
+/// 256 activations, and everything products with weights in place take from them.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Unit {
+    /// The integers, by step.
+    q: [[i8; STEP]; STEPS],
+    /// [`Step::scale`], by group of weights.
+    pub(crate) scales: [f32; GROUPS],
+    /// [`Step::offsets`], by group.
+    pub(crate) offsets: [f32; GROUPS],
+    /// The negative sums of four at a time, times what is added to codes to make them unsigned.
+    pub(crate) starts: [[i32; STEP / 4]; STEPS],
+}
+
+impl Unit {
+    /// For groups of 16 columns or 32, and the number added to codes.
+    #[inline(always)]
+    fn of(steps: &[Step; STEPS], group: usize, bias: i32) -> Self {
+        let step = |k: usize| &steps[if group == STEP { k % STEPS } else { k / 2 % STEPS }];
+        Self {
+            q: from_fn(|k| steps[k].q),
+            scales: from_fn(|k| step(k).scale),
+            offsets: from_fn(|k| step(k).offsets[if group == STEP { 2 } else { k % 2 }]),
+            starts: from_fn(|k| {
+                let q = steps[k].q;
+                from_fn(|i| {
+                    let x = |j: usize| i32::from(q[(4 * i + j) % STEP]);
+                    -bias * (x(0) + x(1) + x(2) + x(3))
+                })
+            }),
+        }
+    }
+    /// The integers of a step.
+    #[inline(always)]
+    pub(crate) fn step(&self, step: usize) -> &[i8; STEP] {
+        &self.q[step % STEPS]
+    }
 }
 
 /// Activations in 8 bits: `batch` rows of `cols`, made by [`Kernels::quantize_activations`].
@@ -87,13 +126,17 @@ impl Activations<'_> {
     }
     /// Bytes from one row to the next.
     pub(crate) fn stride(&self) -> usize {
-        steps(self.cols) * size_of::<Step>()
+        units(self.cols) * size_of::<([Step; STEPS], Unit)>()
+    }
+    /// The units of the first row, which are behind its steps.
+    pub(crate) fn units(&self) -> *const u8 {
+        self.steps.wrapping_add(units(self.cols) * size_of::<[Step; STEPS]>())
     }
 }
 
-/// Steps of a row: those of whole units.
-fn steps(cols: usize) -> usize {
-    cols.div_ceil(UNIT) * (UNIT / STEP)
+/// Units of a row.
+fn units(cols: usize) -> usize {
+    cols.div_ceil(UNIT)
 }
 
 /// What [`quantize_activations`] works on.
@@ -105,6 +148,10 @@ pub struct ActivationArgs<E> {
     pub(crate) stride: usize,
     /// [`Packing::unit`](crate::quant::packed::Packing::unit) and `offset_unit`.
     pub(crate) units: [f32; 2],
+    /// Columns of the weights' groups.
+    pub(crate) group: usize,
+    /// What makes their codes unsigned.
+    pub(crate) bias: u8,
     pub(crate) dst: *mut u8,
 }
 
@@ -117,21 +164,28 @@ const TINY: f32 = 1.0e-36;
 /// The rows at `x`, room for their steps at `dst`, aligned; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
-    let steps = steps(a.cols);
+    let units = units(a.cols);
     for r in 0..a.rows {
-        for s in 0..steps {
-            let n = a.cols.saturating_sub(s * STEP).min(STEP);
-            // SAFETY: the columns are below `cols`, the step below those of the rows.
-            unsafe {
-                let from = a.x.wrapping_add(r * a.stride + s * STEP);
-                let out = a.dst.cast::<Step>().add(r * steps + s);
-                if n == STEP {
-                    step::<E, P>(from, a.units, &mut *out);
-                } else {
-                    let mut part = [E::from_f32(0.0); STEP];
-                    core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
-                    step::<E, P>(part.as_ptr(), a.units, &mut *out);
+        // SAFETY: the columns are below `cols`, the steps and units those of the rows.
+        unsafe {
+            let to = a.dst.add(r * units * size_of::<([Step; STEPS], Unit)>());
+            let (to, to_units) =
+                (to.cast::<[Step; STEPS]>(), to.cast::<[Step; STEPS]>().add(units).cast::<Unit>());
+            for u in 0..units {
+                let steps = &mut *to.add(u);
+                for (s, out) in steps.iter_mut().enumerate() {
+                    let first = u * UNIT + s * STEP;
+                    let n = a.cols.saturating_sub(first).min(STEP);
+                    let from = a.x.wrapping_add(r * a.stride + first);
+                    if n == STEP {
+                        step::<E, P>(from, a.units, out);
+                    } else {
+                        let mut part = [E::from_f32(0.0); STEP];
+                        core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
+                        step::<E, P>(part.as_ptr(), a.units, out);
+                    }
                 }
+                *to_units.add(u) = Unit::of(steps, a.group, i32::from(a.bias));
             }
         }
     }
@@ -186,14 +240,14 @@ unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2],
 }
 
 impl<E: Element> Kernels<E> {
-    /// Memory for [`quantize_activations`](Self::quantize_activations): 64 bytes for each 32 activations, whole 256 of them.
+    /// Memory for [`quantize_activations`](Self::quantize_activations): 1152 bytes for each 256 activations begun.
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub fn activations_size(&self, batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
         let overflow = KernelError::SizeOverflow { what: "quantised activations" };
-        let n = steps(cols).checked_mul(batch).ok_or(overflow)?;
-        ScratchReq::array::<Step>(n)
+        let n = units(cols).checked_mul(batch).ok_or(overflow)?;
+        ScratchReq::array::<([Step; STEPS], Unit)>(n)
     }
 
     /// Quantises activations, once for all products with weights of `format`: the rows of `x`.
@@ -226,6 +280,8 @@ impl<E: Element> Kernels<E> {
             x: x.as_ptr(),
             stride: x.row_stride(),
             units: [packing.unit, packing.offset_unit],
+            group: packing.group,
+            bias: packing.bias(),
             dst,
         };
         // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;

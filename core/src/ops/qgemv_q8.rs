@@ -2,14 +2,16 @@
 
 use core::mem::MaybeUninit;
 
-use crate::arrays::from_fn;
+use crate::arrays::{from_fn, Each};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::activations::{Activations, Step};
+use crate::ops::activations::{Activations, Unit};
 use crate::ops::check;
-use crate::quant::packed::{Pack, Values, STEP};
-use crate::quant::{QuantRef, Unpack, MIN_GROUP, TILE};
+use crate::quant::bytes::in_memory;
+use crate::quant::dots::Dots;
+use crate::quant::packed::{Pack, GROUPS, STEP};
+use crate::quant::{QuantRef, Unpack, TILE};
 use crate::view::MatMut;
 
 /// Rows of activations that a row of weights is multiplied with at a time.
@@ -22,8 +24,9 @@ pub(crate) struct Q8Args {
     pub(crate) blocks: usize,
     pub(crate) w: *const u8,
     pub(crate) batch: usize,
-    pub(crate) x: *const Step,
-    /// Steps from one row of activations to the next.
+    /// The units of the first row of activations.
+    pub(crate) x: *const u8,
+    /// Bytes from one row of activations to the next.
     pub(crate) x_stride: usize,
     /// What sums of scaled products and those of offsets are multiplied with.
     pub(crate) units: [f32; 2],
@@ -37,62 +40,123 @@ pub(crate) struct Q8Args {
 /// # Safety
 /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
 #[inline(always)]
-unsafe fn row<F: Pack, P: Unpack<F>, const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
-    let unsigned = const { matches!(F::PACKING.values, Values::Linear(0)) };
-    let mut scales = [const { MaybeUninit::<f32>::uninit() }; TILE / MIN_GROUP];
-    let mut offsets = scales;
-    let (scales, offsets): (*mut f32, *mut f32) = (scales.as_mut_ptr().cast(), offsets.as_mut_ptr().cast());
-    // SAFETY: blocks and steps are bounded by the loops; of scales and offsets there is room for a tile's, and what is
-    // read of them was written.
+unsafe fn row<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+    g: &Q8Args,
+    w: *const F::Block,
+    m: usize,
+) -> [f32; M] {
+    let tile = const { TILE / F::LEN };
+    const { assert!(F::LEN == TILE || TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
+    let mut last = [0u8; 2 * TILE];
+    let x: [*const Unit; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+    // SAFETY: blocks are bounded by the loop; activations have whole units, of zeros at the end.
     unsafe {
-        let x: [*const Step; M] = from_fn(|i| g.x.add((m + i) * g.x_stride));
-        let (mut sums, mut of_offsets) = ([P::zeros(); M], [0f32; M]);
+        let mut sums = Sums::<D, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
         let mut done = 0;
         while done < g.blocks {
-            let (w, n) = (w.add(done), (g.blocks - done).min(TILE / F::LEN));
-            P::scales(w, n, scales);
-            if F::OFFSETS {
-                P::offsets(w, n, offsets);
+            let mut w = w.add(done);
+            if g.blocks - done < tile {
+                // Zeros are blocks, too, and finite ones.
+                let bytes = (g.blocks - done) * size_of::<F::Block>();
+                core::ptr::copy_nonoverlapping(w.cast::<u8>(), last.as_mut_ptr(), bytes);
+                w = last.as_ptr().cast();
             }
-            for b in 0..n {
-                let mut i = 0;
-                while i < F::LEN {
-                    let codes = P::codes(w.add(b), i);
-                    let group = (b * F::LEN + i) / F::GROUP;
-                    let (scales, offsets) = (scales.add(group), offsets.add(group));
-                    for m in 0..M {
-                        let x = &*x[m].add(((done + b) * F::LEN + i) / STEP);
-                        let (q, by, sum) = (x.q.as_ptr(), x.scale, sums[m]);
-                        sums[m] = match (F::GROUP == STEP, unsigned) {
-                            (true, true) => P::dot::<false, true>(codes, q, by, scales, sum),
-                            (true, false) => P::dot::<false, false>(codes, q, by, scales, sum),
-                            (false, true) => P::dot::<true, true>(codes, q, by, scales, sum),
-                            (false, false) => P::dot::<true, false>(codes, q, by, scales, sum),
-                        };
-                        if F::OFFSETS {
-                            let [first, second, all] = x.offsets;
-                            of_offsets[m] += if F::GROUP == STEP {
-                                *offsets * all
-                            } else {
-                                *offsets * first + *offsets.add(1) * second
-                            };
-                        }
-                    }
-                    i += STEP;
-                }
-            }
-            done += n;
+            unit::<F, D, M>(w, x.each(|x| &*x.add(done / tile)), &mut sums);
+            done += tile;
         }
         let [unit, offset_unit] = g.units;
-        from_fn(|m| P::total(sums[m]) * unit + of_offsets[m] * offset_unit)
+        from_fn(|m| {
+            D::total(sums.products[m]) * unit + sums.offsets[m].into_iter().sum::<f32>() * offset_unit
+        })
+    }
+}
+
+/// Sums of `M` rows of activations: of products, and by group of offsets.
+struct Sums<D: Dots, const M: usize> {
+    products: [D::Sums; M],
+    offsets: [[f32; GROUPS]; M],
+}
+
+/// Adds what 256 columns give.
+///
+/// # Safety
+/// Their blocks at `w`; the instruction set.
+#[inline(always)]
+unsafe fn unit<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+    w: *const F::Block,
+    x: [&Unit; M],
+    sums: &mut Sums<D, M>,
+) {
+    let (blocks, groups) = const { (TILE / F::LEN, TILE / F::GROUP) };
+    let mut scales = [const { MaybeUninit::<f32>::uninit() }; GROUPS];
+    let scales: *mut f32 = scales.as_mut_ptr().cast();
+    let mut factors = [[const { MaybeUninit::<f32>::uninit() }; GROUPS]; M];
+    let factors: [*mut f32; M] = from_fn(|m| factors[m].as_mut_ptr().cast());
+    // SAFETY: of scales, offsets and factors there is room for a unit's, and what is read of them was written.
+    unsafe {
+        if F::OFFSETS {
+            D::Isa::offsets(w, blocks, scales);
+            for (sums, x) in sums.offsets.iter_mut().zip(x) {
+                for (k, sum) in sums.iter_mut().enumerate().take(groups) {
+                    *sum += *scales.add(k) * x.offsets[k];
+                }
+            }
+        }
+        D::Isa::scales(w, blocks, scales);
+        for (factors, x) in factors.into_iter().zip(x) {
+            for k in 0..groups {
+                *factors.add(k) = *scales.add(k) * x.scales[k];
+            }
+            in_memory(factors);
+        }
+        // Two sums at a time: additions wait for each other.
+        let mut two = [[D::zeros(); 2]; M];
+        let mut ready = MaybeUninit::uninit();
+        let ready = ready.as_mut_ptr();
+        macro_rules! steps {
+            ($($k:literal)*) => { $(step::<F, D, M, $k>(w, ready, x, &factors, &mut two);)* };
+        }
+        // Unrolled, whatever the compiler thinks of it: shifts and places are constants.
+        steps! { 0 1 2 3 4 5 6 7 }
+        for (sum, [even, odd]) in sums.products.iter_mut().zip(two) {
+            *sum = D::plus(*sum, D::plus(even, odd));
+        }
+    }
+}
+
+/// Adds what step `K` of 256 columns gives.
+///
+/// # Safety
+/// That of [`unit`]; `ready` is that of the block before, the factors are those of its groups.
+#[inline(always)]
+unsafe fn step<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize, const K: usize>(
+    w: *const F::Block,
+    ready: *mut <D::Isa as Unpack<F>>::Ready,
+    x: [&Unit; M],
+    factors: &[*mut f32; M],
+    sums: &mut [[D::Sums; 2]; M],
+) {
+    let (block, column) = const { (K * STEP / F::LEN, K * STEP % F::LEN) };
+    // SAFETY: the caller's contract.
+    unsafe {
+        let w = w.add(block);
+        if column == 0 {
+            D::Isa::ready(w, ready);
+            in_memory(ready);
+        }
+        let codes = D::Isa::codes(w, column, &*ready);
+        for m in 0..M {
+            let sum = &mut sums[m][K % 2];
+            *sum = D::dot::<F>(codes, x[m], K, factors[m].add(K * STEP / F::GROUP), *sum);
+        }
     }
 }
 
 /// # Safety
-/// `rows * blocks` blocks at `w`, `batch` rows of steps for their columns at `x`, `batch * rows` elements at `y`, which
-/// overlaps neither; the instruction set is present.
+/// `rows * blocks` blocks at `w`, `batch` rows of units for their columns at `x`, `batch * rows` elements at `y`, which
+/// overlaps neither; the instructions are present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv_q8<F: Pack, P: Unpack<F>>(g: &Q8Args) {
+pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<Isa: Unpack<F>>>(g: &Q8Args) {
     let [next_m, next_r] = g.y_strides;
     let fours = g.batch / BATCH * BATCH;
     for r in 0..g.rows {
@@ -101,13 +165,13 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, P: Unpack<F>>(g: &Q8Args) {
             let w = g.w.cast::<F::Block>().add(r * g.blocks);
             let put = |m: usize, value: f32| *g.y.add(m * next_m + r * next_r) = value;
             for m in (0..fours).step_by(BATCH) {
-                let values = row::<F, P, BATCH>(g, w, m);
+                let values = row::<F, D, BATCH>(g, w, m);
                 for (i, value) in values.into_iter().enumerate() {
                     put(m + i, value);
                 }
             }
             for m in fours..g.batch {
-                let [value] = row::<F, P, 1>(g, w, m);
+                let [value] = row::<F, D, 1>(g, w, m);
                 put(m, value);
             }
         }
@@ -143,8 +207,8 @@ impl<E: Element> Kernels<E> {
             blocks: w.cols() / w.format().block_len(),
             w: w.as_bytes().as_ptr(),
             batch: x.batch(),
-            x: x.row(0).cast::<Step>(),
-            x_stride: x.stride() / size_of::<Step>(),
+            x: x.units(),
+            x_stride: x.stride(),
             // Reciprocals of powers of two.
             units: [
                 1.0 / format.packing.unit,
@@ -153,9 +217,11 @@ impl<E: Element> Kernels<E> {
             y_strides: [y.row_stride(), y.col_stride()],
             y: y.as_mut_ptr(),
         };
+        let of_tier = self.tier.and_then(|tier| tier.in_place).and_then(|all| all.get(w.format() as usize));
+        let run = of_tier.unwrap_or(&format.qgemv_q8);
         // SAFETY: a QuantRef has all its blocks, activations all their rows; the shapes fit, and `y` is exclusive; the
-        // table's instruction set is present.
-        unsafe { (format.qgemv_q8)(&args) };
+        // table's and the tier's instructions are present.
+        unsafe { run(&args) };
         Ok(())
     }
 }

@@ -4,7 +4,6 @@ use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::isa::{Prim, Scalar, Vector};
 use crate::quant::blocks::{Block, Half};
-use crate::quant::MIN_GROUP;
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod aarch64;
@@ -58,6 +57,9 @@ pub(crate) unsafe trait Bytes: Copy {
     /// Writes the 32 bytes to `p`.
     unsafe fn store(self, p: *mut i8);
 
+    /// Writes eight numbers to `out`: their low bytes are at `low`, the `BITS` above those follow each other in `high`.
+    unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32);
+
     /// The bits of `self` below `n`.
     #[inline(always)]
     unsafe fn low(self, n: u32) -> Self {
@@ -70,12 +72,28 @@ pub(crate) unsafe trait Bytes: Copy {
         // SAFETY: registers only.
         unsafe { self.sub(Self::splat(x)) }
     }
-    /// `-self` where `mask` is 0xff, `self` where it is 0.
+    /// `-self` where a bit of `bits` is set, `self` elsewhere; the lowest bit comes first.
     #[inline(always)]
-    unsafe fn negate(self, mask: Self) -> Self {
+    unsafe fn negate(self, bits: u32) -> Self {
         // SAFETY: registers only.
-        unsafe { self.xor(mask).sub(mask) }
+        unsafe {
+            let mask = Self::mask(bits);
+            self.xor(mask).sub(mask)
+        }
     }
+}
+
+/// Makes the compiler forget what is in memory at `p`: numbers that vectors have written are then read one by one, not
+/// moved from registers, which takes several times as long.
+#[inline(always)]
+pub(crate) fn in_memory<T>(p: *mut T) {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    // SAFETY: nothing is executed.
+    unsafe {
+        core::arch::asm!("/* {0} */", in(reg) p, options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = p;
 }
 
 /// The way from codes to f32.
@@ -105,9 +123,15 @@ pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
     type Bytes: Bytes;
     /// The number.
     unsafe fn half(h: Half) -> f32;
+    /// Writes eight numbers to `out`.
+    unsafe fn halves(h: [Half; 8], out: *mut f32);
+    /// Writes [`e8m0_half`](crate::quant::codebooks::e8m0_half) of eight numbers to `out`.
+    unsafe fn e8m0(e: [u8; 8], out: *mut f32);
+    /// Writes [`ue4m3_half`](crate::quant::codebooks::ue4m3_half) of eight numbers to `out`.
+    unsafe fn ue4m3(d: [u8; 8], out: *mut f32);
 }
 
-/// The scales of blocks with one f16 each: gathered first, so that one conversion serves many.
+/// The scales of blocks with one f16 each, eight at a time.
 ///
 /// # Safety
 /// `n` blocks at `first`, room for `n` f32 at `out`, the instruction set.
@@ -119,18 +143,45 @@ pub(super) unsafe fn halves<P: Codes, B: Block>(
     scale: impl Fn(&B) -> Half,
 ) {
     let mut k = 0;
-    // SAFETY: LANES <= MIN_GROUP; everything is below n, and the caller vouches for n blocks.
+    // SAFETY: everything is below n, and the caller vouches for n blocks.
     unsafe {
-        while n - k >= P::LANES {
-            // Of a known number: so they are gathered in a register.
-            let gathered: [f16; MIN_GROUP] =
-                from_fn(|i| if i < P::LANES { scale(&*first.add(k + i)).get() } else { f16::ZERO });
-            <P as Prim<f32>>::store(out.add(k), <P as Prim<f16>>::load(gathered.as_ptr()));
-            k += P::LANES;
+        while n - k >= 8 {
+            P::halves(from_fn(|i| scale(&*first.add(k + i))), out.add(k));
+            k += 8;
         }
         while k < n {
             *out.add(k) = P::half(scale(&*first.add(k)));
             k += 1;
+        }
+    }
+}
+
+/// The scales of blocks with `N` bytes each, which `convert` turns into numbers, eight at a time.
+///
+/// # Safety
+/// `n` blocks at `first`, room for `n * N` f32 at `out`, the contract of `convert`.
+#[inline(always)]
+pub(super) unsafe fn converted<B: Block, const N: usize>(
+    first: *const B,
+    n: usize,
+    out: *mut f32,
+    scales: impl Fn(&B) -> [u8; N],
+    convert: unsafe fn([u8; 8], *mut f32),
+) {
+    let (at_once, mut k) = (const { 8 / N }, 0);
+    // SAFETY: everything is below n, and the caller vouches for n blocks.
+    unsafe {
+        while k < n {
+            let there = (n - k).min(at_once);
+            let all = from_fn(|i| if i / N < there { scales(&*first.add(k + i / N))[i % N] } else { 0 });
+            if there == at_once {
+                convert(all, out.add(k * N));
+            } else {
+                let mut last = [0.0; 8];
+                convert(all, last.as_mut_ptr());
+                core::ptr::copy_nonoverlapping(last.as_ptr(), out.add(k * N), there * N);
+            }
+            k += there;
         }
     }
 }

@@ -103,3 +103,39 @@ macro_rules! define_wrappers {
     };
 }
 expand_all_isas! { define_wrappers! {} }
+
+/// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of every format, in the order of [`QuantFormat::ALL`].
+pub(crate) type InPlace = [unsafe fn(&Q8Args); QuantFormat::ALL.len()];
+
+macro_rules! define_in_place {
+    ({ $abi:literal } $($tier:literal {
+        isa: $isa:ident,
+        requires: $requires:tt,
+        batch: $batch:tt,
+        in_place: [$($engine:ident: $features:literal)?]
+    })*) => {$($(
+        const _: () = {
+            use crate::quant::dots::$engine;
+
+            #[target_feature(enable = $features)]
+            unsafe fn qgemv_q8<F: Pack>(g: &Q8Args)
+            where
+                crate::isa::$isa: crate::quant::Unpack<F>,
+            {
+                // SAFETY: as above.
+                unsafe { crate::ops::qgemv_q8::qgemv_q8::<F, $engine>(g) }
+            }
+            impl $engine {
+                /// Of every format.
+                pub(crate) const IN_PLACE: &'static InPlace = &expand_all_formats! { fill_in_place! {} };
+            }
+        };
+    )?)*};
+}
+#[allow(unused_macros)] // Not every target has tiers.
+macro_rules! fill_in_place {
+    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        [$(qgemv_q8::<crate::quant::$module::$name>),*]
+    };
+}
+expand_all_tiers! { define_in_place! }

@@ -15,6 +15,9 @@ const IQ2_CODES: [i8; 16] = [8, 25, 43, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 const IQ3_XXS_CODES: [i8; 16] = [4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62];
 const IQ3_S_CODES: [i8; 16] = [1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15];
 
+/// `delta` of IQ1_M, eight times, eightfold.
+const DELTAS: [u64; 2] = [u64::MAX / 255, u64::MAX];
+
 /// Byte `i % 8` of an entry.
 fn of_eight(entry: u64, i: usize) -> i8 {
     (entry >> (i % 8 * 8)) as i8
@@ -48,8 +51,8 @@ fn nibbles<const N: usize, const M: usize>(halves: &[u8; N]) -> [u8; M] {
 /// [`signs`] of four patterns of 7 bits.
 #[inline(always)]
 fn four_signs(patterns: u32) -> u32 {
-    let spread = |k: u32| (patterns >> (7 * k) & 127) << (8 * k);
-    let seven = spread(0) | spread(1) | spread(2) | spread(3);
+    let p = patterns;
+    let seven = p & 0x7f | (p & 0x3f80) << 1 | (p & 0x1f_c000) << 2 | (p & 0xfe0_0000) << 3;
     // The parity of each byte, in its lowest bit.
     let parity = seven ^ seven >> 4;
     let parity = parity ^ parity >> 2;
@@ -57,11 +60,14 @@ fn four_signs(patterns: u32) -> u32 {
     seven | (parity & 0x0101_0101) << 7
 }
 
-/// Word `k` of four bytes.
+/// The words of `M` numbers each.
 #[inline(always)]
-fn word<const N: usize>(bytes: &[u8; N], k: usize) -> u32 {
-    let at = |j: usize| bytes[(4 * k + j) % N];
-    u32::from_le_bytes([at(0), at(1), at(2), at(3)])
+fn words<const N: usize, const M: usize>(bytes: &[u8; N]) -> [u32; M] {
+    const { assert!(N == 4 * M) };
+    from_fn(|k| {
+        let at = |j: usize| bytes[(4 * k + j) % N];
+        u32::from_le_bytes([at(0), at(1), at(2), at(3)])
+    })
 }
 
 /// Index of eight `k` in the grid of IQ1_M, and whether its `delta` is negative.
@@ -138,10 +144,16 @@ quant_primitive! {
         scales(first, n, out) => {
             factored::<_, 8>(first, n, out, |b| (P::half(b.d) * 0.125, b.qh.each(iq1_s_scale)))
         },
-        codes<B>(b, i) => {
-            let entry = |k: usize| IQ1_GRID[iq1_s(b, i / 8 + k) % 2048];
+        ready<B>(b, out) => [u32; 32] {
+            for k in 0..4 {
+                let [low, high] = [0, 1].each(|j| u32::from(b.qh[2 * k + j].get() & 0xfff));
+                B::indices::<3>(b.qs.as_ptr().add(8 * k), low | high << 12, out.cast::<u32>().add(8 * k));
+            }
+        }
+        codes<B>(b, i, indices) => {
+            let entry = |k: usize| IQ1_GRID[indices[i / 8 + k] as usize % 2048];
             let delta = B::splat(iq1_s_delta(b.qh[i / 32 % 8]) as u8);
-            B::words64([entry(0), entry(1), entry(2), entry(3)]).shl(3).add(delta)
+            B::words64([0, 1, 2, 3].each(entry)).shl(3).add(delta)
         },
     }
 }
@@ -169,10 +181,16 @@ quant_primitive! {
             let factors = from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
             (P::half(Half::new(b.d())) * 0.125, factors)
         }),
-        codes<B>(b, i) => {
-            let four = [0, 1, 2, 3].each(|k| iq1_m(b, i / 8 + k));
-            let delta = B::words64(four.each(|(_, negative)| if negative { u64::MAX } else { u64::MAX / 255 }));
-            B::words64(four.each(|(index, _)| IQ1_GRID[index % 2048])).shl(3).add(delta)
+        // Of each four bits the highest is the sign of `delta`.
+        ready<B>(b, out) => [u32; 32] {
+            for (k, high) in words::<16, 4>(&b.qh).into_iter().enumerate() {
+                B::indices::<4>(b.qs.as_ptr().add(8 * k), high, out.cast::<u32>().add(8 * k));
+            }
+        }
+        codes<B>(_b, i, indices) => {
+            let four = [0, 1, 2, 3].each(|k| indices[i / 8 + k] as usize);
+            let delta = B::words64(four.each(|q| DELTAS[q / 2048 % 2]));
+            B::words64(four.each(|q| IQ1_GRID[q % 2048])).shl(3).add(delta)
         },
     }
 }
@@ -205,10 +223,10 @@ quant_primitive! {
             let factors = from_fn(|g| (2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8);
             (P::half(b.d) * 0.125, factors)
         }),
-        codes<B>(b, i) => {
-            let (indices, rest) = (b.qs[i / 16 % 16].get(), b.qs[(i / 16 + 1) % 16].get());
-            let entry = |k: u32| IQ2_XXS_GRID[(indices >> (8 * k) & 255) as usize];
-            B::words64([entry(0), entry(1), entry(2), entry(3)]).negate(B::mask(four_signs(rest)))
+        ready(b, out) => [u32; 8] { *out = from_fn(|g| four_signs(b.qs[(2 * g + 1) % 16].get())); }
+        codes<B>(b, i, signs) => {
+            let indices = b.qs[i / 16 % 16].0;
+            B::words64(indices.each(|q| IQ2_XXS_GRID[usize::from(q)])).negate(signs[i / 32 % 8])
         },
     }
 }
@@ -235,11 +253,10 @@ quant_primitive! {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
             (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
         }),
-        codes<B>(b, i) => {
-            let four = [0, 1, 2, 3].each(|k| u32::from(b.qs[(i / 8 + k) % 32].get()));
-            let patterns = four[0] >> 9 | four[1] >> 9 << 7 | four[2] >> 9 << 14 | four[3] >> 9 << 21;
-            let entries = four.each(|q| IQ2_XS_GRID[(q & 511) as usize]);
-            B::words64(entries).negate(B::mask(four_signs(patterns)))
+        ready(b, out) => [u32; 8] { *out = words(&b.qs.each(|q| signs((q.get() >> 9) as u8))); }
+        codes<B>(b, i, signs) => {
+            let entry = |k: usize| IQ2_XS_GRID[usize::from(b.qs[(i / 8 + k) % 32].get() & 511)];
+            B::words64([0, 1, 2, 3].each(entry)).negate(signs[i / 32 % 8])
         },
     }
 }
@@ -265,10 +282,16 @@ quant_primitive! {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
             (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
         }),
-        codes<B>(b, i) => {
-            let entry = |k: usize| IQ2_S_GRID[iq2_s(b, i / 8 + k) % 1024];
-            let signs = B::mask(word(&b.signs, i / 32));
-            B::words64([entry(0), entry(1), entry(2), entry(3)]).negate(signs)
+        ready<B>(b, out) => [u32; 32] {
+            for k in 0..4 {
+                let high = u32::from(b.qh[2 * k]) | u32::from(b.qh[2 * k + 1]) << 8;
+                B::indices::<2>(b.qs.as_ptr().add(8 * k), high, out.cast::<u32>().add(8 * k));
+            }
+        }
+        codes<B>(b, i, indices) => {
+            let entry = |k: usize| IQ2_S_GRID[indices[i / 8 + k] as usize % 1024];
+            let signs: [u32; 8] = words(&b.signs);
+            B::words64([0, 1, 2, 3].each(entry)).negate(signs[i / 32 % 8])
         },
     }
 }
@@ -299,9 +322,10 @@ quant_primitive! {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
             (P::half(b.d) * 0.25, b.signs.each(|s| (2 * (s.get() >> 28) + 1) as i8))
         }),
-        codes<B>(b, i) => {
+        ready(b, out) => [u32; 8] { *out = b.signs.each(|s| four_signs(s.get())); }
+        codes<B>(b, i, signs) => {
             let entry = |k: usize| IQ3_XXS_GRID[usize::from(b.qs[(i / 4 + k) % 64])];
-            B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(B::mask(four_signs(b.signs[i / 32 % 8].get())))
+            B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(signs[i / 32 % 8])
         },
     }
 }
@@ -327,9 +351,15 @@ quant_primitive! {
         scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
             (P::half(b.d), nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
         }),
-        codes<B>(b, i) => {
-            let entry = |k: usize| IQ3_S_GRID[iq3_s(b, i / 4 + k) % 512];
-            B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(B::mask(word(&b.signs, i / 32)))
+        ready<B>(b, out) => [u32; 64] {
+            for (k, high) in b.qh.into_iter().enumerate() {
+                B::indices::<1>(b.qs.as_ptr().add(8 * k), u32::from(high), out.cast::<u32>().add(8 * k));
+            }
+        }
+        codes<B>(b, i, indices) => {
+            let entry = |k: usize| IQ3_S_GRID[indices[i / 4 + k] as usize % 512];
+            let signs: [u32; 8] = words(&b.signs);
+            B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(signs[i / 32 % 8])
         },
     }
 }

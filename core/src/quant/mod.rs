@@ -33,10 +33,13 @@ mod view;
 pub use format::QuantFormat;
 pub use view::QuantRef;
 
+use core::mem::MaybeUninit;
+
 use crate::arrays::from_fn;
 use crate::isa::Scalar;
 use blocks::Block;
-use dots::Dots;
+use bytes::in_memory;
+use dots::Hold;
 
 /// Elements that a block's length divides, and codes are unpacked in multiples of.
 pub(crate) const TILE: usize = 256;
@@ -73,13 +76,17 @@ pub(crate) trait Format: 'static {
 /// # Safety
 /// Methods require that the CPU has the instruction set, that the blocks they are given exist, and
 /// room for what they write; nothing else is touched.
-pub(crate) unsafe trait Unpack<F: Format>: Dots {
+pub(crate) unsafe trait Unpack<F: Format>: Hold {
     /// Writes the `n * LEN / GROUP` scales of `n` consecutive blocks.
     unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32);
     /// The same for offsets, of a format that has any.
     unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32);
-    /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`.
-    unsafe fn codes(b: *const F::Block, i: usize) -> Self::Codes;
+    /// What is unpacked for a block as a whole, because that takes less.
+    type Ready: Copy;
+    /// Writes that of a block; in memory, where [`codes`](Self::codes) takes it from.
+    unsafe fn ready(b: *const F::Block, out: *mut Self::Ready);
+    /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`, `ready` the block's.
+    unsafe fn codes(b: *const F::Block, i: usize, ready: &Self::Ready) -> Self::Codes;
 }
 
 // SAFETY: reads the blocks through references only.
@@ -100,8 +107,11 @@ unsafe impl<F: Format> Unpack<F> for Scalar {
             unsafe { *out.add(k) = F::offset(&*first.add(k / groups), k % groups) };
         }
     }
+    type Ready = ();
     #[inline(always)]
-    unsafe fn codes(b: *const F::Block, i: usize) -> [i8; PART] {
+    unsafe fn ready(_: *const F::Block, _: *mut ()) {}
+    #[inline(always)]
+    unsafe fn codes(b: *const F::Block, i: usize, (): &()) -> [i8; PART] {
         // SAFETY: the caller vouches for the block.
         from_fn(|k| F::code(unsafe { &*b }, i + k))
     }
@@ -130,9 +140,13 @@ pub(crate) unsafe fn unpack<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out
         if F::OFFSETS {
             P::offsets(first, n, out.offsets);
         }
+        let mut ready = MaybeUninit::<P::Ready>::uninit();
+        let ready = ready.as_mut_ptr();
         for b in 0..n {
+            P::ready(first.add(b), ready);
+            in_memory(ready);
             for i in (0..F::LEN).step_by(PART) {
-                P::put(P::codes(first.add(b), i), out.codes.add(b * F::LEN + i));
+                P::put(P::codes(first.add(b), i, &*ready), out.codes.add(b * F::LEN + i));
             }
         }
     }

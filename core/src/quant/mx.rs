@@ -1,6 +1,5 @@
 //! 4-bit floating-point numbers with a scale of 8 bits.
 
-use crate::arrays::Each;
 use crate::quant::blocks::{BlockMxfp4, BlockNvfp4};
 use crate::quant::codebooks::{e8m0_half, ue4m3_half, FP4_VALUES};
 
@@ -20,7 +19,7 @@ quant_primitive! {
         parts(b, _g) => Parts::byte(b.e),
     },
     simd<P>: {
-        scales(first, n, out) => each::<_, 1>(first, n, out, |b| [e8m0_half(b.e)]),
+        scales(first, n, out) => converted::<_, 1>(first, n, out, |b| [b.e], P::e8m0),
         codes<B>(b, _i) => B::load_twice(b.qs.as_ptr()).nibbles().lookup(&FP4_VALUES),
     }
 }
@@ -41,7 +40,7 @@ quant_primitive! {
         parts(b, g) => Parts::byte(if b.d[g % 4] == 0x7f { 0 } else { b.d[g % 4] & 0x7f }),
     },
     simd<P>: {
-        scales(first, n, out) => each::<_, 4>(first, n, out, |b| b.d.each(ue4m3_half)),
+        scales(first, n, out) => converted::<_, 4>(first, n, out, |b| b.d, P::ue4m3),
         // Low halves of two groups, then their high halves: each group wants its own.
         codes<B>(b, i) => {
             B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().swap_middle().lookup(&FP4_VALUES)

@@ -74,6 +74,16 @@ pub(crate) struct Packing {
     pub(crate) eighths: bool,
 }
 
+impl Packing {
+    /// What is added to codes to make them unsigned.
+    pub(crate) const fn bias(&self) -> u8 {
+        match self.values {
+            Values::Linear(bias) if !self.eighths => bias,
+            _ => 128,
+        }
+    }
+}
+
 /// What the head says of one group of one row.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Parts {

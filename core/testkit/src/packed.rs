@@ -332,10 +332,7 @@ fn check_product(
 pub fn products(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let caps = caps().restricted_to(row.level).map_err(|e| e.to_string())?;
-    let mut k = Kernels::<f32>::with(caps);
-    if row.op == Op::QgemvPacked {
-        k = k.with_packed(row).map_err(|e| e.to_string())?;
-    }
+    let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(|e| e.to_string())?;
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);
     let batches = [(1, 1), (16, 1), (17, 2), (5, 3), (33, 4), (3, 5), (16, 8), (2, 9)];

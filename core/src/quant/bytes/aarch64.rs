@@ -3,6 +3,7 @@
 use core::arch::aarch64::*;
 
 use super::{Bytes, Codes, Widen};
+use crate::arrays::Each;
 use crate::element::f16;
 use crate::isa::{Neon, Prim};
 use crate::quant::blocks::Half;
@@ -132,6 +133,18 @@ unsafe impl Bytes for NeonBytes {
         }
     }
     #[inline(always)]
+    unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32) {
+        unsafe {
+            let low = vmovl_u8(vld1_u8(low));
+            for (k, low) in [vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low)].into_iter().enumerate() {
+                let places = vmulq_n_s32(vld1q_s32([0, -1, -2, -3].as_ptr()), BITS as i32);
+                let high = vshlq_u32(vdupq_n_u32(high >> (4 * BITS * k as u32)), places);
+                let high = vandq_u32(high, vdupq_n_u32((1 << BITS) - 1));
+                vst1q_u32(out.add(4 * k), vorrq_u32(low, vshlq_n_u32::<8>(high)));
+            }
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, p: *mut i8) {
         unsafe {
             vst1q_u8(p.cast(), self.0);
@@ -159,5 +172,43 @@ unsafe impl Codes for Neon {
     unsafe fn half(h: Half) -> f32 {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { vgetq_lane_f32::<0>(<Self as Prim<f16>>::load([h.get(); 4].as_ptr())) }
+    }
+    #[inline(always)]
+    unsafe fn halves(h: [Half; 8], out: *mut f32) {
+        let h = h.each(|h| h.get());
+        // SAFETY: as above; the caller vouches for the room.
+        unsafe {
+            vst1q_f32(out, <Self as Prim<f16>>::load(h.as_ptr()));
+            vst1q_f32(out.add(4), <Self as Prim<f16>>::load(h.as_ptr().add(4)));
+        }
+    }
+    #[inline(always)]
+    unsafe fn e8m0(e: [u8; 8], out: *mut f32) {
+        // SAFETY: as above.
+        unsafe {
+            let e = vmovl_u8(vcreate_u8(u64::from_le_bytes(e)));
+            for (k, e) in [vmovl_u16(vget_low_u16(e)), vmovl_high_u16(e)].into_iter().enumerate() {
+                let normal = vshlq_n_u32::<23>(vsubq_u32(e, vdupq_n_u32(1)));
+                let denormal = vshlq_u32(vdupq_n_u32(1 << 21), vreinterpretq_s32_u32(e));
+                let small = vcltq_u32(e, vdupq_n_u32(2));
+                vst1q_u32(out.cast::<u32>().add(4 * k), vbslq_u32(small, denormal, normal));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn ue4m3(d: [u8; 8], out: *mut f32) {
+        // They are numbers of f16 but for where the exponent begins. 0x7f is 0, the sign is none.
+        // SAFETY: as above.
+        unsafe {
+            let d = vcreate_u8(u64::from_le_bytes(d));
+            let d = vbic_u8(d, vceq_u8(d, vdup_n_u8(0x7f)));
+            let bits = vshll_n_u8::<7>(vand_u8(d, vdup_n_u8(0x7f)));
+            let mut halves = [Half([0; 2]); 8];
+            vst1q_u16(halves.as_mut_ptr().cast(), bits);
+            Self::halves(halves, out);
+            for k in [0, 4] {
+                vst1q_f32(out.add(k), vmulq_n_f32(vld1q_f32(out.add(k)), 128.0));
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! AVX2 and AVX-512: one register of 256 bits. A block of 32 weights fills no larger one.
 
+use core::arch::asm;
 use core::arch::x86_64::*;
 
 use super::{Bytes, Codes, Widen};
@@ -15,7 +16,7 @@ pub(crate) struct Avx2Bytes(__m256i);
 pub(crate) struct Avx512Bytes(__m256i);
 
 macro_rules! bytes {
-    ($name:ident { mask($bits:ident) => $mask:expr, }) => {
+    ($name:ident { mask($bits:ident) => $mask:expr, $(negate($this:ident, $where:ident) => $negate:expr,)? }) => {
         impl $name {
             /// The register.
             #[inline(always)]
@@ -69,6 +70,13 @@ macro_rules! bytes {
             unsafe fn mask($bits: u32) -> Self {
                 unsafe { Self($mask) }
             }
+            $(
+                #[inline(always)]
+                unsafe fn negate(self, $where: u32) -> Self {
+                    let $this = self.0;
+                    unsafe { Self($negate) }
+                }
+            )?
             #[inline(always)]
             unsafe fn and(self, other: Self) -> Self {
                 unsafe { Self(_mm256_and_si256(self.0, other.0)) }
@@ -133,6 +141,16 @@ macro_rules! bytes {
                 unsafe { Self(_mm256_permute4x64_epi64::<0b11_01_10_00>(self.0)) }
             }
             #[inline(always)]
+            unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32) {
+                unsafe {
+                    let places = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(BITS as i32));
+                    let high = _mm256_srlv_epi32(_mm256_set1_epi32(high as i32), places);
+                    let high = _mm256_and_si256(high, _mm256_set1_epi32((1 << BITS) - 1));
+                    let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(low.cast()));
+                    _mm256_storeu_si256(out.cast(), _mm256_or_si256(low, _mm256_slli_epi32::<8>(high)));
+                }
+            }
+            #[inline(always)]
             unsafe fn store(self, p: *mut i8) {
                 unsafe { _mm256_storeu_si256(p.cast(), self.0) }
             }
@@ -142,6 +160,7 @@ macro_rules! bytes {
 
 bytes! { Avx512Bytes {
     mask(bits) => _mm256_movm_epi8(bits),
+    negate(v, bits) => _mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v),
 } }
 
 bytes! { Avx2Bytes {
@@ -172,6 +191,17 @@ unsafe impl Widen for Avx2 {
     }
 }
 
+/// Eight bytes.
+///
+/// # Safety
+/// SSE2, which is always there.
+#[inline(always)]
+unsafe fn eight(bytes: [u8; 8]) -> __m128i {
+    let [a, b, c, d, e, f, g, h] = bytes.each(|b| b as i8);
+    // SAFETY: registers only.
+    unsafe { _mm_setr_epi8(a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0) }
+}
+
 macro_rules! codes {
     ($($isa:ident = $bytes:ident)*) => {$(
         // SAFETY: registers only.
@@ -179,8 +209,43 @@ macro_rules! codes {
             type Bytes = $bytes;
             #[inline(always)]
             unsafe fn half(h: Half) -> f32 {
+                // Not as an intrinsic: the compiler then knows that one element matters, and inserts it in a register
+                // whose other elements it has to wait for.
                 // SAFETY: the caller vouches for the instruction set, which includes F16C.
-                unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(u16::from_le_bytes(h.0))))) }
+                unsafe {
+                    let mut v = _mm_cvtsi32_si128(i32::from(u16::from_le_bytes(h.0)));
+                    asm!("vcvtph2ps {0}, {0}", inout(xmm_reg) v, options(pure, nomem, nostack, preserves_flags));
+                    _mm_cvtss_f32(_mm_castsi128_ps(v))
+                }
+            }
+            #[inline(always)]
+            unsafe fn halves(h: [Half; 8], out: *mut f32) {
+                let [a, b, c, d, e, f, g, h] = h.each(|h| i16::from_le_bytes(h.0));
+                // SAFETY: as above; the caller vouches for the room.
+                unsafe { _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))) };
+            }
+            #[inline(always)]
+            unsafe fn e8m0(e: [u8; 8], out: *mut f32) {
+                // SAFETY: as above.
+                unsafe {
+                    let e = _mm256_cvtepu8_epi32(eight(e));
+                    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
+                    let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), e);
+                    let small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+                    _mm256_storeu_si256(out.cast(), _mm256_blendv_epi8(normal, denormal, small));
+                }
+            }
+            #[inline(always)]
+            unsafe fn ue4m3(d: [u8; 8], out: *mut f32) {
+                // They are numbers of f16 but for where the exponent begins. 0x7f is 0, the sign is none.
+                // SAFETY: as above.
+                unsafe {
+                    let d = eight(d);
+                    let d = _mm_andnot_si128(_mm_cmpeq_epi8(d, _mm_set1_epi8(0x7f)), d);
+                    let magnitudes = _mm_cvtepu8_epi16(_mm_and_si128(d, _mm_set1_epi8(0x7f)));
+                    let halves = _mm256_cvtph_ps(_mm_slli_epi16::<7>(magnitudes));
+                    _mm256_storeu_ps(out, _mm256_mul_ps(halves, _mm256_set1_ps(128.0)));
+                }
             }
         }
     )*};

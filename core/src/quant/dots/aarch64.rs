@@ -1,0 +1,103 @@
+//! NEON, with and without `sdot`.
+
+use core::arch::aarch64::*;
+use core::arch::asm;
+
+use super::{halves, Dots, Hold};
+use crate::isa::Neon;
+use crate::ops::activations::Unit;
+use crate::quant::bytes::{Bytes, Codes};
+use crate::quant::packed::Pack;
+
+// SAFETY: writes 32 bytes.
+unsafe impl Hold for Neon {
+    type Codes = <Neon as Codes>::Bytes;
+    #[inline(always)]
+    unsafe fn put(codes: Self::Codes, p: *mut i8) {
+        // SAFETY: the caller vouches for the room.
+        unsafe { codes.store(p) };
+    }
+}
+
+/// NEON with `sdot`.
+pub(crate) struct Dotprod;
+
+/// The sums of four products each, of 16, added to `sums`.
+///
+/// # Safety
+/// NEON.
+#[inline(always)]
+unsafe fn smull(sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: registers only. Two products are 2 * 128 * 127 at most.
+    unsafe {
+        let pairs = vmull_s8(vget_low_s8(w), vget_low_s8(x));
+        vpadalq_s16(sums, vmlal_high_s8(pairs, w, x))
+    }
+}
+
+/// As [`smull`].
+///
+/// # Safety
+/// The feature `dotprod`.
+#[inline(always)]
+unsafe fn sdot(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: registers only.
+    unsafe {
+        asm!(
+            "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
+            inout(vreg) sums, in(vreg) w, in(vreg) x,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sums
+}
+
+macro_rules! dots {
+    ($($engine:ident, $fours:ident;)*) => {$(
+        // SAFETY: reads two factors at most.
+        unsafe impl Dots for $engine {
+            type Isa = Neon;
+            type Sums = float32x4_t;
+            #[inline(always)]
+            unsafe fn zeros() -> float32x4_t {
+                // SAFETY: registers only.
+                unsafe { vdupq_n_f32(0.0) }
+            }
+            #[inline(always)]
+            unsafe fn dot<F: Pack>(
+                w: <Neon as Hold>::Codes,
+                x: &Unit,
+                step: usize,
+                factors: *const f32,
+                sums: float32x4_t,
+            ) -> float32x4_t {
+                // SAFETY: the caller vouches for the factors; a step is 32 bytes.
+                unsafe {
+                    let ([first, second], q, zero) = (w.registers(), x.step(step).as_ptr(), vdupq_n_s32(0));
+                    let first = $fours(zero, first, vld1q_s8(q));
+                    let scaled = |dot, factor: *const f32, sums| vfmaq_n_f32(sums, vcvtq_f32_s32(dot), *factor);
+                    if halves::<F>() {
+                        let second = $fours(zero, second, vld1q_s8(q.add(16)));
+                        scaled(second, factors.add(1), scaled(first, factors, sums))
+                    } else {
+                        scaled($fours(first, second, vld1q_s8(q.add(16))), factors, sums)
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn plus(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+                // SAFETY: registers only.
+                unsafe { vaddq_f32(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn total(sums: float32x4_t) -> f32 {
+                // SAFETY: registers only.
+                unsafe { vaddvq_f32(sums) }
+            }
+        }
+    )*};
+}
+dots! {
+    Neon, smull;
+    Dotprod, sdot;
+}
