@@ -150,7 +150,7 @@ impl<E> Ahead<E> {
 /// Asks for the cache line at `p`, which need not be a valid address, but not for the first-level cache,
 /// whose few places for lines under way are needed for what is used next.
 #[inline(always)]
-fn into_l2(p: *const u8) {
+pub(crate) fn into_l2(p: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
     // SAFETY: SSE is there; a prefetch never faults.
     unsafe {

@@ -24,6 +24,12 @@ const ROWS: Range<usize> = 48..240;
 /// Columns of a tile, about: many, as each tile packs its part of `A`.
 const COLS: Range<usize> = 64..1024;
 
+/// Rows of a product that reads `B` where it is, at most; bytes of a row of `B` that such a tile takes, about; tiles a
+/// thread. From memory, long pieces of rows come up to 1.5 times as fast as short ones.
+const FEW: usize = 32;
+const LONG: usize = 32 << 10;
+const FEW_SHARE: usize = 2;
+
 /// Bytes of `B` that are packed before tiles use them.
 const PACKED: usize = 32 << 20;
 
@@ -280,8 +286,17 @@ impl<E: Operand> Parallel<'_, E> {
         if threads == 1 || work < SMALL {
             return self.tiles(product, vec![(0..m, 0..n, b, c)]);
         }
-        let share = (work / threads / PIECE).clamp(1, SHARE);
-        let grid = Grid::new(m, n, [threads, share], product.plan.tile());
+        let (cols, share) = match b {
+            Right::View(b) if m <= FEW && b.col_stride() == 1 => (LONG / size_of::<E>(), FEW_SHARE),
+            _ => (COLS.end, SHARE),
+        };
+        let share = (work / threads / PIECE).clamp(1, share);
+        let mut grid = Grid::new(m, n, [threads, share], product.plan.tile(), cols);
+        // Tiles of all rows that are wider than high: to pack A for each costs less than to write all of packed B to memory.
+        if grid.rows < m && matches!(b, Right::View(_)) && m.saturating_mul(threads * share) <= n {
+            grid =
+                Grid { rows: m, cols: n.div_ceil(threads * share).next_multiple_of(product.plan.tile()[1]) };
+        }
         match b {
             // Several tiles need each column of B: pack it once, all threads together. A single one is not packed.
             Right::View(view) if grid.rows < m && n > 1 && !product.plan.in_place(view) => {
@@ -379,14 +394,14 @@ struct Grid {
 }
 
 impl Grid {
-    /// Large tiles of about the same size, but at least `share` for each thread, and of whole tiles of the microkernel
-    /// (`mr x nr`).
-    fn new(m: usize, n: usize, [threads, share]: [usize; 2], [mr, nr]: [usize; 2]) -> Self {
+    /// Large tiles of about the same size, but at least `share` for each thread, of at most about `cols` columns, and of
+    /// whole tiles of the microkernel (`mr x nr`).
+    fn new(m: usize, n: usize, [threads, share]: [usize; 2], [mr, nr]: [usize; 2], cols: usize) -> Self {
         let rows = match (m + ROWS.end / 2) / ROWS.end {
             0 | 1 => m,
             parts => m.div_ceil(parts).next_multiple_of(mr),
         };
-        let mut grid = Self { rows, cols: COLS.end.next_multiple_of(nr) };
+        let mut grid = Self { rows, cols: cols.next_multiple_of(nr) };
         let least = Self { rows: ROWS.start.next_multiple_of(mr), cols: COLS.start.next_multiple_of(nr) };
         let few = |grid: Self| m.div_ceil(grid.rows) * n.div_ceil(grid.cols) < threads * share;
         while few(grid) && grid.cols > least.cols {
@@ -437,7 +452,7 @@ mod tests {
     fn grids_have_enough_tiles_of_good_size() {
         for (m, n) in [(1, 4096), (32, 4096), (512, 4096), (4096, 4096), (100, 100), (5000, 64)] {
             for (threads, [mr, nr]) in [(2, [14, 32]), (4, [8, 12]), (64, [6, 16]), (7, [32, 32])] {
-                let grid = Grid::new(m, n, [threads, SHARE], [mr, nr]);
+                let grid = Grid::new(m, n, [threads, SHARE], [mr, nr], COLS.end);
                 assert!(grid.cols.is_multiple_of(nr) && grid.cols < COLS.end + nr, "{grid:?}");
                 assert!(
                     grid.rows == m || grid.rows.is_multiple_of(mr) && grid.rows >= ROWS.start,

@@ -28,7 +28,8 @@ impl<E: Element> Parallel<'_, E> {
         }
         let bytes = a.rows().saturating_mul(a.cols()).saturating_mul(size_of::<E>());
         let cuts = if a.col_stride() == 1 {
-            Cuts::rows_fixed(bytes, a.rows(), ROWS)
+            // Each row is a sum of its own, so threads may count.
+            Cuts::long_rows(bytes, a.rows(), ROWS, self.runtime.threads())
         } else {
             // Columns are contiguous: long pieces of each.
             Cuts::rows_fixed(bytes, a.rows(), COLUMN_PIECE / size_of::<E>())

@@ -158,6 +158,12 @@ impl Cuts {
         Self::whole_rows((bytes / 64).clamp(SMALL, LARGE), bytes, rows, group)
     }
 
+    /// For `rows` rows of a matrix of `bytes` bytes that is read once, in multiples of `group`: more than the second-level
+    /// cache holds, as core asks for what is not there ahead of time.
+    fn long_rows(bytes: usize, rows: usize, group: usize, threads: usize) -> Self {
+        Self::whole_rows((bytes / (threads * SHARE)).clamp(SMALL, 4 * LARGE), bytes, rows, group)
+    }
+
     /// As many rows as have `step` bytes, rounded up to a multiple of `group`.
     fn whole_rows(step: usize, bytes: usize, rows: usize, group: usize) -> Self {
         let row_bytes = (bytes / rows.max(1)).max(1);

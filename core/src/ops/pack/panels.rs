@@ -12,6 +12,7 @@
 use crate::asm::abi::{Panel, PanelType};
 use crate::element::Element;
 use crate::isa::Prim;
+use crate::ops::ahead::into_l2;
 use crate::ops::engine::{prefetch, LINE};
 use crate::ops::gemv::gather;
 use crate::ops::lines;
@@ -157,8 +158,9 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(
 /// Bytes of a row that are copied before the next row's.
 const PIECE: usize = 1024;
 
-/// Rows ahead to ask for.
+/// Rows ahead to ask for: to the first-level cache, where pieces of more rows can drive each other out, and to the second.
 const AHEAD: usize = 4;
+const FAR: usize = 16;
 
 /// Walks a matrix whose rows (the steps) are contiguous, `rows` at a time: `f` gets the start of a panel,
 /// how much of it exists, the step, and where that is in memory.
@@ -173,10 +175,13 @@ pub(crate) unsafe fn pieces<E>(g: &PackArgs, rows: usize, mut f: impl FnMut(usiz
         while p < g.k {
             let row = g.src.wrapping_add(p * g.along).cast::<E>();
             for row in 0..rows {
-                let next = g.src.wrapping_add((p + row + AHEAD).wrapping_mul(g.along)).cast::<E>();
+                let row =
+                    |ahead: usize| g.src.wrapping_add((p + row + ahead).wrapping_mul(g.along)).cast::<E>();
+                let (near, far) = (row(AHEAD), row(FAR));
                 let mut i = first;
                 while i < end {
-                    prefetch(next.wrapping_add(i));
+                    prefetch(near.wrapping_add(i));
+                    into_l2(far.wrapping_add(i).cast());
                     i += LINE / size_of::<E>();
                 }
             }
