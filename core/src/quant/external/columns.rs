@@ -2,24 +2,29 @@
 //! the other.
 //!
 //! A stripe of outputs is walked at a time, so that its sums, and scales and zero points of its current group stay
-//! in the first-level cache while the words are read in the order they lie in. An integer becomes a float by being
-//! put below the exponent of 2^23; that and the zero point are subtracted together, exactly.
+//! in the nearest caches while the words are read in the order they lie in. An integer becomes a float by being
+//! put into the mantissa of a power of two, where its lowest bit counts 1; that and the zero point are subtracted
+//! together, exactly.
 
 use super::grouped::{AwqRef, GptqRef, GptqZeros, Grouped};
 use super::lanes::Lanes;
 use super::{eight, put, streams, ExternalArgs, STEP};
 use crate::element::{f16, Element};
 use crate::isa::Prim;
+use crate::ops::ahead::into_l2;
 use crate::ops::engine::fence;
 
 /// Outputs of a stripe; a whole number of steps of every format.
-const STRIPE: usize = 2048;
+const STRIPE: usize = 4096;
 
 /// Scales (and zero points) that there is room for: those of a stripe, or of all groups of a narrow one.
-const TABLE: usize = 2 * STRIPE;
+const TABLE: usize = STRIPE;
 
 /// Inputs that are read together.
 const DEPTH: usize = 32;
+
+/// Sums that they are added to in turn, at most: a single one would wait for itself.
+const CHAINS: usize = 4;
 
 /// Vectors of outputs in a vector of words, at most.
 const VECTORS: usize = 8;
@@ -35,7 +40,7 @@ trait Layout: Copy {
     /// from the first of these inputs, and the bit, from which on it may reach into the next row.
     fn place(t: usize, v: usize) -> (usize, u32);
 
-    /// Writes 2^23 plus the zero points of group `group`, and its scales, for `range = (from, n)`: `n` outputs, in
+    /// Writes the zero points of group `group`, and its scales, for `range = (from, n)`: `n` outputs, in
     /// vectors ordered as the words' are, `n` rounded up to whole ones.
     ///
     /// # Safety
@@ -58,15 +63,22 @@ struct Awq;
 unsafe fn split<P: Lanes>(c: [P::V; VECTORS]) -> [P::V; VECTORS] {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
-        let halve = |a: [P::V; 2]| P::unzip(a[0], a[1]);
-        let pairs = [[c[0], c[1]], [c[2], c[3]], [c[4], c[5]], [c[6], c[7]]].map(halve);
-        let quarter = |p: [P::V; 4]| {
-            let (a, b) = (halve([p[0], p[1]]), halve([p[2], p[3]]));
-            (halve([a.0, b.0]), halve([a.1, b.1]))
-        };
-        let ((e0, e4), (e2, e6)) = quarter(pairs.map(|p| p.0));
-        let ((e1, e5), (e3, e7)) = quarter(pairs.map(|p| p.1));
+        let (a, b) = (P::unzip(c[0], c[1]), P::unzip(c[2], c[3]));
+        let (c, d) = (P::unzip(c[4], c[5]), P::unzip(c[6], c[7]));
+        let ([e0, e4], [e2, e6]) = quarters::<P>([a.0, b.0, c.0, d.0]);
+        let ([e1, e5], [e3, e7]) = quarters::<P>([a.1, b.1, c.1, d.1]);
         [e0, e2, e4, e6, e1, e3, e5, e7]
+    }
+}
+
+/// Lanes `4 i` and `4 i + 2` of four vectors; `4 i + 1` and `4 i + 3`.
+#[inline(always)]
+unsafe fn quarters<P: Lanes>(p: [P::V; 4]) -> ([P::V; 2], [P::V; 2]) {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let (a, b) = (P::unzip(p[0], p[1]), P::unzip(p[2], p[3]));
+        let (even, odd) = (P::unzip(a.0, b.0), P::unzip(a.1, b.1));
+        ([even.0, even.1], [odd.0, odd.1])
     }
 }
 
@@ -76,17 +88,23 @@ unsafe fn join<P: Lanes>(v: [P::V; VECTORS]) -> [P::V; VECTORS] {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
         let [e0, e2, e4, e6, e1, e3, e5, e7] = v;
-        let quarter = |e0, e4, e2, e6| {
-            let (a, b) = (P::zip(e0, e4), P::zip(e2, e6));
-            let (low, high) = (P::zip(a.0, b.0), P::zip(a.1, b.1));
-            [low.0, low.1, high.0, high.1]
-        };
-        let (even, odd) = (quarter(e0, e4, e2, e6), quarter(e1, e5, e3, e7));
+        let (even, odd) = (whole::<P>([e0, e4], [e2, e6]), whole::<P>([e1, e5], [e3, e7]));
         let mut all = [even[0]; VECTORS];
         for i in 0..VECTORS / 2 {
             (all[2 * i], all[2 * i + 1]) = P::zip(even[i], odd[i]);
         }
         all
+    }
+}
+
+/// The inverse of [`quarters`].
+#[inline(always)]
+unsafe fn whole<P: Lanes>(even: [P::V; 2], odd: [P::V; 2]) -> [P::V; 4] {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let (a, b) = (P::zip(even[0], even[1]), P::zip(odd[0], odd[1]));
+        let (low, high) = (P::zip(a.0, b.0), P::zip(a.1, b.1));
+        [low.0, low.1, high.0, high.1]
     }
 }
 
@@ -120,7 +138,7 @@ impl Layout for Awq {
                 }
                 for (v, &s) in split::<P>(s).iter().enumerate() {
                     let to = at + v * P::LANES;
-                    <P as Prim<f32>>::store(zeros.add(to), P::whole(P::shr(z, 4 * v as u32), 15));
+                    <P as Prim<f32>>::store(zeros.add(to), integer::<P>(P::shr(z, 4 * v as u32), 4));
                     <P as Prim<f32>>::store(scales.add(to), s);
                 }
                 at += VECTORS * P::LANES;
@@ -190,7 +208,7 @@ impl<const BITS: u32> Layout for Gptq<BITS> {
                 for (v, &code) in codes.iter().enumerate().take(STEP / P::LANES) {
                     let to = at + v * P::LANES;
                     let left = n.saturating_sub(to).min(P::LANES);
-                    <P as Prim<f32>>::store(zeros.add(to), P::whole(code, (1 << BITS) - 1));
+                    <P as Prim<f32>>::store(zeros.add(to), integer::<P>(code, BITS));
                     let s = <P as Prim<f16>>::load_n(halves.wrapping_add(to), left);
                     <P as Prim<f32>>::store(scales.add(to), s);
                 }
@@ -219,70 +237,191 @@ unsafe fn some_words<P: Lanes>(p: *const u32, n: usize) -> P::I {
     }
 }
 
-/// Integer `t` of vector `v`, with other bits above it.
+/// The integer of `bits` bits at the lower end of words.
+///
+/// # Safety
+/// The instruction set.
 #[inline(always)]
-unsafe fn code<P: Lanes, L: Layout>(t: usize, v: usize, row: impl Fn(usize) -> P::I) -> P::I {
-    let (at, bit) = L::place(t, v);
-    // SAFETY: the caller vouches for the instruction set.
+unsafe fn integer<P: Lanes>(w: P::I, bits: u32) -> P::V {
+    // SAFETY: the caller's contract.
+    unsafe { P::sub(P::mantissa(w, (1 << bits) - 1, unit(0)), P::splat(f32::from_bits(unit(0)))) }
+}
+
+/// The bits of the power of two of whose mantissa bit `bit` counts 1.
+#[inline(always)]
+const fn unit(bit: u32) -> u32 {
+    (127 + 23 - bit) << 23
+}
+
+/// The words at `low` from bit `bit` on, those at `high` above them.
+///
+/// # Safety
+/// The instruction set.
+#[inline(always)]
+unsafe fn from_bit<P: Lanes, L: Layout>(low: P::I, high: P::I, bit: u32) -> P::I {
+    // SAFETY: the caller's contract.
     unsafe {
-        let low = P::shr(row(at), bit);
+        let low = P::shr(low, bit);
         if bit + L::BITS > 32 {
-            P::or(low, P::shl(row(at + 1), 32 - bit))
+            P::or(low, P::shl(high, 32 - bit))
         } else {
             low
         }
     }
 }
 
+/// The integer at bit `bit` of words, less its zero point. It is shifted if it has to be: as little as
+/// possible, and alike for many.
+///
+/// # Safety
+/// The instruction set.
+#[inline(always)]
+unsafe fn centred<P: Lanes, L: Layout>(low: P::I, high: P::I, bit: u32, zero: P::V) -> P::V {
+    let above = if L::BITS == 8 { 16 } else { 12 };
+    // SAFETY: the caller's contract.
+    unsafe {
+        let (w, bit) = if bit + L::BITS > 32 {
+            (from_bit::<P, L>(low, high, bit), 0)
+        } else {
+            let by = bit % L::BITS + if bit + L::BITS > 23 { above } else { 0 };
+            (P::shr(low, by), bit - by)
+        };
+        let q = P::mantissa(w, ((1 << L::BITS) - 1) << bit, unit(bit));
+        P::sub(q, P::add(zero, P::splat(f32::from_bits(unit(bit)))))
+    }
+}
+
 /// Zero points and scales of groups, and sums.
+#[repr(C, align(64))]
 struct Tables {
     zeros: [f32; TABLE],
     scales: [f32; TABLE],
     sums: [f32; STRIPE],
 }
 
-/// Adds the products of `T` inputs with the outputs of a vector of words to their sums. Zero points and scales of
-/// input `t` start at `slots[t]`, the same for all unless `ORDERED`.
+/// The body for each number below `DEPTH`, a constant in it: a loop that the compiler may leave as it is would
+/// compute places of integers while it runs.
+macro_rules! each_input {
+    (|$t:ident| $body:block) => {
+        each_input! { @$t $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 }
+    };
+    (@$t:ident $body:block $($i:literal)*) => {$(
+        {
+            #[allow(non_upper_case_globals)]
+            const $t: usize = $i;
+            $body
+        }
+    )*};
+}
+
+/// Adds the products of `T` inputs with the outputs of vector `V` of a vector of words to their sums. Zero points
+/// and scales of input `t` start at `slots[t]`, the same for all unless `ORDERED`.
 ///
 /// # Safety
-/// `words` words and what belongs to them at each pointer; the instruction set.
+/// A vector of words in each of their rows, what belongs to them at each pointer; the instruction set.
+#[inline(always)]
+unsafe fn add_products<P: Lanes, L: Layout, const T: usize, const ORDERED: bool, const V: usize>(
+    (w, pitch): (*const u32, usize),
+    x: &[f32; DEPTH],
+    slots: &[usize; DEPTH],
+    (zeros, scales, sums): (*const f32, *const f32, *mut f32),
+) {
+    let (at, chains) = (V * P::LANES, CHAINS.min(T.div_ceil(4)));
+    // SAFETY: the caller's contract.
+    unsafe {
+        let last = L::place(T - 1, V).0;
+        let zero = <P as Prim<f32>>::load(zeros.add(at));
+        let mut parts = [P::splat(0.0); CHAINS];
+        each_input!(|t| {
+            if t < T {
+                let (row, bit) = L::place(t, V);
+                let (low, high) = (P::words(w.add(row * pitch)), P::words(w.add(last.min(row + 1) * pitch)));
+                let (part, x) = (&mut parts[t % chains], P::splat(x[t]));
+                if ORDERED {
+                    let zero = <P as Prim<f32>>::load(zeros.add(at + slots[t]));
+                    let q = centred::<P, L>(low, high, bit, zero);
+                    let q = P::mul(q, <P as Prim<f32>>::load(scales.add(at + slots[t])));
+                    *part = P::fma(q, x, *part);
+                } else {
+                    *part = P::fma(centred::<P, L>(low, high, bit, zero), x, *part);
+                }
+            }
+        });
+        let mut sum = parts[0];
+        for &part in parts.iter().take(chains).skip(1) {
+            sum = P::add(sum, part);
+        }
+        let before = <P as Prim<f32>>::load(sums.add(at));
+        let after = if ORDERED {
+            P::add(sum, before)
+        } else {
+            P::fma(sum, <P as Prim<f32>>::load(scales.add(at)), before)
+        };
+        <P as Prim<f32>>::store(sums.add(at), after);
+    }
+}
+
+/// [`add_products`] of every vector.
+///
+/// # Safety
+/// As there.
 #[inline(always)]
 unsafe fn step<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
+    w: (*const u32, usize),
+    x: &[f32; DEPTH],
+    slots: &[usize; DEPTH],
+    tables: (*const f32, *const f32, *mut f32),
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        // As many rows as are read here are asked for.
+        let rows = L::place(T - 1, 0).0 + 1;
+        for r in rows..2 * rows {
+            into_l2(w.0.wrapping_add(r * w.1).cast());
+        }
+        add_products::<P, L, T, ORDERED, 0>(w, x, slots, tables);
+        if L::VECTORS == VECTORS {
+            add_products::<P, L, T, ORDERED, 1>(w, x, slots, tables);
+            add_products::<P, L, T, ORDERED, 2>(w, x, slots, tables);
+            add_products::<P, L, T, ORDERED, 3>(w, x, slots, tables);
+            add_products::<P, L, T, ORDERED, 4>(w, x, slots, tables);
+            add_products::<P, L, T, ORDERED, 5>(w, x, slots, tables);
+            add_products::<P, L, T, ORDERED, 6>(w, x, slots, tables);
+            add_products::<P, L, T, ORDERED, 7>(w, x, slots, tables);
+        }
+    }
+}
+
+/// [`step`] for `words` vectors' worth of words, the last of them in part.
+///
+/// # Safety
+/// `words` words in each row, room for whole vectors at the pointers; the instruction set.
+#[inline(always)]
+unsafe fn steps<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
     (w, pitch, words): (*const u32, usize, usize),
     x: &[f32; DEPTH],
     slots: &[usize; DEPTH],
     (zeros, scales, sums): (*const f32, *const f32, *mut f32),
 ) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller's contract; what is missing of the last vector is made up.
     unsafe {
-        // Where the last input lies, and one row more.
-        let rows = L::place(T - 1, 0).0 + 1;
-        let first = some_words::<P>(w, words);
-        let mut read = [first; VECTORS];
-        for (r, read) in read.iter_mut().enumerate().take(rows).skip(1) {
-            *read = some_words::<P>(w.add(r * pitch), words);
+        let mut at = 0;
+        while at + P::LANES <= words {
+            let of = at * L::VECTORS;
+            let tables = (zeros.add(of), scales.add(of), sums.add(of));
+            step::<P, L, T, ORDERED>((w.add(at), pitch), x, slots, tables);
+            at += P::LANES;
         }
-        for v in 0..L::VECTORS {
-            let at = v * P::LANES;
-            let mut parts = [P::splat(0.0); 4];
-            for t in 0..T {
-                let q = code::<P, L>(t, v, |r| read[r % VECTORS]);
-                let slot = at + if ORDERED { slots[t] } else { 0 };
-                let zero = <P as Prim<f32>>::load(zeros.add(slot));
-                let mut q = P::sub(P::whole(q, (1 << L::BITS) - 1), zero);
-                if ORDERED {
-                    q = P::mul(q, <P as Prim<f32>>::load(scales.add(slot)));
+        if at < words {
+            let mut rest = [[0; STEP]; DEPTH / 2];
+            for (r, rest) in rest.iter_mut().enumerate().take(L::place(T - 1, 0).0 + 1) {
+                for (i, word) in rest.iter_mut().enumerate().take(words - at) {
+                    *word = *w.add(r * pitch + at + i);
                 }
-                parts[t % 4] = P::fma(q, P::splat(x[t]), parts[t % 4]);
             }
-            let sum = P::add(P::add(parts[0], parts[1]), P::add(parts[2], parts[3]));
-            let before = <P as Prim<f32>>::load(sums.add(at));
-            let after = if ORDERED {
-                P::add(sum, before)
-            } else {
-                P::fma(sum, <P as Prim<f32>>::load(scales.add(at)), before)
-            };
-            <P as Prim<f32>>::store(sums.add(at), after);
+            let of = at * L::VECTORS;
+            let tables = (zeros.add(of), scales.add(of), sums.add(of));
+            step::<P, L, T, ORDERED>((rest.as_ptr().cast(), STEP), x, slots, tables);
         }
     }
 }
@@ -334,18 +473,11 @@ unsafe fn in_runs<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
                 let depth = if deep { T } else { 1 };
                 let x = widen::<E, P>(x.add(k), depth);
                 let (row, pitch) = w.row(if per == 1 { k / DEPTH * L::BITS as usize } else { k });
-                let words = n.div_ceil(per);
-                let mut at = 0;
-                while at < words {
-                    let here = (row.add(from / per + at), pitch, words - at);
-                    let of = at * per;
-                    let tables = (zeros.cast_const().add(of), scales.cast_const().add(of), sums.add(of));
-                    if deep {
-                        step::<P, L, T, false>(here, &x, &[0; DEPTH], tables);
-                    } else {
-                        step::<P, L, 1, false>(here, &x, &[0; DEPTH], tables);
-                    }
-                    at += P::LANES;
+                let here = (row.add(from / per), pitch, n.div_ceil(per));
+                if deep {
+                    steps::<P, L, T, false>(here, &x, &[0; DEPTH], (zeros, scales, sums));
+                } else {
+                    steps::<P, L, 1, false>(here, &x, &[0; DEPTH], (zeros, scales, sums));
                 }
                 k += depth;
             }
@@ -383,26 +515,42 @@ unsafe fn in_order<E: Element, P: Prim<E> + Lanes, L: Layout>(
                     *slot = w.group_of(k + i) * width;
                 }
             }
-            let tables = |at: usize| (zeros.cast_const().add(at), scales.cast_const().add(at), sums.add(at));
             if all {
-                for at in (0..n).step_by(P::LANES) {
-                    let here = (row.add(from + at), pitch, n - at);
-                    step::<P, L, DEPTH, true>(here, &wide, &slots, tables(at));
-                }
+                let here = (row.add(from), pitch, n);
+                steps::<P, L, DEPTH, true>(here, &wide, &slots, (zeros, scales, sums));
                 continue;
             }
             for (i, &x) in wide.iter().enumerate() {
                 layout.group::<P>(w, w.group_of(k + i), (from, n), (zeros, scales));
                 for at in (0..n).step_by(P::LANES) {
-                    let row = |r: usize| some_words::<P>(row.add(r * pitch + from + at), n - at);
-                    let (zeros, scales, sums) = tables(at);
-                    let q = P::whole(code::<P, L>(i, 0, row), (1 << L::BITS) - 1);
-                    let q = P::sub(q, <P as Prim<f32>>::load(zeros));
-                    let q = P::mul(q, <P as Prim<f32>>::load(scales));
-                    <P as Prim<f32>>::store(sums, P::fma(q, P::splat(x), <P as Prim<f32>>::load(sums)));
+                    let q = weight::<P, L>((row.add(from + at), pitch, n - at), (i, 0), (zeros, scales), at);
+                    let sum = P::fma(q, P::splat(x), <P as Prim<f32>>::load(sums.add(at)));
+                    <P as Prim<f32>>::store(sums.add(at), sum);
                 }
             }
         }
+    }
+}
+
+/// Weights of input `t` of those that are read together, of vector `v`, of a vector of words.
+///
+/// # Safety
+/// `words` words in each row, at least one; a vector of zero points and scales from `at` on; the instruction set.
+#[inline(always)]
+unsafe fn weight<P: Lanes, L: Layout>(
+    (w, pitch, words): (*const u32, usize, usize),
+    (t, v): (usize, usize),
+    (zeros, scales): (*const f32, *const f32),
+    at: usize,
+) -> P::V {
+    let (row, bit) = L::place(t, v);
+    // SAFETY: the caller's contract; an integer that reaches into the next row has one.
+    unsafe {
+        let low = some_words::<P>(w.add(row * pitch), words);
+        let high = if bit + L::BITS > 32 { some_words::<P>(w.add((row + 1) * pitch), words) } else { low };
+        let q = integer::<P>(from_bit::<P, L>(low, high, bit), L::BITS);
+        let q = P::sub(q, <P as Prim<f32>>::load(zeros.add(at)));
+        P::mul(q, <P as Prim<f32>>::load(scales.add(at)))
     }
 }
 
@@ -481,15 +629,11 @@ unsafe fn decode<E: Element, P: Prim<E> + Lanes, L: Layout, const PAST: bool, W>
                 let (row, pitch) = w.row(if L::VECTORS == 1 { k / DEPTH * L::BITS as usize } else { k });
                 let row = row.add(from / L::VECTORS);
                 for at in (0..n).step_by(L::VECTORS * P::LANES) {
-                    let words = (n - at).div_ceil(L::VECTORS);
-                    let row = |r: usize| some_words::<P>(row.add(r * pitch + at / L::VECTORS), words);
+                    let here = (row.add(at / L::VECTORS), pitch, (n - at).div_ceil(L::VECTORS));
                     let mut weights = [P::splat(0.0); VECTORS];
                     for (v, weight) in weights.iter_mut().enumerate().take(L::VECTORS) {
                         let t = if L::VECTORS == 1 { k % DEPTH } else { 0 };
-                        let q = P::whole(code::<P, L>(t, v, row), (1 << L::BITS) - 1);
-                        let at = at + v * P::LANES;
-                        let q = P::sub(q, <P as Prim<f32>>::load(zeros.add(at)));
-                        *weight = P::mul(q, <P as Prim<f32>>::load(scales.add(at)));
+                        *weight = self::weight::<P, L>(here, (t, v), (zeros, scales), at + v * P::LANES);
                     }
                     store::<E, P, L, PAST>(weights, g.out.add(k * g.row_stride + from + at), n - at);
                 }

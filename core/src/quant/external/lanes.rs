@@ -21,8 +21,8 @@ pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
     unsafe fn shl(w: Self::I, n: u32) -> Self::I;
     /// `a | b`
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
-    /// `2^23 + (w & mask)` of each word, for `mask < 2^23`.
-    unsafe fn whole(w: Self::I, mask: u32) -> Self::V;
+    /// The f32 whose bits are `w & mask | above`; the two have no bit in common.
+    unsafe fn mantissa(w: Self::I, mask: u32, above: u32) -> Self::V;
     /// 16 integers in the lowest bits of words, in the first `16 / LANES` vectors: eight lie in each of the
     /// first two of `packed`, or if they have 8 bits four in each; the lowest bits come first. Above them are
     /// others.
@@ -52,9 +52,6 @@ fn half<const E5M2: bool>(byte: u8) -> u16 {
     }
 }
 
-/// The bits of 2^23, whose unit is 1.
-const BASE: u32 = 0x4b00_0000;
-
 // SAFETY: reads a word, or 16 bytes.
 unsafe impl Lanes for Scalar {
     type I = u32;
@@ -77,8 +74,8 @@ unsafe impl Lanes for Scalar {
         a | b
     }
     #[inline(always)]
-    unsafe fn whole(w: u32, mask: u32) -> f32 {
-        f32::from_bits(w & mask | BASE)
+    unsafe fn mantissa(w: u32, mask: u32, above: u32) -> f32 {
+        f32::from_bits(w & mask | above)
     }
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [u32; STEP] {
@@ -113,7 +110,7 @@ unsafe impl Lanes for Scalar {
 mod x86_64 {
     use core::arch::x86_64::*;
 
-    use super::{Lanes, BASE, STEP};
+    use super::{Lanes, STEP};
     use crate::isa::{Avx2, Avx512};
 
     /// How far integers lie from the lowest bit.
@@ -200,11 +197,11 @@ mod x86_64 {
             unsafe { _mm512_or_si512(a, b) }
         }
         #[inline(always)]
-        unsafe fn whole(w: __m512i, mask: u32) -> __m512 {
-            // SAFETY: as above.
+        unsafe fn mantissa(w: __m512i, mask: u32, above: u32) -> __m512 {
+            // SAFETY: as above. `w & mask | above` is one instruction.
             unsafe {
-                let (mask, base) = (_mm512_set1_epi32(mask as i32), _mm512_set1_epi32(BASE as i32));
-                _mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(w, mask), base))
+                let (mask, above) = (_mm512_set1_epi32(mask as i32), _mm512_set1_epi32(above as i32));
+                _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xea>(w, mask, above))
             }
         }
         #[inline(always)]
@@ -270,11 +267,11 @@ mod x86_64 {
             unsafe { _mm256_or_si256(a, b) }
         }
         #[inline(always)]
-        unsafe fn whole(w: __m256i, mask: u32) -> __m256 {
+        unsafe fn mantissa(w: __m256i, mask: u32, above: u32) -> __m256 {
             // SAFETY: as above.
             unsafe {
-                let (mask, base) = (_mm256_set1_epi32(mask as i32), _mm256_set1_epi32(BASE as i32));
-                _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(w, mask), base))
+                let (mask, above) = (_mm256_set1_epi32(mask as i32), _mm256_set1_epi32(above as i32));
+                _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(w, mask), above))
             }
         }
         #[inline(always)]
@@ -324,7 +321,7 @@ mod x86_64 {
 mod aarch64 {
     use core::arch::aarch64::*;
 
-    use super::{Lanes, BASE, STEP};
+    use super::{Lanes, STEP};
     use crate::element::f16;
     use crate::isa::{Neon, Prim};
 
@@ -370,9 +367,9 @@ mod aarch64 {
             unsafe { vorrq_u32(a, b) }
         }
         #[inline(always)]
-        unsafe fn whole(w: uint32x4_t, mask: u32) -> float32x4_t {
-            // SAFETY: as above.
-            unsafe { vreinterpretq_f32_u32(vorrq_u32(vandq_u32(w, vdupq_n_u32(mask)), vdupq_n_u32(BASE))) }
+        unsafe fn mantissa(w: uint32x4_t, mask: u32, above: u32) -> float32x4_t {
+            // SAFETY: as above. Outside of the mask is what is above it.
+            unsafe { vreinterpretq_f32_u32(vbslq_u32(vdupq_n_u32(mask), w, vdupq_n_u32(above))) }
         }
         #[inline(always)]
         unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [uint32x4_t; STEP] {
