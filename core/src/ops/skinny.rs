@@ -1,6 +1,6 @@
 //! Skinny products: `C = alpha * A B + beta * C + bias` for a few rows of `A`, where reading `B` is what
 //! takes time. Nothing of `B` is packed: it is read once, in the order it has in memory, and every vector
-//! of it is multiplied with all rows of `A` while it is in a register or in the first-level cache.
+//! of it is multiplied with all rows of `A` while it is in a register or in a near cache.
 //!
 //! There are two forms, by the direction in which `B` is contiguous: [`dot`] along `k` (weights stored as
 //! `n x k`), [`axpy`] along `n`. Both sum every element of `C` in an order that depends on `k` alone, the
@@ -94,7 +94,7 @@ pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, 
     if m > ROWS {
         return Ok(ScratchReq::EMPTY);
     }
-    let own = larger(dot::scratch(m), axpy::scratch(m, n));
+    let own = larger(dot::scratch(m, k), axpy::scratch(m, n));
     let rows = m.saturating_mul(pitch(k));
     ScratchReq::array::<f32>(rows.saturating_add(own))
 }

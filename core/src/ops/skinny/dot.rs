@@ -2,10 +2,10 @@
 //!
 //! A tile of [`MR`] rows of `A` times `R` rows of weights is summed in registers, one vector of partial
 //! sums an element. The weights' next `depth` elements are multiplied with one block of `MR` rows of `A`
-//! after the other; all but the first find them in the first-level cache, already widened. Between the
-//! pieces, the sums of the blocks wait in memory.
+//! after the other; all but the first find them in a cache, already widened. Between the pieces, the sums of
+//! the blocks wait in memory.
 
-use super::{before, widen, SkinnyArgs, ROWS};
+use super::{before, pitch, widen, SkinnyArgs, ROWS};
 use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::ahead::Ahead;
@@ -29,16 +29,17 @@ const MR: usize = 4;
 /// Most rows of weights in a tile.
 const MOST: usize = 6;
 
-/// Elements of a piece of a row of weights: six pieces and the part of four rows of `A` that meets them
-/// take 28 KiB.
-const DEPTH: usize = 704;
+/// Elements of a piece of a row of weights: six pieces are in the second-level cache while all rows of `A` meet them.
+/// Shorter ones that stay in the first-level cache are slower, as each begins and ends with all sums in memory.
+const DEPTH: usize = 4096;
 
 /// How far ahead a row asks for itself, in bytes.
 const NEAR: usize = 8 * LINE;
 
 /// Elements of scratch memory besides the widened `A`: waiting sums and widened weights.
-pub(super) const fn scratch(m: usize) -> usize {
-    m * MOST * super::FLOATS + MOST * DEPTH
+pub(super) const fn scratch(m: usize, k: usize) -> usize {
+    let piece = if pitch(k) < DEPTH { pitch(k) } else { DEPTH };
+    m * MOST * super::FLOATS + MOST * piece
 }
 
 /// One block of rows of `A` against one piece of the weights.
@@ -250,7 +251,7 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
             widen::<E, P>(g, (i, rows), 1.0, a.add(i * row), (rows * P::LANES, P::LANES));
             i += rows;
         }
-        let sums = a.add(g.m * super::pitch(g.k));
+        let sums = a.add(g.m * pitch(g.k));
         let memory = Memory { a, row, sums, kept: sums.add(ROWS.min(g.m) * MOST * super::FLOATS) };
         let blocks = g.m.div_ceil(MR);
         let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
