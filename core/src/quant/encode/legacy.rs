@@ -1,9 +1,9 @@
 //! Formats whose blocks have one scale, and a minimum or not.
 
-use super::fit::{affine, largest, scale};
+use super::fit::{affine, scale};
 use super::grid::{Int, Iq4, Sign};
 use super::measure::{Group, Isa};
-use super::{codes, half, pack, round, Encode, MAX_HALF, MAX_SINGLE};
+use super::{codes, half, pack, Encode, MAX_HALF, MAX_SINGLE};
 use crate::quant::blocks::*;
 
 /// Formats with one f16 scale.
@@ -74,27 +74,18 @@ affine! {
     };
 }
 
-/// Integers of 8 bits: scale such that the largest magnitude is 127, and `x / scale`.
-///
-/// A search gains next to nothing here, and activations are quantised while others wait.
-fn bytes<const N: usize>(x: &[f32; N]) -> (f32, [i8; N]) {
-    let most = largest(x);
-    let inverse = if most == 0.0 { 0.0 } else { 127.0 / most };
-    (most / 127.0, x.map(|x| round(x * inverse) as i8))
-}
-
 impl Encode<32, 1> for BlockQ8_0 {
     const LIMIT: f32 = 127.0 * MAX_HALF;
-    fn encode(_: Isa, [group]: &[Group<32>; 1]) -> Self {
-        let (d, q) = bytes(&group.x);
+    fn encode(isa: Isa, [group]: &[Group<32>; 1]) -> Self {
+        let (d, q) = isa.bytes(&group.x);
         Self { d: half(d), qs: q.map(|q| q as u8) }
     }
 }
 
 impl Encode<32, 1> for BlockQ8_1 {
     const LIMIT: f32 = 127.0 * MAX_HALF;
-    fn encode(_: Isa, [group]: &[Group<32>; 1]) -> Self {
-        let (d, q) = bytes(&group.x);
+    fn encode(isa: Isa, [group]: &[Group<32>; 1]) -> Self {
+        let (d, q) = isa.bytes(&group.x);
         let sum: i32 = q.iter().copied().map(i32::from).sum();
         Self { d: half(d), s: half(d * sum as f32), qs: q.map(|q| q as u8) }
     }
@@ -102,8 +93,8 @@ impl Encode<32, 1> for BlockQ8_1 {
 
 impl Encode<256, 1> for BlockQ8K {
     const LIMIT: f32 = MAX_SINGLE;
-    fn encode(_: Isa, [group]: &[Group<256>; 1]) -> Self {
-        let (d, q) = bytes(&group.x);
+    fn encode(isa: Isa, [group]: &[Group<256>; 1]) -> Self {
+        let (d, q) = isa.bytes(&group.x);
         let mut bsums = [I16([0; 2]); 16];
         for (sum, q) in bsums.iter_mut().zip(q.chunks_exact(16)) {
             *sum = I16::new(q.iter().copied().map(i16::from).sum());

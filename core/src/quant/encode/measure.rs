@@ -218,6 +218,11 @@ impl Isa {
         Self(level)
     }
 
+    /// The level that the CPU has.
+    pub(super) fn level(self) -> IsaLevel {
+        self.0
+    }
+
     fn run<G: Grid, const N: usize>(
         self,
         group: &Group<N>,

@@ -1,5 +1,6 @@
 //! Encoders: weights to blocks.
 
+mod bytes;
 mod fit;
 mod grid;
 mod k;

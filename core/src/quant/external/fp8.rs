@@ -2,9 +2,11 @@
 
 use super::lanes::Lanes;
 use super::{area, put, range_end, streams, ExternalArgs, STEP};
+use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::isa::Prim;
+use crate::ops::ahead::into_l2;
 use crate::ops::check;
 use crate::ops::engine::fence;
 
@@ -175,6 +177,27 @@ const fn unit<const E5M2: bool>() -> f32 {
     }
 }
 
+/// Numbers that are looked at together for NaNs, whole vectors of every instruction set: what is said of a NaN of E4M3
+/// elsewhere costs as much as the rest of the conversion.
+const LOOK: usize = 64;
+
+/// What [`Lanes::peak`] sees in `LOOK` numbers at `p`.
+///
+/// # Safety
+/// The numbers exist; the instruction set.
+#[inline(always)]
+unsafe fn look<P: Lanes>(before: P::I, p: *const u8) -> P::I {
+    let mut peak = before;
+    for i in (0..LOOK).step_by(4 * P::LANES) {
+        // SAFETY: the caller's contract.
+        peak = unsafe { P::peak(peak, P::words(p.add(i).cast())) };
+    }
+    peak
+}
+
+/// How far ahead of a row's numbers the next ones are asked for, in bytes.
+const AHEAD: usize = 1024;
+
 /// Outputs at a time: each load of activations serves all, and each is a memory stream of its own.
 const ROWS: usize = 4;
 
@@ -190,7 +213,29 @@ unsafe fn some<P: Lanes, const E5M2: bool>(p: *const u8, n: usize) -> [P::V; STE
         *b = unsafe { *p.add(i) };
     }
     // SAFETY: 16 bytes.
-    unsafe { P::fp8::<E5M2>(bytes.as_ptr()) }
+    unsafe { P::fp8::<E5M2, true>(bytes.as_ptr()) }
+}
+
+/// Adds the products of `STEP` inputs of `R` outputs.
+///
+/// # Safety
+/// The inputs exist at each pointer; the instruction set.
+#[inline(always)]
+unsafe fn add<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const NAN: bool, const R: usize>(
+    sums: &mut [[P::V; STEP]; R],
+    rows: &[*const u8; R],
+    (x, at): (*const E, usize),
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let numbers: [_; R] = from_fn(|r| P::fp8::<E5M2, NAN>(rows[r].add(at)));
+        for v in 0..STEP / P::LANES {
+            let x = <P as Prim<E>>::load(x.add(at + v * P::LANES));
+            for r in 0..R {
+                sums[r][v] = P::fma(numbers[r][v], x, sums[r][v]);
+            }
+        }
+    }
 }
 
 /// The products of `R` outputs with `x`. An output's result does not depend on its company.
@@ -205,43 +250,51 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
     let (inputs, cols) = (g.w.inputs, g.w.tile[1]);
     // SAFETY: inputs are bounded by the loops.
     unsafe {
-        let rows = outputs.map(|r| g.w.bytes.as_ptr().add(r * inputs));
+        let rows: [_; R] = from_fn(|r| g.w.bytes.as_ptr().add(outputs[r] * inputs));
         let mut totals = [P::splat(0.0); R];
+        let mut peaks = [P::none(); R];
         let (mut at, mut tile) = (0, 0);
         while at < inputs {
             let end = at + cols.min(inputs - at);
             let mut sums = [[P::splat(0.0); STEP]; R];
-            while end - at >= STEP {
-                for v in 0..STEP / P::LANES {
-                    let x = <P as Prim<E>>::load(g.x.add(at + v * P::LANES));
-                    for (sums, row) in sums.iter_mut().zip(rows) {
-                        sums[v] = P::fma(P::fp8::<E5M2>(row.add(at))[v], x, sums[v]);
+            while end - at >= LOOK {
+                for r in 0..R {
+                    into_l2(rows[r].wrapping_add(at + AHEAD));
+                    if !E5M2 {
+                        peaks[r] = look::<P>(peaks[r], rows[r].add(at));
                     }
                 }
+                for step in 0..LOOK / STEP {
+                    add::<E, P, E5M2, false, R>(&mut sums, &rows, (g.x, at + step * STEP));
+                }
+                at += LOOK;
+            }
+            while end - at >= STEP {
+                add::<E, P, E5M2, true, R>(&mut sums, &rows, (g.x, at));
                 at += STEP;
             }
             if at < end {
-                let rest = rows.map(|row| some::<P, E5M2>(row.add(at), end - at));
+                let rest: [_; R] = from_fn(|r| some::<P, E5M2>(rows[r].add(at), end - at));
                 for v in 0..STEP / P::LANES {
                     let n = (end - at).saturating_sub(v * P::LANES).min(P::LANES);
                     let x = <P as Prim<E>>::load_n(g.x.add(at).wrapping_add(v * P::LANES), n);
-                    for (sums, rest) in sums.iter_mut().zip(&rest) {
-                        sums[v] = P::fma(rest[v], x, sums[v]);
+                    for r in 0..R {
+                        sums[r][v] = P::fma(rest[r][v], x, sums[r][v]);
                     }
                 }
                 at = end;
             }
-            for ((total, sums), r) in totals.iter_mut().zip(sums).zip(outputs) {
-                let mut sum = sums[0];
-                for &more in sums.iter().take(STEP / P::LANES).skip(1) {
+            for r in 0..R {
+                let mut sum = sums[r][0];
+                for &more in sums[r].iter().take(STEP / P::LANES).skip(1) {
                     sum = P::add(sum, more);
                 }
                 let sum = P::mul(sum, P::splat(unit::<E5M2>()));
-                *total = P::fma(sum, P::splat(g.w.scale(r, tile)), *total);
+                totals[r] = P::fma(sum, P::splat(g.w.scale(outputs[r], tile)), totals[r]);
             }
             tile += 1;
         }
-        totals.map(|total| P::reduce_sum(total))
+        from_fn(|r| if P::saw_nan(peaks[r]) { f32::NAN } else { P::reduce_sum(totals[r]) })
     }
 }
 
@@ -278,6 +331,68 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, F
     }
 }
 
+/// Decodes `n <= STEP` numbers at `p`. With `ONCE`, `scale` includes the [`unit`].
+///
+/// # Safety
+/// The numbers exist, and room for them at `to`; the instruction set.
+#[inline(always)]
+unsafe fn scaled<
+    E: Element,
+    P: Prim<E> + Lanes,
+    const E5M2: bool,
+    const PAST: bool,
+    const ONCE: bool,
+    const NAN: bool,
+>(
+    (p, to): (*const u8, *mut E),
+    n: usize,
+    scale: P::V,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let numbers = if n == STEP { P::fp8::<E5M2, NAN>(p) } else { some::<P, E5M2>(p, n) };
+        for (v, &number) in numbers.iter().enumerate().take(STEP / P::LANES) {
+            let number = if ONCE { number } else { P::mul(number, P::splat(unit::<E5M2>())) };
+            let n = n.saturating_sub(v * P::LANES).min(P::LANES);
+            put::<E, P, PAST>(to.wrapping_add(v * P::LANES), P::mul(number, scale), n);
+        }
+    }
+}
+
+/// Decodes `n` numbers that share a scale.
+///
+/// # Safety
+/// As for [`scaled`].
+#[inline(always)]
+unsafe fn run<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool, const ONCE: bool>(
+    (p, to): (*const u8, *mut E),
+    n: usize,
+    scale: f32,
+) {
+    // SAFETY: the loops stay below n.
+    unsafe {
+        let scale = P::splat(if ONCE { scale * unit::<E5M2>() } else { scale });
+        let mut at = 0;
+        while n - at >= LOOK {
+            if !E5M2 && P::saw_nan(look::<P>(P::none(), p.add(at))) {
+                for i in (at..at + LOOK).step_by(STEP) {
+                    scaled::<E, P, E5M2, PAST, ONCE, true>((p.add(i), to.add(i)), STEP, scale);
+                }
+            } else {
+                for i in (at..at + LOOK).step_by(STEP) {
+                    scaled::<E, P, E5M2, PAST, ONCE, false>((p.add(i), to.add(i)), STEP, scale);
+                }
+            }
+            at += LOOK;
+        }
+        while at < n {
+            let some = STEP.min(n - at);
+            scaled::<E, P, E5M2, PAST, ONCE, true>((p.add(at), to.add(at)), some, scale);
+            at += some;
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool>(
     g: &ExternalArgs<E, Fp8Ref<'_>>,
@@ -289,20 +404,14 @@ unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: boo
             let (row, out) = (g.w.bytes.as_ptr().add(r * inputs), g.out.add(r * g.row_stride));
             let (mut at, mut tile) = (0, 0);
             while at < inputs {
-                let end = at + cols.min(inputs - at);
-                let scale = P::splat(g.w.scale(r, tile));
-                while at < end {
-                    let n = STEP.min(end - at);
-                    let numbers =
-                        if n == STEP { P::fp8::<E5M2>(row.add(at)) } else { some::<P, E5M2>(row.add(at), n) };
-                    for (v, &number) in numbers.iter().enumerate().take(STEP / P::LANES) {
-                        let number = P::mul(number, P::splat(unit::<E5M2>()));
-                        let n = n.saturating_sub(v * P::LANES).min(P::LANES);
-                        let to = out.add(at).wrapping_add(v * P::LANES);
-                        put::<E, P, PAST>(to, P::mul(number, scale), n);
-                    }
-                    at += n;
+                let (n, scale) = (cols.min(inputs - at), g.w.scale(r, tile));
+                // The scale times the unit is exact unless it is too large.
+                if (scale * unit::<E5M2>()).is_finite() {
+                    run::<E, P, E5M2, PAST, true>((row.add(at), out.add(at)), n, scale);
+                } else {
+                    run::<E, P, E5M2, PAST, false>((row.add(at), out.add(at)), n, scale);
                 }
+                at += n;
                 tile += 1;
             }
         }

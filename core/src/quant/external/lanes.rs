@@ -1,6 +1,7 @@
 //! What unpacking external formats asks of an instruction set beyond layer 1.
 
 use super::STEP;
+use crate::arrays::from_fn;
 use crate::element::f16;
 use crate::isa::{Prim, Scalar};
 
@@ -35,8 +36,15 @@ pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
     unsafe fn table<const BITS: u32>(p: *const f32) -> Self::Table;
     /// The numbers that the lowest `BITS` bits of words choose.
     unsafe fn lookup<const BITS: u32>(table: Self::Table, w: Self::I) -> Self::V;
-    /// 16 numbers at `p`, E5M2 or else E4M3 times 2^-8, in the first `16 / LANES` vectors.
-    unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [Self::V; STEP];
+    /// 16 numbers at `p`, E5M2 or else E4M3 times 2^-8, in the first `16 / LANES` vectors. Unless `NAN`, a NaN of
+    /// E4M3 becomes some number.
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [Self::V; STEP];
+    /// Nothing seen yet by [`Self::peak`].
+    unsafe fn none() -> Self::I;
+    /// For each byte, the larger of `before` and the lower seven bits of `w`.
+    unsafe fn peak(before: Self::I, w: Self::I) -> Self::I;
+    /// Whether what [`Self::peak`] saw contains a NaN of E4M3: a byte of seven bits that are set.
+    unsafe fn saw_nan(peak: Self::I) -> bool;
 }
 
 /// The f16 that an E5M2 number (the upper half of an f16) is, or an E4M3 number times 2^-8: its fields in the
@@ -59,7 +67,7 @@ unsafe impl Lanes for Scalar {
     #[inline(always)]
     unsafe fn words(p: *const u32) -> u32 {
         // SAFETY: the caller vouches for the word.
-        unsafe { *p }
+        unsafe { p.read_unaligned() }
     }
     #[inline(always)]
     unsafe fn shr(w: u32, n: u32) -> u32 {
@@ -99,10 +107,23 @@ unsafe impl Lanes for Scalar {
         unsafe { *table.add((w & ((1 << BITS) - 1)) as usize) }
     }
     #[inline(always)]
-    unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [f32; STEP] {
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [f32; STEP] {
         // SAFETY: the caller vouches for 16 bytes.
         let bytes = unsafe { p.cast::<[u8; STEP]>().read() };
         bytes.map(|b| f16::from_bits(half::<E5M2>(b)).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn none() -> u32 {
+        0
+    }
+    #[inline(always)]
+    unsafe fn peak(before: u32, w: u32) -> u32 {
+        let (before, w) = (before.to_ne_bytes(), (w & 0x7f7f_7f7f).to_ne_bytes());
+        u32::from_ne_bytes(from_fn(|i| before[i].max(w[i])))
+    }
+    #[inline(always)]
+    unsafe fn saw_nan(peak: u32) -> bool {
+        peak.to_ne_bytes().contains(&0x7f)
     }
 }
 
@@ -154,7 +175,7 @@ mod x86_64 {
 
     /// [`half`](super::half) of 16 bytes.
     #[inline(always)]
-    unsafe fn halves<const E5M2: bool>(p: *const u8) -> __m256i {
+    unsafe fn halves<const E5M2: bool, const NAN: bool>(p: *const u8) -> __m256i {
         // SAFETY: the caller vouches for AVX2 and 16 bytes.
         unsafe {
             let bytes = _mm_loadu_si128(p.cast());
@@ -165,6 +186,9 @@ mod x86_64 {
             let words = _mm256_cvtepi8_epi16(bytes);
             let fields =
                 _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbf80_u16 as i16));
+            if !NAN {
+                return fields;
+            }
             let most = _mm256_set1_epi16(0x7f);
             let nan = _mm256_cmpeq_epi16(_mm256_and_si256(words, most), most);
             _mm256_or_si256(fields, nan)
@@ -235,9 +259,24 @@ mod x86_64 {
             unsafe { _mm512_permutexvar_ps(w, table) }
         }
         #[inline(always)]
-        unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [__m512; STEP] {
+        unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m512; STEP] {
             // SAFETY: the caller's contract.
-            unsafe { [_mm512_cvtph_ps(halves::<E5M2>(p)); STEP] }
+            unsafe { [_mm512_cvtph_ps(halves::<E5M2, NAN>(p)); STEP] }
+        }
+        #[inline(always)]
+        unsafe fn none() -> __m512i {
+            // SAFETY: as above; so below.
+            unsafe { _mm512_setzero_si512() }
+        }
+        #[inline(always)]
+        unsafe fn peak(before: __m512i, w: __m512i) -> __m512i {
+            // SAFETY: as above.
+            unsafe { _mm512_max_epu8(before, _mm512_and_si512(w, _mm512_set1_epi8(0x7f))) }
+        }
+        #[inline(always)]
+        unsafe fn saw_nan(peak: __m512i) -> bool {
+            // SAFETY: as above.
+            unsafe { _mm512_cmpeq_epi8_mask(peak, _mm512_set1_epi8(0x7f)) != 0 }
         }
     }
 
@@ -304,10 +343,25 @@ mod x86_64 {
             }
         }
         #[inline(always)]
-        unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [__m256; STEP] {
+        unsafe fn none() -> __m256i {
+            // SAFETY: as above; so below.
+            unsafe { _mm256_setzero_si256() }
+        }
+        #[inline(always)]
+        unsafe fn peak(before: __m256i, w: __m256i) -> __m256i {
+            // SAFETY: as above.
+            unsafe { _mm256_max_epu8(before, _mm256_and_si256(w, _mm256_set1_epi8(0x7f))) }
+        }
+        #[inline(always)]
+        unsafe fn saw_nan(peak: __m256i) -> bool {
+            // SAFETY: as above.
+            unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(peak, _mm256_set1_epi8(0x7f))) != 0 }
+        }
+        #[inline(always)]
+        unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m256; STEP] {
             // SAFETY: the caller's contract.
             unsafe {
-                let halves = halves::<E5M2>(p);
+                let halves = halves::<E5M2, NAN>(p);
                 let low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
                 let mut all = [low; STEP];
                 all[1] = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves));
@@ -327,7 +381,7 @@ mod aarch64 {
 
     /// [`half`](super::half) of 8 bytes.
     #[inline(always)]
-    unsafe fn halves<const E5M2: bool>(bytes: uint8x8_t) -> uint16x8_t {
+    unsafe fn halves<const E5M2: bool, const NAN: bool>(bytes: uint8x8_t) -> uint16x8_t {
         // SAFETY: the caller vouches for NEON.
         unsafe {
             if E5M2 {
@@ -336,6 +390,9 @@ mod aarch64 {
             // Sign extension puts the sign into the right place; below it, it has to go.
             let words = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(bytes)));
             let fields = vandq_u16(vshlq_n_u16::<7>(words), vdupq_n_u16(0xbf80));
+            if !NAN {
+                return fields;
+            }
             let most = vdupq_n_u16(0x7f);
             vorrq_u16(fields, vceqq_u16(vandq_u16(words, most), most))
         }
@@ -408,14 +465,32 @@ mod aarch64 {
             }
         }
         #[inline(always)]
-        unsafe fn fp8<const E5M2: bool>(p: *const u8) -> [float32x4_t; STEP] {
+        unsafe fn none() -> uint32x4_t {
+            // SAFETY: as above; so below.
+            unsafe { vdupq_n_u32(0) }
+        }
+        #[inline(always)]
+        unsafe fn peak(before: uint32x4_t, w: uint32x4_t) -> uint32x4_t {
+            // SAFETY: as above.
+            unsafe {
+                let w = vandq_u32(w, vdupq_n_u32(0x7f7f_7f7f));
+                vreinterpretq_u32_u8(vmaxq_u8(vreinterpretq_u8_u32(before), vreinterpretq_u8_u32(w)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn saw_nan(peak: uint32x4_t) -> bool {
+            // SAFETY: as above.
+            unsafe { vmaxvq_u8(vreinterpretq_u8_u32(peak)) == 0x7f }
+        }
+        #[inline(always)]
+        unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [float32x4_t; STEP] {
             // SAFETY: the caller vouches for 16 bytes; the halves are read from where they were written.
             unsafe {
                 let bytes = vld1q_u8(p);
                 let mut halves16 = [f16::ZERO; STEP];
                 let at = halves16.as_mut_ptr();
-                vst1q_u16(at.cast(), halves::<E5M2>(vget_low_u8(bytes)));
-                vst1q_u16(at.add(8).cast(), halves::<E5M2>(vget_high_u8(bytes)));
+                vst1q_u16(at.cast(), halves::<E5M2, NAN>(vget_low_u8(bytes)));
+                vst1q_u16(at.add(8).cast(), halves::<E5M2, NAN>(vget_high_u8(bytes)));
                 let mut all = [vdupq_n_f32(0.0); STEP];
                 for (i, v) in all.iter_mut().enumerate().take(STEP / 4) {
                     *v = <Self as Prim<f16>>::load(at.add(4 * i));
