@@ -46,23 +46,41 @@ unsafe fn row<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
     m: usize,
 ) -> [f32; M] {
     let tile = const { TILE / F::LEN };
+    // Only of large blocks there is something to be made ready.
+    const { assert!(F::LEN == TILE || size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
     const { assert!(F::LEN == TILE || TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
     let mut last = [0u8; 2 * TILE];
+    let mut factors = [const { MaybeUninit::<[Line<[f32; GROUPS]>; 2]>::uninit() }; M];
+    let factors: [*mut Line<[f32; GROUPS]>; M] = from_fn(|m| factors[m].as_mut_ptr().cast());
+    let mut ready = MaybeUninit::<[Line<<D::Isa as Unpack<F>>::Ready>; 2]>::uninit();
+    let ready: *mut Line<<D::Isa as Unpack<F>>::Ready> = ready.as_mut_ptr().cast();
     let x: [*const Unit; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
-    // SAFETY: blocks are bounded by the loop; activations have whole units, of zeros at the end.
+    let units = g.blocks.div_ceil(tile);
+    // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
     unsafe {
         let mut sums = Sums::<D, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
-        let mut done = 0;
-        while done < g.blocks {
-            let mut w = w.add(done);
-            if g.blocks - done < tile {
-                // Zeros are blocks, too, and finite ones.
-                let bytes = (g.blocks - done) * size_of::<F::Block>();
-                core::ptr::copy_nonoverlapping(w.cast::<u8>(), last.as_mut_ptr(), bytes);
-                w = last.as_ptr().cast();
+        let mut now = w;
+        // While the products of a unit are summed, the next is prepared, which takes long.
+        for u in 0..=units {
+            let (mut next, rest) = (w.wrapping_add(u * tile), g.blocks.wrapping_sub(u * tile));
+            if u < units {
+                if rest < tile {
+                    // Zeros are blocks, too, and finite ones.
+                    let bytes = rest * size_of::<F::Block>();
+                    core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
+                    next = last.as_ptr().cast();
+                }
+                let factors = factors.each(|f| f.add(u % 2).cast());
+                scale::<F, D, M>(next, x.each(|x| &*x.add(u)), factors, &mut sums);
+                D::Isa::ready(next, ready.add(u % 2).cast());
+                in_memory(ready);
             }
-            unit::<F, D, M>(w, x.each(|x| &*x.add(done / tile)), &mut sums);
-            done += tile;
+            if u > 0 {
+                let factors = factors.each(|f| f.add((u - 1) % 2).cast::<f32>().cast_const());
+                let ready = ready.add((u - 1) % 2).cast();
+                multiply::<F, D, M>(now, ready, x.each(|x| &*x.add(u - 1)), factors, &mut sums);
+            }
+            now = next;
         }
         let [unit, offset_unit] = g.units;
         from_fn(|m| {
@@ -71,28 +89,31 @@ unsafe fn row<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
     }
 }
 
+/// At the start of a cache line: what is written as a vector is read back at once.
+#[repr(C, align(64))]
+struct Line<T>(T);
+
 /// Sums of `M` rows of activations: of products, and by group of offsets.
 struct Sums<D: Dots, const M: usize> {
     products: [D::Sums; M],
     offsets: [[f32; GROUPS]; M],
 }
 
-/// Adds what 256 columns give.
+/// Writes the factors of the groups of 256 columns, and adds what their offsets give.
 ///
 /// # Safety
-/// Their blocks at `w`; the instruction set.
+/// Their blocks at `w`, room at `factors`; the instruction set.
 #[inline(always)]
-unsafe fn unit<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+unsafe fn scale<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
     w: *const F::Block,
     x: [&Unit; M],
+    factors: [*mut f32; M],
     sums: &mut Sums<D, M>,
 ) {
     let (blocks, groups) = const { (TILE / F::LEN, TILE / F::GROUP) };
     let mut scales = [const { MaybeUninit::<f32>::uninit() }; GROUPS];
     let scales: *mut f32 = scales.as_mut_ptr().cast();
-    let mut factors = [[const { MaybeUninit::<f32>::uninit() }; GROUPS]; M];
-    let factors: [*mut f32; M] = from_fn(|m| factors[m].as_mut_ptr().cast());
-    // SAFETY: of scales, offsets and factors there is room for a unit's, and what is read of them was written.
+    // SAFETY: there is room for a unit's scales or offsets, and what is read was written.
     unsafe {
         if F::OFFSETS {
             D::Isa::offsets(w, blocks, scales);
@@ -104,15 +125,32 @@ unsafe fn unit<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
         }
         D::Isa::scales(w, blocks, scales);
         for (factors, x) in factors.into_iter().zip(x) {
-            for k in 0..groups {
-                *factors.add(k) = *scales.add(k) * x.scales[k];
+            let mut all = [0f32; GROUPS];
+            for (k, factor) in all.iter_mut().enumerate().take(groups) {
+                *factor = *scales.add(k) * x.scales[k];
             }
+            core::ptr::copy_nonoverlapping(all.as_ptr(), factors, groups);
             in_memory(factors);
         }
+    }
+}
+
+/// Adds the products of 256 columns.
+///
+/// # Safety
+/// Their blocks at `w`, what is ready of them, their factors; the instruction set.
+#[inline(always)]
+unsafe fn multiply<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+    w: *const F::Block,
+    ready: *const <D::Isa as Unpack<F>>::Ready,
+    x: [&Unit; M],
+    factors: [*const f32; M],
+    sums: &mut Sums<D, M>,
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
         // Two sums at a time: additions wait for each other.
         let mut two = [[D::zeros(); 2]; M];
-        let mut ready = MaybeUninit::uninit();
-        let ready = ready.as_mut_ptr();
         macro_rules! steps {
             ($($k:literal)*) => { $(step::<F, D, M, $k>(w, ready, x, &factors, &mut two);)* };
         }
@@ -127,24 +165,19 @@ unsafe fn unit<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
 /// Adds what step `K` of 256 columns gives.
 ///
 /// # Safety
-/// That of [`unit`]; `ready` is that of the block before, the factors are those of its groups.
+/// That of [`multiply`].
 #[inline(always)]
 unsafe fn step<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize, const K: usize>(
     w: *const F::Block,
-    ready: *mut <D::Isa as Unpack<F>>::Ready,
+    ready: *const <D::Isa as Unpack<F>>::Ready,
     x: [&Unit; M],
-    factors: &[*mut f32; M],
+    factors: &[*const f32; M],
     sums: &mut [[D::Sums; 2]; M],
 ) {
     let (block, column) = const { (K * STEP / F::LEN, K * STEP % F::LEN) };
     // SAFETY: the caller's contract.
     unsafe {
-        let w = w.add(block);
-        if column == 0 {
-            D::Isa::ready(w, ready);
-            in_memory(ready);
-        }
-        let codes = D::Isa::codes(w, column, &*ready);
+        let codes = D::Isa::codes(w.add(block), column, &*ready);
         for m in 0..M {
             let sum = &mut sums[m][K % 2];
             *sum = D::dot::<F>(codes, x[m], K, factors[m].add(K * STEP / F::GROUP), *sum);

@@ -66,6 +66,15 @@ pub(crate) unsafe trait Bytes: Copy {
         // SAFETY: registers only.
         unsafe { self.and(Self::splat((1 << n) - 1)) }
     }
+    /// Bits `from .. from + n` of each byte, at `to`.
+    #[inline(always)]
+    unsafe fn field(self, from: u32, n: u32, to: u32) -> Self {
+        // SAFETY: registers only.
+        unsafe {
+            let moved = if from > to { self.shr(from - to) } else { self.shl(to - from) };
+            moved.and(Self::splat((((1 << n) - 1) << to) as u8))
+        }
+    }
     /// `self - x`
     #[inline(always)]
     unsafe fn minus(self, x: u8) -> Self {

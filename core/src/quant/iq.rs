@@ -15,9 +15,6 @@ const IQ2_CODES: [i8; 16] = [8, 25, 43, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 const IQ3_XXS_CODES: [i8; 16] = [4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62];
 const IQ3_S_CODES: [i8; 16] = [1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15];
 
-/// `delta` of IQ1_M, eight times, eightfold.
-const DELTAS: [u64; 2] = [u64::MAX / 255, u64::MAX];
-
 /// Byte `i % 8` of an entry.
 fn of_eight(entry: u64, i: usize) -> i8 {
     (entry >> (i % 8 * 8)) as i8
@@ -68,6 +65,16 @@ fn words<const N: usize, const M: usize>(bytes: &[u8; N]) -> [u32; M] {
         let at = |j: usize| bytes[(4 * k + j) % N];
         u32::from_le_bytes([at(0), at(1), at(2), at(3)])
     })
+}
+
+/// An entry of a grid.
+///
+/// # Safety
+/// `index < N`.
+#[inline(always)]
+unsafe fn entry<T: Copy, const N: usize>(grid: &[T; N], index: u32) -> T {
+    // SAFETY: the caller's contract.
+    unsafe { *grid.get_unchecked(index as usize) }
 }
 
 /// Index of eight `k` in the grid of IQ1_M, and whether its `delta` is negative.
@@ -151,7 +158,8 @@ quant_primitive! {
             }
         }
         codes<B>(b, i, indices) => {
-            let entry = |k: usize| IQ1_GRID[indices[i / 8 + k] as usize % 2048];
+            // Indices have 11 bits.
+            let entry = |k: usize| entry(&IQ1_GRID, indices[i / 8 + k]);
             let delta = B::splat(iq1_s_delta(b.qh[i / 32 % 8]) as u8);
             B::words64([0, 1, 2, 3].each(entry)).shl(3).add(delta)
         },
@@ -181,16 +189,23 @@ quant_primitive! {
             let factors = from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
             (P::half(Half::new(b.d())) * 0.125, factors)
         }),
-        // Of each four bits the highest is the sign of `delta`.
-        ready<B>(b, out) => [u32; 32] {
+        // Of each four bits the highest is the sign of `delta`, for eight weights.
+        ready<B>(b, out) => ([u32; 32], [u32; 8]) {
             for (k, high) in words::<16, 4>(&b.qh).into_iter().enumerate() {
-                B::indices::<4>(b.qs.as_ptr().add(8 * k), high, out.cast::<u32>().add(8 * k));
+                B::indices::<4>(b.qs.as_ptr().add(8 * k), high & 0x7777_7777, (&raw mut (*out).0).cast::<u32>().add(8 * k));
+                let signs = high >> 3 & 0x1111_1111;
+                for (j, four) in [signs & 0xffff, signs >> 16].into_iter().enumerate() {
+                    let two = (four | four << 8) & 0x0011_0011;
+                    (*out).1[2 * k + j] = ((two | two << 4) & 0x0101_0101) * 0xff;
+                }
             }
         }
-        codes<B>(_b, i, indices) => {
-            let four = [0, 1, 2, 3].each(|k| indices[i / 8 + k] as usize);
-            let delta = B::words64(four.each(|q| DELTAS[q / 2048 % 2]));
-            B::words64(four.each(|q| IQ1_GRID[q % 2048])).shl(3).add(delta)
+        codes<B>(_b, i, ready) => {
+            let (indices, negative) = ready;
+            // Indices have 11 bits.
+            let entry = |k: usize| entry(&IQ1_GRID, indices[i / 8 + k]);
+            let delta = B::mask(negative[i / 32 % 8]).or(B::splat(1));
+            B::words64([0, 1, 2, 3].each(entry)).shl(3).add(delta)
         },
     }
 }
@@ -289,7 +304,8 @@ quant_primitive! {
             }
         }
         codes<B>(b, i, indices) => {
-            let entry = |k: usize| IQ2_S_GRID[indices[i / 8 + k] as usize % 1024];
+            // Indices have 10 bits.
+            let entry = |k: usize| entry(&IQ2_S_GRID, indices[i / 8 + k]);
             let signs: [u32; 8] = words(&b.signs);
             B::words64([0, 1, 2, 3].each(entry)).negate(signs[i / 32 % 8])
         },
@@ -357,7 +373,8 @@ quant_primitive! {
             }
         }
         codes<B>(b, i, indices) => {
-            let entry = |k: usize| IQ3_S_GRID[indices[i / 4 + k] as usize % 512];
+            // Indices have 9 bits.
+            let entry = |k: usize| entry(&IQ3_S_GRID, indices[i / 4 + k]);
             let signs: [u32; 8] = words(&b.signs);
             B::words32([0, 1, 2, 3, 4, 5, 6, 7].each(entry)).negate(signs[i / 32 % 8])
         },

@@ -116,8 +116,7 @@ quant_primitive! {
         }),
         codes<B>(b, i) => {
             let low = B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
-            let high = B::load(b.hmask.as_ptr()).shr((i / 32) as u32).low(1);
-            low.or(high.shl(2)).minus(4)
+            low.or(B::load(b.hmask.as_ptr()).field((i / 32) as u32, 1, 2)).minus(4)
         },
     }
 }
@@ -166,8 +165,7 @@ quant_primitive! {
         offsets(first, n, out) => factored::<_, 8>(first, n, out, |b| (-P::half(b.dmin), minima(&b.scales))),
         codes<B>(b, i) => {
             let low = B::load(b.qs.as_ptr().add(i / 64 * 32)).shr((i / 32 % 2 * 4) as u32).low(4);
-            let high = B::load(b.qh.as_ptr()).shr((i / 32) as u32).low(1);
-            low.or(high.shl(4))
+            low.or(B::load(b.qh.as_ptr()).field((i / 32) as u32, 1, 4))
         },
     }
 }
@@ -194,8 +192,7 @@ quant_primitive! {
         scales(first, n, out) => factored::<_, 16>(first, n, out, |b| (P::half(b.d), b.scales.each(|s| s as i8))),
         codes<B>(b, i) => {
             let low = B::load(b.ql.as_ptr().add(i / 128 * 64 + i % 64)).shr((i / 64 % 2 * 4) as u32).low(4);
-            let high = B::load(b.qh.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
-            low.or(high.shl(4)).minus(32)
+            low.or(B::load(b.qh.as_ptr().add(i / 128 * 32)).field((i / 32 % 4 * 2) as u32, 2, 4)).minus(32)
         },
     }
 }

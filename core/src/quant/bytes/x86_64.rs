@@ -58,8 +58,9 @@ macro_rules! bytes {
             }
             #[inline(always)]
             unsafe fn words64(w: [u64; 4]) -> Self {
-                let [a, b, c, d] = w.each(|w| w as i64);
-                unsafe { Self(_mm256_setr_epi64x(a, b, c, d)) }
+                // As f64: the compiler then loads two into the halves of a register, and does not unpack them.
+                let [a, b, c, d] = w.each(f64::from_bits);
+                unsafe { Self(_mm256_castpd_si256(_mm256_setr_pd(a, b, c, d))) }
             }
             #[inline(always)]
             unsafe fn words32(w: [u32; 8]) -> Self {
