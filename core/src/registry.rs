@@ -277,6 +277,7 @@ macro_rules! rows_of_tiers {
     };
 }
 #[allow(unused_macros)] // Not every target has tiers.
+/// What the CPU must have for a tier. Its engine, if given, makes no difference: it is what the caller repeats over.
 macro_rules! tier_requires {
     ($isa:ident [$($feature:ident),*] $(, $engine:ident)?) => {
         IsaLevel::$isa.requires()$(.union(Features::$feature))*

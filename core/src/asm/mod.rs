@@ -160,7 +160,8 @@ pub(crate) type PanelFn = unsafe extern "sysv64" fn(*const PanelArgs);
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) type PanelFn = unsafe extern "C" fn(*const PanelArgs);
 
-/// Kernels for products in integers: with packed weights in assembly, of every format, for every number of rows of activations.
+/// Kernels for products in integers. Those for packed weights are in assembly: of every format, for every number of rows
+/// of activations.
 pub(crate) struct Tier {
     /// What names of kernels end in.
     pub(crate) name: &'static str,

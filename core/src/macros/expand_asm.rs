@@ -228,7 +228,12 @@ macro_rules! expand_all_tiers {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
         $then! {
             { "sysv64" }
-            "avx512_vnni" { isa: Avx512, requires: [AVX512_VNNI], batch: 4, in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"] }
+            "avx512_vnni" {
+                isa: Avx512,
+                requires: [AVX512_VNNI],
+                batch: 4,
+                in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"]
+            }
             "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
