@@ -93,8 +93,9 @@ fn pages_around_a_slice_are_inaccessible() {
         [(1, Edge::Start), (2000, Edge::Start), (1000, Edge::End), (1024, Edge::End), (3, Edge::End)]
     {
         let g = Guarded::<f32>::poisoned(len, edge);
+        // Other tests map memory while the list of what is mapped is read: it may lack a page then, but not protect one.
         let none = |p: *const u8| {
-            region::query(p).expect("the address is mapped").protection() == region::Protection::NONE
+            (0..100).any(|_| region::query(p).is_ok_and(|r| r.protection() == region::Protection::NONE))
         };
         let first = g.as_ptr().cast::<u8>();
         let behind = first.wrapping_add(4 * len);
