@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
-use gllm_kernels_core::{bf16, f16, KernelError, QuantFormat, QuantRef};
+use gllm_kernels_core::{KernelError, QuantFormat, QuantRef};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Tensor, Value, Writer};
 use gllm_kernels_std::{AlignedVec, Parallel, Runtime};
 use serde::Serialize;
@@ -107,18 +107,14 @@ const KEPT: &[&str] = &[
 #[derive(Clone, Copy)]
 enum Kind {
     F32,
-    F16,
-    Bf16,
-    Blocks(QuantFormat),
+    Stored(QuantFormat),
 }
 
 impl Kind {
     fn of(of: GgmlType) -> Option<Self> {
         Some(match of {
             GgmlType::F32 => Self::F32,
-            GgmlType::F16 => Self::F16,
-            GgmlType::BF16 => Self::Bf16,
-            GgmlType(number) => Self::Blocks(QuantFormat::from_gguf(number).ok()?),
+            GgmlType(number) => Self::Stored(QuantFormat::from_gguf(number).ok()?),
         })
     }
 }
@@ -252,7 +248,7 @@ pub fn quantize(
         let kinds = (Kind::of(t.ggml_type()), Kind::of(*to));
         match (t.data(), kinds) {
             (Some(data), (Some(from), Some(kind))) if t.ggml_type() != *to => {
-                decoded += usize::from(matches!(from, Kind::Blocks(_)));
+                decoded += usize::from(matches!(from, Kind::Stored(f) if f.element().is_none()));
                 let elements = usize::try_from(t.elements()).map_err(failed)?;
                 for first in (0..elements).step_by(SLAB) {
                     tick(steps, t.name());
@@ -314,10 +310,12 @@ impl Converter<'_> {
     ) -> Result<usize, KernelError> {
         let numbers = &mut self.numbers[..n];
         match from {
-            Kind::F32 => read(&data[4 * first..], numbers, f32::from_le_bytes),
-            Kind::F16 => read(&data[2 * first..], numbers, |b| f16::from_le_bytes(b).to_f32()),
-            Kind::Bf16 => read(&data[2 * first..], numbers, |b| bf16::from_le_bytes(b).to_f32()),
-            Kind::Blocks(format) => {
+            Kind::F32 => {
+                for (x, bytes) in numbers.iter_mut().zip(data[4 * first..].as_chunks().0) {
+                    *x = f32::from_le_bytes(*bytes);
+                }
+            }
+            Kind::Stored(format) => {
                 // Rows end with blocks: where, does not matter here.
                 let cols = if n.is_multiple_of(BLOCKS) { BLOCKS } else { format.block_len() };
                 let data = &data[format.row_bytes(first)?..];
@@ -326,28 +324,18 @@ impl Converter<'_> {
         }
         self.not_finite += numbers.iter().filter(|x| !x.is_finite()).count();
         match to {
-            Kind::F32 => Ok(write(numbers, out, f32::to_le_bytes)),
-            Kind::F16 => Ok(write(numbers, out, |x| f16::from_f32(x).to_le_bytes())),
-            Kind::Bf16 => Ok(write(numbers, out, |x| bf16::from_f32(x).to_le_bytes())),
-            Kind::Blocks(format) => {
+            Kind::F32 => {
+                for (x, out) in numbers.iter().zip(out.as_chunks_mut().0) {
+                    *out = x.to_le_bytes();
+                }
+                Ok(size_of_val(numbers))
+            }
+            Kind::Stored(format) => {
                 self.ops.quantize(format, numbers, None, out)?;
                 format.row_bytes(n)
             }
         }
     }
-}
-
-fn read<const N: usize>(data: &[u8], numbers: &mut [f32], number: impl Fn([u8; N]) -> f32) {
-    for (x, bytes) in numbers.iter_mut().zip(data.as_chunks().0) {
-        *x = number(*bytes);
-    }
-}
-
-fn write<const N: usize>(numbers: &[f32], out: &mut [u8], bytes: impl Fn(f32) -> [u8; N]) -> usize {
-    for (x, out) in numbers.iter().zip(out.as_chunks_mut().0) {
-        *out = bytes(*x);
-    }
-    N * numbers.len()
 }
 
 /// Whether both are there, and are one file.

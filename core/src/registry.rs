@@ -77,8 +77,8 @@ macro_rules! define_op_enum {
 macro_rules! with_format_ops {
     (
         {}
-        stored: [$($stored:ident = $stored_name:literal $stored_around:tt),*],
-        any: [$($any:ident = $any_name:literal $any_around:tt),*]
+        stored: [$($stored:ident = $stored_name:literal $stored_around:tt $stored_float:tt),*],
+        any: [$($any:ident = $any_name:literal $any_around:tt $any_float:tt),*]
     ) => {
         expand_all_ops! { define_op_enum! { $($stored = $stored_name)* $($any = $any_name)* } }
     };
@@ -131,16 +131,26 @@ macro_rules! rows_of_int8 {
         ]
     };
 }
+/// The name of a format's kernel.
+macro_rules! format_kernel_name {
+    (blocks $name:literal $around:tt $floats:tt $middle:tt $module:ident) => {
+        format_kernel_name!(@$name $around $middle $module)
+    };
+    (floats $name:literal $blocks:tt $around:tt $middle:tt $module:ident) => {
+        format_kernel_name!(@$name $around $middle $module)
+    };
+    (@$name:literal ($before:literal, $after:literal) ($($middle:expr),*) $module:ident) => {
+        concat!($name, "_", $before, $($middle,)* $after, "__", stringify!($module))
+    };
+}
 macro_rules! rows_of_format {
     (
-        { $e:ident $text:literal $isa:ident $module:ident $field:ident $format:ident }
-        stored: [$($op:ident = $name:literal ($before:literal, $after:literal)),*],
+        { $e:ident $text:literal $isa:ident $module:ident $kind:ident $field:ident $format:ident }
+        stored: [$($op:ident = $name:literal $blocks:tt $floats:tt),*],
         any: $any:tt
     ) => {
         &[$(KernelInfo {
-            name: concat!(
-                $name, "_", $before, $text, "_", stringify!($field), $after, "__", stringify!($module)
-            ),
+            name: format_kernel_name!($kind $name $blocks $floats ($text, "_", stringify!($field)) $module),
             op: Op::$op,
             element: ElementType::$e,
             format: Some(QuantFormat::$format),
@@ -152,12 +162,12 @@ macro_rules! rows_of_format {
 /// The rows of operators to which storage types make no difference.
 macro_rules! rows_of_any {
     (
-        { $isa:ident $module:ident $field:ident $format:ident }
+        { $isa:ident $module:ident $kind:ident $field:ident $format:ident }
         stored: $stored:tt,
-        any: [$($op:ident = $name:literal ($before:literal, $after:literal)),*]
+        any: [$($op:ident = $name:literal $blocks:tt $floats:tt),*]
     ) => {
         &[$(KernelInfo {
-            name: concat!($name, "_", $before, stringify!($field), $after, "__", stringify!($module)),
+            name: format_kernel_name!($kind $name $blocks $floats (stringify!($field)) $module),
             op: Op::$op,
             element: ElementType::F32,
             format: Some(QuantFormat::$format),
@@ -168,16 +178,22 @@ macro_rules! rows_of_any {
 }
 macro_rules! rows_of_formats {
     (
-        { $rows:ident $($arg:tt)* }
+        $args:tt
         $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        rows_of_formats! { @$rows { $($arg)* } $({ $field $name })* }
+        expand_all_float_formats! { rows_of_formats! { $args $({ blocks $field $name })* } }
     };
-    (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ $field:ident $name:ident })*) => {
-        &[$(expand_all_format_ops! { $rows! { $e $text $isa $module $field $name } }),*]
+    (
+        { { $rows:ident $($arg:tt)* } $($block:tt)* }
+        $($field:ident = $name:ident: gguf $gguf:literal, $what:literal;)*
+    ) => {
+        rows_of_formats! { @$rows { $($arg)* } $($block)* $({ floats $field $name })* }
     };
-    (@$rows:ident { $isa:ident $module:ident } $({ $field:ident $name:ident })*) => {
-        &[$(expand_all_format_ops! { $rows! { $isa $module $field $name } }),*]
+    (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ $kind:ident $field:ident $name:ident })*) => {
+        &[$(expand_all_format_ops! { $rows! { $e $text $isa $module $kind $field $name } }),*]
+    };
+    (@$rows:ident { $isa:ident $module:ident } $({ $kind:ident $field:ident $name:ident })*) => {
+        &[$(expand_all_format_ops! { $rows! { $isa $module $kind $field $name } }),*]
     };
 }
 macro_rules! isa_rows {

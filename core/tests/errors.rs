@@ -210,10 +210,12 @@ fn quantised<E: Element>() {
         let (block, size) = (format.block_len(), format.block_bytes());
         let bytes = vec![0u8; 6 * size];
         let of = |rows, cols| QuantRef::new(&bytes, format, rows, cols).map(|_| ()).unwrap_err();
-        assert_eq!(of(1, block + 1), NotBlockMultiple { cols: block + 1, block });
+        if block > 1 {
+            assert_eq!(of(1, block + 1), NotBlockMultiple { cols: block + 1, block });
+        }
         assert_eq!(of(7, block), short("bytes", 7 * size, 6 * size));
         assert!(matches!(of(usize::MAX, block), KernelError::SizeOverflow { .. }));
-        assert!(matches!(of(1 << 32, block << 30), KernelError::SizeOverflow { .. }));
+        assert!(matches!(of(1 << 32, block << 32), KernelError::SizeOverflow { .. }));
         assert_eq!(QuantFormat::from_gguf(format.gguf_type()), Ok(format));
         assert_eq!(QuantFormat::from_name(format.name()), Some(format));
 

@@ -37,18 +37,19 @@ mod registry {
                     let rows = || kernels().filter(|r| (r.op, r.element, r.level) == (op, element, level));
                     let of = |format| rows().filter(|r| r.format == format).count();
                     // Either one kernel that every CPU of this level has (and others), or one for each
-                    // format of quantised weights (and others, for each as well).
+                    // format of weights (and others, for each as well that is not plain floating point).
                     let basic = |f| rows().any(|r| r.format == f && r.requires == level.requires());
                     let formats = QuantFormat::ALL.iter().filter(|&&f| basic(Some(f))).count();
                     let each = of(Some(QuantFormat::ALL[0]));
-                    let alike = QuantFormat::ALL.iter().all(|&f| of(Some(f)) == each);
+                    let rows_of = |f: QuantFormat| if f.element().is_some() { each.min(1) } else { each };
+                    let alike = QuantFormat::ALL.iter().all(|&f| of(Some(f)) == rows_of(f));
                     if ![(true, 0), (false, QuantFormat::ALL.len())].contains(&(basic(None), formats))
                         || !alike
                     {
                         let have: Vec<_> = rows().map(|r| r.name).collect();
                         return Err(format!("{} {element} {level}: rows {have:?}", op.name()));
                     }
-                    want += of(None) + formats * each;
+                    want += of(None) + QuantFormat::ALL.iter().map(|&f| rows_of(f)).sum::<usize>();
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Formats and views of quantised weights: names, numbers, refusals, and the decode of every scale.
 
-use gllm_kernels_core::{blocks, f16, IsaLevel, KernelError, Kernels, QuantFormat, QuantRef};
+use gllm_kernels_core::{bf16, blocks, f16, Element, IsaLevel, KernelError, Kernels, QuantFormat, QuantRef};
 use gllm_testkit::{data::levels, numeric::same, quant::vectors};
 
 #[test]
@@ -25,6 +25,8 @@ fn numbers_and_sizes_are_those_of_gguf() {
     assert_eq!(facts(QuantFormat::Q6K), (14, 256, 210));
     assert_eq!(facts(QuantFormat::Iq1M), (29, 256, 56));
     assert_eq!(facts(QuantFormat::Nvfp4), (40, 64, 36));
+    assert_eq!(facts(QuantFormat::F16), (1, 1, 2));
+    assert_eq!(facts(QuantFormat::Bf16), (30, 1, 2));
 }
 
 #[test]
@@ -41,7 +43,7 @@ fn views_refuse_what_does_not_fit() {
             new(6 * size - 1, 3, 2 * len),
             Err(KernelError::ShortSlice { arg: "bytes", need: 6 * size, got: 6 * size - 1 })
         );
-        for cols in [1, len - 1, len + 1, usize::MAX] {
+        for cols in [1, len - 1, len + 1, usize::MAX].into_iter().filter(|cols| cols % len > 0) {
             let block = len;
             assert_eq!(new(size, 1, cols), Err(KernelError::NotBlockMultiple { cols, block }));
         }
@@ -88,6 +90,42 @@ fn calls_refuse_wrong_lengths() {
             assert_eq!(without, Ok(()));
         }
         assert!(y.iter().all(|&y| y == f16::ONE) && z == [1.0; 3], "nothing was written");
+    }
+}
+
+/// All 65536 weights, at both kinds of address.
+#[test]
+fn every_number_of_plain_floating_point() {
+    fn decoded<E: Element>(level: IsaLevel, w: QuantRef<'_>) -> Vec<E> {
+        let mut y = vec![E::ZERO; w.cols()];
+        Kernels::<E>::forced(level).unwrap().dequant(w, &mut y).unwrap();
+        y
+    }
+    let bytes: Vec<u8> = [0].into_iter().chain((0..=u16::MAX).flat_map(u16::to_le_bytes)).collect();
+    for f in [QuantFormat::F16, QuantFormat::Bf16] {
+        let number = |bits: u16| match f {
+            QuantFormat::F16 => f16::from_bits(bits).to_f32(),
+            _ => f32::from_bits(u32::from(bits) << 16),
+        };
+        for level in levels() {
+            let moved = bytes[1..].to_vec();
+            for bytes in [&bytes[1..], &moved] {
+                let w = QuantRef::new(bytes, f, 1, 1 << 16).unwrap();
+                let (single, half, brain) = (decoded(level, w), decoded(level, w), decoded(level, w));
+                for bits in 0..=u16::MAX {
+                    let (at, want) = (usize::from(bits), number(bits));
+                    assert!(same::<f32>(single[at], want), "{f} {level}: {bits:#06x}: {}", single[at]);
+                    assert!(same(half[at], f16::from_f32(want)), "{f} {level}: {bits:#06x}: {}", half[at]);
+                    assert!(same(brain[at], bf16::from_f32(want)), "{f} {level}: {bits:#06x}: {}", brain[at]);
+                }
+                let mut back = vec![0; 2 << 16];
+                Kernels::<f32>::forced(level).unwrap().quantize(f, &single, None, &mut back).unwrap();
+                for (bits, back) in (0..=u16::MAX).zip(back.chunks_exact(2)) {
+                    let back = number(u16::from_le_bytes([back[0], back[1]]));
+                    assert!(same(back, number(bits)), "{f} {level}: {bits:#06x} came back as {back}");
+                }
+            }
+        }
     }
 }
 

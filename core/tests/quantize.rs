@@ -11,7 +11,7 @@ const DECODED_ONLY: [&str; 7] = ["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s",
 /// Formats of activations: what ggml has no decoded vectors of.
 const NO_VECTORS: [&str; 2] = ["q8_1", "q8_k"];
 
-/// Formats that ignore importance.
+/// Formats of activations, which ignore importance. So does plain floating point.
 const EVEN: [&str; 3] = ["q8_0", "q8_1", "q8_k"];
 
 fn encoders() -> impl Iterator<Item = QuantFormat> {
@@ -146,7 +146,7 @@ fn importance_pays() {
     for f in encoders() {
         let even = encode(f, &x, None);
         let weighted = encode(f, &x, Some(&importance));
-        if EVEN.contains(&f.name()) {
+        if EVEN.contains(&f.name()) || f.element().is_some() {
             assert!(even == weighted, "{f}");
             continue;
         }
@@ -198,7 +198,8 @@ fn any_number_is_encoded() {
         3.4e-5,
     ];
     let mut source = Source::new(3);
-    for f in encoders() {
+    // Plain floating point has all numbers.
+    for f in encoders().filter(|f| f.element().is_none()) {
         let n = f.block_len();
         let limit = match f.name() {
             "q8_0" | "q8_1" => 127.0 * 65504.0,
@@ -259,8 +260,10 @@ fn wrong_lengths_are_refused() {
         let (x, w) = (vec![1.0; 6 * n], vec![1.0; 6 * n]);
         let mut out = vec![0xaa; 6 * size + 1];
         let not_blocks = |cols| Err(KernelError::NotBlockMultiple { cols, block: n });
-        assert_eq!(k.quantize(f, &x[1..], None, &mut out), not_blocks(6 * n - 1));
-        assert_eq!(k.quantize(f, &x, Some(&w[1..]), &mut out), not_blocks(6 * n - 1));
+        if n > 1 {
+            assert_eq!(k.quantize(f, &x[1..], None, &mut out), not_blocks(6 * n - 1));
+            assert_eq!(k.quantize(f, &x, Some(&w[1..]), &mut out), not_blocks(6 * n - 1));
+        }
         let short = KernelError::ShortSlice { arg: "out", need: 6 * size, got: 6 * size - 1 };
         assert_eq!(k.quantize(f, &x, None, &mut out[..6 * size - 1]), Err(short));
         for (cols, rest) in [(0, 6 * n), (4 * n, 2 * n)] {

@@ -122,13 +122,15 @@ impl<E: Element + Number> Workload for Packed<'_, E> {
         self.set_up();
         self.call().and_then(|()| self.product()).map_err(|e| e.to_string())?;
         let cols = self.cols();
-        // As the kernels see them: rounded to 8 bits.
+        // As the kernels see them: rounded to 8 bits, unless weights are plain floating point.
         let kernels = self.engine.kernels();
         let view = MatRef::new(&*self.x.data, 1, cols).map_err(|e| e.to_string())?;
         let x =
             kernels.quantize_activations(self.format, view, &mut self.steps).map_err(|e| e.to_string())?;
         let groups = (0..cols.div_ceil(32)).filter_map(|g| x.group(0, g));
-        let x: Vec<f64> = groups.flat_map(|(q, d)| q.map(|q| f64::from(q) * f64::from(d))).collect();
+        let rounded = groups.flat_map(|(q, d)| q.map(|q| f64::from(q) * f64::from(d)));
+        let exact = x.exact(0).unwrap_or_default().iter().map(|&x| f64::from(x));
+        let x: Vec<f64> = rounded.chain(exact).collect();
         let wanted: Vec<_> = self.decoded.chunks(cols).map(|row| dot(row, &x[..cols])).collect();
         let mut worst = 0.0;
         for (r, &got) in self.y.iter().enumerate() {

@@ -176,7 +176,7 @@ audit! {
     quantize_activations(a) => {
         let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let q = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
-        q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.batch(), q.cols(), q.format()))
+        q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.exact(a.n[2]).map(|x| x.len()), q.batch(), q.cols(), q.format()))
     };
     activations_size(a) => a.k.activations_size(a.n[0], a.n[1]);
     pack_q(a) => a.quant().and_then(|w| a.k.pack_q(w, a.buf)).map(|p| (p.rows(), p.cols(), p.bytes(), p.format()));
@@ -196,7 +196,7 @@ audit! {
         p.and_then(|p| a.k.qgemv_packed(p, x?, y?))
     };
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
-    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets());
+    quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets(), a.format.element());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();
     from_gguf(a) => (QuantFormat::from_gguf(a.number), QuantFormat::from_name(a.text));
 

@@ -193,6 +193,8 @@ macro_rules! define_tier_kernels {
             pub(crate) fn of(&self, format: QuantFormat) -> &'static [PanelFn] {
                 match format {
                     $(QuantFormat::$name => self.kernels.$field,)*
+                    // Plain floating point has no integers.
+                    _ => &[],
                 }
             }
         }

@@ -107,6 +107,18 @@ macro_rules! expand_all_ops {
                 args: (g: &QgemvArgs<E>) -> (),
                 body: qgemv::qgemv,
             }
+            float_decode {
+                ops: [],
+                named: storage,
+                args: (d: &FloatDecodeArgs<E>) -> (),
+                body: floats::decode,
+            }
+            float_qgemv {
+                ops: [],
+                named: storage,
+                args: (g: &FloatGemvArgs<E>) -> (),
+                body: floats::qgemv,
+            }
             dequant_fp8 {
                 ops: [DequantFp8 = "dequant_fp8"],
                 named: storage,
@@ -280,18 +292,42 @@ macro_rules! expand_all_formats {
     };
 }
 
+/// The same for the formats that are plain floating point; markers are those of [`ElementType`](crate::ElementType).
+macro_rules! expand_all_float_formats {
+    ($then:ident! $args:tt) => {
+        $then! {
+            $args
+            f16 = F16: gguf 1, "IEEE 754 binary16: no blocks.";
+            bf16 = Bf16: gguf 30, "bfloat16: no blocks.";
+        }
+    };
+}
+
+/// Calls `$then!` with the list of `expand_all_float_formats!` in braces, then that of `expand_all_formats!`.
+macro_rules! expand_blocks_and_floats {
+    ($then:ident!) => {
+        expand_all_float_formats! { expand_blocks_and_floats! { $then } }
+    };
+    ({ $then:ident } $($floats:tt)*) => {
+        expand_all_formats! { $then! { $($floats)* } }
+    };
+}
+
 /// Calls `$then!` with `$args` and every operator that has a kernel for each format: those that also have one for
 /// each storage type, and those to which the storage type makes no difference. The two strings are the parts of a kernel's name around
-/// `<storage>_<format>`, or around `<format>`.
+/// `<storage>_<format>`, or around `<format>`; behind them those for formats that are plain floating point.
 macro_rules! expand_all_format_ops {
     ($then:ident! $args:tt) => {
         $then! {
             $args
-            stored: [Dequant = "dequant" ("", ""), Qgemv = "qgemv" ("f32_", "_4x8")],
+            stored: [
+                Dequant = "dequant" ("", "") ("", ""),
+                Qgemv = "qgemv" ("f32_", "_4x8") ("f32_", "_8x4")
+            ],
             any: [
-                QgemvQ8 = "qgemv_q8" ("f32_q8_", "_1x4"),
-                PackQ = "pack_q" ("", ""),
-                QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4")
+                QgemvQ8 = "qgemv_q8" ("f32_q8_", "_1x4") ("f32_f32_", "_8x4"),
+                PackQ = "pack_q" ("", "") ("", ""),
+                QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4") ("f32_f32_", "_8x4")
             ]
         }
     };

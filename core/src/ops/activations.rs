@@ -8,7 +8,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
-use crate::quant::packed::{GROUPS, STEP, STEPS, UNIT};
+use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
@@ -71,7 +71,7 @@ impl Unit {
 /// Activations in 8 bits: `batch` rows of `cols`, made by [`Kernels::quantize_activations`].
 ///
 /// In groups of 32 columns `x = d * q`, `q` in -127 to 127, `d` in f32: 127 times `d` is the group's largest
-/// magnitude.
+/// magnitude. For weights that are plain floating point they are not rounded, but kept in f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations<'a> {
     steps: *const u8,
@@ -101,10 +101,18 @@ impl Activations<'_> {
     pub fn format(&self) -> QuantFormat {
         self.format
     }
+    /// Row `m`, where they are kept in f32.
+    pub fn exact(&self, m: usize) -> Option<&[f32]> {
+        if m >= self.batch || self.format.element().is_none() {
+            return None;
+        }
+        // SAFETY: the row has so many columns, at the start of a cache line.
+        Some(unsafe { core::slice::from_raw_parts(self.row(m).cast(), self.cols) })
+    }
     /// Columns `32 * g .. 32 * g + 32` of row `m`: their integers, zeros where there are no columns, and
-    /// their scale. `None` if there are none of them.
+    /// their scale. `None` if there are none of them, or they are kept in f32.
     pub fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
-        if m >= self.batch || g >= self.cols.div_ceil(STEP) {
+        if m >= self.batch || g >= self.cols.div_ceil(STEP) || self.format.element().is_some() {
             return None;
         }
         // SAFETY: the row has this step.
@@ -146,17 +154,32 @@ pub struct ActivationArgs<E> {
     pub(crate) x: *const E,
     /// Elements from one row to the next.
     pub(crate) stride: usize,
-    /// [`Packing::unit`](crate::quant::packed::Packing::unit) and `offset_unit`.
-    pub(crate) units: [f32; 2],
-    /// Columns of the weights' groups.
-    pub(crate) group: usize,
-    /// What makes their codes unsigned.
-    pub(crate) bias: u8,
+    /// How the weights are packed; for plain floating point activations are not rounded.
+    pub(crate) packing: Option<&'static Packing>,
     pub(crate) dst: *mut u8,
 }
 
 /// Magnitudes below which a group counts as zeros: the reciprocal of its scale would overflow.
 const TINY: f32 = 1.0e-36;
+
+/// Keeps rows in f32.
+///
+/// # Safety
+/// That of [`quantize_activations`].
+#[inline(always)]
+unsafe fn keep<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
+    for r in 0..a.rows {
+        // SAFETY: the columns are below `cols`; a unit has room for more than its numbers.
+        unsafe {
+            let to = a.dst.add(r * units(a.cols) * size_of::<([Step; STEPS], Unit)>()).cast::<f32>();
+            let from = a.x.wrapping_add(r * a.stride);
+            for c in (0..a.cols).step_by(P::LANES) {
+                let n = P::LANES.min(a.cols - c);
+                <P as Prim<f32>>::store_n(to.add(c), <P as Prim<E>>::load_n(from.add(c), n), n);
+            }
+        }
+    }
+}
 
 /// Quantises rows; the columns that are missing in the last unit are zeros.
 ///
@@ -164,7 +187,11 @@ const TINY: f32 = 1.0e-36;
 /// The rows at `x`, room for their steps at `dst`, aligned; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
-    let units = units(a.cols);
+    let Some(packing) = a.packing else {
+        // SAFETY: the caller's contract.
+        return unsafe { keep::<E, P>(a) };
+    };
+    let (units, factors) = (units(a.cols), [packing.unit, packing.offset_unit]);
     for r in 0..a.rows {
         // SAFETY: the columns are below `cols`, the steps and units those of the rows.
         unsafe {
@@ -178,14 +205,14 @@ pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a:
                     let n = a.cols.saturating_sub(first).min(STEP);
                     let from = a.x.wrapping_add(r * a.stride + first);
                     if n == STEP {
-                        step::<E, P>(from, a.units, out);
+                        step::<E, P>(from, factors, out);
                     } else {
                         let mut part = [E::from_f32(0.0); STEP];
                         core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
-                        step::<E, P>(part.as_ptr(), a.units, out);
+                        step::<E, P>(part.as_ptr(), factors, out);
                     }
                 }
-                *to_units.add(u) = Unit::of(steps, a.group, i32::from(a.bias));
+                *to_units.add(u) = Unit::of(steps, packing.group, i32::from(packing.bias()));
             }
         }
     }
@@ -254,7 +281,8 @@ impl<E: Element> Kernels<E> {
     ///
     /// In groups of 32 columns `x = d * q` with `d = max |x| / 127` in f32 and `q = x * (1 / d)`, rounded
     /// to nearest even; so `|x - d * q| <= 0.501 * d`. A group with a NaN or an infinity is NaN as
-    /// a whole; one of magnitudes below 1e-36 is zero.
+    /// a whole; one of magnitudes below 1e-36 is zero. For weights that are plain floating point (F16, BF16) nothing is
+    /// rounded: activations are kept in f32, as there are no products of integers that would pay for it.
     ///
     /// # Errors
     /// `ShortSlice` if `buf` is smaller than [`activations_size`](Self::activations_size) says (unaligned),
@@ -273,20 +301,12 @@ impl<E: Element> Kernels<E> {
         check::contiguous("x", x)?;
         let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
         let dst = buf.as_mut_ptr().wrapping_add(skip);
-        let packing = self.table.formats.of(format).packing;
-        let args = ActivationArgs {
-            rows: batch,
-            cols,
-            x: x.as_ptr(),
-            stride: x.row_stride(),
-            units: [packing.unit, packing.offset_unit],
-            group: packing.group,
-            bias: packing.bias(),
-            dst,
-        };
+        let packing = self.table.formats.of(format).packing();
+        let args = ActivationArgs { rows: batch, cols, x: x.as_ptr(), stride: x.row_stride(), packing, dst };
         // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;
         // the table's instruction set is present.
         unsafe { (self.table.quantize_activations)(&args) };
-        Ok(Activations { steps: dst, format, batch, cols, unit: packing.unit, life: PhantomData })
+        let unit = packing.map_or(1.0, |packing| packing.unit);
+        Ok(Activations { steps: dst, format, batch, cols, unit, life: PhantomData })
     }
 }

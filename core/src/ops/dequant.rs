@@ -8,8 +8,9 @@ use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::ops::engine::{fence, Access};
+use crate::ops::floats::FloatDecodeArgs;
 use crate::quant::bytes::Widen;
-use crate::quant::dispatch::Unpacker;
+use crate::quant::dispatch::{Made, Unpacker};
 use crate::quant::{QuantRef, Unpacked, MIN_GROUP};
 
 /// Elements that are unpacked at a time, small enough to stay in the first-level cache; whole blocks of every
@@ -226,22 +227,23 @@ impl<E: Element> Kernels<E> {
     pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
         let n = w.elements();
         check::len("y", y.len(), n)?;
-        let args = DecodeArgs {
-            format: *self.table.formats.of(w.format()),
-            blocks: w.blocks(),
-            w: w.as_bytes().as_ptr(),
-            y: y.as_mut_ptr(),
-            access: self.access(n),
-        };
+        let (format, blocks) = (self.table.formats.of(w.format()), w.blocks());
+        let (w, y, access) = (w.as_bytes().as_ptr(), y.as_mut_ptr(), self.access(n));
         // SAFETY: a QuantRef has all its blocks; `y` is exclusive and has room for their elements;
         // the table's instruction set is present.
-        unsafe { (self.table.decode)(&args) };
+        unsafe {
+            match format {
+                Made::Blocks(&format) => (self.table.decode)(&DecodeArgs { format, blocks, w, y, access }),
+                Made::Floats(of) => (self.table.float_decode)(&FloatDecodeArgs { of, n, w, y, access }),
+            }
+        }
         Ok(())
     }
 
     /// Takes a quantised matrix apart: `w[r, c] = codes[i] * scales[i / group] + offsets[i / group]` with
     /// `i = r * cols + c` and `group =` [`QuantFormat::group_len`](crate::QuantFormat::group_len), product
-    /// and sum each rounded to f32. Formats without offsets leave `offsets` alone; it may be empty.
+    /// and sum each rounded to f32. Formats without offsets leave `offsets` alone; it may be empty. Plain floating point is
+    /// a scale with the code 1.
     ///
     /// # Errors
     /// `ShortSlice` unless `codes` has `rows * cols` elements, `scales` and, if the format
@@ -253,13 +255,17 @@ impl<E: Element> Kernels<E> {
         scales: &mut [f32],
         offsets: &mut [f32],
     ) -> Result<(), KernelError> {
-        let (n, format) = (w.elements(), self.table.formats.of(w.format()));
-        let groups = n / format.group.max(1);
+        let n = w.elements();
+        let groups = n / w.format().group_len().max(1);
         check::len("codes", codes.len(), n)?;
         check::len("scales", scales.len(), groups)?;
-        if format.offsets {
+        if w.format().has_offsets() {
             check::len("offsets", offsets.len(), groups)?;
         }
+        let Made::Blocks(format) = self.table.formats.of(w.format()) else {
+            codes.fill(1);
+            return Kernels::<f32>::with(self.caps()).dequant(w, scales);
+        };
         let (codes, scales, offsets) = (codes.as_mut_ptr(), scales.as_mut_ptr(), offsets.as_mut_ptr());
         // SAFETY: a QuantRef has all its blocks; the outputs were measured and are exclusive; the table's
         // instruction set is present.

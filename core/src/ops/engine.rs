@@ -54,7 +54,7 @@ pub(crate) trait Sweep {
 /// # Safety
 /// As [`walk`].
 #[inline(always)]
-unsafe fn sweep<E: Element, P: Vector, const K: usize>(
+pub(crate) unsafe fn sweep<E: Element, P: Vector, const K: usize>(
     s: &mut impl Sweep,
     start: usize,
     n: usize,
@@ -110,6 +110,32 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
             s.part(i, n - i);
         }
     }
+}
+
+/// [`sweep`] for what streams to `n` elements at `y`: streaming stores are to fill whole lines, so the elements before
+/// the first one go separately.
+///
+/// # Safety
+/// As [`walk`].
+#[inline(always)]
+pub(crate) unsafe fn stream<E: Element, P: Vector, const K: usize>(
+    s: &mut impl Sweep,
+    n: usize,
+    y: *const E,
+    access: Access,
+) {
+    let head = ((y as usize).wrapping_neg() % LINE / size_of::<E>()).min(n);
+    let mut i = 0;
+    // SAFETY: head <= n.
+    unsafe {
+        while i < head {
+            let len = P::LANES.min(head - i);
+            s.part(i, len);
+            i += len;
+        }
+        sweep::<E, P, K>(s, head, n, access);
+    }
+    fence();
 }
 
 /// A function of one, two or three vectors.
@@ -202,20 +228,9 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
     // SAFETY: the caller's contract.
     unsafe {
         if P::STREAMS && access.streamed {
-            let mut map = Map::<E, F, P, ARITY, true> { f, x, y, isa };
-            // Streaming stores are to fill whole lines: the elements before the first one go separately.
-            let head = ((y as usize).wrapping_neg() % LINE / size_of::<E>()).min(n);
-            let mut i = 0;
-            while i < head {
-                let len = P::LANES.min(head - i);
-                map.part(i, len);
-                i += len;
-            }
-            sweep::<E, P, K>(&mut map, head, n, access);
-            fence();
+            stream::<E, P, K>(&mut Map::<E, F, P, ARITY, true> { f, x, y, isa }, n, y, access);
         } else {
-            let mut map = Map::<E, F, P, ARITY, false> { f, x, y, isa };
-            sweep::<E, P, K>(&mut map, 0, n, access);
+            sweep::<E, P, K>(&mut Map::<E, F, P, ARITY, false> { f, x, y, isa }, 0, n, access);
         }
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod blas1;
 pub(crate) mod check;
 pub(crate) mod dequant;
 pub(crate) mod engine;
+pub(crate) mod floats;
 pub(crate) mod gemm;
 pub(crate) mod gemv;
 pub(crate) mod header;

@@ -12,7 +12,7 @@ use crate::ops::ahead::{Ahead, Order};
 use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::quant::bytes::Widen;
-use crate::quant::dispatch::Unpacker;
+use crate::quant::dispatch::{Made, Unpacker};
 use crate::quant::{QuantRef, Unpacked};
 use crate::view::{MatMut, MatRef};
 
@@ -156,11 +156,13 @@ impl<E: Element> Kernels<E> {
     /// Quantised weights times activations: `y[m, r] = sum_c w[r, c] * x[m, c]` for each row `m` of `x`, with the
     /// weights decoded exactly, the activations taken as they are, and products and sums in f32.
     ///
-    /// The weights are used as they lie in memory, at any alignment, and read once for each eight rows of `x`. Each
+    /// The weights are used as they lie in memory, at any alignment, and read once for each eight rows of `x` (if they are
+    /// plain floating point, once for all). Each
     /// element's sum is formed in an order that depends on `cols` only, so splitting the rows (by
     /// [`QuantRef::row_range`], over threads say) or the batch changes no bit. With `u = 2^-24`, the error of
     /// `y[m, r]` is at most `(cols / 16 + 16) * u * sum_c |w[r, c] * x[m, c]|` with SIMD, `(cols + 16) * u * ..` with
-    /// scalar code; for formats with offsets `|w|` is `|code * scale| + |offset|`.
+    /// scalar code; for formats with offsets `|w|` is `|code * scale| + |offset|`. For plain floating point it is
+    /// `(cols / 4 + 16) * u * ..` with SIMD.
     ///
     /// # Errors
     /// `DimMismatch` unless `y` is `x.rows() x w.rows()` and `x` has the columns of `w`; `BadParameter` if the
@@ -173,8 +175,16 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
         check::contiguous("x", x)?;
+        let format = match self.table.formats.of(w.format()) {
+            Made::Blocks(format) => *format,
+            Made::Floats(of) => {
+                // SAFETY: the shapes fit.
+                unsafe { self.float_products(self.table, of, w, (x.as_ptr(), x.row_stride(), x.rows()), y) };
+                return Ok(());
+            }
+        };
         let mut args = QgemvArgs {
-            format: *self.table.formats.of(w.format()),
+            format,
             rows: w.rows(),
             blocks: w.cols() / w.format().block_len(),
             w: w.as_bytes().as_ptr(),

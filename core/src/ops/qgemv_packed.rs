@@ -132,7 +132,8 @@ impl<E: Element> Kernels<E> {
     /// their group. The rows of weights are read once for each four rows of activations. Each
     /// element is formed in an order that depends on nothing but `cols`: splitting the rows (by
     /// [`PackedQ::row_range`]) or the batch changes no bit.
-    /// MXFP4's smallest scale, 2^-128, counts as 0.
+    /// MXFP4's smallest scale, 2^-128, counts as 0. Weights that are plain floating point give what they give
+    /// [in place](Self::qgemv_q8).
     ///
     /// # Errors
     /// `DimMismatch` unless `y` is `batch x rows` and `x` has the columns of `w`; `WrongPacking` if `x` is
@@ -145,7 +146,9 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
         x.check_format(w.format())?;
-        let packing = w.packing();
+        let Some(packing) = w.packing() else {
+            return self.qgemv_q8(w.floats()?, x, y);
+        };
         let units = w.cols().div_ceil(UNIT);
         let table = match packing.values {
             Values::Table(table) => table,

@@ -9,6 +9,7 @@ use crate::error::KernelError;
 use crate::ops::activations::{Activations, Unit};
 use crate::ops::check;
 use crate::quant::bytes::in_memory;
+use crate::quant::dispatch::Made;
 use crate::quant::dots::Dots;
 use crate::quant::packed::{Pack, GROUPS, STEP};
 use crate::quant::{QuantRef, Unpack, TILE};
@@ -220,7 +221,8 @@ impl<E: Element> Kernels<E> {
     /// are f32. Against the rounded activations, the error of an element is at most `(cols / 16 + 16) * 2^-24` times
     /// the sum of the magnitudes of all groups, with scalar code `(cols / 8 + 16) * 2^-24` times. Rounding the
     /// activations costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest magnitude of their
-    /// group. Splitting the rows or the batch changes no bit. Weights that are used often are multiplied faster by
+    /// group. Weights that are plain floating point have activations that are not rounded, and the bits of
+    /// [`qgemv_rows`](Self::qgemv_rows) of f32. Splitting the rows or the batch changes no bit. Weights that are used often are multiplied faster by
     /// [`qgemv_packed`](Self::qgemv_packed).
     ///
     /// # Errors
@@ -234,7 +236,15 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
         x.check_format(w.format())?;
-        let format = *self.table.formats.of(w.format());
+        let format = match self.table.formats.of(w.format()) {
+            Made::Blocks(format) => *format,
+            Made::Floats(of) => {
+                let x = (x.row(0).cast(), x.stride() / size_of::<f32>(), x.batch());
+                // SAFETY: activations have all their rows, and the shapes fit.
+                unsafe { self.float_products(self.plain(), of, w, x, y) };
+                return Ok(());
+            }
+        };
         let args = Q8Args {
             rows: w.rows(),
             blocks: w.cols() / w.format().block_len(),

@@ -3,6 +3,7 @@
 use core::mem::MaybeUninit;
 
 use crate::arrays::Each;
+use crate::caps::Caps;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
@@ -10,8 +11,8 @@ use crate::isa::Prim;
 use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::ops::header::Header;
-use crate::quant::dispatch::Unpacker;
-use crate::quant::packed::{Packing, Parts, Scales, Unit, ROWS, STEP, STEPS, UNIT};
+use crate::quant::dispatch::{Made, Unpacker};
+use crate::quant::packed::{Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
 
 /// First word of the header.
@@ -24,14 +25,32 @@ const VERSION: u64 = 1;
 /// Sixteen rows lie side by side; codes are indices of as many bits as the format's weights need (codebooks of
 /// eights and fours become 3 or 4 bits a weight), scales keep the format's own numbers. Rows are filled up to
 /// multiples of 16, columns to multiples of 256. Every weight decodes to the same bits as before; all
-/// instruction sets share one layout.
+/// instruction sets share one layout. Plain floating point keeps its rows as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedQ<'a> {
     panels: &'a [u8],
     format: QuantFormat,
-    packing: &'static Packing,
+    /// How blocks are packed; plain floating point stays as it is.
+    packing: Option<&'static Packing>,
     rows: usize,
     cols: usize,
+}
+
+/// Bytes of the panels of a matrix.
+fn panels(
+    packing: Option<&Packing>,
+    format: QuantFormat,
+    rows: usize,
+    cols: usize,
+) -> Result<usize, KernelError> {
+    match packing {
+        Some(packing) => packing.bytes(rows, cols),
+        None => {
+            let rows = rows.checked_next_multiple_of(ROWS);
+            let bytes = rows.and_then(|rows| format.row_bytes(cols).ok()?.checked_mul(rows));
+            bytes.filter(|&n| n <= MOST).ok_or(KernelError::SizeOverflow { what: "packed size" })
+        }
+    }
 }
 
 /// What [`pack_q`] works on: rows of whole panels, but for the last panel.
@@ -160,9 +179,13 @@ impl<'a> PackedQ<'a> {
     pub fn format(&self) -> QuantFormat {
         self.format
     }
-    /// How it is packed.
-    pub(crate) fn packing(&self) -> &'static Packing {
+    /// How it is packed, unless it is plain floating point.
+    pub(crate) fn packing(&self) -> Option<&'static Packing> {
         self.packing
+    }
+    /// The matrix, if it is plain floating point.
+    pub(crate) fn floats(&self) -> Result<QuantRef<'a>, KernelError> {
+        QuantRef::new(self.panels, self.format, self.rows, self.cols)
     }
     /// The panels.
     pub(crate) fn as_ptr(&self) -> *const u8 {
@@ -186,8 +209,8 @@ impl<'a> PackedQ<'a> {
         if !start.is_multiple_of(ROWS) && start != self.rows {
             return Err(KernelError::BadParameter { arg: "start", expected: "a multiple of ROW_STEP" });
         }
-        let skip = self.packing.bytes(start, self.cols)?;
-        let bytes = self.packing.bytes(len, self.cols)?;
+        let bytes = |rows| panels(self.packing, self.format, rows, self.cols);
+        let (skip, bytes) = (bytes(start)?, bytes(len)?);
         let panels = self.panels.get(skip..).and_then(|p| p.get(..bytes)).unwrap_or(&[]);
         Ok(Self { panels, rows: len, ..self })
     }
@@ -201,17 +224,20 @@ impl<'a> PackedQ<'a> {
         if r >= self.rows {
             return Err(KernelError::ShortSlice { arg: "rows", need: r.saturating_add(1), got: self.rows });
         }
+        let Some(packing) = self.packing else {
+            return Kernels::<f32>::with(Caps::SCALAR).dequant(self.floats()?.row_range(r, 1)?, y);
+        };
         let units = self.cols.div_ceil(UNIT);
-        let first = r / ROWS * units * self.packing.unit_bytes();
+        let first = r / ROWS * units * packing.unit_bytes();
         for (u, y) in y.chunks_mut(UNIT).enumerate() {
-            let head = self.panels.as_ptr().wrapping_add(first + u * self.packing.unit_bytes());
-            let unit = Unit { packing: self.packing, head };
+            let head = self.panels.as_ptr().wrapping_add(first + u * packing.unit_bytes());
+            let unit = Unit { packing, head };
             for (c, y) in y.iter_mut().enumerate() {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 unsafe {
-                    let (scale, offset) = unit.scale(r % ROWS, c * self.packing.groups() / STEP);
+                    let (scale, offset) = unit.scale(r % ROWS, c * packing.groups() / STEP);
                     let v = f32::from(unit.code(r % ROWS, c));
-                    *y = match self.packing {
+                    *y = match packing {
                         Packing { eighths: true, .. } => {
                             let sign = f32::from_bits(offset.to_bits() ^ scale.to_bits());
                             (v + 0.125f32.copysign(sign)) * scale
@@ -235,7 +261,7 @@ impl<E: Element> Kernels<E> {
     fn packed_q_header(&self, format: QuantFormat, rows: usize, cols: usize) -> Result<Header, KernelError> {
         // Refuses parts of blocks.
         format.row_bytes(cols)?;
-        let bytes = self.table.formats.of(format).packing.bytes(rows, cols)?;
+        let bytes = panels(self.table.formats.of(format).packing(), format, rows, cols)?;
         let layout = VERSION << 48 | u64::from(format.gguf_type());
         Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes })
     }
@@ -280,15 +306,20 @@ impl<E: Element> Kernels<E> {
     /// # Errors
     /// `ShortSlice` unless the part's length is that of the rows, in bytes.
     pub fn pack_q_rows(&self, w: QuantRef<'_>, panels: &mut [u8]) -> Result<(), KernelError> {
-        let format = *self.table.formats.of(w.format());
-        check::len("panels", panels.len(), format.packing.bytes(w.rows(), w.cols())?)?;
-        let args = PackQArgs {
-            format,
-            rows: w.rows(),
-            blocks: w.cols() / w.format().block_len(),
-            w: w.as_bytes().as_ptr(),
-            dst: panels.as_mut_ptr(),
+        let made = self.table.formats.of(w.format());
+        let need = self::panels(made.packing(), w.format(), w.rows(), w.cols())?;
+        check::len("panels", panels.len(), need)?;
+        let (bytes, dst) = (w.as_bytes(), panels.as_mut_ptr());
+        let Made::Blocks(&format) = made else {
+            // SAFETY: the panels were measured and are exclusive: they have room for the rows, and some to fill up.
+            unsafe {
+                dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                dst.add(bytes.len()).write_bytes(0, need - bytes.len());
+            }
+            return Ok(());
         };
+        let blocks = w.cols() / w.format().block_len();
+        let args = PackQArgs { format, rows: w.rows(), blocks, w: bytes.as_ptr(), dst };
         // SAFETY: a QuantRef has all its blocks; the panels were measured and are exclusive; the table's
         // instruction set is present.
         unsafe { (self.table.pack_q)(&args) };
@@ -310,6 +341,6 @@ impl<E: Element> Kernels<E> {
         buf: &'a [u8],
     ) -> Result<PackedQ<'a>, KernelError> {
         let panels = self.packed_q_header(format, rows, cols)?.open(buf)?;
-        Ok(PackedQ { panels, format, packing: self.table.formats.of(format).packing, rows, cols })
+        Ok(PackedQ { panels, format, packing: self.table.formats.of(format).packing(), rows, cols })
     }
 }

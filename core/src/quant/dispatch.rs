@@ -1,5 +1,6 @@
 //! What every format has of its own, per instruction set.
 
+use crate::element::ElementType;
 use crate::ops::qgemv_q8::Q8Args;
 use crate::quant::packed::{Pack, Packing, Parts};
 use crate::quant::{QuantFormat, Unpacked};
@@ -34,8 +35,29 @@ unsafe fn parts<F: Pack>(w: *const u8, g: usize) -> Parts {
     F::parts(unsafe { &*w.cast() }, g)
 }
 
+/// What weights of a format are.
+#[derive(Clone, Copy)]
+pub(crate) enum Made<'a> {
+    Blocks(&'a Unpacker),
+    /// Plain floating point: [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
+    Floats(ElementType),
+}
+
+impl Made<'_> {
+    /// How blocks are packed.
+    pub(crate) fn packing(self) -> Option<&'static Packing> {
+        match self {
+            Self::Blocks(format) => Some(format.packing),
+            Self::Floats(_) => None,
+        }
+    }
+}
+
 macro_rules! define_formats {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    (
+        { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
+    ) => {
         /// One [`Unpacker`] per format.
         pub struct Formats {
             $($field: Unpacker,)*
@@ -43,15 +65,16 @@ macro_rules! define_formats {
 
         impl Formats {
             /// What `format` has of its own.
-            pub(crate) fn of(&self, format: QuantFormat) -> &Unpacker {
+            pub(crate) fn of(&self, format: QuantFormat) -> Made<'_> {
                 match format {
-                    $(QuantFormat::$name => &self.$field,)*
+                    $(QuantFormat::$name => Made::Blocks(&self.$field),)*
+                    $(QuantFormat::$float => Made::Floats(ElementType::$float),)*
                 }
             }
         }
     };
 }
-expand_all_formats! { define_formats! {} }
+expand_blocks_and_floats! { define_formats! }
 
 macro_rules! fill {
     ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
@@ -104,8 +127,9 @@ macro_rules! define_wrappers {
 }
 expand_all_isas! { define_wrappers! {} }
 
-/// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of every format, in the order of [`QuantFormat::ALL`].
-pub(crate) type InPlace = [unsafe fn(&Q8Args); QuantFormat::ALL.len()];
+/// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of every format, in the order of [`QuantFormat::ALL`], which begins with those
+/// of blocks.
+pub(crate) type InPlace = [unsafe fn(&Q8Args)];
 
 macro_rules! define_in_place {
     ({ $abi:literal } $($tier:literal {

@@ -2,26 +2,33 @@
 
 use core::fmt;
 
+use crate::element::ElementType;
 use crate::error::KernelError;
+use crate::ops::floats;
 use crate::quant::Format;
 
 macro_rules! define_formats {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        /// A format of quantised weights.
+    (
+        { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
+    ) => {
+        /// A format of weights: of quantised ones, or plain floating point of 16 bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum QuantFormat {
             $(#[doc = $what] $name,)*
+            $(#[doc = $float_what] $float,)*
         }
 
         impl QuantFormat {
             /// Every format.
-            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+            pub const ALL: &'static [Self] = &[$(Self::$name,)* $(Self::$float),*];
 
             /// Lower-case name, as in kernel names: `q4_0`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($field),)*
+                    $(Self::$float => stringify!($float_field),)*
                 }
             }
 
@@ -29,6 +36,7 @@ macro_rules! define_formats {
             pub const fn gguf_type(self) -> u32 {
                 match self {
                     $(Self::$name => $gguf,)*
+                    $(Self::$float => $float_gguf,)*
                 }
             }
 
@@ -39,7 +47,16 @@ macro_rules! define_formats {
             pub const fn from_gguf(number: u32) -> Result<Self, KernelError> {
                 match number {
                     $($gguf => Ok(Self::$name),)*
+                    $($float_gguf => Ok(Self::$float),)*
                     _ => Err(KernelError::UnknownFormat(number)),
+                }
+            }
+
+            /// The type of the weights, if they are plain floating point: then a block is one of them.
+            pub const fn element(self) -> Option<ElementType> {
+                match self {
+                    $(Self::$float => Some(ElementType::$float),)*
+                    _ => None,
                 }
             }
 
@@ -47,6 +64,7 @@ macro_rules! define_formats {
             pub const fn block_len(self) -> usize {
                 match self {
                     $(Self::$name => super::$module::$name::LEN,)*
+                    $(Self::$float => 1,)*
                 }
             }
 
@@ -54,13 +72,16 @@ macro_rules! define_formats {
             pub const fn block_bytes(self) -> usize {
                 match self {
                     $(Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
+                    $(Self::$float => floats::SIZE,)*
                 }
             }
 
-            /// Elements that share a scale: 16 or 32. Where a format shares one among more, it is repeated.
+            /// Elements that share a scale: 16 or 32; 1 of plain floating point, which is its own scale. Where a format shares one
+            /// among more, it is repeated.
             pub const fn group_len(self) -> usize {
                 match self {
                     $(Self::$name => super::$module::$name::GROUP,)*
+                    $(Self::$float => 1,)*
                 }
             }
 
@@ -68,6 +89,7 @@ macro_rules! define_formats {
             pub const fn has_offsets(self) -> bool {
                 match self {
                     $(Self::$name => super::$module::$name::OFFSETS,)*
+                    $(Self::$float => false,)*
                 }
             }
         }
@@ -80,7 +102,7 @@ macro_rules! define_formats {
         };)*
     };
 }
-expand_all_formats! { define_formats! {} }
+expand_blocks_and_floats! { define_formats! }
 
 impl QuantFormat {
     /// The format with this [`name`](Self::name).

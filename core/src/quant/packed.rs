@@ -29,6 +29,9 @@ pub(crate) const STEPS: usize = UNIT / STEP;
 /// Groups of a unit, at most.
 pub(crate) const GROUPS: usize = UNIT / super::MIN_GROUP;
 
+/// Bytes of a packed matrix, at most.
+pub(crate) const MOST: usize = isize::MAX as usize / 2;
+
 /// What indices stand for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Values {
@@ -164,9 +167,7 @@ impl Packing {
     pub(crate) fn bytes(&self, rows: usize, cols: usize) -> Result<usize, KernelError> {
         let units = rows.div_ceil(ROWS).checked_mul(cols.div_ceil(UNIT));
         let bytes = units.and_then(|n| n.checked_mul(self.unit_bytes()));
-        bytes
-            .filter(|&n| n <= isize::MAX as usize / 2)
-            .ok_or(KernelError::SizeOverflow { what: "packed size" })
+        bytes.filter(|&n| n <= MOST).ok_or(KernelError::SizeOverflow { what: "packed size" })
     }
 
     /// Where in the head things of group `g` are: its (or the common) scale, and its factor.

@@ -5,7 +5,7 @@ use gllm_kernels_core::{
     QuantFormat, QuantRef,
 };
 
-use crate::data::{specials, Source};
+use crate::data::{lanes, specials, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::quant::{halves, magnitudes, random_blocks, shuffled_blocks, specified, subject};
 use crate::report::{Outcome, Report};
@@ -192,6 +192,9 @@ fn refusals(k: &Kernels<f32>, p: PackedQ<'_>, buf: &[u8]) -> Result<(), String> 
 
 /// The activations as they were rounded.
 fn rounded(x: Activations<'_>, m: usize) -> Vec<f64> {
+    if let Some(x) = x.exact(m) {
+        return wide(x);
+    }
     let groups = (0..x.cols().div_ceil(32)).filter_map(|g| x.group(m, g));
     let mut all: Vec<f64> = groups.flat_map(|(q, d)| q.map(|q| f64::from(q) * f64::from(d))).collect();
     all.truncate(x.cols());
@@ -214,6 +217,13 @@ impl Weights<'_> {
     }
     /// Roundings on the way of a term, as documented.
     fn roundings(self, level: IsaLevel, cols: usize) -> usize {
+        let format = match self {
+            Self::Packed(w) => w.format(),
+            Self::InPlace(w) => w.format(),
+        };
+        if format.element().is_some() {
+            return cols / lanes(level) + 16;
+        }
         match self {
             Self::Packed(_) => cols / 16 + 4,
             Self::InPlace(_) if level == IsaLevel::Scalar => cols / 8 + 16,
@@ -279,11 +289,16 @@ fn check_product(
     }
     report.cases += 1;
     if let Weights::Packed(p) = p {
-        let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
         let mut bits = vec![f32::NAN; batch * rows];
-        plain.qgemv_packed(p, a, MatMut::new(&mut bits, batch, rows).map_err(text)?).map_err(text)?;
+        let out = MatMut::new(&mut bits, batch, rows).map_err(text)?;
+        if w.format().element().is_some() {
+            k.qgemv_q8(w, a, out).map_err(text)?;
+        } else {
+            let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
+            plain.qgemv_packed(p, a, out).map_err(text)?;
+        }
         if let Some(i) = (0..y.len()).find(|&i| !same(y[i], bits[i])) {
-            return Err(format!("{}: {:?} where the scalar kernel has {:?}", case(), y[i], bits[i]));
+            return Err(format!("{}: {:?} where another kernel has {:?}", case(), y[i], bits[i]));
         }
     }
     let (weights, sizes) = (specified(w)?, magnitudes(w)?);
@@ -327,7 +342,7 @@ fn check_product(
 }
 
 /// `qgemv_packed` and `qgemv_q8`: whole numbers exactly, else within the bound, against the rounded activations; with
-/// packed weights the same bits as without SIMD; the same bits however rows and batch are split; NaN where activations
+/// packed weights the same bits as without SIMD (plain floating point: as in place); the same bits however rows and batch are split; NaN where activations
 /// are, and in no other row.
 pub fn products(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;

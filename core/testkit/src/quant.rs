@@ -54,7 +54,11 @@ pub(crate) fn halves(format: QuantFormat) -> &'static [usize] {
         QuantFormat::Tq1_0 => &[52],
         QuantFormat::Tq2_0 => &[64],
         // Of these, all bytes are random.
-        QuantFormat::Iq1M | QuantFormat::Q8K | QuantFormat::Mxfp4 | QuantFormat::Nvfp4 => &[],
+        QuantFormat::Iq1M
+        | QuantFormat::Q8K
+        | QuantFormat::Mxfp4
+        | QuantFormat::Nvfp4
+        | QuantFormat::Bf16 => &[],
         _ => &[0],
     }
 }
@@ -188,9 +192,14 @@ fn check_product<E: Element>(
     }
     report.cases += 1;
     let (weights, magnitudes, x) = (specified(w)?, magnitudes(w)?, wide(x));
-    // One rounding of the decoded weight, one product, a group of at most 32, a chain of groups of at
-    // least 16, the lanes.
-    let steps = 2 + 32 / lanes(k.level()) + w.cols() / 16 + lanes(k.level());
+    let chain = if w.format().element().is_some() {
+        w.cols() / lanes(k.level())
+    } else {
+        // A group of at most 32, a chain of groups of at least 16.
+        32 / lanes(k.level()) + w.cols() / 16
+    };
+    // One rounding of the decoded weight, one product, the lanes.
+    let steps = 2 + chain + lanes(k.level());
     for (r, &got) in y.iter().enumerate() {
         let of_row = |m: &[f32]| -> Vec<f64> {
             m[r * x.len()..][..x.len()].iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).collect()

@@ -9,7 +9,7 @@ mod measure;
 mod mx;
 
 use crate::dispatch::Kernels;
-use crate::element::{f16, Element};
+use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::isa::{Scalar, Vector};
 use crate::quant::blocks::*;
@@ -65,6 +65,15 @@ fn blocks<E: Element, B: Encode<N, M>, const N: usize, const M: usize>(
         let block = encode::<B, N, M>(isa, &groups);
         // SAFETY: a chunk has the size of a block, which has alignment 1 and is made of bytes.
         unsafe { *out.as_mut_ptr().cast::<B>() = block };
+    }
+}
+
+/// Encodes plain floating point.
+fn narrow<E: Element>(x: &[E], out: &mut [u8], bytes: impl Fn(f32) -> [u8; 2]) {
+    for (x, out) in x.iter().zip(out.chunks_exact_mut(2)) {
+        for (to, byte) in out.iter_mut().zip(bytes(x.to_f32())) {
+            *to = byte;
+        }
     }
 }
 
@@ -138,6 +147,8 @@ macro_rules! encoders {
             Some(match format {
                 $(QuantFormat::$format => blocks::<E, $block, $n, $m>,)*
                 $(QuantFormat::$none => return None,)*
+                QuantFormat::F16 => |_, x, _, out| narrow(x, out, |x| f16::from_f32(x).to_le_bytes()),
+                QuantFormat::Bf16 => |_, x, _, out| narrow(x, out, |x| bf16::from_f32(x).to_le_bytes()),
             })
         }
     };
@@ -172,11 +183,13 @@ impl<E: Element> Kernels<E> {
     ///
     /// With `importance`, one number for each column, the error of a weight counts so many times. Its
     /// length is that of the rows. Only ratios within a block matter; negative and NaN importances are
-    /// zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1 and Q8_K ignore it.
+    /// zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1, Q8_K, F16 and BF16
+    /// ignore it.
     ///
     /// NaN is encoded as 0. Magnitudes beyond a limit are encoded as that limit: 8319008 for Q8_0 and
     /// Q8_1, 2688 for NVFP4, 1e38 for Q8_K and MXFP4, 65504 for all others. Magnitudes below
-    /// 1e-18 are zeros. Every instruction set gives the same blocks.
+    /// 1e-18 are zeros. Every instruction set gives the same blocks. F16 and BF16 are none of this: numbers are rounded to
+    /// the nearest, ties to even; infinities and NaN stay, what is too large becomes infinite.
     ///
     /// # Errors
     /// `NoEncoder` for the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`
