@@ -14,6 +14,7 @@ use crate::ops::floats::{FloatDecodeArgs, FloatGemvArgs};
 use crate::ops::gemm::{GemmPlan, Helpers, Right};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
+use crate::ops::qgemm::tile::{DecodePanelArgs, Kind, PanelQArgs, PanelWArgs, PanelXArgs, QTileArgs};
 use crate::ops::qgemv::QgemvArgs;
 use crate::ops::qgemv_packed::PanelArgs;
 use crate::ops::qpack::PackQArgs;
@@ -274,14 +275,15 @@ impl<E: Operand> Kernels<E> {
         Ok(Self { micro, ..self })
     }
 
-    /// The same kernels, with the products in integers of `row`, a row of `qgemv_packed` or `qgemv_q8` of this level; see
+    /// The same kernels, with the products in integers of `row`, a row of `qgemv_packed`, `qgemv_q8` or `qgemm` of this
+    /// level; see
     /// [`with_gemm`](Self::with_gemm).
     ///
     /// # Errors
     /// As there.
     pub fn with_qgemv(self, row: &KernelInfo) -> Result<Self, KernelError> {
-        let (have, expected) = (self.caps.features(), "a row of qgemv_packed or qgemv_q8 of this level");
-        if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8) || row.level != self.level() {
+        let (have, expected) = (self.caps.features(), "a row of a product in integers of this level");
+        if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8 | Op::Qgemm) || row.level != self.level() {
             return Err(KernelError::BadParameter { arg: "row", expected });
         }
         let tier = TIERS.iter().find(|tier| row.is_done_by_tier(tier));

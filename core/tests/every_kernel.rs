@@ -28,7 +28,7 @@ mod registry {
         for &op in Op::ALL {
             // int8 has matrix products alone; to products of quantised activations the storage type makes no difference.
             let products = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked, Op::PackB].contains(&op);
-            let any = [Op::QgemvQ8, Op::PackQ, Op::QgemvPacked].contains(&op);
+            let any = [Op::QgemvQ8, Op::PackQ, Op::QgemvPacked, Op::Qgemm].contains(&op);
             for element in ElementType::ALL {
                 if element == ElementType::I8 && !products || element != ElementType::F32 && any {
                     continue;
@@ -65,7 +65,7 @@ mod registry {
         match end {
             "" => more == "none",
             // Assembly that needs nothing more is told from generated code by its main instruction.
-            "_maddubs" | "_smull" => more == "none" && row.op == Op::QgemvPacked,
+            "_maddubs" | "_smull" => more == "none" && [Op::QgemvPacked, Op::Qgemm].contains(&row.op),
             // `avx512_bf16` behind `avx512` is `_bf16`, and so is `bf16` behind `neon`.
             _ => format!("_{more}").ends_with(end),
         }

@@ -2,7 +2,8 @@
 
 use gllm_kernels_core::{
     Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
-    GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, Prefetcher, QuantFormat,
+    GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, PackedQ, Precision, Prefetcher,
+    QgemmPlan, QuantFormat,
     QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
     SqueezeLlmRef,
 };
@@ -62,6 +63,17 @@ impl<'a, E: Element> Args<'a, E> {
     /// Quantised weights of unknown shape and format.
     pub fn quant(&self) -> Result<QuantRef<'a>, KernelError> {
         QuantRef::new(self.bytes, self.format, self.n[0], self.n[1])
+    }
+    /// Packed ones.
+    pub fn packed(&self) -> Result<PackedQ<'a>, KernelError> {
+        self.k.packed_q(self.format, self.n[0], self.n[1], self.bytes)
+    }
+    /// A plan for products with some of these.
+    pub fn qgemm(&self) -> Result<QgemmPlan<E>, KernelError> {
+        let precision = if self.n[0] == 0 { Precision::Integer } else { Precision::Exact };
+        let [m, n, k, part] = self.n;
+        let plan = self.k.qgemm_plan(self.format, m, n, k, precision)?;
+        Ok(plan.activation(self.activation).resized(part, n))
     }
     /// FP8 weights of unknown shape, format and scaling.
     pub fn fp8(&self) -> Result<Fp8Ref<'a>, KernelError> {

@@ -5,7 +5,7 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef,
-    Op, QuantFormat, Scratch, ScratchReq, StorePolicy,
+    Op, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -195,6 +195,26 @@ audit! {
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         p.and_then(|p| a.k.qgemv_packed(p, x?, y?))
     };
+    qgemm(a) => {
+        let (x, plan) = (a.left(), a.qgemm());
+        let w = if a.flag { a.quant().map(QuantWeights::from) } else { a.packed().map(QuantWeights::from) };
+        let w = w.and_then(|w| w.row_range(a.n[2], a.n[3]));
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        plan.and_then(|plan| plan.run(y?, w?, x?, Some(a.cos), Scratch::new(a.buf)))
+    };
+    run_panels(a) => {
+        let (x, plan) = (a.k.activation_panels_filled(a.n[0], a.n[1], a.bytes), a.qgemm());
+        let w = a.quant().map(QuantWeights::from);
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        plan.and_then(|plan| plan.run_panels(y?, w?, x?, None, Scratch::new(a.buf)))
+    };
+    qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), plan.takes_panels(), plan.scratch(), plan.scratch_panels()));
+    activation_panels(a) => a.left().and_then(|x| a.k.activation_panels(x, a.buf)).map(|x| (x.rows(), x.cols()));
+    activation_panels_rows(a) => a.left().and_then(|x| a.k.activation_panels_rows(x, a.buf));
+    activation_panels_room(a) => (
+        a.k.activation_panels_size(a.n[0], a.n[1]),
+        a.k.activation_panels_room(a.n[0], a.n[1], a.buf).map(|room| room.len()),
+    );
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets(), a.format.element());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();

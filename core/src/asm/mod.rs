@@ -10,6 +10,7 @@ mod packings;
 use core::fmt;
 
 use crate::caps::{Features, IsaLevel};
+use crate::ops::qgemm::tile::QTileArgs;
 use crate::ops::qgemv_packed::PanelArgs;
 use crate::quant::dispatch::InPlace;
 use crate::quant::QuantFormat;
@@ -82,6 +83,25 @@ macro_rules! panel_kernel {
             table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
             head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.head(),
             step = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
+            $($operand)*
+        }
+    };
+}
+
+#[allow(unused_macros)] // As above.
+/// A [`microkernel!`] of `qgemm`: the fields of its argument are operands.
+macro_rules! qgemm_kernel {
+    ($name:expr, $($line:expr),* $(,)?; $($operand:tt)*) => {
+        microkernel! {
+            $name,
+            $($line,)*;
+            codes = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, codes),
+            scales = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, scales),
+            offsets = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, offsets),
+            x = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x),
+            x_step = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x_step),
+            steps = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, steps),
+            y = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, y),
             $($operand)*
         }
     };
@@ -173,6 +193,24 @@ pub(crate) struct Tier {
     kernels: TierKernels,
     /// Those for weights in place, unless the level's own are as good.
     pub(crate) in_place: Option<&'static InPlace>,
+    /// Those for many rows of activations.
+    pub(crate) qgemm: QgemmTier,
+}
+
+/// A microkernel of `qgemm`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type TileFn = unsafe extern "sysv64" fn(*const QTileArgs);
+/// A microkernel of `qgemm`.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
+
+/// The microkernels of `qgemm` of a tier.
+pub(crate) struct QgemmTier {
+    /// Whether they take codes with a bias.
+    pub(crate) unsigned: bool,
+    /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind);
+    /// or none at all.
+    pub(crate) kernels: &'static [(usize, [TileFn; 4])],
 }
 
 impl fmt::Debug for Tier {
@@ -227,6 +265,32 @@ macro_rules! tier_kernels {
 }
 
 #[allow(unused_macros)] // As above.
+macro_rules! qgemm_tier {
+    ($abi:literal $tier:literal) => {
+        QgemmTier { unsigned: false, kernels: &[] }
+    };
+    ($abi:literal $tier:literal $codes:ident $($height:literal)+) => {
+        QgemmTier {
+            unsigned: qgemm_tier!(@$codes),
+            kernels: &[
+                $(($height, qgemm_tier!(@$abi $tier $height g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"))),+
+            ],
+        }
+    };
+    (@unsigned) => { true };
+    (@signed) => { false };
+    (@$abi:literal $tier:literal $height:literal $($kernel:ident $kind:literal),*) => {{
+        extern $abi {
+            $(
+                #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, "x16__", $tier))]
+                fn $kernel(args: *const QTileArgs);
+            )*
+        }
+        [$($kernel),*]
+    }};
+}
+
+#[allow(unused_macros)] // As above.
 macro_rules! in_place {
     () => {
         None
@@ -241,7 +305,8 @@ macro_rules! tiers {
         isa: $isa:ident,
         requires: [$($feature:ident),*],
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?]
+        in_place: [$($engine:ident: $features:literal)?],
+        qgemm: [$($codes:ident $($heights:literal)+)?]
     })*) => {
         /// All of them, the best of each level first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
@@ -251,6 +316,7 @@ macro_rules! tiers {
             batch: $batch,
             kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
             in_place: in_place!($($engine)?),
+            qgemm: qgemm_tier!($abi $tier $($codes $($heights)+)?),
         }),*];
     };
 }

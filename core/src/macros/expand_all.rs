@@ -185,6 +185,36 @@ macro_rules! expand_all_ops {
                 args: (p: &PanelArgs, batch: usize, packing: &Packing) -> (),
                 body: qgemv_packed::panel,
             }
+            qgemm {
+                ops: [],
+                named: storage,
+                args: (t: &QTileArgs, rows: usize, kind: Kind) -> (),
+                body: qgemm::tile::tile,
+            }
+            qgemm_x {
+                ops: [],
+                named: storage,
+                args: (a: &PanelXArgs<E>) -> (),
+                body: qgemm::tile::panel_x,
+            }
+            qgemm_w {
+                ops: [],
+                named: storage,
+                args: (a: &PanelWArgs) -> (),
+                body: qgemm::tile::panel_w,
+            }
+            qgemm_q {
+                ops: [],
+                named: storage,
+                args: (a: &PanelQArgs) -> (),
+                body: qgemm::tile::panel_q,
+            }
+            qgemm_exact {
+                ops: [],
+                named: storage,
+                args: (a: &DecodePanelArgs<E>) -> (),
+                body: qgemm::tile::decode_panel,
+            }
             relu {
                 ops: [Relu = "relu"],
                 named: storage,
@@ -327,7 +357,8 @@ macro_rules! expand_all_format_ops {
             any: [
                 QgemvQ8 = "qgemv_q8" ("f32_q8_", "_1x4") ("f32_f32_", "_8x4"),
                 PackQ = "pack_q" ("", "") ("", ""),
-                QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4") ("f32_f32_", "_8x4")
+                QgemvPacked = "qgemv_packed" ("f32_q8_", "_16x4") ("f32_f32_", "_8x4"),
+                Qgemm = "qgemm" ("f32_q8_", "_12x16") ("f32_f32_", "_12x16")
             ]
         }
     };

@@ -222,7 +222,7 @@ macro_rules! expand_all_packings {
 /// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for quantised products in integers: the end of
 /// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
 /// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
-/// do it. The first of a level that the CPU can execute is used.
+/// do it. `qgemm` says whether its microkernels take unsigned codes, and for how many rows of activations there are some. The first of a level that the CPU can execute is used.
 macro_rules! expand_all_tiers {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -232,15 +232,16 @@ macro_rules! expand_all_tiers {
                 isa: Avx512,
                 requires: [AVX512_VNNI],
                 batch: 4,
-                in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"]
+                in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
+                qgemm: [unsigned 12 8 4 3 2 1]
             }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"] }
-            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [] }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [] }
+            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [] }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

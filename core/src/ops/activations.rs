@@ -223,7 +223,7 @@ pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a:
 /// # Safety
 /// They exist; the instruction set.
 #[inline(always)]
-unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
+pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
     // SAFETY: every vector is a whole one of 32 elements.
     unsafe {
         let (zero, mut rounded) = (P::splat(0.0), [0f32; STEP]);

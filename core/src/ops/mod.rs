@@ -16,6 +16,7 @@ pub(crate) mod lines;
 pub(crate) mod math;
 pub(crate) mod norm;
 pub(crate) mod pack;
+pub(crate) mod qgemm;
 pub(crate) mod qgemv;
 pub(crate) mod qgemv_packed;
 pub(crate) mod qgemv_q8;

@@ -123,6 +123,37 @@ unsafe impl Widen for Scalar {
     }
 }
 
+/// Tables of 16 codes.
+///
+/// # Safety
+/// As [`Bytes`].
+pub(crate) unsafe trait Lookup: Vector {
+    /// Replaces each of `n` bytes below 16 at `p` by the table's, `n` being a multiple of 32.
+    unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize);
+}
+
+// SAFETY: reads and writes the bytes, as the contract allows.
+unsafe impl Lookup for Scalar {
+    #[inline(always)]
+    unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {
+        for i in 0..n {
+            // SAFETY: the caller vouches for the bytes.
+            unsafe { *p.add(i) = table[usize::from(*p.add(i) & 15)] as u8 };
+        }
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<P: Codes> Lookup for P {
+    #[inline(always)]
+    unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {
+        for i in (0..n).step_by(32) {
+            // SAFETY: as above, 32 at a time.
+            unsafe { P::Bytes::load(p.add(i)).lookup(table).store(p.add(i).cast()) };
+        }
+    }
+}
+
 /// An instruction set that the rows of layer 3 are compiled for.
 ///
 /// # Safety

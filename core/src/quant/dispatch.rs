@@ -136,7 +136,8 @@ macro_rules! define_in_place {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?]
+        in_place: [$($engine:ident: $features:literal)?],
+        qgemm: [$($codes:ident $($heights:literal)+)?]
     })*) => {$($(
         const _: () = {
             use crate::quant::dots::$engine;

@@ -24,6 +24,7 @@ mod norm;
 pub mod numeric;
 mod pack;
 mod packed;
+mod qgemm;
 pub mod quant;
 mod report;
 pub mod rope;
@@ -78,6 +79,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::QuantizeActivations => packed::quantize_activations::<E>,
         Op::PackQ => packed::pack_q,
         Op::QgemvPacked | Op::QgemvQ8 => packed::products,
+        Op::Qgemm => qgemm::qgemm,
         Op::Gemm | Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => gemm::gemm::<E>,
         Op::GemmSkinny => skinny::skinny::<E>,
         Op::PackB => pack::pack_b::<E>,

@@ -89,7 +89,7 @@ pub fn quantize_activations<E: Element>(row: &KernelInfo) -> Outcome {
 }
 
 /// Packs into guarded memory.
-fn packed(k: &Kernels<f32>, w: QuantRef<'_>, edge: Edge) -> Result<Guarded<u8>, String> {
+pub(crate) fn packed(k: &Kernels<f32>, w: QuantRef<'_>, edge: Edge) -> Result<Guarded<u8>, String> {
     let size = k.packed_q_size(w.format(), w.rows(), w.cols()).map_err(|e| e.to_string())?;
     let mut buf = Guarded::<u8>::poisoned(size, edge);
     call(|| k.pack_q(w, &mut buf).map(|_| ())).map_err(|e| e.to_string())?;
@@ -191,7 +191,7 @@ fn refusals(k: &Kernels<f32>, p: PackedQ<'_>, buf: &[u8]) -> Result<(), String> 
 }
 
 /// The activations as they were rounded.
-fn rounded(x: Activations<'_>, m: usize) -> Vec<f64> {
+pub(crate) fn rounded(x: Activations<'_>, m: usize) -> Vec<f64> {
     if let Some(x) = x.exact(m) {
         return wide(x);
     }

@@ -34,20 +34,20 @@ pub(crate) struct Helpers {
 pub(crate) type Activate = unsafe fn(usize, *const f32, *mut f32, Access);
 
 /// A part of `C` that is finished but for its activation.
-pub(super) struct Finish {
-    pub(super) c: *mut f32,
-    pub(super) row_stride: usize,
-    pub(super) col_stride: usize,
-    pub(super) rows: usize,
-    pub(super) cols: usize,
-    pub(super) activate: Option<Activate>,
-    pub(super) access: Access,
+pub(crate) struct Finish {
+    pub(crate) c: *mut f32,
+    pub(crate) row_stride: usize,
+    pub(crate) col_stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) activate: Option<Activate>,
+    pub(crate) access: Access,
 }
 
 impl Finish {
     /// # Safety
     /// `rows x cols` elements at the strides; the activation's instruction set is present.
-    pub(super) unsafe fn run(&self) {
+    pub(crate) unsafe fn run(&self) {
         let Some(activate) = self.activate else { return };
         let Self { rows, cols, row_stride, col_stride, .. } = *self;
         // Along what is contiguous, or else element by element.

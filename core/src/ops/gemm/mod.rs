@@ -22,8 +22,8 @@ use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 use blocks::Blocks;
-pub(crate) use drive::Helpers;
-use drive::{Activate, Drive, Finish, Source};
+pub(crate) use drive::{Activate, Finish, Helpers};
+use drive::{Drive, Source};
 
 /// Where panels of `B` come from.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl Activation {
     /// Every activation.
     pub const ALL: [Self; 4] = [Self::Relu, Self::Gelu, Self::GeluTanh, Self::Silu];
 
-    fn slot(self, table: &Table<f32>) -> Activate {
+    pub(crate) fn slot(self, table: &Table<f32>) -> Activate {
         match self {
             Self::Relu => table.relu,
             Self::Gelu => table.gelu,

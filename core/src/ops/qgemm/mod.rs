@@ -1,0 +1,485 @@
+//! Products of quantised weights with many rows of activations.
+//!
+//! Panels of 16 rows of weights are unpacked, whatever their format and packing, to what one microkernel takes
+//! ([`tile`]); as many as stay in L2. All rows of activations meet them there. So unpacking costs little, and a
+//! format needs no microkernel of its own.
+
+mod exact;
+mod panels;
+pub(crate) mod tile;
+
+use crate::dispatch::Kernels;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::ops::check;
+use crate::ops::gemm::{Activation, Finish};
+use crate::ops::qpack::PackedQ;
+use crate::ops::tile::{FinishArgs, MergeArgs};
+use crate::quant::dispatch::Made;
+use crate::quant::packed::{ROWS, STEP, UNIT};
+use crate::quant::{QuantFormat, QuantRef};
+use crate::scratch::{Scratch, ScratchReq};
+use crate::view::{MatMut, MatRef};
+pub use panels::ActivationPanels;
+use tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
+
+/// How `qgemm` computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Precision {
+    /// Activations are rounded to 8 bits, by groups of 32 columns as
+    /// [`Kernels::quantize_activations`] does; products and sums of a group are exact integers, scales and sums of
+    /// groups are f32. Rounding costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest
+    /// magnitude of the group of `x[m, c]`; that is no more than where activations share their scale among 256, or
+    /// have one in f16. On top of that the error is at most `(cols / 8 + 8) * 2^-24` times the sum of the
+    /// magnitudes of all groups.
+    Integer,
+    /// Weights are decoded to the storage type of the activations, and the product is that of
+    /// [`GemmPlan`](crate::GemmPlan): with f32 the error is that of its sums, about `(cols + 3) * 2^-24` times `sum_c |w[r, c]
+    /// x[m, c]|`; with f16 and bf16 weights are rounded, too, which costs 2^-11 or 2^-8 of each at most.
+    Exact,
+}
+
+/// Quantised weights as a product takes them.
+#[derive(Clone, Copy, Debug)]
+pub enum QuantWeights<'a> {
+    /// As they lie in a file.
+    InPlace(QuantRef<'a>),
+    /// From [`Kernels::pack_q`].
+    Packed(PackedQ<'a>),
+}
+
+impl<'a> From<QuantRef<'a>> for QuantWeights<'a> {
+    fn from(w: QuantRef<'a>) -> Self {
+        Self::InPlace(w)
+    }
+}
+impl<'a> From<PackedQ<'a>> for QuantWeights<'a> {
+    fn from(w: PackedQ<'a>) -> Self {
+        Self::Packed(w)
+    }
+}
+
+impl QuantWeights<'_> {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::InPlace(w) => w.rows(),
+            Self::Packed(w) => w.rows(),
+        }
+    }
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        match self {
+            Self::InPlace(w) => w.cols(),
+            Self::Packed(w) => w.cols(),
+        }
+    }
+    /// Their format.
+    pub fn format(&self) -> QuantFormat {
+        match self {
+            Self::InPlace(w) => w.format(),
+            Self::Packed(w) => w.format(),
+        }
+    }
+    /// Rows `start .. start + len`.
+    ///
+    /// # Errors
+    /// `ShortSlice` if the range leaves the matrix; `BadParameter` if the weights are packed and `start` is neither a
+    /// multiple of [`PackedQ::ROW_STEP`] nor the end.
+    pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        Ok(match self {
+            Self::InPlace(w) => Self::InPlace(w.row_range(start, len)?),
+            Self::Packed(w) => Self::Packed(w.row_range(start, len)?),
+        })
+    }
+}
+
+/// `Y = X W^T (+ bias)`, then an activation, for one shape: `W` is quantised, `n x k`; `X` is `m x k`, of type `E`; `Y`
+/// is `m x n`, f32.
+///
+/// Made by [`Kernels::qgemm_plan`]. See [`Precision`] for errors. Each element is formed in an order that depends on
+/// nothing but `k` and, for small ones, `m`; so a part of a product, by a [`resized`](Self::resized) plan, has the bits
+/// that it has in the whole. All instruction sets have the same results for [`Precision::Integer`] and `m` above 8.
+///
+/// ```
+/// # use gllm_kernels_core::{Kernels, MatMut, MatRef, Precision, QuantFormat, QuantRef, Scratch};
+/// let k = Kernels::<f32>::detect();
+/// // Four rows of 32 weights of Q8_0: a scale of 1 in f16, then bytes.
+/// let mut w = vec![2u8; 4 * 34];
+/// w.chunks_mut(34).for_each(|block| block[..2].copy_from_slice(&[0, 0x3c]));
+/// let w = QuantRef::new(&w, QuantFormat::Q8_0, 4, 32)?;
+/// let (x, mut y) = (vec![127.0; 9 * 32], vec![0.0; 9 * 4]);
+/// let plan = k.qgemm_plan(w.format(), 9, 4, 32, Precision::Integer)?;
+/// let mut memory = vec![0; plan.scratch()?.size_unaligned()];
+/// let (x, out) = (MatRef::new(&x, 9, 32)?, MatMut::new(&mut y, 9, 4)?);
+/// plan.run(out, w.into(), x, None, Scratch::new(&mut memory))?;
+/// assert_eq!(y, [32.0 * 2.0 * 127.0; 36]);
+/// # Ok::<(), gllm_kernels_core::KernelError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct QgemmPlan<E: Element> {
+    kernels: Kernels<E>,
+    format: QuantFormat,
+    m: usize,
+    n: usize,
+    k: usize,
+    precision: Precision,
+    activation: Option<Activation>,
+    /// Rows of the undivided product.
+    whole: usize,
+}
+
+/// Rows up to which the kernels for single rows are faster.
+const FEW: usize = 8;
+
+/// Rows of activations that are rounded at a time: whole panels, and many enough that unpacking weights for each
+/// such block costs nothing.
+const BLOCK: usize = 64 * HEIGHT;
+
+impl<E: Element> Kernels<E> {
+    /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
+    /// BF16) it is [`Precision::Exact`].
+    ///
+    /// # Errors
+    /// `NotBlockMultiple` if `k` is not a multiple of the format's block length, `SizeOverflow`.
+    pub fn qgemm_plan(
+        &self,
+        format: QuantFormat,
+        m: usize,
+        n: usize,
+        k: usize,
+        precision: Precision,
+    ) -> Result<QgemmPlan<E>, KernelError> {
+        format.row_bytes(k)?;
+        let precision = if format.element().is_some() { Precision::Exact } else { precision };
+        Ok(QgemmPlan { kernels: *self, format, m, n, k, precision, activation: None, whole: m })
+    }
+}
+
+/// The parts of an unpacked panel of `k` columns, in bytes.
+#[derive(Clone, Copy)]
+struct PanelSize {
+    codes: usize,
+    scales: usize,
+    offsets: usize,
+}
+
+impl PanelSize {
+    fn of(k: usize, kind: Kind) -> Result<Self, KernelError> {
+        let codes = k.checked_mul(ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
+        // Not more than the codes.
+        let scales = k / STEP * kind.groups() * size_of::<[f32; ROWS]>();
+        Ok(Self { codes, scales, offsets: if kind.offsets { scales } else { 0 } })
+    }
+    fn bytes(self) -> usize {
+        self.codes.saturating_add(self.scales).saturating_add(self.offsets)
+    }
+    /// The panel at `p`.
+    fn at(self, p: *mut u8, bias: u8) -> PanelRoom {
+        let scales = p.wrapping_add(self.codes);
+        PanelRoom { codes: p, scales: scales.cast(), offsets: scales.wrapping_add(self.scales).cast(), bias }
+    }
+}
+
+impl<E: Element> QgemmPlan<E> {
+    /// With an activation.
+    pub fn activation(self, activation: Activation) -> Self {
+        Self { activation: Some(activation), ..self }
+    }
+
+    /// The same for other numbers of rows of activations and of weights: for a part of the product, which gets the bits
+    /// that it has in the whole.
+    pub fn resized(self, m: usize, n: usize) -> Self {
+        Self { m, n, whole: self.whole.max(m), ..self }
+    }
+
+    /// `m`, `n` and `k`.
+    pub fn shape(&self) -> [usize; 3] {
+        [self.m, self.n, self.k]
+    }
+
+    /// How it computes.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Whether it takes activations in panels: not if it is exact, nor for a few rows.
+    pub fn takes_panels(&self) -> bool {
+        self.precision == Precision::Integer && self.whole > FEW
+    }
+
+    fn kind(&self) -> Kind {
+        match self.kernels.table.formats.of(self.format) {
+            Made::Blocks(format) => Kind::of(format),
+            // Such weights have no panels.
+            Made::Floats(_) => Kind { halves: false, offsets: false },
+        }
+    }
+
+    fn panel(&self) -> Result<PanelSize, KernelError> {
+        PanelSize::of(self.k, self.kind())
+    }
+
+    /// Panels of weights that are unpacked at a time: half of L2 is theirs.
+    fn panels(&self, panel: PanelSize) -> usize {
+        let l2 = self.kernels.caps().caches().l2;
+        let there = self.n.div_ceil(ROWS).max(1);
+        (l2 / 2).checked_div(panel.bytes()).unwrap_or(1).clamp(1, 16).min(there)
+    }
+
+    /// Scratch memory for [`run`](Self::run).
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn scratch(&self) -> Result<ScratchReq, KernelError> {
+        if self.precision == Precision::Exact {
+            return self.scratch_exact();
+        }
+        if !self.takes_panels() {
+            let x = self.kernels.activations_size(self.m, self.k)?;
+            return ScratchReq::array::<u8>(x.size_unaligned());
+        }
+        let x = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?;
+        ScratchReq::array::<u8>(x.size_unaligned())?.and(self.scratch_panels()?)
+    }
+
+    /// Scratch memory for [`run_panels`](Self::run_panels).
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn scratch_panels(&self) -> Result<ScratchReq, KernelError> {
+        let panel = self.panel()?;
+        let panels = ScratchReq::array::<u8>(panel.bytes().saturating_mul(self.panels(panel)))?;
+        panels.and(ScratchReq::array::<Unsorted>(1)?)
+    }
+
+    /// Checks what both forms have.
+    fn check(
+        &self,
+        y: &MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        bias: Option<&[f32]>,
+    ) -> Result<(), KernelError> {
+        check::dim("y.rows() != m", y.rows(), self.m)?;
+        check::dim("y.cols() != n", y.cols(), self.n)?;
+        check::dim("w.rows() != n", w.rows(), self.n)?;
+        check::dim("w.cols() != k", w.cols(), self.k)?;
+        let [want, got] = [self.format, w.format()].map(|f| u64::from(f.gguf_type()));
+        if want != got {
+            return Err(KernelError::WrongPacking { want, got });
+        }
+        bias.map_or(Ok(()), |bias| check::len("bias", bias.len(), self.n))
+    }
+
+    /// `Y = X W^T (+ bias)`, then the activation.
+    ///
+    /// # Errors
+    /// `DimMismatch` unless the operands have the plan's shape; `WrongPacking` if `w` has another format (numbers are
+    /// GGUF's); `ShortSlice` unless the bias has `n` elements; `BadParameter` if the columns of `x` are not contiguous;
+    /// `ScratchTooSmall`.
+    pub fn run(
+        &self,
+        mut y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: MatRef<'_, E>,
+        bias: Option<&[f32]>,
+        mut scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        self.check(&y, w, bias)?;
+        check::dim("x.rows() != m", x.rows(), self.m)?;
+        check::dim("x.cols() != k", x.cols(), self.k)?;
+        check::contiguous("x", x)?;
+        if self.precision == Precision::Exact {
+            return self.exact(y, w, x, bias, scratch);
+        }
+        if !self.takes_panels() {
+            let room = scratch.take::<u8>(self.kernels.activations_size(self.m, self.k)?.size_unaligned())?;
+            let x = self.kernels.quantize_activations(self.format, x, room)?;
+            let (rows, cols) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
+            match w {
+                QuantWeights::InPlace(w) => self.kernels.qgemv_q8(w, x, y)?,
+                QuantWeights::Packed(w) => self.kernels.qgemv_packed(w, x, y)?,
+            }
+            // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.
+            unsafe { self.finish(cols, rows, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
+            return Ok(());
+        }
+        let size = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?.size_unaligned();
+        let room = scratch.take::<u8>(size)?;
+        let rest = scratch.take::<u8>(self.scratch_panels()?.size())?;
+        let mut first = 0;
+        while first < self.m {
+            let rows = (self.m - first).min(BLOCK);
+            let x = self.kernels.activation_panels(x.row_range(first, rows)?, room)?;
+            let (part, below) = y.split_rows(rows)?;
+            y = below;
+            self.resized(rows, self.n).run_panels(part, w, x, bias, Scratch::new(rest))?;
+            first += rows;
+        }
+        Ok(())
+    }
+
+    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`]: for several products with the same.
+    ///
+    /// # Errors
+    /// As there; `BadParameter` unless the plan [takes panels](Self::takes_panels).
+    pub fn run_panels(
+        &self,
+        mut y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: ActivationPanels<'_>,
+        bias: Option<&[f32]>,
+        mut scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        self.check(&y, w, bias)?;
+        check::dim("x.rows() != m", x.rows(), self.m)?;
+        check::dim("x.cols() != k", x.cols(), self.k)?;
+        if !self.takes_panels() {
+            return Err(KernelError::BadParameter { arg: "plan", expected: "integers and more than 8 rows" });
+        }
+        let size = self.panel()?;
+        let (each, at_once) = (size.bytes(), self.panels(size));
+        let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
+        let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
+        let bias_of_codes = if self.kernels.tier.is_some_and(|tier| tier.qgemm.unsigned) { BIAS } else { 0 };
+        let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
+        let count = self.n.div_ceil(ROWS);
+        let mut first = 0;
+        while first < count {
+            let panels = (count - first).min(at_once);
+            for p in 0..panels {
+                let to = size.at(tiles.wrapping_add(p * each), bias_of_codes);
+                // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
+                unsafe { self.unpack(w, first + p, unsorted, to) };
+            }
+            for row in (0..self.m).step_by(HEIGHT) {
+                let rows = (self.m - row).min(HEIGHT);
+                for p in 0..panels {
+                    let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
+                    let col = (first + p) * ROWS;
+                    let mut out = [[0f32; ROWS]; HEIGHT];
+                    // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
+                    // view.
+                    unsafe {
+                        self.tiles(from, x.panel(row), rows, &mut out);
+                        (self.kernels.helpers().merge)(&MergeArgs {
+                            tile: out.as_ptr().cast(),
+                            width: ROWS,
+                            c: y.add(row * row_stride + col * col_stride),
+                            row_stride,
+                            col_stride,
+                            rows,
+                            cols: (self.n - col).min(ROWS),
+                            beta: 0.0,
+                        });
+                    }
+                }
+            }
+            let (from, cols) = (first * ROWS, (self.n - first * ROWS).min(panels * ROWS));
+            let bias = bias.map(|bias| bias.as_ptr().wrapping_add(from));
+            // SAFETY: columns of the view; the bias has one element for each.
+            unsafe {
+                let y = y.add(from * col_stride);
+                self.finish(y, [row_stride, col_stride], [self.m, cols], bias);
+            }
+            first += panels;
+        }
+        Ok(())
+    }
+
+    /// Unpacks panel `p` of the weights.
+    ///
+    /// # Safety
+    /// The panel is one of the weights, which have the plan's shape; room for it and, of weights in place, at `room`.
+    unsafe fn unpack(&self, w: QuantWeights<'_>, p: usize, room: *mut Unsorted, to: PanelRoom) {
+        let table = self.kernels.table;
+        let Made::Blocks(&format) = table.formats.of(self.format) else { return };
+        // SAFETY: the caller's contract; the table's instruction set is present.
+        unsafe {
+            match w {
+                QuantWeights::InPlace(w) => {
+                    let blocks = self.k / self.format.block_len();
+                    (table.qgemm_w)(&PanelWArgs {
+                        format,
+                        rows: (self.n - p * ROWS).min(ROWS),
+                        blocks,
+                        w: w.as_bytes().as_ptr().add(p * ROWS * blocks * format.bytes),
+                        transpose: self.kernels.plain().pack_b,
+                        room,
+                        to,
+                    });
+                }
+                QuantWeights::Packed(w) => {
+                    let packing = format.packing;
+                    let units = self.k.div_ceil(UNIT);
+                    let w = w.as_ptr().add(p * units * packing.unit_bytes());
+                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: self.k / STEP, to });
+                }
+            }
+        }
+    }
+
+    /// The products of a panel of weights with one of activations, of `rows` rows.
+    ///
+    /// # Safety
+    /// The panels, of the plan's columns; at most [`HEIGHT`] rows.
+    unsafe fn tiles(&self, from: PanelRoom, x: *const u8, rows: usize, out: &mut [[f32; ROWS]; HEIGHT]) {
+        let (steps, kind) = (self.k / STEP, self.kind());
+        if steps == 0 {
+            return;
+        }
+        let mut args = QTileArgs {
+            codes: from.codes,
+            scales: from.scales,
+            offsets: from.offsets,
+            x,
+            x_step: rows * STEP * 2,
+            steps,
+            y: out.as_mut_ptr(),
+        };
+        // SAFETY: the caller's contract; the table's or the tier's instructions are present.
+        unsafe {
+            let kernels = self.kernels.tier.map_or(&[][..], |tier| tier.qgemm.kernels);
+            if kernels.is_empty() {
+                return (self.kernels.table.qgemm)(&args, rows, kind);
+            }
+            let mut left = rows;
+            for &(height, of_kinds) in kernels {
+                // Every height down to 1 is there, or a sum of others.
+                while left >= height && height > 0 {
+                    if let Some(kernel) = of_kinds.get(kind.index()) {
+                        kernel(&args);
+                    }
+                    args.x = args.x.wrapping_add(height * STEP * 2);
+                    args.y = args.y.wrapping_add(height);
+                    left -= height;
+                }
+            }
+        }
+    }
+
+    /// Bias and activation for some rows and columns of `Y`.
+    ///
+    /// # Safety
+    /// They are there, and exclusive; as many elements of the bias as columns.
+    unsafe fn finish(
+        &self,
+        y: *mut f32,
+        [row_stride, col_stride]: [usize; 2],
+        [rows, cols]: [usize; 2],
+        bias: Option<*const f32>,
+    ) {
+        // SAFETY: the caller's contract; the instruction set is present.
+        unsafe {
+            if let Some(bias) = bias {
+                let (bias_row, bias_col, c) = (0, 1, y);
+                let args = FinishArgs { c, row_stride, col_stride, rows, cols, bias, bias_row, bias_col };
+                (self.kernels.helpers().finish)(&args);
+            }
+            let activate = self.activation.map(|f| f.slot(self.kernels.plain()));
+            let access = self.kernels.access_inplace();
+            Finish { c: y, row_stride, col_stride, rows, cols, activate, access }.run();
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Panels of weights and activations as the microkernels of `qgemm` take them, and the baseline microkernel.
+//!
+//! A panel of weights is 16 rows, whatever their format: for each four columns 64 bytes, byte `4 * r + t` being the
+//! code of row `r`, column `t`; apart from them, for each group 16 f32 scales, and 16 offsets if there are any. A
+//! panel of activations is up to 12 rows: for each 32 columns one [`Step`] of each row.
+
+use crate::arrays::{from_fn, Each};
+use crate::asm::abi::{Panel, PanelType};
+use crate::element::{f16, Element};
+use crate::isa::{Prim, Vector};
+use crate::ops::activations::{self, Step};
+use crate::ops::dequant::CHUNK;
+use crate::ops::pack::PackArgs;
+use crate::quant::bytes::Lookup;
+use crate::quant::codebooks::e8m0_half;
+use crate::quant::dispatch::Unpacker;
+use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::quant::{Unpacked, MIN_GROUP};
+
+/// Rows of activations in a panel.
+pub(crate) const HEIGHT: usize = 12;
+
+/// What makes codes unsigned, for microkernels that want them so: then sums start with as many times the negative sum of
+/// the activations.
+pub(crate) const BIAS: u8 = 0x80;
+
+/// Four columns of a panel of weights.
+type Cell = [u32; ROWS];
+
+/// What of a format makes a difference to microkernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// Groups of 16 columns, not 32.
+    pub(crate) halves: bool,
+    pub(crate) offsets: bool,
+}
+
+impl Kind {
+    /// Of weights that are unpacked this way.
+    pub(crate) fn of(format: &Unpacker) -> Self {
+        Self { halves: format.group == MIN_GROUP, offsets: format.offsets }
+    }
+    /// Its place in lists of kernels.
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.halves) + 2 * usize::from(self.offsets)
+    }
+    /// Groups of a step.
+    pub(crate) fn groups(self) -> usize {
+        1 + usize::from(self.halves)
+    }
+}
+
+/// Some rows of activations times a panel of weights.
+#[repr(C)]
+pub struct QTileArgs {
+    /// The panel: codes, scales, offsets.
+    pub(crate) codes: *const u8,
+    pub(crate) scales: *const f32,
+    pub(crate) offsets: *const f32,
+    /// The first row's first [`Step`]; those of other rows follow.
+    pub(crate) x: *const u8,
+    /// Bytes to the next step.
+    pub(crate) x_step: usize,
+    /// At least 1.
+    pub(crate) steps: usize,
+    /// For each row of activations 16 results.
+    pub(crate) y: *mut [f32; ROWS],
+}
+
+/// The baseline. Every microkernel computes the same integers, and in f32, for each element and step of 32 columns, in
+/// their order:
+///
+/// - `u`: the first group's integer times its scale; then, fused, plus the second's times its;
+/// - `y += u * d`, fused, `d` being the activations' scale;
+/// - for each group that has an offset, fused, `y +=` the offset times the sum of what the activations stand for.
+///
+/// # Safety
+/// What the arguments name exists, with signed codes; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &QTileArgs, rows: usize, kind: Kind) {
+    let groups = kind.groups();
+    // SAFETY: the caller's contract; steps and groups are within the panels.
+    unsafe {
+        for m in 0..rows {
+            let mut y = [0f32; ROWS];
+            for s in 0..t.steps {
+                let x = &*t.x.add(s * t.x_step).cast::<Step>().add(m);
+                let cells = &*t.codes.cast::<[[i8; 4 * ROWS]; STEP / 4]>().add(s);
+                let mut dots = [[0i32; ROWS]; 2];
+                for (i, (codes, x)) in cells.iter().zip(x.q.chunks_exact(4)).enumerate() {
+                    let dots = &mut dots[usize::from(kind.halves && i >= STEP / 8)];
+                    for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
+                        *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
+                    }
+                }
+                let sums = dots.each(|dots| dots.each(|dot| dot as f32));
+                let scales = t.scales.add(s * groups * ROWS);
+                let offsets = t.offsets.wrapping_add(s * groups * ROWS);
+                for i in (0..ROWS).step_by(P::LANES) {
+                    let at = |p: *const f32, g: usize| <P as Prim<f32>>::load(p.add(g * ROWS + i));
+                    let sum =
+                        |g: usize| <P as Prim<f32>>::load(sums.as_ptr().cast::<f32>().add(g * ROWS + i));
+                    let mut u = P::mul(sum(0), at(scales, 0));
+                    if kind.halves {
+                        u = P::fma(sum(1), at(scales, 1), u);
+                    }
+                    let to = y.as_mut_ptr().add(i);
+                    let mut y = P::fma(u, P::splat(x.scale), <P as Prim<f32>>::load(to));
+                    if kind.offsets {
+                        for g in 0..groups {
+                            let x = x.offsets[if kind.halves { g % 2 } else { 2 }];
+                            y = P::fma(at(offsets, g), P::splat(x), y);
+                        }
+                    }
+                    <P as Prim<f32>>::store(to, y);
+                }
+            }
+            *t.y.add(m) = y;
+        }
+    }
+}
+
+/// What [`panel_x`] works on: a panel of activations.
+pub struct PanelXArgs<E> {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) x: *const E,
+    /// Elements from one row to the next.
+    pub(crate) stride: usize,
+    /// Room for a step of each row for each 32 columns, aligned.
+    pub(crate) dst: *mut u8,
+}
+
+/// Rounds activations to 8 bits.
+///
+/// # Safety
+/// The rows at `x`, whose columns are whole steps, the room at `dst`; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<E>) {
+    for r in 0..a.rows {
+        for s in 0..a.cols / STEP {
+            // SAFETY: the caller's contract.
+            unsafe {
+                let step = &mut *a.dst.cast::<Step>().add(s * a.rows + r);
+                activations::step::<E, P>(a.x.add(r * a.stride + s * STEP), [1.0; 2], step);
+                // What unsigned codes are too large by.
+                step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
+            }
+        }
+    }
+}
+
+/// Where a panel of weights goes, and from which block on.
+#[derive(Clone, Copy)]
+pub(crate) struct PanelRoom {
+    pub(crate) codes: *mut u8,
+    pub(crate) scales: *mut f32,
+    pub(crate) offsets: *mut f32,
+    /// Added to codes: [`BIAS`] or nothing.
+    pub(crate) bias: u8,
+}
+
+/// Rows of weights in the order in which they are unpacked. Bytes between rows keep these out of one set of the cache.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Unsorted {
+    codes: [[u8; CHUNK + 64]; ROWS],
+    scales: [[f32; CHUNK / MIN_GROUP + 16]; ROWS],
+    offsets: [[f32; CHUNK / MIN_GROUP + 16]; ROWS],
+}
+
+/// What [`panel_w`] works on: up to 16 rows of weights in place.
+pub struct PanelWArgs {
+    pub(crate) format: Unpacker,
+    pub(crate) rows: usize,
+    /// Blocks of a row.
+    pub(crate) blocks: usize,
+    pub(crate) w: *const u8,
+    /// The packer of f32.
+    pub(crate) transpose: unsafe fn(&PackArgs),
+    pub(crate) room: *mut Unsorted,
+    pub(crate) to: PanelRoom,
+}
+
+/// Brings rows of weights in place into a panel.
+///
+/// # Safety
+/// The rows at `w`, room for what they unpack to, the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn panel_w<E: Element, P: Prim<E>>(a: &PanelWArgs) {
+    let PanelWArgs { format, rows, blocks, w, transpose, room, to } = *a;
+    let (step, kind) = (format.chunk(), Kind::of(&format));
+    let mut first = 0;
+    while first < blocks {
+        let n = step.min(blocks - first);
+        let (cols, column) = (n * format.len, first * format.len);
+        let groups = cols / STEP * kind.groups();
+        // SAFETY: blocks are within the rows; a chunk of each row has room, and so has the panel.
+        unsafe {
+            let codes = (&raw mut (*room).codes).cast::<[u8; CHUNK + 64]>();
+            let scales = (&raw mut (*room).scales).cast::<[f32; CHUNK / MIN_GROUP + 16]>();
+            let offsets = (&raw mut (*room).offsets).cast::<[f32; CHUNK / MIN_GROUP + 16]>();
+            for r in 0..rows {
+                let out = Unpacked {
+                    codes: codes.add(r).cast(),
+                    scales: scales.add(r).cast(),
+                    offsets: offsets.add(r).cast(),
+                };
+                (format.unpack)(n, w.add((r * blocks + first) * format.bytes), &out);
+                if to.bias != 0 {
+                    let codes = codes.add(r).cast::<u8>();
+                    for i in 0..cols {
+                        *codes.add(i) ^= to.bias;
+                    }
+                }
+            }
+            let panel = Panel { element: PanelType::F32, width: ROWS, kr: 1 };
+            let move_to = |src: *const u8, across: usize, k: usize, dst: *mut u8| {
+                transpose(&PackArgs { len: rows, k, depth: k, src, across, along: 4, panel, dst });
+            };
+            let across = size_of::<[u8; CHUNK + 64]>();
+            move_to(codes.cast(), across, cols / 4, to.codes.add(column * ROWS));
+            let group = column / STEP * kind.groups();
+            let across = size_of::<[f32; CHUNK / MIN_GROUP + 16]>();
+            move_to(scales.cast(), across, groups, to.scales.add(group * ROWS).cast());
+            if kind.offsets {
+                move_to(offsets.cast(), across, groups, to.offsets.add(group * ROWS).cast());
+            }
+        }
+        first += n;
+    }
+}
+
+/// What [`panel_q`] works on: a panel of packed weights.
+pub struct PanelQArgs {
+    pub(crate) packing: &'static Packing,
+    pub(crate) w: *const u8,
+    /// Steps that there are, of those that fill units.
+    pub(crate) steps: usize,
+    pub(crate) to: PanelRoom,
+}
+
+/// Takes a panel of packed weights apart.
+///
+/// # Safety
+/// The panel at `w`, room for what it unpacks to, the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn panel_q<E: Element, P: Prim<E> + Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) {
+    let PanelQArgs { packing, w, steps, to } = *a;
+    let groups = packing.groups();
+    for s in 0..steps {
+        // SAFETY: steps are within the panel, and there is room for them.
+        unsafe {
+            let unit = Unit { packing, head: w.add(s / STEPS * packing.unit_bytes()) };
+            let signs = scales::<E, P>(unit, s % STEPS * groups, groups, s, to);
+            codes::<P>(unit, s % STEPS, signs, to.codes.add(s * STEP * ROWS), to.bias);
+        }
+    }
+}
+
+/// Every byte of a word.
+const EACH: u32 = 0x0101_0101;
+
+/// The codes of step `s` of a unit. `signs` are those of offsets, where these are eighths of scales.
+///
+/// # Safety
+/// The unit, room at `to`, the instruction set.
+#[inline(always)]
+unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, bias: u8) {
+    let packing = unit.packing;
+    let [low, high] = packing.bits;
+    let mask = |bits: usize| EACH * ((1u32 << (bits & 15)) - 1);
+    // What makes numbers of indices that are 128 too large, and fit a byte without a sign.
+    let (times, base) = match packing.values {
+        Values::Linear(bias) if packing.eighths => {
+            // Eight times the number, plus or minus one.
+            let zero = 0x81u32.wrapping_sub(8 * u32::from(bias));
+            (3, signs.each(|sign| EACH.wrapping_mul(zero) - (sign >> 31) * 2 * EACH))
+        }
+        Values::Linear(bias) => (0, [EACH * u32::from(BIAS - bias); ROWS]),
+        Values::Table(_) => (0, [0; ROWS]),
+    };
+    let flip = match packing.values {
+        Values::Linear(_) => EACH * u32::from(BIAS ^ bias),
+        Values::Table(_) => 0,
+    };
+    let (low_mask, high_mask) = (mask(low), mask(high));
+    // SAFETY: planes are those of the step.
+    unsafe {
+        let planes = unit.head.add(packing.head() + s * packing.step());
+        let to = to.cast::<Cell>();
+        for v in 0..STEP / 4 {
+            let (low_at, low_by) = (v % low.max(1), v / low.max(1) * low);
+            let mut cell = *planes.add(64 * low_at).cast::<[[u8; 4]; ROWS]>();
+            let words = cell.each(|w| u32::from_ne_bytes(w) >> (low_by & 31) & low_mask);
+            let words = if high > 0 {
+                let (at, by) = (v % high, v / high * high);
+                cell = *planes.add(64 * (low + at)).cast::<[[u8; 4]; ROWS]>();
+                let above = cell.each(|w| (u32::from_ne_bytes(w) >> (by & 31) & high_mask) << (low & 31));
+                from_fn(|i| words[i] | above[i])
+            } else {
+                words
+            };
+            *to.add(v) = from_fn(|i| (words[i] << times).wrapping_add(base[i]) ^ flip);
+        }
+        if let Values::Table(table) = packing.values {
+            P::look_up(&table.each(|code| code ^ bias as i8), to.cast(), STEP * ROWS);
+        }
+    }
+}
+
+/// Brings the scales of the `groups` groups from `g` of a unit to where those of step `s` belong, and their offsets.
+/// Where these are eighths of scales, there are signs instead, which are returned: they join the codes.
+///
+/// # Safety
+/// The unit, room for the panel, the instruction set.
+#[inline(always)]
+unsafe fn scales<E: Element, P: Prim<E> + Prim<f16> + Prim<f32>>(
+    unit: Unit<'_>,
+    g: usize,
+    groups: usize,
+    s: usize,
+    to: PanelRoom,
+) -> Cell {
+    let packing = unit.packing;
+    let mut signs = [0; ROWS];
+    for h in 0..groups {
+        let (scale, factor) = packing.places(g + h);
+        // SAFETY: places are within the head.
+        unsafe {
+            let bytes = |at: usize| *unit.head.add(at).cast::<[u8; ROWS]>();
+            let halves = |at: usize| {
+                let halves = (*unit.head.add(at).cast::<[[u8; 2]; ROWS]>()).each(f16::from_le_bytes);
+                widened::<P>(&halves)
+            };
+            let common = |at: usize, unit: f32| halves(at).each(|d| d * unit);
+            let times = |common: [f32; ROWS], at: usize| {
+                let factors = bytes(at).each(|b| f32::from(b as i8));
+                from_fn(|i| common[i] * factors[i])
+            };
+            let of_group = match packing.scales {
+                Scales::Whole => (*unit.head.add(scale).cast::<[[u8; 4]; ROWS]>()).each(f32::from_le_bytes),
+                Scales::Halves => halves(scale),
+                Scales::E8m0 => bytes(factor).each(e8m0_half),
+                Scales::Ue4m3 => {
+                    let halves = bytes(factor).each(|b| f16::from_bits(u16::from(b) << 7));
+                    widened::<P>(&halves).each(|d| d * packing.unit)
+                }
+                Scales::Factors => times(common(scale, packing.unit), factor),
+            };
+            let at = (s * groups + h) * ROWS;
+            let scales = to.scales.add(at).cast::<[f32; ROWS]>();
+            *scales = of_group;
+            if packing.offsets {
+                let mut offsets = common(scale + 2 * ROWS, packing.offset_unit);
+                if packing.scales == Scales::Factors {
+                    offsets = times(offsets, factor + ROWS);
+                }
+                if packing.eighths {
+                    signs = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
+                    *scales = of_group.each(|d| d * 0.125);
+                } else {
+                    *to.offsets.add(at).cast::<[f32; ROWS]>() = offsets;
+                }
+            }
+        }
+    }
+    signs
+}
+
+/// As f32.
+///
+/// # Safety
+/// The instruction set.
+#[inline(always)]
+unsafe fn widened<P: Prim<f16> + Prim<f32>>(halves: &[f16; ROWS]) -> [f32; ROWS] {
+    let mut all = [0.0; ROWS];
+    for i in (0..ROWS).step_by(<P as Vector>::LANES) {
+        // SAFETY: whole vectors of 16 elements.
+        unsafe {
+            <P as Prim<f32>>::store(all.as_mut_ptr().add(i), <P as Prim<f16>>::load(halves.as_ptr().add(i)));
+        }
+    }
+    all
+}
+
+/// What [`decode_panel`] works on: a panel with signed codes.
+pub struct DecodePanelArgs<E> {
+    pub(crate) kind: Kind,
+    pub(crate) steps: usize,
+    pub(crate) from: PanelRoom,
+    /// The first of 16 elements of the panel's first column.
+    pub(crate) dst: *mut E,
+    /// Elements from one column to the next.
+    pub(crate) stride: usize,
+}
+
+/// Decodes a panel, column by column: bit for bit what `dequant` makes of the weights.
+///
+/// # Safety
+/// The panel, room for 16 elements of each column, the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32>>(a: &DecodePanelArgs<E>) {
+    let DecodePanelArgs { kind, steps, from, dst, stride } = *a;
+    for cell in 0..steps * STEP / 4 {
+        let g = if kind.halves { cell / (MIN_GROUP / 4) } else { cell / (STEP / 4) };
+        // SAFETY: cells and groups are within the panel, columns within the room.
+        unsafe {
+            let words = *from.codes.cast::<Cell>().add(cell);
+            let (scales, offsets) = (from.scales.add(g * ROWS), from.offsets.wrapping_add(g * ROWS));
+            for t in 0..4 {
+                let codes = words.each(|w| f32::from(w.to_ne_bytes()[t] as i8));
+                let to = dst.add((4 * cell + t) * stride);
+                for i in (0..ROWS).step_by(P::LANES) {
+                    let at = |p: *const f32| <P as Prim<f32>>::load(p.add(i));
+                    let mut v = P::mul(at(codes.as_ptr()), at(scales));
+                    if kind.offsets {
+                        v = P::add(v, at(offsets));
+                    }
+                    <P as Prim<E>>::store(to.add(i), v);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Quantised matrix products: exact where sums are whole, else within the bound; the same bits on every instruction set,
+//! in place and packed, in one go and in parts.
+
+use gllm_kernels_core::{
+    bf16, f16, Activation, Caps, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef,
+    Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+};
+
+use crate::data::Source;
+use crate::numeric::{gamma, same, sum as exact_sum, wide};
+use crate::packed::{packed, rounded};
+use crate::quant::{halves, magnitudes, shuffled_blocks, specified, subject};
+use crate::report::{Outcome, Report};
+use crate::{call, caps, effort, Edge, Guarded};
+
+/// One product: operands, and what they are multiplied with.
+struct Case<'a, E: Element> {
+    k: &'a Kernels<E>,
+    w: QuantRef<'a>,
+    x: &'a [E],
+    m: usize,
+    precision: Precision,
+}
+
+impl<E: Element> Case<'_, E> {
+    fn text(&self, what: impl std::fmt::Display) -> String {
+        let (n, cols) = (self.w.rows(), self.w.cols());
+        format!("{:?} {} {}x{n}x{cols}: {what}", self.precision, E::TYPE, self.m)
+    }
+
+    fn plan(&self) -> Result<QgemmPlan<E>, KernelError> {
+        self.k.qgemm_plan(self.w.format(), self.m, self.w.rows(), self.w.cols(), self.precision)
+    }
+
+    /// Computes in memory of exactly the size asked for. `stride` is that of the output's rows.
+    fn run(
+        &self,
+        plan: &QgemmPlan<E>,
+        w: QuantWeights<'_>,
+        bias: Option<&[f32]>,
+        [stride, step]: [usize; 2],
+        edge: Edge,
+    ) -> Result<Vec<f32>, String> {
+        let [m, n, k] = plan.shape();
+        let text = |e: KernelError| self.text(e);
+        let size = plan.scratch().map_err(text)?.size_unaligned();
+        let mut memory = Guarded::<u8>::poisoned(size, edge);
+        let len = if m * n == 0 { 0 } else { (m - 1) * stride + (n - 1) * step + 1 };
+        let mut y = Guarded::<f32>::poisoned(len, edge);
+        let x = MatRef::new(&self.x[..m * k], m, k).map_err(text)?;
+        call(|| {
+            plan.run(MatMut::with_strides(&mut y, m, n, stride, step)?, w, x, bias, Scratch::new(&mut memory))
+        })
+        .map_err(text)?;
+        if !y.intact() || !memory.intact() {
+            return Err(self.text("writes outside of its memory"));
+        }
+        if size > 0 {
+            let short = plan.run(
+                MatMut::with_strides(&mut y.to_vec(), m, n, stride, step).map_err(text)?,
+                w,
+                x,
+                bias,
+                Scratch::new(&mut memory[..size / 2]),
+            );
+            let refused =
+                matches!(short, Err(KernelError::ScratchTooSmall { .. } | KernelError::ShortSlice { .. }));
+            // A query is for the larger of two ways.
+            if !refused && plan.takes_panels() {
+                return Err(self.text("half the memory was enough"));
+            }
+        }
+        Ok((0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| y[i * stride + j * step]).collect())
+    }
+
+    /// Compares with sums in f64 what came from weights in place or packed ones; `exact` if whatever is small must have no error at all.
+    fn compare(
+        &self,
+        y: &[f32],
+        bias: &[f32],
+        [in_place, exact]: [bool; 2],
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let (n, cols) = (self.w.rows(), self.w.cols());
+        let integer = self.precision == Precision::Integer;
+        let mut steps =
+            vec![0; self.k.activations_size(self.m, cols).map_err(|e| self.text(e))?.size_unaligned()];
+        let view = MatRef::new(self.x, self.m, cols).map_err(|e| self.text(e))?;
+        let a = self.k.quantize_activations(self.w.format(), view, &mut steps).map_err(|e| self.text(e))?;
+        // What the product sees of the weights.
+        let mut weights = wide(&specified(self.w)?);
+        // Few rows are multiplied with weights in place as they are.
+        if !integer && !(in_place && self.m <= 8) {
+            let mut stored = vec![E::from_f32(0.0); n * cols];
+            self.k.dequant(self.w, &mut stored).map_err(|e| self.text(e))?;
+            weights = wide(&stored);
+        }
+        let sizes = if integer { wide(&magnitudes(self.w)?) } else { weights.clone() };
+        // Products of pairs of bf16 are rounded twice, and denormals may be lost.
+        let roundings = match self.precision {
+            Precision::Integer if self.m > 8 => cols / 10 + 4,
+            Precision::Integer => cols / 8 + 16,
+            _ => 2 * cols + 8,
+        };
+        for m in 0..self.m {
+            let x = if integer { rounded(a, m) } else { wide(&self.x[m * cols..][..cols]) };
+            for r in 0..n {
+                let terms = |w: &[f64]| -> Vec<f64> {
+                    w[r * cols..][..cols].iter().zip(&x).map(|(w, x)| w * x).collect()
+                };
+                let bias = bias.get(r).copied().map(f64::from);
+                let (want, _) = exact_sum(terms(&weights).into_iter().chain(bias));
+                let (_, size) = exact_sum(terms(&sizes).into_iter().chain(bias));
+                let got = y[m * n + r];
+                let err = (f64::from(got) - want).abs();
+                let whole = exact && size < f64::from(1 << 21);
+                let bound = if whole { 0.0 } else { gamma(roundings, size) + 1e-30 };
+                let err = if err == 0.0 { 0.0 } else { err / bound };
+                report
+                    .see(err, 1.0, || self.text(format!("row {m}, column {r}: {got} instead of {want}")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first place where two results differ.
+fn differ(a: &[f32], b: &[f32]) -> Option<usize> {
+    (0..a.len().max(b.len())).find(|&i| !matches!((a.get(i), b.get(i)), (Some(&a), Some(&b)) if same(a, b)))
+}
+
+/// Everything about one product.
+fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut Report) -> Result<(), String> {
+    let (m, n, cols) = (case.m, case.w.rows(), case.w.cols());
+    let text = |e: KernelError| case.text(e);
+    let plan = case.plan().map_err(text)?;
+    // At any address.
+    let mut moved = vec![0];
+    moved.extend(case.w.as_bytes());
+    let bytes = Guarded::copy_of(&moved, edge);
+    let w = QuantRef::new(&bytes[1..], case.w.format(), n, cols).map_err(text)?;
+    let y = case.run(&plan, w.into(), None, [n + 3, 1], edge)?;
+    case.compare(&y, &[], [true, exact], report)?;
+    report.cases += 1;
+    let equal = |what: &str, got: &[f32], want: &[f32]| match differ(got, want) {
+        Some(i) => Err(case.text(format!("{what}, element {i}: {:?} and {:?}", got.get(i), want.get(i)))),
+        None => Ok(()),
+    };
+    let all_alike = case.precision == Precision::Integer && m > 8;
+    let plain = Kernels::<f32>::with(Caps::SCALAR);
+    let buf = packed(&plain, w, edge)?;
+    let p = plain.packed_q(w.format(), n, cols, &buf).map_err(text)?;
+    let columns = case.run(&plan, p.into(), None, [1, m + 1], edge)?;
+    if all_alike {
+        equal("packed and in place", &columns, &y)?;
+        let scalar = Kernels::<E>::with(Caps::SCALAR);
+        let scalar = Case { k: &scalar, ..*case };
+        let bits = scalar.run(&scalar.plan().map_err(text)?, w.into(), None, [n, 1], edge)?;
+        equal("this and scalar code", &y, &bits)?;
+        in_panels(case, &plan, w.into(), &y, edge)?;
+    } else {
+        case.compare(&columns, &[], [false, exact], report)?;
+    }
+    // Parts have the bits of the whole.
+    for (w, want) in [(QuantWeights::from(w), &y), (p.into(), &columns)] {
+        let start = (n / 2).next_multiple_of(16).min(n);
+        for (start, len) in [(0, start), (start, n - start)] {
+            let part = w.row_range(start, len).map_err(text)?;
+            let rows = m.div_ceil(2);
+            let got = case.run(&plan.resized(rows, len), part, None, [len, 1], edge)?;
+            let want: Vec<f32> = (0..rows).flat_map(|i| want[i * n + start..][..len].to_vec()).collect();
+            equal("a part and the whole", &got, &want)?;
+        }
+    }
+    // Bias and activation are what the operators of these names do.
+    let bias: Vec<f32> = (0..n).map(|j| j as f32 - 1.5).collect();
+    let sums = case.run(&plan, w.into(), Some(&bias), [n, 1], edge)?;
+    case.compare(&sums, &bias, [true, exact], report)?;
+    for activation in Activation::ALL {
+        let got = case.run(&plan.activation(activation), w.into(), Some(&bias), [n, 1], edge)?;
+        let mut want = vec![f32::NAN; m * n];
+        let k = Kernels::<f32>::forced(case.k.level()).map_err(text)?;
+        match activation {
+            Activation::Relu => k.relu(&sums, &mut want),
+            Activation::Gelu => k.gelu(&sums, &mut want),
+            Activation::GeluTanh => k.gelu_tanh(&sums, &mut want),
+            _ => k.silu(&sums, &mut want),
+        }
+        .map_err(text)?;
+        equal("bias and activation", &got, &want)?;
+    }
+    Ok(())
+}
+
+/// Activations that were rounded before have the same results.
+fn in_panels<E: Element>(
+    case: &Case<'_, E>,
+    plan: &QgemmPlan<E>,
+    w: QuantWeights<'_>,
+    want: &[f32],
+    edge: Edge,
+) -> Result<(), String> {
+    let ([m, n, cols], text) = (plan.shape(), |e: KernelError| case.text(e));
+    let size = case.k.activation_panels_size(m, cols).map_err(text)?.size_unaligned();
+    let mut buf = Guarded::<u8>::poisoned(size, edge);
+    let x = MatRef::new(case.x, m, cols).map_err(text)?;
+    let mut memory = Guarded::<u8>::poisoned(plan.scratch_panels().map_err(text)?.size_unaligned(), edge);
+    let mut y = Guarded::<f32>::poisoned(m * n, edge);
+    call(|| {
+        let panels = case.k.activation_panels(x, &mut buf)?;
+        plan.run_panels(MatMut::new(&mut y, m, n)?, w, panels, None, Scratch::new(&mut memory))
+    })
+    .map_err(text)?;
+    match differ(&y, want) {
+        Some(i) => Err(case.text(format!("in panels, element {i}: {} and {}", y[i], want[i]))),
+        None if y.intact() && buf.intact() && memory.intact() => Ok(()),
+        None => Err(case.text("writes outside of its memory")),
+    }
+}
+
+/// A NaN among the activations of one row is NaN in its products alone.
+fn not_finite(k: &Kernels<f32>, w: QuantRef<'_>, precision: Precision) -> Result<(), String> {
+    for m in [3, 14] {
+        let mut x = vec![0.5f32; m * w.cols()];
+        x[(m - 2) * w.cols() + 77] = f32::NAN;
+        let case = Case { k, w, x: &x, m, precision };
+        let plan = case.plan().map_err(|e| case.text(e))?;
+        let y = case.run(&plan, w.into(), None, [w.rows(), 1], Edge::End)?;
+        if (0..m * w.rows()).any(|i| y[i].is_nan() != (i / w.rows() == m - 2)) {
+            return Err(case.text(format!("a NaN in row {} gave {y:?}", m - 2)));
+        }
+    }
+    Ok(())
+}
+
+/// Products with weights that are plain floating point have one precision.
+fn precisions(format: QuantFormat) -> &'static [Precision] {
+    let all = &[Precision::Exact, Precision::Integer];
+    &all[..if format.element().is_some() { 1 } else { 2 }]
+}
+
+/// `qgemm`: both precisions; shapes around tiles and panels; whole numbers exactly.
+pub fn qgemm(row: &KernelInfo) -> Outcome {
+    let (format, vectors) = subject(row)?;
+    let text = |e: KernelError| e.to_string();
+    let caps = caps().restricted_to(row.level).map_err(text)?;
+    let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(text)?;
+    let mut report = Report::BOUND;
+    let mut source = Source::new(row.name.len() as u64);
+    let len = format.block_len();
+    let sizes = [(9, 1), (13, 17), (27, 33), (8, 16), (2, 5), (12, 48), (23, 15), (1, 18), (0, 3), (10, 0)];
+    let sizes = &sizes[..if effort() > 1 { sizes.len() } else { 3 }];
+    // Parts of a unit of 256 columns, whole ones, more than are unpacked at a time.
+    let depths = [len, 256, 256 + len, 1024 + 256 + len];
+    for (i, &(m, n)) in sizes.iter().enumerate() {
+        let cols = depths[i % depths.len()];
+        let edge = Edge::BOTH[i % 2];
+        let mut bytes = shuffled_blocks(&mut source, format, &vectors, n * cols / len);
+        let w = QuantRef::new(&bytes, format, n, cols).map_err(text)?;
+        let x: Vec<f32> = source.normals(m * cols);
+        for &precision in precisions(format) {
+            let k = &k;
+            check(&Case { k, w, x: &x, m, precision }, false, edge, &mut report)?;
+        }
+        of_halves::<f16>(caps, &mut source, w, m, edge, &mut report)?;
+        of_halves::<bf16>(caps, &mut source, w, m, edge, &mut report)?;
+
+        // Scales of 1, and activations whose scale is 1: whole numbers, or eighths of them.
+        for block in bytes.chunks_exact_mut(format.block_bytes()) {
+            for &at in halves(format) {
+                block[at..at + 2].copy_from_slice(&0x3c00u16.to_le_bytes());
+            }
+        }
+        let w = QuantRef::new(&bytes, format, n, cols).map_err(text)?;
+        if format.element().is_none() && specified(w)?.iter().all(|w| (w * 8.0).fract() == 0.0) {
+            let mut x: Vec<f32> = source.whole(m * cols, 2);
+            x.chunks_mut(32).for_each(|group| group[0] = 127.0);
+            let (k, precision) = (&k, Precision::Integer);
+            check(&Case { k, w, x: &x, m, precision }, true, edge, &mut report)?;
+        }
+    }
+    let w = QuantRef::new(&vectors.blocks, format, 2, 512).map_err(text)?;
+    not_finite(&k, w, Precision::Integer)?;
+    not_finite(&k, w, Precision::Exact)?;
+    Ok(report)
+}
+
+/// The same with activations of 16 bits.
+fn of_halves<E: Element>(
+    caps: Caps,
+    source: &mut Source,
+    w: QuantRef<'_>,
+    m: usize,
+    edge: Edge,
+    report: &mut Report,
+) -> Result<(), String> {
+    let k = Kernels::<E>::with(caps);
+    if k.level() == IsaLevel::Scalar && effort() <= 1 {
+        return Ok(());
+    }
+    let x: Vec<E> = source.normals(m * w.cols());
+    for &precision in precisions(w.format()) {
+        check(&Case { k: &k, w, x: &x, m, precision }, false, edge, report)?;
+    }
+    Ok(())
+}
