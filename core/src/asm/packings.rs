@@ -40,7 +40,10 @@ macro_rules! agrees {
     })*) => {$(
         const _: () = {
             const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;
-            assert!(P.bits[0] == $low && P.bits[1] == $high && P.group == $group);
+            assert!(P.bits[0] == $low && P.bits[1] == high_bits!($high) && P.group == $group);
+            assert!(P.by_row == agrees!(@by_row $high));
+            // The factors of both groups of a step, and then its high plane.
+            assert!(!P.by_row || P.high(1) == P.places(2).1 + 32 && P.high(1) - P.high(0) == 48);
             assert!(P.offsets == agrees!(@offsets $min));
             assert!(matches!(P.scales, agrees!(@scales $kind)));
             assert!(bias(&P) == EACH * agrees!(@bias $bias));
@@ -49,6 +52,8 @@ macro_rules! agrees {
             assert!(2 * 127 * largest(&P) * agrees!(@pairs $way) <= 0x7fff);
         };
     )*};
+    (@by_row row) => { true };
+    (@by_row $high:tt) => { false };
     (@offsets none) => { false };
     (@offsets min) => { true };
     (@table linear) => { false };

@@ -19,6 +19,7 @@ macro_rules! quant_primitive {
         },
         packed: {
             bits: $bits:expr,
+            $(by_row: $by_row:literal,)?
             values: $values:expr,
             scales: $kind:ident$(($unit:expr, $offset_unit:expr))?,
             $(eighths: $eighths:literal,)?
@@ -56,6 +57,7 @@ macro_rules! quant_primitive {
             impl Pack for $name {
                 const PACKING: Packing = Packing {
                     bits: $bits,
+                    by_row: false $(|| $by_row)?,
                     values: $values,
                     group: $group,
                     offsets: <$name as crate::quant::Format>::OFFSETS $(|| $eighths)?,

@@ -18,7 +18,7 @@ use crate::quant::{QuantFormat, QuantRef};
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkQ\0");
 /// Version of the layout.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// A quantised matrix in packed form, behind a checked header.
 ///
@@ -65,6 +65,22 @@ pub struct PackQArgs {
 
 /// Indices of a unit: four columns in a word, words of a row side by side.
 type Indices = [[u32; UNIT / 4]; ROWS];
+
+/// Writes a high plane of a bit for four columns, the one from `from` of the indices, of all steps.
+///
+/// # Safety
+/// Room for a head at `head`.
+#[inline(always)]
+unsafe fn plane_by_row(packing: &Packing, indices: &Indices, from: usize, head: *mut u8) {
+    for s in 0..STEPS {
+        for (r, row) in indices.iter().enumerate() {
+            let bit = |f: usize| (row[(s * 8 + f) % (UNIT / 4)] >> from & 1) << f;
+            let byte = (0..STEP / 4).map(bit).sum::<u32>();
+            // SAFETY: the plane is in the head.
+            unsafe { *head.add(packing.high(s) + r) = byte as u8 };
+        }
+    }
+}
 
 /// Writes one plane of `bits` bits, those from `from` of the indices, of all steps.
 ///
@@ -155,7 +171,9 @@ pub(crate) unsafe fn pack_q<E: Element, P: Prim<E>>(q: &PackQArgs) {
                 let [low, high] = packing.bits;
                 let steps = head.add(packing.head());
                 plane(&indices, 0, low, steps, step);
-                if high > 0 {
+                if packing.by_row {
+                    plane_by_row(packing, &indices, low, head);
+                } else if high > 0 {
                     plane(&indices, low, high, steps.add(64 * low), step);
                 }
             }

@@ -10,7 +10,8 @@ use crate::quant::codebooks::{
 };
 
 /// What may be in an entry, signed; packed weights refer to these.
-const IQ1_CODES: [i8; 16] = [-9, -7, -1, 1, 7, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+// Of IQ1_M the third bit of an index is the sign of `delta`, which eight weights share.
+const IQ1_CODES: [i8; 16] = [-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const IQ2_CODES: [i8; 16] = [8, 25, 43, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const IQ3_XXS_CODES: [i8; 16] = [4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62];
 const IQ3_S_CODES: [i8; 16] = [1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15];
@@ -180,6 +181,7 @@ quant_primitive! {
     },
     packed: {
         bits: [2, 1],
+        by_row: true,
         values: Table(IQ1_CODES),
         scales: Factors(0.125, 0.0),
         parts(b, g) => Parts::half(b.d()).times((2 * iq1_m_scale(&b.scales, g) + 1) as i8, 0),

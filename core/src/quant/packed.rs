@@ -8,6 +8,8 @@
 //! A plane of `w` bits is `w` vectors of 64 bytes: byte `4 * r + t` is about row `r`. Its bits from `w * f` are
 //! those of column `4 * (v + w * f) + t` of the step, in vector `v`. So a shift and a mask turn a vector into
 //! four columns of all rows, one byte each: what instructions for products of bytes take.
+//!
+//! A high plane whose bits are the same in four columns is 16 bytes, one for each row, and in the head.
 
 mod unit;
 
@@ -62,6 +64,8 @@ pub(crate) enum Scales {
 pub(crate) struct Packing {
     /// Bits in the low and in the high plane.
     pub(crate) bits: [usize; 2],
+    /// Whether the high plane has a byte for each row: one bit, for four columns. For [`Scales::Factors`].
+    pub(crate) by_row: bool,
     pub(crate) values: Values,
     pub(crate) scales: Scales,
     /// What scales are multiplied with: a power of two.
@@ -143,13 +147,17 @@ impl Packing {
             2
         }
     }
+    /// What [`Scales::Factors`] have for a step, of `each` bytes a group; and behind it the high plane, if that is by row.
+    const fn list(&self, each: usize) -> usize {
+        self.groups() * each + if self.by_row { ROWS } else { 0 }
+    }
     /// Bytes of the head of a unit.
     pub(crate) const fn head(&self) -> usize {
         let each = ROWS * if self.offsets { 2 } else { 1 };
         let bytes = match self.scales {
             Scales::Halves => STEPS * 2 * each,
             Scales::Whole => 4 * ROWS,
-            Scales::Factors => 2 * each + STEPS * self.groups() * each,
+            Scales::Factors => 2 * each + STEPS * self.list(each),
             Scales::E8m0 => STEPS * ROWS,
             Scales::Ue4m3 => GROUPS * ROWS,
         };
@@ -157,7 +165,7 @@ impl Packing {
     }
     /// Bytes of a step.
     pub(crate) const fn step(&self) -> usize {
-        64 * (self.bits[0] + self.bits[1])
+        64 * (self.bits[0] + if self.by_row { 0 } else { self.bits[1] })
     }
     /// Bytes of a unit.
     pub(crate) const fn unit_bytes(&self) -> usize {
@@ -176,8 +184,21 @@ impl Packing {
         match self.scales {
             Scales::Halves => (g / self.groups() * 2 * each, 0),
             Scales::Whole => (0, 0),
-            Scales::Factors => (0, 2 * each + g * each),
+            Scales::Factors => {
+                let (step, g) = (g / self.groups(), g % self.groups());
+                (0, 2 * each + step * self.list(each) + g * each)
+            }
             Scales::E8m0 | Scales::Ue4m3 => (0, g * ROWS),
+        }
+    }
+
+    /// Where in a unit the high plane of step `s` is.
+    pub(crate) const fn high(&self, s: usize) -> usize {
+        if self.by_row {
+            // Behind the factors of the step's last group.
+            self.places(s * self.groups() + self.groups() - 1).1 + ROWS
+        } else {
+            self.head() + s * self.step() + 64 * self.bits[0]
         }
     }
 

@@ -21,7 +21,7 @@
 //! | `v12`, `v13` | masks |
 //! | `v14`, `v15` | where the quads' bytes go, in the highest byte of each lane |
 //! | `v16`..`v19` | a unit's sums of products, or the results |
-//! | `v20`..`v23` | a unit's sums of offsets; or the table of values, in `v20` |
+//! | `v20`..`v23` | a unit's sums of offsets; or the table of values in `v20`, and where bytes of rows go in `v21` and `v22` |
 //! | `v24`..`v31` | integers of the halves of a step |
 //!
 //! Where a step's register is not named here it is free, and tiers use it.
@@ -254,7 +254,7 @@ macro_rules! spread {
     (@$(($v:tt $lane:tt))*) => {
         concat!(
             "mov w1, #0xffffff\nmov w3, #0x1000000\n",
-            $("mov v", $v, ".s[", $lane, "], w1\nadd w1, w1, w3\n",)*
+            masks!(@$(($v $lane))*),
         )
     };
 }
@@ -313,6 +313,7 @@ macro_rules! packed_kernel {
             products!($low $high $quads { $p $quads [$(($x0 $x1 $d))*] $values $way $group }),
             bias!($values $bias finish! $p $way $group $kind $min $load $scales [$(($x ($x0 $x1) $d $lanes))*]),
             "add x5, x5, #{step}",
+            by_row!(end $high),
             "subs w3, w3, #1",
             "b.ne 3b",
             // Back to the unit.

@@ -28,6 +28,23 @@ macro_rules! load {
     };
 }
 
+/// Brings the high plane, if it is by row: the bytes of rows become those of four columns.
+macro_rules! by_row {
+    ([$one:tt $($other:tt)?]) => {
+        concat!(
+            "ldr d", each!(@@t $one), ", [x4, #32]\n",
+            "tbl v", each!(@@h $one), ".16b, {{v", each!(@@t $one), ".16b}}, v21.16b\n",
+            $("tbl v", each!(@@h $other), ".16b, {{v", each!(@@t $one), ".16b}}, v22.16b\n",)?
+        )
+    };
+    (end row) => {
+        "add x4, x4, #16\n"
+    };
+    (end $high:tt) => {
+        ""
+    };
+}
+
 /// What indices in one of the quads' registers stand for is multiplied. `$four` is for [`multiply`]: the half of the
 /// step, the four of it, which of all it is in this order and whether it is the first of its half.
 macro_rules! four {
@@ -120,9 +137,13 @@ macro_rules! products {
     };
     // Pairs of bits two apart and high bits four apart become two nibbles.
     (2 1 $quads:tt $c:tt) => {
+        concat!(load!(r "0" $quads), load!(h "128" $quads), products!(@twos $quads $c))
+    };
+    (2 row $quads:tt $c:tt) => {
+        concat!(load!(r "0" $quads), by_row!($quads), products!(@twos $quads $c))
+    };
+    (@twos $quads:tt $c:tt) => {
         concat!(
-            load!(r "0" $quads),
-            load!(h "128" $quads),
             each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
             each!($quads ["shl v" t ".16b, v" h ".16b, #2\n"]),
             each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
@@ -234,7 +255,7 @@ macro_rules! products {
 }
 
 /// Masks: of indices, and of their high bits. What is subtracted from codes of 8 bits, as another sign. Two copies of a table of
-/// eight.
+/// eight. Where bytes of rows go: `v21`, and for a second quad `v22`.
 macro_rules! masks {
     (8 0 $values:ident) => {
         "movi v12.16b, #0x80\n"
@@ -256,6 +277,16 @@ macro_rules! masks {
     };
     (2 1 table) => {
         "movi v12.16b, #0x0f\nmovi v13.16b, #0x44\nmov v20.d[1], v20.d[0]\n"
+    };
+    (2 row table) => {
+        concat!(
+            masks!(2 1 table),
+            "mov w1, #0\nmov w3, #0x1010101\n",
+            masks!(@("21" "0") ("21" "1") ("21" "2") ("21" "3") ("22" "0") ("22" "1") ("22" "2") ("22" "3")),
+        )
+    };
+    (@$(($v:tt $lane:tt))*) => {
+        concat!($("mov v", $v, ".s[", $lane, "], w1\nadd w1, w1, w3\n",)*)
     };
     (1 0 table) => {
         "movi v12.16b, #0x02\n"

@@ -16,7 +16,7 @@
 //! | `rsi`, `r8` | the step's activations; bytes to the next row of them |
 //! | `r9` | steps that are left; the results |
 //! | `ymm0`, `ymm1` | results, or a unit's sums of products |
-//! | `ymm2`, `ymm3` | a unit's sums of offsets |
+//! | `ymm2`, `ymm3` | a unit's sums of offsets; or, if it is by row, ones and the high plane |
 //! | `ymm4`..`ymm7` | integers of the halves of a step |
 //! | `ymm8`, `ymm9`, `ymm10`, `ymm11` | codes, high plane or magnitudes, activations, products; then scales, offsets |
 //! | `ymm12`, `ymm13` | masks of the low and the high plane |
@@ -48,14 +48,19 @@ macro_rules! high {
     (none) => {
         ""
     };
+    ((row $way:tt $by:tt)) => {
+        high!(@"3" $way $by)
+    };
     (($at:tt $way:tt $by:tt)) => {
+        concat!("vmovdqu ymm9, [r10 + ", $at, "]\n", high!(@"9" $way $by))
+    };
+    (@$from:tt $way:tt $by:tt) => {
         concat!(
-            "vmovdqu ymm9, [r10 + ",
-            $at,
-            "]\n",
             "vps",
             $way,
-            "ld ymm9, ymm9, ",
+            "ld ymm9, ymm",
+            $from,
+            ", ",
             $by,
             "\n",
             "vpand ymm9, ymm9, ymm13\n",
@@ -151,6 +156,18 @@ macro_rules! products {
             ("0" "4" ("128" "r" "2") "16" second) ("64" "4" ("128" "r" "3") "20" second)
             ("0" "6" ("128" "r" "4") "24" second) ("64" "6" ("128" "r" "5") "28" second))
     };
+    // The bytes of rows become those of four columns.
+    (2 row $row:tt $batch:tt) => {
+        concat!(
+            "vpmovzxbd ymm3, [r11 + 32]\n",
+            "vpmulld ymm3, ymm3, ymm2\n",
+            products!(@2 $row $batch
+                ("0" "0" (row "l" "2") "0" first) ("64" "0" (row "l" "1") "4" first)
+                ("0" "2" (row "l" "0") "8" first) ("64" "2" (row "r" "1") "12" first)
+                ("0" "4" (row "r" "2") "16" second) ("64" "4" (row "r" "3") "20" second)
+                ("0" "6" (row "r" "4") "24" second) ("64" "6" (row "r" "5") "28" second)),
+        )
+    };
     (1 0 $row:tt $batch:tt) => {
         products!(@1 $row $batch
             ("0" "0" none "0" first) ("0" "1" none "4" first) ("0" "2" none "8" first) ("0" "3" none "12" first)
@@ -169,6 +186,19 @@ macro_rules! products {
     };
     (@second $way:ident $q:tt [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
         concat!($(multiply!($way $q $b $x),)*)
+    };
+}
+
+/// What high planes by row need: ones in all bytes, and a step's scales to be 16 bytes more.
+macro_rules! by_row {
+    (begin row) => {
+        kernel!(@constant "2" "0x01010101")
+    };
+    (end row) => {
+        "add r11, 16\n"
+    };
+    ($place:ident $high:tt) => {
+        ""
     };
 }
 
@@ -380,6 +410,7 @@ macro_rules! kernel {
             kernel!(@constant "11" "{bias}"),
             "vbroadcasti128 ymm14, [rdi + {table}]",
             "vpaddb ymm14, ymm14, ymm11",
+            by_row!(begin $high),
             "test rcx, rcx",
             "jz 6f",
             // A UNIT
@@ -399,6 +430,7 @@ macro_rules! kernel {
             concat!($("vpxor ymm", $sum, ", ymm", $sum, ", ymm", $sum, "\n",)*),
             products!($low $high ($values $way) $rows),
             finish!($group $bias $way $kind $min $rows),
+            by_row!(end $high),
             "add r10, {step}",
             "add rsi, 64",
             "dec r9d",
@@ -418,7 +450,7 @@ macro_rules! kernel {
             "ret";
             // Codes of 8 bits need no mask, but what is to be subtracted from them.
             low_mask = const if $low == 8 { mask(1, 7) } else { mask($low, 0) },
-            high_mask = const mask($high, $low),
+            high_mask = const mask(high_bits!($high), $low),
             // Signed values are looked up as they are.
             bias = const kernel!(@table $way, bias(&<crate::quant::formats::$format as Pack>::PACKING)),
         }

@@ -17,7 +17,7 @@
 //! | `zmm4`..`zmm7`, `zmm8`..`zmm11` | a unit's sums, where its groups have factors: of products, of offsets |
 //! | `zmm12`..`zmm15` | a group's integers |
 //! | `zmm16`..`zmm23` | the step's columns, by fours |
-//! | `zmm24`..`zmm26` | the high plane |
+//! | `zmm24`..`zmm26` | the high plane; if it is by row, ones in `zmm25` |
 //! | `zmm27` | the table of values |
 //! | `zmm28`, `zmm29` | scales, offsets |
 //! | `zmm30`, `zmm31` | masks of the low and the high plane |
@@ -90,6 +90,17 @@ macro_rules! high {
             ("20" "24" "r" "2") ("21" "24" "r" "3") ("22" "24" "r" "4") ("23" "24" "r" "5")
         })
     };
+    // The bytes of rows become those of four columns.
+    (2 row) => {
+        concat!(
+            "vpmovzxbd zmm24, [r11 + 32]\n",
+            "vpmulld zmm24, zmm24, zmm25\n",
+            high!(@{
+                ("16" "24" "l" "2") ("17" "24" "l" "1") ("18" "24" "l" "0") ("19" "24" "r" "1")
+                ("20" "24" "r" "2") ("21" "24" "r" "3") ("22" "24" "r" "4") ("23" "24" "r" "5")
+            }),
+        )
+    };
     (4 2) => {
         high!(@("24" "256") ("25" "320") {
             ("16" "24" "l" "4") ("17" "25" "l" "4") ("18" "24" "l" "2") ("19" "25" "l" "2")
@@ -105,6 +116,19 @@ macro_rules! high {
                 "vpternlogd zmm", $v, ", zmm26, zmm31, 0xf8\n",
             )*
         )
+    };
+}
+
+/// What high planes by row need: ones in all bytes, and a step's scales to be 16 bytes more.
+macro_rules! by_row {
+    (begin row) => {
+        "mov r9d, 0x01010101\nvpbroadcastd zmm25, r9d\n"
+    };
+    (end row) => {
+        "add r11, 16\n"
+    };
+    ($place:ident $high:tt) => {
+        ""
     };
 }
 
@@ -296,6 +320,7 @@ macro_rules! kernel {
             "vpbroadcastd zmm27, r9d",
             "vbroadcasti32x4 zmm26, [rdi + {table}]",
             "vpaddb zmm27, zmm27, zmm26",
+            by_row!(begin $high),
             concat!($("vpxord zmm", $y, ", zmm", $y, ", zmm", $y, "\n",)*),
             "test rcx, rcx",
             "jz 4f",
@@ -314,6 +339,7 @@ macro_rules! kernel {
             high!($low $high),
             values!($values),
             products!($group $bias $kind $min $(($y $u $o $t $x))*),
+            by_row!(end $high),
             "add r10, {step}",
             "add rsi, 64",
             "dec r9d",
@@ -329,7 +355,7 @@ macro_rules! kernel {
             "vzeroupper",
             "ret";
             low_mask = const mask($low, 0),
-            high_mask = const mask($high, $low),
+            high_mask = const mask(high_bits!($high), $low),
             bias = const bias(&<crate::quant::formats::$format as Pack>::PACKING),
         }
     };

@@ -1,7 +1,7 @@
 //! How a unit of packed weights is read.
 
 use super::{Packing, Scales, ROWS, STEP};
-use crate::arrays::Each;
+use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::quant::codebooks::e8m0_half;
 
@@ -11,6 +11,9 @@ pub(crate) struct Unit<'a> {
     pub(crate) packing: &'a Packing,
     pub(crate) head: *const u8,
 }
+
+/// Four columns of all rows, or of a plane what is stored of them.
+pub(crate) type Vector = [u8; 4 * ROWS];
 
 /// The codes of a step: for each four columns those of all rows.
 pub(crate) type Codes = [[i8; 4 * ROWS]; STEP / 4];
@@ -23,14 +26,37 @@ impl Unit<'_> {
     /// # Safety
     /// The unit exists; `r < ROWS`, `c < UNIT`.
     pub(crate) unsafe fn code(self, r: usize, c: usize) -> i8 {
-        let [low, high] = self.packing.bits;
-        let bits = |plane: usize, w: usize| {
-            let v = c / 4 % 8;
-            let at = self.packing.head() + c / STEP * self.packing.step() + plane;
-            let byte = unsafe { *self.head.add(at + 64 * (v % w.max(1)) + 4 * r + c % 4) };
-            byte >> (v / w.max(1) * w) & ((1 << w) - 1) as u8
+        let ([low, high], s, v) = (self.packing.bits, c / STEP, c / 4 % 8);
+        let bits = |vector: Vector, w: usize| {
+            vector[(4 * r + c % 4) % (4 * ROWS)] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8
         };
-        self.packing.value(bits(0, low) | if high > 0 { bits(64 * low, high) << low } else { 0 })
+        let below = bits(unsafe { self.low(s, v % low.max(1)) }, low);
+        let above = if high > 0 { bits(unsafe { self.high(s, v % high) }, high) << low } else { 0 };
+        self.packing.value(below | above)
+    }
+
+    /// Vector `v` of the low plane of step `s`.
+    ///
+    /// # Safety
+    /// The unit exists; `s < STEPS`, `v` is less than the plane's bits.
+    #[inline(always)]
+    pub(crate) unsafe fn low(self, s: usize, v: usize) -> Vector {
+        unsafe { *self.head.add(self.packing.head() + s * self.packing.step() + 64 * v).cast() }
+    }
+
+    /// Vector `v` of the high plane of step `s`.
+    ///
+    /// # Safety
+    /// As for [`low`](Self::low).
+    #[inline(always)]
+    pub(crate) unsafe fn high(self, s: usize, v: usize) -> Vector {
+        let plane = unsafe { self.head.add(self.packing.high(s)) };
+        if self.packing.by_row {
+            let rows = unsafe { *plane.cast::<[u8; ROWS]>() };
+            from_fn(|i| rows[i / 4 % ROWS])
+        } else {
+            unsafe { *plane.add(64 * v).cast() }
+        }
     }
 
     /// The codes of step `s`.
@@ -41,19 +67,17 @@ impl Unit<'_> {
     pub(crate) unsafe fn codes(self, s: usize) -> Codes {
         let [low, high] = self.packing.bits;
         let mut indices = [[0u8; 4 * ROWS]; STEP / 4];
-        let step = unsafe { self.head.add(self.packing.head() + s * self.packing.step()) };
-        let mut plane = |at: usize, w: usize, shift: usize| {
-            for (v, four) in indices.iter_mut().enumerate() {
-                let vector = unsafe { &*step.add(at + 64 * (v % w.max(1))).cast::<[u8; 4 * ROWS]>() };
-                let down = v / w.max(1) * w;
-                for (index, byte) in four.iter_mut().zip(vector) {
-                    *index |= (byte >> (down & 7) & ((1 << w) - 1) as u8) << (shift & 7);
-                }
+        let add = |four: &mut Vector, vector: Vector, v: usize, w: usize, shift: usize| {
+            let down = v / w.max(1) * w;
+            for (index, byte) in four.iter_mut().zip(vector) {
+                *index |= (byte >> (down & 7) & ((1 << w) - 1) as u8) << (shift & 7);
             }
         };
-        plane(0, low, 0);
-        if high > 0 {
-            plane(64 * low, high, low);
+        for (v, four) in indices.iter_mut().enumerate() {
+            add(four, unsafe { self.low(s, v % low.max(1)) }, v, low, 0);
+            if high > 0 {
+                add(four, unsafe { self.high(s, v % high) }, v, high, low);
+            }
         }
         indices.each(|four| four.each(|i| self.packing.value(i)))
     }
