@@ -287,16 +287,14 @@ unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, b
     let (low_mask, high_mask) = (mask(low), mask(high));
     // SAFETY: planes are those of the step.
     unsafe {
-        let planes = unit.head.add(packing.head() + s * packing.step());
         let to = to.cast::<Cell>();
         for v in 0..STEP / 4 {
-            let (low_at, low_by) = (v % low.max(1), v / low.max(1) * low);
-            let mut cell = *planes.add(64 * low_at).cast::<[[u8; 4]; ROWS]>();
-            let words = cell.each(|w| u32::from_ne_bytes(w) >> (low_by & 31) & low_mask);
+            let (at, by) = (v % low.max(1), v / low.max(1) * low);
+            let words = unit.low(s, at).each(|w| u32::from_ne_bytes(w) >> (by & 31) & low_mask);
             let words = if high > 0 {
                 let (at, by) = (v % high, v / high * high);
-                cell = *planes.add(64 * (low + at)).cast::<[[u8; 4]; ROWS]>();
-                let above = cell.each(|w| (u32::from_ne_bytes(w) >> (by & 31) & high_mask) << (low & 31));
+                let above = unit.high(s, at);
+                let above = above.each(|w| (u32::from_ne_bytes(w) >> (by & 31) & high_mask) << (low & 31));
                 from_fn(|i| words[i] | above[i])
             } else {
                 words

@@ -1,7 +1,7 @@
 //! How a unit of packed weights is read.
 
 use super::{Packing, Scales, ROWS, STEP};
-use crate::arrays::{from_fn, Each};
+use crate::arrays::Each;
 use crate::element::f16;
 use crate::quant::codebooks::e8m0_half;
 
@@ -12,8 +12,8 @@ pub(crate) struct Unit<'a> {
     pub(crate) head: *const u8,
 }
 
-/// Four columns of all rows, or of a plane what is stored of them.
-pub(crate) type Vector = [u8; 4 * ROWS];
+/// Of a plane what is stored of some columns: four bytes for each row.
+pub(crate) type Vector = [[u8; 4]; ROWS];
 
 /// The codes of a step: for each four columns those of all rows.
 pub(crate) type Codes = [[i8; 4 * ROWS]; STEP / 4];
@@ -27,9 +27,8 @@ impl Unit<'_> {
     /// The unit exists; `r < ROWS`, `c < UNIT`.
     pub(crate) unsafe fn code(self, r: usize, c: usize) -> i8 {
         let ([low, high], s, v) = (self.packing.bits, c / STEP, c / 4 % 8);
-        let bits = |vector: Vector, w: usize| {
-            vector[(4 * r + c % 4) % (4 * ROWS)] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8
-        };
+        let bits =
+            |vector: Vector, w: usize| vector[r % ROWS][c % 4] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8;
         let below = bits(unsafe { self.low(s, v % low.max(1)) }, low);
         let above = if high > 0 { bits(unsafe { self.high(s, v % high) }, high) << low } else { 0 };
         self.packing.value(below | above)
@@ -53,7 +52,7 @@ impl Unit<'_> {
         let plane = unsafe { self.head.add(self.packing.high(s)) };
         if self.packing.by_row {
             let rows = unsafe { *plane.cast::<[u8; ROWS]>() };
-            from_fn(|i| rows[i / 4 % ROWS])
+            rows.each(|byte| [byte; 4])
         } else {
             unsafe { *plane.add(64 * v).cast() }
         }
@@ -67,9 +66,9 @@ impl Unit<'_> {
     pub(crate) unsafe fn codes(self, s: usize) -> Codes {
         let [low, high] = self.packing.bits;
         let mut indices = [[0u8; 4 * ROWS]; STEP / 4];
-        let add = |four: &mut Vector, vector: Vector, v: usize, w: usize, shift: usize| {
+        let add = |four: &mut [u8; 4 * ROWS], vector: Vector, v: usize, w: usize, shift: usize| {
             let down = v / w.max(1) * w;
-            for (index, byte) in four.iter_mut().zip(vector) {
+            for (index, byte) in four.iter_mut().zip(vector.as_flattened()) {
                 *index |= (byte >> (down & 7) & ((1 << w) - 1) as u8) << (shift & 7);
             }
         };
