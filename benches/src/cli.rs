@@ -217,7 +217,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAME")]
     pub peer: String,
     /// Our operators, comma-separated: gemm, gemm_bt, gemm_prepacked, gemv; for mkl also exp, tanh, silu,
-    /// gelu, gelu_tanh; for ggml qgemv_packed, qgemv_q8, qgemv. Default: gemm; for ggml the first
+    /// gelu, gelu_tanh; for ggml qgemv_packed, qgemv_q8, qgemv, qgemm, qgemm_packed, qgemm_exact. Default: gemm; for ggml the first
     /// two.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub op: Vec<String>,

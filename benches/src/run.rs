@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gllm_kernels_core::{Caps, ElementType, KernelError, Op};
+use gllm_kernels_core::{Caps, ElementType, KernelError};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
@@ -95,7 +95,7 @@ impl Session {
         let kernel = entry.kernel(&case, caps, &*workload);
 
         let working_set = cost.working_set as usize;
-        let integers = element == ElementType::I8 || [Op::QgemvQ8, Op::QgemvPacked].contains(&entry.op);
+        let integers = element == ElementType::I8 || entry.multiplies_integers();
         let peak = if integers { Peak::int8(caps) } else { Peak::f32(caps.level()) };
         let compute_time = cost.flops / self.limits.peak(peak, rt);
         let memory_time = cost.moved / self.limits.bandwidth(cost.traffic, working_set, rt);

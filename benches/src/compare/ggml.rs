@@ -33,8 +33,8 @@ enum Buffer {
 
 const fn row(op: &'static str, buffer: Buffer) -> Row<Ggml> {
     let (function, make): (_, fn(&'static Ggml, &Row<Ggml>, &Case) -> _) = match buffer {
-        Buffer::Default => (DEFAULT, |peer, _, case| peer.mul_mat(Buffer::Default, case)),
-        Buffer::Packed => (PACKED, |peer, _, case| peer.mul_mat(Buffer::Packed, case)),
+        Buffer::Default => (DEFAULT, |peer, row, case| peer.mul_mat(Buffer::Default, row, case)),
+        Buffer::Packed => (PACKED, |peer, row, case| peer.mul_mat(Buffer::Packed, row, case)),
     };
     Row { op, element: ElementType::F32, function, make, check: Check::Quantised }
 }
@@ -52,12 +52,17 @@ impl Peer for Ggml {
         row("qgemv_q8", Buffer::Packed),
         row("qgemv", Buffer::Default),
         row("qgemv", Buffer::Packed),
+        row("qgemm", Buffer::Default),
+        row("qgemm", Buffer::Packed),
+        row("qgemm_packed", Buffer::Default),
+        row("qgemm_packed", Buffer::Packed),
+        row("qgemm_exact", Buffer::Default),
     ];
 
     const OPS: &'static [&'static str] = &["qgemv_packed", "qgemv_q8"];
 
     fn takes(row: &Row<Self>, case: &Case) -> bool {
-        let Some(graph) = Graph::new(case) else { return false };
+        let Some(graph) = Graph::new(row, case) else { return false };
         match row.function {
             PACKED => graph.packed_buffer().is_some(),
             _ => true,
@@ -120,13 +125,14 @@ impl Peer for Ggml {
 }
 
 impl Ggml {
-    fn mul_mat(&'static self, buffer: Buffer, case: &Case) -> Outcome<Routine> {
-        let graph = Graph::new(case).ok_or_else(|| Failure::Failed("ggml has no such product".to_owned()))?;
-        let (rows, cols) = (case.shape.m, case.shape.k);
+    fn mul_mat(&'static self, buffer: Buffer, row: &Row<Self>, case: &Case) -> Outcome<Routine> {
+        let graph =
+            Graph::new(row, case).ok_or_else(|| Failure::Failed("ggml has no such product".to_owned()))?;
+        let ([rows, batch], cols) = (sizes(row, case), case.shape.k);
         let mut weights = Weights::None;
         Ok(Box::new(move |inputs, output| {
             let (w, x) = (inputs[0], inputs[1]);
-            assert_eq!((x.len(), output.len()), (4 * cols, 4 * rows));
+            assert_eq!((x.len(), output.len()), (4 * cols * batch, 4 * rows * batch));
             if matches!(weights, Weights::None) {
                 weights = Weights::load(&graph, buffer, w);
             }
@@ -150,10 +156,19 @@ struct Graph {
     y: *mut sys::ggml_tensor,
 }
 
+/// Rows of weights and of activations.
+fn sizes(row: &Row<Ggml>, case: &Case) -> [usize; 2] {
+    if row.op.starts_with("qgemm") {
+        [case.shape.n, case.shape.m]
+    } else {
+        [case.shape.m, 1]
+    }
+}
+
 impl Graph {
     /// Nothing if ggml has no such weights, or none that it multiplies.
-    fn new(case: &Case) -> Option<Self> {
-        let (format, rows, cols) = (case.format?, case.shape.m, case.shape.k);
+    fn new(row: &Row<Ggml>, case: &Case) -> Option<Self> {
+        let (format, [rows, batch], cols) = (case.format?, sizes(row, case), case.shape.k);
         let kind = format.gguf_type() as sys::ggml_type;
         if kind >= sys::GGML_TYPE_COUNT {
             return None;
@@ -171,7 +186,7 @@ impl Graph {
             let context = NonNull::new(sys::ggml_init(params))?;
             let c = context.as_ptr();
             let w = sys::ggml_new_tensor_2d(c, kind, cols as i64, rows as i64);
-            let x = sys::ggml_new_tensor_2d(c, sys::GGML_TYPE_F32, cols as i64, 1);
+            let x = sys::ggml_new_tensor_2d(c, sys::GGML_TYPE_F32, cols as i64, batch as i64);
             let y = sys::ggml_mul_mat(c, w, x);
             let graph = sys::ggml_new_graph(c);
             sys::ggml_build_forward_expand(graph, y);

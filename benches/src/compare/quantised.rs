@@ -42,30 +42,37 @@ impl Expected {
     }
 }
 
-/// Weights are as they are stored; fewer rows than there are outputs repeat. Returns the largest
-/// difference between the two sides, relative to the magnitudes of the terms.
+/// Weights are as they are stored; fewer rows than there are outputs repeat. Outputs are those of each row of
+/// activations. Returns the largest difference between the two sides, relative to the magnitudes of the terms.
 pub fn check(case: &Case, inputs: &[&[u8]], ours: &[f32], theirs: &[f32]) -> Result<f64, String> {
     let (format, cols) = (case.format.ok_or("no format")?, case.shape.k);
     let x = numbers::<f32>(inputs[1]);
     let row_bytes = format.row_bytes(cols).map_err(|e| e.to_string())?;
-    // Rows repeat anyway.
-    let mut seen: HashMap<&[u8], Expected> = HashMap::new();
-    let mut decoded = vec![0.0; cols];
-    let mut worst = Worst::default();
-    for (i, row) in inputs[0].chunks(row_bytes).cycle().take(ours.len()).enumerate() {
-        let expected = match seen.get(row) {
-            Some(&expected) => expected,
-            None => {
-                decode(format, row, &mut decoded)?;
-                *seen.entry(row).or_insert(Expected::of(&decoded, x))
-            }
-        };
-        let Expected { value, scale, allowed } = expected;
-        for (whose, got) in [("ours", ours[i]), ("theirs", theirs[i])] {
-            let see = Worst::default().see(i, got.into(), value, scale, allowed / scale);
-            see.map_err(|e| format!("{whose}: {e}"))?;
+    let rows = ours.len() / (x.len() / cols);
+    // Rows repeat anyway: those that differ, decoded, and which of them each row is.
+    let mut seen: HashMap<&[u8], usize> = HashMap::new();
+    let (mut decoded, mut which): (Vec<Vec<f32>>, Vec<usize>) = Default::default();
+    for row in inputs[0].chunks(row_bytes) {
+        let next = decoded.len();
+        let at = *seen.entry(row).or_insert(next);
+        if at == next {
+            let mut values = vec![0.0; cols];
+            decode(format, row, &mut values)?;
+            decoded.push(values);
         }
-        worst.see(i, theirs[i].into(), ours[i].into(), scale, 2.0 * allowed / scale)?;
+        which.push(at);
+    }
+    let mut worst = Worst::default();
+    for (m, x) in x.chunks(cols).enumerate() {
+        let expected: Vec<Expected> = decoded.iter().map(|row| Expected::of(row, x)).collect();
+        for r in 0..rows {
+            let (i, Expected { value, scale, allowed }) = (m * rows + r, expected[which[r % which.len()]]);
+            for (whose, got) in [("ours", ours[i]), ("theirs", theirs[i])] {
+                let see = Worst::default().see(i, got.into(), value, scale, allowed / scale);
+                see.map_err(|e| format!("{whose}: {e}"))?;
+            }
+            worst.see(i, theirs[i].into(), ours[i].into(), scale, 2.0 * allowed / scale)?;
+        }
     }
     Ok(worst.0)
 }

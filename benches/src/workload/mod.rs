@@ -13,6 +13,7 @@ mod matrices;
 mod packed;
 mod produce;
 mod products;
+mod qgemm;
 mod rows;
 mod vectors;
 
@@ -221,8 +222,14 @@ impl Entry {
             packed::ENTRIES,
             external::ENTRIES,
             products::ENTRIES,
+            qgemm::ENTRIES,
         ];
         areas.into_iter().flatten()
+    }
+
+    /// Whether it rounds activations to 8 bits.
+    pub fn multiplies_integers(&self) -> bool {
+        [Op::QgemvQ8, Op::QgemvPacked, Op::Qgemm].contains(&self.op) && !self.name.ends_with("_exact")
     }
 
     /// The entry of this name.

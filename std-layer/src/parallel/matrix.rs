@@ -102,7 +102,7 @@ impl<E: Element> Parallel<'_, E> {
     }
 
     /// Shares out the columns of `y`, which are rows of weights; not if `y` has another shape, which `product` refuses.
-    fn by_columns(
+    pub(super) fn by_columns(
         &self,
         cuts: Cuts,
         shape: [usize; 2],

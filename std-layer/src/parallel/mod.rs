@@ -5,6 +5,7 @@ mod elementwise;
 mod external;
 mod gemm;
 mod matrix;
+mod qgemm;
 mod rows;
 
 use std::ops::Range;
