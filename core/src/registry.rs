@@ -35,9 +35,8 @@ impl KernelInfo {
     pub(crate) fn is_done_by_tier(&self, tier: &Tier) -> bool {
         let rest = self.name.strip_suffix(tier.name);
         let has = match self.op {
-            Op::QgemvPacked => true,
+            Op::QgemvPacked | Op::Qgemm => true,
             Op::QgemvQ8 => tier.in_place.is_some(),
-            Op::Qgemm => !tier.qgemm.kernels.is_empty(),
             _ => false,
         };
         has && rest.is_some_and(|rest| rest.ends_with("__"))
@@ -284,7 +283,7 @@ macro_rules! rows_of_tiers {
         requires: $requires:tt,
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$($codes:ident $($heights:literal)+)?]
+        qgemm: [$codes:ident $($heights:literal)+]
     })*) => {
         const TIER_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
@@ -295,15 +294,15 @@ macro_rules! rows_of_tiers {
                 QgemvQ8 "qgemv_q8_f32_q8_" concat!("_1x4__", $tier),
                 $isa (tier_requires!($isa $requires, $engine))
             } },)?
-            $(expand_all_formats! { rows_of_tier! {
+            expand_all_formats! { rows_of_tier! {
                 Qgemm "qgemm_f32_q8_" concat!("_12x16__", $tier),
-                $isa (tier_requires!($isa $requires, $codes))
-            } },)?
+                $isa (tier_requires!($isa $requires))
+            } },
         )*];
     };
 }
 #[allow(unused_macros)] // Not every target has tiers.
-/// What the CPU must have for a tier. Its engine or kind of codes, if given, makes no difference: it is what the caller repeats over.
+/// What the CPU must have for a tier. Its engine, if given, makes no difference: it is what the caller repeats over.
 macro_rules! tier_requires {
     ($isa:ident [$($feature:ident),*] $(, $engine:ident)?) => {
         IsaLevel::$isa.requires()$(.union(Features::$feature))*

@@ -208,8 +208,7 @@ pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
 pub(crate) struct QgemmTier {
     /// Whether they take codes with a bias.
     pub(crate) unsigned: bool,
-    /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind);
-    /// or none at all.
+    /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind).
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
 }
 
@@ -266,9 +265,6 @@ macro_rules! tier_kernels {
 
 #[allow(unused_macros)] // As above.
 macro_rules! qgemm_tier {
-    ($abi:literal $tier:literal) => {
-        QgemmTier { unsigned: false, kernels: &[] }
-    };
     ($abi:literal $tier:literal $codes:ident $($height:literal)+) => {
         QgemmTier {
             unsigned: qgemm_tier!(@$codes),
@@ -306,7 +302,7 @@ macro_rules! tiers {
         requires: [$($feature:ident),*],
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$($codes:ident $($heights:literal)+)?]
+        qgemm: [$codes:ident $($heights:literal)+]
     })*) => {
         /// All of them, the best of each level first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
@@ -316,7 +312,7 @@ macro_rules! tiers {
             batch: $batch,
             kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
             in_place: in_place!($($engine)?),
-            qgemm: qgemm_tier!($abi $tier $($codes $($heights)+)?),
+            qgemm: qgemm_tier!($abi $tier $codes $($heights)+),
         }),*];
     };
 }

@@ -247,13 +247,13 @@ macro_rules! expand_all_tiers {
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
                 qgemm: [unsigned 12 8 4 3 2 1]
             }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [signed 4 3 2 1] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [] }
-            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [] }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed 4 3 2 1] }
+            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed 2 1] }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

@@ -42,5 +42,6 @@ mod gemm_i32_i8_i8_4x4__neon;
 mod gemm_i32_i8_i8_8x12__neon_dotprod;
 mod gemm_i32_i8_i8_8x12__neon_i8mm;
 
+mod qgemm;
 mod qgemv_neon_dotprod;
 mod qgemv_neon_smull;
