@@ -16,7 +16,12 @@ pub(super) const fn bias(p: &Packing) -> u32 {
                 least = if table[i] < least { table[i] } else { least };
                 i += 1;
             }
-            (least.unsigned_abs() as u32).next_power_of_two()
+            let least = least.unsigned_abs() as u32;
+            if p.by_row {
+                least
+            } else {
+                least.next_power_of_two()
+            }
         }
     }
 }
@@ -40,7 +45,7 @@ macro_rules! agrees {
     })*) => {$(
         const _: () = {
             const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;
-            assert!(P.bits[0] == $low && P.bits[1] == high_bits!($high) && P.group == $group);
+            assert!(P.bits[0] == $low && P.bits[1] == agrees!(@high $high) && P.group == $group);
             assert!(P.by_row == agrees!(@by_row $high));
             // The factors of both groups of a step, and then its high plane.
             assert!(!P.by_row || P.high(1) == P.places(2).1 + 32 && P.high(1) - P.high(0) == 48);
@@ -52,6 +57,8 @@ macro_rules! agrees {
             assert!(2 * 127 * largest(&P) * agrees!(@pairs $way) <= 0x7fff);
         };
     )*};
+    (@high row) => { 1 };
+    (@high $high:tt) => { $high };
     (@by_row row) => { true };
     (@by_row $high:tt) => { false };
     (@offsets none) => { false };
@@ -59,6 +66,7 @@ macro_rules! agrees {
     (@table linear) => { false };
     (@table table) => { true };
     (@bias none) => { 0 };
+    (@bias 9) => { 9 };
     (@bias $bias:tt) => { 1 << $bias };
     (@scales halves) => { Scales::Halves };
     (@scales whole) => { Scales::Whole };

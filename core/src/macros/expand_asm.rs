@@ -182,7 +182,7 @@ macro_rules! expand_all_micros {
 /// Calls `$then!` with `$args` and, for every format, what assembly has to know of its
 /// [`Packing`](crate::quant::packed::Packing), as words that choose instructions: the bits of both planes (`row`: one bit for
 /// four columns of a row); what indices stand for,
-/// the binary logarithm of what is added to make codes unsigned (`none`: they are), and how sums of their
+/// the binary logarithm of what is added to make codes unsigned (`none`: they are; 9: it is 9), and how sums of their
 /// products with activations fit 16 bits: those of a half step do (`words`), two products do (`each`), or only
 /// if magnitudes are multiplied (`signed`); how scales come, whether there are offsets, the columns of a group.
 macro_rules! expand_all_packings {
@@ -207,7 +207,7 @@ macro_rules! expand_all_packings {
             iq3_xxs = Iq3Xxs { bits: (4 0), values: table 6 each, scales: factors none 32 }
             iq3_s = Iq3S { bits: (4 0), values: table 4 words, scales: factors none 32 }
             iq1_s = Iq1S { bits: (2 0), values: linear 0 words, scales: factors min 32 }
-            iq1_m = Iq1M { bits: (2 row), values: table 4 words, scales: factors none 16 }
+            iq1_m = Iq1M { bits: (2 row), values: table 9 words, scales: factors none 16 }
             iq4_nl = Iq4Nl { bits: (4 0), values: table 7 signed, scales: halves none 32 }
             iq4_xs = Iq4Xs { bits: (4 0), values: table 7 signed, scales: factors none 32 }
             tq1_0 = Tq1_0 { bits: (2 0), values: linear 0 words, scales: whole none 32 }
@@ -217,17 +217,6 @@ macro_rules! expand_all_packings {
             q1_0 = Q1_0 { bits: (1 0), values: table 0 words, scales: halves none 32 }
             q2_0 = Q2_0 { bits: (2 0), values: linear 0 words, scales: halves none 32 }
         }
-    };
-}
-
-/// The bits of a high plane.
-#[allow(unused_macros)] // Not every target has tiers.
-macro_rules! high_bits {
-    (row) => {
-        1
-    };
-    ($bits:tt) => {
-        $bits
     };
 }
 

@@ -10,8 +10,9 @@ use crate::quant::codebooks::{
 };
 
 /// What may be in an entry, signed; packed weights refer to these.
-// Of IQ1_M the third bit of an index is the sign of `delta`, which eight weights share.
-const IQ1_CODES: [i8; 16] = [-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+// Of IQ1_M the third bit of an index tells that `delta`, which eight weights share, is positive; on x86-64 a code is 8
+// times the other two bits, plus twice that bit, less 9.
+const IQ1_CODES: [i8; 16] = [-9, -1, 7, 0, -7, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const IQ2_CODES: [i8; 16] = [8, 25, 43, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const IQ3_XXS_CODES: [i8; 16] = [4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62];
 const IQ3_S_CODES: [i8; 16] = [1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15];

@@ -48,19 +48,14 @@ macro_rules! high {
     (none) => {
         ""
     };
-    ((row $way:tt $by:tt)) => {
-        high!(@"3" $way $by)
-    };
     (($at:tt $way:tt $by:tt)) => {
-        concat!("vmovdqu ymm9, [r10 + ", $at, "]\n", high!(@"9" $way $by))
-    };
-    (@$from:tt $way:tt $by:tt) => {
         concat!(
+            "vmovdqu ymm9, [r10 + ",
+            $at,
+            "]\n",
             "vps",
             $way,
-            "ld ymm9, ymm",
-            $from,
-            ", ",
+            "ld ymm9, ymm9, ",
             $by,
             "\n",
             "vpand ymm9, ymm9, ymm13\n",
@@ -156,16 +151,30 @@ macro_rules! products {
             ("0" "4" ("128" "r" "2") "16" second) ("64" "4" ("128" "r" "3") "20" second)
             ("0" "6" ("128" "r" "4") "24" second) ("64" "6" ("128" "r" "5") "28" second))
     };
-    // The bytes of rows become those of four columns.
+    // Eight times the low bits, and twice the high one: a byte of each row, that becomes those of four columns, and serves
+    // eight.
     (2 row $row:tt $batch:tt) => {
         concat!(
             "vpmovzxbd ymm3, [r11 + 32]\n",
             "vpmulld ymm3, ymm3, ymm2\n",
-            products!(@2 $row $batch
-                ("0" "0" (row "l" "2") "0" first) ("64" "0" (row "l" "1") "4" first)
-                ("0" "2" (row "l" "0") "8" first) ("64" "2" (row "r" "1") "12" first)
-                ("0" "4" (row "r" "2") "16" second) ("64" "4" (row "r" "3") "20" second)
-                ("0" "6" (row "r" "4") "24" second) ("64" "6" (row "r" "5") "28" second)),
+            products!(@eight $row $batch "l" "1" "l" "3" ("0" "0" first) ("64" "4" first)),
+            products!(@eight $row $batch "r" "1" "l" "1" ("0" "8" first) ("64" "12" first)),
+            products!(@eight $row $batch "r" "3" "r" "1" ("0" "16" second) ("64" "20" second)),
+            products!(@eight $row $batch "r" "5" "r" "3" ("0" "24" second) ("64" "28" second)),
+        )
+    };
+    (@eight ($values:ident $way:ident) $batch:tt $high_way:tt $high_by:tt $low_way:tt $low_by:tt
+        $(($at:tt $q:tt $half:ident))*) => {
+        concat!(
+            "vps", $high_way, "ld ymm9, ymm3, ", $high_by, "\n",
+            "vpand ymm9, ymm9, ymm13\n",
+            $(
+                "vmovdqu ymm8, [r10 + ", $at, "]\n",
+                "vps", $low_way, "ld ymm8, ymm8, ", $low_by, "\n",
+                "vpand ymm8, ymm8, ymm12\n",
+                "vpor ymm8, ymm8, ymm9\n",
+                products!(@$half $way $q $batch),
+            )*
         )
     };
     (1 0 $row:tt $batch:tt) => {
@@ -197,6 +206,22 @@ macro_rules! by_row {
     (end row) => {
         "add r11, 16\n"
     };
+    // Masks.
+    (low 2 row) => {
+        mask(2, 3)
+    };
+    (high 2 row) => {
+        mask(1, 1)
+    };
+    (low 8 $high:tt) => {
+        mask(1, 7)
+    };
+    (low $low:tt $high:tt) => {
+        mask($low, 0)
+    };
+    (high $low:tt $high:tt) => {
+        mask($high, $low)
+    };
     ($place:ident $high:tt) => {
         ""
     };
@@ -212,13 +237,20 @@ macro_rules! fours {
     };
 }
 
-/// Adds what a group's integers have too much of: its negative sum of activations, at `$at`, times a power of two.
+/// Adds what a group's integers have too much of: its negative sum of activations, at `$at`, times a power of two or 9.
 macro_rules! unbias {
     (signed $bias:tt $at:tt $sum:tt $x:tt) => {
         ""
     };
     ($way:ident none $at:tt $sum:tt $x:tt) => {
         ""
+    };
+    ($way:ident 9 $at:tt $sum:tt $x:tt) => {
+        concat!(
+            unbias!($way 3 $at $sum $x),
+            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $at, "]\n",
+            "vpaddd ymm", $sum, ", ymm", $sum, ", ymm10\n",
+        )
     };
     ($way:ident $bias:tt $at:tt $sum:tt $x:tt) => {
         concat!(
@@ -449,8 +481,8 @@ macro_rules! kernel {
             "vzeroupper",
             "ret";
             // Codes of 8 bits need no mask, but what is to be subtracted from them.
-            low_mask = const if $low == 8 { mask(1, 7) } else { mask($low, 0) },
-            high_mask = const mask(high_bits!($high), $low),
+            low_mask = const by_row!(low $low $high),
+            high_mask = const by_row!(high $low $high),
             // Signed values are looked up as they are.
             bias = const kernel!(@table $way, bias(&<crate::quant::formats::$format as Pack>::PACKING)),
         }

@@ -17,7 +17,7 @@
 //! | `zmm4`..`zmm7`, `zmm8`..`zmm11` | a unit's sums, where its groups have factors: of products, of offsets |
 //! | `zmm12`..`zmm15` | a group's integers |
 //! | `zmm16`..`zmm23` | the step's columns, by fours |
-//! | `zmm24`..`zmm26` | the high plane; if it is by row, ones in `zmm25` |
+//! | `zmm24`..`zmm26` | the high plane; if it is by row, ones in `zmm25`, and what it adds in `zmm26`..`zmm29` |
 //! | `zmm27` | the table of values |
 //! | `zmm28`, `zmm29` | scales, offsets |
 //! | `zmm30`, `zmm31` | masks of the low and the high plane |
@@ -90,17 +90,6 @@ macro_rules! high {
             ("20" "24" "r" "2") ("21" "24" "r" "3") ("22" "24" "r" "4") ("23" "24" "r" "5")
         })
     };
-    // The bytes of rows become those of four columns.
-    (2 row) => {
-        concat!(
-            "vpmovzxbd zmm24, [r11 + 32]\n",
-            "vpmulld zmm24, zmm24, zmm25\n",
-            high!(@{
-                ("16" "24" "l" "2") ("17" "24" "l" "1") ("18" "24" "l" "0") ("19" "24" "r" "1")
-                ("20" "24" "r" "2") ("21" "24" "r" "3") ("22" "24" "r" "4") ("23" "24" "r" "5")
-            }),
-        )
-    };
     (4 2) => {
         high!(@("24" "256") ("25" "320") {
             ("16" "24" "l" "4") ("17" "25" "l" "4") ("18" "24" "l" "2") ("19" "25" "l" "2")
@@ -127,8 +116,55 @@ macro_rules! by_row {
     (end row) => {
         "add r11, 16\n"
     };
+    // Masks.
+    (low 2 row) => {
+        mask(2, 3)
+    };
+    (high 2 row) => {
+        mask(1, 1)
+    };
+    (low $low:tt $high:tt) => {
+        mask($low, 0)
+    };
+    (high $low:tt $high:tt) => {
+        mask($high, $low)
+    };
     ($place:ident $high:tt) => {
         ""
+    };
+}
+
+/// What is multiplied, from the planes.
+macro_rules! codes {
+    // Eight times the low bits, and twice the high one: a byte of each row, that becomes those of four columns, and serves
+    // eight.
+    (2 row table) => {
+        concat!(
+            "vmovdqu8 zmm16, [r10]\n",
+            "vmovdqu8 zmm17, [r10 + 64]\n",
+            "vpmovzxbd zmm24, [r11 + 32]\n",
+            "vpmulld zmm24, zmm24, zmm25\n",
+            codes!(@high ("26" "l" "1") ("27" "r" "1") ("28" "r" "3") ("29" "r" "5")),
+            codes!(@low
+                ("18" "16" "l" "1" "27") ("20" "16" "r" "1" "28") ("22" "16" "r" "3" "29") ("16" "16" "l" "3" "26")
+                ("19" "17" "l" "1" "27") ("21" "17" "r" "1" "28") ("23" "17" "r" "3" "29") ("17" "17" "l" "3" "26")),
+        )
+    };
+    (@high $(($v:tt $way:tt $by:tt))*) => {
+        concat!($(
+            "vps", $way, "ld zmm", $v, ", zmm24, ", $by, "\n",
+            "vpandd zmm", $v, ", zmm", $v, ", zmm31\n",
+        )*)
+    };
+    (@low $(($v:tt $from:tt $way:tt $by:tt $high:tt))*) => {
+        concat!($(
+            "vps", $way, "ld zmm", $v, ", zmm", $from, ", ", $by, "\n",
+            // v & zmm30 | high
+            "vpternlogd zmm", $v, ", zmm30, zmm", $high, ", 0xea\n",
+        )*)
+    };
+    ($low:tt $high:tt $values:ident) => {
+        concat!(low!($low), high!($low $high), values!($values))
     };
 }
 
@@ -151,13 +187,16 @@ macro_rules! values {
     };
 }
 
-/// What a group's integers start with: its negative sum of activations, at `$sum`, times a power of two.
+/// What a group's integers start with: its negative sum of activations, at `$sum`, times a power of two or 9.
 macro_rules! start {
     (none $sum:tt $t:tt $x:tt) => {
         concat!("vpxord zmm", $t, ", zmm", $t, ", zmm", $t, "\n")
     };
     (0 $sum:tt $t:tt $x:tt) => {
         concat!("vpbroadcastd zmm", $t, ", dword ptr [", $x, " + ", $sum, "]\n")
+    };
+    (9 $sum:tt $t:tt $x:tt) => {
+        concat!(start!(0 $sum $t $x), "vpslld zmm24, zmm", $t, ", 3\nvpaddd zmm", $t, ", zmm", $t, ", zmm24\n")
     };
     ($bias:tt $sum:tt $t:tt $x:tt) => {
         concat!(start!(0 $sum $t $x), "vpslld zmm", $t, ", zmm", $t, ", ", $bias, "\n")
@@ -335,9 +374,7 @@ macro_rules! kernel {
             // A STEP
             ".p2align 5",
             "3:",
-            low!($low),
-            high!($low $high),
-            values!($values),
+            codes!($low $high $values),
             products!($group $bias $kind $min $(($y $u $o $t $x))*),
             by_row!(end $high),
             "add r10, {step}",
@@ -354,8 +391,8 @@ macro_rules! kernel {
             concat!($("vmovups [rax], zmm", $y, "\nadd rax, 64\n",)*),
             "vzeroupper",
             "ret";
-            low_mask = const mask($low, 0),
-            high_mask = const mask(high_bits!($high), $low),
+            low_mask = const by_row!(low $low $high),
+            high_mask = const by_row!(high $low $high),
             bias = const bias(&<crate::quant::formats::$format as Pack>::PACKING),
         }
     };
