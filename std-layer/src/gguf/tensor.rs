@@ -86,7 +86,8 @@ impl<'a> Tensor<'a> {
         (head.is_empty() && tail.is_empty()).then_some(numbers)
     }
 
-    /// The data as quantised weights for kernels: all dimensions but the first are rows.
+    /// The data as weights for kernels: all dimensions but the first are rows. F16 and BF16 are formats, too, at any
+    /// address.
     ///
     /// # Errors
     /// `UnknownFormat` if core has no kernels for the type, `SizeOverflow` if a dimension does not fit
