@@ -26,7 +26,7 @@ pub use error::KernelError;
 pub use ops::activations::Activations;
 pub use ops::gemm::{Activation, GemmPlan};
 pub use ops::pack::PackedB;
-pub use ops::qgemm::{ActivationPanels, Precision, QgemmPlan, QuantWeights};
+pub use ops::qgemm::{ActivationPanels, Precision, QgemmGroup, QgemmPlan, QuantWeights};
 pub use ops::qpack::PackedQ;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;

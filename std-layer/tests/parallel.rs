@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
     bf16, f16, Activation, AwqRef, Element, ElementType, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts,
-    GptqRef, GptqZeros, KernelError, Kernels, MatMut, MatRef, Outliers, QuantFormat, QuantRef, RopePairing,
-    RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts, SqueezeLlmRef, StorePolicy,
+    GptqRef, GptqZeros, KernelError, Kernels, MatMut, MatRef, Outliers, Precision, QgemmGroup, QuantFormat,
+    QuantRef, QuantWeights, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
+    SqueezeLlmRef, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
 
@@ -467,6 +468,60 @@ fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
         assert!(matches!(p.qgemv_q8(w, x, wrong), Err(KernelError::DimMismatch { .. })));
     }
     assert_eq!(one, many, "{format} {rows}x{cols}");
+}
+
+/// Quantised matrix products: the same bits on every runtime, alone and in groups, in place and packed.
+fn check_qgemm<E: Element>(format: QuantFormat, [m, n, cols]: [usize; 3]) {
+    let core = kernels::<E>();
+    let mut bytes = vec![0; format.row_bytes(cols).unwrap() * n];
+    kernels::<f32>().quantize(format, &numbers::<f32>(n * cols, 1), None, &mut bytes).unwrap();
+    let w = QuantRef::new(&bytes, format, n, cols).unwrap();
+    let mut buf = vec![0; core.packed_q_size(format, n, cols).unwrap()];
+    let p = core.pack_q(w, &mut buf).unwrap();
+    let (x, bias) = (numbers::<E>(m * cols, 2), numbers::<f32>(n, 3));
+    let view = |m| MatRef::new(&x[..m * cols], m, cols).unwrap();
+    let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+    for (precision, w) in [
+        (Precision::Integer, QuantWeights::from(w)),
+        (Precision::Integer, p.into()),
+        (Precision::Exact, w.into()),
+    ] {
+        let run = |m, bias, activation| {
+            let plan = core.qgemm_plan(format, m, n, cols, precision).unwrap();
+            let plan = if activation { plan.activation(Activation::Silu) } else { plan };
+            let mut memory = vec![0; plan.scratch().unwrap().size_unaligned()];
+            let mut y = vec![f32::NAN; m * n];
+            let out = MatMut::new(&mut y, m, n).unwrap();
+            plan.run(out, w, view(m), bias, Scratch::new(&mut memory)).unwrap();
+            (plan, y)
+        };
+        let (plan, want) = run(m, Some(&bias[..]), true);
+        let counts = [m, 0, 1, m / 2];
+        let alone = counts.map(|m| run(m, None, false).1);
+        for runtime in runtimes() {
+            let ops = Parallel::<E>::new(runtime);
+            let mut y = vec![f32::NAN; m * n];
+            ops.qgemm(&plan, MatMut::new(&mut y, m, n).unwrap(), w, view(m), Some(&bias)).unwrap();
+            assert!(same(&y, &want), "{format} {m}x{n}x{cols}");
+            let mut outs = counts.map(|m| vec![f32::NAN; m * n]);
+            let groups = counts.into_iter().zip(&mut outs).map(|(m, y)| {
+                let (x, y) = (view(m), MatMut::new(y, m, n).unwrap());
+                QgemmGroup { w, x, y }
+            });
+            ops.qgemm_grouped(&mut groups.collect::<Vec<_>>(), precision, None).unwrap();
+            assert!(outs.iter().zip(&alone).all(|(a, b)| same(a, b)), "{format} {m}x{n}x{cols} in groups");
+            let wrong = ops.qgemm(&plan, MatMut::new(&mut y, n, m).unwrap(), w, view(m), None);
+            assert!(matches!(wrong, Err(KernelError::DimMismatch { .. })));
+        }
+    }
+}
+
+#[test]
+fn qgemm() {
+    check_qgemm::<f32>(QuantFormat::Q4K, [37, 500, 512]);
+    check_qgemm::<bf16>(QuantFormat::Q8_0, [5, 900, 1024]);
+    check_qgemm::<f16>(QuantFormat::Q6K, [800, 70, 256]);
+    check_qgemm::<f32>(QuantFormat::F16, [30, 333, 320]);
 }
 
 fn check_wrong_shapes<E: Element>() {

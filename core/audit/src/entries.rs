@@ -5,7 +5,7 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef,
-    Op, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
+    Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -207,6 +207,22 @@ audit! {
         let w = a.quant().map(QuantWeights::from);
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         plan.and_then(|plan| plan.run_panels(y?, w?, x?, None, Scratch::new(a.buf)))
+    };
+    qgemm_grouped(a) => {
+        let (x, w, k, activation) = (a.left(), a.quant().map(QuantWeights::from), a.k, a.activation);
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        let group = x.and_then(|x| Ok(QgemmGroup { w: w?, x, y: y? }));
+        let groups = group.map(|group| [group]);
+        groups.and_then(|mut groups| {
+            k.qgemm_grouped_scratch(&groups, Precision::Exact)?;
+            k.qgemm_grouped(&mut groups, Precision::Integer, Some(activation), Scratch::new(a.buf))
+        })
+    };
+    plan(a) => {
+        let (x, w, k, activation) = (a.left(), a.quant().map(QuantWeights::from), a.k, a.activation);
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        let group = x.and_then(|x| Ok(QgemmGroup { w: w?, x, y: y? }));
+        group.and_then(|group| group.plan(&k, Precision::Integer, Some(activation))).map(|plan| plan.shape())
     };
     qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), plan.takes_panels(), plan.scratch(), plan.scratch_panels()));
     activation_panels(a) => a.left().and_then(|x| a.k.activation_panels(x, a.buf)).map(|x| (x.rows(), x.cols()));

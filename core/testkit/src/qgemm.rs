@@ -3,7 +3,7 @@
 
 use gllm_kernels_core::{
     bf16, f16, Activation, Caps, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef,
-    Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    Precision, QgemmGroup, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::Source;
@@ -172,6 +172,7 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
             equal("a part and the whole", &got, &want)?;
         }
     }
+    grouped(case, edge)?;
     // Bias and activation are what the operators of these names do.
     let bias: Vec<f32> = (0..n).map(|j| j as f32 - 1.5).collect();
     let sums = case.run(&plan, w.into(), Some(&bias), [n, 1], edge)?;
@@ -216,6 +217,35 @@ fn in_panels<E: Element>(
         None if y.intact() && buf.intact() && memory.intact() => Ok(()),
         None => Err(case.text("writes outside of its memory")),
     }
+}
+
+/// Products of groups have the bits that they have alone.
+fn grouped<E: Element>(case: &Case<'_, E>, edge: Edge) -> Result<(), String> {
+    let ([m, n, cols], text) =
+        (case.plan().map_err(|e| case.text(e))?.shape(), |e: KernelError| case.text(e));
+    let counts = [m, 0, m.min(3)];
+    let mut outs = counts.map(|m| Guarded::<f32>::poisoned(m * n, edge));
+    let mut groups = Vec::new();
+    for (m, y) in counts.into_iter().zip(&mut outs) {
+        let x = MatRef::new(&case.x[..m * cols], m, cols).map_err(text)?;
+        groups.push(QgemmGroup { w: case.w.into(), x, y: MatMut::new(y, m, n).map_err(text)? });
+    }
+    let need = case.k.qgemm_grouped_scratch(&groups, case.precision).map_err(text)?;
+    let mut memory = Guarded::<u8>::poisoned(need.size_unaligned(), edge);
+    call(|| case.k.qgemm_grouped(&mut groups, case.precision, None, Scratch::new(&mut memory)))
+        .map_err(text)?;
+    drop(groups);
+    for (m, y) in counts.into_iter().zip(&outs) {
+        let one = Case { m, ..*case };
+        let want = one.run(&one.plan().map_err(text)?, case.w.into(), None, [n, 1], edge)?;
+        if let Some(i) = differ(y, &want) {
+            return Err(one.text(format!("in a group, element {i}: {:?} and {:?}", y.get(i), want.get(i))));
+        }
+        if !y.intact() || !memory.intact() {
+            return Err(one.text("writes outside of its memory"));
+        }
+    }
+    Ok(())
 }
 
 /// A NaN among the activations of one row is NaN in its products alone.

@@ -2,8 +2,8 @@
 
 use gllm_kernels_core::{
     f16, Activations, AwqRef, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef,
-    GptqZeros, KernelError, Kernels, MatMut, MatRef, Op, Outliers, PackedQ, QuantFormat, QuantRef,
-    ScaleSlice, SqueezeLlmParts, SqueezeLlmRef,
+    GptqZeros, KernelError, Kernels, MatMut, MatRef, Op, Outliers, PackedQ, Precision, QuantFormat,
+    QuantRef, ScaleSlice, Scratch, SqueezeLlmParts, SqueezeLlmRef,
 };
 use gllm_testkit::Guarded;
 
@@ -12,7 +12,7 @@ use crate::{Agree, Call, Values};
 /// Runs `op` if it is one of these.
 pub fn run<E: Element>(call: &Call, op: Op) -> bool {
     match op {
-        Op::Dequant | Op::Qgemv | Op::QgemvQ8 | Op::PackQ | Op::QgemvPacked => blocks::<E>(call, op),
+        Op::Dequant | Op::Qgemv | Op::QgemvQ8 | Op::PackQ | Op::QgemvPacked | Op::Qgemm => blocks::<E>(call, op),
         Op::QuantizeActivations => activations::<E>(call),
         Op::DequantFp8 | Op::QgemvFp8 => fp8::<E>(call, op == Op::DequantFp8),
         Op::DequantAwq | Op::QgemvAwq | Op::DequantGptq | Op::QgemvGptq => grouped::<E>(call, op),
@@ -61,7 +61,7 @@ fn blocks<E: Element>(call: &Call, op: Op) {
     if w.rows() >= 1 << 20 {
         return;
     }
-    let batch = usize::from(call.long % 10);
+    let batch = usize::from(call.long % if op == Op::Qgemm { 30 } else { 10 });
     let outputs = call.lengths[1].of(w.rows() * batch);
     match op {
         Op::Dequant if call.option(2) => encode::<E>(call, format),
@@ -80,6 +80,18 @@ fn blocks<E: Element>(call: &Call, op: Op) {
                 k.qgemv_q8(w, x, MatMut::new(y, batch, w.rows())?)
             })
         }),
+        Op::Qgemm => {
+            let precision = if call.option(5) { Precision::Exact } else { Precision::Integer };
+            let integers = precision == Precision::Integer && batch > 8 && format.element().is_none();
+            let agree = if integers { Agree::Exactly } else { sums(call, cols) };
+            let x = call.vector::<E>(1, call.lengths[0].of(cols * batch));
+            call.twice::<E, f32>(outputs, None, agree, |k, y| {
+                let plan = k.qgemm_plan(format, batch, w.rows(), cols, precision)?;
+                let mut memory = Guarded::<u8>::poisoned(plan.scratch()?.size_unaligned(), call.edge());
+                let (y, x) = (MatMut::new(y, batch, w.rows())?, MatRef::new(&x, batch, cols)?);
+                plan.run(y, w.into(), x, None, Scratch::new(&mut memory))
+            });
+        }
         Op::QgemvPacked => {
             // Every instruction set has the same results, whatever the panels contain: unless they are sums in f32.
             let agree = if format.element().is_some() { sums(call, cols) } else { Agree::Exactly };

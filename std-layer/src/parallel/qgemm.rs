@@ -1,7 +1,10 @@
 //! Quantised matrix products.
 
+use std::sync::{Mutex, OnceLock, PoisonError};
+
 use gllm_kernels_core::{
-    ActivationPanels, Element, KernelError, MatMut, MatRef, QgemmPlan, QuantWeights, Scratch, ScratchReq,
+    Activation, ActivationPanels, Element, KernelError, MatMut, MatRef, PackedQ, Precision, QgemmGroup,
+    QgemmPlan, QuantWeights, Scratch, ScratchReq,
 };
 
 use super::{chunks_mut, Cuts, Parallel};
@@ -63,6 +66,98 @@ impl<E: Element> Parallel<'_, E> {
             self.panels(&plan.resized(rows, n), y, w, x.row_range(first, rows)?, bias)?;
         }
         Ok(())
+    }
+
+    /// [`Kernels::qgemm_grouped`](gllm_kernels_core::Kernels::qgemm_grouped) on all threads. Pieces of all groups are
+    /// shared out together, so that large groups keep no thread waiting.
+    ///
+    /// # Errors
+    /// As there; groups behind the one that is refused may have been computed.
+    pub fn qgemm_grouped(
+        &self,
+        groups: &mut [QgemmGroup<'_, E>],
+        precision: Precision,
+        activation: Option<Activation>,
+    ) -> Result<(), KernelError> {
+        let plans = groups.iter().map(|group| group.plan(&self.kernels, precision, activation));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        let fits = |(plan, group): (&QgemmPlan<E>, &QgemmGroup<'_, E>)| {
+            let [m, n, k] = plan.shape();
+            [group.y.rows(), group.y.cols(), group.x.cols()] == [m, n, k]
+                && (group.x.col_stride() == 1 || k <= 1)
+        };
+        let works = plans.iter().map(|plan| plan.shape().into_iter().fold(1, usize::saturating_mul));
+        let (work, threads) = (works.fold(0, usize::saturating_add), self.runtime.threads());
+        if threads == 1 || work < SMALL || !plans.iter().zip(&*groups).all(fits) {
+            let need = self.kernels.qgemm_grouped_scratch(groups, precision)?.size_unaligned();
+            let mut buffer = self.runtime.buffers().take();
+            let scratch = Scratch::new(buffer.bytes(need));
+            return self.kernels.qgemm_grouped(groups, precision, activation, scratch);
+        }
+        // First activations are rounded, each group's in a part of the buffer.
+        let sizes = plans.iter().map(|plan| match plan.shape() {
+            [m, _, k] if plan.takes_panels() => Ok(self.kernels.activation_panels_size(m, k)?.size()),
+            _ => Ok(0),
+        });
+        let sizes = sizes.collect::<Result<Vec<usize>, KernelError>>()?;
+        let mut buffer = self.runtime.buffers().take();
+        let mut rest = buffer.bytes(sizes.iter().sum());
+        let mut rooms = Vec::with_capacity(sizes.len());
+        for &size in &sizes {
+            let (room, behind) = rest.split_at_mut(size);
+            rest = behind;
+            rooms.push(Mutex::new(room));
+        }
+        let failed = OnceLock::new();
+        let check = |result: Result<(), KernelError>| {
+            if let Err(e) = result {
+                failed.get_or_init(|| e);
+            }
+        };
+        let inputs: Vec<_> = groups.iter().map(|group| (group.w, group.x)).collect();
+        self.runtime.for_each(plans.len(), |i| {
+            let mut room = rooms[i].lock().unwrap_or_else(PoisonError::into_inner);
+            if !room.is_empty() {
+                check(self.kernels.activation_panels_rows(inputs[i].1, &mut room));
+            }
+        });
+        let rooms = rooms.into_iter().map(|room| &*room.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let rooms: Vec<&[u8]> = rooms.collect();
+        // Then the columns of all products are shared out.
+        let each = (work / (threads * SHARE)).clamp(1, PIECE);
+        let mut pieces = Vec::new();
+        for (i, (group, plan)) in groups.iter_mut().zip(&plans).enumerate() {
+            let [m, n, k] = plan.shape();
+            let step = (each / m.saturating_mul(k).max(1)).max(1);
+            let step = step.next_multiple_of(if step > COLUMNS { COLUMNS } else { PackedQ::ROW_STEP });
+            let mut rest = group.y.reborrow().t();
+            for first in (0..n).step_by(step) {
+                let (part, right) = rest.split_rows(step.min(n - first))?;
+                rest = right;
+                pieces.push(Mutex::new(Some((i, first, part.t()))));
+            }
+        }
+        self.runtime.for_each_with(
+            pieces.len(),
+            || self.runtime.buffers().take(),
+            |buffer, p| {
+                let piece = pieces[p].lock().unwrap_or_else(PoisonError::into_inner).take();
+                let Some((i, first, y)) = piece else { return };
+                let ((w, x), [m, _, k], n) = (inputs[i], plans[i].shape(), y.cols());
+                let run = || {
+                    let (plan, w) = (plans[i].resized(m, n), w.row_range(first, n)?);
+                    if !plan.takes_panels() {
+                        let need = plan.scratch()?.size_unaligned();
+                        return plan.run(y, w, x, None, Scratch::new(buffer.bytes(need)));
+                    }
+                    let x = self.kernels.activation_panels_filled(m, k, rooms[i])?;
+                    let need = plan.scratch_panels()?.size_unaligned();
+                    plan.run_panels(y, w, x, None, Scratch::new(buffer.bytes(need)))
+                };
+                check(run());
+            },
+        );
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// Where the columns of a product are cut.

@@ -5,6 +5,7 @@
 //! format needs no microkernel of its own.
 
 mod exact;
+mod grouped;
 mod panels;
 pub(crate) mod tile;
 
@@ -20,6 +21,7 @@ use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
+pub use grouped::QgemmGroup;
 pub use panels::ActivationPanels;
 use tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
 
