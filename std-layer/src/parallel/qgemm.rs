@@ -49,7 +49,7 @@ impl<E: Element> Parallel<'_, E> {
             let mut buffer = self.runtime.buffers().take();
             return plan.run(y, w, x, bias, Scratch::new(buffer.bytes(need)));
         }
-        if !plan.takes_panels() {
+        if !plan.takes_panels(&w) {
             return self.by_columns(self.pieces(m, n, k), [m, n], y, |range, y| {
                 let part = plan.resized(m, range.len());
                 let mut buffer = self.runtime.buffers().take();
@@ -95,8 +95,8 @@ impl<E: Element> Parallel<'_, E> {
             return self.kernels.qgemm_grouped(groups, precision, activation, scratch);
         }
         // First activations are rounded, each group's in a part of the buffer.
-        let sizes = plans.iter().map(|plan| match plan.shape() {
-            [m, _, k] if plan.takes_panels() => Ok(self.kernels.activation_panels_size(m, k)?.size()),
+        let sizes = plans.iter().zip(&*groups).map(|(plan, group)| match plan.shape() {
+            [m, _, k] if plan.takes_panels(&group.w) => Ok(self.kernels.activation_panels_size(m, k)?.size()),
             _ => Ok(0),
         });
         let sizes = sizes.collect::<Result<Vec<usize>, KernelError>>()?;
@@ -146,7 +146,7 @@ impl<E: Element> Parallel<'_, E> {
                 let ((w, x), [m, _, k], n) = (inputs[i], plans[i].shape(), y.cols());
                 let run = || {
                     let (plan, w) = (plans[i].resized(m, n), w.row_range(first, n)?);
-                    if !plan.takes_panels() {
+                    if !plan.takes_panels(&w) {
                         let need = plan.scratch()?.size_unaligned();
                         return plan.run(y, w, x, None, Scratch::new(buffer.bytes(need)));
                     }

@@ -1,7 +1,7 @@
 //! Products of weights decoded to the type of the activations.
 
 use super::tile::{DecodePanelArgs, PanelRoom, Unsorted};
-use super::{QgemmPlan, QuantWeights, FEW};
+use super::{QgemmPlan, QuantWeights, FEW_EXACT};
 use crate::dispatch::StorePolicy;
 use crate::element::Element;
 use crate::error::KernelError;
@@ -47,7 +47,7 @@ impl<E: Element> QgemmPlan<E> {
             QuantWeights::Packed(w) if floats => QuantWeights::InPlace(w.floats()?),
             w => w,
         };
-        if let (QuantWeights::InPlace(w), true) = (w, self.whole <= FEW) {
+        if let (QuantWeights::InPlace(w), true) = (w, self.whole <= FEW_EXACT) {
             let (mut y, size) = (y, [self.m, self.n]);
             let (strides, p) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
             self.kernels.qgemv_rows(w, x, y)?;

@@ -101,8 +101,9 @@ impl QuantWeights<'_> {
 /// is `m x n`, f32.
 ///
 /// Made by [`Kernels::qgemm_plan`]. See [`Precision`] for errors. Each element is formed in an order that depends on
-/// nothing but `k` and, for small ones, `m`; so a part of a product, by a [`resized`](Self::resized) plan, has the bits
-/// that it has in the whole. All instruction sets have the same results for [`Precision::Integer`] and `m` above 8.
+/// nothing but `k` and, for small ones, `m` and whether the weights are packed; so a part of a product, by a
+/// [`resized`](Self::resized) plan, has the bits that it has in the whole. All instruction sets have the same results for
+/// [`Precision::Integer`], but for up to 4 rows of weights in place.
 ///
 /// ```
 /// # use gllm_kernels_core::{Kernels, MatMut, MatRef, Precision, QuantFormat, QuantRef, Scratch};
@@ -132,8 +133,11 @@ pub struct QgemmPlan<E: Element> {
     whole: usize,
 }
 
-/// Rows up to which the kernels for single rows are faster.
-const FEW: usize = 8;
+/// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them; with packed
+/// weights; and exact ones, in place.
+const FEW: usize = 4;
+const FEW_PACKED: usize = 64;
+const FEW_EXACT: usize = 8;
 
 /// Rows of activations that are rounded at a time: whole panels, and many enough that unpacking weights for each
 /// such block costs nothing.
@@ -206,9 +210,14 @@ impl<E: Element> QgemmPlan<E> {
         self.precision
     }
 
-    /// Whether it takes activations in panels: not if it is exact, nor for a few rows.
-    pub fn takes_panels(&self) -> bool {
-        self.precision == Precision::Integer && self.whole > FEW
+    /// Whether [`run`](Self::run) brings activations into panels for such weights, which
+    /// [`run_panels`](Self::run_panels) takes: not if it is exact, nor for a few rows.
+    pub fn takes_panels(&self, w: &QuantWeights<'_>) -> bool {
+        let few = match w {
+            QuantWeights::InPlace(_) => FEW,
+            QuantWeights::Packed(_) => FEW_PACKED,
+        };
+        self.precision == Precision::Integer && self.whole > few
     }
 
     fn kind(&self) -> Kind {
@@ -238,12 +247,15 @@ impl<E: Element> QgemmPlan<E> {
         if self.precision == Precision::Exact {
             return self.scratch_exact();
         }
-        if !self.takes_panels() {
-            let x = self.kernels.activations_size(self.m, self.k)?;
-            return ScratchReq::array::<u8>(x.size_unaligned());
+        let few = if self.whole > FEW_PACKED { 0 } else { self.m };
+        let few = self.kernels.activations_size(few, self.k)?;
+        let few = ScratchReq::array::<u8>(few.size_unaligned())?;
+        if self.whole <= FEW {
+            return Ok(few);
         }
         let x = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?;
-        ScratchReq::array::<u8>(x.size_unaligned())?.and(self.scratch_panels()?)
+        let many = ScratchReq::array::<u8>(x.size_unaligned())?.and(self.scratch_panels()?)?;
+        Ok(if few.size() > many.size() { few } else { many })
     }
 
     /// Scratch memory for [`run_panels`](Self::run_panels).
@@ -295,7 +307,7 @@ impl<E: Element> QgemmPlan<E> {
         if self.precision == Precision::Exact {
             return self.exact(y, w, x, bias, scratch);
         }
-        if !self.takes_panels() {
+        if !self.takes_panels(&w) {
             let room = scratch.take::<u8>(self.kernels.activations_size(self.m, self.k)?.size_unaligned())?;
             let x = self.kernels.quantize_activations(self.format, x, room)?;
             let (rows, cols) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
@@ -322,10 +334,11 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`]: for several products with the same.
+    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`]: for several products with the same. Where
+    /// that [takes panels](Self::takes_panels), the results are the same.
     ///
     /// # Errors
-    /// As there; `BadParameter` unless the plan [takes panels](Self::takes_panels).
+    /// As there; `BadParameter` if the plan is exact.
     pub fn run_panels(
         &self,
         mut y: MatMut<'_, f32>,
@@ -337,8 +350,8 @@ impl<E: Element> QgemmPlan<E> {
         self.check(&y, w, bias)?;
         check::dim("x.rows() != m", x.rows(), self.m)?;
         check::dim("x.cols() != k", x.cols(), self.k)?;
-        if !self.takes_panels() {
-            return Err(KernelError::BadParameter { arg: "plan", expected: "integers and more than 8 rows" });
+        if self.precision != Precision::Integer {
+            return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
         }
         let size = self.panel()?;
         let (each, at_once) = (size.bytes(), self.panels(size));
