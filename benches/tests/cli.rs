@@ -58,7 +58,7 @@ fn mistakes_are_told_in_one_line() {
         (&["run", "--op", "vec_dot", "--shape", "99999999999999"], "GiB"),
         (&["run", "--shape", "1x2x3x4"], "1x2x3x4"),
         (&["run", "--op", "gemm", "--shape", "512"], "MxNxK"),
-        (&["run", "--op", "qgemv", "--shape", "4x33"], "33"),
+        (&["run", "--op", "qgemv", "--format", "q8_0", "--shape", "4x33"], "33"),
         (&["run", "--op", "vec_dot", "--element", "f64"], "f32"),
         (&["run", "--op", "vec_dot", "--isa", "avx1024"], "avx1024"),
         (&["run", "--op", "qgemv", "--format", "q9_9"], "q2_0"),
