@@ -26,10 +26,11 @@ macro_rules! quant_primitive {
             parts($parts_b:ident, $parts_g:ident) => $parts:expr,
         },
         simd<$p:ident>: {
-            scales($first:ident, $n:ident, $out:ident) => $scales:expr,
-            $(offsets($o_first:ident, $o_n:ident, $o_out:ident) => $offsets:expr,)?
+            scales($($s:ident),+) => $scales:expr,
+            $(offsets($($o:ident),+) => $offsets:expr,)?
             $(ready$(<$r_bytes:ident>)?($r_b:ident, $r_out:ident) => $ready_type:ty $ready:block)?
             codes<$bytes:ident>($b:ident, $i:ident $(, $r:ident)?) => $codes:expr,
+            $(wide<$wide:ident>($w_b:ident, $w_i:ident) shifted($at:ident: $shifts:expr) => $wide_codes:expr,)?
         }
     ) => {
         #[doc = concat!("[`QuantFormat::", stringify!($name), "`](crate::QuantFormat).")]
@@ -65,6 +66,7 @@ macro_rules! quant_primitive {
                     unit: quant_primitive!(@units $kind $($unit)?),
                     offset_unit: quant_primitive!(@units Halves $($offset_unit)?),
                     scales: Scales::$kind,
+                    shifts: quant_primitive!(@shifts $($shifts)?),
                 };
                 #[inline(always)]
                 fn parts($parts_b: &$block, $parts_g: usize) -> Parts { $parts }
@@ -80,31 +82,21 @@ macro_rules! quant_primitive {
                         #[allow(unused_imports)]
                         use crate::quant::blocks::Half;
                         #[allow(unused_imports)]
-                        use crate::quant::bytes::{converted, factored, halves, Bytes, Codes};
+                        use crate::quant::bytes::{apart, converted, factored, halves, Bytes, Codes};
                         #[allow(dead_code)]
                         type $p = crate::isa::$isa;
                         type $bytes = <crate::isa::$isa as Codes>::Bytes;
                         // SAFETY: every body keeps to the blocks that the trait's contract names.
                         unsafe impl crate::quant::Unpack<$name> for crate::isa::$isa {
-                            #[inline(always)]
-                            unsafe fn scales($first: *const $block, $n: usize, $out: *mut f32) {
-                                // SAFETY: the caller's contract; so below.
-                                unsafe { $scales }
-                            }
-                            #[inline(always)]
-                            unsafe fn offsets(_first: *const $block, _n: usize, _out: *mut f32) {
-                                $(
-                                    let ($o_first, $o_n, $o_out) = (_first, _n, _out);
-                                    // SAFETY: as above.
-                                    unsafe { $offsets }
-                                )?
-                            }
+                            quant_primitive! { @common $len ($($s),+) }
+                            quant_primitive! { @scales scales factors $block $len $group ($($s),+) $scales }
+                            $(quant_primitive! { @scales offsets minima $block $len $group ($($o),+) $offsets })?
                             type Ready = quant_primitive!(@type $($ready_type)?);
                             #[inline(always)]
                             unsafe fn ready(_b: *const $block, _out: *mut Self::Ready) {
                                 $(
                                     $(type $r_bytes = <crate::isa::$isa as Codes>::Bytes;)?
-                                    // SAFETY: as above.
+                                    // SAFETY: the caller's contract; so below.
                                     unsafe {
                                         let ($r_b, $r_out) = (&*_b, _out);
                                         $ready
@@ -131,6 +123,55 @@ macro_rules! quant_primitive {
             #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
             unpack! { Neon }
         };
+
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        // SAFETY: as above.
+        unsafe impl crate::quant::wide::Wide<$name> for crate::isa::Avx512 {
+            $(
+                const WIDE: bool = true;
+                #[inline(always)]
+                unsafe fn wide(
+                    b: *const $block,
+                    $w_i: usize,
+                    _ready: &<Self as crate::quant::Unpack<$name>>::Ready,
+                ) -> crate::quant::wide::WideBytes {
+                    type $wide = crate::quant::wide::WideBytes;
+                    let $at = <$name as crate::quant::packed::Pack>::PACKING.shifts_at($w_i);
+                    // SAFETY: the caller's contract.
+                    unsafe {
+                        let $w_b = &*b;
+                        $wide_codes
+                    }
+                }
+            )?
+        }
+    };
+    (@common $len:literal ($b:ident)) => {
+        const COMMON: bool = $len == crate::quant::TILE;
+    };
+    (@common $len:literal ($first:ident, $n:ident, $out:ident)) => {};
+    (@scales $all:ident $apart:ident $block:ident $len:literal $group:literal ($b:ident) $parts:expr) => {
+        #[inline(always)]
+        unsafe fn $all(first: *const $block, n: usize, out: *mut f32) {
+            // SAFETY: the caller's contract; so below.
+            unsafe { factored::<_, { $len / $group }>(first, n, out, |$b| $parts) }
+        }
+        #[inline(always)]
+        unsafe fn $apart(unit: *const $block, out: *mut f32) -> f32 {
+            // SAFETY: as above.
+            unsafe { apart::<_, $len, { $len / $group }>(unit, out, |$b| $parts) }
+        }
+    };
+    (@scales $all:ident $apart:ident $block:ident $len:literal $group:literal ($first:ident, $n:ident, $out:ident) $scales:expr) => {
+        #[inline(always)]
+        unsafe fn $all($first: *const $block, $n: usize, $out: *mut f32) {
+            // SAFETY: the caller's contract.
+            unsafe { $scales }
+        }
+    };
+    (@shifts) => { [0; crate::quant::packed::STEPS] };
+    (@shifts $shifts:expr) => {
+        if cfg!(target_arch = "x86_64") { $shifts } else { [0; crate::quant::packed::STEPS] }
     };
     (@units E8m0) => { 0.5 };
     (@units Ue4m3) => { 128.0 };

@@ -35,31 +35,39 @@ pub struct Step {
 pub(crate) struct Unit {
     /// The integers, by step.
     q: [[i8; STEP]; STEPS],
-    /// [`Step::scale`], by group of weights.
+    /// [`Step::scale`], by group of weights, without the power of two that codes are too large by.
     pub(crate) scales: [f32; GROUPS],
     /// [`Step::offsets`], by group.
     pub(crate) offsets: [f32; GROUPS],
-    /// The negative sums of four at a time, times what is added to codes to make them unsigned.
+    /// The negative sums of four at a time, times what is added to codes to make them unsigned, and the power of two.
     pub(crate) starts: [[i32; STEP / 4]; STEPS],
 }
 
 impl Unit {
-    /// For groups of 16 columns or 32, and the number added to codes.
+    /// For weights that are packed so.
     #[inline(always)]
-    fn of(steps: &[Step; STEPS], group: usize, bias: i32) -> Self {
-        let step = |k: usize| &steps[if group == STEP { k % STEPS } else { k / 2 % STEPS }];
+    fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
+        let (group, bias) = (packing.group, i32::from(packing.bias()));
+        let step = |k: usize| if group == STEP { k % STEPS } else { k / 2 % STEPS };
+        let powers = packing.shifts.each(|shift| 1i32 << (shift % 8));
+        let parts = powers.each(|power| 1.0 / power as f32);
         Self {
             q: from_fn(|k| steps[k].q),
-            scales: from_fn(|k| step(k).scale),
-            offsets: from_fn(|k| step(k).offsets[if group == STEP { 2 } else { k % 2 }]),
+            scales: from_fn(|k| steps[step(k)].scale * parts[step(k)]),
+            offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP { 2 } else { k % 2 }]),
             starts: from_fn(|k| {
                 let q = steps[k].q;
                 from_fn(|i| {
                     let x = |j: usize| i32::from(q[(4 * i + j) % STEP]);
-                    -bias * (x(0) + x(1) + x(2) + x(3))
+                    -bias * powers[k] * (x(0) + x(1) + x(2) + x(3))
                 })
             }),
         }
+    }
+    /// The integers.
+    #[inline(always)]
+    pub(crate) fn columns(&self) -> *const i8 {
+        self.q.as_ptr().cast()
     }
     /// The integers of a step.
     #[inline(always)]
@@ -212,7 +220,7 @@ pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a:
                         step::<E, P>(part.as_ptr(), factors, out);
                     }
                 }
-                *to_units.add(u) = Unit::of(steps, packing.group, i32::from(packing.bias()));
+                *to_units.add(u) = Unit::of(steps, packing);
             }
         }
     }

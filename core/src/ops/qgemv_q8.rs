@@ -7,11 +7,12 @@ use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::activations::{Activations, Unit};
+use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::quant::bytes::in_memory;
 use crate::quant::dispatch::Made;
-use crate::quant::dots::Dots;
-use crate::quant::packed::{Pack, GROUPS, STEP};
+use crate::quant::dots::{Dots, Factors};
+use crate::quant::packed::{Pack, GROUPS};
 use crate::quant::{QuantRef, Unpack, TILE};
 use crate::view::MatMut;
 
@@ -41,7 +42,7 @@ pub(crate) struct Q8Args {
 /// # Safety
 /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
 #[inline(always)]
-unsafe fn row<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(
     g: &Q8Args,
     w: *const F::Block,
     m: usize,
@@ -51,43 +52,53 @@ unsafe fn row<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
     const { assert!(F::LEN == TILE || size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
     const { assert!(F::LEN == TILE || TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
     let mut last = [0u8; 2 * TILE];
-    let mut factors = [const { MaybeUninit::<[Line<[f32; GROUPS]>; 2]>::uninit() }; M];
-    let factors: [*mut Line<[f32; GROUPS]>; M] = from_fn(|m| factors[m].as_mut_ptr().cast());
-    let mut ready = MaybeUninit::<[Line<<D::Isa as Unpack<F>>::Ready>; 2]>::uninit();
-    let ready: *mut Line<<D::Isa as Unpack<F>>::Ready> = ready.as_mut_ptr().cast();
-    let x: [*const Unit; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
-    let units = g.blocks.div_ceil(tile);
+    let mut prepared = [const { MaybeUninit::<Prepared<F, D::Isa, M>>::uninit() }; 2];
+    let [to, from] = &mut prepared;
+    let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
+    let mut x: [*const Unit; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+    let mut left = g.blocks.div_ceil(tile);
     // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
     unsafe {
-        let mut sums = Sums::<D, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
-        let mut now = w;
+        let mut sums = Sums::<D::Sums, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
+        let (mut next, mut now, mut common) = (w, core::ptr::null::<F::Block>(), 1.0);
         // While the products of a unit are summed, the next is prepared, which takes long.
-        for u in 0..=units {
-            let (mut next, rest) = (w.wrapping_add(u * tile), g.blocks.wrapping_sub(u * tile));
-            if u < units {
-                if rest < tile {
+        loop {
+            let mut next_common = 1.0;
+            if left > 0 {
+                if F::LEN < TILE && left == 1 && g.blocks % tile > 0 {
                     // Zeros are blocks, too, and finite ones.
-                    let bytes = rest * size_of::<F::Block>();
+                    let bytes = g.blocks % tile * size_of::<F::Block>();
                     core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
                     next = last.as_ptr().cast();
                 }
-                let factors = factors.each(|f| f.add(u % 2).cast());
-                scale::<F, D, M>(next, x.each(|x| &*x.add(u)), factors, &mut sums);
-                D::Isa::ready(next, ready.add(u % 2).cast());
-                in_memory(ready);
+                next_common = prepare::<F, D, M>(next, x.each(|x| &*x), to, &mut sums.offsets);
+                in_memory(to);
             }
-            if u > 0 {
-                let factors = factors.each(|f| f.add((u - 1) % 2).cast::<f32>().cast_const());
-                let ready = ready.add((u - 1) % 2).cast();
-                multiply::<F, D, M>(now, ready, x.each(|x| &*x.add(u - 1)), factors, &mut sums);
+            if !now.is_null() {
+                multiply::<F, D, M>(now, &*from, common, x.each(|x| &*x.sub(1)), &mut sums.products);
             }
-            now = next;
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            (now, common, next) = (next, next_common, next.wrapping_add(tile));
+            (to, from) = (from, to);
+            x = x.each(|x| x.wrapping_add(1));
         }
         let [unit, offset_unit] = g.units;
-        from_fn(|m| {
-            D::total(sums.products[m]) * unit + sums.offsets[m].into_iter().sum::<f32>() * offset_unit
-        })
+        let offsets = |m: usize| {
+            let at = |k: usize| <D::Isa as Prim<f32>>::load(sums.offsets[m].as_ptr().add(k));
+            let all = (0..GROUPS).step_by(D::Isa::LANES).fold(D::Isa::splat(0.0), |sum, k| D::Isa::add(sum, at(k)));
+            if F::OFFSETS { D::Isa::reduce_sum(all) * offset_unit } else { 0.0 }
+        };
+        from_fn(|m| D::total(sums.products[m]) * unit + offsets(m))
     }
+}
+
+/// What is prepared of a unit.
+struct Prepared<F: Pack, P: Unpack<F>, const M: usize> {
+    factors: [Factors; M],
+    ready: Line<P::Ready>,
 }
 
 /// At the start of a cache line: what is written as a vector is read back at once.
@@ -95,93 +106,107 @@ unsafe fn row<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
 struct Line<T>(T);
 
 /// Sums of `M` rows of activations: of products, and by group of offsets.
-struct Sums<D: Dots, const M: usize> {
-    products: [D::Sums; M],
+struct Sums<S, const M: usize> {
+    products: [S; M],
     offsets: [[f32; GROUPS]; M],
 }
 
-/// Writes the factors of the groups of 256 columns, and adds what their offsets give.
+/// Prepares a unit: writes the factors of its groups, whose common one is returned, adds what offsets give to `sums`, and makes ready
+/// what is unpacked for blocks as a whole.
 ///
 /// # Safety
-/// Their blocks at `w`, room at `factors`; the instruction set.
+/// The unit at `w`, room at `to`; the instruction set.
 #[inline(always)]
-unsafe fn scale<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
     x: [&Unit; M],
-    factors: [*mut f32; M],
-    sums: &mut Sums<D, M>,
-) {
-    let (blocks, groups) = const { (TILE / F::LEN, TILE / F::GROUP) };
-    let mut scales = [const { MaybeUninit::<f32>::uninit() }; GROUPS];
-    let scales: *mut f32 = scales.as_mut_ptr().cast();
-    // SAFETY: there is room for a unit's scales or offsets, and what is read was written.
+    to: *mut Prepared<F, D::Isa, M>,
+    sums: &mut [[f32; GROUPS]; M],
+) -> f32 {
+    let groups = const { TILE / F::GROUP };
+    let mut all = [0f32; GROUPS];
+    // SAFETY: there is room for a unit's factors.
     unsafe {
         if F::OFFSETS {
-            D::Isa::offsets(w, blocks, scales);
-            for (sums, x) in sums.offsets.iter_mut().zip(x) {
-                for (k, sum) in sums.iter_mut().enumerate().take(groups) {
-                    *sum += *scales.add(k) * x.offsets[k];
+            let common = D::Isa::minima(w, all.as_mut_ptr());
+            for (sums, x) in sums.iter_mut().zip(x) {
+                for k in (0..groups).step_by(D::Isa::LANES) {
+                    let at = |p: *const f32| <D::Isa as Prim<f32>>::load(p.add(k));
+                    let (minima, offsets, sum) = (at(all.as_ptr()), at(x.offsets.as_ptr()), at(sums.as_ptr()));
+                    let sum = if <D::Isa as Unpack<F>>::COMMON {
+                        D::Isa::fma(D::Isa::mul(minima, offsets), D::Isa::splat(common), sum)
+                    } else {
+                        D::Isa::fma(minima, offsets, sum)
+                    };
+                    <D::Isa as Prim<f32>>::store(sums.as_mut_ptr().add(k), sum);
                 }
             }
         }
-        D::Isa::scales(w, blocks, scales);
-        for (factors, x) in factors.into_iter().zip(x) {
-            let mut all = [0f32; GROUPS];
-            for (k, factor) in all.iter_mut().enumerate().take(groups) {
-                *factor = *scales.add(k) * x.scales[k];
+        let common = D::Isa::factors(w, all.as_mut_ptr());
+        for (m, x) in x.into_iter().enumerate() {
+            let mut factors = [0f32; GROUPS];
+            for (k, factor) in factors.iter_mut().enumerate().take(groups) {
+                *factor = all[k] * x.scales[k];
             }
-            core::ptr::copy_nonoverlapping(all.as_ptr(), factors, groups);
-            in_memory(factors);
+            core::ptr::copy_nonoverlapping(factors.as_ptr(), (&raw mut (*to).factors[m]).cast(), groups);
         }
+        D::Isa::ready(w, (&raw mut (*to).ready).cast());
+        common
     }
 }
 
-/// Adds the products of 256 columns.
+/// Adds the products of a unit.
 ///
 /// # Safety
-/// Their blocks at `w`, what is ready of them, their factors; the instruction set.
+/// The unit at `w`, and what was prepared of it; the instruction set.
 #[inline(always)]
-unsafe fn multiply<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize>(
+unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
-    ready: *const <D::Isa as Unpack<F>>::Ready,
+    prepared: &Prepared<F, D::Isa, M>,
+    common: f32,
     x: [&Unit; M],
-    factors: [*const f32; M],
-    sums: &mut Sums<D, M>,
+    sums: &mut [D::Sums; M],
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         // Two sums at a time: additions wait for each other.
         let mut two = [[D::zeros(); 2]; M];
         macro_rules! steps {
-            ($($k:literal)*) => { $(step::<F, D, M, $k>(w, ready, x, &factors, &mut two);)* };
+            ($($k:literal)*) => { $(step::<F, D, M, $k>(w, prepared, x, &mut two);)* };
         }
         // Unrolled, whatever the compiler thinks of it: shifts and places are constants.
         steps! { 0 1 2 3 4 5 6 7 }
-        for (sum, [even, odd]) in sums.products.iter_mut().zip(two) {
-            *sum = D::plus(*sum, D::plus(even, odd));
+        for (sum, [even, odd]) in sums.iter_mut().zip(two) {
+            let unit = D::plus(even, odd);
+            *sum = if <D::Isa as Unpack<F>>::COMMON { D::scaled(unit, common, *sum) } else { D::plus(*sum, unit) };
         }
     }
 }
 
-/// Adds what step `K` of 256 columns gives.
+/// Adds what step `K` of a unit gives.
 ///
 /// # Safety
 /// That of [`multiply`].
 #[inline(always)]
-unsafe fn step<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize, const K: usize>(
+unsafe fn step<F: Pack, D: Dots<F>, const M: usize, const K: usize>(
     w: *const F::Block,
-    ready: *const <D::Isa as Unpack<F>>::Ready,
+    prepared: &Prepared<F, D::Isa, M>,
     x: [&Unit; M],
-    factors: &[*const f32; M],
     sums: &mut [[D::Sums; 2]; M],
 ) {
-    let (block, column) = const { (K * STEP / F::LEN, K * STEP % F::LEN) };
+    let column = const { K * D::COLUMNS };
+    if column >= TILE {
+        return;
+    }
     // SAFETY: the caller's contract.
     unsafe {
-        let codes = D::Isa::codes(w.add(block), column, &*ready);
+        let codes = D::codes(w, column, &prepared.ready.0);
         for m in 0..M {
             let sum = &mut sums[m][K % 2];
-            *sum = D::dot::<F>(codes, x[m], K, factors[m].add(K * STEP / F::GROUP), *sum);
+            *sum = D::dot(codes, x[m], column, &prepared.factors[m], *sum);
+            if size_of::<<D::Isa as Unpack<F>>::Ready>() > 0 {
+                *sum = D::settled(*sum);
+            }
         }
     }
 }
@@ -190,7 +215,7 @@ unsafe fn step<F: Pack, D: Dots<Isa: Unpack<F>>, const M: usize, const K: usize>
 /// `rows * blocks` blocks at `w`, `batch` rows of units for their columns at `x`, `batch * rows` elements at `y`, which
 /// overlaps neither; the instructions are present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<Isa: Unpack<F>>>(g: &Q8Args) {
+pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>>(g: &Q8Args) {
     let [next_m, next_r] = g.y_strides;
     let fours = g.batch / BATCH * BATCH;
     for r in 0..g.rows {

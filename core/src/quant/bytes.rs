@@ -4,6 +4,7 @@ use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::isa::{Prim, Scalar, Vector};
 use crate::quant::blocks::{Block, Half};
+use crate::quant::TILE;
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod aarch64;
@@ -163,6 +164,10 @@ pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
     type Bytes: Bytes;
     /// The number.
     unsafe fn half(h: Half) -> f32;
+    /// The 8 scales of Q4_K and Q5_K, and their 8 minima.
+    unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16];
+    /// The 16 scales of Q3_K.
+    unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16];
     /// Writes eight numbers to `out`.
     unsafe fn halves(h: [Half; 8], out: *mut f32);
     /// Writes [`e8m0_half`](crate::quant::codebooks::e8m0_half) of eight numbers to `out`.
@@ -240,6 +245,29 @@ pub(super) unsafe fn each<B: Block, const N: usize>(
     for k in 0..n {
         // SAFETY: k < n, and the caller vouches for n blocks and their scales.
         unsafe { *out.add(k * N).cast::<[f32; N]>() = scales(&*first.add(k)) };
+    }
+}
+
+/// The factors that [`factored`] multiplies, of 256 columns, and what with; or if those are several blocks of `LEN`, their
+/// scales, and 1.
+///
+/// # Safety
+/// The blocks at `unit`, room for what they have at `out`.
+#[inline(always)]
+pub(super) unsafe fn apart<B: Block, const LEN: usize, const N: usize>(
+    unit: *const B,
+    out: *mut f32,
+    parts: impl Fn(&B) -> (f32, [i8; N]),
+) -> f32 {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if LEN < TILE {
+            factored(unit, TILE / LEN, out, parts);
+            return 1.0;
+        }
+        let (d, factors) = parts(&*unit);
+        *out.cast::<[f32; N]>() = factors.each(f32::from);
+        d
     }
 }
 

@@ -87,6 +87,7 @@ macro_rules! define_wrappers {
         pub(crate) mod $module {
             use super::*;
             use crate::isa::$isa;
+            use crate::quant::dots::Dots;
             use crate::quant::Unpack;
 
             #[$attr]
@@ -100,14 +101,14 @@ macro_rules! define_wrappers {
             #[$attr]
             unsafe fn qgemv_q8<F: Pack>(g: &Q8Args)
             where
-                $isa: Unpack<F>,
+                $isa: Dots<F>,
             {
                 // SAFETY: as above.
                 unsafe { crate::ops::qgemv_q8::qgemv_q8::<F, $isa>(g) }
             }
             const fn unpacker<F: Pack>() -> Unpacker
             where
-                $isa: Unpack<F>,
+                $isa: Unpack<F> + Dots<F>,
             {
                 Unpacker {
                     unpack: unpack::<F>,
@@ -140,12 +141,12 @@ macro_rules! define_in_place {
         qgemm: [$codes:ident $($heights:literal)+]
     })*) => {$($(
         const _: () = {
-            use crate::quant::dots::$engine;
+            use crate::quant::dots::{Dots, $engine};
 
             #[target_feature(enable = $features)]
             unsafe fn qgemv_q8<F: Pack>(g: &Q8Args)
             where
-                crate::isa::$isa: crate::quant::Unpack<F>,
+                $engine: Dots<F>,
             {
                 // SAFETY: as above.
                 unsafe { crate::ops::qgemv_q8::qgemv_q8::<F, $engine>(g) }

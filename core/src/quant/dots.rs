@@ -1,45 +1,64 @@
 //! Products of weights and activations of 8 bits, by groups, as far as instruction sets differ.
 
-use crate::isa::{Scalar, Vector};
+use crate::isa::{Prim, Scalar};
 use crate::ops::activations::Unit;
-use crate::quant::packed::{Pack, STEP};
-use crate::quant::MIN_GROUP;
+use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::quant::{Unpack, MIN_GROUP};
 
 /// How 32 codes are held.
 ///
 /// # Safety
 /// The method requires that the CPU has the instruction set and that there is room.
-pub(crate) unsafe trait Hold: Vector {
+pub(crate) unsafe trait Hold: Prim<f32> {
     /// 32 codes.
     type Codes: Copy;
     /// Writes 32 codes to `p`.
     unsafe fn put(codes: Self::Codes, p: *mut i8);
 }
 
-/// Sums of products of signed bytes.
+/// Factors of the groups of a unit, at the start of a cache line: what is written as a vector is read back at once.
+#[repr(C, align(64))]
+pub(crate) struct Factors(pub(crate) [f32; GROUPS]);
+
+/// Sums of products of the bytes of a format.
 ///
 /// # Safety
-/// Methods require that the CPU has the instructions; [`dot`](Self::dot) what it says.
-pub(crate) unsafe trait Dots {
+/// Methods require that the CPU has the instructions, and what [`Unpack`] does.
+pub(crate) unsafe trait Dots<F: Pack> {
     /// The instruction set that unpacks codes.
-    type Isa: Hold;
+    type Isa: Unpack<F>;
+    /// Codes of [`COLUMNS`](Self::COLUMNS) columns.
+    type Codes: Copy;
+    /// How many are multiplied at a time; divides a unit.
+    const COLUMNS: usize;
     /// Partial sums, f32.
     type Sums: Copy;
+    /// Codes from column `i` of a unit.
+    unsafe fn codes(unit: *const F::Block, i: usize, ready: &<Self::Isa as Unpack<F>>::Ready) -> Self::Codes;
     /// No sums.
     unsafe fn zeros() -> Self::Sums;
-    /// Multiplies the codes of step `step` of 256 with the activations of `x`, which are -127 to 127, exactly, and adds
-    /// the products times their group's factor to the sums. The step's factors are at `factors`, which is all that is read.
-    unsafe fn dot<F: Pack>(
-        w: <Self::Isa as Hold>::Codes,
-        x: &Unit,
-        step: usize,
-        factors: *const f32,
-        sums: Self::Sums,
-    ) -> Self::Sums;
+    /// Multiplies the codes from column `i` of a unit with the activations of `x`, which are -127 to 127, exactly, and adds the
+    /// products times their group's factor to the sums.
+    unsafe fn dot(w: Self::Codes, x: &Unit, i: usize, factors: &Factors, sums: Self::Sums) -> Self::Sums;
+    /// The same, computed before what follows is begun. Entries of codebooks take many registers: the compiler must not
+    /// collect those of all steps first.
+    unsafe fn settled(sums: Self::Sums) -> Self::Sums;
     /// `a + b`
     unsafe fn plus(a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// `a * b + c`
+    unsafe fn scaled(a: Self::Sums, b: f32, c: Self::Sums) -> Self::Sums;
     /// Their sum.
     unsafe fn total(sums: Self::Sums) -> f32;
+}
+
+/// Codes `i .. i + 32` of a unit; `i` is a multiple of 32.
+///
+/// # Safety
+/// That of [`Unpack::codes`].
+#[inline(always)]
+pub(crate) unsafe fn part<F: Pack, P: Unpack<F>>(unit: *const F::Block, i: usize, ready: &P::Ready) -> P::Codes {
+    // SAFETY: the caller vouches for all blocks of the unit.
+    unsafe { P::codes(unit.add(i / F::LEN), i % F::LEN, ready) }
 }
 
 /// Whether the halves of a step have factors of their own.
@@ -57,29 +76,44 @@ unsafe impl Hold for Scalar {
     }
 }
 
-// SAFETY: reads two factors at most.
-unsafe impl Dots for Scalar {
+// SAFETY: plain Rust.
+unsafe impl<F: Pack> Dots<F> for Scalar {
     type Isa = Self;
+    type Codes = [i8; STEP];
+    const COLUMNS: usize = STEP;
     type Sums = f32;
+    #[inline(always)]
+    unsafe fn codes(unit: *const F::Block, i: usize, ready: &()) -> [i8; STEP] {
+        // SAFETY: the caller's contract.
+        unsafe { part::<F, Self>(unit, i, ready) }
+    }
     #[inline(always)]
     unsafe fn zeros() -> f32 {
         0.0
     }
     #[inline(always)]
-    unsafe fn dot<F: Pack>(w: [i8; STEP], x: &Unit, step: usize, factors: *const f32, mut sums: f32) -> f32 {
+    unsafe fn dot(w: [i8; STEP], x: &Unit, i: usize, factors: &Factors, mut sums: f32) -> f32 {
         let mut dots = [0; 2];
-        for (i, (w, x)) in w.into_iter().zip(x.step(step)).enumerate() {
-            dots[usize::from(halves::<F>() && i >= STEP / 2)] += i32::from(w) * i32::from(*x);
+        for (k, (w, x)) in w.into_iter().zip(x.step(i / STEP)).enumerate() {
+            dots[usize::from(halves::<F>() && k >= STEP / 2)] += i32::from(w) * i32::from(*x);
         }
-        for (g, dot) in dots.into_iter().enumerate().take(if halves::<F>() { 2 } else { 1 }) {
-            // SAFETY: the caller vouches for the factors.
-            sums += dot as f32 * unsafe { *factors.add(g) };
+        for (g, dot) in dots.into_iter().enumerate().take(STEP / F::GROUP) {
+            let dot = dot << F::PACKING.shifts[i / STEP % STEPS];
+            sums += dot as f32 * factors.0[(i / F::GROUP + g) % GROUPS];
         }
+        sums
+    }
+    #[inline(always)]
+    unsafe fn settled(sums: f32) -> f32 {
         sums
     }
     #[inline(always)]
     unsafe fn plus(a: f32, b: f32) -> f32 {
         a + b
+    }
+    #[inline(always)]
+    unsafe fn scaled(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
     }
     #[inline(always)]
     unsafe fn total(sums: f32) -> f32 {

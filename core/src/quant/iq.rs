@@ -150,9 +150,7 @@ quant_primitive! {
         },
     },
     simd<P>: {
-        scales(first, n, out) => {
-            factored::<_, 8>(first, n, out, |b| (P::half(b.d) * 0.125, b.qh.each(iq1_s_scale)))
-        },
+        scales(b) => (P::half(b.d) * 0.125, b.qh.each(iq1_s_scale)),
         ready<B>(b, out) => [u32; 32] {
             for k in 0..4 {
                 let [low, high] = [0, 1].each(|j| u32::from(b.qh[2 * k + j].get() & 0xfff));
@@ -188,10 +186,10 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d()).times((2 * iq1_m_scale(&b.scales, g) + 1) as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
+        scales(b) => {
             let factors = from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
             (P::half(Half::new(b.d())) * 0.125, factors)
-        }),
+        },
         // Of each four bits the highest is the sign of `delta`, for eight weights.
         ready<B>(b, out) => ([u32; 32], [u32; 8]) {
             for (k, high) in words::<16, 4>(&b.qh).into_iter().enumerate() {
@@ -237,10 +235,10 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times((2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
+        scales(b) => {
             let factors = from_fn(|g| (2 * (b.qs[(2 * g + 1) % 16].get() >> 28) + 1) as i8);
             (P::half(b.d) * 0.125, factors)
-        }),
+        },
         ready(b, out) => [u32; 8] { *out = from_fn(|g| four_signs(b.qs[(2 * g + 1) % 16].get())); }
         codes<B>(b, i, signs) => {
             let indices = b.qs[i / 16 % 16].0;
@@ -268,9 +266,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times((2 * nibble(&b.scales, g) + 1) as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
-        }),
+        scales(b) => (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8)),
         ready(b, out) => [u32; 8] { *out = words(&b.qs.each(|q| signs((q.get() >> 9) as u8))); }
         codes<B>(b, i, signs) => {
             let entry = |k: usize| IQ2_XS_GRID[usize::from(b.qs[(i / 8 + k) % 32].get() & 511)];
@@ -297,9 +293,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times((2 * nibble(&b.scales, g) + 1) as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
-        }),
+        scales(b) => (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8)),
         ready<B>(b, out) => [u32; 32] {
             for k in 0..4 {
                 let high = u32::from(b.qh[2 * k]) | u32::from(b.qh[2 * k + 1]) << 8;
@@ -338,9 +332,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times((2 * (b.signs[g % 8].get() >> 28) + 1) as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d) * 0.25, b.signs.each(|s| (2 * (s.get() >> 28) + 1) as i8))
-        }),
+        scales(b) => (P::half(b.d) * 0.25, b.signs.each(|s| (2 * (s.get() >> 28) + 1) as i8)),
         ready(b, out) => [u32; 8] { *out = b.signs.each(|s| four_signs(s.get())); }
         codes<B>(b, i, signs) => {
             let entry = |k: usize| IQ3_XXS_GRID[usize::from(b.qs[(i / 4 + k) % 64])];
@@ -367,9 +359,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times((2 * nibble(&b.scales, g) + 1) as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d), nibbles(&b.scales).each(|s| (2 * s + 1) as i8))
-        }),
+        scales(b) => (P::half(b.d), nibbles(&b.scales).each(|s| (2 * s + 1) as i8)),
         ready<B>(b, out) => [u32; 64] {
             for (k, high) in b.qh.into_iter().enumerate() {
                 B::indices::<1>(b.qs.as_ptr().add(8 * k), u32::from(high), out.cast::<u32>().add(8 * k));
@@ -424,9 +414,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times(iq4_xs_scale(b, g), 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| {
-            (P::half(b.d), from_fn(|g| iq4_xs_scale(b, g)))
-        }),
+        scales(b) => (P::half(b.d), from_fn(|g| iq4_xs_scale(b, g))),
         codes<B>(b, i) => B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().lookup(&IQ4_VALUES),
     }
 }

@@ -1,6 +1,6 @@
 //! The K family: 256 weights, whose groups have small integer scales of their own.
 
-use crate::arrays::{from_fn, Each};
+use crate::arrays::Each;
 use crate::quant::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8K};
 
 /// Element `i` of 2 bits: 32 bytes hold 128 of them, the first 32 in their lowest bits.
@@ -33,34 +33,14 @@ fn q3_k_scale(scales: &[u8; 12], g: usize) -> i8 {
     (low | high << 4) as i8 - 32
 }
 
-/// The three words of 12 bytes.
-fn words(scales: &[u8; 12]) -> [u32; 3] {
-    let s = scales;
-    [0, 4, 8].each(|k| u32::from_le_bytes([s[k], s[k + 1], s[k + 2], s[k + 3]]))
+/// The first eight.
+fn first([a, b, c, d, e, f, g, h, ..]: [i8; 16]) -> [i8; 8] {
+    [a, b, c, d, e, f, g, h]
 }
 
-/// The bytes of several words, in order.
-fn bytes<const N: usize, const M: usize>(words: [u32; N]) -> [i8; M] {
-    const { assert!(M == 4 * N) };
-    from_fn(|k| (words[k / 4 % N] >> (k % 4 * 8)) as i8)
-}
-
-const LOW_6: u32 = 0x3f3f_3f3f;
-const LOW_4: u32 = 0x0f0f_0f0f;
-const LOW_2: u32 = 0x0303_0303;
-
-/// All scales of [`six_bits`], four at a time.
-#[inline(always)]
-fn scales(b: &[u8; 12]) -> [i8; 8] {
-    let [a, _, c] = words(b);
-    bytes([a & LOW_6, c & LOW_4 | (a >> 6 & LOW_2) << 4])
-}
-
-/// All minima of [`six_bits`], four at a time.
-#[inline(always)]
-fn minima(b: &[u8; 12]) -> [i8; 8] {
-    let [_, b, c] = words(b);
-    bytes([b & LOW_6, c >> 4 & LOW_4 | (b >> 6 & LOW_2) << 4])
+/// The last eight.
+fn last([.., a, b, c, d, e, f, g, h]: [i8; 16]) -> [i8; 8] {
+    [a, b, c, d, e, f, g, h]
 }
 
 quant_primitive! {
@@ -80,13 +60,12 @@ quant_primitive! {
         parts(b, g) => { let s = b.scales[g % 16]; Parts::halves(b.d, b.dmin).times((s & 15) as i8, (s >> 4) as i8) },
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (P::half(b.d), b.scales.each(|s| (s & 15) as i8))
-        }),
-        offsets(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            (-P::half(b.dmin), b.scales.each(|s| (s >> 4) as i8))
-        }),
+        scales(b) => (P::half(b.d), b.scales.each(|s| (s & 15) as i8)),
+        offsets(b) => (-P::half(b.dmin), b.scales.each(|s| (s >> 4) as i8)),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2),
+        wide<W>(b, i) shifted(at: [0, 2, 4, 6, 0, 2, 4, 6]) => {
+            W::twice(b.qs.as_ptr().add(i / 128 * 32)).field(at.each(usize::from), at, 2)
+        },
     }
 }
 
@@ -108,15 +87,15 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times(q3_k_scale(&b.scales, g), 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| {
-            let [l, m, h] = words(&b.scales);
-            let six = |low: u32, k: u32| low & LOW_4 | (h >> (2 * k) & LOW_2) << 4;
-            let all: [i8; 16] = bytes([six(l, 0), six(m, 1), six(l >> 4, 2), six(m >> 4, 3)]);
-            (P::half(b.d), all.each(|s| s - 32))
-        }),
+        scales(b) => (P::half(b.d), P::six_bits(&b.scales)),
         codes<B>(b, i) => {
             let low = B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2);
             low.or(B::load(b.hmask.as_ptr()).field((i / 32) as u32, 1, 2)).minus(4)
+        },
+        wide<W>(b, i) shifted(at: [0, 2, 4, 5, 0, 2, 4, 5]) => {
+            let (pair, bit) = (i / 32 % 4 * 2, i / 32);
+            let low = W::twice(b.qs.as_ptr().add(i / 128 * 32)).field([pair, pair + 2], at, 2);
+            low.or(W::twice(b.hmask.as_ptr()).field([bit, bit + 1], at.each(|at| at + 2), 1))
         },
     }
 }
@@ -138,8 +117,8 @@ quant_primitive! {
         parts(b, g) => { let (scale, min) = six_bits(&b.scales, g); Parts::halves(b.d, b.dmin).times(scale, min) },
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), scales(&b.scales))),
-        offsets(first, n, out) => factored::<_, 8>(first, n, out, |b| (-P::half(b.dmin), minima(&b.scales))),
+        scales(b) => (P::half(b.d), first(P::scales_and_minima(&b.scales))),
+        offsets(b) => (-P::half(b.dmin), last(P::scales_and_minima(&b.scales))),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 64 * 32)).shr((i / 32 % 2 * 4) as u32).low(4),
     }
 }
@@ -161,8 +140,8 @@ quant_primitive! {
         parts(b, g) => { let (scale, min) = six_bits(&b.scales, g); Parts::halves(b.d, b.dmin).times(scale, min) },
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), scales(&b.scales))),
-        offsets(first, n, out) => factored::<_, 8>(first, n, out, |b| (-P::half(b.dmin), minima(&b.scales))),
+        scales(b) => (P::half(b.d), first(P::scales_and_minima(&b.scales))),
+        offsets(b) => (-P::half(b.dmin), last(P::scales_and_minima(&b.scales))),
         codes<B>(b, i) => {
             let low = B::load(b.qs.as_ptr().add(i / 64 * 32)).shr((i / 32 % 2 * 4) as u32).low(4);
             low.or(B::load(b.qh.as_ptr()).field((i / 32) as u32, 1, 4))
@@ -189,10 +168,15 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times(b.scales[g % 16] as i8, 0),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 16>(first, n, out, |b| (P::half(b.d), b.scales.each(|s| s as i8))),
+        scales(b) => (P::half(b.d), b.scales.each(|s| s as i8)),
         codes<B>(b, i) => {
             let low = B::load(b.ql.as_ptr().add(i / 128 * 64 + i % 64)).shr((i / 64 % 2 * 4) as u32).low(4);
             low.or(B::load(b.qh.as_ptr().add(i / 128 * 32)).field((i / 32 % 4 * 2) as u32, 2, 4)).minus(32)
+        },
+        wide<W>(b, i) shifted(at: [0, 0, 2, 2, 0, 0, 2, 2]) => {
+            let (half, pair) = (i / 64 % 2 * 4, i / 32 % 4 * 2);
+            let low = W::load(b.ql.as_ptr().add(i / 128 * 64)).field([half, half], at, 4);
+            low.or(W::twice(b.qh.as_ptr().add(i / 128 * 32)).field([pair, pair + 2], at.each(|at| at + 4), 2))
         },
     }
 }
@@ -213,7 +197,7 @@ quant_primitive! {
         parts(b, _g) => Parts::whole(b.d.get()),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (b.d.get(), [1; 8])),
+        scales(b) => (b.d.get(), [1; 8]),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i)),
     }
 }

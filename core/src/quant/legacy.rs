@@ -170,7 +170,7 @@ quant_primitive! {
         parts(b, _g) => Parts::half(b.d.get()),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 4>(first, n, out, |b| (P::half(b.d), [1; 4])),
+        scales(b) => (P::half(b.d), [1; 4]),
         codes<B>(b, i) => {
             let bits = b.qs.as_ptr().add(i / 8).cast::<u32>().read_unaligned();
             B::mask(bits).and(B::splat(2)).minus(1)
@@ -194,7 +194,7 @@ quant_primitive! {
         parts(b, _g) => Parts::half(b.d.get()),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 2>(first, n, out, |b| (P::half(b.d), [1; 2])),
+        scales(b) => (P::half(b.d), [1; 2]),
         codes<B>(b, i) => {
             // Each byte four times, and of each copy its own two bits.
             let four = B::load_four_times(b.qs.as_ptr().add(i / 4));

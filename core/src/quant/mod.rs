@@ -29,6 +29,8 @@ pub(crate) mod mx;
 pub(crate) mod packed;
 pub(crate) mod ternary;
 mod view;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+pub(crate) mod wide;
 
 pub use format::QuantFormat;
 pub use view::QuantRef;
@@ -80,7 +82,24 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
     /// Writes the `n * LEN / GROUP` scales of `n` consecutive blocks.
     unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32);
     /// The same for offsets, of a format that has any.
-    unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32);
+    #[inline(always)]
+    unsafe fn offsets(_first: *const F::Block, _n: usize, _out: *mut f32) {}
+    /// Whether [`factors`](Self::factors) finds a common number.
+    const COMMON: bool = false;
+    /// Writes what the scales of 256 columns are multiples of a common number of, which is returned.
+    #[inline(always)]
+    unsafe fn factors(unit: *const F::Block, out: *mut f32) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { Self::scales(unit, TILE / F::LEN, out) };
+        1.0
+    }
+    /// The same for offsets.
+    #[inline(always)]
+    unsafe fn minima(unit: *const F::Block, out: *mut f32) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { Self::offsets(unit, TILE / F::LEN, out) };
+        1.0
+    }
     /// What is unpacked for a block as a whole, because that takes less.
     type Ready: Copy;
     /// Writes that of a block; in memory, where [`codes`](Self::codes) takes it from.

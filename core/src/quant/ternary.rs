@@ -1,6 +1,7 @@
 //! The formats of -1, 0 and 1.
 
 use super::k::pair;
+use crate::arrays::Each;
 use crate::quant::blocks::{BlockTq1_0, BlockTq2_0};
 
 /// A word of four equal bytes.
@@ -30,7 +31,7 @@ quant_primitive! {
         parts(b, _g) => Parts::whole(b.d.get().to_f32()),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), [1; 8])),
+        scales(b) => (P::half(b.d), [1; 8]),
         codes<B>(b, i) => {
             // The bytes of a part, and the powers of 3 that put their digits behind the point.
             let (bytes, power) = match i / 32 {
@@ -75,7 +76,10 @@ quant_primitive! {
         parts(b, _g) => Parts::whole(b.d.get().to_f32()),
     },
     simd<P>: {
-        scales(first, n, out) => factored::<_, 8>(first, n, out, |b| (P::half(b.d), [1; 8])),
+        scales(b) => (P::half(b.d), [1; 8]),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2).minus(1),
+        wide<W>(b, i) shifted(at: [0, 2, 4, 6, 0, 2, 4, 6]) => {
+            W::twice(b.qs.as_ptr().add(i / 128 * 32)).field(at.each(usize::from), at, 2)
+        },
     }
 }

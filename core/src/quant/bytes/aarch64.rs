@@ -1,6 +1,7 @@
 //! NEON: two registers.
 
 use core::arch::aarch64::*;
+use core::mem::transmute;
 
 use super::{Bytes, Codes, Widen};
 use crate::arrays::Each;
@@ -165,6 +166,31 @@ unsafe impl Widen for Neon {
     }
 }
 
+/// Twelve bytes, and zeros.
+///
+/// # Safety
+/// NEON.
+#[inline(always)]
+unsafe fn twelve(bytes: &[u8; 12]) -> uint8x16_t {
+    let p: *const u8 = bytes.as_ptr();
+    // SAFETY: 8 and 4 of the bytes.
+    unsafe {
+        let last = vcreate_u8(u64::from(p.add(8).cast::<u32>().read_unaligned()));
+        vcombine_u8(vld1_u8(p), last)
+    }
+}
+
+/// The bytes of each word shifted to the right.
+///
+/// # Safety
+/// NEON.
+#[inline(always)]
+unsafe fn right(v: uint8x16_t, by: [i8; 4]) -> uint8x16_t {
+    let by = by.each(|n| u32::from_ne_bytes([-n as u8; 4]));
+    // SAFETY: registers only.
+    unsafe { vshlq_u8(v, vreinterpretq_s8_u32(vld1q_u32(by.as_ptr()))) }
+}
+
 // SAFETY: registers only.
 unsafe impl Codes for Neon {
     type Bytes = NeonBytes;
@@ -172,6 +198,32 @@ unsafe impl Codes for Neon {
     unsafe fn half(h: Half) -> f32 {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { vgetq_lane_f32::<0>(<Self as Prim<f16>>::load([h.get(); 4].as_ptr())) }
+    }
+    #[inline(always)]
+    unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16] {
+        // SAFETY: as above.
+        unsafe {
+            let all = twelve(packed);
+            // Four words: scales and minima of the first four groups, and their high bits for the last ones.
+            let first = vandq_u8(all, vdupq_n_u8(63));
+            let high = vandq_u8(vshrq_n_u8::<2>(all), vdupq_n_u8(0x30));
+            let low = vreinterpretq_u8_u32(vdupq_laneq_u32::<2>(vreinterpretq_u32_u8(all)));
+            let low = vandq_u8(right(low, [0, 4, 0, 0]), vdupq_n_u8(15));
+            let last = vorrq_u8(low, high);
+            transmute(vzip1q_u32(vreinterpretq_u32_u8(first), vreinterpretq_u32_u8(last)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16] {
+        // SAFETY: as above.
+        unsafe {
+            let all = twelve(packed);
+            let low = vreinterpretq_u8_u64(vdupq_laneq_u64::<0>(vreinterpretq_u64_u8(all)));
+            let low = vandq_u8(right(low, [0, 0, 4, 4]), vdupq_n_u8(15));
+            let high = vreinterpretq_u8_u32(vdupq_laneq_u32::<2>(vreinterpretq_u32_u8(all)));
+            let high = vshlq_n_u8::<4>(vandq_u8(right(high, [0, 2, 4, 6]), vdupq_n_u8(3)));
+            transmute(vsubq_u8(vorrq_u8(low, high), vdupq_n_u8(32)))
+        }
     }
     #[inline(always)]
     unsafe fn halves(h: [Half; 8], out: *mut f32) {

@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 use core::arch::x86_64::*;
+use core::mem::transmute;
 
 use super::{Bytes, Codes, Widen};
 use crate::arrays::Each;
@@ -203,6 +204,20 @@ unsafe fn eight(bytes: [u8; 8]) -> __m128i {
     unsafe { _mm_setr_epi8(a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0) }
 }
 
+/// Twelve bytes, and zeros.
+///
+/// # Safety
+/// SSE2, which is always there.
+#[inline(always)]
+unsafe fn twelve(bytes: &[u8; 12]) -> __m128i {
+    let p: *const u8 = bytes.as_ptr();
+    // SAFETY: 8 and 4 of the bytes.
+    unsafe {
+        let last = _mm_cvtsi32_si128(p.add(8).cast::<i32>().read_unaligned());
+        _mm_unpacklo_epi64(_mm_loadl_epi64(p.cast()), last)
+    }
+}
+
 macro_rules! codes {
     ($($isa:ident = $bytes:ident)*) => {$(
         // SAFETY: registers only.
@@ -217,6 +232,31 @@ macro_rules! codes {
                     let mut v = _mm_cvtsi32_si128(i32::from(u16::from_le_bytes(h.0)));
                     asm!("vcvtph2ps {0}, {0}", inout(xmm_reg) v, options(pure, nomem, nostack, preserves_flags));
                     _mm_cvtss_f32(_mm_castsi128_ps(v))
+                }
+            }
+            #[inline(always)]
+            unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16] {
+                // SAFETY: as above.
+                unsafe {
+                    let all = twelve(packed);
+                    // Four words: scales and minima of the first four groups, and their high bits for the last ones.
+                    let first = _mm_and_si128(all, _mm_set1_epi8(63));
+                    let high = _mm_and_si128(_mm_srli_epi32::<2>(all), _mm_set1_epi8(0x30));
+                    let low = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10>(all), _mm_setr_epi32(0, 4, 0, 0));
+                    let last = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
+                    transmute(_mm_unpacklo_epi32(first, last))
+                }
+            }
+            #[inline(always)]
+            unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16] {
+                // SAFETY: as above.
+                unsafe {
+                    let all = twelve(packed);
+                    let low = _mm_srlv_epi64(_mm_unpacklo_epi64(all, all), _mm_set_epi64x(4, 0));
+                    let low = _mm_and_si128(low, _mm_set1_epi8(15));
+                    let high = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10_10_10>(all), _mm_setr_epi32(0, 2, 4, 6));
+                    let high = _mm_and_si128(_mm_slli_epi32::<4>(high), _mm_set1_epi8(0x30));
+                    transmute(_mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32)))
                 }
             }
             #[inline(always)]

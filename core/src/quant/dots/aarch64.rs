@@ -3,11 +3,12 @@
 use core::arch::aarch64::*;
 use core::arch::asm;
 
-use super::{halves, Dots, Hold};
+use super::{halves, part, Dots, Factors, Hold};
 use crate::isa::Neon;
 use crate::ops::activations::Unit;
 use crate::quant::bytes::{Bytes, Codes};
-use crate::quant::packed::Pack;
+use crate::quant::packed::{Pack, STEP};
+use crate::quant::Unpack;
 
 // SAFETY: writes 32 bytes.
 unsafe impl Hold for Neon {
@@ -54,26 +55,38 @@ unsafe fn sdot(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
 
 macro_rules! dots {
     ($($engine:ident, $fours:ident;)*) => {$(
-        // SAFETY: reads two factors at most.
-        unsafe impl Dots for $engine {
+        // SAFETY: reads within units and factors.
+        unsafe impl<F: Pack> Dots<F> for $engine
+        where
+            Neon: Unpack<F, Codes = <Neon as Codes>::Bytes>,
+        {
             type Isa = Neon;
+            type Codes = [int8x16_t; 2];
+            const COLUMNS: usize = STEP;
             type Sums = float32x4_t;
+            #[inline(always)]
+            unsafe fn codes(unit: *const F::Block, i: usize, ready: &<Neon as Unpack<F>>::Ready) -> [int8x16_t; 2] {
+                // SAFETY: the caller's contract.
+                unsafe { part::<F, Neon>(unit, i, ready).registers() }
+            }
             #[inline(always)]
             unsafe fn zeros() -> float32x4_t {
                 // SAFETY: registers only.
                 unsafe { vdupq_n_f32(0.0) }
             }
             #[inline(always)]
-            unsafe fn dot<F: Pack>(
-                w: <Neon as Hold>::Codes,
+            unsafe fn dot(
+                [first, second]: [int8x16_t; 2],
                 x: &Unit,
-                step: usize,
-                factors: *const f32,
+                i: usize,
+                factors: &Factors,
                 sums: float32x4_t,
             ) -> float32x4_t {
-                // SAFETY: the caller vouches for the factors; a step is 32 bytes.
+                const { assert!(matches!(F::PACKING.shifts, [0, 0, 0, 0, 0, 0, 0, 0])) };
+                // SAFETY: the columns have these factors; a step is 32 bytes.
                 unsafe {
-                    let ([first, second], q, zero) = (w.registers(), x.step(step).as_ptr(), vdupq_n_s32(0));
+                    let (q, zero) = (x.columns().add(i), vdupq_n_s32(0));
+                    let factors = factors.0.as_ptr().add(i / F::GROUP);
                     let first = $fours(zero, first, vld1q_s8(q));
                     let scaled = |dot, factor: *const f32, sums| vfmaq_n_f32(sums, vcvtq_f32_s32(dot), *factor);
                     if halves::<F>() {
@@ -85,9 +98,20 @@ macro_rules! dots {
                 }
             }
             #[inline(always)]
+            unsafe fn settled(mut sums: float32x4_t) -> float32x4_t {
+                // SAFETY: nothing is executed.
+                unsafe { asm!("/* {0:v} */", inout(vreg) sums, options(nostack, preserves_flags)) };
+                sums
+            }
+            #[inline(always)]
             unsafe fn plus(a: float32x4_t, b: float32x4_t) -> float32x4_t {
                 // SAFETY: registers only.
                 unsafe { vaddq_f32(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn scaled(a: float32x4_t, b: f32, c: float32x4_t) -> float32x4_t {
+                // SAFETY: registers only.
+                unsafe { vfmaq_n_f32(c, a, b) }
             }
             #[inline(always)]
             unsafe fn total(sums: float32x4_t) -> f32 {
