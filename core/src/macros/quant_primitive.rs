@@ -136,7 +136,7 @@ macro_rules! quant_primitive {
                     _ready: &<Self as crate::quant::Unpack<$name>>::Ready,
                 ) -> crate::quant::wide::WideBytes {
                     type $wide = crate::quant::wide::WideBytes;
-                    let $at = <$name as crate::quant::packed::Pack>::PACKING.shifts_at($w_i);
+                    let $at = crate::quant::wide::shifts::<$name>($w_i);
                     // SAFETY: the caller's contract.
                     unsafe {
                         let $w_b = &*b;

@@ -6,8 +6,8 @@ use crate::arrays::{from_fn, Each};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::activations::{Activations, Unit};
 use crate::isa::{Prim, Vector};
+use crate::ops::activations::{Activations, Unit};
 use crate::ops::check;
 use crate::quant::bytes::in_memory;
 use crate::quant::dispatch::Made;
@@ -42,11 +42,7 @@ pub(crate) struct Q8Args {
 /// # Safety
 /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
 #[inline(always)]
-unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(
-    g: &Q8Args,
-    w: *const F::Block,
-    m: usize,
-) -> [f32; M] {
+unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
     let tile = const { TILE / F::LEN };
     // Only of large blocks there is something to be made ready.
     const { assert!(F::LEN == TILE || size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
@@ -88,8 +84,13 @@ unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(
         let [unit, offset_unit] = g.units;
         let offsets = |m: usize| {
             let at = |k: usize| <D::Isa as Prim<f32>>::load(sums.offsets[m].as_ptr().add(k));
-            let all = (0..GROUPS).step_by(D::Isa::LANES).fold(D::Isa::splat(0.0), |sum, k| D::Isa::add(sum, at(k)));
-            if F::OFFSETS { D::Isa::reduce_sum(all) * offset_unit } else { 0.0 }
+            let all =
+                (0..GROUPS).step_by(D::Isa::LANES).fold(D::Isa::splat(0.0), |sum, k| D::Isa::add(sum, at(k)));
+            if F::OFFSETS {
+                D::Isa::reduce_sum(all) * offset_unit
+            } else {
+                0.0
+            }
         };
         from_fn(|m| D::total(sums.products[m]) * unit + offsets(m))
     }
@@ -132,7 +133,8 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
             for (sums, x) in sums.iter_mut().zip(x) {
                 for k in (0..groups).step_by(D::Isa::LANES) {
                     let at = |p: *const f32| <D::Isa as Prim<f32>>::load(p.add(k));
-                    let (minima, offsets, sum) = (at(all.as_ptr()), at(x.offsets.as_ptr()), at(sums.as_ptr()));
+                    let (minima, offsets, sum) =
+                        (at(all.as_ptr()), at(x.offsets.as_ptr()), at(sums.as_ptr()));
                     let sum = if <D::Isa as Unpack<F>>::COMMON {
                         D::Isa::fma(D::Isa::mul(minima, offsets), D::Isa::splat(common), sum)
                     } else {
@@ -178,7 +180,11 @@ unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
         steps! { 0 1 2 3 4 5 6 7 }
         for (sum, [even, odd]) in sums.iter_mut().zip(two) {
             let unit = D::plus(even, odd);
-            *sum = if <D::Isa as Unpack<F>>::COMMON { D::scaled(unit, common, *sum) } else { D::plus(*sum, unit) };
+            *sum = if <D::Isa as Unpack<F>>::COMMON {
+                D::scaled(unit, common, *sum)
+            } else {
+                D::plus(*sum, unit)
+            };
         }
     }
 }

@@ -56,7 +56,11 @@ pub(crate) unsafe trait Dots<F: Pack> {
 /// # Safety
 /// That of [`Unpack::codes`].
 #[inline(always)]
-pub(crate) unsafe fn part<F: Pack, P: Unpack<F>>(unit: *const F::Block, i: usize, ready: &P::Ready) -> P::Codes {
+pub(crate) unsafe fn part<F: Pack, P: Unpack<F>>(
+    unit: *const F::Block,
+    i: usize,
+    ready: &P::Ready,
+) -> P::Codes {
     // SAFETY: the caller vouches for all blocks of the unit.
     unsafe { P::codes(unit.add(i / F::LEN), i % F::LEN, ready) }
 }

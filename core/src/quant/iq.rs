@@ -6,7 +6,7 @@ use crate::quant::blocks::{
     U16,
 };
 use crate::quant::codebooks::{
-    signs, IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID, IQ4_VALUES,
+    signs, IQ1_EIGHTS, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID, IQ4_VALUES,
 };
 
 /// What may be in an entry, signed; packed weights refer to these.
@@ -121,6 +121,16 @@ fn iq1_m_scale(scales: &[U16; 4], g: usize) -> u8 {
     (scales[g / 4 % 4].get() >> (g % 4 * 3) & 7) as u8
 }
 
+/// `2 * scale + 1` of all groups of IQ1_M.
+#[inline(always)]
+fn iq1_m_factors(scales: &[U16; 4]) -> [i8; 16] {
+    let four = scales.iter().rev().fold(0, |all, s| all << 16 | u64::from(s.get()));
+    // Of each word of 16 bits.
+    let scale = |k: u32| (four >> (3 * k) & 0x0007_0007_0007_0007) << 1 | 0x0001_0001_0001_0001;
+    let [low, high] = [scale(0) | scale(1) << 8, scale(2) | scale(3) << 8];
+    from_fn(|g| (if g % 4 < 2 { low } else { high } >> (g / 4 * 16 + g % 2 * 8)) as i8)
+}
+
 /// `scale` of group `g` of IQ4_XS.
 fn iq4_xs_scale(b: &BlockIq4Xs, g: usize) -> i8 {
     (nibble(&b.scales_l, g) as i8 | ((b.scales_h.get() >> (g % 8 * 2) & 3) << 4) as i8) - 32
@@ -135,7 +145,7 @@ quant_primitive! {
     scalar: {
         scale(b, g) => b.d.get().to_f32() * 0.125 * f32::from(iq1_s_scale(b.qh[g % 8])),
         code(b, i) => {
-            8 * of_eight(IQ1_GRID[iq1_s(b, i / 8) % 2048], i) + iq1_s_delta(b.qh[i / 32 % 8])
+            of_eight(IQ1_EIGHTS[iq1_s(b, i / 8) % 2048], i) + iq1_s_delta(b.qh[i / 32 % 8])
         },
     },
     packed: {
@@ -159,9 +169,9 @@ quant_primitive! {
         }
         codes<B>(b, i, indices) => {
             // Indices have 11 bits.
-            let entry = |k: usize| entry(&IQ1_GRID, indices[i / 8 + k]);
+            let entry = |k: usize| entry(&IQ1_EIGHTS, indices[i / 8 + k]);
             let delta = B::splat(iq1_s_delta(b.qh[i / 32 % 8]) as u8);
-            B::words64([0, 1, 2, 3].each(entry)).shl(3).add(delta)
+            B::words64([0, 1, 2, 3].each(entry)).add(delta)
         },
     }
 }
@@ -175,7 +185,7 @@ quant_primitive! {
         scale(b, g) => b.d().to_f32() * 0.125 * f32::from(2 * iq1_m_scale(&b.scales, g) + 1),
         code(b, i) => {
             let (index, negative) = iq1_m(b, i / 8);
-            8 * of_eight(IQ1_GRID[index % 2048], i) + if negative { -1 } else { 1 }
+            of_eight(IQ1_EIGHTS[index % 2048], i) + if negative { -1 } else { 1 }
         },
     },
     packed: {
@@ -187,26 +197,21 @@ quant_primitive! {
     },
     simd<P>: {
         scales(b) => {
-            let factors = from_fn(|g| (2 * iq1_m_scale(&b.scales, g) + 1) as i8);
-            (P::half(Half::new(b.d())) * 0.125, factors)
+            (P::half(Half::new(b.d())) * 0.125, iq1_m_factors(&b.scales))
         },
         // Of each four bits the highest is the sign of `delta`, for eight weights.
-        ready<B>(b, out) => ([u32; 32], [u32; 8]) {
+        ready<B>(b, out) => ([u32; 32], [u32; 32]) {
+            let [indices, negative] = [(&raw mut (*out).0).cast::<u32>(), (&raw mut (*out).1).cast::<u32>()];
             for (k, high) in words::<16, 4>(&b.qh).into_iter().enumerate() {
-                B::indices::<4>(b.qs.as_ptr().add(8 * k), high & 0x7777_7777, (&raw mut (*out).0).cast::<u32>().add(8 * k));
-                let signs = high >> 3 & 0x1111_1111;
-                for (j, four) in [signs & 0xffff, signs >> 16].into_iter().enumerate() {
-                    let two = (four | four << 8) & 0x0011_0011;
-                    (*out).1[2 * k + j] = ((two | two << 4) & 0x0101_0101) * 0xff;
-                }
+                B::signed_indices(b.qs.as_ptr().add(8 * k), high, indices.add(8 * k), negative.add(8 * k));
             }
         }
         codes<B>(_b, i, ready) => {
             let (indices, negative) = ready;
             // Indices have 11 bits.
-            let entry = |k: usize| entry(&IQ1_GRID, indices[i / 8 + k]);
-            let delta = B::mask(negative[i / 32 % 8]).or(B::splat(1));
-            B::words64([0, 1, 2, 3].each(entry)).shl(3).add(delta)
+            let entry = |k: usize| entry(&IQ1_EIGHTS, indices[i / 8 + k]);
+            let delta = B::spread(negative.as_ptr().add(i / 8)).or(B::splat(1));
+            B::words64([0, 1, 2, 3].each(entry)).add(delta)
         },
     }
 }
@@ -267,9 +272,14 @@ quant_primitive! {
     },
     simd<P>: {
         scales(b) => (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8)),
-        ready(b, out) => [u32; 8] { *out = words(&b.qs.each(|q| signs((q.get() >> 9) as u8))); }
-        codes<B>(b, i, signs) => {
-            let entry = |k: usize| IQ2_XS_GRID[usize::from(b.qs[(i / 8 + k) % 32].get() & 511)];
+        ready(b, out) => ([u16; 32], [u32; 8]) {
+            let all = b.qs.each(|q| q.get());
+            *out = (all.each(|q| q & 511), words(&all.each(|q| signs((q >> 9) as u8))));
+        }
+        codes<B>(_b, i, ready) => {
+            let (indices, signs) = ready;
+            // Indices have 9 bits.
+            let entry = |k: usize| entry(&IQ2_XS_GRID, u32::from(indices[(i / 8 + k) % 32]));
             B::words64([0, 1, 2, 3].each(entry)).negate(signs[i / 32 % 8])
         },
     }

@@ -64,7 +64,7 @@ quant_primitive! {
         offsets(b) => (-P::half(b.dmin), b.scales.each(|s| (s >> 4) as i8)),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2),
         wide<W>(b, i) shifted(at: [0, 2, 4, 6, 0, 2, 4, 6]) => {
-            W::twice(b.qs.as_ptr().add(i / 128 * 32)).field(at.each(usize::from), at, 2)
+            W::twice(b.qs.as_ptr().add(i / 128 * 32)).field(at, at, 2)
         },
     }
 }

@@ -78,17 +78,13 @@ pub(crate) struct Packing {
     pub(crate) offsets: bool,
     /// For each step of weights in place, how far their codes may be left shifted to the left in their bytes: the
     /// activations' scales take it back.
-    pub(crate) shifts: [u8; STEPS],
+    pub(crate) shifts: [usize; STEPS],
     /// Whether the format has none, and codes are 8 times what indices stand for, plus 1 or minus 1: the sign of
     /// the group's offset, which is an eighth of its scale.
     pub(crate) eighths: bool,
 }
 
 impl Packing {
-    /// The shifts of two steps, from column `i` of a unit.
-    pub(crate) const fn shifts_at(&self, i: usize) -> [u8; 2] {
-        [self.shifts[i / STEP % STEPS], self.shifts[(i / STEP + 1) % STEPS]]
-    }
     /// What is added to codes to make them unsigned.
     pub(crate) const fn bias(&self) -> u8 {
         match self.values {

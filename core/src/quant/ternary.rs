@@ -1,7 +1,6 @@
 //! The formats of -1, 0 and 1.
 
 use super::k::pair;
-use crate::arrays::Each;
 use crate::quant::blocks::{BlockTq1_0, BlockTq2_0};
 
 /// A word of four equal bytes.
@@ -79,7 +78,7 @@ quant_primitive! {
         scales(b) => (P::half(b.d), [1; 8]),
         codes<B>(b, i) => B::load(b.qs.as_ptr().add(i / 128 * 32)).shr((i / 32 % 4 * 2) as u32).low(2).minus(1),
         wide<W>(b, i) shifted(at: [0, 2, 4, 6, 0, 2, 4, 6]) => {
-            W::twice(b.qs.as_ptr().add(i / 128 * 32)).field(at.each(usize::from), at, 2)
+            W::twice(b.qs.as_ptr().add(i / 128 * 32)).field(at, at, 2)
         },
     }
 }

@@ -10,7 +10,7 @@ use crate::arrays::Each;
 use crate::isa::Avx512;
 use crate::quant::bytes::{Bytes, Codes};
 use crate::quant::dots::{halves, part};
-use crate::quant::packed::{Pack, STEP};
+use crate::quant::packed::{Pack, STEP, STEPS};
 use crate::quant::Unpack;
 
 /// 64 bytes.
@@ -59,6 +59,12 @@ unsafe fn biased<F: Pack, P: Unpack<F, Codes = <Avx512 as Codes>::Bytes>>(
     }
 }
 
+/// The shifts of the two steps from column `i` of a unit.
+#[inline(always)]
+pub(crate) fn shifts<F: Pack>(i: usize) -> [usize; 2] {
+    [0, 1].each(|k| F::PACKING.shifts[(i / STEP + k) % STEPS])
+}
+
 /// Every byte of the first half, and of the second one.
 #[inline(always)]
 unsafe fn each([low, high]: [u8; 2]) -> __m512i {
@@ -83,13 +89,15 @@ impl WideBytes {
     }
     /// The `n` bits from bit `from` of each byte, at `to`.
     #[inline(always)]
-    pub(crate) unsafe fn field(self, from: [usize; 2], to: [u8; 2], n: u32) -> Self {
-        let [low, high] = [0, 1].each(|k: usize| (from[k] as i32 - i32::from(to[k])) & 31);
+    pub(crate) unsafe fn field(self, from: [usize; 2], to: [usize; 2], n: u32) -> Self {
+        let [low, high] = [0, 1].each(|k: usize| (from[k] as i32 - to[k] as i32) & 31);
         let mask = to.each(|to| ((1u32 << n) - 1 << to) as u8);
         // SAFETY: as above.
         unsafe {
             // Words are rotated as a whole: what comes from neighbours is masked out.
-            let by = _mm512_setr_epi32(low, low, low, low, low, low, low, low, high, high, high, high, high, high, high, high);
+            let by = _mm512_setr_epi32(
+                low, low, low, low, low, low, low, low, high, high, high, high, high, high, high, high,
+            );
             Self(_mm512_and_si512(_mm512_rorv_epi32(self.0, by), each(mask)))
         }
     }

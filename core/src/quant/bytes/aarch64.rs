@@ -146,6 +146,28 @@ unsafe impl Bytes for NeonBytes {
         }
     }
     #[inline(always)]
+    unsafe fn signed_indices(low: *const u8, high: u32, out: *mut u32, negative: *mut u32) {
+        unsafe {
+            let low = vmovl_u8(vld1_u8(low));
+            for (k, low) in [vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low)].into_iter().enumerate() {
+                // To the top, the sign first.
+                let places = vld1q_s32([28, 24, 20, 16].as_ptr());
+                let fours = vshlq_u32(vdupq_n_u32(high >> (16 * k)), places);
+                let high = vandq_u32(vshrq_n_u32::<20>(fours), vdupq_n_u32(0x700));
+                vst1q_u32(out.add(4 * k), vorrq_u32(low, high));
+                vst1q_s32(negative.add(4 * k).cast(), vshrq_n_s32::<31>(vreinterpretq_s32_u32(fours)));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn spread(p: *const u32) -> Self {
+        unsafe {
+            let four = vld1q_s32(p.cast());
+            let [low, high] = [vmovl_s32(vget_low_s32(four)), vmovl_high_s32(four)];
+            Self(vreinterpretq_u8_s64(low), vreinterpretq_u8_s64(high))
+        }
+    }
+    #[inline(always)]
     unsafe fn store(self, p: *mut i8) {
         unsafe {
             vst1q_u8(p.cast(), self.0);

@@ -153,6 +153,22 @@ macro_rules! bytes {
                 }
             }
             #[inline(always)]
+            unsafe fn signed_indices(low: *const u8, high: u32, out: *mut u32, negative: *mut u32) {
+                unsafe {
+                    let places = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+                    let fours = _mm256_srlv_epi32(_mm256_set1_epi32(high as i32), places);
+                    let high = _mm256_slli_epi32::<8>(_mm256_and_si256(fours, _mm256_set1_epi32(7)));
+                    let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(low.cast()));
+                    _mm256_storeu_si256(out.cast(), _mm256_or_si256(low, high));
+                    let signs = _mm256_srai_epi32::<31>(_mm256_slli_epi32::<28>(fours));
+                    _mm256_storeu_si256(negative.cast(), signs);
+                }
+            }
+            #[inline(always)]
+            unsafe fn spread(p: *const u32) -> Self {
+                unsafe { Self(_mm256_cvtepi32_epi64(_mm_loadu_si128(p.cast()))) }
+            }
+            #[inline(always)]
             unsafe fn store(self, p: *mut i8) {
                 unsafe { _mm256_storeu_si256(p.cast(), self.0) }
             }

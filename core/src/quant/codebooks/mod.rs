@@ -30,6 +30,9 @@ macro_rules! grid {
 /// IQ1_S and IQ1_M: byte `j` of an entry is the signed byte (-1, 0 or 1) of weight `j` of eight.
 pub static IQ1_GRID: [u64; 2048] = grid!(IQ1, u64, [-1_i8, 0, 1]);
 
+/// [`IQ1_GRID`] times 8: the codes of IQ1, but for `delta`.
+pub(crate) static IQ1_EIGHTS: [u64; 2048] = grid!(IQ1, u64, [-8_i8, 0, 8]);
+
 /// Magnitudes in the grids of IQ2.
 const IQ2_VALUES: [u8; 3] = [8, 25, 43];
 

@@ -35,7 +35,7 @@ pub(crate) struct Vnni;
 /// # Safety
 /// AVX2.
 #[inline(always)]
-unsafe fn fours(w: __m256i, x: __m256i, shift: u8) -> __m256i {
+unsafe fn fours(w: __m256i, x: __m256i, shift: usize) -> __m256i {
     // SAFETY: registers only. Two products are 2 * 128 * 127 at most.
     unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1 << shift)) }
 }
@@ -168,7 +168,8 @@ where
             if <Avx512 as Wide<F>>::WIDE {
                 let start = if bias == 0 { _mm512_setzero_si512() } else { _mm512_load_si512(starts.cast()) };
                 let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, _mm512_load_si512(q.cast())));
-                let [a, b, c, d] = if halves::<F>() { [0, 1, 2, 3] } else { [0, 0, 1, 1] }.each(|k| g as i32 + k);
+                let [a, b, c, d] =
+                    if halves::<F>() { [0, 1, 2, 3] } else { [0, 0, 1, 1] }.each(|k| g as i32 + k);
                 let groups = _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
                 let factor = _mm512_permutexvar_ps(groups, _mm512_load_ps(factors.0.as_ptr()));
                 _mm512_fmadd_ps(dot, factor, sums)
