@@ -2,9 +2,11 @@
 
 /// Emits a format's marker type, its [`Format`](crate::quant::Format) (the scalar decode: the
 /// specification) and its [`Unpack`](crate::quant::Unpack) for every SIMD instruction set of the
-/// target, from rows that are written once, with [`Bytes`](crate::quant::bytes::Bytes). Nothing
-/// has a default, so a table with a missing row does not compile; `offset` is missing in both halves
-/// where a format has none. `packed` says how the format is packed; `Factors` also what its scales and its
+/// target, from rows that are written once, with [`Bytes`](crate::quant::bytes::Bytes). A table with a missing row
+/// does not compile, but for: `offset`, which is missing in both halves where a format has none; `ready`, where nothing is
+/// unpacked for a block as a whole; and `wide`, 64 codes at a time for [`Wide`](crate::quant::wide::Wide), with the
+/// steps' [`shifts`](crate::quant::packed::Packing::shifts). `scales(b)` and `offsets(b)` of a block are a number and what
+/// it is multiplied with; those of `n` blocks are written. `packed` says how the format is packed; `Factors` also what its scales and its
 /// offsets are multiplied with; and `eighths` (see [`Packing`](crate::quant::packed::Packing)).
 macro_rules! quant_primitive {
     (
@@ -86,7 +88,7 @@ macro_rules! quant_primitive {
                         #[allow(dead_code)]
                         type $p = crate::isa::$isa;
                         type $bytes = <crate::isa::$isa as Codes>::Bytes;
-                        // SAFETY: every body keeps to the blocks that the trait's contract names.
+                        // SAFETY: every body keeps to the blocks that the trait's contract names; so below.
                         unsafe impl crate::quant::Unpack<$name> for crate::isa::$isa {
                             quant_primitive! { @common $len ($($s),+) }
                             quant_primitive! { @scales scales factors $block $len $group ($($s),+) $scales }
@@ -125,7 +127,7 @@ macro_rules! quant_primitive {
         };
 
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        // SAFETY: as above.
+        // SAFETY: as for `Unpack`.
         unsafe impl crate::quant::wide::Wide<$name> for crate::isa::Avx512 {
             $(
                 const WIDE: bool = true;

@@ -112,8 +112,8 @@ struct Sums<S, const M: usize> {
     offsets: [[f32; GROUPS]; M],
 }
 
-/// Prepares a unit: writes the factors of its groups, whose common one is returned, adds what offsets give to `sums`, and makes ready
-/// what is unpacked for blocks as a whole.
+/// Prepares a unit: writes the factors of its groups, returns the common one, adds what offsets give to `sums`, and makes
+/// ready what is unpacked for blocks as a whole.
 ///
 /// # Safety
 /// The unit at `w`, room at `to`; the instruction set.
@@ -150,7 +150,7 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
             for (k, factor) in factors.iter_mut().enumerate().take(groups) {
                 *factor = all[k] * x.scales[k];
             }
-            core::ptr::copy_nonoverlapping(factors.as_ptr(), (&raw mut (*to).factors[m]).cast(), groups);
+            (&raw mut (*to).factors[m]).write(Factors(factors));
         }
         D::Isa::ready(w, (&raw mut (*to).ready).cast());
         common
