@@ -90,7 +90,7 @@ impl<E: Element> Case<'_, E> {
         // What the product sees of the weights.
         let mut weights = wide(&specified(self.w)?);
         // Few rows are multiplied with weights in place as they are.
-        if !integer && !(in_place && self.m <= 8) {
+        if !(integer || in_place && self.m <= 8) {
             let mut stored = vec![E::from_f32(0.0); n * cols];
             self.k.dequant(self.w, &mut stored).map_err(|e| self.text(e))?;
             weights = wide(&stored);

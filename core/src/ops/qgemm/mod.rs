@@ -33,7 +33,7 @@ pub enum Precision {
     /// [`Kernels::quantize_activations`] does; products and sums of a group are exact integers, scales and sums of
     /// groups are f32. Rounding costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest
     /// magnitude of the group of `x[m, c]`; that is no more than where activations share their scale among 256, or
-    /// have one in f16. On top of that the error is at most `(cols / 8 + 8) * 2^-24` times the sum of the
+    /// have one in f16. On top of that the error is at most `(cols / 8 + 16) * 2^-24` times the sum of the
     /// magnitudes of all groups.
     Integer,
     /// Weights are decoded to the storage type of the activations, and the product is that of
