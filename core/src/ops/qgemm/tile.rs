@@ -150,7 +150,7 @@ pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<
     }
 }
 
-/// Where a panel of weights goes, and from which block on.
+/// Where an unpacked panel of weights is.
 #[derive(Clone, Copy)]
 pub(crate) struct PanelRoom {
     pub(crate) codes: *mut u8,
