@@ -2,10 +2,9 @@
 
 use gllm_kernels_core::{
     Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
-    GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, PackedQ, Precision, Prefetcher,
-    QgemmPlan, QuantFormat,
-    QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
-    SqueezeLlmRef,
+    GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, PackedQ, Precision,
+    Prefetcher, QgemmPlan, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch,
+    Softmax, SqueezeLlmParts, SqueezeLlmRef,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.

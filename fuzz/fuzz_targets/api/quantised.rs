@@ -2,8 +2,8 @@
 
 use gllm_kernels_core::{
     f16, Activations, AwqRef, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef,
-    GptqZeros, KernelError, Kernels, MatMut, MatRef, Op, Outliers, PackedQ, Precision, QuantFormat,
-    QuantRef, ScaleSlice, Scratch, SqueezeLlmParts, SqueezeLlmRef,
+    GptqZeros, KernelError, Kernels, MatMut, MatRef, Op, Outliers, PackedQ, Precision, QuantFormat, QuantRef,
+    ScaleSlice, Scratch, SqueezeLlmParts, SqueezeLlmRef,
 };
 use gllm_testkit::Guarded;
 
@@ -12,7 +12,9 @@ use crate::{Agree, Call, Values};
 /// Runs `op` if it is one of these.
 pub fn run<E: Element>(call: &Call, op: Op) -> bool {
     match op {
-        Op::Dequant | Op::Qgemv | Op::QgemvQ8 | Op::PackQ | Op::QgemvPacked | Op::Qgemm => blocks::<E>(call, op),
+        Op::Dequant | Op::Qgemv | Op::QgemvQ8 | Op::PackQ | Op::QgemvPacked | Op::Qgemm => {
+            blocks::<E>(call, op)
+        }
         Op::QuantizeActivations => activations::<E>(call),
         Op::DequantFp8 | Op::QgemvFp8 => fp8::<E>(call, op == Op::DequantFp8),
         Op::DequantAwq | Op::QgemvAwq | Op::DequantGptq | Op::QgemvGptq => grouped::<E>(call, op),
