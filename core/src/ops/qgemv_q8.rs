@@ -61,7 +61,7 @@ unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Bloc
         loop {
             let mut next_common = 1.0;
             if left > 0 {
-                if F::LEN < TILE && left == 1 && g.blocks % tile > 0 {
+                if F::LEN < TILE && left == 1 && !g.blocks.is_multiple_of(tile) {
                     // Zeros are blocks, too, and finite ones.
                     let bytes = g.blocks % tile * size_of::<F::Block>();
                     core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);

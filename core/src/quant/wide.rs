@@ -91,7 +91,7 @@ impl WideBytes {
     #[inline(always)]
     pub(crate) unsafe fn field(self, from: [usize; 2], to: [usize; 2], n: u32) -> Self {
         let [low, high] = [0, 1].each(|k: usize| (from[k] as i32 - to[k] as i32) & 31);
-        let mask = to.each(|to| ((1u32 << n) - 1 << to) as u8);
+        let mask = to.each(|to| (((1u32 << n) - 1) << to) as u8);
         // SAFETY: as above.
         unsafe {
             // Words are rotated as a whole: what comes from neighbours is masked out.
