@@ -7,6 +7,7 @@ pub(crate) mod columns;
 pub(crate) mod fp8;
 mod grouped;
 mod lanes;
+mod layout;
 pub(crate) mod squeezellm;
 
 pub use fp8::{Fp8Format, Fp8Ref, Fp8Scaling, ScaleSlice};
