@@ -290,8 +290,8 @@ pub(super) static ENTRIES: &[Entry] = &[
         quantised: false,
         cost: |case| {
             let (m, n) = (case.shape.m as f64, case.shape.n as f64);
-            // 64 bytes for each 32, whole 256 of them.
-            let steps = m * 2.0 * (case.shape.n.next_multiple_of(256) as f64) + 64.0;
+            // 1152 bytes for each 256 begun.
+            let steps = m * 1152.0 * (case.shape.n.div_ceil(256) as f64) + 64.0;
             let moved = m * n * case.size() + steps;
             Cost { flops: 0.0, moved, working_set: moved, traffic: Traffic::Copy }
         },
