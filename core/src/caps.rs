@@ -26,6 +26,16 @@ macro_rules! features {
             /// Every feature with its lower-case name, in bit order.
             pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $text)),*];
         }
+
+        #[cfg(feature = "defmt")]
+        impl defmt::Format for Features {
+            fn format(&self, f: defmt::Formatter<'_>) {
+                defmt::write!(f, "features");
+                $(if self.contains(Self::$name) {
+                    defmt::write!(f, " {=istr}", defmt::intern!($text));
+                })*
+            }
+        }
     };
 }
 
@@ -116,6 +126,7 @@ impl fmt::Debug for Features {
 
 /// The instruction-set levels that kernels are written for, worst first within an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum IsaLevel {
     /// Portable Rust, on every target.
@@ -176,6 +187,7 @@ impl fmt::Display for IsaLevel {
 
 /// Data cache sizes in bytes, as one core sees them; 0 where a level does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct CacheSizes {
     /// First level, data.
     pub l1d: usize,
@@ -203,6 +215,7 @@ impl CacheSizes {
 
 /// How a core reads DRAM fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Prefetcher {
     /// In several 4 KiB pages at once: a stream ends with its page. Intel (Sapphire Rapids reads 4 to 8 pages
@@ -215,6 +228,7 @@ pub enum Prefetcher {
 
 /// What kernels may use on this CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Caps {
     features: Features,
     caches: CacheSizes,

@@ -110,10 +110,13 @@ macro_rules! tables {
         impl Tables for $e {
             type Table = Table<Self>;
             const GEMV: bool = true;
+            // Inlined elsewhere, it would compile every kernel again.
+            #[inline(never)]
             fn table(level: IsaLevel) -> Option<&'static Table<Self>> {
                 expand_all_isas! { find! { level $e } }
                 None
             }
+            #[inline(never)]
             fn scalar() -> &'static Table<Self> {
                 const { &scalar::table::<$e>() }
             }

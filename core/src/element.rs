@@ -8,6 +8,7 @@ use crate::dispatch::{Table, Tables};
 
 /// A storage type as a run-time value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ElementType {
     /// IEEE 754 binary32.

@@ -7,6 +7,7 @@ use crate::quant::QuantFormat;
 
 /// Why a call was refused. Every variant carries the numbers that explain it; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum KernelError {
     /// A slice is shorter (or, where lengths must agree, of another length) than the call needs.

@@ -53,6 +53,7 @@ macro_rules! define_op_enum {
         /// A public operator: a method of [`Kernels`](crate::Kernels) (or of a plan) with the same name.
         #[allow(missing_docs)] // The methods carry the documentation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
         pub enum Op {
             $($($op,)*)*

@@ -6,6 +6,7 @@ use crate::error::KernelError;
 
 /// How much scratch memory a call needs, and how it must be aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ScratchReq {
     size: usize,
     align: usize,

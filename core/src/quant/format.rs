@@ -14,6 +14,7 @@ macro_rules! define_formats {
     ) => {
         /// A format of weights: of quantised ones, or plain floating point of 16 bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
         pub enum QuantFormat {
             $(#[doc = $what] $name,)*

@@ -1,13 +1,13 @@
 //! What is run, and how it is compared.
 
-use core::ptr::addr_of_mut;
-
+use defmt::info;
+use fw_rt::{check, Once};
 use gllm_kernels_core::{
     bf16, f16, Caps, Element, GemmPlan, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef,
     RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
-
-use crate::{print, println};
+use programs::vectors::{Q4_0, Q8_0};
+use programs::Random;
 
 /// Vector length, 17 x 59: no multiple of any register, so that every tail runs too.
 const N: usize = ROWS * COLS;
@@ -18,10 +18,6 @@ const COLS: usize = 59;
 const M: usize = 34;
 const K: usize = 29;
 const SUMS: usize = M * 13;
-
-/// Quantised weights, read where they lie in the program's image: 8 rows of 512.
-static Q8_0: &[u8] = include_bytes!("../../../core/testkit/vectors/q8_0.q");
-static Q4_0: &[u8] = include_bytes!("../../../core/testkit/vectors/q4_0.q");
 
 /// Everything one storage type needs, in static memory.
 struct Buffers<E> {
@@ -37,31 +33,33 @@ impl<E: Element> Buffers<E> {
     }
 }
 
-static mut F32: Buffers<f32> = Buffers::zeroed();
-static mut F16: Buffers<f16> = Buffers::zeroed();
-static mut BF16: Buffers<bf16> = Buffers::zeroed();
+static F32: Once<Buffers<f32>> = Once::new(Buffers::zeroed());
+static F16: Once<Buffers<f16>> = Once::new(Buffers::zeroed());
+static BF16: Once<Buffers<bf16>> = Once::new(Buffers::zeroed());
 
-/// Scratch memory of the matrix product, sized before anything runs.
-const SCRATCH: usize = match GemmPlan::<f32>::scratch_bound(M, 13, K) {
-    Ok(req) => req.size_unaligned(),
-    Err(_) => panic!("the shape overflows"),
-};
+/// Scratch memory of the matrix product.
+static SCRATCH: Once<[u8; scratch()]> = Once::new([0; scratch()]);
+
+/// Its size is known before anything runs: that of f32 suffices for all.
+const fn scratch() -> usize {
+    match GemmPlan::<f32>::scratch_bound(M, 13, K) {
+        Ok(req) => req.size_unaligned(),
+        Err(_) => panic!("the shape overflows"),
+    }
+}
 
 /// Writes as many elements as it reads.
 type Map<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;
 /// Writes f32, no more than that.
-type Product<E> = fn(&Kernels<E>, &[E], &[E], &mut [f32; SUMS]) -> Result<(), KernelError>;
+type Product<E> = fn(&Kernels<E>, &[E], &[E], &mut [f32; SUMS], &mut [u8]) -> Result<(), KernelError>;
 
 /// Runs everything for every storage type; how many operators differ from their scalar kernels.
 pub fn run() -> Result<usize, KernelError> {
-    let caps = Caps::detect();
-    let c = caps.caches();
-    println!("features {}; L1 {} KiB, L2 {} KiB", caps.features(), c.l1d >> 10, c.l2 >> 10);
-    // SAFETY: `run` is called once, and nothing else refers to these statics.
-    let (f32s, f16s, bf16s) =
-        unsafe { (&mut *addr_of_mut!(F32), &mut *addr_of_mut!(F16), &mut *addr_of_mut!(BF16)) };
+    let scratch = SCRATCH.take();
     // One unit in the last place, and for f32 the few that the functions may be off.
-    Ok(suite(f32s, 2e-6)? + suite(f16s, 1e-3)? + suite(bf16s, 8e-3)?)
+    Ok(suite(F32.take(), scratch, 2e-6)?
+        + suite(F16.take(), scratch, 1e-3)?
+        + suite(BF16.take(), scratch, 8e-3)?)
 }
 
 /// Operators whose output has the storage type.
@@ -104,16 +102,15 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 16] {
 /// Operators whose output is f32.
 fn products<E: Element>() -> [(&'static str, Product<E>); 6] {
     [
-        ("vec_dot", |k, x, y, z| k.vec_dot(x, y).map(|v| z[0] = v)),
-        ("vec_sum", |k, x, _, z| k.vec_sum(x).map(|v| z[0] = v)),
-        ("vec_max", |k, x, _, z| k.vec_max(x).map(|v| z[0] = v)),
-        ("gemv", |k, x, y, z| k.gemv(1.0, MatRef::new(x, ROWS, COLS)?, &y[..COLS], 0.0, &mut z[..ROWS])),
-        ("gemm", |k, x, y, z| {
+        ("vec_dot", |k, x, y, z, _| k.vec_dot(x, y).map(|v| z[0] = v)),
+        ("vec_sum", |k, x, _, z, _| k.vec_sum(x).map(|v| z[0] = v)),
+        ("vec_max", |k, x, _, z, _| k.vec_max(x).map(|v| z[0] = v)),
+        ("gemv", |k, x, y, z, _| k.gemv(1.0, MatRef::new(x, ROWS, COLS)?, &y[..COLS], 0.0, &mut z[..ROWS])),
+        ("gemm", |k, x, y, z, scratch| {
             let (a, b) = (MatRef::new(x, M, K)?, MatRef::new(y, K, 13)?);
-            let mut scratch = [0; SCRATCH];
-            k.gemm_plan(M, 13, K)?.run(MatMut::new(z, M, 13)?, a, b, Scratch::new(&mut scratch))
+            k.gemm_plan(M, 13, K)?.run(MatMut::new(z, M, 13)?, a, b, Scratch::new(scratch))
         }),
-        ("qgemv", |k, x, _, z| {
+        ("qgemv", |k, x, _, z, _| {
             let (a, b) = z.split_at_mut(8);
             k.qgemv(QuantRef::new(Q8_0, QuantFormat::Q8_0, 8, 512)?, &x[..512], a)?;
             k.qgemv(QuantRef::new(Q4_0, QuantFormat::Q4_0, 8, 512)?, &x[..512], &mut b[..8])
@@ -121,13 +118,13 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 6] {
     ]
 }
 
-fn suite<E: Element>(b: &mut Buffers<E>, tolerance: f32) -> Result<usize, KernelError> {
+fn suite<E: Element>(b: &mut Buffers<E>, scratch: &mut [u8], tolerance: f32) -> Result<usize, KernelError> {
     let (best, scalar) = (Kernels::<E>::detect(), Kernels::<E>::with(Caps::SCALAR));
-    let mut state = 1;
+    let mut random = Random(1);
     for v in b.x.iter_mut().chain(&mut b.y) {
-        *v = E::from_f32(random(&mut state));
+        *v = E::from_f32(random.number());
     }
-    print!("{} on {}:", E::TYPE, best.level());
+    info!("{} on {}, gemm by {=str}", E::TYPE, best.level(), best.gemm_plan(M, 13, K)?.kernel_name());
 
     let mut wrong = 0;
     for (name, op) in maps() {
@@ -137,32 +134,20 @@ fn suite<E: Element>(b: &mut Buffers<E>, tolerance: f32) -> Result<usize, Kernel
         op(&scalar, &b.x, &b.y, &mut b.want)?;
         let some = b.want.iter().any(|w| *w != E::ZERO);
         let same = b.got.iter().zip(&b.want).all(|(g, w)| close(g.to_f32(), w.to_f32(), tolerance));
-        wrong += report(name, some && same);
+        wrong += check(name, some && same);
     }
     for (name, op) in products() {
         let (mut got, mut want) = ([0.0; SUMS], [0.0; SUMS]);
-        op(&best, &b.x, &b.y, &mut got)?;
-        op(&scalar, &b.x, &b.y, &mut want)?;
+        op(&best, &b.x, &b.y, &mut got, scratch)?;
+        op(&scalar, &b.x, &b.y, &mut want, scratch)?;
         let some = want.iter().any(|&w| w != 0.0);
         // Sums of up to N terms below 1 in another order.
-        wrong += report(name, some && got.iter().zip(&want).all(|(&g, &w)| close(g, w, 1e-4)));
+        wrong += check(name, some && got.iter().zip(&want).all(|(&g, &w)| close(g, w, 1e-4)));
     }
-    println!();
     Ok(wrong)
-}
-
-fn report(name: &str, right: bool) -> usize {
-    print!(" {name}{}", if right { "" } else { " DIFFERS" });
-    usize::from(!right)
 }
 
 /// Whether `a` and `b` differ by at most `tolerance` of the larger of `|b|` and 1.
 fn close(a: f32, b: f32, tolerance: f32) -> bool {
     (a - b).abs() <= tolerance * b.abs().max(1.0)
-}
-
-/// A linear congruential generator; uniform in [-1, 1).
-fn random(state: &mut u32) -> f32 {
-    *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-    (*state >> 8) as f32 / (1 << 23) as f32 - 1.0
 }
