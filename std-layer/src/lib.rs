@@ -3,6 +3,7 @@
 //! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process.
 //! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
 //! - [`AlignedVec`]: buffers that start on a cache line.
+//! - [`cuda`]: NVIDIA GPUs.
 //! - [`gguf`], [`safetensors`]: model files.
 //!
 //! ```
@@ -16,13 +17,15 @@
 
 mod aligned;
 mod buffers;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod detect;
 pub mod gguf;
 mod parallel;
 mod runtime;
 pub mod safetensors;
 
-pub use aligned::AlignedVec;
+pub use aligned::{AlignedVec, Zeroable};
 pub use detect::{caps, kernels};
 pub use gllm_kernels_core as core;
 pub use parallel::Parallel;

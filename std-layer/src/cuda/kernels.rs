@@ -1,0 +1,213 @@
+//! The embedded kernels: which there are, for which GPUs, and how they are found.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use gllm_kernels_core::{ElementType, QuantFormat};
+
+use super::driver::Context;
+use super::error::{Capability, CudaError, CudaVersion};
+use super::module::{inflate, Arguments, Function, Geometry, Module};
+use super::stream::Stream;
+
+/// The CUDA version that the kernels are compiled with, and so the oldest that a driver may support.
+pub(super) const NEED: CudaVersion = CudaVersion(13000);
+
+macro_rules! files {
+    ($($file:ident)*) => {
+        /// A source file of kernels.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(super) enum File {
+            $($file),*
+        }
+
+        impl File {
+            pub(super) const ALL: &'static [Self] = &[$(Self::$file),*];
+
+            pub(super) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$file => stringify!($file)),*
+                }
+            }
+        }
+
+        /// Kernels for one compute capability.
+        macro_rules! embedded {
+            ($sm:literal) => {
+                Embedded {
+                    capability: Capability($sm),
+                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $sm, ".xz"))),*],
+                }
+            };
+        }
+    };
+}
+files! { elementwise rows quant qgemv }
+
+/// Kernels for one compute capability: they also run on later ones of the same generation.
+struct Embedded {
+    capability: Capability,
+    /// In the order of [`File::ALL`].
+    cubins: &'static [&'static [u8]],
+}
+
+static EMBEDDED: &[Embedded] = &[
+    #[cfg(feature = "cuda-turing")]
+    embedded!(75),
+    #[cfg(feature = "cuda-ampere")]
+    embedded!(80),
+    #[cfg(feature = "cuda-ampere")]
+    embedded!(86),
+    #[cfg(feature = "cuda-ampere")]
+    embedded!(87),
+    #[cfg(feature = "cuda-ada")]
+    embedded!(89),
+    #[cfg(feature = "cuda-hopper")]
+    embedded!(90),
+    #[cfg(feature = "cuda-blackwell")]
+    embedded!(100),
+    #[cfg(feature = "cuda-blackwell")]
+    embedded!(120),
+];
+
+/// The kernels for GPUs of this capability: of the same generation, none newer, the newest of these.
+fn embedded(capability: Capability) -> Result<&'static Embedded, CudaError> {
+    let fits = |e: &&Embedded| e.capability <= capability && e.capability.0 / 10 == capability.0 / 10;
+    EMBEDDED.iter().filter(fits).max_by_key(|e| e.capability).ok_or_else(|| CudaError::NoKernels {
+        capability,
+        embedded: EMBEDDED.iter().map(|e| e.capability).collect(),
+    })
+}
+
+/// The name of a kernel, in parts: an operator, and what it is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Name(pub(super) &'static str, pub(super) &'static str, pub(super) &'static str);
+
+impl Name {
+    pub(super) fn join(self) -> String {
+        let parts = [self.0, self.1, self.2];
+        parts.iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>().join("_")
+    }
+}
+
+/// The kernels that are loaded on a GPU.
+pub(super) struct Loader {
+    context: Context,
+    embedded: &'static Embedded,
+    modules: Mutex<HashMap<File, Module>>,
+    functions: RwLock<HashMap<Name, Arc<Function>>>,
+}
+
+impl Loader {
+    pub(super) fn new(context: &Context) -> Result<Self, CudaError> {
+        Ok(Self {
+            context: context.clone(),
+            embedded: embedded(context.device().capability())?,
+            modules: Mutex::default(),
+            functions: RwLock::default(),
+        })
+    }
+
+    /// The GPUs that the kernels in use were compiled for.
+    pub(super) fn capability(&self) -> Capability {
+        self.embedded.capability
+    }
+
+    fn module(&self, file: File) -> Result<Module, CudaError> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(&file) {
+            return Ok(module.clone());
+        }
+        let packed = self.embedded.cubins.get(file as usize).copied().unwrap_or_default();
+        let module = Module::load(&self.context, &inflate(packed, self.embedded.capability)?)?;
+        modules.insert(file, module.clone());
+        Ok(module)
+    }
+
+    fn function(&self, file: File, name: Name) -> Result<Arc<Function>, CudaError> {
+        let known = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+        if let Some(function) = known {
+            return Ok(function);
+        }
+        let function = Arc::new(self.module(file)?.function(&name.join())?);
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(name, function.clone());
+        Ok(function)
+    }
+
+    /// Queues a launch; the first one of a kernel loads its file.
+    ///
+    /// # Safety
+    /// The kernel takes an `A`, whose addresses and sizes stay true until it is done.
+    pub(super) unsafe fn launch<A: Arguments>(
+        &self,
+        (file, name): (File, Name),
+        stream: &Stream,
+        geometry: Geometry,
+        args: &A,
+    ) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        // SAFETY: the caller's contract.
+        unsafe { self.function(file, name)?.launch(stream, geometry, args) }
+    }
+}
+
+/// A kernel of the catalogue, for tests: its file, name, and the bytes of its arguments.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub file: &'static str,
+    pub name: String,
+    pub arguments: usize,
+}
+
+/// Every kernel that can be launched.
+#[doc(hidden)]
+pub fn catalogue() -> Vec<Listed> {
+    let mut all = Vec::new();
+    let mut list = |file: File, name: Name, arguments: usize| {
+        all.push(Listed { file: file.name(), name: name.join(), arguments });
+    };
+    super::elementwise::list(&mut list);
+    super::rows::list(&mut list);
+    super::quant::list(&mut list);
+    all
+}
+
+/// The storage types of kernels.
+pub(super) const TYPES: [&str; 3] = ["f32", "f16", "bf16"];
+
+/// The formats that have blocks.
+pub(super) fn block_formats() -> impl Iterator<Item = QuantFormat> {
+    QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none())
+}
+
+/// How kernels are told a storage type at run time.
+pub(super) const fn type_number(ty: ElementType) -> u32 {
+    match ty {
+        ElementType::F32 => 0,
+        ElementType::F16 => 1,
+        _ => 2,
+    }
+}
+
+/// An embedded cubin, for tests: its file, what it was compiled for, its bytes.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Cubin {
+    pub file: &'static str,
+    pub capability: Capability,
+    pub bytes: Vec<u8>,
+}
+
+/// Every embedded cubin, unpacked.
+#[doc(hidden)]
+pub fn embedded_cubins() -> Result<Vec<Cubin>, CudaError> {
+    let mut all = Vec::new();
+    for &Embedded { capability, cubins } in EMBEDDED {
+        for (file, packed) in File::ALL.iter().zip(cubins) {
+            all.push(Cubin { file: file.name(), capability, bytes: inflate(packed, capability)? });
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,308 @@
+//! Memory of the GPU, and page-locked memory of the host.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::{null_mut, NonNull};
+
+use gllm_kernels_core::KernelError;
+
+use super::driver::Context;
+use super::error::CudaError;
+use super::stream::Stream;
+use super::sys::{self, Address};
+use crate::aligned::Zeroable;
+
+fn bytes<T>(len: usize) -> Result<usize, CudaError> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&b| b <= isize::MAX as usize);
+    Ok(bytes.ok_or(KernelError::SizeOverflow { what: "bytes of a buffer" })?)
+}
+
+/// Elements in GPU memory; freed when dropped, after what uses them has finished.
+///
+/// Uploads and downloads wait until they are done. Work is ordered within a stream; between streams only
+/// [events](super::Event) order it, so whoever writes a buffer on one stream and reads it on another without one finds
+/// old or new elements there.
+pub struct Buffer<T: Zeroable> {
+    context: Context,
+    address: Address,
+    len: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Zeroable> Buffer<T> {
+    /// Memory for `len` elements, which are arbitrary.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
+    pub fn new(context: &Context, len: usize) -> Result<Self, CudaError> {
+        let asked = bytes::<T>(len)?;
+        let mut address = 0;
+        if asked > 0 {
+            let f = context.enter()?;
+            // SAFETY: writes one address.
+            match unsafe { (f.memory_alloc)(&mut address, asked) } {
+                sys::OUT_OF_MEMORY => {
+                    return Err(CudaError::OutOfMemory { asked, free: context.memory().ok().map(|m| m.0) })
+                }
+                code => f.check("cuMemAlloc", code)?,
+            }
+        }
+        Ok(Self { context: context.clone(), address, len, of: PhantomData })
+    }
+
+    /// A copy of `data`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn from_slice(stream: &Stream, data: &[T]) -> Result<Self, CudaError> {
+        let mut buffer = Self::new(stream.context(), data.len())?;
+        buffer.upload(stream, data)?;
+        Ok(buffer)
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Where it lives.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// All elements, to be read.
+    pub fn view(&self) -> View<'_, T> {
+        View { buffer: self, from: 0, len: self.len }
+    }
+
+    /// Elements `range`, to be read.
+    ///
+    /// # Errors
+    /// `WrongSize`.
+    pub fn range(&self, range: Range<usize>) -> Result<View<'_, T>, CudaError> {
+        if range.end > self.len || range.start > range.end {
+            return Err(CudaError::WrongSize {
+                arg: "buffer",
+                need: range.end.max(range.start),
+                got: self.len,
+            });
+        }
+        Ok(View { buffer: self, from: range.start, len: range.end - range.start })
+    }
+
+    /// Replaces all elements; returns when `data` has been read.
+    ///
+    /// # Errors
+    /// `WrongSize`, `OtherContext`, `Driver`.
+    pub fn upload(&mut self, stream: &Stream, data: &[T]) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        if data.len() != self.len {
+            return Err(CudaError::WrongSize { arg: "data", need: self.len, got: data.len() });
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        let size = size_of_val(data);
+        // SAFETY: both have `size` bytes; `data` is borrowed until the stream has been waited for.
+        let code = unsafe { (f.upload)(self.address, data.as_ptr().cast(), size, stream.raw()) };
+        f.check("cuMemcpyHtoDAsync", code)?;
+        self.context.count_upload(size);
+        stream.wait()
+    }
+
+    /// Copies all elements to `data`.
+    ///
+    /// # Errors
+    /// `WrongSize`, `OtherContext`, `Driver`, `Launch` if a kernel before it failed.
+    pub fn download(&self, stream: &Stream, data: &mut [T]) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        if data.len() != self.len {
+            return Err(CudaError::WrongSize { arg: "data", need: self.len, got: data.len() });
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        let size = size_of_val(data);
+        // SAFETY: both have `size` bytes, any of which are a valid `T`; `data` is borrowed until the stream has been
+        // waited for.
+        let code = unsafe { (f.download)(data.as_mut_ptr().cast(), self.address, size, stream.raw()) };
+        f.check("cuMemcpyDtoHAsync", code).map_err(|e| stream.blame(e))?;
+        self.context.count_download(size);
+        stream.wait()
+    }
+
+    /// All elements.
+    ///
+    /// # Errors
+    /// As [`download`](Self::download).
+    pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>, CudaError> {
+        // SAFETY: zero bytes are the value zero of every `Zeroable`.
+        let mut data = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
+        self.download(stream, &mut data)?;
+        Ok(data)
+    }
+
+    /// Sets every byte to `byte`. Does not wait; can be captured.
+    ///
+    /// # Errors
+    /// `OtherContext`, `Driver`.
+    pub fn fill_bytes(&mut self, stream: &Stream, byte: u8) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        // SAFETY: the buffer has that many bytes.
+        let code = unsafe { (f.fill)(self.address, byte, self.len * size_of::<T>(), stream.raw()) };
+        f.check("cuMemsetD8Async", code)
+    }
+
+    /// Copies from another buffer of the same length on the GPU. Does not wait; can be captured.
+    ///
+    /// # Errors
+    /// `WrongSize`, `OtherContext`, `Driver`.
+    pub fn copy_from<'a>(&mut self, stream: &Stream, from: impl Into<View<'a, T>>) -> Result<(), CudaError> {
+        let from = from.into();
+        self.context.same(stream.context())?;
+        self.context.same(&from.buffer.context)?;
+        if from.len != self.len {
+            return Err(CudaError::WrongSize { arg: "from", need: self.len, got: from.len });
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        // SAFETY: both have that many bytes, and are different buffers: this one is borrowed exclusively.
+        let code = unsafe { (f.copy)(self.address, from.address(), self.len * size_of::<T>(), stream.raw()) };
+        f.check("cuMemcpyDtoDAsync", code)
+    }
+
+    pub(super) fn address(&self) -> Address {
+        self.address
+    }
+}
+
+impl<T: Zeroable> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if self.address != 0 {
+            // SAFETY: allocated by `new`; the driver waits for what still uses it.
+            self.context.release(|f| unsafe { (f.memory_free)(self.address) });
+        }
+    }
+}
+
+impl<T: Zeroable> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer<{}>({} at {:#x})", std::any::type_name::<T>(), self.len, self.address)
+    }
+}
+
+/// Consecutive elements of a [`Buffer`].
+#[derive(Debug)]
+pub struct View<'a, T: Zeroable> {
+    buffer: &'a Buffer<T>,
+    from: usize,
+    len: usize,
+}
+
+impl<T: Zeroable> Clone for View<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Zeroable> Copy for View<'_, T> {}
+
+impl<T: Zeroable> View<'_, T> {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    pub(super) fn context(&self) -> &Context {
+        &self.buffer.context
+    }
+    pub(super) fn address(&self) -> Address {
+        self.buffer.address + (self.from * size_of::<T>()) as Address
+    }
+}
+
+impl<'a, T: Zeroable> From<&'a Buffer<T>> for View<'a, T> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        buffer.view()
+    }
+}
+
+/// Page-locked memory of the host, zeroed at first: the GPU copies from and to it at the speed of the bus.
+pub struct PinnedBuffer<T: Zeroable> {
+    context: Context,
+    ptr: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: it owns its elements, as a Vec does.
+unsafe impl<T: Zeroable> Send for PinnedBuffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Zeroable> Sync for PinnedBuffer<T> {}
+
+impl<T: Zeroable> PinnedBuffer<T> {
+    /// `len` zeros.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self, CudaError> {
+        let asked = bytes::<T>(len)?;
+        let mut ptr = NonNull::<T>::dangling();
+        if asked > 0 {
+            let f = context.enter()?;
+            let mut raw = null_mut();
+            // SAFETY: writes one address.
+            match unsafe { (f.host_alloc)(&mut raw, asked, 0) } {
+                sys::OUT_OF_MEMORY => return Err(CudaError::OutOfMemory { asked, free: None }),
+                code => f.check("cuMemHostAlloc", code)?,
+            }
+            ptr = NonNull::new(raw.cast()).ok_or(CudaError::OutOfMemory { asked, free: None })?;
+            // SAFETY: the whole allocation, which starts at a page.
+            unsafe { ptr.cast::<u8>().write_bytes(0, asked) };
+        }
+        Ok(Self { context: context.clone(), ptr, len })
+    }
+}
+
+impl<T: Zeroable> Drop for PinnedBuffer<T> {
+    fn drop(&mut self) {
+        if self.len * size_of::<T>() > 0 {
+            // SAFETY: allocated by `zeroed`; copies have ended, as they wait.
+            self.context.release(|f| unsafe { (f.host_free)(self.ptr.as_ptr().cast()) });
+        }
+    }
+}
+
+impl<T: Zeroable> Deref for PinnedBuffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` initialised elements (or a dangling pointer and no bytes).
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Zeroable> DerefMut for PinnedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Zeroable + fmt::Debug> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

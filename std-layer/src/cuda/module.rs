@@ -1,0 +1,160 @@
+//! Compiled kernels, loaded and started.
+
+use std::ffi::{c_int, c_uint, c_void, CString};
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use super::driver::Context;
+use super::error::{Capability, CudaError};
+use super::stream::Stream;
+use super::sys::{self, Handle};
+
+/// Types that kernels take as their one argument.
+///
+/// # Safety
+/// `repr(C)`, and the same as the kernel's in C; tests compare the sizes.
+pub(super) unsafe trait Arguments: Copy {}
+
+struct Loaded {
+    context: Context,
+    raw: Handle,
+}
+
+// SAFETY: the driver's functions may be called from any thread; the handle is never changed.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: loaded by `Module::load`; functions hold a reference.
+        self.context.release(|f| unsafe { (f.module_unload)(self.raw) });
+    }
+}
+
+/// A file of kernels on the GPU.
+#[derive(Clone)]
+pub(super) struct Module(Arc<Loaded>);
+
+impl Module {
+    /// Loads a cubin.
+    pub(super) fn load(context: &Context, cubin: &[u8]) -> Result<Self, CudaError> {
+        let f = context.enter()?;
+        let mut raw = null_mut();
+        // SAFETY: the driver reads an ELF file, whose headers say how long it is; writes one handle.
+        match unsafe { (f.module_load)(&mut raw, cubin.as_ptr().cast()) } {
+            sys::OUT_OF_MEMORY => {
+                let free = context.memory().ok().map(|m| m.0);
+                return Err(CudaError::OutOfMemory { asked: cubin.len(), free });
+            }
+            code => f.check("cuModuleLoadData", code)?,
+        }
+        Ok(Self(Arc::new(Loaded { context: context.clone(), raw })))
+    }
+
+    /// The kernel of this name.
+    pub(super) fn function(&self, name: &str) -> Result<Function, CudaError> {
+        let f = self.0.context.enter()?;
+        let mut raw = null_mut();
+        let c_name = CString::new(name).unwrap_or_default();
+        // SAFETY: the module exists; writes one handle.
+        let code = unsafe { (f.module_function)(&mut raw, self.0.raw, c_name.as_ptr()) };
+        if code != sys::SUCCESS {
+            return Err(CudaError::Launch { kernel: name.into(), why: f.code(code) });
+        }
+        Ok(Function { module: self.clone(), raw, name: name.into() })
+    }
+}
+
+/// How many blocks of how many threads, with how many bytes of shared memory each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) grid: [usize; 3],
+    pub(super) threads: usize,
+    pub(super) shared: usize,
+}
+
+/// Bytes of shared memory that a block gets without being asked for specially.
+const PLAIN_SHARED: usize = 48 << 10;
+
+/// A kernel.
+pub(super) struct Function {
+    module: Module,
+    raw: Handle,
+    name: Arc<str>,
+}
+
+// SAFETY: as `Loaded`.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Function {
+    /// Allows launches with up to `shared` bytes of shared memory.
+    fn allow_shared(&self, shared: usize) -> Result<(), CudaError> {
+        let f = self.module.0.context.enter()?;
+        let bytes = c_int::try_from(shared).unwrap_or(c_int::MAX);
+        // SAFETY: the function exists.
+        f.check("cuFuncSetAttribute", unsafe { (f.function_set)(self.raw, sys::MAX_DYNAMIC_SHARED, bytes) })
+    }
+
+    /// Queues a launch. No blocks are no launch.
+    ///
+    /// # Safety
+    /// The kernel takes an `A`, whose addresses and sizes stay true until it is done.
+    pub(super) unsafe fn launch<A: Arguments>(
+        &self,
+        stream: &Stream,
+        geometry: Geometry,
+        args: &A,
+    ) -> Result<(), CudaError> {
+        let Geometry { grid, threads, shared } = geometry;
+        let context = &self.module.0.context;
+        context.same(stream.context())?;
+        let device = context.device();
+        let limit = |what, asked: usize, limit: u32| {
+            let limit = limit as usize;
+            if asked <= limit {
+                return Ok(asked as c_uint);
+            }
+            Err(CudaError::Geometry { kernel: self.name.to_string(), what, asked, limit })
+        };
+        let x = limit("blocks in x", grid[0], device.max_grid[0])?;
+        let y = limit("blocks in y", grid[1], device.max_grid[1])?;
+        let z = limit("blocks in z", grid[2], device.max_grid[2])?;
+        let threads = limit("threads in a block", threads, device.max_threads)?;
+        let bytes = limit("bytes of shared memory", shared, device.max_shared)?;
+        if x == 0 || y == 0 || z == 0 {
+            return Ok(());
+        }
+        if shared > PLAIN_SHARED {
+            self.allow_shared(shared)?;
+        }
+        let f = context.enter()?;
+        let mut params = [std::ptr::from_ref(args).cast_mut().cast::<c_void>()];
+        let raw = stream.raw();
+        // SAFETY: the caller vouches for the argument, which the driver copies.
+        let code = unsafe {
+            (f.launch)(self.raw, x, y, z, threads, 1, 1, bytes, raw, params.as_mut_ptr(), null_mut())
+        };
+        if code != sys::SUCCESS {
+            return Err(CudaError::Launch { kernel: self.name.to_string(), why: f.code(code) });
+        }
+        *stream.last() = Some(self.name.clone());
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({})", self.name)
+    }
+}
+
+/// Unpacks an embedded cubin.
+pub(super) fn inflate(mut packed: &[u8], capability: Capability) -> Result<Vec<u8>, CudaError> {
+    let mut cubin = Vec::new();
+    lzma_rs::xz_decompress(&mut packed, &mut cubin).map_err(|_| CudaError::DamagedKernels { capability })?;
+    Ok(cubin)
+}

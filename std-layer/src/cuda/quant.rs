@@ -1,0 +1,360 @@
+//! Weights in blocks: decoding, lookup, products with few vectors.
+
+use gllm_kernels_core::{KernelError, Precision, QuantFormat};
+
+use super::check::{aligned, area, bad, same_len, small};
+use super::driver::Context;
+use super::error::CudaError;
+use super::kernels::{block_formats, type_number, File, Name};
+use super::memory::{Buffer, View};
+use super::module::{Arguments, Geometry};
+use super::stream::Stream;
+use super::sys::Address;
+use super::{Float, Ops};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct DequantArgs {
+    w: Address,
+    ids: Address,
+    y: Address,
+    row_bytes: u64,
+    rows: u32,
+    cols: u32,
+    out_rows: u32,
+    ty: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PrepareArgs {
+    x: Address,
+    codes: Address,
+    groups: Address,
+    exact: Address,
+    cols: u32,
+    rows: u32,
+    ty: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct QgemvArgs {
+    w: Address,
+    codes: Address,
+    groups: Address,
+    exact: Address,
+    sums: Address,
+    y: Address,
+    row_bytes: u64,
+    rows: u32,
+    cols: u32,
+    batch: u32,
+    ty: u32,
+}
+
+// SAFETY: as in quant.cu.
+unsafe impl Arguments for DequantArgs {}
+// SAFETY: as in quant.cu.
+unsafe impl Arguments for PrepareArgs {}
+// SAFETY: as in qgemv.cu.
+unsafe impl Arguments for QgemvArgs {}
+
+/// Columns that a warp takes at a time.
+const CHUNK: usize = 1024;
+/// Warps of a block, of what runs over pieces of rows, and of products.
+const WARPS: usize = 8;
+const GEMV_WARPS: usize = 4;
+/// Copies of a piece of a row in shared memory, of products.
+const STAGES: usize = 4;
+
+/// How many vectors the kernels of products are compiled for.
+const INTEGER_WIDTHS: [(usize, &str); 4] = [(1, "n1"), (2, "n2"), (4, "n4"), (8, "n8")];
+const EXACT_WIDTHS: [(usize, &str); 2] = [(1, "n1"), (8, "n8")];
+
+/// A matrix of weights in blocks on the GPU: `rows` rows, each made of whole blocks, one behind the other, as in GGUF.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantView<'a> {
+    bytes: View<'a, u8>,
+    format: QuantFormat,
+    rows: usize,
+    cols: usize,
+}
+
+impl<'a> QuantView<'a> {
+    /// Views bytes, which start at a multiple of 16 (buffers do, and tensors in GGUF files), as weights.
+    ///
+    /// # Errors
+    /// `Kernel(NotBlockMultiple)`; `WrongSize` unless there are just as many bytes; `Misaligned`; `Kernel(BadParameter)` if
+    /// the format has no blocks.
+    pub fn new(
+        bytes: impl Into<View<'a, u8>>,
+        format: QuantFormat,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self, CudaError> {
+        let bytes = bytes.into();
+        if format.element().is_some() {
+            return Err(bad("format", "one that has blocks"));
+        }
+        let row_bytes = format.row_bytes(cols)?;
+        same_len("bytes", bytes.len(), area("bytes of weights", &[rows, row_bytes])?)?;
+        aligned("bytes", bytes.address())?;
+        small("rows", rows)?;
+        small("cols", cols)?;
+        Ok(Self { bytes, format, rows, cols })
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// The format.
+    pub fn format(&self) -> QuantFormat {
+        self.format
+    }
+
+    fn row_bytes(&self) -> usize {
+        self.cols / self.format.block_len() * self.format.block_bytes()
+    }
+}
+
+/// Room for activations as products with weights in blocks take them.
+#[derive(Debug)]
+pub struct Activations {
+    precision: Precision,
+    capacity: (usize, usize),
+    /// What it holds: vectors, and their columns.
+    shape: (usize, usize),
+    /// Integers; empty if exact.
+    codes: Buffer<i8>,
+    /// Scale and sums of 32 integers each, 8 bytes; empty if exact.
+    groups: Buffer<u32>,
+    /// In f32, in the order of lanes, and then the sums of 16 each; empty if not exact.
+    exact: Buffer<f32>,
+}
+
+impl Activations {
+    /// Room for up to `batch` vectors of up to `cols` columns, in integers of 8 bits with a scale for each 32, or as they
+    /// are.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
+    pub fn new(
+        context: &Context,
+        precision: Precision,
+        batch: usize,
+        cols: usize,
+    ) -> Result<Self, CudaError> {
+        let integer = precision == Precision::Integer;
+        let n = area("activations", &[batch, cols.div_ceil(CHUNK), CHUNK])?;
+        let of = |yes: bool, n: usize| if yes { n } else { 0 };
+        Ok(Self {
+            precision,
+            capacity: (batch, cols),
+            shape: (0, 0),
+            codes: Buffer::new(context, of(integer, n))?,
+            groups: Buffer::new(context, of(integer, n / 16))?,
+            exact: Buffer::new(context, of(!integer, n + n / 16))?,
+        })
+    }
+
+    /// Vectors, and their columns.
+    pub fn shape(&self) -> (usize, usize) {
+        self.shape
+    }
+    /// Whether they are integers.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+}
+
+/// The kernels for so many vectors: the narrowest that are wide enough.
+fn width(widths: &[(usize, &'static str)], batch: usize) -> (usize, &'static str) {
+    let fits = widths.iter().copied().find(|&(n, _)| n >= batch);
+    fits.unwrap_or((8, "n8"))
+}
+
+impl Ops {
+    fn warps(&self, jobs: usize, shared: usize) -> Geometry {
+        let grid = [jobs.div_ceil(WARPS).min(self.multiprocessors() * 32), 1, 1];
+        Geometry { grid, threads: WARPS * 32, shared: shared * WARPS }
+    }
+
+    fn decode<T: Float>(
+        &self,
+        stream: &Stream,
+        w: QuantView<'_>,
+        ids: Option<View<'_, u32>>,
+        y: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        let out_rows = ids.map_or(w.rows, |ids| ids.len());
+        same_len("y", y.len(), area("elements of y", &[out_rows, w.cols])?)?;
+        self.here(w.bytes.context())?;
+        ids.map_or(Ok(()), |ids| self.here(ids.context()))?;
+        self.here(y.context())?;
+        aligned("y", y.address())?;
+        let args = DequantArgs {
+            w: w.bytes.address(),
+            ids: ids.map_or(0, |ids| ids.address()),
+            y: y.address(),
+            row_bytes: w.row_bytes() as u64,
+            rows: small("rows", w.rows)?,
+            cols: small("cols", w.cols)?,
+            out_rows: small("rows of y", out_rows)?,
+            ty: type_number(T::TYPE),
+        };
+        // Codes of a piece, and scales and offsets of its groups.
+        let shared = CHUNK + 2 * size_of::<f32>() * CHUNK / w.format.group_len();
+        let geometry = self.warps(out_rows * w.cols.div_ceil(CHUNK), shared);
+        let kernel = (File::quant, Name("dequant", w.format.name(), ""));
+        // SAFETY: checked here and by the view; ids are checked by the kernel.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// Decodes weights: to f32 bit for bit what the core decodes, else narrowed once.
+    ///
+    /// # Errors
+    /// `WrongSize` unless `y` has `rows * cols` elements; `OtherContext`, `Launch`.
+    pub fn dequant<T: Float>(
+        &self,
+        stream: &Stream,
+        w: QuantView<'_>,
+        y: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        self.decode(stream, w, None, y)
+    }
+
+    /// Decodes row `ids[t]` of a table, for each `t`. A row that does not exist gives NaN.
+    ///
+    /// # Errors
+    /// `WrongSize` unless `y` has `cols` elements for each of `ids`; `OtherContext`, `Launch`.
+    pub fn embed_quant<T: Float>(
+        &self,
+        stream: &Stream,
+        table: QuantView<'_>,
+        ids: View<'_, u32>,
+        y: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        self.decode(stream, table, Some(ids), y)
+    }
+
+    /// Prepares `x`, vectors of `cols` elements one behind the other, for products.
+    ///
+    /// # Errors
+    /// `Kernel` unless these are whole vectors of whole groups of 32; `WrongSize` if the room is too small; `OtherContext`,
+    /// `Launch`.
+    pub fn prepare<'a, T: Float>(
+        &self,
+        stream: &Stream,
+        x: impl Into<View<'a, T>>,
+        cols: usize,
+        to: &mut Activations,
+    ) -> Result<(), CudaError> {
+        let x = x.into();
+        if cols == 0 || !cols.is_multiple_of(32) {
+            return Err(KernelError::NotBlockMultiple { cols, block: 32 }.into());
+        }
+        let batch = super::check::rows(x.len(), cols)?;
+        if batch > to.capacity.0 || cols > to.capacity.1 {
+            let (got, need) = (to.capacity.0 * to.capacity.1, batch * cols);
+            return Err(CudaError::WrongSize { arg: "activations", need, got });
+        }
+        self.here(x.context())?;
+        self.here(to.exact.context())?;
+        let args = PrepareArgs {
+            x: x.address(),
+            codes: to.codes.address(),
+            groups: to.groups.address(),
+            exact: to.exact.address(),
+            cols: small("cols", cols)?,
+            rows: small("batch", batch)?,
+            ty: type_number(T::TYPE),
+        };
+        let (name, piece) = match to.precision {
+            Precision::Integer => (Name("quantize_q8", "", ""), 32),
+            _ => (Name("arrange_f32", "", ""), CHUNK),
+        };
+        let geometry = self.warps(batch * cols.div_ceil(piece), 0);
+        // SAFETY: checked above.
+        unsafe { self.loader.launch((File::quant, name), stream, geometry, &args)? };
+        to.shape = (batch, cols);
+        Ok(())
+    }
+
+    /// `Y = X W^T`: for each of one to eight vectors of activations, products with all rows of `W`. `y` holds one result after
+    /// the other.
+    ///
+    /// With integers, these are multiplied exactly and 32 (or 16, as the format has groups) summed before the scales come in;
+    /// with activations as they are, everything is in f32.
+    ///
+    /// # Errors
+    /// `Kernel` unless there are 1 to 8 vectors and their columns are those of `w`; `WrongSize` unless `y` has `batch * rows`
+    /// elements; `OtherContext`, `Launch`.
+    pub fn qgemv<T: Float>(
+        &self,
+        stream: &Stream,
+        w: QuantView<'_>,
+        x: &Activations,
+        y: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        let (batch, cols) = x.shape;
+        if !(1..=8).contains(&batch) {
+            return Err(bad("x", "1 to 8 vectors"));
+        }
+        if cols != w.cols {
+            return Err(KernelError::DimMismatch { what: "columns of x", want: w.cols, got: cols }.into());
+        }
+        same_len("y", y.len(), area("elements of y", &[batch, w.rows])?)?;
+        self.here(w.bytes.context())?;
+        self.here(x.exact.context())?;
+        self.here(y.context())?;
+        let arranged = batch * cols.div_ceil(CHUNK) * CHUNK * size_of::<f32>();
+        let args = QgemvArgs {
+            w: w.bytes.address(),
+            codes: x.codes.address(),
+            groups: x.groups.address(),
+            exact: x.exact.address(),
+            sums: x.exact.address() + arranged as u64,
+            y: y.address(),
+            row_bytes: w.row_bytes() as u64,
+            rows: small("rows", w.rows)?,
+            cols: small("cols", cols)?,
+            batch: small("batch", batch)?,
+            ty: type_number(T::TYPE),
+        };
+        let (op, (n, suffix)) = match x.precision {
+            Precision::Integer => ("qgemv_q8", width(&INTEGER_WIDTHS, batch)),
+            _ => ("qgemv_f32", width(&EXACT_WIDTHS, batch)),
+        };
+        let rows = if n <= 2 { 2 } else { 1 };
+        let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
+        let room = (chunk + 15).next_multiple_of(16);
+        let geometry = Geometry {
+            grid: [w.rows.div_ceil(GEMV_WARPS * rows), 1, 1],
+            threads: GEMV_WARPS * 32,
+            shared: GEMV_WARPS * STAGES * rows * room,
+        };
+        let kernel = (File::qgemv, Name(op, w.format.name(), suffix));
+        // SAFETY: checked here and by the view; activations were prepared with this shape.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+}
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    to(File::quant, Name("quantize_q8", "", ""), size_of::<PrepareArgs>());
+    to(File::quant, Name("arrange_f32", "", ""), size_of::<PrepareArgs>());
+    for format in block_formats() {
+        to(File::quant, Name("dequant", format.name(), ""), size_of::<DequantArgs>());
+        for (_, n) in INTEGER_WIDTHS {
+            to(File::qgemv, Name("qgemv_q8", format.name(), n), size_of::<QgemvArgs>());
+        }
+        for (_, n) in EXACT_WIDTHS {
+            to(File::qgemv, Name("qgemv_f32", format.name(), n), size_of::<QgemvArgs>());
+        }
+    }
+}

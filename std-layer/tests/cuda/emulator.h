@@ -1,0 +1,111 @@
+// The functions of simt.cuh on a CPU: the threads of a block are fibers that take turns at barriers and shuffles.
+#pragma once
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICE inline
+#define TABLE static const
+
+namespace emu {
+struct Block {
+    u32 block[3], grid[3], threads;
+    u8* shared;
+};
+extern Block now;
+extern u32 current;
+
+// Returns when all threads of the block, or of the warp, have come here.
+void barrier();
+void warp_barrier(int kind);
+// Exchanges a word within the warp: puts `mine`, gets that of `lane`.
+u32 exchange(u32 mine, u32 lane);
+// Stops the launch with a message: what hardware leaves undefined.
+[[noreturn]] void fail(const char* what);
+
+struct Kernel {
+    const char* name;
+    size_t args;
+    u32 threads;
+    void (*run)(const void*);
+    Kernel* next;
+    Kernel(const char* name, size_t args, u32 threads, void (*run)(const void*));
+};
+void aligned(const void* p, size_t to);
+}  // namespace emu
+
+#define KERNEL(NAME, ARGS, THREADS)                                                                              \
+    static void NAME(const ARGS& a);                                                                             \
+    static emu::Kernel emu_##NAME(#NAME, sizeof(ARGS), THREADS, [](const void* p) { NAME(*static_cast<const ARGS*>(p)); }); \
+    static void NAME(const ARGS& a)
+
+DEVICE u32 thread() { return emu::current; }
+DEVICE u32 threads() { return emu::now.threads; }
+DEVICE u32 block_x() { return emu::now.block[0]; }
+DEVICE u32 block_y() { return emu::now.block[1]; }
+DEVICE u32 block_z() { return emu::now.block[2]; }
+DEVICE u32 grid_x() { return emu::now.grid[0]; }
+DEVICE u32 grid_y() { return emu::now.grid[1]; }
+DEVICE u32 grid_z() { return emu::now.grid[2]; }
+template <class T> DEVICE T* shared() { return reinterpret_cast<T*>(emu::now.shared); }
+DEVICE void sync_block() { emu::barrier(); }
+DEVICE void sync_warp() { emu::warp_barrier(1); }
+
+DEVICE u32 bits_of(f32 x) { u32 b; memcpy(&b, &x, 4); return b; }
+DEVICE f32 from_bits(u32 b) { f32 x; memcpy(&x, &b, 4); return x; }
+DEVICE u32 shuffle(u32 v, u32 lane) { return emu::exchange(v, lane % 32); }
+DEVICE u32 shuffle_xor(u32 v, u32 mask) { return emu::exchange(v, (emu::current % 32) ^ mask); }
+DEVICE f32 shuffle(f32 v, u32 lane) { return from_bits(shuffle(bits_of(v), lane)); }
+DEVICE f32 shuffle_xor(f32 v, u32 mask) { return from_bits(shuffle_xor(bits_of(v), mask)); }
+DEVICE u32 atomic_add(u32* p, u32 v) { u32 old = *p; *p += v; return old; }
+
+DEVICE f32 to_f32(f32 x) { return x; }
+DEVICE f32 to_f32(bf16 x) { return from_bits(static_cast<u32>(x.bits) << 16); }
+DEVICE f32 to_f32(f16 x) {
+    u32 sign = static_cast<u32>(x.bits & 0x8000) << 16, e = x.bits >> 10 & 31, m = x.bits & 1023;
+    if (e == 0) return from_bits(sign | bits_of(static_cast<f32>(m) * 0x1p-24f));
+    if (e == 31) return from_bits(sign | 0x7f800000 | m << 13 | (m ? 1 << 22 : 0));
+    return from_bits(sign | (e + 112) << 23 | m << 13);
+}
+DEVICE void narrow(f16& y, f32 x) {
+    u32 b = bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
+    if (a > 0x7f800000) y.bits = 0x7fff;  // as the hardware's canonical NaN
+    else if (a >= 0x477ff000) y.bits = static_cast<u16>(sign | 0x7c00);
+    else if (a < 0x38800000) y.bits = static_cast<u16>(sign | static_cast<u32>(nearbyintf(from_bits(a) * 0x1p24f)));
+    else y.bits = static_cast<u16>(sign | (a - 0x38000000 + 0xfff + (a >> 13 & 1)) >> 13);
+}
+
+DEVICE f32 exp2_fast(f32 x) { return exp2f(x); }
+DEVICE f32 divide(f32 a, f32 b) { return a / b; }
+DEVICE f32 mul_rn(f32 a, f32 b) { return a * b; }
+DEVICE f32 add_rn(f32 a, f32 b) { return a + b; }
+DEVICE u32 mul_high(u32 a, u32 b) { return static_cast<u32>(static_cast<u64>(a) * b >> 32); }
+DEVICE u32 funnel(u32 low, u32 high, u32 by) { return static_cast<u32>((static_cast<u64>(high) << 32 | low) >> (by & 31)); }
+DEVICE u32 permute(u32 a, u32 b, u32 pick) {
+    u64 all = static_cast<u64>(b) << 32 | a;
+    u32 r = 0;
+    for (int i = 0; i < 4; i++) r |= static_cast<u32>(all >> ((pick >> 4 * i & 7) * 8) & 255) << 8 * i;
+    return r;
+}
+DEVICE i32 dot4(u32 a, u32 b, i32 c) {
+    for (int i = 0; i < 32; i += 8) c += static_cast<i8>(a >> i) * static_cast<i8>(b >> i);
+    return c;
+}
+DEVICE u32 bits_set(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
+DEVICE u32 sub4(u32 a, u32 b) {
+    u32 r = 0;
+    for (int i = 0; i < 32; i += 8) r |= (((a >> i) - (b >> i)) & 255) << i;
+    return r;
+}
+DEVICE f32 rsqrtf(f32 x) { return 1 / sqrtf(x); }
+
+DEVICE Quad load16(const void* p) { emu::aligned(p, 16); Quad q; memcpy(&q, p, 16); return q; }
+DEVICE Quad load_once(const void* p) { return load16(p); }
+DEVICE void store16(void* p, const Quad& q) { emu::aligned(p, 16); memcpy(p, &q, 16); }
+// Later than it seems: what reads without waiting reads old bytes.
+void copy_async(void* to, const void* from);
+void copy_commit();
+void emu_copy_wait(u32 n);
+template <int N> DEVICE void copy_wait() { emu_copy_wait(N); }

@@ -1,0 +1,71 @@
+//! The embedded cubins are for the GPUs they are said to be for, and have every kernel with the arguments that it is
+//! launched with.
+#![cfg(feature = "cuda")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gllm_kernels_std::cuda::{catalogue, embedded_cubins, Cubin};
+
+fn number(bytes: &[u8], at: usize, size: usize) -> usize {
+    bytes[at..at + size].iter().rev().fold(0, |n, &b| n << 8 | usize::from(b))
+}
+
+/// Sections of an ELF file of 64 bits: names and contents.
+fn sections(elf: &[u8]) -> BTreeMap<String, &[u8]> {
+    assert_eq!(elf[..6], *b"\x7fELF\x02\x01", "ELF, 64 bits, little-endian");
+    let (first, count, names) = (number(elf, 40, 8), number(elf, 60, 2), number(elf, 62, 2));
+    let field = |section: usize, at: usize, size: usize| number(elf, first + section * 64 + at, size);
+    let contents = |section: usize| {
+        let (kind, at, size) = (field(section, 4, 4), field(section, 24, 8), field(section, 32, 8));
+        // Those of kind 8 have no bytes in the file.
+        if kind == 8 {
+            &[]
+        } else {
+            &elf[at..at + size]
+        }
+    };
+    let names = contents(names);
+    let name = |section| {
+        let text = &names[field(section, 0, 4)..];
+        let end = text.iter().position(|&b| b == 0).unwrap();
+        String::from_utf8(text[..end].to_vec()).unwrap()
+    };
+    (0..count).map(|s| (name(s), contents(s))).collect()
+}
+
+/// Bytes of a kernel's arguments: attribute 0x19 of its `.nv.info`.
+fn arguments(info: &[u8]) -> usize {
+    let mut at = 0;
+    while at < info.len() {
+        let (form, attribute, value) = (info[at], info[at + 1], number(info, at + 2, 2));
+        if attribute == 0x19 {
+            return value;
+        }
+        // Form 4 is followed by as many bytes as its value says.
+        at += if form == 4 { 4 + value } else { 4 };
+    }
+    panic!("an info section without the size of arguments");
+}
+
+#[test]
+fn every_kernel_for_every_gpu() {
+    let (all, cubins) = (catalogue(), embedded_cubins().unwrap());
+    assert_eq!(
+        all.len(),
+        all.iter().map(|k| &k.name).collect::<BTreeSet<_>>().len(),
+        "a kernel listed twice"
+    );
+    assert!(!cubins.is_empty());
+    for Cubin { file, capability, bytes: elf } in cubins {
+        assert_eq!(number(&elf, 18, 2), 190, "{file}: a machine other than CUDA");
+        assert_eq!(number(&elf, 49, 1), capability.0 as usize, "{file}: for another GPU");
+        let sections = sections(&elf);
+        let have: BTreeSet<&str> = sections.keys().filter_map(|s| s.strip_prefix(".text.")).collect();
+        let want: BTreeSet<&str> = all.iter().filter(|k| k.file == file).map(|k| &*k.name).collect();
+        assert_eq!(have, want, "{file} for {capability}");
+        for kernel in all.iter().filter(|k| k.file == file) {
+            let info = sections[&format!(".nv.info.{}", kernel.name)];
+            assert_eq!(arguments(info), kernel.arguments, "arguments of {} for {capability}", kernel.name);
+        }
+    }
+}

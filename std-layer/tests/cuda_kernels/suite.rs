@@ -1,0 +1,145 @@
+//! The trials, and what they share.
+
+use std::sync::OnceLock;
+
+use gllm_kernels_std::core::ElementType;
+use gllm_kernels_std::cuda::{catalogue, Buffer, Context, Driver, Float, Ops, Stream};
+use gllm_kernels_std::Zeroable;
+use gllm_testkit::data::Source;
+use libtest_mimic::{Arguments, Trial};
+
+use crate::cuda::{emulator, Controls};
+
+#[path = "elementwise.rs"]
+mod elementwise;
+#[path = "quant.rs"]
+mod quant;
+#[path = "rows.rs"]
+mod rows;
+
+pub type Outcome = Result<(), String>;
+
+/// What operators run on.
+pub struct Gpu {
+    pub ops: Ops,
+    pub stream: Stream,
+}
+
+fn on_a_gpu() -> bool {
+    std::env::var("GLLM_TEST_CUDA").is_ok_and(|v| v == "gpu")
+}
+
+fn context() -> &'static Context {
+    static CONTEXT: OnceLock<Context> = OnceLock::new();
+    CONTEXT.get_or_init(|| {
+        let driver = if on_a_gpu() { Driver::open() } else { Driver::open_at(emulator()) };
+        driver.and_then(|d| d.device(0)?.context()).unwrap_or_else(|e| panic!("{e}"))
+    })
+}
+
+impl Gpu {
+    pub fn new() -> Result<Self, String> {
+        Ok(Self { ops: Ops::new(context()).map_err(text)?, stream: Stream::new(context()).map_err(text)? })
+    }
+
+    /// A copy on the GPU.
+    pub fn put<T: Zeroable>(&self, data: &[T]) -> Result<Buffer<T>, String> {
+        Buffer::from_slice(&self.stream, data).map_err(text)
+    }
+
+    /// An output: every byte 0xff, NaN in every type.
+    pub fn room<T: Float>(&self, n: usize) -> Result<Buffer<T>, String> {
+        let mut buffer = Buffer::new(context(), n).map_err(text)?;
+        buffer.fill_bytes(&self.stream, 0xff).map_err(text)?;
+        Ok(buffer)
+    }
+
+    pub fn get<T: Float>(&self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
+        buffer.to_vec(&self.stream).map_err(text)
+    }
+}
+
+pub fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// A stream of numbers of its own for each name; on a GPU other ones in every run.
+pub fn source(name: &str) -> Source {
+    let fresh = if on_a_gpu() { std::process::id() } else { 0 };
+    Source::new(name.bytes().fold(u64::from(fresh), |h, b| h.wrapping_mul(31).wrapping_add(b.into())))
+}
+
+/// Half the distance of neighbouring numbers, relative to them, and the smallest one.
+pub fn rounding<T: Float>() -> (f64, f64) {
+    match T::TYPE {
+        ElementType::F16 => (2f64.powi(-11), 2f64.powi(-25)),
+        ElementType::Bf16 => (2f64.powi(-8), 1e-37),
+        _ => (2f64.powi(-24), 1e-37),
+    }
+}
+
+/// `Err` unless all numbers are what they should be: within `error(i)` before they are narrowed.
+pub fn compare<T: Float>(got: &[T], want: &[f64], error: impl Fn(usize) -> f64) -> Outcome {
+    if got.len() != want.len() {
+        return Err(format!("{} results instead of {}", got.len(), want.len()));
+    }
+    let (relative, least) = rounding::<T>();
+    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
+        let got = f64::from(got.to_f32());
+        let (far, allowed) =
+            ((got - want).abs(), error(i) + relative * 1.001 * (want.abs() + error(i)) + least);
+        // Not `far > allowed`: NaN is never near.
+        let near = far <= allowed || (got.is_nan() && want.is_nan()) || got == want;
+        // What is too large for the type is infinite.
+        let overflow = got.is_infinite()
+            && want.signum() == got.signum()
+            && want.abs() >= f64::from(T::from_f32(f32::INFINITY).to_f32()).min(65504.0);
+        if !near && !overflow {
+            return Err(format!("{i}: {got:e} instead of {want:e}, off by {far:e}, allowed {allowed:e}"));
+        }
+    }
+    Ok(())
+}
+
+/// One trial for each storage type.
+macro_rules! each_type {
+    ($trials:expr, $name:expr, $check:ident($($arg:expr),*)) => {
+        $trials.push(libtest_mimic::Trial::test(format!("{}_f32", $name), move || Ok($check::<f32>($($arg),*)?)));
+        $trials.push(libtest_mimic::Trial::test(format!("{}_f16", $name), move || Ok($check::<gllm_kernels_std::core::f16>($($arg),*)?)));
+        $trials.push(libtest_mimic::Trial::test(format!("{}_bf16", $name), move || Ok($check::<gllm_kernels_std::core::bf16>($($arg),*)?)));
+    };
+}
+use each_type;
+
+pub fn main() {
+    let args = Arguments::from_args();
+    let mut trials = Vec::new();
+    elementwise::trials(&mut trials);
+    rows::trials(&mut trials);
+    quant::trials(&mut trials);
+    let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;
+    let result = libtest_mimic::run(&args, trials);
+    if everything && !on_a_gpu() && !result.has_failed() {
+        coverage();
+    }
+    result.exit();
+}
+
+/// Every kernel was launched, and its arguments are as large in C as they are in Rust.
+fn coverage() {
+    let controls = Controls::of(emulator());
+    let mut wrong = Vec::new();
+    for kernel in catalogue() {
+        if controls.arguments(&kernel.name) != kernel.arguments as i32 {
+            wrong.push(format!("{}: arguments differ in size", kernel.name));
+        } else if !controls.launched(&kernel.name) {
+            wrong.push(format!("{}: never launched", kernel.name));
+        }
+    }
+    if !wrong.is_empty() {
+        eprintln!("{}", wrong.join("\n"));
+        std::process::exit(101);
+    }
+}
+
+pub type Trials = Vec<Trial>;
