@@ -33,6 +33,7 @@ macro_rules! files {
         }
 
         /// Kernels for one compute capability.
+        #[allow(unused_macros)]
         macro_rules! embedded {
             ($sm:literal) => {
                 Embedded {
@@ -43,7 +44,7 @@ macro_rules! files {
         }
     };
 }
-files! { elementwise rows quant qgemv }
+files! { elementwise rows quant qgemv grouped }
 
 /// Kernels for one compute capability: they also run on later ones of the same generation.
 struct Embedded {
@@ -171,6 +172,7 @@ pub fn catalogue() -> Vec<Listed> {
     super::elementwise::list(&mut list);
     super::rows::list(&mut list);
     super::quant::list(&mut list);
+    super::grouped::list(&mut list);
     all
 }
 

@@ -19,6 +19,7 @@ mod check;
 mod driver;
 mod elementwise;
 mod error;
+mod grouped;
 mod kernels;
 mod memory;
 mod module;
@@ -36,6 +37,7 @@ use kernels::Loader;
 
 pub use driver::{Context, Device, Driver, Transfers};
 pub use error::{Capability, CudaError, CudaVersion, DriverCode};
+pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
 #[doc(hidden)]
 pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};
 pub use memory::{Buffer, PinnedBuffer, View};

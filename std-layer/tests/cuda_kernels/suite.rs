@@ -12,6 +12,8 @@ use crate::cuda::{emulator, Controls};
 
 #[path = "elementwise.rs"]
 mod elementwise;
+#[path = "grouped.rs"]
+mod grouped;
 #[path = "quant.rs"]
 mod quant;
 #[path = "rows.rs"]
@@ -117,6 +119,7 @@ pub fn main() {
     elementwise::trials(&mut trials);
     rows::trials(&mut trials);
     quant::trials(&mut trials);
+    grouped::trials(&mut trials);
     let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {

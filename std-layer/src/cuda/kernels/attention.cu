@@ -1,0 +1,195 @@
+// Keys and values in pages, and attention of single queries over them.
+//
+// A page has PAGE tokens; of one it holds for each KV head the keys of all its tokens, then (in an array of their own) the values: element
+// ((page * kv_heads + head) * page_tokens + token) * dim + i. `tables` has for each sequence the numbers of its pages.
+#include "simt.cuh"
+
+// FP8 E4M3 with a scale for each array; the largest number is 448, above it there is NaN alone.
+struct e4m3 { u8 bits; };
+DEVICE f32 to_f32(e4m3 x) {
+    const u32 e = x.bits >> 3 & 15, m = x.bits & 7, sign = static_cast<u32>(x.bits & 128) << 24;
+    if ((x.bits & 127) == 127) return from_bits(0x7fc00000);
+    if (e == 0) return from_bits(sign | bits_of(static_cast<f32>(m) * 0.001953125f));
+    return from_bits(sign | (e + 120) << 23 | m << 20);
+}
+// To nearest even; what is larger than 448 becomes 448.
+DEVICE void narrow(e4m3& y, f32 x) {
+    const u32 b = bits_of(x), sign = b >> 24 & 128, a = b & 0x7fffffff;
+    if (a > 0x7f800000) y.bits = static_cast<u8>(sign | 127);
+    else if (a >= 0x43e00000) y.bits = static_cast<u8>(sign | 126);
+    else if (a < 0x3c800000) y.bits = static_cast<u8>(sign | static_cast<u32>(rintf(from_bits(a) * 512)));
+    else y.bits = static_cast<u8>(sign | ((a - 0x3c000000 + 0x7ffff + (a >> 20 & 1)) >> 20));
+}
+
+struct AppendArgs {
+    const void* k;
+    const void* v;
+    void* keys;
+    void* values;
+    const u32* tables;
+    // Of each token: its sequence, and its position there.
+    const u32* sequences;
+    const u32* positions;
+    u32 tokens, kv_heads, dim, page_tokens, table_len, pages, type;
+    f32 key_scale, value_scale;
+};
+
+// A block writes a token. One whose page does not exist is left out.
+template <class C> DEVICE void append(const AppendArgs& a) {
+    const u32 t = block_x(), position = a.positions[t], slot = position / a.page_tokens;
+    if (slot >= a.table_len) return;
+    const u32 page = a.tables[static_cast<u64>(a.sequences[t]) * a.table_len + slot];
+    if (page >= a.pages) return;
+    for (u32 i = thread(); i < a.kv_heads * a.dim; i += threads()) {
+        const u64 from = static_cast<u64>(t) * a.kv_heads * a.dim + i;
+        const u64 to = ((static_cast<u64>(page) * a.kv_heads + i / a.dim) * a.page_tokens + position % a.page_tokens) * a.dim + i % a.dim;
+        static_cast<C*>(a.keys)[to] = from_f32<C>(load_as(a.k, from, a.type) / a.key_scale);
+        static_cast<C*>(a.values)[to] = from_f32<C>(load_as(a.v, from, a.type) / a.value_scale);
+    }
+}
+
+struct DecodeArgs {
+    const void* q;
+    const void* keys;
+    const void* values;
+    const u32* tables;
+    // Tokens of each sequence, the query's own among them.
+    const u32* lengths;
+    // Of each part of each query: `dim` sums, then the largest score and the sum of exponentials.
+    f32* partial;
+    void* y;
+    u32 sequences, heads, kv_heads, dim, page_tokens, table_len, pages, parts, window, type;
+    f32 scale, key_scale, value_scale;
+};
+
+DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
+
+// A block takes a part of the tokens for the HEADS queries that share a KV head: a warp a token at a time, a lane 16 bytes' worth of
+// its dimensions or fewer. Warps meet at the end.
+template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
+    constexpr u32 N = 16 / sizeof(C), MOST = N * WARP < 256 ? 256 / (N * WARP) : 1;
+    const u32 group = a.heads / a.kv_heads, per = div_up(group, HEADS);
+    const u32 sequence = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
+    const u32 count = least(HEADS, (kv + 1) * group - first), length = a.lengths[sequence];
+    const u32 start = a.window && length > a.window ? length - a.window : 0;
+    const u32 share = div_up(length - start, a.parts);
+    const u32 from = least(length, start + part * share), to = least(length, from + share);
+    // Lanes of a warp that a token takes, and tokens side by side.
+    const u32 packs = a.dim / N;
+    u32 lanes = 1;
+    while (lanes < packs && lanes < WARP) lanes *= 2;
+    const u32 side = WARP / lanes, mine = lane() % lanes, which = lane() / lanes;
+    f32 q[HEADS][MOST][N], acc[HEADS][MOST][N], top[HEADS], sum[HEADS];
+#pragma unroll
+    for (u32 h = 0; h < HEADS; h++) {
+        top[h] = minus_infinity(), sum[h] = 0;
+#pragma unroll
+        for (u32 m = 0; m < MOST; m++)
+#pragma unroll
+            for (u32 i = 0; i < N; i++) {
+                const u32 at = (m * lanes + mine) * N + i;
+                acc[h][m][i] = 0;
+                q[h][m][i] = h < count && at < a.dim ? load_as(a.q, (static_cast<u64>(sequence) * a.heads + first + h) * a.dim + at, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
+            }
+    }
+    const u32 warps = threads() / WARP;
+    for (u32 base = from + warp() * side; base < to; base += warps * side) {
+        const u32 token = base + which;
+        u32 page = a.pages;
+        if (token < to && token / a.page_tokens < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + token / a.page_tokens];
+        const bool there = page < a.pages;
+        const u64 at = ((static_cast<u64>(there ? page : 0) * a.kv_heads + kv) * a.page_tokens + token % a.page_tokens) * a.dim;
+        Pack<C> k[MOST], v[MOST];
+#pragma unroll
+        for (u32 m = 0; m < MOST; m++) {
+            const u32 pack = m * lanes + mine;
+            if (there && pack < packs) {
+                k[m].quad = load_once(static_cast<const C*>(a.keys) + at + pack * N);
+                v[m].quad = load_once(static_cast<const C*>(a.values) + at + pack * N);
+            } else {
+                k[m].quad = v[m].quad = Quad{{0, 0, 0, 0}};
+            }
+        }
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) {
+            f32 s = 0;
+#pragma unroll
+            for (u32 m = 0; m < MOST; m++)
+#pragma unroll
+                for (u32 i = 0; i < N; i++) s = fmaf(q[h][m][i], to_f32(k[m].at[i]), s);
+            for (u32 x = 1; x < lanes; x *= 2) s += shuffle_xor(s, x);
+            if (!there) s = minus_infinity();
+            const f32 next = most(top[h], s);
+            // Both may be -infinity, whose difference is NaN.
+            const f32 keep = top[h] == next ? 1 : exp2_fast(top[h] - next), p = s == minus_infinity() ? 0 : exp2_fast(s - next);
+            top[h] = next;
+            sum[h] = fmaf(sum[h], keep, p);
+#pragma unroll
+            for (u32 m = 0; m < MOST; m++)
+#pragma unroll
+                for (u32 i = 0; i < N; i++) acc[h][m][i] = fmaf(acc[h][m][i], keep, p * to_f32(v[m].at[i]));
+        }
+    }
+    // What tokens side by side have, then what warps have.
+    f32* room = shared<f32>();
+#pragma unroll
+    for (u32 h = 0; h < HEADS; h++) {
+        f32 best = top[h];
+        for (u32 x = lanes; x < WARP; x *= 2) best = most(best, shuffle_xor(best, x));
+        const f32 keep = top[h] == minus_infinity() ? 0 : exp2_fast(top[h] - best);
+        f32 total = sum[h] * keep;
+        for (u32 x = lanes; x < WARP; x *= 2) total += shuffle_xor(total, x);
+        f32* slot = room + warp() * (a.dim + 2);
+#pragma unroll
+        for (u32 m = 0; m < MOST; m++)
+#pragma unroll
+            for (u32 i = 0; i < N; i++) {
+                f32 o = acc[h][m][i] * keep;
+                for (u32 x = lanes; x < WARP; x *= 2) o += shuffle_xor(o, x);
+                const u32 at = (m * lanes + mine) * N + i;
+                if (which == 0 && at < a.dim) slot[at] = o;
+            }
+        if (lane() == 0) slot[a.dim] = best, slot[a.dim + 1] = total;
+        sync_block();
+        if (h < count) {
+            f32 over = minus_infinity();
+            for (u32 w = 0; w < warps; w++) over = most(over, room[w * (a.dim + 2) + a.dim]);
+            f32* out = a.partial + ((static_cast<u64>(sequence) * a.heads + first + h) * a.parts + part) * (a.dim + 2);
+            for (u32 i = thread(); i < a.dim + 2; i += threads()) {
+                f32 o = 0;
+                for (u32 w = 0; w < warps; w++) {
+                    const f32* from_warp = room + w * (a.dim + 2);
+                    if (from_warp[a.dim] != minus_infinity()) o = fmaf(exp2_fast(from_warp[a.dim] - over), from_warp[i], o);
+                }
+                out[i] = i == a.dim ? over : o;
+            }
+        }
+        sync_block();
+    }
+}
+
+// Parts together; a query without tokens gives zeros. A block has a query.
+KERNEL(attention_join, DecodeArgs, 256) {
+    const f32* in = a.partial + static_cast<u64>(block_x()) * a.parts * (a.dim + 2);
+    f32 over = minus_infinity();
+    for (u32 p = 0; p < a.parts; p++) over = most(over, in[p * (a.dim + 2) + a.dim]);
+    for (u32 i = thread(); i < a.dim; i += threads()) {
+        f32 o = 0, total = 0;
+        for (u32 p = 0; p < a.parts; p++) {
+            const f32* part = in + p * (a.dim + 2);
+            if (part[a.dim] == minus_infinity()) continue;
+            const f32 keep = exp2_fast(part[a.dim] - over);
+            o = fmaf(keep, part[i], o);
+            total = fmaf(keep, part[a.dim + 1], total);
+        }
+        store_as(a.y, static_cast<u64>(block_x()) * a.dim + i, total > 0 ? o / total * a.value_scale : 0, a.type);
+    }
+}
+
+#define CACHE(T)                                                       \
+    KERNEL(kv_append_##T, AppendArgs, 256) { append<T>(a); }           \
+    KERNEL(attention_decode_##T##_h1, DecodeArgs, 128) { attend<T, 1>(a); } \
+    KERNEL(attention_decode_##T##_h4, DecodeArgs, 128) { attend<T, 4>(a); }
+CACHE(f16)
+CACHE(bf16)
+CACHE(e4m3)

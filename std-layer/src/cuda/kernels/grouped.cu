@@ -1,0 +1,106 @@
+// Integers with a scale and a zero point for each group of inputs, inputs as rows: AWQ and GPTQ.
+// w[n][k] = (q[k][n] - z[g(k)][n]) * s[g(k)][n].
+#include "simt.cuh"
+
+struct GroupedArgs {
+    const u32* words;
+    const u32* zeros;
+    const f16* scales;
+    // Group of each input, at most the last one; k / group without.
+    const u32* order;
+    const void* x;
+    void* y;
+    u32 outputs, inputs, group, batch, type;
+    // What is added to stored zero points, modulo 2^BITS.
+    u32 plus;
+    u32 groups;
+};
+
+// Where integers lie. GPTQ: each column of words is a string of bits; so are the zero points of a row.
+template <u32 BITS> struct Gptq {
+    static constexpr u32 MASK = (1u << BITS) - 1;
+    static DEVICE u32 string(const u32* w, u64 stride, u32 at) {
+        const u32 bit = at * BITS % 32;
+        const u32 low = w[static_cast<u64>(at) * BITS / 32 * stride];
+        // With 3 bits some reach into the next word.
+        const u32 high = 32 % BITS != 0 && bit + BITS > 32 ? w[(static_cast<u64>(at) * BITS / 32 + 1) * stride] : 0;
+        return funnel(low, high, bit) & MASK;
+    }
+    static DEVICE u32 integer(const GroupedArgs& a, u32 k, u32 n) { return string(a.words + n, a.outputs, k); }
+    static DEVICE u32 zero(const GroupedArgs& a, u32 g, u32 n) {
+        return (string(a.zeros + static_cast<u64>(g) * (static_cast<u64>(a.outputs) * BITS / 32), 1, n) + a.plus) & MASK;
+    }
+};
+// AWQ: eight outputs in a word, in the order 0, 2, 4, 6, 1, 3, 5, 7.
+struct Awq {
+    static DEVICE u32 pick(const u32* row, u32 n) { return row[n / 8] >> (n % 2 * 4 + n % 8 / 2) * 4 & 15; }
+    static DEVICE u32 integer(const GroupedArgs& a, u32 k, u32 n) { return pick(a.words + static_cast<u64>(k) * (a.outputs / 8), n); }
+    static DEVICE u32 zero(const GroupedArgs& a, u32 g, u32 n) { return pick(a.zeros + static_cast<u64>(g) * (a.outputs / 8), n); }
+};
+
+DEVICE u32 group_of(const GroupedArgs& a, u32 k) { return a.order ? least(a.order[k], a.groups - 1) : k / a.group; }
+DEVICE f32 scale_of(const GroupedArgs& a, u32 g, u32 n) { return to_f32(a.scales[static_cast<u64>(g) * a.outputs + n]); }
+
+// inputs x outputs, as in the file.
+template <class L> DEVICE void dequant(const GroupedArgs& a) {
+    for (u32 k = block_y(); k < a.inputs; k += grid_y()) {
+        const u32 g = group_of(a, k);
+        for (u32 n = block_x() * threads() + thread(); n < a.outputs; n += grid_x() * threads()) {
+            const f32 w = static_cast<f32>(static_cast<i32>(L::integer(a, k, n)) - static_cast<i32>(L::zero(a, g, n))) * scale_of(a, g, n);
+            store_as(a.y, static_cast<u64>(k) * a.outputs + n, w, a.type);
+        }
+    }
+}
+
+// A lane has an output, so that a warp reads 32 neighbouring words; the warps of a block share out the inputs, 32 at a time,
+// and meet in shared memory. N vectors.
+template <class L, u32 N> DEVICE void gemv(const GroupedArgs& a) {
+    constexpr u32 STEP = 32;
+    const u32 n = block_x() * WARP + lane(), warps = threads() / WARP;
+    const bool mine = n < a.outputs;
+    f32 acc[N];
+    for (u32 i = 0; i < N; i++) acc[i] = 0;
+    if (mine) {
+        for (u32 first = warp() * STEP; first < a.inputs; first += warps * STEP) {
+            u32 known = ~0u;
+            f32 z = 0, s = 0;
+#pragma unroll 8
+            for (u32 k = first; k < first + STEP; k++) {
+                if (k >= a.inputs) break;
+                const u32 g = group_of(a, k);
+                if (g != known) {
+                    known = g;
+                    z = static_cast<f32>(L::zero(a, g, n));
+                    s = scale_of(a, g, n);
+                }
+                const f32 w = (static_cast<f32>(L::integer(a, k, n)) - z) * s;
+#pragma unroll
+                for (u32 i = 0; i < N; i++)
+                    if (i < a.batch) acc[i] = fmaf(w, load_as(a.x, static_cast<u64>(i) * a.inputs + k, a.type), acc[i]);
+            }
+        }
+    }
+    f32* room = shared<f32>();
+#pragma unroll
+    for (u32 i = 0; i < N; i++) {
+        room[thread()] = acc[i];
+        sync_block();
+        if (warp() == 0) {
+            f32 sum = 0;
+            for (u32 w = 0; w < warps; w++) sum += room[w * WARP + lane()];
+            if (mine && i < a.batch) static_cast<f32*>(a.y)[static_cast<u64>(i) * a.outputs + n] = sum;
+        }
+        sync_block();
+    }
+}
+
+#define GROUPED(NAME, ...)                                                                      \
+    KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                       \
+    KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { gemv<__VA_ARGS__, 1>(a); }                     \
+    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }
+GROUPED(awq, Awq)
+GROUPED(gptq1, Gptq<1>)
+GROUPED(gptq2, Gptq<2>)
+GROUPED(gptq3, Gptq<3>)
+GROUPED(gptq4, Gptq<4>)
+GROUPED(gptq8, Gptq<8>)
