@@ -44,7 +44,7 @@ macro_rules! files {
         }
     };
 }
-files! { elementwise rows quant qgemv grouped }
+files! { elementwise rows quant qgemv grouped attention sampling }
 
 /// Kernels for one compute capability: they also run on later ones of the same generation.
 struct Embedded {
@@ -173,6 +173,8 @@ pub fn catalogue() -> Vec<Listed> {
     super::rows::list(&mut list);
     super::quant::list(&mut list);
     super::grouped::list(&mut list);
+    super::attention::list(&mut list);
+    super::sampling::list(&mut list);
     all
 }
 

@@ -15,6 +15,7 @@
 //! Launches only queue work: they neither wait nor allocate, and can be [captured](Stream::capture). Errors of kernels
 //! show when somebody waits. The first launch of a kernel loads the file that it is in.
 
+mod attention;
 mod check;
 mod driver;
 mod elementwise;
@@ -25,6 +26,7 @@ mod memory;
 mod module;
 mod quant;
 mod rows;
+mod sampling;
 mod stream;
 mod sys;
 
@@ -35,6 +37,7 @@ use gllm_kernels_core::Element;
 use crate::aligned::Zeroable;
 use kernels::Loader;
 
+pub use attention::{DecodeRoom, KvCache, KvFormat, KvShape, PageTables};
 pub use driver::{Context, Device, Driver, Transfers};
 pub use error::{Capability, CudaError, CudaVersion, DriverCode};
 pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
@@ -43,6 +46,7 @@ pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};
 pub use memory::{Buffer, PinnedBuffer, View};
 pub use quant::{Activations, QuantView};
 pub use rows::Norm;
+pub use sampling::{Sampling, SamplingRoom};
 pub use stream::{Event, Graph, Stream};
 
 /// Storage types of kernels: f32, f16, bf16.

@@ -71,7 +71,9 @@ impl Matrix {
 fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("grouped");
-    for (outputs, inputs, group) in [(32usize, 32usize, 32usize), (96, 64, 64), (64, 544, 16), (32, 1120, 2000)] {
+    for (outputs, inputs, group) in
+        [(32usize, 32usize, 32usize), (96, 64, 64), (64, 544, 16), (32, 1120, 2000)]
+    {
         let groups = inputs.div_ceil(group);
         let mut words = |n: usize| (0..n).map(|_| source.below(1 << 32) as u32).collect::<Vec<_>>();
         let (qweight, zeros) = (words(inputs * outputs * bits / 32), words(groups * outputs * bits / 32));

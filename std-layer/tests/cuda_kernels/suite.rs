@@ -10,6 +10,8 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::cuda::{emulator, Controls};
 
+#[path = "attention.rs"]
+mod attention;
 #[path = "elementwise.rs"]
 mod elementwise;
 #[path = "grouped.rs"]
@@ -18,6 +20,8 @@ mod grouped;
 mod quant;
 #[path = "rows.rs"]
 mod rows;
+#[path = "sampling.rs"]
+mod sampling;
 
 pub type Outcome = Result<(), String>;
 
@@ -120,6 +124,8 @@ pub fn main() {
     rows::trials(&mut trials);
     quant::trials(&mut trials);
     grouped::trials(&mut trials);
+    attention::trials(&mut trials);
+    sampling::trials(&mut trials);
     let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {

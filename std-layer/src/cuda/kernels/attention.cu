@@ -30,15 +30,15 @@ struct AppendArgs {
     // Of each token: its sequence, and its position there.
     const u32* sequences;
     const u32* positions;
-    u32 tokens, kv_heads, dim, page_tokens, table_len, pages, type;
+    u32 rows, kv_heads, dim, page_tokens, table_len, pages, type;
     f32 key_scale, value_scale;
 };
 
 // A block writes a token. One whose page does not exist is left out.
 template <class C> DEVICE void append(const AppendArgs& a) {
-    const u32 t = block_x(), position = a.positions[t], slot = position / a.page_tokens;
-    if (slot >= a.table_len) return;
-    const u32 page = a.tables[static_cast<u64>(a.sequences[t]) * a.table_len + slot];
+    const u32 t = block_x(), position = a.positions[t], slot = position / a.page_tokens, sequence = a.sequences[t];
+    if (slot >= a.table_len || sequence >= a.rows) return;
+    const u32 page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
     if (page >= a.pages) return;
     for (u32 i = thread(); i < a.kv_heads * a.dim; i += threads()) {
         const u64 from = static_cast<u64>(t) * a.kv_heads * a.dim + i;

@@ -1,0 +1,341 @@
+//! Keys and values in pages, and attention of single queries over them.
+
+use super::check::{aligned, area, bad, same_len, small};
+use super::driver::Context;
+use super::error::CudaError;
+use super::kernels::{type_number, File, Name};
+use super::memory::{Buffer, View};
+use super::module::{Arguments, Geometry};
+use super::stream::Stream;
+use super::sys::Address;
+use super::{Float, Ops};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AppendArgs {
+    k: Address,
+    v: Address,
+    keys: Address,
+    values: Address,
+    tables: Address,
+    sequences: Address,
+    positions: Address,
+    rows: u32,
+    kv_heads: u32,
+    dim: u32,
+    page_tokens: u32,
+    table_len: u32,
+    pages: u32,
+    ty: u32,
+    key_scale: f32,
+    value_scale: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct DecodeArgs {
+    q: Address,
+    keys: Address,
+    values: Address,
+    tables: Address,
+    lengths: Address,
+    partial: Address,
+    y: Address,
+    sequences: u32,
+    heads: u32,
+    kv_heads: u32,
+    dim: u32,
+    page_tokens: u32,
+    table_len: u32,
+    pages: u32,
+    parts: u32,
+    window: u32,
+    ty: u32,
+    scale: f32,
+    key_scale: f32,
+    value_scale: f32,
+}
+
+// SAFETY: as in attention.cu.
+unsafe impl Arguments for AppendArgs {}
+// SAFETY: as in attention.cu.
+unsafe impl Arguments for DecodeArgs {}
+
+/// What keys and values are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvFormat {
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// FP8 E4M3, times a scale; what is larger than 448 times that is cut off.
+    E4m3,
+}
+
+impl KvFormat {
+    const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::E4m3];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::E4m3 => "e4m3",
+        }
+    }
+
+    const fn size(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::E4m3 => 1,
+        }
+    }
+}
+
+/// The shape of a cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KvShape {
+    /// What keys and values are stored as.
+    pub format: KvFormat,
+    /// Pages.
+    pub pages: usize,
+    /// Tokens of a page.
+    pub page_tokens: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Elements of a head: a multiple of 16, at most 256.
+    pub head_dim: usize,
+    /// What stored keys and stored values are multiplied with.
+    pub scales: [f32; 2],
+}
+
+/// Keys and values of tokens, in pages: of a page the tokens of one head lie together.
+#[derive(Debug)]
+pub struct KvCache {
+    shape: KvShape,
+    keys: Buffer<u8>,
+    values: Buffer<u8>,
+}
+
+impl KvCache {
+    /// A cache with arbitrary contents.
+    ///
+    /// # Errors
+    /// `Kernel` if the shape is none; `OutOfMemory`, `Driver`.
+    pub fn new(context: &Context, shape: KvShape) -> Result<Self, CudaError> {
+        let KvShape { format, pages, page_tokens, kv_heads, head_dim, scales } = shape;
+        if head_dim == 0 || head_dim > 256 || !head_dim.is_multiple_of(16) {
+            return Err(bad("head_dim", "a multiple of 16, at most 256"));
+        }
+        if page_tokens == 0 || kv_heads == 0 {
+            return Err(bad("page_tokens, kv_heads", "at least 1"));
+        }
+        if !scales.iter().all(|s| *s > 0.0 && s.is_finite()) {
+            return Err(bad("scales", "positive and finite"));
+        }
+        for (what, n) in [("pages", pages), ("page_tokens", page_tokens), ("kv_heads", kv_heads)] {
+            small(what, n)?;
+        }
+        let bytes = area("bytes of the cache", &[pages, page_tokens, kv_heads, head_dim, format.size()])?;
+        Ok(Self { shape, keys: Buffer::new(context, bytes)?, values: Buffer::new(context, bytes)? })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+}
+
+/// The numbers of the pages of each sequence: a row of `len` for each. Numbers of pages that do not exist stand for none.
+#[derive(Clone, Copy, Debug)]
+pub struct PageTables<'a> {
+    /// All rows.
+    pub pages: View<'a, u32>,
+    /// Numbers in a row.
+    pub len: usize,
+}
+
+impl PageTables<'_> {
+    fn rows(&self) -> Result<usize, CudaError> {
+        super::check::rows(self.pages.len(), self.len)
+    }
+}
+
+/// Room for what parts of the tokens give.
+#[derive(Debug)]
+pub struct DecodeRoom {
+    partial: Buffer<f32>,
+    parts: usize,
+    dim: usize,
+}
+
+/// Tokens that are worth a block of their own.
+const PART: usize = 256;
+const THREADS: usize = 128;
+
+impl DecodeRoom {
+    /// Room for so many queries (sequences times heads) over up to `tokens` tokens, which are split among blocks until there
+    /// are some for each multiprocessor.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
+    pub fn new(context: &Context, queries: usize, head_dim: usize, tokens: usize) -> Result<Self, CudaError> {
+        let wanted = (context.device().multiprocessors() as usize * 16).div_ceil(queries.max(1));
+        let parts = tokens.div_ceil(PART).clamp(1, wanted.clamp(1, 128));
+        let n = area("partial results", &[queries, parts, head_dim + 2])?;
+        Ok(Self { partial: Buffer::new(context, n)?, parts, dim: head_dim })
+    }
+}
+
+impl Ops {
+    fn tables(&self, cache: &KvCache, tables: &PageTables<'_>) -> Result<usize, CudaError> {
+        self.here(cache.keys.context())?;
+        self.here(tables.pages.context())?;
+        tables.rows()
+    }
+
+    /// Stores the keys and values of tokens, `kv_heads * head_dim` each: of token `t` at position `positions[t]` of sequence
+    /// `sequences[t]`. Tokens whose sequence or page does not exist are left out.
+    ///
+    /// # Errors
+    /// `WrongSize` unless there are as many keys, values, sequences and positions; `Kernel` unless tables have whole rows;
+    /// `OtherContext`, `Launch`.
+    pub fn kv_append<T: Float>(
+        &self,
+        stream: &Stream,
+        cache: &mut KvCache,
+        tables: PageTables<'_>,
+        (sequences, positions): (View<'_, u32>, View<'_, u32>),
+        (k, v): (View<'_, T>, View<'_, T>),
+    ) -> Result<(), CudaError> {
+        let rows = self.tables(cache, &tables)?;
+        let shape = cache.shape;
+        let tokens = sequences.len();
+        same_len("positions", positions.len(), tokens)?;
+        let elements = area("elements of k", &[tokens, shape.kv_heads, shape.head_dim])?;
+        same_len("k", k.len(), elements)?;
+        same_len("v", v.len(), elements)?;
+        for context in [sequences.context(), positions.context(), k.context(), v.context()] {
+            self.here(context)?;
+        }
+        let args = AppendArgs {
+            k: k.address(),
+            v: v.address(),
+            keys: cache.keys.address(),
+            values: cache.values.address(),
+            tables: tables.pages.address(),
+            sequences: sequences.address(),
+            positions: positions.address(),
+            rows: small("rows of tables", rows)?,
+            kv_heads: small("kv_heads", shape.kv_heads)?,
+            dim: small("head_dim", shape.head_dim)?,
+            page_tokens: small("page_tokens", shape.page_tokens)?,
+            table_len: small("numbers of a table", tables.len)?,
+            pages: small("pages", shape.pages)?,
+            ty: type_number(T::TYPE),
+            key_scale: shape.scales[0],
+            value_scale: shape.scales[1],
+        };
+        let kernel = (File::attention, Name("kv_append", shape.format.name(), ""));
+        let geometry = Geometry { grid: [tokens, 1, 1], threads: 256, shared: 0 };
+        // SAFETY: checked above; sequences, positions and pages are checked by the kernel.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// Attention of one query per sequence and head over the tokens of its sequence: `y = sum_t p_t v_t`, `p` the softmax of
+    /// `scale * (q . k_t)` over the last `window` (or all) of `lengths[s]` tokens. `q` and `y` have `heads * head_dim` elements
+    /// for each sequence; `heads / kv_heads` consecutive ones share a KV head. In f32, narrowed once. A sequence without tokens
+    /// gives zeros; tokens whose pages do not exist do not take part.
+    ///
+    /// The tokens are split among blocks (Flash-Decoding, Dao et al., 2023), whose results are joined by a second kernel.
+    ///
+    /// # Errors
+    /// `WrongSize` unless `y`, `q`, tables and lengths fit together and the room is large enough; `Kernel` unless heads are a
+    /// multiple of the KV heads and `scale` is finite; `OtherContext`, `Launch`.
+    pub fn attention_decode<T: Float>(
+        &self,
+        stream: &Stream,
+        (cache, tables): (&KvCache, PageTables<'_>),
+        lengths: View<'_, u32>,
+        (heads, scale, window): (usize, f32, Option<usize>),
+        q: View<'_, T>,
+        (room, y): (&mut DecodeRoom, &mut Buffer<T>),
+    ) -> Result<(), CudaError> {
+        let rows = self.tables(cache, &tables)?;
+        let shape = cache.shape;
+        if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
+            return Err(bad("heads", "a multiple of the KV heads"));
+        }
+        if !scale.is_finite() {
+            return Err(bad("scale", "finite"));
+        }
+        if window == Some(0) {
+            return Err(bad("window", "at least 1 token"));
+        }
+        let sequences = lengths.len();
+        if rows < sequences {
+            return Err(CudaError::WrongSize {
+                arg: "tables",
+                need: sequences * tables.len,
+                got: tables.pages.len(),
+            });
+        }
+        let elements = area("elements of y", &[sequences, heads, shape.head_dim])?;
+        same_len("q", q.len(), elements)?;
+        same_len("y", y.len(), elements)?;
+        let need = area("partial results", &[sequences, heads, room.parts, shape.head_dim + 2])?;
+        if room.partial.len() < need || room.dim != shape.head_dim {
+            return Err(CudaError::WrongSize { arg: "room", need, got: room.partial.len() });
+        }
+        for context in [lengths.context(), q.context(), y.context(), room.partial.context()] {
+            self.here(context)?;
+        }
+        aligned("cache", cache.keys.address() | cache.values.address())?;
+        let args = DecodeArgs {
+            q: q.address(),
+            keys: cache.keys.address(),
+            values: cache.values.address(),
+            tables: tables.pages.address(),
+            lengths: lengths.address(),
+            partial: room.partial.address(),
+            y: y.address(),
+            sequences: small("sequences", sequences)?,
+            heads: small("heads", heads)?,
+            kv_heads: small("kv_heads", shape.kv_heads)?,
+            dim: small("head_dim", shape.head_dim)?,
+            page_tokens: small("page_tokens", shape.page_tokens)?,
+            table_len: small("numbers of a table", tables.len)?,
+            pages: small("pages", shape.pages)?,
+            parts: small("parts", room.parts)?,
+            window: small("window", window.unwrap_or(0))?,
+            ty: type_number(T::TYPE),
+            scale,
+            key_scale: shape.scales[0],
+            value_scale: shape.scales[1],
+        };
+        let group = heads / shape.kv_heads;
+        let (width, suffix) = if group > 1 { (4, "h4") } else { (1, "h1") };
+        let geometry = Geometry {
+            grid: [room.parts, shape.kv_heads * group.div_ceil(width), sequences],
+            threads: THREADS,
+            shared: THREADS / 32 * (shape.head_dim + 2) * size_of::<f32>(),
+        };
+        let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
+        let join = (File::attention, Name("attention_join", "", ""));
+        let queries = Geometry { grid: [sequences * heads, 1, 1], threads: 128, shared: 0 };
+        // SAFETY: checked above; lengths and pages are checked by the kernel.
+        unsafe {
+            self.loader.launch(kernel, stream, geometry, &args)?;
+            self.loader.launch(join, stream, queries, &args)
+        }
+    }
+}
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    to(File::attention, Name("attention_join", "", ""), size_of::<DecodeArgs>());
+    for format in KvFormat::ALL {
+        to(File::attention, Name("kv_append", format.name(), ""), size_of::<AppendArgs>());
+        for width in ["h1", "h4"] {
+            to(File::attention, Name("attention_decode", format.name(), width), size_of::<DecodeArgs>());
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Keys and values in pages, and attention over them.
+
+use gllm_kernels_std::core::{bf16, f16};
+use gllm_kernels_std::cuda::{DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
+
+use super::{compare, source, text, Gpu, Outcome, Trials};
+
+/// FP8 E4M3 by its definition.
+fn e4m3(bits: u8) -> f64 {
+    let (e, m) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+    let magnitude = if e == 0 { m * 2f64.powi(-9) } else { (8.0 + m) * 2f64.powi(e - 10) };
+    if bits & 128 == 0 {
+        magnitude
+    } else {
+        -magnitude
+    }
+}
+
+/// What a number is stored as, in units of the scale: the nearest, of two the even one.
+fn stored(format: KvFormat, x: f32) -> f64 {
+    match format {
+        KvFormat::F16 => f16::from_f32(x).to_f32().into(),
+        KvFormat::Bf16 => bf16::from_f32(x).to_f32().into(),
+        KvFormat::E4m3 => {
+            let far = |bits: &u8| ((e4m3(*bits) - f64::from(x.abs())).abs(), bits & 1);
+            let nearest = (0..127u8).min_by(|a, b| far(a).partial_cmp(&far(b)).unwrap());
+            e4m3(nearest.unwrap()).copysign(x.into())
+        }
+    }
+}
+
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    page_tokens: usize,
+    window: Option<usize>,
+    lengths: &'static [usize],
+}
+
+const CASES: &[Case] = &[
+    Case { heads: 1, kv_heads: 1, dim: 64, page_tokens: 16, window: None, lengths: &[1, 0, 33] },
+    Case { heads: 4, kv_heads: 4, dim: 80, page_tokens: 1, window: None, lengths: &[7] },
+    Case { heads: 8, kv_heads: 2, dim: 96, page_tokens: 16, window: Some(20), lengths: &[19, 20, 21, 150] },
+    Case { heads: 6, kv_heads: 2, dim: 128, page_tokens: 32, window: None, lengths: &[300, 600] },
+    Case { heads: 5, kv_heads: 1, dim: 256, page_tokens: 8, window: None, lengths: &[40, 1] },
+    Case { heads: 2, kv_heads: 1, dim: 16, page_tokens: 4, window: Some(1), lengths: &[9] },
+];
+
+fn check<T: Float>(format: KvFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("attention");
+    let context = gpu.ops.context();
+    for (number, case) in CASES.iter().enumerate() {
+        let &Case { heads, kv_heads, dim, page_tokens, window, lengths } = case;
+        let scales = if format == KvFormat::E4m3 { [0.01, 0.02] } else { [1.0, 1.0] };
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let len = longest.div_ceil(page_tokens) + 1;
+        let (sequences, pages) = (lengths.len(), lengths.len() * len + 3);
+        // Every page once, in any order.
+        let mut free: Vec<u32> = (0..pages as u32).collect();
+        let tables: Vec<u32> =
+            (0..sequences * len).map(|_| free.swap_remove(source.below(free.len()))).collect();
+        let on_tables = gpu.put(&tables)?;
+        let tables = PageTables { pages: on_tables.view(), len };
+        let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim: dim, scales };
+        let mut cache = KvCache::new(context, shape).map_err(text)?;
+
+        // Tokens of all sequences in one call; then some that go nowhere.
+        let mut places: Vec<(u32, u32)> = lengths
+            .iter()
+            .enumerate()
+            .flat_map(|(s, &n)| (0..n).map(move |t| (s as u32, t as u32)))
+            .collect();
+        let real = places.len();
+        places.extend([(sequences as u32, 0), (0, u32::MAX), (u32::MAX, 3)]);
+        let ids: Vec<u32> = places.iter().map(|p| p.0).collect();
+        let positions: Vec<u32> = places.iter().map(|p| p.1).collect();
+        let token = kv_heads * dim;
+        let (k, v): (Vec<T>, Vec<T>) =
+            (source.normals(places.len() * token), source.normals(places.len() * token));
+        let (on_k, on_v, on_ids, on_positions) =
+            (gpu.put(&k)?, gpu.put(&v)?, gpu.put(&ids)?, gpu.put(&positions)?);
+        let at = (on_ids.view(), on_positions.view());
+        gpu.ops.kv_append(&gpu.stream, &mut cache, tables, at, (on_k.view(), on_v.view())).map_err(text)?;
+
+        let q: Vec<T> = source.normals(sequences * heads * dim);
+        let on_q = gpu.put(&q)?;
+        let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
+        let mut room = DecodeRoom::new(context, sequences * heads, dim, longest).map_err(text)?;
+        let mut y = gpu.room::<T>(q.len())?;
+        let how = (heads, 0.2, window);
+        gpu.ops
+            .attention_decode(
+                &gpu.stream,
+                (&cache, tables),
+                on_lengths.view(),
+                how,
+                on_q.view(),
+                (&mut room, &mut y),
+            )
+            .map_err(text)?;
+
+        let as_stored = |x: &[T], scale: f32| -> Vec<f64> {
+            x[..real * token].iter().map(|x| stored(format, x.to_f32() / scale) * f64::from(scale)).collect()
+        };
+        let (k, v) = (as_stored(&k, scales[0]), as_stored(&v, scales[1]));
+        let (mut want, mut error, mut before) = (Vec::new(), Vec::new(), 0);
+        for (s, &n) in lengths.iter().enumerate() {
+            let start = n - window.map_or(n, |w| w.min(n));
+            for h in 0..heads {
+                let kv = h / (heads / kv_heads);
+                let row = |t: usize| ((before + t) * kv_heads + kv) * dim;
+                let q = &q[(s * heads + h) * dim..][..dim];
+                let score = |t: usize| {
+                    q.iter().zip(&k[row(t)..]).map(|(q, k)| f64::from(q.to_f32()) * k).sum::<f64>()
+                        * f64::from(0.2f32)
+                };
+                let scores: Vec<f64> = (start..n).map(score).collect();
+                let top = scores.iter().copied().fold(f64::MIN, f64::max);
+                let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+                let sum: f64 = weights.iter().sum();
+                for i in 0..dim {
+                    let terms =
+                        weights.iter().enumerate().map(|(t, w)| w / sum.max(1e-300) * v[row(start + t) + i]);
+                    want.push(terms.clone().sum());
+                    // Scores of up to 30 are off by their rounding, and so are exponentials.
+                    error.push(terms.map(f64::abs).sum::<f64>() * 4e-5);
+                }
+            }
+            before += n;
+        }
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("case {number}: {e}"))?;
+    }
+    Ok(())
+}
+
+pub fn trials(trials: &mut Trials) {
+    for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
+        super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
+    }
+}
