@@ -30,6 +30,8 @@ use crate::registry::{kernels, KernelInfo, Op};
 use crate::scratch::Scratch;
 use crate::view::{MatMut, MatRef};
 
+pub mod single;
+
 expand_all_ops! { define_table! {} }
 
 macro_rules! wrap {

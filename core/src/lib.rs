@@ -20,7 +20,7 @@ mod scratch;
 mod view;
 
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
-pub use dispatch::{Kernels, StorePolicy};
+pub use dispatch::{single, Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::activations::Activations;

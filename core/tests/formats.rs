@@ -1,6 +1,9 @@
 //! Formats and views of quantised weights: names, numbers, refusals, and the decode of every scale.
 
-use gllm_kernels_core::{bf16, blocks, f16, Element, IsaLevel, KernelError, Kernels, QuantFormat, QuantRef};
+use gllm_kernels_core::{
+    bf16, blocks, f16, single, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef,
+    QuantFormat, QuantRef, Scratch,
+};
 use gllm_testkit::{data::levels, numeric::same, quant::vectors};
 
 #[test]
@@ -158,5 +161,54 @@ fn every_scale_times_every_integer() {
             q4[2..].iter_mut().enumerate().for_each(|(i, q)| *q = (i | (15 - i) << 4) as u8);
             check(QuantFormat::Q4_0, &q4, &|i| if i < 16 { i as i32 - 8 } else { 31 - i as i32 - 8 });
         }
+    }
+}
+
+#[test]
+fn single_formats_have_the_bits_of_the_table() {
+    let (rows, batch, all) = (5, 7, Caps::detect());
+    let levels = IsaLevel::ALL.into_iter().filter_map(|level| all.restricted_to(level).ok());
+    let plain = all.without(Features::DOTPROD | Features::AVX512_VNNI);
+    assert_eq!(single::ALL.len(), QuantFormat::ALL.iter().filter(|f| f.element().is_none()).count());
+    for (i, &(f, open, qgemv)) in single::ALL.iter().enumerate() {
+        let blocks = vectors(f).expect("vectors").blocks;
+        let cols = blocks.len() / f.block_bytes() * f.block_len() / rows / 256 * 256;
+        let w = QuantRef::new(&blocks, f, rows, cols).expect("a view");
+        let k = Kernels::<f32>::with(all);
+        let mut packed = vec![0; k.packed_q_size(f, rows, cols).expect("a size")];
+        k.pack_q(w, &mut packed).expect("packed");
+        let w = open(rows, cols, &packed).expect("packed");
+        assert_eq!(open(rows + 1, cols, &packed).err(), k.packed_q(f, rows + 1, cols, &packed).err(), "{f}");
+
+        let x: Vec<f32> = (0..batch * cols).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+        let x = MatRef::new(&x, batch, cols).expect("a view");
+        let need = single::scratch(batch, cols).expect("a size");
+        let mut buf = vec![0; need.size_unaligned()];
+        let mut run = |caps: Caps, qgemv: single::Qgemv, n: usize| {
+            let mut y = vec![f32::NAN; batch * rows];
+            let to = MatMut::new(&mut y, batch, rows).expect("a view");
+            qgemv(caps, w, x, to, Scratch::new(&mut buf[..n])).map(|()| y)
+        };
+        for caps in levels.clone().chain([plain]) {
+            let got = run(caps, qgemv, need.size_unaligned());
+            if cfg!(target_arch = "aarch64") && caps.level() == IsaLevel::Scalar {
+                let (want, have) = (IsaLevel::Neon, IsaLevel::Scalar);
+                assert_eq!(got, Err(KernelError::IsaUnavailable { want, have }), "{f}");
+                continue;
+            }
+            let (k, mut buf) = (Kernels::<f32>::with(caps), vec![0; need.size_unaligned()]);
+            let mut want = vec![f32::NAN; batch * rows];
+            let q = k.quantize_activations(f, x, &mut buf).expect("activations");
+            let to = MatMut::new(&mut want, batch, rows).expect("a view");
+            k.qgemv_packed(w, q, to).expect("a product");
+            let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&got.expect("a product")), bits(&want), "{f}, {caps:?}");
+        }
+        // The function of another format, and too little scratch memory.
+        let (_, _, other) = single::ALL[(i + 1) % single::ALL.len()];
+        let refused = run(all, other, need.size_unaligned());
+        assert!(matches!(refused, Err(KernelError::BadParameter { arg: "w", .. })), "{f}: {refused:?}");
+        let refused = run(all, qgemv, need.size() - 1);
+        assert!(matches!(refused, Err(KernelError::ScratchTooSmall { .. })), "{f}: {refused:?}");
     }
 }

@@ -4,8 +4,8 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, codebooks, f16, kernels, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut, MatRef,
-    Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, single, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut,
+    MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -140,6 +140,15 @@ audit! {
         let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         w.and_then(|w| a.k.qgemv_q8(w, x?, y?))
+    };
+    single(a) => {
+        let x = MatRef::with_strides(a.cos, a.n[0], a.n[1], a.n[2], a.n[3]);
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        let one = single::ALL.get(a.n[3]).zip(x.ok()).zip(y.ok());
+        let run = one.map(|(((_, open, qgemv), x), y)| {
+            open(a.n[0], a.n[1], a.bytes).and_then(|w| qgemv(a.caps, w, x, y, Scratch::new(a.buf)))
+        });
+        (run, single::q4_0::open(a.n[0], a.n[1], a.bytes).is_ok(), single::scratch(a.n[0], a.n[1]))
     };
     codebook(a) => {
         let e = a.number as u8;

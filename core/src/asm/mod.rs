@@ -190,7 +190,7 @@ pub(crate) struct Tier {
     pub(crate) requires: Features,
     /// Rows of activations that a kernel takes at most.
     pub(crate) batch: usize,
-    kernels: TierKernels,
+    pub(crate) kernels: TierKernels,
     /// Those for weights in place, unless the level's own are as good.
     pub(crate) in_place: Option<&'static InPlace>,
     /// Those for many rows of activations.
@@ -221,8 +221,8 @@ impl fmt::Debug for Tier {
 macro_rules! define_tier_kernels {
     ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// Of each format those for one row of activations, for two, ..
-        struct TierKernels {
-            $($field: &'static [PanelFn],)*
+        pub(crate) struct TierKernels {
+            $(pub(crate) $field: &'static [PanelFn],)*
         }
 
         impl Tier {

@@ -151,7 +151,7 @@ impl Activations<'_> {
 }
 
 /// Units of a row.
-fn units(cols: usize) -> usize {
+const fn units(cols: usize) -> usize {
     cols.div_ceil(UNIT)
 }
 
@@ -195,10 +195,24 @@ unsafe fn keep<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
 /// The rows at `x`, room for their steps at `dst`, aligned; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
-    let Some(packing) = a.packing else {
-        // SAFETY: the caller's contract.
-        return unsafe { keep::<E, P>(a) };
-    };
+    // SAFETY: the caller's contract.
+    unsafe {
+        match a.packing {
+            Some(packing) => rounded::<E, P, true>(a, packing),
+            None => keep::<E, P>(a),
+        }
+    }
+}
+
+/// Quantises rows, for packed weights alone unless `UNITS`: what products with weights in place take is left out.
+///
+/// # Safety
+/// That of [`quantize_activations`].
+#[inline(always)]
+pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bool>(
+    a: &ActivationArgs<E>,
+    packing: &Packing,
+) {
     let (units, factors) = (units(a.cols), [packing.unit, packing.offset_unit]);
     for r in 0..a.rows {
         // SAFETY: the columns are below `cols`, the steps and units those of the rows.
@@ -220,7 +234,9 @@ pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a:
                         step::<E, P>(part.as_ptr(), factors, out);
                     }
                 }
-                *to_units.add(u) = Unit::of(steps, packing);
+                if UNITS {
+                    *to_units.add(u) = Unit::of(steps, packing);
+                }
             }
         }
     }
@@ -274,15 +290,48 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
     }
 }
 
+/// [`Kernels::activations_size`].
+pub(crate) const fn size(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
+    match units(cols).checked_mul(batch) {
+        Some(n) => ScratchReq::array::<([Step; STEPS], Unit)>(n),
+        None => Err(KernelError::SizeOverflow { what: "quantised activations" }),
+    }
+}
+
+/// [`Kernels::quantize_activations`], by the kernel `run`.
+///
+/// # Safety
+/// The kernel's instruction set.
+pub(crate) unsafe fn quantize<'a, E: Element>(
+    format: QuantFormat,
+    packing: Option<&'static Packing>,
+    x: MatRef<'_, E>,
+    buf: &'a mut [u8],
+    run: unsafe fn(&ActivationArgs<E>),
+) -> Result<Activations<'a>, KernelError> {
+    let (batch, cols) = (x.rows(), x.cols());
+    let req = size(batch, cols)?;
+    if buf.len() < req.size_unaligned() {
+        return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
+    }
+    check::contiguous("x", x)?;
+    let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
+    let dst = buf.as_mut_ptr().wrapping_add(skip);
+    let args = ActivationArgs { rows: batch, cols, x: x.as_ptr(), stride: x.row_stride(), packing, dst };
+    // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;
+    // the caller vouches for the instruction set.
+    unsafe { run(&args) };
+    let unit = packing.map_or(1.0, |packing| packing.unit);
+    Ok(Activations { steps: dst, format, batch, cols, unit, life: PhantomData })
+}
+
 impl<E: Element> Kernels<E> {
     /// Memory for [`quantize_activations`](Self::quantize_activations): 1152 bytes for each 256 activations begun.
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub fn activations_size(&self, batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
-        let overflow = KernelError::SizeOverflow { what: "quantised activations" };
-        let n = units(cols).checked_mul(batch).ok_or(overflow)?;
-        ScratchReq::array::<([Step; STEPS], Unit)>(n)
+        size(batch, cols)
     }
 
     /// Quantises activations, once for all products with weights of `format`: the rows of `x`.
@@ -301,20 +350,8 @@ impl<E: Element> Kernels<E> {
         x: MatRef<'_, E>,
         buf: &'a mut [u8],
     ) -> Result<Activations<'a>, KernelError> {
-        let (batch, cols) = (x.rows(), x.cols());
-        let req = self.activations_size(batch, cols)?;
-        if buf.len() < req.size_unaligned() {
-            return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
-        }
-        check::contiguous("x", x)?;
-        let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
-        let dst = buf.as_mut_ptr().wrapping_add(skip);
         let packing = self.table.formats.of(format).packing();
-        let args = ActivationArgs { rows: batch, cols, x: x.as_ptr(), stride: x.row_stride(), packing, dst };
-        // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;
-        // the table's instruction set is present.
-        unsafe { (self.table.quantize_activations)(&args) };
-        let unit = packing.map_or(1.0, |packing| packing.unit);
-        Ok(Activations { steps: dst, format, batch, cols, unit, life: PhantomData })
+        // SAFETY: the table's instruction set is present.
+        unsafe { quantize(format, packing, x, buf, self.table.quantize_activations) }
     }
 }

@@ -121,6 +121,46 @@ unsafe fn each<P: Prim<f32>>(a: &[f32; ROWS], b: &[f32; ROWS], c: &mut [f32; ROW
     }
 }
 
+/// `y = x w^T`, by `kernel`, which takes up to `step` rows of activations.
+pub(crate) fn products(
+    w: PackedQ<'_>,
+    packing: &Packing,
+    x: Activations<'_>,
+    mut y: MatMut<'_, f32>,
+    step: usize,
+    kernel: impl Fn(&PanelArgs, usize),
+) {
+    let units = w.cols().div_ceil(UNIT);
+    let table = match packing.values {
+        Values::Table(table) => table,
+        Values::Linear(_) => [0; 16],
+    };
+    let step = step.clamp(1, BATCH);
+    let (rs, cs, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
+    for panel in 0..w.rows().div_ceil(ROWS) {
+        let panel_w = w.as_ptr().wrapping_add(panel * units * packing.unit_bytes());
+        for first in (0..x.batch()).step_by(step) {
+            let mut out = [[0f32; ROWS]; BATCH];
+            let batch = (x.batch() - first).min(step);
+            let args = PanelArgs {
+                w: panel_w,
+                x: x.row(first),
+                stride: x.stride(),
+                units,
+                y: out.as_mut_ptr(),
+                table,
+            };
+            kernel(&args, batch);
+            for (m, out) in out.iter().enumerate().take(batch) {
+                for (r, out) in out.iter().enumerate().take(w.rows() - panel * ROWS) {
+                    // SAFETY: row and column are in the view.
+                    unsafe { *y.add((first + m) * rs + (panel * ROWS + r) * cs) = *out };
+                }
+            }
+        }
+    }
+}
+
 impl<E: Element> Kernels<E> {
     /// Packed quantised weights times quantised activations: `y[m, r] = sum_c w[r, c] * x[m, c]`, for
     /// each of the `batch` rows of `x`.
@@ -142,49 +182,22 @@ impl<E: Element> Kernels<E> {
         &self,
         w: PackedQ<'_>,
         x: Activations<'_>,
-        mut y: MatMut<'_, f32>,
+        y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
         x.check_format(w.format())?;
         let Some(packing) = w.packing() else {
             return self.qgemv_q8(w.floats()?, x, y);
         };
-        let units = w.cols().div_ceil(UNIT);
-        let table = match packing.values {
-            Values::Table(table) => table,
-            Values::Linear(_) => [0; 16],
-        };
-        let step = self.tier.map_or(BATCH, |tier| tier.batch.clamp(1, BATCH));
-        let (rs, cs, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
-        for panel in 0..w.rows().div_ceil(ROWS) {
-            let panel_w = w.as_ptr().wrapping_add(panel * units * packing.unit_bytes());
-            for first in (0..x.batch()).step_by(step) {
-                let mut out = [[0f32; ROWS]; BATCH];
-                let batch = (x.batch() - first).min(step);
-                let args = PanelArgs {
-                    w: panel_w,
-                    x: x.row(first),
-                    stride: x.stride(),
-                    units,
-                    y: out.as_mut_ptr(),
-                    table,
-                };
-                // SAFETY: packed weights have all their panels, activations all their rows; the table's
-                // instruction set is present.
-                unsafe {
-                    match self.tier.and_then(|tier| tier.of(w.format()).get(batch - 1)) {
-                        Some(kernel) => kernel(&args),
-                        None => (self.table.qgemv_packed)(&args, batch, packing),
-                    }
-                }
-                for (m, out) in out.iter().enumerate().take(batch) {
-                    for (r, out) in out.iter().enumerate().take(w.rows() - panel * ROWS) {
-                        // SAFETY: row and column are in the view.
-                        unsafe { *y.add((first + m) * rs + (panel * ROWS + r) * cs) = *out };
-                    }
-                }
+        let step = self.tier.map_or(BATCH, |tier| tier.batch);
+        // SAFETY: packed weights have all their panels, activations all their rows; the table's and the tier's
+        // instructions are present.
+        products(w, packing, x, y, step, |args, batch| unsafe {
+            match self.tier.and_then(|tier| tier.of(w.format()).get(batch - 1)) {
+                Some(kernel) => kernel(args),
+                None => (self.table.qgemv_packed)(args, batch, packing),
             }
-        }
+        });
         Ok(())
     }
 }

@@ -53,6 +53,32 @@ fn panels(
     }
 }
 
+/// The header of packed weights.
+fn header(
+    packing: Option<&Packing>,
+    format: QuantFormat,
+    rows: usize,
+    cols: usize,
+) -> Result<Header, KernelError> {
+    // Refuses parts of blocks.
+    format.row_bytes(cols)?;
+    let bytes = panels(packing, format, rows, cols)?;
+    let layout = VERSION << 48 | u64::from(format.gguf_type());
+    Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes })
+}
+
+/// [`Kernels::packed_q`], for weights that are packed so.
+pub(crate) fn open<'a>(
+    packing: Option<&'static Packing>,
+    format: QuantFormat,
+    rows: usize,
+    cols: usize,
+    buf: &'a [u8],
+) -> Result<PackedQ<'a>, KernelError> {
+    let panels = header(packing, format, rows, cols)?.open(buf)?;
+    Ok(PackedQ { panels, format, packing, rows, cols })
+}
+
 /// What [`pack_q`] works on: rows of whole panels, but for the last panel.
 pub struct PackQArgs {
     pub(crate) format: Unpacker,
@@ -277,11 +303,7 @@ impl<'a> PackedQ<'a> {
 impl<E: Element> Kernels<E> {
     /// The header of packed weights.
     fn packed_q_header(&self, format: QuantFormat, rows: usize, cols: usize) -> Result<Header, KernelError> {
-        // Refuses parts of blocks.
-        format.row_bytes(cols)?;
-        let bytes = panels(self.table.formats.of(format).packing(), format, rows, cols)?;
-        let layout = VERSION << 48 | u64::from(format.gguf_type());
-        Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes })
+        header(self.table.formats.of(format).packing(), format, rows, cols)
     }
 
     /// Bytes of the buffer that [`pack_q`](Self::pack_q) needs, wherever it starts.
@@ -358,7 +380,6 @@ impl<E: Element> Kernels<E> {
         cols: usize,
         buf: &'a [u8],
     ) -> Result<PackedQ<'a>, KernelError> {
-        let panels = self.packed_q_header(format, rows, cols)?.open(buf)?;
-        Ok(PackedQ { panels, format, packing: self.table.formats.of(format).packing(), rows, cols })
+        open(self.table.formats.of(format).packing(), format, rows, cols, buf)
     }
 }

@@ -1,0 +1,192 @@
+//! Products with packed weights of one format, without the kernel table.
+//!
+//! A table refers to every kernel of its instruction set, so a program that uses [`Kernels`](crate::Kernels) contains
+//! them all. What is here refers to the kernels of one format alone: firmware that has one format, and little flash, pays
+//! for that one. There is one module a format, named like it. Weights are packed where there is more room, at build time
+//! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of
+//! [`qgemv_packed`](crate::Kernels::qgemv_packed).
+
+use crate::asm::PanelFn;
+#[cfg(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
+))]
+use crate::asm::TIERS;
+use crate::caps::{Caps, Features, IsaLevel};
+use crate::error::KernelError;
+use crate::ops::activations::{self, ActivationArgs};
+use crate::ops::check;
+use crate::ops::qgemv_packed::{self, PanelArgs};
+use crate::ops::qpack::{self, PackedQ};
+use crate::quant::packed::{Pack, Packing};
+use crate::quant::QuantFormat;
+use crate::scratch::{Scratch, ScratchReq};
+use crate::view::{MatMut, MatRef};
+
+/// Scratch memory of a product with `batch` rows of `cols` activations, of any format.
+///
+/// # Errors
+/// `SizeOverflow`.
+pub const fn scratch(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
+    match activations::size(batch, cols) {
+        Ok(req) => ScratchReq::array::<u8>(req.size_unaligned()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Every `open` here.
+pub type Open = fn(usize, usize, &[u8]) -> Result<PackedQ<'_>, KernelError>;
+/// Every `qgemv` here.
+pub type Qgemv =
+    fn(Caps, PackedQ<'_>, MatRef<'_, f32>, MatMut<'_, f32>, Scratch<'_>) -> Result<(), KernelError>;
+
+macro_rules! wrap {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+        #[allow(dead_code)] // Scalar code where NEON is always there.
+        mod $module {
+            use super::*;
+
+            #[$attr]
+            pub(super) unsafe fn quantize(a: &ActivationArgs<f32>) {
+                if let Some(packing) = a.packing {
+                    // SAFETY: the caller keeps the body's contract and vouches for the CPU.
+                    unsafe { activations::rounded::<f32, crate::isa::$isa, false>(a, packing) }
+                }
+            }
+        }
+    };
+}
+expand_all_isas! { wrap! {} }
+
+/// Kernels of one format, and what the CPU must have for them.
+struct Choice {
+    requires: Features,
+    quantize: unsafe fn(&ActivationArgs<f32>),
+    /// For so many rows of activations less one; none: the baseline is used.
+    kernels: &'static [PanelFn],
+}
+
+/// What a format is.
+struct Single {
+    format: QuantFormat,
+    packing: &'static Packing,
+    /// The best first.
+    choices: &'static [Choice],
+}
+
+/// The baseline, where there are CPUs that have nothing better.
+///
+/// # Safety
+/// That of [`qgemv_packed::panel`].
+#[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
+unsafe fn baseline(args: &PanelArgs, batch: usize, packing: &Packing) {
+    // SAFETY: the caller's contract.
+    unsafe { super::scalar::qgemv_packed::<f32>(args, batch, packing) }
+}
+/// There are none: every choice has its kernels.
+#[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+unsafe fn baseline(_: &PanelArgs, _: usize, _: &Packing) {}
+
+impl Single {
+    fn open<'a>(&self, rows: usize, cols: usize, buf: &'a [u8]) -> Result<PackedQ<'a>, KernelError> {
+        qpack::open(Some(self.packing), self.format, rows, cols, buf)
+    }
+
+    fn qgemv(
+        &self,
+        caps: Caps,
+        w: PackedQ<'_>,
+        x: MatRef<'_, f32>,
+        y: MatMut<'_, f32>,
+        mut scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        if w.format() != self.format {
+            return Err(KernelError::BadParameter { arg: "w", expected: "weights of the function's format" });
+        }
+        check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
+        let has = |choice: &&Choice| caps.features().contains(choice.requires);
+        // Scalar code is left out where every CPU has NEON.
+        let missing = KernelError::IsaUnavailable { want: IsaLevel::Neon, have: caps.level() };
+        let choice = self.choices.iter().find(has).ok_or(missing)?;
+        let buf = scratch.take::<u8>(activations::size(x.rows(), x.cols())?.size_unaligned())?;
+        // SAFETY: the instructions are present.
+        let x = unsafe { activations::quantize(self.format, Some(self.packing), x, buf, choice.quantize)? };
+        let step = if choice.kernels.is_empty() { qgemv_packed::BATCH } else { choice.kernels.len() };
+        // SAFETY: packed weights have all their panels, activations all their rows; the instructions are present.
+        qgemv_packed::products(w, self.packing, x, y, step, |args, batch| unsafe {
+            match choice.kernels.get(batch - 1) {
+                Some(kernel) => kernel(args),
+                None => baseline(args, batch, self.packing),
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The kernels of a tier for a format.
+#[allow(unused_macros)] // Not every target has tiers.
+macro_rules! tier {
+    ($field:ident $tier:literal $module:ident) => {
+        Choice {
+            requires: TIERS[$tier].requires,
+            quantize: super::$module::quantize,
+            kernels: TIERS[$tier].kernels.$field,
+        }
+    };
+}
+
+macro_rules! define {
+    ({} $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*) => {
+        $(
+            #[doc = $what]
+            pub mod $field {
+                use super::*;
+
+                static SINGLE: Single = Single {
+                    format: QuantFormat::$name,
+                    packing: &<crate::quant::formats::$name as Pack>::PACKING,
+                    choices: &[
+                        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+                        tier!($field 0 neon),
+                        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+                        tier!($field 1 neon),
+                        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+                        tier!($field 0 avx512),
+                        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+                        tier!($field 1 avx2),
+                        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
+                        Choice { requires: Features::NONE, quantize: super::scalar::quantize, kernels: &[] },
+                    ],
+                };
+
+                /// Opens packed weights, as [`packed_q`](crate::Kernels::packed_q) does.
+                ///
+                /// # Errors
+                /// As there.
+                pub fn open(rows: usize, cols: usize, buf: &[u8]) -> Result<PackedQ<'_>, KernelError> {
+                    SINGLE.open(rows, cols, buf)
+                }
+
+                /// `y = x w^T`: `w` is `rows x cols`, `x` is `batch x cols` and is rounded to 8 bits, `y` is
+                /// `batch x rows`. See [`qgemv_packed`](crate::Kernels::qgemv_packed).
+                ///
+                /// # Errors
+                /// `BadParameter` if the weights are of another format; `DimMismatch`; `ScratchTooSmall`, see
+                /// [`scratch`](super::scratch); `IsaUnavailable` without NEON where that is the baseline.
+                pub fn qgemv(
+                    caps: Caps,
+                    w: PackedQ<'_>,
+                    x: MatRef<'_, f32>,
+                    y: MatMut<'_, f32>,
+                    scratch: Scratch<'_>,
+                ) -> Result<(), KernelError> {
+                    SINGLE.qgemv(caps, w, x, y, scratch)
+                }
+            }
+        )*
+
+        /// All of them; whoever uses this has the code of all.
+        pub static ALL: &[(QuantFormat, Open, Qgemv)] = &[$((QuantFormat::$name, $field::open, $field::qgemv)),*];
+    };
+}
+expand_all_formats! { define! {} }
