@@ -141,7 +141,7 @@ audit! {
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         w.and_then(|w| a.k.qgemv_q8(w, x?, y?))
     };
-    single(a) => {
+    one_format(a) => {
         let x = MatRef::with_strides(a.cos, a.n[0], a.n[1], a.n[2], a.n[3]);
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         let one = single::ALL.get(a.n[3]).zip(x.ok()).zip(y.ok());
