@@ -1,0 +1,174 @@
+//! What kernels reach on a GPU, as a share of what copying memory there reaches.
+
+use gllm_kernels_std::core::{bf16, f16, Precision, QuantFormat, Softmax};
+use gllm_kernels_std::cuda::{
+    Activations, Buffer, CudaError, DecodeRoom, Driver, Event, KvCache, KvFormat, KvShape, Norm, PageTables,
+    QuantView,
+};
+use gllm_testkit::quant::vectors;
+
+use super::{context, source, text, Gpu, Outcome};
+
+/// Bytes that are worked on in turn: several times the largest L2 cache, so that nothing is found there.
+const ROUND: usize = 512 << 20;
+
+/// Microseconds of one of `work`'s launches: the median of nine replays of all of them.
+fn time(gpu: &Gpu, launches: usize, work: impl FnOnce() -> Result<(), CudaError>) -> Result<f64, String> {
+    let mut graph = gpu.stream.capture(work).map_err(text)?;
+    let (before, after) = (Event::new(context()).map_err(text)?, Event::new(context()).map_err(text)?);
+    let mut times = Vec::new();
+    for _ in 0..12 {
+        before.record(&gpu.stream).map_err(text)?;
+        // SAFETY: the caller's buffers exist until it has the result.
+        unsafe { graph.launch(&gpu.stream) }.map_err(text)?;
+        after.record(&gpu.stream).map_err(text)?;
+        gpu.stream.wait().map_err(text)?;
+        times.push(f64::from(after.ms_since(&before).map_err(text)?));
+    }
+    // The first three warm up.
+    let mut times = times.split_off(3);
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2] * 1e3 / launches as f64)
+}
+
+/// Prints rows, each with its share of the speed of copying.
+struct Table {
+    copy: f64,
+}
+
+impl Table {
+    fn row(&self, name: &str, microseconds: f64, bytes: usize) {
+        let speed = bytes as f64 / microseconds / 1e3;
+        println!("{name:<44} {microseconds:>10.2} us {speed:>9.1} GB/s {:>6.1} %", 100.0 * speed / self.copy);
+    }
+}
+
+/// Numbers on the GPU, other ones everywhere.
+fn numbers<T: gllm_kernels_std::cuda::Float>(gpu: &Gpu, n: usize) -> Result<Buffer<T>, String> {
+    let mut some: Vec<T> = source("bench").normals(n.min(1 << 20));
+    while some.len() < n {
+        some.extend_from_within(..some.len().min(n - some.len()));
+    }
+    gpu.put(&some)
+}
+
+fn copies(gpu: &Gpu) -> Result<Table, String> {
+    let n = 256 << 20;
+    let x = gpu.put(&(0..n).map(|i| (i * 7 % 251) as u8).collect::<Vec<_>>())?;
+    let mut y = Buffer::<u8>::new(context(), n).map_err(text)?;
+    let us = time(gpu, 1, || y.copy_from(&gpu.stream, &x))?;
+    let table = Table { copy: 2.0 * n as f64 / us / 1e3 };
+    table.row("copy, 256 MiB", us, 2 * n);
+    Ok(table)
+}
+
+fn elements(gpu: &Gpu, table: &Table) -> Outcome {
+    let (n, cols) = (128 << 20, 4096);
+    let (x, z) = (numbers::<bf16>(gpu, n)?, numbers::<bf16>(gpu, n)?);
+    let mut y = Buffer::<bf16>::new(context(), n).map_err(text)?;
+    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let mut row =
+        |name: &str, streams: usize, work: &mut dyn FnMut(&mut Buffer<bf16>) -> Result<(), CudaError>| {
+            let us = time(gpu, 1, || work(&mut y))?;
+            table.row(&format!("{name}, bf16, 256 MiB"), us, streams * 2 * n);
+            Ok::<(), String>(())
+        };
+    row("silu", 2, &mut |y| ops.silu(stream, &x, y))?;
+    row("gelu", 2, &mut |y| ops.gelu(stream, &x, y))?;
+    row("vec_add", 3, &mut |y| ops.vec_add(stream, &x, &z, y))?;
+    row("swiglu", 3, &mut |y| ops.swiglu(stream, &x, &z, y))?;
+    let norm = Norm { weight: None, bias: None, eps: 1e-5 };
+    row("rms_norm, rows of 4096", 2, &mut |y| ops.rms_norm(stream, cols, norm, &x, y))?;
+    row("layer_norm, rows of 4096", 2, &mut |y| ops.layer_norm(stream, cols, norm, &x, y))?;
+    row("softmax, rows of 4096", 2, &mut |y| ops.softmax(stream, cols, Softmax::default(), &x, y))
+}
+
+fn products(gpu: &Gpu, table: &Table) -> Outcome {
+    for format in QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none()) {
+        let blocks = vectors(format).ok_or("no vectors")?.blocks;
+        for (rows, cols) in [(8192, 28672), (4096, 14336)] {
+            let size = rows * format.row_bytes(cols).map_err(text)?;
+            let bytes: Vec<u8> = blocks.iter().copied().cycle().take(size).collect();
+            let turns = ROUND.div_ceil(size);
+            let weights = (0..turns).map(|_| gpu.put(&bytes)).collect::<Result<Vec<_>, _>>()?;
+            for (precision, batch) in
+                [(Precision::Integer, 1), (Precision::Integer, 8), (Precision::Exact, 1)]
+            {
+                let x = numbers::<f16>(gpu, batch * cols)?;
+                let mut room = Activations::new(context(), precision, batch, cols).map_err(text)?;
+                gpu.ops.prepare(&gpu.stream, &x, cols, &mut room).map_err(text)?;
+                let mut y = Buffer::<f32>::new(context(), batch * rows).map_err(text)?;
+                // Loads the kernel, which a recording cannot.
+                let view = |w| QuantView::new(w, format, rows, cols);
+                gpu.ops.qgemv(&gpu.stream, view(&weights[0]).map_err(text)?, &room, &mut y).map_err(text)?;
+                let us = time(gpu, turns, || {
+                    weights.iter().try_for_each(|w| gpu.ops.qgemv(&gpu.stream, view(w)?, &room, &mut y))
+                })?;
+                table.row(&format!("qgemv {format} {rows}x{cols} {precision:?} n{batch}"), us, size);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn attention(gpu: &Gpu, table: &Table) -> Outcome {
+    let (heads, kv_heads, head_dim, page_tokens) = (32, 8, 128, 16);
+    for format in [KvFormat::F16, KvFormat::E4m3] {
+        for (sequences, tokens) in [(1, 8192), (1, 32768), (16, 8192)] {
+            let len = tokens / page_tokens;
+            let per_token = 2 * kv_heads * head_dim * if format == KvFormat::E4m3 { 1 } else { 2 };
+            let size = sequences * tokens * per_token;
+            let turns = ROUND.div_ceil(size);
+            let pages = sequences * len;
+            let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [0.02; 2] };
+            let numbers_of_pages = gpu.put(&(0..pages as u32).rev().collect::<Vec<_>>())?;
+            let tables = PageTables { pages: numbers_of_pages.view(), len };
+            let n = sequences * tokens;
+            let ids = gpu.put(&(0..n).map(|i| (i / tokens) as u32).collect::<Vec<_>>())?;
+            let positions = gpu.put(&(0..n).map(|i| (i % tokens) as u32).collect::<Vec<_>>())?;
+            let k = numbers::<f16>(gpu, n * kv_heads * head_dim)?;
+            let mut caches = Vec::new();
+            for _ in 0..turns {
+                let mut cache = KvCache::new(context(), shape).map_err(text)?;
+                let at = (ids.view(), positions.view());
+                gpu.ops.kv_append(&gpu.stream, &mut cache, tables, at, (k.view(), k.view())).map_err(text)?;
+                caches.push(cache);
+            }
+            let q = numbers::<f16>(gpu, sequences * heads * head_dim)?;
+            let lengths = gpu.put(&vec![tokens as u32; sequences])?;
+            let mut room = DecodeRoom::new(context(), sequences * heads, head_dim, tokens).map_err(text)?;
+            let mut y = Buffer::<f16>::new(context(), q.len()).map_err(text)?;
+            let mut run = |cache: &KvCache| {
+                let how = (heads, 0.088, None);
+                let to = (&mut room, &mut y);
+                gpu.ops.attention_decode(&gpu.stream, (cache, tables), lengths.view(), how, q.view(), to)
+            };
+            run(&caches[0]).map_err(text)?;
+            let us = time(gpu, turns, || caches.iter().try_for_each(&mut run))?;
+            table.row(&format!("attention_decode {format:?} {sequences} x {tokens}"), us, size);
+        }
+    }
+    Ok(())
+}
+
+/// Everything, as a table.
+pub fn main() -> Outcome {
+    if !super::on_a_gpu() {
+        return Err("GLLM_TEST_CUDA=gpu is not set: there is nothing to measure on an emulated driver".into());
+    }
+    Driver::open().and_then(|d| d.device(0)).map_err(text)?;
+    let gpu = Gpu::new()?;
+    let device = context().device();
+    println!(
+        "{}, compute capability {}, kernels for {}",
+        device.name(),
+        device.capability(),
+        gpu.ops.capability()
+    );
+    let table = copies(&gpu)?;
+    // Loads the kernels, which recordings cannot.
+    super::warm_up(&gpu)?;
+    elements(&gpu, &table)?;
+    products(&gpu, &table)?;
+    attention(&gpu, &table)
+}
