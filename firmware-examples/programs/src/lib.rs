@@ -1,6 +1,8 @@
 //! What the programs share: numbers to compute with.
 #![no_std]
 
+pub mod ops;
+
 /// A linear congruential generator.
 pub struct Random(pub u32);
 
@@ -32,17 +34,54 @@ pub mod vectors {
     /// Columns.
     pub const COLS: usize = 512;
 
+    use gllm_kernels_core::QuantFormat;
+
+    /// A format, blocks of it, and what ggml decodes them to: f32, little-endian.
+    pub type Vector = (QuantFormat, &'static [u8], &'static [u8]);
+
+    macro_rules! file {
+        ($name:literal, $end:literal) => {
+            include_bytes!(concat!("../../../core/testkit/vectors/", $name, $end))
+        };
+    }
     macro_rules! vectors {
-        ($($name:ident = $file:literal;)*) => {$(
-            #[doc = $file]
-            pub static $name: &[u8] = include_bytes!(concat!("../../../core/testkit/vectors/", $file, ".q"));
-        )*};
+        ($($format:ident = $name:literal;)*) => {
+            /// Of every format for weights.
+            pub static ALL: &[Vector] = &[$((QuantFormat::$format, file!($name, ".q"), file!($name, ".f32"))),*];
+        };
     }
     vectors! {
         Q4_0 = "q4_0";
+        Q4_1 = "q4_1";
+        Q5_0 = "q5_0";
+        Q5_1 = "q5_1";
         Q8_0 = "q8_0";
-        Q4_K = "q4_k";
-        Q6_K = "q6_k";
-        MXFP4 = "mxfp4";
+        Q2K = "q2_k";
+        Q3K = "q3_k";
+        Q4K = "q4_k";
+        Q5K = "q5_k";
+        Q6K = "q6_k";
+        Iq2Xxs = "iq2_xxs";
+        Iq2Xs = "iq2_xs";
+        Iq2S = "iq2_s";
+        Iq3Xxs = "iq3_xxs";
+        Iq3S = "iq3_s";
+        Iq1S = "iq1_s";
+        Iq1M = "iq1_m";
+        Iq4Nl = "iq4_nl";
+        Iq4Xs = "iq4_xs";
+        Tq1_0 = "tq1_0";
+        Tq2_0 = "tq2_0";
+        Mxfp4 = "mxfp4";
+        Nvfp4 = "nvfp4";
+        Q1_0 = "q1_0";
+        Q2_0 = "q2_0";
+        F16 = "f16";
+        Bf16 = "bf16";
     }
+
+    /// Blocks of Q4_0.
+    pub static Q4_0: &[u8] = file!("q4_0", ".q");
+    /// Blocks of Q8_0.
+    pub static Q8_0: &[u8] = file!("q8_0", ".q");
 }

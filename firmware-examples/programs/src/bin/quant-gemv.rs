@@ -22,13 +22,8 @@ const BATCH: usize = 9;
 const Y: usize = BATCH * ROWS;
 
 /// The formats that most models come in.
-const HOT: [(QuantFormat, &[u8]); 5] = [
-    (QuantFormat::Q4_0, vectors::Q4_0),
-    (QuantFormat::Q8_0, vectors::Q8_0),
-    (QuantFormat::Q4K, vectors::Q4_K),
-    (QuantFormat::Q6K, vectors::Q6_K),
-    (QuantFormat::Mxfp4, vectors::MXFP4),
-];
+const HOT: [QuantFormat; 5] =
+    [QuantFormat::Q4_0, QuantFormat::Q8_0, QuantFormat::Q4K, QuantFormat::Q6K, QuantFormat::Mxfp4];
 
 struct Buffers {
     x: [f32; BATCH * COLS],
@@ -75,7 +70,7 @@ fn run() -> Result<usize, KernelError> {
 
     let (scalar, neon) = (Kernels::<f32>::with(Caps::SCALAR), Kernels::<f32>::forced(IsaLevel::Neon)?);
     let mut wrong = 0;
-    for (format, bytes) in HOT {
+    for &(format, bytes, _) in vectors::ALL.iter().filter(|(format, ..)| HOT.contains(format)) {
         let w = QuantRef::new(bytes, format, ROWS, COLS)?;
         let packed = neon.pack_q(w, packed)?;
         let exact = product(&scalar, Op::Qgemv, (w, packed), (x, activations))?;

@@ -1,4 +1,4 @@
-//! What is run, and how it is compared.
+//! Operators on small vectors and matrices, each against its scalar kernel.
 
 use defmt::info;
 use fw_rt::{check, Once};
@@ -6,8 +6,9 @@ use gllm_kernels_core::{
     bf16, f16, Caps, Element, GemmPlan, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef,
     RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
-use programs::vectors::{Q4_0, Q8_0};
-use programs::Random;
+
+use crate::vectors::{Q4_0, Q8_0};
+use crate::Random;
 
 /// Vector length, 17 x 59: no multiple of any register, so that every tail runs too.
 const N: usize = ROWS * COLS;
@@ -60,6 +61,11 @@ pub fn run() -> Result<usize, KernelError> {
     Ok(suite(F32.take(), scratch, 2e-6)?
         + suite(F16.take(), scratch, 1e-3)?
         + suite(BF16.take(), scratch, 8e-3)?)
+}
+
+/// Whether [`run`] runs the operator of this name.
+pub fn runs(name: &str) -> bool {
+    maps::<f32>().iter().any(|(n, _)| *n == name) || products::<f32>().iter().any(|(n, _)| *n == name)
 }
 
 /// Operators whose output has the storage type.

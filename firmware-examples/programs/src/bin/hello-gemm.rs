@@ -3,6 +3,4 @@
 #![no_std]
 #![no_main]
 
-mod ops;
-
-fw_rt::program!(ops::run);
+fw_rt::program!(programs::ops::run);
