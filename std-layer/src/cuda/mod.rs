@@ -20,6 +20,7 @@ mod check;
 mod driver;
 mod elementwise;
 mod error;
+mod gemm;
 mod grouped;
 mod kernels;
 mod memory;

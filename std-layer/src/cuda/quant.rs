@@ -118,6 +118,12 @@ impl<'a> QuantView<'a> {
         self.format
     }
 
+    /// Where its bytes are, if that is on the same GPU, and the bytes of a row.
+    pub(super) fn place(&self, ops: &Ops) -> Result<(Address, usize), CudaError> {
+        ops.here(self.bytes.context())?;
+        Ok((self.bytes.address(), self.row_bytes()))
+    }
+
     fn row_bytes(&self) -> usize {
         self.cols / self.format.block_len() * self.format.block_bytes()
     }

@@ -8,12 +8,12 @@ use libtest_mimic::Trial;
 
 use super::{compare, source, text, Gpu, Outcome, Trials};
 
-fn formats() -> impl Iterator<Item = QuantFormat> {
+pub fn formats() -> impl Iterator<Item = QuantFormat> {
     QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none())
 }
 
 /// ggml's blocks in any order: weights of ordinary size.
-fn ordinary(source: &mut Source, format: QuantFormat, n: usize) -> Result<Vec<u8>, String> {
+pub fn ordinary(source: &mut Source, format: QuantFormat, n: usize) -> Result<Vec<u8>, String> {
     let from = vectors(format).ok_or("no vectors")?;
     let blocks: Vec<&[u8]> = from.blocks.chunks_exact(format.block_bytes()).collect();
     Ok((0..n).flat_map(|_| blocks[source.below(blocks.len())].iter().copied()).collect())

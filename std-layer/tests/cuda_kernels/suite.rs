@@ -16,6 +16,8 @@ mod attention;
 mod bench;
 #[path = "elementwise.rs"]
 mod elementwise;
+#[path = "gemm.rs"]
+mod gemm;
 #[path = "grouped.rs"]
 mod grouped;
 #[path = "quant.rs"]
@@ -136,6 +138,7 @@ pub fn main() {
     grouped::trials(&mut trials);
     attention::trials(&mut trials);
     sampling::trials(&mut trials);
+    gemm::trials(&mut trials);
     let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {

@@ -1,0 +1,123 @@
+//! Matrix products on tensor cores, with dense weights and with weights in blocks.
+
+use gllm_kernels_core::{ElementType, KernelError};
+
+use super::check::{aligned, area, bad, same_len, small};
+use super::error::CudaError;
+use super::kernels::{block_formats, type_number, File, Name};
+use super::memory::{Buffer, View};
+use super::module::{Arguments, Geometry};
+use super::quant::QuantView;
+use super::stream::Stream;
+use super::sys::Address;
+use super::{Float, Ops};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GemmArgs {
+    x: Address,
+    w: Address,
+    y: Address,
+    row_bytes: u64,
+    m: u32,
+    n: u32,
+    k: u32,
+    ty: u32,
+}
+// SAFETY: as in gemm.cu.
+unsafe impl Arguments for GemmArgs {}
+
+/// What a block has of `Y`, its columns of `X` and `W` at a time, and how far apart rows of these lie in shared memory.
+const TILE: (usize, usize) = (128, 64);
+const PITCH: usize = 64 + 8;
+const THREADS: usize = 128;
+
+impl Ops {
+    fn tiles<T: Float, U: Float>(
+        &self,
+        (name, format): (&'static str, &'static str),
+        stream: &Stream,
+        (w, n, row_bytes): (Address, usize, usize),
+        (x, k): (View<'_, T>, usize),
+        y: &mut Buffer<U>,
+    ) -> Result<(), CudaError> {
+        if !matches!(T::TYPE, ElementType::F16 | ElementType::Bf16) {
+            return Err(bad("x", "f16 or bf16: tensor cores multiply no f32"));
+        }
+        // 16 bytes at a time.
+        if !k.is_multiple_of(8) {
+            return Err(KernelError::NotBlockMultiple { cols: k, block: 8 }.into());
+        }
+        let m = super::check::rows(x.len(), k)?;
+        same_len("y", y.len(), area("elements of y", &[m, n])?)?;
+        self.here(x.context())?;
+        self.here(y.context())?;
+        aligned("x", x.address())?;
+        aligned("w", w)?;
+        let args = GemmArgs {
+            x: x.address(),
+            w,
+            y: y.address(),
+            row_bytes: row_bytes as u64,
+            m: small("m", m)?,
+            n: small("n", n)?,
+            k: small("k", k)?,
+            ty: type_number(U::TYPE),
+        };
+        let (rows, cols) = TILE;
+        let geometry = Geometry {
+            grid: [m.div_ceil(rows), n.div_ceil(cols), 1],
+            threads: THREADS,
+            shared: 2 * (rows + cols) * PITCH * size_of::<u16>(),
+        };
+        let kernel = (File::gemm, Name(name, T::TYPE.name(), format));
+        // SAFETY: checked here and by the callers.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.
+    ///
+    /// # Errors
+    /// `Kernel` unless `x` is f16 or bf16 and has whole rows of `k`, a multiple of 8; `WrongSize` unless `w` and `y` have their
+    /// sizes; `Misaligned` unless `x` and `w` start at multiples of 16 bytes; `Geometry` if `n` takes more blocks than there
+    /// can be; `OtherContext`, `Launch`.
+    pub fn gemm<'a, T: Float, U: Float>(
+        &self,
+        stream: &Stream,
+        (n, k): (usize, usize),
+        w: impl Into<View<'a, T>>,
+        x: impl Into<View<'a, T>>,
+        y: &mut Buffer<U>,
+    ) -> Result<(), CudaError> {
+        let (w, x) = (w.into(), x.into());
+        same_len("w", w.len(), area("elements of w", &[n, k])?)?;
+        self.here(w.context())?;
+        self.tiles(("gemm", ""), stream, (w.address(), n, 0), (x, k), y)
+    }
+
+    /// `Y = X W^T` with weights in blocks, which are decoded to the type of `x`, f16 or bf16, on the way to the tensor cores: the
+    /// result is that of [`dequant`](Self::dequant) and [`gemm`](Self::gemm).
+    ///
+    /// # Errors
+    /// As [`gemm`](Self::gemm), without those of `w`.
+    pub fn qgemm<'a, T: Float, U: Float>(
+        &self,
+        stream: &Stream,
+        w: QuantView<'_>,
+        x: impl Into<View<'a, T>>,
+        y: &mut Buffer<U>,
+    ) -> Result<(), CudaError> {
+        let (address, row_bytes) = w.place(self)?;
+        let names = ("qgemm", w.format().name());
+        self.tiles(names, stream, (address, w.rows(), row_bytes), (x.into(), w.cols()), y)
+    }
+}
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    for ty in ["f16", "bf16"] {
+        to(File::gemm, Name("gemm", ty, ""), size_of::<GemmArgs>());
+        for format in block_formats() {
+            to(File::gemm, Name("qgemm", ty, format.name()), size_of::<GemmArgs>());
+        }
+    }
+}

@@ -1,0 +1,132 @@
+// Matrix products on tensor cores: Y[m][n] = sum over k of X[m][k] W[n][k], X and Y by rows, W dense or in blocks.
+#include "formats.cuh"
+#include "mma.cuh"
+
+struct GemmArgs {
+    const void* x;
+    const void* w;
+    void* y;
+    u64 row_bytes;
+    u32 m, n, k, type;
+};
+
+// A block has 128 x 64 of Y; of its four warps each has 64 x 32. Pieces of 64 columns of X and W lie in shared memory, one that is
+// multiplied and one that arrives, in rows that are 16 bytes longer: words of eight rows then lie in different banks.
+static constexpr u32 BM = 128, BN = 64, BK = 64, PITCH = BK + 8, THREADS = 128;
+
+template <class T> DEVICE void fetch(T* to, const T* from, u32 rows, u32 first, u32 end, u32 k, u32 columns) {
+    for (u32 i = thread(); i < rows * (BK / 8); i += THREADS) {
+        const u32 row = i / (BK / 8), column = i % (BK / 8) * 8;
+        T* at = to + row * PITCH + column;
+        if (first + row < end && k + column < columns) copy_async(at, from + static_cast<u64>(first + row) * columns + k + column);
+        else store16(at, Quad{{0, 0, 0, 0}});
+    }
+}
+
+// Dense weights: as they are.
+template <class T> struct Dense {
+    DEVICE void begin(const GemmArgs& a, T* to, u32 k) { fetch(to, static_cast<const T*>(a.w), BN, block_y() * BN, a.n, k, a.k); }
+    DEVICE void end(T*) {}
+};
+
+// Weights in blocks: a thread has 32 of a row, in registers while the piece before them is multiplied.
+template <class T, class F> struct Blocks {
+    static constexpr u32 PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
+    u32 codes[8];
+    f32 scale[GROUPS], offset[GROUPS];
+
+    DEVICE void begin(const GemmArgs& a, T*, u32 k) {
+        const u32 row = block_y() * BN + thread() / 2, part = k / 32 + thread() % 2;
+        const bool there = row < a.n && part < a.k / 32;
+        if (there) {
+            const u8* b = static_cast<const u8*>(a.w) + row * a.row_bytes + static_cast<u64>(part / PER) * F::BYTES;
+            F::codes(b, part % PER, codes);
+#pragma unroll
+            for (u32 g = 0; g < GROUPS; g++) {
+                scale[g] = F::scale(b, part % PER * GROUPS + g);
+                offset[g] = F::OFFSETS ? F::offset(b, part % PER * GROUPS + g) : 0;
+            }
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < 8; i++) codes[i] = (F::ZERO & 255) * 0x01010101u;
+            for (u32 g = 0; g < GROUPS; g++) scale[g] = offset[g] = 0;
+        }
+    }
+
+    DEVICE void end(T* to) {
+        T* at = to + thread() / 2 * PITCH + thread() % 2 * 32;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            Pack<T> eight;
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) {
+                const u32 c = codes[2 * i + j / 4] ^ 0x80808080, g = (8 * i + j) / F::GROUP;
+                // In a mantissa, less 2^23 and what makes codes unsigned.
+                const f32 code = from_bits(permute(c, 0x4b000000, 0x7650 | j % 4)) - static_cast<f32>(8388608 + 128 + F::ZERO);
+                const f32 w = mul_rn(code, scale[g]);
+                eight.at[j] = from_f32<T>(F::OFFSETS ? add_rn(w, offset[g]) : w);
+            }
+            store16(at + 8 * i, eight.quad);
+        }
+    }
+};
+
+template <class T, class W> DEVICE void gemm(const GemmArgs& a) {
+    T* room = shared<T>();
+    const u32 first = block_x() * BM, row = warp() / 2 * 64 + lane() / 4, column = warp() % 2 * 32 + lane() / 4, pair = lane() % 4 * 2;
+    f32 acc[4][4][4];
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+        for (u32 j = 0; j < 4; j++)
+            for (u32 r = 0; r < 4; r++) acc[i][j][r] = 0;
+    W w;
+    fetch(room, static_cast<const T*>(a.x), BM, first, a.m, 0, a.k);
+    w.begin(a, room + BM * PITCH, 0);
+    copy_commit();
+    w.end(room + BM * PITCH);
+    const u32 steps = div_up(a.k, BK);
+    for (u32 step = 0; step < steps; step++) {
+        copy_wait<0>();
+        sync_block();
+        const T* x = room + step % 2 * (BM + BN) * PITCH;
+        T* next = room + (step + 1) % 2 * (BM + BN) * PITCH;
+        if (step + 1 < steps) {
+            fetch(next, static_cast<const T*>(a.x), BM, first, a.m, (step + 1) * BK, a.k);
+            w.begin(a, next + BM * PITCH, (step + 1) * BK);
+            copy_commit();
+        }
+#pragma unroll
+        for (u32 k = 0; k < BK; k += 16) {
+            u32 left[4][4], right[4][2];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++)
+#pragma unroll
+                for (u32 r = 0; r < 4; r++) left[i][r] = *reinterpret_cast<const u32*>(x + (row + 16 * i + r % 2 * 8) * PITCH + k + r / 2 * 8 + pair);
+#pragma unroll
+            for (u32 j = 0; j < 4; j++)
+#pragma unroll
+                for (u32 r = 0; r < 2; r++) right[j][r] = *reinterpret_cast<const u32*>(x + (BM + column + 8 * j) * PITCH + k + r * 8 + pair);
+#pragma unroll
+            for (u32 i = 0; i < 4; i++)
+#pragma unroll
+                for (u32 j = 0; j < 4; j++) mma(acc[i][j], left[i], right[j], T());
+        }
+        if (step + 1 < steps) w.end(next + BM * PITCH);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+#pragma unroll
+        for (u32 j = 0; j < 4; j++)
+#pragma unroll
+            for (u32 r = 0; r < 4; r++) {
+                const u32 m = first + row + 16 * i + r / 2 * 8, n = block_y() * BN + warp() % 2 * 32 + 8 * j + pair + r % 2;
+                if (m < a.m && n < a.n) store_as(a.y, static_cast<u64>(m) * a.n + n, acc[i][j][r], a.type);
+            }
+}
+
+KERNEL(gemm_f16, GemmArgs, 128) { gemm<f16, Dense<f16>>(a); }
+KERNEL(gemm_bf16, GemmArgs, 128) { gemm<bf16, Dense<bf16>>(a); }
+#define QGEMM(NAME, F)                                                        \
+    KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { gemm<f16, Blocks<f16, F>>(a); } \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { gemm<bf16, Blocks<bf16, F>>(a); }
+EACH_FORMAT(QGEMM)

@@ -1,0 +1,95 @@
+//! Matrix products.
+
+use gllm_kernels_std::core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
+use gllm_kernels_std::cuda::{Float, QuantView};
+use libtest_mimic::Trial;
+
+use super::{compare, quant, source, text, Gpu, Outcome, Trials};
+
+/// `Y`, and bounds: products are exact, sums are in f32, whose lowest bits tensor cores cut off.
+fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f64>) {
+    let wide = |x: &[T]| x.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+    let (x, w) = (wide(x), wide(w));
+    let (mut y, mut error) = (Vec::new(), Vec::new());
+    for x in x.chunks(k) {
+        for w in w.chunks(k).take(n) {
+            y.push(x.iter().zip(w).map(|(a, b)| a * b).sum());
+            let magnitude: f64 = x.iter().zip(w).map(|(a, b)| (a * b).abs()).sum();
+            error.push(magnitude * (k / 16 + 8) as f64 * 2f64.powi(-23));
+        }
+    }
+    (y, error)
+}
+
+fn dense<T: Float, U: Float>() -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("gemm");
+    // Within a tile, one beyond it, several; depths of less than a piece, of some, with a rest.
+    for (m, n, k) in
+        [(1, 1, 8), (3, 64, 64), (129, 65, 72), (128, 10, 136), (17, 130, 256), (0, 5, 8), (5, 0, 8)]
+    {
+        let (x, w): (Vec<T>, Vec<T>) = (source.normals(m * k), source.normals(n * k));
+        let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&w)?);
+        let mut y = gpu.room::<U>(m * n)?;
+        gpu.ops.gemm(&gpu.stream, (n, k), &on_w, &on_x, &mut y).map_err(text)?;
+        let (want, error) = want(&x, &w, n, k);
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source(format.name());
+    let unit = format.block_len();
+    for (m, n, blocks) in [(5, 70, 1), (130, 3, 96usize.div_ceil(unit))] {
+        let k = blocks * unit;
+        let bytes = quant::ordinary(&mut source, format, n * blocks)?;
+        let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
+        let mut decoded = vec![T::from_f32(0.0); n * k];
+        Kernels::<T>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
+        let x: Vec<T> = source.normals(m * k);
+        let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&bytes)?);
+        let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
+        let mut y = gpu.room::<U>(m * n)?;
+        gpu.ops.qgemm(&gpu.stream, w, &on_x, &mut y).map_err(text)?;
+        let (want, error) = want(&x, &decoded, n, k);
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn refusals() -> Outcome {
+    let gpu = Gpu::new()?;
+    let (x, w) = (gpu.put(&[f16::ONE; 200])?, gpu.put(&[f16::ONE; 80])?);
+    let mut y = gpu.room::<f32>(200)?;
+    let wide = gpu.put(&[1.0f32; 200])?;
+    let shifted = x.range(1..81).map_err(text)?;
+    let results = [
+        (gpu.ops.gemm(&gpu.stream, (10, 8), &w, &x, &mut y), "`y`"),
+        (gpu.ops.gemm(&gpu.stream, (9, 8), &w, &x, &mut y), "`w`"),
+        (gpu.ops.gemm(&gpu.stream, (8, 10), &w, &x, &mut y), "multiple"),
+        (gpu.ops.gemm(&gpu.stream, (25, 8), &wide, &wide, &mut y), "f16 or bf16"),
+        (
+            gpu.ops.gemm(&gpu.stream, (20, 8), x.range(0..160).map_err(text)?, shifted, &mut y),
+            "`x` must start",
+        ),
+    ];
+    for (i, (result, part)) in results.into_iter().enumerate() {
+        match result {
+            Err(e) if e.to_string().contains(part) => {}
+            other => return Err(format!("case {i}: {other:?} instead of {part}")),
+        }
+    }
+    Ok(())
+}
+
+pub fn trials(trials: &mut Trials) {
+    trials.push(Trial::test("gemm_f16", || Ok(dense::<f16, f32>()?)));
+    trials.push(Trial::test("gemm_bf16", || Ok(dense::<bf16, bf16>()?)));
+    trials.push(Trial::test("gemm_refusals", || Ok(refusals()?)));
+    for format in quant::formats() {
+        trials.push(Trial::test(format!("qgemm_f16_{format}"), move || Ok(quantised::<f16, f16>(format)?)));
+        trials.push(Trial::test(format!("qgemm_bf16_{format}"), move || Ok(quantised::<bf16, f32>(format)?)));
+    }
+}
