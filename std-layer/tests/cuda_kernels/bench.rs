@@ -111,6 +111,34 @@ fn products(gpu: &Gpu, table: &Table) -> Outcome {
     Ok(())
 }
 
+/// Matrix products, in operations a second.
+fn matrices(gpu: &Gpu) -> Outcome {
+    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let row = |name: String, us: f64, (m, n, k): (usize, usize, usize)| {
+        println!("{name:<44} {us:>10.2} us {:>9.1} TFLOP/s", 2.0 * (m * n * k) as f64 / us / 1e6);
+    };
+    for d in [4096, 8192] {
+        let (x, w) = (numbers::<bf16>(gpu, d * d)?, numbers::<bf16>(gpu, d * d)?);
+        let mut y = Buffer::<bf16>::new(context(), d * d).map_err(text)?;
+        ops.gemm(stream, (d, d), &w, &x, &mut y).map_err(text)?;
+        let us = time(gpu, 1, || ops.gemm(stream, (d, d), &w, &x, &mut y))?;
+        row(format!("gemm bf16 {d}x{d}x{d}"), us, (d, d, d));
+    }
+    let (m, n, k) = (512, 8192, 8192);
+    let x = numbers::<bf16>(gpu, m * k)?;
+    let mut y = Buffer::<bf16>::new(context(), m * n).map_err(text)?;
+    for format in QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none()) {
+        let blocks = vectors(format).ok_or("no vectors")?.blocks;
+        let size = n * format.row_bytes(k).map_err(text)?;
+        let w = gpu.put(&blocks.iter().copied().cycle().take(size).collect::<Vec<_>>())?;
+        let w = QuantView::new(&w, format, n, k).map_err(text)?;
+        ops.qgemm(stream, w, &x, &mut y).map_err(text)?;
+        let us = time(gpu, 1, || ops.qgemm(stream, w, &x, &mut y))?;
+        row(format!("qgemm {format} bf16 {m}x{n}x{k}"), us, (m, n, k));
+    }
+    Ok(())
+}
+
 fn attention(gpu: &Gpu, table: &Table) -> Outcome {
     let (heads, kv_heads, head_dim, page_tokens) = (32, 8, 128, 16);
     for format in [KvFormat::F16, KvFormat::E4m3] {
@@ -170,5 +198,6 @@ pub fn main() -> Outcome {
     super::warm_up(&gpu)?;
     elements(&gpu, &table)?;
     products(&gpu, &table)?;
+    matrices(&gpu)?;
     attention(&gpu, &table)
 }
