@@ -18,6 +18,9 @@ pub(crate) const SIZE: usize = 2;
 /// Rows of weights that are asked for at a time: while they are multiplied, the next ones are.
 const SIDE: usize = 8;
 
+/// Activations that are multiplied at a time, of all rows together: f32 take 16 KiB of L1.
+const CHUNK: usize = 4096;
+
 /// How far ahead a row asks for itself, in bytes.
 const AHEAD: usize = 4 * LINE;
 
@@ -124,24 +127,62 @@ pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(d: 
     }
 }
 
-/// The products of `R` rows of weights, from row `r`, with `M` rows of activations, from row `m`. Each is one chain of
-/// sums a lane, so it does not depend on its company.
+/// The products of `SIDE` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
+/// Each is one chain of sums a lane, so it does not depend on its company.
 ///
 /// # Safety
 /// That of [`qgemv`], for these rows.
 #[inline(always)]
-unsafe fn tile<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, const M: usize>(
+unsafe fn rows<
+    W: Element,
+    E: Element,
+    P: Prim<W> + Prim<E>,
+    const SIDE: usize,
+    const R: usize,
+    const M: usize,
+>(
     g: &FloatGemvArgs<E>,
     [r, m]: [usize; 2],
     ahead: &mut Ahead<W>,
 ) {
-    // SAFETY: the rows are the matrix's, columns are below `cols`.
+    // SAFETY: the rows are the matrix's, columns are below `cols`; the instruction set.
+    unsafe {
+        let mut sums = [[P::splat(0.0); M]; SIDE];
+        let mut start = 0;
+        while start < g.cols {
+            let end = g.cols.min(start + const { CHUNK / M });
+            for (i, sums) in sums.as_chunks_mut::<R>().0.iter_mut().enumerate() {
+                *sums = tile::<W, E, P, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
+            }
+            start = end;
+        }
+        let [next_m, next_r] = g.y_strides;
+        for (i, sums) in sums.iter().enumerate() {
+            for (k, &sum) in sums.iter().enumerate() {
+                *g.y.add((m + k) * next_m + (r + i) * next_r) = P::reduce_sum(sum);
+            }
+        }
+    }
+}
+
+/// Adds the products of columns `j .. end` of `R` rows of weights, from row `r`, with `M` rows of activations, from row
+/// `m`.
+///
+/// # Safety
+/// They exist; the instruction set.
+#[inline(always)]
+unsafe fn tile<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, const M: usize>(
+    g: &FloatGemvArgs<E>,
+    [r, m]: [usize; 2],
+    [mut j, end]: [usize; 2],
+    ahead: &mut Ahead<W>,
+    mut sums: [[P::V; M]; R],
+) -> [[P::V; M]; R] {
+    // SAFETY: the caller vouches for rows and columns.
     unsafe {
         let w: [*const u8; R] = from_fn(|i| g.w.wrapping_add((r + i) * g.cols * SIZE));
         let x: [*const E; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride));
-        let mut sums = [[P::splat(0.0); M]; R];
-        let mut j = 0;
-        while g.cols - j >= LINE / SIZE {
+        while end - j >= LINE / SIZE {
             for w in w {
                 prefetch(w.wrapping_add(j * SIZE + AHEAD));
             }
@@ -151,18 +192,13 @@ unsafe fn tile<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
                 j += P::LANES;
             }
         }
-        while j < g.cols {
-            let n = P::LANES.min(g.cols - j);
+        while j < end {
+            let n = P::LANES.min(end - j);
             sums = step::<W, E, P, R, M>(&w, &x, [j, n], sums);
             j += n;
         }
-        let [next_m, next_r] = g.y_strides;
-        for (i, sums) in sums.iter().enumerate() {
-            for (k, &sum) in sums.iter().enumerate() {
-                *g.y.add((m + k) * next_m + (r + i) * next_r) = P::reduce_sum(sum);
-            }
-        }
     }
+    sums
 }
 
 /// Adds the products of `n <= LANES` columns from `j`.
@@ -218,25 +254,21 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvAr
             let mut m = 0;
             // Eight sums, whatever they are of: the registers of the smallest instruction set.
             while g.batch - m >= 4 {
-                for i in (0..SIDE).step_by(2) {
-                    tile::<W, E, P, 2, 4>(g, [r + i, m], &mut ahead);
-                }
+                rows::<W, E, P, SIDE, 2, 4>(g, [r, m], &mut ahead);
                 m += 4;
             }
             if g.batch - m >= 2 {
-                for i in (0..SIDE).step_by(4) {
-                    tile::<W, E, P, 4, 2>(g, [r + i, m], &mut ahead);
-                }
+                rows::<W, E, P, SIDE, 4, 2>(g, [r, m], &mut ahead);
                 m += 2;
             }
             if m < g.batch {
-                tile::<W, E, P, SIDE, 1>(g, [r, m], &mut ahead);
+                rows::<W, E, P, SIDE, SIDE, 1>(g, [r, m], &mut ahead);
             }
         }
         let mut ahead = Ahead::new(Order::Off, core::ptr::null(), 0, 0, 0, 0);
         for r in whole..g.rows {
             for m in 0..g.batch {
-                tile::<W, E, P, 1, 1>(g, [r, m], &mut ahead);
+                rows::<W, E, P, 1, 1, 1>(g, [r, m], &mut ahead);
             }
         }
     }

@@ -47,7 +47,7 @@ impl<E: Element> Parallel<'_, E> {
         if x.len() != w.cols() || y.len() != w.rows() {
             return self.kernels.qgemv(w, x, y);
         }
-        let cuts = Cuts::rows_fixed(w.as_bytes().len(), w.rows(), ROWS);
+        let cuts = self.cuts_in_place(w);
         chunks_mut(self.runtime, y, cuts, |rows, y| {
             self.kernels.qgemv(w.row_range(rows.start, rows.len())?, x, y)
         })
@@ -63,7 +63,7 @@ impl<E: Element> Parallel<'_, E> {
         x: MatRef<'_, E>,
         y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let cuts = Cuts::rows_fixed(w.as_bytes().len(), w.rows(), ROWS);
+        let cuts = self.cuts_in_place(w);
         self.by_columns(cuts, [x.rows(), w.rows()], y, |range, y| {
             self.kernels.qgemv_rows(w.row_range(range.start, range.len())?, x, y)
         })
@@ -79,7 +79,7 @@ impl<E: Element> Parallel<'_, E> {
         x: Activations<'_>,
         y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let cuts = Cuts::rows_fixed(w.as_bytes().len(), w.rows(), ROWS);
+        let cuts = self.cuts_in_place(w);
         self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
             self.kernels.qgemv_q8(w.row_range(range.start, range.len())?, x, y)
         })
@@ -99,6 +99,11 @@ impl<E: Element> Parallel<'_, E> {
         self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
             self.kernels.qgemv_packed(w.row_range(range.start, range.len())?, x, y)
         })
+    }
+
+    /// Rows of weights in place are sums of their own, so threads may count.
+    fn cuts_in_place(&self, w: QuantRef<'_>) -> Cuts {
+        Cuts::long_rows(w.as_bytes().len(), w.rows(), ROWS, self.runtime.threads())
     }
 
     /// Shares out the columns of `y`, which are rows of weights; not if `y` has another shape, which `product` refuses.

@@ -75,7 +75,8 @@ unsafe fn words<const KR: usize>(g: &PackArgs, from: usize) {
     let mut p = from;
     while p < g.depth {
         for lane in 0..g.panel.width {
-            let src = g.src.wrapping_add(lane * g.across + p * g.along);
+            // Beyond the matrix a stride may lead anywhere.
+            let src = g.src.wrapping_add(lane.wrapping_mul(g.across)).wrapping_add(p.wrapping_mul(g.along));
             let there = if lane < g.len { KR.min(g.k.saturating_sub(p)) } else { 0 };
             // SAFETY: the caller's contract; only what exists is read.
             unsafe {
