@@ -2,7 +2,10 @@
 
 use std::collections::HashSet;
 
-use gllm_kernels_core::{KernelError, MatMut, MatRef, Scratch, ScratchReq};
+use gllm_kernels_core::{
+    bf16, f16, kernels, KernelError, Kernels, MatMut, MatRef, Operand, Scratch, ScratchReq,
+};
+use gllm_testkit::data;
 
 const HUGE: [usize; 8] = [0, 1, 2, 3, usize::MAX / 2, usize::MAX / 2 + 1, usize::MAX - 1, usize::MAX];
 
@@ -161,4 +164,42 @@ fn scratch_takes_any_buffer() {
     let mut bytes = [0u8; 3];
     let _ = Scratch::new(&mut bytes[1..]);
     let _ = Scratch::empty();
+}
+
+/// Products of a single row with a single column, by every kernel there is for the type: plain and packed.
+fn strides_of_single_rows<E: Operand>(one: E) {
+    const K: usize = 21;
+    let ones = [one; K];
+    let product = |k: &Kernels<E>, stride: usize| {
+        let a = MatRef::with_strides(&ones, 1, K, stride, 1).unwrap();
+        let b = MatRef::with_strides(&ones, K, 1, 1, stride).unwrap();
+        let mut memory = vec![0; 1 << 18];
+        let mut packed = vec![0; k.packed_b_size(K, 1).unwrap()];
+        let packed = k.pack_b(b, &mut packed).unwrap();
+        let mut c = [E::Sum::default(); 2];
+        let [plain, prepacked] = &mut c;
+        let plan = k.gemm_plan(1, 1, K).unwrap();
+        let one = |c| MatMut::new(std::slice::from_mut(c), 1, 1).unwrap();
+        plan.run(one(plain), a, b, Scratch::new(&mut memory)).unwrap();
+        plan.run_prepacked(one(prepacked), a, packed, Scratch::new(&mut memory)).unwrap();
+        c
+    };
+    for level in data::levels() {
+        let own = Kernels::<E>::forced(level).unwrap();
+        for k in kernels().filter_map(|row| own.with_gemm(row).ok()) {
+            let want = product(&k, K);
+            assert_ne!(want[1], E::Sum::default());
+            for stride in HUGE {
+                assert_eq!(product(&k, stride), want, "{level} {stride}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strides_of_single_rows_may_lead_anywhere() {
+    strides_of_single_rows(1f32);
+    strides_of_single_rows(f16::from_f32(1.0));
+    strides_of_single_rows(bf16::from_f32(1.0));
+    strides_of_single_rows(1i8);
 }
