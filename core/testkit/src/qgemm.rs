@@ -73,14 +73,8 @@ impl<E: Element> Case<'_, E> {
         Ok((0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| y[i * stride + j * step]).collect())
     }
 
-    /// Compares with sums in f64 what came from weights in place or packed ones; `exact` if whatever is small must have no error at all.
-    fn compare(
-        &self,
-        y: &[f32],
-        bias: &[f32],
-        [in_place, exact]: [bool; 2],
-        report: &mut Report,
-    ) -> Result<(), String> {
+    /// The sums of weights in place or packed ones.
+    fn sums(&self, in_place: bool) -> Result<Sums, String> {
         let (n, cols) = (self.w.rows(), self.w.cols());
         let integer = self.precision == Precision::Integer;
         let mut steps =
@@ -89,39 +83,68 @@ impl<E: Element> Case<'_, E> {
         let a = self.k.quantize_activations(self.w.format(), view, &mut steps).map_err(|e| self.text(e))?;
         // What the product sees of the weights.
         let mut weights = wide(&specified(self.w)?);
-        // Few rows are multiplied with weights in place as they are.
-        if !(integer || in_place && self.m <= 8) {
+        if !self.sees_weights(in_place) {
             let mut stored = vec![E::from_f32(0.0); n * cols];
             self.k.dequant(self.w, &mut stored).map_err(|e| self.text(e))?;
             weights = wide(&stored);
         }
-        let sizes = if integer { wide(&magnitudes(self.w)?) } else { weights.clone() };
+        let sizes = if integer { Some(wide(&magnitudes(self.w)?)) } else { None };
+        let mut sums = Sums { want: Vec::new(), size: Vec::new() };
+        for m in 0..self.m {
+            let x = if integer { rounded(a, m) } else { wide(&self.x[m * cols..][..cols]) };
+            for r in 0..n {
+                let columns = r * cols..(r + 1) * cols;
+                let (want, mut size) = exact_sum(weights[columns.clone()].iter().zip(&x).map(|(w, x)| w * x));
+                if let Some(sizes) = &sizes {
+                    size = sizes[columns].iter().zip(&x).map(|(w, x)| (w * x).abs()).sum();
+                }
+                sums.want.push(want);
+                sums.size.push(size);
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Whether weights are multiplied as they are, not as rounded to the type of the activations: few rows in place, and
+    /// whatever is multiplied in integers.
+    fn sees_weights(&self, in_place: bool) -> bool {
+        self.precision == Precision::Integer || in_place && self.m <= 8
+    }
+
+    /// Compares what came from weights in place or packed ones; `exact` if whatever is small must have no error at all.
+    fn compare(
+        &self,
+        y: &[f32],
+        bias: &[f32],
+        sums: &Sums,
+        [in_place, exact]: [bool; 2],
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let (n, cols) = (self.w.rows(), self.w.cols());
         // Products of pairs of bf16 are rounded twice, and denormals may be lost.
         let roundings = match self.precision {
             Precision::Integer if self.m > if in_place { 4 } else { 64 } => cols / 10 + 4,
             Precision::Integer => cols / 8 + 16,
             _ => 2 * cols + 8,
         };
-        for m in 0..self.m {
-            let x = if integer { rounded(a, m) } else { wide(&self.x[m * cols..][..cols]) };
-            for r in 0..n {
-                let terms = |w: &[f64]| -> Vec<f64> {
-                    w[r * cols..][..cols].iter().zip(&x).map(|(w, x)| w * x).collect()
-                };
-                let bias = bias.get(r).copied().map(f64::from);
-                let (want, _) = exact_sum(terms(&weights).into_iter().chain(bias));
-                let (_, size) = exact_sum(terms(&sizes).into_iter().chain(bias));
-                let got = y[m * n + r];
-                let err = (f64::from(got) - want).abs();
-                let whole = exact && size < f64::from(1 << 21);
-                let bound = if whole { 0.0 } else { gamma(roundings, size) + 1e-30 };
-                let err = if err == 0.0 { 0.0 } else { err / bound };
-                report
-                    .see(err, 1.0, || self.text(format!("row {m}, column {r}: {got} instead of {want}")))?;
-            }
+        for (i, (&want, &size)) in sums.want.iter().zip(&sums.size).enumerate() {
+            let (m, r) = (i / n, i % n);
+            let bias = bias.get(r).copied().map_or(0.0, f64::from);
+            let (want, size, got) = (want + bias, size + bias.abs(), y[i]);
+            let err = (f64::from(got) - want).abs();
+            let whole = exact && size < f64::from(1 << 21);
+            let bound = if whole { 0.0 } else { gamma(roundings, size) + 1e-30 };
+            let err = if err == 0.0 { 0.0 } else { err / bound };
+            report.see(err, 1.0, || self.text(format!("row {m}, column {r}: {got} instead of {want}")))?;
         }
         Ok(())
     }
+}
+
+/// What every element should be, and the sum of the magnitudes of its terms, in f64.
+struct Sums {
+    want: Vec<f64>,
+    size: Vec<f64>,
 }
 
 /// The first place where two results differ.
@@ -140,7 +163,8 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
     let bytes = Guarded::copy_of(&moved, edge);
     let w = QuantRef::new(&bytes[1..], case.w.format(), n, cols).map_err(text)?;
     let y = case.run(&plan, w.into(), None, [n + 3, 1], edge)?;
-    case.compare(&y, &[], [true, exact], report)?;
+    let sums = case.sums(true)?;
+    case.compare(&y, &[], &sums, [true, exact], report)?;
     report.cases += 1;
     let equal = |what: &str, got: &[f32], want: &[f32]| match differ(got, want) {
         Some(i) => Err(case.text(format!("{what}, element {i}: {:?} and {:?}", got.get(i), want.get(i)))),
@@ -150,7 +174,13 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
     let buf = packed(&plain, w, edge)?;
     let p = plain.packed_q(w.format(), n, cols, &buf).map_err(text)?;
     let columns = case.run(&plan, p.into(), None, [1, m + 1], edge)?;
-    case.compare(&columns, &[], [case.w.format().element().is_some(), exact], report)?;
+    // Plain floating point stays in place.
+    let in_place = case.w.format().element().is_some();
+    if case.sees_weights(in_place) == case.sees_weights(true) {
+        case.compare(&columns, &[], &sums, [in_place, exact], report)?;
+    } else {
+        case.compare(&columns, &[], &case.sums(in_place)?, [in_place, exact], report)?;
+    }
     if plan.precision() == Precision::Integer {
         // The same on every instruction set, and packed or not where weights are unpacked.
         let scalar = Kernels::<E>::with(Caps::SCALAR);
@@ -180,17 +210,17 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
     grouped(case, edge)?;
     // Bias and activation are what the operators of these names do.
     let bias: Vec<f32> = (0..n).map(|j| j as f32 - 1.5).collect();
-    let sums = case.run(&plan, w.into(), Some(&bias), [n, 1], edge)?;
-    case.compare(&sums, &bias, [true, exact], report)?;
+    let biased = case.run(&plan, w.into(), Some(&bias), [n, 1], edge)?;
+    case.compare(&biased, &bias, &sums, [true, exact], report)?;
     for activation in Activation::ALL {
         let got = case.run(&plan.activation(activation), w.into(), Some(&bias), [n, 1], edge)?;
         let mut want = vec![f32::NAN; m * n];
         let k = Kernels::<f32>::forced(case.k.level()).map_err(text)?;
         match activation {
-            Activation::Relu => k.relu(&sums, &mut want),
-            Activation::Gelu => k.gelu(&sums, &mut want),
-            Activation::GeluTanh => k.gelu_tanh(&sums, &mut want),
-            _ => k.silu(&sums, &mut want),
+            Activation::Relu => k.relu(&biased, &mut want),
+            Activation::Gelu => k.gelu(&biased, &mut want),
+            Activation::GeluTanh => k.gelu_tanh(&biased, &mut want),
+            _ => k.silu(&biased, &mut want),
         }
         .map_err(text)?;
         equal("bias and activation", &got, &want)?;
