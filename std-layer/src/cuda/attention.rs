@@ -73,9 +73,9 @@ pub enum KvFormat {
 }
 
 impl KvFormat {
-    const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::E4m3];
+    pub(super) const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::E4m3];
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
@@ -135,6 +135,7 @@ impl KvCache {
         for (what, n) in [("pages", pages), ("page_tokens", page_tokens), ("kv_heads", kv_heads)] {
             small(what, n)?;
         }
+        small("rows of the cache", area("rows of the cache", &[pages, page_tokens, kv_heads])?)?;
         let bytes = area("bytes of the cache", &[pages, page_tokens, kv_heads, head_dim, format.size()])?;
         Ok(Self { shape, keys: Buffer::new(context, bytes)?, values: Buffer::new(context, bytes)? })
     }
@@ -142,6 +143,11 @@ impl KvCache {
     /// The shape.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Where keys and values are.
+    pub(super) fn places(&self) -> (Address, Address) {
+        (self.keys.address(), self.values.address())
     }
 }
 
@@ -187,7 +193,7 @@ impl DecodeRoom {
 }
 
 impl Ops {
-    fn tables(&self, cache: &KvCache, tables: &PageTables<'_>) -> Result<usize, CudaError> {
+    pub(super) fn tables(&self, cache: &KvCache, tables: &PageTables<'_>) -> Result<usize, CudaError> {
         self.here(cache.keys.context())?;
         self.here(tables.pages.context())?;
         tables.rows()

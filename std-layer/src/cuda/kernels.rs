@@ -44,7 +44,7 @@ macro_rules! files {
         }
     };
 }
-files! { elementwise rows quant qgemv grouped attention sampling gemm }
+files! { elementwise rows quant qgemv grouped attention prefill sampling gemm }
 
 /// Kernels for one compute capability: they also run on later ones of the same generation.
 struct Embedded {
@@ -174,6 +174,7 @@ pub fn catalogue() -> Vec<Listed> {
     super::quant::list(&mut list);
     super::grouped::list(&mut list);
     super::attention::list(&mut list);
+    super::prefill::list(&mut list);
     super::sampling::list(&mut list);
     super::gemm::list(&mut list);
     all

@@ -25,6 +25,7 @@ mod grouped;
 mod kernels;
 mod memory;
 mod module;
+mod prefill;
 mod quant;
 mod rows;
 mod sampling;
@@ -45,6 +46,7 @@ pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
 #[doc(hidden)]
 pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};
 pub use memory::{Buffer, PinnedBuffer, View};
+pub use prefill::{Mask, Prefill};
 pub use quant::{Activations, QuantView};
 pub use rows::Norm;
 pub use sampling::{Sampling, SamplingRoom};

@@ -107,14 +107,14 @@ void warp_barrier(int kind) {
     leave();
 }
 
-u32 exchange(u32 mine, u32 from) {
+const u32* exchange(u32 mine) {
     Fiber& f = fibers[current];
     u32 phase = f.phase;
     f.phase ^= 1;
     u32* words = warps[current / 32].words[phase];
     words[current % 32] = mine;
     warp_barrier(2);
-    return words[from];
+    return words;
 }
 
 static bool can_go(u32 t) {
@@ -197,6 +197,7 @@ static size_t used;
 static std::set<std::string> launched;
 static u32 launches;
 static int sticky;
+bool by_shuffles() { return launches % 2; }
 
 struct Graph { std::vector<std::function<int()>> work; };
 struct Stream { Graph* capture = nullptr; };
@@ -219,6 +220,7 @@ static int run(const Kernel* k, const u32 (&grid)[3], u32 threads, u32 shared_by
     failure = nullptr;
     now.threads = threads;
     now.shared = room.at;
+    now.shared_bytes = shared_bytes;
     memcpy(now.grid, grid, sizeof grid);
     bool descending = launches++ % 2;
     for (u32 z = 0; z < grid[2]; z++)

@@ -11,7 +11,7 @@
 
 namespace emu {
 struct Block {
-    u32 block[3], grid[3], threads;
+    u32 block[3], grid[3], threads, shared_bytes;
     u8* shared;
 };
 extern Block now;
@@ -20,8 +20,10 @@ extern u32 current;
 // Returns when all threads of the block, or of the warp, have come here.
 void barrier();
 void warp_barrier(int kind);
-// Exchanges a word within the warp: puts `mine`, gets that of `lane`.
-u32 exchange(u32 mine, u32 lane);
+// Exchanges a word within the warp: puts `mine`, gets those of all lanes, which stay until the next but one exchange.
+const u32* exchange(u32 mine);
+// Every second launch computes products of tiles by shuffles.
+bool by_shuffles();
 // Stops the launch with a message: what hardware leaves undefined.
 [[noreturn]] void fail(const char* what);
 
@@ -55,8 +57,14 @@ DEVICE void sync_warp() { emu::warp_barrier(1); }
 
 DEVICE u32 bits_of(f32 x) { u32 b; memcpy(&b, &x, 4); return b; }
 DEVICE f32 from_bits(u32 b) { f32 x; memcpy(&x, &b, 4); return x; }
-DEVICE u32 shuffle(u32 v, u32 lane) { return emu::exchange(v, lane % 32); }
-DEVICE u32 shuffle_xor(u32 v, u32 mask) { return emu::exchange(v, (emu::current % 32) ^ mask); }
+DEVICE u32 shuffle(u32 v, u32 lane) { return emu::exchange(v)[lane % 32]; }
+DEVICE u32 shuffle_xor(u32 v, u32 mask) { return emu::exchange(v)[(emu::current % 32) ^ mask]; }
+DEVICE u32 lanes_of(bool yes) {
+    const u32* all = emu::exchange(yes);
+    u32 r = 0;
+    for (u32 i = 0; i < 32; i++) r |= all[i] << i;
+    return r;
+}
 DEVICE f32 shuffle(f32 v, u32 lane) { return from_bits(shuffle(bits_of(v), lane)); }
 DEVICE f32 shuffle_xor(f32 v, u32 mask) { return from_bits(shuffle_xor(bits_of(v), mask)); }
 DEVICE u32 atomic_add(u32* p, u32 v) { u32 old = *p; *p += v; return old; }
@@ -109,3 +117,40 @@ void copy_async(void* to, const void* from);
 void copy_commit();
 void emu_copy_wait(u32 n);
 template <int N> DEVICE void copy_wait() { emu_copy_wait(N); }
+
+// Rows of tiles from shared memory, which lanes say where to find.
+template <bool TURNED> DEVICE void load_tiles(u32 (&r)[4], const void* row) {
+    emu::aligned(row, 16);
+    const u32* rows = emu::exchange(static_cast<u32>(static_cast<const u8*>(row) - emu::now.shared));
+    const u32 g = emu::current % 32 / 4, t = emu::current % 4 * 2;
+    for (u32 i = 0; i < 4; i++) {
+        u16 two[2];
+        for (u32 k = 0; k < 2; k++) {
+            const u32 at = rows[8 * i + (TURNED ? t + k : g)] + 2 * (TURNED ? g : t + k);
+            if (at + 2 > emu::now.shared_bytes) emu::fail("a tile outside of shared memory");
+            memcpy(&two[k], emu::now.shared + at, 2);
+        }
+        r[i] = two[0] | static_cast<u32>(two[1]) << 16;
+    }
+    // Nobody writes what others are about to read.
+    emu::warp_barrier(3);
+}
+
+// d += a b, in the registers that PTX says for mma.m16n8k16.
+template <class T> void mma_by_shuffles(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]);
+template <class T> DEVICE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], T) {
+    if (emu::by_shuffles()) return mma_by_shuffles<T>(d, a, b);
+    f32 left[2][16], right[2][16];
+    const u32 g = emu::current % 32 / 4, t = emu::current % 4;
+    for (u32 r = 0; r < 4; r++) {
+        const u32* all = emu::exchange(a[r]);
+        for (u32 i = 0; i < 8; i++) left[r % 2][r / 2 * 8 + i] = to_f32(T{static_cast<u16>(all[g * 4 + i / 2] >> i % 2 * 16)});
+    }
+    for (u32 r = 0; r < 2; r++) {
+        const u32* all = emu::exchange(b[r]);
+        for (u32 n = 0; n < 2; n++)
+            for (u32 i = 0; i < 8; i++) right[n][r * 8 + i] = to_f32(T{static_cast<u16>(all[(t * 2 + n) * 4 + i / 2] >> i % 2 * 16)});
+    }
+    for (u32 i = 0; i < 4; i++)
+        for (u32 k = 0; k < 16; k++) d[i] += left[i / 2][k] * right[i % 2][k];
+}

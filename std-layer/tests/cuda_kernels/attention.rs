@@ -1,7 +1,8 @@
 //! Keys and values in pages, and attention over them.
 
 use gllm_kernels_std::core::{bf16, f16};
-use gllm_kernels_std::cuda::{DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
+use gllm_kernels_std::cuda::{Buffer, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
+use gllm_testkit::data::Source;
 
 use super::{compare, source, text, Gpu, Outcome, Trials};
 
@@ -47,24 +48,36 @@ const CASES: &[Case] = &[
     Case { heads: 2, kv_heads: 1, dim: 16, page_tokens: 4, window: Some(1), lengths: &[9] },
 ];
 
-fn check<T: Float>(format: KvFormat) -> Outcome {
-    let gpu = Gpu::new()?;
-    let mut source = source("attention");
-    let context = gpu.ops.context();
-    for (number, case) in CASES.iter().enumerate() {
-        let &Case { heads, kv_heads, dim, page_tokens, window, lengths } = case;
+/// Keys and values of sequences, in pages of any order.
+pub struct Filled {
+    pub cache: KvCache,
+    pages: Buffer<u32>,
+    len: usize,
+    /// As they were stored.
+    pub k: Vec<f64>,
+    pub v: Vec<f64>,
+}
+
+impl Filled {
+    pub fn new<T: Float>(
+        gpu: &Gpu,
+        source: &mut Source,
+        format: KvFormat,
+        (kv_heads, head_dim, page_tokens): (usize, usize, usize),
+        lengths: &[usize],
+    ) -> Result<Self, String> {
         let scales = if format == KvFormat::E4m3 { [0.01, 0.02] } else { [1.0, 1.0] };
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let len = longest.div_ceil(page_tokens) + 1;
         let (sequences, pages) = (lengths.len(), lengths.len() * len + 3);
-        // Every page once, in any order.
+        // Every page once.
         let mut free: Vec<u32> = (0..pages as u32).collect();
-        let tables: Vec<u32> =
+        let numbers: Vec<u32> =
             (0..sequences * len).map(|_| free.swap_remove(source.below(free.len()))).collect();
-        let on_tables = gpu.put(&tables)?;
-        let tables = PageTables { pages: on_tables.view(), len };
-        let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim: dim, scales };
-        let mut cache = KvCache::new(context, shape).map_err(text)?;
+        let numbers = gpu.put(&numbers)?;
+        let tables = PageTables { pages: numbers.view(), len };
+        let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales };
+        let mut cache = KvCache::new(gpu.ops.context(), shape).map_err(text)?;
 
         // Tokens of all sequences in one call; then some that go nowhere.
         let mut places: Vec<(u32, u32)> = lengths
@@ -76,14 +89,50 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
         places.extend([(sequences as u32, 0), (0, u32::MAX), (u32::MAX, 3)]);
         let ids: Vec<u32> = places.iter().map(|p| p.0).collect();
         let positions: Vec<u32> = places.iter().map(|p| p.1).collect();
-        let token = kv_heads * dim;
+        let token = kv_heads * head_dim;
         let (k, v): (Vec<T>, Vec<T>) =
             (source.normals(places.len() * token), source.normals(places.len() * token));
         let (on_k, on_v, on_ids, on_positions) =
             (gpu.put(&k)?, gpu.put(&v)?, gpu.put(&ids)?, gpu.put(&positions)?);
         let at = (on_ids.view(), on_positions.view());
         gpu.ops.kv_append(&gpu.stream, &mut cache, tables, at, (on_k.view(), on_v.view())).map_err(text)?;
+        let as_stored = |x: &[T], scale: f32| -> Vec<f64> {
+            x[..real * token].iter().map(|x| stored(format, x.to_f32() / scale) * f64::from(scale)).collect()
+        };
+        let (k, v) = (as_stored(&k, scales[0]), as_stored(&v, scales[1]));
+        Ok(Self { cache, pages: numbers, len, k, v })
+    }
 
+    pub fn tables(&self) -> PageTables<'_> {
+        PageTables { pages: self.pages.view(), len: self.len }
+    }
+
+    /// What a query gives: sums of the values of `tokens`, which count through all sequences, and of their magnitudes; and the
+    /// sum of exponentials, of which the largest is 1.
+    pub fn attend(&self, q: &[f64], scale: f32, tokens: &[usize], kv: usize) -> (Vec<(f64, f64)>, f64) {
+        let (dim, heads) = (self.cache.shape().head_dim, self.cache.shape().kv_heads);
+        let row = |t: usize| (t * heads + kv) * dim;
+        let dot = |k: &[f64]| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>();
+        let scores: Vec<f64> = tokens.iter().map(|&t| dot(&self.k[row(t)..]) * f64::from(scale)).collect();
+        let top = scores.iter().copied().fold(f64::MIN, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        let of = |i: usize| {
+            let terms = tokens.iter().zip(&weights).map(|(&t, w)| w / sum.max(1e-300) * self.v[row(t) + i]);
+            (terms.clone().sum(), terms.map(f64::abs).sum())
+        };
+        ((0..dim).map(of).collect(), sum)
+    }
+}
+
+fn check<T: Float>(format: KvFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("attention");
+    let context = gpu.ops.context();
+    for (number, case) in CASES.iter().enumerate() {
+        let &Case { heads, kv_heads, dim, page_tokens, window, lengths } = case;
+        let filled = Filled::new::<T>(&gpu, &mut source, format, (kv_heads, dim, page_tokens), lengths)?;
+        let (sequences, longest) = (lengths.len(), lengths.iter().copied().max().unwrap_or(0));
         let q: Vec<T> = source.normals(sequences * heads * dim);
         let on_q = gpu.put(&q)?;
         let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
@@ -93,7 +142,7 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
         gpu.ops
             .attention_decode(
                 &gpu.stream,
-                (&cache, tables),
+                (&filled.cache, filled.tables()),
                 on_lengths.view(),
                 how,
                 on_q.view(),
@@ -101,32 +150,17 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
             )
             .map_err(text)?;
 
-        let as_stored = |x: &[T], scale: f32| -> Vec<f64> {
-            x[..real * token].iter().map(|x| stored(format, x.to_f32() / scale) * f64::from(scale)).collect()
-        };
-        let (k, v) = (as_stored(&k, scales[0]), as_stored(&v, scales[1]));
         let (mut want, mut error, mut before) = (Vec::new(), Vec::new(), 0);
         for (s, &n) in lengths.iter().enumerate() {
             let start = n - window.map_or(n, |w| w.min(n));
+            let tokens: Vec<usize> = (before + start..before + n).collect();
             for h in 0..heads {
-                let kv = h / (heads / kv_heads);
-                let row = |t: usize| ((before + t) * kv_heads + kv) * dim;
-                let q = &q[(s * heads + h) * dim..][..dim];
-                let score = |t: usize| {
-                    q.iter().zip(&k[row(t)..]).map(|(q, k)| f64::from(q.to_f32()) * k).sum::<f64>()
-                        * f64::from(0.2f32)
-                };
-                let scores: Vec<f64> = (start..n).map(score).collect();
-                let top = scores.iter().copied().fold(f64::MIN, f64::max);
-                let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-                let sum: f64 = weights.iter().sum();
-                for i in 0..dim {
-                    let terms =
-                        weights.iter().enumerate().map(|(t, w)| w / sum.max(1e-300) * v[row(start + t) + i]);
-                    want.push(terms.clone().sum());
-                    // Scores of up to 30 are off by their rounding, and so are exponentials.
-                    error.push(terms.map(f64::abs).sum::<f64>() * 4e-5);
-                }
+                let q: Vec<f64> =
+                    q[(s * heads + h) * dim..][..dim].iter().map(|q| q.to_f32().into()).collect();
+                let (sums, _) = filled.attend(&q, 0.2, &tokens, h / (heads / kv_heads));
+                want.extend(sums.iter().map(|s| s.0));
+                // Scores of up to 30 are off by their rounding, and so are exponentials.
+                error.extend(sums.iter().map(|s| s.1 * 4e-5));
             }
             before += n;
         }

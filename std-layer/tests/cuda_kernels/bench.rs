@@ -2,8 +2,8 @@
 
 use gllm_kernels_std::core::{bf16, f16, Precision, QuantFormat, Softmax};
 use gllm_kernels_std::cuda::{
-    Activations, Buffer, CudaError, DecodeRoom, Driver, Event, KvCache, KvFormat, KvShape, Norm, PageTables,
-    QuantView,
+    Activations, Buffer, CudaError, DecodeRoom, Driver, Event, KvCache, KvFormat, KvShape, Mask, Norm,
+    PageTables, Prefill, QuantView,
 };
 use gllm_testkit::quant::vectors;
 
@@ -179,6 +179,41 @@ fn attention(gpu: &Gpu, table: &Table) -> Outcome {
     Ok(())
 }
 
+/// Attention of whole prompts, in operations a second: half of all pairs of tokens, two products each.
+fn prompts(gpu: &Gpu) -> Outcome {
+    let (heads, kv_heads, page_tokens) = (32, 8, 16);
+    for (format, head_dim) in
+        [(KvFormat::Bf16, 64), (KvFormat::Bf16, 128), (KvFormat::Bf16, 256), (KvFormat::E4m3, 128)]
+    {
+        for tokens in [4096, 16384] {
+            let len = tokens / page_tokens;
+            let shape = KvShape { format, pages: len, page_tokens, kv_heads, head_dim, scales: [0.02; 2] };
+            let pages = gpu.put(&(0..len as u32).rev().collect::<Vec<_>>())?;
+            let tables = PageTables { pages: pages.view(), len };
+            let ids = gpu.put(&vec![0u32; tokens])?;
+            let positions = gpu.put(&(0..tokens as u32).collect::<Vec<_>>())?;
+            let k = numbers::<bf16>(gpu, tokens * kv_heads * head_dim)?;
+            let mut cache = KvCache::new(context(), shape).map_err(text)?;
+            let at = (ids.view(), positions.view());
+            gpu.ops.kv_append(&gpu.stream, &mut cache, tables, at, (k.view(), k.view())).map_err(text)?;
+            let q = numbers::<bf16>(gpu, tokens * heads * head_dim)?;
+            let (starts, lengths) = (gpu.put(&[0, tokens as u32])?, gpu.put(&[tokens as u32])?);
+            let mut y = Buffer::<bf16>::new(context(), q.len()).map_err(text)?;
+            let mut run = || {
+                let how = Prefill { heads, scale: 0.088, mask: Mask::Causal, longest: tokens };
+                let at = (starts.view(), lengths.view());
+                gpu.ops.attention_prefill(&gpu.stream, (&cache, tables), at, how, q.view(), &mut y)
+            };
+            run().map_err(text)?;
+            let us = time(gpu, 1, run)?;
+            let operations = 2.0 * (heads * head_dim) as f64 * (tokens as f64).powi(2);
+            let name = format!("attention_prefill {format:?} {heads} / {kv_heads} x {head_dim}, {tokens}");
+            println!("{name:<44} {us:>10.2} us {:>9.1} TFLOP/s", operations / us / 1e6);
+        }
+    }
+    Ok(())
+}
+
 /// Everything, as a table.
 pub fn main() -> Outcome {
     if !super::on_a_gpu() {
@@ -199,5 +234,6 @@ pub fn main() -> Outcome {
     elements(&gpu, &table)?;
     products(&gpu, &table)?;
     matrices(&gpu)?;
-    attention(&gpu, &table)
+    attention(&gpu, &table)?;
+    prompts(&gpu)
 }

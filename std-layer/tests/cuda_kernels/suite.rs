@@ -20,6 +20,8 @@ mod elementwise;
 mod gemm;
 #[path = "grouped.rs"]
 mod grouped;
+#[path = "prefill.rs"]
+mod prefill;
 #[path = "quant.rs"]
 mod quant;
 #[path = "rows.rs"]
@@ -137,6 +139,7 @@ pub fn main() {
     quant::trials(&mut trials);
     grouped::trials(&mut trials);
     attention::trials(&mut trials);
+    prefill::trials(&mut trials);
     sampling::trials(&mut trials);
     gemm::trials(&mut trials);
     let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;

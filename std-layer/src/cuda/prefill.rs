@@ -1,0 +1,183 @@
+//! Attention of many queries over keys and values in pages.
+
+use super::attention::{KvCache, KvFormat, PageTables};
+use super::check::{aligned, area, bad, rows, same_len, small};
+use super::error::CudaError;
+use super::kernels::{type_number, File, Name};
+use super::memory::{Buffer, View};
+use super::module::{Arguments, Geometry};
+use super::stream::Stream;
+use super::sys::Address;
+use super::{Float, Ops};
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PrefillArgs {
+    q: Address,
+    keys: Address,
+    values: Address,
+    tables: Address,
+    starts: Address,
+    lengths: Address,
+    y: Address,
+    tokens: u32,
+    heads: u32,
+    kv_heads: u32,
+    dim: u32,
+    page_tokens: u32,
+    table_len: u32,
+    pages: u32,
+    causal: u32,
+    window: u32,
+    ty: u32,
+    scale: f32,
+    key_scale: f32,
+    value_scale: f32,
+}
+// SAFETY: as in prefill.cu.
+unsafe impl Arguments for PrefillArgs {}
+
+/// Which tokens a query sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// All of its sequence.
+    Full,
+    /// Those up to its own.
+    Causal,
+    /// The last so many of those up to its own: a sliding window.
+    Window(usize),
+}
+
+/// How queries attend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prefill {
+    /// Heads of queries.
+    pub heads: usize,
+    /// What products of queries and keys are multiplied with: positive.
+    pub scale: f32,
+    /// Which tokens they see.
+    pub mask: Mask,
+    /// Queries of the sequence that has most: how the work is divided, no limit.
+    pub longest: usize,
+}
+
+/// The sizes of heads that kernels are compiled for; others take the next larger one.
+const DIMS: [(usize, &str); 5] = [(64, "d64"), (80, "d80"), (96, "d96"), (128, "d128"), (256, "d256")];
+const THREADS: usize = 128;
+
+/// Queries of a block, and tokens at a time.
+const fn tile(dim: usize) -> (usize, usize) {
+    if dim <= 128 {
+        (128, 64)
+    } else {
+        (64, 32)
+    }
+}
+
+/// The kernel for heads of `dim`, and its launch for `(longest, heads, sequences)`.
+pub(super) fn geometry(
+    dim: usize,
+    (longest, heads, sequences): (usize, usize, usize),
+) -> (&'static str, Geometry) {
+    let (dim, suffix) = DIMS.iter().copied().find(|&(d, _)| d >= dim).unwrap_or((256, "d256"));
+    let (queries, tokens) = tile(dim);
+    // 16 bytes each; an odd number of them, or else they change places by rows.
+    let chunks = dim / 8;
+    let pitch = if chunks.is_multiple_of(8) { chunks } else { chunks | 1 };
+    let shared = (queries + 2 * tokens) * pitch * 16;
+    (suffix, Geometry { grid: [longest.div_ceil(queries), heads, sequences], threads: THREADS, shared })
+}
+
+impl Ops {
+    /// Attention of the last queries of each sequence over its tokens, whose keys and values are in the cache already:
+    /// `y = sum_t p_t v_t`, `p` the softmax of `scale * (q . k_t)` over the tokens that `mask` shows. `q` and `y` have
+    /// `heads * head_dim` elements a query; those of sequence `s` are `starts[s]` to `starts[s + 1]`, and the last of them is that
+    /// of token `lengths[s] - 1`. `heads / kv_heads` consecutive heads share a KV head. A query that sees nothing gives zeros;
+    /// tokens whose pages do not exist do not take part; queries of no sequence are left alone.
+    ///
+    /// Products are made of numbers of 16 bits: queries and exponentials are rounded to what keys are stored as (f16 for E4M3).
+    /// Sums are in f32. Heads of 64, 80, 96, 128 and 256 have kernels of their own; others take the next larger one.
+    ///
+    /// FlashAttention-2 (Dao, 2023).
+    ///
+    /// # Errors
+    /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, and `y` is as large
+    /// as `q`; `Kernel` unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
+    /// a window not empty; `Misaligned` unless `q` starts at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
+    /// sequences; `OtherContext`, `Launch`.
+    pub fn attention_prefill<T: Float>(
+        &self,
+        stream: &Stream,
+        (cache, tables): (&KvCache, PageTables<'_>),
+        (starts, lengths): (View<'_, u32>, View<'_, u32>),
+        how: Prefill,
+        q: View<'_, T>,
+        y: &mut Buffer<T>,
+    ) -> Result<(), CudaError> {
+        let tabled = self.tables(cache, &tables)?;
+        let shape = cache.shape();
+        let Prefill { heads, scale, mask, longest } = how;
+        if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
+            return Err(bad("heads", "a multiple of the KV heads"));
+        }
+        if !(scale > 0.0 && scale.is_finite()) {
+            return Err(bad("scale", "positive and finite"));
+        }
+        if mask == Mask::Window(0) {
+            return Err(bad("window", "at least 1 token"));
+        }
+        let sequences = lengths.len();
+        same_len("starts", starts.len(), sequences + 1)?;
+        if tabled < sequences {
+            return Err(CudaError::WrongSize {
+                arg: "tables",
+                need: sequences * tables.len,
+                got: tables.pages.len(),
+            });
+        }
+        let tokens = rows(q.len(), area("elements of a query", &[heads, shape.head_dim])?)?;
+        same_len("y", y.len(), q.len())?;
+        for context in [starts.context(), lengths.context(), q.context(), y.context()] {
+            self.here(context)?;
+        }
+        aligned("q", q.address())?;
+        let (keys, values) = cache.places();
+        let args = PrefillArgs {
+            q: q.address(),
+            keys,
+            values,
+            tables: tables.pages.address(),
+            starts: starts.address(),
+            lengths: lengths.address(),
+            y: y.address(),
+            tokens: small("queries", tokens)?,
+            heads: small("heads", heads)?,
+            kv_heads: small("kv_heads", shape.kv_heads)?,
+            dim: small("head_dim", shape.head_dim)?,
+            page_tokens: small("page_tokens", shape.page_tokens)?,
+            table_len: small("numbers of a table", tables.len)?,
+            pages: small("pages", shape.pages)?,
+            causal: (mask != Mask::Full).into(),
+            window: match mask {
+                Mask::Window(tokens) => small("window", tokens)?,
+                _ => 0,
+            },
+            ty: type_number(T::TYPE),
+            scale,
+            key_scale: shape.scales[0],
+            value_scale: shape.scales[1],
+        };
+        let (suffix, geometry) = geometry(shape.head_dim, (longest, heads, sequences));
+        let kernel = (File::prefill, Name("attention_prefill", shape.format.name(), suffix));
+        // SAFETY: checked above; starts, lengths and pages are checked by the kernel.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+}
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    for format in KvFormat::ALL {
+        for (_, dim) in DIMS {
+            to(File::prefill, Name("attention_prefill", format.name(), dim), size_of::<PrefillArgs>());
+        }
+    }
+}

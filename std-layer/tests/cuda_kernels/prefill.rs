@@ -1,0 +1,244 @@
+//! Attention of many queries.
+
+use gllm_kernels_std::core::{bf16, f16};
+use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, Prefill};
+use libtest_mimic::Trial;
+
+use super::attention::Filled;
+use super::{compare, rounding, source, text, Gpu, Outcome, Trials};
+
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    page_tokens: usize,
+    mask: Mask,
+    /// Queries and tokens of each sequence.
+    sequences: &'static [(usize, usize)],
+    longest: usize,
+}
+
+/// Heads of every size that has a kernel, and of others; one KV head for one, some and all heads; queries from none to more than a
+/// block has, alone and behind other tokens; windows within a tile and across some; work for one block that is told of less.
+const CASES: &[Case] = &[
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 64,
+        page_tokens: 16,
+        mask: Mask::Causal,
+        sequences: &[(1, 1), (0, 5), (70, 70)],
+        longest: 70,
+    },
+    Case {
+        heads: 2,
+        kv_heads: 2,
+        dim: 80,
+        page_tokens: 1,
+        mask: Mask::Full,
+        sequences: &[(5, 65), (3, 3)],
+        longest: 5,
+    },
+    Case {
+        heads: 4,
+        kv_heads: 2,
+        dim: 96,
+        page_tokens: 16,
+        mask: Mask::Window(20),
+        sequences: &[(33, 150)],
+        longest: 33,
+    },
+    Case {
+        heads: 2,
+        kv_heads: 1,
+        dim: 128,
+        page_tokens: 48,
+        mask: Mask::Causal,
+        sequences: &[(129, 140), (2, 64)],
+        longest: 129,
+    },
+    Case {
+        heads: 3,
+        kv_heads: 1,
+        dim: 256,
+        page_tokens: 8,
+        mask: Mask::Causal,
+        sequences: &[(65, 65)],
+        longest: 1,
+    },
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 192,
+        page_tokens: 32,
+        mask: Mask::Window(1),
+        sequences: &[(20, 40), (4, 4)],
+        longest: 20,
+    },
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 16,
+        page_tokens: 4,
+        mask: Mask::Window(70),
+        sequences: &[(9, 130)],
+        longest: 9,
+    },
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 112,
+        page_tokens: 4,
+        mask: Mask::Full,
+        sequences: &[(2, 0), (4, 3)],
+        longest: 4,
+    },
+    // Queries before the first token.
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 64,
+        page_tokens: 4,
+        mask: Mask::Causal,
+        sequences: &[(6, 4)],
+        longest: 6,
+    },
+];
+
+/// What tensor cores multiply queries as, and how far exponentials are off then.
+fn rounded<T: Float>(format: KvFormat, q: T) -> f64 {
+    match format {
+        KvFormat::Bf16 => bf16::from_f32(q.to_f32()).to_f32().into(),
+        _ => f16::from_f32(q.to_f32()).to_f32().into(),
+    }
+}
+
+fn check<T: Float>(format: KvFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("prefill");
+    for (number, case) in CASES.iter().enumerate() {
+        let &Case { heads, kv_heads, dim, page_tokens, mask, sequences, longest } = case;
+        let lengths: Vec<usize> = sequences.iter().map(|s| s.1).collect();
+        let filled = Filled::new::<T>(&gpu, &mut source, format, (kv_heads, dim, page_tokens), &lengths)?;
+        let mut starts = vec![0u32];
+        for (queries, _) in sequences {
+            starts.push(starts[starts.len() - 1] + *queries as u32);
+        }
+        let q: Vec<T> = source.normals(starts[sequences.len()] as usize * heads * dim);
+        let (on_q, on_starts) = (gpu.put(&q)?, gpu.put(&starts)?);
+        let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
+        let mut y = gpu.room::<T>(q.len())?;
+        let how = Prefill { heads, scale: 0.2, mask, longest };
+        let at = (on_starts.view(), on_lengths.view());
+        gpu.ops
+            .attention_prefill(&gpu.stream, (&filled.cache, filled.tables()), at, how, on_q.view(), &mut y)
+            .map_err(text)?;
+
+        // Exponentials are rounded to 16 bits, and those of f16 may be too small for it.
+        let (relative, least) = if format == KvFormat::Bf16 { rounding::<bf16>() } else { rounding::<f16>() };
+        let (mut want, mut error, mut before, mut next) = (Vec::new(), Vec::new(), 0, 0);
+        for &(queries, n) in sequences {
+            for i in 0..queries {
+                let position = (n + i) as isize - queries as isize;
+                let seen = |&t: &usize| match mask {
+                    Mask::Full => true,
+                    Mask::Causal => t as isize <= position,
+                    Mask::Window(w) => t as isize <= position && t as isize > position - w as isize,
+                };
+                let tokens: Vec<usize> = (0..n).filter(seen).map(|t| before + t).collect();
+                for h in 0..heads {
+                    let q: Vec<f64> =
+                        q[(next * heads + h) * dim..][..dim].iter().map(|&q| rounded(format, q)).collect();
+                    let (sums, sum) = filled.attend(&q, 0.2, &tokens, h / (heads / kv_heads));
+                    want.extend(sums.iter().map(|s| s.0));
+                    let lost = least * tokens.len() as f64 * 5.0 / sum.max(1.0);
+                    error.extend(sums.iter().map(|s| s.1 * (relative * 1.01 + 4e-5) + lost));
+                }
+                next += 1;
+            }
+            before += n;
+        }
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("case {number}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Numbers on the GPU that fit nothing touch no memory they should not, and what is not a number stays so.
+fn foreign() -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("foreign");
+    for format in [KvFormat::F16, KvFormat::E4m3] {
+        let filled = Filled::new::<f16>(&gpu, &mut source, format, (1, 64, 8), &[20, 20])?;
+        let mut q: Vec<f16> = source.normals(4 * 64);
+        q[3 * 64] = f16::from_f32(f32::NAN);
+        let on_q = gpu.put(&q)?;
+        // Of pages that do not exist; beyond all queries, and backwards.
+        let nowhere = gpu.put(&[u32::MAX; 2])?;
+        let run = |tables, starts: [u32; 3], lengths: [u32; 2]| -> Result<Vec<f16>, String> {
+            let (starts, lengths) = (gpu.put(&starts)?, gpu.put(&lengths)?);
+            let (at, mut y) = ((starts.view(), lengths.view()), gpu.put(&[f16::from_f32(7.0); 4 * 64])?);
+            let how = Prefill { heads: 1, scale: 0.2, mask: Mask::Causal, longest: 4 };
+            gpu.ops
+                .attention_prefill(&gpu.stream, (&filled.cache, tables), at, how, on_q.view(), &mut y)
+                .map_err(text)?;
+            gpu.get(&y)
+        };
+        let far = run(filled.tables(), [3, 90, u32::MAX], [u32::MAX, u32::MAX])?;
+        let one =
+            |row: usize, y: &[f16], ok: fn(f32) -> bool| y[row * 64..][..64].iter().all(|y| ok(y.to_f32()));
+        if !(0..3).all(|row| one(row, &far, |y| y == 7.0)) || !one(3, &far, f32::is_nan) {
+            return Err("starts that do not exist".into());
+        }
+        let back = run(filled.tables(), [2, 1, 3], [20, 20])?;
+        if ![0, 3].iter().all(|&row| one(row, &back, |y| y == 7.0)) || one(1, &back, |y| y == 7.0) {
+            return Err("starts that go backwards".into());
+        }
+        let tables = gllm_kernels_std::cuda::PageTables { pages: nowhere.view(), len: 1 };
+        if !one(0, &run(tables, [0, 2, 3], [20, 20])?, |y| y == 0.0) {
+            return Err("pages that do not exist".into());
+        }
+    }
+    Ok(())
+}
+
+fn refusals() -> Outcome {
+    let gpu = Gpu::new()?;
+    let filled = Filled::new::<f16>(&gpu, &mut source("refusals"), KvFormat::F16, (2, 16, 4), &[5])?;
+    let (q, numbers) = (gpu.put(&[f16::ONE; 64])?, gpu.put(&[0u32, 2, 2])?);
+    let mut run = |how: Prefill, (starts, lengths): (usize, usize), at: usize, rows: usize| {
+        let mut y: Buffer<f16> = Buffer::new(gpu.ops.context(), rows * 32)?;
+        let at = (numbers.range(0..starts)?, numbers.range(0..lengths)?, q.range(at..at + 32)?);
+        let from = (&filled.cache, filled.tables());
+        gpu.ops.attention_prefill(&gpu.stream, from, (at.0, at.1), how, at.2, &mut y)
+    };
+    let good = Prefill { heads: 2, scale: 1.0, mask: Mask::Full, longest: 2 };
+    type Run<'a> = &'a mut dyn FnMut(Prefill, (usize, usize), usize, usize) -> Result<(), CudaError>;
+    let run: Run<'_> = &mut run;
+    run(good, (2, 1), 0, 1).map_err(text)?;
+    let results = [
+        (run(Prefill { heads: 3, ..good }, (2, 1), 0, 1), "multiple of the KV heads"),
+        (run(Prefill { heads: 4, ..good }, (2, 1), 0, 1), "x.len() % cols"),
+        (run(Prefill { scale: 0.0, ..good }, (2, 1), 0, 1), "`scale`"),
+        (run(Prefill { mask: Mask::Window(0), ..good }, (2, 1), 0, 1), "`window`"),
+        (run(good, (1, 1), 0, 1), "`starts`"),
+        (run(good, (3, 2), 0, 1), "`tables`"),
+        (run(good, (2, 1), 0, 2), "`y`"),
+        (run(good, (2, 1), 1, 1), "`q` must start"),
+        (run(Prefill { longest: usize::MAX, ..good }, (2, 1), 0, 1), "blocks in x"),
+    ];
+    for (i, (result, part)) in results.into_iter().enumerate() {
+        match result {
+            Err(e) if e.to_string().contains(part) => {}
+            other => return Err(format!("case {i}: {other:?} instead of {part}")),
+        }
+    }
+    Ok(())
+}
+
+pub fn trials(trials: &mut Trials) {
+    trials.push(Trial::test("attention_prefill_foreign", || Ok(foreign()?)));
+    trials.push(Trial::test("attention_prefill_refusals", || Ok(refusals()?)));
+    for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
+        super::each_type!(trials, format!("attention_prefill_{format:?}"), check(format));
+    }
+}
