@@ -290,9 +290,15 @@ impl Caps {
     /// `IsaUnavailable` if the CPU is not at that level.
     pub fn restricted_to(self, level: IsaLevel) -> Result<Self, KernelError> {
         if !self.features.contains(level.requires()) {
-            return Err(KernelError::IsaUnavailable { want: level, have: self.level() });
+            return Err(self.lacks(level, level.requires()));
         }
         Ok(Self { features: self.features.intersection(level.allows()), ..self })
+    }
+
+    /// That something is missing of what kernels of a level require.
+    pub(crate) fn lacks(self, want: IsaLevel, requires: Features) -> KernelError {
+        let missing = requires.without(self.features);
+        KernelError::IsaUnavailable { want, have: self.level(), missing }
     }
 
     /// Without some features. Levels that need them go too.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
 use crate::asm::{Tier, MICROS, TIERS};
-use crate::caps::{Caps, IsaLevel, Prefetcher};
+use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::ops::activations::ActivationArgs;
@@ -251,7 +251,8 @@ impl<E: Operand> Kernels<E> {
     pub fn forced(level: IsaLevel) -> Result<Self, KernelError> {
         let k = Self::with(Caps::detect().restricted_to(level)?);
         if k.level() != level {
-            return Err(KernelError::IsaUnavailable { want: level, have: k.level() });
+            let missing = Features::NONE;
+            return Err(KernelError::IsaUnavailable { want: level, have: k.level(), missing });
         }
         Ok(k)
     }
@@ -266,16 +267,16 @@ impl<E: Operand> Kernels<E> {
     /// the best.
     ///
     /// # Errors
-    /// `BadParameter` if the row is of another kind, storage type or level; `FeatureUnavailable` if
+    /// `BadParameter` if the row is of another kind, storage type or level; `IsaUnavailable` if
     /// the CPU lacks what the kernel needs.
     pub fn with_gemm(self, row: &KernelInfo) -> Result<Self, KernelError> {
         let micros = MICROS.iter().chain([E::products(self.table).baseline]);
         let mut own = micros.filter(|m| (m.storage, m.level) == (E::TYPE, self.level()));
-        let (have, expected) = (self.caps.features(), "a row of gemm for this storage type and level");
+        let expected = "a row of gemm for this storage type and level";
         let micro =
             own.find(|m| row.is_done_by(m)).ok_or(KernelError::BadParameter { arg: "row", expected })?;
-        if !have.contains(micro.requires) {
-            return Err(KernelError::FeatureUnavailable { want: micro.requires, have });
+        if !self.caps.features().contains(micro.requires) {
+            return Err(self.caps.lacks(micro.level, micro.requires));
         }
         Ok(Self { micro, ..self })
     }
@@ -287,14 +288,14 @@ impl<E: Operand> Kernels<E> {
     /// # Errors
     /// As there.
     pub fn with_qgemv(self, row: &KernelInfo) -> Result<Self, KernelError> {
-        let (have, expected) = (self.caps.features(), "a row of a product in integers of this level");
+        let expected = "a row of a product in integers of this level";
         if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8 | Op::Qgemm) || row.level != self.level() {
             return Err(KernelError::BadParameter { arg: "row", expected });
         }
         let tier = TIERS.iter().find(|tier| row.is_done_by_tier(tier));
         match tier {
-            Some(tier) if !have.contains(tier.requires) => {
-                Err(KernelError::FeatureUnavailable { want: tier.requires, have })
+            Some(tier) if !self.caps.features().contains(tier.requires) => {
+                Err(self.caps.lacks(tier.level, tier.requires))
             }
             tier => Ok(Self { tier, ..self }),
         }

@@ -82,19 +82,14 @@ pub enum KernelError {
     UnknownFormat(u32),
     /// Weights cannot be quantised to this format here, only decoded.
     NoEncoder(QuantFormat),
-    /// The CPU (or the caller's restriction) lacks the instruction set.
+    /// The CPU (or the caller's restriction) lacks what the kernels that were asked for need.
     IsaUnavailable {
-        /// The level that was asked for.
+        /// The level of these kernels.
         want: IsaLevel,
         /// The level that is there.
         have: IsaLevel,
-    },
-    /// A feature is missing that the chosen kernel needs.
-    FeatureUnavailable {
-        /// Features that were asked for.
-        want: Features,
-        /// Features that are there.
-        have: Features,
+        /// What they need that is not there. Nothing: this build has no kernels of the level.
+        missing: Features,
     },
     /// A size computation does not fit `usize`.
     SizeOverflow {
@@ -135,11 +130,11 @@ impl fmt::Display for KernelError {
             }
             Self::NoEncoder(format) => write!(f, "there is no encoder for {format}: choose another format"),
             Self::UnknownFormat(id) => write!(f, "no quantised format has the GGUF type number {id}"),
-            Self::IsaUnavailable { want, have } => {
-                write!(f, "instruction set {want} is not available here (best is {have})")
+            Self::IsaUnavailable { want, have, missing: Features::NONE } => {
+                write!(f, "this build has no kernels for {want} (best is {have})")
             }
-            Self::FeatureUnavailable { want, have } => {
-                write!(f, "CPU features {want} are needed, only {have} are there")
+            Self::IsaUnavailable { want, have, missing } => {
+                write!(f, "{missing} is missing, which these kernels for {want} need (best is {have})")
             }
             Self::SizeOverflow { what } => write!(f, "size overflow while computing {what}"),
         }

@@ -53,7 +53,8 @@ fn forced<E: Element>() {
             }
             Err(e) => {
                 assert!(!there, "{level}: {e}");
-                assert_eq!(e, KernelError::IsaUnavailable { want: level, have: caps.level() });
+                let missing = level.requires().without(caps.features());
+                assert_eq!(e, KernelError::IsaUnavailable { want: level, have: caps.level(), missing });
             }
         }
     }
@@ -79,13 +80,15 @@ fn restriction_leaves_nothing_of_higher_levels() {
         assert_eq!(avx2.features().intersection(wide | Features::AMX), Features::NONE);
         assert_eq!(avx2.level(), IsaLevel::Avx2);
         let e = avx2.restricted_to(IsaLevel::Avx512).unwrap_err();
-        assert_eq!(e, KernelError::IsaUnavailable { want: IsaLevel::Avx512, have: IsaLevel::Avx2 });
+        let (want, have) = (IsaLevel::Avx512, IsaLevel::Avx2);
+        assert_eq!(e, KernelError::IsaUnavailable { want, have, missing: Features::AVX512 });
     }
     for level in IsaLevel::ALL {
         assert_eq!(caps.restricted_to(level).is_ok(), caps.features().contains(level.requires()));
         if level != IsaLevel::Scalar {
             let e = Caps::SCALAR.restricted_to(level).unwrap_err();
-            assert_eq!(e, KernelError::IsaUnavailable { want: level, have: IsaLevel::Scalar });
+            let (have, missing) = (IsaLevel::Scalar, level.requires());
+            assert_eq!(e, KernelError::IsaUnavailable { want: level, have, missing });
         }
     }
 }

@@ -269,8 +269,9 @@ fn views_refuse() {
 #[test]
 fn texts_name_the_numbers() {
     let overlap = KernelError::Overlap { rows: 31, cols: 32, row_stride: 33, col_stride: 34 };
-    let isa = KernelError::IsaUnavailable { want: IsaLevel::Avx512, have: IsaLevel::Avx2 };
-    let feature = KernelError::FeatureUnavailable { want: Features::AMX_INT8, have: Caps::SCALAR.features() };
+    let (want, have) = (IsaLevel::Avx512, IsaLevel::Avx2);
+    let isa = KernelError::IsaUnavailable { want, have, missing: Features::AMX_INT8 };
+    let build = KernelError::IsaUnavailable { want, have, missing: Features::NONE };
     let texts: [(KernelError, &[&str]); 12] = [
         (short("weights", 123, 45), &["weights", "123", "45"]),
         (DimMismatch { what: "a.cols != k", want: 71, got: 72 }, &["a.cols != k", "71", "72"]),
@@ -281,8 +282,8 @@ fn texts_name_the_numbers() {
         (BadParameter { arg: "eps", expected: "a number" }, &["eps", "a number"]),
         (KernelError::UnknownFormat(99), &["99"]),
         (KernelError::NoEncoder(QuantFormat::Iq1S), &["iq1_s"]),
-        (isa, &["avx512", "avx2"]),
-        (feature, &["amx_int8", "none"]),
+        (isa, &["avx512", "avx2", "amx_int8"]),
+        (build, &["avx512", "avx2"]),
         (KernelError::SizeOverflow { what: "scratch size" }, &["scratch size"]),
     ];
     for (error, words) in texts {

@@ -14,7 +14,7 @@ use crate::asm::PanelFn;
 use crate::asm::TIERS;
 use crate::caps::{Caps, Features, IsaLevel};
 use crate::error::KernelError;
-use crate::ops::activations::{self, ActivationArgs};
+use crate::ops::activations::{self, ActivationArgs, Activations};
 use crate::ops::check;
 use crate::ops::qgemv_packed::{self, PanelArgs};
 use crate::ops::qpack::{self, PackedQ};
@@ -28,7 +28,7 @@ use crate::view::{MatMut, MatRef};
 /// # Errors
 /// `SizeOverflow`.
 pub const fn scratch(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
-    match activations::size(batch, cols) {
+    match Activations::size(batch, cols) {
         Ok(req) => ScratchReq::array::<u8>(req.size_unaligned()),
         Err(e) => Err(e),
     }
@@ -106,9 +106,9 @@ impl Single {
         check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
         let has = |choice: &&Choice| caps.features().contains(choice.requires);
         // Scalar code is left out where every CPU has NEON.
-        let missing = KernelError::IsaUnavailable { want: IsaLevel::Neon, have: caps.level() };
-        let choice = self.choices.iter().find(has).ok_or(missing)?;
-        let buf = scratch.take::<u8>(activations::size(x.rows(), x.cols())?.size_unaligned())?;
+        let missing = || caps.lacks(IsaLevel::Neon, Features::NEON);
+        let choice = self.choices.iter().find(has).ok_or_else(missing)?;
+        let buf = scratch.take::<u8>(Activations::size(x.rows(), x.cols())?.size_unaligned())?;
         // SAFETY: the instructions are present.
         let x = unsafe { activations::quantize(self.format, Some(self.packing), x, buf, choice.quantize)? };
         let step = if choice.kernels.is_empty() { qgemv_packed::BATCH } else { choice.kernels.len() };
@@ -149,7 +149,7 @@ macro_rules! define {
                         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
                         tier!($field 0 neon),
                         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field 1 neon),
+                        tier!($field 2 neon),
                         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
                         tier!($field 0 avx512),
                         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]

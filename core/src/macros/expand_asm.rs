@@ -242,6 +242,7 @@ macro_rules! expand_all_tiers {
         $then! {
             { "C" }
             "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed 4 3 2 1] }
+            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [], qgemm: [signed 4 2 1] }
             "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed 2 1] }
         }
         #[cfg(not(any(

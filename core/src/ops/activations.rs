@@ -97,6 +97,16 @@ unsafe impl Send for Activations<'_> {}
 unsafe impl Sync for Activations<'_> {}
 
 impl Activations<'_> {
+    /// Memory for `batch` rows of `cols`, of any format: 1152 bytes for each 256 activations begun.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub const fn size(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
+        match units(cols).checked_mul(batch) {
+            Some(n) => ScratchReq::array::<([Step; STEPS], Unit)>(n),
+            None => Err(KernelError::SizeOverflow { what: "quantised activations" }),
+        }
+    }
     /// Rows.
     pub fn batch(&self) -> usize {
         self.batch
@@ -290,14 +300,6 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
     }
 }
 
-/// [`Kernels::activations_size`].
-pub(crate) const fn size(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
-    match units(cols).checked_mul(batch) {
-        Some(n) => ScratchReq::array::<([Step; STEPS], Unit)>(n),
-        None => Err(KernelError::SizeOverflow { what: "quantised activations" }),
-    }
-}
-
 /// [`Kernels::quantize_activations`], by the kernel `run`.
 ///
 /// # Safety
@@ -310,7 +312,7 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
     run: unsafe fn(&ActivationArgs<E>),
 ) -> Result<Activations<'a>, KernelError> {
     let (batch, cols) = (x.rows(), x.cols());
-    let req = size(batch, cols)?;
+    let req = Activations::size(batch, cols)?;
     if buf.len() < req.size_unaligned() {
         return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
     }
@@ -326,12 +328,12 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
 }
 
 impl<E: Element> Kernels<E> {
-    /// Memory for [`quantize_activations`](Self::quantize_activations): 1152 bytes for each 256 activations begun.
+    /// Memory for [`quantize_activations`](Self::quantize_activations): [`Activations::size`].
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub fn activations_size(&self, batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
-        size(batch, cols)
+        Activations::size(batch, cols)
     }
 
     /// Quantises activations, once for all products with weights of `format`: the rows of `x`.

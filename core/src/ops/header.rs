@@ -40,9 +40,11 @@ fn word(header: &[u8; HEADER], i: usize) -> u64 {
 
 impl Header {
     /// Bytes of a buffer, wherever it starts.
-    pub(crate) fn size(&self) -> Result<usize, KernelError> {
-        let slack = HEADER + ScratchReq::PANEL_ALIGN - 1;
-        self.bytes.checked_add(slack).ok_or(KernelError::SizeOverflow { what: "packed size" })
+    pub(crate) const fn size(&self) -> Result<usize, KernelError> {
+        match self.bytes.checked_add(HEADER + ScratchReq::PANEL_ALIGN - 1) {
+            Some(size) => Ok(size),
+            None => Err(KernelError::SizeOverflow { what: "packed size" }),
+        }
     }
 
     /// Writes the header, and yields room for the contents.

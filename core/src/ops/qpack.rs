@@ -12,7 +12,7 @@ use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::ops::header::Header;
 use crate::quant::dispatch::{Made, Unpacker};
-use crate::quant::packed::{Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{Pack, Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
 
 /// First word of the header.
@@ -37,7 +37,7 @@ pub struct PackedQ<'a> {
 }
 
 /// Bytes of the panels of a matrix.
-fn panels(
+const fn panels(
     packing: Option<&Packing>,
     format: QuantFormat,
     rows: usize,
@@ -46,26 +46,58 @@ fn panels(
     match packing {
         Some(packing) => packing.bytes(rows, cols),
         None => {
-            let rows = rows.checked_next_multiple_of(ROWS);
-            let bytes = rows.and_then(|rows| format.row_bytes(cols).ok()?.checked_mul(rows));
-            bytes.filter(|&n| n <= MOST).ok_or(KernelError::SizeOverflow { what: "packed size" })
+            let overflow = Err(KernelError::SizeOverflow { what: "packed size" });
+            let (Some(rows), Ok(row)) = (rows.checked_next_multiple_of(ROWS), format.row_bytes(cols)) else {
+                return overflow;
+            };
+            match rows.checked_mul(row) {
+                Some(n) if n <= MOST => Ok(n),
+                _ => overflow,
+            }
         }
     }
 }
 
 /// The header of packed weights.
-fn header(
+const fn header(
     packing: Option<&Packing>,
     format: QuantFormat,
     rows: usize,
     cols: usize,
 ) -> Result<Header, KernelError> {
     // Refuses parts of blocks.
-    format.row_bytes(cols)?;
-    let bytes = panels(packing, format, rows, cols)?;
-    let layout = VERSION << 48 | u64::from(format.gguf_type());
-    Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes })
+    if let Err(e) = format.row_bytes(cols) {
+        return Err(e);
+    }
+    let layout = VERSION << 48 | format.gguf_type() as u64;
+    match panels(packing, format, rows, cols) {
+        Ok(bytes) => Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes }),
+        Err(e) => Err(e),
+    }
 }
+
+macro_rules! packings {
+    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        impl QuantFormat {
+            /// Bytes of the buffer that [`pack_q`](crate::Kernels::pack_q) needs for weights of this format, wherever it
+            /// starts. Firmware sizes static memory by it.
+            ///
+            /// # Errors
+            /// `NotBlockMultiple` if `cols` is not a multiple of the format's block length, `SizeOverflow`.
+            pub const fn packed_size(self, rows: usize, cols: usize) -> Result<usize, KernelError> {
+                let packing = match self {
+                    $(Self::$name => Some(&<crate::quant::formats::$name as Pack>::PACKING),)*
+                    _ => None,
+                };
+                match header(packing, self, rows, cols) {
+                    Ok(header) => header.size(),
+                    Err(e) => Err(e),
+                }
+            }
+        }
+    };
+}
+expand_all_formats! { packings! {} }
 
 /// [`Kernels::packed_q`], for weights that are packed so.
 pub(crate) fn open<'a>(
@@ -306,12 +338,13 @@ impl<E: Element> Kernels<E> {
         header(self.table.formats.of(format).packing(), format, rows, cols)
     }
 
-    /// Bytes of the buffer that [`pack_q`](Self::pack_q) needs, wherever it starts.
+    /// Bytes of the buffer that [`pack_q`](Self::pack_q) needs, wherever it starts:
+    /// [`QuantFormat::packed_size`].
     ///
     /// # Errors
     /// `NotBlockMultiple` if `cols` is not a multiple of the format's block length, `SizeOverflow`.
     pub fn packed_q_size(&self, format: QuantFormat, rows: usize, cols: usize) -> Result<usize, KernelError> {
-        self.packed_q_header(format, rows, cols)?.size()
+        format.packed_size(rows, cols)
     }
 
     /// Packs a quantised matrix for [`qgemv_packed`](Self::qgemv_packed).

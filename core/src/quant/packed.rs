@@ -175,10 +175,15 @@ impl Packing {
         self.head() + STEPS * self.step()
     }
     /// Bytes of the panels of a matrix.
-    pub(crate) fn bytes(&self, rows: usize, cols: usize) -> Result<usize, KernelError> {
-        let units = rows.div_ceil(ROWS).checked_mul(cols.div_ceil(UNIT));
-        let bytes = units.and_then(|n| n.checked_mul(self.unit_bytes()));
-        bytes.filter(|&n| n <= MOST).ok_or(KernelError::SizeOverflow { what: "packed size" })
+    pub(crate) const fn bytes(&self, rows: usize, cols: usize) -> Result<usize, KernelError> {
+        let overflow = Err(KernelError::SizeOverflow { what: "packed size" });
+        let Some(units) = rows.div_ceil(ROWS).checked_mul(cols.div_ceil(UNIT)) else {
+            return overflow;
+        };
+        match units.checked_mul(self.unit_bytes()) {
+            Some(n) if n <= MOST => Ok(n),
+            _ => overflow,
+        }
     }
 
     /// Where in the head things of group `g` are: its (or the common) scale, and its factor.

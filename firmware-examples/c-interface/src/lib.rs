@@ -46,7 +46,7 @@ impl From<KernelError> for GllmStatus {
             KernelError::DimMismatch { .. } | KernelError::NotBlockMultiple { .. } => Self::Dimension,
             KernelError::UnknownFormat(_) | KernelError::NoEncoder(_) => Self::Format,
             KernelError::WrongPacking { .. } => Self::Packing,
-            KernelError::IsaUnavailable { .. } | KernelError::FeatureUnavailable { .. } => Self::Unavailable,
+            KernelError::IsaUnavailable { .. } => Self::Unavailable,
             KernelError::SizeOverflow { .. } => Self::Overflow,
             _ => Self::Parameter,
         }

@@ -3,6 +3,35 @@
 
 pub mod ops;
 
+use gllm_kernels_core::{Activations, KernelError, QuantFormat, ScratchReq};
+
+/// Bytes for what `size` says, wherever they start. For static memory: a size that does not exist does not compile.
+pub const fn room(size: Result<ScratchReq, KernelError>) -> usize {
+    match size {
+        Ok(req) => req.size_unaligned(),
+        Err(_) => panic!("there is no such size"),
+    }
+}
+
+/// Bytes for activations of 8 bits.
+pub const fn activations(batch: usize, cols: usize) -> usize {
+    room(Activations::size(batch, cols))
+}
+
+/// Bytes for packed weights of whichever of these formats takes most.
+pub const fn packed(formats: &[QuantFormat], rows: usize, cols: usize) -> usize {
+    let (mut most, mut rest) = (0, formats);
+    while let [format, others @ ..] = rest {
+        most = match format.packed_size(rows, cols) {
+            Ok(size) if size > most => size,
+            Ok(_) => most,
+            Err(_) => panic!("there is no such size"),
+        };
+        rest = others;
+    }
+    most
+}
+
 /// A linear congruential generator.
 pub struct Random(pub u32);
 

@@ -8,7 +8,7 @@ use gllm_kernels_core::{
 };
 
 use crate::vectors::{Q4_0, Q8_0};
-use crate::Random;
+use crate::{room, Random};
 
 /// Vector length, 17 x 59: no multiple of any register, so that every tail runs too.
 const N: usize = ROWS * COLS;
@@ -38,16 +38,8 @@ static F32: Once<Buffers<f32>> = Once::new(Buffers::zeroed());
 static F16: Once<Buffers<f16>> = Once::new(Buffers::zeroed());
 static BF16: Once<Buffers<bf16>> = Once::new(Buffers::zeroed());
 
-/// Scratch memory of the matrix product.
-static SCRATCH: Once<[u8; scratch()]> = Once::new([0; scratch()]);
-
-/// Its size is known before anything runs: that of f32 suffices for all.
-const fn scratch() -> usize {
-    match GemmPlan::<f32>::scratch_bound(M, 13, K) {
-        Ok(req) => req.size_unaligned(),
-        Err(_) => panic!("the shape overflows"),
-    }
-}
+/// Scratch memory of the matrix product: its size is known before anything runs, that of f32 suffices for all.
+static SCRATCH: Once<[u8; room(GemmPlan::<f32>::scratch_bound(M, 13, K))]> = Once::new([0; _]);
 
 /// Writes as many elements as it reads.
 type Map<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;

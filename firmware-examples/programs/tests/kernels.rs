@@ -6,10 +6,10 @@
 use fw_rt::{entry, Once};
 use gllm_kernels_core::{
     bf16, f16, kernels, Activation, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels,
-    MatMut, MatRef, Op, Precision, QuantRef, Scratch,
+    MatMut, MatRef, Op, Precision, QuantFormat, QuantRef, Scratch,
 };
 use programs::vectors::{self, COLS, ROWS};
-use programs::{same_bits, Random};
+use programs::{activations, packed, same_bits, Random};
 
 extern "C" {
     /// The tests.
@@ -33,8 +33,8 @@ const K: usize = 37;
 struct State {
     x: [f32; BATCH * COLS],
     decoded: [[f32; ROWS * COLS]; 2],
-    activations: [u8; BATCH * COLS / 256 * 1152 + 64],
-    packed: [u8; 2 * ROWS * COLS * 2 + 128],
+    activations: [u8; activations(BATCH, COLS)],
+    packed: [u8; packed(QuantFormat::ALL, ROWS, COLS)],
     scratch: [u8; 512 << 10],
 }
 

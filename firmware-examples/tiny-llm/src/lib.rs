@@ -3,8 +3,8 @@
 #![cfg_attr(not(feature = "host"), no_std)]
 
 use gllm_kernels_core::{
-    KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions,
-    RopeShape,
+    Activations, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopeFreqs, RopePairing,
+    RopePositions, RopeShape,
 };
 
 const DIM: usize = 64;
@@ -16,6 +16,10 @@ const FFN: usize = 192;
 const SCALE: f32 = 0.25;
 const _: () = assert!(HEAD == 16);
 const EPS: f32 = 1e-5;
+const ACTIVATIONS: usize = match Activations::size(1, FFN) {
+    Ok(req) => req.size_unaligned(),
+    Err(_) => panic!("there is no such size"),
+};
 /// Newline, then the printable characters of ASCII.
 const VOCAB: usize = 96;
 /// Characters that it sees at most.
@@ -118,8 +122,8 @@ pub struct State {
     values: [[[f32; DIM]; CONTEXT]; LAYERS],
     cos: [f32; CONTEXT * HEAD / 2],
     sin: [f32; CONTEXT * HEAD / 2],
-    /// Activations in 8 bits: 1152 bytes for each 256 begun, and alignment.
-    activations: [u8; 1152 + 64],
+    /// Of as many columns as there are at most.
+    activations: [u8; ACTIVATIONS],
 }
 
 impl State {

@@ -44,4 +44,5 @@ mod gemm_i32_i8_i8_8x12__neon_i8mm;
 
 mod qgemm;
 mod qgemv_neon_dotprod;
+mod qgemv_neon_i8mm;
 mod qgemv_neon_smull;

@@ -4,7 +4,7 @@
 //! With dotprod, `sdot` by element multiplies four columns of four rows with four activations and adds the products up; up
 //! to four rows of activations share a pass. Without, `smull` and `smlal` add two columns of products in 16 bits (at most
 //! 2 * 128 * 127), `sadalp` adds pairs of these to sums in 32 bits, of which `addp` makes those of rows; up to two rows
-//! share a pass. See [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
+//! share a pass. With I8MM, `smmla` multiplies eight columns of two rows with those of two rows of activations. See [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
 //!
 //! | register | |
 //! |---|---|
@@ -69,6 +69,97 @@ macro_rules! columns {
     (@words second $a:tt $b:tt) => {
         columns!(@words first $b $b)
     };
+    (i8mm $at:tt [$w0:tt $w1:tt $w2:tt $w3:tt] $which:ident $(($x:tt $place:tt $y:tt $a:tt $b:tt))*) => {
+        concat!(
+            $(pairs!(load $at $x $place),)*
+            columns!(@eight $w0 $w1 low left "0" $which $(($x $a $b))*),
+            columns!(@eight $w0 $w1 low right "16" $which $(($x $a $b))*),
+            columns!(@eight $w2 $w3 high left "0" $which $(($x $a $b))*),
+            columns!(@eight $w2 $w3 high right "16" $which $(($x $a $b))*),
+        )
+    };
+    (@eight $w:tt $and:tt $eight:ident $quad:ident $at:tt $which:ident $(($x:tt $a:tt $b:tt))*) => {
+        concat!(
+            "ldr q2, [x1, #", $w, " + ", $at, "]\nldr q3, [x1, #", $and, " + ", $at, "]\n",
+            "zip1 v0.4s, v2.4s, v3.4s\nzip2 v1.4s, v2.4s, v3.4s\n",
+            $(pairs!(times $which $eight $quad $x $a $b),)*
+        )
+    };
+}
+
+/// Pairs of rows of activations, for `smmla`; what a pair needs is with its first row: registers for two eights of columns,
+/// where the other row is, registers for the integers of rows 2 and 3 of each quad, of both groups. A row without another
+/// (`alone`) is its own.
+macro_rules! pairs {
+    ($what:ident $at:tt [] $place:tt) => {
+        ""
+    };
+    (load $at:tt [$x:tt $and:tt $other:tt $c:tt $d:tt $alone:ident] $place:tt) => {
+        concat!(
+            "ldr q0, [x4, #", $place, " + ", $at, "]\nldr q1, [x4, #", $other, " + ", $at, "]\n",
+            "zip1 v", $x, ".2d, v0.2d, v1.2d\nzip2 v", $and, ".2d, v0.2d, v1.2d\n",
+        )
+    };
+    (times $which:ident $eight:ident $quad:ident [] $a:tt $b:tt) => {
+        ""
+    };
+    (times first $eight:ident $quad:ident [$x:tt $and:tt $other:tt $c:tt $d:tt $alone:ident] $a:tt $b:tt) => {
+        pairs!(@$eight $quad $x $and $a $c)
+    };
+    (times second $eight:ident $quad:ident [$x:tt $and:tt $other:tt $c:tt $d:tt $alone:ident] $a:tt $b:tt) => {
+        pairs!(@$eight $quad $x $and $b $d)
+    };
+    (@low $quad:ident $x:tt $and:tt $a:tt $c:tt) => {
+        pairs!(@$quad $x $a $c)
+    };
+    (@high $quad:ident $x:tt $and:tt $a:tt $c:tt) => {
+        pairs!(@$quad $and $a $c)
+    };
+    (@left $x:tt [$a:tt $a1:tt] [$c:tt $c1:tt]) => {
+        concat!("smmla v", $a, ".4s, v0.16b, v", $x, ".16b\nsmmla v", $c, ".4s, v1.16b, v", $x, ".16b\n")
+    };
+    (@right $x:tt [$a0:tt $a:tt] [$c0:tt $c:tt]) => {
+        pairs!(@left $x [$a $a0] [$c $c0])
+    };
+    // Integers start with zero: those that are not of another row.
+    (begin first [$x:tt $and:tt $other:tt $c:tt $d:tt alone] $a:tt) => {
+        start!($c)
+    };
+    (begin second [$x:tt $and:tt $other:tt $c:tt $d:tt alone] $a:tt) => {
+        start!($d)
+    };
+    (begin $which:ident $x:tt $a:tt) => {
+        ""
+    };
+    // They become those of rows of activations, in f32.
+    (end first [$x:tt $and:tt $other:tt $c:tt $d:tt $alone:ident] $a:tt) => {
+        pairs!(@end $alone $a $c)
+    };
+    (end second [$x:tt $and:tt $other:tt $c:tt $d:tt $alone:ident] $a:tt) => {
+        pairs!(@end $alone $a $d)
+    };
+    (@end $alone:ident [$a0:tt $a1:tt] [$c0:tt $c1:tt]) => {
+        concat!(pairs!(@@$alone $a0 $c0), pairs!(@@$alone $a1 $c1))
+    };
+    (@@alone $a:tt $c:tt) => {
+        concat!("uzp1 v", $a, ".4s, v", $a, ".4s, v", $c, ".4s\nscvtf v", $a, ".4s, v", $a, ".4s\n")
+    };
+    (@@with $a:tt $c:tt) => {
+        concat!(
+            "uzp1 v0.4s, v", $a, ".4s, v", $c, ".4s\nuzp2 v", $c, ".4s, v", $a, ".4s, v", $c, ".4s\n",
+            "scvtf v", $a, ".4s, v0.4s\nscvtf v", $c, ".4s, v", $c, ".4s\n",
+        )
+    };
+}
+
+/// What a tier does before and after the products of a group, beyond what all do.
+macro_rules! around {
+    (i8mm $what:ident $which:ident $(($x:tt $a:tt))*) => {
+        concat!($(pairs!($what $which $x $a),)*)
+    };
+    ($way:ident $($any:tt)*) => {
+        ""
+    };
 }
 
 /// Integers start with zero.
@@ -80,6 +171,10 @@ macro_rules! start {
 
 /// Integers become f32, in two registers.
 macro_rules! integers {
+    // They are.
+    (i8mm $a:tt) => {
+        ""
+    };
     (dotprod [$a0:tt $a1:tt]) => {
         concat!("scvtf v", $a0, ".4s, v", $a0, ".4s\nscvtf v", $a1, ".4s, v", $a1, ".4s\n")
     };
@@ -107,8 +202,10 @@ macro_rules! products {
     ($way:ident 32 $(($x:tt $place:tt $y:tt $a:tt $b:tt))*) => {
         concat!(
             start!($($a)*),
+            around!($way begin first $(($x $a))*),
             columns!($way "0" ["0" "64" "128" "192"] first $(($x $place $y $a $b))*),
             columns!($way "16" ["256" "320" "384" "448"] first $(($x $place $y $a $b))*),
+            around!($way end first $(($x $a))*),
             "ldp q0, q1, [x2]\n",
             $(integers!($way $a), scaled!("fmul" $a $a "0.4s" "1.4s"),)*
         )
@@ -116,8 +213,12 @@ macro_rules! products {
     ($way:ident 16 $(($x:tt $place:tt $y:tt $a:tt $b:tt))*) => {
         concat!(
             start!($($a $b)*),
+            around!($way begin first $(($x $a))*),
+            around!($way begin second $(($x $b))*),
             columns!($way "0" ["0" "64" "128" "192"] first $(($x $place $y $a $b))*),
             columns!($way "16" ["256" "320" "384" "448"] second $(($x $place $y $a $b))*),
+            around!($way end first $(($x $a))*),
+            around!($way end second $(($x $b))*),
             "ldp q0, q1, [x2]\nldp q2, q3, [x2, #64]\n",
             $(
                 integers!($way $a),
@@ -221,6 +322,20 @@ heights! {
     "4" [
         ("4" "0" ["16" "17"] ["24" "25"] ["8" "9"]) ("5" "64" ["18" "19"] ["26" "27"] ["10" "11"])
         ("6" "128" ["20" "21"] ["28" "29"] ["12" "13"]) ("7" "192" ["22" "23"] ["30" "31"] ["14" "15"])
+    ];
+}
+heights! {
+    i8mm "neon_i8mm" ["i8mm"]
+    "1" [(["4" "5" "0" ["26" "27"] ["10" "11"] alone] "0" ["16" "17"] ["24" "25"] ["8" "9"])];
+    "2" [
+        (["4" "5" "64" ["26" "27"] ["10" "11"] with] "0" ["16" "17"] ["24" "25"] ["8" "9"])
+        ([] "64" ["18" "19"] ["26" "27"] ["10" "11"])
+    ];
+    "4" [
+        (["4" "5" "64" ["26" "27"] ["10" "11"] with] "0" ["16" "17"] ["24" "25"] ["8" "9"])
+        ([] "64" ["18" "19"] ["26" "27"] ["10" "11"])
+        (["6" "7" "192" ["30" "31"] ["14" "15"] with] "128" ["20" "21"] ["28" "29"] ["12" "13"])
+        ([] "192" ["22" "23"] ["30" "31"] ["14" "15"])
     ];
 }
 heights! {

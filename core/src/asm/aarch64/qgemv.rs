@@ -28,6 +28,9 @@
 
 /// The binary logarithm of the bias in what is multiplied, to a macro: `none`, or the number.
 macro_rules! bias {
+    // Unsigned by signed products need no other sign.
+    (linear 7 $then:ident! i8mm $($args:tt)*) => { $then! { 7 i8mm $($args)* } };
+    (linear 7 $then:ident! wide $($args:tt)*) => { $then! { 7 wide $($args)* } };
     (linear 7 $then:ident! $($args:tt)*) => { $then! { none $($args)* } };
     (linear $bias:tt $then:ident! $($args:tt)*) => { $then! { $bias $($args)* } };
     (table 0 $then:ident! $($args:tt)*) => { $then! { 0 $($args)* } };
@@ -37,6 +40,13 @@ macro_rules! bias {
 /// Brings a group's scales to `v0` and `v1`, its offsets to `v2` and `v3`. `$load` are the sizes of a quad, or two, of
 /// f16 and of bytes.
 macro_rules! scales {
+    // All 16 rows.
+    (halves none wide $quads:tt) => {
+        concat!(
+            "ldp q4, q5, [x4], #32\n",
+            "fcvtl v0.4s, v4.4h\nfcvtl2 v1.4s, v4.8h\nfcvtl v2.4s, v5.4h\nfcvtl2 v3.4s, v5.8h\n",
+        )
+    };
     (halves none ($halves:tt $bytes:tt) $quads:tt) => {
         concat!("ldr ", $halves, "4, [x4], #32\n", scales!(@halves "4" $quads))
     };
@@ -259,6 +269,19 @@ macro_rules! spread {
     };
 }
 
+/// The activations of a step.
+macro_rules! activations {
+    (i8mm $rows:tt) => {
+        eights_of!($rows)
+    };
+    (wide $rows:tt) => {
+        eights_of!($rows)
+    };
+    ($p:ident [$(($x:tt ($x0:tt $x1:tt)))*]) => {
+        concat!($("ldur q", $x0, ", [", $x, ", #-32]\nldur q", $x1, ", [", $x, ", #-16]\n",)*)
+    };
+}
+
 /// One kernel: its tier, how many rows of activations it takes, how many bytes of a vector a pass does, and the
 /// registers of the quads (see [`each`]; then [`multiply`]'s), of their scales, and of the rows of activations: where they
 /// are, two registers for them, the tier's, and for each quad those for sums of products and offsets, where its results
@@ -308,9 +331,9 @@ macro_rules! packed_kernel {
             // A STEP
             ".p2align 5",
             "3:",
-            concat!($("ldur q", $x0, ", [", $x, ", #-32]\nldur q", $x1, ", [", $x, ", #-16]\n",)*),
+            activations!($p [$(($x ($x0 $x1)))*]),
             bias!($values $bias start! $p $group $min [$(($x ($x0 $x1) $d $lanes))*]),
-            products!($low $high $quads { $p $quads [$(($x0 $x1 $d))*] $values $way $group }),
+            products!($low $high $quads { $p $quads $min [$(($x0 $x1 $d))*] $values $way $group }),
             bias!($values $bias finish! $p $way $group $kind $min $load $scales [$(($x ($x0 $x1) $d $lanes))*]),
             "add x5, x5, #{step}",
             by_row!(end $high),

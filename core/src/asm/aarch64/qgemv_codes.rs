@@ -48,10 +48,10 @@ macro_rules! by_row {
 /// What indices in one of the quads' registers stand for is multiplied. `$four` is for [`multiply`]: the half of the
 /// step, the four of it, which of all it is in this order and whether it is the first of its half.
 macro_rules! four {
-    ({ $p:tt $quads:tt $rows:tt linear $way:ident $group:tt } $from:ident $four:tt) => {
+    ({ $p:tt $quads:tt $min:ident $rows:tt linear $way:ident $group:tt } $from:ident $four:tt) => {
         multiply!($p $way $group $from $four $quads $rows)
     };
-    ({ $p:tt $quads:tt $rows:tt table $way:ident $group:tt } $from:ident $four:tt) => {
+    ({ $p:tt $quads:tt $min:ident $rows:tt table $way:ident $group:tt } $from:ident $four:tt) => {
         concat!(
             each!($quads ["tbl v" $from ".16b, {{v20.16b}}, v" $from ".16b\n"]),
             multiply!($p $way $group $from $four $quads $rows),
@@ -59,7 +59,7 @@ macro_rules! four {
     };
 }
 
-/// The products of a step. `$c` is `{ tier, quads, rows, values, way, group }`. Vectors are loaded, and what is multiplied
+/// The products of a step. `$c` is `{ tier, quads, offsets, rows, values, way, group }`. Vectors are loaded, and what is multiplied
 /// unpacked, ahead of their use: CPUs that execute in order wait less.
 macro_rules! products {
     (8 0 $quads:tt $c:tt) => {
@@ -161,8 +161,8 @@ macro_rules! products {
         )
     };
     // A bit counts twice, so that its values, 1 and -1, are numbers with a bias.
-    (1 0 $quads:tt { $p:tt $same:tt $rows:tt table $way:ident $group:tt }) => {
-        products!(@bits $quads { $p $same $rows linear $way $group })
+    (1 0 $quads:tt { $p:tt $same:tt $min:ident $rows:tt table $way:ident $group:tt }) => {
+        products!(@bits $quads { $p $same $min $rows linear $way $group })
     };
     (@bits $quads:tt $c:tt) => {
         concat!(
@@ -246,10 +246,10 @@ macro_rules! products {
             four!($c $from $high),
         )
     };
-    (@three $from:ident $quads:tt { $p:tt $same:tt $rows:tt linear $way:ident $group:tt }) => {
+    (@three $from:ident $quads:tt { $p:tt $same:tt $min:ident $rows:tt linear $way:ident $group:tt }) => {
         each!($quads ["and v" $from ".16b, v" $from ".16b, v12.16b\n"])
     };
-    (@three $from:ident $quads:tt { $p:tt $same:tt $rows:tt table $way:ident $group:tt }) => {
+    (@three $from:ident $quads:tt { $p:tt $same:tt $min:ident $rows:tt table $way:ident $group:tt }) => {
         ""
     };
 }

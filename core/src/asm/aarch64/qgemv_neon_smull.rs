@@ -12,10 +12,10 @@ use crate::quant::packed::{Pack, Packing, Values};
 
 /// Four activations of each row, to the register for those of this half.
 macro_rules! bring {
-    ({ smull $quads:tt [$(($x0:tt $x1:tt ($d0:tt $d1:tt)))*] $($c:tt)* } (first $four:tt $n:tt $new:ident)) => {
+    ({ smull $quads:tt $min:ident [$(($x0:tt $x1:tt ($d0:tt $d1:tt)))*] $($c:tt)* } (first $four:tt $n:tt $new:ident)) => {
         concat!($("dup v", $d0, ".4s, v", $x0, ".s[", $four, "]\n",)*)
     };
-    ({ smull $quads:tt [$(($x0:tt $x1:tt ($d0:tt $d1:tt)))*] $($c:tt)* } (second $four:tt $n:tt $new:ident)) => {
+    ({ smull $quads:tt $min:ident [$(($x0:tt $x1:tt ($d0:tt $d1:tt)))*] $($c:tt)* } (second $four:tt $n:tt $new:ident)) => {
         concat!($("dup v", $d1, ".4s, v", $x1, ".s[", $four, "]\n",)*)
     };
 }

@@ -10,9 +10,9 @@ use defmt::{error, info};
 use fw_rt::{instructions, Once};
 use gllm_kernels_core::{
     bf16, f16, kernels, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, Operand, Precision, QuantRef, Scratch,
+    MatRef, Op, Operand, Precision, QuantFormat, QuantRef, Scratch,
 };
-use programs::Random;
+use programs::{activations, packed, Random};
 use semihosting::fs::File;
 use semihosting::io::Write;
 
@@ -28,9 +28,9 @@ const K: usize = 256;
 
 struct Buffers {
     weights: [u8; ROWS * COLS * 2],
-    packed: [u8; ROWS * COLS * 2 + 128],
+    packed: [u8; packed(QuantFormat::ALL, ROWS, COLS)],
     x: [f32; MANY * COLS],
-    activations: [u8; MANY * COLS / 256 * 1152 + 64],
+    activations: [u8; activations(MANY, COLS)],
     y: [f32; ROWS * COLS],
     scratch: [u8; 512 << 10],
 }

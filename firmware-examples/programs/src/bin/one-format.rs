@@ -7,15 +7,11 @@ use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{f16, single, Caps, KernelError, MatMut, MatRef, Scratch};
 use programs::vectors::{COLS, Q4_0, ROWS};
-use programs::Random;
+use programs::{room, Random};
 
 fw_rt::program!(run);
 
-const SCRATCH: usize = match single::scratch(1, COLS) {
-    Ok(req) => req.size_unaligned(),
-    Err(_) => panic!("the shape overflows"),
-};
-static BUFFER: Once<[u8; SCRATCH]> = Once::new([0; SCRATCH]);
+static BUFFER: Once<[u8; room(single::scratch(1, COLS))]> = Once::new([0; _]);
 
 /// Packed on another computer, by `tiny-llm-host --write`; at the start of a cache line, as they were there.
 #[repr(align(64))]

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use defmt::info;
 use fw_rt::{check, signal_event, start_core, wait_for_event, Hvc, Once, Stack};
 use gllm_kernels_core::{Activations, KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
-use programs::{same_bits, Random};
+use programs::{activations, packed, same_bits, Random};
 
 fw_rt::program!(run);
 
@@ -17,7 +17,8 @@ const CORES: usize = 4;
 const ROWS: usize = 700;
 const COLS: usize = 512;
 const BATCH: usize = 2;
-const PANEL: usize = 16;
+const PANEL: usize = PackedQ::ROW_STEP;
+const FORMATS: [QuantFormat; 2] = [QuantFormat::Q4_0, QuantFormat::Q8_0];
 
 /// A core's work, and its answer.
 struct Core {
@@ -75,8 +76,8 @@ struct Buffers {
     values: [f32; ROWS * COLS],
     x: [f32; BATCH * COLS],
     blocks: [u8; ROWS * COLS / 32 * 34],
-    packed: [u8; (ROWS + PANEL) * COLS * 9 / 8 + 128],
-    activations: [u8; BATCH * COLS / 256 * 1152 + 64],
+    packed: [u8; packed(&FORMATS, ROWS, COLS)],
+    activations: [u8; activations(BATCH, COLS)],
     y: [f32; BATCH * ROWS],
 }
 
@@ -128,7 +129,7 @@ fn run() -> Result<usize, KernelError> {
     random.fill(x);
     let k = Kernels::<f32>::detect();
     let mut wrong = 0;
-    for format in [QuantFormat::Q4_0, QuantFormat::Q8_0] {
+    for format in FORMATS {
         let bytes = format.row_bytes(COLS)? * ROWS;
         k.quantize(format, values, None, &mut blocks[..bytes])?;
         // SAFETY: nothing of these is written while cores work, nor used by them later; they are static.
