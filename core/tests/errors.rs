@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use gllm_kernels_core::{
-    bf16, f16, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, QuantFormat,
-    QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch, Softmax, StorePolicy,
+    bf16, f16, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef,
+    RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 

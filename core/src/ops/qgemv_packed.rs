@@ -137,8 +137,10 @@ pub(crate) fn products(
     };
     let step = step.clamp(1, BATCH);
     let (rs, cs, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
+    let bytes = units * packing.unit_bytes();
     for panel in 0..w.rows().div_ceil(ROWS) {
-        let panel_w = w.as_ptr().wrapping_add(panel * units * packing.unit_bytes());
+        let panel_w = w.as_ptr().wrapping_add(panel * bytes);
+        let rows = (w.rows() - panel * ROWS).min(ROWS);
         for first in (0..x.batch()).step_by(step) {
             let mut out = [[0f32; ROWS]; BATCH];
             let batch = (x.batch() - first).min(step);
@@ -152,9 +154,16 @@ pub(crate) fn products(
             };
             kernel(&args, batch);
             for (m, out) in out.iter().enumerate().take(batch) {
-                for (r, out) in out.iter().enumerate().take(w.rows() - panel * ROWS) {
-                    // SAFETY: row and column are in the view.
-                    unsafe { *y.add((first + m) * rs + (panel * ROWS + r) * cs) = *out };
+                let to = y.wrapping_add((first + m) * rs + panel * ROWS * cs);
+                // SAFETY: rows and columns are in the view.
+                unsafe {
+                    if (rows, cs) == (ROWS, 1) {
+                        *to.cast() = *out;
+                    } else {
+                        for (r, out) in out.iter().enumerate().take(rows) {
+                            *to.add(r * cs) = *out;
+                        }
+                    }
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! What the programs share: numbers to compute with.
 #![no_std]
 
+pub mod external;
 pub mod ops;
 
 use gllm_kernels_core::{Activations, KernelError, QuantFormat, ScratchReq};
@@ -37,7 +38,7 @@ pub struct Random(pub u32);
 
 impl Random {
     /// 24 bits.
-    pub fn bits(&mut self) -> u32 {
+    pub const fn bits(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.0 >> 8
     }

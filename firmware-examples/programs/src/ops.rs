@@ -3,34 +3,46 @@
 use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
-    bf16, f16, Caps, Element, GemmPlan, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef,
-    RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
+    bf16, f16, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, MatMut, MatRef, QuantFormat,
+    QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
+use crate::external::{awq, fp8, gptq, squeezellm, SIDE};
 use crate::vectors::{Q4_0, Q8_0};
 use crate::{room, Random};
 
-/// Vector length, 17 x 59: no multiple of any register, so that every tail runs too.
-const N: usize = ROWS * COLS;
-const ROWS: usize = 17;
+/// Vector length, 19 x 59: no multiple of any register, so that every tail runs too.
+pub const N: usize = ROWS * COLS;
+const ROWS: usize = 19;
 const COLS: usize = 59;
 
 /// A matrix product with whole tiles of every microkernel and with tiles at the edges: C is M x 13.
 const M: usize = 34;
 const K: usize = 29;
-const SUMS: usize = M * 13;
+/// Results of a product.
+pub const SUMS: usize = M * 13;
 
 /// Everything one storage type needs, in static memory.
-struct Buffers<E> {
-    x: [E; N],
+pub struct Buffers<E> {
+    /// What operators read.
+    pub x: [E; N],
     y: [E; N],
-    got: [E; N],
+    /// What they write.
+    pub got: [E; N],
     want: [E; N],
 }
 
 impl<E: Element> Buffers<E> {
-    const fn zeroed() -> Self {
+    /// Zeros.
+    pub const fn zeroed() -> Self {
         Self { x: [E::ZERO; N], y: [E::ZERO; N], got: [E::ZERO; N], want: [E::ZERO; N] }
+    }
+    /// Random operands.
+    pub fn fill(&mut self) {
+        let mut random = Random(1);
+        for v in self.x.iter_mut().chain(&mut self.y) {
+            *v = E::from_f32(random.number());
+        }
     }
 }
 
@@ -42,9 +54,9 @@ static BF16: Once<Buffers<bf16>> = Once::new(Buffers::zeroed());
 static SCRATCH: Once<[u8; room(GemmPlan::<f32>::scratch_bound(M, 13, K))]> = Once::new([0; _]);
 
 /// Writes as many elements as it reads.
-type Map<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;
+pub type Map<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;
 /// Writes f32, no more than that.
-type Product<E> = fn(&Kernels<E>, &[E], &[E], &mut [f32; SUMS], &mut [u8]) -> Result<(), KernelError>;
+pub type Product<E> = fn(&Kernels<E>, &[E], &[E], &mut [f32; SUMS], &mut [u8]) -> Result<(), KernelError>;
 
 /// Runs everything for every storage type; how many operators differ from their scalar kernels.
 pub fn run() -> Result<usize, KernelError> {
@@ -57,17 +69,57 @@ pub fn run() -> Result<usize, KernelError> {
 
 /// Whether [`run`] runs the operator of this name.
 pub fn runs(name: &str) -> bool {
-    maps::<f32>().iter().any(|(n, _)| *n == name) || products::<f32>().iter().any(|(n, _)| *n == name)
+    find::<f32>(name).is_some()
+}
+
+/// A call that [`run`] does: of some kernels, with some buffers.
+pub enum Call<E: Element> {
+    /// Writes elements.
+    Map(Map<E>),
+    /// Writes f32.
+    Product(Product<E>),
+}
+
+impl<E: Element> Call<E> {
+    /// Elements that it takes, or multiply-adds.
+    pub fn elements(name: &str) -> usize {
+        match name {
+            "gemm" => M * 13 * K,
+            "dequant_fp8" | "dequant_awq" | "dequant_gptq" | "dequant_squeezellm" | "qgemv_awq" => {
+                SIDE * SIDE
+            }
+            "qgemv_fp8" | "qgemv_squeezellm" => 2 * SIDE * SIDE,
+            "qgemv_gptq" => 4 * SIDE * SIDE,
+            _ => N,
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Those of the operator.
+    pub fn run(&self, k: &Kernels<E>, b: &mut Buffers<E>, scratch: &mut [u8]) -> Result<(), KernelError> {
+        match self {
+            Self::Map(call) => call(k, &b.x, &b.y, &mut b.got),
+            Self::Product(call) => call(k, &b.x, &b.y, &mut [0.0; SUMS], scratch),
+        }
+    }
+}
+
+/// The call of the operator of this name: the first of several.
+pub fn find<E: Element>(name: &str) -> Option<Call<E>> {
+    let map = maps().into_iter().find(|(n, _)| *n == name).map(|(_, call)| Call::Map(call));
+    map.or_else(|| products().into_iter().find(|(n, _)| *n == name).map(|(_, call)| Call::Product(call)))
 }
 
 /// Operators whose output has the storage type.
-fn maps<E: Element>() -> [(&'static str, Map<E>); 16] {
+fn maps<E: Element>() -> [(&'static str, Map<E>); 25] {
     [
         ("vec_add", |k, x, y, z| k.vec_add(x, y, z)),
         ("vec_mul", |k, x, y, z| k.vec_mul(x, y, z)),
         ("vec_scale", |k, x, _, z| k.vec_scale(1.5, x, z)),
         ("vec_axpy", |k, x, y, z| {
-            z.copy_from_slice(y);
+            k.vec_scale(1.0, y, z)?;
             k.vec_axpy(-0.5, x, z)
         }),
         ("relu", |k, x, _, z| k.relu(x, z)),
@@ -81,7 +133,7 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 16] {
         ("rms_norm", |k, x, y, z| k.rms_norm(x, Some(y), 1e-5, z)),
         ("layer_norm", |k, x, y, z| k.layer_norm(x, Some(y), None, 1e-5, z)),
         ("rope", |k, x, _, z| {
-            // 17 tokens of one head; its last element is not rotated.
+            // 19 tokens of one head; its last element is not rotated.
             let shape =
                 RopeShape { heads: 1, head_dim: COLS, rot_dim: COLS - 1, pairing: RopePairing::HalfSplit };
             let freqs = RopeFreqs { rot_dim: COLS - 1, ..RopeFreqs::default() };
@@ -94,11 +146,20 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 16] {
             k.dequant(QuantRef::new(Q8_0, QuantFormat::Q8_0, 1, 512)?, row)?;
             k.dequant(QuantRef::new(Q4_0, QuantFormat::Q4_0, 1, 480)?, &mut rest[..480])
         }),
+        ("dequant_fp8", |k, _, _, z| k.dequant_fp8(fp8(Fp8Format::E4m3)?, square(z)?)),
+        ("dequant_fp8", |k, _, _, z| k.dequant_fp8(fp8(Fp8Format::E5m2)?, square(z)?)),
+        ("dequant_awq", |k, _, _, z| k.dequant_awq(awq()?, square(z)?)),
+        ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(4)?, square(z)?)),
+        ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(2)?, square(z)?)),
+        ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(3)?, square(z)?)),
+        ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(8)?, square(z)?)),
+        ("dequant_squeezellm", |k, _, _, z| k.dequant_squeezellm(squeezellm(4)?, square(z)?)),
+        ("dequant_squeezellm", |k, _, _, z| k.dequant_squeezellm(squeezellm(3)?, square(z)?)),
     ]
 }
 
 /// Operators whose output is f32.
-fn products<E: Element>() -> [(&'static str, Product<E>); 6] {
+fn products<E: Element>() -> [(&'static str, Product<E>); 10] {
     [
         ("vec_dot", |k, x, y, z, _| k.vec_dot(x, y).map(|v| z[0] = v)),
         ("vec_sum", |k, x, _, z, _| k.vec_sum(x).map(|v| z[0] = v)),
@@ -113,15 +174,31 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 6] {
             k.qgemv(QuantRef::new(Q8_0, QuantFormat::Q8_0, 8, 512)?, &x[..512], a)?;
             k.qgemv(QuantRef::new(Q4_0, QuantFormat::Q4_0, 8, 512)?, &x[..512], &mut b[..8])
         }),
+        ("qgemv_fp8", |k, x, _, z, _| {
+            let (a, b) = z.split_at_mut(SIDE);
+            k.qgemv_fp8(fp8(Fp8Format::E4m3)?, &x[..SIDE], a)?;
+            k.qgemv_fp8(fp8(Fp8Format::E5m2)?, &x[..SIDE], &mut b[..SIDE])
+        }),
+        ("qgemv_awq", |k, x, _, z, _| k.qgemv_awq(awq()?, &x[..SIDE], &mut z[..SIDE])),
+        ("qgemv_gptq", |k, x, _, z, _| {
+            let each = z.chunks_exact_mut(SIDE).zip([2, 3, 4, 8]);
+            each.into_iter().try_for_each(|(z, bits)| k.qgemv_gptq(gptq(bits)?, &x[..SIDE], z))
+        }),
+        ("qgemv_squeezellm", |k, x, _, z, _| {
+            let each = z.chunks_exact_mut(SIDE).zip([3, 4]);
+            each.into_iter().try_for_each(|(z, bits)| k.qgemv_squeezellm(squeezellm(bits)?, &x[..SIDE], z))
+        }),
     ]
+}
+
+/// As many elements as matrices of other checkpoints have here.
+fn square<E: Element>(z: &mut [E]) -> Result<MatMut<'_, E>, KernelError> {
+    MatMut::new(&mut z[..SIDE * SIDE], SIDE, SIDE)
 }
 
 fn suite<E: Element>(b: &mut Buffers<E>, scratch: &mut [u8], tolerance: f32) -> Result<usize, KernelError> {
     let (best, scalar) = (Kernels::<E>::detect(), Kernels::<E>::with(Caps::SCALAR));
-    let mut random = Random(1);
-    for v in b.x.iter_mut().chain(&mut b.y) {
-        *v = E::from_f32(random.number());
-    }
+    b.fill();
     info!("{} on {}, gemm by {=str}", E::TYPE, best.level(), best.gemm_plan(M, 13, K)?.kernel_name());
 
     let mut wrong = 0;

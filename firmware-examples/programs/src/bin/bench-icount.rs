@@ -1,5 +1,5 @@
-//! Instructions per weight and row of activations of every NEON kernel for quantised weights, and per multiply-add of
-//! every GEMM microkernel, to the file `icount.json` on the host. QEMU must count: `-icount shift=0`.
+//! Instructions of every NEON kernel: per weight and row of activations of those for quantised weights, per multiply-add of
+//! matrix products, per element of all others; to the file `icount.json` on the host. QEMU must count: `-icount shift=0`.
 //!
 //! It is a budget, not a speed: what CPUs start in a cycle differs by instruction. Calls are counted as a whole, with
 //! argument checks and what is done once for a row.
@@ -10,9 +10,9 @@ use defmt::{error, info};
 use fw_rt::{instructions, Once};
 use gllm_kernels_core::{
     bf16, f16, kernels, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, Operand, Precision, QuantFormat, QuantRef, Scratch,
+    MatRef, Op, Operand, Precision, QuantFormat, QuantRef, RopePairing, RopeShape, Scratch,
 };
-use programs::{activations, packed, Random};
+use programs::{activations, ops, packed, Random};
 use semihosting::fs::File;
 use semihosting::io::Write;
 
@@ -22,9 +22,13 @@ const ROWS: usize = 32;
 const COLS: usize = 1024;
 /// Rows of activations of `qgemm`: two rounds of its largest microkernel on any instruction set.
 const MANY: usize = 24;
+/// Rows of weights that are decoded: results are larger than they are.
+const SOME: usize = 8;
 /// Of GEMM: whole tiles of every microkernel.
 const MN: usize = 48;
 const K: usize = 256;
+/// Rows of a skinny product.
+const FEW: usize = 6;
 
 struct Buffers {
     weights: [u8; ROWS * COLS * 2],
@@ -43,6 +47,10 @@ static BUFFERS: Once<Buffers> = Once::new(Buffers {
     y: [0.0; _],
     scratch: [0; _],
 });
+
+static F32: Once<ops::Buffers<f32>> = Once::new(ops::Buffers::zeroed());
+static F16: Once<ops::Buffers<f16>> = Once::new(ops::Buffers::zeroed());
+static BF16: Once<ops::Buffers<bf16>> = Once::new(ops::Buffers::zeroed());
 
 /// Where results go: one line each, and how many were written.
 struct Report {
@@ -87,47 +95,104 @@ fn run() -> Result<usize, KernelError> {
     b.weights.fill_with(|| random.bits() as u8);
     random.fill(&mut b.x);
 
-    let k = Kernels::<f32>::forced(IsaLevel::Neon)?;
-    for row in
-        kernels().filter(|row| row.level == IsaLevel::Neon && k.caps().features().contains(row.requires))
-    {
-        match (row.op, row.element) {
-            (Op::Gemm, ElementType::F32) => gemm::<f32>(row, b, &mut report)?,
-            (Op::Gemm, ElementType::F16) => gemm::<f16>(row, b, &mut report)?,
-            (Op::Gemm, ElementType::Bf16) => gemm::<bf16>(row, b, &mut report)?,
-            (_, ElementType::F32) if row.format.is_some() => quantised(row, k, b, &mut report)?,
-            _ => {}
+    let (f32s, f16s, bf16s) = (F32.take(), F16.take(), BF16.take());
+    f32s.fill();
+    f16s.fill();
+    bf16s.fill();
+    let (have, mut wrong) = (Caps::detect().features(), 0);
+    for row in kernels().filter(|row| row.level == IsaLevel::Neon && have.contains(row.requires)) {
+        let whole = match row.element {
+            ElementType::F32 => any(row, b, f32s, &mut report)?,
+            ElementType::F16 => any(row, b, f16s, &mut report)?,
+            ElementType::Bf16 => any(row, b, bf16s, &mut report)?,
+            _ => int8(row, b, &mut report)?,
+        };
+        if !whole {
+            error!("{=str}: not counted", row.name);
+            wrong += 1;
         }
     }
     if writeln!(report.file, "\n}}").is_err() {
         return Ok(1);
     }
     info!("{} figures", report.lines);
-    Ok(usize::from(report.lines == 0))
+    Ok(wrong + usize::from(report.lines == 0))
 }
 
-/// The kernels of a format.
-fn quantised(
+/// A kernel for this storage type; whether it is known here.
+fn any<E: Element + Operand<Sum = f32>>(
     row: &KernelInfo,
-    k: Kernels<f32>,
     b: &mut Buffers,
+    small: &mut ops::Buffers<E>,
     report: &mut Report,
-) -> Result<(), KernelError> {
-    let Some(format) = row.format else { return Ok(()) };
+) -> Result<bool, KernelError> {
+    let k = Kernels::<E>::forced(IsaLevel::Neon)?;
+    if let Some(format) = row.format {
+        let w = QuantRef::new(&b.weights[..format.row_bytes(COLS)? * ROWS], format, ROWS, COLS)?;
+        let n = match row.op {
+            Op::Dequant => {
+                let mut some = [E::ZERO; SOME * COLS];
+                let w = w.row_range(0, SOME)?;
+                ROWS as u64 / SOME as u64 * count(|| k.dequant(w, &mut some))?
+            }
+            Op::Qgemv => {
+                let x = [E::from_f32(0.5); COLS];
+                count(|| k.qgemv(w, &x, &mut b.y[..ROWS]))?
+            }
+            _ => return quantised(row, b, report),
+        };
+        report.add(row.name, None, n, ROWS * COLS);
+        return Ok(true);
+    }
+    match row.op {
+        Op::Gemm => gemm::<E>(row, b, report)?,
+        // The same microkernels, with the same driver.
+        Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => {}
+        Op::GemmSkinny => {
+            let (a, right) = ([E::from_f32(0.5); FEW * K], [E::from_f32(0.5); K * MN]);
+            let (a, right) = (MatRef::new(&a, FEW, K)?, MatRef::new(&right, K, MN)?);
+            let (plan, to) = (k.gemm_plan(FEW, MN, K)?, MatMut::new(&mut b.y[..FEW * MN], FEW, MN)?);
+            let n = count(|| plan.run(to, a, right, Scratch::new(&mut b.scratch)))?;
+            report.add(row.name, None, n, FEW * MN * K);
+        }
+        Op::PackB => {
+            let right = [E::from_f32(0.5); K * MN];
+            let right = MatRef::new(&right, K, MN)?;
+            let n = count(|| k.pack_b(right, &mut b.packed).map(|_| ()))?;
+            report.add(row.name, None, n, K * MN);
+        }
+        Op::QuantizeActivations => {
+            let x = [E::from_f32(0.5); COLS];
+            let x = MatRef::new(&x, 1, COLS)?;
+            let n = count(|| k.quantize_activations(QuantFormat::Q8_0, x, &mut b.activations).map(|_| ()))?;
+            report.add(row.name, None, n, COLS);
+        }
+        Op::Rope => {
+            // 8 heads of 128, without the tables.
+            let shape = RopeShape { heads: 8, head_dim: 128, rot_dim: 128, pairing: RopePairing::HalfSplit };
+            let (angles, y) = ([0.5; 64], &mut small.got[..1024]);
+            let n = count(|| k.rope(shape, &angles, &angles, &small.x[..1024], y))?;
+            report.add(row.name, None, n, 1024);
+        }
+        op => {
+            let Some(call) = ops::find::<E>(op.name()) else { return Ok(false) };
+            let n = count(|| call.run(&k, small, &mut b.scratch))?;
+            report.add(row.name, None, n, ops::Call::<E>::elements(op.name()));
+        }
+    }
+    Ok(true)
+}
+
+/// A kernel for a format, of whatever storage type; whether it is known here.
+fn quantised(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<bool, KernelError> {
+    let Some(format) = row.format else { return Ok(false) };
+    let k = Kernels::<f32>::forced(IsaLevel::Neon)?;
     let w = QuantRef::new(&b.weights[..format.row_bytes(COLS)? * ROWS], format, ROWS, COLS)?;
     let weights = ROWS * COLS;
     match row.op {
-        Op::Dequant => {
-            let n = count(|| k.dequant(w, &mut b.y))?;
-            report.add(row.name, None, n, weights);
-        }
         Op::PackQ => {
             let n = count(|| k.pack_q(w, &mut b.packed).map(|_| ()))?;
             report.add(row.name, None, n, weights);
-        }
-        Op::Qgemv => {
-            let n = count(|| k.qgemv(w, &b.x[..COLS], &mut b.y[..ROWS]))?;
-            report.add(row.name, Some(1), n, weights);
         }
         Op::QgemvQ8 | Op::QgemvPacked => {
             let k = k.with_qgemv(row)?;
@@ -151,9 +216,9 @@ fn quantised(
             let n = count(|| plan.run(y, w.into(), x, None, Scratch::new(&mut b.scratch)))?;
             report.add(row.name, Some(MANY), n, MANY * weights);
         }
-        _ => {}
+        _ => return Ok(false),
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A GEMM microkernel.
@@ -169,4 +234,26 @@ fn gemm<E: Element + Operand<Sum = f32>>(
     let n = count(|| plan.run(c, x, y, Scratch::new(&mut b.scratch)))?;
     report.add(row.name, None, n, MN * MN * K);
     Ok(())
+}
+
+/// The same for int8; whether the kernel is known here.
+fn int8(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<bool, KernelError> {
+    let k = Kernels::<i8>::forced(IsaLevel::Neon)?;
+    let (x, y) = ([3i8; MN * K], [-5i8; K * MN]);
+    let (x, y) = (MatRef::new(&x, MN, K)?, MatRef::new(&y, K, MN)?);
+    match row.op {
+        Op::Gemm => {
+            let (plan, mut c) = (k.with_gemm(row)?.gemm_plan(MN, MN, K)?, [0; MN * MN]);
+            let c = MatMut::new(&mut c, MN, MN)?;
+            let n = count(|| plan.run(c, x, y, Scratch::new(&mut b.scratch)))?;
+            report.add(row.name, None, n, MN * MN * K);
+        }
+        Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => {}
+        Op::PackB => {
+            let n = count(|| k.pack_b(y, &mut b.packed).map(|_| ()))?;
+            report.add(row.name, None, n, K * MN);
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
