@@ -223,6 +223,10 @@ fn recordings() {
     let mut x = Buffer::from_slice(&stream, &[1.0f32, -2.0, 3.0]).unwrap();
     let mut y = Buffer::from_slice(&stream, &[0.0f32; 3]).unwrap();
     let mut z = Buffer::from_slice(&stream, &[0.0f32; 3]).unwrap();
+    // The first launch of a kernel would load it.
+    let error = stream.capture(|| ops.relu(&stream, &x, &mut z)).unwrap_err();
+    assert_eq!(code(&error).0, 900);
+    ops.load().unwrap();
     let graph = stream.capture(|| {
         ops.vec_scale(&stream, 2.0, &x, &mut y)?;
         z.copy_from(&stream, &y)?;

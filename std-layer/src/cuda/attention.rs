@@ -3,9 +3,10 @@
 use super::check::{aligned, area, bad, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -135,6 +136,7 @@ impl KvCache {
         for (what, n) in [("pages", pages), ("page_tokens", page_tokens), ("kv_heads", kv_heads)] {
             small(what, n)?;
         }
+        small("kv_heads * head_dim", area("kv_heads * head_dim", &[kv_heads, head_dim])?)?;
         small("rows of the cache", area("rows of the cache", &[pages, page_tokens, kv_heads])?)?;
         let bytes = area("bytes of the cache", &[pages, page_tokens, kv_heads, head_dim, format.size()])?;
         Ok(Self { shape, keys: Buffer::new(context, bytes)?, values: Buffer::new(context, bytes)? })
@@ -174,10 +176,6 @@ pub struct DecodeRoom {
     dim: usize,
 }
 
-/// Tokens that are worth a block of their own.
-const PART: usize = 256;
-const THREADS: usize = 128;
-
 impl DecodeRoom {
     /// Room for so many queries (sequences times heads) over up to `tokens` tokens, which are split among blocks until there
     /// are some for each multiprocessor.
@@ -185,8 +183,7 @@ impl DecodeRoom {
     /// # Errors
     /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
     pub fn new(context: &Context, queries: usize, head_dim: usize, tokens: usize) -> Result<Self, CudaError> {
-        let wanted = (context.device().multiprocessors() as usize * 16).div_ceil(queries.max(1));
-        let parts = tokens.div_ceil(PART).clamp(1, wanted.clamp(1, 128));
+        let parts = geometry::decode_parts(queries, tokens, context.device().multiprocessors() as usize);
         let n = area("partial results", &[queries, parts, head_dim + 2])?;
         Ok(Self { partial: Buffer::new(context, n)?, parts, dim: head_dim })
     }
@@ -242,7 +239,7 @@ impl Ops {
             value_scale: shape.scales[1],
         };
         let kernel = (File::attention, Name("kv_append", shape.format.name(), ""));
-        let geometry = Geometry { grid: [tokens, 1, 1], threads: 256, shared: 0 };
+        let geometry = geometry::kv_append(tokens);
         // SAFETY: checked above; sequences, positions and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
@@ -320,18 +317,14 @@ impl Ops {
         };
         let group = heads / shape.kv_heads;
         let (width, suffix) = if group > 1 { (4, "h4") } else { (1, "h1") };
-        let geometry = Geometry {
-            grid: [room.parts, shape.kv_heads * group.div_ceil(width), sequences],
-            threads: THREADS,
-            shared: THREADS / 32 * (shape.head_dim + 2) * size_of::<f32>(),
-        };
+        let of_heads = (heads, shape.kv_heads);
+        let geometry = geometry::decode((sequences, room.parts), of_heads, (shape.head_dim, width));
         let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
         let join = (File::attention, Name("attention_join", "", ""));
-        let queries = Geometry { grid: [sequences * heads, 1, 1], threads: 128, shared: 0 };
         // SAFETY: checked above; lengths and pages are checked by the kernel.
         unsafe {
             self.loader.launch(kernel, stream, geometry, &args)?;
-            self.loader.launch(join, stream, queries, &args)
+            self.loader.launch(join, stream, geometry::join(sequences, heads), &args)
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use super::error::{Capability, CudaError, CudaVersion};
+use super::geometry::Limits;
 use super::kernels::NEED;
 use super::sys::{self, attribute, Functions, Handle};
 
@@ -112,9 +113,11 @@ impl Driver {
             capability: Capability(get(attribute::MAJOR)? * 10 + get(attribute::MINOR)?),
             multiprocessors: get(attribute::MULTIPROCESSORS)?,
             l2: get(attribute::L2_BYTES)? as usize,
-            max_threads: get(attribute::MAX_THREADS)?,
-            max_shared: get(attribute::SHARED_OPTIN)?,
-            max_grid: [get(x)?, get(y)?, get(z)?],
+            limits: Limits {
+                grid: [get(x)?, get(y)?, get(z)?],
+                threads: get(attribute::MAX_THREADS)?,
+                shared: get(attribute::SHARED_OPTIN)?,
+            },
         })
     }
 }
@@ -129,9 +132,7 @@ pub struct Device {
     capability: Capability,
     multiprocessors: u32,
     l2: usize,
-    pub(super) max_threads: u32,
-    pub(super) max_shared: u32,
-    pub(super) max_grid: [u32; 3],
+    pub(super) limits: Limits,
 }
 
 impl Device {

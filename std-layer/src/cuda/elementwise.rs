@@ -2,9 +2,10 @@
 
 use super::check::same_len;
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{File, Name, TYPES};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -20,8 +21,6 @@ struct ElementwiseArgs {
 }
 // SAFETY: as in elementwise.cu.
 unsafe impl Arguments for ElementwiseArgs {}
-
-const THREADS: usize = 256;
 
 impl Ops {
     fn elementwise<T: Float>(
@@ -46,12 +45,10 @@ impl Ops {
             n: y.len() as u64,
             alpha,
         };
-        // 32 bytes of an operand a thread; beyond some waves of blocks, they loop.
-        let blocks = (y.len() * size_of::<T>()).div_ceil(32 * THREADS);
-        let grid = [blocks.min(self.multiprocessors() * 32), 1, 1];
+        let geometry = geometry::elementwise(y.len(), size_of::<T>(), self.multiprocessors());
         let kernel = (File::elementwise, Name(name, T::TYPE.name(), ""));
         // SAFETY: checked above; views and buffers have their elements.
-        unsafe { self.loader.launch(kernel, stream, Geometry { grid, threads: THREADS, shared: 0 }, &args) }
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }
 

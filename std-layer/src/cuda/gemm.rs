@@ -4,9 +4,10 @@ use gllm_kernels_core::{ElementType, KernelError};
 
 use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::quant::QuantView;
 use super::stream::Stream;
 use super::sys::Address;
@@ -26,11 +27,6 @@ struct GemmArgs {
 }
 // SAFETY: as in gemm.cu.
 unsafe impl Arguments for GemmArgs {}
-
-/// What a block has of `Y`, its columns of `X` and `W` at a time, and how far apart rows of these lie in shared memory.
-const TILE: (usize, usize) = (128, 64);
-const PITCH: usize = 64 + 8;
-const THREADS: usize = 128;
 
 impl Ops {
     fn tiles<T: Float, U: Float>(
@@ -64,12 +60,7 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        let (rows, cols) = TILE;
-        let geometry = Geometry {
-            grid: [m.div_ceil(rows), n.div_ceil(cols), 1],
-            threads: THREADS,
-            shared: 2 * (rows + cols) * PITCH * size_of::<u16>(),
-        };
+        let geometry = geometry::gemm(m, n);
         let kernel = (File::gemm, Name(name, T::TYPE.name(), format));
         // SAFETY: checked here and by the callers.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }

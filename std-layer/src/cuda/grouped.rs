@@ -4,9 +4,10 @@ use gllm_kernels_core::{f16, GptqZeros, KernelError};
 
 use super::check::{area, bad, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -150,9 +151,6 @@ impl<'a> GroupedView<'a> {
     }
 }
 
-/// Threads of a block of products: 16 warps that share the inputs of 32 outputs.
-const THREADS: usize = 512;
-
 impl Ops {
     /// Decodes weights: `y[k, n] = w[n, k]`, `inputs x outputs`, as in the file. Exact in f32, else narrowed once.
     ///
@@ -167,10 +165,10 @@ impl Ops {
         same_len("y", y.len(), area("elements of y", &[w.inputs, w.outputs])?)?;
         self.here(y.context())?;
         let args = GroupedArgs { y: y.address(), ty: type_number(T::TYPE), ..w.arguments(self)? };
-        let grid = [w.outputs.div_ceil(256).min(1024), w.inputs.min(4096), 1];
+        let geometry = geometry::grouped_dequant(w.outputs, w.inputs);
         let kernel = (File::grouped, Name("dequant", w.name, ""));
         // SAFETY: checked here and by the view; `g_idx` is bounded by the kernel.
-        unsafe { self.loader.launch(kernel, stream, Geometry { grid, threads: 256, shared: 0 }, &args) }
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
     /// `Y = X W^T` for one to eight vectors of activations, which lie one behind the other, as do the results. All in
@@ -201,11 +199,7 @@ impl Ops {
             ty: type_number(T::TYPE),
             ..w.arguments(self)?
         };
-        let geometry = Geometry {
-            grid: [w.outputs.div_ceil(32), 1, 1],
-            threads: THREADS,
-            shared: THREADS * size_of::<f32>(),
-        };
+        let geometry = geometry::grouped_gemv(w.outputs);
         let kernel = (File::grouped, Name("gemv", w.name, if batch == 1 { "n1" } else { "n8" }));
         // SAFETY: checked here and by the view; `g_idx` is bounded by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }

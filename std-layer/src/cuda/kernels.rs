@@ -7,7 +7,8 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 
 use super::driver::Context;
 use super::error::{Capability, CudaError, CudaVersion};
-use super::module::{inflate, Arguments, Function, Geometry, Module};
+use super::geometry::Geometry;
+use super::module::{inflate, Arguments, Function, Module};
 use super::stream::Stream;
 
 /// The CUDA version that the kernels are compiled with, and so the oldest that a driver may support.
@@ -136,6 +137,13 @@ impl Loader {
         Ok(function)
     }
 
+    /// Loads every kernel.
+    pub(super) fn load(&self) -> Result<(), CudaError> {
+        let mut all = Vec::new();
+        list(&mut |file, name, _| all.push((file, name)));
+        all.into_iter().try_for_each(|(file, name)| self.function(file, name).map(|_| ()))
+    }
+
     /// Queues a launch; the first one of a kernel loads its file.
     ///
     /// # Safety
@@ -162,21 +170,25 @@ pub struct Listed {
     pub arguments: usize,
 }
 
+/// Tells files, names and bytes of arguments of all kernels.
+fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    super::elementwise::list(to);
+    super::rows::list(to);
+    super::quant::list(to);
+    super::grouped::list(to);
+    super::attention::list(to);
+    super::prefill::list(to);
+    super::sampling::list(to);
+    super::gemm::list(to);
+}
+
 /// Every kernel that can be launched.
 #[doc(hidden)]
 pub fn catalogue() -> Vec<Listed> {
     let mut all = Vec::new();
-    let mut list = |file: File, name: Name, arguments: usize| {
+    list(&mut |file, name, arguments| {
         all.push(Listed { file: file.name(), name: name.join(), arguments });
-    };
-    super::elementwise::list(&mut list);
-    super::rows::list(&mut list);
-    super::quant::list(&mut list);
-    super::grouped::list(&mut list);
-    super::attention::list(&mut list);
-    super::prefill::list(&mut list);
-    super::sampling::list(&mut list);
-    super::gemm::list(&mut list);
+    });
     all
 }
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Launches only queue work: they neither wait nor allocate, and can be [captured](Stream::capture). Errors of kernels
-//! show when somebody waits. The first launch of a kernel loads the file that it is in.
+//! show when somebody waits. The first launch of a kernel loads the file that it is in, or [`Ops::load`] all of them.
 
 mod attention;
 mod check;
@@ -21,6 +21,7 @@ mod driver;
 mod elementwise;
 mod error;
 mod gemm;
+mod geometry;
 mod grouped;
 mod kernels;
 mod memory;
@@ -79,6 +80,14 @@ impl Ops {
     /// What the kernels in use were compiled for.
     pub fn capability(&self) -> Capability {
         self.loader.capability()
+    }
+
+    /// Loads every kernel now; otherwise the first launch of one loads the file that it is in. Recordings can then begin with any.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `Driver`, `Launch` with the name of a kernel that is missing, `DamagedKernels`.
+    pub fn load(&self) -> Result<(), CudaError> {
+        self.loader.load()
     }
 
     fn here(&self, context: &Context) -> Result<(), CudaError> {

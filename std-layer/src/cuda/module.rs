@@ -1,12 +1,13 @@
 //! Compiled kernels, loaded and started.
 
-use std::ffi::{c_int, c_uint, c_void, CString};
+use std::ffi::{c_int, c_void, CString};
 use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
 use super::driver::Context;
 use super::error::{Capability, CudaError};
+use super::geometry::Geometry;
 use super::stream::Stream;
 use super::sys::{self, Handle};
 
@@ -67,14 +68,6 @@ impl Module {
     }
 }
 
-/// How many blocks of how many threads, with how many bytes of shared memory each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
-    pub(super) grid: [usize; 3],
-    pub(super) threads: usize,
-    pub(super) shared: usize,
-}
-
 /// Bytes of shared memory that a block gets without being asked for specially.
 const PLAIN_SHARED: usize = 48 << 10;
 
@@ -109,27 +102,14 @@ impl Function {
         geometry: Geometry,
         args: &A,
     ) -> Result<(), CudaError> {
-        let Geometry { grid, threads, shared } = geometry;
         let context = &self.module.0.context;
         context.same(stream.context())?;
-        let device = context.device();
-        let limit = |what, asked: usize, limit: u32| {
-            let limit = limit as usize;
-            if asked <= limit {
-                return Ok(asked as c_uint);
-            }
-            Err(CudaError::Geometry { kernel: self.name.to_string(), what, asked, limit })
-        };
-        let x = limit("blocks in x", grid[0], device.max_grid[0])?;
-        let y = limit("blocks in y", grid[1], device.max_grid[1])?;
-        let z = limit("blocks in z", grid[2], device.max_grid[2])?;
-        let threads = limit("threads in a block", threads, device.max_threads)?;
-        let bytes = limit("bytes of shared memory", shared, device.max_shared)?;
+        let ([x, y, z], threads, bytes) = geometry.within(&self.name, &context.device().limits)?;
         if x == 0 || y == 0 || z == 0 {
             return Ok(());
         }
-        if shared > PLAIN_SHARED {
-            self.allow_shared(shared)?;
+        if geometry.shared > PLAIN_SHARED {
+            self.allow_shared(geometry.shared)?;
         }
         let f = context.enter()?;
         let mut params = [std::ptr::from_ref(args).cast_mut().cast::<c_void>()];

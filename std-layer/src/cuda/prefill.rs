@@ -3,9 +3,10 @@
 use super::attention::{KvCache, KvFormat, PageTables};
 use super::check::{aligned, area, bad, rows, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -63,31 +64,6 @@ pub struct Prefill {
 
 /// The sizes of heads that kernels are compiled for; others take the next larger one.
 const DIMS: [(usize, &str); 5] = [(64, "d64"), (80, "d80"), (96, "d96"), (128, "d128"), (256, "d256")];
-const THREADS: usize = 128;
-
-/// Queries of a block, and tokens at a time.
-const fn tile(dim: usize) -> (usize, usize) {
-    if dim <= 128 {
-        (128, 64)
-    } else {
-        (64, 32)
-    }
-}
-
-/// The kernel for heads of `dim`, and its launch for `(longest, heads, sequences)`.
-pub(super) fn geometry(
-    dim: usize,
-    (longest, heads, sequences): (usize, usize, usize),
-) -> (&'static str, Geometry) {
-    let (dim, suffix) = DIMS.iter().copied().find(|&(d, _)| d >= dim).unwrap_or((256, "d256"));
-    let (queries, tokens) = tile(dim);
-    // 16 bytes each; an odd number of them, or else they change places by rows.
-    let chunks = dim / 8;
-    let pitch = if chunks.is_multiple_of(8) { chunks } else { chunks | 1 };
-    let shared = (queries + 2 * tokens) * pitch * 16;
-    (suffix, Geometry { grid: [longest.div_ceil(queries), heads, sequences], threads: THREADS, shared })
-}
-
 impl Ops {
     /// Attention of the last queries of each sequence over its tokens, whose keys and values are in the cache already:
     /// `y = sum_t p_t v_t`, `p` the softmax of `scale * (q . k_t)` over the tokens that `mask` shows. `q` and `y` have
@@ -167,7 +143,10 @@ impl Ops {
             key_scale: shape.scales[0],
             value_scale: shape.scales[1],
         };
-        let (suffix, geometry) = geometry(shape.head_dim, (longest, heads, sequences));
+        let fits = DIMS.iter().copied().find(|d| d.0 >= shape.head_dim);
+        let (dim, suffix) = fits.unwrap_or((256, "d256"));
+        // At least a block a sequence, as blocks loop, and no more than there are queries for.
+        let geometry = geometry::prefill(dim, longest.max(1).min(tokens), heads, sequences);
         let kernel = (File::prefill, Name("attention_prefill", shape.format.name(), suffix));
         // SAFETY: checked above; starts, lengths and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }

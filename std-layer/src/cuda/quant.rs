@@ -5,9 +5,10 @@ use gllm_kernels_core::{KernelError, Precision, QuantFormat};
 use super::check::{aligned, area, bad, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
+use super::geometry::{self, CHUNK};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -59,14 +60,6 @@ unsafe impl Arguments for DequantArgs {}
 unsafe impl Arguments for PrepareArgs {}
 // SAFETY: as in qgemv.cu.
 unsafe impl Arguments for QgemvArgs {}
-
-/// Columns that a warp takes at a time.
-const CHUNK: usize = 1024;
-/// Warps of a block, of what runs over pieces of rows, and of products.
-const WARPS: usize = 8;
-const GEMV_WARPS: usize = 4;
-/// Copies of a piece of a row in shared memory, of products.
-const STAGES: usize = 4;
 
 /// How many vectors the kernels of products are compiled for.
 const INTEGER_WIDTHS: [(usize, &str); 4] = [(1, "n1"), (2, "n2"), (4, "n4"), (8, "n8")];
@@ -186,11 +179,6 @@ fn width(widths: &[(usize, &'static str)], batch: usize) -> (usize, &'static str
 }
 
 impl Ops {
-    fn warps(&self, jobs: usize, shared: usize) -> Geometry {
-        let grid = [jobs.div_ceil(WARPS).min(self.multiprocessors() * 32), 1, 1];
-        Geometry { grid, threads: WARPS * 32, shared: shared * WARPS }
-    }
-
     fn decode<T: Float>(
         &self,
         stream: &Stream,
@@ -214,9 +202,7 @@ impl Ops {
             out_rows: small("rows of y", out_rows)?,
             ty: type_number(T::TYPE),
         };
-        // Codes of a piece, and scales and offsets of its groups.
-        let shared = CHUNK + 2 * size_of::<f32>() * CHUNK / w.format.group_len();
-        let geometry = self.warps(out_rows * w.cols.div_ceil(CHUNK), shared);
+        let geometry = geometry::dequant(out_rows, w.cols, w.format.group_len(), self.multiprocessors());
         let kernel = (File::quant, Name("dequant", w.format.name(), ""));
         // SAFETY: checked here and by the view; ids are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
@@ -285,7 +271,7 @@ impl Ops {
             Precision::Integer => (Name("quantize_q8", "", ""), 32),
             _ => (Name("arrange_f32", "", ""), CHUNK),
         };
-        let geometry = self.warps(batch * cols.div_ceil(piece), 0);
+        let geometry = geometry::warps(batch * cols.div_ceil(piece), 0, self.multiprocessors());
         // SAFETY: checked above.
         unsafe { self.loader.launch((File::quant, name), stream, geometry, &args)? };
         to.shape = (batch, cols);
@@ -337,14 +323,7 @@ impl Ops {
             Precision::Integer => ("qgemv_q8", width(&INTEGER_WIDTHS, batch)),
             _ => ("qgemv_f32", width(&EXACT_WIDTHS, batch)),
         };
-        let rows = if n <= 2 { 2 } else { 1 };
-        let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
-        let room = (chunk + 15).next_multiple_of(16);
-        let geometry = Geometry {
-            grid: [w.rows.div_ceil(GEMV_WARPS * rows), 1, 1],
-            threads: GEMV_WARPS * 32,
-            shared: GEMV_WARPS * STAGES * rows * room,
-        };
+        let geometry = geometry::qgemv(w.rows, n, CHUNK / w.format.block_len() * w.format.block_bytes());
         let kernel = (File::qgemv, Name(op, w.format.name(), suffix));
         // SAFETY: checked here and by the view; activations were prepared with this shape.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }

@@ -4,9 +4,10 @@ use gllm_kernels_core::{RopePairing, RopeShape, Softmax};
 
 use super::check::{area, bad, rows, same_len, small};
 use super::error::CudaError;
+use super::geometry::{self, Geometry};
 use super::kernels::{File, Name, TYPES};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -68,11 +69,6 @@ unsafe impl Arguments for RopeArgs {}
 // SAFETY: as in rows.cu.
 unsafe impl Arguments for EmbedArgs {}
 
-/// Numbers of shared memory in which warps meet.
-const MEETING: usize = 32 * size_of::<f32>();
-/// Bytes of a row that are kept in shared memory: what a block has for the asking, less the above.
-const KEEP: usize = (48 << 10) - MEETING;
-
 /// The weights of a norm, and what keeps its root from 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a, T: Float> {
@@ -105,7 +101,7 @@ impl Ops {
         }
         let bytes = cols * size_of::<T>();
         let aligned = bytes.is_multiple_of(16) && (x.address() | y.address()).is_multiple_of(16);
-        let kept = aligned && bytes <= KEEP;
+        let (kept, geometry) = geometry::by_row(n, bytes, aligned);
         let [w, b] = extra.map(|(_, view)| view.map_or(0, |v| v.address()));
         let args = NormArgs {
             x: x.address(),
@@ -117,10 +113,7 @@ impl Ops {
             aligned: aligned.into(),
             kept: kept.into(),
         };
-        // 16 bytes a thread, within reason.
-        let threads = bytes.div_ceil(16).next_multiple_of(32).clamp(32, 1024);
-        let shared = MEETING + if kept { bytes } else { 0 };
-        Ok((args, Geometry { grid: [n, 1, 1], threads, shared }))
+        Ok((args, geometry))
     }
 
     fn norm<T: Float>(
@@ -240,7 +233,7 @@ impl Ops {
         self.here(cos.context())?;
         self.here(sin.context())?;
         positions.map_or(Ok(()), |p| self.here(p.context()))?;
-        let work = heads * (head_dim - rot_dim / 2);
+        small("heads * head_dim", heads * head_dim)?;
         let args = RopeArgs {
             x: x.address(),
             y: y.address(),
@@ -254,8 +247,7 @@ impl Ops {
             table_rows: small("rows of cos", table_rows)?,
             tokens: tokens as u64,
         };
-        let geometry =
-            Geometry { grid: [work.div_ceil(256).min(64), tokens.min(32768), 1], threads: 256, shared: 0 };
+        let geometry = geometry::rope(heads, (head_dim, rot_dim), tokens);
         let kernel = (File::rows, Name("rope", T::TYPE.name(), ""));
         // SAFETY: checked above; views and buffers have their elements.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
@@ -290,9 +282,9 @@ impl Ops {
             aligned: aligned.into(),
         };
         let kernel = (File::rows, Name("embed", T::TYPE.name(), ""));
-        let grid = [if cols == 0 { 0 } else { ids.len() }, 1, 1];
+        let geometry = geometry::embed(ids.len(), cols);
         // SAFETY: checked above; ids are checked by the kernel.
-        unsafe { self.loader.launch(kernel, stream, Geometry { grid, threads: 256, shared: 0 }, &args) }
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }
 

@@ -3,9 +3,10 @@
 use super::check::{area, bad, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View};
-use super::module::{Arguments, Geometry};
+use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -69,8 +70,6 @@ impl SamplingRoom {
     }
 }
 
-const THREADS: usize = 1024;
-
 impl Ops {
     fn scores<T: Float>(&self, x: View<'_, T>, tokens: &Buffer<u32>) -> Result<SampleArgs, CudaError> {
         let rows = tokens.len();
@@ -110,8 +109,7 @@ impl Ops {
         tokens: &mut Buffer<u32>,
     ) -> Result<(), CudaError> {
         let args = self.scores(x.into(), tokens)?;
-        let geometry =
-            Geometry { grid: [tokens.len(), 1, 1], threads: THREADS, shared: 64 * size_of::<f32>() };
+        let geometry = geometry::argmax(tokens.len());
         // SAFETY: checked above.
         unsafe { self.loader.launch((File::sampling, Name("argmax", "", "")), stream, geometry, &args) }
     }
@@ -174,8 +172,7 @@ impl Ops {
             repetition,
             ..args
         };
-        let shared = (64 + THREADS) * size_of::<f32>();
-        let geometry = Geometry { grid: [rows, 1, 1], threads: THREADS, shared };
+        let geometry = geometry::sample(rows);
         // SAFETY: checked above; the history is checked by the kernel.
         unsafe { self.loader.launch((File::sampling, Name("sample", "", "")), stream, geometry, &args) }
     }

@@ -62,8 +62,8 @@ impl Stream {
     }
 
     /// Records what `work` queues on this stream, instead of doing it: launches, fills and copies on the GPU; nothing
-    /// that waits or allocates, and no kernel that has not been launched before, as that loads it. The recording ends even if
-    /// `work` fails.
+    /// that waits or allocates, and no kernel of a file that has not been loaded, as [`Ops::load`](super::Ops::load) does. The
+    /// recording ends even if `work` fails.
     ///
     /// # Errors
     /// Those of `work`; `Driver`.

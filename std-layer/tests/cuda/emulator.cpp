@@ -197,8 +197,10 @@ static size_t used;
 static std::set<std::string> launched;
 static u32 launches;
 static int sticky;
-bool by_shuffles() { return launches % 2; }
+bool by_shuffles() { return launches % 8 == 3; }
 
+// Streams that this thread is recording: it must neither allocate nor load then.
+static thread_local int recording;
 struct Graph { std::vector<std::function<int()>> work; };
 struct Stream { Graph* capture = nullptr; };
 struct Function { Kernel* kernel; u32 max_shared = 48 << 10; };
@@ -285,7 +287,7 @@ API cuGetErrorName(int code, const char** name) {
     static const std::map<int, const char*> names = {
         {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"}, {100, "CUDA_ERROR_NO_DEVICE"}, {200, "CUDA_ERROR_INVALID_IMAGE"},
         {500, "CUDA_ERROR_NOT_FOUND"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"}, {719, "CUDA_ERROR_LAUNCH_FAILED"},
-        {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"}, {999, "CUDA_ERROR_UNKNOWN"},
+        {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}, {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"}, {999, "CUDA_ERROR_UNKNOWN"},
     };
     auto found = names.find(code);
     *name = found == names.end() ? nullptr : found->second;
@@ -321,6 +323,7 @@ API cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 API cuMemAlloc_v2(uint64_t* p, size_t n) {
     LOCKED;
+    if (recording) return 900;
     if (n == 0) return 1;
     if (n > static_cast<size_t>(settings["memory"]) - used) return 2;
     Guarded g(n);
@@ -375,6 +378,7 @@ API cuEventQuery(void*) { return 0; }
 API cuEventSynchronize(void*) { return 0; }
 API cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.5f, 0; }
 API cuModuleLoadData(void** m, const void* image) {
+    if (recording) return 900;
     if (settings["load"]) return static_cast<int>(settings["load"]);
     if (memcmp(image, "\177ELF", 4)) return 200;
     *m = &functions;
@@ -408,6 +412,7 @@ API cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 API cuStreamBeginCapture_v2(void* s, int) {
     LOCKED;
     static_cast<Stream*>(s)->capture = new Graph;
+    recording++;
     return 0;
 }
 API cuStreamEndCapture(void* s, void** g) {
@@ -415,6 +420,7 @@ API cuStreamEndCapture(void* s, void** g) {
     Stream* stream = static_cast<Stream*>(s);
     *g = stream->capture;
     stream->capture = nullptr;
+    recording--;
     return 0;
 }
 API cuGraphInstantiateWithFlags(void** exec, void* g, unsigned long long) { return *exec = new Graph(*static_cast<Graph*>(g)), 0; }

@@ -22,7 +22,7 @@ void barrier();
 void warp_barrier(int kind);
 // Exchanges a word within the warp: puts `mine`, gets those of all lanes, which stay until the next but one exchange.
 const u32* exchange(u32 mine);
-// Every second launch computes products of tiles by shuffles.
+// Whether this launch computes products of tiles by shuffles: one of eight does.
 bool by_shuffles();
 // Stops the launch with a message: what hardware leaves undefined.
 [[noreturn]] void fail(const char* what);

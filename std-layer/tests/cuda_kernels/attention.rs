@@ -3,6 +3,7 @@
 use gllm_kernels_std::core::{bf16, f16};
 use gllm_kernels_std::cuda::{Buffer, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
 use gllm_testkit::data::Source;
+use libtest_mimic::Trial;
 
 use super::{compare, source, text, Gpu, Outcome, Trials};
 
@@ -169,7 +170,27 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
     Ok(())
 }
 
+/// What is not a number does not become one, and does not spread to other heads.
+fn not_numbers() -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("not numbers");
+    let filled = Filled::new::<f16>(&gpu, &mut source, KvFormat::F16, (1, 32, 8), &[300])?;
+    let mut q: Vec<f16> = source.normals(5 * 32);
+    q[2 * 32 + 5] = f16::NAN;
+    let (on_q, lengths) = (gpu.put(&q)?, gpu.put(&[300u32])?);
+    let mut room = DecodeRoom::new(gpu.ops.context(), 5, 32, 300).map_err(text)?;
+    let mut y = gpu.room::<f16>(q.len())?;
+    let from = (&filled.cache, filled.tables());
+    let to = (&mut room, &mut y);
+    let (how, stream) = ((5, 0.2, None), &gpu.stream);
+    gpu.ops.attention_decode(stream, from, lengths.view(), how, on_q.view(), to).map_err(text)?;
+    let y = gpu.get(&y)?;
+    let wrong = y.chunks(32).enumerate().find(|(h, y)| y.iter().any(|y| y.is_nan() != (*h == 2)));
+    wrong.map_or(Ok(()), |(h, y)| Err(format!("head {h}: {y:?}")))
+}
+
 pub fn trials(trials: &mut Trials) {
+    trials.push(Trial::test("attention_decode_not_numbers", || Ok(not_numbers()?)));
     for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
         super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
     }

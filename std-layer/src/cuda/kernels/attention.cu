@@ -7,10 +7,9 @@
 // FP8 E4M3 with a scale for each array; the largest number is 448, above it there is NaN alone.
 struct e4m3 { u8 bits; };
 DEVICE f32 to_f32(e4m3 x) {
-    const u32 e = x.bits >> 3 & 15, m = x.bits & 7, sign = static_cast<u32>(x.bits & 128) << 24;
-    if ((x.bits & 127) == 127) return from_bits(0x7fc00000);
-    if (e == 0) return from_bits(sign | bits_of(static_cast<f32>(m) * 0.001953125f));
-    return from_bits(sign | (e + 120) << 23 | m << 20);
+    // The same bits where an exponent means 2^-120 of what it meant.
+    const f32 y = from_bits(static_cast<u32>(x.bits & 128) << 24 | static_cast<u32>(x.bits & 127) << 20) * 0x1p120f;
+    return (x.bits & 127) == 127 ? from_bits(0x7fc00000) : y;
 }
 // To nearest even; what is larger than 448 becomes 448.
 DEVICE void narrow(e4m3& y, f32 x) {
@@ -64,33 +63,37 @@ struct DecodeArgs {
 
 DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
 
-// A block takes a part of the tokens for the HEADS queries that share a KV head: a warp a token at a time, a lane 16 bytes' worth of
-// its dimensions or fewer. Warps meet at the end.
+// Eight numbers of a row.
+template <class C> struct alignas(8 * sizeof(C)) Eight { C at[8]; };
+template <class C> DEVICE Eight<C> load8(const C* p) {
+    if (sizeof(C) == 1) return *reinterpret_cast<const Eight<C>*>(p);
+    union { Quad quad; Eight<C> eight; } both;
+    both.quad = load_once(p);
+    return both.eight;
+}
+
+// A block takes a part of the tokens for the HEADS queries that share a KV head: a warp some tokens at a time, a lane eight of the
+// dimensions of one. Warps meet at the end.
 template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
-    constexpr u32 N = 16 / sizeof(C), MOST = N * WARP < 256 ? 256 / (N * WARP) : 1;
     const u32 group = a.heads / a.kv_heads, per = div_up(group, HEADS);
     const u32 sequence = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
-    const u32 count = least(HEADS, (kv + 1) * group - first), length = a.lengths[sequence];
+    const u32 count = least(HEADS, (kv + 1) * group - first), length = least(a.lengths[sequence], 0x7fffffffu);
     const u32 start = a.window && length > a.window ? length - a.window : 0;
     const u32 share = div_up(length - start, a.parts);
     const u32 from = least(length, start + part * share), to = least(length, from + share);
     // Lanes of a warp that a token takes, and tokens side by side.
-    const u32 packs = a.dim / N;
     u32 lanes = 1;
-    while (lanes < packs && lanes < WARP) lanes *= 2;
-    const u32 side = WARP / lanes, mine = lane() % lanes, which = lane() / lanes;
-    f32 q[HEADS][MOST][N], acc[HEADS][MOST][N], top[HEADS], sum[HEADS];
+    while (lanes < a.dim / 8) lanes *= 2;
+    const u32 side = WARP / lanes, mine = lane() % lanes * 8, which = lane() / lanes;
+    f32 q[HEADS][8], acc[HEADS][8], top[HEADS], sum[HEADS];
 #pragma unroll
     for (u32 h = 0; h < HEADS; h++) {
         top[h] = minus_infinity(), sum[h] = 0;
 #pragma unroll
-        for (u32 m = 0; m < MOST; m++)
-#pragma unroll
-            for (u32 i = 0; i < N; i++) {
-                const u32 at = (m * lanes + mine) * N + i;
-                acc[h][m][i] = 0;
-                q[h][m][i] = h < count && at < a.dim ? load_as(a.q, (static_cast<u64>(sequence) * a.heads + first + h) * a.dim + at, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
-            }
+        for (u32 i = 0; i < 8; i++) {
+            acc[h][i] = 0;
+            q[h][i] = h < count && mine < a.dim ? load_as(a.q, (static_cast<u64>(sequence) * a.heads + first + h) * a.dim + mine + i, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
+        }
     }
     const u32 warps = threads() / WARP;
     for (u32 base = from + warp() * side; base < to; base += warps * side) {
@@ -98,25 +101,17 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
         u32 page = a.pages;
         if (token < to && token / a.page_tokens < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + token / a.page_tokens];
         const bool there = page < a.pages;
-        const u64 at = ((static_cast<u64>(there ? page : 0) * a.kv_heads + kv) * a.page_tokens + token % a.page_tokens) * a.dim;
-        Pack<C> k[MOST], v[MOST];
+        const u64 at = ((static_cast<u64>(there ? page : 0) * a.kv_heads + kv) * a.page_tokens + token % a.page_tokens) * a.dim + mine;
+        Eight<C> k = {}, v = {};
+        if (there && mine < a.dim) k = load8(static_cast<const C*>(a.keys) + at), v = load8(static_cast<const C*>(a.values) + at);
+        f32 wide[8];
 #pragma unroll
-        for (u32 m = 0; m < MOST; m++) {
-            const u32 pack = m * lanes + mine;
-            if (there && pack < packs) {
-                k[m].quad = load_once(static_cast<const C*>(a.keys) + at + pack * N);
-                v[m].quad = load_once(static_cast<const C*>(a.values) + at + pack * N);
-            } else {
-                k[m].quad = v[m].quad = Quad{{0, 0, 0, 0}};
-            }
-        }
+        for (u32 i = 0; i < 8; i++) wide[i] = to_f32(v.at[i]);
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
             f32 s = 0;
 #pragma unroll
-            for (u32 m = 0; m < MOST; m++)
-#pragma unroll
-                for (u32 i = 0; i < N; i++) s = fmaf(q[h][m][i], to_f32(k[m].at[i]), s);
+            for (u32 i = 0; i < 8; i++) s = fmaf(q[h][i], to_f32(k.at[i]), s);
             for (u32 x = 1; x < lanes; x *= 2) s += shuffle_xor(s, x);
             if (!there) s = minus_infinity();
             const f32 next = most(top[h], s);
@@ -125,30 +120,25 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
             top[h] = next;
             sum[h] = fmaf(sum[h], keep, p);
 #pragma unroll
-            for (u32 m = 0; m < MOST; m++)
-#pragma unroll
-                for (u32 i = 0; i < N; i++) acc[h][m][i] = fmaf(acc[h][m][i], keep, p * to_f32(v[m].at[i]));
+            for (u32 i = 0; i < 8; i++) acc[h][i] = fmaf(acc[h][i], keep, p * wide[i]);
         }
     }
-    // What tokens side by side have, then what warps have.
+    // What tokens side by side have, then what warps have. Without tokens sums are 0, and largest scores mean nothing.
     f32* room = shared<f32>();
 #pragma unroll
     for (u32 h = 0; h < HEADS; h++) {
         f32 best = top[h];
         for (u32 x = lanes; x < WARP; x *= 2) best = most(best, shuffle_xor(best, x));
-        const f32 keep = top[h] == minus_infinity() ? 0 : exp2_fast(top[h] - best);
+        const f32 keep = sum[h] == 0 ? 0 : exp2_fast(top[h] - best);
         f32 total = sum[h] * keep;
         for (u32 x = lanes; x < WARP; x *= 2) total += shuffle_xor(total, x);
         f32* slot = room + warp() * (a.dim + 2);
 #pragma unroll
-        for (u32 m = 0; m < MOST; m++)
-#pragma unroll
-            for (u32 i = 0; i < N; i++) {
-                f32 o = acc[h][m][i] * keep;
-                for (u32 x = lanes; x < WARP; x *= 2) o += shuffle_xor(o, x);
-                const u32 at = (m * lanes + mine) * N + i;
-                if (which == 0 && at < a.dim) slot[at] = o;
-            }
+        for (u32 i = 0; i < 8; i++) {
+            f32 o = acc[h][i] * keep;
+            for (u32 x = lanes; x < WARP; x *= 2) o += shuffle_xor(o, x);
+            if (which == 0 && mine < a.dim) slot[mine + i] = o;
+        }
         if (lane() == 0) slot[a.dim] = best, slot[a.dim + 1] = total;
         sync_block();
         if (h < count) {
@@ -159,7 +149,7 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
                 f32 o = 0;
                 for (u32 w = 0; w < warps; w++) {
                     const f32* from_warp = room + w * (a.dim + 2);
-                    if (from_warp[a.dim] != minus_infinity()) o = fmaf(exp2_fast(from_warp[a.dim] - over), from_warp[i], o);
+                    if (from_warp[a.dim + 1] != 0) o = fmaf(exp2_fast(from_warp[a.dim] - over), from_warp[i], o);
                 }
                 out[i] = i == a.dim ? over : o;
             }
@@ -177,12 +167,12 @@ KERNEL(attention_join, DecodeArgs, 256) {
         f32 o = 0, total = 0;
         for (u32 p = 0; p < a.parts; p++) {
             const f32* part = in + p * (a.dim + 2);
-            if (part[a.dim] == minus_infinity()) continue;
+            if (part[a.dim + 1] == 0) continue;
             const f32 keep = exp2_fast(part[a.dim] - over);
             o = fmaf(keep, part[i], o);
             total = fmaf(keep, part[a.dim + 1], total);
         }
-        store_as(a.y, static_cast<u64>(block_x()) * a.dim + i, total > 0 ? o / total * a.value_scale : 0, a.type);
+        store_as(a.y, static_cast<u64>(block_x()) * a.dim + i, total == 0 ? 0 : o / total * a.value_scale, a.type);
     }
 }
 

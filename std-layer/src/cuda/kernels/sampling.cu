@@ -67,80 +67,133 @@ KERNEL(argmax, SampleArgs, 1024) {
     if (thread() == 0) a.token[block_x()] = index;
 }
 
-// The highest threshold of ranks above or at which `measure` adds up to `goal` or more; 0 if all together do not.
-template <class F> DEVICE u32 threshold(f32 goal, f32* room, F measure) {
-    u32 found = 0;
-    for (u32 bit = 1u << 31; bit; bit >>= 1)
-        if (block_reduce<Add>(measure(found | bit), room) >= goal) found |= bit;
-    return found;
+// Weights and their sums are integers, in units of 2^-39 of the largest weight: they do not depend on who comes first.
+DEVICE u64 shuffle(u64 v, u32 lane) {
+    return shuffle(static_cast<u32>(v), lane) | static_cast<u64>(shuffle(static_cast<u32>(v >> 32), lane)) << 32;
+}
+// Sums of this lane's and those before.
+DEVICE u64 warp_scan(u64 v) {
+    for (u32 by = 1; by < WARP; by *= 2) {
+        const u64 other = shuffle(v, (lane() - by) % WARP);
+        if (lane() >= by) v += other;
+    }
+    return v;
+}
+// A share of a sum, in units of 2^-24.
+DEVICE u64 share_of(u64 all, u32 share) { return (all >> 24) * share + ((all & 0xffffff) * share >> 24); }
+DEVICE void add(u32* words, u64 v) {
+    const u32 low = static_cast<u32>(v), carry = atomic_add(words, low) + low < low, high = static_cast<u32>(v >> 32) + carry;
+    if (high) atomic_add(words + 1, high);
+}
+
+static constexpr u32 BINS = 2048;
+// What a block shares.
+struct Room {
+    u32 reduce[64];
+    u64 sums[32];
+    u64 above;
+    u32 digit, unused;
+    u32 bins[2 * BINS];
+};
+
+// The highest rank from which on tokens are worth `goal` (not 0) together; 0 if all are not. Digit by digit, of 11, 11 and 10 bits: by
+// the worth of all tokens with each.
+template <class F> DEVICE u32 threshold(const f32* x, u32 n, u64 goal, Room& room, F worth) {
+    u32 found = 0, known = 0;
+    u64 above = 0;
+    for (u32 shift = 21, bits = 11;; shift = shift == 21 ? 10 : 0, bits = shift ? 11 : 10) {
+        for (u32 i = thread(); i < 2 * BINS; i += threads()) room.bins[i] = 0;
+        if (thread() == 0) room.digit = ~0u;
+        sync_block();
+        for (u32 i = thread(); i < n; i += threads()) {
+            const u32 r = rank(x[i]);
+            const u64 w = (r & known) == found ? worth(i, r) : 0;
+            if (w) add(room.bins + (r >> shift & ((1u << bits) - 1)) * 2, w);
+        }
+        sync_block();
+        // From the highest digit on: each thread has some.
+        const u32 each = BINS / threads(), first = BINS - 1 - thread() * each;
+        u64 mine = 0;
+        for (u32 i = 0; i < each; i++) mine += room.bins[(first - i) * 2] | static_cast<u64>(room.bins[(first - i) * 2 + 1]) << 32;
+        const u64 scan = warp_scan(mine);
+        if (lane() == WARP - 1) room.sums[warp()] = scan;
+        sync_block();
+        u64 before = above + scan - mine;
+        for (u32 w = 0; w < warp(); w++) before += room.sums[w];
+        for (u32 i = 0; i < each; i++) {
+            const u64 w = room.bins[(first - i) * 2] | static_cast<u64>(room.bins[(first - i) * 2 + 1]) << 32;
+            if (before < goal && before + w >= goal) room.digit = first - i, room.above = before;
+            before += w;
+        }
+        sync_block();
+        if (room.digit == ~0u) return 0;
+        found |= room.digit << shift, known |= ((1u << bits) - 1) << shift, above = room.above;
+        sync_block();
+        if (shift == 0) return found;
+    }
 }
 
 // Repetition penalty, temperature, top-k, top-p among these, min-p; then one of what is left by chance. What equals the last one that
-// top-k or top-p lets pass, passes too. Each thread has consecutive tokens, so sums do not depend on who comes first.
+// top-k or top-p lets pass, passes too.
 KERNEL(sample, SampleArgs, 1024) {
-    f32* room = shared<f32>();
-    f32* x = a.work + static_cast<u64>(block_x()) * a.vocabulary;
-    const u64 row = static_cast<u64>(block_x()) * a.vocabulary;
-    const u32 share = div_up(a.vocabulary, threads()), from = least(a.vocabulary, thread() * share), to = least(a.vocabulary, from + share);
-    for (u32 i = thread(); i < a.vocabulary; i += threads()) x[i] = load_as(a.scores, row + i, a.type);
+    Room& room = *shared<Room>();
+    const u32 n = a.vocabulary;
+    const u64 row = static_cast<u64>(block_x()) * n;
+    f32* x = a.work + row;
+    for (u32 i = thread(); i < n; i += threads()) x[i] = load_as(a.scores, row + i, a.type);
     sync_block();
     for (u32 i = thread(); i < a.history_len; i += threads()) {
         const u32 token = a.history[static_cast<u64>(block_x()) * a.history_len + i];
-        if (token >= a.vocabulary) continue;
+        if (token >= n) continue;
         // From the score itself: tokens that come twice are not punished twice.
         const f32 s = load_as(a.scores, row + token, a.type);
         x[token] = s > 0 ? s / a.repetition : s * a.repetition;
     }
     sync_block();
     u32 value, best;
-    argmax_of(x, 0, TYPE_F32, a.vocabulary, reinterpret_cast<u32*>(room), value, best);
+    argmax_of(x, 0, TYPE_F32, n, room.reduce, value, best);
     const f32 top = x[best];
-    if (a.temperature == 0) {
-        if (thread() == 0) a.token[block_x()] = best;
-        return;
-    }
+    if (thread() == 0) a.token[block_x()] = best;
+    if (a.temperature == 0) return;
     const f32 by = 1.44269504f / a.temperature;
     // What a token weighs; NaNs nothing. The largest score weighs 1, even if it is infinite.
-    auto weight = [&](u32 i) { return x[i] == top ? 1 : x[i] < top ? exp2_fast((x[i] - top) * by) : 0; };
+    const auto weight = [&](u32 i) { return x[i] == top ? 1 : x[i] < top ? exp2_fast((x[i] - top) * by) : 0; };
+    const auto units = [&](u32 i) { return static_cast<u64>(weight(i) * 0x1p39f); };
     u32 least_rank = 1;
-    if (a.top_k > 0 && a.top_k < a.vocabulary)
-        least_rank = most(least_rank, threshold(static_cast<f32>(a.top_k), room, [&](u32 t) {
-            u32 n = 0;
-            for (u32 i = from; i < to; i++) n += rank(x[i]) >= t;
-            return static_cast<f32>(n);
-        }));
-    auto mass = [&](u32 t) {
-        f32 sum = 0;
-        for (u32 i = from; i < to; i++)
-            if (rank(x[i]) >= t) sum += weight(i);
-        return sum;
+    if (a.top_k > 0 && a.top_k < n)
+        least_rank = most(least_rank, threshold(x, n, a.top_k, room, [](u32, u32) { return static_cast<u64>(1); }));
+    // Each warp has consecutive tokens, and of these each lane every 32nd.
+    const u32 warps = threads() / WARP, share = div_up(div_up(n, warps), WARP) * WARP;
+    const u32 from = least(n, warp() * share), to = least(n, from + share);
+    u64 before = 0, all = 0, mine = 0;
+    const auto add_up = [&](auto passes) {
+        mine = before = all = 0;
+        for (u32 i = from + lane(); i < to; i += WARP)
+            if (passes(i)) mine += units(i);
+        mine = shuffle(warp_scan(mine), WARP - 1);
+        if (lane() == 0) room.sums[warp()] = mine;
+        sync_block();
+        for (u32 w = 0; w < warps; w++) {
+            if (w < warp()) before += room.sums[w];
+            all += room.sums[w];
+        }
+        sync_block();
     };
     if (a.top_p < 1) {
-        const f32 all = block_reduce<Add>(mass(least_rank), room);
         const u32 kept = least_rank;
-        least_rank = most(kept, threshold(a.top_p * all, room, [&](u32 t) { return mass(most(t, kept)); }));
+        add_up([&](u32 i) { return rank(x[i]) >= kept; });
+        const u64 goal = most(static_cast<u64>(1), share_of(all, static_cast<u32>(a.top_p * 0x1p24f)));
+        least_rank = most(kept, threshold(x, n, goal, room, [&](u32 i, u32 r) { return r >= kept ? units(i) : 0; }));
     }
-    auto passes = [&](u32 i) { return rank(x[i]) >= least_rank && weight(i) >= a.min_p && weight(i) > 0; };
-    f32 mine = 0;
-    for (u32 i = from; i < to; i++)
-        if (passes(i)) mine += weight(i);
-    // Sums of the threads before this one; all in the same order.
-    f32* sums = room + 64;
-    sums[thread()] = mine;
-    sync_block();
-    f32 before = 0, all = 0;
-    for (u32 t = 0; t < threads(); t++) {
-        if (t == thread()) before = all;
-        all += sums[t];
-    }
-    const f32 goal = static_cast<f32>(philox(a.counters[block_x()], block_x(), a.seed) >> 8) * 0x1p-24f * all;
-    if (thread() == 0) a.token[block_x()] = best;
-    sync_block();
-    if (mine > 0 && goal >= before && goal < before + mine) {
-        u32 last = best;
-        f32 sum = before;
-        for (u32 i = from; i < to && sum <= goal; i++)
-            if (passes(i)) sum += weight(i), last = i;
-        a.token[block_x()] = last;
+    const auto passes = [&](u32 i) { return rank(x[i]) >= least_rank && weight(i) >= a.min_p; };
+    add_up(passes);
+    const u64 goal = share_of(all, philox(a.counters[block_x()], block_x(), a.seed) >> 8);
+    if (goal < before || goal >= before + mine) return;
+    for (u32 base = from; base < to; base += WARP) {
+        const u32 i = base + lane();
+        const u64 w = i < to && passes(i) ? units(i) : 0, scan = before + warp_scan(w);
+        if (scan > goal && scan - w <= goal) a.token[block_x()] = i;
+        before = shuffle(scan, WARP - 1);
+        if (before > goal) return;
     }
 }

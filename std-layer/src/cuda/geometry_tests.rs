@@ -1,0 +1,183 @@
+//! Whatever shape is asked for, from nothing to more than any memory has: blocks take each piece of work once, none is idle, and what a
+//! GPU does not have is an error.
+
+use gllm_kernels_core::QuantFormat;
+use gllm_testkit::data::Source;
+
+use super::*;
+
+/// The least that GPUs of compute capability 7.5 to 12.0 have.
+const LIMITS: Limits = Limits { grid: [(1 << 31) - 1, 65535, 65535], threads: 1024, shared: 64 << 10 };
+
+/// How the blocks of an axis take pieces of work.
+#[derive(Clone, Copy, Debug)]
+enum Axis {
+    /// So many, each block so many side by side.
+    Tiles(usize, usize),
+    /// So many, each block so many side by side and then those that many further as all blocks have: at most so many blocks.
+    Loops(usize, usize, usize),
+}
+use Axis::{Loops, Tiles};
+
+const ONE: Axis = Tiles(1, 1);
+
+impl Axis {
+    /// How often each piece is taken, for few of them.
+    fn taken(self, blocks: usize) -> Vec<u32> {
+        let (Tiles(n, each) | Loops(n, each, _)) = self;
+        let mut taken = vec![0; n];
+        for block in 0..blocks {
+            let step = if matches!(self, Tiles(..)) { n.max(1) } else { blocks * each };
+            for first in (block * each..n).step_by(step) {
+                taken[first..n.min(first + each)].iter_mut().for_each(|t| *t += 1);
+            }
+        }
+        taken
+    }
+
+    fn check(self, blocks: usize, name: &str) {
+        let (Tiles(n, each) | Loops(n, each, _)) = self;
+        let (wide, step) = (blocks as u128 * each as u128, each as u128);
+        match self {
+            _ if n == 0 => return assert_eq!(blocks, 0, "{name}: {self:?}"),
+            Loops(_, _, most) => assert!((1..=most).contains(&blocks), "{name}: {blocks} for {self:?}"),
+            Tiles(..) => assert!(wide >= n as u128, "{name}: {blocks} for {self:?}"),
+        }
+        // The last block has something to do.
+        assert!(wide - step < n as u128, "{name}: {blocks} for {self:?}");
+        if n <= 4096 {
+            assert!(self.taken(blocks).iter().all(|&t| t == 1), "{name}: {blocks} for {self:?}");
+        }
+    }
+}
+
+fn check(name: &str, geometry: Geometry, axes: [Axis; 3]) {
+    let Geometry { grid, threads, shared } = geometry;
+    // An axis without work takes the others' with it.
+    if !axes.iter().any(|a| matches!(a, Tiles(0, _) | Loops(0, ..))) {
+        axes.iter().zip(grid).for_each(|(axis, blocks)| axis.check(blocks, name));
+    } else {
+        assert!(grid.contains(&0), "{name}: {grid:?} for {axes:?}");
+    }
+    assert!(threads > 0 && threads.is_multiple_of(32) && threads <= 1024, "{name}: {threads} threads");
+    assert!(shared <= LIMITS.shared as usize, "{name}: {shared} bytes of shared memory");
+    let fits = grid.iter().zip(LIMITS.grid).all(|(&blocks, limit)| blocks <= limit as usize);
+    match geometry.within(name, &LIMITS) {
+        Ok((driver, ..)) => {
+            assert!(fits && driver.map(|n| n as usize) == grid, "{name}: {driver:?} for {grid:?}")
+        }
+        Err(CudaError::Geometry { kernel, what, asked, limit }) => {
+            assert!(
+                !fits && kernel == name && asked > limit && what.starts_with("blocks in"),
+                "{name}: {grid:?}"
+            );
+        }
+        Err(other) => panic!("{name}: {other}"),
+    }
+}
+
+/// Few, around powers of two, or anything below 2^31.
+fn size(source: &mut Source) -> usize {
+    match source.below(4) {
+        0 => source.below(10),
+        1 => source.below(4096),
+        2 => ((1usize << source.below(31)) + source.below(3)).saturating_sub(1),
+        _ => source.below((1 << 31) - 1) >> source.below(31),
+    }
+}
+
+fn each(mut test: impl FnMut(&mut Source)) {
+    let mut source = Source::new(7);
+    (0..3000).for_each(|_| test(&mut source));
+}
+
+#[test]
+fn elements_and_rows() {
+    each(|s| {
+        let (n, m, processors) = (size(s), size(s), 1 + s.below(200));
+        for bytes in [2, 4] {
+            let most = processors * 32;
+            check("elementwise", elementwise(n, bytes, processors), [Loops(n, 8192 / bytes, most), ONE, ONE]);
+            let (kept, geometry) = by_row(n, m * bytes, s.below(2) == 0);
+            check("by_row", geometry, [Tiles(n, 1), ONE, ONE]);
+            assert!(geometry.shared <= 48 << 10 && geometry.shared >= 128 + if kept { m * bytes } else { 0 });
+        }
+        check("embed", embed(n, m), [Tiles(n, 1), Tiles(m.min(1), 1), ONE]);
+        check("kv_append", kv_append(n), [Tiles(n, 1), ONE, ONE]);
+        check("argmax", argmax(n), [Tiles(n, 1), ONE, ONE]);
+        check("sample", sample(n), [Tiles(n, 1), ONE, ONE]);
+    });
+}
+
+#[test]
+fn rotations() {
+    each(|s| {
+        let (dim, tokens) = (1 + s.below(1024), size(s));
+        let (heads, turned) = (s.below(1 << 20), s.below(dim / 2 + 1) * 2);
+        let work = heads * (dim - turned / 2);
+        check(
+            "rope",
+            rope(heads, (dim, turned), tokens),
+            [Loops(work, 256, 64), Loops(tokens, 1, 32768), ONE],
+        );
+    });
+}
+
+#[test]
+fn weights() {
+    each(|s| {
+        let (rows, parts, processors) = (size(s), size(s) / 32, 1 + s.below(200));
+        let most = processors * 32;
+        let (inputs, outputs) = (size(s), size(s));
+        check("prepare", warps(rows * parts, 0, processors), [Loops(rows * parts, 8, most), ONE, ONE]);
+        let axes = [Loops(outputs, 256, 1024), Loops(inputs, 1, 4096), ONE];
+        check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
+        check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
+        check("gemm", gemm(inputs, outputs), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
+        for format in QuantFormat::ALL.iter().filter(|f| f.element().is_none()) {
+            let jobs = rows * (parts * 32).div_ceil(1024);
+            let geometry = dequant(rows, parts * 32, format.group_len(), processors);
+            check("dequant", geometry, [Loops(jobs, 8, most), ONE, ONE]);
+            let bytes = CHUNK / format.block_len() * format.block_bytes();
+            for (n, each) in [(1, 8), (2, 8), (4, 4), (8, 4)] {
+                let geometry = qgemv(rows, n, bytes);
+                check("qgemv", geometry, [Tiles(rows, each), ONE, ONE]);
+                // Each of four warps has four pieces of each of its rows, which start up to 15 bytes late.
+                assert!(geometry.shared >= 4 * 4 * each / 4 * (bytes + 15));
+            }
+        }
+    });
+}
+
+#[test]
+fn attention() {
+    each(|s| {
+        let (sequences, tokens, dim) = (size(s), size(s), 16 * (1 + s.below(16)));
+        let (kv_heads, group) = (1 + s.below(64), 1 + s.below(40));
+        let heads = kv_heads * group;
+        let parts = decode_parts(sequences * heads, tokens, 1 + s.below(200));
+        assert!(
+            (1..=128).contains(&parts) && (parts == 1 || tokens.div_ceil(parts) > 128),
+            "{parts} for {tokens}"
+        );
+        for width in [1, 4] {
+            let geometry = decode((sequences, parts), (heads, kv_heads), (dim, width));
+            let blocks = kv_heads * group.div_ceil(width);
+            check("decode", geometry, [Tiles(parts, 1), Tiles(blocks, 1), Tiles(sequences, 1)]);
+            // As the kernel divides heads.
+            let mut taken = vec![0; heads];
+            for block in 0..blocks {
+                let (per, kv) = (group.div_ceil(width), block / group.div_ceil(width));
+                let first = kv * group + block % per * width;
+                taken[first..first + width.min((kv + 1) * group - first)].iter_mut().for_each(|t| *t += 1);
+            }
+            assert!(taken.iter().all(|&t| t == 1), "{heads} heads, {kv_heads} of keys");
+        }
+        check("join", join(sequences, heads), [Tiles(sequences * heads, 1), ONE, ONE]);
+        for dim in [64, 80, 96, 128, 256] {
+            let rows = if dim <= 128 { 128 } else { 64 };
+            let axes = [Tiles(tokens, rows), Tiles(heads, 1), Tiles(sequences, 1)];
+            check("prefill", prefill(dim, tokens, heads, sequences), axes);
+        }
+    });
+}
