@@ -66,6 +66,7 @@ impl Unit {
     }
     /// The integers.
     #[inline(always)]
+    #[allow(dead_code)] // Where there is no SIMD.
     pub(crate) fn columns(&self) -> *const i8 {
         self.q.as_ptr().cast()
     }

@@ -227,6 +227,7 @@ fn pointer<E>(p: Option<&[E]>) -> *const E {
     p.map_or(core::ptr::null(), <[E]>::as_ptr)
 }
 
+#[cfg(feature = "rows")]
 /// # Norms
 ///
 /// Elements are widened to f32, computed, and narrowed once; sums of `n` terms go to four vectors of

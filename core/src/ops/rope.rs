@@ -264,6 +264,7 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     }
 }
 
+#[cfg(feature = "rows")]
 /// # Rotary position embedding
 ///
 /// Elements are widened to f32, computed, and narrowed once. `x` holds tokens, each of `heads` heads

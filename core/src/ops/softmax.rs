@@ -145,6 +145,7 @@ pub(crate) unsafe fn softmax<E: Element, P: Prim<E> + Prim<f32>>(
     }
 }
 
+#[cfg(feature = "rows")]
 /// # Softmax
 ///
 /// Elements are widened to f32, computed, and narrowed once: in f32 the relative error is at most about

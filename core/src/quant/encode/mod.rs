@@ -141,12 +141,21 @@ fn pack<const BITS: usize, const RUN: usize, const BYTES: usize>(codes: &[u8]) -
 type Encoder<E> = fn(Isa, &[E], Option<&[f32]>, &mut [u8]);
 
 macro_rules! encoders {
-    ($($format:ident = $block:ident, $m:literal x $n:literal;)*; without: $($none:ident)*) => {
+    (
+        $($feature:literal { $($format:ident = $block:ident, $m:literal x $n:literal;)* })*
+        without $without:literal: $($none:ident)*
+    ) => {
         /// The encoder of a format, if there is one.
         fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<E>> {
             Some(match format {
-                $(QuantFormat::$format => blocks::<E, $block, $n, $m>,)*
-                $(QuantFormat::$none => return None,)*
+                $($(
+                    #[cfg(feature = $feature)]
+                    QuantFormat::$format => blocks::<E, $block, $n, $m>,
+                )*)*
+                $(
+                    #[cfg(feature = $without)]
+                    QuantFormat::$none => return None,
+                )*
                 QuantFormat::F16 => |_, x, _, out| narrow(x, out, |x| f16::from_f32(x).to_le_bytes()),
                 QuantFormat::Bf16 => |_, x, _, out| narrow(x, out, |x| bf16::from_f32(x).to_le_bytes()),
             })
@@ -154,27 +163,37 @@ macro_rules! encoders {
     };
 }
 encoders! {
-    Q4_0 = BlockQ4_0, 1 x 32;
-    Q4_1 = BlockQ4_1, 1 x 32;
-    Q5_0 = BlockQ5_0, 1 x 32;
-    Q5_1 = BlockQ5_1, 1 x 32;
-    Q8_0 = BlockQ8_0, 1 x 32;
-    Q8_1 = BlockQ8_1, 1 x 32;
-    Q1_0 = BlockQ1_0, 1 x 128;
-    Q2_0 = BlockQ2_0, 1 x 64;
-    Q2K = BlockQ2K, 16 x 16;
-    Q3K = BlockQ3K, 16 x 16;
-    Q4K = BlockQ4K, 8 x 32;
-    Q5K = BlockQ5K, 8 x 32;
-    Q6K = BlockQ6K, 16 x 16;
-    Q8K = BlockQ8K, 1 x 256;
-    Iq4Nl = BlockIq4Nl, 1 x 32;
-    Iq4Xs = BlockIq4Xs, 8 x 32;
-    Tq1_0 = BlockTq1_0, 1 x 256;
-    Tq2_0 = BlockTq2_0, 1 x 256;
-    Mxfp4 = BlockMxfp4, 1 x 32;
-    Nvfp4 = BlockNvfp4, 4 x 16;
-    ; without: Iq1S Iq1M Iq2Xxs Iq2Xs Iq2S Iq3Xxs Iq3S
+    "legacy" {
+        Q4_0 = BlockQ4_0, 1 x 32;
+        Q4_1 = BlockQ4_1, 1 x 32;
+        Q5_0 = BlockQ5_0, 1 x 32;
+        Q5_1 = BlockQ5_1, 1 x 32;
+        Q8_0 = BlockQ8_0, 1 x 32;
+        Q8_1 = BlockQ8_1, 1 x 32;
+        Q1_0 = BlockQ1_0, 1 x 128;
+        Q2_0 = BlockQ2_0, 1 x 64;
+    }
+    "k" {
+        Q2K = BlockQ2K, 16 x 16;
+        Q3K = BlockQ3K, 16 x 16;
+        Q4K = BlockQ4K, 8 x 32;
+        Q5K = BlockQ5K, 8 x 32;
+        Q6K = BlockQ6K, 16 x 16;
+        Q8K = BlockQ8K, 1 x 256;
+    }
+    "iq" {
+        Iq4Nl = BlockIq4Nl, 1 x 32;
+        Iq4Xs = BlockIq4Xs, 8 x 32;
+    }
+    "ternary" {
+        Tq1_0 = BlockTq1_0, 1 x 256;
+        Tq2_0 = BlockTq2_0, 1 x 256;
+    }
+    "mx" {
+        Mxfp4 = BlockMxfp4, 1 x 32;
+        Nvfp4 = BlockNvfp4, 4 x 16;
+    }
+    without "iq": Iq1S Iq1M Iq2Xxs Iq2Xs Iq2S Iq3Xxs Iq3S
 }
 
 impl<E: Element> Kernels<E> {

@@ -241,6 +241,7 @@ macro_rules! external {
         )*}
     };
 }
+#[cfg(feature = "external")]
 external! {
     Fp8Ref {
         by_output: true, step: 1,
