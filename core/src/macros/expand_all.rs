@@ -348,8 +348,6 @@ macro_rules! expand_all_formats {
                 q5_1 = Q5_1: legacy, gguf 7, "32 weights of 5 bits, one scale and minimum.";
                 q8_0 = Q8_0: legacy, gguf 8, "32 weights of 8 bits, one scale.";
                 q8_1 = Q8_1: legacy, gguf 9, "32 activations of 8 bits, one scale, and their sum.";
-                q1_0 = Q1_0: legacy, gguf 41, "128 weights of 1 or -1, one scale.";
-                q2_0 = Q2_0: legacy, gguf 42, "64 weights of 2 bits, one scale.";
             }
             k {
                 q2_k = Q2K: k, gguf 10, "256 weights of 2 bits, scales and minima of 4 bits for each 16.";
@@ -377,6 +375,10 @@ macro_rules! expand_all_formats {
             mx {
                 mxfp4 = Mxfp4: mx, gguf 39, "32 weights of E2M1, a power of two as scale.";
                 nvfp4 = Nvfp4: mx, gguf 40, "64 weights of E2M1, scales of 8 bits for each 16.";
+            }
+            legacy {
+                q1_0 = Q1_0: legacy, gguf 41, "128 weights of 1 or -1, one scale.";
+                q2_0 = Q2_0: legacy, gguf 42, "64 weights of 2 bits, one scale.";
             }
         }
     };
