@@ -4,7 +4,7 @@ use gllm_kernels_core::{ElementType, KernelError};
 
 use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
-use super::geometry;
+use super::geometry::{self, Geometry};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{Buffer, View};
 use super::module::Arguments;
@@ -15,7 +15,7 @@ use super::{Float, Ops};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct GemmArgs {
+pub(super) struct GemmArgs {
     x: Address,
     w: Address,
     y: Address,
@@ -29,14 +29,13 @@ struct GemmArgs {
 unsafe impl Arguments for GemmArgs {}
 
 impl Ops {
-    fn tiles<T: Float, U: Float>(
+    /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`, and its geometry.
+    pub(super) fn product<T: Float, U: Float>(
         &self,
-        (name, format): (&'static str, &'static str),
-        stream: &Stream,
         (w, n, row_bytes): (Address, usize, usize),
         (x, k): (View<'_, T>, usize),
-        y: &mut Buffer<U>,
-    ) -> Result<(), CudaError> {
+        y: &Buffer<U>,
+    ) -> Result<(GemmArgs, Geometry), CudaError> {
         if !matches!(T::TYPE, ElementType::F16 | ElementType::Bf16) {
             return Err(bad("x", "f16 or bf16: tensor cores multiply no f32"));
         }
@@ -60,10 +59,7 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        let geometry = geometry::gemm(m, n);
-        let kernel = (File::gemm, Name(name, T::TYPE.name(), format));
-        // SAFETY: checked here and by the callers.
-        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+        Ok((args, geometry::gemm(m, n)))
     }
 
     /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.
@@ -83,7 +79,10 @@ impl Ops {
         let (w, x) = (w.into(), x.into());
         same_len("w", w.len(), area("elements of w", &[n, k])?)?;
         self.here(w.context())?;
-        self.tiles(("gemm", ""), stream, (w.address(), n, 0), (x, k), y)
+        let (args, geometry) = self.product((w.address(), n, 0), (x, k), y)?;
+        let kernel = (File::gemm, Name("gemm", T::TYPE.name(), ""));
+        // SAFETY: checked here and by `product`.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
     /// `Y = X W^T` with weights in blocks, which are decoded to the type of `x`, f16 or bf16, on the way to the tensor cores: the
@@ -99,8 +98,10 @@ impl Ops {
         y: &mut Buffer<U>,
     ) -> Result<(), CudaError> {
         let (address, row_bytes) = w.place(self)?;
-        let names = ("qgemm", w.format().name());
-        self.tiles(names, stream, (address, w.rows(), row_bytes), (x.into(), w.cols()), y)
+        let (args, geometry) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), y)?;
+        let kernel = (File::gemm, Name("qgemm", T::TYPE.name(), w.format().name()));
+        // SAFETY: checked by the view and by `product`.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }
 

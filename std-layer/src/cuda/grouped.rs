@@ -4,6 +4,7 @@ use gllm_kernels_core::{f16, GptqZeros, KernelError};
 
 use super::check::{area, bad, same_len, small};
 use super::error::CudaError;
+use super::gemm::GemmArgs;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View};
@@ -29,8 +30,18 @@ struct GroupedArgs {
     plus: u32,
     groups: u32,
 }
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GroupedGemmArgs {
+    product: GemmArgs,
+    weights: GroupedArgs,
+}
+
 // SAFETY: as in grouped.cu.
 unsafe impl Arguments for GroupedArgs {}
+// SAFETY: as in grouped.cu.
+unsafe impl Arguments for GroupedGemmArgs {}
 
 /// How integers and zero points lie in words. The core's `AwqRef` and `GptqRef` have the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,12 +215,34 @@ impl Ops {
         // SAFETY: checked here and by the view; `g_idx` is bounded by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
+
+    /// `Y = X W^T` for any number of rows of activations, f16 or bf16, by tensor cores: weights are decoded to the type of `x` on
+    /// the way to these. The result is that of [`dequant_grouped`](Self::dequant_grouped), turned, and [`gemm`](Self::gemm).
+    ///
+    /// # Errors
+    /// As [`gemm`](Self::gemm), without those of `w`.
+    pub fn gemm_grouped<'a, T: Float, U: Float>(
+        &self,
+        stream: &Stream,
+        w: GroupedView<'_>,
+        x: impl Into<View<'a, T>>,
+        y: &mut Buffer<U>,
+    ) -> Result<(), CudaError> {
+        let (product, geometry) = self.product((0, w.outputs, 0), (x.into(), w.inputs), y)?;
+        let args = GroupedGemmArgs { product, weights: w.arguments(self)? };
+        let kernel = (File::grouped, Name("gemm", w.name, T::TYPE.name()));
+        // SAFETY: checked by the view and by `product`; `g_idx` is bounded by the kernel.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     for name in ["awq", "gptq1", "gptq2", "gptq3", "gptq4", "gptq8"] {
         for (op, n) in [("dequant", ""), ("gemv", "n1"), ("gemv", "n8")] {
             to(File::grouped, Name(op, name, n), size_of::<GroupedArgs>());
+        }
+        for ty in ["f16", "bf16"] {
+            to(File::grouped, Name("gemm", name, ty), size_of::<GroupedGemmArgs>());
         }
     }
 }

@@ -108,6 +108,11 @@ impl Filled {
         PageTables { pages: self.pages.view(), len: self.len }
     }
 
+    /// To change it, and the same.
+    pub fn change(&mut self) -> (&mut KvCache, PageTables<'_>) {
+        (&mut self.cache, PageTables { pages: self.pages.view(), len: self.len })
+    }
+
     /// What a query gives: sums of the values of `tokens`, which count through all sequences, and of their magnitudes; and the
     /// sum of exponentials, of which the largest is 1.
     pub fn attend(&self, q: &[f64], scale: f32, tokens: &[usize], kv: usize) -> (Vec<(f64, f64)>, f64) {

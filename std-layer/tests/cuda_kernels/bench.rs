@@ -1,9 +1,9 @@
 //! What kernels reach on a GPU, as a share of what copying memory there reaches.
 
-use gllm_kernels_std::core::{bf16, f16, Precision, QuantFormat, Softmax};
+use gllm_kernels_std::core::{bf16, f16, GptqZeros, Precision, QuantFormat, Softmax};
 use gllm_kernels_std::cuda::{
-    Activations, Buffer, CudaError, DecodeRoom, Driver, Event, KvCache, KvFormat, KvShape, Mask, Norm,
-    PageTables, Prefill, QuantView,
+    Activations, Buffer, CudaError, DecodeRoom, Driver, Event, GroupedLayout, GroupedParts, GroupedView,
+    KvCache, KvFormat, KvShape, Mask, Norm, PageTables, Prefill, QuantView, Sampling, SamplingRoom,
 };
 use gllm_testkit::quant::vectors;
 
@@ -98,9 +98,7 @@ fn products(gpu: &Gpu, table: &Table) -> Outcome {
                 let mut room = Activations::new(context(), precision, batch, cols).map_err(text)?;
                 gpu.ops.prepare(&gpu.stream, &x, cols, &mut room).map_err(text)?;
                 let mut y = Buffer::<f32>::new(context(), batch * rows).map_err(text)?;
-                // Loads the kernel, which a recording cannot.
                 let view = |w| QuantView::new(w, format, rows, cols);
-                gpu.ops.qgemv(&gpu.stream, view(&weights[0]).map_err(text)?, &room, &mut y).map_err(text)?;
                 let us = time(gpu, turns, || {
                     weights.iter().try_for_each(|w| gpu.ops.qgemv(&gpu.stream, view(w)?, &room, &mut y))
                 })?;
@@ -120,7 +118,6 @@ fn matrices(gpu: &Gpu) -> Outcome {
     for d in [4096, 8192] {
         let (x, w) = (numbers::<bf16>(gpu, d * d)?, numbers::<bf16>(gpu, d * d)?);
         let mut y = Buffer::<bf16>::new(context(), d * d).map_err(text)?;
-        ops.gemm(stream, (d, d), &w, &x, &mut y).map_err(text)?;
         let us = time(gpu, 1, || ops.gemm(stream, (d, d), &w, &x, &mut y))?;
         row(format!("gemm bf16 {d}x{d}x{d}"), us, (d, d, d));
     }
@@ -132,7 +129,6 @@ fn matrices(gpu: &Gpu) -> Outcome {
         let size = n * format.row_bytes(k).map_err(text)?;
         let w = gpu.put(&blocks.iter().copied().cycle().take(size).collect::<Vec<_>>())?;
         let w = QuantView::new(&w, format, n, k).map_err(text)?;
-        ops.qgemm(stream, w, &x, &mut y).map_err(text)?;
         let us = time(gpu, 1, || ops.qgemm(stream, w, &x, &mut y))?;
         row(format!("qgemm {format} bf16 {m}x{n}x{k}"), us, (m, n, k));
     }
@@ -171,7 +167,6 @@ fn attention(gpu: &Gpu, table: &Table) -> Outcome {
                 let to = (&mut room, &mut y);
                 gpu.ops.attention_decode(&gpu.stream, (cache, tables), lengths.view(), how, q.view(), to)
             };
-            run(&caches[0]).map_err(text)?;
             let us = time(gpu, turns, || caches.iter().try_for_each(&mut run))?;
             table.row(&format!("attention_decode {format:?} {sequences} x {tokens}"), us, size);
         }
@@ -199,18 +194,54 @@ fn prompts(gpu: &Gpu) -> Outcome {
             let q = numbers::<bf16>(gpu, tokens * heads * head_dim)?;
             let (starts, lengths) = (gpu.put(&[0, tokens as u32])?, gpu.put(&[tokens as u32])?);
             let mut y = Buffer::<bf16>::new(context(), q.len()).map_err(text)?;
-            let mut run = || {
+            let run = || {
                 let how = Prefill { heads, scale: 0.088, mask: Mask::Causal, longest: tokens };
                 let at = (starts.view(), lengths.view());
                 gpu.ops.attention_prefill(&gpu.stream, (&cache, tables), at, how, q.view(), &mut y)
             };
-            run().map_err(text)?;
             let us = time(gpu, 1, run)?;
             let operations = 2.0 * (heads * head_dim) as f64 * (tokens as f64).powi(2);
             let name = format!("attention_prefill {format:?} {heads} / {kv_heads} x {head_dim}, {tokens}");
             println!("{name:<44} {us:>10.2} us {:>9.1} TFLOP/s", operations / us / 1e6);
         }
     }
+    Ok(())
+}
+
+/// GPTQ with 4 bits, and the choice of a token.
+fn integers_and_tokens(gpu: &Gpu, table: &Table) -> Outcome {
+    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    let (outputs, inputs, group, m) = (14336, 4096, 128, 512);
+    let words = |n: usize| gpu.put(&(0..n as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect::<Vec<_>>());
+    let (qweight, qzeros) = (words(outputs * inputs / 8)?, words(outputs * inputs / group / 8)?);
+    let scales = numbers::<f16>(gpu, outputs * inputs / group)?;
+    let parts = GroupedParts {
+        layout: GroupedLayout::Gptq { bits: 4, zeros: GptqZeros::V2 },
+        group,
+        qweight: qweight.view(),
+        qzeros: qzeros.view(),
+        scales: scales.view(),
+        g_idx: None,
+    };
+    let w = GroupedView::new(parts, outputs, inputs).map_err(text)?;
+    let x = numbers::<bf16>(gpu, m * inputs)?;
+    let mut y = Buffer::<f32>::new(context(), outputs).map_err(text)?;
+    let one = x.range(0..inputs).map_err(text)?;
+    let us = time(gpu, 1, || ops.gemv_grouped(stream, w, one, &mut y))?;
+    table.row(&format!("gemv gptq4 {outputs}x{inputs} (found in L2)"), us, outputs * inputs / 2);
+    let mut y = Buffer::<bf16>::new(context(), m * outputs).map_err(text)?;
+    let us = time(gpu, 1, || ops.gemm_grouped(stream, w, &x, &mut y))?;
+    let speed = 2.0 * (m * outputs * inputs) as f64 / us / 1e6;
+    println!("{:<44} {us:>10.2} us {speed:>9.1} TFLOP/s", format!("gemm gptq4 bf16 {m}x{outputs}x{inputs}"));
+
+    let n = 128_256;
+    let (scores, counters) = (numbers::<bf16>(gpu, n)?, gpu.put(&[7u64])?);
+    let mut room = SamplingRoom::new(context(), 1, n).map_err(text)?;
+    let mut token = Buffer::<u32>::new(context(), 1).map_err(text)?;
+    let way = Sampling { top_k: 40, top_p: 0.9, temperature: 0.8, ..Sampling::default() };
+    let to = (&mut room, &mut token);
+    let us = time(gpu, 1, || ops.sample(stream, way, &scores, (None, counters.view()), to))?;
+    table.row(&format!("sample one of {n}, top-k, top-p"), us, 2 * n);
     Ok(())
 }
 
@@ -229,11 +260,12 @@ pub fn main() -> Outcome {
         gpu.ops.capability()
     );
     let table = copies(&gpu)?;
-    // Loads the kernels, which recordings cannot.
-    super::warm_up(&gpu)?;
+    // Which recordings cannot.
+    gpu.ops.load().map_err(text)?;
     elements(&gpu, &table)?;
     products(&gpu, &table)?;
     matrices(&gpu)?;
     attention(&gpu, &table)?;
-    prompts(&gpu)
+    prompts(&gpu)?;
+    integers_and_tokens(&gpu, &table)
 }

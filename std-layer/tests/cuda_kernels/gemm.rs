@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use super::{compare, quant, source, text, Gpu, Outcome, Trials};
 
 /// `Y`, and bounds: products are exact, sums are in f32, whose lowest bits tensor cores cut off.
-fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f64>) {
+pub fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f64>) {
     let wide = |x: &[T]| x.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
     let (x, w) = (wide(x), wide(w));
     let (mut y, mut error) = (Vec::new(), Vec::new());

@@ -1,9 +1,10 @@
 //! AWQ and GPTQ.
 
 use gllm_kernels_std::core::{
-    f16, AwqRef, Element, GptqParts, GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut,
+    f16, AwqRef, Element, ElementType, GptqParts, GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut,
 };
 use gllm_kernels_std::cuda::{CudaError, Float, GroupedLayout, GroupedParts, GroupedView};
+use gllm_testkit::data::Source;
 use libtest_mimic::Trial;
 
 use super::{compare, source, text, Gpu, Outcome, Trials};
@@ -113,6 +114,9 @@ fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome
             }
         }
 
+        if T::TYPE != ElementType::F32 {
+            products::<T>(&gpu, &mut source, w, &weights).map_err(|e| format!("{shape}: {e}"))?;
+        }
         for batch in [1, 2, 8] {
             let x: Vec<T> = source.normals(batch * inputs);
             let on_x = gpu.put(&x)?;
@@ -129,6 +133,21 @@ fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome
             }
             compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{shape} x {batch}: {e}"))?;
         }
+    }
+    Ok(())
+}
+
+/// Matrix products are those with what [`Ops::dequant_grouped`](gllm_kernels_std::cuda::Ops::dequant_grouped) decodes.
+fn products<T: Float>(gpu: &Gpu, source: &mut Source, w: GroupedView<'_>, weights: &[f64]) -> Outcome {
+    let (n, k) = (w.outputs(), w.inputs());
+    let narrow: Vec<T> = (0..n * k).map(|i| T::from_f32(weights[i % k * n + i / k] as f32)).collect();
+    for m in [1, 130] {
+        let x: Vec<T> = source.normals(m * k);
+        let on_x = gpu.put(&x)?;
+        let mut y = gpu.room::<f32>(m * n)?;
+        gpu.ops.gemm_grouped(&gpu.stream, w, &on_x, &mut y).map_err(text)?;
+        let (want, error) = super::gemm::want(&x, &narrow, n, k);
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} rows: {e}"))?;
     }
     Ok(())
 }

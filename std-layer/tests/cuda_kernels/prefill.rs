@@ -1,7 +1,7 @@
 //! Attention of many queries.
 
 use gllm_kernels_std::core::{bf16, f16};
-use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, Prefill};
+use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, PageTables, Prefill};
 use libtest_mimic::Trial;
 
 use super::attention::Filled;
@@ -168,13 +168,17 @@ fn foreign() -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("foreign");
     for format in [KvFormat::F16, KvFormat::E4m3] {
-        let filled = Filled::new::<f16>(&gpu, &mut source, format, (1, 64, 8), &[20, 20])?;
+        let mut filled = Filled::new::<f16>(&gpu, &mut source, format, (1, 64, 8), &[20, 20])?;
         let mut q: Vec<f16> = source.normals(4 * 64);
         q[3 * 64] = f16::from_f32(f32::NAN);
         let on_q = gpu.put(&q)?;
         // Of pages that do not exist; beyond all queries, and backwards.
         let nowhere = gpu.put(&[u32::MAX; 2])?;
-        let run = |tables, starts: [u32; 3], lengths: [u32; 2]| -> Result<Vec<f16>, String> {
+        let run = |filled: &Filled,
+                   tables: PageTables<'_>,
+                   starts: [u32; 3],
+                   lengths: [u32; 2]|
+         -> Result<Vec<f16>, String> {
             let (starts, lengths) = (gpu.put(&starts)?, gpu.put(&lengths)?);
             let (at, mut y) = ((starts.view(), lengths.view()), gpu.put(&[f16::from_f32(7.0); 4 * 64])?);
             let how = Prefill { heads: 1, scale: 0.2, mask: Mask::Causal, longest: 4 };
@@ -183,18 +187,31 @@ fn foreign() -> Outcome {
                 .map_err(text)?;
             gpu.get(&y)
         };
-        let far = run(filled.tables(), [3, 90, u32::MAX], [u32::MAX, u32::MAX])?;
+        let far = run(&filled, filled.tables(), [3, 90, u32::MAX], [u32::MAX, u32::MAX])?;
         let one =
             |row: usize, y: &[f16], ok: fn(f32) -> bool| y[row * 64..][..64].iter().all(|y| ok(y.to_f32()));
         if !(0..3).all(|row| one(row, &far, |y| y == 7.0)) || !one(3, &far, f32::is_nan) {
             return Err("starts that do not exist".into());
         }
-        let back = run(filled.tables(), [2, 1, 3], [20, 20])?;
+        let back = run(&filled, filled.tables(), [2, 1, 3], [20, 20])?;
         if ![0, 3].iter().all(|&row| one(row, &back, |y| y == 7.0)) || one(1, &back, |y| y == 7.0) {
             return Err("starts that go backwards".into());
         }
-        let tables = gllm_kernels_std::cuda::PageTables { pages: nowhere.view(), len: 1 };
-        if !one(0, &run(tables, [0, 2, 3], [20, 20])?, |y| y == 0.0) {
+        // A key that is none, wherever in a word, spoils the queries that see it.
+        for i in 0..4 {
+            let (mut k, v) = (vec![f16::ONE; 64], gpu.put(&[f16::ONE; 64])?);
+            k[i] = f16::NAN;
+            let (k, ids, positions) = (gpu.put(&k)?, gpu.put(&[0u32])?, gpu.put(&[2u32])?);
+            let at = (ids.view(), positions.view());
+            let (cache, tables) = filled.change();
+            gpu.ops.kv_append(&gpu.stream, cache, tables, at, (k.view(), v.view())).map_err(text)?;
+            let y = run(&filled, filled.tables(), [0, 3, 3], [3, 0])?;
+            if [0, 1, 2].iter().any(|&row| one(row, &y, f32::is_nan) != (row == 2)) {
+                return Err(format!("a key whose number {i} is none"));
+            }
+        }
+        let tables = PageTables { pages: nowhere.view(), len: 1 };
+        if !one(0, &run(&filled, tables, [0, 2, 3], [20, 20])?, |y| y == 0.0) {
             return Err("pages that do not exist".into());
         }
     }

@@ -150,22 +150,6 @@ pub fn main() {
     result.exit();
 }
 
-/// Launches what is measured once, so that it is loaded.
-fn warm_up(gpu: &Gpu) -> Outcome {
-    use gllm_kernels_std::core::{bf16, Softmax};
-    use gllm_kernels_std::cuda::Norm;
-    let (x, mut y) = (gpu.put(&[bf16::ONE; 4096])?, gpu.room::<bf16>(4096)?);
-    let (ops, stream, norm) = (&gpu.ops, &gpu.stream, Norm { weight: None, bias: None, eps: 1e-5 });
-    ops.silu(stream, &x, &mut y)
-        .and_then(|()| ops.gelu(stream, &x, &mut y))
-        .and_then(|()| ops.vec_add(stream, &x, &x, &mut y))
-        .and_then(|()| ops.swiglu(stream, &x, &x, &mut y))
-        .and_then(|()| ops.rms_norm(stream, 4096, norm, &x, &mut y))
-        .and_then(|()| ops.layer_norm(stream, 4096, norm, &x, &mut y))
-        .and_then(|()| ops.softmax(stream, 4096, Softmax::default(), &x, &mut y))
-        .map_err(text)
-}
-
 /// Every kernel was launched, and its arguments are as large in C as they are in Rust.
 fn coverage() {
     let controls = Controls::of(emulator());

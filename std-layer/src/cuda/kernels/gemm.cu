@@ -1,44 +1,25 @@
-// Matrix products on tensor cores: Y[m][n] = sum over k of X[m][k] W[n][k], X and Y by rows, W dense or in blocks.
+// Matrix products with weights as they are, and in blocks.
 #include "formats.cuh"
-#include "mma.cuh"
-
-struct GemmArgs {
-    const void* x;
-    const void* w;
-    void* y;
-    u64 row_bytes;
-    u32 m, n, k, type;
-};
-
-// A block has 128 x 128 of Y; of its four warps each has 64 x 64. Pieces of 32 columns of X and W lie in shared memory, one that is
-// multiplied and two that arrive, in rows that are 16 bytes longer: 16 bytes of eight rows then lie in different banks.
-static constexpr u32 BM = 128, BN = 128, BK = 32, PITCH = BK + 8, STAGES = 3, THREADS = 128;
-
-template <class T> DEVICE void fetch(T* to, const T* from, u32 rows, u32 first, u32 end, u32 k, u32 columns) {
-#pragma unroll
-    for (u32 i = thread(); i < rows * (BK / 8); i += THREADS) {
-        const u32 row = i / (BK / 8), column = i % (BK / 8) * 8;
-        T* at = to + row * PITCH + column;
-        if (first + row < end && k + column < columns) copy_async(at, from + static_cast<u64>(first + row) * columns + k + column);
-        else store16(at, Quad{{0, 0, 0, 0}});
-    }
-}
+#include "gemm.cuh"
 
 // Dense weights: as they are, two pieces ahead.
 template <class T> struct Dense {
-    DEVICE void copy(const GemmArgs& a, T* to, u32 k) { fetch(to, static_cast<const T*>(a.w), BN, block_y() * BN, a.n, k, a.k); }
-    DEVICE void begin(const GemmArgs&, u32) {}
+    const GemmArgs& a;
+    DEVICE void copy(T* to, u32 k) { fetch(to, static_cast<const T*>(a.w), BN, block_y() * BN, a.n, k, a.k); }
+    DEVICE void begin(u32) {}
     DEVICE void end(T*) {}
 };
 
 // Weights in blocks, one piece ahead: a thread has those of a row, in registers while the piece before them is multiplied.
 template <class T, class F> struct Blocks {
     static constexpr u32 PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
+    const GemmArgs& a;
     u32 codes[8];
     f32 scale[GROUPS], offset[GROUPS];
 
-    DEVICE void copy(const GemmArgs&, T*, u32) {}
-    DEVICE void begin(const GemmArgs& a, u32 k) {
+    DEVICE explicit Blocks(const GemmArgs& a) : a(a) {}
+    DEVICE void copy(T*, u32) {}
+    DEVICE void begin(u32 k) {
         const u32 row = block_y() * BN + thread(), part = k / 32;
         const bool there = row < a.n && part < a.k / 32;
         if (there) {
@@ -74,72 +55,9 @@ template <class T, class F> struct Blocks {
     }
 };
 
-template <class T, class W> DEVICE void gemm(const GemmArgs& a) {
-    static constexpr u32 SIZE = (BM + BN) * PITCH;
-    T* room = shared<T>();
-    const u32 first = block_x() * BM, row = warp() / 2 * 64, column = warp() % 2 * 64, steps = div_up(a.k, BK);
-    f32 acc[4][8][4];
-#pragma unroll
-    for (u32 i = 0; i < 4; i++)
-#pragma unroll
-        for (u32 j = 0; j < 8; j++)
-#pragma unroll
-            for (u32 r = 0; r < 4; r++) acc[i][j][r] = 0;
-    W w;
-    const auto copy = [&](u32 step) {
-        T* to = room + step % STAGES * SIZE;
-        if (step < steps) {
-            fetch(to, static_cast<const T*>(a.x), BM, first, a.m, step * BK, a.k);
-            w.copy(a, to + BM * PITCH, step * BK);
-        }
-        copy_commit();
-    };
-    copy(0);
-    copy(1);
-    w.begin(a, 0);
-    w.end(room + BM * PITCH);
-    for (u32 step = 0; step < steps; step++) {
-        copy_wait<1>();
-        sync_block();
-        copy(step + 2);
-        w.begin(a, (step + 1) * BK);
-        const T *x = room + step % STAGES * SIZE + row * PITCH, *y = room + step % STAGES * SIZE + (BM + column) * PITCH;
-#pragma unroll
-        for (u32 k = 0; k < BK; k += 16) {
-            u32 left[4][4];
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) load_tiles<false>(left[i], x + (16 * i + lane() % 16) * PITCH + k + lane() / 16 * 8);
-#pragma unroll
-            for (u32 j = 0; j < 8; j += 2) {
-                u32 right[4];
-                load_tiles<false>(right, y + (8 * j + lane() / 16 * 8 + lane() % 8) * PITCH + k + lane() / 8 % 2 * 8);
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) mma(acc[i][j], left[i], {right[0], right[1]}, T()), mma(acc[i][j + 1], left[i], {right[2], right[3]}, T());
-            }
-        }
-        w.end(room + (step + 1) % STAGES * SIZE + BM * PITCH);
-    }
-#pragma unroll
-    for (u32 i = 0; i < 4; i++)
-#pragma unroll
-        for (u32 j = 0; j < 8; j++)
-#pragma unroll
-            for (u32 r = 0; r < 4; r += 2) {
-                const u32 m = first + row + 16 * i + r / 2 * 8 + lane() / 4, n = block_y() * BN + column + 8 * j + lane() % 4 * 2;
-                if (m >= a.m || n >= a.n) continue;
-                const u64 at = static_cast<u64>(m) * a.n + n;
-                // Rows of an odd length start between words.
-                if (a.n % 2 == 0) store2_as(a.y, at, acc[i][j][r], acc[i][j][r + 1], a.type);
-                else {
-                    store_as(a.y, at, acc[i][j][r], a.type);
-                    if (n + 1 < a.n) store_as(a.y, at + 1, acc[i][j][r + 1], a.type);
-                }
-            }
-}
-
-KERNEL(gemm_f16, GemmArgs, 128) { gemm<f16, Dense<f16>>(a); }
-KERNEL(gemm_bf16, GemmArgs, 128) { gemm<bf16, Dense<bf16>>(a); }
+KERNEL(gemm_f16, GemmArgs, 128) { gemm<f16>(a, Dense<f16>{a}); }
+KERNEL(gemm_bf16, GemmArgs, 128) { gemm<bf16>(a, Dense<bf16>{a}); }
 #define QGEMM(NAME, F)                                                        \
-    KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { gemm<f16, Blocks<f16, F>>(a); } \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { gemm<bf16, Blocks<bf16, F>>(a); }
+    KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { gemm<f16>(a, Blocks<f16, F>(a)); } \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { gemm<bf16>(a, Blocks<bf16, F>(a)); }
 EACH_FORMAT(QGEMM)

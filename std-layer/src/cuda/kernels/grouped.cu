@@ -1,6 +1,6 @@
 // Integers with a scale and a zero point for each group of inputs, inputs as rows: AWQ and GPTQ.
 // w[n][k] = (q[k][n] - z[g(k)][n]) * s[g(k)][n].
-#include "simt.cuh"
+#include "gemm.cuh"
 
 struct GroupedArgs {
     const u32* words;
@@ -17,7 +17,8 @@ struct GroupedArgs {
 };
 
 // Where integers lie. GPTQ: each column of words is a string of bits; so are the zero points of a row.
-template <u32 BITS> struct Gptq {
+template <u32 WIDTH> struct Gptq {
+    static constexpr u32 BITS = WIDTH;
     static constexpr u32 MASK = (1u << BITS) - 1;
     static DEVICE u32 string(const u32* w, u64 stride, u32 at) {
         const u32 bit = at * BITS % 32;
@@ -27,14 +28,25 @@ template <u32 BITS> struct Gptq {
         return funnel(low, high, bit) & MASK;
     }
     static DEVICE u32 integer(const GroupedArgs& a, u32 k, u32 n) { return string(a.words + n, a.outputs, k); }
+    // Those of 32 inputs as a string of bits.
+    static DEVICE void integers(const GroupedArgs& a, u32 k, u32 n, u32 (&words)[BITS]) {
+#pragma unroll
+        for (u32 i = 0; i < BITS; i++) words[i] = a.words[static_cast<u64>(k / 32 * BITS + i) * a.outputs + n];
+    }
     static DEVICE u32 zero(const GroupedArgs& a, u32 g, u32 n) {
         return (string(a.zeros + static_cast<u64>(g) * (static_cast<u64>(a.outputs) * BITS / 32), 1, n) + a.plus) & MASK;
     }
 };
 // AWQ: eight outputs in a word, in the order 0, 2, 4, 6, 1, 3, 5, 7.
 struct Awq {
+    static constexpr u32 BITS = 4;
     static DEVICE u32 pick(const u32* row, u32 n) { return row[n / 8] >> (n % 2 * 4 + n % 8 / 2) * 4 & 15; }
     static DEVICE u32 integer(const GroupedArgs& a, u32 k, u32 n) { return pick(a.words + static_cast<u64>(k) * (a.outputs / 8), n); }
+    static DEVICE void integers(const GroupedArgs& a, u32 k, u32 n, u32 (&words)[BITS]) {
+#pragma unroll
+        for (u32 i = 0; i < 32; i++)
+            if (k + i < a.inputs) words[i / 8] |= integer(a, k + i, n) << i % 8 * 4;
+    }
     static DEVICE u32 zero(const GroupedArgs& a, u32 g, u32 n) { return pick(a.zeros + static_cast<u64>(g) * (a.outputs / 8), n); }
 };
 
@@ -94,10 +106,61 @@ template <class L, u32 N> DEVICE void gemv(const GroupedArgs& a) {
     }
 }
 
+struct GroupedGemmArgs {
+    GemmArgs product;
+    GroupedArgs weights;
+};
+
+// For matrix products: a thread has 32 integers of an output, with one scale and zero point where they are of one group.
+template <class T, class L> struct Integers {
+    const GroupedArgs& a;
+    u32 words[L::BITS], from, known;
+    f32 scale;
+    i32 zero;
+    bool one;
+
+    DEVICE explicit Integers(const GroupedArgs& a) : a(a) {}
+    DEVICE void group(u32 g) {
+        if (g == known) return;
+        const u32 n = block_y() * BN + thread();
+        known = g, zero = static_cast<i32>(L::zero(a, g, n)), scale = scale_of(a, g, n);
+    }
+    DEVICE void copy(T*, u32) {}
+    DEVICE void begin(u32 k) {
+        const u32 n = block_y() * BN + thread();
+        from = k, known = ~0u, scale = 0, zero = 0;
+#pragma unroll
+        for (u32 i = 0; i < L::BITS; i++) words[i] = 0;
+        // What is not there weighs nothing.
+        one = n >= a.outputs || k >= a.inputs;
+        if (one) return;
+        L::integers(a, k, n, words);
+        one = !a.order && k % a.group + 32 <= a.group;
+        if (one) group(k / a.group);
+    }
+    DEVICE void end(T* to) {
+        T* at = to + thread() * PITCH;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            Pack<T> eight;
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) {
+                const u32 of = 8 * i + j, bit = of * L::BITS, k = least(from + of, a.inputs - 1);
+                if (!one) group(group_of(a, k));
+                const u32 code = funnel(words[bit / 32], words[least(bit / 32 + 1, L::BITS - 1)], bit % 32) & ((1u << L::BITS) - 1);
+                eight.at[j] = from_f32<T>(static_cast<f32>(static_cast<i32>(code) - zero) * scale);
+            }
+            store16(at + 8 * i, eight.quad);
+        }
+    }
+};
+
 #define GROUPED(NAME, ...)                                                                      \
     KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                       \
     KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { gemv<__VA_ARGS__, 1>(a); }                     \
-    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }
+    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }                     \
+    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, 128) { gemm<f16>(a.product, Integers<f16, __VA_ARGS__>(a.weights)); } \
+    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, 128) { gemm<bf16>(a.product, Integers<bf16, __VA_ARGS__>(a.weights)); }
 GROUPED(awq, Awq)
 GROUPED(gptq1, Gptq<1>)
 GROUPED(gptq2, Gptq<2>)
