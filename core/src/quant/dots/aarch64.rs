@@ -53,6 +53,43 @@ unsafe fn sdot(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
     sums
 }
 
+/// Four of `$one`, inlined: closures might lack the features of their caller.
+macro_rules! four {
+    ($k:ident: $one:expr) => {
+        [
+            {
+                const $k: usize = 0;
+                $one
+            },
+            {
+                const $k: usize = 1;
+                $one
+            },
+            {
+                const $k: usize = 2;
+                $one
+            },
+            {
+                const $k: usize = 3;
+                $one
+            },
+        ]
+    };
+}
+
+/// The sums of each register, converted, times their factors, added to `sums`.
+///
+/// # Safety
+/// Four factors; NEON.
+#[inline(always)]
+unsafe fn scaled([a, b, c, d]: [int32x4_t; 4], factors: *const f32, sums: float32x4_t) -> float32x4_t {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let dots = vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
+        vfmaq_f32(sums, vcvtq_f32_s32(dots), vld1q_f32(factors))
+    }
+}
+
 macro_rules! dots {
     ($($engine:ident, $fours:ident;)*) => {$(
         // SAFETY: reads within units and factors.
@@ -61,13 +98,17 @@ macro_rules! dots {
             Neon: Unpack<F, Codes = <Neon as Codes>::Bytes>,
         {
             type Isa = Neon;
-            type Codes = [int8x16_t; 2];
-            const COLUMNS: usize = STEP;
+            type Codes = [[int8x16_t; 2]; 4];
+            const COLUMNS: usize = 4 * STEP;
             type Sums = float32x4_t;
             #[inline(always)]
-            unsafe fn codes(unit: *const F::Block, i: usize, ready: &<Neon as Unpack<F>>::Ready) -> [int8x16_t; 2] {
+            unsafe fn codes(
+                unit: *const F::Block,
+                i: usize,
+                ready: &<Neon as Unpack<F>>::Ready,
+            ) -> [[int8x16_t; 2]; 4] {
                 // SAFETY: the caller's contract.
-                unsafe { part::<F, Neon>(unit, i, ready).registers() }
+                unsafe { four!(S: part::<F, Neon>(unit, i + S * STEP, ready).registers()) }
             }
             #[inline(always)]
             unsafe fn zeros() -> float32x4_t {
@@ -76,7 +117,7 @@ macro_rules! dots {
             }
             #[inline(always)]
             unsafe fn dot(
-                [first, second]: [int8x16_t; 2],
+                w: [[int8x16_t; 2]; 4],
                 x: &Unit,
                 i: usize,
                 factors: &Factors,
@@ -87,13 +128,14 @@ macro_rules! dots {
                 unsafe {
                     let (q, zero) = (x.columns().add(i), vdupq_n_s32(0));
                     let factors = factors.0.as_ptr().add(i / F::GROUP);
-                    let first = $fours(zero, first, vld1q_s8(q));
-                    let scaled = |dot, factor: *const f32, sums| vfmaq_n_f32(sums, vcvtq_f32_s32(dot), *factor);
                     if halves::<F>() {
-                        let second = $fours(zero, second, vld1q_s8(q.add(16)));
-                        scaled(second, factors.add(1), scaled(first, factors, sums))
+                        let low = four!(K: $fours(zero, w[K / 2][K % 2], vld1q_s8(q.add(16 * K))));
+                        let high = four!(K: $fours(zero, w[2 + K / 2][K % 2], vld1q_s8(q.add(64 + 16 * K))));
+                        scaled(high, factors.add(4), scaled(low, factors, sums))
                     } else {
-                        scaled($fours(first, second, vld1q_s8(q.add(16))), factors, sums)
+                        let first = four!(S: $fours(zero, w[S][0], vld1q_s8(q.add(S * STEP))));
+                        let both = four!(S: $fours(first[S], w[S][1], vld1q_s8(q.add(S * STEP + 16))));
+                        scaled(both, factors, sums)
                     }
                 }
             }
