@@ -47,7 +47,7 @@ unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Bloc
     // Only of large blocks there is something to be made ready.
     const { assert!(F::LEN == TILE || size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
     const { assert!(F::LEN == TILE || TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
-    let mut last = [0u8; 2 * TILE];
+    let mut last = MaybeUninit::<[u8; 2 * TILE]>::uninit();
     let mut prepared = [const { MaybeUninit::<Prepared<F, D::Isa, M>>::uninit() }; 2];
     let [to, from] = &mut prepared;
     let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
@@ -64,6 +64,7 @@ unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Bloc
                 if F::LEN < TILE && left == 1 && !g.blocks.is_multiple_of(tile) {
                     // Zeros are blocks, too, and finite ones.
                     let bytes = g.blocks % tile * size_of::<F::Block>();
+                    let last = last.write([0; 2 * TILE]);
                     core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
                     next = last.as_ptr().cast();
                 }
