@@ -105,7 +105,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// What tensor cores multiply queries as, and how far exponentials are off then.
+/// What tensor cores multiply a query as.
 fn rounded<T: Float>(format: KvFormat, q: T) -> f64 {
     match format {
         KvFormat::Bf16 => bf16::from_f32(q.to_f32()).to_f32().into(),
