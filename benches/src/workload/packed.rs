@@ -2,6 +2,8 @@
 
 use gllm_kernels_core::{Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, QuantFormat, QuantRef};
 
+use gllm_testkit::packed::rounded;
+
 use super::matrices::{dot, dot_bound, weights};
 use super::produce::{Number, Operand, Workload};
 use super::{call, each_element, Case, Context, Cost, Engine, Entry, Sizes};
@@ -127,10 +129,7 @@ impl<E: Element + Number> Workload for Packed<'_, E> {
         let view = MatRef::new(&*self.x.data, 1, cols).map_err(|e| e.to_string())?;
         let x =
             kernels.quantize_activations(self.format, view, &mut self.steps).map_err(|e| e.to_string())?;
-        let groups = (0..cols.div_ceil(32)).filter_map(|g| x.group(0, g));
-        let rounded = groups.flat_map(|(q, d)| q.map(|q| f64::from(q) * f64::from(d)));
-        let exact = x.exact(0).unwrap_or_default().iter().map(|&x| f64::from(x));
-        let x: Vec<f64> = rounded.chain(exact).collect();
+        let x = rounded(x, 0, matches!(self.form, Form::InPlace));
         let wanted: Vec<_> = self.decoded.chunks(cols).map(|row| dot(row, &x[..cols])).collect();
         let mut worst = 0.0;
         for (r, &got) in self.y.iter().enumerate() {
@@ -290,8 +289,9 @@ pub(super) static ENTRIES: &[Entry] = &[
         quantised: false,
         cost: |case| {
             let (m, n) = (case.shape.m as f64, case.shape.n as f64);
-            // 1152 bytes for each 256 begun.
-            let steps = m * 1152.0 * (case.shape.n.div_ceil(256) as f64) + 64.0;
+            // A size that is refused here is refused by the call, too.
+            let steps = Kernels::<f32>::detect().activations_size(case.shape.m, case.shape.n);
+            let steps = steps.map_or(0.0, |req| req.size_unaligned() as f64);
             let moved = m * n * case.size() + steps;
             Cost { flops: 0.0, moved, working_set: moved, traffic: Traffic::Copy }
         },

@@ -5,6 +5,7 @@ use gllm_kernels_core::{
     Scratch,
 };
 use gllm_kernels_std::AlignedVec;
+use gllm_testkit::packed::rounded;
 
 use super::matrices::{dot, dot_bound, weights};
 use super::produce::{Number, Operand, Produce, Want, Workload};
@@ -21,15 +22,13 @@ fn packed_size(case: &Case) -> usize {
     Kernels::<f32>::detect().packed_q_size(format, case.shape.n, case.shape.k).unwrap_or(0)
 }
 
-/// The activations as products of integers see them.
-fn rounded(format: QuantFormat, k: usize, x: &[f64]) -> Result<Vec<f64>, KernelError> {
+/// The activations as products of integers see them; of few rows those with weights in place.
+fn as_rounded(format: QuantFormat, k: usize, x: &[f64], packed: bool) -> Result<Vec<f64>, KernelError> {
     let kernels = Kernels::<f32>::with(Caps::SCALAR);
     let x: Vec<f32> = x.iter().map(|&x| x as f32).collect();
     let mut steps = vec![0; kernels.activations_size(x.len() / k, k)?.size_unaligned()];
     let q = kernels.quantize_activations(format, MatRef::new(&x, x.len() / k, k)?, &mut steps)?;
-    let places = (0..q.batch()).flat_map(|m| (0..k / 32).map(move |g| (m, g)));
-    let groups = places.filter_map(|(m, g)| q.group(m, g));
-    Ok(groups.flat_map(|(q, d)| q.map(|q| f64::from(q) * f64::from(d))).collect())
+    Ok((0..q.batch()).flat_map(|m| rounded(q, m, !packed)).collect())
 }
 
 fn product<'a, E: Element + Number>(
@@ -74,7 +73,7 @@ fn product<'a, E: Element + Number>(
         exact: Box::new(move |x| {
             let integers = precision == Precision::Integer && format.element().is_none();
             let x = if integers {
-                rounded(format, k, &x[0]).expect("the shape was checked")
+                as_rounded(format, k, &x[0], packed || m > 4).expect("the shape was checked")
             } else {
                 x[0].clone()
             };

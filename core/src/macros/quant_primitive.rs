@@ -63,6 +63,7 @@ macro_rules! quant_primitive {
                     by_row: false $(|| $by_row)?,
                     values: $values,
                     group: $group,
+                    block: $len,
                     offsets: <$name as crate::quant::Format>::OFFSETS $(|| $eighths)?,
                     eighths: false $(|| $eighths)?,
                     unit: quant_primitive!(@units $kind $($unit)?),
@@ -84,13 +85,12 @@ macro_rules! quant_primitive {
                         #[allow(unused_imports)]
                         use crate::quant::blocks::Half;
                         #[allow(unused_imports)]
-                        use crate::quant::bytes::{apart, converted, factored, halves, Bytes, Codes};
+                        use crate::quant::bytes::{converted, factored, halves, sixteen, Bytes, Codes};
                         #[allow(dead_code)]
                         type $p = crate::isa::$isa;
                         type $bytes = <crate::isa::$isa as Codes>::Bytes;
                         // SAFETY: every body keeps to the blocks that the trait's contract names; so below.
                         unsafe impl crate::quant::Unpack<$name> for crate::isa::$isa {
-                            quant_primitive! { @common $len ($($s),+) }
                             quant_primitive! { @scales scales factors $block $len $group ($($s),+) $scales }
                             $(quant_primitive! { @scales offsets minima $block $len $group ($($o),+) $offsets })?
                             type Ready = quant_primitive!(@type $($ready_type)?);
@@ -148,10 +148,6 @@ macro_rules! quant_primitive {
             )?
         }
     };
-    (@common $len:literal ($b:ident)) => {
-        const COMMON: bool = $len == crate::quant::TILE;
-    };
-    (@common $len:literal ($first:ident, $n:ident, $out:ident)) => {};
     (@scales $all:ident $apart:ident $block:ident $len:literal $group:literal ($b:ident) $parts:expr) => {
         #[inline(always)]
         unsafe fn $all(first: *const $block, n: usize, out: *mut f32) {
@@ -159,9 +155,13 @@ macro_rules! quant_primitive {
             unsafe { factored::<_, { $len / $group }>(first, n, out, |$b| $parts) }
         }
         #[inline(always)]
-        unsafe fn $apart(unit: *const $block, out: *mut f32) -> f32 {
+        unsafe fn $apart(b: *const $block) -> (f32, [i8; crate::quant::packed::GROUPS]) {
             // SAFETY: as above.
-            unsafe { apart::<_, $len, { $len / $group }>(unit, out, |$b| $parts) }
+            unsafe {
+                let $b = &*b;
+                let (of_all, factors): (f32, [i8; { $len / $group }]) = $parts;
+                (of_all, sixteen(factors))
+            }
         }
     };
     (@scales $all:ident $apart:ident $block:ident $len:literal $group:literal ($first:ident, $n:ident, $out:ident) $scales:expr) => {

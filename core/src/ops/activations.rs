@@ -8,6 +8,8 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
 use crate::ops::check;
+#[cfg(target_arch = "x86_64")]
+use crate::quant::packed::Scales;
 use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
@@ -29,46 +31,38 @@ pub struct Step {
     pub(crate) _pad: f32,
 }
 
-/// 256 activations, and everything products with weights in place take from them.
+/// 256 activations, and everything products with weights in place take from them, if blocks are shorter.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Unit {
     /// The integers, by step.
     q: [[i8; STEP]; STEPS],
-    /// [`Step::scale`], by group of weights, without the power of two that codes are too large by.
+    /// [`Step::scale`], by group of weights.
     pub(crate) scales: [f32; GROUPS],
     /// [`Step::offsets`], by group.
     pub(crate) offsets: [f32; GROUPS],
-    /// The negative sums of four at a time, times what is added to codes to make them unsigned, and the power of two.
-    pub(crate) starts: [[i32; STEP / 4]; STEPS],
+    /// The negative sums of four at a time, times what is added to codes to make them unsigned.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) starts: Starts,
 }
+
+/// For each step and four columns.
+#[cfg(target_arch = "x86_64")]
+type Starts = [[i32; STEP / 4]; STEPS];
 
 impl Unit {
     /// For weights that are packed so.
     #[inline(always)]
     fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
-        let (group, bias) = (packing.group, i32::from(packing.bias()));
+        let group = packing.group;
         let step = |k: usize| if group == STEP { k % STEPS } else { k / 2 % STEPS };
-        let powers = packing.shifts.each(|shift| 1i32 << (shift % 8));
-        let parts = powers.each(|power| 1.0 / power as f32);
         Self {
             q: from_fn(|k| steps[k].q),
-            scales: from_fn(|k| steps[step(k)].scale * parts[step(k)]),
+            scales: from_fn(|k| steps[step(k)].scale),
             offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP { 2 } else { k % 2 }]),
-            starts: from_fn(|k| {
-                let q = steps[k].q;
-                from_fn(|i| {
-                    let x = |j: usize| i32::from(q[(4 * i + j) % STEP]);
-                    -bias * powers[k] * (x(0) + x(1) + x(2) + x(3))
-                })
-            }),
+            #[cfg(target_arch = "x86_64")]
+            starts: from_fn(|k| starts(&steps[k].q, -i32::from(packing.bias()))),
         }
-    }
-    /// The integers.
-    #[inline(always)]
-    #[allow(dead_code)] // Where there is no SIMD.
-    pub(crate) fn columns(&self) -> *const i8 {
-        self.q.as_ptr().cast()
     }
     /// The integers of a step.
     #[inline(always)]
@@ -77,10 +71,63 @@ impl Unit {
     }
 }
 
+/// 256 activations with one scale, and everything products with weights in place take from them, if blocks are as long:
+/// scales of groups, which are integers there, and products are then summed in integers.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Coarse {
+    /// The integers, by step.
+    q: [[i8; STEP]; STEPS],
+    /// [`Unit::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
+    /// steps that are four apart.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) starts: Starts,
+    /// The same of two at a time, without the power; if all groups have the same scale, the first is the sum of all.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) pair_starts: [[i16; STEP / 2]; STEPS],
+    /// Sums of the integers, by group of weights; zeros behind the last group.
+    pub(crate) sums: [f32; GROUPS],
+    /// Their scale.
+    pub(crate) scale: f32,
+}
+
+impl Coarse {
+    /// The integers from column `i`, a multiple of 32.
+    #[inline(always)]
+    pub(crate) fn columns(&self, i: usize) -> *const i8 {
+        self.q.as_ptr().wrapping_add(i / STEP).cast()
+    }
+}
+
+/// 256 activations for products with weights in place.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union Slot {
+    /// If blocks are shorter.
+    pub(crate) short: Unit,
+    /// If blocks are as long.
+    pub(crate) long: Coarse,
+}
+
+/// What 256 activations take: their steps, and the slot behind those of all; or as many f32.
+union Room {
+    _rounded: ([Step; STEPS], Slot),
+    _kept: [f32; UNIT],
+}
+
+/// Sums of `N` parts of a step, times `by`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn starts<const N: usize>(q: &[i8; STEP], by: i32) -> [i32; N] {
+    let x = |i: usize, j: usize| i32::from(q[(STEP / N * i + j) % STEP]);
+    from_fn(|i| (0..STEP / N).fold(0, |sum, j| sum + x(i, j)) * by)
+}
+
 /// Activations in 8 bits: `batch` rows of `cols`, made by [`Kernels::quantize_activations`].
 ///
 /// In groups of 32 columns `x = d * q`, `q` in -127 to 127, `d` in f32: 127 times `d` is the group's largest
-/// magnitude. For weights that are plain floating point they are not rounded, but kept in f32.
+/// magnitude. For weights in blocks of 256 the same is kept in groups of 256, too, for products with weights in
+/// place. For weights that are plain floating point activations are not rounded, but kept in f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations<'a> {
     steps: *const u8,
@@ -98,13 +145,14 @@ unsafe impl Send for Activations<'_> {}
 unsafe impl Sync for Activations<'_> {}
 
 impl Activations<'_> {
-    /// Memory for `batch` rows of `cols`, of any format: 1152 bytes for each 256 activations begun.
+    /// Memory for `batch` rows of `cols`, of any format: 1024 bytes for each 256 activations begun, on
+    /// x86-64 1408.
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub const fn size(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
         match units(cols).checked_mul(batch) {
-            Some(n) => ScratchReq::array::<([Step; STEPS], Unit)>(n),
+            Some(n) => ScratchReq::array::<Room>(n),
             None => Err(KernelError::SizeOverflow { what: "quantised activations" }),
         }
     }
@@ -138,6 +186,17 @@ impl Activations<'_> {
         let step = unsafe { &*self.row(m).cast::<Step>().add(g) };
         Some((&step.q, step.scale / self.unit))
     }
+    /// Columns `256 * b .. 256 * b + 256` of row `m` as products with weights in place take them, where blocks of
+    /// weights are as long: their integers, zeros where there are no columns, and their scale. `None` if blocks
+    /// are shorter, where [`group`](Self::group) holds for all products, or if there are none of these columns.
+    pub fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
+        if m >= self.batch || b >= units(self.cols) || self.format.block_len() != UNIT {
+            return None;
+        }
+        // SAFETY: the row has this unit, which is a coarse one.
+        let coarse = unsafe { &(*self.units().wrapping_add(m * self.stride()).cast::<Slot>().add(b)).long };
+        Some((&coarse.q, coarse.scale))
+    }
     /// Whether they are meant for weights of `format`.
     pub(crate) fn check_format(&self, format: QuantFormat) -> Result<(), KernelError> {
         let [want, got] = [format, self.format].map(|f| u64::from(f.gguf_type()));
@@ -153,7 +212,7 @@ impl Activations<'_> {
     }
     /// Bytes from one row to the next.
     pub(crate) fn stride(&self) -> usize {
-        units(self.cols) * size_of::<([Step; STEPS], Unit)>()
+        units(self.cols) * size_of::<Room>()
     }
     /// The units of the first row, which are behind its steps.
     pub(crate) fn units(&self) -> *const u8 {
@@ -190,7 +249,7 @@ unsafe fn keep<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
     for r in 0..a.rows {
         // SAFETY: the columns are below `cols`; a unit has room for more than its numbers.
         unsafe {
-            let to = a.dst.add(r * units(a.cols) * size_of::<([Step; STEPS], Unit)>()).cast::<f32>();
+            let to = a.dst.add(r * units(a.cols) * size_of::<Room>()).cast::<f32>();
             let from = a.x.wrapping_add(r * a.stride);
             for c in (0..a.cols).step_by(P::LANES) {
                 let n = P::LANES.min(a.cols - c);
@@ -228,25 +287,30 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
     for r in 0..a.rows {
         // SAFETY: the columns are below `cols`, the steps and units those of the rows.
         unsafe {
-            let to = a.dst.add(r * units * size_of::<([Step; STEPS], Unit)>());
+            let to = a.dst.add(r * units * size_of::<Room>());
             let (to, to_units) =
-                (to.cast::<[Step; STEPS]>(), to.cast::<[Step; STEPS]>().add(units).cast::<Unit>());
+                (to.cast::<[Step; STEPS]>(), to.cast::<[Step; STEPS]>().add(units).cast::<Slot>());
             for u in 0..units {
                 let steps = &mut *to.add(u);
-                for (s, out) in steps.iter_mut().enumerate() {
+                let mut part = [E::from_f32(0.0); STEP];
+                let mut columns = |s: usize| {
                     let first = u * UNIT + s * STEP;
                     let n = a.cols.saturating_sub(first).min(STEP);
                     let from = a.x.wrapping_add(r * a.stride + first);
                     if n == STEP {
-                        step::<E, P>(from, factors, out);
-                    } else {
-                        let mut part = [E::from_f32(0.0); STEP];
-                        core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
-                        step::<E, P>(part.as_ptr(), factors, out);
+                        return from;
                     }
+                    part = [E::from_f32(0.0); STEP];
+                    core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
+                    part.as_ptr()
+                };
+                for (s, out) in steps.iter_mut().enumerate() {
+                    step::<E, P>(columns(s), factors, out);
                 }
-                if UNITS {
-                    *to_units.add(u) = Unit::of(steps, packing);
+                if UNITS && packing.block == UNIT {
+                    coarse::<E, P>(steps, packing, columns, &mut (*to_units.add(u)).long);
+                } else if UNITS {
+                    (*to_units.add(u)).short = Unit::of(steps, packing);
                 }
             }
         }
@@ -261,13 +325,12 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
 pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
     // SAFETY: every vector is a whole one of 32 elements.
     unsafe {
-        let (zero, mut rounded) = (P::splat(0.0), [0f32; STEP]);
-        let at = |i: usize| <P as Prim<E>>::load(x.add(i));
-        let (mut largest, mut odd) = (zero, zero);
+        let (zero, mut largest, mut odd) = (P::splat(0.0), P::splat(0.0), P::splat(0.0));
         for i in (0..STEP).step_by(P::LANES) {
-            largest = P::max(largest, P::max(at(i), P::sub(zero, at(i))));
+            let x = <P as Prim<E>>::load(x.add(i));
+            largest = P::max(largest, P::max(x, P::sub(zero, x)));
             // NaN if an element is NaN or infinite.
-            odd = P::fma(at(i), zero, odd);
+            odd = P::fma(x, zero, odd);
         }
         let (largest, odd) = (P::reduce_max(largest), P::reduce_sum(odd));
         let scale = if odd.is_nan() {
@@ -277,18 +340,7 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
         } else {
             largest / 127.0
         };
-        let by = P::splat(if scale > 0.0 { 127.0 / largest } else { 0.0 });
-        let mut sums = [zero; 2];
-        for i in (0..STEP).step_by(P::LANES) {
-            // What is not finite becomes 0, too.
-            let v = P::select_lt(zero, by, P::round(P::mul(at(i), by)), zero);
-            let sum = &mut sums[usize::from(i >= STEP / 2)];
-            *sum = P::add(*sum, v);
-            <P as Prim<f32>>::store(rounded.as_mut_ptr().add(i), v);
-        }
-        // Whole numbers, of at most 127 and 2032.
-        let q = rounded.each(|x| x.to_int_unchecked::<i32>() as i8);
-        let [first, second] = sums.each(|sum| P::reduce_sum(sum));
+        let (q, [first, second]) = nearest::<E, P>(x, if scale > 0.0 { 127.0 / largest } else { 0.0 });
         let [unit, offset_unit] = units;
         let all = [first, second, first + second];
         *out = Step {
@@ -298,6 +350,69 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
             offsets: all.each(|n| n * scale * offset_unit),
             _pad: 0.0,
         };
+    }
+}
+
+/// 32 activations times `by`, in whole numbers of at most 127, and the sums of both halves.
+///
+/// # Safety
+/// They exist; products are at most 127, or `by` is 0; the instruction set.
+#[inline(always)]
+unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, by: f32) -> ([i8; STEP], [f32; 2]) {
+    // SAFETY: every vector is a whole one of 32 elements.
+    unsafe {
+        let (zero, by, mut rounded) = (P::splat(0.0), P::splat(by), [0f32; STEP]);
+        let mut sums = [zero; 2];
+        for i in (0..STEP).step_by(P::LANES) {
+            // What is not finite becomes 0, too.
+            let v = P::round(P::mul(<P as Prim<E>>::load(x.add(i)), by));
+            let v = P::select_lt(zero, by, v, zero);
+            let sum = &mut sums[usize::from(i >= STEP / 2)];
+            *sum = P::add(*sum, v);
+            <P as Prim<f32>>::store(rounded.as_mut_ptr().add(i), v);
+        }
+        (rounded.each(|x| x.to_int_unchecked::<i32>() as i8), sums.each(|sum| P::reduce_sum(sum)))
+    }
+}
+
+/// Quantises 256 activations, whose steps are known, with the largest of their scales.
+///
+/// # Safety
+/// `columns` gives each step's; the instruction set.
+#[inline(always)]
+unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
+    steps: &[Step; STEPS],
+    packing: &Packing,
+    mut columns: impl FnMut(usize) -> *const E,
+    out: &mut Coarse,
+) {
+    let larger = |a: f32, b: f32| if b > a || b.is_nan() { b } else { a };
+    let scale = steps.iter().fold(0.0, |scale, step| larger(scale, step.scale)) / packing.unit;
+    let by = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+    let mut sums = [0f32; GROUPS];
+    for (s, q) in out.q.iter_mut().enumerate() {
+        // SAFETY: the caller's contract; where one activation is not finite, `by` is 0.
+        let (integers, [first, second]) = unsafe { nearest::<E, P>(columns(s), by) };
+        *q = integers;
+        if packing.group == STEP {
+            sums[s % GROUPS] = first + second;
+        } else {
+            [sums[2 * s % GROUPS], sums[(2 * s + 1) % GROUPS]] = [first, second];
+        }
+    }
+    out.sums = sums;
+    out.scale = scale;
+    #[cfg(target_arch = "x86_64")]
+    {
+        let bias = -i32::from(packing.bias());
+        out.starts = from_fn(|s| starts(&out.q[s], bias << (packing.shifts[s] % 8)));
+        // Those of codes that are large are not used.
+        out.pair_starts = from_fn(|s| starts(&out.q[s], bias).each(|start| start as i16));
+        if packing.scales == Scales::Whole {
+            out.starts = from_fn(|s| from_fn(|i| out.starts[s][i] + out.starts[(s + 4) % STEPS][i]));
+            let all = |i: usize| out.pair_starts.iter().fold(0i16, |all, step| all.wrapping_add(step[i]));
+            out.pair_starts[0] = from_fn(all);
+        }
     }
 }
 
@@ -341,7 +456,8 @@ impl<E: Element> Kernels<E> {
     ///
     /// In groups of 32 columns `x = d * q` with `d = max |x| / 127` in f32 and `q = x * (1 / d)`, rounded
     /// to nearest even; so `|x - d * q| <= 0.501 * d`. A group with a NaN or an infinity is NaN as
-    /// a whole; one of magnitudes below 1e-36 is zero. For weights that are plain floating point (F16, BF16) nothing is
+    /// a whole; one of magnitudes below 1e-36 is zero. For weights in blocks of 256 the same is done once more in groups
+    /// of 256: these are what [`qgemv_q8`](Self::qgemv_q8) takes. For weights that are plain floating point (F16, BF16) nothing is
     /// rounded: activations are kept in f32, as there are no products of integers that would pay for it.
     ///
     /// # Errors

@@ -1,13 +1,14 @@
 //! Products of quantised weights in place with activations of 8 bits: codes go from their registers to the sums.
 
 use core::mem::MaybeUninit;
+use core::ptr::NonNull;
 
 use crate::arrays::{from_fn, Each};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
-use crate::ops::activations::{Activations, Unit};
+use crate::ops::activations::{Activations, Slot, Unit};
 use crate::ops::check;
 use crate::quant::bytes::in_memory;
 use crate::quant::dispatch::Made;
@@ -15,6 +16,20 @@ use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
 use crate::quant::{QuantRef, Unpack, TILE};
 use crate::view::MatMut;
+
+/// Repeats statements for each step of a unit, with its number as a constant. Unrolled, whatever the compiler thinks of it:
+/// shifts and places are constants.
+macro_rules! for_each_step {
+    ($k:ident in $columns:expr => $body:block) => { for_each_step! { @ $k $columns, $body 0 1 2 3 4 5 6 7 } };
+    (@ $k:ident $columns:expr, $body:block $($number:literal)*) => {$(
+        if const { $number * $columns < TILE } {
+            let $k = const { $number };
+            $body
+        }
+    )*};
+}
+
+mod coarse;
 
 /// Rows of activations that a row of weights is multiplied with at a time.
 const BATCH: usize = 4;
@@ -37,48 +52,46 @@ pub(crate) struct Q8Args {
     pub(crate) y_strides: [usize; 2],
 }
 
-/// The products of a row of weights with `M` rows of activations, from row `m`.
+/// The products of a row of weights in blocks of less than 256 with `M` rows of activations, from row `m`.
 ///
 /// # Safety
 /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
 #[inline(always)]
 unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
     let tile = const { TILE / F::LEN };
-    // Only of large blocks there is something to be made ready.
-    const { assert!(F::LEN == TILE || size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
-    const { assert!(F::LEN == TILE || TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
+    const { assert!(size_of::<<D::Isa as Unpack<F>>::Ready>() == 0 || F::LEN == TILE) };
+    const { assert!(TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE || F::LEN == TILE) };
     let mut last = MaybeUninit::<[u8; 2 * TILE]>::uninit();
-    let mut prepared = [const { MaybeUninit::<Prepared<F, D::Isa, M>>::uninit() }; 2];
+    let mut prepared = [const { MaybeUninit::<[Factors; M]>::uninit() }; 2];
     let [to, from] = &mut prepared;
     let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-    let mut x: [*const Unit; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+    let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
     let mut left = g.blocks.div_ceil(tile);
     // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
     unsafe {
         let mut sums = Sums::<D::Sums, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
-        let (mut next, mut now, mut common) = (w, core::ptr::null::<F::Block>(), 1.0);
+        let (mut next, mut now) = (w, core::ptr::null::<F::Block>());
         // While the products of a unit are summed, the next is prepared, which takes long.
         loop {
-            let mut next_common = 1.0;
             if left > 0 {
-                if F::LEN < TILE && left == 1 && !g.blocks.is_multiple_of(tile) {
+                if left == 1 && !g.blocks.is_multiple_of(tile) {
                     // Zeros are blocks, too, and finite ones.
                     let bytes = g.blocks % tile * size_of::<F::Block>();
                     let last = last.write([0; 2 * TILE]);
                     core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
                     next = last.as_ptr().cast();
                 }
-                next_common = prepare::<F, D, M>(next, x.each(|x| &*x), to, &mut sums.offsets);
+                prepare::<F, D, M>(next, x.each(|x| &(*x).short), to, &mut sums.offsets);
                 in_memory(to);
             }
             if !now.is_null() {
-                multiply::<F, D, M>(now, &*from, common, x.each(|x| &*x.sub(1)), &mut sums.products);
+                multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).short), &mut sums.products);
             }
             if left == 0 {
                 break;
             }
             left -= 1;
-            (now, common, next) = (next, next_common, next.wrapping_add(tile));
+            (now, next) = (next, next.wrapping_add(tile));
             (to, from) = (from, to);
             x = x.each(|x| x.wrapping_add(1));
         }
@@ -97,24 +110,13 @@ unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Bloc
     }
 }
 
-/// What is prepared of a unit.
-struct Prepared<F: Pack, P: Unpack<F>, const M: usize> {
-    factors: [Factors; M],
-    ready: Line<P::Ready>,
-}
-
-/// At the start of a cache line: what is written as a vector is read back at once.
-#[repr(C, align(64))]
-struct Line<T>(T);
-
 /// Sums of `M` rows of activations: of products, and by group of offsets.
 struct Sums<S, const M: usize> {
     products: [S; M],
     offsets: [[f32; GROUPS]; M],
 }
 
-/// Prepares a unit: writes the factors of its groups, returns the common one, adds what offsets give to `sums`, and makes
-/// ready what is unpacked for blocks as a whole.
+/// Prepares a unit: writes the factors of its groups and adds what offsets give to `sums`.
 ///
 /// # Safety
 /// The unit at `w`, room at `to`; the instruction set.
@@ -122,39 +124,31 @@ struct Sums<S, const M: usize> {
 unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
     x: [&Unit; M],
-    to: *mut Prepared<F, D::Isa, M>,
+    to: *mut [Factors; M],
     sums: &mut [[f32; GROUPS]; M],
-) -> f32 {
+) {
     let groups = const { TILE / F::GROUP };
     let mut all = [0f32; GROUPS];
     // SAFETY: there is room for a unit's factors.
     unsafe {
         if F::OFFSETS {
-            let common = D::Isa::minima(w, all.as_mut_ptr());
+            D::Isa::offsets(w, TILE / F::LEN, all.as_mut_ptr());
             for (sums, x) in sums.iter_mut().zip(x) {
                 for k in (0..groups).step_by(D::Isa::LANES) {
                     let at = |p: *const f32| <D::Isa as Prim<f32>>::load(p.add(k));
-                    let (minima, offsets, sum) =
-                        (at(all.as_ptr()), at(x.offsets.as_ptr()), at(sums.as_ptr()));
-                    let sum = if <D::Isa as Unpack<F>>::COMMON {
-                        D::Isa::fma(D::Isa::mul(minima, offsets), D::Isa::splat(common), sum)
-                    } else {
-                        D::Isa::fma(minima, offsets, sum)
-                    };
+                    let sum = D::Isa::fma(at(all.as_ptr()), at(x.offsets.as_ptr()), at(sums.as_ptr()));
                     <D::Isa as Prim<f32>>::store(sums.as_mut_ptr().add(k), sum);
                 }
             }
         }
-        let common = D::Isa::factors(w, all.as_mut_ptr());
+        D::Isa::scales(w, TILE / F::LEN, all.as_mut_ptr());
         for (m, x) in x.into_iter().enumerate() {
             let mut factors = [0f32; GROUPS];
             for (k, factor) in factors.iter_mut().enumerate().take(groups) {
                 *factor = all[k] * x.scales[k];
             }
-            (&raw mut (*to).factors[m]).write(Factors(factors));
+            (&raw mut (*to)[m]).write(Factors(factors));
         }
-        D::Isa::ready(w, (&raw mut (*to).ready).cast());
-        common
     }
 }
 
@@ -165,55 +159,23 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
 #[inline(always)]
 unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
-    prepared: &Prepared<F, D::Isa, M>,
-    common: f32,
+    factors: &[Factors; M],
     x: [&Unit; M],
     sums: &mut [D::Sums; M],
 ) {
-    // SAFETY: the caller's contract.
+    // Two sums at a time: additions wait for each other.
+    // SAFETY: the caller's contract; nothing is made ready of short blocks, and a reference to nothing may dangle.
     unsafe {
-        // Two sums at a time: additions wait for each other.
+        let ready = NonNull::dangling().as_ref();
         let mut two = [[D::zeros(); 2]; M];
-        macro_rules! steps {
-            ($($k:literal)*) => { $(step::<F, D, M, $k>(w, prepared, x, &mut two);)* };
-        }
-        // Unrolled, whatever the compiler thinks of it: shifts and places are constants.
-        steps! { 0 1 2 3 4 5 6 7 }
-        for (sum, [even, odd]) in sums.iter_mut().zip(two) {
-            let unit = D::plus(even, odd);
-            *sum = if <D::Isa as Unpack<F>>::COMMON {
-                D::scaled(unit, common, *sum)
-            } else {
-                D::plus(*sum, unit)
-            };
-        }
-    }
-}
-
-/// Adds what step `K` of a unit gives.
-///
-/// # Safety
-/// That of [`multiply`].
-#[inline(always)]
-unsafe fn step<F: Pack, D: Dots<F>, const M: usize, const K: usize>(
-    w: *const F::Block,
-    prepared: &Prepared<F, D::Isa, M>,
-    x: [&Unit; M],
-    sums: &mut [[D::Sums; 2]; M],
-) {
-    let column = const { K * D::COLUMNS };
-    if column >= TILE {
-        return;
-    }
-    // SAFETY: the caller's contract.
-    unsafe {
-        let codes = D::codes(w, column, &prepared.ready.0);
-        for m in 0..M {
-            let sum = &mut sums[m][K % 2];
-            *sum = D::dot(codes, x[m], column, &prepared.factors[m], *sum);
-            if size_of::<<D::Isa as Unpack<F>>::Ready>() > 0 {
-                *sum = D::settled(*sum);
+        for_each_step! { k in D::COLUMNS => {
+            let codes = D::codes(w, k * D::COLUMNS, ready);
+            for m in 0..M {
+                two[m][k % 2] = D::dot(codes, x[m], k * D::COLUMNS, &factors[m], two[m][k % 2]);
             }
+        }}
+        for (sum, [even, odd]) in sums.iter_mut().zip(two) {
+            *sum = D::plus(*sum, D::plus(even, odd));
         }
     }
 }
@@ -231,13 +193,19 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>>(g: &Q8Args) {
             let w = g.w.cast::<F::Block>().add(r * g.blocks);
             let put = |m: usize, value: f32| *g.y.add(m * next_m + r * next_r) = value;
             for m in (0..fours).step_by(BATCH) {
-                let values = row::<F, D, BATCH>(g, w, m);
+                let values = match F::LEN {
+                    TILE => coarse::row::<F, D, BATCH>(g, w, m),
+                    _ => row::<F, D, BATCH>(g, w, m),
+                };
                 for (i, value) in values.into_iter().enumerate() {
                     put(m + i, value);
                 }
             }
             for m in fours..g.batch {
-                let [value] = row::<F, D, 1>(g, w, m);
+                let [value] = match F::LEN {
+                    TILE => coarse::row::<F, D, 1>(g, w, m),
+                    _ => row::<F, D, 1>(g, w, m),
+                };
                 put(m, value);
             }
         }
@@ -250,10 +218,10 @@ impl<E: Element> Kernels<E> {
     /// [`quantize_activations`](Self::quantize_activations) has rounded them.
     ///
     /// Within a group of 16 or 32 columns the sum is formed in integers, exactly; scales and sums of groups
-    /// are f32. Against the rounded activations, the error of an element is at most `(cols / 16 + 16) * 2^-24` times
+    /// are f32. Of weights in blocks of 256, whose groups have integers for scales, whole blocks are summed exactly. Against the rounded activations, the error of an element is at most `(cols / 16 + 16) * 2^-24` times
     /// the sum of the magnitudes of all groups, with scalar code `(cols / 8 + 16) * 2^-24` times. Rounding the
     /// activations costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest magnitude of their
-    /// group. Weights that are plain floating point have activations that are not rounded, and the bits of
+    /// group, which is of 256 columns if blocks are. Weights that are plain floating point have activations that are not rounded, and the bits of
     /// [`qgemv_rows`](Self::qgemv_rows) of f32. Splitting the rows or the batch changes no bit. Weights that are used often are multiplied faster by
     /// [`qgemv_packed`](Self::qgemv_packed).
     ///

@@ -4,7 +4,7 @@ use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::isa::{Prim, Scalar, Vector};
 use crate::quant::blocks::{Block, Half};
-use crate::quant::TILE;
+use crate::quant::packed::GROUPS;
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod aarch64;
@@ -253,27 +253,10 @@ pub(super) unsafe fn each<B: Block, const N: usize>(
     }
 }
 
-/// The factors that [`factored`] multiplies, of 256 columns, and what with; or if those are several blocks of `LEN`, their
-/// scales, and 1.
-///
-/// # Safety
-/// The blocks at `unit`, room for what they have at `out`.
+/// `factors`, and zeros.
 #[inline(always)]
-pub(super) unsafe fn apart<B: Block, const LEN: usize, const N: usize>(
-    unit: *const B,
-    out: *mut f32,
-    parts: impl Fn(&B) -> (f32, [i8; N]),
-) -> f32 {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if LEN < TILE {
-            factored(unit, TILE / LEN, out, parts);
-            return 1.0;
-        }
-        let (d, factors) = parts(&*unit);
-        *out.cast::<[f32; N]>() = factors.each(f32::from);
-        d
-    }
+pub(super) fn sixteen<const N: usize>(factors: [i8; N]) -> [i8; GROUPS] {
+    from_fn(|g| if g < N { factors[g % N] } else { 0 })
 }
 
 /// The scales (or offsets) of blocks whose groups have integer factors of a common one: `d * factors[g]`.

@@ -1,8 +1,9 @@
 //! Products of weights and activations of 8 bits, by groups, as far as instruction sets differ.
 
+use crate::arrays::{from_fn, Each};
 use crate::isa::{Prim, Scalar};
-use crate::ops::activations::Unit;
-use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::ops::activations::{Coarse, Unit};
+use crate::quant::packed::{Pack, Scales, GROUPS, STEP};
 use crate::quant::{Unpack, MIN_GROUP};
 
 /// How 32 codes are held.
@@ -37,18 +38,51 @@ pub(crate) unsafe trait Dots<F: Pack> {
     unsafe fn codes(unit: *const F::Block, i: usize, ready: &<Self::Isa as Unpack<F>>::Ready) -> Self::Codes;
     /// No sums.
     unsafe fn zeros() -> Self::Sums;
+    /// `a + b`
+    unsafe fn plus(a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    /// Their sum.
+    unsafe fn total(sums: Self::Sums) -> f32;
+
     /// Multiplies the codes from column `i` of a unit with the activations of `x`, which are -127 to 127, exactly, and adds the
     /// products times their group's factor to the sums.
     unsafe fn dot(w: Self::Codes, x: &Unit, i: usize, factors: &Factors, sums: Self::Sums) -> Self::Sums;
+
+    /// The integers of a block's groups, as [`dot_coarse`](Self::dot_coarse) takes them.
+    type Integers: Copy;
+    /// As [`dot_sums`](Self::dot_sums) takes them.
+    type Minima: Copy;
+    /// Partial sums of a block.
+    type Partial: Copy;
+    /// [`Unpack::factors`]; writes the integers.
+    unsafe fn factors(b: *const F::Block, out: *mut Self::Integers) -> f32;
+    /// [`Unpack::minima`]; writes the integers.
+    unsafe fn minima(b: *const F::Block, out: *mut Self::Minima) -> f32;
+    /// No sums, for even steps and for odd ones.
+    unsafe fn start(x: &Coarse) -> [Self::Partial; 2];
+    /// As [`dot`](Self::dot), times integers.
+    unsafe fn dot_coarse(
+        w: Self::Codes,
+        x: &Coarse,
+        i: usize,
+        factors: &Self::Integers,
+        sums: Self::Partial,
+    ) -> Self::Partial;
     /// The same, computed before what follows is begun. Entries of codebooks take many registers: the compiler must not
     /// collect those of all steps first.
-    unsafe fn settled(sums: Self::Sums) -> Self::Sums;
-    /// `a + b`
-    unsafe fn plus(a: Self::Sums, b: Self::Sums) -> Self::Sums;
+    unsafe fn settled(sums: Self::Partial) -> Self::Partial;
+    /// Sums over a block, of its even and of its odd steps.
+    unsafe fn joined(steps: [Self::Partial; 2], x: &Coarse) -> Self::Sums;
+    /// The sums of each group's activations times its number of [`minima`](Self::minima).
+    unsafe fn dot_sums(x: &Coarse, minima: &Self::Minima) -> Self::Sums;
+    /// `a * b`
+    unsafe fn times(a: Self::Sums, b: f32) -> Self::Sums;
     /// `a * b + c`
-    unsafe fn scaled(a: Self::Sums, b: f32, c: Self::Sums) -> Self::Sums;
-    /// Their sum.
-    unsafe fn total(sums: Self::Sums) -> f32;
+    unsafe fn fma(a: Self::Sums, b: f32, c: Self::Sums) -> Self::Sums;
+}
+
+/// Whether all groups of a block have the same scale.
+pub(crate) const fn one_scale<F: Pack>() -> bool {
+    matches!(F::PACKING.scales, Scales::Whole)
 }
 
 /// Codes `i .. i + 32` of a unit; `i` is a multiple of 32.
@@ -96,33 +130,80 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
         0.0
     }
     #[inline(always)]
-    unsafe fn dot(w: [i8; STEP], x: &Unit, i: usize, factors: &Factors, mut sums: f32) -> f32 {
-        let mut dots = [0; 2];
-        for (k, (w, x)) in w.into_iter().zip(x.step(i / STEP)).enumerate() {
-            dots[usize::from(halves::<F>() && k >= STEP / 2)] += i32::from(w) * i32::from(*x);
-        }
-        for (g, dot) in dots.into_iter().enumerate().take(STEP / F::GROUP) {
-            let dot = dot << F::PACKING.shifts[i / STEP % STEPS];
-            sums += dot as f32 * factors.0[(i / F::GROUP + g) % GROUPS];
-        }
-        sums
-    }
-    #[inline(always)]
-    unsafe fn settled(sums: f32) -> f32 {
-        sums
+    unsafe fn dot(w: [i8; STEP], x: &Unit, i: usize, factors: &Factors, sums: f32) -> f32 {
+        let dots = group_dots::<F>(w, x.step(i / STEP));
+        dots.into_iter()
+            .enumerate()
+            .fold(sums, |sums, (g, dot)| sums + dot * factors.0[(i / F::GROUP + g) % GROUPS])
     }
     #[inline(always)]
     unsafe fn plus(a: f32, b: f32) -> f32 {
         a + b
     }
     #[inline(always)]
-    unsafe fn scaled(a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
-    }
-    #[inline(always)]
     unsafe fn total(sums: f32) -> f32 {
         sums
     }
+    // Scales as the specification gives them.
+    type Integers = [f32; GROUPS];
+    type Minima = [f32; GROUPS];
+    type Partial = f32;
+    #[inline(always)]
+    unsafe fn factors(b: *const F::Block, out: *mut [f32; GROUPS]) -> f32 {
+        // SAFETY: the caller vouches for the block, and the room.
+        let (b, out) = unsafe { (&*b, &mut *out) };
+        *out = from_fn(|g| if g < F::LEN / F::GROUP { F::scale(b, g) } else { 0.0 });
+        1.0
+    }
+    #[inline(always)]
+    unsafe fn minima(b: *const F::Block, out: *mut [f32; GROUPS]) -> f32 {
+        // SAFETY: the caller vouches for the block, and the room.
+        let (b, out) = unsafe { (&*b, &mut *out) };
+        *out = from_fn(|g| if g < F::LEN / F::GROUP { F::offset(b, g) } else { 0.0 });
+        1.0
+    }
+    #[inline(always)]
+    unsafe fn start(_: &Coarse) -> [f32; 2] {
+        [0.0; 2]
+    }
+    #[inline(always)]
+    unsafe fn dot_coarse(w: [i8; STEP], x: &Coarse, i: usize, factors: &[f32; GROUPS], sums: f32) -> f32 {
+        // SAFETY: columns of a unit.
+        let dots = group_dots::<F>(w, unsafe { &*x.columns(i).cast() });
+        dots.into_iter()
+            .enumerate()
+            .fold(sums, |sums, (g, dot)| sums + dot * factors[(i / F::GROUP + g) % GROUPS])
+    }
+    #[inline(always)]
+    unsafe fn settled(sums: f32) -> f32 {
+        sums
+    }
+    #[inline(always)]
+    unsafe fn joined([even, odd]: [f32; 2], _: &Coarse) -> f32 {
+        even + odd
+    }
+    #[inline(always)]
+    unsafe fn dot_sums(x: &Coarse, minima: &[f32; GROUPS]) -> f32 {
+        minima.iter().zip(x.sums).fold(0.0, |all, (minimum, sum)| all + minimum * sum)
+    }
+    #[inline(always)]
+    unsafe fn times(a: f32, b: f32) -> f32 {
+        a * b
+    }
+    #[inline(always)]
+    unsafe fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+}
+
+/// The products of a step, by group; of a whole one the second is 0.
+#[inline(always)]
+fn group_dots<F: Pack>(w: [i8; STEP], x: &[i8; STEP]) -> [f32; 2] {
+    let mut dots = [0; 2];
+    for (k, (w, x)) in w.into_iter().zip(x).enumerate() {
+        dots[usize::from(halves::<F>() && k >= STEP / 2)] += i32::from(w) * i32::from(*x);
+    }
+    dots.each(|dot| dot as f32)
 }
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]

@@ -131,6 +131,25 @@ fn iq1_m_factors(scales: &[U16; 4]) -> [i8; 16] {
     from_fn(|g| (if g % 4 < 2 { low } else { high } >> (g / 4 * 16 + g % 2 * 8)) as i8)
 }
 
+/// Eight numbers of `bits` bits, 2 or 4, as bytes.
+#[inline(always)]
+fn spread(packed: u32, bits: u32) -> u64 {
+    // Halves move apart three times.
+    [4, 2, 1].into_iter().fold(u64::from(packed), |x, n| {
+        let mask = u64::MAX / ((1 << (8 * n)) - 1) * ((1 << (bits * n)) - 1);
+        (x | x << ((8 - bits) * n)) & mask
+    })
+}
+
+/// `scale` of all groups of IQ4_XS.
+#[inline(always)]
+fn iq4_xs_scales(b: &BlockIq4Xs) -> [i8; 8] {
+    let scales = spread(u32::from_le_bytes(b.scales_l), 4) | spread(u32::from(b.scales_h.get()), 2) << 4;
+    // 32 less, each byte for itself.
+    let less = (scales | 0x8080_8080_8080_8080) - 0x2020_2020_2020_2020;
+    (less ^ 0x8080_8080_8080_8080).to_le_bytes().each(|s| s as i8)
+}
+
 /// `scale` of group `g` of IQ4_XS.
 fn iq4_xs_scale(b: &BlockIq4Xs, g: usize) -> i8 {
     (nibble(&b.scales_l, g) as i8 | ((b.scales_h.get() >> (g % 8 * 2) & 3) << 4) as i8) - 32
@@ -424,7 +443,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times(iq4_xs_scale(b, g), 0),
     },
     simd<P>: {
-        scales(b) => (P::half(b.d), from_fn(|g| iq4_xs_scale(b, g))),
+        scales(b) => (P::half(b.d), iq4_xs_scales(b)),
         codes<B>(b, i) => B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().lookup(&IQ4_VALUES),
     }
 }

@@ -42,6 +42,7 @@ use crate::isa::Scalar;
 use blocks::Block;
 use bytes::in_memory;
 use dots::Hold;
+use packed::GROUPS;
 
 /// Elements that a block's length divides, and codes are unpacked in multiples of.
 pub(crate) const TILE: usize = 256;
@@ -84,21 +85,15 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
     /// The same for offsets, of a format that has any.
     #[inline(always)]
     unsafe fn offsets(_first: *const F::Block, _n: usize, _out: *mut f32) {}
-    /// Whether [`factors`](Self::factors) finds a common number.
-    const COMMON: bool = false;
-    /// Writes what the scales of 256 columns are multiples of a common number of, which is returned.
+    /// What all scales of a block of 256 are multiples of, and their integers, by group; zeros for shorter blocks.
     #[inline(always)]
-    unsafe fn factors(unit: *const F::Block, out: *mut f32) -> f32 {
-        // SAFETY: the caller's contract.
-        unsafe { Self::scales(unit, TILE / F::LEN, out) };
-        1.0
+    unsafe fn factors(_b: *const F::Block) -> (f32, [i8; GROUPS]) {
+        (0.0, [0; GROUPS])
     }
-    /// The same for offsets.
+    /// The same for offsets, of a format that has any.
     #[inline(always)]
-    unsafe fn minima(unit: *const F::Block, out: *mut f32) -> f32 {
-        // SAFETY: the caller's contract.
-        unsafe { Self::offsets(unit, TILE / F::LEN, out) };
-        1.0
+    unsafe fn minima(_b: *const F::Block) -> (f32, [i8; GROUPS]) {
+        (0.0, [0; GROUPS])
     }
     /// What is unpacked for a block as a whole, because that takes less.
     type Ready: Copy;

@@ -74,10 +74,12 @@ pub(crate) struct Packing {
     pub(crate) offset_unit: f32,
     /// Columns of a group.
     pub(crate) group: usize,
+    /// Columns of a block.
+    pub(crate) block: usize,
     /// Whether there are offsets.
     pub(crate) offsets: bool,
-    /// For each step of weights in place, how far their codes may be left shifted to the left in their bytes: the
-    /// activations' scales take it back.
+    /// For each step of weights in place, how far their codes may be left shifted to the left in their bytes: groups'
+    /// scales take it back.
     pub(crate) shifts: [usize; STEPS],
     /// Whether the format has none, and codes are 8 times what indices stand for, plus 1 or minus 1: the sign of
     /// the group's offset, which is an eighth of its scale.
@@ -86,6 +88,7 @@ pub(crate) struct Packing {
 
 impl Packing {
     /// What is added to codes to make them unsigned.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) const fn bias(&self) -> u8 {
         match self.values {
             Values::Linear(bias) if !self.eighths => bias,

@@ -1,7 +1,7 @@
 //! 64 codes in a register, for products with weights in place: AVX-512.
 //!
 //! Bits of codes need not be moved to the bottom of their bytes where products of unsigned bytes are summed in 32 bits:
-//! what a step's codes are too large by, a power of two, is taken back by the activations' scales
+//! what a step's codes are too large by, a power of two, is taken back by their groups' scales
 //! ([`Packing::shifts`](crate::quant::packed::Packing::shifts)).
 
 use core::arch::x86_64::*;

@@ -23,7 +23,7 @@ pub mod matrix;
 mod norm;
 pub mod numeric;
 mod pack;
-mod packed;
+pub mod packed;
 mod qgemm;
 pub mod quant;
 mod report;

@@ -23,8 +23,8 @@ fn shapes(format: QuantFormat) -> Vec<usize> {
     cols
 }
 
-/// What the documentation of `quantize_activations` says of 32 activations.
-fn check_group(x: &[f64], (q, d): (&[i8; 32], f32), tiny: f64) -> Result<(), String> {
+/// What the documentation of `quantize_activations` says of 32 activations, and of 256.
+fn check_group<const N: usize>(x: &[f64], (q, d): (&[i8; N], f32), tiny: f64) -> Result<(), String> {
     if x.iter().any(|x| !x.is_finite()) {
         return if d.is_nan() { Ok(()) } else { Err(format!("scale {d} where NaN belongs")) };
     }
@@ -77,8 +77,22 @@ pub fn quantize_activations<E: Element>(row: &KernelInfo) -> Outcome {
                         .map_err(|e| format!("{batch}x{cols}, row {m}, group {g}: {e}"))?;
                 }
             }
+            for (m, b) in (0..batch).flat_map(|m| (0..cols.div_ceil(256)).map(move |b| (m, b))) {
+                let columns = &wide[m * stride..][..cols][256 * b..cols.min(256 * b + 256)];
+                let (block, d) = q.block(m, b).ok_or("a block is missing")?;
+                let block: &[i8; 256] = block.as_flattened().try_into().map_err(|_| "not 256 columns")?;
+                check_group(columns, (block, d), 1e-36)
+                    .map_err(|e| format!("{batch}x{cols}, row {m}, block {b}: {e}"))?;
+            }
+            if q.block(batch, 0).is_some() || q.block(0, cols.div_ceil(256)).is_some() {
+                return Err("a block too many".into());
+            }
             if q.group(batch, 0).is_some() || q.group(0, cols.div_ceil(32)).is_some() {
                 return Err("a group too many".into());
+            }
+            let short = call(|| k.quantize_activations(QuantFormat::Q4_0, view, &mut buf));
+            if short.map_err(|e| e.to_string())?.block(0, 0).is_some() {
+                return Err("blocks of a format whose blocks are shorter".into());
             }
             if !buf.intact() {
                 return Err(format!("{batch}x{cols}: writes outside of the buffer"));
@@ -190,13 +204,17 @@ fn refusals(k: &Kernels<f32>, p: PackedQ<'_>, buf: &[u8]) -> Result<(), String> 
     }
 }
 
-/// The activations as they were rounded.
-pub(crate) fn rounded(x: Activations<'_>, m: usize) -> Vec<f64> {
+/// Row `m` of activations as they were rounded, for products with weights in place (`qgemv_q8`) or with others.
+pub fn rounded(x: Activations<'_>, m: usize, in_place: bool) -> Vec<f64> {
     if let Some(x) = x.exact(m) {
         return wide(x);
     }
-    let groups = (0..x.cols().div_ceil(32)).filter_map(|g| x.group(m, g));
-    let mut all: Vec<f64> = groups.flat_map(|(q, d)| q.map(|q| f64::from(q) * f64::from(d))).collect();
+    let scaled = |(q, d): (&[i8; 32], f32)| q.map(|q| f64::from(q) * f64::from(d));
+    let blocks = (0..x.cols().div_ceil(256)).filter_map(|b| x.block(m, b).filter(|_| in_place));
+    let mut all: Vec<f64> = blocks.flat_map(|(q, d)| q.iter().flat_map(move |q| scaled((q, d)))).collect();
+    if all.is_empty() {
+        all = (0..x.cols().div_ceil(32)).filter_map(|g| x.group(m, g)).flat_map(scaled).collect();
+    }
     all.truncate(x.cols());
     all
 }
@@ -303,7 +321,7 @@ fn check_product(
     }
     let (weights, sizes) = (specified(w)?, magnitudes(w)?);
     for m in 0..batch {
-        let x = rounded(a, m);
+        let x = rounded(a, m, matches!(p, Weights::InPlace(_)));
         for r in 0..rows {
             let terms = |w: &[f32]| -> Vec<f64> {
                 w[r * cols..][..cols].iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).collect()

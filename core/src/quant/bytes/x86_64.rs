@@ -234,6 +234,19 @@ unsafe fn twelve(bytes: &[u8; 12]) -> __m128i {
     }
 }
 
+/// The bytes, as one result: the compiler must not compute its halves apart where both are needed, at different places.
+///
+/// # Safety
+/// SSE2, which is always there.
+#[inline(always)]
+unsafe fn as_one(mut bytes: __m128i) -> [i8; 16] {
+    // SAFETY: nothing is executed.
+    unsafe {
+        asm!("/* {0} */", inout(xmm_reg) bytes, options(pure, nomem, nostack, preserves_flags));
+        transmute(bytes)
+    }
+}
+
 macro_rules! codes {
     ($($isa:ident = $bytes:ident)*) => {$(
         // SAFETY: registers only.
@@ -260,7 +273,7 @@ macro_rules! codes {
                     let high = _mm_and_si128(_mm_srli_epi32::<2>(all), _mm_set1_epi8(0x30));
                     let low = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10>(all), _mm_setr_epi32(0, 4, 0, 0));
                     let last = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
-                    transmute(_mm_unpacklo_epi32(first, last))
+                    as_one(_mm_unpacklo_epi32(first, last))
                 }
             }
             #[inline(always)]

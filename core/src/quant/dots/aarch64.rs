@@ -2,12 +2,13 @@
 
 use core::arch::aarch64::*;
 use core::arch::asm;
+use core::mem::transmute;
 
-use super::{halves, part, Dots, Factors, Hold};
+use super::{halves, one_scale, part, Dots, Factors, Hold};
 use crate::isa::Neon;
-use crate::ops::activations::Unit;
+use crate::ops::activations::{Coarse, Unit};
 use crate::quant::bytes::{Bytes, Codes};
-use crate::quant::packed::{Pack, STEP};
+use crate::quant::packed::{Pack, GROUPS, STEP};
 use crate::quant::Unpack;
 
 // SAFETY: writes 32 bytes.
@@ -90,6 +91,26 @@ unsafe fn scaled([a, b, c, d]: [int32x4_t; 4], factors: *const f32, sums: float3
     }
 }
 
+/// Writes what becomes of the integers of all groups, four at a time.
+///
+/// # Safety
+/// NEON, room at `out`.
+#[inline(always)]
+unsafe fn fours<F: Pack, V>(integers: [i8; GROUPS], out: *mut V, vector: impl Fn(int32x4_t) -> V) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let all: int8x16_t = transmute(integers);
+        let put = |i: usize, eight: int16x8_t| {
+            out.add(i).write(vector(vmovl_s16(vget_low_s16(eight))));
+            out.add(i + 1).write(vector(vmovl_high_s16(eight)));
+        };
+        put(0, vmovl_s8(vget_low_s8(all)));
+        if halves::<F>() {
+            put(2, vmovl_high_s8(all));
+        }
+    }
+}
+
 macro_rules! dots {
     ($($engine:ident, $fours:ident;)*) => {$(
         // SAFETY: reads within units and factors.
@@ -123,10 +144,9 @@ macro_rules! dots {
                 factors: &Factors,
                 sums: float32x4_t,
             ) -> float32x4_t {
-                const { assert!(matches!(F::PACKING.shifts, [0, 0, 0, 0, 0, 0, 0, 0])) };
                 // SAFETY: the columns have these factors; a step is 32 bytes.
                 unsafe {
-                    let (q, zero) = (x.columns().add(i), vdupq_n_s32(0));
+                    let (q, zero) = (x.step(i / STEP).as_ptr(), vdupq_n_s32(0));
                     let factors = factors.0.as_ptr().add(i / F::GROUP);
                     if halves::<F>() {
                         let low = four!(K: $fours(zero, w[K / 2][K % 2], vld1q_s8(q.add(16 * K))));
@@ -139,21 +159,109 @@ macro_rules! dots {
                     }
                 }
             }
+            // In 32 bits.
+            type Integers = [int32x4_t; 4];
+            type Minima = [float32x4_t; 4];
+            type Partial = int32x4_t;
             #[inline(always)]
-            unsafe fn settled(mut sums: float32x4_t) -> float32x4_t {
+            unsafe fn factors(b: *const F::Block, out: *mut [int32x4_t; 4]) -> f32 {
+                // SAFETY: the caller's contract; so below.
+                unsafe {
+                    let (d, factors) = <Neon as Unpack<F>>::factors(b);
+                    fours::<F, _>(factors, out.cast(), |v| v);
+                    d
+                }
+            }
+            #[inline(always)]
+            unsafe fn minima(b: *const F::Block, out: *mut [float32x4_t; 4]) -> f32 {
+                // SAFETY: as above.
+                unsafe {
+                    let (d, minima) = <Neon as Unpack<F>>::minima(b);
+                    fours::<F, _>(minima, out.cast(), |v| vcvtq_f32_s32(v));
+                    d
+                }
+            }
+            #[inline(always)]
+            unsafe fn start(_: &Coarse) -> [int32x4_t; 2] {
+                // SAFETY: registers only.
+                unsafe { [vdupq_n_s32(0); 2] }
+            }
+            #[inline(always)]
+            unsafe fn dot_coarse(
+                w: [[int8x16_t; 2]; 4],
+                x: &Coarse,
+                i: usize,
+                factors: &[int32x4_t; 4],
+                sums: int32x4_t,
+            ) -> int32x4_t {
+                const { assert!(matches!(F::PACKING.shifts, [0, 0, 0, 0, 0, 0, 0, 0])) };
+                // SAFETY: as above.
+                unsafe {
+                    let (q, zero, v) = (x.columns(i), vdupq_n_s32(0), i / F::GROUP / 4);
+                    if one_scale::<F>() {
+                        let mut sums = sums;
+                        four!(S: sums = $fours(sums, w[S][0], vld1q_s8(q.add(S * STEP))));
+                        four!(S: sums = $fours(sums, w[S][1], vld1q_s8(q.add(S * STEP + 16))));
+                        return sums;
+                    }
+                    let mut sums = sums;
+                    if halves::<F>() {
+                        four!(K: {
+                            let dot = $fours(zero, w[K / 2][K % 2], vld1q_s8(q.add(16 * K)));
+                            sums = vmlaq_laneq_s32::<{ K as i32 }>(sums, dot, factors[v % 4]);
+                        });
+                        four!(K: {
+                            let dot = $fours(zero, w[2 + K / 2][K % 2], vld1q_s8(q.add(64 + 16 * K)));
+                            sums = vmlaq_laneq_s32::<{ K as i32 }>(sums, dot, factors[(v + 1) % 4]);
+                        });
+                    } else {
+                        four!(S: {
+                            let first = $fours(zero, w[S][0], vld1q_s8(q.add(S * STEP)));
+                            let dot = $fours(first, w[S][1], vld1q_s8(q.add(S * STEP + 16)));
+                            sums = vmlaq_laneq_s32::<{ S as i32 }>(sums, dot, factors[v % 4]);
+                        });
+                    }
+                    sums
+                }
+            }
+            #[inline(always)]
+            unsafe fn settled(mut sums: int32x4_t) -> int32x4_t {
                 // SAFETY: nothing is executed.
                 unsafe { asm!("/* {0:v} */", inout(vreg) sums, options(nostack, preserves_flags)) };
                 sums
             }
             #[inline(always)]
+            unsafe fn joined([even, odd]: [int32x4_t; 2], _: &Coarse) -> float32x4_t {
+                // SAFETY: registers only.
+                unsafe { vcvtq_f32_s32(vaddq_s32(even, odd)) }
+            }
+            #[inline(always)]
+            unsafe fn dot_sums(x: &Coarse, minima: &[float32x4_t; 4]) -> float32x4_t {
+                // SAFETY: the sums of all groups.
+                unsafe {
+                    let sums = |k: usize| vld1q_f32(x.sums.as_ptr().add(4 * k));
+                    let eight = vfmaq_f32(vmulq_f32(sums(0), minima[0]), sums(1), minima[1]);
+                    if halves::<F>() {
+                        vfmaq_f32(vfmaq_f32(eight, sums(2), minima[2]), sums(3), minima[3])
+                    } else {
+                        eight
+                    }
+                }
+            }
+            #[inline(always)]
+            unsafe fn times(a: float32x4_t, b: f32) -> float32x4_t {
+                // SAFETY: registers only.
+                unsafe { vmulq_n_f32(a, b) }
+            }
+            #[inline(always)]
+            unsafe fn fma(a: float32x4_t, b: f32, c: float32x4_t) -> float32x4_t {
+                // SAFETY: registers only.
+                unsafe { vfmaq_n_f32(c, a, b) }
+            }
+            #[inline(always)]
             unsafe fn plus(a: float32x4_t, b: float32x4_t) -> float32x4_t {
                 // SAFETY: registers only.
                 unsafe { vaddq_f32(a, b) }
-            }
-            #[inline(always)]
-            unsafe fn scaled(a: float32x4_t, b: f32, c: float32x4_t) -> float32x4_t {
-                // SAFETY: registers only.
-                unsafe { vfmaq_n_f32(c, a, b) }
             }
             #[inline(always)]
             unsafe fn total(sums: float32x4_t) -> f32 {

@@ -2,13 +2,14 @@
 
 use core::arch::asm;
 use core::arch::x86_64::*;
+use core::mem::transmute;
 
-use super::{halves, part, Dots, Factors, Hold};
-use crate::arrays::Each;
+use super::{halves, one_scale, part, Dots, Factors, Hold};
+use crate::arrays::{from_fn, Each};
 use crate::isa::{Avx2, Avx512, Vector};
-use crate::ops::activations::Unit;
+use crate::ops::activations::{Coarse, Unit};
 use crate::quant::bytes::{Bytes, Codes};
-use crate::quant::packed::{Pack, STEP, STEPS};
+use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
 use crate::quant::wide::Wide;
 use crate::quant::Unpack;
 
@@ -30,35 +31,43 @@ hold! { Avx2 Avx512 }
 /// AVX-512 with VNNI.
 pub(crate) struct Vnni;
 
-/// Sums of four products, of 32, times `2^shift`: `w` are magnitudes or unsigned codes up to 128.
+/// The sums of two products each of a step, with the bias of [`add_bias`] in them.
 ///
 /// # Safety
 /// AVX2.
 #[inline(always)]
-unsafe fn fours(w: __m256i, x: __m256i, shift: usize) -> __m256i {
-    // SAFETY: registers only. Two products are 2 * 128 * 127 at most.
-    unsafe { _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1 << shift)) }
-}
-
-/// The sums of four products each of a step.
-///
-/// # Safety
-/// AVX2.
-#[inline(always)]
-unsafe fn maddubs<F: Pack>(w: __m256i, x: &Unit, step: usize) -> __m256i {
-    let (bias, shift) = (F::PACKING.bias(), F::PACKING.shifts[step % STEPS]);
-    // SAFETY: a step of a unit.
+unsafe fn pairs<F: Pack>(w: __m256i, q: *const i8) -> __m256i {
+    // SAFETY: a step of activations. Two products are 2 * 128 * 127 at most.
     unsafe {
-        let q = _mm256_load_si256(x.step(step).as_ptr().cast());
-        match bias {
-            0 => fours(w, q, shift),
-            1..=64 => {
-                let start = _mm256_load_si256(x.starts[step % STEPS].as_ptr().cast());
-                _mm256_add_epi32(fours(_mm256_add_epi8(w, _mm256_set1_epi8(bias as i8)), q, shift), start)
-            }
-            _ => fours(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w), shift),
+        let q = _mm256_load_si256(q.cast());
+        match add_bias::<F>() {
+            Some(bias) => _mm256_maddubs_epi16(_mm256_add_epi8(w, _mm256_set1_epi8(bias as i8)), q),
+            None => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)),
         }
     }
+}
+
+/// What is added to codes, which are then multiplied as unsigned bytes; `None` if their magnitudes are, as they are large.
+#[inline(always)]
+fn add_bias<F: Pack>() -> Option<u8> {
+    let bias = F::PACKING.bias();
+    (bias <= 64).then_some(bias)
+}
+
+/// Whether sums of half of a block's products of pairs are kept in 16 bits: codes are below 4.
+const fn narrow<F: Pack>() -> bool {
+    one_scale::<F>() && F::PACKING.bits[0] + F::PACKING.bits[1] <= 2
+}
+
+/// An instruction on whole registers, or where there are 32 columns on their first halves, which takes half as long.
+macro_rules! both {
+    ($format:ident, $whole:ident, $half:ident, $($operand:expr),+) => {
+        if <Avx512 as Wide<$format>>::WIDE {
+            $whole($($operand),+)
+        } else {
+            _mm512_castps256_ps512($half($(_mm512_castps512_ps256($operand)),+))
+        }
+    };
 }
 
 macro_rules! settled {
@@ -74,8 +83,24 @@ macro_rules! settled {
     )*};
 }
 settled! {
-    settled_256: __m256, ymm_reg, "avx2";
-    settled_512: __m512, zmm_reg, "avx512f";
+    settled_256: __m256i, ymm_reg, "avx2";
+    settled_512: __m512i, zmm_reg, "avx512f";
+}
+
+/// Writes what becomes of the integers of all groups, eight at a time.
+///
+/// # Safety
+/// Room at `out`; the instructions of `vector`.
+#[inline(always)]
+unsafe fn eights<F: Pack, V>(integers: [i8; GROUPS], out: *mut V, vector: impl Fn(__m128i) -> V) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let all: __m128i = transmute(integers);
+        out.write(vector(all));
+        if halves::<F>() {
+            out.add(1).write(vector(_mm_srli_si128::<8>(all)));
+        }
+    }
 }
 
 macro_rules! dots {
@@ -111,23 +136,121 @@ macro_rules! dots {
                     } else {
                         _mm256_set1_ps(*first.add(g))
                     };
-                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(maddubs::<F>(w, x, i / STEP)), factor, sums)
+                    let step = i / STEP;
+                    let mut dot = _mm256_madd_epi16(pairs::<F>(w, x.step(step).as_ptr()), _mm256_set1_epi16(1));
+                    if add_bias::<F>().is_some_and(|bias| bias > 0) {
+                        dot = _mm256_add_epi32(dot, _mm256_load_si256(x.starts[step % STEPS].as_ptr().cast()));
+                    }
+                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), factor, sums)
+                }
+            }
+            // Each twice, in 16 bits.
+            type Integers = [__m256i; 2];
+            type Minima = [__m256; 2];
+            type Partial = __m256i;
+            #[inline(always)]
+            unsafe fn factors(b: *const F::Block, out: *mut [__m256i; 2]) -> f32 {
+                // SAFETY: the caller's contract; so below.
+                unsafe {
+                    let (d, mut factors) = <$isa as Unpack<F>>::factors(b);
+                    if halves::<F>() {
+                        // Those of first halves of steps, then those of second ones.
+                        factors = [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].each(|g| factors[g % GROUPS]);
+                    }
+                    eights::<F, _>(factors, out.cast(), |v| _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(v, v)));
+                    d
                 }
             }
             #[inline(always)]
-            unsafe fn settled(sums: __m256) -> __m256 {
+            unsafe fn minima(b: *const F::Block, out: *mut [__m256; 2]) -> f32 {
+                // SAFETY: as above.
+                unsafe {
+                    let (d, minima) = <$isa as Unpack<F>>::minima(b);
+                    eights::<F, _>(minima, out.cast(), |v| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)));
+                    d
+                }
+            }
+            #[inline(always)]
+            unsafe fn start(_: &Coarse) -> [__m256i; 2] {
+                // SAFETY: registers only.
+                unsafe { [_mm256_setzero_si256(); 2] }
+            }
+            #[inline(always)]
+            unsafe fn dot_coarse(
+                w: __m256i,
+                x: &Coarse,
+                i: usize,
+                factors: &[__m256i; 2],
+                sums: __m256i,
+            ) -> __m256i {
+                // SAFETY: the caller's contract; the columns have these factors.
+                unsafe {
+                    let (mut pairs, g) = (pairs::<F>(w, x.columns(i)), i / F::GROUP);
+                    if narrow::<F>() {
+                        return _mm256_add_epi16(sums, pairs);
+                    }
+                    if add_bias::<F>().is_some_and(|bias| bias > 0) {
+                        let start = x.pair_starts[i / STEP % STEPS].as_ptr();
+                        pairs = _mm256_add_epi16(pairs, _mm256_load_si256(start.cast()));
+                    }
+                    let factor = if one_scale::<F>() {
+                        _mm256_set1_epi16(1)
+                    } else if halves::<F>() {
+                        // One shuffle: the compiler makes two of a permutation.
+                        let four = factors[g / 8 % 2];
+                        match g / 2 % 4 {
+                            0 => _mm256_shuffle_epi32::<0b00_00_00_00>(four),
+                            1 => _mm256_shuffle_epi32::<0b01_01_01_01>(four),
+                            2 => _mm256_shuffle_epi32::<0b10_10_10_10>(four),
+                            _ => _mm256_shuffle_epi32::<0b11_11_11_11>(four),
+                        }
+                    } else {
+                        _mm256_set1_epi32(*factors.as_ptr().cast::<i32>().add(g))
+                    };
+                    _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, factor))
+                }
+            }
+            #[inline(always)]
+            unsafe fn settled(sums: __m256i) -> __m256i {
                 // SAFETY: the caller vouches for the instruction set.
                 unsafe { settled_256(sums) }
+            }
+            #[inline(always)]
+            unsafe fn joined([even, odd]: [__m256i; 2], x: &Coarse) -> __m256 {
+                // SAFETY: 32 bytes of activations.
+                unsafe {
+                    _mm256_cvtepi32_ps(if narrow::<F>() {
+                        let start = _mm256_load_si256(x.pair_starts.as_ptr().cast());
+                        let pairs = _mm256_add_epi16(_mm256_add_epi16(even, odd), start);
+                        _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+                    } else {
+                        _mm256_add_epi32(even, odd)
+                    })
+                }
+            }
+            #[inline(always)]
+            unsafe fn dot_sums(x: &Coarse, minima: &[__m256; 2]) -> __m256 {
+                // SAFETY: the sums of all groups.
+                unsafe {
+                    let sums = |k: usize| _mm256_load_ps(x.sums.as_ptr().add(8 * k));
+                    let first = _mm256_mul_ps(sums(0), minima[0]);
+                    if halves::<F>() { _mm256_fmadd_ps(sums(1), minima[1], first) } else { first }
+                }
+            }
+            #[inline(always)]
+            unsafe fn times(a: __m256, b: f32) -> __m256 {
+                // SAFETY: registers only.
+                unsafe { _mm256_mul_ps(a, _mm256_set1_ps(b)) }
+            }
+            #[inline(always)]
+            unsafe fn fma(a: __m256, b: f32, c: __m256) -> __m256 {
+                // SAFETY: registers only.
+                unsafe { _mm256_fmadd_ps(a, _mm256_set1_ps(b), c) }
             }
             #[inline(always)]
             unsafe fn plus(a: __m256, b: __m256) -> __m256 {
                 // SAFETY: registers only.
                 unsafe { _mm256_add_ps(a, b) }
-            }
-            #[inline(always)]
-            unsafe fn scaled(a: __m256, b: f32, c: __m256) -> __m256 {
-                // SAFETY: registers only.
-                unsafe { _mm256_fmadd_ps(a, _mm256_set1_ps(b), c) }
             }
             #[inline(always)]
             unsafe fn total(sums: __m256) -> f32 {
@@ -161,17 +284,14 @@ where
     }
     #[inline(always)]
     unsafe fn dot(w: __m512i, x: &Unit, i: usize, factors: &Factors, sums: __m512) -> __m512 {
-        let (q, starts) = (x.columns().wrapping_add(i), x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4));
+        let (q, starts) = (x.step(i / STEP).as_ptr(), x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4));
         let (bias, g) = (F::PACKING.bias(), i / F::GROUP);
         // SAFETY: columns of a unit, and their factors.
         unsafe {
             if <Avx512 as Wide<F>>::WIDE {
                 let start = if bias == 0 { _mm512_setzero_si512() } else { _mm512_load_si512(starts.cast()) };
                 let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, _mm512_load_si512(q.cast())));
-                let [a, b, c, d] =
-                    if halves::<F>() { [0, 1, 2, 3] } else { [0, 0, 1, 1] }.each(|k| g as i32 + k);
-                let groups = _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);
-                let factor = _mm512_permutexvar_ps(groups, _mm512_load_ps(factors.0.as_ptr()));
+                let factor = _mm512_permutexvar_ps(groups::<F>(g), _mm512_load_ps(factors.0.as_ptr()));
                 _mm512_fmadd_ps(dot, factor, sums)
             } else {
                 let start = if bias == 0 { _mm256_setzero_si256() } else { _mm256_load_si256(starts.cast()) };
@@ -182,20 +302,131 @@ where
             }
         }
     }
+    // f32; so are partial sums, but for one scale: a conversion and a multiplication with addition are faster than a
+    // multiplication of 32 bits and an addition.
+    type Integers = __m512;
+    type Minima = __m512;
+    type Partial = __m512i;
     #[inline(always)]
-    unsafe fn settled(sums: __m512) -> __m512 {
+    unsafe fn factors(b: *const F::Block, out: *mut __m512) -> f32 {
+        // SAFETY: the caller's contract; so below.
+        unsafe {
+            let (d, factors) = <Avx512 as Unpack<F>>::factors(b);
+            widened::<F>(factors, out);
+            d
+        }
+    }
+    #[inline(always)]
+    unsafe fn minima(b: *const F::Block, out: *mut __m512) -> f32 {
+        // SAFETY: as above.
+        unsafe {
+            let (d, minima) = <Avx512 as Unpack<F>>::minima(b);
+            widened::<F>(minima, out);
+            d
+        }
+    }
+    #[inline(always)]
+    unsafe fn start(x: &Coarse) -> [__m512i; 2] {
+        // SAFETY: 128 bytes of activations.
+        unsafe {
+            if !one_scale::<F>() || F::PACKING.bias() == 0 {
+                return [_mm512_setzero_si512(); 2];
+            }
+            let starts = x.starts.as_ptr().cast::<__m512i>();
+            let all = [starts, starts.add(1)].each(|p| _mm512_load_si512(p));
+            if <Avx512 as Wide<F>>::WIDE {
+                return all;
+            }
+            all.each(|two| {
+                let second = _mm512_extracti64x4_epi64::<1>(two);
+                _mm512_castsi256_si512(_mm256_add_epi32(_mm512_castsi512_si256(two), second))
+            })
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_coarse(w: __m512i, x: &Coarse, i: usize, factors: &__m512, sums: __m512i) -> __m512i {
+        let (q, g) = (x.columns(i), i / F::GROUP);
+        let starts = x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4);
+        // SAFETY: columns of a unit, and their factors.
+        unsafe {
+            if <Avx512 as Wide<F>>::WIDE {
+                let q = _mm512_load_si512(q.cast());
+                if one_scale::<F>() {
+                    return _mm512_dpbusd_epi32(sums, w, q);
+                }
+                let start = if F::PACKING.bias() == 0 {
+                    _mm512_setzero_si512()
+                } else {
+                    _mm512_load_si512(starts.cast())
+                };
+                let factor = _mm512_permutexvar_ps(groups::<F>(g), *factors);
+                let dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, w, q));
+                _mm512_castps_si512(_mm512_fmadd_ps(dot, factor, _mm512_castsi512_ps(sums)))
+            } else {
+                let (w, sums) = (_mm512_castsi512_si256(w), _mm512_castsi512_si256(sums));
+                let q = _mm256_load_si256(q.cast());
+                _mm512_castsi256_si512(if one_scale::<F>() {
+                    _mm256_dpbusd_epi32(sums, w, q)
+                } else {
+                    let start = if F::PACKING.bias() == 0 {
+                        _mm256_setzero_si256()
+                    } else {
+                        _mm256_load_si256(starts.cast())
+                    };
+                    let factor = _mm256_set1_ps(*(&raw const *factors).cast::<f32>().add(g));
+                    let dot = _mm256_cvtepi32_ps(_mm256_dpbusd_epi32(start, w, q));
+                    _mm256_castps_si256(_mm256_fmadd_ps(dot, factor, _mm256_castsi256_ps(sums)))
+                })
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn settled(sums: __m512i) -> __m512i {
         // SAFETY: the caller vouches for the instruction set.
         unsafe { settled_512(sums) }
     }
     #[inline(always)]
-    unsafe fn plus(a: __m512, b: __m512) -> __m512 {
+    unsafe fn joined([even, odd]: [__m512i; 2], _: &Coarse) -> __m512 {
         // SAFETY: registers only.
-        unsafe { _mm512_add_ps(a, b) }
+        unsafe {
+            let [even, odd] = if one_scale::<F>() {
+                [even, odd].each(|sums| _mm512_cvtepi32_ps(sums))
+            } else {
+                [even, odd].each(|sums| _mm512_castsi512_ps(sums))
+            };
+            if <Avx512 as Wide<F>>::WIDE {
+                // Every other 64 columns are alike.
+                const {
+                    assert!(matches!(
+                        F::PACKING.shifts,
+                        [a, b, c, d, e, f, g, h] if a == e && b == f && c == g && d == h
+                    ));
+                }
+                _mm512_fmadd_ps(odd, parts::<F>(2), _mm512_mul_ps(even, parts::<F>(0)))
+            } else {
+                <Self as Dots<F>>::plus(even, odd)
+            }
+        }
     }
     #[inline(always)]
-    unsafe fn scaled(a: __m512, b: f32, c: __m512) -> __m512 {
+    unsafe fn dot_sums(x: &Coarse, minima: &__m512) -> __m512 {
+        // SAFETY: the sums of all groups.
+        unsafe { both!(F, _mm512_mul_ps, _mm256_mul_ps, _mm512_load_ps(x.sums.as_ptr()), *minima) }
+    }
+    #[inline(always)]
+    unsafe fn times(a: __m512, b: f32) -> __m512 {
         // SAFETY: registers only.
-        unsafe { _mm512_fmadd_ps(a, _mm512_set1_ps(b), c) }
+        unsafe { both!(F, _mm512_mul_ps, _mm256_mul_ps, a, _mm512_set1_ps(b)) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: f32, c: __m512) -> __m512 {
+        // SAFETY: registers only.
+        unsafe { both!(F, _mm512_fmadd_ps, _mm256_fmadd_ps, a, _mm512_set1_ps(b), c) }
+    }
+    #[inline(always)]
+    unsafe fn plus(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: registers only.
+        unsafe { both!(F, _mm512_add_ps, _mm256_add_ps, a, b) }
     }
     #[inline(always)]
     unsafe fn total(sums: __m512) -> f32 {
@@ -206,6 +437,44 @@ where
             } else {
                 <Avx2 as Vector>::reduce_sum(_mm512_castps512_ps256(sums))
             }
+        }
+    }
+}
+
+/// The group of each four of 64 columns, from group `g`.
+///
+/// # Safety
+/// AVX-512.
+#[inline(always)]
+unsafe fn groups<F: Pack>(g: usize) -> __m512i {
+    // SAFETY: as many bytes, all of which may be anything.
+    unsafe { transmute::<[i32; 16], __m512i>(from_fn(|k| (g + 4 * k / F::GROUP) as i32)) }
+}
+
+/// One over the powers of two that codes of two steps are too large by.
+///
+/// # Safety
+/// AVX-512.
+#[inline(always)]
+unsafe fn parts<F: Pack>(step: usize) -> __m512 {
+    let part = |k: usize| 1.0 / (1u32 << (F::PACKING.shifts[(step + k / 8) % STEPS] % 8)) as f32;
+    // SAFETY: as above.
+    unsafe { transmute::<[f32; 16], __m512>(from_fn(part)) }
+}
+
+/// Writes the integers of all groups as f32.
+///
+/// # Safety
+/// AVX-512.
+#[inline(always)]
+unsafe fn widened<F: Pack>(integers: [i8; GROUPS], out: *mut __m512) {
+    // SAFETY: the caller vouches for the room.
+    unsafe {
+        let integers = transmute::<[i8; 16], __m128i>(integers);
+        if halves::<F>() {
+            out.write(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)));
+        } else {
+            out.cast::<__m256>().write(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)));
         }
     }
 }

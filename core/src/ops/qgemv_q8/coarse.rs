@@ -1,0 +1,114 @@
+//! Weights in blocks of 256, whose groups have integers for scales: a block is summed in integers.
+
+use core::mem::MaybeUninit;
+
+use super::Q8Args;
+use crate::arrays::{from_fn, Each};
+use crate::ops::activations::{Coarse, Slot};
+use crate::quant::bytes::in_memory;
+use crate::quant::dots::Dots;
+use crate::quant::packed::Pack;
+use crate::quant::{Unpack, TILE};
+
+/// What is prepared of a block, in memory: numbers that vectors have written are broadcast as they are read.
+struct Prepared<F: Pack, D: Dots<F>> {
+    factors: Line<D::Integers>,
+    minima: Line<D::Minima>,
+    ready: Line<<D::Isa as Unpack<F>>::Ready>,
+    /// What the integers of scales are multiplied with.
+    scale: f32,
+    /// The same of offsets.
+    minimum: f32,
+}
+
+/// At the start of a cache line: what is written as a vector is read back at once.
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+/// The products of a row of weights with `M` rows of activations, from row `m`.
+///
+/// # Safety
+/// The row's blocks at `w`, and what [`qgemv_q8`](super::qgemv_q8) asks for.
+#[inline(always)]
+pub(super) unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(
+    g: &Q8Args,
+    w: *const F::Block,
+    m: usize,
+) -> [f32; M] {
+    let mut prepared = [const { MaybeUninit::<Prepared<F, D>>::uninit() }; 2];
+    let [to, from] = &mut prepared;
+    let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
+    let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+    let mut w = w;
+    // SAFETY: blocks are bounded by their number, and activations have as many units.
+    unsafe {
+        let mut sums = [D::zeros(); M];
+        if g.blocks > 0 {
+            prepare::<F, D>(w, from);
+            in_memory(from);
+        }
+        for left in (0..g.blocks).rev() {
+            // While the products of a block are summed, the next is prepared, which takes long; behind the last one, it
+            // itself.
+            let next = w.add(usize::from(left > 0));
+            prepare::<F, D>(next, to);
+            in_memory(to);
+            multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).long), &mut sums);
+            (w, to, from) = (next, from, to);
+            x = x.each(|x| x.wrapping_add(1));
+        }
+        sums.each(|sums| D::total(sums))
+    }
+}
+
+/// Prepares a block.
+///
+/// # Safety
+/// The block at `w`, room at `to`; the instruction set.
+#[inline(always)]
+unsafe fn prepare<F: Pack, D: Dots<F>>(w: *const F::Block, to: *mut Prepared<F, D>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        (*to).scale = D::factors(w, (&raw mut (*to).factors).cast());
+        if F::OFFSETS {
+            (*to).minimum = D::minima(w, (&raw mut (*to).minima).cast());
+        }
+        D::Isa::ready(w, (&raw mut (*to).ready).cast());
+    }
+}
+
+/// Adds the products of a block.
+///
+/// # Safety
+/// The block at `w`, and what was prepared of it; the instruction set.
+#[inline(always)]
+unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
+    w: *const F::Block,
+    prepared: &Prepared<F, D>,
+    x: [&Coarse; M],
+    sums: &mut [D::Sums; M],
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let (factors, ready) = (&prepared.factors.0, &prepared.ready.0);
+        let mut two = x.each(|x| D::start(x));
+        for_each_step! { k in D::COLUMNS => {
+            let codes = D::codes(w, k * D::COLUMNS, ready);
+            for m in 0..M {
+                let sum = D::dot_coarse(codes, x[m], k * D::COLUMNS, factors, two[m][k % 2]);
+                two[m][k % 2] = if const { size_of::<<D::Isa as Unpack<F>>::Ready>() > 0 } {
+                    D::settled(sum)
+                } else {
+                    sum
+                };
+            }
+        }}
+        for m in 0..M {
+            let mut all = D::times(D::joined(two[m], x[m]), prepared.scale);
+            if F::OFFSETS {
+                all = D::fma(D::dot_sums(x[m], &prepared.minima.0), prepared.minimum, all);
+            }
+            sums[m] = D::fma(all, x[m].scale, sums[m]);
+        }
+    }
+}
