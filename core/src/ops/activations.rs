@@ -457,8 +457,8 @@ impl<E: Element> Kernels<E> {
     /// In groups of 32 columns `x = d * q` with `d = max |x| / 127` in f32 and `q = x * (1 / d)`, rounded
     /// to nearest even; so `|x - d * q| <= 0.501 * d`. A group with a NaN or an infinity is NaN as
     /// a whole; one of magnitudes below 1e-36 is zero. For weights in blocks of 256 the same is done once more in groups
-    /// of 256: these are what [`qgemv_q8`](Self::qgemv_q8) takes. For weights that are plain floating point (F16, BF16) nothing is
-    /// rounded: activations are kept in f32, as there are no products of integers that would pay for it.
+    /// of 256: these are what [`qgemv_q8`](Self::qgemv_q8) takes. For weights that are plain floating point (F16,
+    /// BF16) nothing is rounded: activations are kept in f32, as there are no products of integers that would pay for it.
     ///
     /// # Errors
     /// `ShortSlice` if `buf` is smaller than [`activations_size`](Self::activations_size) says (unaligned),
