@@ -185,12 +185,13 @@ audit! {
     quantize_activations(a) => {
         let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let q = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
-        q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.exact(a.n[2]).map(|x| x.len()), q.batch(), q.cols(), q.format()))
+        q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.block(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.exact(a.n[2]).map(|x| x.len()), q.batch(), q.cols(), q.format()))
     };
     activations_size(a) => a.k.activations_size(a.n[0], a.n[1]);
     pack_q(a) => a.quant().and_then(|w| a.k.pack_q(w, a.buf)).map(|p| (p.rows(), p.cols(), p.bytes(), p.format()));
     packed_q(a) => (
         a.k.packed_q_size(a.format, a.n[0], a.n[1]),
+        a.format.packed_size(a.n[0], a.n[1]),
         a.k.packed_q_room(a.format, a.n[0], a.n[1], a.buf).map(|room| room.len()),
     );
     pack_q_rows(a) => a.quant().and_then(|w| a.k.pack_q_rows(w, a.buf));
