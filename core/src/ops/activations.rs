@@ -86,7 +86,7 @@ pub(crate) struct Coarse {
     #[cfg(target_arch = "x86_64")]
     pub(crate) pair_starts: [[i16; STEP / 2]; STEPS],
     /// Sums of the integers, by group of weights; zeros behind the last group.
-    pub(crate) sums: [f32; GROUPS],
+    pub(crate) sums: [i16; GROUPS],
     /// Their scale.
     pub(crate) scale: f32,
 }
@@ -146,7 +146,7 @@ unsafe impl Sync for Activations<'_> {}
 
 impl Activations<'_> {
     /// Memory for `batch` rows of `cols`, of any format: 1024 bytes for each 256 activations begun, on
-    /// x86-64 1408.
+    /// x86-64 1344.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -400,7 +400,8 @@ unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
             [sums[2 * s % GROUPS], sums[(2 * s + 1) % GROUPS]] = [first, second];
         }
     }
-    out.sums = sums;
+    // Of 32 bytes at most.
+    out.sums = sums.each(|sum| sum as i16);
     out.scale = scale;
     #[cfg(target_arch = "x86_64")]
     {

@@ -80,7 +80,8 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
     // SAFETY: every index below is bounded by the loop conditions.
     unsafe {
         let page = PAGE / size_of::<E>();
-        if side_by_side {
+        // Scalar code is bound by its instructions, not by memory.
+        if P::LANES > 1 && side_by_side {
             while n - i >= K * page {
                 let end = i + page;
                 // Whole lines in each page: a line that streaming stores fill in several turns may

@@ -31,6 +31,8 @@ macro_rules! for_each_step {
 
 mod coarse;
 
+pub(crate) use coarse::Long;
+
 /// Rows of activations that a row of weights is multiplied with at a time.
 const BATCH: usize = 4;
 
@@ -52,61 +54,76 @@ pub(crate) struct Q8Args {
     pub(crate) y_strides: [usize; 2],
 }
 
-/// The products of a row of weights in blocks of less than 256 with `M` rows of activations, from row `m`.
+/// How a row of weights is walked.
 ///
 /// # Safety
-/// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
-#[inline(always)]
-unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
-    let tile = const { TILE / F::LEN };
-    const { assert!(size_of::<<D::Isa as Unpack<F>>::Ready>() == 0 || F::LEN == TILE) };
-    const { assert!(TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE || F::LEN == TILE) };
-    let mut last = MaybeUninit::<[u8; 2 * TILE]>::uninit();
-    let mut prepared = [const { MaybeUninit::<[Factors; M]>::uninit() }; 2];
-    let [to, from] = &mut prepared;
-    let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-    let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
-    let mut left = g.blocks.div_ceil(tile);
-    // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
-    unsafe {
-        let mut sums = Sums::<D::Sums, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
-        let (mut next, mut now) = (w, core::ptr::null::<F::Block>());
-        // While the products of a unit are summed, the next is prepared, which takes long.
-        loop {
-            if left > 0 {
-                if left == 1 && !g.blocks.is_multiple_of(tile) {
-                    // Zeros are blocks, too, and finite ones.
-                    let bytes = g.blocks % tile * size_of::<F::Block>();
-                    let last = last.write([0; 2 * TILE]);
-                    core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
-                    next = last.as_ptr().cast();
+/// Methods read the row's blocks and as many columns of activations.
+pub(crate) unsafe trait Walk<F: Pack, D: Dots<F>> {
+    /// The products of a row of weights with `M` rows of activations, from row `m`.
+    ///
+    /// # Safety
+    /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
+    unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M];
+}
+
+/// In blocks of less than 256.
+pub(crate) struct Short;
+
+// SAFETY: as the trait says.
+unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Short {
+    #[inline(always)]
+    unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
+        let tile = const { TILE / F::LEN };
+        const { assert!(size_of::<<D::Isa as Unpack<F>>::Ready>() == 0 || F::LEN == TILE) };
+        const { assert!(TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE || F::LEN == TILE) };
+        let mut last = MaybeUninit::<[u8; 2 * TILE]>::uninit();
+        let mut prepared = [const { MaybeUninit::<[Factors; M]>::uninit() }; 2];
+        let [to, from] = &mut prepared;
+        let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
+        let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+        let mut left = g.blocks.div_ceil(tile);
+        // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
+        unsafe {
+            let mut sums = Sums::<D::Sums, M> { products: [D::zeros(); M], offsets: [[0.0; GROUPS]; M] };
+            let (mut next, mut now) = (w, core::ptr::null::<F::Block>());
+            // While the products of a unit are summed, the next is prepared, which takes long.
+            loop {
+                if left > 0 {
+                    if left == 1 && !g.blocks.is_multiple_of(tile) {
+                        // Zeros are blocks, too, and finite ones.
+                        let bytes = g.blocks % tile * size_of::<F::Block>();
+                        let last = last.write([0; 2 * TILE]);
+                        core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
+                        next = last.as_ptr().cast();
+                    }
+                    prepare::<F, D, M>(next, x.each(|x| &(*x).short), to, &mut sums.offsets);
+                    in_memory(to);
                 }
-                prepare::<F, D, M>(next, x.each(|x| &(*x).short), to, &mut sums.offsets);
-                in_memory(to);
+                if !now.is_null() {
+                    multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).short), &mut sums.products);
+                }
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                (now, next) = (next, next.wrapping_add(tile));
+                (to, from) = (from, to);
+                x = x.each(|x| x.wrapping_add(1));
             }
-            if !now.is_null() {
-                multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).short), &mut sums.products);
-            }
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            (now, next) = (next, next.wrapping_add(tile));
-            (to, from) = (from, to);
-            x = x.each(|x| x.wrapping_add(1));
+            let [unit, offset_unit] = g.units;
+            let offsets = |m: usize| {
+                let at = |k: usize| <D::Isa as Prim<f32>>::load(sums.offsets[m].as_ptr().add(k));
+                let all = (0..GROUPS)
+                    .step_by(D::Isa::LANES)
+                    .fold(D::Isa::splat(0.0), |sum, k| D::Isa::add(sum, at(k)));
+                if F::OFFSETS {
+                    D::Isa::reduce_sum(all) * offset_unit
+                } else {
+                    0.0
+                }
+            };
+            from_fn(|m| D::total(sums.products[m]) * unit + offsets(m))
         }
-        let [unit, offset_unit] = g.units;
-        let offsets = |m: usize| {
-            let at = |k: usize| <D::Isa as Prim<f32>>::load(sums.offsets[m].as_ptr().add(k));
-            let all =
-                (0..GROUPS).step_by(D::Isa::LANES).fold(D::Isa::splat(0.0), |sum, k| D::Isa::add(sum, at(k)));
-            if F::OFFSETS {
-                D::Isa::reduce_sum(all) * offset_unit
-            } else {
-                0.0
-            }
-        };
-        from_fn(|m| D::total(sums.products[m]) * unit + offsets(m))
     }
 }
 
@@ -184,7 +201,7 @@ unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
 /// `rows * blocks` blocks at `w`, `batch` rows of units for their columns at `x`, `batch * rows` elements at `y`, which
 /// overlaps neither; the instructions are present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>>(g: &Q8Args) {
+pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
     let [next_m, next_r] = g.y_strides;
     let fours = g.batch / BATCH * BATCH;
     for r in 0..g.rows {
@@ -193,19 +210,12 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>>(g: &Q8Args) {
             let w = g.w.cast::<F::Block>().add(r * g.blocks);
             let put = |m: usize, value: f32| *g.y.add(m * next_m + r * next_r) = value;
             for m in (0..fours).step_by(BATCH) {
-                let values = match F::LEN {
-                    TILE => coarse::row::<F, D, BATCH>(g, w, m),
-                    _ => row::<F, D, BATCH>(g, w, m),
-                };
-                for (i, value) in values.into_iter().enumerate() {
+                for (i, value) in W::row::<BATCH>(g, w, m).into_iter().enumerate() {
                     put(m + i, value);
                 }
             }
             for m in fours..g.batch {
-                let [value] = match F::LEN {
-                    TILE => coarse::row::<F, D, 1>(g, w, m),
-                    _ => row::<F, D, 1>(g, w, m),
-                };
+                let [value] = W::row::<1>(g, w, m);
                 put(m, value);
             }
         }

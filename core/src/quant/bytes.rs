@@ -87,7 +87,7 @@ pub(crate) unsafe trait Bytes: Copy {
         // SAFETY: registers only.
         unsafe { self.sub(Self::splat(x)) }
     }
-    /// `-self` where a bit of `bits` is set, `self` elsewhere; the lowest bit comes first.
+    /// `-self` where a bit of `bits` is set, `self` elsewhere; the lowest bit comes first. Nothing is negative before.
     #[inline(always)]
     unsafe fn negate(self, bits: u32) -> Self {
         // SAFETY: registers only.
@@ -173,6 +173,10 @@ pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
     unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16];
     /// The 16 scales of Q3_K.
     unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16];
+    /// The 8 scales of IQ4_XS, and nothing that matters: low bits, high bits.
+    unsafe fn split_six_bits(low: [u8; 4], high: u16) -> [i8; 16];
+    /// The 16 factors of IQ1_M: twice three bits, plus 1; of each word of 16 bits four.
+    unsafe fn three_bits(words: u64) -> [i8; 16];
     /// Writes eight numbers to `out`.
     unsafe fn halves(h: [Half; 8], out: *mut f32);
     /// Writes [`e8m0_half`](crate::quant::codebooks::e8m0_half) of eight numbers to `out`.

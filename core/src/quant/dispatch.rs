@@ -1,9 +1,10 @@
 //! What every format has of its own, per instruction set.
 
 use crate::element::ElementType;
-use crate::ops::qgemv_q8::Q8Args;
+use crate::ops::qgemv_q8::{self, Q8Args};
+use crate::quant::dots::Dots;
 use crate::quant::packed::{Pack, Packing, Parts};
-use crate::quant::{QuantFormat, Unpacked};
+use crate::quant::{QuantFormat, Unpacked, TILE};
 
 /// One format, compiled for one instruction set.
 #[derive(Clone, Copy)]
@@ -76,6 +77,39 @@ macro_rules! define_formats {
 }
 expand_blocks_and_floats! { define_formats! }
 
+/// `in_place::<F>()`: [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of a format. The walk for blocks of another length is not
+/// compiled.
+macro_rules! define_qgemv_q8 {
+    ($engine:ident, $attr:meta) => {
+        #[$attr]
+        unsafe fn short<F: Pack>(g: &Q8Args)
+        where
+            $engine: Dots<F>,
+        {
+            // SAFETY: the caller keeps the body's contract and vouches for the CPU.
+            unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::Short>(g) }
+        }
+        #[$attr]
+        unsafe fn long<F: Pack>(g: &Q8Args)
+        where
+            $engine: Dots<F>,
+        {
+            // SAFETY: as above.
+            unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::Long>(g) }
+        }
+        const fn in_place<F: Pack>() -> unsafe fn(&Q8Args)
+        where
+            $engine: Dots<F>,
+        {
+            if F::LEN == TILE {
+                long::<F>
+            } else {
+                short::<F>
+            }
+        }
+    };
+}
+
 macro_rules! fill {
     ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         Formats { $($field: unpacker::<crate::quant::$module::$name>(),)* }
@@ -87,7 +121,6 @@ macro_rules! define_wrappers {
         pub(crate) mod $module {
             use super::*;
             use crate::isa::$isa;
-            use crate::quant::dots::Dots;
             use crate::quant::Unpack;
 
             #[$attr]
@@ -98,21 +131,14 @@ macro_rules! define_wrappers {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
                 unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
             }
-            #[$attr]
-            unsafe fn qgemv_q8<F: Pack>(g: &Q8Args)
-            where
-                $isa: Dots<F>,
-            {
-                // SAFETY: as above.
-                unsafe { crate::ops::qgemv_q8::qgemv_q8::<F, $isa>(g) }
-            }
+            define_qgemv_q8! { $isa, $attr }
             const fn unpacker<F: Pack>() -> Unpacker
             where
                 $isa: Unpack<F> + Dots<F>,
             {
                 Unpacker {
                     unpack: unpack::<F>,
-                    qgemv_q8: qgemv_q8::<F>,
+                    qgemv_q8: in_place::<F>(),
                     len: F::LEN,
                     bytes: size_of::<F::Block>(),
                     group: F::GROUP,
@@ -141,16 +167,9 @@ macro_rules! define_in_place {
         qgemm: [$codes:ident $($heights:literal)+]
     })*) => {$($(
         const _: () = {
-            use crate::quant::dots::{Dots, $engine};
+            use crate::quant::dots::$engine;
 
-            #[target_feature(enable = $features)]
-            unsafe fn qgemv_q8<F: Pack>(g: &Q8Args)
-            where
-                $engine: Dots<F>,
-            {
-                // SAFETY: as above.
-                unsafe { crate::ops::qgemv_q8::qgemv_q8::<F, $engine>(g) }
-            }
+            define_qgemv_q8! { $engine, target_feature(enable = $features) }
             impl $engine {
                 /// Of every format.
                 pub(crate) const IN_PLACE: &'static InPlace = &expand_all_formats! { fill_in_place! {} };
@@ -161,7 +180,7 @@ macro_rules! define_in_place {
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! fill_in_place {
     ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        [$(qgemv_q8::<crate::quant::$module::$name>),*]
+        [$(in_place::<crate::quant::$module::$name>()),*]
     };
 }
 expand_all_tiers! { define_in_place! }

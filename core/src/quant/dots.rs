@@ -1,10 +1,10 @@
 //! Products of weights and activations of 8 bits, by groups, as far as instruction sets differ.
 
-use crate::arrays::{from_fn, Each};
+use crate::arrays::from_fn;
 use crate::isa::{Prim, Scalar};
 use crate::ops::activations::{Coarse, Unit};
-use crate::quant::packed::{Pack, Scales, GROUPS, STEP};
-use crate::quant::{Unpack, MIN_GROUP};
+use crate::quant::packed::{Pack, Scales, GROUPS, STEP, STEPS};
+use crate::quant::{Unpack, MIN_GROUP, TILE};
 
 /// How 32 codes are held.
 ///
@@ -117,24 +117,22 @@ unsafe impl Hold for Scalar {
 // SAFETY: plain Rust.
 unsafe impl<F: Pack> Dots<F> for Scalar {
     type Isa = Self;
-    type Codes = [i8; STEP];
-    const COLUMNS: usize = STEP;
+    type Codes = [[i8; STEP]; STEPS];
+    // Code for each step would be long and no faster.
+    const COLUMNS: usize = TILE;
     type Sums = f32;
     #[inline(always)]
-    unsafe fn codes(unit: *const F::Block, i: usize, ready: &()) -> [i8; STEP] {
+    unsafe fn codes(unit: *const F::Block, _: usize, ready: &()) -> [[i8; STEP]; STEPS] {
         // SAFETY: the caller's contract.
-        unsafe { part::<F, Self>(unit, i, ready) }
+        from_fn(|step| unsafe { part::<F, Self>(unit, step * STEP, ready) })
     }
     #[inline(always)]
     unsafe fn zeros() -> f32 {
         0.0
     }
     #[inline(always)]
-    unsafe fn dot(w: [i8; STEP], x: &Unit, i: usize, factors: &Factors, sums: f32) -> f32 {
-        let dots = group_dots::<F>(w, x.step(i / STEP));
-        dots.into_iter()
-            .enumerate()
-            .fold(sums, |sums, (g, dot)| sums + dot * factors.0[(i / F::GROUP + g) % GROUPS])
+    unsafe fn dot(w: [[i8; STEP]; STEPS], x: &Unit, _: usize, factors: &Factors, sums: f32) -> f32 {
+        group_dots::<F>(w, |step| x.step(step), &factors.0, sums)
     }
     #[inline(always)]
     unsafe fn plus(a: f32, b: f32) -> f32 {
@@ -167,12 +165,15 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
         [0.0; 2]
     }
     #[inline(always)]
-    unsafe fn dot_coarse(w: [i8; STEP], x: &Coarse, i: usize, factors: &[f32; GROUPS], sums: f32) -> f32 {
+    unsafe fn dot_coarse(
+        w: [[i8; STEP]; STEPS],
+        x: &Coarse,
+        _: usize,
+        factors: &[f32; GROUPS],
+        sums: f32,
+    ) -> f32 {
         // SAFETY: columns of a unit.
-        let dots = group_dots::<F>(w, unsafe { &*x.columns(i).cast() });
-        dots.into_iter()
-            .enumerate()
-            .fold(sums, |sums, (g, dot)| sums + dot * factors[(i / F::GROUP + g) % GROUPS])
+        group_dots::<F>(w, |step| unsafe { &*x.columns(step * STEP).cast() }, factors, sums)
     }
     #[inline(always)]
     unsafe fn settled(sums: f32) -> f32 {
@@ -184,7 +185,7 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     }
     #[inline(always)]
     unsafe fn dot_sums(x: &Coarse, minima: &[f32; GROUPS]) -> f32 {
-        minima.iter().zip(x.sums).fold(0.0, |all, (minimum, sum)| all + minimum * sum)
+        minima.iter().zip(x.sums).fold(0.0, |all, (minimum, sum)| all + minimum * f32::from(sum))
     }
     #[inline(always)]
     unsafe fn times(a: f32, b: f32) -> f32 {
@@ -196,14 +197,22 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     }
 }
 
-/// The products of a step, by group; of a whole one the second is 0.
+/// `sums` plus the products of a unit, each group's times its factor.
 #[inline(always)]
-fn group_dots<F: Pack>(w: [i8; STEP], x: &[i8; STEP]) -> [f32; 2] {
-    let mut dots = [0; 2];
-    for (k, (w, x)) in w.into_iter().zip(x).enumerate() {
-        dots[usize::from(halves::<F>() && k >= STEP / 2)] += i32::from(w) * i32::from(*x);
+fn group_dots<'a, F: Pack>(
+    w: [[i8; STEP]; STEPS],
+    x: impl Fn(usize) -> &'a [i8; STEP],
+    factors: &[f32; GROUPS],
+    mut sums: f32,
+) -> f32 {
+    let mut factors = factors.iter();
+    for (step, w) in w.iter().enumerate() {
+        for (w, x) in w.chunks_exact(F::GROUP).zip(x(step).chunks_exact(F::GROUP)) {
+            let dot: i32 = w.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum();
+            sums += factors.next().map_or(0.0, |factor| dot as f32 * factor);
+        }
     }
-    dots.each(|dot| dot as f32)
+    sums
 }
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]

@@ -8,6 +8,7 @@ use crate::quant::blocks::{
 use crate::quant::codebooks::{
     signs, IQ1_EIGHTS, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID, IQ4_VALUES,
 };
+use crate::quant::k::first;
 
 /// What may be in an entry, signed; packed weights refer to these.
 // Of IQ1_M the third bit of an index tells that `delta`, which eight weights share, is positive; on x86-64 a code is 8
@@ -121,35 +122,6 @@ fn iq1_m_scale(scales: &[U16; 4], g: usize) -> u8 {
     (scales[g / 4 % 4].get() >> (g % 4 * 3) & 7) as u8
 }
 
-/// `2 * scale + 1` of all groups of IQ1_M.
-#[inline(always)]
-fn iq1_m_factors(scales: &[U16; 4]) -> [i8; 16] {
-    let four = scales.iter().rev().fold(0, |all, s| all << 16 | u64::from(s.get()));
-    // Of each word of 16 bits.
-    let scale = |k: u32| (four >> (3 * k) & 0x0007_0007_0007_0007) << 1 | 0x0001_0001_0001_0001;
-    let [low, high] = [scale(0) | scale(1) << 8, scale(2) | scale(3) << 8];
-    from_fn(|g| (if g % 4 < 2 { low } else { high } >> (g / 4 * 16 + g % 2 * 8)) as i8)
-}
-
-/// Eight numbers of `bits` bits, 2 or 4, as bytes.
-#[inline(always)]
-fn spread(packed: u32, bits: u32) -> u64 {
-    // Halves move apart three times.
-    [4, 2, 1].into_iter().fold(u64::from(packed), |x, n| {
-        let mask = u64::MAX / ((1 << (8 * n)) - 1) * ((1 << (bits * n)) - 1);
-        (x | x << ((8 - bits) * n)) & mask
-    })
-}
-
-/// `scale` of all groups of IQ4_XS.
-#[inline(always)]
-fn iq4_xs_scales(b: &BlockIq4Xs) -> [i8; 8] {
-    let scales = spread(u32::from_le_bytes(b.scales_l), 4) | spread(u32::from(b.scales_h.get()), 2) << 4;
-    // 32 less, each byte for itself.
-    let less = (scales | 0x8080_8080_8080_8080) - 0x2020_2020_2020_2020;
-    (less ^ 0x8080_8080_8080_8080).to_le_bytes().each(|s| s as i8)
-}
-
 /// `scale` of group `g` of IQ4_XS.
 fn iq4_xs_scale(b: &BlockIq4Xs, g: usize) -> i8 {
     (nibble(&b.scales_l, g) as i8 | ((b.scales_h.get() >> (g % 8 * 2) & 3) << 4) as i8) - 32
@@ -216,7 +188,7 @@ quant_primitive! {
     },
     simd<P>: {
         scales(b) => {
-            (P::half(Half::new(b.d())) * 0.125, iq1_m_factors(&b.scales))
+            (P::half(Half::new(b.d())) * 0.125, P::three_bits(u64::from_le(b.scales.as_ptr().cast::<u64>().read_unaligned())))
         },
         // Of each four bits the highest is the sign of `delta`, for eight weights.
         ready<B>(b, out) => ([u32; 32], [u32; 32]) {
@@ -443,7 +415,7 @@ quant_primitive! {
         parts(b, g) => Parts::half(b.d.get()).times(iq4_xs_scale(b, g), 0),
     },
     simd<P>: {
-        scales(b) => (P::half(b.d), iq4_xs_scales(b)),
+        scales(b) => (P::half(b.d), first(P::split_six_bits(b.scales_l, b.scales_h.get()))),
         codes<B>(b, i) => B::load_twice(b.qs.as_ptr().add(i / 2)).nibbles().lookup(&IQ4_VALUES),
     }
 }

@@ -34,7 +34,7 @@ fn q3_k_scale(scales: &[u8; 12], g: usize) -> i8 {
 }
 
 /// The first eight.
-fn first([a, b, c, d, e, f, g, h, ..]: [i8; 16]) -> [i8; 8] {
+pub(super) fn first([a, b, c, d, e, f, g, h, ..]: [i8; 16]) -> [i8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 

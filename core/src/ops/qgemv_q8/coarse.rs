@@ -2,9 +2,11 @@
 
 use core::mem::MaybeUninit;
 
-use super::Q8Args;
+use super::{Q8Args, Walk};
 use crate::arrays::{from_fn, Each};
 use crate::ops::activations::{Coarse, Slot};
+use crate::ops::ahead::into_l2;
+use crate::ops::engine::LINE;
 use crate::quant::bytes::in_memory;
 use crate::quant::dots::Dots;
 use crate::quant::packed::Pack;
@@ -21,43 +23,48 @@ struct Prepared<F: Pack, D: Dots<F>> {
     minimum: f32,
 }
 
+/// How far ahead weights are asked for, in bytes: blocks are no multiples of lines, and what fetches lines by itself falls
+/// behind at the instructions between them.
+const AHEAD: usize = 512;
+
 /// At the start of a cache line: what is written as a vector is read back at once.
 #[repr(C, align(64))]
 struct Line<T>(T);
 
-/// The products of a row of weights with `M` rows of activations, from row `m`.
-///
-/// # Safety
-/// The row's blocks at `w`, and what [`qgemv_q8`](super::qgemv_q8) asks for.
-#[inline(always)]
-pub(super) unsafe fn row<F: Pack, D: Dots<F>, const M: usize>(
-    g: &Q8Args,
-    w: *const F::Block,
-    m: usize,
-) -> [f32; M] {
-    let mut prepared = [const { MaybeUninit::<Prepared<F, D>>::uninit() }; 2];
-    let [to, from] = &mut prepared;
-    let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-    let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
-    let mut w = w;
-    // SAFETY: blocks are bounded by their number, and activations have as many units.
-    unsafe {
-        let mut sums = [D::zeros(); M];
-        if g.blocks > 0 {
-            prepare::<F, D>(w, from);
-            in_memory(from);
+/// In blocks of 256.
+pub(crate) struct Long;
+
+// SAFETY: as the trait says.
+unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Long {
+    #[inline(always)]
+    unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
+        let mut prepared = [const { MaybeUninit::<Prepared<F, D>>::uninit() }; 2];
+        let [to, from] = &mut prepared;
+        let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
+        let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+        let mut w = w;
+        // SAFETY: blocks are bounded by their number, and activations have as many units.
+        unsafe {
+            let mut sums = [D::zeros(); M];
+            if g.blocks > 0 {
+                prepare::<F, D>(w, from);
+                in_memory(from);
+            }
+            for left in (0..g.blocks).rev() {
+                // While the products of a block are summed, the next is prepared, which takes long; behind the last one, it
+                // itself.
+                let next = w.add(usize::from(left > 0));
+                prepare::<F, D>(next, to);
+                in_memory(to);
+                for line in (0..size_of::<F::Block>()).step_by(LINE) {
+                    into_l2(next.cast::<u8>().wrapping_add(AHEAD + line));
+                }
+                multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).long), &mut sums);
+                (w, to, from) = (next, from, to);
+                x = x.each(|x| x.wrapping_add(1));
+            }
+            sums.each(|sums| D::total(sums))
         }
-        for left in (0..g.blocks).rev() {
-            // While the products of a block are summed, the next is prepared, which takes long; behind the last one, it
-            // itself.
-            let next = w.add(usize::from(left > 0));
-            prepare::<F, D>(next, to);
-            in_memory(to);
-            multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).long), &mut sums);
-            (w, to, from) = (next, from, to);
-            x = x.each(|x| x.wrapping_add(1));
-        }
-        sums.each(|sums| D::total(sums))
     }
 }
 

@@ -248,6 +248,33 @@ unsafe impl Codes for Neon {
         }
     }
     #[inline(always)]
+    unsafe fn split_six_bits(low: [u8; 4], high: u16) -> [i8; 16] {
+        // SAFETY: as above.
+        unsafe {
+            let low = vreinterpretq_u8_u32(vdupq_n_u32(u32::from_le_bytes(low)));
+            let low = vandq_u8(vzip1q_u8(low, vshrq_n_u8::<4>(low)), vdupq_n_u8(15));
+            let high = vreinterpretq_u8_u16(vdupq_n_u16(high));
+            let two = vzip1q_u8(high, vshrq_n_u8::<2>(high));
+            let four = vreinterpretq_u16_u8(vshrq_n_u8::<4>(two));
+            let four = vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(two), four));
+            let high = vandq_u8(vshlq_n_u8::<4>(four), vdupq_n_u8(0x30));
+            transmute(vsubq_u8(vorrq_u8(low, high), vdupq_n_u8(32)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn three_bits(words: u64) -> [i8; 16] {
+        // SAFETY: as above.
+        unsafe {
+            let all = vreinterpretq_u16_u64(vdupq_n_u64(words));
+            let low = |v| vandq_u16(v, vdupq_n_u16(0xe));
+            let high = |v| vandq_u16(v, vdupq_n_u16(0xe00));
+            let first = vorrq_u16(low(vshlq_n_u16::<1>(all)), high(vshlq_n_u16::<6>(all)));
+            let last = vorrq_u16(low(vshrq_n_u16::<5>(all)), high(all));
+            let all = vreinterpretq_u8_u16(vzip1q_u16(first, last));
+            transmute(vorrq_u8(all, vdupq_n_u8(1)))
+        }
+    }
+    #[inline(always)]
     unsafe fn halves(h: [Half; 8], out: *mut f32) {
         let h = h.each(|h| h.get());
         // SAFETY: as above; the caller vouches for the room.

@@ -9,20 +9,31 @@ use crate::arrays::Each;
 use crate::isa::{Avx2, Avx512};
 use crate::quant::blocks::Half;
 
-/// 32 bytes, with AVX2.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx2Bytes(__m256i);
-/// 32 bytes, with AVX-512 BW and VL.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx512Bytes(__m256i);
-
 macro_rules! bytes {
-    ($name:ident { mask($bits:ident) => $mask:expr, $(negate($this:ident, $where:ident) => $negate:expr,)? }) => {
+    ($(#[$doc:meta])* $name:ident {
+        mask($bits:ident) => $mask:expr,
+        negate($this:ident, $where:ident) => $negate:expr,
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name {
+            register: __m256i,
+            negated: Option<[__m256i; 2]>,
+        }
         impl $name {
             /// The register.
             #[inline(always)]
             pub(crate) fn register(self) -> __m256i {
-                self.0
+                self.register
+            }
+            /// What they were before they were negated, and where they were: bytes of ones. `None` if it does not matter.
+            #[inline(always)]
+            pub(crate) fn negated(self) -> Option<[__m256i; 2]> {
+                self.negated
+            }
+            #[inline(always)]
+            fn of(register: __m256i) -> Self {
+                Self { register, negated: None }
             }
         }
         // SAFETY of every body: registers, or the bytes that the caller vouches for.
@@ -30,11 +41,11 @@ macro_rules! bytes {
         unsafe impl Bytes for $name {
             #[inline(always)]
             unsafe fn load(p: *const u8) -> Self {
-                unsafe { Self(_mm256_loadu_si256(p.cast())) }
+                unsafe { Self::of(_mm256_loadu_si256(p.cast())) }
             }
             #[inline(always)]
             unsafe fn load_twice(p: *const u8) -> Self {
-                unsafe { Self(_mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()))) }
+                unsafe { Self::of(_mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()))) }
             }
             #[inline(always)]
             unsafe fn load_four_times(p: *const u8) -> Self {
@@ -50,97 +61,95 @@ macro_rules! bytes {
                         0x0606_0606,
                         0x0707_0707,
                     ];
-                    Self(_mm256_shuffle_epi8(eight, Self::words32(places).0))
+                    Self::of(_mm256_shuffle_epi8(eight, Self::words32(places).register))
                 }
             }
             #[inline(always)]
             unsafe fn splat(x: u8) -> Self {
-                unsafe { Self(_mm256_set1_epi8(x as i8)) }
+                unsafe { Self::of(_mm256_set1_epi8(x as i8)) }
             }
             #[inline(always)]
             unsafe fn words64(w: [u64; 4]) -> Self {
                 // As f64: the compiler then loads two into the halves of a register, and does not unpack them.
                 let [a, b, c, d] = w.each(f64::from_bits);
-                unsafe { Self(_mm256_castpd_si256(_mm256_setr_pd(a, b, c, d))) }
+                unsafe { Self::of(_mm256_castpd_si256(_mm256_setr_pd(a, b, c, d))) }
             }
             #[inline(always)]
             unsafe fn words32(w: [u32; 8]) -> Self {
                 let [a, b, c, d, e, f, g, h] = w.each(|w| w as i32);
-                unsafe { Self(_mm256_setr_epi32(a, b, c, d, e, f, g, h)) }
+                unsafe { Self::of(_mm256_setr_epi32(a, b, c, d, e, f, g, h)) }
             }
             #[inline(always)]
             unsafe fn mask($bits: u32) -> Self {
-                unsafe { Self($mask) }
+                unsafe { Self::of($mask) }
             }
-            $(
-                #[inline(always)]
-                unsafe fn negate(self, $where: u32) -> Self {
-                    let $this = self.0;
-                    unsafe { Self($negate) }
-                }
-            )?
+            #[inline(always)]
+            unsafe fn negate(self, $where: u32) -> Self {
+                let $this = self.register;
+                unsafe { $negate }
+            }
             #[inline(always)]
             unsafe fn and(self, other: Self) -> Self {
-                unsafe { Self(_mm256_and_si256(self.0, other.0)) }
+                unsafe { Self::of(_mm256_and_si256(self.register, other.register)) }
             }
             #[inline(always)]
             unsafe fn or(self, other: Self) -> Self {
-                unsafe { Self(_mm256_or_si256(self.0, other.0)) }
+                unsafe { Self::of(_mm256_or_si256(self.register, other.register)) }
             }
             #[inline(always)]
             unsafe fn xor(self, other: Self) -> Self {
-                unsafe { Self(_mm256_xor_si256(self.0, other.0)) }
+                unsafe { Self::of(_mm256_xor_si256(self.register, other.register)) }
             }
             #[inline(always)]
             unsafe fn add(self, other: Self) -> Self {
-                unsafe { Self(_mm256_add_epi8(self.0, other.0)) }
+                unsafe { Self::of(_mm256_add_epi8(self.register, other.register)) }
             }
             #[inline(always)]
             unsafe fn sub(self, other: Self) -> Self {
-                unsafe { Self(_mm256_sub_epi8(self.0, other.0)) }
+                unsafe { Self::of(_mm256_sub_epi8(self.register, other.register)) }
             }
             #[inline(always)]
             unsafe fn mul(self, other: Self) -> Self {
                 // There are only words: the low byte of each product, then the high one.
                 unsafe {
-                    let low = _mm256_and_si256(_mm256_mullo_epi16(self.0, other.0), _mm256_set1_epi16(0xff));
+                    let low = _mm256_and_si256(_mm256_mullo_epi16(self.register, other.register), _mm256_set1_epi16(0xff));
                     let high = |v| _mm256_srli_epi16::<8>(v);
-                    let upper = _mm256_slli_epi16::<8>(_mm256_mullo_epi16(high(self.0), high(other.0)));
-                    Self(_mm256_or_si256(low, upper))
+                    let upper = _mm256_slli_epi16::<8>(_mm256_mullo_epi16(high(self.register), high(other.register)));
+                    Self::of(_mm256_or_si256(low, upper))
                 }
             }
             #[inline(always)]
             unsafe fn at_least(self, other: Self) -> Self {
-                unsafe { Self(_mm256_cmpeq_epi8(_mm256_max_epu8(self.0, other.0), self.0)) }
+                unsafe { Self::of(_mm256_cmpeq_epi8(_mm256_max_epu8(self.register, other.register), self.register)) }
             }
             #[inline(always)]
             unsafe fn shr(self, n: u32) -> Self {
                 unsafe {
-                    let words = _mm256_srl_epi16(self.0, _mm_cvtsi32_si128(n as i32));
-                    Self(_mm256_and_si256(words, _mm256_set1_epi8((0xff_u8 >> n) as i8)))
+                    let words = _mm256_srl_epi16(self.register, _mm_cvtsi32_si128(n as i32));
+                    Self::of(_mm256_and_si256(words, _mm256_set1_epi8((0xff_u8 >> n) as i8)))
                 }
             }
             #[inline(always)]
             unsafe fn shl(self, n: u32) -> Self {
                 unsafe {
-                    let words = _mm256_sll_epi16(self.0, _mm_cvtsi32_si128(n as i32));
-                    Self(_mm256_and_si256(words, _mm256_set1_epi8((0xff_u8 << n) as i8)))
+                    let words = _mm256_sll_epi16(self.register, _mm_cvtsi32_si128(n as i32));
+                    Self::of(_mm256_and_si256(words, _mm256_set1_epi8((0xff_u8 << n) as i8)))
                 }
             }
             #[inline(always)]
             unsafe fn nibbles(self) -> Self {
                 unsafe {
-                    let shifted = _mm256_srlv_epi64(self.0, _mm256_setr_epi64x(0, 0, 4, 4));
-                    Self(_mm256_and_si256(shifted, _mm256_set1_epi8(15)))
+                    let shifted = _mm256_srlv_epi64(self.register, _mm256_setr_epi64x(0, 0, 4, 4));
+                    Self::of(_mm256_and_si256(shifted, _mm256_set1_epi8(15)))
                 }
             }
             #[inline(always)]
             unsafe fn lookup(self, table: &[i8; 16]) -> Self {
-                unsafe { Self(_mm256_shuffle_epi8(Self::load_twice(table.as_ptr().cast()).0, self.0)) }
+                unsafe { Self::of(_mm256_shuffle_epi8(Self::load_twice(table.as_ptr().cast()).register, self.register)) }
             }
             #[inline(always)]
             unsafe fn swap_middle(self) -> Self {
-                unsafe { Self(_mm256_permute4x64_epi64::<0b11_01_10_00>(self.0)) }
+                unsafe { Self::of(_mm256_permute4x64_epi64::<0b11_01_10_00>(self.register)) }
             }
             #[inline(always)]
             unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32) {
@@ -166,28 +175,37 @@ macro_rules! bytes {
             }
             #[inline(always)]
             unsafe fn spread(p: *const u32) -> Self {
-                unsafe { Self(_mm256_cvtepi32_epi64(_mm_loadu_si128(p.cast()))) }
+                unsafe { Self::of(_mm256_cvtepi32_epi64(_mm_loadu_si128(p.cast()))) }
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut i8) {
-                unsafe { _mm256_storeu_si256(p.cast(), self.0) }
+                unsafe { _mm256_storeu_si256(p.cast(), self.register) }
             }
         }
     };
 }
 
-bytes! { Avx512Bytes {
+bytes! {
+/// 32 bytes, with AVX-512 BW and VL.
+Avx512Bytes {
     mask(bits) => _mm256_movm_epi8(bits),
-    negate(v, bits) => _mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v),
+    negate(v, bits) => Self::of(_mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v)),
 } }
 
-bytes! { Avx2Bytes {
+bytes! {
+/// 32 bytes, with AVX2.
+Avx2Bytes {
     mask(bits) => {
         // Each byte gets the byte that holds its bit, then looks at the bit.
         let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
         let byte = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
         let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         _mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit)
+    },
+    negate(v, bits) => {
+        let mask = Self::mask(bits).register;
+        let register = _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
+        Self { register, negated: Some([v, mask]) }
     },
 } }
 
@@ -286,6 +304,32 @@ macro_rules! codes {
                     let high = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10_10_10>(all), _mm_setr_epi32(0, 2, 4, 6));
                     let high = _mm_and_si128(_mm_slli_epi32::<4>(high), _mm_set1_epi8(0x30));
                     transmute(_mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn split_six_bits(low: [u8; 4], high: u16) -> [i8; 16] {
+                // SAFETY: as above.
+                unsafe {
+                    let low = _mm_cvtsi32_si128(i32::from_le_bytes(low));
+                    let low = _mm_unpacklo_epi8(low, _mm_srli_epi16::<4>(low));
+                    let high = _mm_cvtsi32_si128(i32::from(high));
+                    let two = _mm_unpacklo_epi8(high, _mm_srli_epi16::<2>(high));
+                    let four = _mm_unpacklo_epi16(two, _mm_srli_epi16::<4>(two));
+                    let high = _mm_and_si128(_mm_slli_epi16::<4>(four), _mm_set1_epi8(0x30));
+                    let all = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
+                    as_one(_mm_sub_epi8(all, _mm_set1_epi8(32)))
+                }
+            }
+            #[inline(always)]
+            unsafe fn three_bits(words: u64) -> [i8; 16] {
+                // SAFETY: as above.
+                unsafe {
+                    let all = _mm_cvtsi64_si128(words as i64);
+                    let low = |v| _mm_and_si128(v, _mm_set1_epi16(0xe));
+                    let high = |v| _mm_and_si128(v, _mm_set1_epi16(0xe00));
+                    let first = _mm_or_si128(low(_mm_slli_epi16::<1>(all)), high(_mm_slli_epi16::<6>(all)));
+                    let last = _mm_or_si128(low(_mm_srli_epi16::<5>(all)), high(all));
+                    as_one(_mm_or_si128(_mm_unpacklo_epi16(first, last), _mm_set1_epi8(1)))
                 }
             }
             #[inline(always)]

@@ -91,18 +91,18 @@ unsafe fn scaled([a, b, c, d]: [int32x4_t; 4], factors: *const f32, sums: float3
     }
 }
 
-/// Writes what becomes of the integers of all groups, four at a time.
+/// Writes the integers of all groups, four at a time.
 ///
 /// # Safety
 /// NEON, room at `out`.
 #[inline(always)]
-unsafe fn fours<F: Pack, V>(integers: [i8; GROUPS], out: *mut V, vector: impl Fn(int32x4_t) -> V) {
+unsafe fn fours<F: Pack>(integers: [i8; GROUPS], out: *mut int32x4_t) {
     // SAFETY: the caller's contract.
     unsafe {
         let all: int8x16_t = transmute(integers);
         let put = |i: usize, eight: int16x8_t| {
-            out.add(i).write(vector(vmovl_s16(vget_low_s16(eight))));
-            out.add(i + 1).write(vector(vmovl_high_s16(eight)));
+            out.add(i).write(vmovl_s16(vget_low_s16(eight)));
+            out.add(i + 1).write(vmovl_high_s16(eight));
         };
         put(0, vmovl_s8(vget_low_s8(all)));
         if halves::<F>() {
@@ -161,23 +161,25 @@ macro_rules! dots {
             }
             // In 32 bits.
             type Integers = [int32x4_t; 4];
-            type Minima = [float32x4_t; 4];
+            // In 16.
+            type Minima = [int16x8_t; 2];
             type Partial = int32x4_t;
             #[inline(always)]
             unsafe fn factors(b: *const F::Block, out: *mut [int32x4_t; 4]) -> f32 {
                 // SAFETY: the caller's contract; so below.
                 unsafe {
                     let (d, factors) = <Neon as Unpack<F>>::factors(b);
-                    fours::<F, _>(factors, out.cast(), |v| v);
+                    fours::<F>(factors, out.cast());
                     d
                 }
             }
             #[inline(always)]
-            unsafe fn minima(b: *const F::Block, out: *mut [float32x4_t; 4]) -> f32 {
+            unsafe fn minima(b: *const F::Block, out: *mut [int16x8_t; 2]) -> f32 {
                 // SAFETY: as above.
                 unsafe {
                     let (d, minima) = <Neon as Unpack<F>>::minima(b);
-                    fours::<F, _>(minima, out.cast(), |v| vcvtq_f32_s32(v));
+                    let all: int8x16_t = transmute(minima);
+                    out.write([vmovl_s8(vget_low_s8(all)), vmovl_high_s8(all)]);
                     d
                 }
             }
@@ -236,16 +238,15 @@ macro_rules! dots {
                 unsafe { vcvtq_f32_s32(vaddq_s32(even, odd)) }
             }
             #[inline(always)]
-            unsafe fn dot_sums(x: &Coarse, minima: &[float32x4_t; 4]) -> float32x4_t {
+            unsafe fn dot_sums(x: &Coarse, minima: &[int16x8_t; 2]) -> float32x4_t {
                 // SAFETY: the sums of all groups.
                 unsafe {
-                    let sums = |k: usize| vld1q_f32(x.sums.as_ptr().add(4 * k));
-                    let eight = vfmaq_f32(vmulq_f32(sums(0), minima[0]), sums(1), minima[1]);
-                    if halves::<F>() {
-                        vfmaq_f32(vfmaq_f32(eight, sums(2), minima[2]), sums(3), minima[3])
-                    } else {
-                        eight
-                    }
+                    let products = |k: usize, all: int32x4_t| {
+                        let (a, b) = (vld1q_s16(x.sums.as_ptr().add(8 * k)), minima[k]);
+                        vmlal_high_s16(vmlal_s16(all, vget_low_s16(a), vget_low_s16(b)), a, b)
+                    };
+                    let eight = products(0, vdupq_n_s32(0));
+                    vcvtq_f32_s32(if halves::<F>() { products(1, eight) } else { eight })
                 }
             }
             #[inline(always)]

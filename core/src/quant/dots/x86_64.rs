@@ -31,18 +31,22 @@ hold! { Avx2 Avx512 }
 /// AVX-512 with VNNI.
 pub(crate) struct Vnni;
 
-/// The sums of two products each of a step, with the bias of [`add_bias`] in them.
+/// The sums of two products each of a step, with the bias of [`add_bias`] in them. `negated` is what codes were before.
 ///
 /// # Safety
 /// AVX2.
 #[inline(always)]
-unsafe fn pairs<F: Pack>(w: __m256i, q: *const i8) -> __m256i {
+unsafe fn pairs<F: Pack>(w: __m256i, negated: Option<[__m256i; 2]>, q: *const i8) -> __m256i {
     // SAFETY: a step of activations. Two products are 2 * 128 * 127 at most.
     unsafe {
         let q = _mm256_load_si256(q.cast());
-        match add_bias::<F>() {
-            Some(bias) => _mm256_maddubs_epi16(_mm256_add_epi8(w, _mm256_set1_epi8(bias as i8)), q),
-            None => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)),
+        match (add_bias::<F>(), negated) {
+            (Some(bias), _) => _mm256_maddubs_epi16(_mm256_add_epi8(w, _mm256_set1_epi8(bias as i8)), q),
+            // Activations are negated instead.
+            (None, Some([w, mask])) => {
+                _mm256_maddubs_epi16(w, _mm256_sub_epi8(_mm256_xor_si256(q, mask), mask))
+            }
+            (None, None) => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w)),
         }
     }
 }
@@ -87,22 +91,6 @@ settled! {
     settled_512: __m512i, zmm_reg, "avx512f";
 }
 
-/// Writes what becomes of the integers of all groups, eight at a time.
-///
-/// # Safety
-/// Room at `out`; the instructions of `vector`.
-#[inline(always)]
-unsafe fn eights<F: Pack, V>(integers: [i8; GROUPS], out: *mut V, vector: impl Fn(__m128i) -> V) {
-    // SAFETY: the caller's contract.
-    unsafe {
-        let all: __m128i = transmute(integers);
-        out.write(vector(all));
-        if halves::<F>() {
-            out.add(1).write(vector(_mm_srli_si128::<8>(all)));
-        }
-    }
-}
-
 macro_rules! dots {
     ($($isa:ident)*) => {$(
         // SAFETY: reads within units and factors.
@@ -111,13 +99,13 @@ macro_rules! dots {
             $isa: Unpack<F, Codes = <$isa as Codes>::Bytes>,
         {
             type Isa = $isa;
-            type Codes = __m256i;
+            type Codes = <$isa as Codes>::Bytes;
             const COLUMNS: usize = STEP;
             type Sums = __m256;
             #[inline(always)]
-            unsafe fn codes(unit: *const F::Block, i: usize, ready: &<$isa as Unpack<F>>::Ready) -> __m256i {
+            unsafe fn codes(unit: *const F::Block, i: usize, ready: &<$isa as Unpack<F>>::Ready) -> Self::Codes {
                 // SAFETY: the caller's contract.
-                unsafe { part::<F, $isa>(unit, i, ready).register() }
+                unsafe { part::<F, $isa>(unit, i, ready) }
             }
             #[inline(always)]
             unsafe fn zeros() -> __m256 {
@@ -125,7 +113,7 @@ macro_rules! dots {
                 unsafe { _mm256_setzero_ps() }
             }
             #[inline(always)]
-            unsafe fn dot(w: __m256i, x: &Unit, i: usize, factors: &Factors, sums: __m256) -> __m256 {
+            unsafe fn dot(w: Self::Codes, x: &Unit, i: usize, factors: &Factors, sums: __m256) -> __m256 {
                 // SAFETY: the caller's contract; the columns have these factors.
                 unsafe {
                     let (first, g) = (factors.0.as_ptr(), i / F::GROUP);
@@ -137,7 +125,7 @@ macro_rules! dots {
                         _mm256_set1_ps(*first.add(g))
                     };
                     let step = i / STEP;
-                    let mut dot = _mm256_madd_epi16(pairs::<F>(w, x.step(step).as_ptr()), _mm256_set1_epi16(1));
+                    let mut dot = _mm256_madd_epi16(pairs::<F>(w.register(), w.negated(), x.step(step).as_ptr()), _mm256_set1_epi16(1));
                     if add_bias::<F>().is_some_and(|bias| bias > 0) {
                         dot = _mm256_add_epi32(dot, _mm256_load_si256(x.starts[step % STEPS].as_ptr().cast()));
                     }
@@ -146,7 +134,8 @@ macro_rules! dots {
             }
             // Each twice, in 16 bits.
             type Integers = [__m256i; 2];
-            type Minima = [__m256; 2];
+            // In 16 bits.
+            type Minima = __m256i;
             type Partial = __m256i;
             #[inline(always)]
             unsafe fn factors(b: *const F::Block, out: *mut [__m256i; 2]) -> f32 {
@@ -157,16 +146,22 @@ macro_rules! dots {
                         // Those of first halves of steps, then those of second ones.
                         factors = [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].each(|g| factors[g % GROUPS]);
                     }
-                    eights::<F, _>(factors, out.cast(), |v| _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(v, v)));
+                    let all = transmute::<[i8; GROUPS], __m128i>(factors);
+                    let twice = |v| _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(v, v));
+                    let out = out.cast::<__m256i>();
+                    out.write(twice(all));
+                    if halves::<F>() {
+                        out.add(1).write(twice(_mm_srli_si128::<8>(all)));
+                    }
                     d
                 }
             }
             #[inline(always)]
-            unsafe fn minima(b: *const F::Block, out: *mut [__m256; 2]) -> f32 {
+            unsafe fn minima(b: *const F::Block, out: *mut __m256i) -> f32 {
                 // SAFETY: as above.
                 unsafe {
                     let (d, minima) = <$isa as Unpack<F>>::minima(b);
-                    eights::<F, _>(minima, out.cast(), |v| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)));
+                    out.write(_mm256_cvtepi8_epi16(transmute::<[i8; GROUPS], __m128i>(minima)));
                     d
                 }
             }
@@ -177,7 +172,7 @@ macro_rules! dots {
             }
             #[inline(always)]
             unsafe fn dot_coarse(
-                w: __m256i,
+                w: Self::Codes,
                 x: &Coarse,
                 i: usize,
                 factors: &[__m256i; 2],
@@ -185,7 +180,7 @@ macro_rules! dots {
             ) -> __m256i {
                 // SAFETY: the caller's contract; the columns have these factors.
                 unsafe {
-                    let (mut pairs, g) = (pairs::<F>(w, x.columns(i)), i / F::GROUP);
+                    let (mut pairs, g) = (pairs::<F>(w.register(), w.negated(), x.columns(i)), i / F::GROUP);
                     if narrow::<F>() {
                         return _mm256_add_epi16(sums, pairs);
                     }
@@ -229,13 +224,9 @@ macro_rules! dots {
                 }
             }
             #[inline(always)]
-            unsafe fn dot_sums(x: &Coarse, minima: &[__m256; 2]) -> __m256 {
+            unsafe fn dot_sums(x: &Coarse, minima: &__m256i) -> __m256 {
                 // SAFETY: the sums of all groups.
-                unsafe {
-                    let sums = |k: usize| _mm256_load_ps(x.sums.as_ptr().add(8 * k));
-                    let first = _mm256_mul_ps(sums(0), minima[0]);
-                    if halves::<F>() { _mm256_fmadd_ps(sums(1), minima[1], first) } else { first }
-                }
+                unsafe { _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_load_si256(x.sums.as_ptr().cast()), *minima)) }
             }
             #[inline(always)]
             unsafe fn times(a: __m256, b: f32) -> __m256 {
@@ -305,7 +296,8 @@ where
     // f32; so are partial sums, but for one scale: a conversion and a multiplication with addition are faster than a
     // multiplication of 32 bits and an addition.
     type Integers = __m512;
-    type Minima = __m512;
+    // In 16 bits.
+    type Minima = __m256i;
     type Partial = __m512i;
     #[inline(always)]
     unsafe fn factors(b: *const F::Block, out: *mut __m512) -> f32 {
@@ -317,13 +309,9 @@ where
         }
     }
     #[inline(always)]
-    unsafe fn minima(b: *const F::Block, out: *mut __m512) -> f32 {
+    unsafe fn minima(b: *const F::Block, out: *mut __m256i) -> f32 {
         // SAFETY: as above.
-        unsafe {
-            let (d, minima) = <Avx512 as Unpack<F>>::minima(b);
-            widened::<F>(minima, out);
-            d
-        }
+        unsafe { <Avx512 as Dots<F>>::minima(b, out) }
     }
     #[inline(always)]
     unsafe fn start(x: &Coarse) -> [__m512i; 2] {
@@ -409,9 +397,9 @@ where
         }
     }
     #[inline(always)]
-    unsafe fn dot_sums(x: &Coarse, minima: &__m512) -> __m512 {
-        // SAFETY: the sums of all groups.
-        unsafe { both!(F, _mm512_mul_ps, _mm256_mul_ps, _mm512_load_ps(x.sums.as_ptr()), *minima) }
+    unsafe fn dot_sums(x: &Coarse, minima: &__m256i) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_zextps256_ps512(<Avx512 as Dots<F>>::dot_sums(x, minima)) }
     }
     #[inline(always)]
     unsafe fn times(a: __m512, b: f32) -> __m512 {
