@@ -33,7 +33,7 @@ mod coarse;
 
 pub(crate) use coarse::Long;
 
-/// Rows of activations that a row of weights is multiplied with at a time.
+/// Rows of activations that a row of weights is multiplied with at a time, at most.
 const BATCH: usize = 4;
 
 /// What [`qgemv_q8`] works on.
@@ -54,12 +54,21 @@ pub(crate) struct Q8Args {
     pub(crate) y_strides: [usize; 2],
 }
 
+impl Q8Args {
+    /// The units of row `m` of the activations, or of the last one.
+    #[inline(always)]
+    fn activations(&self, m: usize) -> *const Slot {
+        self.x.wrapping_add(m.min(self.batch - 1) * self.x_stride).cast()
+    }
+}
+
 /// How a row of weights is walked.
 ///
 /// # Safety
 /// Methods read the row's blocks and as many columns of activations.
 pub(crate) unsafe trait Walk<F: Pack, D: Dots<F>> {
-    /// The products of a row of weights with `M` rows of activations, from row `m`.
+    /// The products of a row of weights with `M` rows of activations, from row `m`; with the last one in place of those
+    /// behind it.
     ///
     /// # Safety
     /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
@@ -80,7 +89,7 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Short {
         let mut prepared = [const { MaybeUninit::<[Factors; M]>::uninit() }; 2];
         let [to, from] = &mut prepared;
         let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-        let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+        let mut x: [*const Slot; M] = from_fn(|i| g.activations(m + i));
         let mut left = g.blocks.div_ceil(tile);
         // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
         unsafe {
@@ -197,26 +206,36 @@ unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     }
 }
 
+/// The products of row `r` of weights with up to `M` rows of activations, from row `m`.
+///
+/// # Safety
+/// As for [`qgemv_q8`]; the rows exist.
+#[inline(always)]
+unsafe fn products<F: Pack, D: Dots<F>, W: Walk<F, D>, const M: usize>(g: &Q8Args, r: usize, m: usize) {
+    let [next_m, next_r] = g.y_strides;
+    // SAFETY: rows are below `rows` and `batch`.
+    unsafe {
+        let values = W::row::<M>(g, g.w.cast::<F::Block>().add(r * g.blocks), m);
+        for (m, value) in (m..g.batch).zip(values) {
+            *g.y.add(m * next_m + r * next_r) = value;
+        }
+    }
+}
+
 /// # Safety
 /// `rows * blocks` blocks at `w`, `batch` rows of units for their columns at `x`, `batch * rows` elements at `y`, which
 /// overlaps neither; the instructions are present.
 #[inline(always)]
 pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
-    let [next_m, next_r] = g.y_strides;
-    let fours = g.batch / BATCH * BATCH;
     for r in 0..g.rows {
-        // SAFETY: rows are below `rows` and `batch`.
-        unsafe {
-            let w = g.w.cast::<F::Block>().add(r * g.blocks);
-            let put = |m: usize, value: f32| *g.y.add(m * next_m + r * next_r) = value;
-            for m in (0..fours).step_by(BATCH) {
-                for (i, value) in W::row::<BATCH>(g, w, m).into_iter().enumerate() {
-                    put(m + i, value);
+        for m in (0..g.batch).step_by(BATCH) {
+            // SAFETY: rows are below `rows` and `batch`.
+            unsafe {
+                match g.batch - m {
+                    1 => products::<F, D, W, 1>(g, r, m),
+                    2 => products::<F, D, W, 2>(g, r, m),
+                    _ => products::<F, D, W, BATCH>(g, r, m),
                 }
-            }
-            for m in fours..g.batch {
-                let [value] = W::row::<1>(g, w, m);
-                put(m, value);
             }
         }
     }

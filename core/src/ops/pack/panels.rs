@@ -16,6 +16,7 @@ use crate::ops::ahead::into_l2;
 use crate::ops::engine::{prefetch, LINE};
 use crate::ops::gemv::gather;
 use crate::ops::lines;
+use crate::ops::pack::square::transpose;
 
 /// All panels of a matrix, or of a block of it. The packer knows the matrix's type.
 #[derive(Clone, Copy)]
@@ -362,19 +363,4 @@ unsafe fn groups<E: Element>(g: &PackArgs, from: usize) {
         }
         at += width;
     }
-}
-
-/// Transposes the first `LANES` registers: lane `i` of register `j` becomes lane `j` of register `i`.
-#[inline(always)]
-unsafe fn transpose<P: Prim<f32>>(mut v: [P::V; 16]) -> [P::V; 16] {
-    // Each round interleaves the first half of the registers with the second; after log2(LANES) rounds
-    // every index bit has moved from the register number to the lane.
-    for _ in 0..P::LANES.trailing_zeros() {
-        let from = v;
-        for i in 0..P::LANES / 2 {
-            // SAFETY: the caller vouches for the instruction set.
-            (v[2 * i], v[2 * i + 1]) = unsafe { P::zip(from[i], from[i + P::LANES / 2]) };
-        }
-    }
-    v
 }

@@ -420,7 +420,6 @@ impl<E: Element> QgemmPlan<E> {
                         rows: (self.n - p * ROWS).min(ROWS),
                         blocks,
                         w: w.as_bytes().as_ptr().add(p * ROWS * blocks * format.bytes),
-                        transpose: self.kernels.plain().pack_b,
                         room,
                         to,
                     });

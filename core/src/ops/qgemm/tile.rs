@@ -5,12 +5,11 @@
 //! panel of activations is up to 12 rows: for each 32 columns one [`Step`] of each row.
 
 use crate::arrays::{from_fn, Each};
-use crate::asm::abi::{Panel, PanelType};
 use crate::element::{f16, Element};
 use crate::isa::{Prim, Vector};
 use crate::ops::activations::{self, Step};
 use crate::ops::dequant::CHUNK;
-use crate::ops::pack::PackArgs;
+use crate::ops::pack::Square;
 use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
 use crate::quant::dispatch::Unpacker;
@@ -176,19 +175,17 @@ pub struct PanelWArgs {
     /// Blocks of a row.
     pub(crate) blocks: usize,
     pub(crate) w: *const u8,
-    /// The packer of f32.
-    pub(crate) transpose: unsafe fn(&PackArgs),
     pub(crate) room: *mut Unsorted,
     pub(crate) to: PanelRoom,
 }
 
-/// Brings rows of weights in place into a panel.
+/// Brings rows of weights in place into a panel. Where there are less than 16, the last one is there several times.
 ///
 /// # Safety
-/// The rows at `w`, room for what they unpack to, the instruction set.
+/// The rows at `w`, at least one, room for what they unpack to, the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn panel_w<E: Element, P: Prim<E>>(a: &PanelWArgs) {
-    let PanelWArgs { format, rows, blocks, w, transpose, room, to } = *a;
+pub(crate) unsafe fn panel_w<E: Element, P: Prim<E> + Square>(a: &PanelWArgs) {
+    let PanelWArgs { format, rows, blocks, w, room, to } = *a;
     let (step, kind) = (format.chunk(), Kind::of(&format));
     let mut first = 0;
     while first < blocks {
@@ -200,13 +197,13 @@ pub(crate) unsafe fn panel_w<E: Element, P: Prim<E>>(a: &PanelWArgs) {
             let codes = (&raw mut (*room).codes).cast::<[u8; CHUNK + 64]>();
             let scales = (&raw mut (*room).scales).cast::<[f32; CHUNK / MIN_GROUP + 16]>();
             let offsets = (&raw mut (*room).offsets).cast::<[f32; CHUNK / MIN_GROUP + 16]>();
-            for r in 0..rows {
+            for r in 0..ROWS {
                 let out = Unpacked {
                     codes: codes.add(r).cast(),
                     scales: scales.add(r).cast(),
                     offsets: offsets.add(r).cast(),
                 };
-                (format.unpack)(n, w.add((r * blocks + first) * format.bytes), &out);
+                (format.unpack)(n, w.add((r.min(rows - 1) * blocks + first) * format.bytes), &out);
                 if to.bias != 0 {
                     let codes = codes.add(r).cast::<u8>();
                     for i in 0..cols {
@@ -214,20 +211,42 @@ pub(crate) unsafe fn panel_w<E: Element, P: Prim<E>>(a: &PanelWArgs) {
                     }
                 }
             }
-            let panel = Panel { element: PanelType::F32, width: ROWS, kr: 1 };
-            let move_to = |src: *const u8, across: usize, k: usize, dst: *mut u8| {
-                transpose(&PackArgs { len: rows, k, depth: k, src, across, along: 4, panel, dst });
-            };
-            let across = size_of::<[u8; CHUNK + 64]>();
-            move_to(codes.cast(), across, cols / 4, to.codes.add(column * ROWS));
+            by_column::<_, P>(codes, cols / 4, to.codes.add(column * ROWS).cast());
             let group = column / STEP * kind.groups();
-            let across = size_of::<[f32; CHUNK / MIN_GROUP + 16]>();
-            move_to(scales.cast(), across, groups, to.scales.add(group * ROWS).cast());
+            by_column::<_, P>(scales, groups, to.scales.add(group * ROWS));
             if kind.offsets {
-                move_to(offsets.cast(), across, groups, to.offsets.add(group * ROWS).cast());
+                by_column::<_, P>(offsets, groups, to.offsets.add(group * ROWS));
             }
         }
         first += n;
+    }
+}
+
+/// Transposes `n` numbers of 32 bits of each of 16 rows.
+///
+/// # Safety
+/// The rows, of which a vector's worth more can be read; room for 16 times `n` numbers; the instruction set.
+#[inline(always)]
+unsafe fn by_column<R, P: Square>(rows: *const R, n: usize, to: *mut f32) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        for r in (0..ROWS).step_by(P::LANES) {
+            let mut i = 0;
+            while i < n {
+                let v = P::square(rows.add(r).cast::<f32>().add(i), size_of::<R>());
+                let to = to.add(i * ROWS + r);
+                if n - i >= P::LANES {
+                    for (k, &v) in v.iter().enumerate().take(P::LANES) {
+                        P::store(to.add(k * ROWS), v);
+                    }
+                } else {
+                    for (k, &v) in v.iter().enumerate().take(n - i) {
+                        P::store(to.add(k * ROWS), v);
+                    }
+                }
+                i += P::LANES;
+            }
+        }
     }
 }
 

@@ -41,7 +41,7 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Long {
         let mut prepared = [const { MaybeUninit::<Prepared<F, D>>::uninit() }; 2];
         let [to, from] = &mut prepared;
         let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-        let mut x: [*const Slot; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride).cast());
+        let mut x: [*const Slot; M] = from_fn(|i| g.activations(m + i));
         let mut w = w;
         // SAFETY: blocks are bounded by their number, and activations have as many units.
         unsafe {
