@@ -2,7 +2,7 @@
 //! in place and packed, in one go and in parts.
 
 use gllm_kernels_core::{
-    bf16, f16, Activation, Caps, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef,
+    bf16, f16, Activation, Caps, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op,
     Precision, QgemmGroup, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
@@ -320,6 +320,12 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     let text = |e: KernelError| e.to_string();
     let caps = caps().restricted_to(row.level).map_err(text)?;
     let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(text)?;
+    let tiles = Kernels::<bf16>::with(caps);
+    let by_tiles = tiles.kernel(Op::Gemm, None).is_some_and(|row| row.name.contains("_amx_"));
+    let fastest = [k.qgemm_precision(), tiles.qgemm_precision()];
+    if fastest != [Precision::Integer, if by_tiles { Precision::Exact } else { Precision::Integer }] {
+        return Err(format!("chooses {fastest:?}"));
+    }
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);
     let len = format.block_len();

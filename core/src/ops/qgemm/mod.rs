@@ -9,6 +9,7 @@ mod grouped;
 mod panels;
 pub(crate) mod tile;
 
+use crate::caps::Features;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
@@ -25,7 +26,7 @@ pub use grouped::QgemmGroup;
 pub use panels::ActivationPanels;
 use tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
 
-/// How `qgemm` computes.
+/// How `qgemm` computes. [`Kernels::qgemm_precision`] chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precision {
@@ -144,6 +145,16 @@ const FEW_EXACT: usize = 8;
 const BLOCK: usize = 64 * HEIGHT;
 
 impl<E: Element> Kernels<E> {
+    /// What to choose unless there are reasons: the faster [`Precision`] of those whose error is no larger than that of
+    /// rounding activations to 8 bits. That is `Exact` where AMX multiplies this storage type, else `Integer`.
+    pub fn qgemm_precision(&self) -> Precision {
+        if self.micro.requires.intersection(Features::AMX) == Features::NONE {
+            Precision::Integer
+        } else {
+            Precision::Exact
+        }
+    }
+
     /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
     /// BF16) it is [`Precision::Exact`].
     ///
