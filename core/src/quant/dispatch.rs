@@ -82,7 +82,7 @@ expand_blocks_and_floats! { define_formats! }
 macro_rules! define_qgemv_q8 {
     ($engine:ident, $attr:meta) => {
         #[$attr]
-        unsafe fn short<F: Pack>(g: &Q8Args)
+        unsafe fn qgemv_q8_short<F: Pack>(g: &Q8Args)
         where
             $engine: Dots<F>,
         {
@@ -90,7 +90,7 @@ macro_rules! define_qgemv_q8 {
             unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::Short>(g) }
         }
         #[$attr]
-        unsafe fn long<F: Pack>(g: &Q8Args)
+        unsafe fn qgemv_q8_long<F: Pack>(g: &Q8Args)
         where
             $engine: Dots<F>,
         {
@@ -102,9 +102,9 @@ macro_rules! define_qgemv_q8 {
             $engine: Dots<F>,
         {
             if F::LEN == TILE {
-                long::<F>
+                qgemv_q8_long::<F>
             } else {
-                short::<F>
+                qgemv_q8_short::<F>
             }
         }
     };
