@@ -360,10 +360,26 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
             check(&Case { k, w, x: &x, m, precision }, true, edge, &mut report)?;
         }
     }
+    for &precision in precisions(format) {
+        of_no_columns(&k, format, precision).map_err(text)?;
+    }
     let w = QuantRef::new(&vectors.blocks, format, 2, 512).map_err(text)?;
     not_finite(&k, w, Precision::Integer)?;
     not_finite(&k, w, Precision::Exact)?;
     Ok(report)
+}
+
+/// Sums of nothing are 0, by every way.
+fn of_no_columns(k: &Kernels<f32>, format: QuantFormat, precision: Precision) -> Result<(), KernelError> {
+    for m in [1, 9] {
+        let plan = k.qgemm_plan(format, m, 3, 0, precision)?;
+        let mut memory = vec![0; plan.scratch()?.size_unaligned()];
+        let mut y = vec![f32::NAN; 3 * m];
+        let (x, w) = (MatRef::new(&[], m, 0)?, QuantRef::new(&[], format, 3, 0)?);
+        plan.run(MatMut::new(&mut y, m, 3)?, w.into(), x, None, Scratch::new(&mut memory))?;
+        assert!(y.iter().all(|&y| y == 0.0), "{y:?} instead of zeros");
+    }
+    Ok(())
 }
 
 /// The same with activations of 16 bits.

@@ -1,5 +1,7 @@
 //! Products of weights decoded to the type of the activations.
 
+use core::ptr::NonNull;
+
 use super::tile::{DecodePanelArgs, PanelRoom, Unsorted};
 use super::{QgemmPlan, QuantWeights, FEW_EXACT};
 use crate::dispatch::StorePolicy;
@@ -57,7 +59,9 @@ impl<E: Element> QgemmPlan<E> {
         }
         let (size, columns) = (self.panel()?, self.columns());
         let decoded = scratch.take::<u8>(self.k.saturating_mul(columns).saturating_mul(size_of::<E>()))?;
-        let decoded = decoded.as_mut_ptr().cast::<E>();
+        // Nothing is at an address that suits no more than bytes.
+        let nothing = NonNull::<E>::dangling().as_ptr();
+        let decoded = if decoded.is_empty() { nothing } else { decoded.as_mut_ptr().cast() };
         let room = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
         let memory = scratch.take::<u8>(self.dense(self.m, columns)?.scratch()?.size())?;
