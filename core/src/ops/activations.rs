@@ -173,6 +173,9 @@ impl Activations<'_> {
         if m >= self.batch || self.format.element().is_none() {
             return None;
         }
+        if self.cols == 0 {
+            return Some(&[]);
+        }
         // SAFETY: the row has so many columns, at the start of a cache line.
         Some(unsafe { core::slice::from_raw_parts(self.row(m).cast(), self.cols) })
     }
