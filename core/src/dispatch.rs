@@ -10,7 +10,7 @@ use crate::error::KernelError;
 use crate::ops::activations::ActivationArgs;
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
-use crate::ops::floats::{FloatDecodeArgs, FloatGemvArgs};
+use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
 use crate::ops::gemm::{GemmPlan, Helpers, Right};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;

@@ -485,6 +485,8 @@ fn check_qgemm<E: Element>(format: QuantFormat, [m, n, cols]: [usize; 3]) {
         (Precision::Integer, QuantWeights::from(w)),
         (Precision::Integer, p.into()),
         (Precision::Exact, w.into()),
+        (Precision::Bf16, w.into()),
+        (Precision::Bf16, p.into()),
     ] {
         let run = |m, bias, activation| {
             let plan = core.qgemm_plan(format, m, n, cols, precision).unwrap();

@@ -1,8 +1,8 @@
 //! Matrix products of quantised weights.
 
 use gllm_kernels_core::{
-    Caps, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, Precision, QuantFormat, QuantWeights,
-    Scratch,
+    bf16, f16, Caps, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, Precision, QgemmGroup,
+    QuantFormat, QuantWeights, Scratch,
 };
 use gllm_kernels_std::AlignedVec;
 use gllm_testkit::packed::rounded;
@@ -14,6 +14,9 @@ use crate::limits::memory::Traffic;
 
 /// Rows of activations before they repeat.
 const PERIOD: usize = 3;
+
+/// Matrices of weights of a mixture of experts.
+const EXPERTS: usize = 8;
 
 /// Bytes of the packed weights.
 fn packed_size(case: &Case) -> usize {
@@ -71,11 +74,12 @@ fn product<'a, E: Element + Number>(
             }
         }),
         exact: Box::new(move |x| {
-            let integers = precision == Precision::Integer && format.element().is_none();
-            let x = if integers {
-                as_rounded(format, k, &x[0], packed || m > 4).expect("the shape was checked")
-            } else {
-                x[0].clone()
+            let x = match precision {
+                Precision::Integer if format.element().is_none() => {
+                    as_rounded(format, k, &x[0], packed || m > 4).expect("the shape was checked")
+                }
+                Precision::Bf16 => x[0].iter().map(|&x| bf16::from_f64(x).to_f64()).collect(),
+                _ => x[0].clone(),
             };
             let mut out = Vec::with_capacity(x.len() / k * n);
             for x in x.chunks(k) {
@@ -86,7 +90,75 @@ fn product<'a, E: Element + Number>(
         }),
         // Weights of 16 bits have been rounded.
         bound: dot_bound(k)
-            + if precision == Precision::Exact { E::ROUNDING.max(1.0 / (1 << 24) as f64) } else { 0.0 },
+            + match precision {
+                Precision::Integer => 0.0,
+                Precision::Bf16 => bf16::ROUNDING,
+                _ => E::ROUNDING.max(1.0 / (1 << 24) as f64),
+            },
+        kernel: None,
+    })
+}
+
+/// The first of the rows of activations that expert `e` has of `m` in all: each has more than the one before.
+fn first_row(m: usize, e: usize) -> usize {
+    m * e * (e + 1) / (EXPERTS * (EXPERTS + 1))
+}
+
+fn grouped<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
+    let super::Shape { m, n, k } = c.case.shape;
+    let format = c.case.format.expect("quantised entries are made with a format");
+    let engine = Engine::<E>::new(&c);
+    let kernels = engine.kernels();
+    let stored = c.carver.take(EXPERTS * n * k / format.block_len() * format.block_bytes());
+    let (w, decoded) = weights(stored, format, EXPERTS * n, k);
+    let x = Operand::random(c.carver.take::<E>(m * k), PERIOD * k, 2, -1.0, 1.0);
+    let mut scratch = AlignedVec::<u8>::zeroed(0);
+    Box::new(Produce {
+        weights: w.as_bytes(),
+        inputs: vec![x],
+        output: Operand { data: c.carver.take::<f32>(m * n), pattern: Vec::new() },
+        call: Box::new(move |x, y| {
+            let (mut groups, mut rest) = (Vec::with_capacity(EXPERTS), MatMut::new(y, m, n)?);
+            for e in 0..EXPERTS {
+                let (first, end) = (first_row(m, e), first_row(m, e + 1));
+                let (y, below) = rest.split_rows(end - first)?;
+                rest = below;
+                let x = MatRef::new(&x[0].data[first * k..end * k], end - first, k)?;
+                groups.push(QgemmGroup { w: w.row_range(e * n, n)?.into(), x, y });
+            }
+            match &engine {
+                Engine::One(_) => {
+                    let need = kernels.qgemm_grouped_scratch(&groups, Precision::Integer)?.size_unaligned();
+                    if scratch.len() < need {
+                        scratch = AlignedVec::zeroed(need);
+                    }
+                    kernels.qgemm_grouped(&mut groups, Precision::Integer, None, Scratch::new(&mut scratch))
+                }
+                Engine::Many(p) => p.qgemm_grouped(&mut groups, Precision::Integer, None),
+            }
+        }),
+        exact: Box::new(move |x| {
+            let integers = format.element().is_none();
+            let mut out = Vec::with_capacity(m * n);
+            for e in 0..EXPERTS {
+                let (first, end) = (first_row(m, e), first_row(m, e + 1));
+                let x = if integers {
+                    as_rounded(format, k, &x[0], end - first > 4).expect("the shape was checked")
+                } else {
+                    x[0].clone()
+                };
+                let distinct = decoded.len() / k;
+                let wanted: Vec<Want> =
+                    x.chunks(k).flat_map(|x| decoded.chunks(k).map(|row| dot(row, x))).collect();
+                for i in first..end {
+                    let of_row = &wanted[i % (x.len() / k) * distinct..][..distinct];
+                    out.extend((0..n).map(|r| of_row[(e * n + r) % distinct]));
+                }
+            }
+            out
+        }),
+        // Weights of 16 bits have been rounded.
+        bound: dot_bound(k) + if format.element().is_some() { E::ROUNDING } else { 0.0 },
         kernel: None,
     })
 }
@@ -97,6 +169,9 @@ fn in_place<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
 fn packed<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, true, Precision::Integer)
 }
+fn in_bf16<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
+    product::<E>(c, false, Precision::Bf16)
+}
 fn exact<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
     product::<E>(c, false, Precision::Exact)
 }
@@ -104,6 +179,13 @@ fn exact<'a, E: Element + Number>(c: Context<'a>) -> Box<dyn Workload + 'a> {
 fn cost(case: &Case) -> Cost {
     let (m, n, k) = (case.shape.m as f64, case.shape.n as f64, case.shape.k as f64);
     let moved = case.weights(n * k) + m * k * case.size() + 4.0 * m * n;
+    Cost { flops: 2.0 * m * n * k, moved, working_set: moved, traffic: Traffic::Read }
+}
+
+/// `m` rows of activations in all, each for one of the experts, which have `n x k` weights each.
+fn cost_grouped(case: &Case) -> Cost {
+    let (m, n, k) = (case.shape.m as f64, case.shape.n as f64, case.shape.k as f64);
+    let moved = case.weights(EXPERTS as f64 * n * k) + m * k * case.size() + 4.0 * m * n;
     Cost { flops: 2.0 * m * n * k, moved, working_set: moved, traffic: Traffic::Read }
 }
 
@@ -129,6 +211,24 @@ pub(super) static ENTRIES: &[Entry] = &[
         quantised: true,
         cost: cost_packed,
         build: [Some(packed::<f32>), None, None, None],
+        halves: false,
+    },
+    Entry {
+        name: "qgemm_bf16",
+        op: Op::Qgemm,
+        sizes: Sizes::Product,
+        quantised: true,
+        cost,
+        build: [Some(in_bf16::<f32>), Some(in_bf16::<f16>), None, None],
+        halves: false,
+    },
+    Entry {
+        name: "qgemm_grouped",
+        op: Op::Qgemm,
+        sizes: Sizes::Product,
+        quantised: true,
+        cost: cost_grouped,
+        build: [Some(grouped::<f32>), None, None, None],
         halves: false,
     },
     Entry {

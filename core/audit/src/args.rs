@@ -1,7 +1,7 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
+    bf16, Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
     GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, PackedQ, Precision,
     Prefetcher, QgemmPlan, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch,
     Softmax, SqueezeLlmParts, SqueezeLlmRef,
@@ -29,6 +29,7 @@ pub struct Args<'a, E: Element> {
     pub q: &'a [i8],
     pub i: &'a mut [i32],
     pub codes: &'a mut [i8],
+    pub narrow: &'a mut [bf16],
     pub n: [usize; 4],
     pub s: [f32; 4],
     pub flag: bool,
@@ -69,7 +70,11 @@ impl<'a, E: Element> Args<'a, E> {
     }
     /// A plan for products with some of these.
     pub fn qgemm(&self) -> Result<QgemmPlan<E>, KernelError> {
-        let precision = if self.n[0] == 0 { Precision::Integer } else { Precision::Exact };
+        let precision = match self.n[0] {
+            0 => Precision::Integer,
+            1 => Precision::Exact,
+            _ => Precision::Bf16,
+        };
         let [m, n, k, part] = self.n;
         let plan = self.k.qgemm_plan(self.format, m, n, k, precision)?;
         Ok(plan.activation(self.activation).resized(part, n))

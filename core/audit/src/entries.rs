@@ -234,7 +234,8 @@ audit! {
         let group = x.and_then(|x| Ok(QgemmGroup { w: w?, x, y: y? }));
         group.and_then(|group| group.plan(&k, Precision::Integer, Some(activation))).map(|plan| plan.shape())
     };
-    qgemm_precision(a) => a.k.qgemm_precision();
+    qgemm_precision(a) => a.k.qgemm_precision(a.n[0]);
+    round_bf16(a) => (a.left().map(|x| a.k.round_bf16(x, a.narrow)), a.qgemm().map(|plan| plan.bf16().shape()));
     qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), a.quant().map(|w| plan.takes_panels(&w.into())), plan.scratch(), plan.scratch_panels()));
     activation_panels(a) => a.left().and_then(|x| a.k.activation_panels(x, a.buf)).map(|x| (x.rows(), x.cols()));
     activation_panels_rows(a) => a.left().and_then(|x| a.k.activation_panels_rows(x, a.buf));

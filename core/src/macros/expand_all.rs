@@ -156,6 +156,12 @@ macro_rules! expand_all_ops {
                     args: (d: &FloatDecodeArgs<E>) -> (),
                     body: floats::decode,
                 }
+                float_encode {
+                    ops: [],
+                    named: storage,
+                    args: (e: &FloatEncodeArgs<E>) -> (),
+                    body: floats::encode,
+                }
                 float_qgemv {
                     ops: [],
                     named: storage,

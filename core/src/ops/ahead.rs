@@ -147,6 +147,19 @@ impl<E> Ahead<E> {
     }
 }
 
+/// How far ahead weights in place ask for the ones behind them, in bytes: what is under way at 40 GB/s if memory takes 100 ns. What
+/// fetches lines by itself falls behind at the instructions between them, above all where blocks are no multiples of
+/// lines.
+pub(crate) const FAR: usize = 4096;
+
+/// Asks for what lies [`FAR`] behind so many bytes.
+#[inline(always)]
+pub(crate) fn ask_far(p: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(LINE) {
+        into_l2(p.wrapping_add(FAR + line));
+    }
+}
+
 /// Asks for the cache line at `p`, which need not be a valid address, but not for the first-level cache,
 /// whose few places for lines under way are needed for what is used next.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Weights that are plain floating point, as formats: decode and products. They are widened as they are loaded, at
+//! Weights that are plain floating point, as formats: decode, encode and products. They are widened as they are loaded, at
 //! any address; there is nothing to take apart.
 
 use core::marker::PhantomData;
@@ -7,7 +7,7 @@ use crate::arrays::from_fn;
 use crate::dispatch::{Kernels, Table};
 use crate::element::{bf16, f16, Element, ElementType};
 use crate::isa::Prim;
-use crate::ops::ahead::{Ahead, Order};
+use crate::ops::ahead::{ask_far, Ahead, Order};
 use crate::ops::engine::{prefetch, stream, sweep, Access, Sweep, LINE};
 use crate::quant::QuantRef;
 use crate::view::MatMut;
@@ -24,6 +24,9 @@ const CHUNK: usize = 4096;
 /// How far ahead a row asks for itself, in bytes.
 const AHEAD: usize = 4 * LINE;
 
+/// Sums of a product, of vectors in turn: one alone would wait for its additions longer than for memory.
+const CHAINS: usize = 2;
+
 /// What [`decode`] works on.
 pub struct FloatDecodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
@@ -34,6 +37,15 @@ pub struct FloatDecodeArgs<E> {
     pub(crate) access: Access,
 }
 
+/// What [`encode`] works on.
+pub struct FloatEncodeArgs<E> {
+    /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
+    pub(crate) to: ElementType,
+    pub(crate) n: usize,
+    pub(crate) x: *const E,
+    pub(crate) w: *mut u8,
+}
+
 /// What [`qgemv`] works on.
 pub struct FloatGemvArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
@@ -42,6 +54,9 @@ pub struct FloatGemvArgs<E> {
     pub(crate) cols: usize,
     pub(crate) w: *const u8,
     pub(crate) order: Order,
+    /// Whether a row of activations is to be multiplied with one row of weights at a time: what a prefetcher that wants
+    /// addresses in order reads fastest from memory.
+    pub(crate) alone: bool,
     pub(crate) batch: usize,
     pub(crate) x: *const E,
     pub(crate) x_stride: usize,
@@ -127,8 +142,61 @@ pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(d: 
     }
 }
 
+/// The first `n <= LANES` numbers of a vector, as weights.
+///
+/// # Safety
+/// Room for `n` weights at `w`; the instruction set.
+#[inline(always)]
+unsafe fn store<W: Element, P: Prim<W>>(w: *mut u8, v: P::V, n: usize) {
+    let mut numbers = [W::ZERO; 16];
+    // SAFETY: LANES <= 16.
+    unsafe {
+        P::store(numbers.as_mut_ptr(), v);
+        let bytes = numbers.as_mut_ptr().cast::<u8>();
+        if cfg!(target_endian = "big") {
+            for number in &mut *bytes.cast::<[[u8; SIZE]; 16]>() {
+                number.reverse();
+            }
+        }
+        core::ptr::copy_nonoverlapping(bytes.cast_const(), w, n * SIZE);
+    }
+}
+
+/// # Safety
+/// That of [`encode`].
+#[inline(always)]
+unsafe fn encode_to<W: Element, E: Element, P: Prim<W> + Prim<E>>(e: &FloatEncodeArgs<E>) {
+    let FloatEncodeArgs { n, x, w, .. } = *e;
+    let mut i = 0;
+    // SAFETY: elements below `n`.
+    unsafe {
+        while n - i >= P::LANES {
+            store::<W, P>(w.add(i * SIZE), <P as Prim<E>>::load(x.add(i)), P::LANES);
+            i += P::LANES;
+        }
+        if i < n {
+            store::<W, P>(w.add(i * SIZE), <P as Prim<E>>::load_n(x.add(i), n - i), n - i);
+        }
+    }
+}
+
+/// Rounds `n` numbers to weights, to nearest even.
+///
+/// # Safety
+/// They are at `x`, room for the weights at `w`, which does not overlap them; the instruction set is present.
+#[inline(always)]
+pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: &FloatEncodeArgs<E>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match e.to {
+            ElementType::Bf16 => encode_to::<bf16, E, P>(e),
+            _ => encode_to::<f16, E, P>(e),
+        }
+    }
+}
+
 /// The products of `SIDE` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
-/// Each is one chain of sums a lane, so it does not depend on its company.
+/// What is added in which order does not depend on their number.
 ///
 /// # Safety
 /// That of [`qgemv`], for these rows.
@@ -147,19 +215,19 @@ unsafe fn rows<
 ) {
     // SAFETY: the rows are the matrix's, columns are below `cols`; the instruction set.
     unsafe {
-        let mut sums = [[P::splat(0.0); M]; SIDE];
+        let mut sums = [[[P::splat(0.0); CHAINS]; M]; SIDE];
         let mut start = 0;
         while start < g.cols {
             let end = g.cols.min(start + const { CHUNK / M });
             for (i, sums) in sums.as_chunks_mut::<R>().0.iter_mut().enumerate() {
-                *sums = tile::<W, E, P, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
+                *sums = tile::<W, E, P, SIDE, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
             }
             start = end;
         }
         let [next_m, next_r] = g.y_strides;
         for (i, sums) in sums.iter().enumerate() {
-            for (k, &sum) in sums.iter().enumerate() {
-                *g.y.add((m + k) * next_m + (r + i) * next_r) = P::reduce_sum(sum);
+            for (k, &[even, odd]) in sums.iter().enumerate() {
+                *g.y.add((m + k) * next_m + (r + i) * next_r) = P::reduce_sum(P::add(even, odd));
             }
         }
     }
@@ -171,37 +239,52 @@ unsafe fn rows<
 /// # Safety
 /// They exist; the instruction set.
 #[inline(always)]
-unsafe fn tile<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, const M: usize>(
+unsafe fn tile<
+    W: Element,
+    E: Element,
+    P: Prim<W> + Prim<E>,
+    const SIDE: usize,
+    const R: usize,
+    const M: usize,
+>(
     g: &FloatGemvArgs<E>,
     [r, m]: [usize; 2],
     [mut j, end]: [usize; 2],
     ahead: &mut Ahead<W>,
-    mut sums: [[P::V; M]; R],
-) -> [[P::V; M]; R] {
+    mut sums: [[[P::V; CHAINS]; M]; R],
+) -> [[[P::V; CHAINS]; M]; R] {
     // SAFETY: the caller vouches for rows and columns.
     unsafe {
         let w: [*const u8; R] = from_fn(|i| g.w.wrapping_add((r + i) * g.cols * SIZE));
         let x: [*const E; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride));
         while end - j >= LINE / SIZE {
             for w in w {
-                prefetch(w.wrapping_add(j * SIZE + AHEAD));
+                let at = w.wrapping_add(j * SIZE);
+                if SIDE == 1 {
+                    ask_far(at, LINE);
+                } else {
+                    prefetch(at.wrapping_add(AHEAD));
+                }
             }
             ahead.ask();
-            for _ in 0..LINE / SIZE / P::LANES {
-                sums = step::<W, E, P, R, M>(&w, &x, [j, P::LANES], sums);
-                j += P::LANES;
+            for _ in 0..LINE / SIZE / P::LANES / CHAINS {
+                sums = step::<W, E, P, R, M>(&w, &x, [j, P::LANES], 0, sums);
+                sums = step::<W, E, P, R, M>(&w, &x, [j + P::LANES, P::LANES], 1, sums);
+                j += CHAINS * P::LANES;
             }
         }
+        let mut k = 0;
         while j < end {
             let n = P::LANES.min(end - j);
-            sums = step::<W, E, P, R, M>(&w, &x, [j, n], sums);
+            sums = step::<W, E, P, R, M>(&w, &x, [j, n], k % CHAINS, sums);
             j += n;
+            k += 1;
         }
     }
     sums
 }
 
-/// Adds the products of `n <= LANES` columns from `j`.
+/// Adds the products of `n <= LANES` columns from `j` to this chain of the sums.
 ///
 /// # Safety
 /// They exist; the instruction set.
@@ -210,8 +293,9 @@ unsafe fn step<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
     w: &[*const u8; R],
     x: &[*const E; M],
     [j, n]: [usize; 2],
-    mut sums: [[P::V; M]; R],
-) -> [[P::V; M]; R] {
+    chain: usize,
+    mut sums: [[[P::V; CHAINS]; M]; R],
+) -> [[[P::V; CHAINS]; M]; R] {
     // SAFETY: the caller vouches for the columns.
     unsafe {
         let x: [P::V; M] = from_fn(|i| {
@@ -224,7 +308,8 @@ unsafe fn step<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
         });
         for (w, sums) in w.iter().zip(&mut sums) {
             let w = load::<W, P>(w.add(j * SIZE), n);
-            for (sum, &x) in sums.iter_mut().zip(&x) {
+            for ([even, odd], &x) in sums.iter_mut().zip(&x) {
+                let sum = if chain == 0 { even } else { odd };
                 *sum = P::fma(w, x, *sum);
             }
         }
@@ -232,14 +317,48 @@ unsafe fn step<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
     sums
 }
 
+/// The products of [`SIDE`] rows of weights from row `r`: of `R1`, `R2` or `R4` rows at a time, with one, two or four rows
+/// of activations.
+///
+/// # Safety
+/// That of [`qgemv`], for these rows.
+#[inline(always)]
+unsafe fn side<
+    W: Element,
+    E: Element,
+    P: Prim<W> + Prim<E>,
+    const R1: usize,
+    const R2: usize,
+    const R4: usize,
+>(
+    g: &FloatGemvArgs<E>,
+    r: usize,
+    ahead: &mut Ahead<W>,
+) {
+    let mut m = 0;
+    // SAFETY: the caller's contract.
+    unsafe {
+        while g.batch - m >= 4 {
+            rows::<W, E, P, SIDE, R4, 4>(g, [r, m], ahead);
+            m += 4;
+        }
+        if g.batch - m >= 2 {
+            rows::<W, E, P, SIDE, R2, 2>(g, [r, m], ahead);
+            m += 2;
+        }
+        if m < g.batch {
+            rows::<W, E, P, SIDE, R1, 1>(g, [r, m], ahead);
+        }
+    }
+}
+
 /// # Safety
 /// That of [`qgemv`].
 #[inline(always)]
 unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvArgs<E>) {
-    let whole = g.rows / SIDE * SIDE;
-    let lines = g.cols / (LINE / SIZE);
-    // What the first pass over eight rows goes in.
-    let turns = lines
+    let whole = if g.alone && g.batch == 1 { 0 } else { g.rows / SIDE * SIDE };
+    // How often eight rows ask for the next ones: each time that some are multiplied with the first rows of activations.
+    let turns = if const { P::LANES == 8 } { 2 } else { 1 } * g.cols / (LINE / SIZE)
         * match g.batch {
             0 | 1 => 1,
             2 | 3 => 2,
@@ -251,18 +370,11 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvAr
             let next = g.w.wrapping_add((r + SIDE) * g.cols * SIZE).cast();
             let left = SIDE.min(g.rows - r - SIDE);
             let mut ahead = Ahead::new(g.order, next, left, g.cols, g.cols, turns);
-            let mut m = 0;
-            // Eight sums, whatever they are of: the registers of the smallest instruction set.
-            while g.batch - m >= 4 {
-                rows::<W, E, P, SIDE, 2, 4>(g, [r, m], &mut ahead);
-                m += 4;
-            }
-            if g.batch - m >= 2 {
-                rows::<W, E, P, SIDE, 4, 2>(g, [r, m], &mut ahead);
-                m += 2;
-            }
-            if m < g.batch {
-                rows::<W, E, P, SIDE, SIDE, 1>(g, [r, m], &mut ahead);
+            // AVX2 has half as many registers as others.
+            if const { P::LANES == 8 } {
+                side::<W, E, P, 4, 2, 1>(g, r, &mut ahead);
+            } else {
+                side::<W, E, P, 8, 4, 2>(g, r, &mut ahead);
             }
         }
         let mut ahead = Ahead::new(Order::Off, core::ptr::null(), 0, 0, 0, 0);
@@ -303,12 +415,15 @@ impl<E: Element> Kernels<E> {
         (x, x_stride, batch): (*const X, usize, usize),
         mut y: MatMut<'_, f32>,
     ) {
+        let (bytes, w_ptr) = (w.as_bytes().len(), w.as_bytes().as_ptr());
+        let order = self.order_of(bytes);
         let args = FloatGemvArgs {
             of,
             rows: w.rows(),
             cols: w.cols(),
-            w: w.as_bytes().as_ptr(),
-            order: self.order_of(w.as_bytes().len()),
+            w: w_ptr,
+            order,
+            alone: order == Order::Sequential && bytes > self.caps().caches().l3,
             batch,
             x,
             x_stride,

@@ -9,6 +9,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::{Prim, Vector};
 use crate::ops::activations::{Activations, Slot, Unit};
+use crate::ops::ahead::ask_far;
 use crate::ops::check;
 use crate::quant::bytes::in_memory;
 use crate::quant::dispatch::Made;
@@ -83,8 +84,8 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Short {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
         let tile = const { TILE / F::LEN };
-        const { assert!(size_of::<<D::Isa as Unpack<F>>::Ready>() == 0 || F::LEN == TILE) };
-        const { assert!(TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE || F::LEN == TILE) };
+        const { assert!(size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
+        const { assert!(TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
         let mut last = MaybeUninit::<[u8; 2 * TILE]>::uninit();
         let mut prepared = [const { MaybeUninit::<[Factors; M]>::uninit() }; 2];
         let [to, from] = &mut prepared;
@@ -107,6 +108,7 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Short {
                     }
                     prepare::<F, D, M>(next, x.each(|x| &(*x).short), to, &mut sums.offsets);
                     in_memory(to);
+                    ask_far(next.cast(), tile * size_of::<F::Block>());
                 }
                 if !now.is_null() {
                     multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).short), &mut sums.products);

@@ -84,17 +84,20 @@ impl<E: Element> Case<'_, E> {
         // What the product sees of the weights.
         let mut weights = wide(&specified(self.w)?);
         if !self.sees_weights(in_place) {
-            let mut stored = vec![E::from_f32(0.0); n * cols];
-            self.k.dequant(self.w, &mut stored).map_err(|e| self.text(e))?;
-            weights = wide(&stored);
+            weights = match self.precision {
+                Precision::Bf16 => self.stored::<bf16>(),
+                _ => self.stored::<E>(),
+            }
+            .map_err(|e| self.text(e))?;
         }
         let sizes = if integer { Some(wide(&magnitudes(self.w)?)) } else { None };
         let mut sums = Sums { want: Vec::new(), size: Vec::new() };
         for m in 0..self.m {
-            let x = if integer {
-                rounded(a, m, self.coarse(in_place))
-            } else {
-                wide(&self.x[m * cols..][..cols])
+            let x = &self.x[m * cols..][..cols];
+            let x = match self.precision {
+                Precision::Integer => rounded(a, m, self.coarse(in_place)),
+                Precision::Bf16 => x.iter().map(|x| bf16::from_f32(x.to_f32()).to_f64()).collect(),
+                _ => wide(x),
             };
             for r in 0..n {
                 let columns = r * cols..(r + 1) * cols;
@@ -107,6 +110,13 @@ impl<E: Element> Case<'_, E> {
             }
         }
         Ok(sums)
+    }
+
+    /// The weights as they are stored in this type.
+    fn stored<T: Element>(&self) -> Result<Vec<f64>, KernelError> {
+        let mut stored = vec![T::from_f32(0.0); self.w.rows() * self.w.cols()];
+        Kernels::<T>::with(self.k.caps()).dequant(self.w, &mut stored)?;
+        Ok(wide(&stored))
     }
 
     /// Whether activations are rounded by 256, as for `qgemv_q8`: few rows in place.
@@ -308,10 +318,10 @@ fn not_finite(k: &Kernels<f32>, w: QuantRef<'_>, precision: Precision) -> Result
     Ok(())
 }
 
-/// Products with weights that are plain floating point have one precision.
+/// Products with weights that are plain floating point have no integers.
 fn precisions(format: QuantFormat) -> &'static [Precision] {
-    let all = &[Precision::Exact, Precision::Integer];
-    &all[..if format.element().is_some() { 1 } else { 2 }]
+    let all = &[Precision::Exact, Precision::Bf16, Precision::Integer];
+    &all[..if format.element().is_some() { 2 } else { 3 }]
 }
 
 /// `qgemm`: both precisions; shapes around tiles and panels; whole numbers exactly.
@@ -322,8 +332,10 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(text)?;
     let tiles = Kernels::<bf16>::with(caps);
     let by_tiles = tiles.kernel(Op::Gemm, None).is_some_and(|row| row.name.contains("_amx_"));
-    let fastest = [k.qgemm_precision(), tiles.qgemm_precision()];
-    if fastest != [Precision::Integer, if by_tiles { Precision::Exact } else { Precision::Integer }] {
+    let fastest = [k.qgemm_precision(8), k.qgemm_precision(64), tiles.qgemm_precision(64)];
+    let [narrowed, exact] =
+        if by_tiles { [Precision::Bf16, Precision::Exact] } else { [Precision::Integer; 2] };
+    if fastest != [Precision::Integer, narrowed, exact] {
         return Err(format!("chooses {fastest:?}"));
     }
     let mut report = Report::BOUND;
@@ -364,8 +376,9 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
         of_no_columns(&k, format, precision).map_err(text)?;
     }
     let w = QuantRef::new(&vectors.blocks, format, 2, 512).map_err(text)?;
-    not_finite(&k, w, Precision::Integer)?;
-    not_finite(&k, w, Precision::Exact)?;
+    for &precision in precisions(format) {
+        not_finite(&k, w, precision)?;
+    }
     Ok(report)
 }
 

@@ -81,8 +81,9 @@ impl Shape {
     fn new(call: &Call, op: Op) -> Self {
         let [m, n, k] = [0, 1, 2].map(|i| usize::from(call.dims[i] % 96));
         let m = if op == Op::GemmSkinny { 2 + m % 31 } else { m };
-        // Now and then a plan of another shape, which must be refused (or overflow).
-        let planned = if call.option(6) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
+        // Now and then a plan of another shape, which must be refused (or overflow); not where packed bytes are spoiled, which
+        // are not multiplied then.
+        let planned = if call.option(6) && !call.option(7) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
         let b = if op == Op::GemmBt { [n, k] } else { [k, n] };
         Self { m, n, k, planned, b }
     }
@@ -162,7 +163,8 @@ fn product<E: Operand>(
     (a, b): (MatRef<'_, E>, MatRef<'_, E>),
     bias: &[E::Sum],
 ) -> Result<(), KernelError> {
-    let need = if op == Op::GemmPrepacked { plan.scratch_prepacked() } else { plan.scratch() };
+    let packs = matches!(op, Op::GemmPrepacked | Op::PackB);
+    let need = if packs { plan.scratch_prepacked() } else { plan.scratch() };
     // A plan for something absurd needs an absurd amount.
     let bytes = need.map_err(blur)?.size_unaligned().min(1 << 18);
     let bytes = if matches!(call.lengths[1], Length::Off(_)) { 0 } else { bytes };

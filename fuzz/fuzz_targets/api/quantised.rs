@@ -59,8 +59,8 @@ fn blocks<E: Element>(call: &Call, op: Op) {
     let Ok(w) = QuantRef::new(&bytes, format, rows, cols) else { return };
     let (start, len) = (usize::from(call.dims[3]), call.sizes[2].get());
     let w = if call.option(1) { w.row_range(start, len).unwrap_or(w) } else { w };
-    // Rows of no columns may be as many as they like, but not the outputs here.
-    if w.rows() >= 1 << 20 {
+    // Rows of no columns may be as many as they like, and no rows as long, but not the outputs here.
+    if w.rows().max(w.cols()) >= 1 << 20 {
         return;
     }
     let batch = usize::from(call.long % if op == Op::Qgemm { 30 } else { 10 });
@@ -83,7 +83,11 @@ fn blocks<E: Element>(call: &Call, op: Op) {
             })
         }),
         Op::Qgemm => {
-            let precision = if call.option(5) { Precision::Exact } else { Precision::Integer };
+            let precision = match [call.option(5), call.option(6)] {
+                [false, _] => Precision::Integer,
+                [true, false] => Precision::Exact,
+                [true, true] => Precision::Bf16,
+            };
             let integers = precision == Precision::Integer && batch > 8 && format.element().is_none();
             let agree = if integers { Agree::Exactly } else { sums(call, cols) };
             let x = call.vector::<E>(1, call.lengths[0].of(cols * batch));

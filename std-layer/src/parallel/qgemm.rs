@@ -3,7 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gllm_kernels_core::{
-    Activation, ActivationPanels, Element, KernelError, MatMut, MatRef, PackedQ, Precision, QgemmGroup,
+    bf16, Activation, ActivationPanels, Element, KernelError, MatMut, MatRef, PackedQ, Precision, QgemmGroup,
     QgemmPlan, QuantWeights, Scratch, ScratchReq,
 };
 
@@ -49,21 +49,21 @@ impl<E: Element> Parallel<'_, E> {
             let mut buffer = self.runtime.buffers().take();
             return plan.run(y, w, x, bias, Scratch::new(buffer.bytes(need)));
         }
-        if !plan.takes_panels(&w) {
-            return self.by_columns(self.pieces(m, n, k), [m, n], y, |range, y| {
-                let part = plan.resized(m, range.len());
-                let mut buffer = self.runtime.buffers().take();
-                let scratch = Scratch::new(buffer.bytes(part.scratch()?.size_unaligned()));
-                let (w, bias) = (w.row_range(range.start, range.len())?, bias.map(|bias| &bias[range]));
-                part.run(y, w, x, bias, scratch)
-            });
+        let round = plan.precision() == Precision::Bf16;
+        if !round && !plan.takes_panels(&w) {
+            return self.columns(plan, y, w, x, bias);
         }
         let mut rest = y;
         for first in (0..m).step_by(ROWS) {
             let rows = ROWS.min(m - first);
             let (y, below) = rest.split_rows(rows)?;
             rest = below;
-            self.panels(&plan.resized(rows, n), y, w, x.row_range(first, rows)?, bias)?;
+            let (part, x) = (plan.resized(rows, n), x.row_range(first, rows)?);
+            if round {
+                self.rounded(&part, y, w, x, bias)?;
+            } else {
+                self.panels(&part, y, w, x, bias)?;
+            }
         }
         Ok(())
     }
@@ -169,7 +169,50 @@ impl<E: Element> Parallel<'_, E> {
         Cuts { first: step, step }
     }
 
-    /// Rounds activations, all threads together; then columns are shared out.
+    /// Shares out columns; each part does everything itself.
+    fn columns<X: Element>(
+        &self,
+        plan: &QgemmPlan<X>,
+        y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: MatRef<'_, X>,
+        bias: Option<&[f32]>,
+    ) -> Result<(), KernelError> {
+        let [m, n, k] = plan.shape();
+        self.by_columns(self.pieces(m, n, k), [m, n], y, |range, y| {
+            let part = plan.resized(m, range.len());
+            let mut buffer = self.runtime.buffers().take();
+            let scratch = Scratch::new(buffer.bytes(part.scratch()?.size_unaligned()));
+            let (w, bias) = (w.row_range(range.start, range.len())?, bias.map(|bias| &bias[range]));
+            part.run(y, w, x, bias, scratch)
+        })
+    }
+
+    /// Rounds activations to bf16, all threads together; then columns are shared out.
+    fn rounded(
+        &self,
+        plan: &QgemmPlan<E>,
+        y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: MatRef<'_, E>,
+        bias: Option<&[f32]>,
+    ) -> Result<(), KernelError> {
+        let [m, _, k] = plan.shape();
+        let mut buffer = self.runtime.buffers().take();
+        let size = m * k * size_of::<bf16>();
+        // SAFETY: any two bytes are a number.
+        let (_, room, _) = unsafe { buffer.bytes(size + align_of::<bf16>()).align_to_mut::<bf16>() };
+        let room = &mut room[..m * k];
+        if k > 0 {
+            let cuts = Cuts::rows(size, m, self.runtime.threads()).times(k);
+            chunks_mut(self.runtime, room, cuts, |range, room| {
+                self.kernels.round_bf16(x.row_range(range.start / k, room.len() / k)?, room)
+            })?;
+        }
+        self.columns(&plan.bf16(), y, w, MatRef::new(room, m, k)?, bias)
+    }
+
+    /// Rounds activations to 8 bits, all threads together; then columns are shared out.
     fn panels(
         &self,
         plan: &QgemmPlan<E>,

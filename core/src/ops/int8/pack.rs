@@ -44,7 +44,8 @@ unsafe fn panels<const KR: usize>(g: &PackArgs, cells: Cells) {
         }
         let (mut at, mut dst) = (0, g.dst);
         while at < g.len {
-            let src = g.src.wrapping_add(at * g.across);
+            // Without steps a stride may lead anywhere, too.
+            let src = g.src.wrapping_add(at.wrapping_mul(g.across));
             let one = PackArgs { len: width.min(g.len - at), src, dst: bytes(g, dst), ..*g };
             let done = if rows { g.k / KR * KR } else { quads::<KR>(&one, cells) };
             words::<KR>(&one, done);

@@ -4,14 +4,16 @@
 //! ([`tile`]); as many as stay in L2. All rows of activations meet them there. So unpacking costs little, and a
 //! format needs no microkernel of its own.
 
+mod bf16;
 mod exact;
 mod grouped;
 mod panels;
 pub(crate) mod tile;
 
+use crate::asm::abi::Micro;
 use crate::caps::Features;
 use crate::dispatch::Kernels;
-use crate::element::Element;
+use crate::element::{Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemm::{Activation, Finish};
@@ -41,6 +43,10 @@ pub enum Precision {
     /// [`GemmPlan`](crate::GemmPlan): with f32 the error is that of its sums, about `(cols + 3) * 2^-24` times `sum_c |w[r, c]
     /// x[m, c]|`; with f16 and bf16 weights are rounded, too, which costs 2^-11 or 2^-8 of each at most.
     Exact,
+    /// Activations and decoded weights are rounded to bf16, which costs 2^-8 of each at most (on random data a third of
+    /// what [`Integer`](Self::Integer) costs); for CPUs that multiply those much faster. With activations in bf16 it is
+    /// [`Exact`](Self::Exact).
+    Bf16,
 }
 
 /// Quantised weights as a product takes them.
@@ -140,23 +146,33 @@ const FEW: usize = 4;
 const FEW_PACKED: usize = 64;
 const FEW_EXACT: usize = 8;
 
+/// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than what
+/// multiplying them saves.
+const TILES: usize = 32;
+
 /// Rows of activations that are rounded at a time: whole panels, and many enough that unpacking weights for each
 /// such block costs nothing.
 const BLOCK: usize = 64 * HEIGHT;
 
 impl<E: Element> Kernels<E> {
-    /// What to choose unless there are reasons: the faster [`Precision`] of those whose error is no larger than that of
-    /// rounding activations to 8 bits. That is `Exact` where AMX multiplies this storage type, else `Integer`.
-    pub fn qgemm_precision(&self) -> Precision {
-        if self.micro.requires.intersection(Features::AMX) == Features::NONE {
+    /// What to choose for `m` rows of activations unless there are reasons: the fastest [`Precision`] of those whose error
+    /// is, on random data, no larger than that of rounding activations to 8 bits. For many rows that is `Exact` where AMX
+    /// multiplies this storage type and `Bf16` where it multiplies that one; else `Integer`.
+    pub fn qgemm_precision(&self, m: usize) -> Precision {
+        let by_tiles = |micro: &Micro| micro.requires.intersection(Features::AMX) != Features::NONE;
+        if m < TILES {
             Precision::Integer
-        } else {
+        } else if by_tiles(self.micro) {
             Precision::Exact
+        } else if by_tiles(self.of_bf16().micro) {
+            Precision::Bf16
+        } else {
+            Precision::Integer
         }
     }
 
     /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
-    /// BF16) it is [`Precision::Exact`].
+    /// BF16) it is [`Precision::Exact`] instead of `Integer`.
     ///
     /// # Errors
     /// `NotBlockMultiple` if `k` is not a multiple of the format's block length, `SizeOverflow`.
@@ -169,7 +185,11 @@ impl<E: Element> Kernels<E> {
         precision: Precision,
     ) -> Result<QgemmPlan<E>, KernelError> {
         format.row_bytes(k)?;
-        let precision = if format.element().is_some() { Precision::Exact } else { precision };
+        let precision = match precision {
+            Precision::Integer if format.element().is_some() => Precision::Exact,
+            Precision::Bf16 if E::TYPE == ElementType::Bf16 => Precision::Exact,
+            precision => precision,
+        };
         Ok(QgemmPlan { kernels: *self, format, m, n, k, precision, activation: None, whole: m })
     }
 }
@@ -222,7 +242,7 @@ impl<E: Element> QgemmPlan<E> {
     }
 
     /// Whether [`run`](Self::run) brings activations into panels for such weights, which
-    /// [`run_panels`](Self::run_panels) takes: not if it is exact, nor for a few rows.
+    /// [`run_panels`](Self::run_panels) takes: not unless it computes with integers, nor for a few rows.
     pub fn takes_panels(&self, w: &QuantWeights<'_>) -> bool {
         let few = match w {
             QuantWeights::InPlace(_) => FEW,
@@ -255,8 +275,10 @@ impl<E: Element> QgemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn scratch(&self) -> Result<ScratchReq, KernelError> {
-        if self.precision == Precision::Exact {
-            return self.scratch_exact();
+        match self.precision {
+            Precision::Exact => return self.scratch_exact(),
+            Precision::Bf16 => return self.scratch_bf16(),
+            Precision::Integer => {}
         }
         let few = if self.whole > FEW_PACKED { 0 } else { self.m };
         let few = self.kernels.activations_size(few, self.k)?;
@@ -315,8 +337,10 @@ impl<E: Element> QgemmPlan<E> {
         check::dim("x.rows() != m", x.rows(), self.m)?;
         check::dim("x.cols() != k", x.cols(), self.k)?;
         check::contiguous("x", x)?;
-        if self.precision == Precision::Exact {
-            return self.exact(y, w, x, bias, scratch);
+        match self.precision {
+            Precision::Exact => return self.exact(y, w, x, bias, scratch),
+            Precision::Bf16 => return self.rounded(y, w, x, bias, scratch),
+            Precision::Integer => {}
         }
         if !self.takes_panels(&w) {
             let room = scratch.take::<u8>(self.kernels.activations_size(self.m, self.k)?.size_unaligned())?;
@@ -349,7 +373,7 @@ impl<E: Element> QgemmPlan<E> {
     /// that [takes panels](Self::takes_panels), the results are the same.
     ///
     /// # Errors
-    /// As there; `BadParameter` if the plan is exact.
+    /// As there; `BadParameter` unless the plan is for integers.
     pub fn run_panels(
         &self,
         mut y: MatMut<'_, f32>,

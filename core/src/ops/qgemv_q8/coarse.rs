@@ -5,8 +5,7 @@ use core::mem::MaybeUninit;
 use super::{Q8Args, Walk};
 use crate::arrays::{from_fn, Each};
 use crate::ops::activations::{Coarse, Slot};
-use crate::ops::ahead::into_l2;
-use crate::ops::engine::LINE;
+use crate::ops::ahead::ask_far;
 use crate::quant::bytes::in_memory;
 use crate::quant::dots::Dots;
 use crate::quant::packed::Pack;
@@ -22,10 +21,6 @@ struct Prepared<F: Pack, D: Dots<F>> {
     /// The same of offsets.
     minimum: f32,
 }
-
-/// How far ahead weights are asked for, in bytes: blocks are no multiples of lines, and what fetches lines by itself falls
-/// behind at the instructions between them.
-const AHEAD: usize = 512;
 
 /// At the start of a cache line: what is written as a vector is read back at once.
 #[repr(C, align(64))]
@@ -56,9 +51,7 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Long {
                 let next = w.add(usize::from(left > 0));
                 prepare::<F, D>(next, to);
                 in_memory(to);
-                for line in (0..size_of::<F::Block>()).step_by(LINE) {
-                    into_l2(next.cast::<u8>().wrapping_add(AHEAD + line));
-                }
+                ask_far(next.cast(), size_of::<F::Block>());
                 multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).long), &mut sums);
                 (w, to, from) = (next, from, to);
                 x = x.each(|x| x.wrapping_add(1));

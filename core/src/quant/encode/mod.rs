@@ -9,9 +9,10 @@ mod measure;
 mod mx;
 
 use crate::dispatch::Kernels;
-use crate::element::{bf16, f16, Element};
+use crate::element::{f16, Element};
 use crate::error::KernelError;
 use crate::isa::{Scalar, Vector};
+use crate::ops::floats::FloatEncodeArgs;
 use crate::quant::blocks::*;
 use crate::quant::QuantFormat;
 use grid::Grid;
@@ -65,15 +66,6 @@ fn blocks<E: Element, B: Encode<N, M>, const N: usize, const M: usize>(
         let block = encode::<B, N, M>(isa, &groups);
         // SAFETY: a chunk has the size of a block, which has alignment 1 and is made of bytes.
         unsafe { *out.as_mut_ptr().cast::<B>() = block };
-    }
-}
-
-/// Encodes plain floating point.
-fn narrow<E: Element>(x: &[E], out: &mut [u8], bytes: impl Fn(f32) -> [u8; 2]) {
-    for (x, out) in x.iter().zip(out.chunks_exact_mut(2)) {
-        for (to, byte) in out.iter_mut().zip(bytes(x.to_f32())) {
-            *to = byte;
-        }
     }
 }
 
@@ -156,8 +148,8 @@ macro_rules! encoders {
                     #[cfg(feature = $without)]
                     QuantFormat::$none => return None,
                 )*
-                QuantFormat::F16 => |_, x, _, out| narrow(x, out, |x| f16::from_f32(x).to_le_bytes()),
-                QuantFormat::Bf16 => |_, x, _, out| narrow(x, out, |x| bf16::from_f32(x).to_le_bytes()),
+                // Plain floating point has no blocks.
+                QuantFormat::F16 | QuantFormat::Bf16 => return None,
             })
         }
     };
@@ -221,7 +213,11 @@ impl<E: Element> Kernels<E> {
         importance: Option<&[f32]>,
         out: &mut [u8],
     ) -> Result<(), KernelError> {
-        let encode = encoder::<E>(format).ok_or(KernelError::NoEncoder(format))?;
+        let floats = format.element();
+        let encode = encoder::<E>(format);
+        if encode.is_none() && floats.is_none() {
+            return Err(KernelError::NoEncoder(format));
+        }
         let need = format.row_bytes(x.len())?;
         let got = out.len();
         let out = out.get_mut(..need).ok_or(KernelError::ShortSlice { arg: "out", need, got })?;
@@ -237,8 +233,15 @@ impl<E: Element> Kernels<E> {
                 });
             }
         }
-        // SAFETY: a table of kernels is only handed out where the CPU has its level.
-        encode(unsafe { Isa::new(self.level()) }, x, importance, out);
+        // SAFETY: a table of kernels is only handed out where the CPU has its level; `out` has room for all numbers.
+        unsafe {
+            if let Some(encode) = encode {
+                encode(Isa::new(self.level()), x, importance, out);
+            } else if let Some(to) = floats {
+                let (n, x, w) = (x.len(), x.as_ptr(), out.as_mut_ptr());
+                (self.table.float_encode)(&FloatEncodeArgs { to, n, x, w });
+            }
+        }
         Ok(())
     }
 }
