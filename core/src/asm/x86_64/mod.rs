@@ -7,10 +7,34 @@
 
 /// Brings the lines of the head of a unit, at `rax`, to the first-level cache. Read as its steps go, in turn
 /// with those of codes, they would take the lines of the unit out of order, and the prefetcher of the second-level
-/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4).
+/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4). Asks for those of a later unit.
 macro_rules! head_first {
     () => {
-        ".irp at, 0, 64, 128, 192, 256, 320, 384, 448, 512\n.if \\at < {head}\nprefetcht0 [rax + \\at]\n.endif\n.endr"
+        concat!(lines!("rax" "head" "t1" " + {far}"), "\n", lines!("rax" "head" "t0" ""))
+    };
+}
+
+/// Asks for what is as far behind the planes of a step, at `r10`: see [`FAR`](crate::ops::ahead::FAR).
+macro_rules! planes_ahead {
+    () => {
+        lines!("r10" "step" "t1" " + {far}")
+    };
+}
+
+/// Prefetches all lines of a part.
+macro_rules! lines {
+    ($at:tt $bytes:tt $where:tt $far:tt) => {
+        concat!(
+            ".irp at, 0, 64, 128, 192, 256, 320, 384, 448, 512\n.if \\at < {",
+            $bytes,
+            "}\nprefetch",
+            $where,
+            " [",
+            $at,
+            " + \\at",
+            $far,
+            "]\n.endif\n.endr"
+        )
     };
 }
 

@@ -459,6 +459,7 @@ macro_rules! kernel {
             // A STEP
             ".p2align 5",
             "4:",
+            planes_ahead!(),
             concat!($("vpxor ymm", $sum, ", ymm", $sum, ", ymm", $sum, "\n",)*),
             products!($low $high ($values $way) $rows),
             finish!($group $bias $way $kind $min $rows),
@@ -480,6 +481,7 @@ macro_rules! kernel {
             "6:",
             "vzeroupper",
             "ret";
+            far = const crate::ops::ahead::FAR,
             // Codes of 8 bits need no mask, but what is to be subtracted from them.
             low_mask = const by_row!(low $low $high),
             high_mask = const by_row!(high $low $high),

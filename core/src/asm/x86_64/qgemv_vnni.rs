@@ -374,6 +374,7 @@ macro_rules! kernel {
             // A STEP
             ".p2align 5",
             "3:",
+            planes_ahead!(),
             codes!($low $high $values),
             products!($group $bias $kind $min $(($y $u $o $t $x))*),
             by_row!(end $high),
@@ -391,6 +392,7 @@ macro_rules! kernel {
             concat!($("vmovups [rax], zmm", $y, "\nadd rax, 64\n",)*),
             "vzeroupper",
             "ret";
+            far = const crate::ops::ahead::FAR,
             low_mask = const by_row!(low $low $high),
             high_mask = const by_row!(high $low $high),
             bias = const bias(&<crate::quant::formats::$format as Pack>::PACKING),
