@@ -30,7 +30,7 @@ fn extent(rows: usize, cols: usize, rs: usize, cs: usize) -> Option<usize> {
         return Some(0);
     }
     let last = (rows - 1).checked_mul(rs)?.checked_add((cols - 1).checked_mul(cs)?)?;
-    (last < 1 << 20).then_some(last + 1)
+    (last < 1 << 20).then(|| last + 1)
 }
 
 /// The data of a `rows x cols` matrix, made by `vector`, and its strides: contiguous either way, or any.
