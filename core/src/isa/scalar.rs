@@ -6,10 +6,31 @@ use super::Scalar;
 use crate::element::Element;
 
 /// Through f64, where the product is exact: the compensated steps of the activations need that, and a
-/// software `fmaf` costs ten times as much.
+/// software `fmaf` costs ten times as much. Rounded once, but for denormal results.
 #[inline(always)]
 fn fma(a: f32, b: f32, c: f32) -> f32 {
-    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // Halfway between two f32, perhaps only because it was rounded.
+    if sum.to_bits() & 0x1fff_ffff == 0x1000_0000 {
+        return tie(product, c, sum);
+    }
+    sum as f32
+}
+
+/// `sum`, halfway between two f32, after a step towards what it lacks of `a + b` (Knuth's TwoSum).
+#[cold]
+fn tie(a: f64, b: f64, sum: f64) -> f32 {
+    let virtual_b = sum - a;
+    let error = (a - (sum - virtual_b)) + (b - virtual_b);
+    let bits = sum.to_bits();
+    f64::from_bits(if error == 0.0 {
+        bits
+    } else if (error > 0.0) == (sum > 0.0) {
+        bits.wrapping_add(1)
+    } else {
+        bits.wrapping_sub(1)
+    }) as f32
 }
 
 /// `a * 2^n` in two exact-until-the-last steps, so that denormal results round once.
