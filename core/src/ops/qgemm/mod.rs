@@ -43,7 +43,7 @@ pub enum Precision {
     /// [`GemmPlan`](crate::GemmPlan): with f32 the error is that of its sums, about `(cols + 3) * 2^-24` times `sum_c |w[r, c]
     /// x[m, c]|`; with f16 and bf16 weights are rounded, too, which costs 2^-11 or 2^-8 of each at most.
     Exact,
-    /// Activations and decoded weights are rounded to bf16, which costs 2^-8 of each at most (on random data a third of
+    /// Activations and decoded weights are rounded to bf16, which costs 2^-8 of each at most (on random data half of
     /// what [`Integer`](Self::Integer) costs); for CPUs that multiply those much faster. With activations in bf16 it is
     /// [`Exact`](Self::Exact).
     Bf16,
