@@ -358,19 +358,19 @@ unsafe fn side<
 unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvArgs<E>) {
     let whole = if g.alone && g.batch == 1 { 0 } else { g.rows / SIDE * SIDE };
     // How often eight rows ask for the next ones: each time that some are multiplied with the first rows of activations.
-    let turns = if const { P::LANES == 8 } { 2 } else { 1 } * g.cols / (LINE / SIZE)
-        * match g.batch {
-            0 | 1 => 1,
-            2 | 3 => 2,
-            _ => 4,
-        };
+    let passes = match g.batch {
+        0 | 1 => 1,
+        2 | 3 => 2,
+        _ => 4,
+    };
+    // AVX2 has half as many registers as others.
+    let turns = (passes << const { (P::LANES == 8) as usize }) * (g.cols / (LINE / SIZE));
     // SAFETY: rows are below `rows` and `batch`.
     unsafe {
         for r in (0..whole).step_by(SIDE) {
             let next = g.w.wrapping_add((r + SIDE) * g.cols * SIZE).cast();
             let left = SIDE.min(g.rows - r - SIDE);
             let mut ahead = Ahead::new(g.order, next, left, g.cols, g.cols, turns);
-            // AVX2 has half as many registers as others.
             if const { P::LANES == 8 } {
                 side::<W, E, P, 4, 2, 1>(g, r, &mut ahead);
             } else {
@@ -415,15 +415,15 @@ impl<E: Element> Kernels<E> {
         (x, x_stride, batch): (*const X, usize, usize),
         mut y: MatMut<'_, f32>,
     ) {
-        let (bytes, w_ptr) = (w.as_bytes().len(), w.as_bytes().as_ptr());
-        let order = self.order_of(bytes);
+        let bytes = w.as_bytes();
+        let order = self.order_of(bytes.len());
         let args = FloatGemvArgs {
             of,
             rows: w.rows(),
             cols: w.cols(),
-            w: w_ptr,
+            w: bytes.as_ptr(),
             order,
-            alone: order == Order::Sequential && bytes > self.caps().caches().l3,
+            alone: order == Order::Sequential && bytes.len() > self.caps().caches().l3,
             batch,
             x,
             x_stride,
