@@ -139,18 +139,18 @@ macro_rules! encoders {
     ) => {
         /// The encoder of a format, if there is one.
         fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<E>> {
-            Some(match format {
+            match format {
                 $($(
                     #[cfg(feature = $feature)]
-                    QuantFormat::$format => blocks::<E, $block, $n, $m>,
+                    QuantFormat::$format => Some(blocks::<E, $block, $n, $m>),
                 )*)*
                 $(
                     #[cfg(feature = $without)]
-                    QuantFormat::$none => return None,
+                    QuantFormat::$none => None,
                 )*
                 // Plain floating point has no blocks.
-                QuantFormat::F16 | QuantFormat::Bf16 => return None,
-            })
+                QuantFormat::F16 | QuantFormat::Bf16 => None,
+            }
         }
     };
 }
