@@ -208,6 +208,8 @@ pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
 pub(crate) struct QgemmTier {
     /// Whether they take codes with a bias.
     pub(crate) unsigned: bool,
+    /// Panels of weights that they take side by side: 1 or 2.
+    pub(crate) panels: usize,
     /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind).
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
 }
@@ -265,20 +267,23 @@ macro_rules! tier_kernels {
 
 #[allow(unused_macros)] // As above.
 macro_rules! qgemm_tier {
-    ($abi:literal $tier:literal $codes:ident $($height:literal)+) => {
+    ($abi:literal $tier:literal $codes:ident $width:ident $($height:literal)+) => {
         QgemmTier {
             unsigned: qgemm_tier!(@$codes),
+            panels: qgemm_tier!(@$width),
             kernels: &[
-                $(($height, qgemm_tier!(@$abi $tier $height g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"))),+
+                $(($height, qgemm_tier!(@$abi $tier $height $width g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"))),+
             ],
         }
     };
     (@unsigned) => { true };
     (@signed) => { false };
-    (@$abi:literal $tier:literal $height:literal $($kernel:ident $kind:literal),*) => {{
+    (@x16) => { 1 };
+    (@x32) => { 2 };
+    (@$abi:literal $tier:literal $height:literal $width:ident $($kernel:ident $kind:literal),*) => {{
         extern $abi {
             $(
-                #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, "x16__", $tier))]
+                #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, stringify!($width), "__", $tier))]
                 fn $kernel(args: *const QTileArgs);
             )*
         }
@@ -302,7 +307,7 @@ macro_rules! tiers {
         requires: [$($feature:ident),*],
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $($heights:literal)+]
+        qgemm: [$codes:ident $width:ident $($heights:literal)+]
     })*) => {
         /// All of them, the best of each level first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
@@ -312,7 +317,7 @@ macro_rules! tiers {
             batch: $batch,
             kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
             in_place: in_place!($($engine)?),
-            qgemm: qgemm_tier!($abi $tier $codes $($heights)+),
+            qgemm: qgemm_tier!($abi $tier $codes $width $($heights)+),
         }),*];
     };
 }

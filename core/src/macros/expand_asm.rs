@@ -233,7 +233,8 @@ macro_rules! expand_all_packings {
 /// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for quantised products in integers: the end of
 /// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
 /// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
-/// do it. `qgemm` says whether its microkernels take unsigned codes, and for how many rows of activations there are some. The first of a level that the CPU can execute is used.
+/// do it. `qgemm` says whether its microkernels take unsigned codes, how many rows of weights, and for how many rows of
+/// activations there are some. The first of a level that the CPU can execute is used.
 macro_rules! expand_all_tiers {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -244,16 +245,16 @@ macro_rules! expand_all_tiers {
                 requires: [AVX512_VNNI],
                 batch: 4,
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
-                qgemm: [unsigned 12 8 4 3 2 1]
+                qgemm: [unsigned x32 6 5 4 3 2 1]
             }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [signed 4 3 2 1] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [signed x16 4 3 2 1] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed 4 3 2 1] }
-            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [], qgemm: [signed 4 2 1] }
-            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed 2 1] }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed x16 4 3 2 1] }
+            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [], qgemm: [signed x16 4 2 1] }
+            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed x16 2 1] }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

@@ -155,8 +155,14 @@ pub(crate) const FAR: usize = 4096;
 /// Asks for what lies [`FAR`] behind so many bytes.
 #[inline(always)]
 pub(crate) fn ask_far(p: *const u8, bytes: usize) {
+    ask(p.wrapping_add(FAR), bytes);
+}
+
+/// Asks for so many bytes.
+#[inline(always)]
+pub(crate) fn ask(p: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {
-        into_l2(p.wrapping_add(FAR + line));
+        into_l2(p.wrapping_add(line));
     }
 }
 

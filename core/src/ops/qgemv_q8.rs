@@ -236,6 +236,8 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
                 match g.batch - m {
                     1 => products::<F, D, W, 1>(g, r, m),
                     2 => products::<F, D, W, 2>(g, r, m),
+                    // Elsewhere code is kept small.
+                    3 if cfg!(target_arch = "x86_64") => products::<F, D, W, 3>(g, r, m),
                     _ => products::<F, D, W, BATCH>(g, r, m),
                 }
             }

@@ -164,7 +164,7 @@ macro_rules! define_in_place {
         requires: $requires:tt,
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $($heights:literal)+]
+        qgemm: [$codes:ident $width:ident $($heights:literal)+]
     })*) => {$($(
         const _: () = {
             use crate::quant::dots::$engine;

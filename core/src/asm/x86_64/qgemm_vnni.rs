@@ -1,64 +1,106 @@
-//! Panels of quantised weights times panels of activations of 8 bits, with AVX512-VNNI: for groups of 32 columns or 16,
-//! with offsets or without, and so many rows of activations.
+//! Two panels of quantised weights times panels of activations of 8 bits, with AVX512-VNNI: for groups of 32 columns or
+//! 16, with offsets or without, and so many rows of activations.
 //!
 //! A register has four columns of 16 rows of weights, one unsigned byte each. `vpdpbusd` multiplies them with four
-//! activations, which all lanes share, and adds the products up. The weights of 32 columns stay in eight registers, while
-//! rows of activations meet them, four at a time: as many sums wait for each other, that none waits. See
+//! activations, which all lanes share, and adds the products up. Four activations meet both panels, so that there are fewer
+//! loads than products; twelve sums, in turn, as one waits four or five cycles. See
 //! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
 //!
 //! | register | |
 //! |---|---|
 //! | `rdi` | `QTileArgs` |
 //! | `rax`, `rcx`, `rdx` | the step's codes, scales, offsets |
+//! | `r10` | bytes to those of the second panel |
 //! | `rsi`, `r8` | the step's activations, bytes to the next step |
 //! | `r9` | steps that are left |
-//! | `zmm0`..`zmm7` | the step's columns, by fours |
-//! | `zmm8`..`zmm19` | results, by row of activations |
-//! | `zmm20`..`zmm23` | integers of four rows, of the first group |
-//! | `zmm24`..`zmm27` | of the second |
-//! | `zmm28`, `zmm29` | offsets |
+//! | `zmm0`, `zmm1` | four columns of each panel, then its scales, then its offsets |
+//! | `zmm2` | what of a row of activations all lanes share |
+//! | `zmm8`..`zmm19` | integers of up to six rows; of three, if these have two groups |
+//! | `zmm20`..`zmm31` | results, by row of activations |
 //!
-//! A Zen 4 starts one of its multiplications a cycle: 8 `vpdpbusd` and 2 in f32 for a group of 32 and a row, so 80 % of the
-//! peak; 3 in f32 for two groups of 16, or for one with an offset: 73 %; 5 with both: 62 %. Measured: 78, 72 and 61 %.
+//! A Zen 4 starts one of its multiplications a cycle, a Zen 5 two: 8 `vpdpbusd` and 2 in f32 for a group of 32 and a row, so
+//! 80 % of the peak; 3 in f32 for two groups of 16, or for one with an offset: 73 %; 5 with both: 62 %. Measured on Zen 5: 79, 73,
+//! 72 and 61 %.
 
-/// For each row of activations: `$each`, with the row's registers and where its step is.
+/// For each row of activations, with its registers and where its step is: the products' scaled sums.
 macro_rules! products {
     // One group: integers of four columns after the other.
-    (32 $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    (32 $(($y:tt $z:tt $a:tt $b:tt $x:tt))*) => {
         concat!(
             $("vpbroadcastd zmm", $a, ", dword ptr [rsi + ", $x, " + 40]\n",)*
-            products!(@four "0" "0" $(($a $x))*),
-            products!(@four "1" "4" $(($a $x))*),
-            products!(@four "2" "8" $(($a $x))*),
-            products!(@four "3" "12" $(($a $x))*),
-            products!(@four "4" "16" $(($a $x))*),
-            products!(@four "5" "20" $(($a $x))*),
-            products!(@four "6" "24" $(($a $x))*),
-            products!(@four "7" "28" $(($a $x))*),
-            $("vcvtdq2ps zmm", $a, ", zmm", $a, "\n",)*
-            $("vmulps zmm", $a, ", zmm", $a, ", [rcx]\n",)*
+            $("vmovdqa64 zmm", $b, ", zmm", $a, "\n",)*
+            products!(@four "0" "0" $(($a $b $x))*),
+            products!(@four "64" "4" $(($a $b $x))*),
+            products!(@four "128" "8" $(($a $b $x))*),
+            products!(@four "192" "12" $(($a $b $x))*),
+            products!(@four "256" "16" $(($a $b $x))*),
+            products!(@four "320" "20" $(($a $b $x))*),
+            products!(@four "384" "24" $(($a $b $x))*),
+            products!(@four "448" "28" $(($a $b $x))*),
+            products!(@scale $(($a $b))*),
         )
     };
-    (16 $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    (16 $(($y:tt $z:tt $a:tt $b:tt $c:tt $d:tt $x:tt))*) => {
         concat!(
             $("vpbroadcastd zmm", $a, ", dword ptr [rsi + ", $x, " + 32]\n",)*
-            $("vpbroadcastd zmm", $b, ", dword ptr [rsi + ", $x, " + 36]\n",)*
-            products!(@four "0" "0" $(($a $x))*),
-            products!(@four "4" "16" $(($b $x))*),
-            products!(@four "1" "4" $(($a $x))*),
-            products!(@four "5" "20" $(($b $x))*),
-            products!(@four "2" "8" $(($a $x))*),
-            products!(@four "6" "24" $(($b $x))*),
-            products!(@four "3" "12" $(($a $x))*),
-            products!(@four "7" "28" $(($b $x))*),
-            $("vcvtdq2ps zmm", $a, ", zmm", $a, "\n",)*
-            $("vcvtdq2ps zmm", $b, ", zmm", $b, "\n",)*
-            $("vmulps zmm", $a, ", zmm", $a, ", [rcx]\n",)*
-            $("vfmadd231ps zmm", $a, ", zmm", $b, ", [rcx + 64]\n",)*
+            $("vmovdqa64 zmm", $b, ", zmm", $a, "\n",)*
+            $("vpbroadcastd zmm", $c, ", dword ptr [rsi + ", $x, " + 36]\n",)*
+            $("vmovdqa64 zmm", $d, ", zmm", $c, "\n",)*
+            products!(@four "0" "0" $(($a $b $x))*),
+            products!(@four "256" "16" $(($c $d $x))*),
+            products!(@four "64" "4" $(($a $b $x))*),
+            products!(@four "320" "20" $(($c $d $x))*),
+            products!(@four "128" "8" $(($a $b $x))*),
+            products!(@four "384" "24" $(($c $d $x))*),
+            products!(@four "192" "12" $(($a $b $x))*),
+            products!(@four "448" "28" $(($c $d $x))*),
+            products!(@scale $(($a $b))*),
+            both!("vmovups" "rcx" "64"),
+            $("vcvtdq2ps zmm", $c, ", zmm", $c, "\n",)*
+            $("vcvtdq2ps zmm", $d, ", zmm", $d, "\n",)*
+            $("vfmadd231ps zmm", $a, ", zmm", $c, ", zmm0\n",)*
+            $("vfmadd231ps zmm", $b, ", zmm", $d, ", zmm1\n",)*
         )
     };
-    (@four $w:tt $at:tt $(($sum:tt $x:tt))*) => {
-        concat!($("vpdpbusd zmm", $sum, ", zmm", $w, ", dword ptr [rsi + ", $x, " + ", $at, "]{{1to16}}\n",)*)
+    (@four $w:tt $at:tt $(($a:tt $b:tt $x:tt))*) => {
+        concat!(
+            both!("vmovdqu8" "rax" $w),
+            $(
+                "vpbroadcastd zmm2, dword ptr [rsi + ", $x, " + ", $at, "]\n",
+                "vpdpbusd zmm", $a, ", zmm0, zmm2\n",
+                "vpdpbusd zmm", $b, ", zmm1, zmm2\n",
+            )*
+        )
+    };
+    (@scale $(($a:tt $b:tt))*) => {
+        concat!(
+            both!("vmovups" "rcx" "0"),
+            $("vcvtdq2ps zmm", $a, ", zmm", $a, "\n",)*
+            $("vcvtdq2ps zmm", $b, ", zmm", $b, "\n",)*
+            $("vmulps zmm", $a, ", zmm", $a, ", zmm0\n",)*
+            $("vmulps zmm", $b, ", zmm", $b, ", zmm1\n",)*
+        )
+    };
+}
+
+/// Loads from both panels.
+macro_rules! both {
+    ($load:literal $from:literal $at:literal) => {
+        concat!(
+            $load, " zmm0, [", $from, " + ", $at, "]\n",
+            $load, " zmm1, [", $from, " + r10 + ", $at, "]\n",
+        )
+    };
+}
+
+/// Adds to results what is in `$a`, `$b`, times the number at `$at` of the step of activations.
+macro_rules! add {
+    ($at:literal $(($y:tt $z:tt $a:tt $b:tt $x:tt))*) => {
+        concat!($(
+            "vpbroadcastd zmm2, dword ptr [rsi + ", $x, " + ", $at, "]\n",
+            "vfmadd231ps zmm", $y, ", zmm", $a, ", zmm2\n",
+            "vfmadd231ps zmm", $z, ", zmm", $b, ", zmm2\n",
+        )*)
     };
 }
 
@@ -67,94 +109,99 @@ macro_rules! offsets {
     (none $group:tt $($row:tt)*) => {
         ""
     };
-    (min 32 $(($y:tt $a:tt $b:tt $x:tt))*) => {
-        concat!($("vfmadd231ps zmm", $y, ", zmm28, dword ptr [rsi + ", $x, " + 56]{{1to16}}\n",)*)
+    (min 32 $(($y:tt $z:tt $x:tt))*) => {
+        concat!(both!("vmovups" "rdx" "0"), add!("56" $(($y $z "0" "1" $x))*))
     };
-    (min 16 $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    (min 16 $(($y:tt $z:tt $x:tt))*) => {
         concat!(
-            $("vfmadd231ps zmm", $y, ", zmm28, dword ptr [rsi + ", $x, " + 48]{{1to16}}\n",)*
-            $("vfmadd231ps zmm", $y, ", zmm29, dword ptr [rsi + ", $x, " + 52]{{1to16}}\n",)*
+            both!("vmovups" "rdx" "0"), add!("48" $(($y $z "0" "1" $x))*),
+            both!("vmovups" "rdx" "64"), add!("52" $(($y $z "0" "1" $x))*),
         )
-    };
-    (load none $group:tt) => {
-        ""
-    };
-    (load min 32) => {
-        "vmovups zmm28, [rdx]\nadd rdx, 64\n"
-    };
-    (load min 16) => {
-        "vmovups zmm28, [rdx]\nvmovups zmm29, [rdx + 64]\nadd rdx, 128\n"
     };
 }
 
-/// One kernel: rows of activations in fours (the last perhaps fewer), each row with its registers and its place.
+/// One kernel: rows of activations that are computed together, each row with its registers and its place.
 macro_rules! kernel {
-    ($kind:literal $height:literal $group:tt $scales:literal $min:ident $({ $(($y:tt $a:tt $b:tt $x:tt))* })*) => {
+    ($kind:literal $height:literal $group:tt $scales:literal $min:ident
+        $({ $(($y:tt $z:tt $a:tt $b:tt $($cd:literal $dd:literal)? / $x:tt))* })*) => {
         qgemm_kernel! {
-            concat!("qgemm_f32_q8_", $kind, "_", $height, "x16__avx512_vnni"),
+            concat!("qgemm_f32_q8_", $kind, "_", $height, "x32__avx512_vnni"),
             // PROLOGUE
             "mov rax, [rdi + {codes}]",
             "mov rcx, [rdi + {scales}]",
             "mov rdx, [rdi + {offsets}]",
+            "mov r10, [rdi + {beside}]",
             "mov rsi, [rdi + {x}]",
             "mov r8, [rdi + {x_step}]",
             "mov r9, [rdi + {steps}]",
             concat!($($("vpxord zmm", $y, ", zmm", $y, ", zmm", $y, "\n",)*)*),
+            concat!($($("vpxord zmm", $z, ", zmm", $z, ", zmm", $z, "\n",)*)*),
             // A STEP
             ".p2align 6",
             "2:",
-            "vmovdqu8 zmm0, [rax]",
-            "vmovdqu8 zmm1, [rax + 64]",
-            "vmovdqu8 zmm2, [rax + 128]",
-            "vmovdqu8 zmm3, [rax + 192]",
-            "vmovdqu8 zmm4, [rax + 256]",
-            "vmovdqu8 zmm5, [rax + 320]",
-            "vmovdqu8 zmm6, [rax + 384]",
-            "vmovdqu8 zmm7, [rax + 448]",
-            offsets!(load $min $group),
             concat!($(
-                products!($group $(($y $a $b $x))*),
-                $("vfmadd231ps zmm", $y, ", zmm", $a, ", dword ptr [rsi + ", $x, " + 44]{{1to16}}\n",)*
-                offsets!($min $group $(($y $a $b $x))*),
+                products!($group $(($y $z $a $b $($cd $dd)? $x))*),
+                add!("44" $(($y $z $a $b $x))*),
+                offsets!($min $group $(($y $z $x))*),
             )*),
             "add rax, 512",
             concat!("add rcx, ", $scales),
+            concat!("add rdx, ", $scales),
             "add rsi, r8",
             "dec r9",
             "jnz 2b",
             // STORE
             "mov rax, [rdi + {y}]",
-            concat!($($("vmovups [rax], zmm", $y, "\nadd rax, 64\n",)*)*),
+            concat!($($(
+                "vmovups [rax], zmm", $y, "\n",
+                "vmovups [rax + 64], zmm", $z, "\n",
+                "add rax, 128\n",
+            )*)*),
             "vzeroupper",
             "ret";
+            beside = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, beside),
         }
     };
 }
 
-/// The kernels of each kind for so many rows.
+/// The kernels of each kind for so many rows: `one` group in a step, or `two`.
 macro_rules! heights {
-    ($($height:literal $rows:tt;)*) => {$(
-        heights! { @ $height $rows }
+    ($($height:literal one $one:tt two $two:tt;)*) => {$(
+        heights! { @ $height $one $two }
     )*};
-    (@ $height:literal [$($fours:tt)*]) => {
-        kernel! { "g32" $height 32 "64" none $($fours)* }
-        kernel! { "g16" $height 16 "128" none $($fours)* }
-        kernel! { "g32m" $height 32 "64" min $($fours)* }
-        kernel! { "g16m" $height 16 "128" min $($fours)* }
+    (@ $height:literal [$($one:tt)*] [$($two:tt)*]) => {
+        kernel! { "g32" $height 32 "64" none $($one)* }
+        kernel! { "g32m" $height 32 "64" min $($one)* }
+        kernel! { "g16" $height 16 "128" none $($two)* }
+        kernel! { "g16m" $height 16 "128" min $($two)* }
     };
 }
 heights! {
-    "1" [{ ("8" "20" "24" "0") }];
-    "2" [{ ("8" "20" "24" "0") ("9" "21" "25" "64") }];
-    "3" [{ ("8" "20" "24" "0") ("9" "21" "25" "64") ("10" "22" "26" "128") }];
-    "4" [{ ("8" "20" "24" "0") ("9" "21" "25" "64") ("10" "22" "26" "128") ("11" "23" "27" "192") }];
-    "8" [
-        { ("8" "20" "24" "0") ("9" "21" "25" "64") ("10" "22" "26" "128") ("11" "23" "27" "192") }
-        { ("12" "20" "24" "256") ("13" "21" "25" "320") ("14" "22" "26" "384") ("15" "23" "27" "448") }
-    ];
-    "12" [
-        { ("8" "20" "24" "0") ("9" "21" "25" "64") ("10" "22" "26" "128") ("11" "23" "27" "192") }
-        { ("12" "20" "24" "256") ("13" "21" "25" "320") ("14" "22" "26" "384") ("15" "23" "27" "448") }
-        { ("16" "20" "24" "512") ("17" "21" "25" "576") ("18" "22" "26" "640") ("19" "23" "27" "704") }
-    ];
+    "1" one [{ ("20" "21" "8" "9" / "0") }]
+        two [{ ("20" "21" "8" "9" "14" "15" / "0") }];
+    "2" one [{ ("20" "21" "8" "9" / "0") ("22" "23" "10" "11" / "64") }]
+        two [{ ("20" "21" "8" "9" "14" "15" / "0") ("22" "23" "10" "11" "16" "17" / "64") }];
+    "3" one [{ ("20" "21" "8" "9" / "0") ("22" "23" "10" "11" / "64") ("24" "25" "12" "13" / "128") }]
+        two [{ ("20" "21" "8" "9" "14" "15" / "0") ("22" "23" "10" "11" "16" "17" / "64") ("24" "25" "12" "13" "18" "19" / "128") }];
+    "4" one [{ ("20" "21" "8" "9" / "0") ("22" "23" "10" "11" / "64") ("24" "25" "12" "13" / "128") ("26" "27" "14" "15" / "192") }]
+        two [
+            { ("20" "21" "8" "9" "14" "15" / "0") ("22" "23" "10" "11" "16" "17" / "64") }
+            { ("24" "25" "8" "9" "14" "15" / "128") ("26" "27" "10" "11" "16" "17" / "192") }
+        ];
+    "5" one [{
+            ("20" "21" "8" "9" / "0") ("22" "23" "10" "11" / "64") ("24" "25" "12" "13" / "128")
+            ("26" "27" "14" "15" / "192") ("28" "29" "16" "17" / "256")
+        }]
+        two [
+            { ("20" "21" "8" "9" "14" "15" / "0") ("22" "23" "10" "11" "16" "17" / "64") ("24" "25" "12" "13" "18" "19" / "128") }
+            { ("26" "27" "8" "9" "14" "15" / "192") ("28" "29" "10" "11" "16" "17" / "256") }
+        ];
+    "6" one [{
+            ("20" "21" "8" "9" / "0") ("22" "23" "10" "11" / "64") ("24" "25" "12" "13" / "128")
+            ("26" "27" "14" "15" / "192") ("28" "29" "16" "17" / "256") ("30" "31" "18" "19" / "320")
+        }]
+        two [
+            { ("20" "21" "8" "9" "14" "15" / "0") ("22" "23" "10" "11" "16" "17" / "64") ("24" "25" "12" "13" "18" "19" / "128") }
+            { ("26" "27" "8" "9" "14" "15" / "192") ("28" "29" "10" "11" "16" "17" / "256") ("30" "31" "12" "13" "18" "19" / "320") }
+        ];
 }

@@ -1,5 +1,6 @@
 //! Squares of numbers of 32 bits, transposed in registers.
 
+use crate::arrays::Each;
 use crate::isa::{Prim, Scalar};
 
 /// How an instruction set transposes.
@@ -20,6 +21,21 @@ pub(crate) unsafe trait Square: Prim<f32> {
                 *v = Self::load(p.byte_add(i * pitch));
             }
             transpose::<Self>(v)
+        }
+    }
+
+    /// Flips these bits of each number.
+    ///
+    /// # Safety
+    /// The instruction set.
+    #[inline(always)]
+    unsafe fn flip(v: Self::V, bits: u32) -> Self::V {
+        let mut numbers = [0f32; 16];
+        // SAFETY: there is room for a vector.
+        unsafe {
+            <Self as Prim<f32>>::store(numbers.as_mut_ptr(), v);
+            let flipped = numbers.each(|x| f32::from_bits(x.to_bits() ^ bits));
+            <Self as Prim<f32>>::load(flipped.as_ptr())
         }
     }
 }

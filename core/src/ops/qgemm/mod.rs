@@ -194,6 +194,9 @@ impl<E: Element> Kernels<E> {
     }
 }
 
+/// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
+type Tile = [f32; HEIGHT * 2 * ROWS];
+
 /// The parts of an unpacked panel of `k` columns, in bytes.
 #[derive(Clone, Copy)]
 struct PanelSize {
@@ -263,11 +266,17 @@ impl<E: Element> QgemmPlan<E> {
         PanelSize::of(self.k, self.kind())
     }
 
+    /// Panels of weights that microkernels take side by side.
+    fn side_by_side(&self) -> usize {
+        self.kernels.tier.map_or(1, |tier| tier.qgemm.panels)
+    }
+
     /// Panels of weights that are unpacked at a time: half of L2 is theirs.
     fn panels(&self, panel: PanelSize) -> usize {
-        let l2 = self.kernels.caps().caches().l2;
+        let (l2, side_by_side) = (self.kernels.caps().caches().l2, self.side_by_side());
         let there = self.n.div_ceil(ROWS).max(1);
-        (l2 / 2).checked_div(panel.bytes()).unwrap_or(1).clamp(1, 16).min(there)
+        let most = (l2 / 2).checked_div(panel.bytes()).unwrap_or(1).clamp(side_by_side, 16);
+        (most - most % side_by_side).min(there)
     }
 
     /// Scratch memory for [`run`](Self::run).
@@ -393,6 +402,8 @@ impl<E: Element> QgemmPlan<E> {
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
         let bias_of_codes = if self.kernels.tier.is_some_and(|tier| tier.qgemm.unsigned) { BIAS } else { 0 };
+        let side_by_side = self.side_by_side();
+        let width = side_by_side * ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
         let count = self.n.div_ceil(ROWS);
         let mut first = 0;
@@ -405,22 +416,24 @@ impl<E: Element> QgemmPlan<E> {
             }
             for row in (0..self.m).step_by(HEIGHT) {
                 let rows = (self.m - row).min(HEIGHT);
-                for p in 0..panels {
+                for p in (0..panels).step_by(side_by_side) {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
+                    // The last one may be alone: then it is its own neighbour.
+                    let beside = if p + 1 < panels { each } else { 0 };
                     let col = (first + p) * ROWS;
-                    let mut out = [[0f32; ROWS]; HEIGHT];
+                    let mut out: Tile = [0.0; HEIGHT * 2 * ROWS];
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
-                        self.tiles(from, x.panel(row), rows, &mut out);
+                        self.tiles(from, beside, x.panel(row), rows, &mut out);
                         (self.kernels.helpers().merge)(&MergeArgs {
                             tile: out.as_ptr().cast(),
-                            width: ROWS,
+                            width,
                             c: y.add(row * row_stride + col * col_stride),
                             row_stride,
                             col_stride,
                             rows,
-                            cols: (self.n - col).min(ROWS),
+                            cols: (self.n - col).min((panels - p) * ROWS).min(width),
                             beta: 0.0,
                         });
                     }
@@ -469,11 +482,12 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// The products of a panel of weights with one of activations, of `rows` rows.
+    /// The products of a panel of weights, and the one `beside` bytes behind it if microkernels take two, with one of
+    /// activations, of `rows` rows.
     ///
     /// # Safety
     /// The panels, of the plan's columns; at most [`HEIGHT`] rows.
-    unsafe fn tiles(&self, from: PanelRoom, x: *const u8, rows: usize, out: &mut [[f32; ROWS]; HEIGHT]) {
+    unsafe fn tiles(&self, from: PanelRoom, beside: usize, x: *const u8, rows: usize, out: &mut Tile) {
         let (steps, kind) = (self.k / STEP, self.kind());
         if steps == 0 {
             return;
@@ -482,6 +496,7 @@ impl<E: Element> QgemmPlan<E> {
             codes: from.codes,
             scales: from.scales,
             offsets: from.offsets,
+            beside,
             x,
             x_step: rows * STEP * 2,
             steps,
@@ -489,19 +504,18 @@ impl<E: Element> QgemmPlan<E> {
         };
         // SAFETY: the caller's contract; the table's or the tier's instructions are present.
         unsafe {
-            let kernels = self.kernels.tier.map_or(&[][..], |tier| tier.qgemm.kernels);
-            if kernels.is_empty() {
+            let Some(tier) = self.kernels.tier.map(|tier| &tier.qgemm) else {
                 return (self.kernels.table.qgemm)(&args, rows, kind);
-            }
+            };
             let mut left = rows;
-            for &(height, of_kinds) in kernels {
+            for &(height, of_kinds) in tier.kernels {
                 // Every height down to 1 is there, or a sum of others.
                 while left >= height && height > 0 {
                     if let Some(kernel) = of_kinds.get(kind.index()) {
                         kernel(&args);
                     }
                     args.x = args.x.wrapping_add(height * STEP * 2);
-                    args.y = args.y.wrapping_add(height);
+                    args.y = args.y.wrapping_add(height * tier.panels * ROWS);
                     left -= height;
                 }
             }

@@ -8,6 +8,7 @@ use crate::arrays::{from_fn, Each};
 use crate::element::{f16, Element};
 use crate::isa::{Prim, Vector};
 use crate::ops::activations::{self, Step};
+use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
 use crate::ops::pack::Square;
 use crate::quant::bytes::Lookup;
@@ -56,14 +57,16 @@ pub struct QTileArgs {
     pub(crate) codes: *const u8,
     pub(crate) scales: *const f32,
     pub(crate) offsets: *const f32,
+    /// Bytes from each of them to that of the second panel, for microkernels that take two.
+    pub(crate) beside: usize,
     /// The first row's first [`Step`]; those of other rows follow.
     pub(crate) x: *const u8,
     /// Bytes to the next step.
     pub(crate) x_step: usize,
     /// At least 1.
     pub(crate) steps: usize,
-    /// For each row of activations 16 results.
-    pub(crate) y: *mut [f32; ROWS],
+    /// For each row of activations 16 results of each panel.
+    pub(crate) y: *mut f32,
 }
 
 /// The baseline. Every microkernel computes the same integers, and in f32, for each element and step of 32 columns, in
@@ -114,7 +117,7 @@ pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &QTileArgs, row
                     <P as Prim<f32>>::store(to, y);
                 }
             }
-            *t.y.add(m) = y;
+            *t.y.cast::<[f32; ROWS]>().add(m) = y;
         }
     }
 }
@@ -204,47 +207,49 @@ pub(crate) unsafe fn panel_w<E: Element, P: Prim<E> + Square>(a: &PanelWArgs) {
                     offsets: offsets.add(r).cast(),
                 };
                 (format.unpack)(n, w.add((r.min(rows - 1) * blocks + first) * format.bytes), &out);
-                if to.bias != 0 {
-                    let codes = codes.add(r).cast::<u8>();
-                    for i in 0..cols {
-                        *codes.add(i) ^= to.bias;
-                    }
-                }
+                // This row's next blocks, or those of the next panel.
+                let next = if first + n < blocks { r * blocks + first + n } else { (r + ROWS) * blocks };
+                ask(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
-            by_column::<_, P>(codes, cols / 4, to.codes.add(column * ROWS).cast());
+            let to_codes = to.codes.add(column * ROWS).cast();
+            by_column::<_, P>(codes, cols / 4, u32::from(to.bias) * EACH, to_codes);
             let group = column / STEP * kind.groups();
-            by_column::<_, P>(scales, groups, to.scales.add(group * ROWS));
+            by_column::<_, P>(scales, groups, 0, to.scales.add(group * ROWS));
             if kind.offsets {
-                by_column::<_, P>(offsets, groups, to.offsets.add(group * ROWS));
+                by_column::<_, P>(offsets, groups, 0, to.offsets.add(group * ROWS));
             }
         }
         first += n;
     }
 }
 
-/// Transposes `n` numbers of 32 bits of each of 16 rows.
+/// Transposes `n` numbers of 32 bits of each of 16 rows, and flips these bits of them.
 ///
 /// # Safety
-/// The rows, of which a vector's worth more can be read; room for 16 times `n` numbers; the instruction set.
+/// The rows; room for 16 times `n` numbers; the instruction set.
 #[inline(always)]
-unsafe fn by_column<R, P: Square>(rows: *const R, n: usize, to: *mut f32) {
+unsafe fn by_column<R, P: Square>(rows: *const R, n: usize, flip: u32, to: *mut f32) {
+    let whole = n - n % P::LANES;
     // SAFETY: the caller's contract.
     unsafe {
         for r in (0..ROWS).step_by(P::LANES) {
-            let mut i = 0;
-            while i < n {
+            for i in (0..whole).step_by(P::LANES) {
                 let v = P::square(rows.add(r).cast::<f32>().add(i), size_of::<R>());
                 let to = to.add(i * ROWS + r);
-                if n - i >= P::LANES {
-                    for (k, &v) in v.iter().enumerate().take(P::LANES) {
-                        P::store(to.add(k * ROWS), v);
-                    }
-                } else {
-                    for (k, &v) in v.iter().enumerate().take(n - i) {
-                        P::store(to.add(k * ROWS), v);
+                // Not in their order: the compiler would copy memory, and put registers there first.
+                let half = P::LANES.div_ceil(2);
+                for k in 0..half {
+                    P::store(to.add(k * ROWS), P::flip(v[k], flip));
+                    if k + half < P::LANES {
+                        P::store(to.add((k + half) * ROWS), P::flip(v[k + half], flip));
                     }
                 }
-                i += P::LANES;
+            }
+        }
+        for r in 0..ROWS {
+            for i in whole..n {
+                let number = *rows.add(r).cast::<u32>().add(i);
+                *to.cast::<u32>().add(i * ROWS + r) = number ^ flip;
             }
         }
     }
