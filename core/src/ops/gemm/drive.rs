@@ -17,6 +17,14 @@ pub(crate) enum Source {
     Panels(*const u8),
 }
 
+impl Source {
+    /// A matrix, with strides in elements.
+    pub(crate) fn of<E>(ptr: *const E, across: usize, along: usize) -> Self {
+        let [across, along] = [across, along].map(|stride| stride.wrapping_mul(size_of::<E>()));
+        Self::Matrix { ptr: ptr.cast(), across, along }
+    }
+}
+
 /// What is done in compiled code, for the types at hand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Helpers {
@@ -81,7 +89,6 @@ pub(crate) struct Drive<'a> {
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
-    /// Never panels.
     pub(crate) a: Source,
     pub(crate) b: Source,
     pub(crate) c: *mut f32,
@@ -95,7 +102,7 @@ pub(crate) struct Drive<'a> {
     pub(crate) bias_of_rows: bool,
     pub(crate) activate: Option<Activate>,
     pub(crate) access: Access,
-    /// Room for a block of `A`, and for one of `B` unless that is packed.
+    /// Room for a block of `A`, and for one of `B`, unless they are packed.
     pub(crate) pa: *mut u8,
     pub(crate) pb: *mut u8,
 }
@@ -200,20 +207,26 @@ impl Drive<'_> {
                 while row < m {
                     let rows = blocks.mc.min(m - row);
                     let panel = micro.a;
-                    let mut a = Walk::panels(self.pa, panel, panel.bytes(panel.width, depth));
                     // SAFETY: as above.
                     unsafe {
-                        if let Source::Matrix { ptr, across, along } = self.a {
-                            let src = ptr.add(row * across + p * along);
-                            if a_in_place {
-                                let pitch = panel.width.wrapping_mul(across);
-                                a = Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch };
-                            } else {
-                                let (len, dst) = (rows, self.pa);
-                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
-                                (self.helpers.pack_a)(&to);
+                        let a = match self.a {
+                            Source::Panels(a) => {
+                                let before = panel.bytes(row, padded) + panel.steps(panel.width, p);
+                                Walk::panels(a.add(before), panel, panel.bytes(panel.width, padded))
                             }
-                        }
+                            Source::Matrix { ptr, across, along } => {
+                                let src = ptr.add(row * across + p * along);
+                                if a_in_place {
+                                    let pitch = panel.width.wrapping_mul(across);
+                                    Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
+                                } else {
+                                    let (len, dst) = (rows, self.pa);
+                                    let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                    (self.helpers.pack_a)(&to);
+                                    Walk::panels(dst, panel, panel.bytes(panel.width, depth))
+                                }
+                            }
+                        };
                         let (first, last) = (p == 0, k - p == steps);
                         self.block(&Block { rows, cols, depth, a, b, tail, row, col, first, last });
                     }

@@ -9,21 +9,21 @@
 mod blocks;
 mod drive;
 
-use crate::asm::abi::Micro;
+use crate::asm::abi::{Micro, Panel};
 use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemv::GemvArgs;
-use crate::ops::pack::{Kind, PackedB};
+use crate::ops::pack::{Kind, PackArgs, PackedB};
 use crate::ops::skinny::{self, Panels, SkinnyArgs};
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 use blocks::Blocks;
-pub(crate) use drive::{Activate, Finish, Helpers};
-use drive::{Drive, Source};
+use drive::Drive;
+pub(crate) use drive::{Activate, Finish, Helpers, Source};
 
 /// Where panels of `B` come from.
 #[derive(Clone, Copy, Debug)]
@@ -495,16 +495,7 @@ impl<E: Operand> GemmPlan<E> {
         if self.m == 0 || self.n == 0 {
             return Ok(());
         }
-        let activate = self.activation.map(|f| f.slot(self.kernels.plain()));
-        let whole = Finish {
-            c: c.as_mut_ptr().cast(),
-            row_stride: c.row_stride(),
-            col_stride: c.col_stride(),
-            rows: self.m,
-            cols: self.n,
-            activate,
-            access: self.kernels.access_inplace(),
-        };
+        let whole = self.finish(&mut c);
         if self.k == 0 || self.alpha == 0.0 {
             self.scale_c(&mut c, bias);
             // SAFETY: the elements of the view, which is exclusive; the instruction set is present.
@@ -518,50 +509,23 @@ impl<E: Operand> GemmPlan<E> {
             }
             return done;
         }
-        let source = |across: usize, along: usize, ptr: *const E| Source::Matrix {
-            ptr: ptr.cast(),
-            across: across.wrapping_mul(size_of::<E>()),
-            along: along.wrapping_mul(size_of::<E>()),
-        };
-        let left = source(a.row_stride(), a.col_stride(), a.as_ptr());
-        let (c_row, c_col) = (c.row_stride(), c.col_stride());
+        let left = Source::of(a.as_ptr(), a.row_stride(), a.col_stride());
         let (right, need) = match b {
-            Right::View(b) => (source(b.col_stride(), b.row_stride(), b.as_ptr()), self.scratch()?),
+            Right::View(b) => (Source::of(b.as_ptr(), b.col_stride(), b.row_stride()), self.scratch()?),
             Right::Panels(panels) => (Source::Panels(panels), self.scratch_prepacked()?),
         };
         let memory = scratch.take::<u8>(need.size())?.as_mut_ptr();
-        let helpers = self.kernels.helpers();
-        let mut drive = Drive {
-            micro: self.kernels.micro,
-            helpers,
-            blocks: self.blocks,
-            m: self.m,
-            n: self.n,
-            k: self.k,
-            a: left,
-            b: right,
-            c: c.as_mut_ptr().cast(),
-            c_row,
-            c_col,
-            alpha: self.alpha,
-            beta: self.beta,
-            bias: bias.map_or(core::ptr::null(), |b| b.as_ptr().cast()),
-            bias_of_rows: false,
-            activate,
-            access: whole.access,
-            pa: memory,
-            pb: memory,
-        };
+        let mut drive = self.loops(&mut c, left, right, bias, memory);
         if let Source::Matrix { .. } = right {
-            if c_row == 1 && c_col != 1 {
+            if drive.c_row == 1 && drive.c_col != 1 {
                 drive = Drive {
                     blocks: self.turned,
                     m: self.n,
                     n: self.m,
                     a: right,
                     b: left,
-                    c_row: c_col,
-                    c_col: c_row,
+                    c_row: drive.c_col,
+                    c_col: drive.c_row,
                     bias_of_rows: true,
                     ..drive
                 };
@@ -575,6 +539,126 @@ impl<E: Operand> GemmPlan<E> {
         // `k x n` matrix for this microkernel, which was chosen by what the CPU has.
         unsafe { drive.run() };
         Ok(())
+    }
+
+    /// What is left to do with all of `C` at the end.
+    fn finish(&self, c: &mut MatMut<'_, E::Sum>) -> Finish {
+        Finish {
+            c: c.as_mut_ptr().cast(),
+            row_stride: c.row_stride(),
+            col_stride: c.col_stride(),
+            rows: self.m,
+            cols: self.n,
+            activate: self.activation.map(|f| f.slot(self.kernels.plain())),
+            access: self.kernels.access_inplace(),
+        }
+    }
+
+    /// The loops of this product, with `memory` for a block of `A`.
+    fn loops(
+        &self,
+        c: &mut MatMut<'_, E::Sum>,
+        a: Source,
+        b: Source,
+        bias: Option<&[E::Sum]>,
+        memory: *mut u8,
+    ) -> Drive<'static> {
+        let Finish { c, row_stride, col_stride, activate, access, .. } = self.finish(c);
+        Drive {
+            micro: self.kernels.micro,
+            helpers: self.kernels.helpers(),
+            blocks: self.blocks,
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            a,
+            b,
+            c,
+            c_row: row_stride,
+            c_col: col_stride,
+            alpha: self.alpha,
+            beta: self.beta,
+            bias: bias.map_or(core::ptr::null(), |b| b.as_ptr().cast()),
+            bias_of_rows: false,
+            activate,
+            access,
+            pa: memory,
+            pb: memory,
+        }
+    }
+
+    /// Room for the panels of all of `A`: for [`pack_a`](Self::pack_a).
+    pub(crate) fn panels_a(&self) -> Result<ScratchReq, KernelError> {
+        self.panels(self.kernels.micro.a, self.m)
+    }
+
+    /// Of all of `B`.
+    pub(crate) fn panels_b(&self) -> Result<ScratchReq, KernelError> {
+        self.panels(self.kernels.micro.b, self.n)
+    }
+
+    fn panels(&self, panel: Panel, len: usize) -> Result<ScratchReq, KernelError> {
+        let overflow = KernelError::SizeOverflow { what: "scratch size" };
+        let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).ok_or(overflow)?;
+        let each = depth.saturating_mul(panel.element.size()).saturating_add(panel.tail());
+        let len = len.checked_next_multiple_of(panel.width).ok_or(overflow)?;
+        ScratchReq::array::<u8>(len.checked_mul(each).ok_or(overflow)?)
+    }
+
+    /// Brings all of `A` into panels at `to`, unless tiles read it where it is.
+    ///
+    /// # Safety
+    /// `A` has the plan's shape; there is room for [`panels_a`](Self::panels_a).
+    pub(crate) unsafe fn pack_a(&self, a: MatRef<'_, E>, to: *mut u8) -> Source {
+        let (rows, steps) = (a.row_stride(), a.col_stride());
+        let strides = [rows, steps].map(|stride| stride.wrapping_mul(size_of::<E>()));
+        if self.blocks.a_in_place(self.kernels.micro, [self.m, self.k], strides) {
+            return Source::of(a.as_ptr(), rows, steps);
+        }
+        let args = self.pack_args(a, self.kernels.micro.a, to);
+        // SAFETY: the caller's contract; the microkernel was chosen by what the CPU has.
+        unsafe { (self.kernels.helpers().pack_a)(&args) };
+        Source::Panels(to)
+    }
+
+    /// Brings all of `B` into panels at `to`; `bt` is its transpose.
+    ///
+    /// # Safety
+    /// As [`pack_a`](Self::pack_a).
+    pub(crate) unsafe fn pack_b(&self, bt: MatRef<'_, E>, to: *mut u8) {
+        let args = self.pack_args(bt, self.kernels.micro.b, to);
+        // SAFETY: as there.
+        unsafe { (self.kernels.helpers().pack_b)(&args) };
+    }
+
+    fn pack_args(&self, from: MatRef<'_, E>, panel: Panel, dst: *mut u8) -> PackArgs {
+        let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).unwrap_or(self.k);
+        let [across, along] =
+            [from.row_stride(), from.col_stride()].map(|stride| stride.wrapping_mul(size_of::<E>()));
+        PackArgs { len: from.rows(), k: self.k, depth, src: from.as_ptr().cast(), across, along, panel, dst }
+    }
+
+    /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
+    ///
+    /// # Safety
+    /// The panels are there, and those of this plan.
+    pub(crate) unsafe fn run_sources(
+        &self,
+        mut c: MatMut<'_, E::Sum>,
+        a: Source,
+        b: Source,
+        bias: Option<&[E::Sum]>,
+    ) {
+        if self.m == 0 || self.n == 0 {
+            return;
+        }
+        if self.k == 0 {
+            self.scale_c(&mut c, bias);
+            // SAFETY: the elements of the view, which is exclusive; the instruction set is present.
+            return unsafe { self.finish(&mut c).run() };
+        }
+        // SAFETY: the caller's contract; nothing is packed, so no memory is needed.
+        unsafe { self.loops(&mut c, a, b, bias, core::ptr::null_mut()).run() };
     }
 
     /// `C = beta * C + bias`.

@@ -5,6 +5,7 @@
 //! panel of activations is up to 12 rows: for each 32 columns one [`Step`] of each row.
 
 use crate::arrays::{from_fn, Each};
+use crate::asm::abi::{Panel, PanelType};
 use crate::element::{f16, Element};
 use crate::isa::{Prim, Vector};
 use crate::ops::activations::{self, Step};
@@ -411,35 +412,72 @@ pub struct DecodePanelArgs<E> {
     pub(crate) kind: Kind,
     pub(crate) steps: usize,
     pub(crate) from: PanelRoom,
-    /// The first of 16 elements of the panel's first column.
+    /// How panels of `B` lie in memory.
+    pub(crate) panel: Panel,
+    /// All of them.
     pub(crate) dst: *mut E,
-    /// Elements from one column to the next.
-    pub(crate) stride: usize,
+    /// The first of the 16 columns of `B`.
+    pub(crate) column: usize,
 }
 
-/// Decodes a panel, column by column: bit for bit what `dequant` makes of the weights.
+/// Decodes a panel to columns of `B`: bit for bit what `dequant` makes of the weights.
 ///
 /// # Safety
-/// The panel, room for 16 elements of each column, the instruction set.
+/// The panel, room for panels with all columns; these have whole vectors side by side; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32>>(a: &DecodePanelArgs<E>) {
-    let DecodePanelArgs { kind, steps, from, dst, stride } = *a;
-    for cell in 0..steps * STEP / 4 {
-        let g = if kind.halves { cell / (MIN_GROUP / 4) } else { cell / (STEP / 4) };
-        // SAFETY: cells and groups are within the panel, columns within the room.
-        unsafe {
-            let words = *from.codes.cast::<Cell>().add(cell);
-            let (scales, offsets) = (from.scales.add(g * ROWS), from.offsets.wrapping_add(g * ROWS));
-            for t in 0..4 {
-                let codes = words.each(|w| f32::from(w.to_ne_bytes()[t] as i8));
-                let to = dst.add((4 * cell + t) * stride);
-                for i in (0..ROWS).step_by(P::LANES) {
-                    let at = |p: *const f32| <P as Prim<f32>>::load(p.add(i));
-                    let mut v = P::mul(at(codes.as_ptr()), at(scales));
+    // SAFETY: the caller's contract.
+    unsafe {
+        match a.panel {
+            Panel { element: PanelType::F32, .. } => decode::<E, P, true, 1>(a),
+            Panel { kr: 1, .. } => decode::<E, P, false, 1>(a),
+            Panel { kr: 2, .. } => decode::<E, P, false, 2>(a),
+            _ => decode::<E, P, false, 4>(a),
+        }
+    }
+}
+
+/// [`decode_panel`] to panels with `KR` steps side by side, of `E`, or of f32 if `WIDE`.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn decode<E: Element, P: Prim<E> + Prim<f32>, const WIDE: bool, const KR: usize>(
+    a: &DecodePanelArgs<E>,
+) {
+    let DecodePanelArgs { kind, steps, from, panel, dst, column } = *a;
+    for i in (0..ROWS).step_by(P::LANES) {
+        let lane = (column + i) % panel.width.max(1);
+        let before = column + i - lane;
+        let dst = dst.cast::<u8>().wrapping_add(panel.bytes(before, steps * STEP) + panel.steps(lane, KR));
+        for cell in 0..steps * STEP / 4 {
+            let g = if kind.halves { cell / (MIN_GROUP / 4) } else { cell / (STEP / 4) };
+            // SAFETY: cells and groups are within the panel, columns within the room.
+            unsafe {
+                let words = (*from.codes.cast::<Cell>().add(cell)).each(u32::from_le);
+                let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + i));
+                let mut numbers = [[E::from_f32(0.0); ROWS]; 4];
+                for t in 0..4 {
+                    // Shifts, as the compiler takes bytes out of registers one by one.
+                    let codes = words.each(|w| ((w << (24 - 8 * t)) as i32 >> 24) as f32);
+                    let mut v = P::mul(<P as Prim<f32>>::load(codes.as_ptr().add(i)), at(from.scales));
                     if kind.offsets {
-                        v = P::add(v, at(offsets));
+                        v = P::add(v, at(from.offsets));
                     }
-                    <P as Prim<E>>::store(to.add(i), v);
+                    <P as Prim<E>>::store(numbers[t].as_mut_ptr(), v);
+                }
+                for (t, numbers) in numbers.chunks_exact(KR).enumerate() {
+                    let to = dst.add(panel.steps(panel.width, 4 * cell + t * KR));
+                    if WIDE {
+                        let v = <P as Prim<E>>::load(numbers[0].as_ptr());
+                        <P as Prim<f32>>::store(to.cast(), v);
+                        continue;
+                    }
+                    for lane in 0..P::LANES {
+                        for (s, numbers) in numbers.iter().enumerate() {
+                            to.cast::<E>().add(lane * KR + s).write(numbers[lane]);
+                        }
+                    }
                 }
             }
         }
