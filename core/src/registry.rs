@@ -284,7 +284,8 @@ macro_rules! rows_of_tiers {
         requires: $requires:tt,
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $width:ident $($heights:literal)+]
+        qgemm: [$codes:ident $width:ident $($heights:literal)+],
+        few: $few:tt
     })*) => {
         const TIER_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {

@@ -195,6 +195,9 @@ pub(crate) struct Tier {
     pub(crate) in_place: Option<&'static InPlace>,
     /// Those for many rows of activations.
     pub(crate) qgemm: QgemmTier,
+    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
+    /// such blocks, and of these with groups of 16.
+    pub(crate) few: [usize; 3],
 }
 
 /// A microkernel of `qgemm`.
@@ -307,7 +310,8 @@ macro_rules! tiers {
         requires: [$($feature:ident),*],
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $width:ident $($heights:literal)+]
+        qgemm: [$codes:ident $width:ident $($heights:literal)+],
+        few: $few:tt
     })*) => {
         /// All of them, the best of each level first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
@@ -318,6 +322,7 @@ macro_rules! tiers {
             kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
             in_place: in_place!($($engine)?),
             qgemm: qgemm_tier!($abi $tier $codes $width $($heights)+),
+            few: $few,
         }),*];
     };
 }

@@ -164,7 +164,8 @@ macro_rules! define_in_place {
         requires: $requires:tt,
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $width:ident $($heights:literal)+]
+        qgemm: [$codes:ident $width:ident $($heights:literal)+],
+        few: $few:tt
     })*) => {$($(
         const _: () = {
             use crate::quant::dots::$engine;

@@ -121,7 +121,12 @@ impl<E: Element> Case<'_, E> {
 
     /// Whether activations are rounded by 256, as for `qgemv_q8`: few rows in place.
     fn coarse(&self, in_place: bool) -> bool {
-        in_place && self.m <= 4 && self.w.format().block_len() == 256
+        in_place && self.few() && self.w.format().block_len() == 256
+    }
+
+    /// Whether weights in place are not unpacked.
+    fn few(&self) -> bool {
+        self.plan().is_ok_and(|plan| !plan.takes_panels(&self.w.into()))
     }
 
     /// Whether weights are multiplied as they are, not as rounded to the type of the activations: few rows in place, and
@@ -142,7 +147,7 @@ impl<E: Element> Case<'_, E> {
         let (n, cols) = (self.w.rows(), self.w.cols());
         // Products of pairs of bf16 are rounded twice, and denormals may be lost.
         let roundings = match self.precision {
-            Precision::Integer if self.m > if in_place { 4 } else { 64 } => cols / 10 + 4,
+            Precision::Integer if if in_place { !self.few() } else { self.m > 64 } => cols / 10 + 4,
             Precision::Integer => cols / 8 + 16,
             _ => 2 * cols + 8,
         };
@@ -207,7 +212,7 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
         let scalar = Case { k: &scalar, ..*case };
         let of_scalar = |w| scalar.run(&scalar.plan().map_err(text)?, w, None, [n, 1], edge);
         equal("packed, this and scalar code", &columns, &of_scalar(p.into())?)?;
-        if m > 4 {
+        if !case.few() && !scalar.few() {
             equal("this and scalar code", &y, &of_scalar(w.into())?)?;
             in_panels(case, &plan, w.into(), &y, edge)?;
             in_panels(case, &plan, p.into(), &y, edge)?;
@@ -342,6 +347,7 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     let mut source = Source::new(row.name.len() as u64);
     let len = format.block_len();
     let sizes = [(9, 1), (13, 17), (66, 33), (8, 16), (2, 5), (12, 48), (27, 15), (1, 18), (0, 3), (10, 0)];
+    let sizes = [&sizes[..], &[(3, 300), (5, 35)]].concat();
     let sizes = &sizes[..if effort() > 1 { sizes.len() } else { 3 }];
     // Parts of a unit of 256 columns, whole ones, more than are unpacked at a time.
     let depths = [len, 256, 256 + len, 1024 + 256 + len];

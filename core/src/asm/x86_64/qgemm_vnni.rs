@@ -87,8 +87,18 @@ macro_rules! products {
 macro_rules! both {
     ($load:literal $from:literal $at:literal) => {
         concat!(
-            $load, " zmm0, [", $from, " + ", $at, "]\n",
-            $load, " zmm1, [", $from, " + r10 + ", $at, "]\n",
+            $load,
+            " zmm0, [",
+            $from,
+            " + ",
+            $at,
+            "]\n",
+            $load,
+            " zmm1, [",
+            $from,
+            " + r10 + ",
+            $at,
+            "]\n",
         )
     };
 }

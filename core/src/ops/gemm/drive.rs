@@ -221,7 +221,8 @@ impl Drive<'_> {
                                     Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
                                 } else {
                                     let (len, dst) = (rows, self.pa);
-                                    let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                    let to =
+                                        PackArgs { len, k: steps, depth, src, across, along, panel, dst };
                                     (self.helpers.pack_a)(&to);
                                     Walk::panels(dst, panel, panel.bytes(panel.width, depth))
                                 }

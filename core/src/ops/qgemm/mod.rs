@@ -21,7 +21,7 @@ use crate::ops::qpack::PackedQ;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::quant::dispatch::Made;
 use crate::quant::packed::{ROWS, STEP, UNIT};
-use crate::quant::{QuantFormat, QuantRef};
+use crate::quant::{QuantFormat, QuantRef, TILE};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 pub use grouped::QgemmGroup;
@@ -110,7 +110,7 @@ impl QuantWeights<'_> {
 /// Made by [`Kernels::qgemm_plan`]. See [`Precision`] for errors. Each element is formed in an order that depends on
 /// nothing but `k` and, for small ones, `m` and whether the weights are packed; so a part of a product, by a
 /// [`resized`](Self::resized) plan, has the bits that it has in the whole. All instruction sets have the same results for
-/// [`Precision::Integer`], but for up to 4 rows of weights in place.
+/// [`Precision::Integer`], but for up to 6 rows with weights in place.
 ///
 /// ```
 /// # use gllm_kernels_core::{Kernels, MatMut, MatRef, Precision, QuantFormat, QuantRef, Scratch};
@@ -140,8 +140,8 @@ pub struct QgemmPlan<E: Element> {
     whole: usize,
 }
 
-/// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them; with packed
-/// weights; and exact ones, in place.
+/// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless the
+/// [tier](crate::asm::Tier::few) knows better; with packed weights; and exact ones, in place.
 const FEW: usize = 4;
 const FEW_PACKED: usize = 64;
 const FEW_EXACT: usize = 8;
@@ -248,10 +248,20 @@ impl<E: Element> QgemmPlan<E> {
     /// [`run_panels`](Self::run_panels) takes: not unless it computes with integers, nor for a few rows.
     pub fn takes_panels(&self, w: &QuantWeights<'_>) -> bool {
         let few = match w {
-            QuantWeights::InPlace(_) => FEW,
+            QuantWeights::InPlace(_) => self.few(),
             QuantWeights::Packed(_) => FEW_PACKED,
         };
         self.precision == Precision::Integer && self.whole > few
+    }
+
+    /// Rows up to which weights in place are not unpacked.
+    fn few(&self) -> usize {
+        let [short, long, halves] = self.kernels.tier.map_or([FEW; 3], |tier| tier.few);
+        match self.kind() {
+            _ if self.format.block_len() < TILE => short,
+            Kind { halves: true, .. } => halves,
+            Kind { halves: false, .. } => long,
+        }
     }
 
     fn kind(&self) -> Kind {
@@ -292,7 +302,7 @@ impl<E: Element> QgemmPlan<E> {
         let few = if self.whole > FEW_PACKED { 0 } else { self.m };
         let few = self.kernels.activations_size(few, self.k)?;
         let few = ScratchReq::array::<u8>(few.size_unaligned())?;
-        if self.whole <= FEW {
+        if self.whole <= self.few() {
             return Ok(few);
         }
         let x = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?;
