@@ -37,6 +37,9 @@ pub(crate) use coarse::Long;
 /// Rows of activations that a row of weights is multiplied with at a time, at most.
 const BATCH: usize = 4;
 
+/// Rows of weights that meet each batch in turn: they stay in L2, and what asks for memory sees them in their order.
+const NEAR: usize = 16;
+
 /// What [`qgemv_q8`] works on.
 pub(crate) struct Q8Args {
     pub(crate) rows: usize,
@@ -229,16 +232,18 @@ unsafe fn products<F: Pack, D: Dots<F>, W: Walk<F, D>, const M: usize>(g: &Q8Arg
 /// overlaps neither; the instructions are present.
 #[inline(always)]
 pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
-    for r in 0..g.rows {
+    for first in (0..g.rows).step_by(NEAR) {
         for m in (0..g.batch).step_by(BATCH) {
-            // SAFETY: rows are below `rows` and `batch`.
-            unsafe {
-                match g.batch - m {
-                    1 => products::<F, D, W, 1>(g, r, m),
-                    2 => products::<F, D, W, 2>(g, r, m),
-                    // Elsewhere code is kept small.
-                    3 if cfg!(target_arch = "x86_64") => products::<F, D, W, 3>(g, r, m),
-                    _ => products::<F, D, W, BATCH>(g, r, m),
+            for r in first..g.rows.min(first + NEAR) {
+                // SAFETY: rows are below `rows` and `batch`.
+                unsafe {
+                    match g.batch - m {
+                        1 => products::<F, D, W, 1>(g, r, m),
+                        2 => products::<F, D, W, 2>(g, r, m),
+                        // Elsewhere code is kept small.
+                        3 if cfg!(target_arch = "x86_64") => products::<F, D, W, 3>(g, r, m),
+                        _ => products::<F, D, W, BATCH>(g, r, m),
+                    }
                 }
             }
         }

@@ -256,11 +256,11 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Rows up to which weights in place are not unpacked.
     fn few(&self) -> usize {
-        let [short, long, halves] = self.kernels.tier.map_or([FEW; 3], |tier| tier.few);
-        match self.kind() {
-            _ if self.format.block_len() < TILE => short,
-            Kind { halves: true, .. } => halves,
-            Kind { halves: false, .. } => long,
+        let [short, long] = self.kernels.tier.map_or([FEW; 2], |tier| tier.few);
+        if self.format.block_len() < TILE {
+            short
+        } else {
+            long
         }
     }
 
