@@ -160,13 +160,42 @@ impl<E: Element> Parallel<'_, E> {
         failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Where the columns of a product are cut.
-    fn pieces(&self, m: usize, n: usize, k: usize) -> Cuts {
+    /// Where the columns of a product are cut: each thread has `share` pieces, or fewer if they were too small.
+    fn pieces(&self, [m, n, k]: [usize; 3], share: usize) -> Cuts {
         let threads = self.runtime.threads();
         let least = PIECE.div_ceil(m.saturating_mul(k).max(1));
-        let step = n.div_ceil(threads * SHARE).max(least).min(n.div_ceil(threads)).max(1);
+        let step = n.div_ceil(threads * share).max(least).min(n.div_ceil(threads)).max(1);
         let step = step.next_multiple_of(if n >= 2 * threads * COLUMNS { COLUMNS } else { 16 });
         Cuts { first: step, step }
+    }
+
+    /// Shares out columns: `run` computes a part by its plan, in as much memory as `need` says.
+    fn by_parts<X: Element>(
+        &self,
+        plan: &QgemmPlan<X>,
+        y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        bias: Option<&[f32]>,
+        need: impl Fn(&QgemmPlan<X>) -> Result<ScratchReq, KernelError> + Sync,
+        run: impl Fn(
+                &QgemmPlan<X>,
+                MatMut<'_, f32>,
+                QuantWeights<'_>,
+                Option<&[f32]>,
+                Scratch<'_>,
+            ) -> Result<(), KernelError>
+            + Sync,
+    ) -> Result<(), KernelError> {
+        let [m, n, k] = plan.shape();
+        // Exact plans pack the activations for each part.
+        let share = if plan.precision() == Precision::Exact { 1 } else { SHARE };
+        self.by_columns(self.pieces([m, n, k], share), [m, n], y, |range, y| {
+            let part = plan.resized(m, range.len());
+            let mut buffer = self.runtime.buffers().take();
+            let scratch = Scratch::new(buffer.bytes(need(&part)?.size_unaligned()));
+            let (w, bias) = (w.row_range(range.start, range.len())?, bias.map(|bias| &bias[range]));
+            run(&part, y, w, bias, scratch)
+        })
     }
 
     /// Shares out columns; each part does everything itself.
@@ -178,12 +207,7 @@ impl<E: Element> Parallel<'_, E> {
         x: MatRef<'_, X>,
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
-        let [m, n, k] = plan.shape();
-        self.by_columns(self.pieces(m, n, k), [m, n], y, |range, y| {
-            let part = plan.resized(m, range.len());
-            let mut buffer = self.runtime.buffers().take();
-            let scratch = Scratch::new(buffer.bytes(part.scratch()?.size_unaligned()));
-            let (w, bias) = (w.row_range(range.start, range.len())?, bias.map(|bias| &bias[range]));
+        self.by_parts(plan, y, w, bias, QgemmPlan::scratch, |part, y, w, bias, scratch| {
             part.run(y, w, x, bias, scratch)
         })
     }
@@ -221,7 +245,7 @@ impl<E: Element> Parallel<'_, E> {
         x: MatRef<'_, E>,
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
-        let [m, n, k] = plan.shape();
+        let [m, _, k] = plan.shape();
         let mut buffer = self.runtime.buffers().take();
         let size = self.kernels.activation_panels_size(m, k)?;
         let room = self.kernels.activation_panels_room(m, k, buffer.bytes(size.size_unaligned()))?;
@@ -234,12 +258,7 @@ impl<E: Element> Parallel<'_, E> {
             })?;
         }
         let x = self.kernels.activation_panels_filled(m, k, room)?;
-        self.by_columns(self.pieces(m, n, k), [m, n], y, |range, y| {
-            let part = plan.resized(m, range.len());
-            let need: ScratchReq = part.scratch_panels()?;
-            let mut buffer = self.runtime.buffers().take();
-            let scratch = Scratch::new(buffer.bytes(need.size_unaligned()));
-            let (w, bias) = (w.row_range(range.start, range.len())?, bias.map(|bias| &bias[range]));
+        self.by_parts(plan, y, w, bias, QgemmPlan::scratch_panels, |part, y, w, bias, scratch| {
             part.run_panels(y, w, x, bias, scratch)
         })
     }
