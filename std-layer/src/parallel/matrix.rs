@@ -95,7 +95,12 @@ impl<E: Element> Parallel<'_, E> {
         x: Activations<'_>,
         y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        let cuts = Cuts::rows_fixed(w.bytes(), w.rows(), PackedQ::ROW_STEP);
+        let (bytes, rows, step) = (w.bytes(), w.rows(), PackedQ::ROW_STEP);
+        // Plain floating point has the kernels of weights in place.
+        let cuts = match w.format().element() {
+            Some(_) => Cuts::long_rows(bytes, rows, step, self.runtime.threads()),
+            None => Cuts::rows_fixed(bytes, rows, step),
+        };
         self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
             self.kernels.qgemv_packed(w.row_range(range.start, range.len())?, x, y)
         })
