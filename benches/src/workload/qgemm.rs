@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     bf16, f16, Caps, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, Precision, QgemmGroup,
-    QuantFormat, QuantWeights, Scratch,
+    QgemmPlan, QuantFormat, QuantWeights, Scratch,
 };
 use gllm_kernels_std::AlignedVec;
 use gllm_testkit::packed::rounded;
@@ -53,6 +53,8 @@ fn product<'a, E: Element + Number>(
     } else {
         w.into()
     };
+    let plan = kernels.qgemm_plan(format, m, n, k, precision).expect("the shape was checked");
+    let way = Way::of(&plan, of);
     let x = Operand::random(c.carver.take::<E>(m * k), PERIOD * k, 2, -1.0, 1.0);
     let mut scratch = AlignedVec::<u8>::zeroed(0);
     Box::new(Produce {
@@ -60,7 +62,6 @@ fn product<'a, E: Element + Number>(
         inputs: vec![x],
         output: Operand { data: c.carver.take::<f32>(m * n), pattern: Vec::new() },
         call: Box::new(move |x, y| {
-            let plan = kernels.qgemm_plan(format, m, n, k, precision)?;
             let (x, y) = (MatRef::new(&*x[0].data, m, k)?, MatMut::new(y, m, n)?);
             match &engine {
                 Engine::One(_) => {
@@ -74,13 +75,7 @@ fn product<'a, E: Element + Number>(
             }
         }),
         exact: Box::new(move |x| {
-            let x = match precision {
-                Precision::Integer if format.element().is_none() => {
-                    as_rounded(format, k, &x[0], packed || m > 4).expect("the shape was checked")
-                }
-                Precision::Bf16 => x[0].iter().map(|&x| bf16::from_f64(x).to_f64()).collect(),
-                _ => x[0].clone(),
-            };
+            let x = way.seen(&x[0]);
             let mut out = Vec::with_capacity(x.len() / k * n);
             for x in x.chunks(k) {
                 let wanted: Vec<Want> = decoded.chunks(k).map(|row| dot(row, x)).collect();
@@ -88,15 +83,44 @@ fn product<'a, E: Element + Number>(
             }
             out
         }),
-        // Weights of 16 bits have been rounded.
-        bound: dot_bound(k)
-            + match precision {
-                Precision::Integer => 0.0,
-                Precision::Bf16 => bf16::ROUNDING,
-                _ => E::ROUNDING.max(1.0 / (1 << 24) as f64),
-            },
+        bound: dot_bound(k) + rounding::<E>(plan.precision()),
         kernel: None,
     })
+}
+
+/// How a product sees its activations.
+struct Way {
+    format: QuantFormat,
+    cols: usize,
+    precision: Precision,
+    /// Whether groups of 32 have their own scale.
+    fine: bool,
+}
+
+impl Way {
+    fn of<E: Element>(plan: &QgemmPlan<E>, w: QuantWeights<'_>) -> Self {
+        let fine = matches!(w, QuantWeights::Packed(_)) || plan.takes_panels(&w);
+        Self { format: w.format(), cols: w.cols(), precision: plan.precision(), fine }
+    }
+
+    fn seen(&self, x: &[f64]) -> Vec<f64> {
+        match self.precision {
+            Precision::Integer => {
+                as_rounded(self.format, self.cols, x, self.fine).expect("the shape was checked")
+            }
+            Precision::Bf16 => x.iter().map(|&x| bf16::from_f64(x).to_f64()).collect(),
+            _ => x.to_vec(),
+        }
+    }
+}
+
+/// What weights are rounded by.
+fn rounding<E: Number>(precision: Precision) -> f64 {
+    match precision {
+        Precision::Integer => 0.0,
+        Precision::Bf16 => bf16::ROUNDING,
+        _ => E::ROUNDING.max(1.0 / (1 << 24) as f64),
+    }
 }
 
 /// The first of the rows of activations that expert `e` has of `m` in all: each has more than the one before.
@@ -111,6 +135,11 @@ fn grouped<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a
     let kernels = engine.kernels();
     let stored = c.carver.take(EXPERTS * n * k / format.block_len() * format.block_bytes());
     let (w, decoded) = weights(stored, format, EXPERTS * n, k);
+    let plan =
+        move |m| kernels.qgemm_plan(format, m, n, k, Precision::Integer).expect("the shape was checked");
+    let bound = dot_bound(k) + rounding::<E>(plan(m).precision());
+    let rows = |e| first_row(m, e + 1) - first_row(m, e);
+    let ways: Vec<Way> = (0..EXPERTS).map(|e| Way::of(&plan(rows(e)), w.into())).collect();
     let x = Operand::random(c.carver.take::<E>(m * k), PERIOD * k, 2, -1.0, 1.0);
     let mut scratch = AlignedVec::<u8>::zeroed(0);
     Box::new(Produce {
@@ -138,15 +167,10 @@ fn grouped<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a
             }
         }),
         exact: Box::new(move |x| {
-            let integers = format.element().is_none();
             let mut out = Vec::with_capacity(m * n);
             for e in 0..EXPERTS {
                 let (first, end) = (first_row(m, e), first_row(m, e + 1));
-                let x = if integers {
-                    as_rounded(format, k, &x[0], end - first > 4).expect("the shape was checked")
-                } else {
-                    x[0].clone()
-                };
+                let x = ways[e].seen(&x[0]);
                 let distinct = decoded.len() / k;
                 let wanted: Vec<Want> =
                     x.chunks(k).flat_map(|x| decoded.chunks(k).map(|row| dot(row, x))).collect();
@@ -157,8 +181,7 @@ fn grouped<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a
             }
             out
         }),
-        // Weights of 16 bits have been rounded.
-        bound: dot_bound(k) + if format.element().is_some() { E::ROUNDING } else { 0.0 },
+        bound,
         kernel: None,
     })
 }

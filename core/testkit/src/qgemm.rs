@@ -2,8 +2,8 @@
 //! in place and packed, in one go and in parts.
 
 use gllm_kernels_core::{
-    bf16, f16, Activation, Caps, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op,
-    Precision, QgemmGroup, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    bf16, f16, Activation, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
+    MatRef, Op, Precision, QgemmGroup, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::Source;
@@ -342,6 +342,17 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
         if by_tiles { [Precision::Bf16, Precision::Exact] } else { [Precision::Integer; 2] };
     if fastest != [Precision::Integer, narrowed, exact] {
         return Err(format!("chooses {fastest:?}"));
+    }
+    // Plain floating point has no integers: what is multiplied fastest with no larger errors.
+    let pairs = tiles.kernel(Op::Gemm, None).is_some_and(|row| row.name.ends_with("_bf16"));
+    let [few, many] = match format.element() {
+        Some(ElementType::Bf16) if pairs => [Precision::Exact, Precision::Bf16],
+        Some(_) => [Precision::Exact; 2],
+        None => [Precision::Integer; 2],
+    };
+    let chosen = |m| k.qgemm_plan(format, m, 1, 0, Precision::Integer).map(|plan| plan.precision());
+    if [chosen(8), chosen(9)] != [Ok(few), Ok(many)] {
+        return Err(format!("integers become {:?}", [chosen(8), chosen(9)]));
     }
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);

@@ -171,8 +171,15 @@ impl<E: Element> Kernels<E> {
         }
     }
 
+    /// Whether pairs of bf16 are multiplied at once.
+    fn by_pairs(&self) -> bool {
+        let panel = self.of_bf16().micro.b;
+        panel.kr > 1 && panel.holds(ElementType::Bf16)
+    }
+
     /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
-    /// BF16) it is [`Precision::Exact`] instead of `Integer`.
+    /// BF16) it is [`Precision::Exact`] instead of `Integer`; with BF16, for more than 8 rows, `Bf16` on CPUs that multiply pairs of
+    /// those.
     ///
     /// # Errors
     /// `NotBlockMultiple` if `k` is not a multiple of the format's block length, `SizeOverflow`.
@@ -186,7 +193,14 @@ impl<E: Element> Kernels<E> {
     ) -> Result<QgemmPlan<E>, KernelError> {
         format.row_bytes(k)?;
         let precision = match precision {
+            Precision::Integer if format == QuantFormat::Bf16 && m > FEW_EXACT && self.by_pairs() => {
+                Precision::Bf16
+            }
             Precision::Integer if format.element().is_some() => Precision::Exact,
+            precision => precision,
+        };
+        let precision = match precision {
+            // Nothing is left to round.
             Precision::Bf16 if E::TYPE == ElementType::Bf16 => Precision::Exact,
             precision => precision,
         };
