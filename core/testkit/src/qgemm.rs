@@ -132,7 +132,8 @@ impl<E: Element> Case<'_, E> {
     /// Whether weights are multiplied as they are, not as rounded to the type of the activations: few rows in place, and
     /// whatever is multiplied in integers.
     fn sees_weights(&self, in_place: bool) -> bool {
-        self.precision == Precision::Integer || in_place && self.m <= 8
+        let few = if self.w.format().element().is_some() { 12 } else { 8 };
+        self.precision == Precision::Integer || in_place && self.m <= few
     }
 
     /// Compares what came from weights in place or packed ones; `exact` if whatever is small must have no error at all.
@@ -351,8 +352,8 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
         None => [Precision::Integer; 2],
     };
     let chosen = |m| k.qgemm_plan(format, m, 1, 0, Precision::Integer).map(|plan| plan.precision());
-    if [chosen(8), chosen(9)] != [Ok(few), Ok(many)] {
-        return Err(format!("integers become {:?}", [chosen(8), chosen(9)]));
+    if [chosen(12), chosen(13)] != [Ok(few), Ok(many)] {
+        return Err(format!("integers become {:?}", [chosen(12), chosen(13)]));
     }
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);

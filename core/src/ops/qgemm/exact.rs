@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::tile::{DecodePanelArgs, PanelRoom, Unsorted};
-use super::{QgemmPlan, QuantWeights, FEW_EXACT};
+use super::{QgemmPlan, QuantWeights, FEW_EXACT, FEW_FLOATS};
 use crate::dispatch::StorePolicy;
 use crate::element::Element;
 use crate::error::KernelError;
@@ -37,7 +37,8 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Whether weights in place are multiplied as they are.
     fn few_exact(&self, w: &QuantWeights<'_>) -> bool {
-        self.whole <= FEW_EXACT && matches!(w, QuantWeights::InPlace(_))
+        let few = if self.format.element().is_some() { FEW_FLOATS } else { FEW_EXACT };
+        self.whole <= few && matches!(w, QuantWeights::InPlace(_))
     }
 
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {

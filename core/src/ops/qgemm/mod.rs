@@ -141,10 +141,11 @@ pub struct QgemmPlan<E: Element> {
 }
 
 /// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless the
-/// [tier](crate::asm::Tier::few) knows better; with packed weights; and exact ones, in place.
+/// [tier](crate::asm::Tier::few) knows better; with packed weights; exact ones, in place; and with plain floating point.
 const FEW: usize = 4;
 const FEW_PACKED: usize = 64;
 const FEW_EXACT: usize = 8;
+const FEW_FLOATS: usize = 12;
 
 /// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than what
 /// multiplying them saves.
@@ -178,7 +179,7 @@ impl<E: Element> Kernels<E> {
     }
 
     /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
-    /// BF16) it is [`Precision::Exact`] instead of `Integer`; with BF16, for more than 8 rows, `Bf16` on CPUs that multiply pairs of
+    /// BF16) it is [`Precision::Exact`] instead of `Integer`; with BF16, for more than 12 rows, `Bf16` on CPUs that multiply pairs of
     /// those.
     ///
     /// # Errors
@@ -193,7 +194,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<QgemmPlan<E>, KernelError> {
         format.row_bytes(k)?;
         let precision = match precision {
-            Precision::Integer if format == QuantFormat::Bf16 && m > FEW_EXACT && self.by_pairs() => {
+            Precision::Integer if format == QuantFormat::Bf16 && m > FEW_FLOATS && self.by_pairs() => {
                 Precision::Bf16
             }
             Precision::Integer if format.element().is_some() => Precision::Exact,

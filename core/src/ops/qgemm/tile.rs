@@ -457,14 +457,14 @@ unsafe fn decode<E: Element, P: Prim<E> + Prim<f32>, const WIDE: bool, const KR:
                 let words = (*from.codes.cast::<Cell>().add(cell)).each(u32::from_le);
                 let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + i));
                 let mut numbers = [[E::from_f32(0.0); ROWS]; 4];
-                for t in 0..4 {
+                for (t, numbers) in numbers.iter_mut().enumerate() {
                     // Shifts, as the compiler takes bytes out of registers one by one.
                     let codes = words.each(|w| ((w << (24 - 8 * t)) as i32 >> 24) as f32);
                     let mut v = P::mul(<P as Prim<f32>>::load(codes.as_ptr().add(i)), at(from.scales));
                     if kind.offsets {
                         v = P::add(v, at(from.offsets));
                     }
-                    <P as Prim<E>>::store(numbers[t].as_mut_ptr(), v);
+                    <P as Prim<E>>::store(numbers.as_mut_ptr(), v);
                 }
                 for (t, numbers) in numbers.chunks_exact(KR).enumerate() {
                     let to = dst.add(panel.steps(panel.width, 4 * cell + t * KR));
