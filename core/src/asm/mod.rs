@@ -195,9 +195,9 @@ pub(crate) struct Tier {
     pub(crate) in_place: Option<&'static InPlace>,
     /// Those for many rows of activations.
     pub(crate) qgemm: QgemmTier,
-    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place, in blocks of less than 256 and
-    /// in such blocks.
-    pub(crate) few: [usize; 2],
+    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
+    /// such blocks, and in any with groups of 16 or with one scale.
+    pub(crate) few: [usize; 3],
 }
 
 /// A microkernel of `qgemm`.

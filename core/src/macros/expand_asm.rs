@@ -234,8 +234,8 @@ macro_rules! expand_all_packings {
 /// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
 /// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
 /// do it. `qgemm` says whether its microkernels take unsigned codes, how many rows of weights, and for how many rows of
-/// activations there are some; `few`, up to how many `qgemv_q8` is faster with weights in place, in blocks of less than 256 and
-/// in such blocks. The first of a level that the CPU can execute is used.
+/// activations there are some; `few`, up to how many `qgemv_q8` is faster with weights in place: in blocks of less than 256, in
+/// such blocks, and in any with groups of 16 or with one scale. The first of a level that the CPU can execute is used.
 macro_rules! expand_all_tiers {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -246,16 +246,16 @@ macro_rules! expand_all_tiers {
                 requires: [AVX512_VNNI],
                 batch: 4,
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
-                qgemm: [unsigned x32 6 5 4 3 2 1], few: [2, 4]
+                qgemm: [unsigned x32 6 5 4 3 2 1], few: [2, 3, 4]
             }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [signed x16 4 3 2 1], few: [4, 6] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [signed x16 4 3 2 1], few: [4, 6, 6] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed x16 4 3 2 1], few: [4, 4] }
-            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [], qgemm: [signed x16 4 2 1], few: [4, 4] }
-            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed x16 2 1], few: [4, 4] }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed x16 4 3 2 1], few: [4, 4, 4] }
+            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [], qgemm: [signed x16 4 2 1], few: [4, 4, 4] }
+            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed x16 2 1], few: [4, 4, 4] }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

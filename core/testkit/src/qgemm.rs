@@ -132,7 +132,8 @@ impl<E: Element> Case<'_, E> {
     /// Whether weights are multiplied as they are, not as rounded to the type of the activations: few rows in place, and
     /// whatever is multiplied in integers.
     fn sees_weights(&self, in_place: bool) -> bool {
-        let few = if self.w.format().element().is_some() { 12 } else { 8 };
+        let floats = self.w.format().element().is_some() && !by_pairs(self.k.caps());
+        let few = if floats { 12 } else { 8 };
         self.precision == Precision::Integer || in_place && self.m <= few
     }
 
@@ -324,6 +325,11 @@ fn not_finite(k: &Kernels<f32>, w: QuantRef<'_>, precision: Precision) -> Result
     Ok(())
 }
 
+/// Whether bf16 are multiplied in pairs.
+fn by_pairs(caps: Caps) -> bool {
+    Kernels::<bf16>::with(caps).kernel(Op::Gemm, None).is_some_and(|row| row.name.ends_with("_bf16"))
+}
+
 /// Products with weights that are plain floating point have no integers.
 fn precisions(format: QuantFormat) -> &'static [Precision] {
     let all = &[Precision::Exact, Precision::Bf16, Precision::Integer];
@@ -345,15 +351,14 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
         return Err(format!("chooses {fastest:?}"));
     }
     // Plain floating point has no integers: what is multiplied fastest with no larger errors.
-    let pairs = tiles.kernel(Op::Gemm, None).is_some_and(|row| row.name.ends_with("_bf16"));
     let [few, many] = match format.element() {
-        Some(ElementType::Bf16) if pairs => [Precision::Exact, Precision::Bf16],
+        Some(ElementType::Bf16) if by_pairs(caps) => [Precision::Exact, Precision::Bf16],
         Some(_) => [Precision::Exact; 2],
         None => [Precision::Integer; 2],
     };
     let chosen = |m| k.qgemm_plan(format, m, 1, 0, Precision::Integer).map(|plan| plan.precision());
-    if [chosen(12), chosen(13)] != [Ok(few), Ok(many)] {
-        return Err(format!("integers become {:?}", [chosen(12), chosen(13)]));
+    if [chosen(8), chosen(9)] != [Ok(few), Ok(many)] {
+        return Err(format!("integers become {:?}", [chosen(8), chosen(9)]));
     }
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);

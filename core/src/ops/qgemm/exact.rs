@@ -37,7 +37,8 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Whether weights in place are multiplied as they are.
     fn few_exact(&self, w: &QuantWeights<'_>) -> bool {
-        let few = if self.format.element().is_some() { FEW_FLOATS } else { FEW_EXACT };
+        let floats = self.format.element().is_some() && !self.kernels.by_pairs();
+        let few = if floats { FEW_FLOATS } else { FEW_EXACT };
         self.whole <= few && matches!(w, QuantWeights::InPlace(_))
     }
 

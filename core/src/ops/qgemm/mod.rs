@@ -20,7 +20,7 @@ use crate::ops::gemm::{Activation, Finish};
 use crate::ops::qpack::PackedQ;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::quant::dispatch::Made;
-use crate::quant::packed::{ROWS, STEP, UNIT};
+use crate::quant::packed::{Scales, ROWS, STEP, UNIT};
 use crate::quant::{QuantFormat, QuantRef, TILE};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
@@ -141,7 +141,8 @@ pub struct QgemmPlan<E: Element> {
 }
 
 /// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless the
-/// [tier](crate::asm::Tier::few) knows better; with packed weights; exact ones, in place; and with plain floating point.
+/// [tier](crate::asm::Tier::few) knows better; with packed weights; exact ones, in place; and with plain floating point
+/// where pairs of bf16 are not multiplied at once.
 const FEW: usize = 4;
 const FEW_PACKED: usize = 64;
 const FEW_EXACT: usize = 8;
@@ -173,13 +174,13 @@ impl<E: Element> Kernels<E> {
     }
 
     /// Whether pairs of bf16 are multiplied at once.
-    fn by_pairs(&self) -> bool {
+    pub(super) fn by_pairs(&self) -> bool {
         let panel = self.of_bf16().micro.b;
         panel.kr > 1 && panel.holds(ElementType::Bf16)
     }
 
     /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
-    /// BF16) it is [`Precision::Exact`] instead of `Integer`; with BF16, for more than 12 rows, `Bf16` on CPUs that multiply pairs of
+    /// BF16) it is [`Precision::Exact`] instead of `Integer`; with BF16, for more than 8 rows, `Bf16` on CPUs that multiply pairs of
     /// those.
     ///
     /// # Errors
@@ -194,7 +195,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<QgemmPlan<E>, KernelError> {
         format.row_bytes(k)?;
         let precision = match precision {
-            Precision::Integer if format == QuantFormat::Bf16 && m > FEW_FLOATS && self.by_pairs() => {
+            Precision::Integer if format == QuantFormat::Bf16 && m > FEW_EXACT && self.by_pairs() => {
                 Precision::Bf16
             }
             Precision::Integer if format.element().is_some() => Precision::Exact,
@@ -271,11 +272,11 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Rows up to which weights in place are not unpacked.
     fn few(&self) -> usize {
-        let [short, long] = self.kernels.tier.map_or([FEW; 2], |tier| tier.few);
-        if self.format.block_len() < TILE {
-            short
-        } else {
-            long
+        let [short, long, fast] = self.kernels.tier.map_or([FEW; 3], |tier| tier.few);
+        match self.kernels.table.formats.of(self.format) {
+            Made::Blocks(format) if Kind::of(format).halves || format.packing.scales == Scales::Whole => fast,
+            Made::Blocks(format) if format.len < TILE => short,
+            _ => long,
         }
     }
 
