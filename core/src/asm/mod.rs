@@ -215,6 +215,8 @@ pub(crate) struct QgemmTier {
     pub(crate) panels: usize,
     /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind).
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
+    /// The same for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
+    pub(crate) narrow: &'static [(usize, [TileFn; 4])],
 }
 
 impl fmt::Debug for Tier {
@@ -277,10 +279,16 @@ macro_rules! qgemm_tier {
             kernels: &[
                 $(($height, qgemm_tier!(@$abi $tier $height $width g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"))),+
             ],
+            narrow: qgemm_tier!(@$codes $abi $tier $width $($height)+),
         }
     };
     (@unsigned) => { true };
     (@signed) => { false };
+    (@narrow) => { false };
+    (@narrow $abi:literal $tier:literal $width:ident $($height:literal)+) => {
+        &[$(($height, qgemm_tier!(@$abi $tier $height $width n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"))),+]
+    };
+    (@$codes:ident $abi:literal $($rest:tt)+) => { &[] };
     (@x16) => { 1 };
     (@x32) => { 2 };
     (@$abi:literal $tier:literal $height:literal $width:ident $($kernel:ident $kind:literal),*) => {{

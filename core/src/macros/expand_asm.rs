@@ -233,7 +233,7 @@ macro_rules! expand_all_packings {
 /// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for quantised products in integers: the end of
 /// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
 /// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
-/// do it. `qgemm` says whether its microkernels take unsigned codes, how many rows of weights, and for how many rows of
+/// do it. `qgemm` says whether its microkernels take unsigned codes, or signed ones, perhaps with others for narrow ones, how many rows of weights, and for how many rows of
 /// activations there are some; `few`, up to how many `qgemv_q8` is faster with weights in place: in blocks of less than 256, in
 /// such blocks, and in any with groups of 16 or with one scale. The first of a level that the CPU can execute is used.
 macro_rules! expand_all_tiers {
@@ -248,7 +248,7 @@ macro_rules! expand_all_tiers {
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
                 qgemm: [unsigned x32 6 5 4 3 2 1], few: [2, 3, 4]
             }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [signed x16 4 3 2 1], few: [4, 6, 6] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [narrow x16 4 3 2 1], few: [4, 6, 6] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {

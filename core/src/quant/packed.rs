@@ -95,6 +95,33 @@ impl Packing {
             _ => 128,
         }
     }
+
+    /// Whether the products of a group's codes with activations of 8 bits, summed in pairs and then by two for four columns, fit
+    /// 16 bits.
+    pub(crate) const fn narrow(&self) -> bool {
+        let largest = match self.values {
+            Values::Linear(bias) => {
+                let (bias, top) = (bias as usize, (1usize << (self.bits[0] + self.bits[1])) - 1);
+                let above = top.saturating_sub(bias);
+                let magnitude = if bias > above { bias } else { above };
+                if self.eighths {
+                    8 * magnitude + 1
+                } else {
+                    magnitude
+                }
+            }
+            Values::Table(table) => {
+                let (mut largest, mut i) = (0, 0);
+                while i < table.len() {
+                    let magnitude = table[i].unsigned_abs() as usize;
+                    largest = if magnitude > largest { magnitude } else { largest };
+                    i += 1;
+                }
+                largest
+            }
+        };
+        self.group / 2 * 127 * largest <= i16::MAX as usize
+    }
 }
 
 /// What the head says of one group of one row.

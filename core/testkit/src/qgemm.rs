@@ -402,7 +402,34 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     for &precision in precisions(format) {
         not_finite(&k, w, precision)?;
     }
+    extremes(&k, format)?;
     Ok(report)
+}
+
+/// Sums of the largest products have room: codes and activations are all as large as they can be.
+fn extremes(k: &Kernels<f32>, format: QuantFormat) -> Result<(), String> {
+    let (m, n, cols) = (9, 4, 512);
+    let mut bytes = vec![0; n * cols / format.block_len() * format.block_bytes()];
+    let rows = bytes.chunks_exact_mut(format.block_bytes() * (cols / format.block_len()));
+    for (row, byte) in rows.zip([0x00, 0xff, 0x88, 0x77]) {
+        for block in row.chunks_exact_mut(format.block_bytes()) {
+            block.fill(byte);
+            for &at in halves(format) {
+                block[at..at + 2].copy_from_slice(&0x3c00u16.to_le_bytes());
+            }
+        }
+    }
+    let w = QuantRef::new(&bytes, format, n, cols).map_err(|e| e.to_string())?;
+    let x: Vec<f32> = (0..m * cols).map(|i| if i / cols % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    let plain = Kernels::<f32>::with(Caps::SCALAR);
+    let [got, want] = [k, &plain].map(|k| {
+        let case = Case { k, w, x: &x, m, precision: Precision::Integer };
+        case.run(&case.plan().map_err(|e| case.text(e))?, w.into(), None, [n, 1], Edge::End)
+    });
+    match (format.element(), differ(&got?, &want?)) {
+        (None, Some(i)) => Err(format!("the largest products, element {i}, are not those of scalar code")),
+        _ => Ok(()),
+    }
 }
 
 /// Sums of nothing are 0, by every way.

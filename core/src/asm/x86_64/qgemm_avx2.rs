@@ -2,7 +2,8 @@
 //! offsets or without, and one to four rows of activations.
 //!
 //! A register has four columns of 8 rows of weights, signed bytes, so a panel takes two passes. `vpmaddubsw` multiplies
-//! their magnitudes with activations that have their signs: pairs of products are at most 2 * 128 * 127, which fits 16 bits. See
+//! their magnitudes with activations that have their signs: pairs of products are at most 2 * 128 * 127, which fits 16 bits, and for
+//! narrow codes ([`Packing::narrow`](crate::quant::packed::Packing::narrow)) their sums over a group do. See
 //! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
 //!
 //! | register | |
@@ -16,59 +17,78 @@
 //! | `ymm12`, `ymm13`, `ymm14` | weights, their magnitudes, activations |
 //! | `ymm15` | ones |
 //!
-//! Four instructions for 32 products: 34 for a group of 32, half a panel and a row, of which Zen 4 starts four a cycle:
-//! 8.5 cycles for what takes 5 with `vpdpbusd`.
+//! Four instructions for 32 products, three with narrow codes: 34 or 27 for a group of 32, half a panel and a row, of which Zen 4
+//! starts four a cycle: 8.5 or 6.8 cycles for what takes 5 with `vpdpbusd`.
 
 /// Four columns times the activations at `$at` of each row. The first of a group's starts the sum.
 macro_rules! four {
-    ($first:ident $w:tt $at:tt $(($sum:tt $x:tt))*) => {
+    ($sums:ident $first:ident $w:tt $at:tt $(($sum:tt $x:tt))*) => {
         concat!(
             "vmovdqu ymm12, [rax + ", $w, "]\n",
             "vpabsb ymm13, ymm12\n",
             $(
                 "vpbroadcastd ymm14, dword ptr [rsi + ", $x, " + ", $at, "]\n",
                 "vpsignb ymm14, ymm14, ymm12\n",
-                "vpmaddubsw ymm14, ymm13, ymm14\n",
-                four!(@$first $sum),
+                four!(@$sums $first $sum),
             )*
         )
     };
-    (@first $sum:tt) => {
-        concat!("vpmaddwd ymm", $sum, ", ymm14, ymm15\n")
+    (@wide first $sum:tt) => {
+        concat!("vpmaddubsw ymm14, ymm13, ymm14\nvpmaddwd ymm", $sum, ", ymm14, ymm15\n")
     };
-    (@next $sum:tt) => {
-        concat!("vpmaddwd ymm14, ymm14, ymm15\nvpaddd ymm", $sum, ", ymm", $sum, ", ymm14\n")
+    (@wide next $sum:tt) => {
+        concat!(
+            "vpmaddubsw ymm14, ymm13, ymm14\n",
+            "vpmaddwd ymm14, ymm14, ymm15\n",
+            "vpaddd ymm", $sum, ", ymm", $sum, ", ymm14\n",
+        )
+    };
+    (@narrow first $sum:tt) => {
+        concat!("vpmaddubsw ymm", $sum, ", ymm13, ymm14\n")
+    };
+    (@narrow next $sum:tt) => {
+        concat!("vpmaddubsw ymm14, ymm13, ymm14\nvpaddw ymm", $sum, ", ymm", $sum, ", ymm14\n")
+    };
+}
+
+/// Sums in f32.
+macro_rules! converted {
+    (wide $sum:tt) => {
+        concat!("vcvtdq2ps ymm", $sum, ", ymm", $sum, "\n")
+    };
+    (narrow $sum:tt) => {
+        concat!("vpmaddwd ymm", $sum, ", ymm", $sum, ", ymm15\n", converted!(wide $sum))
     };
 }
 
 /// Integers, in f32 and times their scales.
 macro_rules! products {
-    (32 $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    ($sums:ident 32 $(($y:tt $a:tt $b:tt $x:tt))*) => {
         concat!(
-            four!(first "0" "0" $(($a $x))*),
-            four!(next "64" "4" $(($a $x))*),
-            four!(next "128" "8" $(($a $x))*),
-            four!(next "192" "12" $(($a $x))*),
-            four!(next "256" "16" $(($a $x))*),
-            four!(next "320" "20" $(($a $x))*),
-            four!(next "384" "24" $(($a $x))*),
-            four!(next "448" "28" $(($a $x))*),
-            $("vcvtdq2ps ymm", $a, ", ymm", $a, "\n",)*
+            four!($sums first "0" "0" $(($a $x))*),
+            four!($sums next "64" "4" $(($a $x))*),
+            four!($sums next "128" "8" $(($a $x))*),
+            four!($sums next "192" "12" $(($a $x))*),
+            four!($sums next "256" "16" $(($a $x))*),
+            four!($sums next "320" "20" $(($a $x))*),
+            four!($sums next "384" "24" $(($a $x))*),
+            four!($sums next "448" "28" $(($a $x))*),
+            $(converted!($sums $a),)*
             $("vmulps ymm", $a, ", ymm", $a, ", [rcx]\n",)*
         )
     };
-    (16 $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    ($sums:ident 16 $(($y:tt $a:tt $b:tt $x:tt))*) => {
         concat!(
-            four!(first "0" "0" $(($a $x))*),
-            four!(next "64" "4" $(($a $x))*),
-            four!(next "128" "8" $(($a $x))*),
-            four!(next "192" "12" $(($a $x))*),
-            four!(first "256" "16" $(($b $x))*),
-            four!(next "320" "20" $(($b $x))*),
-            four!(next "384" "24" $(($b $x))*),
-            four!(next "448" "28" $(($b $x))*),
-            $("vcvtdq2ps ymm", $a, ", ymm", $a, "\n",)*
-            $("vcvtdq2ps ymm", $b, ", ymm", $b, "\n",)*
+            four!($sums first "0" "0" $(($a $x))*),
+            four!($sums next "64" "4" $(($a $x))*),
+            four!($sums next "128" "8" $(($a $x))*),
+            four!($sums next "192" "12" $(($a $x))*),
+            four!($sums first "256" "16" $(($b $x))*),
+            four!($sums next "320" "20" $(($b $x))*),
+            four!($sums next "384" "24" $(($b $x))*),
+            four!($sums next "448" "28" $(($b $x))*),
+            $(converted!($sums $a),)*
+            $(converted!($sums $b),)*
             $("vmulps ymm", $a, ", ymm", $a, ", [rcx]\n",)*
             $("vfmadd231ps ymm", $a, ", ymm", $b, ", [rcx + 64]\n",)*
         )
@@ -96,7 +116,7 @@ macro_rules! offsets {
 
 /// One kernel: so many rows of activations, each with its registers and its place.
 macro_rules! kernel {
-    ($kind:literal $height:literal $group:tt $scales:literal $min:ident $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    ($kind:literal $height:literal $sums:ident $group:tt $scales:literal $min:ident $(($y:tt $a:tt $b:tt $x:tt))*) => {
         qgemm_kernel! {
             concat!("qgemm_f32_q8_", $kind, "_", $height, "x16__avx2_maddubs"),
             // PROLOGUE
@@ -119,7 +139,7 @@ macro_rules! kernel {
             // A STEP
             ".p2align 5",
             "3:",
-            products!($group $(($y $a $b $x))*),
+            products!($sums $group $(($y $a $b $x))*),
             concat!($(
                 "vbroadcastss ymm14, dword ptr [rsi + ", $x, " + 44]\n",
                 "vfmadd231ps ymm", $y, ", ymm", $a, ", ymm14\n",
@@ -142,13 +162,17 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of each kind for so many rows.
+/// The kernels of each kind for so many rows, with sums in 32 bits and in 16.
 macro_rules! heights {
     ($($height:literal [$($rows:tt)*];)*) => {$(
-        kernel! { "g32" $height 32 "64" none $($rows)* }
-        kernel! { "g16" $height 16 "128" none $($rows)* }
-        kernel! { "g32m" $height 32 "64" min $($rows)* }
-        kernel! { "g16m" $height 16 "128" min $($rows)* }
+        kernel! { "g32" $height wide 32 "64" none $($rows)* }
+        kernel! { "g16" $height wide 16 "128" none $($rows)* }
+        kernel! { "g32m" $height wide 32 "64" min $($rows)* }
+        kernel! { "g16m" $height wide 16 "128" min $($rows)* }
+        kernel! { "n32" $height narrow 32 "64" none $($rows)* }
+        kernel! { "n16" $height narrow 16 "128" none $($rows)* }
+        kernel! { "n32m" $height narrow 32 "64" min $($rows)* }
+        kernel! { "n16m" $height narrow 16 "128" min $($rows)* }
     )*};
 }
 heights! {

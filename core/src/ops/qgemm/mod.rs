@@ -288,6 +288,14 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
+    /// Whether codes are so small that microkernels may sum products in 16 bits.
+    fn narrow(&self) -> bool {
+        match self.kernels.table.formats.of(self.format) {
+            Made::Blocks(format) => format.packing.narrow(),
+            Made::Floats(_) => false,
+        }
+    }
+
     fn panel(&self) -> Result<PanelSize, KernelError> {
         PanelSize::of(self.k, self.kind())
     }
@@ -533,8 +541,9 @@ impl<E: Element> QgemmPlan<E> {
             let Some(tier) = self.kernels.tier.map(|tier| &tier.qgemm) else {
                 return (self.kernels.table.qgemm)(&args, rows, kind);
             };
+            let kernels = if self.narrow() && !tier.narrow.is_empty() { tier.narrow } else { tier.kernels };
             let mut left = rows;
-            for &(height, of_kinds) in tier.kernels {
+            for &(height, of_kinds) in kernels {
                 // Every height down to 1 is there, or a sum of others.
                 while left >= height && height > 0 {
                     if let Some(kernel) = of_kinds.get(kind.index()) {
