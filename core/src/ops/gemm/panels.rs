@@ -1,0 +1,86 @@
+//! Products of operands that were brought into panels as a whole: for callers that make `B` themselves, part by part, and use
+//! `A` with each.
+
+use super::{GemmPlan, Source};
+use crate::asm::abi::Panel;
+use crate::element::Operand;
+use crate::error::KernelError;
+use crate::ops::pack::PackArgs;
+use crate::scratch::ScratchReq;
+use crate::view::{MatMut, MatRef};
+
+impl<E: Operand> GemmPlan<E> {
+    /// Room for the panels of all of `A`: for [`pack_a`](Self::pack_a).
+    pub(crate) fn panels_a(&self) -> Result<ScratchReq, KernelError> {
+        self.panels(self.kernels.micro.a, self.m)
+    }
+
+    /// Of all of `B`.
+    pub(crate) fn panels_b(&self) -> Result<ScratchReq, KernelError> {
+        self.panels(self.kernels.micro.b, self.n)
+    }
+
+    fn panels(&self, panel: Panel, len: usize) -> Result<ScratchReq, KernelError> {
+        let overflow = KernelError::SizeOverflow { what: "scratch size" };
+        let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).ok_or(overflow)?;
+        let each = depth.saturating_mul(panel.element.size()).saturating_add(panel.tail());
+        let len = len.checked_next_multiple_of(panel.width).ok_or(overflow)?;
+        ScratchReq::array::<u8>(len.checked_mul(each).ok_or(overflow)?)
+    }
+
+    /// Brings all of `A` into panels at `to`, unless tiles read it where it is.
+    ///
+    /// # Safety
+    /// `A` has the plan's shape; there is room for [`panels_a`](Self::panels_a).
+    pub(crate) unsafe fn pack_a(&self, a: MatRef<'_, E>, to: *mut u8) -> Source {
+        let (rows, steps) = (a.row_stride(), a.col_stride());
+        let strides = [rows, steps].map(|stride| stride.wrapping_mul(size_of::<E>()));
+        if self.blocks.a_in_place(self.kernels.micro, [self.m, self.k], strides) {
+            return Source::of(a.as_ptr(), rows, steps);
+        }
+        let args = self.pack_args(a, self.kernels.micro.a, to);
+        // SAFETY: the caller's contract; the microkernel was chosen by what the CPU has.
+        unsafe { (self.kernels.helpers().pack_a)(&args) };
+        Source::Panels(to)
+    }
+
+    /// Brings all of `B` into panels at `to`; `bt` is its transpose.
+    ///
+    /// # Safety
+    /// As [`pack_a`](Self::pack_a).
+    pub(crate) unsafe fn pack_b(&self, bt: MatRef<'_, E>, to: *mut u8) {
+        let args = self.pack_args(bt, self.kernels.micro.b, to);
+        // SAFETY: as there.
+        unsafe { (self.kernels.helpers().pack_b)(&args) };
+    }
+
+    fn pack_args(&self, from: MatRef<'_, E>, panel: Panel, dst: *mut u8) -> PackArgs {
+        let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).unwrap_or(self.k);
+        let [across, along] =
+            [from.row_stride(), from.col_stride()].map(|stride| stride.wrapping_mul(size_of::<E>()));
+        PackArgs { len: from.rows(), k: self.k, depth, src: from.as_ptr().cast(), across, along, panel, dst }
+    }
+
+    /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
+    ///
+    /// # Safety
+    /// The panels are there, and those of this plan.
+    pub(crate) unsafe fn run_sources(
+        &self,
+        mut c: MatMut<'_, E::Sum>,
+        a: Source,
+        b: Source,
+        bias: Option<&[E::Sum]>,
+    ) {
+        if self.m == 0 || self.n == 0 {
+            return;
+        }
+        if self.k == 0 {
+            self.scale_c(&mut c, bias);
+            // SAFETY: the elements of the view, which is exclusive; the instruction set is present.
+            return unsafe { self.finish(&mut c).run() };
+        }
+        // SAFETY: the caller's contract; nothing is packed, so no memory is needed.
+        unsafe { self.loops(&mut c, a, b, bias, core::ptr::null_mut()).run() };
+    }
+}
