@@ -42,7 +42,7 @@ mod arch {
         ),
         (
             &[Features::AVX512],
-            "kandw kmovq kmovw vbroadcasti32x4 vmovdqu32 vmovdqu8 vpandd vpternlogd vptestmd vpxord",
+            "kandw kmovq kmovw vbroadcasti32x4 vmovdqa64 vmovdqu32 vmovdqu8 vpandd vpternlogd vptestmd vpxord",
         ),
         (&[Features::AVX_VNNI, Features::AVX512_VNNI], "vpdpbusd"),
         (&[Features::AVX512_BF16], "vdpbf16ps"),
