@@ -211,8 +211,8 @@ pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
 pub(crate) struct QgemmTier {
     /// Whether they take codes with a bias.
     pub(crate) unsigned: bool,
-    /// Panels of weights that they take side by side: 1 or 2.
-    pub(crate) panels: usize,
+    /// Whether they take two panels of weights side by side.
+    pub(crate) two_panels: bool,
     /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind).
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
     /// The same for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
@@ -275,7 +275,7 @@ macro_rules! qgemm_tier {
     ($abi:literal $tier:literal $codes:ident $width:ident $($height:literal)+) => {
         QgemmTier {
             unsigned: qgemm_tier!(@$codes),
-            panels: qgemm_tier!(@$width),
+            two_panels: qgemm_tier!(@$width),
             kernels: &[
                 $(($height, qgemm_tier!(@$abi $tier $height $width g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"))),+
             ],
@@ -289,8 +289,8 @@ macro_rules! qgemm_tier {
         &[$(($height, qgemm_tier!(@$abi $tier $height $width n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"))),+]
     };
     (@$codes:ident $abi:literal $($rest:tt)+) => { &[] };
-    (@x16) => { 1 };
-    (@x32) => { 2 };
+    (@x16) => { false };
+    (@x32) => { true };
     (@$abi:literal $tier:literal $height:literal $width:ident $($kernel:ident $kind:literal),*) => {{
         extern $abi {
             $(

@@ -31,7 +31,7 @@ impl<E: Element> QgemmPlan<E> {
     fn columns(&self) -> usize {
         let width = self.kernels.micro.b.width.max(1);
         let both = (1..ROWS).map(|i| i * width).find(|both| both.is_multiple_of(ROWS));
-        let step = both.unwrap_or(width * ROWS);
+        let step = both.unwrap_or(width * ROWS).max(1);
         self.n.min(COLUMNS).next_multiple_of(step).min((COLUMNS / step).max(1) * step)
     }
 

@@ -302,7 +302,11 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Panels of weights that microkernels take side by side.
     fn side_by_side(&self) -> usize {
-        self.kernels.tier.map_or(1, |tier| tier.qgemm.panels)
+        if self.kernels.tier.is_some_and(|tier| tier.qgemm.two_panels) {
+            2
+        } else {
+            1
+        }
     }
 
     /// Panels of weights that are unpacked at a time: half of L2 is theirs.
@@ -550,7 +554,7 @@ impl<E: Element> QgemmPlan<E> {
                         kernel(&args);
                     }
                     args.x = args.x.wrapping_add(height * STEP * 2);
-                    args.y = args.y.wrapping_add(height * tier.panels * ROWS);
+                    args.y = args.y.wrapping_add(height * self.side_by_side() * ROWS);
                     left -= height;
                 }
             }
