@@ -545,7 +545,7 @@ impl<E: Element> QgemmPlan<E> {
             let Some(tier) = self.kernels.tier.map(|tier| &tier.qgemm) else {
                 return (self.kernels.table.qgemm)(&args, rows, kind);
             };
-            let kernels = if self.narrow() && !tier.narrow.is_empty() { tier.narrow } else { tier.kernels };
+            let kernels = if !tier.narrow.is_empty() && self.narrow() { tier.narrow } else { tier.kernels };
             let mut left = rows;
             for &(height, of_kinds) in kernels {
                 // Every height down to 1 is there, or a sum of others.
