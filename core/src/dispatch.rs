@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
-use crate::asm::{Tier, MICROS, TIERS};
+use crate::asm::{QgemmTier, Tier, MICROS, QGEMMS, TIERS};
 use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
@@ -194,6 +194,8 @@ pub struct Kernels<E: Operand> {
     pub(crate) micro: &'static Micro,
     /// Kernels in assembly for packed weights; without, the baseline does it.
     pub(crate) tier: Option<&'static Tier>,
+    /// Microkernels in assembly for many rows of activations in 8 bits; without, as above.
+    pub(crate) qgemm: Option<&'static QgemmTier>,
     caps: Caps,
     policy: StorePolicy,
 }
@@ -222,6 +224,15 @@ pub enum StorePolicy {
     Streamed,
 }
 
+/// The best of a level for products in integers that need no other features.
+fn in_integers(level: IsaLevel, features: Features) -> (Option<&'static Tier>, Option<&'static QgemmTier>) {
+    let runs = |of: IsaLevel, requires| of == level && features.contains(requires);
+    (
+        TIERS.iter().find(|tier| runs(tier.level, tier.requires)),
+        QGEMMS.iter().find(|qgemm| runs(qgemm.level, qgemm.requires)),
+    )
+}
+
 impl<E: Operand> Kernels<E> {
     /// The best kernels for this CPU; see [`Caps::detect`].
     pub fn detect() -> Self {
@@ -240,8 +251,8 @@ impl<E: Operand> Kernels<E> {
             (micro.storage, micro.level) == (E::TYPE, level) && caps.features().contains(micro.requires)
         };
         let micro = MICROS.iter().find(fits).unwrap_or(baseline);
-        let runs = |tier: &&Tier| tier.level == level && caps.features().contains(tier.requires);
-        Self { table, micro, tier: TIERS.iter().find(runs), caps, policy: StorePolicy::Auto }
+        let (tier, qgemm) = in_integers(level, caps.features());
+        Self { table, micro, tier, qgemm, caps, policy: StorePolicy::Auto }
     }
 
     /// The kernels of exactly this level.
@@ -292,13 +303,15 @@ impl<E: Operand> Kernels<E> {
         if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8 | Op::Qgemm) || row.level != self.level() {
             return Err(KernelError::BadParameter { arg: "row", expected });
         }
-        let tier = TIERS.iter().find(|tier| row.is_done_by_tier(tier));
-        match tier {
-            Some(tier) if !self.caps.features().contains(tier.requires) => {
-                Err(self.caps.lacks(tier.level, tier.requires))
-            }
-            tier => Ok(Self { tier, ..self }),
+        if !self.caps.features().contains(row.requires) {
+            return Err(self.caps.lacks(row.level, row.requires));
         }
+        // The best of what the row asks for, or the baseline.
+        let (tier, qgemm) = match in_integers(row.level, row.requires) {
+            (tier, qgemm) if row.is_done_by_tier(tier, qgemm) => (tier, qgemm),
+            _ => (None, None),
+        };
+        Ok(Self { tier, qgemm, ..self })
     }
 
     /// The registry row of the kernel that does `op`, with weights of this format if it takes any.
@@ -307,8 +320,7 @@ impl<E: Operand> Kernels<E> {
             (row.op, row.element, row.format, row.level) == (op, E::TYPE, format, self.level())
         });
         let generic = rows.clone().last();
-        let of_tier = |row: &KernelInfo| self.tier.is_some_and(|tier| row.is_done_by_tier(tier));
-        rows.find(|row| row.is_done_by(self.micro) || of_tier(row)).or(generic)
+        rows.find(|row| row.is_done_by(self.micro) || row.is_done_by_tier(self.tier, self.qgemm)).or(generic)
     }
 
     /// The table for f32 of this level.

@@ -1,7 +1,7 @@
 //! The kernel table: every operator x storage type x instruction set that this build contains.
 
 use crate::asm::abi::Micro;
-use crate::asm::Tier;
+use crate::asm::{QgemmTier, Tier};
 use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
 use crate::quant::QuantFormat;
@@ -31,15 +31,16 @@ impl KernelInfo {
         tail.is_some() && tail == micro.name.strip_prefix(Op::Gemm.name())
     }
 
-    /// Whether this row is one of the tier's: its name ends in the tier's.
-    pub(crate) fn is_done_by_tier(&self, tier: &Tier) -> bool {
-        let rest = self.name.strip_suffix(tier.name);
-        let has = match self.op {
-            Op::QgemvPacked | Op::Qgemm => true,
-            Op::QgemvQ8 => tier.in_place.is_some(),
-            _ => false,
+    /// Whether this row is one of the tier's, or of these microkernels': its name ends in theirs.
+    pub(crate) fn is_done_by_tier(&self, tier: Option<&Tier>, qgemm: Option<&QgemmTier>) -> bool {
+        let name = match self.op {
+            Op::QgemvPacked => tier.map(|tier| tier.name),
+            Op::QgemvQ8 => tier.filter(|tier| tier.in_place.is_some()).map(|tier| tier.name),
+            Op::Qgemm => qgemm.map(|qgemm| qgemm.name),
+            _ => None,
         };
-        has && rest.is_some_and(|rest| rest.ends_with("__"))
+        let rest = name.and_then(|name| self.name.strip_suffix(name));
+        rest.is_some_and(|rest| rest.ends_with("__"))
     }
 }
 
@@ -283,9 +284,7 @@ macro_rules! rows_of_tiers {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $width:ident $($heights:literal)+],
-        few: $few:tt
+        in_place: [$($engine:ident: $features:literal)?]
     })*) => {
         const TIER_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
@@ -296,8 +295,21 @@ macro_rules! rows_of_tiers {
                 QgemvQ8 "qgemv_q8_f32_q8_" concat!("_1x4__", $tier),
                 $isa (tier_requires!($isa $requires, $engine))
             } },)?
+        )*];
+    };
+}
+macro_rules! rows_of_qgemms {
+    ($abi:tt $($tier:literal {
+        isa: $isa:ident,
+        requires: $requires:tt,
+        panel: $panel:literal,
+        kernels: $kernels:tt,
+        few: $few:tt,
+        around: $around:expr
+    })*) => {
+        const QGEMM_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
-                Qgemm "qgemm_f32_q8_" concat!("_12x16__", $tier),
+                Qgemm "qgemm_f32_q8_" concat!("_", $panel, "x16__", $tier),
                 $isa (tier_requires!($isa $requires))
             } },
         )*];
@@ -327,6 +339,7 @@ macro_rules! rows_of_tier {
     };
 }
 expand_all_tiers! { rows_of_tiers! }
+expand_all_qgemms! { rows_of_qgemms! }
 
 /// Every kernel of this build: microkernels in assembly, then the instruction sets, best first.
 pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
@@ -342,6 +355,6 @@ pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
         ]
     };
     let micros = MICRO_ROWS.iter().copied().flatten().copied().flatten();
-    let micros = micros.chain(TIER_ROWS.iter().copied().flatten());
+    let micros = micros.chain(TIER_ROWS.iter().chain(QGEMM_ROWS).copied().flatten());
     micros.chain(sets.iter().flatten().copied().flatten().copied().flatten())
 }

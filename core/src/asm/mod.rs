@@ -10,7 +10,7 @@ mod packings;
 use core::fmt;
 
 use crate::caps::{Features, IsaLevel};
-use crate::ops::qgemm::tile::QTileArgs;
+use crate::ops::qgemm::tile::{QTileArgs, HEIGHT};
 use crate::ops::qgemv_packed::PanelArgs;
 use crate::quant::dispatch::InPlace;
 use crate::quant::QuantFormat;
@@ -99,7 +99,6 @@ macro_rules! qgemm_kernel {
             scales = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, scales),
             offsets = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, offsets),
             x = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x),
-            x_step = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x_step),
             steps = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, steps),
             y = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, y),
             $($operand)*
@@ -193,11 +192,6 @@ pub(crate) struct Tier {
     pub(crate) kernels: TierKernels,
     /// Those for weights in place, unless the level's own are as good.
     pub(crate) in_place: Option<&'static InPlace>,
-    /// Those for many rows of activations.
-    pub(crate) qgemm: QgemmTier,
-    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
-    /// such blocks, and in any with groups of 16 or with one scale.
-    pub(crate) few: [usize; 3],
 }
 
 /// A microkernel of `qgemm`.
@@ -207,21 +201,47 @@ pub(crate) type TileFn = unsafe extern "sysv64" fn(*const QTileArgs);
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
 
-/// The microkernels of `qgemm` of a tier.
+/// Microkernels of `qgemm`, for products in integers of many rows of activations.
 pub(crate) struct QgemmTier {
+    /// What names of kernels end in.
+    pub(crate) name: &'static str,
+    pub(crate) level: IsaLevel,
+    /// What the CPU must have.
+    pub(crate) requires: Features,
+    /// Rows of a panel of activations.
+    pub(crate) panel: usize,
     /// Whether they take codes with a bias.
     pub(crate) unsigned: bool,
     /// Whether they take two panels of weights side by side.
     pub(crate) two_panels: bool,
-    /// For a number of rows of activations, falling down to one, those of each [`Kind`](crate::ops::qgemm::tile::Kind).
+    /// For a number of rows of activations those of each [`Kind`](crate::ops::qgemm::tile::Kind). Numbers fall; panels have
+    /// a multiple of the last one.
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
     /// The same for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
     pub(crate) narrow: &'static [(usize, [TileFn; 4])],
+    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
+    /// such blocks, and in any with groups of 16 or with one scale.
+    pub(crate) few: [usize; 3],
+    /// Called before the first tile of a product, and after its last.
+    pub(crate) around: Option<[unsafe fn(); 2]>,
+}
+
+impl QgemmTier {
+    /// What numbers of rows in panels are multiples of.
+    pub(crate) fn least(&self) -> usize {
+        self.kernels.last().map_or(1, |&(height, _)| height).max(1)
+    }
 }
 
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tier({})", self.name)
+    }
+}
+
+impl fmt::Debug for QgemmTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QgemmTier({})", self.name)
     }
 }
 
@@ -271,27 +291,21 @@ macro_rules! tier_kernels {
 }
 
 #[allow(unused_macros)] // As above.
-macro_rules! qgemm_tier {
-    ($abi:literal $tier:literal $codes:ident $width:ident $($height:literal)+) => {
-        QgemmTier {
-            unsigned: qgemm_tier!(@$codes),
-            two_panels: qgemm_tier!(@$width),
-            kernels: &[
-                $(($height, qgemm_tier!(@$abi $tier $height $width g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"))),+
-            ],
-            narrow: qgemm_tier!(@$codes $abi $tier $width $($height)+),
-        }
-    };
+/// Whether microkernels take unsigned codes, whether they take two panels, those for narrow codes; and microkernels.
+macro_rules! qgemm_kernels {
     (@unsigned) => { true };
     (@signed) => { false };
     (@narrow) => { false };
-    (@narrow $abi:literal $tier:literal $width:ident $($height:literal)+) => {
-        &[$(($height, qgemm_tier!(@$abi $tier $height $width n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"))),+]
-    };
-    (@$codes:ident $abi:literal $($rest:tt)+) => { &[] };
     (@x16) => { false };
     (@x32) => { true };
-    (@$abi:literal $tier:literal $height:literal $width:ident $($kernel:ident $kind:literal),*) => {{
+    (@narrow $abi:literal $tier:literal $width:ident $($height:literal)+) => {
+        qgemm_kernels!($abi $tier $width $($height)+ => [n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"])
+    };
+    (@$codes:ident $abi:literal $($rest:tt)+) => { &[] };
+    ($abi:literal $tier:literal $width:ident $($height:literal)+ => $kinds:tt) => {
+        &[$(($height, qgemm_kernels!(@$abi $tier $height $width $kinds))),+]
+    };
+    (@$abi:literal $tier:literal $height:literal $width:ident [$($kernel:ident $kind:literal),*]) => {{
         extern $abi {
             $(
                 #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, stringify!($width), "__", $tier))]
@@ -301,6 +315,45 @@ macro_rules! qgemm_tier {
         [$($kernel),*]
     }};
 }
+
+macro_rules! qgemms {
+    ({ $abi:literal } $($tier:literal {
+        isa: $isa:ident,
+        requires: [$($feature:ident),*],
+        panel: $panel:literal,
+        kernels: [$codes:ident $width:ident $($heights:literal)+],
+        few: $few:tt,
+        around: $around:expr
+    })*) => {
+        /// All of them, the best of each level first.
+        pub(crate) static QGEMMS: &[QgemmTier] = &[$(QgemmTier {
+            name: $tier,
+            level: IsaLevel::$isa,
+            requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
+            panel: $panel,
+            unsigned: qgemm_kernels!(@$codes),
+            two_panels: qgemm_kernels!(@$width),
+            kernels: qgemm_kernels!(
+                $abi $tier $width $($heights)+ => [g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"]
+            ),
+            narrow: qgemm_kernels!(@$codes $abi $tier $width $($heights)+),
+            few: $few,
+            around: $around,
+        }),*];
+
+        // There is room for a panel, and it is what kernels take.
+        const _: () = {
+            let mut i = 0;
+            while i < QGEMMS.len() {
+                let (of, kernels) = (QGEMMS[i].panel, QGEMMS[i].kernels);
+                let least = kernels[kernels.len() - 1].0;
+                assert!(of <= HEIGHT && least.is_power_of_two() && of.is_multiple_of(least));
+                i += 1;
+            }
+        };
+    };
+}
+expand_all_qgemms! { qgemms! }
 
 #[allow(unused_macros)] // As above.
 macro_rules! in_place {
@@ -317,9 +370,7 @@ macro_rules! tiers {
         isa: $isa:ident,
         requires: [$($feature:ident),*],
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $width:ident $($heights:literal)+],
-        few: $few:tt
+        in_place: [$($engine:ident: $features:literal)?]
     })*) => {
         /// All of them, the best of each level first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
@@ -329,8 +380,6 @@ macro_rules! tiers {
             batch: $batch,
             kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
             in_place: in_place!($($engine)?),
-            qgemm: qgemm_tier!($abi $tier $codes $width $($heights)+),
-            few: $few,
         }),*];
     };
 }

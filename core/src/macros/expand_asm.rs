@@ -233,9 +233,7 @@ macro_rules! expand_all_packings {
 /// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for quantised products in integers: the end of
 /// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
 /// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
-/// do it. `qgemm` says whether its microkernels take unsigned codes, or signed ones, perhaps with others for narrow ones, how many rows of weights, and for how many rows of
-/// activations there are some; `few`, up to how many `qgemv_q8` is faster with weights in place: in blocks of less than 256, in
-/// such blocks, and in any with groups of 16 or with one scale. The first of a level that the CPU can execute is used.
+/// do it. The first of a level that the CPU can execute is used.
 macro_rules! expand_all_tiers {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -245,17 +243,86 @@ macro_rules! expand_all_tiers {
                 isa: Avx512,
                 requires: [AVX512_VNNI],
                 batch: 4,
-                in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
-                qgemm: [unsigned x32 6 5 4 3 2 1], few: [2, 3, 4]
+                in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"]
             }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [], qgemm: [narrow x16 4 3 2 1], few: [4, 6, 6] }
+            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"], qgemm: [signed x16 4 3 2 1], few: [4, 4, 4] }
-            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [], qgemm: [signed x16 4 2 1], few: [4, 4, 4] }
-            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [], qgemm: [signed x16 2 1], few: [4, 4, 4] }
+            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"] }
+            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [] }
+            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [] }
+        }
+        #[cfg(not(any(
+            all(target_arch = "x86_64", target_feature = "sse2"),
+            all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
+        )))]
+        $then! { { "C" } }
+    };
+}
+
+/// Calls `$then!` with `{ <calling convention> }` and every set of microkernels of `qgemm`: the end of their names, what the
+/// CPU must have, and the fields of [`QgemmTier`](crate::asm::QgemmTier). `kernels` says whether they take unsigned codes, or
+/// signed ones, perhaps with others for narrow ones, how many rows of weights, and for how many rows of
+/// activations there are some. The first of a level that the CPU can execute is used.
+macro_rules! expand_all_qgemms {
+    ($then:ident!) => {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+        $then! {
+            { "sysv64" }
+            "avx512_amx_int8" {
+                isa: Avx512,
+                requires: [AVX512_VNNI, AMX_INT8],
+                panel: 16,
+                kernels: [signed x32 16],
+                few: [2, 3, 4],
+                around: Some(x86_64::TILES_OF_GROUPS)
+            }
+            "avx512_vnni" {
+                isa: Avx512,
+                requires: [AVX512_VNNI],
+                panel: 12,
+                kernels: [unsigned x32 6 5 4 3 2 1],
+                few: [2, 3, 4],
+                around: None
+            }
+            "avx2_maddubs" {
+                isa: Avx2,
+                requires: [],
+                panel: 12,
+                kernels: [narrow x16 4 3 2 1],
+                few: [4, 6, 6],
+                around: None
+            }
+        }
+        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+        $then! {
+            { "C" }
+            "neon_dotprod" {
+                isa: Neon,
+                requires: [DOTPROD],
+                panel: 12,
+                kernels: [signed x16 4 3 2 1],
+                few: [4, 4, 4],
+                around: None
+            }
+            "neon_i8mm" {
+                isa: Neon,
+                requires: [I8MM],
+                panel: 12,
+                kernels: [signed x16 4 2 1],
+                few: [4, 4, 4],
+                around: None
+            }
+            "neon_smull" {
+                isa: Neon,
+                requires: [],
+                panel: 12,
+                kernels: [signed x16 2 1],
+                few: [4, 4, 4],
+                around: None
+            }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),

@@ -163,9 +163,7 @@ macro_rules! define_in_place {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?],
-        qgemm: [$codes:ident $width:ident $($heights:literal)+],
-        few: $few:tt
+        in_place: [$($engine:ident: $features:literal)?]
     })*) => {$($(
         const _: () = {
             use crate::quant::dots::$engine;

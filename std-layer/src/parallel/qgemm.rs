@@ -3,8 +3,8 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gllm_kernels_core::{
-    bf16, Activation, ActivationPanels, Element, KernelError, MatMut, MatRef, PackedQ, Precision, QgemmGroup,
-    QgemmPlan, QuantWeights, Scratch, ScratchReq,
+    bf16, Activation, Element, KernelError, MatMut, MatRef, PackedQ, Precision, QgemmGroup, QgemmPlan,
+    QuantWeights, Scratch, ScratchReq,
 };
 
 use super::{chunks_mut, Cuts, Parallel};
@@ -22,7 +22,7 @@ const SHARE: usize = 4;
 const COLUMNS: usize = 96;
 
 /// Rows of activations that are rounded at a time.
-const ROWS: usize = 64 * ActivationPanels::ROW_STEP;
+const ROWS: usize = 768;
 
 /// # Quantised products by plan
 impl<E: Element> Parallel<'_, E> {
@@ -249,11 +249,14 @@ impl<E: Element> Parallel<'_, E> {
         let mut buffer = self.runtime.buffers().take();
         let size = self.kernels.activation_panels_size(m, k)?;
         let room = self.kernels.activation_panels_room(m, k, buffer.bytes(size.size_unaligned()))?;
-        let (row, step) = (size.size() / m.max(1), ActivationPanels::ROW_STEP);
-        if row > 0 {
-            let cuts = Cuts::rows(size.size(), m.div_ceil(step), self.runtime.threads()).times(row * step);
+        let step = self.kernels.activation_panels_row_step();
+        let panel = self.kernels.activation_panels_size(step, k)?.size();
+        if panel > 0 {
+            let cuts = Cuts::rows(size.size(), m.div_ceil(step), self.runtime.threads()).times(panel);
             chunks_mut(self.runtime, room, cuts, |range, room| {
-                let x = x.row_range(range.start / row, room.len() / row)?;
+                // The last panel may have fewer rows.
+                let first = range.start / panel * step;
+                let x = x.row_range(first, (room.len().div_ceil(panel) * step).min(m - first))?;
                 self.kernels.activation_panels_rows(x, room)
             })?;
         }

@@ -298,6 +298,7 @@ macro_rules! kernel {
             "fmov d12, x13\nfmov d13, x14\nfmov d14, x15\nfmov d15, x16",
             "ret",
             $(concat!(".arch_extension no", $extension),)?;
+            x_step = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x_step),
         }
     };
 }

@@ -26,30 +26,40 @@
 
 use core::arch::asm;
 
-/// Eight registers of 16 rows of 64 bytes (Intel SDM volume 1, section 18.3: palette 1).
+/// What tile registers are like (Intel SDM volume 1, section 18.3: palette 1).
 #[repr(C, align(64))]
 struct Config([u8; 64]);
 
-static CONFIG: Config = {
-    let mut bytes = [0; 64];
-    bytes[0] = 1;
-    let mut tile = 0;
-    while tile < 8 {
-        bytes[16 + 2 * tile] = 64;
-        bytes[48 + tile] = 16;
-        tile += 1;
+impl Config {
+    /// With so many rows of so many bytes in each register.
+    const fn new(tiles: [(u8, u8); 8]) -> Self {
+        let mut bytes = [0; 64];
+        bytes[0] = 1;
+        let mut tile = 0;
+        while tile < 8 {
+            (bytes[48 + tile], bytes[16 + 2 * tile]) = tiles[tile];
+            tile += 1;
+        }
+        Self(bytes)
     }
-    Config(bytes)
-};
+}
+
+static WHOLE: Config = Config::new([(16, 64); 8]);
+/// Sums in 0 and 1; 32 columns of 16 rows of activations in 2 and 3, of weights in 4 and 5; 16 columns in 6 and 7.
+static GROUPS: Config =
+    Config::new([(16, 64), (16, 64), (16, 32), (16, 32), (8, 64), (8, 64), (16, 16), (4, 64)]);
 
 /// What is done before the first tile of a product, and after its last.
-pub(crate) const TILES: [unsafe fn(); 2] = [enter, leave];
+pub(crate) const TILES: [unsafe fn(); 2] = [enter::<false>, leave];
+/// The same for products of groups of columns.
+pub(crate) const TILES_OF_GROUPS: [unsafe fn(); 2] = [enter::<true>, leave];
 
 /// # Safety
 /// AMX is there, with the operating system's permission.
-unsafe fn enter() {
+unsafe fn enter<const OF_GROUPS: bool>() {
+    let config = if OF_GROUPS { &GROUPS } else { &WHOLE };
     // SAFETY: the caller's contract; reads 64 bytes.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &CONFIG, options(nostack, readonly, preserves_flags)) };
+    unsafe { asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags)) };
 }
 
 /// # Safety

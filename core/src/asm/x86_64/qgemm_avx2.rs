@@ -158,6 +158,7 @@ macro_rules! kernel {
             "jb 2b",
             "vzeroupper",
             "ret";
+            x_step = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x_step),
         }
     };
 }

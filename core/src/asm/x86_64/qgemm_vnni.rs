@@ -169,6 +169,7 @@ macro_rules! kernel {
             )*)*),
             "vzeroupper",
             "ret";
+            x_step = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x_step),
             beside = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, beside),
         }
     };

@@ -10,6 +10,8 @@ mod grouped;
 mod panels;
 pub(crate) mod tile;
 
+use core::mem::MaybeUninit;
+
 use crate::asm::abi::Micro;
 use crate::caps::Features;
 use crate::dispatch::Kernels;
@@ -26,7 +28,7 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 pub use grouped::QgemmGroup;
 pub use panels::ActivationPanels;
-use tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
+use tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT, PANEL};
 
 /// How `qgemm` computes. [`Kernels::qgemm_precision`] chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,10 +142,10 @@ pub struct QgemmPlan<E: Element> {
     whole: usize,
 }
 
-/// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless the
-/// [tier](crate::asm::Tier::few) knows better; with packed weights; exact ones, in place; and with plain floating point
-/// where pairs of bf16 are not multiplied at once.
-const FEW: usize = 4;
+/// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless
+/// [microkernels](crate::asm::QgemmTier::few) know better; with packed weights; exact ones, in place; and with plain floating
+/// point where pairs of bf16 are not multiplied at once.
+const FEW: [usize; 3] = [4; 3];
 const FEW_PACKED: usize = 64;
 const FEW_EXACT: usize = 8;
 const FEW_FLOATS: usize = 12;
@@ -154,7 +156,7 @@ const TILES: usize = 32;
 
 /// Rows of activations that are rounded at a time: whole panels, and many enough that unpacking weights for each
 /// such block costs nothing.
-const BLOCK: usize = 64 * HEIGHT;
+const BLOCK: usize = 64 * PANEL;
 
 impl<E: Element> Kernels<E> {
     /// What to choose for `m` rows of activations unless there are reasons: the fastest [`Precision`] of those whose error
@@ -272,7 +274,7 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Rows up to which weights in place are not unpacked.
     fn few(&self) -> usize {
-        let [short, long, fast] = self.kernels.tier.map_or([FEW; 3], |tier| tier.few);
+        let [short, long, fast] = self.kernels.qgemm.map_or(FEW, |qgemm| qgemm.few);
         match self.kernels.table.formats.of(self.format) {
             Made::Blocks(format) if Kind::of(format).halves || format.packing.scales == Scales::Whole => fast,
             Made::Blocks(format) if format.len < TILE => short,
@@ -302,7 +304,7 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Panels of weights that microkernels take side by side.
     fn side_by_side(&self) -> usize {
-        if self.kernels.tier.is_some_and(|tier| tier.qgemm.two_panels) {
+        if self.kernels.qgemm.is_some_and(|qgemm| qgemm.two_panels) {
             2
         } else {
             1
@@ -420,7 +422,7 @@ impl<E: Element> QgemmPlan<E> {
     /// that [takes panels](Self::takes_panels), the results are the same.
     ///
     /// # Errors
-    /// As there; `BadParameter` unless the plan is for integers.
+    /// As there; `BadParameter` unless the plan is for integers, or if kernels of another kind made the panels.
     pub fn run_panels(
         &self,
         mut y: MatMut<'_, f32>,
@@ -435,15 +437,24 @@ impl<E: Element> QgemmPlan<E> {
         if self.precision != Precision::Integer {
             return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
         }
+        let shape = self.kernels.panels();
+        if x.shape() != shape {
+            return Err(KernelError::BadParameter { arg: "x", expected: "panels for the plan's kernels" });
+        }
         let size = self.panel()?;
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
-        let bias_of_codes = if self.kernels.tier.is_some_and(|tier| tier.qgemm.unsigned) { BIAS } else { 0 };
+        let bias_of_codes = if self.kernels.qgemm.is_some_and(|qgemm| qgemm.unsigned) { BIAS } else { 0 };
         let side_by_side = self.side_by_side();
         let width = side_by_side * ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
         let count = self.n.div_ceil(ROWS);
+        let around = self.kernels.qgemm.and_then(|qgemm| qgemm.around);
+        if let Some([enter, _]) = around {
+            // SAFETY: the CPU has what the microkernels need.
+            unsafe { enter() };
+        }
         let mut first = 0;
         while first < count {
             let panels = (count - first).min(at_once);
@@ -452,8 +463,8 @@ impl<E: Element> QgemmPlan<E> {
                 // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
                 unsafe { self.unpack(w, first + p, unsorted, to) };
             }
-            for row in (0..self.m).step_by(HEIGHT) {
-                let rows = (self.m - row).min(HEIGHT);
+            for row in (0..self.m).step_by(shape.rows.max(1)) {
+                let rows = (self.m - row).min(shape.rows);
                 for p in (0..panels).step_by(side_by_side) {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                     // The last one may be alone: then it is its own neighbour.
@@ -463,7 +474,8 @@ impl<E: Element> QgemmPlan<E> {
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
-                        self.tiles(from, beside, x.panel(row), rows, &mut out);
+                        let there = shape.filled(rows);
+                        self.tiles(from, beside, x.panel(row), there, &mut out);
                         (self.kernels.helpers().merge)(&MergeArgs {
                             tile: out.as_ptr().cast(),
                             width,
@@ -485,6 +497,10 @@ impl<E: Element> QgemmPlan<E> {
                 self.finish(y, [row_stride, col_stride], [self.m, cols], bias);
             }
             first += panels;
+        }
+        if let Some([_, leave]) = around {
+            // SAFETY: as above.
+            unsafe { leave() };
         }
         Ok(())
     }
@@ -530,6 +546,7 @@ impl<E: Element> QgemmPlan<E> {
         if steps == 0 {
             return;
         }
+        let mut room = MaybeUninit::uninit();
         let mut args = QTileArgs {
             codes: from.codes,
             scales: from.scales,
@@ -539,16 +556,18 @@ impl<E: Element> QgemmPlan<E> {
             x_step: rows * STEP * 2,
             steps,
             y: out.as_mut_ptr(),
+            room: room.as_mut_ptr(),
         };
-        // SAFETY: the caller's contract; the table's or the tier's instructions are present.
+        // SAFETY: the caller's contract; the instructions of the table, and of the microkernels, are present.
         unsafe {
-            let Some(tier) = self.kernels.tier.map(|tier| &tier.qgemm) else {
+            let Some(qgemm) = self.kernels.qgemm else {
                 return (self.kernels.table.qgemm)(&args, rows, kind);
             };
-            let kernels = if !tier.narrow.is_empty() && self.narrow() { tier.narrow } else { tier.kernels };
+            let narrow = !qgemm.narrow.is_empty() && self.narrow();
+            let kernels = if narrow { qgemm.narrow } else { qgemm.kernels };
             let mut left = rows;
             for &(height, of_kinds) in kernels {
-                // Every height down to 1 is there, or a sum of others.
+                // Every number of rows is a sum of heights.
                 while left >= height && height > 0 {
                     if let Some(kernel) = of_kinds.get(kind.index()) {
                         kernel(&args);

@@ -2,10 +2,12 @@
 //!
 //! A panel of weights is 16 rows, whatever their format: for each four columns 64 bytes, byte `4 * r + t` being the
 //! code of row `r`, column `t`; apart from them, for each group 16 f32 scales, and 16 offsets if there are any. A
-//! panel of activations is up to 12 rows: for each 32 columns one [`Step`] of each row.
+//! panel of activations is up to [12 or 16](QgemmTier::panel) rows: for each 32 columns one [`Step`] of each row.
 
 use crate::arrays::{from_fn, Each};
 use crate::asm::abi::{Panel, PanelType};
+#[cfg(doc)]
+use crate::asm::QgemmTier;
 use crate::element::{f16, Element};
 use crate::isa::{Prim, Vector};
 use crate::ops::activations::{self, Step};
@@ -18,8 +20,9 @@ use crate::quant::dispatch::Unpacker;
 use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::quant::{Unpacked, MIN_GROUP};
 
-/// Rows of activations in a panel.
-pub(crate) const HEIGHT: usize = 12;
+/// Rows of activations in a panel, at most, and in one for the baseline.
+pub(crate) const HEIGHT: usize = 16;
+pub(crate) const PANEL: usize = 12;
 
 /// What makes codes unsigned, for microkernels that want them so: then sums start with as many times the negative sum of
 /// the activations.
@@ -66,8 +69,17 @@ pub struct QTileArgs {
     pub(crate) x_step: usize,
     /// At least 1.
     pub(crate) steps: usize,
-    /// For each row of activations 16 results of each panel.
+    /// For each row of activations 16 results of each panel: zeros at first, for microkernels that add to them.
     pub(crate) y: *mut f32,
+    /// For microkernels that have their integers in memory.
+    pub(crate) room: *mut TileRoom,
+}
+
+/// What a microkernel has in memory: integers of two groups of two steps, and what registers have no room for.
+#[repr(C, align(64))]
+pub(crate) struct TileRoom {
+    sums: [[[i32; ROWS]; HEIGHT]; 4],
+    pub(crate) saved: [usize; 4],
 }
 
 /// The baseline. Every microkernel computes the same integers, and in f32, for each element and step of 32 columns, in
@@ -126,11 +138,13 @@ pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &QTileArgs, row
 /// What [`panel_x`] works on: a panel of activations.
 pub struct PanelXArgs<E> {
     pub(crate) rows: usize,
+    /// Rows of the panel: what is missing is zeros.
+    pub(crate) height: usize,
     pub(crate) cols: usize,
     pub(crate) x: *const E,
     /// Elements from one row to the next.
     pub(crate) stride: usize,
-    /// Room for a step of each row for each 32 columns, aligned.
+    /// Room for a step of each row of the panel for each 32 columns, aligned.
     pub(crate) dst: *mut u8,
 }
 
@@ -140,11 +154,15 @@ pub struct PanelXArgs<E> {
 /// The rows at `x`, whose columns are whole steps, the room at `dst`; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<E>) {
-    for r in 0..a.rows {
+    for r in 0..a.height {
         for s in 0..a.cols / STEP {
             // SAFETY: the caller's contract.
             unsafe {
-                let step = &mut *a.dst.cast::<Step>().add(s * a.rows + r);
+                let step = &mut *a.dst.cast::<Step>().add(s * a.height + r);
+                if r >= a.rows {
+                    *step = Step::ZERO;
+                    continue;
+                }
                 activations::step::<E, P>(a.x.add(r * a.stride + s * STEP), [1.0; 2], step);
                 // What unsigned codes are too large by.
                 step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
