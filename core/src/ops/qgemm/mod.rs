@@ -7,10 +7,9 @@
 mod bf16;
 mod exact;
 mod grouped;
+mod integer;
 mod panels;
 pub(crate) mod tile;
-
-use core::mem::MaybeUninit;
 
 use crate::asm::abi::Micro;
 use crate::caps::Features;
@@ -20,15 +19,15 @@ use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemm::{Activation, Finish};
 use crate::ops::qpack::PackedQ;
-use crate::ops::tile::{FinishArgs, MergeArgs};
+use crate::ops::tile::FinishArgs;
 use crate::quant::dispatch::Made;
-use crate::quant::packed::{Scales, ROWS, STEP, UNIT};
+use crate::quant::packed::Scales;
 use crate::quant::{QuantFormat, QuantRef, TILE};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 pub use grouped::QgemmGroup;
 pub use panels::ActivationPanels;
-use tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT, PANEL};
+use tile::{Kind, PANEL};
 
 /// How `qgemm` computes. [`Kernels::qgemm_precision`] chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,34 +211,6 @@ impl<E: Element> Kernels<E> {
     }
 }
 
-/// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
-type Tile = [f32; HEIGHT * 2 * ROWS];
-
-/// The parts of an unpacked panel of `k` columns, in bytes.
-#[derive(Clone, Copy)]
-struct PanelSize {
-    codes: usize,
-    scales: usize,
-    offsets: usize,
-}
-
-impl PanelSize {
-    fn of(k: usize, kind: Kind) -> Result<Self, KernelError> {
-        let codes = k.checked_mul(ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
-        // Not more than the codes.
-        let scales = k / STEP * kind.groups() * size_of::<[f32; ROWS]>();
-        Ok(Self { codes, scales, offsets: if kind.offsets { scales } else { 0 } })
-    }
-    fn bytes(self) -> usize {
-        self.codes.saturating_add(self.scales).saturating_add(self.offsets)
-    }
-    /// The panel at `p`.
-    fn at(self, p: *mut u8, bias: u8) -> PanelRoom {
-        let scales = p.wrapping_add(self.codes);
-        PanelRoom { codes: p, scales: scales.cast(), offsets: scales.wrapping_add(self.scales).cast(), bias }
-    }
-}
-
 impl<E: Element> QgemmPlan<E> {
     /// With an activation.
     pub fn activation(self, activation: Activation) -> Self {
@@ -290,35 +261,6 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// Whether codes are so small that microkernels may sum products in 16 bits.
-    fn narrow(&self) -> bool {
-        match self.kernels.table.formats.of(self.format) {
-            Made::Blocks(format) => format.packing.narrow(),
-            Made::Floats(_) => false,
-        }
-    }
-
-    fn panel(&self) -> Result<PanelSize, KernelError> {
-        PanelSize::of(self.k, self.kind())
-    }
-
-    /// Panels of weights that microkernels take side by side.
-    fn side_by_side(&self) -> usize {
-        if self.kernels.qgemm.is_some_and(|qgemm| qgemm.two_panels) {
-            2
-        } else {
-            1
-        }
-    }
-
-    /// Panels of weights that are unpacked at a time: half of L2 is theirs.
-    fn panels(&self, panel: PanelSize) -> usize {
-        let (l2, side_by_side) = (self.kernels.caps().caches().l2, self.side_by_side());
-        let there = self.n.div_ceil(ROWS).max(1);
-        let most = (l2 / 2).checked_div(panel.bytes()).unwrap_or(1).clamp(side_by_side, 16);
-        (most - most % side_by_side).min(there)
-    }
-
     /// Scratch memory for [`run`](Self::run).
     ///
     /// # Errors
@@ -338,16 +280,6 @@ impl<E: Element> QgemmPlan<E> {
         let x = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?;
         let many = ScratchReq::array::<u8>(x.size_unaligned())?.and(self.scratch_panels()?)?;
         Ok(if few.size() > many.size() { few } else { many })
-    }
-
-    /// Scratch memory for [`run_panels`](Self::run_panels).
-    ///
-    /// # Errors
-    /// `SizeOverflow`.
-    pub fn scratch_panels(&self) -> Result<ScratchReq, KernelError> {
-        let panel = self.panel()?;
-        let panels = ScratchReq::array::<u8>(panel.bytes().saturating_mul(self.panels(panel)))?;
-        panels.and(ScratchReq::array::<Unsorted>(1)?)
     }
 
     /// Checks what both forms have.
@@ -416,168 +348,6 @@ impl<E: Element> QgemmPlan<E> {
             first += rows;
         }
         Ok(())
-    }
-
-    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`]: for several products with the same. Where
-    /// that [takes panels](Self::takes_panels), the results are the same.
-    ///
-    /// # Errors
-    /// As there; `BadParameter` unless the plan is for integers, or if kernels of another kind made the panels.
-    pub fn run_panels(
-        &self,
-        mut y: MatMut<'_, f32>,
-        w: QuantWeights<'_>,
-        x: ActivationPanels<'_>,
-        bias: Option<&[f32]>,
-        mut scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        self.check(&y, w, bias)?;
-        check::dim("x.rows() != m", x.rows(), self.m)?;
-        check::dim("x.cols() != k", x.cols(), self.k)?;
-        if self.precision != Precision::Integer {
-            return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
-        }
-        let shape = self.kernels.panels();
-        if x.shape() != shape {
-            return Err(KernelError::BadParameter { arg: "x", expected: "panels for the plan's kernels" });
-        }
-        let size = self.panel()?;
-        let (each, at_once) = (size.bytes(), self.panels(size));
-        let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
-        let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
-        let bias_of_codes = if self.kernels.qgemm.is_some_and(|qgemm| qgemm.unsigned) { BIAS } else { 0 };
-        let side_by_side = self.side_by_side();
-        let width = side_by_side * ROWS;
-        let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
-        let count = self.n.div_ceil(ROWS);
-        let around = self.kernels.qgemm.and_then(|qgemm| qgemm.around);
-        if let Some([enter, _]) = around {
-            // SAFETY: the CPU has what the microkernels need.
-            unsafe { enter() };
-        }
-        let mut first = 0;
-        while first < count {
-            let panels = (count - first).min(at_once);
-            for p in 0..panels {
-                let to = size.at(tiles.wrapping_add(p * each), bias_of_codes);
-                // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
-                unsafe { self.unpack(w, first + p, unsorted, to) };
-            }
-            for row in (0..self.m).step_by(shape.rows.max(1)) {
-                let rows = (self.m - row).min(shape.rows);
-                for p in (0..panels).step_by(side_by_side) {
-                    let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
-                    // The last one may be alone: then it is its own neighbour.
-                    let beside = if p + 1 < panels { each } else { 0 };
-                    let col = (first + p) * ROWS;
-                    let mut out: Tile = [0.0; HEIGHT * 2 * ROWS];
-                    // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
-                    // view.
-                    unsafe {
-                        let there = shape.filled(rows);
-                        self.tiles(from, beside, x.panel(row), there, &mut out);
-                        (self.kernels.helpers().merge)(&MergeArgs {
-                            tile: out.as_ptr().cast(),
-                            width,
-                            c: y.add(row * row_stride + col * col_stride),
-                            row_stride,
-                            col_stride,
-                            rows,
-                            cols: (self.n - col).min((panels - p) * ROWS).min(width),
-                            beta: 0.0,
-                        });
-                    }
-                }
-            }
-            let (from, cols) = (first * ROWS, (self.n - first * ROWS).min(panels * ROWS));
-            let bias = bias.map(|bias| bias.as_ptr().wrapping_add(from));
-            // SAFETY: columns of the view; the bias has one element for each.
-            unsafe {
-                let y = y.add(from * col_stride);
-                self.finish(y, [row_stride, col_stride], [self.m, cols], bias);
-            }
-            first += panels;
-        }
-        if let Some([_, leave]) = around {
-            // SAFETY: as above.
-            unsafe { leave() };
-        }
-        Ok(())
-    }
-
-    /// Unpacks panel `p` of the weights.
-    ///
-    /// # Safety
-    /// The panel is one of the weights, which have the plan's shape; room for it and, of weights in place, at `room`.
-    unsafe fn unpack(&self, w: QuantWeights<'_>, p: usize, room: *mut Unsorted, to: PanelRoom) {
-        let table = self.kernels.table;
-        let Made::Blocks(&format) = table.formats.of(self.format) else { return };
-        // SAFETY: the caller's contract; the table's instruction set is present.
-        unsafe {
-            match w {
-                QuantWeights::InPlace(w) => {
-                    let blocks = self.k / self.format.block_len();
-                    (table.qgemm_w)(&PanelWArgs {
-                        format,
-                        rows: (self.n - p * ROWS).min(ROWS),
-                        blocks,
-                        w: w.as_bytes().as_ptr().add(p * ROWS * blocks * format.bytes),
-                        room,
-                        to,
-                    });
-                }
-                QuantWeights::Packed(w) => {
-                    let packing = format.packing;
-                    let units = self.k.div_ceil(UNIT);
-                    let w = w.as_ptr().add(p * units * packing.unit_bytes());
-                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: self.k / STEP, to });
-                }
-            }
-        }
-    }
-
-    /// The products of a panel of weights, and the one `beside` bytes behind it if microkernels take two, with one of
-    /// activations, of `rows` rows.
-    ///
-    /// # Safety
-    /// The panels, of the plan's columns; at most [`HEIGHT`] rows.
-    unsafe fn tiles(&self, from: PanelRoom, beside: usize, x: *const u8, rows: usize, out: &mut Tile) {
-        let (steps, kind) = (self.k / STEP, self.kind());
-        if steps == 0 {
-            return;
-        }
-        let mut room = MaybeUninit::uninit();
-        let mut args = QTileArgs {
-            codes: from.codes,
-            scales: from.scales,
-            offsets: from.offsets,
-            beside,
-            x,
-            x_step: rows * STEP * 2,
-            steps,
-            y: out.as_mut_ptr(),
-            room: room.as_mut_ptr(),
-        };
-        // SAFETY: the caller's contract; the instructions of the table, and of the microkernels, are present.
-        unsafe {
-            let Some(qgemm) = self.kernels.qgemm else {
-                return (self.kernels.table.qgemm)(&args, rows, kind);
-            };
-            let narrow = !qgemm.narrow.is_empty() && self.narrow();
-            let kernels = if narrow { qgemm.narrow } else { qgemm.kernels };
-            let mut left = rows;
-            for &(height, of_kinds) in kernels {
-                // Every number of rows is a sum of heights.
-                while left >= height && height > 0 {
-                    if let Some(kernel) = of_kinds.get(kind.index()) {
-                        kernel(&args);
-                    }
-                    args.x = args.x.wrapping_add(height * STEP * 2);
-                    args.y = args.y.wrapping_add(height * self.side_by_side() * ROWS);
-                    left -= height;
-                }
-            }
-        }
     }
 
     /// Bias and activation for some rows and columns of `Y`.

@@ -75,10 +75,11 @@ pub struct QTileArgs {
     pub(crate) room: *mut TileRoom,
 }
 
-/// What a microkernel has in memory: integers of two groups of two steps, and what registers have no room for.
+/// What a microkernel has in memory: integers of two groups of two steps, and what registers have no room for. Only those
+/// that use tile registers do.
 #[repr(C, align(64))]
 pub(crate) struct TileRoom {
-    sums: [[[i32; ROWS]; HEIGHT]; 4],
+    sums: [[[i32; ROWS]; HEIGHT]; if cfg!(target_arch = "x86_64") { 4 } else { 0 }],
     pub(crate) saved: [usize; 4],
 }
 

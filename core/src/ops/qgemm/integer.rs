@@ -1,0 +1,254 @@
+//! Products in integers: panels of weights, unpacked, times panels of activations.
+
+use core::mem::MaybeUninit;
+
+use super::panels::ActivationPanels;
+use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
+use super::{Precision, QgemmPlan, QuantWeights};
+use crate::asm::TileFn;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::ops::check;
+use crate::ops::tile::MergeArgs;
+use crate::quant::dispatch::Made;
+use crate::quant::packed::{ROWS, STEP, UNIT};
+use crate::scratch::{Scratch, ScratchReq};
+use crate::view::MatMut;
+
+/// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
+type Tile = [f32; HEIGHT * 2 * ROWS];
+
+/// The parts of an unpacked panel of `k` columns, in bytes.
+#[derive(Clone, Copy)]
+pub(super) struct PanelSize {
+    codes: usize,
+    scales: usize,
+    offsets: usize,
+}
+
+impl PanelSize {
+    fn of(k: usize, kind: Kind) -> Result<Self, KernelError> {
+        let codes = k.checked_mul(ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
+        // Not more than the codes.
+        let scales = k / STEP * kind.groups() * size_of::<[f32; ROWS]>();
+        Ok(Self { codes, scales, offsets: if kind.offsets { scales } else { 0 } })
+    }
+    pub(super) fn bytes(self) -> usize {
+        self.codes.saturating_add(self.scales).saturating_add(self.offsets)
+    }
+    /// The panel at `p`.
+    pub(super) fn at(self, p: *mut u8, bias: u8) -> PanelRoom {
+        let scales = p.wrapping_add(self.codes);
+        PanelRoom { codes: p, scales: scales.cast(), offsets: scales.wrapping_add(self.scales).cast(), bias }
+    }
+}
+
+impl<E: Element> QgemmPlan<E> {
+    /// The kernels in assembly, by rows of activations, if there are any: those for codes that are so small that products
+    /// may be summed in 16 bits, or those for all.
+    fn microkernels(&self) -> &'static [(usize, [TileFn; 4])] {
+        match (self.kernels.qgemm, self.kernels.table.formats.of(self.format)) {
+            (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => q.narrow,
+            (Some(q), _) => q.kernels,
+            (None, _) => &[],
+        }
+    }
+
+    /// What an unpacked panel takes.
+    pub(super) fn panel(&self) -> Result<PanelSize, KernelError> {
+        PanelSize::of(self.k, self.kind())
+    }
+
+    /// Panels of weights that microkernels take side by side.
+    fn side_by_side(&self) -> usize {
+        if self.kernels.qgemm.is_some_and(|qgemm| qgemm.two_panels) {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// Panels of weights that are unpacked at a time: half of L2 is theirs.
+    fn panels(&self, panel: PanelSize) -> usize {
+        let (l2, side_by_side) = (self.kernels.caps().caches().l2, self.side_by_side());
+        let there = self.n.div_ceil(ROWS).max(1);
+        let most = (l2 / 2).checked_div(panel.bytes()).unwrap_or(1).clamp(side_by_side, 16);
+        (most - most % side_by_side).min(there)
+    }
+
+    /// Scratch memory for [`run_panels`](Self::run_panels).
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn scratch_panels(&self) -> Result<ScratchReq, KernelError> {
+        let panel = self.panel()?;
+        let panels = ScratchReq::array::<u8>(panel.bytes().saturating_mul(self.panels(panel)))?;
+        panels.and(ScratchReq::array::<Unsorted>(1)?)
+    }
+
+    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`]: for several products with the same. Where
+    /// that [takes panels](Self::takes_panels), the results are the same.
+    ///
+    /// # Errors
+    /// As there; `BadParameter` unless the plan is for integers, or if kernels of another kind made the panels.
+    pub fn run_panels(
+        &self,
+        mut y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: ActivationPanels<'_>,
+        bias: Option<&[f32]>,
+        mut scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        self.check(&y, w, bias)?;
+        check::dim("x.rows() != m", x.rows(), self.m)?;
+        check::dim("x.cols() != k", x.cols(), self.k)?;
+        if self.precision != Precision::Integer {
+            return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
+        }
+        let shape = self.kernels.panels();
+        if x.shape() != shape {
+            return Err(KernelError::BadParameter { arg: "x", expected: "panels for the plan's kernels" });
+        }
+        let size = self.panel()?;
+        let (each, at_once) = (size.bytes(), self.panels(size));
+        let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
+        let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
+        let bias_of_codes = if self.kernels.qgemm.is_some_and(|qgemm| qgemm.unsigned) { BIAS } else { 0 };
+        let (kernels, side_by_side) = (self.microkernels(), self.side_by_side());
+        let width = side_by_side * ROWS;
+        let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
+        let count = self.n.div_ceil(ROWS);
+        let around = self.kernels.qgemm.and_then(|qgemm| qgemm.around);
+        if let Some([enter, _]) = around {
+            // SAFETY: the CPU has what the microkernels need.
+            unsafe { enter() };
+        }
+        let mut first = 0;
+        while first < count {
+            let panels = (count - first).min(at_once);
+            for p in 0..panels {
+                let to = size.at(tiles.wrapping_add(p * each), bias_of_codes);
+                // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
+                unsafe { self.unpack(w, first + p, unsorted, to) };
+            }
+            for row in (0..self.m).step_by(shape.rows.max(1)) {
+                let rows = (self.m - row).min(shape.rows);
+                for p in (0..panels).step_by(side_by_side) {
+                    let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
+                    // The last one may be alone: then it is its own neighbour.
+                    let beside = if p + 1 < panels { each } else { 0 };
+                    let col = (first + p) * ROWS;
+                    let mut out: Tile = [0.0; HEIGHT * 2 * ROWS];
+                    // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
+                    // view.
+                    unsafe {
+                        let there = shape.filled(rows);
+                        self.tiles(kernels, (from, beside), (x.panel(row), there), &mut out);
+                        (self.kernels.helpers().merge)(&MergeArgs {
+                            tile: out.as_ptr().cast(),
+                            width,
+                            c: y.add(row * row_stride + col * col_stride),
+                            row_stride,
+                            col_stride,
+                            rows,
+                            cols: (self.n - col).min((panels - p) * ROWS).min(width),
+                            beta: 0.0,
+                        });
+                    }
+                }
+            }
+            let (from, cols) = (first * ROWS, (self.n - first * ROWS).min(panels * ROWS));
+            let bias = bias.map(|bias| bias.as_ptr().wrapping_add(from));
+            // SAFETY: columns of the view; the bias has one element for each.
+            unsafe {
+                let y = y.add(from * col_stride);
+                self.finish(y, [row_stride, col_stride], [self.m, cols], bias);
+            }
+            first += panels;
+        }
+        if let Some([_, leave]) = around {
+            // SAFETY: as above.
+            unsafe { leave() };
+        }
+        Ok(())
+    }
+
+    /// Unpacks panel `p` of the weights.
+    ///
+    /// # Safety
+    /// The panel is one of the weights, which have the plan's shape; room for it and, of weights in place, at `room`.
+    pub(super) unsafe fn unpack(&self, w: QuantWeights<'_>, p: usize, room: *mut Unsorted, to: PanelRoom) {
+        let table = self.kernels.table;
+        let Made::Blocks(&format) = table.formats.of(self.format) else { return };
+        // SAFETY: the caller's contract; the table's instruction set is present.
+        unsafe {
+            match w {
+                QuantWeights::InPlace(w) => {
+                    let blocks = self.k / self.format.block_len();
+                    (table.qgemm_w)(&PanelWArgs {
+                        format,
+                        rows: (self.n - p * ROWS).min(ROWS),
+                        blocks,
+                        w: w.as_bytes().as_ptr().add(p * ROWS * blocks * format.bytes),
+                        room,
+                        to,
+                    });
+                }
+                QuantWeights::Packed(w) => {
+                    let packing = format.packing;
+                    let units = self.k.div_ceil(UNIT);
+                    let w = w.as_ptr().add(p * units * packing.unit_bytes());
+                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: self.k / STEP, to });
+                }
+            }
+        }
+    }
+
+    /// The products of a panel of weights, and the one `beside` bytes behind it if microkernels take two, with one of
+    /// activations, of `rows` rows, by these [`microkernels`](Self::microkernels).
+    ///
+    /// # Safety
+    /// The panels, of the plan's columns; at most [`HEIGHT`] rows.
+    unsafe fn tiles(
+        &self,
+        kernels: &[(usize, [TileFn; 4])],
+        (from, beside): (PanelRoom, usize),
+        (x, rows): (*const u8, usize),
+        out: &mut Tile,
+    ) {
+        let (steps, kind) = (self.k / STEP, self.kind());
+        if steps == 0 {
+            return;
+        }
+        let mut room = MaybeUninit::uninit();
+        let mut args = QTileArgs {
+            codes: from.codes,
+            scales: from.scales,
+            offsets: from.offsets,
+            beside,
+            x,
+            x_step: rows * STEP * 2,
+            steps,
+            y: out.as_mut_ptr(),
+            room: room.as_mut_ptr(),
+        };
+        // SAFETY: the caller's contract; the instructions of the table, and of the microkernels, are present.
+        unsafe {
+            if kernels.is_empty() {
+                return (self.kernels.table.qgemm)(&args, rows, kind);
+            }
+            let mut left = rows;
+            for &(height, of_kinds) in kernels {
+                // Every number of rows is a sum of heights.
+                while left >= height && height > 0 {
+                    if let Some(kernel) = of_kinds.get(kind.index()) {
+                        kernel(&args);
+                    }
+                    args.x = args.x.wrapping_add(height * STEP * 2);
+                    args.y = args.y.wrapping_add(height * self.side_by_side() * ROWS);
+                    left -= height;
+                }
+            }
+        }
+    }
+}
