@@ -239,6 +239,7 @@ audit! {
     qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), a.quant().map(|w| plan.takes_panels(&w.into())), plan.scratch(), plan.scratch_panels()));
     activation_panels(a) => a.left().and_then(|x| a.k.activation_panels(x, a.buf)).map(|x| (x.rows(), x.cols()));
     activation_panels_rows(a) => a.left().and_then(|x| a.k.activation_panels_rows(x, a.buf));
+    activation_panels_row_step(a) => a.k.activation_panels_row_step();
     activation_panels_room(a) => (
         a.k.activation_panels_size(a.n[0], a.n[1]),
         a.k.activation_panels_room(a.n[0], a.n[1], a.buf).map(|room| room.len()),
