@@ -30,7 +30,8 @@
 //! weights: so 16 steps of the activations, which stay in L1, meet both panels. (Cycles of tiles: see [`amx`](super::amx).
 //! Never measured.)
 
-/// The integers of a step, `$next` steps after that which pointers are at: those of slot `$slot` (0 or 1).
+/// The integers of the step whose codes and activations are so many bytes behind the pointers: to slot `$slot`, 0 or 1, in
+/// memory.
 macro_rules! integers {
     (32 $slot:literal $a:literal $b:literal $codes:literal $x:literal) => {
         concat!(
