@@ -30,6 +30,15 @@
 //! weights: so 16 steps of the activations, which stay in L1, meet both panels. (Cycles of tiles: see [`amx`](super::amx).
 //! Never measured.)
 
+/// Calls `$then!` for all rows of activations, with the register of each for results.
+macro_rules! rows {
+    ($then:ident $($args:tt)*) => {
+        $then!($($args)*
+            ("16" "0") ("17" "1") ("18" "2") ("19" "3") ("20" "4") ("21" "5") ("22" "6") ("23" "7")
+            ("24" "8") ("25" "9") ("26" "10") ("27" "11") ("28" "12") ("29" "13") ("30" "14") ("31" "15"))
+    };
+}
+
 /// The integers of the step whose codes and activations are so many bytes behind the pointers: to slot `$slot`, 0 or 1, in
 /// memory.
 macro_rules! integers {
@@ -104,9 +113,7 @@ macro_rules! floats {
             "vmovups zmm0, [rcx]\n",
             floats!(@scales $group),
             floats!(@offsets $group $min),
-            floats!(@rows $group $min $slot
-                ("16" "0") ("17" "1") ("18" "2") ("19" "3") ("20" "4") ("21" "5") ("22" "6") ("23" "7")
-                ("24" "8") ("25" "9") ("26" "10") ("27" "11") ("28" "12") ("29" "13") ("30" "14") ("31" "15")),
+            rows!(floats @rows $group $min $slot),
             "add rax, 512\n",
             floats!(@next $group),
             "add rsi, 1024\n",
@@ -119,9 +126,7 @@ macro_rules! results {
     ($way:ident $at:literal) => {
         concat!(
             "mov r8, [rdi + {y}]\n",
-            results!(@$way $at
-                ("16" "0") ("17" "1") ("18" "2") ("19" "3") ("20" "4") ("21" "5") ("22" "6") ("23" "7")
-                ("24" "8") ("25" "9") ("26" "10") ("27" "11") ("28" "12") ("29" "13") ("30" "14") ("31" "15")),
+            rows!(results @$way $at),
         )
     };
     (@load $at:literal $(($y:literal $row:literal))*) => {
