@@ -471,8 +471,7 @@ fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
 }
 
 /// Quantised matrix products: the same bits on every runtime, alone and in groups, in place and packed.
-fn check_qgemm<E: Element>(format: QuantFormat, [m, n, cols]: [usize; 3]) {
-    let core = kernels::<E>();
+fn check_qgemm<E: Element>(core: Kernels<E>, format: QuantFormat, [m, n, cols]: [usize; 3]) {
     let mut bytes = vec![0; format.row_bytes(cols).unwrap() * n];
     kernels::<f32>().quantize(format, &numbers::<f32>(n * cols, 1), None, &mut bytes).unwrap();
     let w = QuantRef::new(&bytes, format, n, cols).unwrap();
@@ -501,7 +500,7 @@ fn check_qgemm<E: Element>(format: QuantFormat, [m, n, cols]: [usize; 3]) {
         let counts = [m, 0, 1, m / 2];
         let alone = counts.map(|m| run(m, None, false).1);
         for runtime in runtimes() {
-            let ops = Parallel::<E>::new(runtime);
+            let ops = Parallel::with_kernels(runtime, core);
             let mut y = vec![f32::NAN; m * n];
             ops.qgemm(&plan, MatMut::new(&mut y, m, n).unwrap(), w, view(m), Some(&bias)).unwrap();
             assert!(same(&y, &want), "{format} {m}x{n}x{cols}");
@@ -520,10 +519,14 @@ fn check_qgemm<E: Element>(format: QuantFormat, [m, n, cols]: [usize; 3]) {
 
 #[test]
 fn qgemm() {
-    check_qgemm::<f32>(QuantFormat::Q4K, [37, 500, 512]);
-    check_qgemm::<bf16>(QuantFormat::Q8_0, [5, 900, 1024]);
-    check_qgemm::<f16>(QuantFormat::Q6K, [800, 70, 256]);
-    check_qgemm::<f32>(QuantFormat::F16, [30, 333, 320]);
+    // What this machine has, and what can be emulated.
+    for caps in [gllm_kernels_std::caps(), gllm_testkit::caps()] {
+        let k = Kernels::<f32>::with(caps);
+        check_qgemm(k, QuantFormat::Q4K, [37, 500, 512]);
+        check_qgemm(Kernels::<bf16>::with(caps), QuantFormat::Q8_0, [5, 900, 1024]);
+        check_qgemm(Kernels::<f16>::with(caps), QuantFormat::Q6K, [800, 70, 256]);
+        check_qgemm(k, QuantFormat::F16, [30, 333, 320]);
+    }
 }
 
 fn check_wrong_shapes<E: Element>() {

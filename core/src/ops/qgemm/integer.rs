@@ -86,7 +86,7 @@ impl<E: Element> QgemmPlan<E> {
         panels.and(ScratchReq::array::<Unsorted>(1)?)
     }
 
-    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`]: for several products with the same. Where
+    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`](crate::Kernels::activation_panels): for several products with the same. Where
     /// that [takes panels](Self::takes_panels), the results are the same.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ impl<E: Element> Kernels<E> {
 
     /// The first half of [`activation_panels`](Self::activation_panels), for whoever uses several threads: the room for
     /// the rows, which [`activation_panels_rows`](Self::activation_panels_rows) fills part by part: those of the same
-    /// number of rows, a multiple of [`ActivationPanels::ROW_STEP`], are equally long.
+    /// number of rows, a multiple of [`activation_panels_row_step`](Self::activation_panels_row_step), are equally long.
     ///
     /// # Errors
     /// As there.
