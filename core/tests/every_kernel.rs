@@ -66,8 +66,8 @@ mod registry {
             "" => more == "none",
             // Assembly that needs nothing more is told from generated code by its main instruction.
             "_maddubs" | "_smull" => more == "none" && [Op::QgemvPacked, Op::Qgemm].contains(&row.op),
-            // `avx512_bf16` behind `avx512` is `_bf16`, and so is `bf16` behind `neon`.
-            _ => format!("_{more}").ends_with(end),
+            // `avx512_bf16` behind `avx512` is `_bf16`, and so is `bf16` behind `neon`. Of several features one is named.
+            _ => more.split(' ').any(|feature| format!("_{feature}").ends_with(end)),
         }
     }
 
