@@ -5,6 +5,7 @@
 //! - [`AlignedVec`]: buffers that start on a cache line.
 //! - [`cuda`]: NVIDIA GPUs.
 //! - [`gguf`], [`safetensors`]: model files.
+//! - [`model`]: language models.
 //!
 //! ```
 //! use gllm_kernels_std::Parallel;
@@ -21,6 +22,7 @@ mod buffers;
 pub mod cuda;
 mod detect;
 pub mod gguf;
+pub mod model;
 mod parallel;
 mod runtime;
 pub mod safetensors;

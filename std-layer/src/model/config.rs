@@ -1,0 +1,148 @@
+//! What a model consists of, as plain data.
+//!
+//! Everything that depends on an architecture's name is decided here, once, when a file is opened. Whoever runs a
+//! model looks at the fields of [`Config`] and never at [`Architecture`].
+
+use gllm_kernels_core::{RopeFreqs, RopePairing, RopeScaling};
+
+/// The family of models that a file names; for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// Llama 2 and 3, Mistral, SmolLM, TinyLlama.
+    Llama,
+    /// Qwen 2 and 2.5.
+    Qwen2,
+    /// Qwen 3.
+    Qwen3,
+    /// Gemma 3.
+    Gemma3,
+}
+
+impl Architecture {
+    /// Every architecture.
+    pub const ALL: &'static [Self] = &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma3];
+
+    /// The name in GGUF files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Gemma3 => "gemma3",
+        }
+    }
+}
+
+/// The activation of the gated feed-forward network: `down(gate_activation(gate(x)) * up(x))`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Gate {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+    GeluTanh,
+}
+
+/// A rotary position embedding. Layers name theirs by its index in [`Config::ropes`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Base of the frequencies.
+    pub theta: f64,
+    /// Elements of a head that are rotated: the first `dims`, an even number, at most `head_dim`.
+    pub dims: usize,
+    /// Which two elements form a pair.
+    pub pairing: RopePairing,
+    /// Scaling towards longer contexts.
+    pub scaling: RopeScaling,
+    /// A divisor for each of the `dims / 2` frequencies.
+    pub factors: Option<Vec<f32>>,
+    /// Factor of all cosines and sines; `None`: what the scaling says.
+    pub attention_factor: Option<f64>,
+}
+
+impl Rope {
+    /// The frequencies as core takes them.
+    pub fn freqs(&self) -> RopeFreqs<'_> {
+        RopeFreqs {
+            theta: self.theta,
+            rot_dim: self.dims,
+            scaling: self.scaling,
+            factors: self.factors.as_deref(),
+            attention_factor: self.attention_factor,
+        }
+    }
+}
+
+/// What differs from layer to layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// How many positions a query sees, its own included; `None`: all before it.
+    pub window: Option<usize>,
+    /// Index in [`Config::ropes`].
+    pub rope: usize,
+}
+
+/// What a decoder model consists of. Sizes are counted in elements, and none is zero.
+///
+/// A layer computes, with `norm` for the RMS norm `x / sqrt(mean(x^2) + norm_eps) * weight`:
+/// ```text
+/// q, k, v = linear(norm(x))                        plus biases if attention_bias
+/// q, k    = norm of each head                      if qk_norm
+/// q, k    = rope(q), rope(k)
+/// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
+/// a       = output(s v)                            then norm(a) if post_norms;  x = x + a
+/// f       = down(gate(linear(norm(x))) * up(norm(x)))     then norm(f) if post_norms;  x = x + f
+/// ```
+/// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
+/// `logits = softcap(output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The family, for messages: no computation depends on it.
+    pub architecture: Architecture,
+    /// Number of tokens, and of logits.
+    pub vocabulary: usize,
+    /// Elements of the residual stream.
+    pub hidden: usize,
+    /// Number of layers: the length of `layer`.
+    pub layers: usize,
+    /// Query heads; a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Key and value heads; each serves `heads / kv_heads` consecutive query heads.
+    pub kv_heads: usize,
+    /// Elements of a head, of queries, keys and values alike. `heads * head_dim` may differ from `hidden`.
+    pub head_dim: usize,
+    /// Elements between the two halves of the feed-forward network.
+    pub intermediate: usize,
+    /// Positions the model was trained for, after scaling.
+    pub context: usize,
+    /// What all norms add to the mean of squares.
+    pub norm_eps: f32,
+    /// Factor of embeddings; usually 1.
+    pub embedding_scale: f32,
+    /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`.
+    pub attention_scale: f32,
+    /// Cap of the scores of attention.
+    pub attention_softcap: Option<f32>,
+    /// Cap of the logits.
+    pub logit_softcap: Option<f32>,
+    /// Activation of the feed-forward network.
+    pub gate: Gate,
+    /// Whether each head of queries and keys is normed in front of the rotation.
+    pub qk_norm: bool,
+    /// Whether the results of attention and feed-forward network are normed before they are added to the residual stream.
+    pub post_norms: bool,
+    /// Whether queries, keys and values have biases.
+    pub attention_bias: bool,
+    /// Whether the output matrix is the embedding matrix.
+    pub tied_embeddings: bool,
+    /// The position embeddings that layers use.
+    pub ropes: Vec<Rope>,
+    /// Each layer.
+    pub layer: Vec<Layer>,
+    /// Tokens that end a text.
+    pub stop_tokens: Vec<u32>,
+    /// The token that begins a text, if the model wants one.
+    pub bos: Option<u32>,
+}

@@ -1,0 +1,367 @@
+//! From a file's metadata to a [`Config`]. Everything that depends on an architecture's name is here.
+
+use gllm_kernels_core::{RopePairing, RopeScaling};
+
+use super::source::{bad_tensor, numbers, Files};
+use super::{Architecture, Config, Gate, Layer, ModelError, Rope};
+use crate::gguf::{Array, Gguf, Value};
+
+/// No size in a model comes near: products of two fit 64 bits.
+const LARGEST: u64 = i32::MAX as u64;
+/// Of Gemma's layers every sixth sees all positions.
+const GEMMA_PERIOD: usize = 6;
+
+/// Texts of tokens that end a turn or a text, beside those that the metadata name. (The list of llama.cpp.)
+const STOPS: [&str; 14] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+];
+
+/// A value as messages show it: short, whatever it is.
+fn text(value: Value<'_>) -> String {
+    match value {
+        Value::Array(a) => format!("an array of {} {}", a.len(), a.element_type().name()),
+        Value::String(s) if s.chars().count() > 64 => {
+            format!("{:?}..", s.chars().take(64).collect::<String>())
+        }
+        Value::String(s) => format!("{s:?}"),
+        Value::Bool(b) => b.to_string(),
+        Value::F32(x) => x.to_string(),
+        Value::F64(x) => x.to_string(),
+        other => match (other.as_u64(), other.as_i64()) {
+            (Some(n), _) => n.to_string(),
+            (_, n) => n.unwrap_or(0).to_string(),
+        },
+    }
+}
+
+/// The metadata, each value checked as it is read.
+struct Metadata<'a> {
+    file: &'a Gguf<'a>,
+    /// What keys of the architecture begin with.
+    prefix: &'static str,
+}
+
+impl<'a> Metadata<'a> {
+    /// Keys that begin with a point are the architecture's.
+    fn key(&self, key: &str) -> String {
+        if key.starts_with('.') {
+            format!("{}{key}", self.prefix)
+        } else {
+            key.to_owned()
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<Value<'a>> {
+        self.file.get(&self.key(key))
+    }
+
+    fn bad(&self, key: &str, value: Value<'_>, expected: impl Into<String>) -> ModelError {
+        ModelError::BadValue { key: self.key(key), value: text(value), expected: expected.into() }
+    }
+
+    /// The value, if there is one, as `read` understands it.
+    fn read<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(Value<'a>) -> Option<T>,
+    ) -> Result<Option<T>, ModelError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.bad(key, value, expected))
+    }
+
+    fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T, ModelError> {
+        value.ok_or_else(|| ModelError::MissingKey { key: self.key(key) })
+    }
+
+    /// A size that may be missing. Where files have one for each layer, it must be one number.
+    fn size(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        let fits = |v: Value<'_>| v.as_u64().filter(|n| (1..=LARGEST).contains(n)).map(|n| n as usize);
+        self.read(key, "one integer from 1 to 2147483647, the same for all layers", fits)
+    }
+
+    /// A size of which 0 means that there is none.
+    fn size_or_none(&self, key: &str) -> Result<Option<usize>, ModelError> {
+        match self.get(key).and_then(|v| v.as_u64()) {
+            Some(0) => Ok(None),
+            _ => self.size(key),
+        }
+    }
+
+    fn needed_size(&self, key: &str) -> Result<usize, ModelError> {
+        let size = self.size(key)?;
+        self.needed(key, size)
+    }
+
+    /// A number that may be missing: positive and finite as f32, too.
+    fn positive(&self, key: &str) -> Result<Option<f64>, ModelError> {
+        let fits = |v: Value<'_>| v.as_f64().filter(|&x| (x as f32) > 0.0 && (x as f32).is_finite());
+        self.read(key, "a positive, finite number", fits)
+    }
+
+    /// A number of which 0 means that there is none.
+    fn positive_or_none(&self, key: &str) -> Result<Option<f64>, ModelError> {
+        match self.get(key).and_then(|v| v.as_f64()) {
+            Some(0.0) => Ok(None),
+            _ => self.positive(key),
+        }
+    }
+
+    fn bool(&self, key: &str) -> Result<Option<bool>, ModelError> {
+        self.read(key, "true or false", |v| v.as_bool())
+    }
+
+    fn str(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
+        self.read(key, "a string", |v| v.as_str())
+    }
+
+    fn array(&self, key: &str) -> Result<Option<Array<'a>>, ModelError> {
+        self.read(key, "an array", |v| v.as_array())
+    }
+
+    fn token(&self, key: &str, vocabulary: usize) -> Result<Option<u32>, ModelError> {
+        let fits = |v: Value<'_>| v.as_u64().filter(|&t| t < vocabulary as u64).map(|t| t as u32);
+        self.read(key, &format!("a token below the vocabulary's {vocabulary}"), fits)
+    }
+
+    /// Refuses a value that asks for what this project does not compute.
+    fn refuse(
+        &self,
+        key: &str,
+        expected: &str,
+        wanted: impl FnOnce(Value<'a>) -> bool,
+    ) -> Result<(), ModelError> {
+        match self.get(key) {
+            Some(value) if wanted(value) => Err(self.bad(key, value, expected)),
+            _ => Ok(()),
+        }
+    }
+
+    fn scaling(&self, context: usize) -> Result<(RopeScaling, Option<f64>), ModelError> {
+        const KIND: &str = ".rope.scaling.type";
+        let factor = match self.positive_or_none(".rope.scaling.factor")? {
+            None => self.positive_or_none(".rope.scale_linear")?,
+            found => found,
+        };
+        let attention_factor = self.positive(".rope.scaling.attn_factor")?;
+        let kind = self.str(KIND)?.unwrap_or("linear");
+        let factor_needed = || self.needed(".rope.scaling.factor", factor);
+        let scaling = match kind {
+            "none" => RopeScaling::None,
+            // Nothing said means nothing done.
+            "linear" => factor.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
+            "yarn" => RopeScaling::Yarn {
+                factor: factor_needed()?,
+                beta_fast: self.positive(".rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                beta_slow: self.positive(".rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                original_context: self
+                    .size_or_none(".rope.scaling.original_context_length")?
+                    .unwrap_or(context) as f64,
+            },
+            _ => return Err(self.bad(KIND, Value::String(kind), "none, linear or yarn")),
+        };
+        // Files have the factor that comes on top of YaRN's own.
+        let own = match scaling {
+            RopeScaling::Yarn { factor, .. } if factor > 1.0 => 0.1 * factor.ln() + 1.0,
+            _ => 1.0,
+        };
+        Ok((scaling, attention_factor.map(|f| f * own)))
+    }
+
+    /// Tokens that end a text: those with a key, and those with a text that says so.
+    fn stop_tokens(&self, vocabulary: usize, tokens: Option<Array<'a>>) -> Result<Vec<u32>, ModelError> {
+        /// Tokens of control, and of the user.
+        const SPECIAL: [i64; 2] = [3, 4];
+        let mut stops = Vec::new();
+        for key in ["eos", "eot", "eom"] {
+            stops.extend(self.token(&format!("tokenizer.ggml.{key}_token_id"), vocabulary)?);
+        }
+        let types = self.array("tokenizer.ggml.token_type")?;
+        if let (Some(tokens), Some(types)) = (tokens, types) {
+            let special = tokens.iter().zip(types.iter()).enumerate().filter(|(_, (text, of))| {
+                of.as_i64().is_some_and(|of| SPECIAL.contains(&of))
+                    && text.as_str().is_some_and(|text| STOPS.contains(&text))
+            });
+            stops.extend(special.map(|(id, _)| id as u32));
+        }
+        stops.sort_unstable();
+        stops.dedup();
+        Ok(stops)
+    }
+
+    /// The token that begins a text. Files that do not say whether they want one mean what their kind of tokenizer does.
+    fn bos(&self, vocabulary: usize) -> Result<Option<u32>, ModelError> {
+        let token = self.token("tokenizer.ggml.bos_token_id", vocabulary)?;
+        let wanted = match self.bool("tokenizer.ggml.add_bos_token")? {
+            Some(wanted) => wanted,
+            None => match self.str("tokenizer.ggml.model")? {
+                Some("llama") => true,
+                Some("gpt2") => {
+                    let pre = self.str("tokenizer.ggml.pre")?.unwrap_or_default();
+                    ["llama3", "llama-v3", "llama-bpe"].contains(&pre)
+                }
+                _ => false,
+            },
+        };
+        Ok(token.filter(|_| wanted))
+    }
+}
+
+impl Config {
+    pub(super) fn read(files: &Files<'_>) -> Result<Self, ModelError> {
+        const ARCHITECTURE: &str = "general.architecture";
+        let file = files.first();
+        let any = Metadata { file, prefix: "" };
+        let name = any.str(ARCHITECTURE)?;
+        let name = any.needed(ARCHITECTURE, name)?;
+        let unknown = || ModelError::Architecture { found: name.chars().take(64).collect() };
+        let architecture =
+            Architecture::ALL.iter().copied().find(|a| a.name() == name).ok_or_else(unknown)?;
+        let meta = Metadata { file, prefix: architecture.name() };
+        let gemma = architecture == Architecture::Gemma3;
+
+        let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
+        meta.refuse(".expert_count", "absent: mixtures of experts are not supported", nonzero)?;
+        meta.refuse(".attention.causal", "true: only decoders are supported", |v| v.as_bool() != Some(true))?;
+
+        let layers = meta.needed_size(".block_count")?;
+        // A layer has nine tensors at least: nothing is allocated for layers that cannot be there.
+        if layers > files.tensors_len() / 9 {
+            let expected = format!("what the {} tensors of the file suffice for", files.tensors_len());
+            return Err(ModelError::BadValue {
+                key: meta.key(".block_count"),
+                value: layers.to_string(),
+                expected,
+            });
+        }
+        let hidden = meta.needed_size(".embedding_length")?;
+        let heads = meta.needed_size(".attention.head_count")?;
+        let kv_heads = meta.size(".attention.head_count_kv")?.unwrap_or(heads);
+        let of = |key: &str, value: usize, expected: String| {
+            Err(ModelError::BadValue { key: meta.key(key), value: value.to_string(), expected })
+        };
+        if heads % kv_heads != 0 {
+            return of(".attention.head_count_kv", kv_heads, format!("a divisor of the {heads} heads"));
+        }
+        let head_dim = match meta.size(".attention.key_length")? {
+            Some(dim) => dim,
+            None if hidden % heads == 0 => hidden / heads,
+            None => {
+                return of(
+                    ".attention.head_count",
+                    heads,
+                    format!("a divisor of the embedding length {hidden}"),
+                )
+            }
+        };
+        if head_dim % 2 != 0 {
+            return of(".attention.key_length", head_dim, "even".to_owned());
+        }
+        if heads as u64 * head_dim as u64 > LARGEST {
+            return of(".attention.head_count", heads, format!("at most {LARGEST} / {head_dim}"));
+        }
+        if let Some(value) = meta.size(".attention.value_length")?.filter(|&v| v != head_dim) {
+            return of(".attention.value_length", value, format!("the length of keys, {head_dim}"));
+        }
+        let intermediate = meta.needed_size(".feed_forward_length")?;
+        let context = meta.needed_size(".context_length")?;
+        let norm_eps = meta.positive(".attention.layer_norm_rms_epsilon")?;
+        let norm_eps = meta.needed(".attention.layer_norm_rms_epsilon", norm_eps)? as f32;
+
+        let rows =
+            files.tensor("token_embd.weight").and_then(|t| t.rows()).filter(|n| (1..=LARGEST).contains(n));
+        let vocabulary = match (meta.size(".vocab_size")?, rows) {
+            (Some(size), _) => size,
+            (None, Some(rows)) => rows as usize,
+            // The embedding's shape is refused later.
+            (None, None) => 1,
+        };
+        let tokens = meta.array("tokenizer.ggml.tokens")?;
+        if let Some(tokens) = tokens.filter(|t| t.len() > vocabulary) {
+            let expected = format!("at most the vocabulary's {vocabulary}");
+            return Err(meta.bad("tokenizer.ggml.tokens", Value::Array(tokens), expected));
+        }
+
+        let dims = meta.size(".rope.dimension_count")?.unwrap_or(head_dim);
+        if dims % 2 != 0 || dims > head_dim {
+            return of(".rope.dimension_count", dims, format!("even and at most the head's {head_dim}"));
+        }
+        let base = |key| {
+            let above_one = |v: Value<'_>| v.as_f64().filter(|&x| x > 1.0 && x.is_finite());
+            meta.read(key, "above 1 and finite", above_one)
+        };
+        let (scaling, attention_factor) = meta.scaling(context)?;
+        let factors = files.tensor("rope_freqs.weight").map(|tensor| {
+            let factors = numbers(tensor)?;
+            let fits = factors.len() == dims / 2 && factors.iter().all(|&f| f > 0.0);
+            let expected =
+                || bad_tensor(tensor.name(), format!("does not have {} positive numbers", dims / 2));
+            fits.then_some(factors).ok_or_else(expected)
+        });
+        let pairing = match architecture {
+            Architecture::Llama => RopePairing::Adjacent,
+            _ => RopePairing::HalfSplit,
+        };
+        let theta = base(".rope.freq_base")?.unwrap_or(10_000.0);
+        let global = Rope { theta, dims, pairing, scaling, factors: factors.transpose()?, attention_factor };
+        let window = meta.size_or_none(".attention.sliding_window")?;
+        let (mut ropes, mut layer) = (vec![global], vec![Layer { window, rope: 0 }; layers]);
+        if let (true, Some(_)) = (gemma, window) {
+            // Local layers keep the frequencies of the first stage of the training.
+            let theta = base(".rope.freq_base_swa")?.unwrap_or(10_000.0);
+            let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
+            ropes.push(Rope { theta, dims, pairing, scaling, factors, attention_factor });
+            for (i, layer) in layer.iter_mut().enumerate() {
+                let is_global = (i + 1) % GEMMA_PERIOD == 0;
+                *layer = if is_global { Layer { window: None, rope: 0 } } else { Layer { window, rope: 1 } };
+            }
+        }
+        let head_scale = match (architecture, layers) {
+            // The one Gemma 3 (27B) that scales by the width of the model; files do not say so.
+            (Architecture::Gemma3, 62) => hidden / heads,
+            _ => head_dim,
+        };
+        let scale = meta.positive_or_none(".attention.scale")?;
+        let attention_scale = scale.unwrap_or_else(|| 1.0 / (head_scale as f64).sqrt()) as f32;
+
+        Ok(Self {
+            architecture,
+            vocabulary,
+            hidden,
+            layers,
+            heads,
+            kv_heads,
+            head_dim,
+            intermediate,
+            context,
+            norm_eps,
+            embedding_scale: if gemma { (hidden as f32).sqrt() } else { 1.0 },
+            attention_scale,
+            attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
+            logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
+            gate: if gemma { Gate::GeluTanh } else { Gate::Silu },
+            qk_norm: matches!(architecture, Architecture::Qwen3 | Architecture::Gemma3),
+            post_norms: gemma,
+            attention_bias: architecture == Architecture::Qwen2
+                || files.tensor("blk.0.attn_q.bias").is_some(),
+            tied_embeddings: files.tensor("output.weight").is_none(),
+            ropes,
+            layer,
+            stop_tokens: meta.stop_tokens(vocabulary, tokens)?,
+            bos: meta.bos(vocabulary)?,
+        })
+    }
+}

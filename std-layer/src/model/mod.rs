@@ -1,0 +1,17 @@
+//! Language models: from a file to what is to be computed.
+//!
+//! - [`Config`]: what a model consists of, as plain data; nothing that uses it depends on an architecture's name.
+//! - [`Model`]: an opened file (or several that belong together), mapped into memory; its [`Config`] and [`HostWeights`].
+//! - [`Sampling`]: how the next token is chosen from logits.
+
+mod config;
+mod error;
+mod metadata;
+mod names;
+mod sampling;
+mod source;
+
+pub use config::{Architecture, Config, Gate, Layer, Rope};
+pub use error::ModelError;
+pub use sampling::Sampling;
+pub use source::{HostWeights, LayerWeights, Matrix, Model};

@@ -1,0 +1,138 @@
+//! What tensors of a decoder model are called, and which shape they have.
+
+use super::Config;
+
+/// A tensor by its role.
+#[derive(Clone, Copy)]
+pub(super) struct Name {
+    /// In GGUF files; `{}` is the layer's number.
+    pub(super) gguf: &'static str,
+    /// In Hugging Face's checkpoints. Where norms stand behind attention and feed-forward network, too, two of the names differ.
+    hf: &'static str,
+    hf_with_post_norms: Option<&'static str>,
+    /// Dimensions, the contiguous one first: inputs and outputs of a matrix.
+    dims: fn(&Config) -> Vec<usize>,
+    /// Whether a model has it.
+    needed: fn(&Config) -> bool,
+}
+
+const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
+    Name { gguf, hf, hf_with_post_norms: None, dims, needed: |_| true }
+}
+
+impl Name {
+    const fn if_so(self, needed: fn(&Config) -> bool) -> Self {
+        Self { needed, ..self }
+    }
+
+    const fn with_post_norms(self, hf: &'static str) -> Self {
+        Self { hf_with_post_norms: Some(hf), ..self }
+    }
+
+    /// Whether a model of this kind has the tensor.
+    pub(super) fn needed(&self, config: &Config) -> bool {
+        (self.needed)(config)
+    }
+
+    /// The dimensions, the contiguous one first.
+    pub(super) fn dims(&self, config: &Config) -> Vec<u64> {
+        (self.dims)(config).into_iter().map(|d| d as u64).collect()
+    }
+
+    /// The name in a GGUF file.
+    pub(super) fn in_gguf(&self, layer: usize) -> String {
+        self.gguf.replace("{}", &layer.to_string())
+    }
+
+    /// The name in a checkpoint of Hugging Face's library.
+    pub(super) fn in_hf(&self, config: &Config, layer: usize) -> String {
+        let name = self.hf_with_post_norms.filter(|_| config.post_norms).unwrap_or(self.hf);
+        name.replace("{}", &layer.to_string())
+    }
+}
+
+fn queries(c: &Config) -> usize {
+    c.heads * c.head_dim
+}
+fn keys(c: &Config) -> usize {
+    c.kv_heads * c.head_dim
+}
+
+pub(super) const EMBEDDING: Name =
+    name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary]);
+pub(super) const OUTPUT: Name =
+    name("output.weight", "lm_head.weight", |c| vec![c.hidden, c.vocabulary]).if_so(|c| !c.tied_embeddings);
+pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden]);
+
+pub(super) const ATTENTION_NORM: Name =
+    name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden]);
+pub(super) const Q: Name =
+    name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)]);
+pub(super) const K: Name =
+    name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)]);
+pub(super) const V: Name =
+    name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)]);
+pub(super) const ATTENTION_OUTPUT: Name =
+    name("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", |c| {
+        vec![queries(c), c.hidden]
+    });
+pub(super) const Q_NORM: Name =
+    name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| vec![c.head_dim])
+        .if_so(|c| c.qk_norm);
+pub(super) const K_NORM: Name =
+    name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| vec![c.head_dim])
+        .if_so(|c| c.qk_norm);
+pub(super) const Q_BIAS: Name =
+    name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
+        .if_so(|c| c.attention_bias);
+pub(super) const K_BIAS: Name =
+    name("blk.{}.attn_k.bias", "model.layers.{}.self_attn.k_proj.bias", |c| vec![keys(c)])
+        .if_so(|c| c.attention_bias);
+pub(super) const V_BIAS: Name =
+    name("blk.{}.attn_v.bias", "model.layers.{}.self_attn.v_proj.bias", |c| vec![keys(c)])
+        .if_so(|c| c.attention_bias);
+pub(super) const POST_ATTENTION_NORM: Name =
+    name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(|c| c.post_norms);
+pub(super) const FFN_NORM: Name =
+    name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
+        .with_post_norms("model.layers.{}.pre_feedforward_layernorm.weight");
+pub(super) const GATE: Name = name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", |c| {
+    vec![c.hidden, c.intermediate]
+});
+pub(super) const UP: Name =
+    name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", |c| vec![c.hidden, c.intermediate]);
+pub(super) const DOWN: Name = name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", |c| {
+    vec![c.intermediate, c.hidden]
+});
+pub(super) const POST_FFN_NORM: Name =
+    name("blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(|c| c.post_norms);
+pub(super) const ROPE_FACTORS: Name =
+    name("rope_freqs.weight", "", |c| vec![c.ropes[0].dims / 2]).if_so(|c| c.ropes[0].factors.is_some());
+
+/// Everything outside layers.
+pub(super) const GLOBAL: [Name; 4] = [EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS];
+/// Everything that a layer has.
+pub(super) const LAYER: [Name; 16] = [
+    ATTENTION_NORM,
+    Q,
+    K,
+    V,
+    ATTENTION_OUTPUT,
+    Q_NORM,
+    K_NORM,
+    Q_BIAS,
+    K_BIAS,
+    V_BIAS,
+    POST_ATTENTION_NORM,
+    FFN_NORM,
+    GATE,
+    UP,
+    DOWN,
+    POST_FFN_NORM,
+];

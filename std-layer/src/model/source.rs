@@ -1,0 +1,407 @@
+//! From files to host matrices, without copying any.
+
+use std::path::{Path, PathBuf};
+
+use gllm_kernels_core::{bf16, f16, MatRef, QuantFormat, QuantRef};
+
+use super::names::{self, Name};
+use super::{Config, ModelError};
+use crate::gguf::{GgmlType, Gguf, Tensor, Value};
+
+/// A weight matrix on the host, `rows x cols`: `y = W x` has `rows` outputs and `cols` inputs.
+#[derive(Clone, Copy, Debug)]
+pub enum Matrix<'a> {
+    /// A quantised format, or floating point of 16 bits.
+    Quantised(QuantRef<'a>),
+    /// Floating point of 32 bits.
+    F32(MatRef<'a, f32>),
+}
+
+impl<'a> Matrix<'a> {
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Quantised(w) => w.rows(),
+            Self::F32(w) => w.rows(),
+        }
+    }
+
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        match self {
+            Self::Quantised(w) => w.cols(),
+            Self::F32(w) => w.cols(),
+        }
+    }
+
+    /// The format; `None` for f32.
+    pub fn format(&self) -> Option<QuantFormat> {
+        match self {
+            Self::Quantised(w) => Some(w.format()),
+            Self::F32(_) => None,
+        }
+    }
+
+    /// Bytes that all its elements have.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Quantised(w) => w.as_bytes().len(),
+            Self::F32(w) => size_of::<f32>() * w.rows() * w.cols(),
+        }
+    }
+}
+
+/// All weights of a decoder model: matrices in the file's mapping, vectors as f32.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HostWeights<'a> {
+    /// `vocabulary x hidden`: a row for each token.
+    pub embedding: Matrix<'a>,
+    /// `vocabulary x hidden`; the embedding again where the two are tied.
+    pub output: Matrix<'a>,
+    /// `hidden` elements.
+    pub output_norm: Vec<f32>,
+    /// One entry a layer.
+    pub layers: Vec<LayerWeights<'a>>,
+}
+
+/// The weights of a layer; [`Config`] says what is computed with them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LayerWeights<'a> {
+    /// In front of attention: `hidden` elements.
+    pub attention_norm: Vec<f32>,
+    /// `heads * head_dim x hidden`.
+    pub q: Matrix<'a>,
+    /// `kv_heads * head_dim x hidden`.
+    pub k: Matrix<'a>,
+    /// `kv_heads * head_dim x hidden`.
+    pub v: Matrix<'a>,
+    /// `hidden x heads * head_dim`.
+    pub output: Matrix<'a>,
+    /// `head_dim` elements, if `qk_norm`.
+    pub q_norm: Option<Vec<f32>>,
+    /// `head_dim` elements, if `qk_norm`.
+    pub k_norm: Option<Vec<f32>>,
+    /// `heads * head_dim` elements, if `attention_bias`.
+    pub q_bias: Option<Vec<f32>>,
+    /// `kv_heads * head_dim` elements, if `attention_bias`.
+    pub k_bias: Option<Vec<f32>>,
+    /// `kv_heads * head_dim` elements, if `attention_bias`.
+    pub v_bias: Option<Vec<f32>>,
+    /// Behind attention: `hidden` elements, if `post_norms`.
+    pub post_attention_norm: Option<Vec<f32>>,
+    /// In front of the feed-forward network: `hidden` elements.
+    pub ffn_norm: Vec<f32>,
+    /// `intermediate x hidden`: what the activation is applied to.
+    pub gate: Matrix<'a>,
+    /// `intermediate x hidden`.
+    pub up: Matrix<'a>,
+    /// `hidden x intermediate`.
+    pub down: Matrix<'a>,
+    /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
+    pub post_ffn_norm: Option<Vec<f32>>,
+}
+
+/// A model's file, or the files that it is split into.
+#[derive(Debug)]
+pub(super) struct Files<'a>(Vec<(PathBuf, Gguf<'a>)>);
+
+impl<'a> Files<'a> {
+    /// The file with the metadata.
+    pub(super) fn first(&self) -> &Gguf<'a> {
+        &self.0[0].1
+    }
+
+    pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
+        self.0.iter().find_map(|(_, file)| file.tensor(name))
+    }
+
+    pub(super) fn tensors_len(&self) -> usize {
+        self.0.iter().map(|(_, file)| file.tensors_len()).sum()
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.0.iter().flat_map(|(_, file)| file.tensors())
+    }
+
+    /// No name twice, no byte in two tensors.
+    fn check(&self) -> Result<(), ModelError> {
+        let mut names: Vec<(&str, &Path)> = Vec::new();
+        for (path, file) in &self.0 {
+            names.extend(file.tensors().map(|t| (t.name(), &**path)));
+            let mut places: Vec<_> = file.tensors().filter(|t| t.size() > Some(0)).collect();
+            places.sort_by_key(|t| t.file_offset());
+            for pair in places.windows(2) {
+                if pair[0].file_offset() + pair[0].size().unwrap_or(0) > pair[1].file_offset() {
+                    let problem = format!("shares bytes with the tensor {:?}", pair[0].name());
+                    return Err(bad_tensor(pair[1].name(), problem));
+                }
+            }
+        }
+        names.sort();
+        match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            Some([(name, a), (_, b)]) => {
+                Err(bad_tensor(name, format!("is in {} and in {}", a.display(), b.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A tensor of the model's shape.
+    fn find(&self, config: &Config, name: &Name, layer: usize) -> Result<Tensor<'_>, ModelError> {
+        let (gguf, expected) = (name.in_gguf(layer), name.dims(config));
+        let Some(tensor) = self.tensor(&gguf) else {
+            let hf = name.in_hf(config, layer);
+            return Err(ModelError::MissingTensor { name: gguf, hf, expected });
+        };
+        // Trailing ones are no dimensions.
+        let found = tensor.dims();
+        let (head, tail) = found.split_at(found.len().min(expected.len()));
+        if head != expected || tail.iter().any(|&d| d != 1) {
+            return Err(ModelError::WrongShape { name: gguf, found: found.to_vec(), expected });
+        }
+        Ok(tensor)
+    }
+
+    fn matrix(&self, config: &Config, name: &Name, layer: usize) -> Result<Matrix<'_>, ModelError> {
+        let tensor = self.find(config, name, layer)?;
+        let bad = |problem: String| bad_tensor(tensor.name(), problem);
+        if tensor.ggml_type() == GgmlType::F32 {
+            let numbers = tensor.as_slice().ok_or_else(|| bad("is not aligned to 4 bytes".to_owned()))?;
+            let (rows, cols) = (tensor.rows().unwrap_or(0) as usize, tensor.cols() as usize);
+            return MatRef::new(numbers, rows, cols).map(Matrix::F32).map_err(|e| bad(e.to_string()));
+        }
+        let unknown = |e| bad(format!("has the type {}: {e}", tensor.ggml_type()));
+        tensor.as_quant_ref().map(Matrix::Quantised).map_err(unknown)
+    }
+
+    /// A vector, if this model has it; its numbers are finite.
+    fn optional(&self, config: &Config, name: &Name, layer: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        let needed = name.needed(config);
+        needed.then(|| self.vector(config, name, layer)).transpose()
+    }
+
+    fn vector(&self, config: &Config, name: &Name, layer: usize) -> Result<Vec<f32>, ModelError> {
+        numbers(self.find(config, name, layer)?)
+    }
+
+    fn layer(&self, config: &Config, layer: usize) -> Result<LayerWeights<'_>, ModelError> {
+        let matrix = |name| self.matrix(config, name, layer);
+        let vector = |name| self.vector(config, name, layer);
+        let optional = |name| self.optional(config, name, layer);
+        Ok(LayerWeights {
+            attention_norm: vector(&names::ATTENTION_NORM)?,
+            q: matrix(&names::Q)?,
+            k: matrix(&names::K)?,
+            v: matrix(&names::V)?,
+            output: matrix(&names::ATTENTION_OUTPUT)?,
+            q_norm: optional(&names::Q_NORM)?,
+            k_norm: optional(&names::K_NORM)?,
+            q_bias: optional(&names::Q_BIAS)?,
+            k_bias: optional(&names::K_BIAS)?,
+            v_bias: optional(&names::V_BIAS)?,
+            post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
+            ffn_norm: vector(&names::FFN_NORM)?,
+            gate: matrix(&names::GATE)?,
+            up: matrix(&names::UP)?,
+            down: matrix(&names::DOWN)?,
+            post_ffn_norm: optional(&names::POST_FFN_NORM)?,
+        })
+    }
+
+    fn weights(&self, config: &Config) -> Result<HostWeights<'_>, ModelError> {
+        let embedding = self.matrix(config, &names::EMBEDDING, 0)?;
+        let output = match names::OUTPUT.needed(config) {
+            true => self.matrix(config, &names::OUTPUT, 0)?,
+            false => embedding,
+        };
+        let output_norm = self.vector(config, &names::OUTPUT_NORM, 0)?;
+        let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
+        Ok(HostWeights { embedding, output, output_norm, layers })
+    }
+}
+
+pub(super) fn bad_tensor(name: &str, problem: String) -> ModelError {
+    ModelError::BadTensor { name: name.to_owned(), problem }
+}
+
+/// The elements as f32, all of them finite.
+pub(super) fn numbers(tensor: Tensor<'_>) -> Result<Vec<f32>, ModelError> {
+    let bad = |problem: String| bad_tensor(tensor.name(), problem);
+    let data = tensor.data().unwrap_or_default();
+    let pairs = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
+    let numbers: Vec<f32> = match tensor.ggml_type() {
+        GgmlType::F32 => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        GgmlType::F16 => pairs().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
+        GgmlType::BF16 => pairs().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
+        other => return Err(bad(format!("has the type {other}: a vector has F32, F16 or BF16"))),
+    };
+    match numbers.iter().position(|x| !x.is_finite()) {
+        Some(at) => Err(bad(format!("has {} at element {at}", numbers[at]))),
+        None => Ok(numbers),
+    }
+}
+
+/// An opened model: its files are mapped into memory, its metadata understood, its tensors complete.
+///
+/// ```no_run
+/// use gllm_kernels_std::model::Model;
+///
+/// let model = Model::open("model.gguf")?;
+/// println!("{} layers of {}", model.config().layers, model.config().architecture.name());
+/// # Ok::<(), gllm_kernels_std::model::ModelError>(())
+/// ```
+#[derive(Debug)]
+pub struct Model<'a> {
+    files: Files<'a>,
+    config: Config,
+}
+
+impl Model<'static> {
+    /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it.
+    ///
+    /// Files are mapped: nothing is read before it is used, and nothing is copied. While the model is open, nobody may change them:
+    /// weights would change with them, and a file that is cut short ends the process where its end is read.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file, by name: see [`ModelError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        let path = path.as_ref();
+        let file = map(path)?;
+        let parts = match Split::of(path, &file)? {
+            None => vec![(path.to_owned(), file)],
+            Some(split) => split.open(path, file)?,
+        };
+        Self::new(Files(parts))
+    }
+}
+
+/// Maps a file.
+fn map(path: &Path) -> Result<Gguf<'static>, ModelError> {
+    // SAFETY: nothing that is relied on is left in the mapping: names, sizes and places of tensors are copied while the file is
+    // checked, metadata are checked again whenever they are read, and the bytes of weights may be any. That nobody changes the file is
+    // asked of whoever opens a model, so that numbers stay what they are.
+    let file = unsafe { Gguf::map(path) };
+    file.map_err(|source| ModelError::Gguf { path: path.to_owned(), source })
+}
+
+/// A file's place among those that a model is split into.
+struct Split {
+    number: u64,
+    count: u64,
+}
+
+impl Split {
+    const NUMBER: &'static str = "split.no";
+    const COUNT: &'static str = "split.count";
+    const TENSORS: &'static str = "split.tensors.count";
+
+    /// `None` if the file stands alone.
+    fn of(path: &Path, file: &Gguf<'_>) -> Result<Option<Self>, ModelError> {
+        let key = |key| file.get(key).map(|v| v.as_u64());
+        match (key(Self::NUMBER), key(Self::COUNT)) {
+            (None | Some(Some(0)), None | Some(Some(0 | 1))) => Ok(None),
+            (Some(Some(number)), Some(Some(count))) if number < count && count <= 99_999 => {
+                Ok(Some(Self { number, count }))
+            }
+            _ => Err(Self::problem(path, "split.no and split.count do not number the parts of a file")),
+        }
+    }
+
+    fn problem(path: &Path, problem: impl Into<String>) -> ModelError {
+        ModelError::Split { path: path.to_owned(), problem: problem.into() }
+    }
+
+    /// All parts, of which `file` is one.
+    fn open(self, path: &Path, file: Gguf<'static>) -> Result<Vec<(PathBuf, Gguf<'static>)>, ModelError> {
+        let end = |number| format!("-{:05}-of-{:05}.gguf", number + 1, self.count);
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let Some(stem) = name.strip_suffix(&end(self.number)) else {
+            let end = end(self.number);
+            return Err(Self::problem(
+                path,
+                format!("the name must end in {end}, so that the other parts are found"),
+            ));
+        };
+        let (mut own, mut parts) = (Some(file), Vec::new());
+        for number in 0..self.count {
+            if let Some(file) = own.take_if(|_| number == self.number) {
+                parts.push((path.to_owned(), file));
+                continue;
+            }
+            let path = path.with_file_name(format!("{stem}{}", end(number)));
+            let file = map(&path)?;
+            match Self::of(&path, &file)? {
+                Some(other) if other.number == number && other.count == self.count => {}
+                _ => {
+                    return Err(Self::problem(&path, format!("is not part {} of {}", number + 1, self.count)))
+                }
+            }
+            parts.push((path, file));
+        }
+        let found: usize = parts.iter().map(|(_, file)| file.tensors_len()).sum();
+        let told = parts[0].1.get(Self::TENSORS);
+        if let Some(told) = told.filter(|t| t.as_u64() != Some(found as u64)) {
+            let problem = format!("{} is {told:?}, but the parts have {found} tensors", Self::TENSORS);
+            return Err(Self::problem(&parts[0].0, problem));
+        }
+        Ok(parts)
+    }
+}
+
+impl<'a> Model<'a> {
+    /// A model whose file is in memory. Tensors of type F32 must be aligned to 4 bytes there.
+    ///
+    /// # Errors
+    /// As [`open`](Model::open).
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, ModelError> {
+        let file =
+            Gguf::from_bytes(bytes).map_err(|source| ModelError::Gguf { path: PathBuf::new(), source })?;
+        if Split::of(Path::new(""), &file)?.is_some() {
+            return Err(Split::problem(Path::new(""), "a part of a split file cannot be used alone"));
+        }
+        Self::new(Files(vec![(PathBuf::new(), file)]))
+    }
+
+    fn new(files: Files<'a>) -> Result<Self, ModelError> {
+        files.check()?;
+        let config = Config::read(&files)?;
+        let model = Self { files, config };
+        // What is missing or wrong is said now.
+        model.weights()?;
+        Ok(model)
+    }
+
+    /// What the model consists of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The weights.
+    ///
+    /// # Errors
+    /// None, as long as the files are what they were when the model was opened.
+    pub fn weights(&self) -> Result<HostWeights<'_>, ModelError> {
+        self.files.weights(&self.config)
+    }
+
+    /// A metadata value of the (first) file, e.g. the tokenizer's.
+    pub fn metadata(&self, key: &str) -> Option<Value<'_>> {
+        self.files.first().get(key)
+    }
+
+    /// The files, the first one first; an empty path is memory.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.0.iter().map(|(path, _)| &**path)
+    }
+
+    /// Tensors that are in the files, but that the model has no use for.
+    pub fn unused(&self) -> Vec<&str> {
+        let config = &self.config;
+        let layers = names::LAYER.iter().flat_map(|n| (0..config.layers).map(move |l| (n, l)));
+        let used = names::GLOBAL.iter().map(|n| (n, 0)).chain(layers).filter(|(n, _)| n.needed(config));
+        let used: std::collections::HashSet<String> = used.map(|(n, l)| n.in_gguf(l)).collect();
+        self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n)).collect()
+    }
+}
