@@ -146,3 +146,17 @@ pub struct Config {
     /// The token that begins a text, if the model wants one.
     pub bos: Option<u32>,
 }
+
+impl Config {
+    /// The windows that layers have, each once, in the order of the first layer with it. Layers with the same window share pages of a
+    /// key-value cache.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        let mut windows = Vec::new();
+        for layer in &self.layer {
+            if !windows.contains(&layer.window) {
+                windows.push(layer.window);
+            }
+        }
+        windows
+    }
+}

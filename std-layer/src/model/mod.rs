@@ -3,15 +3,18 @@
 //! - [`Config`]: what a model consists of, as plain data; nothing that uses it depends on an architecture's name.
 //! - [`Model`]: an opened file (or several that belong together), mapped into memory; its [`Config`] and [`HostWeights`].
 //! - [`Sampling`]: how the next token is chosen from logits.
+//! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
 mod config;
 mod error;
 mod metadata;
 mod names;
+mod pages;
 mod sampling;
 mod source;
 
 pub use config::{Architecture, Config, Gate, Layer, Rope};
 pub use error::ModelError;
+pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};
 pub use sampling::Sampling;
 pub use source::{HostWeights, LayerWeights, Matrix, Model};

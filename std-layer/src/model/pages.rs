@@ -1,0 +1,382 @@
+//! Which page of a key-value cache holds which positions of which sequence; the memory itself belongs to a backend.
+//!
+//! A page has room for the same number of positions of every sequence. Layers that see equally far back form a group, and each group has
+//! its own pages: position `p` of a sequence lies in slot `p % page_tokens` of page `table[p / page_tokens]` of its table, for
+//! every layer of the group. Sequences may share pages, and a page that a window has left behind is free again.
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// Layers with the same window, and the pages they have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// How many positions a query sees, its own included; `None`: all before it.
+    pub window: Option<usize>,
+    /// Number of pages, for all sequences.
+    pub pages: usize,
+}
+
+/// A sequence of a [`Pages`]. Those of sequences that were dropped are not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SequenceId(u64);
+
+/// The first `tokens` positions in page `to` must become those in page `from` before anything is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageCopy {
+    /// Of which group both pages are.
+    pub group: usize,
+    /// Page that other sequences go on using.
+    pub from: u32,
+    /// Page of the sequence that is about to be continued.
+    pub to: u32,
+    /// Positions that matter.
+    pub tokens: usize,
+}
+
+/// Why pages cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// A group has too few free pages. Nothing has changed: another sequence can be dropped, and the same tried again.
+    Full {
+        /// Which group.
+        group: usize,
+        /// Pages it would have to have.
+        needed: usize,
+        /// Pages it has.
+        free: usize,
+    },
+    /// A sequence that does not exist (any more).
+    Unknown(SequenceId),
+    /// A sequence that occurs twice among those to continue.
+    Twice(SequenceId),
+    /// More positions of a sequence than there are.
+    PastEnd {
+        /// How many were asked for.
+        asked: usize,
+        /// How many there are.
+        len: usize,
+    },
+    /// Positions that a window has left behind, so that they cannot be shared any more.
+    Forgotten {
+        /// Which group has forgotten them.
+        group: usize,
+        /// The first position that would be needed.
+        position: usize,
+    },
+    /// More positions than 32 bits count.
+    TooLong(usize),
+    /// Pages without room, a window of nothing, or 2^32 - 1 pages and more.
+    BadGeometry,
+}
+
+impl fmt::Display for CacheError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { group, needed, free } => write!(
+                f,
+                "the key-value cache is full: {needed} pages are needed and {free} are free (group {group}); drop a sequence, or make the cache larger"
+            ),
+            Self::Unknown(id) => write!(f, "there is no sequence {}", id.0),
+            Self::Twice(id) => write!(f, "sequence {} occurs twice", id.0),
+            Self::PastEnd { asked, len } => write!(f, "{asked} positions of a sequence that has {len}"),
+            Self::Forgotten { group, position } => {
+                write!(f, "position {position} is needed, but the window of group {group} has left it behind")
+            }
+            Self::TooLong(len) => write!(f, "{len} positions are more than a sequence can have ({})", u32::MAX),
+            Self::BadGeometry => f.write_str("pages need room for a position, windows at least one, and groups less than 2^32 - 1 pages"),
+        }
+    }
+}
+
+impl std::error::Error for CacheError {}
+
+/// The pages of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pool {
+    window: Option<usize>,
+    /// How many tables each page is in.
+    references: Vec<u32>,
+    /// Pages in no table; the last one is taken first.
+    free: Vec<u32>,
+}
+
+impl Pool {
+    /// The first position that a query at position `at` sees.
+    fn seen_from(&self, at: usize) -> usize {
+        self.window.map_or(0, |w| (at + 1).saturating_sub(w))
+    }
+
+    fn release(&mut self, page: u32) {
+        let references = &mut self.references[page as usize];
+        *references -= 1;
+        if *references == 0 {
+            self.free.push(page);
+        }
+    }
+
+    /// A page of one's own. There must be one.
+    fn take(&mut self) -> u32 {
+        let page = self.free.pop().expect("free pages were counted");
+        self.references[page as usize] = 1;
+        page
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Sequence {
+    len: usize,
+    /// For each group.
+    tables: Vec<Table>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Table {
+    /// Pages left behind, the first ones.
+    gone: usize,
+    pages: Vec<u32>,
+}
+
+/// Page tables of several sequences, and which pages are free.
+///
+/// ```
+/// use gllm_kernels_std::model::{Group, Pages};
+///
+/// // Pages of 16 positions: 64 for layers that see everything, 8 for those that see 32 positions.
+/// let mut pages = Pages::new(16, &[Group { window: None, pages: 64 }, Group { window: Some(32), pages: 8 }])?;
+/// let first = pages.create();
+/// pages.append(&[(first, 40)])?;
+/// assert_eq!(pages.table(first, 0)?.len(), 3);
+/// // The second sequence shares what the first has, and continues it in a copy of the page that is not full.
+/// let second = pages.fork(first, 40)?;
+/// assert_eq!(pages.free(0), 61);
+/// let copies = pages.append(&[(second, 1)])?;
+/// assert_eq!((copies.len(), copies[0].tokens), (2, 8));
+/// pages.remove(first)?;
+/// # Ok::<(), gllm_kernels_std::model::CacheError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pages {
+    page_tokens: usize,
+    pools: Vec<Pool>,
+    sequences: HashMap<SequenceId, Sequence>,
+    next: u64,
+}
+
+impl Pages {
+    /// In a table: the page that was here is free again. No window reaches it.
+    pub const GONE: u32 = u32::MAX;
+
+    /// Pages with room for `page_tokens` positions each, all of them free.
+    ///
+    /// # Errors
+    /// `BadGeometry`.
+    pub fn new(page_tokens: usize, groups: &[Group]) -> Result<Self, CacheError> {
+        let fits = |g: &Group| g.window != Some(0) && g.pages < Self::GONE as usize;
+        if page_tokens == 0 || !groups.iter().all(fits) {
+            return Err(CacheError::BadGeometry);
+        }
+        let pool = |g: &Group| Pool {
+            window: g.window,
+            references: vec![0; g.pages],
+            // The first page first.
+            free: (0..g.pages as u32).rev().collect(),
+        };
+        Ok(Self { page_tokens, pools: groups.iter().map(pool).collect(), sequences: HashMap::new(), next: 0 })
+    }
+
+    /// Positions that a page has room for.
+    pub fn page_tokens(&self) -> usize {
+        self.page_tokens
+    }
+
+    /// Free pages of a group.
+    ///
+    /// # Panics
+    /// If there is no such group.
+    pub fn free(&self, group: usize) -> usize {
+        self.pools[group].free.len()
+    }
+
+    /// A new sequence, without positions.
+    pub fn create(&mut self) -> SequenceId {
+        self.insert(Sequence { len: 0, tables: vec![Table::default(); self.pools.len()] })
+    }
+
+    fn insert(&mut self, sequence: Sequence) -> SequenceId {
+        let id = SequenceId(self.next);
+        self.next += 1;
+        self.sequences.insert(id, sequence);
+        id
+    }
+
+    fn sequence(&self, id: SequenceId) -> Result<&Sequence, CacheError> {
+        self.sequences.get(&id).ok_or(CacheError::Unknown(id))
+    }
+
+    /// Positions of a sequence.
+    ///
+    /// # Errors
+    /// `Unknown`.
+    pub fn positions(&self, id: SequenceId) -> Result<usize, CacheError> {
+        self.sequence(id).map(|s| s.len)
+    }
+
+    /// The pages of a sequence in a group, in order; [`GONE`](Self::GONE) for those left behind by a window.
+    ///
+    /// # Errors
+    /// `Unknown`.
+    ///
+    /// # Panics
+    /// If there is no such group.
+    pub fn table(&self, id: SequenceId, group: usize) -> Result<&[u32], CacheError> {
+        self.sequence(id).map(|s| &*s.tables[group].pages)
+    }
+
+    /// Continues sequences by so many positions each: those of one step. Each sequence occurs once.
+    ///
+    /// First, pages are given up that no query of the new positions, or later ones, sees. Then each sequence gets the pages it
+    /// lacks. Where its last page is not full and others use it, too, it gets one of its own: the copies that are returned must be made
+    /// before the step writes.
+    ///
+    /// # Errors
+    /// `Full`, `Unknown`, `Twice`, `TooLong`. In each case everything is as it was.
+    pub fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<Vec<PageCopy>, CacheError> {
+        let mut ids: Vec<_> = wanted.iter().map(|w| w.0).collect();
+        ids.sort_unstable();
+        if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(CacheError::Twice(pair[0]));
+        }
+        for &(id, n) in wanted {
+            let end = self.sequence(id)?.len.saturating_add(n);
+            if end > u32::MAX as usize {
+                return Err(CacheError::TooLong(end));
+            }
+        }
+        for group in 0..self.pools.len() {
+            let (needed, free) = self.needed(group, wanted)?;
+            if needed > free {
+                return Err(CacheError::Full { group, needed, free });
+            }
+        }
+        let mut copies = Vec::new();
+        for group in 0..self.pools.len() {
+            self.grow(group, wanted, &mut copies);
+        }
+        for (id, n) in wanted {
+            if let Some(sequence) = self.sequences.get_mut(id) {
+                sequence.len += n;
+            }
+        }
+        Ok(copies)
+    }
+
+    /// How many pages of a group `grow` takes, and how many are free when it does.
+    fn needed(&self, group: usize, wanted: &[(SequenceId, usize)]) -> Result<(usize, usize), CacheError> {
+        let (pool, size) = (&self.pools[group], self.page_tokens);
+        let (mut needed, mut free) = (0, pool.free.len());
+        // Where references change, how many are left.
+        let mut left: HashMap<u32, u32> = HashMap::new();
+        let growing = || wanted.iter().filter(|w| w.1 > 0);
+        for &(id, _) in growing() {
+            let sequence = self.sequence(id)?;
+            let table = &sequence.tables[group];
+            for &page in &table.pages[table.gone..table.gone.max(pool.seen_from(sequence.len) / size)] {
+                let left = left.entry(page).or_insert(pool.references[page as usize]);
+                *left -= 1;
+                free += usize::from(*left == 0);
+            }
+        }
+        for &(id, n) in growing() {
+            let sequence = self.sequence(id)?;
+            let table = &sequence.tables[group].pages;
+            needed += (sequence.len + n).div_ceil(size) - table.len();
+            if let (Some(&last), true) = (table.last(), sequence.len % size != 0) {
+                let left = left.entry(last).or_insert(pool.references[last as usize]);
+                // Whoever is the last to use it keeps it.
+                if *left > 1 {
+                    *left -= 1;
+                    needed += 1;
+                }
+            }
+        }
+        Ok((needed, free))
+    }
+
+    /// Gives up and takes the pages of a group; there are enough.
+    fn grow(&mut self, group: usize, wanted: &[(SequenceId, usize)], copies: &mut Vec<PageCopy>) {
+        let (pool, size) = (&mut self.pools[group], self.page_tokens);
+        let growing = || wanted.iter().filter(|w| w.1 > 0);
+        for (id, _) in growing() {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
+            let table = &mut sequence.tables[group];
+            let seen = table.gone.max(pool.seen_from(sequence.len) / size);
+            for page in &mut table.pages[table.gone..seen] {
+                pool.release(std::mem::replace(page, Self::GONE));
+            }
+            table.gone = seen;
+        }
+        for (id, n) in growing() {
+            let Some(sequence) = self.sequences.get_mut(id) else { continue };
+            let table = &mut sequence.tables[group].pages;
+            let tokens = sequence.len % size;
+            if let (Some(last), true) = (table.last_mut(), tokens != 0) {
+                if pool.references[*last as usize] > 1 {
+                    let (from, to) = (*last, pool.take());
+                    pool.release(from);
+                    *last = to;
+                    copies.push(PageCopy { group, from, to, tokens });
+                }
+            }
+            table.resize_with((sequence.len + n).div_ceil(size), || pool.take());
+        }
+    }
+
+    /// A new sequence that begins with the first `len` positions of another, in the same pages.
+    ///
+    /// # Errors
+    /// `Unknown`; `PastEnd` if the other is shorter; `Forgotten` if its windows have left behind what the new one would see.
+    pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, CacheError> {
+        let size = self.page_tokens;
+        let sequence = self.sequence(id)?;
+        if len > sequence.len {
+            return Err(CacheError::PastEnd { asked: len, len: sequence.len });
+        }
+        let mut tables = Vec::with_capacity(self.pools.len());
+        for (group, (pool, table)) in self.pools.iter().zip(&sequence.tables).enumerate() {
+            let (seen, end) = (pool.seen_from(len), len.div_ceil(size));
+            let gone = (seen / size).min(end);
+            if gone < table.gone && gone < end {
+                return Err(CacheError::Forgotten { group, position: seen });
+            }
+            let mut pages = table.pages[..end].to_vec();
+            pages[..gone].fill(Self::GONE);
+            tables.push(Table { gone, pages });
+        }
+        for (pool, table) in self.pools.iter_mut().zip(&tables) {
+            for &page in &table.pages[table.gone..] {
+                pool.references[page as usize] += 1;
+            }
+        }
+        Ok(self.insert(Sequence { len, tables }))
+    }
+
+    /// Ends a sequence. Pages that no other has are free again.
+    ///
+    /// # Errors
+    /// `Unknown`.
+    pub fn remove(&mut self, id: SequenceId) -> Result<(), CacheError> {
+        let sequence = self.sequences.remove(&id).ok_or(CacheError::Unknown(id))?;
+        for (pool, table) in self.pools.iter_mut().zip(sequence.tables) {
+            // The last page first, so that the first is taken next.
+            for &page in table.pages[table.gone..].iter().rev() {
+                pool.release(page);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "pages_tests.rs"]
+mod tests;

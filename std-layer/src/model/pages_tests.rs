@@ -1,0 +1,190 @@
+//! Pages against a model that keeps every position's contents.
+
+use gllm_testkit::data::Source;
+
+use super::*;
+
+/// What a backend would do: memory for each slot of each page, and each sequence's contents.
+struct Check {
+    pages: Pages,
+    memory: Vec<Vec<u64>>,
+    contents: Vec<(SequenceId, Vec<u64>)>,
+    written: u64,
+}
+
+impl Check {
+    fn append(&mut self, wanted: &[(usize, usize)]) -> Result<(), CacheError> {
+        let ids: Vec<_> = wanted.iter().map(|&(i, n)| (self.contents[i].0, n)).collect();
+        let copies = self.pages.append(&ids)?;
+        let size = self.pages.page_tokens();
+        for PageCopy { group, from, to, tokens } in copies {
+            let (from, to) = (from as usize * size, to as usize * size);
+            self.memory[group].copy_within(from..from + tokens, to);
+        }
+        for &(i, n) in wanted {
+            for _ in 0..n {
+                self.written += 1;
+                let (id, contents) = &mut self.contents[i];
+                for (group, memory) in self.memory.iter_mut().enumerate() {
+                    let page = self.pages.table(*id, group).unwrap()[contents.len() / size];
+                    memory[page as usize * size + contents.len() % size] = self.written;
+                }
+                contents.push(self.written);
+            }
+        }
+        // What the queries of this step see.
+        for &(i, n) in wanted.iter().filter(|w| w.1 > 0) {
+            self.visible(i, self.contents[i].1.len() - n);
+        }
+        Ok(())
+    }
+
+    /// Every position that a query at `at` sees, and every later one, is where it should be.
+    fn visible(&self, i: usize, at: usize) {
+        let (id, contents) = &self.contents[i];
+        let size = self.pages.page_tokens();
+        for (group, memory) in self.memory.iter().enumerate() {
+            let table = self.pages.table(*id, group).unwrap();
+            assert_eq!(table.len(), contents.len().div_ceil(size));
+            for p in self.pages.pools[group].seen_from(at)..contents.len() {
+                assert_ne!(table[p / size], Pages::GONE, "position {p} of group {group} is gone");
+                assert_eq!(memory[table[p / size] as usize * size + p % size], contents[p]);
+            }
+        }
+    }
+
+    /// Free pages are those in no table; references count tables.
+    fn consistent(&self) {
+        for (group, pool) in self.pages.pools.iter().enumerate() {
+            let mut references = vec![0; pool.references.len()];
+            for (id, contents) in &self.contents {
+                assert_eq!(self.pages.positions(*id), Ok(contents.len()));
+                for &page in self.pages.table(*id, group).unwrap().iter().filter(|&&p| p != Pages::GONE) {
+                    references[page as usize] += 1;
+                }
+            }
+            assert_eq!(references, pool.references);
+            let free: Vec<u32> = (0..).zip(&references).filter(|r| *r.1 == 0).map(|r| r.0).collect();
+            let mut found = pool.free.clone();
+            found.sort_unstable();
+            assert_eq!(found, free, "group {group}");
+        }
+        assert_eq!(self.pages.sequences.len(), self.contents.len());
+    }
+}
+
+#[test]
+fn pages_hold_what_is_seen() {
+    let mut source = Source::new(21);
+    let (mut full, mut forgotten, mut shared) = (0, 0, 0);
+    for round in 0..200 {
+        let size = 1 + source.below(7);
+        let window = |source: &mut Source| (source.below(3) > 0).then(|| 1 + source.below(12));
+        let groups: Vec<Group> = (0..1 + source.below(3))
+            .map(|_| Group { window: window(&mut source), pages: 4 + source.below(30) })
+            .collect();
+        let mut check = Check {
+            pages: Pages::new(size, &groups).unwrap(),
+            memory: groups.iter().map(|g| vec![0; g.pages * size]).collect(),
+            contents: Vec::new(),
+            written: 0,
+        };
+        for _ in 0..300 {
+            let count = check.contents.len();
+            match source.below(8) {
+                0 => {
+                    let id = check.pages.create();
+                    check.contents.push((id, Vec::new()));
+                }
+                1 if count > 0 => {
+                    let (id, _) = check.contents.swap_remove(source.below(count));
+                    check.pages.remove(id).unwrap();
+                    assert_eq!(check.pages.remove(id), Err(CacheError::Unknown(id)));
+                }
+                2 if count > 0 => {
+                    let (id, contents) = check.contents[source.below(count)].clone();
+                    let len = source.below(contents.len() + 1);
+                    let before = check.pages.clone();
+                    match check.pages.fork(id, len) {
+                        Ok(new) => {
+                            check.contents.push((new, contents[..len].to_vec()));
+                            check.visible(check.contents.len() - 1, len);
+                            shared += usize::from(len > 0);
+                        }
+                        Err(CacheError::Forgotten { group, position }) => {
+                            // It is true: a page with a position in that window is gone.
+                            let table = before.table(id, group).unwrap();
+                            assert!(position <= len && table[position / size] == Pages::GONE);
+                            assert_eq!(check.pages, before);
+                            forgotten += 1;
+                        }
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+                _ if count > 0 => {
+                    let mut wanted: Vec<(usize, usize)> = Vec::new();
+                    for _ in 0..1 + source.below(3) {
+                        let i = source.below(count);
+                        if wanted.iter().all(|w| w.0 != i) {
+                            wanted.push((i, source.below(9)));
+                        }
+                    }
+                    let before = check.pages.clone();
+                    if let Err(e) = check.append(&wanted) {
+                        let CacheError::Full { group, needed, free } = e else { panic!("{e}") };
+                        assert_eq!(check.pages, before, "round {round}");
+                        assert!(needed > free && free <= groups[group].pages);
+                        full += 1;
+                        // With somebody gone, it goes on.
+                        let (id, _) = check.contents.swap_remove(source.below(count));
+                        check.pages.remove(id).unwrap();
+                    }
+                }
+                _ => {}
+            }
+            check.consistent();
+        }
+    }
+    assert!(full > 1000 && forgotten > 100 && shared > 1000, "{full} {forgotten} {shared}");
+}
+
+#[test]
+fn a_full_cache_is_full_to_the_last_page() {
+    let mut pages = Pages::new(4, &[Group { window: None, pages: 3 }]).unwrap();
+    let (a, b) = (pages.create(), pages.create());
+    pages.append(&[(a, 8)]).unwrap();
+    assert_eq!(pages.append(&[(b, 5)]), Err(CacheError::Full { group: 0, needed: 2, free: 1 }));
+    pages.append(&[(b, 4)]).unwrap();
+    assert_eq!(pages.free(0), 0);
+    assert_eq!(pages.append(&[(a, 1)]), Err(CacheError::Full { group: 0, needed: 1, free: 0 }));
+    pages.remove(b).unwrap();
+    pages.append(&[(a, 4)]).unwrap();
+    assert_eq!(pages.table(a, 0), Ok(&[0, 1, 2][..]));
+}
+
+#[test]
+fn a_window_needs_no_more_pages_than_it_spans() {
+    let mut pages = Pages::new(4, &[Group { window: Some(8), pages: 3 }]).unwrap();
+    let id = pages.create();
+    for _ in 0..1000 {
+        pages.append(&[(id, 1)]).unwrap();
+    }
+    let table = pages.table(id, 0).unwrap();
+    assert_eq!(table.iter().filter(|&&p| p != Pages::GONE).count(), 2);
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let bad = |size, group| Pages::new(size, &[group]).unwrap_err();
+    assert_eq!(bad(0, Group { window: None, pages: 1 }), CacheError::BadGeometry);
+    assert_eq!(bad(1, Group { window: Some(0), pages: 1 }), CacheError::BadGeometry);
+    assert_eq!(bad(1, Group { window: None, pages: u32::MAX as usize }), CacheError::BadGeometry);
+    let mut pages = Pages::new(4, &[Group { window: None, pages: 3 }]).unwrap();
+    let id = pages.create();
+    assert_eq!(pages.append(&[(id, 1), (id, 1)]), Err(CacheError::Twice(id)));
+    assert_eq!(pages.append(&[(id, usize::MAX)]), Err(CacheError::TooLong(usize::MAX)));
+    assert_eq!(pages.fork(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
+    pages.remove(id).unwrap();
+    assert_eq!(pages.append(&[(id, 1)]), Err(CacheError::Unknown(id)));
+    assert_eq!(pages.positions(id), Err(CacheError::Unknown(id)));
+}
