@@ -1,7 +1,10 @@
 //! One test per kernel of the registry, named like the kernel. What this machine lacks is listed as
 //! ignored; it runs on a machine that has it.
+//!
+//! With `GLLM_TEST_BRIEF` in the environment only the kernels that a CPU takes because it lacks a feature that better ones
+//! need. `GLLM_TEST_ONLY` is a list of words: only kernels whose names contain one of them.
 
-use gllm_kernels_core::{kernels, Features};
+use gllm_kernels_core::{kernels, Features, KernelInfo};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 #[global_allocator]
@@ -118,6 +121,15 @@ mod registry {
     }
 }
 
+/// Whether a CPU with these features takes this kernel, and one with all features of the level another one.
+fn stands_in(row: &KernelInfo, here: Features) -> bool {
+    let mut alike = kernels()
+        .filter(|r| (r.op, r.element, r.format, r.level) == (row.op, row.element, row.format, row.level));
+    let best = alike.clone().next();
+    let taken = alike.find(|r| here.contains(r.requires));
+    best.map(|r| r.name) != Some(row.name) && taken.map(|r| r.name) == Some(row.name)
+}
+
 fn main() {
     let here = gllm_testkit::caps().features();
     let emulated = gllm_testkit::amx::emulated();
@@ -132,8 +144,16 @@ fn main() {
         plain("every_row_has_a_checker", registry::every_row_has_a_checker),
         plain("levels_are_tested", registry::levels_are_tested),
     ];
-    for row in kernels() {
-        let run = move || gllm_testkit::check(row).map(|_| ()).map_err(Failed::from);
+    let only = std::env::var("GLLM_TEST_ONLY").unwrap_or_default();
+    let chosen = |row: &KernelInfo| {
+        (only.is_empty() || only.split_whitespace().any(|word| row.name.contains(word)))
+            && (gllm_testkit::effort() > 0 || stands_in(row, here))
+    };
+    for row in kernels().filter(|row| chosen(row)) {
+        let run = move || {
+            let outcome = gllm_testkit::timed(row.name, || gllm_testkit::check(row));
+            outcome.map(|_| ()).map_err(Failed::from)
+        };
         let trial = Trial::test(row.name, run).with_kind(row.level.name());
         trials.push(trial.with_ignored_flag(!here.contains(row.requires)));
     }

@@ -250,8 +250,40 @@ pub(crate) fn kernels_of<E: Operand>(row: &KernelInfo) -> Result<[Kernels<E>; 2]
     make().map_err(|e: KernelError| e.to_string())
 }
 
+/// Shapes and layouts of the products of a microkernel.
+struct Sweep {
+    rows: Vec<usize>,
+    cols: Vec<usize>,
+    depths: &'static [usize],
+    /// Of all combinations of layouts, one in so many.
+    layouts: usize,
+}
+
+impl Sweep {
+    /// Every shape around the tile, and every combination of layouts.
+    fn of_microkernel(mr: usize, nr: usize) -> Self {
+        Self {
+            rows: vec![0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3],
+            cols: vec![0, 1, 2, nr - 1, nr, nr + 1, 2 * nr, 2 * nr + 5],
+            depths: if effort() > 0 { &[0, 1, 2, 7, 19, 64] } else { &[0, 7, 19] },
+            layouts: if effort() > 0 { 1 } else { 3 },
+        }
+    }
+
+    /// What other forms of the product add: where `B` comes from, and what becomes of `C` at the end. Tiles that are
+    /// whole and that are not, one and several, and more columns than are finished at a time.
+    fn of_form(mr: usize, nr: usize) -> Self {
+        Self {
+            rows: vec![0, 1, mr + 1],
+            cols: vec![0, 1, nr, 2 * nr + 5, 256 + nr + 1],
+            depths: &[0, 1, 19],
+            layouts: if effort() > 0 { 7 } else { 21 },
+        }
+    }
+}
+
 /// `gemm`, `gemm_bias`, `gemm_bt`, `gemm_fused`, `gemm_prepacked`: whole numbers come out exactly, others within the
-/// bound of a plain sum.
+/// bound of a plain sum. The first tries every shape and layout; the others have the same microkernel.
 pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     let op = row.op;
     let [forced, tiny] = kernels_of::<E>(row)?;
@@ -268,31 +300,30 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
         let kernels = if turn % 11 < 4 { &forced } else { &tiny };
         check::<E>(op, kernels, &case, &mut source, &mut report)
     };
-    // Every shape around the tile; layouts in turn.
+    let sweep = if op == Op::Gemm { Sweep::of_microkernel(mr, nr) } else { Sweep::of_form(mr, nr) };
+    // Layouts in turn.
     let (mut la, mut lb, mut lc) =
         (Layout::ALL.iter().cycle(), Layout::ALL.iter().cycle(), Layout::DISTINCT.iter().cycle());
     // More rows than skinny products have, where these have kernels of their own.
     let more = if E::GEMV { 32usize.next_multiple_of(mr) } else { 0 };
     let mut factors = 0;
-    for m in [0, 1, 2, mr - 1, mr, mr + 1, 2 * mr + 3] {
+    for m in sweep.rows {
         let m = if m == 0 { 0 } else { more + m };
-        for n in [0, 1, 2, nr - 1, nr, nr + 1, 2 * nr, 2 * nr + 5] {
+        for &n in &sweep.cols {
             // Every depth with all factors in turn.
             factors += 1;
             // Offsets below that are coprime to the numbers of layouts, so that all combinations come.
-            let depths: &[usize] = if effort() > 0 { &[0, 1, 2, 7, 19, 64] } else { &[0, 7, 19] };
-            for (at, &k) in depths.iter().enumerate() {
+            for (at, &k) in sweep.depths.iter().enumerate() {
                 let layouts = (*la.nth(2).unwrap(), *lb.nth(4).unwrap(), *lc.next().unwrap());
                 case((m, n, k), layouts, factors + at)?;
             }
         }
     }
-    // Every combination of layouts.
     for a in Layout::ALL {
         for b in Layout::ALL {
             for c in Layout::DISTINCT {
                 factors += 1;
-                if effort() > 0 || factors % 3 == 0 {
+                if factors % sweep.layouts == 0 {
                     case((more + mr + 2, nr + 3, 11), (a, b, c), factors)?;
                 }
             }
@@ -303,7 +334,7 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
         case((37, 61, 31), (Layout::Rows, Layout::Rows, Layout::Rows), factors)?;
         case((61, 127, 41), (Layout::PaddedRows, Layout::Cols, Layout::PaddedRows), factors)?;
     }
-    if effort() > 1 {
+    if effort() > 1 && op == Op::Gemm {
         for k in [1021, 1024] {
             for factors in 0..3 {
                 case(
@@ -314,7 +345,10 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
             }
         }
     }
-    E::specials(op, &tiny, &mut report)?;
+    // Neither a bias nor another view of B makes a difference to these.
+    if !matches!(op, Op::GemmBias | Op::GemmBt) {
+        E::specials(op, &tiny, &mut report)?;
+    }
     refusals::<E>(op, &forced).map_err(|e| format!("refusals: {e}"))?;
     if op == Op::Gemm {
         let plan = forced.gemm_plan(more + mr, nr, 5).map_err(|e| e.to_string())?;

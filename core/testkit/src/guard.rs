@@ -1,5 +1,8 @@
 //! Buffers between inaccessible pages: a kernel that reads or writes beyond its slice faults.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use region::{Allocation, Protection};
@@ -23,12 +26,36 @@ const SLACK: u8 = 0xa5;
 /// Every byte of a new slice: a NaN in every float type.
 const POISON: u8 = 0xff;
 
+thread_local! {
+    /// Memory with inaccessible pages at both ends that is not in use, by its size. Making pages inaccessible takes the
+    /// system, and an emulator of it even more, longer than most kernels run.
+    static SPARE: RefCell<HashMap<usize, Vec<Allocation>>> = RefCell::default();
+}
+
+/// Larger memory goes back to the system at once.
+const LARGEST_SPARE: usize = 1 << 18;
+
+/// `inner` bytes, whole pages, between two that are inaccessible.
+fn between_guards(inner: usize) -> Allocation {
+    let page = region::page::size();
+    let size = inner + 2 * page;
+    if let Some(memory) = SPARE.with_borrow_mut(|spare| spare.get_mut(&size)?.pop()) {
+        return memory;
+    }
+    let mut memory = region::alloc(size, Protection::READ_WRITE).expect("the system gives memory");
+    let base = memory.as_mut_ptr::<u8>();
+    for at in [0, page + inner] {
+        // SAFETY: the first and the last page of the allocation, which hold nothing.
+        unsafe { region::protect(base.add(at), page, Protection::NONE) }.expect("pages can be protected");
+    }
+    memory
+}
+
 /// A slice with an inaccessible page before and behind, flush against one of them.
 ///
 /// `T` must be a plain number: any bit pattern is a value.
 pub struct Guarded<T> {
-    // Unmapped when dropped.
-    memory: Allocation,
+    memory: ManuallyDrop<Allocation>,
     start: *mut T,
     len: usize,
 }
@@ -42,19 +69,16 @@ impl<T: Copy> Guarded<T> {
         let page = region::page::size();
         let bytes = len * size_of::<T>();
         let inner = bytes.max(1).next_multiple_of(page);
-        let mut memory =
-            region::alloc(inner + 2 * page, Protection::READ_WRITE).expect("the system gives memory");
-        let base = memory.as_mut_ptr::<u8>();
-        // SAFETY: all offsets lie inside the allocation of inner + 2 pages; the guard pages hold nothing.
+        let mut memory = between_guards(inner);
+        // SAFETY: all offsets lie between the guards, or right behind what is between them.
         let start = unsafe {
-            base.add(page).write_bytes(SLACK, inner);
-            for at in [0, page + inner] {
-                region::protect(base.add(at), page, Protection::NONE).expect("pages can be protected");
-            }
-            let start = base.add(if edge == Edge::Start { page } else { page + inner - bytes });
+            let base = memory.as_mut_ptr::<u8>().add(page);
+            base.write_bytes(SLACK, inner);
+            let start = base.add(if edge == Edge::Start { 0 } else { inner - bytes });
             start.write_bytes(POISON, bytes);
             start.cast::<T>()
         };
+        let memory = ManuallyDrop::new(memory);
         Self { memory, start, len }
     }
 
@@ -75,6 +99,18 @@ impl<T: Copy> Guarded<T> {
             unsafe { std::slice::from_raw_parts(self.memory.as_ptr::<u8>().add(page), size - 2 * page) };
         let slack = |b: &[u8]| b.iter().all(|&b| b == SLACK);
         slack(&inner[..at - page]) && slack(&inner[end - page..])
+    }
+}
+
+impl<T> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses the memory after this.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        let size = memory.len();
+        if size <= LARGEST_SPARE {
+            // A thread that ends has no list any more; then the memory goes back to the system.
+            let _ = SPARE.try_with(|spare| spare.borrow_mut().entry(size).or_default().push(memory));
+        }
     }
 }
 

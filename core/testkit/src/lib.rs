@@ -4,9 +4,10 @@
 //! `fn name<E: Element>(row: &KernelInfo) -> Outcome` in the module of its area, and an arm in
 //! [`check`]'s `checker` table. An operator without one fails the test `every_kernel`.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
-use gllm_kernels_core::{bf16, f16, Element, ElementType, KernelInfo, Op};
+use gllm_kernels_core::{bf16, f16, Element, ElementType, IsaLevel, KernelInfo, Op};
 
 pub mod activation;
 pub mod alloc;
@@ -35,18 +36,29 @@ pub use alloc::Counting;
 pub use amx::caps;
 pub use canary::call;
 pub use guard::{Edge, Guarded};
-pub use report::{Outcome, Report};
+pub use report::{timed, Outcome, Report};
 
-/// How much is tried: 8 natively, 1 in an emulator, which is that much slower or more. With `GLLM_TEST_BRIEF` in the
-/// environment 0: every kernel, but fewer sizes and values. That is for the other CPUs of an emulator, once one has
-/// done everything: they differ in the instructions they know.
+thread_local! {
+    /// What [`effort`] says while a row is checked.
+    static EFFORT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// How much is tried: 8 natively, 1 in an emulator, which is that much slower or more. 0 is for what is tried in full
+/// elsewhere, with fewer sizes and values: in an emulator the portable kernels, which are the same on every machine, and with
+/// `GLLM_TEST_BRIEF` in the environment all kernels, for the other CPUs of an emulator, once one has done everything.
 pub fn effort() -> usize {
-    static EFFORT: OnceLock<usize> = OnceLock::new();
-    *EFFORT.get_or_init(|| match std::env::var_os("GLLM_TEST_BRIEF") {
-        Some(_) => 0,
-        None if cfg!(target_arch = "x86_64") => 8,
-        None => 1,
-    })
+    EFFORT.get().unwrap_or_else(|| effort_for(None))
+}
+
+fn effort_for(row: Option<&KernelInfo>) -> usize {
+    static BRIEF: OnceLock<bool> = OnceLock::new();
+    let brief = *BRIEF.get_or_init(|| std::env::var_os("GLLM_TEST_BRIEF").is_some());
+    match row {
+        _ if brief => 0,
+        _ if cfg!(target_arch = "x86_64") => 8,
+        Some(row) if row.level == IsaLevel::Scalar => 0,
+        _ => 1,
+    }
 }
 
 /// A checker: runs every case of one kernel.
@@ -112,7 +124,9 @@ pub fn checker_of(row: &KernelInfo) -> Option<Checker> {
 /// One line: the first deviation, or what is missing (a checker, the instruction set).
 pub fn check(row: &KernelInfo) -> Outcome {
     let checker = checker_of(row).ok_or_else(|| format!("no checker for {}", row.op.name()))?;
+    EFFORT.set(Some(effort_for(Some(row))));
     let outcome = checker(row);
+    EFFORT.set(None);
     match canary::violation() {
         Some(v) => Err(format!("{}: {v}", row.name)),
         None => outcome.map_err(|e| format!("{}: {e}", row.name)),

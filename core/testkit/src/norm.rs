@@ -33,7 +33,7 @@ fn columns(row: &KernelInfo) -> impl Iterator<Item = usize> {
 
 /// Whether the longest rows are tried with the parameters of this turn.
 fn is_long(turn: usize) -> bool {
-    turn == 0 || effort() > 1
+    effort() > 1 || effort() == 1 && turn == 0
 }
 
 struct RowWise<'a, E: Element> {

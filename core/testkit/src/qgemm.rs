@@ -9,8 +9,9 @@ use gllm_kernels_core::{
 use crate::data::Source;
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::packed::{packed, rounded};
-use crate::quant::{halves, magnitudes, shuffled_blocks, specified, subject};
+use crate::quant::{halves, magnitudes, shuffled_blocks, specified, subject, unpacked, vectors};
 use crate::report::{Outcome, Report};
+use crate::vectors::{COLS, ROWS};
 use crate::{call, caps, effort, Edge, Guarded};
 
 /// One product: operands, and what they are multiplied with.
@@ -71,6 +72,14 @@ impl<E: Element> Case<'_, E> {
             }
         }
         Ok((0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| y[i * stride + j * step]).collect())
+    }
+
+    /// Two results that must have the same bits.
+    fn equal(&self, what: &str, got: &[f32], want: &[f32]) -> Result<(), String> {
+        match differ(got, want) {
+            Some(i) => Err(self.text(format!("{what}, element {i}: {:?} and {:?}", got.get(i), want.get(i)))),
+            None => Ok(()),
+        }
     }
 
     /// The sums of weights in place or packed ones.
@@ -178,8 +187,30 @@ fn differ(a: &[f32], b: &[f32]) -> Option<usize> {
     (0..a.len().max(b.len())).find(|&i| !matches!((a.get(i), b.get(i)), (Some(&a), Some(&b)) if same(a, b)))
 }
 
-/// Everything about one product.
-fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut Report) -> Result<(), String> {
+/// What is checked beside the product itself. None of it depends on the format or on the microkernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Beside {
+    /// Parts have the bits of the whole.
+    Parts,
+    /// Products of groups have the bits that they have alone.
+    Groups,
+    /// Bias and activation are what the operators of these names do.
+    Finish,
+}
+
+impl Beside {
+    const ALL: [Self; 3] = [Self::Finish, Self::Groups, Self::Parts];
+}
+
+/// One product, in place and packed, and what of `beside` is to be checked with it. `exact`: whatever is small must have no
+/// error at all.
+fn check<E: Element>(
+    case: &Case<'_, E>,
+    exact: bool,
+    beside: &[Beside],
+    edge: Edge,
+    report: &mut Report,
+) -> Result<(), String> {
     let (m, n, cols) = (case.m, case.w.rows(), case.w.cols());
     let text = |e: KernelError| case.text(e);
     let plan = case.plan().map_err(text)?;
@@ -192,10 +223,6 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
     let sums = case.sums(true)?;
     case.compare(&y, &[], &sums, [true, exact], report)?;
     report.cases += 1;
-    let equal = |what: &str, got: &[f32], want: &[f32]| match differ(got, want) {
-        Some(i) => Err(case.text(format!("{what}, element {i}: {:?} and {:?}", got.get(i), want.get(i)))),
-        None => Ok(()),
-    };
     let plain = Kernels::<f32>::with(Caps::SCALAR);
     let buf = packed(&plain, w, edge)?;
     let p = plain.packed_q(w.format(), n, cols, &buf).map_err(text)?;
@@ -213,44 +240,73 @@ fn check<E: Element>(case: &Case<'_, E>, exact: bool, edge: Edge, report: &mut R
         let scalar = Kernels::<E>::with(Caps::SCALAR);
         let scalar = Case { k: &scalar, ..*case };
         let of_scalar = |w| scalar.run(&scalar.plan().map_err(text)?, w, None, [n, 1], edge);
-        equal("packed, this and scalar code", &columns, &of_scalar(p.into())?)?;
+        case.equal("packed, this and scalar code", &columns, &of_scalar(p.into())?)?;
         if !case.few() && !scalar.few() {
-            equal("this and scalar code", &y, &of_scalar(w.into())?)?;
+            case.equal("this and scalar code", &y, &of_scalar(w.into())?)?;
             in_panels(case, &plan, w.into(), &y, edge)?;
             in_panels(case, &plan, p.into(), &y, edge)?;
         }
         if m > 64 {
-            equal("packed and in place", &columns, &y)?;
+            case.equal("packed and in place", &columns, &y)?;
         }
     }
-    // Parts have the bits of the whole.
-    for (w, want) in [(QuantWeights::from(w), &y), (p.into(), &columns)] {
-        let start = (n / 2).next_multiple_of(16).min(n);
-        for (start, len) in [(0, start), (start, n - start)] {
-            let part = w.row_range(start, len).map_err(text)?;
-            let rows = m.div_ceil(2);
-            let got = case.run(&plan.resized(rows, len), part, None, [len, 1], edge)?;
-            let want: Vec<f32> = (0..rows).flat_map(|i| want[i * n + start..][..len].to_vec()).collect();
-            equal("a part and the whole", &got, &want)?;
+    for beside in beside {
+        match beside {
+            Beside::Parts => {
+                parts(case, w.into(), &y, edge)?;
+                parts(case, p.into(), &columns, edge)?;
+            }
+            Beside::Groups => grouped(case, edge)?,
+            Beside::Finish => finished(case, w, (&sums, exact), edge, report)?,
         }
     }
-    grouped(case, edge)?;
-    // Bias and activation are what the operators of these names do.
+    Ok(())
+}
+
+/// Parts have the bits of the whole.
+fn parts<E: Element>(
+    case: &Case<'_, E>,
+    w: QuantWeights<'_>,
+    whole: &[f32],
+    edge: Edge,
+) -> Result<(), String> {
+    let (rows, n) = (case.m.div_ceil(2), w.rows());
+    let plan = case.plan().map_err(|e| case.text(e))?;
+    let start = (n / 2).next_multiple_of(16).min(n);
+    for (start, len) in [(0, start), (start, n - start)] {
+        let part = w.row_range(start, len).map_err(|e| case.text(e))?;
+        let got = case.run(&plan.resized(rows, len), part, None, [len, 1], edge)?;
+        let want: Vec<f32> = (0..rows).flat_map(|i| whole[i * n + start..][..len].to_vec()).collect();
+        case.equal("a part and the whole", &got, &want)?;
+    }
+    Ok(())
+}
+
+/// Bias and activation are what the operators of these names do.
+fn finished<E: Element>(
+    case: &Case<'_, E>,
+    w: QuantRef<'_>,
+    (sums, exact): (&Sums, bool),
+    edge: Edge,
+    report: &mut Report,
+) -> Result<(), String> {
+    let (m, n) = (case.m, w.rows());
+    let plan = case.plan().map_err(|e| case.text(e))?;
     let bias: Vec<f32> = (0..n).map(|j| j as f32 - 1.5).collect();
     let biased = case.run(&plan, w.into(), Some(&bias), [n, 1], edge)?;
-    case.compare(&biased, &bias, &sums, [true, exact], report)?;
+    case.compare(&biased, &bias, sums, [true, exact], report)?;
     for activation in Activation::ALL {
         let got = case.run(&plan.activation(activation), w.into(), Some(&bias), [n, 1], edge)?;
         let mut want = vec![f32::NAN; m * n];
-        let k = Kernels::<f32>::forced(case.k.level()).map_err(text)?;
+        let k = Kernels::<f32>::forced(case.k.level()).map_err(|e| case.text(e))?;
         match activation {
             Activation::Relu => k.relu(&biased, &mut want),
             Activation::Gelu => k.gelu(&biased, &mut want),
             Activation::GeluTanh => k.gelu_tanh(&biased, &mut want),
             _ => k.silu(&biased, &mut want),
         }
-        .map_err(text)?;
-        equal("bias and activation", &got, &want)?;
+        .map_err(|e| case.text(e))?;
+        case.equal("bias and activation", &got, &want)?;
     }
     Ok(())
 }
@@ -336,7 +392,33 @@ fn precisions(format: QuantFormat) -> &'static [Precision] {
     &all[..if format.element().is_some() { 2 } else { 3 }]
 }
 
-/// `qgemm`: both precisions; shapes around tiles and panels; whole numbers exactly.
+/// What of a format makes a difference beyond how it is unpacked: the lengths of blocks and groups, whether there are offsets,
+/// whether codes are as small as kernels for small codes want them.
+fn class(format: QuantFormat, codes: &[i8]) -> (usize, usize, bool, bool) {
+    let largest = codes.iter().map(|code| code.unsigned_abs()).max().unwrap_or(0);
+    let narrow = format.group_len() / 2 * 127 * usize::from(largest) <= i16::MAX as usize;
+    (format.block_len(), format.group_len(), format.has_offsets(), narrow)
+}
+
+/// Whether a format is the first of its class. The others have the same microkernels and take the same ways.
+fn leads(format: QuantFormat) -> Result<bool, String> {
+    let class_of = |format: QuantFormat| -> Result<_, String> {
+        let vectors = vectors(format).ok_or_else(|| format!("no vectors for {format}"))?;
+        let w = QuantRef::new(&vectors.blocks, format, ROWS, COLS).map_err(|e| e.to_string())?;
+        Ok(class(format, &unpacked(w)?.0))
+    };
+    let own = class_of(format)?;
+    for &other in QuantFormat::ALL.iter().take_while(|&&other| other != format) {
+        if class_of(other)? == own {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `qgemm`: shapes around tiles and panels; whole numbers exactly. Microkernels multiply integers and take activations of any
+/// type in the same form. So all other precisions and types of activations are checked once for each level, with its
+/// kernels in compiled code, and all shapes once for each class of formats.
 pub fn qgemm(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let text = |e: KernelError| e.to_string();
@@ -365,21 +447,31 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     let len = format.block_len();
     let sizes = [(9, 1), (13, 17), (66, 33), (8, 16), (2, 5), (12, 48), (27, 15), (1, 18), (0, 3), (10, 0)];
     let sizes = [&sizes[..], &[(3, 300), (5, 35)]].concat();
-    let sizes = &sizes[..if effort() > 1 { sizes.len() } else { 3 }];
+    let (of_level, leads) = (row.name.ends_with(&format!("__{}", row.level)), leads(format)?);
+    let sizes = &sizes[..match (effort(), leads) {
+        (0 | 1, _) => 3,
+        (_, false) => 4,
+        (_, true) => sizes.len(),
+    }];
     // Parts of a unit of 256 columns, whole ones, more than are unpacked at a time.
     let depths = [len, 256, 256 + len, 1024 + 256 + len];
     for (i, &(m, n)) in sizes.iter().enumerate() {
         let cols = depths[i % depths.len()];
         let edge = Edge::BOTH[i % 2];
+        let beside = if leads { &Beside::ALL[..] } else { &Beside::ALL[i % 3..][..1] };
         let mut bytes = shuffled_blocks(&mut source, format, &vectors, n * cols / len);
         let w = QuantRef::new(&bytes, format, n, cols).map_err(text)?;
         let x: Vec<f32> = source.normals(m * cols);
+        let all = of_level && (leads || i == 1);
         for &precision in precisions(format) {
-            let k = &k;
-            check(&Case { k, w, x: &x, m, precision }, false, edge, &mut report)?;
+            if all || precision == Precision::Integer {
+                check(&Case { k: &k, w, x: &x, m, precision }, false, beside, edge, &mut report)?;
+            }
         }
-        of_halves::<f16>(caps, &mut source, w, m, edge, &mut report)?;
-        of_halves::<bf16>(caps, &mut source, w, m, edge, &mut report)?;
+        if all {
+            of_halves::<f16>(caps, &mut source, w, m, beside, edge, &mut report)?;
+            of_halves::<bf16>(caps, &mut source, w, m, beside, edge, &mut report)?;
+        }
 
         // Scales of 1, and activations whose scale is 1: whole numbers, or eighths of them.
         for block in bytes.chunks_exact_mut(format.block_bytes()) {
@@ -391,8 +483,8 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
         if format.element().is_none() && specified(w)?.iter().all(|w| (w * 8.0).fract() == 0.0) {
             let mut x: Vec<f32> = source.whole(m * cols, 2);
             x.chunks_mut(32).for_each(|group| group[0] = 127.0);
-            let (k, precision) = (&k, Precision::Integer);
-            check(&Case { k, w, x: &x, m, precision }, true, edge, &mut report)?;
+            let precision = Precision::Integer;
+            check(&Case { k: &k, w, x: &x, m, precision }, true, &[], edge, &mut report)?;
         }
     }
     for &precision in precisions(format) {
@@ -451,6 +543,7 @@ fn of_halves<E: Element>(
     source: &mut Source,
     w: QuantRef<'_>,
     m: usize,
+    beside: &[Beside],
     edge: Edge,
     report: &mut Report,
 ) -> Result<(), String> {
@@ -460,7 +553,7 @@ fn of_halves<E: Element>(
     }
     let x: Vec<E> = source.normals(m * w.cols());
     for &precision in precisions(w.format()) {
-        check(&Case { k: &k, w, x: &x, m, precision }, false, edge, report)?;
+        check(&Case { k: &k, w, x: &x, m, precision }, false, beside, edge, report)?;
     }
     Ok(())
 }

@@ -83,13 +83,23 @@ pub(crate) fn specified(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
     Ok(y)
 }
 
+/// Codes, scales and offsets.
+type Unpacked = (Vec<i8>, Vec<f32>, Vec<f32>);
+
+/// What weights unpack to, by the portable kernel.
+pub(crate) fn unpacked(w: QuantRef<'_>) -> Result<Unpacked, String> {
+    let k = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(|e| e.to_string())?;
+    let n = w.rows() * w.cols();
+    let groups = n / w.format().group_len();
+    let (mut codes, mut scales, mut offsets) = (vec![0; n], vec![0.0; groups], vec![0.0; groups]);
+    k.unpack(w, &mut codes, &mut scales, &mut offsets).map_err(|e| e.to_string())?;
+    Ok((codes, scales, offsets))
+}
+
 /// `|code * scale| + |offset|` of every weight: what rounding errors are relative to.
 pub(crate) fn magnitudes(w: QuantRef<'_>) -> Result<Vec<f32>, String> {
-    let k = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(|e| e.to_string())?;
-    let (n, group) = (w.rows() * w.cols(), w.format().group_len());
-    let mut codes = vec![0; n];
-    let (mut scales, mut offsets) = (vec![0.0; n / group], vec![0.0; n / group]);
-    k.unpack(w, &mut codes, &mut scales, &mut offsets).map_err(|e| e.to_string())?;
+    let group = w.format().group_len();
+    let (codes, scales, offsets) = unpacked(w)?;
     let of =
         |(i, &code): (usize, &i8)| (f32::from(code) * scales[i / group]).abs() + offsets[i / group].abs();
     Ok(codes.iter().enumerate().map(of).collect())

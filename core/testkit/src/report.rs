@@ -1,4 +1,7 @@
-//! What a checker found.
+//! What a checker found, and how long it took.
+
+use std::io::Write;
+use std::time::Instant;
 
 /// The result of running every case of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,4 +40,17 @@ impl Report {
     pub fn and(self, other: Self) -> Self {
         Self { cases: self.cases + other.cases, max_err: self.max_err.max(other.max_err), ..self }
     }
+}
+
+/// Runs a test. Its seconds and its name are appended to the file that `GLLM_TEST_TIMES` names, if it names one.
+pub fn timed<T>(name: &str, test: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = test();
+    if let Some(file) = std::env::var_os("GLLM_TEST_TIMES") {
+        let line = format!("{:.3} {name}\n", start.elapsed().as_secs_f64());
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(file);
+        // One call, so that lines of several threads do not mix.
+        file.and_then(|mut file| file.write_all(line.as_bytes())).expect("the file for times can be written");
+    }
+    result
 }
