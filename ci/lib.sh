@@ -16,7 +16,18 @@ core_targets="thumbv7em-none-eabi riscv32imac-unknown-none-elf wasm32-unknown-un
 # Baseline NEON; + dotprod and fp16; everything QEMU has.
 arm_cpus="cortex-a53 neoverse-n1 max"
 
+# Packages and features of whatever is compiled for this machine without optimisation, and for arm64 Linux: the same
+# ones everywhere, so that nothing is compiled for one part more than for another.
+everything=(--workspace --features gllm-bench/peers)
+everything_on_arm=(--workspace --exclude gllm-bench)
+
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+
+# Shows a command and runs it.
+run() {
+    echo "+ $*"
+    "$@"
+}
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -75,10 +86,19 @@ cargo_for() { # TRIPLE COMMAND ARGS...
 # The arm64 C library, where QEMU's user mode finds it with `-L /`.
 arm_libc=/lib/ld-linux-aarch64.so.1
 
+# This machine's target.
+host() { rustc -vV | sed -n 's/^host: //p'; }
+
+# The variable that names cargo's runner for a target.
+runner_of() { # TRIPLE
+    local triple=${1//-/_}
+    echo "CARGO_TARGET_${triple^^}_RUNNER"
+}
+
 # Sets cargo's runner for arm64 Linux programs. `-L /` because Debian's cross libraries under
 # /usr/aarch64-linux-gnu hang in pthread_create on some kernels.
 emulate() { # CPU
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L / -cpu $1"
+    export "$(runner_of $arm_linux)=$root/ci/timed qemu-aarch64-static -L / -cpu $1"
 }
 
 # Whether arm64 Linux programs can be built and run; if not, says what is missing.
