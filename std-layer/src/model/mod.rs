@@ -16,5 +16,5 @@ mod source;
 pub use config::{Architecture, Config, Gate, Layer, Rope};
 pub use error::ModelError;
 pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};
-pub use sampling::Sampling;
+pub use sampling::{sample, Sampling, SamplingError};
 pub use source::{HostWeights, LayerWeights, Matrix, Model};
