@@ -17,6 +17,13 @@ fn context(fake: &Fake) -> Context {
     Driver::open_at(&fake.path).unwrap().device(0).unwrap().context().unwrap()
 }
 
+/// Work runs as late as it can, and then at once.
+fn in_both_modes(test: impl Fn(&Fake)) {
+    for at_once in [0, 1] {
+        test(&Fake::new(&[("at_once", at_once)]));
+    }
+}
+
 fn code(error: &CudaError) -> (i32, &str) {
     match error {
         CudaError::Driver { why, .. } | CudaError::Launch { why, .. } => (why.code, &why.name),
@@ -161,8 +168,11 @@ fn failing_kernels_are_named() {
 
 #[test]
 fn memory_and_counters() {
-    let fake = Fake::new(&[]);
-    let context = context(&fake);
+    in_both_modes(counted_memory);
+}
+
+fn counted_memory(fake: &Fake) {
+    let context = context(fake);
     let stream = Stream::new(&context).unwrap();
     let data: Vec<u32> = (0..1000).collect();
     let mut pinned = PinnedBuffer::<u32>::zeroed(&context, 1000).unwrap();
@@ -217,8 +227,11 @@ fn contexts_do_not_mix() {
 
 #[test]
 fn recordings() {
-    let fake = Fake::new(&[]);
-    let context = context(&fake);
+    in_both_modes(recorded_work);
+}
+
+fn recorded_work(fake: &Fake) {
+    let context = context(fake);
     let (ops, stream) = (Ops::new(&context).unwrap(), Stream::new(&context).unwrap());
     let mut x = Buffer::from_slice(&stream, &[1.0f32, -2.0, 3.0]).unwrap();
     let mut y = Buffer::from_slice(&stream, &[0.0f32; 3]).unwrap();
@@ -258,6 +271,228 @@ fn recordings() {
     stream.wait_for(&b).unwrap();
     b.wait().unwrap();
     assert!(b.reached().unwrap() && b.ms_since(&a).unwrap() >= 0.0);
+}
+
+#[test]
+fn contexts_of_one_device_are_equal() {
+    let fake = Fake::new(&[("device_count", 2)]);
+    let (driver, again) = (Driver::open_at(&fake.path).unwrap(), Driver::open_at(&fake.path).unwrap());
+    let one = driver.device(0).unwrap().context().unwrap();
+    let same = again.device(0).unwrap().context().unwrap();
+    let other = driver.device(1).unwrap().context().unwrap();
+    assert_eq!(one, same);
+    assert_ne!(one, other);
+    // What was made in one can be used in the other.
+    let (ops, stream) = (Ops::new(&one).unwrap(), Stream::new(&same).unwrap());
+    let x = Buffer::from_slice(&stream, &[1.0f32, -2.0]).unwrap();
+    let mut y = Buffer::new(&one, 2).unwrap();
+    ops.relu(&stream, &x, &mut y).unwrap();
+    assert_eq!(y.to_vec(&stream).unwrap(), [1.0, 0.0]);
+    assert_eq!((same.transfers().uploaded, one.transfers().downloaded), (8, 8));
+}
+
+/// A library that has a context of its own on this thread finds it there afterwards.
+#[test]
+fn the_callers_context_stays() {
+    let fake = Fake::new(&[("device_count", 2)]);
+    let nobodys = fake.controls.current_context();
+    assert!(nobodys.is_null());
+    let context = context(&fake);
+    let (ops, stream) = (Ops::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let x = Buffer::from_slice(&stream, &[1.0f32, -2.0]).unwrap();
+    assert_eq!(fake.controls.current_context(), nobodys);
+
+    fake.controls.push_context(1);
+    let callers = fake.controls.current_context();
+    assert!(!callers.is_null());
+    let mut y = Buffer::new(&context, 2).unwrap();
+    ops.relu(&stream, &x, &mut y).unwrap();
+    let graph = stream.capture(|| ops.relu(&stream, &x, &mut y)).unwrap();
+    assert!(Buffer::<f32>::new(&context, 1 << 40).is_err());
+    assert_eq!(y.to_vec(&stream).unwrap(), [1.0, 0.0]);
+    drop((graph, x, y, ops, stream));
+    assert_eq!(fake.controls.current_context(), callers);
+}
+
+/// Work runs when something waits for it: this is what the other tests rely on to find errors.
+#[test]
+fn work_is_late() {
+    let fake = Fake::new(&[]);
+    let context = context(&fake);
+    let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let ops = Ops::new(&context).unwrap();
+    let x = Buffer::from_slice(&one, &[1.0f32, -2.0]).unwrap();
+    let mut y = Buffer::from_slice(&one, &[7.0f32, 8.0]).unwrap();
+    ops.relu(&one, &x, &mut y).unwrap();
+    assert_eq!(y.to_vec(&two).unwrap(), [7.0, 8.0], "nothing orders the streams");
+    assert!(!fake.controls.launched("relu_f32"));
+    // An event does.
+    let event = Event::new(&context).unwrap();
+    assert!(event.reached().unwrap());
+    event.record(&one).unwrap();
+    assert!(!event.reached().unwrap());
+    two.wait_for(&event).unwrap();
+    assert_eq!(y.to_vec(&two).unwrap(), [1.0, 0.0]);
+    assert!(event.reached().unwrap() && fake.controls.launched("relu_f32"));
+    // So does whatever waits for everything.
+    ops.vec_scale(&one, 3.0, &x, &mut y).unwrap();
+    drop(one);
+    context.wait().unwrap();
+    assert_eq!(y.to_vec(&two).unwrap(), [3.0, -6.0]);
+    fake.controls.set("at_once", 1);
+    ops.relu(&two, &x, &mut y).unwrap();
+    assert!(fake.controls.launched("relu_f32"));
+}
+
+/// Kernels stay loaded as long as queued work uses them, and no longer.
+#[test]
+fn queued_work_outlives_the_operators() {
+    let fake = Fake::new(&[]);
+    let context = context(&fake);
+    let stream = Stream::new(&context).unwrap();
+    let x = Buffer::from_slice(&stream, &[1.0f32, -2.0]).unwrap();
+    let mut y = Buffer::new(&context, 2).unwrap();
+    let relu = |stream: &Stream, y: &mut Buffer<f32>| Ops::new(&context).unwrap().relu(stream, &x, y);
+    relu(&stream, &mut y).unwrap();
+    relu(&stream, &mut y).unwrap();
+    assert_eq!(fake.controls.modules(), 2);
+    assert_eq!(y.to_vec(&stream).unwrap(), [1.0, 0.0]);
+    assert_eq!(fake.controls.modules(), 0);
+    // A wait that fails has not shown that they are not needed.
+    relu(&stream, &mut y).unwrap();
+    fake.controls.set("wait", 999);
+    assert!(stream.wait().is_err());
+    fake.controls.set("wait", 0);
+    assert_eq!(fake.controls.modules(), 1);
+    // The stream may go, too.
+    y.fill_bytes(&stream, 0).unwrap();
+    relu(&stream, &mut y).unwrap();
+    drop(stream);
+    assert_eq!(fake.controls.modules(), 0);
+    assert_eq!(y.to_vec(&Stream::new(&context).unwrap()).unwrap(), [1.0, 0.0]);
+}
+
+#[test]
+fn recordings_outlive_the_operators() {
+    let fake = Fake::new(&[]);
+    let context = context(&fake);
+    let (stream, side) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let x = Buffer::from_slice(&stream, &[1.0f32, -2.0]).unwrap();
+    let mut y = Buffer::new(&context, 2).unwrap();
+    let mut z = Buffer::new(&context, 2).unwrap();
+    let ops = Ops::new(&context).unwrap();
+    ops.load().unwrap();
+    let all = fake.controls.modules();
+    let (fork, join) = (Event::new(&context).unwrap(), Event::new(&context).unwrap());
+    let graph = stream.capture(|| {
+        // A second stream takes part, with kernels of another file.
+        fork.record(&stream)?;
+        side.wait_for(&fork)?;
+        ops.relu(&stream, &x, &mut y)?;
+        ops.softmax(&side, 2, Softmax { scale: 1.0, valid: None }, &x, &mut z)?;
+        join.record(&side)?;
+        stream.wait_for(&join)
+    });
+    let mut graph = graph.unwrap();
+    drop((ops, side, fork, join));
+    assert_eq!(fake.controls.modules(), 2, "of {all}");
+    // SAFETY: the buffers exist.
+    unsafe { graph.launch(&stream) }.unwrap();
+    drop(graph);
+    assert_eq!(y.to_vec(&stream).unwrap(), [1.0, 0.0]);
+    assert!((z.to_vec(&stream).unwrap()[0] - 0.952_574).abs() < 1e-6);
+    assert_eq!(fake.controls.modules(), 0);
+}
+
+/// What is dropped in a recording is not lost, does not end it, and exists as long as its work can be started.
+#[test]
+fn drops_in_a_recording() {
+    let fake = Fake::new(&[]);
+    let context = context(&fake);
+    let (ops, stream) = (Ops::new(&context).unwrap(), Stream::new(&context).unwrap());
+    ops.load().unwrap();
+    let mut y = Buffer::from_slice(&stream, &[0.0f32; 2]).unwrap();
+    let dropped = || {
+        let other = Stream::new(&context).unwrap();
+        let x = Buffer::from_slice(&stream, &[1.0f32, -2.0]).unwrap();
+        let mut z = Buffer::<f32>::new(&context, 2).unwrap();
+        let more = Ops::new(&context).unwrap();
+        more.relu(&other, &x, &mut z).unwrap();
+        (x, z, PinnedBuffer::<u8>::zeroed(&context, 100).unwrap(), Event::new(&context).unwrap(), more, other)
+    };
+    let everything = dropped();
+    let (free, _) = context.memory().unwrap();
+    let modules = fake.controls.modules();
+    let graph = stream.capture(|| {
+        ops.relu(&stream, &everything.0, &mut y)?;
+        drop(everything);
+        Ok(())
+    });
+    let mut graph = graph.unwrap();
+    assert_eq!((fake.controls.allocations(), context.memory().unwrap().0), (3, free));
+    for _ in 0..2 {
+        y.fill_bytes(&stream, 0).unwrap();
+        // SAFETY: `y` exists, and what was dropped as long as the graph.
+        unsafe { graph.launch(&stream) }.unwrap();
+        assert_eq!(y.to_vec(&stream).unwrap(), [1.0, 0.0]);
+    }
+    drop(graph);
+    assert_eq!((fake.controls.allocations(), fake.controls.modules()), (1, modules - 1));
+    assert_eq!(context.memory().unwrap().0, free + 2 * 16);
+
+    // Also if the recording fails, or panics.
+    let everything = dropped();
+    let error = stream.capture(|| {
+        drop(everything);
+        Buffer::<f32>::new(&context, 2).map(|_| ())
+    });
+    assert_eq!(code(&error.unwrap_err()).0, 900);
+    assert_eq!(fake.controls.allocations(), 1);
+    let everything = dropped();
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = stream.capture(|| {
+            let _everything = everything;
+            panic!("of its own")
+        });
+    }));
+    assert!(panic.is_err());
+    assert_eq!((fake.controls.allocations(), fake.controls.modules()), (1, modules - 1));
+
+    // An operation that a recording cannot have ends it, even if nobody looks at its error.
+    let ignored = stream.capture(|| {
+        let _ = Buffer::<f32>::new(&context, 2);
+        Ok(())
+    });
+    assert_eq!(code(&ignored.unwrap_err()).0, 901);
+    drop(y);
+    assert_eq!(fake.controls.allocations(), 0);
+}
+
+/// Kernels read the whole piece that the last byte lies in: it belongs to the buffer.
+#[test]
+fn buffers_end_on_whole_pieces() {
+    let fake = Fake::new(&[("memory", 64)]);
+    let context = context(&fake);
+    let left = || context.memory().unwrap().0;
+    for (bytes, whole) in [(1, 16), (15, 16), (16, 16), (17, 32), (48, 48), (63, 64)] {
+        let buffer = Buffer::<u8>::new(&context, bytes).unwrap();
+        assert_eq!((buffer.len(), 64 - left()), (bytes, whole));
+    }
+    let error = Buffer::<u8>::new(&context, 65).unwrap_err();
+    assert_eq!(error, CudaError::OutOfMemory { asked: 65, free: Some(64) });
+    // A row of 34 bytes is read in three pieces, and in words that begin before it.
+    fake.controls.set("memory", 1 << 20);
+    let (ops, stream) = (Ops::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let row = Buffer::from_slice(&stream, &[[0u8, 60].as_slice(), &[2; 32]].concat()).unwrap();
+    let w = QuantView::new(&row, QuantFormat::Q8_0, 1, 32).unwrap();
+    let mut room = Activations::new(&context, Precision::Exact, 1, 32).unwrap();
+    ops.prepare(&stream, &Buffer::from_slice(&stream, &[1.0f32; 32]).unwrap(), 32, &mut room).unwrap();
+    let mut y = Buffer::<f32>::new(&context, 1).unwrap();
+    ops.qgemv(&stream, w, &room, &mut y).unwrap();
+    assert_eq!(y.to_vec(&stream).unwrap(), [64.0]);
+    let mut z = Buffer::<f32>::new(&context, 32).unwrap();
+    ops.dequant(&stream, w, &mut z).unwrap();
+    assert_eq!(z.to_vec(&stream).unwrap(), [2.0; 32]);
 }
 
 /// What operators refuse, before anything is launched.

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, CStr};
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,6 +12,7 @@ use std::sync::Arc;
 use super::error::{Capability, CudaError, CudaVersion};
 use super::geometry::Limits;
 use super::kernels::NEED;
+use super::lifetime::{self, Resource};
 use super::sys::{self, attribute, Functions, Handle};
 
 /// NVIDIA's driver, opened.
@@ -194,7 +197,10 @@ impl Drop for Inner {
     }
 }
 
-/// A context on a device: what buffers, streams and kernels live in. Clones are the same context.
+/// A context on a device: what buffers, streams and kernels live in.
+///
+/// Contexts are equal if they are the same one of the driver's: clones are, and all that [`Device::context`] gives for
+/// one device. What belongs to equal contexts can be used together.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -206,9 +212,12 @@ impl fmt::Debug for Context {
 
 impl PartialEq for Context {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        // Both are retained, so the driver has not given the handle of one to the other.
+        self.0.raw == other.0.raw
     }
 }
+
+impl Eq for Context {}
 
 /// Bytes that went between the host's memory and the GPU's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -225,7 +234,7 @@ impl Context {
         &self.0.device
     }
 
-    /// Bytes copied so far, of this context.
+    /// Bytes copied so far, of buffers that were made with this value or a clone of it.
     pub fn transfers(&self) -> Transfers {
         Transfers { uploaded: self.0.uploaded.load(Relaxed), downloaded: self.0.downloaded.load(Relaxed) }
     }
@@ -252,18 +261,21 @@ impl Context {
         f.check("cuCtxSynchronize", unsafe { (f.context_wait)() })
     }
 
-    /// The functions, with this context current on this thread.
-    pub(super) fn enter(&self) -> Result<&Functions, CudaError> {
+    /// The functions, with this context current on this thread as long as the answer exists.
+    pub(super) fn enter(&self) -> Result<Current<'_>, CudaError> {
         let f = &*self.0.device.driver.f;
         // SAFETY: the context is retained.
-        f.check("cuCtxSetCurrent", unsafe { (f.context_set)(self.0.raw) })?;
-        Ok(f)
+        f.check("cuCtxPushCurrent", unsafe { (f.context_push)(self.0.raw) })?;
+        Ok(Current { f, thread: PhantomData })
     }
 
-    /// Calls `free` where there is no one to tell of an error.
-    pub(super) fn release(&self, free: impl FnOnce(&Functions) -> c_int) {
-        if let Ok(f) = self.enter() {
-            free(f);
+    /// Releases something of this context: now, or when this thread has ended its recordings, as the driver refuses it
+    /// during one. There is no one to tell of an error.
+    pub(super) fn release(&self, resource: Resource) {
+        if let Some(resource) = lifetime::defer(self, resource) {
+            if let Ok(f) = self.enter() {
+                resource.release(&f);
+            }
         }
     }
 
@@ -281,5 +293,27 @@ impl Context {
     }
     pub(super) fn count_download(&self, bytes: usize) {
         self.0.downloaded.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+/// The driver's functions while a context is current on this thread. Afterwards the one that the caller had is again.
+pub(super) struct Current<'a> {
+    f: &'a Functions,
+    /// It has to be dropped on the thread that made it.
+    thread: PhantomData<*const ()>,
+}
+
+impl Deref for Current<'_> {
+    type Target = Functions;
+    fn deref(&self) -> &Functions {
+        self.f
+    }
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        let mut ours = null_mut();
+        // SAFETY: takes off what `Context::enter` put on this thread's stack of contexts; writes one handle.
+        unsafe { (self.f.context_pop)(&mut ours) };
     }
 }

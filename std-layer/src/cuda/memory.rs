@@ -9,6 +9,7 @@ use gllm_kernels_core::KernelError;
 
 use super::driver::Context;
 use super::error::CudaError;
+use super::lifetime::Resource;
 use super::stream::Stream;
 use super::sys::{self, Address};
 use crate::aligned::Zeroable;
@@ -18,7 +19,12 @@ fn bytes<T>(len: usize) -> Result<usize, CudaError> {
     Ok(bytes.ok_or(KernelError::SizeOverflow { what: "bytes of a buffer" })?)
 }
 
+/// Kernels read whole pieces of so many bytes, of which only the first may belong to a tensor: so much do buffers end on.
+const PIECE: usize = 16;
+
 /// Elements in GPU memory; freed when dropped, after what uses them has finished.
+///
+/// If it is dropped inside [`Stream::capture`], on the thread that records, it is freed with the recording.
 ///
 /// Uploads and downloads wait until they are done. Work is ordered within a stream; between streams only
 /// [events](super::Event) order it, so whoever writes a buffer on one stream and reads it on another without one finds
@@ -40,8 +46,8 @@ impl<T: Zeroable> Buffer<T> {
         let mut address = 0;
         if asked > 0 {
             let f = context.enter()?;
-            // SAFETY: writes one address.
-            match unsafe { (f.memory_alloc)(&mut address, asked) } {
+            // SAFETY: writes one address. The multiple is at most 2^63.
+            match unsafe { (f.memory_alloc)(&mut address, asked.next_multiple_of(PIECE)) } {
                 sys::OUT_OF_MEMORY => {
                     return Err(CudaError::OutOfMemory { asked, free: context.memory().ok().map(|m| m.0) })
                 }
@@ -191,8 +197,8 @@ impl<T: Zeroable> Buffer<T> {
 impl<T: Zeroable> Drop for Buffer<T> {
     fn drop(&mut self) {
         if self.address != 0 {
-            // SAFETY: allocated by `new`; the driver waits for what still uses it.
-            self.context.release(|f| unsafe { (f.memory_free)(self.address) });
+            // Allocated by `new`; the driver waits for what still uses it.
+            self.context.release(Resource::Memory(self.address));
         }
     }
 }
@@ -280,8 +286,8 @@ impl<T: Zeroable> PinnedBuffer<T> {
 impl<T: Zeroable> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
         if self.len * size_of::<T>() > 0 {
-            // SAFETY: allocated by `zeroed`; copies have ended, as they wait.
-            self.context.release(|f| unsafe { (f.host_free)(self.ptr.as_ptr().cast()) });
+            // Allocated by `zeroed`; copies have ended, as they wait.
+            self.context.release(Resource::HostMemory(self.ptr.as_ptr().cast()));
         }
     }
 }

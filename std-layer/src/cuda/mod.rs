@@ -24,6 +24,7 @@ mod gemm;
 mod geometry;
 mod grouped;
 mod kernels;
+mod lifetime;
 mod memory;
 mod module;
 mod prefill;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::driver::Context;
 use super::error::{Capability, CudaError};
 use super::geometry::Geometry;
+use super::lifetime::Resource;
 use super::stream::Stream;
 use super::sys::{self, Handle};
 
@@ -29,14 +30,20 @@ unsafe impl Sync for Loaded {}
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // SAFETY: loaded by `Module::load`; functions hold a reference.
-        self.context.release(|f| unsafe { (f.module_unload)(self.raw) });
+        // Loaded by `Module::load`; functions, streams with work and recordings hold references.
+        self.context.release(Resource::Module(self.raw));
     }
 }
 
 /// A file of kernels on the GPU.
 #[derive(Clone)]
 pub(super) struct Module(Arc<Loaded>);
+
+impl PartialEq for Module {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 impl Module {
     /// Loads a cubin.
@@ -121,7 +128,7 @@ impl Function {
         if code != sys::SUCCESS {
             return Err(CudaError::Launch { kernel: self.name.to_string(), why: f.code(code) });
         }
-        *stream.last() = Some(self.name.clone());
+        stream.starts(Some(&self.name), |modules| modules.add(&self.module));
         Ok(())
     }
 }

@@ -6,14 +6,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::driver::Context;
 use super::error::CudaError;
+use super::lifetime::{self, Kept, Modules, Resource};
+use super::module::Module;
 use super::sys::{self, Handle};
 
-/// A queue of work for the GPU, done in order.
+/// A queue of work for the GPU, done in order. Kernels stay loaded until what was queued is done, also if the
+/// [`Ops`](super::Ops) are dropped before; dropping a stream waits for its kernels.
 pub struct Stream {
     context: Context,
     raw: Handle,
+    queued: Mutex<Queued>,
+}
+
+/// What is known of the work of a stream.
+#[derive(Default)]
+struct Queued {
     /// The last kernel started: errors of kernels show later, without a name.
-    last: Mutex<Option<Arc<str>>>,
+    last: Option<Arc<str>>,
+    /// Where the kernels come from that were started since the stream was waited for.
+    modules: Modules,
 }
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never changed.
@@ -32,7 +43,7 @@ impl Stream {
         // SAFETY: writes one handle.
         let code = unsafe { (f.stream_create)(&mut raw, sys::STREAM_NON_BLOCKING) };
         f.check("cuStreamCreate", code)?;
-        Ok(Self { context: context.clone(), raw, last: Mutex::new(None) })
+        Ok(Self { context: context.clone(), raw, queued: Mutex::default() })
     }
 
     /// Where it lives.
@@ -46,8 +57,14 @@ impl Stream {
     /// `Launch` if a kernel failed, `Driver`.
     pub fn wait(&self) -> Result<(), CudaError> {
         let f = self.context.enter()?;
+        // Other threads may start kernels while this one waits.
+        let before = std::mem::take(&mut self.queued().modules);
         // SAFETY: the stream exists.
-        f.check("cuStreamSynchronize", unsafe { (f.stream_wait)(self.raw) }).map_err(|e| self.blame(e))
+        let done = f.check("cuStreamSynchronize", unsafe { (f.stream_wait)(self.raw) });
+        done.map_err(|e| {
+            self.queued().modules.add_all(&before);
+            self.blame(e)
+        })
     }
 
     /// What is queued from now on waits for `event`.
@@ -63,7 +80,7 @@ impl Stream {
 
     /// Records what `work` queues on this stream, instead of doing it: launches, fills and copies on the GPU; nothing
     /// that waits or allocates, and no kernel of a file that has not been loaded, as [`Ops::load`](super::Ops::load) does. The
-    /// recording ends even if `work` fails.
+    /// recording ends even if `work` fails. Buffers that `work` drops are freed when the graph is.
     ///
     /// # Errors
     /// Those of `work`; `Driver`.
@@ -72,25 +89,23 @@ impl Stream {
         // SAFETY: the stream exists.
         let code = unsafe { (f.capture_begin)(self.raw, sys::CAPTURE_THREAD_LOCAL) };
         f.check("cuStreamBeginCapture", code)?;
-        let end = EndCapture(self);
+        let end = EndCapture::begin(self);
         let done = work();
-        let recorded = end.finish();
+        let (recorded, mut kept) = end.finish();
         done?;
         let recorded = recorded?;
+        // Other threads may have started kernels on this stream.
+        kept.modules.add_all(&self.queued().modules);
         let mut raw = null_mut();
-        // SAFETY: the recording exists, and is not needed any more afterwards.
-        let code = unsafe {
-            let code = (f.graph_instantiate)(&mut raw, recorded, 0);
-            (f.graph_destroy)(recorded);
-            code
-        };
+        // SAFETY: the recording exists; writes one handle.
+        let code = unsafe { (f.graph_instantiate)(&mut raw, recorded.raw, 0) };
         f.check("cuGraphInstantiate", code)?;
-        Ok(Graph { context: self.context.clone(), raw, last: self.last().clone() })
+        Ok(Graph { context: self.context.clone(), raw, last: self.queued().last.clone(), kept })
     }
 
     /// An error that a kernel may have caused, with its name.
     pub(super) fn blame(&self, error: CudaError) -> CudaError {
-        match (error, &*self.last()) {
+        match (error, &self.queued().last) {
             // The codes of sticky errors, from an illegal address to an unspecified failure.
             (CudaError::Driver { why, .. }, Some(kernel)) if (700..720).contains(&why.code) => {
                 CudaError::Launch { kernel: kernel.to_string(), why }
@@ -103,15 +118,25 @@ impl Stream {
         self.raw
     }
 
-    pub(super) fn last(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Work is being started: its last kernel, and where its kernels come from.
+    pub(super) fn starts(&self, kernel: Option<&Arc<str>>, add: impl Fn(&mut Modules)) {
+        let mut queued = self.queued();
+        if kernel.is_some() {
+            queued.last = kernel.cloned();
+        }
+        add(&mut queued.modules);
+        lifetime::keep(add);
+    }
+
+    fn queued(&self) -> MutexGuard<'_, Queued> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; work that is queued is still done.
-        self.context.release(|f| unsafe { (f.stream_destroy)(self.raw) });
+        let running = std::mem::take(&mut self.queued().modules);
+        self.context.release(Resource::Stream(self.raw, running));
     }
 }
 
@@ -124,36 +149,52 @@ impl fmt::Debug for Stream {
 /// Ends a recording, also where its work panics.
 struct EndCapture<'a>(&'a Stream);
 
-impl EndCapture<'_> {
-    fn end(&self) -> Result<Handle, CudaError> {
-        let f = self.0.context.enter()?;
-        let mut recorded = null_mut();
-        // SAFETY: the stream is recording; writes one handle.
-        f.check("cuStreamEndCapture", unsafe { (f.capture_end)(self.0.raw, &mut recorded) })?;
-        Ok(recorded)
+impl<'a> EndCapture<'a> {
+    fn begin(stream: &'a Stream) -> Self {
+        lifetime::begin();
+        Self(stream)
     }
 
-    fn finish(self) -> Result<Handle, CudaError> {
-        let recorded = self.end();
+    fn end(&self) -> (Result<Recorded<'a>, CudaError>, Kept) {
+        let mut raw = null_mut();
+        let ended = self.0.context.enter().and_then(|f| {
+            // SAFETY: the stream is recording; writes one handle.
+            f.check("cuStreamEndCapture", unsafe { (f.capture_end)(self.0.raw, &mut raw) })
+        });
+        (ended.map(|()| Recorded { context: &self.0.context, raw }), lifetime::end())
+    }
+
+    fn finish(self) -> (Result<Recorded<'a>, CudaError>, Kept) {
+        let ended = self.end();
         std::mem::forget(self);
-        recorded
+        ended
     }
 }
 
 impl Drop for EndCapture<'_> {
     fn drop(&mut self) {
-        if let Ok(recorded) = self.end() {
-            // SAFETY: the recording is not used.
-            self.0.context.release(|f| unsafe { (f.graph_destroy)(recorded) });
-        }
+        let _ = self.end();
     }
 }
 
-/// Work that was recorded; see [`Stream::capture`].
+/// What was recorded, not yet in the form that can be started.
+struct Recorded<'a> {
+    context: &'a Context,
+    raw: Handle,
+}
+
+impl Drop for Recorded<'_> {
+    fn drop(&mut self) {
+        self.context.release(Resource::Recording(self.raw));
+    }
+}
+
+/// Work that was recorded; see [`Stream::capture`]. The kernels that it starts stay loaded as long as it exists.
 pub struct Graph {
     context: Context,
     raw: Handle,
     last: Option<Arc<str>>,
+    kept: Kept,
 }
 
 // SAFETY: the driver's functions may be called from any thread.
@@ -166,13 +207,11 @@ impl Graph {
     /// `OtherContext`, `Launch`, `Driver`.
     ///
     /// # Safety
-    /// The buffers that the work uses still exist, until it is done.
+    /// The buffers that the work uses still exist, until it is done. Those that were dropped while it was recorded do.
     pub unsafe fn launch(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.context.same(&stream.context)?;
         let f = self.context.enter()?;
-        if self.last.is_some() {
-            *stream.last() = self.last.clone();
-        }
+        stream.starts(self.last.as_ref(), |modules| modules.add_all(&self.kept.modules));
         // SAFETY: both exist; the caller vouches for the buffers.
         let code = unsafe { (f.graph_launch)(self.raw, stream.raw) };
         f.check("cuGraphLaunch", code).map_err(|e| stream.blame(e))
@@ -181,8 +220,8 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made by `capture`; what was started is still done.
-        self.context.release(|f| unsafe { (f.graph_exec_destroy)(self.raw) });
+        // What was started is still done.
+        self.context.release(Resource::Graph(self.raw));
     }
 }
 
@@ -266,8 +305,8 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; the driver keeps it as long as it needs it.
-        self.context.release(|f| unsafe { (f.event_destroy)(self.raw) });
+        // The driver keeps it as long as it needs it.
+        self.context.release(Resource::Event(self.raw));
     }
 }
 

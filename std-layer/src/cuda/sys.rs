@@ -76,7 +76,8 @@ functions! {
     device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
     context_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
     context_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
-    context_set = "cuCtxSetCurrent" (Handle);
+    context_push = "cuCtxPushCurrent_v2" (Handle);
+    context_pop = "cuCtxPopCurrent_v2" (*mut Handle);
     context_wait = "cuCtxSynchronize" ();
     memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     memory_alloc = "cuMemAlloc_v2" (*mut Address, usize);

@@ -3,10 +3,11 @@
 // Each of the test programs uses a part.
 #![allow(dead_code)]
 
-use std::ffi::{c_char, c_int, c_long, CString};
+use std::ffi::{c_char, c_int, c_long, c_void, CString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::OnceLock;
 
@@ -113,7 +114,7 @@ impl Controls {
         self.ask("emu_args", kernel)
     }
 
-    /// Whether a kernel has been launched since the last question.
+    /// Whether a kernel has run since the last question.
     pub fn launched(&self, kernel: &str) -> bool {
         self.ask("emu_launched", kernel) == 1
     }
@@ -121,6 +122,40 @@ impl Controls {
     /// Allocations that exist.
     pub fn allocations(&self) -> i32 {
         self.ask("emu_allocations", "")
+    }
+
+    /// Files of kernels that are loaded.
+    pub fn modules(&self) -> i32 {
+        self.ask("emu_modules", "")
+    }
+
+    /// Makes the context of a device current on this thread, as another library does.
+    pub fn push_context(&self, device: c_int) {
+        let mut handle = null_mut();
+        // SAFETY: the functions have these types, those of NVIDIA's `cuda.h`.
+        let codes = unsafe {
+            let retain = self
+                .0
+                .get::<unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int>(b"cuDevicePrimaryCtxRetain\0");
+            let push = self.0.get::<unsafe extern "C" fn(*mut c_void) -> c_int>(b"cuCtxPushCurrent_v2\0");
+            [
+                retain.expect("cuDevicePrimaryCtxRetain")(&mut handle, device),
+                push.expect("cuCtxPushCurrent_v2")(handle),
+            ]
+        };
+        assert_eq!(codes, [0, 0]);
+    }
+
+    /// The context that is current on this thread, or null.
+    pub fn current_context(&self) -> *mut c_void {
+        let mut handle = null_mut();
+        // SAFETY: the function has this type.
+        let code = unsafe {
+            let current = self.0.get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cuCtxGetCurrent\0");
+            current.expect("cuCtxGetCurrent")(&mut handle)
+        };
+        assert_eq!(code, 0);
+        handle
     }
 }
 
