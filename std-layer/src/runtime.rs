@@ -28,9 +28,15 @@ impl Runtime {
     /// ([`available_parallelism`]: affinity masks and container quotas count).
     ///
     /// # Errors
-    /// [`RuntimeError::Spawn`] if the operating system refuses the threads.
+    /// [`RuntimeError::TooMany`] for more than 64 threads that are more than 8 for each of these, as the time to start
+    /// threads grows with the square of their number; [`RuntimeError::Spawn`] if the operating system refuses them.
     pub fn new(threads: usize) -> Result<Self, RuntimeError> {
-        let threads = if threads == 0 { available_parallelism().map_or(1, |n| n.get()) } else { threads };
+        let processors = available_parallelism().map_or(1, |n| n.get());
+        let threads = if threads == 0 { processors } else { threads };
+        let most = processors.saturating_mul(8).max(64);
+        if threads > most {
+            return Err(RuntimeError::TooMany { threads, most, processors });
+        }
         let pool = match threads {
             1 => None,
             n => {
@@ -53,7 +59,7 @@ impl Runtime {
     /// Sets the thread count of [`Runtime::global`]; possible until its first use.
     ///
     /// # Errors
-    /// [`RuntimeError::AlreadySet`] afterwards, [`RuntimeError::Spawn`].
+    /// [`RuntimeError::AlreadySet`] afterwards; those of [`Runtime::new`].
     pub fn set_global(threads: usize) -> Result<(), RuntimeError> {
         match GLOBAL.get() {
             Some(_) => Err(RuntimeError::AlreadySet),
@@ -124,6 +130,15 @@ impl fmt::Debug for Runtime {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RuntimeError {
+    /// Many times more threads than could run at once.
+    TooMany {
+        /// How many were asked for.
+        threads: usize,
+        /// How many are possible.
+        most: usize,
+        /// How many run at once.
+        processors: usize,
+    },
     /// The operating system refused the threads.
     Spawn {
         /// How many were asked for.
@@ -138,6 +153,11 @@ pub enum RuntimeError {
 impl fmt::Display for RuntimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::TooMany { threads, most, processors } => write!(
+                f,
+                "{threads} threads are more than {most}, the most for the {processors} that run at once here: pass \
+                 {processors}, or 0 for as many as that"
+            ),
             Self::Spawn { threads, reason } => write!(f, "cannot start {threads} threads: {reason}"),
             Self::AlreadySet => f.write_str(
                 "the global runtime is in use: set its thread count before the first operator runs",
@@ -261,6 +281,19 @@ mod tests {
                     seen[i].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(seen.iter().all(|s| s.load(Ordering::Relaxed) == 1), "{threads} threads, {chunks}");
+            }
+        }
+    }
+
+    #[test]
+    fn absurd_numbers_of_threads_are_refused_at_once() {
+        let processors = available_parallelism().map_or(1, |n| n.get());
+        let most = (8 * processors).max(64);
+        for threads in [most + 1, usize::MAX] {
+            let e = Runtime::new(threads).unwrap_err();
+            assert_eq!(e, RuntimeError::TooMany { threads, most, processors });
+            for number in [threads, most, processors] {
+                assert!(e.to_string().contains(&number.to_string()), "{e}");
             }
         }
     }

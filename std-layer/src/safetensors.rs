@@ -44,14 +44,30 @@ pub enum SafetensorsError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The file ends before its header, or before its last tensor.
+    Truncated {
+        /// Bytes that it should have.
+        need: u64,
+        /// Bytes that it has.
+        got: u64,
+    },
     /// The contents are not a safetensors file.
     Invalid(String),
+}
+
+impl From<String> for SafetensorsError {
+    fn from(why: String) -> Self {
+        Self::Invalid(why)
+    }
 }
 
 impl fmt::Display for SafetensorsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::Truncated { need, got } => {
+                write!(f, "the file has {got} bytes of at least {need}: it is cut short, get it again")
+            }
             Self::Invalid(why) => write!(f, "not a safetensors file: {why}"),
         }
     }
@@ -74,21 +90,27 @@ impl Bytes<'_> {
     }
 }
 
-/// Where a file's tensors start, and its header; or what is wrong with it.
-fn parse(file: &[u8]) -> Result<(usize, Metadata), String> {
-    let (size, rest) =
-        file.split_first_chunk::<8>().ok_or_else(|| format!("{} bytes are no header", file.len()))?;
+/// The longest header that the format allows, in bytes.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Where a file's tensors start, and its header.
+fn parse(file: &[u8]) -> Result<(usize, Metadata), SafetensorsError> {
+    let got = file.len() as u64;
+    let truncated = |need| SafetensorsError::Truncated { need, got };
+    let (size, rest) = file.split_first_chunk::<8>().ok_or(truncated(8))?;
     let size = u64::from_le_bytes(*size);
-    let header = usize::try_from(size).ok().and_then(|n| rest.get(..n));
-    let header =
-        header.ok_or_else(|| format!("a header of {size} bytes, of which {} are there", rest.len()))?;
+    if size > MAX_HEADER {
+        return Err(format!("it begins with the length of a header, {size}; the most is {MAX_HEADER}").into());
+    }
+    let header = usize::try_from(size).ok().and_then(|n| rest.get(..n)).ok_or(truncated(8 + size))?;
     let (data, left) = (8 + header.len(), rest.len() - header.len());
     // A header is right in itself: its tensors follow each other from 0 on.
     let header: Metadata = serde_json::from_slice(header).map_err(|e| format!("header: {e}"))?;
-    if header.data_len() != left {
-        return Err(format!("tensors of {} bytes, of which {left} are there", header.data_len()));
+    match header.data_len() {
+        need if need > left => Err(truncated((data as u64).saturating_add(need as u64))),
+        need if need < left => Err(format!("{} bytes follow behind the last tensor", left - need).into()),
+        _ => Ok((data, header)),
     }
-    Ok((data, header))
 }
 
 /// An open file: its header is checked, its tensors lie inside the file.
@@ -104,7 +126,7 @@ impl Checkpoint<'static> {
     /// Maps a file into memory, and reads the configuration beside it.
     ///
     /// # Errors
-    /// [`SafetensorsError::Io`], [`SafetensorsError::Invalid`].
+    /// [`SafetensorsError::Io`], [`SafetensorsError::Truncated`], [`SafetensorsError::Invalid`].
     ///
     /// # Safety
     /// While the result lives, no process may change the file (its bytes are shared with `&[u8]`) or cut it short
@@ -128,13 +150,13 @@ impl<'a> Checkpoint<'a> {
     /// A file in memory, and what is known of its quantisation.
     ///
     /// # Errors
-    /// [`SafetensorsError::Invalid`].
+    /// [`SafetensorsError::Truncated`], [`SafetensorsError::Invalid`].
     pub fn from_bytes(bytes: &'a [u8], quantisation: Quantisation) -> Result<Self, SafetensorsError> {
         Self::open(Bytes::Borrowed(bytes), quantisation)
     }
 
     fn open(bytes: Bytes<'a>, quantisation: Quantisation) -> Result<Self, SafetensorsError> {
-        let (data, header) = parse(bytes.all()).map_err(SafetensorsError::Invalid)?;
+        let (data, header) = parse(bytes.all())?;
         Ok(Self { bytes, data, header, quantisation })
     }
 

@@ -331,8 +331,10 @@ fn every_truncation_is_refused() {
     for len in 0..SMALL.len() {
         // The last tensor's padding may be missing, nothing else.
         let result = Gguf::from_bytes(&SMALL[..len]);
-        let Err(GgufError::Invalid { offset, .. }) = result else { panic!("{len}: {result:?}") };
-        assert!(offset <= len as u64);
+        let Err(e @ GgufError::Invalid { offset, .. }) = &result else { panic!("{len}: {result:?}") };
+        assert!(*offset <= len as u64);
+        let text = e.to_string();
+        assert!(text.contains("file ends") && text.contains("cut short"), "{len} bytes: {text}");
     }
 }
 

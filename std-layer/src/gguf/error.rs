@@ -101,7 +101,9 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Truncated { need, left } => write!(f, "needs {need} bytes, but only {left} are left"),
+            Self::Truncated { need, left } => {
+                write!(f, "needs {need} bytes, but the file ends after {left}: it is cut short or damaged")
+            }
             Self::NotGguf(found) => {
                 write!(f, "is \"{}\", not \"GGUF\": this is no GGUF file", found.escape_ascii())
             }
@@ -111,7 +113,10 @@ impl fmt::Display for Problem {
             }
             Self::Version(v) => write!(f, "is {v}: this reader knows versions 2 and 3"),
             Self::TooMany { count, each, left } => {
-                write!(f, "is {count}, but {left} bytes are left and an item has at least {each}")
+                write!(
+                    f,
+                    "is {count}, each of at least {each} bytes, but the file ends after {left}: it is cut short or damaged"
+                )
             }
             Self::ValueType(t) => write!(f, "is {t}: no metadata type has this number"),
             Self::Bool(b) => write!(f, "is {b}: a bool is 0 or 1"),
@@ -129,7 +134,11 @@ impl fmt::Display for Problem {
                 write!(f, "{offset} is not a multiple of the alignment {alignment}")
             }
             Self::OutsideFile { offset, size, data } => {
-                write!(f, "{offset} plus {size} bytes lies outside the data section of {data} bytes")
+                write!(
+                    f,
+                    "{offset} plus {size} bytes, but the file ends {data} bytes after its first tensor: it is cut short \
+                     or damaged"
+                )
             }
         }
     }
