@@ -6,11 +6,12 @@
 use core::fmt;
 use core::ops::BitOr;
 
+#[cfg(target_arch = "x86_64")]
 use spin::mutex::SpinMutex;
 
 use crate::error::KernelError;
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", target_os = "none"))]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -235,7 +236,9 @@ pub struct Caps {
     prefetcher: Prefetcher,
 }
 
-/// Detection costs microseconds in a virtual machine (CPUID traps), so its result is kept.
+/// Detection costs microseconds in a virtual machine (CPUID traps), so its result is kept. All cores of an x86-64
+/// machine have the same instructions.
+#[cfg(target_arch = "x86_64")]
 static CACHE: SpinMutex<Option<Caps>> = SpinMutex::new(None);
 
 impl Caps {
@@ -249,39 +252,53 @@ impl Caps {
         ..Self::SCALAR
     };
 
-    /// Finds out what this CPU has. The result is kept; later calls only copy it.
+    /// What every core of this machine has, as far as it can be found out anywhere and at any privilege level.
     ///
-    /// x86-64: CPUID and XGETBV. AMX is left out: it needs the operating system's permission, see
-    /// [`Caps::with_features`]. aarch64 without an operating system: the ID registers, so this must
-    /// run at EL1 or above (at EL0 use [`Caps::BASELINE`]). aarch64 under an operating system:
-    /// NEON; what else there is, the operating system knows.
+    /// - x86-64: CPUID and XGETBV; the result is kept, later calls only copy it. AMX is left out, as it needs the
+    ///   operating system's permission.
+    /// - aarch64: [`Caps::BASELINE`], that is NEON without dotprod and the like. Under an operating system that system
+    ///   knows the rest; without one each core does, see [`Caps::of_this_core`].
+    /// - Others: [`Caps::BASELINE`].
+    ///
+    /// With an operating system use `gllm_kernels_std::caps()`, which asks for what is left out here.
     pub fn detect() -> Self {
-        // Whoever finds the lock taken (an interrupt handler, another core) detects for itself:
-        // the answer is the same, and nobody ever waits.
-        let Some(mut kept) = CACHE.try_lock() else {
-            return Self::detect_now();
-        };
-        match *kept {
-            Some(caps) => caps,
-            None => {
-                let caps = Self::detect_now();
-                *kept = Some(caps);
-                caps
-            }
+        #[cfg(target_arch = "x86_64")]
+        {
+            // Whoever finds the lock taken (an interrupt handler, another core) detects for itself:
+            // the answer is the same, and nobody ever waits.
+            let Some(mut kept) = CACHE.try_lock() else {
+                return x86_64::caps();
+            };
+            *kept.get_or_insert_with(x86_64::caps)
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        Self::BASELINE
     }
 
-    fn detect_now() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        return Self {
-            features: x86_64::features(),
-            caches: x86_64::caches(),
-            prefetcher: x86_64::prefetcher(),
+    /// What this core has; nothing is kept. On aarch64 without an operating system that is read from the ID registers,
+    /// everywhere else it is [`Caps::detect`].
+    ///
+    /// # Safety
+    /// On aarch64 without an operating system:
+    ///
+    /// - The core is at EL1 or above. At EL0 the registers trap; use [`Caps::BASELINE`] there, with what is known
+    ///   about the machine by [`Caps::with_features`].
+    /// - Kernels chosen by the result run on this core only, or on others that have the same features. Where cores
+    ///   differ (big.LITTLE), call this on each, and choose kernels for each or by what all have:
+    ///   [`Caps::common`].
+    pub unsafe fn of_this_core() -> Self {
+        #[cfg(all(target_arch = "aarch64", target_os = "none"))]
+        // SAFETY: the caller's contract.
+        return unsafe {
+            Self { features: aarch64::features(), caches: aarch64::caches(), ..Self::BASELINE }
         };
-        #[cfg(target_arch = "aarch64")]
-        return Self { features: aarch64::features(), caches: aarch64::caches(), ..Self::SCALAR };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        return Self::BASELINE;
+        #[cfg(not(all(target_arch = "aarch64", target_os = "none")))]
+        return Self::detect();
+    }
+
+    /// What this core and another one both have: kernels chosen by it run on both. Cache sizes are those of `self`.
+    pub fn common(self, other: Self) -> Self {
+        Self { features: self.features.intersection(other.features), ..self }
     }
 
     /// Only what `level` may use.

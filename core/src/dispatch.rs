@@ -234,7 +234,11 @@ fn in_integers(level: IsaLevel, features: Features) -> (Option<&'static Tier>, O
 }
 
 impl<E: Operand> Kernels<E> {
-    /// The best kernels for this CPU; see [`Caps::detect`].
+    /// The best kernels for what [`Caps::detect`] finds. That leaves out AMX on x86-64, and all that aarch64 has
+    /// beside NEON (dotprod, I8MM, BF16, FHM).
+    ///
+    /// With an operating system use `gllm_kernels_std::kernels()`, which leaves out nothing. On bare metal at EL1 use
+    /// [`with`](Self::with) and [`Caps::of_this_core`].
     pub fn detect() -> Self {
         Self::with(Caps::detect())
     }
@@ -271,6 +275,16 @@ impl<E: Operand> Kernels<E> {
     /// The same kernels with another store policy. Results do not change, only where they are kept.
     pub fn with_stores(self, policy: StorePolicy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// When their outputs bypass the caches.
+    pub fn stores(&self) -> StorePolicy {
+        self.policy
+    }
+
+    /// Kernels for another storage type with everything that was chosen for these and does not depend on the type.
+    pub(crate) fn of<T: Operand>(&self) -> Kernels<T> {
+        Kernels { tier: self.tier, qgemm: self.qgemm, policy: self.policy, ..Kernels::with(self.caps) }
     }
 
     /// The same kernels, with the matrix products of `row`: a row of `gemm` or its kin, for this storage

@@ -10,14 +10,43 @@ use crate::quant::QuantFormat;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum KernelError {
-    /// A slice is shorter (or, where lengths must agree, of another length) than the call needs.
+    /// A slice is shorter than the call needs; a longer one would do.
     ShortSlice {
         /// Name of the argument.
         arg: &'static str,
-        /// Elements (or bytes, for quantised data) needed.
+        /// Elements (or bytes, for quantised data) needed at least.
         need: usize,
         /// Elements (or bytes) given.
         got: usize,
+    },
+    /// A slice has another length than the one that fits the other arguments.
+    WrongLength {
+        /// Name of the argument.
+        arg: &'static str,
+        /// The only length that fits, in elements (or bytes, for quantised data).
+        want: usize,
+        /// Elements (or bytes) given.
+        got: usize,
+    },
+    /// A slice does not consist of whole rows, or of whole tokens.
+    NotWhole {
+        /// Name of the argument.
+        arg: &'static str,
+        /// Elements given.
+        got: usize,
+        /// What the length of a row is, e.g. `"heads * head_dim"`.
+        unit: &'static str,
+        /// The length of a row. If it is 0, only an empty slice fits.
+        len: usize,
+    },
+    /// A range of rows, columns or outputs leaves the matrix.
+    OutOfRange {
+        /// What is counted, e.g. `"rows"`.
+        what: &'static str,
+        /// The first one after the range.
+        end: usize,
+        /// How many the matrix has.
+        len: usize,
     },
     /// Two dimensions that must be equal are not.
     DimMismatch {
@@ -42,12 +71,23 @@ pub enum KernelError {
         /// Bytes available.
         got: usize,
     },
-    /// A buffer that claims to be packed has no valid header, or one for another kernel or shape.
+    /// A buffer that claims to be packed has no valid header, or one for kernels that take another layout.
     WrongPacking {
-        /// What the kernel expects.
+        /// Which word of the header it is.
+        what: &'static str,
+        /// What the kernels expect.
         want: u64,
         /// What the header says.
         got: u64,
+    },
+    /// Weights or activations are of, or were made for, another quantised format.
+    WrongFormat {
+        /// Name of the argument.
+        arg: &'static str,
+        /// The format that was expected.
+        want: QuantFormat,
+        /// The format that was given.
+        got: QuantFormat,
     },
     /// A mutable view would address one element twice.
     Overlap {
@@ -60,7 +100,7 @@ pub enum KernelError {
         /// Column stride in elements.
         col_stride: usize,
     },
-    /// An index of sparse or reordered weights points outside of them, or out of order.
+    /// An index of sparse or reordered weights points outside of them, or is out of order.
     BadIndex {
         /// Name of the argument.
         arg: &'static str,
@@ -68,10 +108,21 @@ pub enum KernelError {
         at: usize,
         /// What the entry says.
         value: usize,
+        /// The least that it may be.
+        from: usize,
         /// What it must be below.
         below: usize,
     },
-    /// A parameter lies outside its domain.
+    /// A number of things, or an index of one, lies outside its domain.
+    BadValue {
+        /// Name of the parameter.
+        arg: &'static str,
+        /// Its value.
+        got: usize,
+        /// What is allowed.
+        expected: &'static str,
+    },
+    /// A parameter that is no whole number lies outside its domain.
     BadParameter {
         /// Name of the parameter.
         arg: &'static str,
@@ -102,19 +153,37 @@ impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::ShortSlice { arg, need, got } => {
-                write!(f, "`{arg}` has {got} elements, needs {need}: pass a slice of {need}")
+                write!(f, "`{arg}` has length {got}, needs at least {need}: pass a longer slice")
+            }
+            Self::WrongLength { arg, want, got } => {
+                write!(f, "`{arg}` has length {got}, needs exactly {want}: pass a slice of that length")
+            }
+            Self::NotWhole { arg, got, unit, len: 0 } => {
+                write!(f, "`{arg}` has length {got}, but {unit} is 0, where only an empty slice fits")
+            }
+            Self::NotWhole { arg, got, unit, len } => {
+                write!(f, "`{arg}` has length {got}, needs a multiple of {len} ({unit})")
+            }
+            Self::OutOfRange { what, end, len } => {
+                write!(f, "the range of {what} ends at {end}, must end at {len} or before")
             }
             Self::DimMismatch { what, want, got } => {
                 write!(f, "dimension mismatch ({what}): expected {want}, got {got}")
             }
             Self::NotBlockMultiple { cols, block } => {
-                write!(f, "row length {cols} is not a multiple of the block size {block}")
+                write!(f, "{cols} elements are no whole number of blocks of {block}: pass a multiple of that")
             }
             Self::ScratchTooSmall { need, got } => {
-                write!(f, "scratch holds {got} bytes, needs {need}: ask the plan's scratch() first")
+                write!(f, "scratch has {got} bytes left, its next part needs {need}: pass as many as the plan's scratch() says")
             }
-            Self::WrongPacking { want, got } => {
-                write!(f, "buffer is not packed for this kernel and shape (header {got:#018x}, expected {want:#018x}): pack it again")
+            Self::WrongPacking { what, want, got } => {
+                write!(f, "not packed for these kernels ({what} is {got:#x}, expected {want:#x}): pack the weights again")
+            }
+            Self::WrongFormat { arg, want, got } => {
+                write!(
+                    f,
+                    "`{arg}` is in the format {got}, expected {want}: use one format for the whole product"
+                )
             }
             Self::Overlap { rows, cols, row_stride, col_stride } => {
                 write!(
@@ -122,8 +191,11 @@ impl fmt::Display for KernelError {
                     "a mutable {rows}x{cols} view with strides {row_stride}, {col_stride} addresses an element twice"
                 )
             }
-            Self::BadIndex { arg, at, value, below } => {
-                write!(f, "entry {at} of `{arg}` is {value}, must be below {below}")
+            Self::BadIndex { arg, at, value, from, below } => {
+                write!(f, "entry {at} of `{arg}` is {value}, must be at least {from} and below {below}")
+            }
+            Self::BadValue { arg, got, expected } => {
+                write!(f, "`{arg}` is {got}: expected {expected}")
             }
             Self::BadParameter { arg, expected } => {
                 write!(f, "`{arg}` is out of range: expected {expected}")
@@ -136,7 +208,9 @@ impl fmt::Display for KernelError {
             Self::IsaUnavailable { want, have, missing } => {
                 write!(f, "{missing} is missing, which these kernels for {want} need (best is {have})")
             }
-            Self::SizeOverflow { what } => write!(f, "size overflow while computing {what}"),
+            Self::SizeOverflow { what } => {
+                write!(f, "overflow while computing {what}: pass smaller dimensions")
+            }
         }
     }
 }

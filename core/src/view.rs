@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 
 use crate::error::KernelError;
+use crate::ops::check;
 
 /// Index of the last element of a `rows x cols` view plus one; 0 if the view is empty.
 fn extent(rows: usize, cols: usize, rs: usize, cs: usize) -> Result<usize, KernelError> {
@@ -13,7 +14,7 @@ fn extent(rows: usize, cols: usize, rs: usize, cs: usize) -> Result<usize, Kerne
     last.and_then(|l| l.checked_add(1)).ok_or(KernelError::SizeOverflow { what: "matrix extent" })
 }
 
-fn check(
+fn fits(
     arg: &'static str,
     got: usize,
     rows: usize,
@@ -73,7 +74,7 @@ impl<'a, E> MatRef<'a, E> {
         row_stride: usize,
         col_stride: usize,
     ) -> Result<Self, KernelError> {
-        check("matrix", data.len(), rows, cols, row_stride, col_stride)?;
+        fits("matrix", data.len(), rows, cols, row_stride, col_stride)?;
         Ok(Self { ptr: data.as_ptr(), rows, cols, row_stride, col_stride, life: PhantomData })
     }
 
@@ -112,12 +113,9 @@ impl<'a, E> MatRef<'a, E> {
     /// Rows `start .. start + len`.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix.
+    /// `OutOfRange` if the range leaves the matrix, `SizeOverflow`.
     pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "row range" })?;
-        if need > self.rows {
-            return Err(KernelError::ShortSlice { arg: "rows", need, got: self.rows });
-        }
+        check::range("rows", start, len, self.rows)?;
         let skip = if len == 0 || self.cols == 0 { 0 } else { start * self.row_stride };
         // SAFETY: unless skip is 0, element (start, 0) exists: the offset lies inside the view's
         // slice, and the product is at most the extent checked at construction.
@@ -141,6 +139,20 @@ unsafe impl<E: Send> Send for MatMut<'_, E> {}
 // SAFETY: a shared MatMut gives read access to dimensions only.
 unsafe impl<E: Sync> Sync for MatMut<'_, E> {}
 
+impl<E> MatRef<'_, E> {
+    /// Whether it has no elements. Then the other dimension may be any number, without memory behind it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0 || self.cols == 0
+    }
+}
+
+impl<E> MatMut<'_, E> {
+    /// As [`MatRef::is_empty`].
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0 || self.cols == 0
+    }
+}
+
 impl<'a, E> MatMut<'a, E> {
     /// A contiguous row-major matrix.
     ///
@@ -161,7 +173,7 @@ impl<'a, E> MatMut<'a, E> {
         row_stride: usize,
         col_stride: usize,
     ) -> Result<Self, KernelError> {
-        check("matrix", data.len(), rows, cols, row_stride, col_stride)?;
+        fits("matrix", data.len(), rows, cols, row_stride, col_stride)?;
         // Apart if one index moves in whole steps beyond the other's reach.
         let apart = |outer: usize, inner: usize, n: usize| {
             inner > 0 && (n - 1).checked_mul(inner).is_some_and(|reach| outer > reach)
@@ -218,11 +230,9 @@ impl<'a, E> MatMut<'a, E> {
     /// Splits into rows `0..at` and `at..rows`.
     ///
     /// # Errors
-    /// `ShortSlice` if `at > rows`.
+    /// `OutOfRange` if `at > rows`.
     pub fn split_rows(self, at: usize) -> Result<(Self, Self), KernelError> {
-        if at > self.rows {
-            return Err(KernelError::ShortSlice { arg: "rows", need: at, got: self.rows });
-        }
+        check::range("rows", 0, at, self.rows)?;
         let skip = if at == self.rows || self.cols == 0 { 0 } else { at * self.row_stride };
         // SAFETY: unless skip is 0, element (at, 0) exists, so the offset lies inside the slice.
         let ptr = unsafe { self.ptr.add(skip) };

@@ -2,7 +2,10 @@
 
 use std::sync::Barrier;
 
-use gllm_kernels_core::{CacheSizes, Caps, Element, Features, IsaLevel, KernelError, Kernels, Prefetcher};
+use gllm_kernels_core::{
+    kernels, CacheSizes, Caps, Element, ElementType, Features, IsaLevel, KernelError, KernelInfo, Kernels,
+    Op, Precision, Prefetcher, QuantFormat, StorePolicy,
+};
 
 #[test]
 fn detection_gives_one_answer_to_everybody() {
@@ -104,6 +107,43 @@ fn taking_features_away_lowers_the_level() {
     let (x, mut y) = ([-1.0, 2.0], [0.0; 2]);
     k.relu(&x, &mut y).unwrap();
     assert_eq!(y, [0.0, 2.0]);
+}
+
+/// The plan for rounded activations computes with the kernels that the caller has chosen.
+#[test]
+fn plans_keep_the_chosen_kernels() {
+    let (op, format) = (Op::QgemvPacked, QuantFormat::Q8_0);
+    let isa = |row: &KernelInfo| row.name.rsplit("__").next().map(str::to_owned);
+    let mut chosen = 0;
+    for level in IsaLevel::ALL {
+        let Ok(k) = Kernels::<f32>::forced(level) else { continue };
+        let own = |row: &&KernelInfo| {
+            (row.op, row.format, row.element, row.level) == (op, Some(format), ElementType::F32, level)
+        };
+        for k in kernels().filter(own).filter_map(|row| k.with_qgemv(row).ok()) {
+            let k = k.with_stores(StorePolicy::Streamed);
+            let plan = k.qgemm_plan(format, 9, 4, 32, Precision::Bf16).unwrap();
+            assert_eq!(plan.kernels().stores(), StorePolicy::Streamed);
+            let rounded = plan.bf16().kernels();
+            assert_eq!(rounded.stores(), StorePolicy::Streamed);
+            let (want, got) =
+                (k.kernel(op, Some(format)).unwrap(), rounded.kernel(op, Some(format)).unwrap());
+            assert_eq!(isa(got), isa(want), "{level}");
+            chosen += 1;
+        }
+    }
+    assert!(chosen > 1, "there is no choice here");
+}
+
+/// What is kept must be right on every core: only x86-64 has that.
+#[test]
+fn a_core_has_what_is_detected() {
+    // SAFETY: there is an operating system.
+    let core = unsafe { Caps::of_this_core() };
+    assert_eq!(core, Caps::detect());
+    assert_eq!(core.common(core), core);
+    assert_eq!(core.common(Caps::SCALAR).features(), Features::NONE);
+    assert_eq!(Caps::SCALAR.common(core), Caps::SCALAR);
 }
 
 #[test]

@@ -3,12 +3,16 @@
 use std::fmt::Debug;
 
 use gllm_kernels_core::{
-    bf16, f16, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef,
-    RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch, Softmax, StorePolicy,
+    bf16, f16, AwqRef, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel, KernelError, Kernels,
+    MatMut, MatRef, Precision, Prefetcher, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions,
+    RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 
-use KernelError::{BadParameter, DimMismatch, NotBlockMultiple, ShortSlice};
+use KernelError::{
+    BadParameter, BadValue, DimMismatch, NotBlockMultiple, NotWhole, OutOfRange, ShortSlice, WrongFormat,
+    WrongLength,
+};
 
 /// Calls `f` with kernels of every level and a poisoned output of `n` elements: it must return `want`
 /// and leave the output alone.
@@ -39,12 +43,16 @@ fn short(arg: &'static str, need: usize, got: usize) -> KernelError {
     ShortSlice { arg, need, got }
 }
 
+fn length(arg: &'static str, want: usize, got: usize) -> KernelError {
+    WrongLength { arg, want, got }
+}
+
 fn vectors<E: Element>() {
     let x = &vec![E::ZERO; 40][..];
     // Too short, too long, empty.
     for n in [39, 41, 0] {
         let z = &vec![E::ZERO; n][..];
-        let (y_short, z_short) = (short("y", 40, n), short("z", 40, n));
+        let (y_short, z_short) = (length("y", 40, n), length("z", 40, n));
         refuse_value::<E, _>(y_short, |k| k.vec_dot(x, z));
         refuse::<E, E>(y_short, 40, |k, out| k.vec_add(x, z, out));
         refuse::<E, E>(z_short, n, |k, out| k.vec_add(x, x, out));
@@ -60,9 +68,9 @@ fn vectors<E: Element>() {
         refuse::<E, E>(y_short, n, |k, out| k.silu(x, out));
         refuse::<E, E>(y_short, n, |k, out| k.gelu(x, out));
         refuse::<E, E>(y_short, n, |k, out| k.gelu_tanh(x, out));
-        refuse::<E, E>(short("up", 40, n), 40, |k, out| k.swiglu(x, z, out));
+        refuse::<E, E>(length("up", 40, n), 40, |k, out| k.swiglu(x, z, out));
         refuse::<E, E>(y_short, n, |k, out| k.swiglu(x, x, out));
-        refuse::<E, E>(short("up", 40, n), 40, |k, out| k.swiglu_inplace(out, z));
+        refuse::<E, E>(length("up", 40, n), 40, |k, out| k.swiglu_inplace(out, z));
     }
 }
 
@@ -70,16 +78,16 @@ fn rows<E: Element>() {
     let x = &vec![E::ZERO; 40][..];
     let w = &vec![E::ZERO; 7][..];
     for n in [39, 41, 0] {
-        refuse::<E, E>(short("y", 40, n), n, |k, y| k.rms_norm(x, None, 1e-5, y));
-        refuse::<E, E>(short("y", 40, n), n, |k, y| k.layer_norm(x, None, None, 1e-5, y));
-        refuse::<E, E>(short("y", 40, n), n, |k, y| k.softmax(x, y));
+        refuse::<E, E>(length("y", 40, n), n, |k, y| k.rms_norm(x, None, 1e-5, y));
+        refuse::<E, E>(length("y", 40, n), n, |k, y| k.layer_norm(x, None, None, 1e-5, y));
+        refuse::<E, E>(length("y", 40, n), n, |k, y| k.softmax(x, y));
     }
-    refuse::<E, E>(short("w", 40, 7), 40, |k, y| k.rms_norm(x, Some(w), 1e-5, y));
-    refuse::<E, E>(short("w", 10, 7), 40, |k, y| k.rms_norm_rows(10, x, Some(w), 1e-5, y));
-    refuse::<E, E>(short("w", 40, 7), 40, |k, y| k.rms_norm_inplace(Some(w), 1e-5, y));
-    refuse::<E, E>(short("w", 10, 7), 40, |k, y| k.layer_norm_rows(10, x, Some(w), None, 1e-5, y));
-    refuse::<E, E>(short("b", 10, 7), 40, |k, y| k.layer_norm_rows(10, x, None, Some(w), 1e-5, y));
-    refuse::<E, E>(short("b", 40, 7), 40, |k, y| k.layer_norm_inplace(Some(x), Some(w), 1e-5, y));
+    refuse::<E, E>(length("w", 40, 7), 40, |k, y| k.rms_norm(x, Some(w), 1e-5, y));
+    refuse::<E, E>(length("w", 10, 7), 40, |k, y| k.rms_norm_rows(10, x, Some(w), 1e-5, y));
+    refuse::<E, E>(length("w", 40, 7), 40, |k, y| k.rms_norm_inplace(Some(w), 1e-5, y));
+    refuse::<E, E>(length("w", 10, 7), 40, |k, y| k.layer_norm_rows(10, x, Some(w), None, 1e-5, y));
+    refuse::<E, E>(length("b", 10, 7), 40, |k, y| k.layer_norm_rows(10, x, None, Some(w), 1e-5, y));
+    refuse::<E, E>(length("b", 40, 7), 40, |k, y| k.layer_norm_inplace(Some(x), Some(w), 1e-5, y));
     for eps in [-1e-9, f32::NAN, f32::INFINITY] {
         let bad = BadParameter { arg: "eps", expected: "a finite number, 0 or above" };
         refuse::<E, E>(bad, 40, |k, y| k.rms_norm(x, None, eps, y));
@@ -88,8 +96,7 @@ fn rows<E: Element>() {
         refuse::<E, E>(bad, 40, |k, y| k.layer_norm_rows_inplace(10, None, None, eps, y));
     }
     for cols in [0, 7, 41, usize::MAX] {
-        let is_rows =
-            |e: KernelError| matches!(e, DimMismatch { got, .. } if got == 40 || got == 40 % cols.max(1));
+        let is_rows = |e| e == NotWhole { arg: "x", got: 40, unit: "cols", len: cols };
         for level in data::levels() {
             let k = Kernels::<E>::forced(level).unwrap();
             let mut y = Guarded::<E>::poisoned(40, Edge::Start);
@@ -108,10 +115,10 @@ fn rows<E: Element>() {
 fn matrices<E: Element>() {
     let data = vec![E::ZERO; 60];
     let a = MatRef::new(&data, 5, 12).unwrap();
-    refuse::<E, f32>(short("x", 12, 11), 5, |k, y| k.gemv(1.0, a, &data[..11], 0.0, y));
-    refuse::<E, f32>(short("x", 12, 60), 5, |k, y| k.gemv(1.0, a, &data, 0.0, y));
-    refuse::<E, f32>(short("y", 5, 4), 4, |k, y| k.gemv(1.0, a, &data[..12], 0.0, y));
-    refuse::<E, f32>(short("y", 12, 5), 5, |k, y| k.gemv(1.0, a.t(), &data[..5], 0.0, y));
+    refuse::<E, f32>(length("x", 12, 11), 5, |k, y| k.gemv(1.0, a, &data[..11], 0.0, y));
+    refuse::<E, f32>(length("x", 12, 60), 5, |k, y| k.gemv(1.0, a, &data, 0.0, y));
+    refuse::<E, f32>(length("y", 5, 4), 4, |k, y| k.gemv(1.0, a, &data[..12], 0.0, y));
+    refuse::<E, f32>(length("y", 12, 5), 5, |k, y| k.gemv(1.0, a.t(), &data[..5], 0.0, y));
 }
 
 /// Products of 5x7 by 7x6, each with one thing wrong.
@@ -141,7 +148,7 @@ fn products<E: Element>() {
             MatMut::new(c, 5, 6).unwrap()
         }
         let short_bias = plan.run_bias(view(&mut c), a, b, &[0.0; 5], Scratch::empty());
-        assert_eq!(short_bias, Err(short("bias", 6, 5)));
+        assert_eq!(short_bias, Err(length("bias", 6, 5)));
         let transposed = plan.run_bt(view(&mut c), a, b, Scratch::empty());
         assert_eq!(transposed, Err(dim("bt.rows != n", 6, 7)));
         match plan.run(view(&mut c), a, b, Scratch::empty()) {
@@ -157,14 +164,17 @@ fn products<E: Element>() {
         let too_short = kernels.pack_b(b, &mut packed[1..]).map(|_| ()).unwrap_err();
         assert_eq!(too_short, short("buf", size, size - 1));
         let unpacked = kernels.packed_b(&packed, 7, 6).map(|_| ()).unwrap_err();
-        assert!(matches!(unpacked, KernelError::WrongPacking { want, got: 0 } if want != 0), "{unpacked}");
+        assert!(
+            matches!(unpacked, KernelError::WrongPacking { want, got: 0, .. } if want != 0),
+            "{unpacked}"
+        );
         kernels.pack_b(b, &mut packed).unwrap();
         let shape = kernels.packed_b(&packed, 7, 5).map(|_| ()).unwrap_err();
-        assert_eq!(shape, KernelError::WrongPacking { want: 5, got: 6 });
+        assert_eq!(shape, dim("packed n", 5, 6));
         let other = kernels.gemm_plan(5, 6, 8).unwrap();
         let wrong =
             other.run_prepacked(view(&mut c), a, kernels.packed_b(&packed, 7, 6).unwrap(), Scratch::empty());
-        assert_eq!(wrong, Err(KernelError::WrongPacking { want: 8, got: 7 }));
+        assert_eq!(wrong, Err(dim("b.k() != k", 8, 7)));
         assert!(guard::is_poison(&c));
         for (m, n, k) in [(usize::MAX, 6, 7), (5, usize::MAX, 7)] {
             let planned = kernels.gemm_plan(m, n, k).and_then(|p| p.scratch());
@@ -178,11 +188,11 @@ fn products<E: Element>() {
 fn rotations<E: Element>() {
     let shape = RopeShape { heads: 2, head_dim: 10, rot_dim: 8, pairing: RopePairing::Adjacent };
     let (x, angles) = (vec![E::ZERO; 60], [0.0f32; 12]);
-    refuse::<E, E>(short("y", 60, 40), 40, |k, y| k.rope(shape, &angles, &angles, &x, y));
-    refuse::<E, E>(short("cos", 12, 11), 60, |k, y| k.rope(shape, &angles[1..], &angles, &x, y));
-    refuse::<E, E>(short("sin", 12, 8), 60, |k, y| k.rope_inplace(shape, &angles, &angles[4..], y));
+    refuse::<E, E>(length("y", 60, 40), 40, |k, y| k.rope(shape, &angles, &angles, &x, y));
+    refuse::<E, E>(length("cos", 12, 11), 60, |k, y| k.rope(shape, &angles[1..], &angles, &x, y));
+    refuse::<E, E>(length("sin", 12, 8), 60, |k, y| k.rope_inplace(shape, &angles, &angles[4..], y));
     for rot_dim in [7, 12, usize::MAX - 1] {
-        let bad = BadParameter { arg: "rot_dim", expected: "even and at most head_dim" };
+        let bad = BadValue { arg: "rot_dim", got: rot_dim, expected: "an even number, at most head_dim" };
         refuse::<E, E>(bad, 60, |k, y| k.rope(RopeShape { rot_dim, ..shape }, &angles, &angles, &x, y));
     }
     for heads in [0, 4, usize::MAX] {
@@ -190,17 +200,31 @@ fn rotations<E: Element>() {
         for level in data::levels() {
             let mut y = Guarded::<E>::poisoned(60, Edge::End);
             let k = Kernels::<E>::forced(level).unwrap();
-            let e = k.rope_inplace(shape, &angles, &angles, &mut y).unwrap_err();
-            assert!(matches!(e, DimMismatch { got: 60, .. } | KernelError::SizeOverflow { .. }), "{e:?}");
+            let want = match heads.checked_mul(shape.head_dim) {
+                Some(len) => NotWhole { arg: "x", got: 60, unit: "heads * head_dim", len },
+                None => KernelError::SizeOverflow { what: "heads * head_dim" },
+            };
+            assert_eq!(k.rope_inplace(shape, &angles, &angles, &mut y), Err(want));
             assert!(guard::is_poison(&y));
         }
     }
     // Nothing to rotate, in heads of any size.
-    let huge = RopeShape { head_dim: usize::MAX, heads: 1, ..shape };
-    for level in data::levels() {
-        let k = Kernels::<E>::forced(level).unwrap().with_stores(StorePolicy::Streamed);
-        assert_eq!(k.rope(huge, &[], &[], &[], &mut []), Ok(()));
+    for (heads, head_dim, rot_dim) in [(1, usize::MAX, 8), (usize::MAX, 1, 0), (usize::MAX / 2, 2, 2)] {
+        let huge = RopeShape { heads, head_dim, rot_dim, ..shape };
+        for level in data::levels() {
+            for stores in [StorePolicy::Streamed, StorePolicy::Cached] {
+                for prefetcher in [Prefetcher::PerPage, Prefetcher::Sequential] {
+                    let caps = Kernels::<E>::forced(level).unwrap().caps().with_prefetcher(prefetcher);
+                    let k = Kernels::<E>::with(caps).with_stores(stores);
+                    assert_eq!(k.rope(huge, &[], &[], &[], &mut []), Ok(()));
+                }
+            }
+        }
     }
+    // The defaults' 64 pairs in a table for two tokens of two.
+    let (mut cos, mut sin) = ([0.0; 4], [0.0; 4]);
+    let defaults = RopeFreqs::default().table(RopePositions::From(0), &mut cos, &mut sin);
+    assert_eq!(defaults, Err(NotWhole { arg: "cos", got: 4, unit: "rot_dim / 2", len: 64 }));
     let freqs = RopeFreqs { rot_dim: usize::MAX - 1, ..RopeFreqs::default() };
     assert_eq!(freqs.table(RopePositions::From(0), &mut [], &mut []), Ok(()));
 }
@@ -220,17 +244,93 @@ fn quantised<E: Element>() {
         assert_eq!(QuantFormat::from_name(format.name()), Some(format));
 
         let w = QuantRef::new(&bytes, format, 3, 2 * block).unwrap();
-        assert_eq!(w.row_range(2, 2).map(|_| ()).unwrap_err(), short("rows", 4, 3));
+        assert_eq!(w.row_range(2, 2).map(|_| ()).unwrap_err(), OutOfRange { what: "rows", end: 4, len: 3 });
         assert!(matches!(w.row_range(1, usize::MAX).unwrap_err(), KernelError::SizeOverflow { .. }));
         let x = vec![E::ZERO; 2 * block];
         for n in [6 * block - 1, 6 * block + 1, 0] {
-            refuse::<E, E>(short("y", 6 * block, n), n, |k, y| k.dequant(w, y));
+            refuse::<E, E>(length("y", 6 * block, n), n, |k, y| k.dequant(w, y));
         }
-        refuse::<E, f32>(short("x", 2 * block, block), 3, |k, y| k.qgemv(w, &x[..block], y));
-        refuse::<E, f32>(short("y", 3, 4), 4, |k, y| k.qgemv(w, &x, y));
+        refuse::<E, f32>(length("x", 2 * block, block), 3, |k, y| k.qgemv(w, &x[..block], y));
+        refuse::<E, f32>(length("y", 3, 4), 4, |k, y| k.qgemv(w, &x, y));
     }
     for number in [u32::MAX, 1 << 31, 4, 5] {
         assert_eq!(QuantFormat::from_gguf(number), Err(KernelError::UnknownFormat(number)));
+    }
+}
+
+/// Sizes that no memory has, of views without elements or of one row many times: nothing overflows, and nothing is done
+/// as often as they say.
+fn absurd<E: Element>() {
+    const MANY: usize = usize::MAX - 15;
+    fn none<'a, T>() -> MatMut<'a, T> {
+        MatMut::with_strides(&mut [], MANY, 0, usize::MAX, 1).unwrap()
+    }
+    #[track_caller]
+    fn fine<R: Debug>(r: Result<R, KernelError>) {
+        assert!(matches!(r, Ok(_) | Err(KernelError::SizeOverflow { .. })), "{r:?}");
+    }
+    let row = [E::ZERO; 256];
+    let empty = MatRef::<E>::with_strides(&[], MANY, 0, usize::MAX, 1).unwrap();
+    for level in data::levels() {
+        let k = Kernels::<E>::forced(level).unwrap().with_stores(StorePolicy::Streamed);
+        let (mut buf, mut room) = (vec![0; 4096], vec![0; 1 << 16]);
+        for format in [QuantFormat::Q8_0, QuantFormat::Q4K, QuantFormat::F16] {
+            let (w, nothing) = (
+                QuantRef::new(&[], format, MANY, 0).unwrap(),
+                QuantRef::new(&[], format, 0, format.block_len()).unwrap(),
+            );
+            let same = MatRef::with_strides(&row, MANY, format.block_len(), 0, 1).unwrap();
+            fine(k.dequant(w, &mut []));
+            fine(w.row_range(MANY - 3, 3));
+            fine(k.qgemv_rows(nothing, same, none()));
+            let no_columns = QuantRef::new(&[], format, 0, 0).unwrap();
+            fine(k.quantize_activations(format, same, &mut buf));
+            let x = k.quantize_activations(format, empty, &mut buf).unwrap();
+            fine(k.qgemv_q8(no_columns, x, none()));
+            fine(k.pack_q(w, &mut room));
+            let packed = k.pack_q(no_columns, &mut room).unwrap();
+            fine(k.qgemv_packed(packed, x, none()));
+            for precision in [Precision::Integer, Precision::Exact, Precision::Bf16] {
+                let mut memory = vec![0; 1 << 22];
+                let plan = k.qgemm_plan(format, MANY, 0, format.block_len(), precision).unwrap();
+                fine(plan.scratch());
+                fine(plan.run(none(), nothing.into(), same, None, Scratch::new(&mut memory)));
+                let plan = k.qgemm_plan(format, MANY, 0, 0, precision).unwrap();
+                fine(plan.run(none(), no_columns.into(), empty, None, Scratch::new(&mut memory)));
+            }
+        }
+        fine(k.activation_panels(empty, &mut buf));
+        fine(k.round_bf16(empty, &mut []));
+        let same = MatRef::with_strides(&row, MANY, 32, 0, 1).unwrap();
+        fine(k.activation_panels(same, &mut buf));
+        for b in [empty, empty.t(), same, same.t()] {
+            fine(k.pack_b(b, &mut buf).map_err(|e| match e {
+                ShortSlice { need, .. } if need > 4096 => KernelError::SizeOverflow { what: "memory" },
+                e => e,
+            }));
+        }
+        for [m, n, depth] in [[MANY, 0, 32], [0, MANY, 32], [MANY, 0, 0], [0, MANY, MANY]] {
+            let plan = k.gemm_plan(m, n, depth);
+            fine(plan.and_then(|plan| plan.scratch()));
+        }
+        if let Ok(plan) = k.gemm_plan(MANY, 0, 0) {
+            let b = MatRef::new(&[], 0, 0).unwrap();
+            fine(plan.run(none(), empty, b, Scratch::empty()));
+        }
+        for cols in [MANY, usize::MAX] {
+            fine(k.rms_norm_rows(cols, &[], None, 0.0, &mut []));
+            fine(k.layer_norm_rows_inplace(cols, None, None, 0.0, &mut []));
+            for valid in [None, Some(cols), Some(1)] {
+                fine(k.softmax_rows(cols, Softmax { scale: 1.0, valid }, &[], &mut []));
+            }
+        }
+        let zeros = MANY / 8 * 8;
+        let awq = AwqRef::new(&[], &[], &[], zeros, 0, 32).unwrap();
+        let y = MatMut::with_strides(&mut [], 0, zeros, usize::MAX, 1).unwrap();
+        fine(k.dequant_awq(awq, y));
+        let fp8 =
+            Fp8Ref::new(&[], Fp8Format::E4m3, MANY, 0, ScaleSlice::F32(&[1.0]), Fp8Scaling::Tensor).unwrap();
+        fine(k.dequant_fp8(fp8, none()));
     }
 }
 
@@ -252,6 +352,47 @@ for_every_element! {
     products_of_wrong_shapes = products;
     rotations_of_wrong_shapes = rotations;
     quantised_weights = quantised;
+    absurd_sizes = absurd;
+}
+
+/// Weights, packed weights and activations of another format than the call's.
+#[test]
+fn formats_that_do_not_fit_are_named() {
+    let (format, other) = (QuantFormat::Q8_0, QuantFormat::Q4_0);
+    let wrong = |arg, want, got| Err(WrongFormat { arg, want, got });
+    for level in data::levels() {
+        let k = Kernels::<f32>::forced(level).unwrap();
+        let (bytes, x, mut y) = (vec![0; 16 * 34], [0.0; 32], Guarded::<f32>::poisoned(16, Edge::End));
+        let w = QuantRef::new(&bytes, format, 16, 32).unwrap();
+        let mut buf = vec![0; k.packed_q_size(format, 16, 32).unwrap()];
+        k.pack_q(w, &mut buf).unwrap();
+        let opened = k.packed_q(other, 16, 32, &buf).map(drop);
+        assert_eq!(opened, wrong("packed", other, format));
+        let opened = k.packed_q(format, 32, 32, &buf).map(drop);
+        assert_eq!(opened, Err(DimMismatch { what: "packed rows", want: 32, got: 16 }));
+
+        let mut room = vec![0; k.activations_size(1, 32).unwrap().size_unaligned()];
+        let x = MatRef::new(&x, 1, 32).unwrap();
+        let packed = k.packed_q(format, 16, 32, &buf).unwrap();
+        fn out(y: &mut [f32]) -> MatMut<'_, f32> {
+            MatMut::new(y, 1, 16).unwrap()
+        }
+        let q = k.quantize_activations(other, x, &mut room).unwrap();
+        assert_eq!(k.qgemv_q8(w, q, out(&mut y)), wrong("x", format, other));
+        assert_eq!(k.qgemv_packed(packed, q, out(&mut y)), wrong("x", format, other));
+        let plan = k.qgemm_plan(other, 1, 16, 32, Precision::Integer).unwrap();
+        for w in [w.into(), packed.into()] {
+            assert_eq!(plan.run(out(&mut y), w, x, None, Scratch::empty()), wrong("w", other, format));
+        }
+        assert!(guard::is_poison(&y));
+    }
+}
+
+/// Tests are built so that sizes that overflow panic: here, and so in the core, which has the same profile.
+#[test]
+fn overflow_is_checked() {
+    let sum = std::panic::catch_unwind(|| std::hint::black_box(usize::MAX) + std::hint::black_box(1));
+    assert!(sum.is_err());
 }
 
 #[test]
@@ -272,13 +413,33 @@ fn texts_name_the_numbers() {
     let (want, have) = (IsaLevel::Avx512, IsaLevel::Avx2);
     let isa = KernelError::IsaUnavailable { want, have, missing: Features::AMX_INT8 };
     let build = KernelError::IsaUnavailable { want, have, missing: Features::NONE };
-    let texts: [(KernelError, &[&str]); 12] = [
-        (short("weights", 123, 45), &["weights", "123", "45"]),
+    let (want_format, got_format) = (QuantFormat::Q8_0, QuantFormat::Q4K);
+    let texts: [(KernelError, &[&str]); 19] = [
+        (short("weights", 123, 45), &["weights", "at least 123", "45", "longer"]),
+        (length("y", 40, 41), &["y", "exactly 40", "41"]),
+        (
+            NotWhole { arg: "x", got: 60, unit: "heads * head_dim", len: 80 },
+            &["x", "60", "heads * head_dim", "80"],
+        ),
+        (
+            NotWhole { arg: "x", got: 60, unit: "heads * head_dim", len: 0 },
+            &["x", "60", "heads * head_dim is 0"],
+        ),
+        (OutOfRange { what: "rows", end: 50_001, len: 50_000 }, &["rows", "50001", "50000", "range"]),
         (DimMismatch { what: "a.cols != k", want: 71, got: 72 }, &["a.cols != k", "71", "72"]),
         (NotBlockMultiple { cols: 33, block: 32 }, &["33", "32"]),
         (KernelError::ScratchTooSmall { need: 4096, got: 17 }, &["4096", "17"]),
-        (KernelError::WrongPacking { want: 0xabcd, got: 0x1234 }, &["abcd", "1234"]),
+        (
+            KernelError::WrongPacking { what: "the layout", want: 0xabcd, got: 0x1234 },
+            &["layout", "abcd", "1234"],
+        ),
+        (WrongFormat { arg: "w", want: want_format, got: got_format }, &["w", "q8_0", "q4_k", "format"]),
+        (
+            KernelError::BadIndex { arg: "g_idx", at: 5, value: 81, from: 41, below: 42 },
+            &["g_idx", "5", "81", "41", "42"],
+        ),
         (overlap, &["31", "32", "33", "34"]),
+        (BadValue { arg: "bits", got: 5, expected: "3 or 4" }, &["bits", "5", "3 or 4"]),
         (BadParameter { arg: "eps", expected: "a number" }, &["eps", "a number"]),
         (KernelError::UnknownFormat(99), &["99"]),
         (KernelError::NoEncoder(QuantFormat::Iq1S), &["iq1_s"]),

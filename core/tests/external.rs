@@ -5,17 +5,20 @@ use gllm_kernels_core::{
     Kernels, MatMut, Outliers, ScaleSlice, SqueezeLlmParts, SqueezeLlmRef,
 };
 
-use KernelError::{BadParameter, DimMismatch, ShortSlice, SizeOverflow};
+use KernelError::{BadValue, DimMismatch, SizeOverflow, WrongLength};
 
-fn short(arg: &'static str, need: usize, got: usize) -> KernelError {
-    ShortSlice { arg, need, got }
+fn length(arg: &'static str, want: usize, got: usize) -> KernelError {
+    WrongLength { arg, want, got }
 }
 
 /// Ranges outside of a view, and calls with operands of other sizes, are refused.
 fn refuses_wrong_calls<W: External>(w: W) {
     let (outputs, inputs) = (w.outputs(), w.inputs());
     let range = |start, len| w.output_range(start, len).map(drop);
-    assert_eq!(range(0, outputs + 1), Err(short("outputs", outputs + 1, outputs)));
+    assert_eq!(
+        range(0, outputs + 1),
+        Err(KernelError::OutOfRange { what: "outputs", end: outputs + 1, len: outputs })
+    );
     assert!(matches!(range(usize::MAX, 2), Err(SizeOverflow { .. })));
     assert_eq!(range(outputs, 0), Ok(()));
     if W::STEP > 1 {
@@ -24,8 +27,8 @@ fn refuses_wrong_calls<W: External>(w: W) {
 
     let k = Kernels::<f32>::detect();
     let (x, mut y) = (vec![1.0; inputs + 1], vec![7.0; outputs]);
-    assert_eq!(w.qgemv_with(&k, &x, &mut y), Err(short("x", inputs, inputs + 1)));
-    assert_eq!(w.qgemv_with(&k, &x[1..], &mut y[1..]), Err(short("y", outputs, outputs - 1)));
+    assert_eq!(w.qgemv_with(&k, &x, &mut y), Err(length("x", inputs, inputs + 1)));
+    assert_eq!(w.qgemv_with(&k, &x[1..], &mut y[1..]), Err(length("y", outputs, outputs - 1)));
     assert!(y.iter().all(|&y| y == 7.0), "nothing was written");
 
     let (rows, cols) = if W::BY_OUTPUT { (outputs, inputs) } else { (inputs, outputs) };
@@ -38,7 +41,10 @@ fn refuses_wrong_calls<W: External>(w: W) {
     assert_eq!(decode(rows - 1, cols, cols, 1), Err(DimMismatch { what, want: rows, got: rows - 1 }));
     let what = "y.cols()";
     assert_eq!(decode(rows, cols - 1, cols, 1), Err(DimMismatch { what, want: cols, got: cols - 1 }));
-    assert_eq!(decode(rows, cols, 1, rows), Err(BadParameter { arg: "y", expected: "contiguous rows" }));
+    assert_eq!(
+        decode(rows, cols, 1, rows),
+        Err(BadValue { arg: "y.col_stride()", got: rows, expected: "1, that is contiguous rows" })
+    );
     assert_eq!(decode(rows, cols, cols, 1), Ok(()));
 }
 
@@ -55,12 +61,12 @@ fn fp8() {
         assert_eq!((w.outputs(), w.inputs(), w.size()), (3, 200, 600 + 4 * s));
         refuses_wrong_calls(w);
         let error = |n, s| new(n, 3, 200, s, scaling).unwrap_err();
-        assert_eq!(error(599, s), short("bytes", 600, 599));
-        assert_eq!(error(600, s + 1), short("scales", s, s + 1));
-        assert_eq!(error(600, s - 1), short("scales", s, s - 1));
+        assert_eq!(error(599, s), length("bytes", 600, 599));
+        assert_eq!(error(600, s + 1), length("scales", s, s + 1));
+        assert_eq!(error(600, s - 1), length("scales", s, s - 1));
     }
     for scaling in [tile(0, 1), tile(1, 0)] {
-        assert!(matches!(new(600, 3, 200, 3, scaling), Err(BadParameter { arg: "scaling", .. })));
+        assert!(matches!(new(600, 3, 200, 3, scaling), Err(BadValue { arg: "scaling", .. })));
     }
     assert!(matches!(new(0, usize::MAX, 2, 1, Fp8Scaling::Tensor), Err(SizeOverflow { .. })));
     assert!(new(0, 0, 7, 1, Fp8Scaling::Tensor).is_ok() && new(0, 7, 0, 7, Fp8Scaling::Row).is_err());
@@ -81,11 +87,11 @@ fn awq() {
     // Two groups of 32 and one of 6 inputs.
     assert_eq!(new(2 * 70, 2 * 3, 16 * 3, 16, 70, 32), Ok(4 * (140 + 6) + 2 * 48));
     assert_eq!(new(2 * 70, 2, 16, 16, 70, 70), Ok(4 * 142 + 32));
-    assert_eq!(new(139, 6, 48, 16, 70, 32), Err(short("qweight", 140, 139)));
-    assert_eq!(new(140, 5, 48, 16, 70, 32), Err(short("qzeros", 6, 5)));
-    assert_eq!(new(140, 6, 49, 16, 70, 32), Err(short("scales", 48, 49)));
+    assert_eq!(new(139, 6, 48, 16, 70, 32), Err(length("qweight", 140, 139)));
+    assert_eq!(new(140, 5, 48, 16, 70, 32), Err(length("qzeros", 6, 5)));
+    assert_eq!(new(140, 6, 49, 16, 70, 32), Err(length("scales", 48, 49)));
     assert_eq!(new(140, 6, 48, 12, 70, 32), Err(KernelError::NotBlockMultiple { cols: 12, block: 8 }));
-    assert!(matches!(new(140, 6, 48, 16, 70, 0), Err(BadParameter { arg: "group", .. })));
+    assert!(matches!(new(140, 6, 48, 16, 70, 0), Err(BadValue { arg: "group", .. })));
     assert!(matches!(new(0, 0, 0, usize::MAX - 7, 70, 32), Err(SizeOverflow { .. })));
     assert!(new(0, 0, 0, 16, 0, 32).is_ok() && new(0, 0, 0, 0, 70, 32).is_ok());
     let (words, zeros, scales) = (of(0x7654_3210, 140), of(0x1111_1111, 6), of(f16::ONE, 48));
@@ -110,23 +116,23 @@ fn gptq() {
         let new = |p| GptqRef::new(p, outputs, inputs).map(drop);
         refuses_wrong_calls(GptqRef::new(parts, outputs, inputs).unwrap());
         let (w, z, s) = (words.len(), zeros.len(), scales.len());
-        assert_eq!(new(GptqParts { qweight: &words, ..parts }), Err(short("qweight", w - 1, w)));
-        assert_eq!(new(GptqParts { qzeros: &zeros, ..parts }), Err(short("qzeros", z - 1, z)));
-        assert_eq!(new(GptqParts { scales: &scales, ..parts }), Err(short("scales", s - 1, s)));
-        assert_eq!(new(GptqParts { g_idx: Some(&order), ..parts }), Err(short("g_idx", 96, 97)));
+        assert_eq!(new(GptqParts { qweight: &words, ..parts }), Err(length("qweight", w - 1, w)));
+        assert_eq!(new(GptqParts { qzeros: &zeros, ..parts }), Err(length("qzeros", z - 1, z)));
+        assert_eq!(new(GptqParts { scales: &scales, ..parts }), Err(length("scales", s - 1, s)));
+        assert_eq!(new(GptqParts { g_idx: Some(&order), ..parts }), Err(length("g_idx", 96, 97)));
         for value in [2, u32::MAX] {
             let mut bad = order.clone();
             bad[40] = value;
             let (at, value) = (39, value as usize);
-            let error = KernelError::BadIndex { arg: "g_idx", at, value, below: 2 };
+            let error = KernelError::BadIndex { arg: "g_idx", at, value, from: 0, below: 2 };
             let wrong = GptqParts { g_idx: Some(&bad[1..]), ..parts };
             assert_eq!(GptqRef::new(wrong, outputs, inputs).map(drop), Err(error));
             assert!(error.to_string().contains("39"));
         }
         for bits in [0, 1, 5, 16, u32::MAX] {
-            assert!(matches!(new(GptqParts { bits, ..parts }), Err(BadParameter { arg: "bits", .. })));
+            assert!(matches!(new(GptqParts { bits, ..parts }), Err(BadValue { arg: "bits", .. })));
         }
-        assert!(matches!(new(GptqParts { group: 0, ..parts }), Err(BadParameter { arg: "group", .. })));
+        assert!(matches!(new(GptqParts { group: 0, ..parts }), Err(BadValue { arg: "group", .. })));
         let block_error = |cols, block| Err(KernelError::NotBlockMultiple { cols, block });
         assert_eq!(GptqRef::new(parts, block - 1, inputs).map(drop), block_error(block - 1, block));
         assert_eq!(GptqRef::new(parts, outputs, 95).map(drop), block_error(95, 32));
@@ -152,13 +158,13 @@ fn squeezellm() {
         refuses_wrong_calls(SqueezeLlmRef::new(SqueezeLlmParts { outliers: None, ..parts }, 5, 64).unwrap());
 
         let (w, t) = (words.len(), table.len());
-        assert_eq!(new(SqueezeLlmParts { qweight: &words, ..parts }), Err(short("qweight", w - 1, w)));
+        assert_eq!(new(SqueezeLlmParts { qweight: &words, ..parts }), Err(length("qweight", w - 1, w)));
         assert_eq!(
             new(SqueezeLlmParts { lookup_table: &table, ..parts }),
-            Err(short("lookup_table", t - 1, t))
+            Err(length("lookup_table", t - 1, t))
         );
         for bits in [0, 2, 5, u32::MAX] {
-            assert!(matches!(new(SqueezeLlmParts { bits, ..parts }), Err(BadParameter { arg: "bits", .. })));
+            assert!(matches!(new(SqueezeLlmParts { bits, ..parts }), Err(BadValue { arg: "bits", .. })));
         }
         assert!(matches!(
             SqueezeLlmRef::new(parts, 5, 63),
@@ -169,26 +175,26 @@ fn squeezellm() {
         fn sparse_error(p: SqueezeLlmParts<'_>, o: Outliers<'_>) -> KernelError {
             SqueezeLlmRef::new(SqueezeLlmParts { outliers: Some(o), ..p }, 5, 64).unwrap_err()
         }
-        assert_eq!(sparse_error(parts, Outliers { rows: &rows[1..], ..sparse }), short("rows", 6, 5));
-        assert_eq!(sparse_error(parts, Outliers { vals: &vals[1..], ..sparse }), short("vals", 6, 5));
+        assert_eq!(sparse_error(parts, Outliers { rows: &rows[1..], ..sparse }), length("rows", 6, 5));
+        assert_eq!(sparse_error(parts, Outliers { vals: &vals[1..], ..sparse }), length("vals", 6, 5));
         let bad_row = |at: usize, value: u32| {
             let mut rows = rows;
             rows[at] = value;
             sparse_error(parts, Outliers { rows: &rows, ..sparse })
         };
-        let bad = |arg, at, value, below| KernelError::BadIndex { arg, at, value, below };
-        assert_eq!(bad_row(0, 1), bad("rows", 0, 1, 1));
-        assert_eq!(bad_row(2, 5), bad("rows", 2, 5, 5));
-        assert_eq!(bad_row(5, 5), bad("rows", 5, 5, 7));
-        assert_eq!(bad_row(4, u32::MAX), bad("rows", 4, u32::MAX as usize, 7));
+        let bad = |arg, at, value, from, below| KernelError::BadIndex { arg, at, value, from, below };
+        assert_eq!(bad_row(0, 1), bad("rows", 0, 1, 0, 1));
+        assert_eq!(bad_row(2, 5), bad("rows", 3, 4, 5, 7));
+        assert_eq!(bad_row(5, 5), bad("rows", 5, 5, 6, 7));
+        assert_eq!(bad_row(4, u32::MAX), bad("rows", 4, u32::MAX as usize, 4, 7));
         let bad_col = |at: usize, value: u32| {
             let mut cols = cols;
             cols[at] = value;
             sparse_error(parts, Outliers { cols: &cols, ..sparse })
         };
-        assert_eq!(bad_col(0, 64), bad("cols", 0, 64, 64));
-        assert_eq!(bad_col(5, u32::MAX), bad("cols", 5, u32::MAX as usize, 64));
+        assert_eq!(bad_col(0, 64), bad("cols", 0, 64, 0, 64));
+        assert_eq!(bad_col(5, u32::MAX), bad("cols", 5, u32::MAX as usize, 2, 64));
         // Twice the same input of an output.
-        assert_eq!(bad_col(2, 0), bad("cols", 1, 0, 0));
+        assert_eq!(bad_col(2, 0), bad("cols", 2, 0, 1, 64));
     }
 }

@@ -61,7 +61,7 @@ fn views_refuse_what_does_not_fit() {
         assert_eq!((part.rows(), part.as_bytes()), (2, &bytes[2 * size..]));
         assert_eq!(w.row_range(3, 0).unwrap().as_bytes(), &[0u8; 0]);
         let out = |start, len| w.row_range(start, len).map(|_| ());
-        assert_eq!(out(2, 2), Err(KernelError::ShortSlice { arg: "rows", need: 4, got: 3 }));
+        assert_eq!(out(2, 2), Err(KernelError::OutOfRange { what: "rows", end: 4, len: 3 }));
         assert!(matches!(out(usize::MAX, 2), Err(KernelError::SizeOverflow { .. })));
     }
 }
@@ -73,21 +73,21 @@ fn calls_refuse_wrong_lengths() {
         let bytes = vec![0u8; 6 * f.block_bytes()];
         let w = QuantRef::new(&bytes, f, 3, cols).unwrap();
         let k = Kernels::<f16>::detect();
-        let short = |arg, need, got| Err(KernelError::ShortSlice { arg, need, got });
+        let length = |arg, want, got| Err(KernelError::WrongLength { arg, want, got });
         let mut y = vec![f16::ONE; 3 * cols];
-        assert_eq!(k.dequant(w, &mut y[1..]), short("y", 3 * cols, 3 * cols - 1));
+        assert_eq!(k.dequant(w, &mut y[1..]), length("y", 3 * cols, 3 * cols - 1));
         let x = vec![f16::ONE; cols];
         let mut z = [1.0; 3];
-        assert_eq!(k.qgemv(w, &x[1..], &mut z), short("x", cols, cols - 1));
-        assert_eq!(k.qgemv(w, &x, &mut z[1..]), short("y", 3, 2));
+        assert_eq!(k.qgemv(w, &x[1..], &mut z), length("x", cols, cols - 1));
+        assert_eq!(k.qgemv(w, &x, &mut z[1..]), length("y", 3, 2));
         let (mut codes, mut scales, mut offsets) = (vec![1; 3 * cols], vec![1.0; 99], vec![1.0; 99]);
         let groups = 3 * cols / f.group_len();
         let (scales, offsets) = (&mut scales[..groups], &mut offsets[..groups]);
-        assert_eq!(k.unpack(w, &mut codes[1..], scales, offsets), short("codes", 3 * cols, 3 * cols - 1));
-        assert_eq!(k.unpack(w, &mut codes, &mut scales[1..], offsets), short("scales", groups, groups - 1));
+        assert_eq!(k.unpack(w, &mut codes[1..], scales, offsets), length("codes", 3 * cols, 3 * cols - 1));
+        assert_eq!(k.unpack(w, &mut codes, &mut scales[1..], offsets), length("scales", groups, groups - 1));
         let without = k.unpack(w, &mut codes, scales, &mut offsets[1..]);
         if f.has_offsets() {
-            assert_eq!(without, short("offsets", groups, groups - 1));
+            assert_eq!(without, length("offsets", groups, groups - 1));
             assert!(codes.iter().all(|&c| c == 1) && scales.iter().all(|&s| s == 1.0), "nothing was written");
         } else {
             assert_eq!(without, Ok(()));
@@ -211,7 +211,7 @@ fn single_formats_have_the_bits_of_the_table() {
         // The function of another format, and too little scratch memory.
         let (_, _, other) = single::ALL[(i + 1) % single::ALL.len()];
         let refused = run(all, other, need.size_unaligned());
-        assert!(matches!(refused, Err(KernelError::BadParameter { arg: "w", .. })), "{f}: {refused:?}");
+        assert!(matches!(refused, Err(KernelError::WrongFormat { arg: "w", .. })), "{f}: {refused:?}");
         let refused = run(all, qgemv, need.size() - 1);
         assert!(matches!(refused, Err(KernelError::ScratchTooSmall { .. })), "{f}: {refused:?}");
     }

@@ -266,9 +266,9 @@ fn wrong_lengths_are_refused() {
         }
         let short = KernelError::ShortSlice { arg: "out", need: 6 * size, got: 6 * size - 1 };
         assert_eq!(k.quantize(f, &x, None, &mut out[..6 * size - 1]), Err(short));
-        for (cols, rest) in [(0, 6 * n), (4 * n, 2 * n)] {
-            let what = "x.len() % importance.len()";
-            let mismatch = KernelError::DimMismatch { what, want: 0, got: rest };
+        for cols in [0, 4 * n] {
+            let unit = "importance.len()";
+            let mismatch = KernelError::NotWhole { arg: "x", got: 6 * n, unit, len: cols };
             assert_eq!(k.quantize(f, &x, Some(&w[..cols]), &mut out), Err(mismatch));
         }
         assert!(out.iter().all(|&b| b == 0xaa), "{f}: something was written");

@@ -96,12 +96,15 @@ fn row_ranges_stay_inside() {
                 }
                 Err(e) => {
                     assert!(start + len > 5);
-                    assert_eq!(e, KernelError::ShortSlice { arg: "rows", need: start + len, got: 5 });
+                    assert_eq!(e, KernelError::OutOfRange { what: "rows", end: start + len, len: 5 });
                 }
             }
         }
     }
-    assert_eq!(a.row_range(1, usize::MAX).unwrap_err(), KernelError::SizeOverflow { what: "row range" });
+    assert_eq!(
+        a.row_range(1, usize::MAX).unwrap_err(),
+        KernelError::SizeOverflow { what: "the end of a range" }
+    );
     // A view of no columns has rows that lie nowhere.
     let none = MatRef::<f32>::with_strides(&[], 9, 0, usize::MAX, 1).unwrap();
     assert_eq!(none.row_range(7, 2).unwrap().rows(), 2);
@@ -134,7 +137,7 @@ fn splits_share_nothing() {
         assert_eq!(top.reborrow().rows(), at);
     }
     let e = MatMut::new(&mut data, 5, 12).unwrap().split_rows(6).unwrap_err();
-    assert_eq!(e, KernelError::ShortSlice { arg: "rows", need: 6, got: 5 });
+    assert_eq!(e, KernelError::OutOfRange { what: "rows", end: 6, len: 5 });
 }
 
 #[test]

@@ -511,7 +511,7 @@ fn wrong_sizes() {
     assert_eq!(ops.rms_norm(&stream, 32, norm, &x, &mut y), wrong("weight", 32, 64));
     assert!(matches!(
         ops.rms_norm(&stream, 48, norm, &x, &mut y),
-        Err(CudaError::Kernel(KernelError::DimMismatch { .. }))
+        Err(CudaError::Kernel(KernelError::NotWhole { got: 64, len: 48, .. }))
     ));
     for eps in [-1.0, f32::NAN, f32::INFINITY] {
         let result = ops.layer_norm(&stream, 64, Norm { eps, ..norm }, &x, &mut y);

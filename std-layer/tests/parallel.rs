@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
     bf16, f16, Activation, AwqRef, Element, ElementType, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts,
-    GptqRef, GptqZeros, KernelError, Kernels, MatMut, MatRef, Outliers, Precision, QgemmGroup, QuantFormat,
-    QuantRef, QuantWeights, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
-    SqueezeLlmRef, StorePolicy,
+    GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut, MatRef, Outliers, Precision, QgemmGroup,
+    QuantFormat, QuantRef, QuantWeights, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax,
+    SqueezeLlmParts, SqueezeLlmRef, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
 
@@ -329,7 +329,7 @@ fn check_gemm_refusals<E: Element>() {
         assert!(matches!(p.gemm_bt(1.0, a, b, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
         assert_eq!(
             p.gemm_bias(1.0, a, b, &bias[1..], 0.0, c.reborrow()),
-            Err(KernelError::ShortSlice { arg: "bias", need: 200, got: 199 })
+            Err(KernelError::WrongLength { arg: "bias", want: 200, got: 199 })
         );
         assert!(p.gemm_prepacked_bias(1.0, a, packed, &bias[1..], 0.0, c.reborrow()).is_err());
         assert!(p.gemm_prepacked(1.0, b, packed, 0.0, c).is_err());
@@ -529,14 +529,53 @@ fn qgemm() {
     }
 }
 
+/// Plans bring their own kernels: panels of the threads' kernels may have another layout.
+#[test]
+fn plans_of_other_kernels() {
+    let best = kernels::<f32>();
+    let format = QuantFormat::Q8_0;
+    let [m, n, k] = [200, 100, 256];
+    let (a, b, x) = (numbers::<f32>(m * k, 1), numbers::<f32>(k * n, 2), numbers::<f32>(n * k, 3));
+    let mut blocks = vec![0; format.row_bytes(n * k).unwrap()];
+    best.quantize(format, &x, None, &mut blocks).unwrap();
+    let (a, b) = (MatRef::new(&a, m, k).unwrap(), MatRef::new(&b, k, n).unwrap());
+    let w = QuantWeights::from(QuantRef::new(&blocks, format, n, k).unwrap());
+    let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
+    let new = || [vec![f32::NAN; m * n], vec![f32::NAN; m * n]];
+    fn view(y: &mut [f32], m: usize) -> MatMut<'_, f32> {
+        let n = y.len() / m;
+        MatMut::new(y, m, n).unwrap()
+    }
+    for level in IsaLevel::ALL {
+        let Ok(other) = Kernels::<f32>::forced(level) else { continue };
+        for runtime in runtimes() {
+            let ops = Parallel::with_kernels(runtime, best);
+            let plan = other.gemm_plan(m, n, k).unwrap();
+            let [mut want, mut got] = new();
+            let mut memory = vec![0; plan.scratch().unwrap().size_unaligned()];
+            plan.run(view(&mut want, m), a, b, Scratch::new(&mut memory)).unwrap();
+            assert_eq!(ops.run(&plan, view(&mut got, m), a, b), Ok(()), "{level} {runtime:?}");
+            assert!(same(&got, &want), "{level} {runtime:?}");
+            for precision in [Precision::Integer, Precision::Exact, Precision::Bf16] {
+                let plan = other.qgemm_plan(format, m, n, k, precision).unwrap();
+                let [mut want, mut got] = new();
+                let mut memory = vec![0; plan.scratch().unwrap().size_unaligned()];
+                plan.run(view(&mut want, m), w, a, None, Scratch::new(&mut memory)).unwrap();
+                assert_eq!(ops.qgemm(&plan, view(&mut got, m), w, a, None), Ok(()), "{level} {precision:?}");
+                assert!(same(&got, &want), "{level} {precision:?} {runtime:?}");
+            }
+        }
+    }
+}
+
 fn check_wrong_shapes<E: Element>() {
-    let short = |arg, need, got| Err(KernelError::ShortSlice { arg, need, got });
+    let length = |arg, want, got| Err(KernelError::WrongLength { arg, want, got });
     let (x, mut y) = (&numbers::<E>(200_000, 1), numbers::<E>(199_999, 2));
     for runtime in runtimes() {
         let p = Parallel::<E>::new(runtime);
-        assert_eq!(p.relu(x, &mut y), short("y", 200_000, 199_999));
-        assert_eq!(p.vec_dot(x, &y).map(drop), short("y", 200_000, 199_999));
-        assert_eq!(p.vec_axpy(1.0, x, &mut y), short("y", 200_000, 199_999));
+        assert_eq!(p.relu(x, &mut y), length("y", 200_000, 199_999));
+        assert_eq!(p.vec_dot(x, &y).map(drop), length("y", 200_000, 199_999));
+        assert_eq!(p.vec_axpy(1.0, x, &mut y), length("y", 200_000, 199_999));
         let core = kernels::<E>();
         let mut gate = y.clone();
         assert_eq!(p.swiglu_inplace(&mut gate, x), core.swiglu_inplace(&mut gate, x));
@@ -547,9 +586,9 @@ fn check_wrong_shapes<E: Element>() {
         let w = Some(&x[..7]);
         let mut y = numbers::<E>(200_000, 2);
         let before = y.clone();
-        assert_eq!(p.rms_norm_rows(8, x, w, 0.0, &mut y), short("w", 8, 7));
+        assert_eq!(p.rms_norm_rows(8, x, w, 0.0, &mut y), length("w", 8, 7));
         assert!(y == before);
         let a = MatRef::new(x, 100, 2000).unwrap();
-        assert_eq!(p.gemv(1.0, a, &x[..1999], 0.0, &mut [0.0; 100]), short("x", 2000, 1999));
+        assert_eq!(p.gemv(1.0, a, &x[..1999], 0.0, &mut [0.0; 100]), length("x", 2000, 1999));
     }
 }

@@ -4,8 +4,8 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, codebooks, f16, kernels, single, Element, ElementType, GemmPlan, IsaLevel, Kernels, MatMut,
-    MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, single, Caps, Element, ElementType, GemmPlan, IsaLevel, Kernels,
+    MatMut, MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -235,6 +235,10 @@ audit! {
         group.and_then(|group| group.plan(&k, Precision::Integer, Some(activation))).map(|plan| plan.shape())
     };
     qgemm_precision(a) => a.k.qgemm_precision(a.n[0]);
+    plan_kernels(a) => (
+        a.gemm().map(|g| g.plan.kernels().level()),
+        a.qgemm().map(|plan| plan.kernels().level()),
+    );
     round_bf16(a) => (a.left().map(|x| a.k.round_bf16(x, a.narrow)), a.qgemm().map(|plan| plan.bf16().shape()));
     qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), a.quant().map(|w| plan.takes_panels(&w.into())), plan.scratch(), plan.scratch_panels()));
     activation_panels(a) => a.left().and_then(|x| a.k.activation_panels(x, a.buf)).map(|x| (x.rows(), x.cols()));
@@ -256,7 +260,7 @@ audit! {
     with_qgemv(a) => kernels().nth(a.n[0]).map(|row| a.k.with_qgemv(row));
     with_gemm(a) => kernels().nth(a.n[0]).map(|row| a.k.with_gemm(row));
     kernel(a) => a.k.kernel(a.op, Some(a.format)).or(a.k.kernel(a.op, None)).map(|row| row.name);
-    with_stores(a) => a.k.with_stores(if a.flag { StorePolicy::Auto } else { StorePolicy::Streamed });
+    with_stores(a) => a.k.with_stores(if a.flag { StorePolicy::Auto } else { StorePolicy::Streamed }).stores();
     level(a) => a.k.level();
     caps(a) => a.k.caps();
     stream_from(a) => a.k.stream_from();
@@ -266,6 +270,8 @@ audit! {
     without(a) => a.caps.without(a.features).level();
     // SAFETY: never called.
     with_features(a) => unsafe { a.caps.with_features(a.features) };
+    // SAFETY: never called.
+    of_this_core(a) => (unsafe { Caps::of_this_core() }.common(a.caps).level(), a.x);
     with_caches(a) => a.caps.with_caches(a.caches).caches().last_level();
     with_prefetcher(a) => a.caps.with_prefetcher(a.prefetcher).prefetcher();
     features(a) => (a.caps.features().union(a.features).intersection(a.features), a.features.contains(a.features));

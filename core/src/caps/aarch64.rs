@@ -2,11 +2,10 @@
 
 use super::{CacheSizes, Features};
 
-#[cfg(target_os = "none")]
 macro_rules! read {
     ($reg:literal) => {{
         let value: u64;
-        // SAFETY: reads an ID register; EL1 is this function's documented condition.
+        // SAFETY: reads an ID register; EL1 is the caller's contract.
         unsafe {
             core::arch::asm!(concat!("mrs {}, ", $reg), out(reg) value, options(nomem, nostack, preserves_flags));
         }
@@ -14,8 +13,9 @@ macro_rules! read {
     }};
 }
 
-#[cfg(target_os = "none")]
-pub(super) fn features() -> Features {
+/// # Safety
+/// EL1 or above.
+pub(super) unsafe fn features() -> Features {
     if !cfg!(target_feature = "neon") {
         return Features::NONE;
     }
@@ -39,8 +39,10 @@ pub(super) fn features() -> Features {
 }
 
 /// CCSIDR_EL1 of each data or unified cache that CLIDR_EL1 names.
-#[cfg(target_os = "none")]
-pub(super) fn caches() -> CacheSizes {
+///
+/// # Safety
+/// EL1 or above.
+pub(super) unsafe fn caches() -> CacheSizes {
     let mut c = CacheSizes::DEFAULT;
     let (clidr, wide) = (read!("CLIDR_EL1"), read!("ID_AA64MMFR2_EL1") >> 20 & 0xf == 1);
     for level in 0..3u64 {
@@ -48,7 +50,7 @@ pub(super) fn caches() -> CacheSizes {
         if kind < 2 {
             continue;
         }
-        // SAFETY: selects a data cache that CLIDR says exists; EL1 as documented.
+        // SAFETY: selects a data cache that CLIDR says exists; EL1 is the caller's contract.
         unsafe {
             core::arch::asm!("msr CSSELR_EL1, {}", "isb", in(reg) level << 1, options(nostack, preserves_flags));
         }
@@ -71,15 +73,4 @@ pub(super) fn caches() -> CacheSizes {
         }
     }
     c
-}
-
-/// Under an operating system the registers may trap: the std layer injects what it learns.
-#[cfg(not(target_os = "none"))]
-pub(super) fn features() -> Features {
-    super::Caps::BASELINE.features
-}
-
-#[cfg(not(target_os = "none"))]
-pub(super) fn caches() -> CacheSizes {
-    CacheSizes::DEFAULT
 }

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
-use super::{CacheSizes, Features, Prefetcher};
+use super::{CacheSizes, Caps, Features, Prefetcher};
 
 /// CPUID, or zeros if the CPU does not know the leaf.
 fn leaf(leaf: u32, sub: u32) -> CpuidResult {
@@ -26,7 +26,12 @@ unsafe fn xcr0() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
-pub(super) fn features() -> Features {
+/// What the CPU has.
+pub(super) fn caps() -> Caps {
+    Caps { features: features(), caches: caches(), prefetcher: prefetcher() }
+}
+
+fn features() -> Features {
     let l1 = leaf(1, 0);
     // OSXSAVE: without it XGETBV does not exist and no wide register is saved.
     if !bit(l1.ecx, 27) {
@@ -65,7 +70,7 @@ pub(super) fn features() -> Features {
 }
 
 /// Leaf 4 (Intel) or 0x8000_001d (AMD): one sub-leaf a cache.
-pub(super) fn caches() -> CacheSizes {
+fn caches() -> CacheSizes {
     let amd = leaf(0x8000_001d, 0).eax & 31 != 0;
     let number = if amd { 0x8000_001d } else { 4 };
     let mut c = CacheSizes::DEFAULT;
@@ -95,7 +100,7 @@ pub(super) fn caches() -> CacheSizes {
 }
 
 /// By vendor: leaf 0 spells its name in ebx, edx, ecx.
-pub(super) fn prefetcher() -> Prefetcher {
+fn prefetcher() -> Prefetcher {
     let r = leaf(0, 0);
     let name = [r.ebx, r.edx, r.ecx].map(u32::to_le_bytes);
     match name.as_flattened() {

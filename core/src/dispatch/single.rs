@@ -100,10 +100,11 @@ impl Single {
         y: MatMut<'_, f32>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        if w.format() != self.format {
-            return Err(KernelError::BadParameter { arg: "w", expected: "weights of the function's format" });
-        }
+        check::format("w", w.format(), self.format)?;
         check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
+        if y.is_empty() {
+            return Ok(());
+        }
         let has = |choice: &&Choice| caps.features().contains(choice.requires);
         // Scalar code is left out where every CPU has NEON.
         let missing = || caps.lacks(IsaLevel::Neon, Features::NEON);
@@ -171,7 +172,7 @@ macro_rules! define {
                 /// `batch x rows`. See [`qgemv_packed`](crate::Kernels::qgemv_packed).
                 ///
                 /// # Errors
-                /// `BadParameter` if the weights are of another format; `DimMismatch`; `ScratchTooSmall`, see
+                /// `WrongFormat` if the weights are of another format; `DimMismatch`; `ScratchTooSmall`, see
                 /// [`scratch`](super::scratch); `IsaUnavailable` without NEON where that is the baseline.
                 pub fn qgemv(
                     caps: Caps,

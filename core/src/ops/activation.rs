@@ -42,7 +42,7 @@ macro_rules! activation {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// `ShortSlice` unless both have the same length.
+                /// `WrongLength` unless both have the same length.
                 pub fn $name(&self, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
                     check::len("y", y.len(), x.len())?;
                     let n = x.len();
@@ -123,7 +123,7 @@ impl<E: Element> Kernels<E> {
     /// `y_i = silu(gate_i) up_i`: [`silu`](Self::silu) in f32, then one multiplication. (SwiGLU: Shazeer, *GLU Variants Improve Transformer*, 2020).
     ///
     /// # Errors
-    /// `ShortSlice` unless all have the same length.
+    /// `WrongLength` unless all have the same length.
     pub fn swiglu(&self, gate: &[E], up: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("up", up.len(), gate.len())?;
         check::len("y", y.len(), gate.len())?;
@@ -136,7 +136,7 @@ impl<E: Element> Kernels<E> {
     /// `gate_i = silu(gate_i) up_i`
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn swiglu_inplace(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
         check::len("up", up.len(), gate.len())?;
         let p = gate.as_mut_ptr();

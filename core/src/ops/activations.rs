@@ -208,12 +208,7 @@ impl Activations<'_> {
     }
     /// Whether they are meant for weights of `format`.
     pub(crate) fn check_format(&self, format: QuantFormat) -> Result<(), KernelError> {
-        let [want, got] = [format, self.format].map(|f| u64::from(f.gguf_type()));
-        if want == got {
-            Ok(())
-        } else {
-            Err(KernelError::WrongPacking { want, got })
-        }
+        check::format("x", self.format, format)
     }
     /// Row `m`.
     pub(crate) fn row(&self, m: usize) -> *const u8 {
@@ -442,13 +437,15 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
     if buf.len() < req.size_unaligned() {
         return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
     }
-    check::contiguous("x", x)?;
+    check::contiguous(x)?;
     let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
     let dst = buf.as_mut_ptr().wrapping_add(skip);
     let args = ActivationArgs { rows: batch, cols, x: x.as_ptr(), stride: x.row_stride(), packing, dst };
-    // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;
-    // the caller vouches for the instruction set.
-    unsafe { run(&args) };
+    if !x.is_empty() {
+        // SAFETY: the view covers every element; the buffer has room for the steps from an aligned address;
+        // the caller vouches for the instruction set.
+        unsafe { run(&args) };
+    }
     let unit = packing.map_or(1.0, |packing| packing.unit);
     Ok(Activations { steps: dst, format, batch, cols, unit, life: PhantomData })
 }
@@ -472,7 +469,7 @@ impl<E: Element> Kernels<E> {
     ///
     /// # Errors
     /// `ShortSlice` if `buf` is smaller than [`activations_size`](Self::activations_size) says (unaligned),
-    /// `BadParameter` if the columns of `x` are not contiguous, `SizeOverflow`.
+    /// `BadValue` if the columns of `x` are not contiguous, `SizeOverflow`.
     pub fn quantize_activations<'a>(
         &self,
         format: QuantFormat,

@@ -173,7 +173,7 @@ impl<E: Element> Kernels<E> {
     /// `sum x_i * y_i` (BLAS `dot`); 0 for empty vectors.
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn vec_dot(&self, x: &[E], y: &[E]) -> Result<f32, KernelError> {
         check::len("y", y.len(), x.len())?;
         // SAFETY: equal lengths; the table's instruction set is present.
@@ -201,7 +201,7 @@ impl<E: Element> Kernels<E> {
     /// `z_i = x_i + y_i`.
     ///
     /// # Errors
-    /// `ShortSlice` unless all have the same length.
+    /// `WrongLength` unless all have the same length.
     pub fn vec_add(&self, x: &[E], y: &[E], z: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         check::len("z", z.len(), x.len())?;
@@ -214,7 +214,7 @@ impl<E: Element> Kernels<E> {
     /// `y_i += x_i`.
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn vec_add_inplace(&self, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         let p = y.as_mut_ptr();
@@ -226,7 +226,7 @@ impl<E: Element> Kernels<E> {
     /// `z_i = x_i * y_i`.
     ///
     /// # Errors
-    /// `ShortSlice` unless all have the same length.
+    /// `WrongLength` unless all have the same length.
     pub fn vec_mul(&self, x: &[E], y: &[E], z: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         check::len("z", z.len(), x.len())?;
@@ -239,7 +239,7 @@ impl<E: Element> Kernels<E> {
     /// `y_i *= x_i`.
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn vec_mul_inplace(&self, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         let p = y.as_mut_ptr();
@@ -251,7 +251,7 @@ impl<E: Element> Kernels<E> {
     /// `y_i = alpha * x_i`.
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn vec_scale(&self, alpha: f32, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         let n = x.len();
@@ -274,7 +274,7 @@ impl<E: Element> Kernels<E> {
     /// `y_i += alpha * x_i` (BLAS `axpy`).
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn vec_axpy(&self, alpha: f32, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         check::len("y", y.len(), x.len())?;
         // SAFETY: equal lengths; `y` is exclusive; the table's instruction set is present.

@@ -1,15 +1,16 @@
 //! Argument checks that every public method shares.
 
 use crate::error::KernelError;
+use crate::quant::QuantFormat;
 use crate::view::{MatMut, MatRef};
 
-/// `got == need`, for a slice argument.
+/// `got == want`, for the length of a slice.
 #[inline]
-pub(crate) fn len(arg: &'static str, got: usize, need: usize) -> Result<(), KernelError> {
-    if got == need {
+pub(crate) fn len(arg: &'static str, got: usize, want: usize) -> Result<(), KernelError> {
+    if got == want {
         Ok(())
     } else {
-        Err(KernelError::ShortSlice { arg, need, got })
+        Err(KernelError::WrongLength { arg, want, got })
     }
 }
 
@@ -23,13 +24,24 @@ pub(crate) fn dim(what: &'static str, got: usize, want: usize) -> Result<(), Ker
     }
 }
 
-/// Elements of a row lie side by side.
+/// `got == want`, for a format.
 #[inline]
-pub(crate) fn contiguous<E>(arg: &'static str, x: MatRef<'_, E>) -> Result<(), KernelError> {
-    if x.col_stride() == 1 || x.cols() <= 1 {
+pub(crate) fn format(arg: &'static str, got: QuantFormat, want: QuantFormat) -> Result<(), KernelError> {
+    if got == want {
         Ok(())
     } else {
-        Err(KernelError::BadParameter { arg, expected: "contiguous columns" })
+        Err(KernelError::WrongFormat { arg, want, got })
+    }
+}
+
+/// Elements of a row lie side by side.
+#[inline]
+pub(crate) fn contiguous<E>(x: MatRef<'_, E>) -> Result<(), KernelError> {
+    match x.col_stride() {
+        got if got != 1 && x.cols() > 1 => {
+            Err(KernelError::BadValue { arg: "x.col_stride()", got, expected: "1, that is contiguous rows" })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -41,11 +53,34 @@ pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: &MatMut<'_, f32>) -> Resu
     dim("y.cols() != w.rows()", y.cols(), w[0])
 }
 
-/// The number of rows of `cols` elements in a slice of `len`; no rows if `cols` is 0.
+/// The number of rows of `cols` elements in a slice of `len`; no rows if `cols` is 0. `unit` says what `cols` is.
 #[inline]
-pub(crate) fn rows(len: usize, cols: usize) -> Result<usize, KernelError> {
+pub(crate) fn rows(
+    arg: &'static str,
+    len: usize,
+    unit: &'static str,
+    cols: usize,
+) -> Result<usize, KernelError> {
     let rows = len.checked_div(cols).unwrap_or(0);
     // No overflow: rows * cols <= len.
-    dim("x.len() is not a multiple of cols", len, rows * cols)?;
-    Ok(rows)
+    if rows * cols == len {
+        Ok(rows)
+    } else {
+        Err(KernelError::NotWhole { arg, got: len, unit, len: cols })
+    }
+}
+
+/// The end of the range `start .. start + count` of the `len` things that there are.
+#[inline]
+pub(crate) const fn range(
+    what: &'static str,
+    start: usize,
+    count: usize,
+    len: usize,
+) -> Result<usize, KernelError> {
+    match start.checked_add(count) {
+        Some(end) if end <= len => Ok(end),
+        Some(end) => Err(KernelError::OutOfRange { what, end, len }),
+        None => Err(KernelError::SizeOverflow { what: "the end of a range" }),
+    }
 }

@@ -223,7 +223,7 @@ impl<E: Element> Kernels<E> {
     /// format defines) and narrowed once. For some of the rows use [`QuantRef::row_range`].
     ///
     /// # Errors
-    /// `ShortSlice` unless `y` has `rows * cols` elements.
+    /// `WrongLength` unless `y` has `rows * cols` elements.
     pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
         let n = w.elements();
         check::len("y", y.len(), n)?;
@@ -246,7 +246,7 @@ impl<E: Element> Kernels<E> {
     /// a scale with the code 1.
     ///
     /// # Errors
-    /// `ShortSlice` unless `codes` has `rows * cols` elements, `scales` and, if the format
+    /// `WrongLength` unless `codes` has `rows * cols` elements, `scales` and, if the format
     /// [has offsets](crate::QuantFormat::has_offsets), `offsets` a `group`-th of that.
     pub fn unpack(
         &self,

@@ -282,7 +282,7 @@ impl<E: Element> Kernels<E> {
     /// [`row_range`](MatRef::row_range) of `A` and that part of `y`.
     ///
     /// # Errors
-    /// `ShortSlice` unless `x` has `a.cols()` elements and `y` has `a.rows()`.
+    /// `WrongLength` unless `x` has `a.cols()` elements and `y` has `a.rows()`.
     pub fn gemv(
         &self,
         alpha: f32,

@@ -5,6 +5,7 @@
 //! used elsewhere, at any address that is a multiple of 4 away from the first one (modulo 64 for full speed).
 
 use crate::error::KernelError;
+use crate::ops::check;
 use crate::scratch::ScratchReq;
 
 /// Bytes of a header.
@@ -16,16 +17,18 @@ pub(crate) struct Header {
     pub(crate) magic: u64,
     pub(crate) layout: u64,
     pub(crate) dims: [usize; 2],
+    /// What errors call the dimensions.
+    pub(crate) names: [&'static str; 2],
     /// Bytes of the contents.
     pub(crate) bytes: usize,
 }
 
 /// A word of a header against what it must be.
-pub(crate) fn same(want: u64, got: u64) -> Result<(), KernelError> {
+pub(crate) fn same(what: &'static str, want: u64, got: u64) -> Result<(), KernelError> {
     if want == got {
         Ok(())
     } else {
-        Err(KernelError::WrongPacking { want, got })
+        Err(KernelError::WrongPacking { what, want, got })
     }
 }
 
@@ -68,13 +71,18 @@ impl Header {
     pub(crate) fn open<'a>(&self, buf: &'a [u8]) -> Result<&'a [u8], KernelError> {
         let too_short = |need| KernelError::ShortSlice { arg: "packed", need, got: buf.len() };
         let header = buf.first_chunk::<HEADER>().ok_or(too_short(HEADER))?;
-        let [a, b] = self.dims;
-        for (i, want) in [self.magic, self.layout, a as u64, b as u64].into_iter().enumerate() {
-            same(want, word(header, i))?;
+        same("the magic number", self.magic, word(header, 0))?;
+        same("the layout", self.layout, word(header, 1))?;
+        for ((i, what), want) in self.names.into_iter().enumerate().zip(self.dims) {
+            check::dim(what, usize::try_from(word(header, 2 + i)).unwrap_or(usize::MAX), want)?;
         }
         let start = usize::try_from(word(header, 4)).unwrap_or(usize::MAX);
         if !(HEADER..HEADER + ScratchReq::PANEL_ALIGN).contains(&start) {
-            return Err(KernelError::WrongPacking { want: HEADER as u64, got: word(header, 4) });
+            return Err(KernelError::WrongPacking {
+                what: "the start",
+                want: HEADER as u64,
+                got: word(header, 4),
+            });
         }
         let need = self.bytes.checked_add(start).ok_or(KernelError::SizeOverflow { what: "packed size" })?;
         let contents = buf.get(start..need).ok_or(too_short(need))?;

@@ -209,7 +209,7 @@ fn check_norm<E>(
     params: [(&'static str, Option<&[E]>); 2],
     eps: f32,
 ) -> Result<usize, KernelError> {
-    let rows = check::rows(x, cols)?;
+    let rows = check::rows("x", x, "cols", cols)?;
     check::len("y", y, x)?;
     for (arg, p) in params {
         if let Some(p) = p {
@@ -242,7 +242,7 @@ impl<E: Element> Kernels<E> {
     /// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.)
     ///
     /// # Errors
-    /// `ShortSlice` unless `x`, `y` and `w` have the same length; `BadParameter` if `eps` is
+    /// `WrongLength` unless `x`, `y` and `w` have the same length; `BadParameter` if `eps` is
     /// negative, infinite or NaN.
     pub fn rms_norm(&self, x: &[E], w: Option<&[E]>, eps: f32, y: &mut [E]) -> Result<(), KernelError> {
         self.rms_norm_rows(x.len(), x, w, eps, y)
@@ -259,7 +259,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm`](Self::rms_norm) of every row of `cols` elements, with the same `w`.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm), with `cols` for `w`; `DimMismatch` if `x` has no whole number of rows.
+    /// As [`rms_norm`](Self::rms_norm), with `cols` for `w`; `NotWhole` if `x` has no whole number of rows.
     pub fn rms_norm_rows(
         &self,
         cols: usize,
@@ -301,7 +301,7 @@ impl<E: Element> Kernels<E> {
     /// `1 + (mean - c)^2 / var`: about 1 for data of any distribution, at most `1 + n / 64`.
     ///
     /// # Errors
-    /// `ShortSlice` unless `x`, `y`, `w` and `b` have the same length; `BadParameter` if `eps` is
+    /// `WrongLength` unless `x`, `y`, `w` and `b` have the same length; `BadParameter` if `eps` is
     /// negative, infinite or NaN.
     pub fn layer_norm(
         &self,
@@ -331,7 +331,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm`](Self::layer_norm) of every row of `cols` elements, with the same `w` and `b`.
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm), with `cols` for `w` and `b`; `DimMismatch` if `x` has no
+    /// As [`layer_norm`](Self::layer_norm), with `cols` for `w` and `b`; `NotWhole` if `x` has no
     /// whole number of rows.
     pub fn layer_norm_rows(
         &self,

@@ -146,7 +146,7 @@ impl<E: Element> Kernels<E> {
     /// Quantised matrix times vector: [`qgemv_rows`](Self::qgemv_rows) for one row of activations.
     ///
     /// # Errors
-    /// `ShortSlice` unless `x` has `cols` and `y` has `rows` elements.
+    /// `WrongLength` unless `x` has `cols` and `y` has `rows` elements.
     pub fn qgemv(&self, w: QuantRef<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
         check::len("x", x.len(), w.cols())?;
         check::len("y", y.len(), w.rows())?;
@@ -165,7 +165,7 @@ impl<E: Element> Kernels<E> {
     /// `(cols / 4 + 16) * u * ..` with SIMD.
     ///
     /// # Errors
-    /// `DimMismatch` unless `y` is `x.rows() x w.rows()` and `x` has the columns of `w`; `BadParameter` if the
+    /// `DimMismatch` unless `y` is `x.rows() x w.rows()` and `x` has the columns of `w`; `BadValue` if the
     /// columns of `x` are not contiguous.
     pub fn qgemv_rows(
         &self,
@@ -174,7 +174,10 @@ impl<E: Element> Kernels<E> {
         mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
-        check::contiguous("x", x)?;
+        check::contiguous(x)?;
+        if y.is_empty() {
+            return Ok(());
+        }
         let format = match self.table.formats.of(w.format()) {
             Made::Blocks(format) => *format,
             Made::Floats(of) => {

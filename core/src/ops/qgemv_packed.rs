@@ -185,8 +185,8 @@ impl<E: Element> Kernels<E> {
     /// [in place](Self::qgemv_q8).
     ///
     /// # Errors
-    /// `DimMismatch` unless `y` is `batch x rows` and `x` has the columns of `w`; `WrongPacking` if `x` is
-    /// meant for another format (numbers are GGUF's).
+    /// `DimMismatch` unless `y` is `batch x rows` and `x` has the columns of `w`; `WrongFormat` if `x` is
+    /// meant for another format.
     pub fn qgemv_packed(
         &self,
         w: PackedQ<'_>,
@@ -195,6 +195,9 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
         x.check_format(w.format())?;
+        if y.is_empty() {
+            return Ok(());
+        }
         let Some(packing) = w.packing() else {
             return self.qgemv_q8(w.floats()?, x, y);
         };

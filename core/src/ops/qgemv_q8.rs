@@ -265,8 +265,8 @@ impl<E: Element> Kernels<E> {
     /// are used often are multiplied faster by [`qgemv_packed`](Self::qgemv_packed).
     ///
     /// # Errors
-    /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`; `WrongPacking` if `x` is
-    /// meant for another format (numbers are GGUF's).
+    /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`; `WrongFormat` if `x` is
+    /// meant for another format.
     pub fn qgemv_q8(
         &self,
         w: QuantRef<'_>,
@@ -275,6 +275,9 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
         x.check_format(w.format())?;
+        if y.is_empty() {
+            return Ok(());
+        }
         let format = match self.table.formats.of(w.format()) {
             Made::Blocks(format) => *format,
             Made::Floats(of) => {

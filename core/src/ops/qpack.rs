@@ -71,7 +71,13 @@ const fn header(
     }
     let layout = VERSION << 48 | format.gguf_type() as u64;
     match panels(packing, format, rows, cols) {
-        Ok(bytes) => Ok(Header { magic: MAGIC, layout, dims: [rows, cols], bytes }),
+        Ok(bytes) => Ok(Header {
+            magic: MAGIC,
+            layout,
+            names: ["packed rows", "packed columns"],
+            dims: [rows, cols],
+            bytes,
+        }),
         Err(e) => Err(e),
     }
 }
@@ -107,7 +113,16 @@ pub(crate) fn open<'a>(
     cols: usize,
     buf: &'a [u8],
 ) -> Result<PackedQ<'a>, KernelError> {
-    let panels = header(packing, format, rows, cols)?.open(buf)?;
+    let panels = header(packing, format, rows, cols)?.open(buf).map_err(|e| match e {
+        // The low half of the layout is the format.
+        KernelError::WrongPacking { want, got, .. } if want >> 32 == got >> 32 => {
+            match QuantFormat::from_gguf(got as u32) {
+                Ok(got) => KernelError::WrongFormat { arg: "packed", want: format, got },
+                Err(_) => e,
+            }
+        }
+        e => e,
+    })?;
     Ok(PackedQ { panels, format, packing, rows, cols })
 }
 
@@ -275,15 +290,13 @@ impl<'a> PackedQ<'a> {
     /// Rows `start .. start + len`.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix; `BadParameter` if `start` is neither a multiple of
+    /// `OutOfRange` if the range leaves the matrix; `BadValue` if `start` is neither a multiple of
     /// [`ROW_STEP`](Self::ROW_STEP) nor the end.
     pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "row range" })?;
-        if need > self.rows {
-            return Err(KernelError::ShortSlice { arg: "rows", need, got: self.rows });
-        }
+        check::range("rows", start, len, self.rows)?;
         if !start.is_multiple_of(ROWS) && start != self.rows {
-            return Err(KernelError::BadParameter { arg: "start", expected: "a multiple of ROW_STEP" });
+            let expected = "a multiple of ROW_STEP, or the number of rows";
+            return Err(KernelError::BadValue { arg: "start", got: start, expected });
         }
         let bytes = |rows| panels(self.packing, self.format, rows, self.cols);
         let (skip, bytes) = (bytes(start)?, bytes(len)?);
@@ -294,12 +307,10 @@ impl<'a> PackedQ<'a> {
     /// Decodes row `r`, bit for bit as the format says.
     ///
     /// # Errors
-    /// `ShortSlice` if there is no such row, or unless `y` has `cols` elements.
+    /// `OutOfRange` if there is no such row, `WrongLength` unless `y` has `cols` elements.
     pub fn decode_row(&self, r: usize, y: &mut [f32]) -> Result<(), KernelError> {
         check::len("y", y.len(), self.cols)?;
-        if r >= self.rows {
-            return Err(KernelError::ShortSlice { arg: "rows", need: r.saturating_add(1), got: self.rows });
-        }
+        check::range("rows", r, 1, self.rows)?;
         let Some(packing) = self.packing else {
             return Kernels::<f32>::with(Caps::SCALAR).dequant(self.floats()?.row_range(r, 1)?, y);
         };
@@ -377,11 +388,14 @@ impl<E: Element> Kernels<E> {
     /// room.
     ///
     /// # Errors
-    /// `ShortSlice` unless the part's length is that of the rows, in bytes.
+    /// `WrongLength` unless the part's length is that of the rows, in bytes.
     pub fn pack_q_rows(&self, w: QuantRef<'_>, panels: &mut [u8]) -> Result<(), KernelError> {
         let made = self.table.formats.of(w.format());
         let need = self::panels(made.packing(), w.format(), w.rows(), w.cols())?;
         check::len("panels", panels.len(), need)?;
+        if need == 0 {
+            return Ok(());
+        }
         let (bytes, dst) = (w.as_bytes(), panels.as_mut_ptr());
         let Made::Blocks(&format) = made else {
             // SAFETY: the panels were measured and are exclusive: they have room for the rows, and some to fill up.
@@ -403,8 +417,8 @@ impl<E: Element> Kernels<E> {
     /// another CPU.
     ///
     /// # Errors
-    /// `WrongPacking` if the header is damaged, or is another version's, format's or shape's; `ShortSlice`
-    /// if bytes are missing; `BadParameter` if the bytes have moved by something else than a multiple of
+    /// `WrongPacking` if the header is damaged, or is another version's; `WrongFormat` if it is another format's;
+    /// `DimMismatch` if it is another shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by something else than a multiple of
     /// 4; `NotBlockMultiple`, `SizeOverflow`.
     pub fn packed_q<'a>(
         &self,

@@ -37,11 +37,15 @@ impl RopeShape {
     fn check(self, x: usize, cos: usize, sin: usize) -> Result<usize, KernelError> {
         let Self { heads, head_dim, rot_dim, .. } = self;
         if !rot_dim.is_multiple_of(2) || rot_dim > head_dim {
-            return Err(KernelError::BadParameter { arg: "rot_dim", expected: "even and at most head_dim" });
+            return Err(KernelError::BadValue {
+                arg: "rot_dim",
+                got: rot_dim,
+                expected: "an even number, at most head_dim",
+            });
         }
         let token =
             heads.checked_mul(head_dim).ok_or(KernelError::SizeOverflow { what: "heads * head_dim" })?;
-        let tokens = check::rows(x, token)?;
+        let tokens = check::rows("x", x, "heads * head_dim", token)?;
         // No overflow: at most x elements, unless there are no heads, and then no tokens.
         let angles = tokens * (rot_dim / 2);
         check::len("cos", cos, angles)?;
@@ -213,6 +217,10 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     access: Access,
 ) {
     let RopeShape { heads, head_dim, rot_dim, .. } = shape;
+    if tokens == 0 {
+        // Of no tokens there may be any number of heads: nothing below may calculate with it.
+        return;
+    }
     let dims = [rot_dim, head_dim];
     let bytes = head_dim.saturating_mul(size_of::<E>());
     let streamed = P::STREAMS && access.streamed;
@@ -274,8 +282,8 @@ impl<E: Element> Kernels<E> {
     /// copied. (Su et al., "RoFormer", 2021.)
     ///
     /// # Errors
-    /// `ShortSlice` unless `x` and `y` have the same length and `cos` and `sin` have `rot_dim / 2`
-    /// values for every token; `DimMismatch` if `x` holds no whole number of tokens; `BadParameter`
+    /// `WrongLength` unless `x` and `y` have the same length and `cos` and `sin` have `rot_dim / 2`
+    /// values for every token; `NotWhole` if `x` holds no whole number of tokens; `BadValue`
     /// if `rot_dim` is odd or above `head_dim`; `SizeOverflow`.
     pub fn rope(
         &self,
@@ -484,8 +492,8 @@ impl RopeFreqs<'_> {
     /// token `t` and every pair `i`; `m` is the attention factor. Angles are computed in f64.
     ///
     /// # Errors
-    /// `ShortSlice` unless `cos` and `sin` have the same length, `rot_dim / 2` for every position;
-    /// `DimMismatch` if that is no whole number of tokens; `BadParameter` if `rot_dim` is odd, `theta`
+    /// `WrongLength` unless `cos` and `sin` have the same length, `rot_dim / 2` for every position;
+    /// `NotWhole` if that is no whole number of tokens; `BadValue` if `rot_dim` is odd; `BadParameter` if `theta`
     /// is not above 1 and finite, the attention factor is not finite, or a factor, a divisor or a
     /// context length is not positive and finite.
     pub fn table(
@@ -496,7 +504,11 @@ impl RopeFreqs<'_> {
     ) -> Result<(), KernelError> {
         let half = self.rot_dim / 2;
         if !self.rot_dim.is_multiple_of(2) {
-            return Err(KernelError::BadParameter { arg: "rot_dim", expected: "even" });
+            return Err(KernelError::BadValue {
+                arg: "rot_dim",
+                got: self.rot_dim,
+                expected: "an even number",
+            });
         }
         if !(self.theta > 1.0 && self.theta < f64::INFINITY) {
             return Err(KernelError::BadParameter { arg: "theta", expected: "above 1 and finite" });
@@ -507,7 +519,7 @@ impl RopeFreqs<'_> {
         }
         let blend = self.blend()?;
         check::len("sin", sin.len(), cos.len())?;
-        let tokens = check::rows(cos.len(), half)?;
+        let tokens = check::rows("cos", cos.len(), "rot_dim / 2", half)?;
         if let RopePositions::Each(p) = positions {
             check::len("positions", p.len(), tokens)?;
         }

@@ -163,7 +163,7 @@ impl<E: Element> Kernels<E> {
     /// `y_i = exp(x_i - max(x)) / sum_j exp(x_j - max(x))`.
     ///
     /// # Errors
-    /// `ShortSlice` unless both have the same length.
+    /// `WrongLength` unless both have the same length.
     pub fn softmax(&self, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         self.softmax_rows(x.len(), Softmax::default(), x, y)
     }
@@ -180,8 +180,8 @@ impl<E: Element> Kernels<E> {
     /// `cols`; zeros behind them.
     ///
     /// # Errors
-    /// `ShortSlice` unless both slices have the same length; `DimMismatch` if `x` has no whole
-    /// number of rows; `BadParameter` if `valid > cols` or `scale` is not positive and finite.
+    /// `WrongLength` unless both slices have the same length; `NotWhole` if `x` has no whole
+    /// number of rows; `BadValue` if `valid > cols`, `BadParameter` if `scale` is not positive and finite.
     pub fn softmax_rows(
         &self,
         cols: usize,
@@ -220,8 +220,8 @@ fn check_softmax(cols: usize, softmax: Softmax, x: usize) -> Result<usize, Kerne
     if !(softmax.scale > 0.0 && softmax.scale < f32::INFINITY) {
         return Err(KernelError::BadParameter { arg: "scale", expected: "a positive, finite number" });
     }
-    if softmax.valid.is_some_and(|v| v > cols) {
-        return Err(KernelError::BadParameter { arg: "valid", expected: "at most cols" });
+    if let Some(got) = softmax.valid.filter(|&valid| valid > cols) {
+        return Err(KernelError::BadValue { arg: "valid", got, expected: "at most cols" });
     }
-    check::rows(x, cols)
+    check::rows("x", x, "cols", cols)
 }

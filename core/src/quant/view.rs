@@ -1,6 +1,7 @@
 //! A validated view of quantised weights.
 
 use crate::error::KernelError;
+use crate::ops::check;
 use crate::quant::QuantFormat;
 
 /// A read-only quantised `rows x cols` matrix: rows one behind the other, each of whole blocks.
@@ -67,15 +68,11 @@ impl<'a> QuantRef<'a> {
     /// Rows `start .. start + len`.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix, `SizeOverflow`.
+    /// `OutOfRange` if the range leaves the matrix, `SizeOverflow`.
     pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "row range" })?;
-        let out = KernelError::ShortSlice { arg: "rows", need, got: self.rows };
-        if need > self.rows {
-            return Err(out);
-        }
-        // Neither product exceeds the size checked at construction.
-        let bytes = self.bytes.get(start * self.row_bytes..need * self.row_bytes).ok_or(out)?;
+        let end = check::range("rows", start, len, self.rows)?;
+        // Neither product exceeds the size checked at construction: there are these bytes.
+        let bytes = self.bytes.get(start * self.row_bytes..end * self.row_bytes).unwrap_or(&[]);
         Ok(Self { bytes, rows: len, ..self })
     }
 }

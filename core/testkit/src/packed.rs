@@ -184,19 +184,20 @@ fn in_parts(k: &Kernels<f32>, w: QuantRef<'_>, whole: &[u8]) -> Result<(), Strin
 /// Headers of something else, and ranges that do not exist.
 fn refusals(k: &Kernels<f32>, p: PackedQ<'_>, buf: &[u8]) -> Result<(), String> {
     let (format, rows, cols) = (p.format(), p.rows(), p.cols());
-    let wrong = |r: Result<PackedQ<'_>, KernelError>| matches!(r, Err(KernelError::WrongPacking { .. }));
+    let shape = |r: Result<PackedQ<'_>, KernelError>| matches!(r, Err(KernelError::DimMismatch { .. }));
+    let foreign = |f| KernelError::WrongFormat { arg: "packed", want: f, got: format };
     let other = QuantFormat::ALL.iter().copied().find(|&f| f != format && cols % f.block_len() == 0);
     let mut damaged = buf.to_vec();
     damaged[3] ^= 1;
-    let ok = wrong(k.packed_q(format, rows + 1, cols, buf))
-        && wrong(k.packed_q(format, rows, cols + format.block_len(), buf))
-        && other.is_none_or(|f| wrong(k.packed_q(f, rows, cols, buf)))
-        && wrong(k.packed_q(format, rows, cols, &damaged))
+    let ok = shape(k.packed_q(format, rows + 1, cols, buf))
+        && shape(k.packed_q(format, rows, cols + format.block_len(), buf))
+        && other.is_none_or(|f| k.packed_q(f, rows, cols, buf).is_err_and(|e| e == foreign(f)))
+        && matches!(k.packed_q(format, rows, cols, &damaged), Err(KernelError::WrongPacking { .. }))
         && matches!(k.packed_q(format, rows, cols, &buf[..63]), Err(KernelError::ShortSlice { .. }))
-        && matches!(p.row_range(rows, 1), Err(KernelError::ShortSlice { .. }))
+        && matches!(p.row_range(rows, 1), Err(KernelError::OutOfRange { .. }))
         && matches!(p.row_range(usize::MAX, 2), Err(KernelError::SizeOverflow { .. }))
-        && (rows < 2 || matches!(p.row_range(1, 1), Err(KernelError::BadParameter { .. })))
-        && matches!(p.decode_row(rows, &mut vec![0.0; cols]), Err(KernelError::ShortSlice { .. }));
+        && (rows < 2 || matches!(p.row_range(1, 1), Err(KernelError::BadValue { got: 1, .. })))
+        && matches!(p.decode_row(rows, &mut vec![0.0; cols]), Err(KernelError::OutOfRange { .. }));
     if ok {
         Ok(())
     } else {

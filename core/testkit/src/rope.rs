@@ -212,8 +212,9 @@ pub fn table() -> Result<(), String> {
             Ok(()) => Err(format!("{what} was accepted")),
             Err(
                 KernelError::BadParameter { .. }
-                | KernelError::ShortSlice { .. }
-                | KernelError::DimMismatch { .. },
+                | KernelError::BadValue { .. }
+                | KernelError::WrongLength { .. }
+                | KernelError::NotWhole { .. },
             ) => Ok(()),
             Err(e) => Err(format!("{what}: {e}")),
         }

@@ -182,7 +182,7 @@ fn product<E: Operand>(
 /// Which sizes overflow, how much memory a plan needs, and what a header says depend on the tile.
 fn blur(e: KernelError) -> KernelError {
     match e {
-        KernelError::ShortSlice { .. } | KernelError::Overlap { .. } => e,
+        KernelError::ShortSlice { .. } | KernelError::WrongLength { .. } | KernelError::Overlap { .. } => e,
         _ => KernelError::UnknownFormat(0),
     }
 }

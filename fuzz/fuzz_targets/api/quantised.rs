@@ -156,7 +156,7 @@ fn activations<E: Element>(call: &Call) {
     call.twice::<E, f32>(n, None, Agree::Exactly, |k, y| {
         with_activations(call, k, QuantFormat::Q8_0, [batch, cols], |x| {
             if y.len() != batch * groups * 33 {
-                return Err(KernelError::ShortSlice { arg: "y", need: batch * groups * 33, got: y.len() });
+                return Err(KernelError::WrongLength { arg: "y", want: batch * groups * 33, got: y.len() });
             }
             for (i, y) in y.chunks_exact_mut(33).enumerate() {
                 let (q, scale) = x.group(i / groups, i % groups).expect("the group is there");

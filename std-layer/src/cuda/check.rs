@@ -34,7 +34,7 @@ pub(super) fn rows(len: usize, cols: usize) -> Result<usize, CudaError> {
     match len.checked_div(cols) {
         Some(rows) if rows * cols == len => Ok(rows),
         None if len == 0 => Ok(0),
-        _ => Err(CudaError::Kernel(KernelError::DimMismatch { what: "x.len() % cols", want: 0, got: len })),
+        _ => Err(CudaError::Kernel(KernelError::NotWhole { arg: "x", got: len, unit: "cols", len: cols })),
     }
 }
 

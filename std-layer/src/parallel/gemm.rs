@@ -166,7 +166,7 @@ impl<E: Element> Parallel<'_, E> {
 
 /// # Products by plan
 ///
-/// What a plan of [`kernels`](Self::kernels) does, on all threads; all there is for [`i8`].
+/// What a plan does, with its own kernels on all threads; all there is for [`i8`].
 ///
 /// ```
 /// # use gllm_kernels_std::{core::{MatMut, MatRef}, Parallel};
@@ -323,25 +323,26 @@ impl<E: Operand> Parallel<'_, E> {
         cols: Range<usize>,
         c: MatMut<'_, E::Sum>,
     ) -> Result<(), KernelError> {
-        let k = product.a.cols();
+        // Those of the plan: others may have another layout.
+        let (k, kernels) = (product.a.cols(), product.plan.kernels());
         let stripe = |i: usize| {
             let start = cols.start + i * grid.cols;
             start..cols.end.min(start + grid.cols)
         };
         let stripes = cols.len().div_ceil(grid.cols);
-        let each = self.kernels.packed_b_size(k, grid.cols)?.next_multiple_of(ScratchReq::PANEL_ALIGN);
+        let each = kernels.packed_b_size(k, grid.cols)?.next_multiple_of(ScratchReq::PANEL_ALIGN);
         let size = each.checked_mul(stripes).ok_or(KernelError::SizeOverflow { what: "packed size" })?;
 
         let mut buffer = self.runtime.buffers().take();
         let memory = &mut buffer.bytes(size)[..size];
         chunks_mut(self.runtime, memory, Cuts { first: each, step: each }, |range, memory| {
             let cols = stripe(range.start / each);
-            self.kernels.pack_b(b.t().row_range(cols.start, cols.len())?.t(), memory).map(drop)
+            kernels.pack_b(b.t().row_range(cols.start, cols.len())?.t(), memory).map(drop)
         })?;
         let memory = &*memory;
         let tiles = grid.cut(cols.clone(), c, |of| {
             let at = (of.start - cols.start) / grid.cols * each;
-            Ok(Right::Packed(self.kernels.packed_b(&memory[at..at + each], k, of.len())?))
+            Ok(Right::Packed(kernels.packed_b(&memory[at..at + each], k, of.len())?))
         })?;
         self.tiles(product, tiles)
     }

@@ -26,7 +26,7 @@ const ROWS: usize = 768;
 
 /// # Quantised products by plan
 impl<E: Element> Parallel<'_, E> {
-    /// [`QgemmPlan::run`] on all threads, with a plan of [`kernels`](Self::kernels).
+    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan.
     ///
     /// # Errors
     /// As there.
@@ -221,7 +221,7 @@ impl<E: Element> Parallel<'_, E> {
         x: MatRef<'_, E>,
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
-        let [m, _, k] = plan.shape();
+        let ([m, _, k], kernels) = (plan.shape(), plan.kernels());
         let mut buffer = self.runtime.buffers().take();
         let size = m * k * size_of::<bf16>();
         // SAFETY: any two bytes are a number.
@@ -230,7 +230,7 @@ impl<E: Element> Parallel<'_, E> {
         if k > 0 {
             let cuts = Cuts::rows(size, m, self.runtime.threads()).times(k);
             chunks_mut(self.runtime, room, cuts, |range, room| {
-                self.kernels.round_bf16(x.row_range(range.start / k, room.len() / k)?, room)
+                kernels.round_bf16(x.row_range(range.start / k, room.len() / k)?, room)
             })?;
         }
         self.columns(&plan.bf16(), y, w, MatRef::new(room, m, k)?, bias)
@@ -245,22 +245,22 @@ impl<E: Element> Parallel<'_, E> {
         x: MatRef<'_, E>,
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
-        let [m, _, k] = plan.shape();
+        let ([m, _, k], kernels) = (plan.shape(), plan.kernels());
         let mut buffer = self.runtime.buffers().take();
-        let size = self.kernels.activation_panels_size(m, k)?;
-        let room = self.kernels.activation_panels_room(m, k, buffer.bytes(size.size_unaligned()))?;
-        let step = self.kernels.activation_panels_row_step();
-        let panel = self.kernels.activation_panels_size(step, k)?.size();
+        let size = kernels.activation_panels_size(m, k)?;
+        let room = kernels.activation_panels_room(m, k, buffer.bytes(size.size_unaligned()))?;
+        let step = kernels.activation_panels_row_step();
+        let panel = kernels.activation_panels_size(step, k)?.size();
         if panel > 0 {
             let cuts = Cuts::rows(size.size(), m.div_ceil(step), self.runtime.threads()).times(panel);
             chunks_mut(self.runtime, room, cuts, |range, room| {
                 // The last panel may have fewer rows.
                 let first = range.start / panel * step;
                 let x = x.row_range(first, (room.len().div_ceil(panel) * step).min(m - first))?;
-                self.kernels.activation_panels_rows(x, room)
+                kernels.activation_panels_rows(x, room)
             })?;
         }
-        let x = self.kernels.activation_panels_filled(m, k, room)?;
+        let x = kernels.activation_panels_filled(m, k, room)?;
         self.by_parts(plan, y, w, bias, QgemmPlan::scratch_panels, |part, y, w, bias, scratch| {
             part.run_panels(y, w, x, bias, scratch)
         })

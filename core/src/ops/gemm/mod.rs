@@ -285,6 +285,11 @@ impl GemmPlan<i8> {
 }
 
 impl<E: Operand> GemmPlan<E> {
+    /// The kernels that it was made with.
+    pub fn kernels(&self) -> Kernels<E> {
+        self.kernels
+    }
+
     /// `m`, `n` and `k`.
     pub fn shape(&self) -> [usize; 3] {
         [self.m, self.n, self.k]
@@ -412,7 +417,7 @@ impl<E: Operand> GemmPlan<E> {
     /// `C = alpha * A B + beta * C + bias`: `bias` has one element for each column of `C`.
     ///
     /// # Errors
-    /// As [`run`](Self::run); `ShortSlice` unless `bias` has `n` elements.
+    /// As [`run`](Self::run); `WrongLength` unless `bias` has `n` elements.
     pub fn run_bias(
         &self,
         c: MatMut<'_, E::Sum>,
@@ -445,8 +450,8 @@ impl<E: Operand> GemmPlan<E> {
     /// `C = alpha * A B + beta * C` with `B` from [`Kernels::pack_b`].
     ///
     /// # Errors
-    /// `DimMismatch` unless `c` and `a` have the plan's shape; `WrongPacking` if `b` has another shape or
-    /// was packed by other kernels; `ScratchTooSmall` (see [`scratch_prepacked`](Self::scratch_prepacked)).
+    /// `DimMismatch` unless `c`, `a` and `b` have the plan's shape; `WrongPacking` if `b` was packed for kernels that
+    /// take another layout; `ScratchTooSmall` (see [`scratch_prepacked`](Self::scratch_prepacked)).
     pub fn run_prepacked(
         &self,
         c: MatMut<'_, E::Sum>,

@@ -7,6 +7,7 @@ use crate::asm::abi::{Micro, Panel};
 use crate::dispatch::Kernels;
 use crate::element::{ElementType, Operand};
 use crate::error::KernelError;
+use crate::ops::check;
 use crate::ops::header::{same, Header};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
@@ -76,7 +77,13 @@ impl Kind {
 
     /// The header of a `k x n` matrix.
     fn header(self, k: usize, n: usize) -> Result<Header, KernelError> {
-        Ok(Header { magic: MAGIC, layout: self.word(), dims: [k, n], bytes: self.bytes(k, n)? })
+        Ok(Header {
+            magic: MAGIC,
+            layout: self.word(),
+            names: ["packed k", "packed n"],
+            dims: [k, n],
+            bytes: self.bytes(k, n)?,
+        })
     }
 }
 
@@ -97,15 +104,13 @@ impl<'a> PackedB<'a> {
     /// Columns `start .. start + len`, for computing these columns of `C` on their own.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix; `BadParameter` if `start` is neither a multiple of
+    /// `OutOfRange` if the range leaves the matrix; `BadValue` if `start` is neither a multiple of
     /// [`col_step`](Self::col_step) nor the end.
     pub fn col_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "column range" })?;
-        if need > self.n {
-            return Err(KernelError::ShortSlice { arg: "columns", need, got: self.n });
-        }
+        check::range("columns", start, len, self.n)?;
         if !start.is_multiple_of(self.panel().width) && start != self.n {
-            return Err(KernelError::BadParameter { arg: "start", expected: "a multiple of col_step()" });
+            let expected = "a multiple of col_step(), or the number of columns";
+            return Err(KernelError::BadValue { arg: "start", got: start, expected });
         }
         // Whole panels before `start`. What has been packed has a size that does not overflow.
         let skip = self.kind.bytes(self.k, start)?;
@@ -119,9 +124,9 @@ impl<'a> PackedB<'a> {
 
     /// The panels, if they are what a kernel of this kind wants for this shape.
     pub(crate) fn panels_for(&self, kind: Kind, k: usize, n: usize) -> Result<*const u8, KernelError> {
-        same(kind.word(), self.kind.word())?;
-        same(k as u64, self.k as u64)?;
-        same(n as u64, self.n as u64)?;
+        same("the layout", kind.word(), self.kind.word())?;
+        check::dim("b.k() != k", self.k, k)?;
+        check::dim("b.n() != n", self.n, n)?;
         Ok(self.panels.as_ptr())
     }
 
@@ -152,7 +157,11 @@ impl<E: Operand> Kernels<E> {
     /// `ShortSlice` if `buf` has less than [`packed_b_size`](Self::packed_b_size) bytes, `SizeOverflow`.
     pub fn pack_b<'a>(&self, b: MatRef<'_, E>, buf: &'a mut [u8]) -> Result<PackedB<'a>, KernelError> {
         let (k, n, kind) = (b.rows(), b.cols(), Kind::of(self.micro));
-        let dst = kind.header(k, n)?.write(buf)?.as_mut_ptr();
+        let panels = kind.header(k, n)?.write(buf)?;
+        if panels.is_empty() {
+            return PackedB::open(buf, kind, k, n);
+        }
+        let dst = panels.as_mut_ptr();
         let args = PackArgs {
             len: n,
             k,
@@ -174,8 +183,8 @@ impl<E: Operand> Kernels<E> {
     /// process.
     ///
     /// # Errors
-    /// `WrongPacking` if the header is damaged, or is another version's, storage type's, instruction
-    /// set's or shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by
+    /// `WrongPacking` if the header is damaged, or is another version's, storage type's or instruction
+    /// set's; `DimMismatch` if it is another shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by
     /// something else than a multiple of 4.
     pub fn packed_b<'a>(&self, buf: &'a [u8], k: usize, n: usize) -> Result<PackedB<'a>, KernelError> {
         PackedB::open(buf, Kind::of(self.micro), k, n)

@@ -109,6 +109,9 @@ impl<E: Element> QgemmPlan<E> {
         if x.shape() != shape {
             return Err(KernelError::BadParameter { arg: "x", expected: "panels for the plan's kernels" });
         }
+        if y.is_empty() {
+            return Ok(());
+        }
         let size = self.panel()?;
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();

@@ -4,17 +4,17 @@
 //! ([`tile`]); as many as stay in L2. All rows of activations meet them there. So unpacking costs little, and a
 //! format needs no microkernel of its own.
 
-mod bf16;
 mod exact;
 mod grouped;
 mod integer;
 mod panels;
+mod rounded;
 pub(crate) mod tile;
 
 use crate::asm::abi::Micro;
 use crate::caps::Features;
 use crate::dispatch::Kernels;
-use crate::element::{Element, ElementType};
+use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::gemm::{Activation, Finish};
@@ -95,7 +95,7 @@ impl QuantWeights<'_> {
     /// Rows `start .. start + len`.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix; `BadParameter` if the weights are packed and `start` is neither a
+    /// `OutOfRange` if the range leaves the matrix; `BadValue` if the weights are packed and `start` is neither a
     /// multiple of [`PackedQ::ROW_STEP`] nor the end.
     pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
         Ok(match self {
@@ -167,7 +167,7 @@ impl<E: Element> Kernels<E> {
             Precision::Integer
         } else if by_tiles(self.micro) {
             Precision::Exact
-        } else if by_tiles(self.of_bf16().micro) {
+        } else if by_tiles(self.of::<bf16>().micro) {
             Precision::Bf16
         } else {
             Precision::Integer
@@ -176,7 +176,7 @@ impl<E: Element> Kernels<E> {
 
     /// Whether pairs of bf16 are multiplied at once.
     pub(super) fn by_pairs(&self) -> bool {
-        let panel = self.of_bf16().micro.b;
+        let panel = self.of::<bf16>().micro.b;
         panel.kr > 1 && panel.holds(ElementType::Bf16)
     }
 
@@ -221,6 +221,11 @@ impl<E: Element> QgemmPlan<E> {
     /// that it has in the whole.
     pub fn resized(self, m: usize, n: usize) -> Self {
         Self { m, n, whole: self.whole.max(m), ..self }
+    }
+
+    /// The kernels that it was made with.
+    pub fn kernels(&self) -> Kernels<E> {
+        self.kernels
     }
 
     /// `m`, `n` and `k`.
@@ -293,18 +298,15 @@ impl<E: Element> QgemmPlan<E> {
         check::dim("y.cols() != n", y.cols(), self.n)?;
         check::dim("w.rows() != n", w.rows(), self.n)?;
         check::dim("w.cols() != k", w.cols(), self.k)?;
-        let [want, got] = [self.format, w.format()].map(|f| u64::from(f.gguf_type()));
-        if want != got {
-            return Err(KernelError::WrongPacking { want, got });
-        }
+        check::format("w", w.format(), self.format)?;
         bias.map_or(Ok(()), |bias| check::len("bias", bias.len(), self.n))
     }
 
     /// `Y = X W^T (+ bias)`, then the activation.
     ///
     /// # Errors
-    /// `DimMismatch` unless the operands have the plan's shape; `WrongPacking` if `w` has another format (numbers are
-    /// GGUF's); `ShortSlice` unless the bias has `n` elements; `BadParameter` if the columns of `x` are not contiguous;
+    /// `DimMismatch` unless the operands have the plan's shape; `WrongFormat` if `w` has another format;
+    /// `WrongLength` unless the bias has `n` elements; `BadValue` if the columns of `x` are not contiguous;
     /// `ScratchTooSmall`.
     pub fn run(
         &self,
@@ -317,7 +319,10 @@ impl<E: Element> QgemmPlan<E> {
         self.check(&y, w, bias)?;
         check::dim("x.rows() != m", x.rows(), self.m)?;
         check::dim("x.cols() != k", x.cols(), self.k)?;
-        check::contiguous("x", x)?;
+        check::contiguous(x)?;
+        if y.is_empty() {
+            return Ok(());
+        }
         match self.precision {
             Precision::Exact => return self.exact(y, w, x, bias, scratch),
             Precision::Bf16 => return self.rounded(y, w, x, bias, scratch),

@@ -98,7 +98,7 @@ impl<E: Element> Kernels<E> {
     ///
     /// # Errors
     /// `ShortSlice` if `buf` is smaller than [`activation_panels_size`](Self::activation_panels_size) says (unaligned),
-    /// `BadParameter` if the columns of `x` are not contiguous, `NotBlockMultiple`, `SizeOverflow`.
+    /// `BadValue` if the columns of `x` are not contiguous, `NotBlockMultiple`, `SizeOverflow`.
     pub fn activation_panels<'a>(
         &self,
         x: MatRef<'_, E>,
@@ -133,14 +133,17 @@ impl<E: Element> Kernels<E> {
     /// [`activation_panels_row_step`](Self::activation_panels_row_step).
     ///
     /// # Errors
-    /// `ShortSlice` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
-    /// bytes, or if the columns of `x` are not contiguous.
+    /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
+    /// bytes, `BadValue` if the columns of `x` are not contiguous.
     pub fn activation_panels_rows(&self, x: MatRef<'_, E>, part: &mut [u8]) -> Result<(), KernelError> {
-        check::contiguous("x", x)?;
+        check::contiguous(x)?;
         let req = self.activation_panels_size(x.rows(), x.cols())?;
         check::len("part", part.len(), req.size())?;
         if !(part.as_ptr() as usize).is_multiple_of(req.align()) && !part.is_empty() {
             return Err(KernelError::BadParameter { arg: "part", expected: "aligned to 64 bytes" });
+        }
+        if x.is_empty() {
+            return Ok(());
         }
         let shape = self.panels();
         for first in (0..x.rows()).step_by(shape.rows.max(1)) {

@@ -10,20 +10,18 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 
 impl<E: Element> Kernels<E> {
-    /// The kernels for bf16 of this level.
-    pub(super) fn of_bf16(&self) -> Kernels<bf16> {
-        Kernels::with(self.caps())
-    }
-
     /// Rounds activations to bf16, to nearest even, once for all products of [`QgemmPlan::bf16`]: `y` gets the rows of
     /// `x`, one behind the other.
     ///
     /// # Errors
-    /// `ShortSlice` unless `y` has as many elements as `x`, `BadParameter` if the columns of `x` are not contiguous.
+    /// `WrongLength` unless `y` has as many elements as `x`, `BadValue` if the columns of `x` are not contiguous.
     pub fn round_bf16(&self, x: MatRef<'_, E>, y: &mut [bf16]) -> Result<(), KernelError> {
         let (rows, cols) = (x.rows(), x.cols());
-        check::contiguous("x", x)?;
+        check::contiguous(x)?;
         check::len("y", y.len(), rows.saturating_mul(cols))?;
+        if y.is_empty() {
+            return Ok(());
+        }
         for row in 0..rows {
             let (x, w) = (
                 x.as_ptr().wrapping_add(row.wrapping_mul(x.row_stride())),
@@ -45,16 +43,7 @@ impl<E: Element> QgemmPlan<E> {
     /// parts of one, with the same. The results are the same.
     pub fn bf16(self) -> QgemmPlan<bf16> {
         let Self { kernels, format, m, n, k, activation, whole, .. } = self;
-        QgemmPlan {
-            kernels: kernels.of_bf16(),
-            format,
-            m,
-            n,
-            k,
-            precision: Precision::Exact,
-            activation,
-            whole,
-        }
+        QgemmPlan { kernels: kernels.of(), format, m, n, k, precision: Precision::Exact, activation, whole }
     }
 
     /// The plan for the rows that are rounded at a time.

@@ -12,6 +12,7 @@ use crate::dispatch::Kernels;
 use crate::element::{f16, Element};
 use crate::error::KernelError;
 use crate::isa::{Scalar, Vector};
+use crate::ops::check;
 use crate::ops::floats::FloatEncodeArgs;
 use crate::quant::blocks::*;
 use crate::quant::QuantFormat;
@@ -205,7 +206,7 @@ impl<E: Element> Kernels<E> {
     /// # Errors
     /// `NoEncoder` for the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`
     /// are not made of whole blocks, `ShortSlice` (in bytes) if `out` is shorter than the blocks,
-    /// `DimMismatch` if `x` is not made of whole rows.
+    /// `NotWhole` if `x` is not made of whole rows.
     pub fn quantize(
         &self,
         format: QuantFormat,
@@ -222,16 +223,8 @@ impl<E: Element> Kernels<E> {
         let got = out.len();
         let out = out.get_mut(..need).ok_or(KernelError::ShortSlice { arg: "out", need, got })?;
         if let Some(importance) = importance {
-            let cols = importance.len();
-            format.row_bytes(cols)?;
-            let rest = x.len().checked_rem(cols).unwrap_or(x.len());
-            if rest != 0 {
-                return Err(KernelError::DimMismatch {
-                    what: "x.len() % importance.len()",
-                    want: 0,
-                    got: rest,
-                });
-            }
+            format.row_bytes(importance.len())?;
+            check::rows("x", x.len(), "importance.len()", importance.len())?;
         }
         // SAFETY: a table of kernels is only handed out where the CPU has its level; `out` has room for all numbers.
         unsafe {

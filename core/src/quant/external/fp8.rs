@@ -1,7 +1,7 @@
 //! Floating point of 8 bits, with scales.
 
 use super::lanes::Lanes;
-use super::{area, put, range_end, streams, ExternalArgs, STEP};
+use super::{area, put, streams, ExternalArgs, STEP};
 use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
@@ -99,8 +99,8 @@ impl<'a> Fp8Ref<'a> {
     /// Views an `outputs x inputs` matrix.
     ///
     /// # Errors
-    /// `ShortSlice` unless `bytes` has `outputs * inputs` bytes and `scales` as many scales as `scaling` says,
-    /// `BadParameter` if a tile is empty, `SizeOverflow`.
+    /// `WrongLength` unless `bytes` has `outputs * inputs` bytes and `scales` as many scales as `scaling` says,
+    /// `BadValue` if a tile is empty, `SizeOverflow`.
     pub fn new(
         bytes: &'a [u8],
         format: Fp8Format,
@@ -115,9 +115,10 @@ impl<'a> Fp8Ref<'a> {
             Fp8Scaling::Row => [1, inputs.max(1)],
             Fp8Scaling::Block { rows, cols } if rows > 0 && cols > 0 => [rows, cols],
             Fp8Scaling::Block { .. } => {
-                return Err(KernelError::BadParameter {
+                return Err(KernelError::BadValue {
                     arg: "scaling",
-                    expected: "tiles of at least 1 x 1",
+                    got: 0,
+                    expected: "tiles of at least 1 row and 1 column",
                 });
             }
         };
@@ -151,9 +152,9 @@ impl<'a> Fp8Ref<'a> {
     /// Outputs `start .. start + len`.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix, `SizeOverflow`.
+    /// `OutOfRange` if the range leaves the matrix, `SizeOverflow`.
     pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        let need = range_end(start, len, self.outputs)?;
+        let need = check::range("outputs", start, len, self.outputs)?;
         // Neither product exceeds the size checked at construction.
         let bytes = self.bytes.get(start * self.inputs..need * self.inputs).unwrap_or(&[]);
         Ok(Self { bytes, outputs: len, first: self.first + start, ..self })

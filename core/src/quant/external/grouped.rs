@@ -1,6 +1,6 @@
 //! Integers with a scale and a zero point for each group of inputs: AWQ and GPTQ.
 
-use super::{area, range_end};
+use super::area;
 use crate::element::f16;
 use crate::error::KernelError;
 use crate::ops::check;
@@ -80,7 +80,7 @@ impl<'a> Grouped<'a> {
         len: usize,
         [step, words, zeros]: [usize; 3],
     ) -> Result<Self, KernelError> {
-        range_end(start, len, self.outputs)?;
+        check::range("outputs", start, len, self.outputs)?;
         whole(start, step)?;
         let steps = start.checked_div(step).unwrap_or(0);
         Ok(Self {
@@ -111,7 +111,7 @@ fn whole(n: usize, block: usize) -> Result<(), KernelError> {
 /// Checks that are the same for both formats; `rows` rows of words.
 fn sizes(w: Grouped<'_>, rows: usize) -> Result<(), KernelError> {
     if w.group == 0 {
-        return Err(KernelError::BadParameter { arg: "group", expected: "at least 1 input" });
+        return Err(KernelError::BadValue { arg: "group", got: 0, expected: "at least 1 input" });
     }
     area("weights", w.outputs, w.inputs)?;
     let [words, zeros, scales] = w.pitch;
@@ -137,8 +137,8 @@ impl<'a> AwqRef<'a> {
     /// Views an `outputs x inputs` matrix; `group` is `inputs` where the file has one group (`group_size` -1).
     ///
     /// # Errors
-    /// `NotBlockMultiple` unless `outputs` is a multiple of 8, `ShortSlice` unless each slice has the length
-    /// above, `BadParameter` if `group` is 0, `SizeOverflow`.
+    /// `NotBlockMultiple` unless `outputs` is a multiple of 8, `WrongLength` unless each slice has the length
+    /// above, `BadValue` if `group` is 0, `SizeOverflow`.
     pub fn new(
         qweight: &'a [u32],
         qzeros: &'a [u32],
@@ -177,7 +177,7 @@ impl<'a> AwqRef<'a> {
     /// Outputs `start .. start + len`; `start` is a multiple of 8.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix, `NotBlockMultiple`, `SizeOverflow`.
+    /// `OutOfRange` if the range leaves the matrix, `NotBlockMultiple`, `SizeOverflow`.
     pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
         self.0.output_range(start, len, [8, 1, 1]).map(Self)
     }
@@ -232,8 +232,8 @@ impl<'a> GptqRef<'a> {
     /// Views an `outputs x inputs` matrix.
     ///
     /// # Errors
-    /// `BadParameter` if there is no such number of bits, or `group` is 0; `NotBlockMultiple` unless `inputs` is a
-    /// multiple of 32 and the bits of `outputs` fill whole words; `ShortSlice` unless each slice has its length;
+    /// `BadValue` if there is no such number of bits, or `group` is 0; `NotBlockMultiple` unless `inputs` is a
+    /// multiple of 32 and the bits of `outputs` fill whole words; `WrongLength` unless each slice has its length;
     /// `BadIndex` if an entry of `g_idx` is not below the number of groups; `SizeOverflow`.
     pub fn new(p: GptqParts<'a>, outputs: usize, inputs: usize) -> Result<Self, KernelError> {
         // Outputs whose zero points fill whole words.
@@ -242,7 +242,13 @@ impl<'a> GptqRef<'a> {
             3 => 32,
             4 => 8,
             8 => 4,
-            _ => return Err(KernelError::BadParameter { arg: "bits", expected: "2, 3, 4 or 8" }),
+            got => {
+                return Err(KernelError::BadValue {
+                    arg: "bits",
+                    got: got as usize,
+                    expected: "2, 3, 4 or 8",
+                })
+            }
         };
         whole(outputs, block)?;
         whole(inputs, 32)?;
@@ -265,7 +271,7 @@ impl<'a> GptqRef<'a> {
             for (at, &value) in g_idx.iter().enumerate() {
                 let value = value as usize;
                 if value >= groups {
-                    return Err(KernelError::BadIndex { arg: "g_idx", at, value, below: groups });
+                    return Err(KernelError::BadIndex { arg: "g_idx", at, value, from: 0, below: groups });
                 }
                 if value != w.group_of(at) {
                     order = Some(g_idx);
@@ -294,7 +300,7 @@ impl<'a> GptqRef<'a> {
     /// Outputs `start .. start + len`; `start` is a multiple of 32.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix, `NotBlockMultiple`, `SizeOverflow`.
+    /// `OutOfRange` if the range leaves the matrix, `NotBlockMultiple`, `SizeOverflow`.
     pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
         Ok(Self { grouped: self.grouped.output_range(start, len, [32, 32, self.bits as usize])?, ..self })
     }

@@ -30,15 +30,6 @@ fn area(what: &'static str, a: usize, b: usize) -> Result<usize, KernelError> {
     a.checked_mul(b).ok_or(KernelError::SizeOverflow { what })
 }
 
-/// `start + len`, if it is among `outputs`.
-fn range_end(start: usize, len: usize, outputs: usize) -> Result<usize, KernelError> {
-    let need = start.checked_add(len).ok_or(KernelError::SizeOverflow { what: "output range" })?;
-    if need > outputs {
-        return Err(KernelError::ShortSlice { arg: "outputs", need, got: outputs });
-    }
-    Ok(need)
-}
-
 /// Eight integers of `BITS` bits, the first of them `8 * i`, of a string of bits: four if they have 8 bits. Above
 /// them may be others.
 #[inline(always)]
@@ -71,10 +62,12 @@ pub struct ExternalArgs<E, W> {
 fn output<E>(y: &MatMut<'_, E>, rows: usize, cols: usize) -> Result<(), KernelError> {
     check::dim("y.rows()", y.rows(), rows)?;
     check::dim("y.cols()", y.cols(), cols)?;
-    if y.col_stride() != 1 && cols > 1 {
-        return Err(KernelError::BadParameter { arg: "y", expected: "contiguous rows" });
+    match y.col_stride() {
+        got if got != 1 && cols > 1 => {
+            Err(KernelError::BadValue { arg: "y.col_stride()", got, expected: "1, that is contiguous rows" })
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Stores `n <= LANES` lanes, past the cache if `PAST`: then `p` is aligned to `LANES` elements.
@@ -199,11 +192,14 @@ macro_rules! external {
             $(#[$dequant_doc])*
             ///
             /// # Errors
-            /// `DimMismatch` unless `y` has this shape; `BadParameter` if its rows are not contiguous.
+            /// `DimMismatch` unless `y` has this shape; `BadValue` if its rows are not contiguous.
             pub fn $dequant(&self, w: $view<'_>, mut y: MatMut<'_, E>) -> Result<(), KernelError> {
                 let (outputs, inputs) = (w.outputs(), w.inputs());
                 let (rows, cols) = if $by_output { (outputs, inputs) } else { (inputs, outputs) };
                 output(&y, rows, cols)?;
+                if y.is_empty() {
+                    return Ok(());
+                }
                 let args = ExternalArgs {
                     w,
                     x: core::ptr::null(),
@@ -221,7 +217,7 @@ macro_rules! external {
             $(#[$qgemv_doc])*
             ///
             /// # Errors
-            /// `ShortSlice` unless `x` has `inputs` and `y` has `outputs` elements.
+            /// `WrongLength` unless `x` has `inputs` and `y` has `outputs` elements.
             pub fn $qgemv(&self, w: $view<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
                 check::len("x", x.len(), w.inputs())?;
                 check::len("y", y.len(), w.outputs())?;

@@ -1,7 +1,7 @@
 //! Lookup tables for each output, and sparse outliers: SqueezeLLM.
 
 use super::lanes::Lanes;
-use super::{area, eight, put, range_end, streams, ExternalArgs, STEP};
+use super::{area, eight, put, streams, ExternalArgs, STEP};
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::Prim;
@@ -53,12 +53,12 @@ impl<'a> SqueezeLlmRef<'a> {
     /// Views an `outputs x inputs` matrix.
     ///
     /// # Errors
-    /// `BadParameter` if there is no such number of bits; `NotBlockMultiple` unless `inputs` is a multiple of 32;
-    /// `ShortSlice` unless each slice has its length; `BadIndex` if `rows` does not start at 0, descends or leaves
+    /// `BadValue` if there is no such number of bits; `NotBlockMultiple` unless `inputs` is a multiple of 32;
+    /// `WrongLength` unless each slice has its length; `BadIndex` if `rows` does not start at 0, descends or leaves
     /// the outliers, or `cols` leaves the inputs or does not ascend for an output; `SizeOverflow`.
     pub fn new(p: SqueezeLlmParts<'a>, outputs: usize, inputs: usize) -> Result<Self, KernelError> {
         if !matches!(p.bits, 3 | 4) {
-            return Err(KernelError::BadParameter { arg: "bits", expected: "3 or 4" });
+            return Err(KernelError::BadValue { arg: "bits", got: p.bits as usize, expected: "3 or 4" });
         }
         if !inputs.is_multiple_of(32) {
             return Err(KernelError::NotBlockMultiple { cols: inputs, block: 32 });
@@ -98,9 +98,9 @@ impl<'a> SqueezeLlmRef<'a> {
     /// Outputs `start .. start + len`.
     ///
     /// # Errors
-    /// `ShortSlice` if the range leaves the matrix, `SizeOverflow`.
+    /// `OutOfRange` if the range leaves the matrix, `SizeOverflow`.
     pub fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        range_end(start, len, self.outputs)?;
+        check::range("outputs", start, len, self.outputs)?;
         let outliers = self.p.outliers.map(|o| Outliers { rows: o.rows.get(start..).unwrap_or(&[]), ..o });
         let qweight = self.p.qweight.get(start..).unwrap_or(&[]);
         let lookup_table = self.p.lookup_table.get(start << self.p.bits..).unwrap_or(&[]);
@@ -140,16 +140,11 @@ impl Outliers<'_> {
         let mut before = 0;
         for (at, &value) in self.rows.iter().enumerate() {
             let value = value as usize;
-            if at == 0 && value != 0 {
-                return Err(KernelError::BadIndex { arg: "rows", at, value, below: 1 });
-            }
-            if value < before {
-                // The entry before is too large.
-                let (at, below) = (at - 1, value + 1);
-                return Err(KernelError::BadIndex { arg: "rows", at, value: before, below });
-            }
-            if value > last || at == outputs && value != last {
-                return Err(KernelError::BadIndex { arg: "rows", at, value, below: last + 1 });
+            // From none to all of the outliers, ascending.
+            let from = if at == outputs { last } else { before };
+            let below = if at == 0 { 1 } else { last + 1 };
+            if !(from..below).contains(&value) {
+                return Err(KernelError::BadIndex { arg: "rows", at, value, from, below });
             }
             before = value;
         }
@@ -158,12 +153,8 @@ impl Outliers<'_> {
             let mut next = 0;
             for (at, &col) in self.cols.iter().enumerate().take(to as usize).skip(from as usize) {
                 let value = col as usize;
-                if value >= inputs {
-                    return Err(KernelError::BadIndex { arg: "cols", at, value, below: inputs });
-                }
-                if value < next {
-                    let at = at - 1;
-                    return Err(KernelError::BadIndex { arg: "cols", at, value: next - 1, below: value });
+                if !(next..inputs).contains(&value) {
+                    return Err(KernelError::BadIndex { arg: "cols", at, value, from: next, below: inputs });
                 }
                 next = value + 1;
             }
