@@ -63,12 +63,23 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- The best kernels for this CPU, which must be at EL1 or above and have NEON switched on.
+ The best kernels for the core that calls this, at EL1 or above, with NEON switched on. Cores that differ (big.LITTLE)
+ call this each for itself; at EL0 there is `gllm_baseline`.
+
+ # Safety
+ `k` is null or writable. On aarch64 without an operating system the core is at EL1 or above, and the kernels are used
+ by this core and such that have the same instructions.
+ */
+GllmStatus gllm_detect(GllmKernels *k);
+
+/*
+ The best kernels for every CPU that runs this library: on aarch64 those for plain NEON, which must be switched on.
+ It works at EL0, too.
 
  # Safety
  `k` is null or writable.
  */
-GllmStatus gllm_detect(GllmKernels *k);
+GllmStatus gllm_baseline(GllmKernels *k);
 
 /*
  The portable kernels.

@@ -39,10 +39,11 @@ static uint32_t random_bits(void)
 
 int main(void)
 {
-    GllmKernels best, portable;
+    GllmKernels best, baseline, portable;
     size_t bytes = 0;
 
-    check("detect", gllm_detect(&best) == GLLM_STATUS_OK && gllm_portable(&portable) == GLLM_STATUS_OK);
+    check("detect", gllm_detect(&best) == GLLM_STATUS_OK && gllm_portable(&portable) == GLLM_STATUS_OK
+                        && gllm_baseline(&baseline) == GLLM_STATUS_OK);
 
     /* Blocks of Q4_0: a scale of f16 between 1 and 2, 32 codes of 4 bits. */
     for (size_t i = 0; i < sizeof weights; i++) weights[i] = (uint8_t)random_bits();
@@ -52,6 +53,11 @@ int main(void)
 
     check("row_bytes", gllm_row_bytes(Q4_0, COLS, &bytes) == GLLM_STATUS_OK && bytes * ROWS == sizeof weights);
     check("dequant", gllm_dequant(&best, Q4_0, ROWS, COLS, weights, decoded) == GLLM_STATUS_OK);
+    {
+        float first[COLS]; /* Results go to memory that was not initialised. */
+        check("dequant by the baseline", gllm_dequant(&baseline, Q4_0, 1, COLS, weights, first) == GLLM_STATUS_OK);
+        for (size_t i = 0; i < COLS; i++) check("a weight", first[i] == decoded[i]);
+    }
     check("qgemv_scratch", gllm_qgemv_scratch(&best, BATCH, COLS, &bytes) == GLLM_STATUS_OK && bytes <= sizeof scratch);
     check("qgemv", gllm_qgemv(&best, Q4_0, ROWS, COLS, weights, BATCH, x, y, scratch, bytes) == GLLM_STATUS_OK);
     check("packed_bytes", gllm_packed_bytes(&best, Q4_0, ROWS, COLS, &bytes) == GLLM_STATUS_OK && bytes <= sizeof packed);

@@ -1,7 +1,9 @@
 //! The core for C. Every function returns a [`GllmStatus`] and writes nothing unless that is `GLLM_STATUS_OK`; none
-//! allocates, panics or keeps a pointer. Matrices are row by row. Lengths are in elements of the type.
+//! allocates, panics or keeps a pointer. Matrices are row by row. Lengths are in elements of the type. Memory for results
+//! and scratch memory need not be initialised.
 #![no_std]
 
+use core::arch::asm;
 use core::mem::{align_of, size_of, MaybeUninit};
 use core::panic::PanicInfo;
 
@@ -43,9 +45,13 @@ impl From<KernelError> for GllmStatus {
     fn from(e: KernelError) -> Self {
         match e {
             KernelError::ShortSlice { .. } | KernelError::ScratchTooSmall { .. } => Self::Short,
-            KernelError::DimMismatch { .. } | KernelError::NotBlockMultiple { .. } => Self::Dimension,
+            KernelError::DimMismatch { .. }
+            | KernelError::WrongLength { .. }
+            | KernelError::NotWhole { .. }
+            | KernelError::OutOfRange { .. }
+            | KernelError::NotBlockMultiple { .. } => Self::Dimension,
             KernelError::UnknownFormat(_) | KernelError::NoEncoder(_) => Self::Format,
-            KernelError::WrongPacking { .. } => Self::Packing,
+            KernelError::WrongPacking { .. } | KernelError::WrongFormat { .. } => Self::Packing,
             KernelError::IsaUnavailable { .. } => Self::Unavailable,
             KernelError::SizeOverflow { .. } => Self::Overflow,
             _ => Self::Parameter,
@@ -73,34 +79,43 @@ fn status(f: impl FnOnce() -> Result<(), GllmStatus>) -> GllmStatus {
     }
 }
 
-/// The slice that C means.
-///
-/// # Safety
-/// `len` elements at `p` for as long as `'a`, unless it is null.
-unsafe fn slice<'a, T>(p: *const T, len: usize) -> Result<&'a [T], GllmStatus> {
+/// Whether there can be a slice of `len` elements at `p`.
+fn check<T>(p: *const T, len: usize) -> Result<(), GllmStatus> {
     if p.is_null() {
         return Err(GllmStatus::Null);
     }
     if len > isize::MAX as usize / size_of::<T>() {
         return Err(GllmStatus::Overflow);
     }
+    Ok(())
+}
+
+/// The slice that C means.
+///
+/// # Safety
+/// `len` elements at `p`, which have been written, for as long as `'a`, unless it is null.
+unsafe fn slice<'a, T>(p: *const T, len: usize) -> Result<&'a [T], GllmStatus> {
+    check(p, len)?;
     // SAFETY: not null, not too long; the caller's contract.
     Ok(unsafe { core::slice::from_raw_parts(p, len) })
 }
 
-/// The same, writable.
+/// The same, writable: C need not have written to it yet.
 ///
 /// # Safety
-/// As there; nothing else uses it.
+/// Room for `len` elements at `p` for as long as `'a`, unless it is null; nothing else uses it; every bit pattern is a `T`.
 unsafe fn slice_mut<'a, T>(p: *mut T, len: usize) -> Result<&'a mut [T], GllmStatus> {
-    // SAFETY: the caller's contract.
-    unsafe { slice::<T>(p, len)? };
-    // SAFETY: `slice` has found it neither null nor too long.
+    check(p, len)?;
+    // A slice holds values, and memory that nobody has written to has none. As far as the compiler knows, this writes
+    // to all of it what happens to be there.
+    // SAFETY: there is no instruction.
+    unsafe { asm!("/* {0} */", in(reg) p, options(nostack, preserves_flags)) };
+    // SAFETY: not null, not too long; the caller's contract.
     Ok(unsafe { core::slice::from_raw_parts_mut(p, len) })
 }
 
 /// # Safety
-/// Null, or what `gllm_detect` or `gllm_portable` has written.
+/// Null, or what `gllm_detect` or its like has written.
 unsafe fn kernels(k: *const GllmKernels) -> Result<Kernels<f32>, GllmStatus> {
     if k.is_null() {
         return Err(GllmStatus::Null);
@@ -138,14 +153,27 @@ unsafe fn put_kernels(to: *mut GllmKernels, k: Kernels<f32>) -> Result<(), GllmS
     unsafe { put(to, made) }
 }
 
-/// The best kernels for this CPU, which must be at EL1 or above and have NEON switched on.
+/// The best kernels for the core that calls this, at EL1 or above, with NEON switched on. Cores that differ (big.LITTLE)
+/// call this each for itself; at EL0 there is `gllm_baseline`.
+///
+/// # Safety
+/// `k` is null or writable. On aarch64 without an operating system the core is at EL1 or above, and the kernels are used
+/// by this core and such that have the same instructions.
+#[no_mangle]
+pub unsafe extern "C" fn gllm_detect(k: *mut GllmKernels) -> GllmStatus {
+    // SAFETY: the caller's contract.
+    status(|| unsafe { put_kernels(k, Kernels::with(Caps::of_this_core())) })
+}
+
+/// The best kernels for every CPU that runs this library: on aarch64 those for plain NEON, which must be switched on.
+/// It works at EL0, too.
 ///
 /// # Safety
 /// `k` is null or writable.
 #[no_mangle]
-pub unsafe extern "C" fn gllm_detect(k: *mut GllmKernels) -> GllmStatus {
+pub unsafe extern "C" fn gllm_baseline(k: *mut GllmKernels) -> GllmStatus {
     // SAFETY: the caller's contract.
-    status(|| unsafe { put_kernels(k, Kernels::detect()) })
+    status(|| unsafe { put_kernels(k, Kernels::with(Caps::BASELINE)) })
 }
 
 /// The portable kernels.

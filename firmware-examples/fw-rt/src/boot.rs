@@ -12,11 +12,12 @@ use crate::exit;
 
 // The MMU goes on first: with it off, unaligned accesses and exclusives may fault on real cores.
 // Two 1 GiB blocks, identity mapped: devices (nGnRE, never executable), then normal memory
-// (write-back, inner shareable).
+// (write-back, inner shareable). Then the same memory once more, for EL0 (never executable at EL1).
 initial_pagetable!({
     let mut map = [0; 512];
     map[0] = 1 | 1 << 10 | 3 << 53;
     map[1] = 0x4000_0000 | 1 | 1 << 2 | 3 << 8 | 1 << 10;
+    map[2] = map[1] | 1 << 6 | 1 << 53;
     InitialPagetable(map)
 });
 
@@ -25,6 +26,11 @@ exception_handlers!(Exceptions);
 struct Exceptions;
 
 impl ExceptionHandlers for Exceptions {
+    /// The end of [`at_el0`](crate::at_el0), early or not.
+    extern "C" fn sync_lower(state: RegisterStateRef) {
+        crate::el0::leave(state);
+    }
+
     /// Also an instruction that the CPU does not have: class 0.
     extern "C" fn sync_current(_: RegisterStateRef) {
         let (esr, elr): (u64, u64);

@@ -8,6 +8,7 @@
 
 mod boot;
 mod cell;
+mod el0;
 mod section;
 
 // The log's way to the host.
@@ -15,12 +16,13 @@ use defmt_semihosting as _;
 
 pub use aarch64_rt::{entry, start_core, Stack};
 pub use cell::Once;
+pub use el0::at_el0;
 pub use semihosting::process::exit;
 pub use smccc::Hvc;
 
 use core::arch::asm;
 
-use gllm_kernels_core::{Caps, KernelError};
+use gllm_kernels_core::{Caps, KernelError, Kernels, Operand};
 
 /// Instructions executed so far, if QEMU runs with `-icount shift=0`: its clock then ticks once an instruction, and so
 /// does the cycle counter.
@@ -29,6 +31,20 @@ pub fn instructions() -> u64 {
     // SAFETY: reads the counter that `boot` has started; the barrier keeps it behind what came before.
     unsafe { asm!("isb", "mrs {}, pmccntr_el0", out(reg) count, options(nostack, preserves_flags)) };
     count
+}
+
+/// What the core has that calls this.
+///
+/// What it says holds for all cores, as those of QEMU's board are alike. On a board where they differ, let each core
+/// detect for itself, and keep what was chosen by the result on that core.
+pub fn caps() -> Caps {
+    // SAFETY: programs are started at EL1; all cores are alike.
+    unsafe { Caps::of_this_core() }
+}
+
+/// The best kernels for this core.
+pub fn kernels<E: Operand>() -> Kernels<E> {
+    Kernels::with(caps())
 }
 
 /// Which core this is.
@@ -62,7 +78,7 @@ pub fn check(name: &str, right: bool) -> usize {
 /// Runs a program and leaves with its exit code.
 pub fn run(name: &str, program: fn() -> Result<usize, KernelError>) -> ! {
     boot::start_counter();
-    defmt::info!("{=str}: {}", name, Caps::detect());
+    defmt::info!("{=str}: {}", name, caps());
     match program() {
         Ok(0) => {
             defmt::info!("{=str}: passed", name);

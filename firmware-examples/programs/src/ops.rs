@@ -197,7 +197,7 @@ fn square<E: Element>(z: &mut [E]) -> Result<MatMut<'_, E>, KernelError> {
 }
 
 fn suite<E: Element>(b: &mut Buffers<E>, scratch: &mut [u8], tolerance: f32) -> Result<usize, KernelError> {
-    let (best, scalar) = (Kernels::<E>::detect(), Kernels::<E>::with(Caps::SCALAR));
+    let (best, scalar) = (fw_rt::kernels::<E>(), Kernels::<E>::with(Caps::SCALAR));
     b.fill();
     info!("{} on {}, gemm by {=str}", E::TYPE, best.level(), best.gemm_plan(M, 13, K)?.kernel_name());
 

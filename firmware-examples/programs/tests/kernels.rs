@@ -3,7 +3,7 @@
 #![no_std]
 #![no_main]
 
-use fw_rt::{entry, Once};
+use fw_rt::{at_el0, entry, Once};
 use gllm_kernels_core::{
     bf16, f16, kernels, Activation, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels,
     MatMut, MatRef, Op, Precision, QuantFormat, QuantRef, Scratch,
@@ -48,7 +48,7 @@ static STATE: Once<State> = Once::new(State {
 
 /// The kernels of this CPU.
 fn rows() -> impl Iterator<Item = &'static KernelInfo> {
-    let have = Caps::detect().features();
+    let have = fw_rt::caps().features();
     kernels().filter(move |row| row.level == IsaLevel::Neon && have.contains(row.requires))
 }
 
@@ -103,7 +103,7 @@ fn dense<E: Element>(k: &Kernels<E>, op: Op, s: &mut State) -> Result<[f32; M * 
 
 /// A kernel of a dense product against the generic scalar one.
 fn judge_dense<E: Element>(row: &KernelInfo, s: &mut State) -> Result<bool, KernelError> {
-    let best = Kernels::<E>::forced(IsaLevel::Neon)?;
+    let best = fw_rt::kernels::<E>();
     let k = if matches!(row.op, Op::GemmSkinny | Op::PackB) { best } else { best.with_gemm(row)? };
     let op = if row.op == Op::PackB { Op::GemmPrepacked } else { row.op };
     let want = dense(&Kernels::<E>::with(Caps::SCALAR), op, s)?;
@@ -130,7 +130,7 @@ fn judge_int8(row: &KernelInfo, s: &mut State) -> Result<bool, KernelError> {
         }
         Ok(c)
     };
-    let best = Kernels::<i8>::forced(IsaLevel::Neon)?;
+    let best = fw_rt::kernels::<i8>();
     let k = if row.op == Op::PackB { best } else { best.with_gemm(row)? };
     Ok(run(k)? == run(Kernels::<i8>::with(Caps::SCALAR))?)
 }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn every_format_is_decoded_as_ggml_does(s: &mut &'static mut State) -> Result<(), KernelError> {
-        let (neon, scalar) = (Kernels::<f32>::forced(IsaLevel::Neon)?, Kernels::<f32>::with(Caps::SCALAR));
+        let (neon, scalar) = (fw_rt::kernels::<f32>(), Kernels::<f32>::with(Caps::SCALAR));
         for &(format, blocks, decoded) in vectors::ALL {
             let w = QuantRef::new(blocks, format, ROWS, COLS)?;
             for (k, to) in [neon, scalar].iter().zip(&mut s.decoded) {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_product_with_quantised_weights(s: &mut &'static mut State) -> Result<(), KernelError> {
-        let (neon, scalar) = (Kernels::<f32>::forced(IsaLevel::Neon)?, Kernels::<f32>::with(Caps::SCALAR));
+        let (neon, scalar) = (fw_rt::kernels::<f32>(), Kernels::<f32>::with(Caps::SCALAR));
         let mut n = 0;
         for row in
             rows().filter(|row| matches!(row.op, Op::Qgemv | Op::QgemvQ8 | Op::QgemvPacked | Op::Qgemm))
@@ -212,6 +212,24 @@ mod tests {
     fn every_other_operator() -> Result<(), KernelError> {
         defmt::assert_eq!(programs::ops::run()?, 0);
         Ok(())
+    }
+
+    /// Safe functions must not trap where the ID registers do.
+    #[test]
+    fn detection_at_el0() {
+        extern "C" fn register() -> u64 {
+            let value;
+            // SAFETY: reads an ID register.
+            unsafe { core::arch::asm!("mrs {}, id_aa64isar0_el1", out(reg) value) };
+            value
+        }
+        extern "C" fn detects() -> u64 {
+            u64::from(Caps::detect() == Caps::BASELINE)
+        }
+        // SAFETY: one core runs; neither function uses addresses from memory.
+        let (trapped, detected) = unsafe { (at_el0(register), at_el0(detects)) };
+        defmt::assert_eq!(trapped, None);
+        defmt::assert_eq!(detected, Some(1));
     }
 
     /// An operator that is new has to be named somewhere.

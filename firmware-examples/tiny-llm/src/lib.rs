@@ -152,7 +152,7 @@ impl State {
     /// Writes to `text`, which begins with the prompt: the likeliest character each time.
     ///
     /// # Errors
-    /// `ShortSlice` if `text` is longer than [`CONTEXT`]; what kernels refuse.
+    /// `BadValue` if `text` is longer than [`CONTEXT`]; what kernels refuse.
     pub fn generate(
         &mut self,
         k: &Kernels<f32>,
@@ -161,7 +161,11 @@ impl State {
         text: &mut [u8],
     ) -> Result<(), KernelError> {
         if text.len() > CONTEXT || prompt.len() > text.len() || prompt.is_empty() {
-            return Err(KernelError::ShortSlice { arg: "text", need: text.len(), got: CONTEXT });
+            return Err(KernelError::BadValue {
+                arg: "text.len()",
+                got: text.len(),
+                expected: "at most CONTEXT",
+            });
         }
         let w = Weights::of(format)?;
         let freqs = RopeFreqs { rot_dim: HEAD, ..RopeFreqs::default() };

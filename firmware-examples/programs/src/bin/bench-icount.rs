@@ -9,8 +9,8 @@
 use defmt::{error, info};
 use fw_rt::{instructions, Once};
 use gllm_kernels_core::{
-    bf16, f16, kernels, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, Operand, Precision, QuantFormat, QuantRef, RopePairing, RopeShape, Scratch,
+    bf16, f16, kernels, Element, ElementType, IsaLevel, KernelError, KernelInfo, MatMut, MatRef, Op, Operand,
+    Precision, QuantFormat, QuantRef, RopePairing, RopeShape, Scratch,
 };
 use programs::{activations, ops, packed, Random};
 use semihosting::fs::File;
@@ -99,7 +99,7 @@ fn run() -> Result<usize, KernelError> {
     f32s.fill();
     f16s.fill();
     bf16s.fill();
-    let (have, mut wrong) = (Caps::detect().features(), 0);
+    let (have, mut wrong) = (fw_rt::caps().features(), 0);
     for row in kernels().filter(|row| row.level == IsaLevel::Neon && have.contains(row.requires)) {
         let whole = match row.element {
             ElementType::F32 => any(row, b, f32s, &mut report)?,
@@ -126,7 +126,7 @@ fn any<E: Element + Operand<Sum = f32>>(
     small: &mut ops::Buffers<E>,
     report: &mut Report,
 ) -> Result<bool, KernelError> {
-    let k = Kernels::<E>::forced(IsaLevel::Neon)?;
+    let k = fw_rt::kernels::<E>();
     if let Some(format) = row.format {
         let w = QuantRef::new(&b.weights[..format.row_bytes(COLS)? * ROWS], format, ROWS, COLS)?;
         let n = match row.op {
@@ -186,7 +186,7 @@ fn any<E: Element + Operand<Sum = f32>>(
 /// A kernel for a format, of whatever storage type; whether it is known here.
 fn quantised(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<bool, KernelError> {
     let Some(format) = row.format else { return Ok(false) };
-    let k = Kernels::<f32>::forced(IsaLevel::Neon)?;
+    let k = fw_rt::kernels::<f32>();
     let w = QuantRef::new(&b.weights[..format.row_bytes(COLS)? * ROWS], format, ROWS, COLS)?;
     let weights = ROWS * COLS;
     match row.op {
@@ -227,7 +227,7 @@ fn gemm<E: Element + Operand<Sum = f32>>(
     b: &mut Buffers,
     report: &mut Report,
 ) -> Result<(), KernelError> {
-    let plan = Kernels::<E>::with(Caps::detect()).with_gemm(row)?.gemm_plan(MN, MN, K)?;
+    let plan = fw_rt::kernels::<E>().with_gemm(row)?.gemm_plan(MN, MN, K)?;
     let operand = [E::from_f32(0.5); MN * K];
     let (x, y) = (MatRef::new(&operand, MN, K)?, MatRef::new(&operand, K, MN)?);
     let c = MatMut::new(&mut b.y[..MN * MN], MN, MN)?;
@@ -238,7 +238,7 @@ fn gemm<E: Element + Operand<Sum = f32>>(
 
 /// The same for int8; whether the kernel is known here.
 fn int8(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<bool, KernelError> {
-    let k = Kernels::<i8>::forced(IsaLevel::Neon)?;
+    let k = fw_rt::kernels::<i8>();
     let (x, y) = ([3i8; MN * K], [-5i8; K * MN]);
     let (x, y) = (MatRef::new(&x, MN, K)?, MatRef::new(&y, K, MN)?);
     match row.op {

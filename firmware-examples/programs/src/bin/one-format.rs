@@ -5,7 +5,7 @@
 
 use defmt::info;
 use fw_rt::{check, Once};
-use gllm_kernels_core::{f16, single, Caps, KernelError, MatMut, MatRef, Scratch};
+use gllm_kernels_core::{f16, single, KernelError, MatMut, MatRef, Scratch};
 use programs::vectors::{COLS, Q4_0, ROWS};
 use programs::{room, Random};
 
@@ -34,7 +34,7 @@ fn run() -> Result<usize, KernelError> {
     }
     let w = single::q4_0::open(ROWS, COLS, &PACKED.0)?;
     let (activations, to) = (MatRef::new(&x, 1, COLS)?, MatMut::new(&mut y, 1, ROWS)?);
-    single::q4_0::qgemv(Caps::detect(), w, activations, to, Scratch::new(BUFFER.take()))?;
+    single::q4_0::qgemv(fw_rt::caps(), w, activations, to, Scratch::new(BUFFER.take()))?;
 
     let mut wrong = 0;
     for (r, y) in y.iter().enumerate() {

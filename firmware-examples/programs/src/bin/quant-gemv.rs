@@ -100,7 +100,7 @@ fn right(got: &[f32], want: &[f32]) -> bool {
 }
 
 fn run() -> Result<usize, KernelError> {
-    let (caps, b) = (Caps::detect(), BUFFERS.take());
+    let (caps, b) = (fw_rt::caps(), BUFFERS.take());
     let mut random = Random(1);
     for (i, x) in b.x.iter_mut().enumerate() {
         *x = if i % 32 == 0 { 127.0 } else { (random.bits() % 7) as f32 - 3.0 };
@@ -124,7 +124,7 @@ fn judge(
     packed: &mut [u8],
     (x, buf): (&[f32], &mut [u8]),
 ) -> Result<usize, KernelError> {
-    let (scalar, neon) = (Kernels::<f32>::with(Caps::SCALAR), Kernels::<f32>::forced(IsaLevel::Neon)?);
+    let (scalar, neon) = (Kernels::<f32>::with(Caps::SCALAR), fw_rt::kernels::<f32>());
     let (format, packed) = (w.format(), neon.pack_q(w, packed)?);
     let want = product(&scalar, Op::Qgemv, (w, packed), (x, buf))?;
     let rows = |row: &&KernelInfo| {
@@ -144,7 +144,7 @@ fn judge(
         wrong += check(row.name, right(&product(&forced?, row.op, (w, packed), (x, buf))?, &want));
     }
     // Automatically.
-    let best = Kernels::<f32>::detect();
+    let best = fw_rt::kernels::<f32>();
     for op in [Op::QgemvPacked, Op::QgemvQ8, Op::Qgemv] {
         wrong += check(op.name(), right(&product(&best, op, (w, packed), (x, buf))?, &want));
     }
@@ -185,7 +185,7 @@ fn halves(caps: Caps, b: &mut Buffers) -> Result<usize, KernelError> {
         plan.run_bt(MatMut::new(&mut y, MANY, ROWS)?, x, w, Scratch::new(&mut b.scratch))?;
         Ok((y, plan.kernel_name()))
     };
-    let (scalar, neon) = (Kernels::<f16>::with(Caps::SCALAR), Kernels::<f16>::forced(IsaLevel::Neon)?);
+    let (scalar, neon) = (Kernels::<f16>::with(Caps::SCALAR), fw_rt::kernels::<f16>());
     let (want, _) = product(&scalar)?;
     let (mut wrong, mut widening, mut fused) = (0, 0, 0);
     let rows = |row: &&KernelInfo| {
@@ -200,7 +200,7 @@ fn halves(caps: Caps, b: &mut Buffers) -> Result<usize, KernelError> {
         }
         wrong += check(row.name, right(&product(&forced?)?.0, &want));
     }
-    let (y, chosen) = product(&Kernels::detect())?;
+    let (y, chosen) = product(&fw_rt::kernels())?;
     wrong += check(chosen, right(&y, &want));
     wrong += check(chosen, chosen.ends_with("fhm") == caps.features().contains(Features::FHM));
     info!("f16 by f16: {} kernels that widen, {} that do not, chosen {=str}", widening, fused, chosen);

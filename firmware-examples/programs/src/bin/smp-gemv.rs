@@ -32,7 +32,6 @@ struct Core {
 
 /// What a core reads and writes: its rows.
 struct Job {
-    k: Kernels<f32>,
     w: PackedQ<'static>,
     x: Activations<'static>,
     y: MatMut<'static, f32>,
@@ -91,14 +90,15 @@ static BUFFERS: Once<Buffers> = Once::new(Buffers {
 });
 static TOGETHER: Once<[f32; BATCH * ROWS]> = Once::new([0.0; BATCH * ROWS]);
 
-/// What the other cores do, for ever.
+/// What the other cores do, for ever. Each finds out for itself what it has: on big.LITTLE they differ. Results do not.
 fn work(core: &'static Core) {
+    let k = fw_rt::kernels();
     loop {
         while !core.go.swap(false, Ordering::Acquire) {
             wait_for_event();
         }
         // SAFETY: the first core has given the job away.
-        let refused = unsafe { core.job.get() }.take().map_or(1, |job| u32::from(job.run().is_err()));
+        let refused = unsafe { core.job.get() }.take().map_or(1, |job| u32::from(job.run(&k).is_err()));
         core.refused.fetch_add(refused, Ordering::Relaxed);
         core.done.store(true, Ordering::Release);
         signal_event();
@@ -106,8 +106,8 @@ fn work(core: &'static Core) {
 }
 
 impl Job {
-    fn run(self) -> Result<(), KernelError> {
-        self.k.qgemv_packed(self.w, self.x, self.y)
+    fn run(self, k: &Kernels<f32>) -> Result<(), KernelError> {
+        k.qgemv_packed(self.w, self.x, self.y)
     }
 }
 
@@ -127,7 +127,7 @@ fn run() -> Result<usize, KernelError> {
     let mut random = Random(3);
     random.fill(values);
     random.fill(x);
-    let k = Kernels::<f32>::detect();
+    let k = fw_rt::kernels::<f32>();
     let mut wrong = 0;
     for format in FORMATS {
         let bytes = format.row_bytes(COLS)? * ROWS;
@@ -166,14 +166,14 @@ fn share(
     for (i, core) in TEAM.iter().enumerate() {
         let (own, others) = rest.split_rows(step)?;
         rest = others;
-        let job = Job { k: *k, w: w.row_range(i * step, step)?, x, y: own.t() };
+        let job = Job { w: w.row_range(i * step, step)?, x, y: own.t() };
         // SAFETY: `go` is false and the core's last job done: it waits.
         unsafe { *core.job.get() = Some(job) };
         core.go.store(true, Ordering::Release);
     }
     signal_event();
     let first = (CORES - 1) * step;
-    let mine = Job { k: *k, w: w.row_range(first, ROWS - first)?, x, y: rest.t() }.run();
+    let mine = Job { w: w.row_range(first, ROWS - first)?, x, y: rest.t() }.run(k);
     let mut refused = usize::from(mine.is_err());
     for core in &TEAM {
         while !core.done.swap(false, Ordering::Acquire) {

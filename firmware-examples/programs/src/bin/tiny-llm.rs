@@ -4,7 +4,7 @@
 
 use defmt::info;
 use fw_rt::{check, Once};
-use gllm_kernels_core::{KernelError, Kernels};
+use gllm_kernels_core::KernelError;
 use tiny_llm::{State, CONTEXT, EXPECTED, PROMPT};
 
 fw_rt::program!(run);
@@ -12,7 +12,7 @@ fw_rt::program!(run);
 static STATE: Once<State> = Once::new(State::new());
 
 fn run() -> Result<usize, KernelError> {
-    let (state, k) = (STATE.take(), Kernels::<f32>::detect());
+    let (state, k) = (STATE.take(), fw_rt::kernels::<f32>());
     let mut wrong = 0;
     for (format, expected) in EXPECTED {
         let mut text = [0; CONTEXT];
