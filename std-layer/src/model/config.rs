@@ -159,4 +159,12 @@ impl Config {
         }
         windows
     }
+
+    /// Why a layer's tensor is refused that this configuration has no use for.
+    pub(super) fn refusal(&self) -> String {
+        let (name, layers) = (self.architecture.name(), self.layers);
+        format!(
+            "is not part of a model of the architecture {name} with {layers} layers: it would not take part"
+        )
+    }
 }

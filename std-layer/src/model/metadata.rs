@@ -3,7 +3,7 @@
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
 use super::source::{bad_tensor, numbers, Files};
-use super::{Architecture, Config, Gate, Layer, ModelError, Rope};
+use super::{names, Architecture, Config, Gate, Layer, ModelError, Rope};
 use crate::gguf::{Array, Gguf, Value};
 
 /// No size in a model comes near: products of two fit 64 bits.
@@ -281,13 +281,15 @@ impl Config {
         let norm_eps = meta.positive(".attention.layer_norm_rms_epsilon")?;
         let norm_eps = meta.needed(".attention.layer_norm_rms_epsilon", norm_eps)? as f32;
 
-        let rows =
-            files.tensor("token_embd.weight").and_then(|t| t.rows()).filter(|n| (1..=LARGEST).contains(n));
-        let vocabulary = match (meta.size(".vocab_size")?, rows) {
-            (Some(size), _) => size,
-            (None, Some(rows)) => rows as usize,
-            // The embedding's shape is refused later.
-            (None, None) => 1,
+        let rows = |name: &names::Name| files.tensor(name.gguf)?.rows().filter(|n| (1..=LARGEST).contains(n));
+        let vocabulary = match meta.size(".vocab_size")? {
+            Some(size) => size,
+            None => match rows(&names::EMBEDDING).or_else(|| rows(&names::OUTPUT)) {
+                Some(rows) => rows as usize,
+                None => {
+                    return Err(bad_tensor(names::EMBEDDING.gguf, "is missing, or has no rows".to_owned()))
+                }
+            },
         };
         let tokens = meta.array("tokenizer.ggml.tokens")?;
         if let Some(tokens) = tokens.filter(|t| t.len() > vocabulary) {
@@ -304,7 +306,7 @@ impl Config {
             meta.read(key, "above 1 and finite", above_one)
         };
         let (scaling, attention_factor) = meta.scaling(context)?;
-        let factors = files.tensor("rope_freqs.weight").map(|tensor| {
+        let factors = files.tensor(names::ROPE_FACTORS.gguf).map(|tensor| {
             let factors = numbers(tensor)?;
             let fits = factors.len() == dims / 2 && factors.iter().all(|&f| f > 0.0);
             let expected =
@@ -356,8 +358,8 @@ impl Config {
             qk_norm: matches!(architecture, Architecture::Qwen3 | Architecture::Gemma3),
             post_norms: gemma,
             attention_bias: architecture == Architecture::Qwen2
-                || files.tensor("blk.0.attn_q.bias").is_some(),
-            tied_embeddings: files.tensor("output.weight").is_none(),
+                || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
+            tied_embeddings: files.tensor(names::OUTPUT.gguf).is_none(),
             ropes,
             layer,
             stop_tokens: meta.stop_tokens(vocabulary, tokens)?,

@@ -370,7 +370,12 @@ impl<'a> Model<'a> {
         let model = Self { files, config };
         // What is missing or wrong is said now.
         model.weights()?;
-        Ok(model)
+        // Older files have angles in each layer, which nobody reads.
+        let odd = |n: &&str| n.starts_with("blk.") && !n.contains("attn_rot_embd");
+        match model.unused().into_iter().find(odd) {
+            Some(name) => Err(bad_tensor(name, model.config.refusal())),
+            None => Ok(model),
+        }
     }
 
     /// What the model consists of.
@@ -396,7 +401,8 @@ impl<'a> Model<'a> {
         self.files.0.iter().map(|(path, _)| &**path)
     }
 
-    /// Tensors that are in the files, but that the model has no use for.
+    /// Tensors that are in the files, but that the model has no use for. None of them belongs to a layer: such a file is refused, as
+    /// its layers compute something else than [`Config`] says.
     pub fn unused(&self) -> Vec<&str> {
         let config = &self.config;
         let layers = names::LAYER.iter().flat_map(|n| (0..config.layers).map(move |l| (n, l)));

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3.
+
+ci/reference.py MODEL OUT TOKEN...   writes the logits at every position: little-endian f32, positions x vocabulary
+
+Weights are what their blocks decode to. Norms, softmax, angles and sums of products of the attention are computed in f64, products with
+weights in f32. It is written for reading, not for speed. Needs the packages gguf and numpy.
+"""
+
+import sys
+
+import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+
+def norm(x, weight, eps):
+    x = x.astype(np.float64)
+    return (x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight).astype(np.float32)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def softcap(x, cap):
+    return x if cap == 0 else cap * np.tanh(x / cap)
+
+
+class Model:
+    def __init__(self, path):
+        reader = GGUFReader(path)
+        self.meta = {k: f.contents() for k, f in reader.fields.items() if not k.startswith("tokenizer.ggml.")}
+        self.tensors = {t.name: t for t in reader.tensors}
+        self.decoded = {}
+        self.architecture = self.meta["general.architecture"]
+        self.gemma = self.architecture == "gemma3"
+        self.layers, self.heads, self.hidden = self.get("block_count"), self.get("attention.head_count"), self.get("embedding_length")
+        self.kv_heads = self.get("attention.head_count_kv", self.heads)
+        self.head_dim = self.get("attention.key_length", self.hidden // self.heads)
+        self.eps = self.get("attention.layer_norm_rms_epsilon")
+        self.scale = self.get("attention.scale", 0) or self.head_dim**-0.5
+        self.window = self.get("attention.sliding_window", 0)
+
+    def get(self, key, default=None):
+        return self.meta.get(f"{self.architecture}.{key}", default)
+
+    def weight(self, name):
+        """A tensor's elements, or None if the model lacks it."""
+        if name not in self.tensors:
+            return None
+        if name not in self.decoded:
+            t = self.tensors[name]
+            shape = [int(n) for n in reversed(t.shape)]
+            self.decoded[name] = dequantize(t.data, t.tensor_type).reshape(shape).astype(np.float32)
+        return self.decoded[name]
+
+    def frequencies(self, local):
+        """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
+        dims = self.get("rope.dimension_count", self.head_dim)
+        base = 10000.0 if local else self.get("rope.freq_base", 10000.0)
+        i = np.arange(dims // 2)
+        f = base ** (-2.0 * i / dims)
+        if local:
+            return f, 1.0
+        factors = self.weight("rope_freqs.weight")
+        if factors is not None:
+            f = f / factors
+        kind, factor = self.get("rope.scaling.type", "linear"), self.get("rope.scaling.factor", 1.0)
+        if kind == "linear":
+            return f / factor, 1.0
+        if kind == "none":
+            return f, 1.0
+        # YaRN: pairs that turn often within the context of the training keep their frequency.
+        context = self.get("rope.scaling.original_context_length")
+
+        def pair(turns):
+            return dims * np.log(context / (turns * 2 * np.pi)) / (2 * np.log(base))
+
+        low = max(0, np.floor(pair(self.get("rope.scaling.yarn_beta_fast", 32.0))))
+        high = min(dims - 1, np.ceil(pair(self.get("rope.scaling.yarn_beta_slow", 1.0))))
+        ramp = np.clip((i - low) / max(0.001, high - low), 0, 1)
+        attention = self.get("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * np.log(factor))
+        return f * (1 - ramp) + f / factor * ramp, attention
+
+    def rotate(self, x, local):
+        """Rotates pairs of elements; x is positions x heads x head_dim."""
+        f, factor = self.frequencies(local)
+        angle = np.arange(len(x))[:, None, None] * f
+        c, s, n = np.cos(angle) * factor, np.sin(angle) * factor, len(f)
+        first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if self.architecture == "llama" else (slice(0, n), slice(n, 2 * n))
+        y = x.astype(np.float64)
+        y[..., first] = x[..., first] * c - x[..., second] * s
+        y[..., second] = x[..., second] * c + x[..., first] * s
+        return y
+
+    def attention(self, x, layer):
+        n, local = len(x), self.gemma and self.window > 0 and (layer + 1) % 6 != 0
+
+        def linear(role, heads):
+            y = x @ self.weight(f"blk.{layer}.{role}.weight").T
+            bias = self.weight(f"blk.{layer}.{role}.bias")
+            return (y if bias is None else y + bias).reshape(n, heads, self.head_dim)
+
+        def normed(y, role):
+            weight = self.weight(f"blk.{layer}.{role}.weight")
+            return y if weight is None else norm(y, weight, self.eps)
+
+        q = self.rotate(normed(linear("attn_q", self.heads), "attn_q_norm"), local)
+        k = self.rotate(normed(linear("attn_k", self.kv_heads), "attn_k_norm"), local)
+        v = linear("attn_v", self.kv_heads).astype(np.float64)
+        # Consecutive heads of queries share a head of keys and values.
+        k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))
+        scores = softcap(np.einsum("ihd,jhd->hij", q, k) * self.scale, self.get("attn_logit_softcapping", 0))
+        distance = np.arange(n)[:, None] - np.arange(n)
+        window = self.window if local or not self.gemma else 0
+        hidden = (distance < 0) | (distance >= window if window else False)
+        seen = np.einsum("hij,jhd->ihd", softmax(np.where(hidden, -np.inf, scores)), v)
+        return seen.reshape(n, -1).astype(np.float32) @ self.weight(f"blk.{layer}.attn_output.weight").T
+
+    def feed_forward(self, x, layer):
+        gate, up, down = (self.weight(f"blk.{layer}.ffn_{role}.weight").T for role in ("gate", "up", "down"))
+        return ((gelu if self.gemma else silu)(x @ gate) * (x @ up)) @ down
+
+    def logits(self, tokens):
+        embedding = self.weight("token_embd.weight")
+        x = embedding[np.asarray(tokens)]
+        if self.gemma:
+            x = x * np.float32(self.hidden**0.5)
+        for layer in range(self.layers):
+
+            def normed(y, role):
+                weight = self.weight(f"blk.{layer}.{role}.weight")
+                return y if weight is None else norm(y, weight, self.eps)
+
+            x = x + normed(self.attention(normed(x, "attn_norm"), layer), "post_attention_norm")
+            x = x + normed(self.feed_forward(normed(x, "ffn_norm"), layer), "post_ffw_norm")
+        output = self.weight("output.weight")
+        y = norm(x, self.weight("output_norm.weight"), self.eps) @ (embedding if output is None else output).T
+        return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    Model(sys.argv[1]).logits([int(t) for t in sys.argv[3:]]).tofile(sys.argv[2])

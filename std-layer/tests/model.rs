@@ -1,0 +1,571 @@
+//! Models from files: configurations, weights, and files that lie.
+
+#[path = "model/draft.rs"]
+mod draft;
+
+use std::io::Write;
+use std::path::Path;
+
+use draft::{Draft, ARCHITECTURES};
+use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
+use gllm_kernels_std::gguf::{GgmlType, Value, ValueType};
+use gllm_kernels_std::model::{Architecture, Config, Gate, Layer, Model, ModelError, Rope};
+use gllm_kernels_std::AlignedVec;
+
+/// The error that a draft is refused with.
+fn refused(draft: &Draft) -> ModelError {
+    let bytes = draft.bytes();
+    match Model::from_bytes(&bytes) {
+        Err(error) => error,
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+fn config(draft: &Draft) -> Config {
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap_or_else(|e| panic!("{e}"));
+    model.config().clone()
+}
+
+/// Key, value and text of a refused value.
+fn bad_value(draft: &Draft) -> (String, String, String) {
+    match refused(draft) {
+        ModelError::BadValue { key, value, expected } => (key, value, expected),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn every_architecture_has_its_configuration() {
+    assert_eq!(ARCHITECTURES.len(), Architecture::ALL.len());
+    for &architecture in Architecture::ALL {
+        let name = architecture.name();
+        let c = config(&Draft::of(name));
+        let sizes =
+            (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
+        assert_eq!(sizes, (24, 32, 7, 4, 2, 16, 64, 128), "{name}");
+        assert_eq!((c.architecture, c.norm_eps, c.attention_scale), (architecture, 1e-5, 0.25));
+        assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
+        let gemma = name == "gemma3";
+        assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
+        assert_eq!(c.gate, if gemma { Gate::GeluTanh } else { Gate::Silu });
+        assert_eq!((c.qk_norm, c.post_norms), (gemma || name == "qwen3", gemma));
+        assert_eq!((c.attention_bias, c.tied_embeddings), (name == "qwen2", gemma));
+        let pairing = if name == "llama" { RopePairing::Adjacent } else { RopePairing::HalfSplit };
+        let rope = |theta| Rope {
+            theta,
+            dims: 16,
+            pairing,
+            scaling: RopeScaling::None,
+            factors: None,
+            attention_factor: None,
+        };
+        if gemma {
+            assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
+            let global = Layer { window: None, rope: 0 };
+            let local = Layer { window: Some(8), rope: 1 };
+            assert_eq!(c.layer, [local, local, local, local, local, global, local]);
+            assert_eq!(c.windows(), [Some(8), None]);
+        } else {
+            assert_eq!(c.ropes, [rope(1e6)]);
+            assert_eq!(c.layer, [Layer { window: None, rope: 0 }; 7]);
+            assert_eq!(c.windows(), [None]);
+        }
+    }
+}
+
+#[test]
+fn weights_have_the_shapes_of_the_configuration() {
+    for name in ARCHITECTURES {
+        let bytes = Draft::of(name).bytes();
+        let model = Model::from_bytes(&bytes).unwrap();
+        assert!(model.unused().is_empty(), "{:?}", model.unused());
+        let (c, w) = (model.config(), model.weights().unwrap());
+        assert_eq!((w.embedding.rows(), w.embedding.cols(), w.embedding.bytes()), (24, 32, 24 * 34));
+        assert_eq!((w.output.rows(), w.output.cols(), w.output_norm.len()), (24, 32, 32));
+        assert_eq!(w.layers.len(), 7);
+        for l in &w.layers {
+            let shapes = [l.q, l.k, l.v, l.output, l.gate, l.up, l.down].map(|m| (m.rows(), m.cols()));
+            assert_eq!(shapes, [(64, 32), (32, 32), (32, 32), (32, 64), (64, 32), (64, 32), (32, 64)]);
+            assert_eq!((l.attention_norm.len(), l.ffn_norm.len()), (32, 32));
+            let len = |v: &Option<Vec<f32>>| v.as_ref().map(Vec::len);
+            let only = |has: bool, n: usize| has.then_some(n);
+            assert_eq!([&l.q_norm, &l.k_norm].map(len), [only(c.qk_norm, 16); 2]);
+            let bias = c.attention_bias;
+            assert_eq!(
+                [&l.q_bias, &l.k_bias, &l.v_bias].map(len),
+                [only(bias, 64), only(bias, 32), only(bias, 32)]
+            );
+            assert_eq!([&l.post_attention_norm, &l.post_ffn_norm].map(len), [only(c.post_norms, 32); 2]);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    for name in ["mamba", "gpt2", "llama4", ""] {
+        let mut draft = Draft::of("llama");
+        draft.set("general.architecture", Value::String(name));
+        let text = refused(&draft).to_string();
+        assert!(
+            text.contains(&format!("{name:?}")) && text.ends_with("llama, qwen2, qwen3, gemma3"),
+            "{text}"
+        );
+    }
+    let mut draft = Draft::of("llama");
+    draft.set("llama.expert_count", Value::U32(8));
+    assert_eq!(bad_value(&draft).0, "llama.expert_count");
+    draft.set("llama.expert_count", Value::U32(0));
+    config(&draft);
+    draft.set("llama.attention.causal", Value::Bool(false));
+    assert_eq!(bad_value(&draft).0, "llama.attention.causal");
+}
+
+const SIZES: [&str; 9] = [
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "vocab_size",
+];
+
+#[test]
+fn keys_that_are_needed_are_named() {
+    for name in ARCHITECTURES {
+        let needed = ["block_count", "context_length", "embedding_length", "feed_forward_length"];
+        let more = ["attention.head_count", "attention.layer_norm_rms_epsilon"];
+        for key in needed
+            .into_iter()
+            .chain(more)
+            .map(|k| format!("{name}.{k}"))
+            .chain(["general.architecture".to_owned()])
+        {
+            let mut draft = Draft::of(name);
+            draft.remove(&key);
+            match refused(&draft) {
+                ModelError::MissingKey { key: named } => assert_eq!(named, key),
+                other => panic!("{key}: {other}"),
+            }
+        }
+    }
+}
+
+/// Every size with values of every kind: an error that names the key and the value.
+#[test]
+fn sizes_that_cannot_be_are_named() {
+    let wrong = [
+        (Value::U32(0), "0"),
+        (Value::I32(-1), "-1"),
+        (Value::U64(u64::MAX), "18446744073709551615"),
+        (Value::U32(1 << 31), "2147483648"),
+        (Value::F32(4.0), "4"),
+        (Value::Bool(true), "true"),
+        (Value::String("4"), "\"4\""),
+    ];
+    for name in ARCHITECTURES {
+        for key in SIZES.map(|k| format!("{name}.{k}")) {
+            for (value, shown) in wrong {
+                let mut draft = Draft::of(name);
+                draft.set(&key, value);
+                let (named, value, expected) = bad_value(&draft);
+                assert_eq!((&named, &*value), (&key, shown));
+                assert!(expected.contains("one integer from 1 to"), "{expected}");
+            }
+            let mut draft = Draft::of(name);
+            draft.set_array(&key, ValueType::U32, &[Value::U32(4); 7]);
+            assert_eq!(bad_value(&draft).1, "an array of 7 u32");
+            // A size that is possible, but is not that of the tensors, nor fits the others.
+            for n in [i32::MAX as u32, 3] {
+                let mut draft = Draft::of(name);
+                draft.set(&key, Value::U32(n));
+                if !key.ends_with("context_length") {
+                    refused(&draft);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_named() {
+    let wrong = [f32::NAN, f32::INFINITY, -1.0, -0.0];
+    for key in
+        ["attention.layer_norm_rms_epsilon", "rope.freq_base", "attention.scale", "rope.scaling.factor"]
+    {
+        let key = format!("llama.{key}");
+        for x in wrong {
+            // Zero means none, where there can be none.
+            if x == 0.0 && (key.ends_with("scale") || key.ends_with("factor")) {
+                continue;
+            }
+            let mut draft = Draft::of("llama");
+            draft.set(&key, Value::F32(x));
+            assert_eq!(bad_value(&draft).0, key, "{x}");
+        }
+        for value in [Value::String("x"), Value::U32(7), Value::F64(1e300)] {
+            let mut draft = Draft::of("llama");
+            draft.set(&key, value);
+            if !(key.ends_with("freq_base") && value == Value::F64(1e300)) {
+                assert_eq!(bad_value(&draft).0, key, "{value:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_each_other_are_named() {
+    let of = |key: &str, value| {
+        let mut draft = Draft::of("qwen3");
+        draft.set(&format!("qwen3.{key}"), Value::U32(value));
+        bad_value(&draft)
+    };
+    assert_eq!(of("attention.head_count_kv", 3).2, "a divisor of the 4 heads");
+    assert_eq!(of("attention.key_length", 15).2, "even");
+    assert_eq!(of("attention.value_length", 8).2, "the length of keys, 16");
+    assert_eq!(of("rope.dimension_count", 18).2, "even and at most the head's 16");
+    assert_eq!(of("rope.dimension_count", 7).2, "even and at most the head's 16");
+    assert_eq!(of("attention.head_count", 1 << 30).2, "at most 2147483647 / 16");
+    let (_, value, expected) = of("block_count", 1 << 30);
+    assert_eq!((&*value, &*expected), ("1073741824", "what the 80 tensors of the file suffice for"));
+
+    let mut draft = Draft::of("llama");
+    draft.remove("llama.attention.key_length");
+    draft.set("llama.attention.head_count", Value::U32(5));
+    draft.set("llama.attention.head_count_kv", Value::U32(5));
+    assert_eq!(bad_value(&draft).2, "a divisor of the embedding length 32");
+    for key in ["bos", "eos", "eot", "eom"] {
+        let mut draft = Draft::of("llama");
+        draft.set(&format!("tokenizer.ggml.{key}_token_id"), Value::U32(24));
+        assert_eq!(bad_value(&draft).2, "a token below the vocabulary's 24");
+    }
+    let mut draft = Draft::of("llama");
+    draft.set_array("tokenizer.ggml.tokens", ValueType::String, &[Value::String("x"); 25]);
+    assert_eq!(bad_value(&draft).2, "at most the vocabulary's 24");
+}
+
+#[test]
+fn every_tensor_is_needed_once_and_in_its_shape() {
+    for architecture in ARCHITECTURES {
+        let whole = Draft::of(architecture);
+        for i in 0..whole.tensors.len() {
+            let tensor = whole.tensors[i].clone();
+            // Without it: tied embeddings, or an error.
+            let mut draft = whole.clone();
+            draft.tensors.remove(i);
+            if tensor.name == "output.weight" {
+                assert!(config(&draft).tied_embeddings);
+            } else {
+                match refused(&draft) {
+                    ModelError::MissingTensor { name, expected, hf } => {
+                        assert_eq!((name, expected), (tensor.name.clone(), tensor.dims.clone()));
+                        assert!(hf.starts_with("model."), "{hf}");
+                    }
+                    // Biases are there if the first is.
+                    ModelError::BadTensor { .. } if tensor.name == "blk.0.attn_q.bias" => {}
+                    // Nothing else says how many tokens there are.
+                    ModelError::BadTensor { name, .. } if architecture == "gemma3" => {
+                        assert_eq!((&*name, &*tensor.name), ("token_embd.weight", "token_embd.weight"));
+                    }
+                    other => panic!("{}: {other}", tensor.name),
+                }
+            }
+            // With a row more, and with a dimension more.
+            for change in [0, 1] {
+                let mut draft = whole.clone();
+                // How many rows it has, is for the embedding to say where nothing else has as many.
+                if change == 0 && tensor.name == "token_embd.weight" && architecture == "gemma3" {
+                    continue;
+                }
+                match change {
+                    0 => *draft.tensors[i].dims.last_mut().unwrap() += 32,
+                    _ => draft.tensors[i].dims.push(2),
+                }
+                match refused(&draft) {
+                    ModelError::WrongShape { name, found, expected } => {
+                        // The vocabulary is what the embedding says.
+                        let by_it = tensor.name == "token_embd.weight" && name == "output.weight";
+                        assert!(name == tensor.name || by_it, "{name} instead of {}", tensor.name);
+                        assert_ne!(found, expected);
+                    }
+                    other => panic!("{}: {other}", tensor.name),
+                }
+            }
+            // Of a type that no kernel computes with.
+            let mut draft = whole.clone();
+            draft.tensors[i].of = GgmlType::I32;
+            match refused(&draft) {
+                ModelError::BadTensor { name, problem } => {
+                    assert_eq!(name, tensor.name);
+                    assert!(problem.contains("I32"), "{problem}");
+                }
+                other => panic!("{}: {other}", tensor.name),
+            }
+            // A vector with numbers that are none.
+            if tensor.dims.len() == 1 {
+                let mut draft = whole.clone();
+                draft.tensors[i].fill = f32::NAN;
+                let text = refused(&draft).to_string();
+                assert_eq!(text, format!("the tensor {:?} has NaN at element 0", tensor.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn tensors_without_use_are_listed_or_refused() {
+    let mut draft = Draft::of("llama");
+    draft.tensor("mm.projector.weight", &[3], GgmlType::F32);
+    draft.tensor("blk.0.attn_rot_embd", &[3], GgmlType::F32);
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    assert_eq!(model.unused(), ["mm.projector.weight", "blk.0.attn_rot_embd"]);
+    for name in ["blk.3.attn_output.bias", "blk.7.attn_norm.weight", "blk.0.attn_q_norm.weight"] {
+        let mut draft = Draft::of("llama");
+        draft.tensor(name, &[32], GgmlType::F32);
+        let text = refused(&draft).to_string();
+        assert!(text.contains(name) && text.contains("llama with 7 layers"), "{text}");
+    }
+}
+
+#[test]
+fn positions_are_scaled_as_the_file_says() {
+    let with = |pairs: &[(&str, Value<'static>)]| {
+        let mut draft = Draft::of("llama");
+        for (key, value) in pairs {
+            draft.set(&format!("llama.rope.{key}"), *value);
+        }
+        draft
+    };
+    let rope = |pairs: &[_]| config(&with(pairs)).ropes[0].clone();
+    let factor = ("scaling.factor", Value::F32(4.0));
+    let kind = |k| ("scaling.type", Value::String(k));
+    assert_eq!(rope(&[factor]).scaling, RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(rope(&[kind("linear"), factor]).scaling, RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(rope(&[("scale_linear", Value::F32(2.0))]).scaling, RopeScaling::Linear { factor: 2.0 });
+    assert_eq!(rope(&[kind("none"), factor]).scaling, RopeScaling::None);
+    let yarn = |beta_fast, original_context| RopeScaling::Yarn {
+        factor: 4.0,
+        beta_fast,
+        beta_slow: 1.0,
+        original_context,
+    };
+    assert_eq!(rope(&[kind("yarn"), factor]).scaling, yarn(32.0, 128.0));
+    let more =
+        [("scaling.original_context_length", Value::U32(64)), ("scaling.yarn_beta_fast", Value::F32(16.0))];
+    let scaled = rope(&[kind("yarn"), factor, more[0], more[1]]);
+    assert_eq!((scaled.scaling, scaled.attention_factor), (yarn(16.0, 64.0), None));
+    let scaled = rope(&[kind("yarn"), factor, ("scaling.attn_factor", Value::F32(2.0))]);
+    assert_eq!(scaled.attention_factor, Some(2.0 * (0.1 * 4f64.ln() + 1.0)));
+    assert_eq!(bad_value(&with(&[kind("longrope"), factor])).0, "llama.rope.scaling.type");
+    match refused(&with(&[kind("yarn")])) {
+        ModelError::MissingKey { key } => assert_eq!(key, "llama.rope.scaling.factor"),
+        other => panic!("{other}"),
+    }
+
+    // Divisors of frequencies, as Llama 3 has them.
+    let mut draft = Draft::of("llama");
+    draft.tensor("rope_freqs.weight", &[8], GgmlType::F32).fill = 2.0;
+    assert_eq!(config(&draft).ropes[0].factors, Some(vec![2.0; 8]));
+    draft.tensors.last_mut().unwrap().fill = 0.0;
+    assert!(refused(&draft).to_string().contains("rope_freqs.weight"));
+    draft.tensors.last_mut().unwrap().dims = vec![7];
+    assert!(refused(&draft).to_string().contains("rope_freqs.weight"));
+
+    // Gemma's local layers keep their frequencies, whatever the others do.
+    let mut draft = Draft::of("gemma3");
+    draft.set("gemma3.rope.scaling.factor", Value::F32(8.0));
+    let scalings: Vec<_> = config(&draft).ropes.iter().map(|r| r.scaling).collect();
+    assert_eq!(scalings, [RopeScaling::Linear { factor: 8.0 }, RopeScaling::None]);
+    draft.remove("gemma3.attention.sliding_window");
+    assert_eq!(config(&draft).layer, [Layer { window: None, rope: 0 }; 7]);
+}
+
+#[test]
+fn tokens_that_begin_and_end_texts() {
+    let mut draft = Draft::of("llama");
+    let texts: Vec<_> = (0..24).map(|i| Value::String(["x", "<|im_end|>", "<end_of_turn>"][i % 3])).collect();
+    draft.set_array("tokenizer.ggml.tokens", ValueType::String, &texts);
+    // Only those that are special.
+    let types: Vec<_> = (0..24).map(|i| Value::I32([1, 1, 3, 4][i % 4])).collect();
+    draft.set_array("tokenizer.ggml.token_type", ValueType::I32, &types);
+    draft.set("tokenizer.ggml.eos_token_id", Value::U32(7));
+    draft.set("tokenizer.ggml.bos_token_id", Value::U32(1));
+    assert_eq!(config(&draft).stop_tokens, [2, 7, 10, 11, 14, 19, 22, 23]);
+    let mut bos = |pairs: &[(&str, Value<'static>)]| {
+        pairs.iter().for_each(|(key, value)| draft.set(&format!("tokenizer.ggml.{key}"), *value));
+        config(&draft).bos
+    };
+    assert_eq!(bos(&[]), None);
+    assert_eq!(bos(&[("model", Value::String("llama"))]), Some(1));
+    assert_eq!(bos(&[("model", Value::String("gpt2"))]), None);
+    assert_eq!(bos(&[("pre", Value::String("llama-bpe"))]), Some(1));
+    assert_eq!(bos(&[("add_bos_token", Value::Bool(false))]), None);
+    assert_eq!(bos(&[("model", Value::String("none")), ("add_bos_token", Value::Bool(true))]), Some(1));
+}
+
+/// Bytes of a file, changed.
+fn open(bytes: &[u8]) -> Result<(), ModelError> {
+    let aligned = AlignedVec::from_slice(bytes);
+    Model::from_bytes(&aligned).map(drop)
+}
+
+#[test]
+fn tensors_do_not_share_bytes() {
+    let draft = Draft::of("llama");
+    let mut bytes = draft.bytes().to_vec();
+    // The offset of a tensor stands behind its name, dimensions and type.
+    let name = b"blk.1.attn_q.weight";
+    let at = bytes.windows(name.len()).position(|w| w == name).unwrap() + name.len() + 4 + 16 + 4;
+    bytes[at..at + 8].copy_from_slice(&0u64.to_le_bytes());
+    let text = open(&bytes).unwrap_err().to_string();
+    assert_eq!(text, r#"the tensor "blk.1.attn_q.weight" shares bytes with the tensor "token_embd.weight""#);
+}
+
+/// Files that are cut short anywhere, or have any byte of their header changed: an error or a model, but never a panic.
+#[test]
+fn damaged_files_are_refused() {
+    for name in ARCHITECTURES {
+        let draft = Draft::of(name);
+        let bytes = draft.bytes();
+        let [header, end] = draft.data();
+        for len in (0..end).step_by(97).chain(end - 200..end) {
+            assert!(open(&bytes[..len]).is_err(), "{len} of {end} bytes");
+        }
+        let mut changed = AlignedVec::from_slice(&bytes);
+        for at in 0..header {
+            for value in [0, 0xff, bytes[at] ^ 4] {
+                changed[at] = value;
+                if let Ok(model) = Model::from_bytes(&changed) {
+                    model.weights().unwrap();
+                    assert!(model.config().layers * 9 <= 200);
+                }
+            }
+            changed[at] = bytes[at];
+        }
+    }
+}
+
+#[test]
+fn split_files_are_one_model() {
+    let folder = std::env::temp_dir().join(format!("gllm-split-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |n: usize| folder.join(format!("tiny-{n:05}-of-00003.gguf"));
+    let whole = Draft::of("qwen3");
+    let parts = || {
+        let mut parts: Vec<Draft> =
+            whole.clone().tensors.chunks(30).map(|t| Draft::part(t.to_vec())).collect();
+        parts[0].keys = whole.keys.clone();
+        for (i, part) in parts.iter_mut().enumerate() {
+            part.set("split.no", Value::U16(i as u16));
+            part.set("split.count", Value::U16(3));
+            part.set("split.tensors.count", Value::I32(whole.tensors.len() as i32));
+        }
+        parts
+    };
+    let write = |parts: &[Draft]| {
+        for (i, part) in parts.iter().enumerate() {
+            std::fs::write(file(i + 1), &*part.bytes()).unwrap();
+        }
+    };
+    write(&parts());
+    // Any of them opens all.
+    for n in 1..=3 {
+        let model = Model::open(file(n)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(*model.config(), config(&whole));
+        assert_eq!(model.weights().unwrap().layers.len(), 7);
+        assert!(model.paths().eq([file(1), file(2), file(3)]));
+    }
+    let refused = |parts: &[Draft]| {
+        write(parts);
+        Model::open(file(1)).unwrap_err().to_string()
+    };
+    let mut twice = parts();
+    let tensor = twice[0].tensors[3].clone();
+    let name = tensor.name.clone();
+    twice[2].tensors.push(tensor);
+    twice[0].set("split.tensors.count", Value::I32(whole.tensors.len() as i32 + 1));
+    let text = refused(&twice);
+    assert!(text.contains(&name) && text.contains("00001-of") && text.contains("00003-of"), "{text}");
+    let mut fewer = parts();
+    fewer[1].tensors.pop();
+    assert!(refused(&fewer).contains("the parts have 79 tensors"));
+    let mut swapped = parts();
+    swapped.swap(1, 2);
+    assert!(refused(&swapped).contains("is not part 2 of 3"));
+    let mut lying = parts();
+    lying[0].set("split.count", Value::U16(0));
+    lying[0].set("split.no", Value::U16(4));
+    assert!(refused(&lying).contains("split.no and split.count"));
+    lying[0].set("split.no", Value::U16(1));
+    lying[0].set("split.count", Value::U16(3));
+    assert!(refused(&lying).contains("the name must end in -00002-of-00003.gguf"));
+
+    write(&parts());
+    std::fs::remove_file(file(2)).unwrap();
+    let text = Model::open(file(1)).unwrap_err().to_string();
+    assert!(text.contains("tiny-00002-of-00003.gguf"), "{text}");
+    let alone = parts()[0].bytes();
+    assert!(Model::from_bytes(&alone).unwrap_err().to_string().contains("part of a split file"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The two real models that `ci/setup` fetches.
+#[test]
+fn real_models_have_their_configuration() {
+    let path = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join("../ci/models").join(name);
+    let smollm = "smollm2-135m-instruct-q4_1.gguf";
+    let gemma = "gemma-3-270m-q4_k_m.gguf";
+    let rope = |theta, dims, pairing| {
+        let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
+        Rope { theta, dims, pairing, scaling, factors, attention_factor }
+    };
+    for name in [smollm, gemma] {
+        let path = path(name);
+        if !path.exists() {
+            // Not by a macro, whose output is shown of tests that fail.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {name} is missing (ci/setup fetches it)");
+            continue;
+        }
+        let model = Model::open(path).unwrap_or_else(|e| panic!("{e}"));
+        assert!(model.unused().is_empty());
+        let c = model.config();
+        let sizes =
+            (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
+        let weights = model.weights().unwrap();
+        let bytes: usize = weights.layers.iter().map(|l| l.q.bytes() + l.down.bytes()).sum();
+        if name == smollm {
+            assert_eq!(sizes, (49152, 576, 30, 9, 3, 64, 1536, 8192));
+            assert_eq!((c.architecture, c.gate, c.norm_eps), (Architecture::Llama, Gate::Silu, 1e-5));
+            assert_eq!((c.embedding_scale, c.attention_scale), (1.0, 0.125));
+            assert_eq!(
+                (c.qk_norm, c.post_norms, c.attention_bias, c.tied_embeddings),
+                (false, false, false, true)
+            );
+            assert_eq!(c.ropes, [rope(1e5, 64, RopePairing::Adjacent)]);
+            assert_eq!(c.layer, [Layer { window: None, rope: 0 }; 30]);
+            // <|endoftext|> and <|im_end|>
+            assert_eq!((&c.stop_tokens[..], c.bos), (&[0, 2][..], None));
+            assert_eq!(bytes, 30 * (576 * 576 + 576 * 1536) / 32 * 20);
+        } else {
+            assert_eq!(sizes, (262_144, 640, 18, 4, 1, 256, 2048, 32768));
+            assert_eq!((c.architecture, c.gate, c.norm_eps), (Architecture::Gemma3, Gate::GeluTanh, 1e-6));
+            assert_eq!((c.embedding_scale, c.attention_scale), (640f32.sqrt(), 1.0 / 16.0));
+            assert_eq!(
+                (c.qk_norm, c.post_norms, c.attention_bias, c.tied_embeddings),
+                (true, true, false, true)
+            );
+            let half = RopePairing::HalfSplit;
+            assert_eq!(c.ropes, [rope(1e6, 256, half), rope(1e4, 256, half)]);
+            let globals: Vec<usize> = (0..18).filter(|&i| c.layer[i].window.is_none()).collect();
+            assert_eq!(globals, [5, 11, 17]);
+            assert!(c.layer.iter().all(|l| l.rope == usize::from(l.window == Some(512))));
+            // <eos> and <end_of_turn>
+            assert_eq!((&c.stop_tokens[..], c.bos), (&[1, 106][..], Some(2)));
+            assert_eq!(weights.output.format(), QuantFormat::from_name("q8_0"));
+        }
+    }
+}

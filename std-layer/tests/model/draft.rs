@@ -1,0 +1,152 @@
+//! Small models in the making: their metadata and tensors can be changed before they become a file.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
+use gllm_kernels_std::AlignedVec;
+
+pub const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "gemma3"];
+
+/// A tensor whose elements are all the same.
+#[derive(Clone)]
+pub struct Tensor {
+    pub name: String,
+    pub dims: Vec<u64>,
+    pub of: GgmlType,
+    /// What its elements are, if it has the type F32; others are of zeros.
+    pub fill: f32,
+}
+
+/// A metadata value, or an array of them.
+#[derive(Clone)]
+pub enum Entry {
+    One(Value<'static>),
+    Array(ValueType, Vec<Value<'static>>),
+}
+
+#[derive(Clone, Default)]
+pub struct Draft {
+    pub keys: Vec<(String, Entry)>,
+    pub tensors: Vec<Tensor>,
+}
+
+impl Draft {
+    /// A model with a vocabulary of 24, 7 layers of width 32, and 4 heads of 16.
+    pub fn of(architecture: &'static str) -> Self {
+        let mut d = Self::default();
+        d.set("general.architecture", Value::String(architecture));
+        let mut own = |key: &str, value| d.set(&format!("{architecture}.{key}"), value);
+        own("block_count", Value::U32(7));
+        own("context_length", Value::U32(128));
+        own("embedding_length", Value::U32(32));
+        own("feed_forward_length", Value::U32(64));
+        own("attention.head_count", Value::U32(4));
+        own("attention.head_count_kv", Value::U32(2));
+        own("attention.key_length", Value::U32(16));
+        own("attention.value_length", Value::U32(16));
+        own("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        own("rope.freq_base", Value::F32(1e6));
+        if architecture == "gemma3" {
+            own("attention.sliding_window", Value::U32(8));
+        }
+        use GgmlType as T;
+        d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
+        for i in 0..7 {
+            let mut own = |name: &str, dims: &[u64], of| {
+                d.tensor(&format!("blk.{i}.{name}"), dims, of);
+            };
+            own("attn_norm.weight", &[32], T::F32);
+            own("attn_q.weight", &[32, 64], T::F32);
+            own("attn_k.weight", &[32, 32], T::F16);
+            own("attn_v.weight", &[32, 32], T::BF16);
+            own("attn_output.weight", &[64, 32], T::Q4_0);
+            own("ffn_norm.weight", &[32], T::BF16);
+            own("ffn_gate.weight", &[32, 64], T::Q5_0);
+            own("ffn_up.weight", &[32, 64], T::Q4_1);
+            own("ffn_down.weight", &[64, 32], T::Q8_0);
+            if architecture == "qwen2" {
+                own("attn_q.bias", &[64], T::F32);
+                own("attn_k.bias", &[32], T::F32);
+                own("attn_v.bias", &[32], T::F32);
+            }
+            if ["qwen3", "gemma3"].contains(&architecture) {
+                own("attn_q_norm.weight", &[16], T::F32);
+                own("attn_k_norm.weight", &[16], T::F16);
+            }
+            if architecture == "gemma3" {
+                own("post_attention_norm.weight", &[32], T::F32);
+                own("post_ffw_norm.weight", &[32], T::F32);
+            }
+        }
+        d.tensor("output_norm.weight", &[32], T::F32);
+        if architecture != "gemma3" {
+            d.tensor("output.weight", &[32, 24], T::Q8_0);
+        }
+        d
+    }
+
+    /// Tensors without metadata.
+    pub fn part(tensors: Vec<Tensor>) -> Self {
+        Self { keys: Vec::new(), tensors }
+    }
+
+    pub fn tensor(&mut self, name: &str, dims: &[u64], of: GgmlType) -> &mut Tensor {
+        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), of, fill: 1.0 });
+        self.tensors.last_mut().unwrap()
+    }
+
+    pub fn set(&mut self, key: &str, value: Value<'static>) {
+        self.remove(key);
+        self.keys.push((key.to_owned(), Entry::One(value)));
+    }
+
+    pub fn set_array(&mut self, key: &str, of: ValueType, values: &[Value<'static>]) {
+        self.remove(key);
+        self.keys.push((key.to_owned(), Entry::Array(of, values.to_vec())));
+    }
+
+    pub fn remove(&mut self, key: &str) {
+        self.keys.retain(|(k, _)| k != key);
+    }
+
+    /// The file.
+    pub fn bytes(&self) -> AlignedVec<u8> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let mut writer = Writer::new();
+        for (key, entry) in &self.keys {
+            match entry {
+                Entry::One(value) => writer.set(key, *value).unwrap(),
+                Entry::Array(of, values) => writer.set_array(key, *of, values.iter().copied()).unwrap(),
+            }
+        }
+        for t in &self.tensors {
+            writer.add_tensor(&t.name, &t.dims, t.of).unwrap();
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("gllm-draft-{}-{number}.gguf", std::process::id()));
+        let mut file = writer.create(&path, true).unwrap();
+        for t in &self.tensors {
+            let elements: u64 = t.dims.iter().product();
+            let bytes = match t.of {
+                GgmlType::F32 => t.fill.to_le_bytes().repeat(elements as usize),
+                // NaN in either format of 16 bits.
+                GgmlType::F16 | GgmlType::BF16 if t.fill.is_nan() => vec![0xff; elements as usize * 2],
+                of => {
+                    let layout = of.layout().unwrap();
+                    vec![0; (elements / u64::from(layout.block)) as usize * layout.bytes as usize]
+                }
+            };
+            file.write(&bytes).unwrap();
+        }
+        // Complete, if not finished: that would wait for the disk.
+        AlignedVec::from_slice(&std::fs::read(file.temporary()).unwrap())
+    }
+
+    /// Where the tensors' data begin and end in the file.
+    pub fn data(&self) -> [usize; 2] {
+        let bytes = self.bytes();
+        let file = Gguf::from_bytes(&bytes).unwrap();
+        let end = file.tensors().map(|t| t.file_offset() + t.size().unwrap()).max().unwrap();
+        [file.data_offset(), end].map(|n| n as usize)
+    }
+}
