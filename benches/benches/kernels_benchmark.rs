@@ -17,7 +17,7 @@ fn case(row: &KernelInfo, sizes: Sizes) -> Case {
     let shape = match sizes {
         Sizes::Vector => Shape { m: 1, n: 65536, k: 1 },
         Sizes::Rows => Shape { m: 64, n: 1024, k: 1 },
-        Sizes::MatVec | Sizes::Product => Shape { m: 256, n: 1, k: 1024 },
+        Sizes::MatVec | Sizes::Product => Shape { m: 1, n: 256, k: 1024 },
     };
     Case { element: row.element, format: row.format, shape }
 }

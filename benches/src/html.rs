@@ -1,11 +1,56 @@
 //! The report as one HTML file: styles and charts are inside, nothing is fetched.
 
 use std::fmt::Write;
+use std::time::SystemTime;
 
-use crate::commands::Report;
+use serde::Serialize;
+
 use crate::limits::Limit;
+use crate::machine::Machine;
 use crate::report::{bytes, error, number, time};
 use crate::run::Record;
+
+/// Everything that was measured in one go, and what was asked for.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Of this program.
+    pub version: &'static str,
+    /// When it was written: UTC, RFC 3339.
+    pub date: String,
+    /// The command line that asked for it.
+    pub command: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Its limits.
+    pub limits: Vec<Limit>,
+    /// Its operators.
+    pub results: Vec<Record>,
+}
+
+impl Report {
+    /// Of this run, now.
+    pub fn new(machine: Machine, limits: Vec<Limit>, results: Vec<Record>) -> Self {
+        let arguments = std::env::args().skip(1).map(|argument| quoted(&argument));
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            command: ["gllm-bench".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" "),
+            machine,
+            limits,
+            results,
+        }
+    }
+}
+
+/// As a shell takes it.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+}
 
 const STYLE: &str = "
 :root { --bg: #fbfbfa; --fg: #1c1d1f; --dim: #6b7076; --line: #e1e3e5; --card: #fff;
@@ -18,6 +63,7 @@ body { margin: 0 auto; max-width: 76rem; padding: 2.5rem 1.5rem 4rem; background
 h1 { font-size: 1.7rem; margin: 0 0 .2rem } h2 { font-size: 1.15rem; margin: 2.6rem 0 .8rem }
 h3 { font-size: 1rem; font-weight: 600; margin: 1.4rem 0 .5rem }
 p { color: var(--dim); max-width: 52rem; text-wrap: pretty; margin: .3rem 0 .9rem }
+.run { font-size: .88rem } code { font: .92em ui-monospace, monospace; color: var(--fg); overflow-wrap: anywhere }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.4rem 0 }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .7rem .9rem }
 .card b { display: block; font-size: 1.05rem; overflow-wrap: anywhere } .card span { color: var(--dim); font-size: .85rem }
@@ -62,8 +108,12 @@ fn build(h: &mut String, report: &Report) -> std::fmt::Result {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <title>gllm-bench: {0}</title><style>{STYLE}</style></head><body>\
          <h1>gllm-bench</h1><p>How close the operators of gllm-kernels come to the limits of this machine. \
-         All figures were measured in one run.</p><div class=\"cards\">",
-        escape(&m.cpu)
+         All figures were measured in one run.</p><p class=\"run\">version {1}, {2}<br><code>{3}</code></p>\
+         <div class=\"cards\">",
+        escape(&m.cpu),
+        report.version,
+        report.date.replace('T', " ").replace('Z', " UTC"),
+        escape(&report.command)
     )?;
     let size = |n: usize| if n == 0 { "none".to_owned() } else { bytes(n as u64) };
     let caches = format!("{} / {} / {}", size(m.caches.l1d), size(m.caches.l2), size(m.caches.l3));
@@ -109,7 +159,7 @@ fn charts(h: &mut String, results: &[Record]) -> std::fmt::Result {
     threads.dedup();
     for t in threads {
         let rows: Vec<&Record> = results.iter().filter(|r| r.threads == t).collect();
-        write!(h, "<h3>{t} thread{}</h3><div class=\"wrap\">", if t == 1 { "" } else { "s" })?;
+        write!(h, "<h3>{}</h3><div class=\"wrap\">", crate::report::threads(t))?;
         bars(h, &rows)?;
         h.push_str("</div>");
     }
@@ -118,19 +168,23 @@ fn charts(h: &mut String, results: &[Record]) -> std::fmt::Result {
 
 fn bars(h: &mut String, rows: &[&Record]) -> std::fmt::Result {
     const ROW: f64 = 22.0;
-    const LEFT: f64 = 270.0;
-    const WIDTH: f64 = 620.0;
-    const RIGHT: f64 = 150.0;
+    const WIDTH: f64 = 480.0;
+    const RIGHT: f64 = 130.0;
     // The scale ends at 110 %; what exceeds it is cut and says so.
     const END: f64 = 1.1;
+    // Columns of text: the operator, its type and shape, and behind the bars what they mean.
+    let longest = |text: fn(&Record) -> String| rows.iter().map(|r| width(&text(r))).fold(0.0, f64::max);
+    let of = |r: &Record| format!("{} {}", crate::report::types(r.format, r.element), r.shape);
+    let left = longest(|r| r.op.to_owned()) + 14.0 + longest(of) + 10.0;
+    let right = left + WIDTH + 52.0;
     let height = rows.len() as f64 * ROW + 26.0;
     write!(
         h,
-        "<svg viewBox=\"0 0 {} {height}\" role=\"img\" aria-label=\"Efficiency of each operator\">",
-        LEFT + WIDTH + RIGHT
+        "<svg viewBox=\"0 0 {:.0} {height}\" role=\"img\" aria-label=\"Efficiency of each operator\">",
+        left + WIDTH + RIGHT
     )?;
     for percent in [0, 25, 50, 75, 90, 100] {
-        let x = LEFT + WIDTH * f64::from(percent) / 100.0 / END;
+        let x = left + WIDTH * f64::from(percent) / 100.0 / END;
         let kind = if percent == 100 { " class=\"limit\"" } else { "" };
         write!(
             h,
@@ -140,18 +194,18 @@ fn bars(h: &mut String, rows: &[&Record]) -> std::fmt::Result {
     }
     for (i, r) in rows.iter().enumerate() {
         let y = 22.0 + i as f64 * ROW;
-        let width = (r.efficiency.clamp(0.0, END) / END * WIDTH).max(1.0);
+        let length = (r.efficiency.clamp(0.0, END) / END * WIDTH).max(1.0);
         write!(
             h,
-            "<text x=\"0\" y=\"{0:.1}\">{1}</text><text x=\"{2}\" y=\"{0:.1}\" text-anchor=\"end\" class=\"dim\">{3} {4}</text>\
-             <rect x=\"{LEFT}\" y=\"{5:.1}\" width=\"{width:.1}\" height=\"{6}\" rx=\"3\" class=\"{7}\">\
-             <title>{1} {3} {4}: {8} per call, {9} GFLOP/s, {10} GB/s; limit {11} ({12}, {13})</title></rect>\
-             <text x=\"{14:.1}\" y=\"{0:.1}\">{15:.1} % <tspan class=\"dim\">{12}</tspan></text>",
+            "<text x=\"0\" y=\"{0:.1}\">{1}</text><text x=\"{2:.1}\" y=\"{0:.1}\" text-anchor=\"end\" class=\"dim\">{3}</text>\
+             <rect x=\"{left:.1}\" y=\"{4:.1}\" width=\"{length:.1}\" height=\"{5}\" rx=\"3\" class=\"{6}\">\
+             <title>{1} {3}: {7} per call, {8} GFLOP/s, {9} GB/s; limit {10} ({11}, {12})</title></rect>\
+             <text x=\"{right:.1}\" y=\"{0:.1}\" text-anchor=\"end\">{13:.1} %</text>\
+             <text x=\"{14:.1}\" y=\"{0:.1}\" class=\"dim\">{11}</text>",
             y + 14.0,
             escape(r.op),
-            LEFT - 10.0,
-            escape(&crate::report::types(r.format, r.element)),
-            escape(&r.shape),
+            left - 10.0,
+            escape(&of(r)),
             y + 3.0,
             ROW - 6.0,
             class(r.efficiency),
@@ -161,17 +215,23 @@ fn bars(h: &mut String, rows: &[&Record]) -> std::fmt::Result {
             number(r.limit),
             r.bound,
             escape(r.limit_by),
-            LEFT + width + 6.0,
             100.0 * r.efficiency,
+            right + 8.0,
         )?;
     }
     h.push_str("</svg>");
     Ok(())
 }
 
+/// About how wide a text is, a little generously: most fonts' letters and digits take 0.56 em, and `m` and `w` more.
+fn width(text: &str) -> f64 {
+    text.chars().map(|c| if "mwMW%".contains(c) { 10.5 } else { 7.0 }).sum()
+}
+
 fn limits(h: &mut String, limits: &[Limit]) -> std::fmt::Result {
     h.push_str(
-        "<h2>Limits</h2><p>Compute: independent multiply-adds on registers. Memory: the fastest of several loops \
+        "<h2>Limits</h2><p>Compute: independent multiply-adds on registers, of random numbers; products: the highest of \
+         those that a storage type allows. Memory: the fastest of several loops \
          (pages one by one or side by side, stores through the caches or past them): read; copy, 1 read and 1 write; \
          triad, 2 reads and 1 write; update, in place. Every operand counts once per direction.</p>\
          <div class=\"wrap\"><table><tr><th>limit</th><th>threads</th><th>working set</th><th>value</th>\

@@ -1,33 +1,46 @@
 //! A progress bar where somebody watches, and a terminal left as it was found.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar on standard error; nothing unless that is a terminal.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    /// Steps that have begun.
+    begun: Cell<u64>,
 }
+
+/// How often the clock is drawn: so rarely that measurements do not notice it.
+const TICK: Duration = Duration::from_secs(1);
 
 impl Progress {
     /// For so many steps. `quiet` shows nothing.
     pub fn new(steps: usize, quiet: bool) -> Self {
-        if quiet || !io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden() };
-        }
-        let bar = ProgressBar::new(steps as u64);
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar }
+        let seen = !quiet && io::stderr().is_terminal();
+        let target = if seen { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        Self::on(target, steps)
     }
 
-    /// Begins the next step.
+    fn on(target: ProgressDrawTarget, steps: usize) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(steps as u64), target);
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(TICK);
+        }
+        Self { bar, begun: Cell::new(0) }
+    }
+
+    /// Begins the next step: those before it are done.
     pub fn step(&self, what: &str) {
+        self.bar.set_position(self.begun.replace(self.begun.get() + 1));
         self.bar.set_message(what.to_owned());
-        self.bar.inc(1);
     }
 
     /// Prints to standard output without tearing the bar apart.
@@ -67,4 +80,37 @@ pub fn restore_terminal_on_interrupt() {
     };
     // A second handler is refused; the first does the same.
     let _ = ctrlc::set_handler(restore);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indicatif::InMemoryTerm;
+
+    fn on(term: &InMemoryTerm, steps: usize) -> Progress {
+        Progress::on(ProgressDrawTarget::term_like(Box::new(term.clone())), steps)
+    }
+
+    #[test]
+    fn a_step_counts_when_it_is_done() {
+        let term = InMemoryTerm::new(4, 100);
+        let progress = on(&term, 2);
+        progress.step("gemm");
+        progress.bar.tick();
+        assert!(term.contents().contains(" 0/2 ") && term.contents().contains("gemm"), "{}", term.contents());
+        progress.step("gemv");
+        progress.bar.tick();
+        assert!(term.contents().contains(" 1/2 ") && term.contents().contains("gemv"), "{}", term.contents());
+        drop(progress);
+        assert_eq!(term.contents(), "");
+    }
+
+    #[test]
+    fn the_clock_goes_on_during_a_step() {
+        let term = InMemoryTerm::new(4, 100);
+        let progress = on(&term, 1);
+        progress.step("gemm");
+        std::thread::sleep(3 * TICK / 2 + TICK);
+        assert!(term.contents().contains(" 2s "), "{}", term.contents());
+    }
 }

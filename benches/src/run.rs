@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use gllm_kernels_core::{Caps, ElementType, KernelError};
+use gllm_kernels_core::{Caps, KernelError};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
 use crate::arena::Arena;
 use crate::error::{Failure, Outcome};
-use crate::limits::compute::Peak;
 use crate::limits::{moved, peak_ops, peak_work, Limits};
 use crate::measure::{interleave, median, seconds, Contender};
 use crate::workload::{refused, Case, Entry, Workload};
@@ -95,8 +94,7 @@ impl Session {
         let kernel = entry.kernel(&case, caps, &*workload);
 
         let working_set = cost.working_set as usize;
-        let integers = element == ElementType::I8 || entry.multiplies_integers();
-        let peak = if integers { Peak::int8(caps) } else { Peak::f32(caps.level()) };
+        let peak = self.limits.of_products(entry.arithmetic(&case), rt);
         let compute_time = cost.flops / self.limits.peak(peak, rt);
         let memory_time = cost.moved / self.limits.bandwidth(cost.traffic, working_set, rt);
         let (times, limit_units, by);

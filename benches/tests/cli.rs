@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use gllm_kernels_core::{bf16, f16, kernels, Kernels, Op, QuantFormat};
+use gllm_kernels_core::{bf16, f16, kernels, Features, IsaLevel, Kernels, Op, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value as Meta, ValueType, Writer};
 use serde_json::Value;
 
@@ -71,6 +71,12 @@ fn mistakes_are_told_in_one_line() {
         (&["compare", "--peer", "openblas", "--shape", "64x64x64,3x4"], "3x4"),
         (&["compare", "--peer", "openblas", "--threads", "1,none"], "none"),
         (&["compare", "--peer", "openblas", "--format", "q4_0"], "quantised"),
+        (&["compare", "--peer", "openblas", "--op", "gemv", "--shape", "4096x1x64"], "NxK"),
+        (&["run", "--op", "qgemv", "--shape", "4096x1x64"], "NxK"),
+        (&["run", "--op", "vec_dot,qgemv", "--shape", "1x2x3x4"], "1x2x3x4"),
+        (&["run", "--op", "vec_dot,exp", "--element", "i8"], "does not take i8"),
+        (&["run", "--op", "vec_dot,exp", "--format", "q8_0"], "no quantised weights"),
+        (&["run", "--op", "vec_dot", "--without", "avx512_vni"], "avx512_vnni"),
         (&["verify", "--op", "nothing"], "nothing"),
     ] {
         let text = refused(args, 2);
@@ -131,6 +137,12 @@ fn list_is_the_registry() {
     assert_eq!(names, kernels().map(|k| k.name).collect::<Vec<_>>());
     let text = stdout(&gllm_bench(&["list"]));
     assert_eq!(text.lines().count(), names.len());
+    // What a kernel needs beside its level counts, too.
+    let there = gllm_kernels_std::caps().features();
+    for (row, kernel) in rows.as_array().unwrap().iter().zip(kernels()) {
+        assert_eq!(row["available"], there.contains(kernel.requires), "{row}");
+        assert_eq!(row["missing"].as_array().unwrap().is_empty(), there.contains(kernel.requires), "{row}");
+    }
 }
 
 #[test]
@@ -170,7 +182,7 @@ fn run_prints_every_field() {
 fn everything_runs() {
     let options = ["--element", "f32,f16,bf16,i8", "--min-time", "0.0005", "--threads", "2", "--json"];
     let mut seen: Vec<String> = Vec::new();
-    for shape in ["1024", "8x64", "8x1x64", "8x16x32", "40x16x32"] {
+    for shape in ["1024", "8x64", "1x8x64", "8x16x32", "40x16x32"] {
         let rows = json(&[&["run", "--shape", shape], &options[..]].concat());
         seen.extend(rows.as_array().unwrap().iter().map(|r| r["kernel"].as_str().unwrap().to_owned()));
     }
@@ -227,8 +239,199 @@ fn html_stands_alone() {
     let page = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains("vec_dot"));
+    // What was measured, when, and with what.
+    let command = run.join(" ");
+    for words in
+        [&*format!("gllm-bench {command}"), &*format!("version {}", env!("CARGO_PKG_VERSION")), " UTC"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
     for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
         assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+/// What the machine cannot run is listed, and no failure.
+#[test]
+fn verify_lists_what_it_cannot_run() {
+    let there = gllm_kernels_std::caps().features();
+    let rows = json(&["verify", "--op", "vec_max,pack_b", "--json"]);
+    let mut rows = rows.as_array().unwrap().iter();
+    for kernel in kernels().filter(|k| [Op::VecMax, Op::PackB].contains(&k.op)) {
+        let row = rows.next().unwrap();
+        assert_eq!(row["kernel"], kernel.name);
+        let runs = there.contains(kernel.requires);
+        assert_eq!((row["ok"] == true, row["missing"].is_null()), (runs, runs), "{row}");
+    }
+    assert!(rows.next().is_none());
+
+    // Every feature is missing: portable code alone is left.
+    let every: Vec<&str> = Features::ALL.iter().map(|&(_, name)| name).collect();
+    let output = gllm_bench(&["verify", "--op", "vec_max", "--without", &every.join(",")]);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}");
+    let (ran, listed): (Vec<&str>, Vec<&str>) =
+        text.lines().filter(|l| l.contains("vec_max")).partition(|l| l.starts_with("ok"));
+    assert!(ran.len() == 3 && ran.iter().all(|l| l.contains("__scalar")), "{text}");
+    assert!(listed.iter().all(|l| l.contains("not run: this machine has no ")), "{text}");
+    assert_eq!(listed.len() + 3, kernels().filter(|k| k.op == Op::VecMax).count());
+    if listed.is_empty() {
+        return;
+    }
+    assert!(text.lines().last().unwrap().contains(&format!("{} not run", listed.len())), "{text}");
+    let level = IsaLevel::ALL[0].name();
+    let nothing = ["verify", "--op", "vec_max", "--isa", level, "--without", &every.join(",")];
+    let output = gllm_bench(&nothing);
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+}
+
+/// Features are taken away from what is described, run and compared.
+#[test]
+fn features_can_be_taken_away() {
+    let features = |without: &[&str]| -> Vec<String> {
+        let machine = json(&[&["info", "--json"], without].concat())["machine"].clone();
+        let names = machine["features"].as_array().unwrap();
+        names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    let all = features(&[]);
+    let shape = ["--op", "gemm", "--shape", "64x64x64", "--min-time", "0.001", "--threads", "1", "--json"];
+    for feature in &all {
+        let without = ["--without", feature.as_str()];
+        assert!(!features(&without).contains(feature), "{feature}");
+        let run = json(&[&["run", "--element", "f32,bf16,i8"], &shape[..], &without].concat());
+        for row in run.as_array().unwrap() {
+            let kernel = kernels().find(|k| k.name == row["kernel"].as_str().unwrap()).unwrap();
+            let lost = Features::ALL.iter().find(|(_, name)| name == feature).unwrap().0;
+            assert!(!kernel.requires.contains(lost), "{row}");
+        }
+        if cfg!(debug_assertions) {
+            let pairs = json(&[&["compare", "--peer", "plain"], &shape[..], &without].concat());
+            let kernel = kernels().find(|k| k.name == pairs[0]["kernel"].as_str().unwrap()).unwrap();
+            let lost = Features::ALL.iter().find(|(_, name)| name == feature).unwrap().0;
+            assert!(!kernel.requires.contains(lost), "{pairs}");
+        }
+    }
+}
+
+/// A library that crashes costs the pair at which it does, and no other.
+#[cfg(debug_assertions)]
+#[test]
+fn a_crash_of_the_other_library_is_told() {
+    // At K = 13 this peer ends its process, at K = 17 its result is wrong.
+    let shapes =
+        ["compare", "--peer", "plain", "--shape", "8x8x8,8x8x13,8x8x17,8x8x13,8x8x16", "--threads", "1"];
+    let options = ["--min-time", "0.001"];
+    let output = gllm_bench(&[&shapes[..], &options, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("3 of 5 pairs could not be compared"), "{told}");
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.iter().map(|r| r["k"].as_u64().unwrap()).collect::<Vec<_>>(), [8, 13, 17, 13, 16]);
+    for (row, error) in
+        rows.iter().zip([None, Some("crashed: "), Some("wrong result"), Some("crashed: "), None])
+    {
+        assert_eq!(row["ratio"].is_number(), error.is_none(), "{row}");
+        match error {
+            None => assert!(row["ours_gflops"].as_f64() > Some(0.0) && row["error"].is_null(), "{row}"),
+            Some(text) => assert!(row["error"].as_str().unwrap().contains(text), "{row}"),
+        }
+    }
+    let text = stdout(&gllm_bench(&[&shapes[..], &options].concat()));
+    assert!(text.contains("GFLOP/s") && !text.contains("GB/s"), "{text}");
+    let ends = if cfg!(unix) { "signal 6 SIGABRT" } else { "crashed" };
+    let crash = "8x8x13, 1 thread: naive of plain crashed";
+    assert_eq!(text.lines().filter(|l| l.contains(crash) && l.contains(ends)).count(), 2, "{text}");
+    // What is in memory is told in bytes.
+    let both =
+        ["compare", "--peer", "plain", "--op", "gemm,gemv", "--shape", "8x8x8,64x64", "--threads", "1"];
+    let text = stdout(&gllm_bench(&[&both[..], &options].concat()));
+    let line = |start: &str| text.lines().find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        line("gemm ").matches("GFLOP/s").count() == 2 && line("gemv ").matches("GB/s").count() == 2,
+        "{text}"
+    );
+}
+
+/// An option chooses among the operators that are named: what it does not apply to runs as it is or is left out.
+#[test]
+fn a_part_that_applies_runs() {
+    let run = |options: &[&str]| {
+        let output = gllm_bench(&[&["run", "--min-time", "0.001", "--json"], options].concat());
+        assert!(output.status.success(), "{options:?}");
+        let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let ran =
+            rows.as_array().unwrap().iter().map(|r| format!("{} {} {}", r["op"], r["format"], r["shape"]));
+        (ran.collect::<Vec<_>>().join("; ").replace('"', ""), String::from_utf8(output.stderr).unwrap())
+    };
+    let (ran, told) = run(&["--op", "vec_dot,qgemv_packed", "--format", "q4_k", "--shape", "256"]);
+    assert_eq!(ran, "vec_dot f32 256");
+    assert!(told.contains("left out") && told.contains("qgemv_packed"), "{told}");
+    let (ran, told) = run(&["--op", "gemm,qgemm,qgemv", "--format", "q4_k,q8_0", "--shape", "2x16x256"]);
+    assert_eq!(ran, "gemm f32 2x16x256; qgemm q8_0 2x16x256; qgemm q4_k 2x16x256");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    let (ran, told) = run(&["--op", "gemm,gemm_fused", "--element", "i8,bf16", "--shape", "8x8x8"]);
+    assert_eq!(ran, "gemm i8 8x8x8; gemm bf16 8x8x8; gemm_fused bf16 8x8x8");
+    assert!(told.contains("gemm_fused does not take i8"), "{told}");
+}
+
+/// The limit of a product is the best peak of what it multiplies.
+#[test]
+fn products_have_limits_of_their_own() {
+    let report = json(&["info", "--limits", "--json"]);
+    let limits = report["limits"].as_array().unwrap();
+    let products: Vec<&Value> = limits.iter().filter(|l| l["kind"] == "product").collect();
+    let names: Vec<&str> = products.iter().map(|l| l["name"].as_str().unwrap()).collect();
+    for of in ["f32", "f16", "bf16", "int8"] {
+        assert!(names.contains(&format!("products of {of}").as_str()), "{names:?}");
+    }
+    let shape = ["--op", "gemm", "--shape", "512x512x512", "--min-time", "0.01", "--json"];
+    let features = gllm_kernels_std::caps().features();
+    for (element, feature, instructions) in [
+        ("bf16", Features::AVX512_BF16, ["vdpbf16ps zmm", "tdpbf16ps"]),
+        ("i8", Features::AVX512_VNNI, ["vpdpbusd zmm", "tdpbssd"]),
+        ("f32", Features::AVX512, ["vfmadd231ps zmm", "vfmadd231ps ymm"]),
+    ] {
+        if features.contains(feature) {
+            let rows = json(&[&["run", "--element", element], &shape[..]].concat());
+            let by = rows[0]["limit_by"].as_str().unwrap();
+            assert!(instructions.contains(&by), "{}", rows[0]);
+        }
+    }
+}
+
+/// Lines fit a terminal, whatever there is to say; a pipe gets all of them in full.
+#[test]
+fn tables_fit_the_terminal() {
+    let lines = |width: &str, args: &[&str]| {
+        let output = command().args(args).env("COLUMNS", width).output().unwrap();
+        let text = stdout(&output);
+        let longest = text.lines().map(|l| l.chars().count()).max().unwrap();
+        (longest, text)
+    };
+    let run = ["run", "--op", "vec_dot,quantize_activations", "--shape", "4096", "--min-time", "0.001"];
+    let (full, text) = lines("", &run);
+    assert!(full > 80 && text.contains("max_err") && !text.contains("no room"), "{text}");
+    for width in [40, 60, 80] {
+        let (longest, text) = lines(&width.to_string(), &run);
+        assert!(longest <= width, "{width}: {text}");
+        assert!(text.contains("no room for: ") && text.contains("operator") && text.contains('%'), "{text}");
+    }
+    for args in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["compare", "--help"],
+        &["inspect", "--help"],
+        &["quantize", "--help"],
+        &["verify", "--help"],
+    ] {
+        let (longest, text) = lines("80", args);
+        assert!(longest <= 80, "{args:?}: {text}");
+        // Indented lines go on indented.
+        let inside = |l: &&str| l.starts_with("  gllm-bench ") || l.starts_with("  cargo ");
+        for (line, next) in text.lines().zip(text.lines().skip(1)).filter(|(l, _)| inside(l)) {
+            assert!(next.is_empty() || next.starts_with("  "), "{args:?}: {line} / {next}");
+        }
     }
 }
 

@@ -74,6 +74,8 @@ fn product<E: Number>(
     theirs: &[f32],
 ) -> Result<f64, String> {
     let Shape { n, k, .. } = shape;
+    // The weights stand first.
+    let n = if op == Op::Gemv { 1 } else { n };
     let rows = |data: &[E]| data.chunks(k).map(|row| norm(row.iter())).collect::<Vec<f64>>();
     let (a, b) = (numbers::<E>(inputs[0]), numbers::<E>(inputs[1]));
     let b = match op {

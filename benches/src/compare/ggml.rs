@@ -33,8 +33,8 @@ enum Buffer {
 
 const fn row(op: &'static str, buffer: Buffer) -> Row<Ggml> {
     let (function, make): (_, fn(&'static Ggml, &Row<Ggml>, &Case) -> _) = match buffer {
-        Buffer::Default => (DEFAULT, |peer, row, case| peer.mul_mat(Buffer::Default, row, case)),
-        Buffer::Packed => (PACKED, |peer, row, case| peer.mul_mat(Buffer::Packed, row, case)),
+        Buffer::Default => (DEFAULT, |peer, _, case| peer.mul_mat(Buffer::Default, case)),
+        Buffer::Packed => (PACKED, |peer, _, case| peer.mul_mat(Buffer::Packed, case)),
     };
     Row { op, element: ElementType::F32, function, make, check: Check::Quantised }
 }
@@ -62,7 +62,7 @@ impl Peer for Ggml {
     const OPS: &'static [&'static str] = &["qgemv_packed", "qgemv_q8"];
 
     fn takes(row: &Row<Self>, case: &Case) -> bool {
-        let Some(graph) = Graph::new(row, case) else { return false };
+        let Some(graph) = Graph::new(case) else { return false };
         match row.function {
             PACKED => graph.packed_buffer().is_some(),
             _ => true,
@@ -125,10 +125,9 @@ impl Peer for Ggml {
 }
 
 impl Ggml {
-    fn mul_mat(&'static self, buffer: Buffer, row: &Row<Self>, case: &Case) -> Outcome<Routine> {
-        let graph =
-            Graph::new(row, case).ok_or_else(|| Failure::Failed("ggml has no such product".to_owned()))?;
-        let ([rows, batch], cols) = (sizes(row, case), case.shape.k);
+    fn mul_mat(&'static self, buffer: Buffer, case: &Case) -> Outcome<Routine> {
+        let graph = Graph::new(case).ok_or_else(|| Failure::Failed("ggml has no such product".to_owned()))?;
+        let ([rows, batch], cols) = (sizes(case), case.shape.k);
         let mut weights = Weights::None;
         Ok(Box::new(move |inputs, output| {
             let (w, x) = (inputs[0], inputs[1]);
@@ -157,18 +156,14 @@ struct Graph {
 }
 
 /// Rows of weights and of activations.
-fn sizes(row: &Row<Ggml>, case: &Case) -> [usize; 2] {
-    if row.op.starts_with("qgemm") {
-        [case.shape.n, case.shape.m]
-    } else {
-        [case.shape.m, 1]
-    }
+fn sizes(case: &Case) -> [usize; 2] {
+    [case.shape.n, case.shape.m]
 }
 
 impl Graph {
     /// Nothing if ggml has no such weights, or none that it multiplies.
-    fn new(row: &Row<Ggml>, case: &Case) -> Option<Self> {
-        let (format, [rows, batch], cols) = (case.format?, sizes(row, case), case.shape.k);
+    fn new(case: &Case) -> Option<Self> {
+        let (format, [rows, batch], cols) = (case.format?, sizes(case), case.shape.k);
         let kind = format.gguf_type() as sys::ggml_type;
         if kind >= sys::GGML_TYPE_COUNT {
             return None;

@@ -1,5 +1,5 @@
 //! Side by side with other libraries, in one process: the same data, as many threads, in turn. A
-//! library is a [`Peer`], what it can do a [`Row`] of it.
+//! library is a [`Peer`], what it can do a [`Row`] of it. That process is a [`worker`]: a library may crash.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gllm_kernels_core::{Caps, ElementType, QuantFormat};
 use gllm_kernels_std::{AlignedVec, Runtime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::arena::{numbers, Arena, Plain};
 use crate::error::{unknown, Failure, Outcome};
@@ -24,12 +24,16 @@ mod ggml;
 mod library;
 mod mkl;
 mod openblas;
+#[cfg(any(test, debug_assertions))]
+mod plain;
 #[cfg(any(test, feature = "peer-ggml"))]
 mod quantised;
 #[cfg(feature = "peers")]
 mod rust;
+pub mod worker;
 
 use check::Check;
+use worker::Opened;
 
 /// Pairs of samples, most and least; the machine's mood changes, ratios of neighbours less.
 const PAIRS: (usize, usize) = (25, 5);
@@ -53,7 +57,7 @@ const PRODUCTS: &[[usize; 3]] = &[
 ];
 
 /// Matrices times a vector without `--shape`.
-const MATRICES: &[[usize; 3]] = &[[4096, 1, 4096], [32768, 1, 4096]];
+const MATRICES: &[[usize; 3]] = &[[1, 4096, 4096], [1, 32768, 4096]];
 
 /// Vectors and rows without `--shape`: in the first-level cache.
 const VECTORS: &[[usize; 3]] = &[[1, 4096, 1]];
@@ -112,7 +116,8 @@ pub struct Row<P: 'static> {
 /// The peer's side: one call on the operands of our workload, into an output of its own.
 pub type Routine = Box<dyn FnMut(&[&[u8]], &mut [u8])>;
 
-/// A product `C = A B` of row-major matrices.
+/// A product `C = A B` of row-major matrices. That of a matrix of weights and a vector has the weights for `A`, as
+/// BLAS has.
 #[derive(Clone, Copy, Debug)]
 struct Product {
     m: usize,
@@ -125,6 +130,7 @@ struct Product {
 impl Product {
     fn new<P>(row: &Row<P>, shape: Shape) -> Self {
         let Shape { m, n, k } = shape;
+        let (m, n) = if row.op == "gemv" { (n, m) } else { (m, n) };
         Self { m, n, k, transposed: row.op == "gemm_bt" }
     }
 
@@ -150,25 +156,21 @@ impl Product {
     }
 }
 
-/// One compared pair.
-#[derive(Debug, Serialize)]
-pub struct Comparison {
+/// An operator and its counterpart, on one shape.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pair {
     /// The other library.
-    pub peer_name: &'static str,
-    /// Its version, as it tells it.
-    pub peer_version: String,
+    pub peer_name: String,
     /// Its function.
-    pub function: &'static str,
+    pub function: String,
     /// Our operator.
-    pub op: &'static str,
+    pub op: String,
     /// Storage type.
-    pub element: &'static str,
+    pub element: String,
     /// Weight format; for dense operators the storage type.
-    pub format: &'static str,
+    pub format: String,
     /// Our instruction set level.
-    pub isa: &'static str,
-    /// Our kernel.
-    pub kernel: &'static str,
+    pub isa: String,
     /// Rows; 1 for vectors.
     pub m: usize,
     /// Columns or elements.
@@ -177,10 +179,42 @@ pub struct Comparison {
     pub k: usize,
     /// Threads, of each side.
     pub threads: usize,
+    /// The shape as `--shape` takes it.
+    pub shape: String,
+}
+
+impl Pair {
+    fn new<P: Peer>(row: &Row<P>, case: &Case, caps: Caps, threads: usize) -> Outcome<Self> {
+        let Shape { m, n, k } = case.shape;
+        Ok(Self {
+            peer_name: P::NAME.to_owned(),
+            function: row.function.to_owned(),
+            op: row.op.to_owned(),
+            element: row.element.name().to_owned(),
+            format: case.format.map_or(row.element.name(), QuantFormat::name).to_owned(),
+            isa: caps.level().name().to_owned(),
+            m,
+            n,
+            k,
+            threads,
+            shape: case.shape.text(Entry::find(row.op)?.sizes),
+        })
+    }
+}
+
+/// A pair's times.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// Our kernel.
+    pub kernel: String,
     /// Our nanoseconds per call, median.
     pub ours: f64,
     /// Theirs.
     pub peer: f64,
+    /// Our 10^9 operations per second; a multiply-add is two.
+    pub ours_gflops: f64,
+    /// Theirs.
+    pub peer_gflops: f64,
     /// Our 10^9 bytes per second; every operand counts once, weights at their format's own size.
     pub ours_gbs: f64,
     /// Theirs.
@@ -189,9 +223,6 @@ pub struct Comparison {
     pub ratio: f64,
     /// The largest difference of the results, relative to the magnitudes of the terms.
     pub max_diff: f64,
-    /// The shape as `--shape` takes it.
-    #[serde(skip)]
-    pub shape: String,
 }
 
 /// What to compare.
@@ -217,16 +248,12 @@ pub struct Request<'a> {
     pub library: Option<&'a Path>,
 }
 
-/// An opened peer and the pairs to be measured, one at each step.
+/// An opened peer.
 pub struct Plan {
-    /// What the peer says about itself.
-    pub version: String,
-    /// Why the comparison may mean little.
-    pub warning: Option<String>,
-    /// How many pairs there are.
-    pub len: usize,
-    /// The pairs.
-    pub pairs: Box<dyn Iterator<Item = Outcome<Comparison>>>,
+    /// What it is, and what is to be measured.
+    pub opened: Opened,
+    /// Measures the pair of this number.
+    pub measure: Box<dyn FnMut(usize) -> Outcome<Measured>>,
 }
 
 type Planner = fn(Request<'_>) -> Outcome<Plan>;
@@ -273,56 +300,106 @@ fn ggml_left_out(_: Request<'_>) -> Outcome<Plan> {
 
 /// Checks the request and opens the peer of this name.
 pub fn compare(peer: &str, request: Request<'_>) -> Outcome<Plan> {
+    #[cfg(any(test, debug_assertions))]
+    if peer == plain::Plain::NAME {
+        return plan::<plain::Plain>(request);
+    }
     match PEERS.iter().find(|(name, _)| *name == peer) {
         Some((_, plan)) => plan(request),
         None => Err(unknown("peer", peer, PEERS.iter().map(|(name, _)| *name))),
     }
 }
 
+/// What a request asks for, and why a part of it is left out: an option chooses among the operators.
+struct Jobs<P: 'static> {
+    jobs: Vec<(&'static Row<P>, Case)>,
+    left_out: Vec<Failure>,
+}
+
 /// The rows and cases of a request.
-fn jobs<P: Peer>(request: Request<'_>) -> Outcome<Vec<(&'static Row<P>, Case)>> {
+fn jobs<P: Peer>(request: Request<'_>) -> Outcome<Jobs<P>> {
     let usual: Vec<String> = P::OPS.iter().map(|&op| op.to_owned()).collect();
-    let mut jobs = Vec::new();
-    for op in if request.ops.is_empty() { &usual } else { request.ops } {
-        let rows = || P::ROWS.iter().filter(|row| row.op == op);
-        if rows().next().is_none() {
+    let ops = if request.ops.is_empty() { &usual } else { request.ops };
+    for op in ops {
+        if rows::<P>(op).next().is_none() {
             let mut known: Vec<&str> = P::ROWS.iter().map(|row| row.op).collect();
             known.dedup();
             return Err(unknown(&format!("operator of {}", P::NAME), op, known.into_iter()));
         }
+    }
+    let entries: Vec<&'static Entry> = ops.iter().map(|op| Entry::find(op)).collect::<Outcome<_>>()?;
+    if !request.formats.is_empty() && !entries.iter().any(|e| e.quantised) {
+        return Err(Failure::Usage(format!("--format: {} has no quantised weights", ops.join(", "))));
+    }
+    // What applies to none of the operators is a mistake.
+    for &element in request.elements {
+        if !entries.iter().any(|e| rows::<P>(e.name).any(|row| row.element == element)) {
+            return Err(lacking::<P>(entries[0].name, element));
+        }
+    }
+    for text in request.shapes {
+        let wrong: Vec<_> = entries.iter().filter_map(|e| e.sizes.parse(e.name, text).err()).collect();
+        if wrong.len() == entries.len() {
+            return Err(wrong.into_iter().next().expect("there are operators"));
+        }
+    }
+    let (mut jobs, mut left_out) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let op = entry.name;
         for &element in request.elements {
-            if !rows().any(|row| row.element == element) {
-                let known: Vec<&str> = rows().map(|row| row.element.name()).collect();
-                let (name, known) = (P::NAME, known.join(", "));
-                return Err(Failure::Usage(format!("{name} has no {op} of {element}; it has {known}")));
+            if !rows::<P>(op).any(|row| row.element == element) {
+                left_out.push(lacking::<P>(op, element));
+                continue;
             }
             let wanted = |row: &&'static Row<P>| {
                 row.element == element && request.function.is_none_or(|part| row.function.contains(part))
             };
-            let entry = Entry::find(op)?;
-            if !entry.quantised && !request.formats.is_empty() {
-                return Err(Failure::Usage(format!("--format: {op} has no quantised weights")));
-            }
             let named = |f: &Option<QuantFormat>| {
-                request.formats.is_empty() || f.is_some_and(|f| request.formats.contains(&f))
+                request.formats.is_empty() || f.is_none_or(|f| request.formats.contains(&f))
             };
-            for format in entry.formats().into_iter().filter(named) {
-                for shape in shapes(entry, request.shapes)? {
+            for shape in shapes(entry, request.shapes) {
+                let shape = match shape {
+                    Ok(shape) => shape,
+                    Err(why) => {
+                        left_out.push(why);
+                        continue;
+                    }
+                };
+                for format in entry.formats().into_iter().filter(named) {
                     let case = Case { element, format, shape };
-                    entry.check(&case)?;
-                    jobs.extend(rows().filter(wanted).filter(|r| P::takes(r, &case)).map(|r| (r, case)));
+                    match entry.check(&case) {
+                        Ok(()) => {
+                            let there = rows::<P>(op).filter(wanted).filter(|row| P::takes(row, &case));
+                            jobs.extend(there.map(|row| (row, case)));
+                        }
+                        // What nobody has named, nobody misses.
+                        Err(_) if format.is_some() && request.formats.is_empty() => {}
+                        Err(why) => left_out.push(why),
+                    }
                 }
             }
         }
     }
     if jobs.is_empty() {
-        return Err(Failure::Usage(format!("{} has no function for any of this", P::NAME)));
+        let none = || Failure::Usage(format!("{} has no function for any of this", P::NAME));
+        return Err(left_out.into_iter().next().unwrap_or_else(none));
     }
-    Ok(jobs)
+    Ok(Jobs { jobs, left_out })
+}
+
+fn lacking<P: Peer>(op: &str, element: ElementType) -> Failure {
+    let mut known: Vec<&str> = rows::<P>(op).map(|row| row.element.name()).collect();
+    known.dedup();
+    Failure::Usage(format!("{} has no {op} of {element}; it has {}", P::NAME, known.join(", ")))
+}
+
+/// The peer's rows of one of our operators.
+fn rows<'a, P: Peer>(op: &'a str) -> impl Iterator<Item = &'static Row<P>> + use<'a, P> {
+    P::ROWS.iter().filter(move |row| row.op == op)
 }
 
 /// The shapes that the user named, or those of the operator's table.
-fn shapes(entry: &Entry, named: &[String]) -> Outcome<Vec<Shape>> {
+fn shapes(entry: &Entry, named: &[String]) -> Vec<Outcome<Shape>> {
     if !named.is_empty() {
         return named.iter().map(|text| entry.sizes.parse(entry.name, text)).collect();
     }
@@ -331,35 +408,45 @@ fn shapes(entry: &Entry, named: &[String]) -> Outcome<Vec<Shape>> {
         Sizes::MatVec => MATRICES,
         Sizes::Vector | Sizes::Rows => VECTORS,
     };
-    Ok(table.iter().map(|&[m, n, k]| Shape { m, n, k }).collect())
+    table.iter().map(|&[m, n, k]| Ok(Shape { m, n, k })).collect()
 }
 
 fn plan<P: Peer>(request: Request<'_>) -> Outcome<Plan> {
-    let jobs = jobs::<P>(request)?;
+    let Jobs { jobs, left_out } = jobs::<P>(request)?;
+    let mut left_out: Vec<String> = left_out.iter().map(Failure::to_string).collect();
     let threads = P::threads(request.threads)?;
-    if threads != [1] && jobs.iter().any(|(_, case)| case.element == ElementType::I8) {
-        return Err(Failure::Usage("products of i8 run on one thread so far: --threads 1".to_owned()));
+    let on_one = |case: &Case| case.element == ElementType::I8;
+    let jobs: Vec<_> =
+        threads.iter().flat_map(|&t| jobs.iter().map(move |&(row, case)| (t, row, case))).collect();
+    let (jobs, several): (Vec<_>, Vec<_>) =
+        jobs.into_iter().partition(|(t, _, case)| *t == 1 || !on_one(case));
+    if !several.is_empty() {
+        let why = "products of i8 run on one thread so far: --threads 1".to_owned();
+        if jobs.is_empty() {
+            return Err(Failure::Usage(why));
+        }
+        left_out.push(why);
     }
     let peer = P::open(request.library)?;
-    let len = jobs.len() * threads.len();
     let Request { caps, min_time, .. } = request;
-    let (version, warning) = (peer.version(), peer.warning(caps));
+    let pairs = jobs.iter().map(|&(t, row, case)| Pair::new(row, &case, caps, t)).collect::<Outcome<_>>()?;
+    let opened = Opened { version: peer.version(), warning: peer.warning(caps), left_out, pairs };
     let mut arena = Arena::new(0);
     let mut runtime: Option<Runtime> = None;
-    let pairs = threads.into_iter().flat_map(move |t| jobs.clone().into_iter().map(move |job| (t, job)));
-    let pairs = pairs.map(move |(threads, (row, case))| {
+    let measure = move |pair: usize| {
+        let (threads, row, case) = jobs[pair];
         peer.set_threads(threads)?;
         let rt = match runtime.take() {
             Some(rt) if rt.threads() == threads => rt,
-            _ => Runtime::new(threads).map_err(|e| Failure::Failed(e.to_string()))?,
+            _ => crate::options::start(threads)?,
         };
-        pair(peer, row, case, caps, runtime.insert(rt), &mut arena, min_time)
-    });
-    Ok(Plan { version, warning, len, pairs: Box::new(pairs) })
+        measure(peer, row, case, caps, runtime.insert(rt), &mut arena, min_time)
+    };
+    Ok(Plan { opened, measure: Box::new(measure) })
 }
 
 /// Checks both sides against each other, and times them in turn.
-fn pair<P: Peer>(
+fn measure<P: Peer>(
     peer: &'static P,
     row: &'static Row<P>,
     case: Case,
@@ -367,11 +454,9 @@ fn pair<P: Peer>(
     rt: &Runtime,
     arena: &mut Arena,
     min_time: Duration,
-) -> Outcome<Comparison> {
+) -> Outcome<Measured> {
     let entry = Entry::find(row.op)?;
-    let shape = case.shape.text(entry.sizes);
-    let format = case.format.map_or(row.element.name(), QuantFormat::name);
-    let wrong = |e: String| Failure::Failed(format!("{} {format} {shape}: wrong result: {e}", row.op));
+    let wrong = |e: String| Failure::Failed(format!("wrong result: {e}"));
     let mut ours = entry.make(case, caps, rt, arena)?;
     ours.verify().map_err(wrong)?;
     let kernel = entry.kernel(&case, caps, &*ours);
@@ -408,29 +493,18 @@ fn pair<P: Peer>(
     if let Some(e) = refusal {
         return Err(refused(row.op, e));
     }
-    let Shape { m, n, k } = case.shape;
     let (ours, theirs) = (median(&times[0]), median(&times[1]));
-    let moved = (entry.cost)(&case).moved;
-    Ok(Comparison {
-        peer_name: P::NAME,
-        peer_version: peer.version(),
-        function: row.function,
-        op: row.op,
-        element: row.element.name(),
-        format,
-        isa: caps.level().name(),
-        kernel,
-        m,
-        n,
-        k,
-        threads: rt.threads(),
+    let cost = (entry.cost)(&case);
+    Ok(Measured {
+        kernel: kernel.to_owned(),
         ours: ours * 1e9,
         peer: theirs * 1e9,
-        ours_gbs: moved / ours / 1e9,
-        peer_gbs: moved / theirs / 1e9,
+        ours_gflops: cost.flops / ours / 1e9,
+        peer_gflops: cost.flops / theirs / 1e9,
+        ours_gbs: cost.moved / ours / 1e9,
+        peer_gbs: cost.moved / theirs / 1e9,
         ratio: median_ratio(&times[1], &times[0]),
         max_diff,
-        shape,
     })
 }
 

@@ -120,7 +120,7 @@ mod tests {
         let case = Case {
             element: ElementType::F32,
             format: Some(QuantFormat::Q8_0),
-            shape: Shape { m: ROWS, n: 1, k: COLS },
+            shape: Shape { m: 1, n: ROWS, k: COLS },
         };
         let inputs = [&stored[..], bytes(&x)];
         let exact = product(&decoded, &x);

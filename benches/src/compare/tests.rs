@@ -1,45 +1,6 @@
 use super::*;
 
-/// A product as anybody would write it, off by `WRONG` thousandths in its last element.
-struct Naive<const WRONG: i32>;
-
-fn naive<const WRONG: i32>(
-    _: &'static Naive<WRONG>,
-    row: &Row<Naive<WRONG>>,
-    case: &Case,
-) -> Outcome<Routine> {
-    let p = Product::new(row, case.shape);
-    Ok(Box::new(move |inputs, output| {
-        let (a, b) = (numbers::<f32>(inputs[0]), numbers::<f32>(inputs[1]));
-        let (step, next) = if p.transposed { (1, p.k) } else { (p.n, 1) };
-        let product = (0..p.m * p.n).map(|at| {
-            let (i, j) = (at / p.n, at % p.n);
-            let wrong = if at + 1 == p.m * p.n { WRONG as f32 / 1000.0 } else { 0.0 };
-            wrong + (0..p.k).map(|x| a[i * p.k + x] * b[x * step + j * next]).sum::<f32>()
-        });
-        for (to, c) in output.chunks_exact_mut(4).zip(product) {
-            to.copy_from_slice(&c.to_ne_bytes());
-        }
-    }))
-}
-
-impl<const WRONG: i32> Peer for Naive<WRONG> {
-    const NAME: &'static str = "plain";
-    const ROWS: &'static [Row<Self>] = &[row("gemm"), row("gemm_bt"), row("gemm_prepacked"), row("gemv")];
-    fn open(_: Option<&Path>) -> Outcome<&'static Self> {
-        Ok(&Self)
-    }
-    fn version(&self) -> String {
-        "0".to_owned()
-    }
-    fn set_threads(&self, _: usize) -> Outcome {
-        Ok(())
-    }
-}
-
-const fn row<const WRONG: i32>(op: &'static str) -> Row<Naive<WRONG>> {
-    Row { op, element: ElementType::F32, function: "naive", make: naive, check: Check::Product }
-}
+use plain::{Plain, WRONG};
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
@@ -66,37 +27,46 @@ fn refusal<T>(outcome: Outcome<T>) -> String {
     }
 }
 
+/// Every pair of a plan, measured.
+fn measured(mut plan: Plan) -> Vec<(Pair, Measured)> {
+    let pairs = plan.opened.pairs.into_iter().enumerate();
+    pairs.map(|(i, pair)| (pair, (plan.measure)(i).unwrap())).collect()
+}
+
 /// Every pair that the requested operators make with this peer.
 fn all_agree<P: Peer>(threads: &[usize]) {
     let mut ops: Vec<&str> = P::ROWS.iter().map(|r| r.op).collect();
     ops.dedup();
     for op in ops {
-        let shape = if op == "gemv" { "37x1x41" } else { "37x23x41" };
+        let (shape, size) = if op == "gemv" { ("37x41", 37) } else { ("37x23x41", 37 * 23) };
         let (ops, shapes) = (words(op), words(shape));
         let plan = plan::<P>(Request { threads, ..request(&ops, &shapes) }).unwrap();
-        assert!(!plan.version.is_empty());
-        let pairs: Vec<Comparison> = plan.pairs.collect::<Outcome<_>>().unwrap();
-        assert_eq!(pairs.len(), plan.len);
-        for pair in pairs {
-            assert_eq!((pair.op, pair.m, pair.k), (op, 37, 41));
-            assert!(pair.ours > 0.0 && pair.peer > 0.0 && pair.ratio > 0.0, "{pair:?}");
-            assert!(pair.max_diff < 1e-6 && pair.kernel.contains("gem"), "{pair:?}");
+        assert!(!plan.opened.version.is_empty());
+        for (pair, timed) in measured(plan) {
+            assert_eq!((&*pair.op, pair.m * pair.n, pair.k), (op, size, 41));
+            assert!(timed.ours > 0.0 && timed.peer > 0.0 && timed.ratio > 0.0, "{pair:?} {timed:?}");
+            assert!(timed.max_diff < 1e-6 && timed.kernel.contains("gem"), "{pair:?} {timed:?}");
+            let flops = 2.0 * (size * 41) as f64;
+            assert!((timed.ours_gflops * timed.ours / flops - 1.0).abs() < 1e-9, "{timed:?}");
+            assert!((timed.peer_gflops * timed.peer / flops - 1.0).abs() < 1e-9, "{timed:?}");
         }
     }
 }
 
 #[test]
 fn a_right_peer_is_timed() {
-    all_agree::<Naive<0>>(&[1, 2]);
+    all_agree::<Plain>(&[1, 2]);
 }
 
 #[test]
 fn a_wrong_result_is_not_timed() {
     for op in ["gemm", "gemm_bt"] {
-        let (ops, shapes) = (words(op), words("5x7x11"));
-        let mut plan = plan::<Naive<1>>(request(&ops, &shapes)).unwrap();
-        let text = refusal(plan.pairs.next().unwrap());
-        assert!(text.contains(op) && text.contains("wrong result: naive of plain: output 34 is"), "{text}");
+        let (ops, shapes) = (words(op), vec![format!("5x7x{WRONG}"), format!("5x7x{}", WRONG + 1)]);
+        let mut plan = plan::<Plain>(request(&ops, &shapes)).unwrap();
+        let text = refusal((plan.measure)(0));
+        assert!(text.contains("wrong result: naive of plain: output 34 is"), "{text}");
+        // The next one is.
+        (plan.measure)(1).unwrap();
     }
 }
 
@@ -117,16 +87,20 @@ fn ggml_agrees() {
     let threads = &[1, 2];
     let min_time = Duration::from_micros(1);
     let plan = plan::<ggml::Ggml>(Request { threads, min_time, ..request(&ops, &shapes) }).unwrap();
-    assert!(plan.version.contains("0.") && plan.version.contains("CPU_REPACK"), "{}", plan.version);
-    let pairs: Vec<Comparison> = plan.pairs.collect::<Outcome<_>>().unwrap();
-    assert_eq!(pairs.len(), plan.len);
-    for pair in &pairs {
-        assert!(pair.ours > 0.0 && pair.ratio > 0.0 && pair.kernel.contains("qgemv"), "{pair:?}");
-        assert!(pair.max_diff > 0.0 && pair.max_diff < 0.01, "{pair:?}");
+    let version = &plan.opened.version;
+    assert!(version.contains("0.") && version.contains("CPU_REPACK"), "{version}");
+    let pairs = measured(plan);
+    for (pair, timed) in &pairs {
+        assert!(
+            timed.ours > 0.0 && timed.ratio > 0.0 && timed.kernel.contains("qgemv"),
+            "{pair:?} {timed:?}"
+        );
+        assert!(timed.max_diff > 0.0 && timed.max_diff < 0.01, "{pair:?} {timed:?}");
     }
     for op in <ggml::Ggml as Peer>::OPS {
         let of = |format: &str, buffer: &str| {
-            let found = |p: &&Comparison| p.op == *op && p.format == format && p.function.contains(buffer);
+            let found =
+                |(p, _): &&(Pair, Measured)| p.op == *op && p.format == format && p.function.contains(buffer);
             pairs.iter().filter(found).count()
         };
         for format in QuantFormat::ALL.iter().map(|f| f.name()) {
@@ -145,7 +119,7 @@ fn a_part_of_ggml_can_be_chosen() {
     let (ops, shapes) = (words("qgemv"), words("8x256 16x512"));
     let formats = [gllm_kernels_core::QuantFormat::Q4_0, gllm_kernels_core::QuantFormat::Tq2_0];
     let request = Request { formats: &formats, function: Some("packed"), ..request(&ops, &shapes) };
-    let jobs = jobs::<ggml::Ggml>(request).unwrap();
+    let jobs = jobs::<ggml::Ggml>(request).unwrap().jobs;
     assert_eq!(jobs.len(), 2);
     assert!(jobs
         .iter()
@@ -156,28 +130,43 @@ fn a_part_of_ggml_can_be_chosen() {
 
 #[test]
 fn requests_have_defaults() {
-    let jobs = jobs::<Naive<0>>(request(&[], &[])).unwrap();
+    let jobs = jobs::<Plain>(request(&[], &[])).unwrap().jobs;
     assert_eq!(jobs.len(), PRODUCTS.len());
     assert!(jobs.iter().all(|(row, _)| row.op == "gemm"));
     let ops = words("gemm_bt gemv");
-    assert_eq!(super::jobs::<Naive<0>>(request(&ops, &[])).unwrap().len(), PRODUCTS.len() + MATRICES.len());
-    assert_eq!(Naive::<0>::threads(&[]).unwrap(), one_and_all());
-    assert_eq!(Naive::<0>::threads(&[3]).unwrap(), [3]);
+    assert_eq!(super::jobs::<Plain>(request(&ops, &[])).unwrap().jobs.len(), PRODUCTS.len() + MATRICES.len());
+    assert_eq!(Plain::threads(&[]).unwrap(), one_and_all());
+    assert_eq!(Plain::threads(&[3]).unwrap(), [3]);
 }
 
 #[test]
 fn what_is_unknown_is_told() {
     let none = [];
     assert!(refusal(compare("nobody", request(&none, &none))).contains("openblas"));
-    let text = refusal(jobs::<Naive<0>>(request(&words("gemn"), &none)));
+    let text = refusal(jobs::<Plain>(request(&words("gemn"), &none)));
     assert!(text.contains("gemm") && text.contains("plain"), "{text}");
     let request = Request { elements: &[ElementType::F16], ..request(&none, &none) };
-    assert!(refusal(jobs::<Naive<0>>(request)).contains("f32"));
-    assert!(refusal(jobs::<Naive<0>>(self::request(&none, &words("3x4")))).contains("MxNxK"));
+    assert!(refusal(jobs::<Plain>(request)).contains("f32"));
+    assert!(refusal(jobs::<Plain>(self::request(&none, &words("3x4")))).contains("MxNxK"));
     let request = Request { formats: &[gllm_kernels_core::QuantFormat::Q4_0], ..self::request(&none, &none) };
-    assert!(refusal(jobs::<Naive<0>>(request)).contains("no quantised weights"));
+    assert!(refusal(jobs::<Plain>(request)).contains("no quantised weights"));
     let request = Request { function: Some("nothing"), ..self::request(&none, &none) };
-    assert!(refusal(jobs::<Naive<0>>(request)).contains("plain has no function"));
+    assert!(refusal(jobs::<Plain>(request)).contains("plain has no function"));
+}
+
+/// What an option applies to is compared, the rest is left out and named.
+#[test]
+fn options_choose_among_the_operators() {
+    let (ops, shapes) = (words("gemm gemv"), words("8x9x10 3x4"));
+    let jobs = jobs::<Plain>(request(&ops, &shapes)).unwrap();
+    let made: Vec<_> = jobs.jobs.iter().map(|(row, case)| (row.op, case.shape.m, case.shape.n)).collect();
+    assert_eq!(made, [("gemm", 8, 9), ("gemv", 1, 3)]);
+    let left_out: Vec<String> = jobs.left_out.iter().map(Failure::to_string).collect();
+    assert_eq!(left_out.len(), 2);
+    assert!(
+        left_out[0].contains("`3x4` for gemm") && left_out[1].contains("`8x9x10` for gemv"),
+        "{left_out:?}"
+    );
 }
 
 fn every_row_has_an_operator_of<P: Peer>() {

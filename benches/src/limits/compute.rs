@@ -1,6 +1,47 @@
 //! Loops of independent multiply-adds: the arithmetic limit of an instruction set.
 
-use gllm_kernels_core::{Caps, Features, IsaLevel};
+use std::sync::OnceLock;
+
+use gllm_kernels_core::{bf16, f16, Caps, Features};
+
+/// What is multiplied. Sums are f32, those of int8 i32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// f32.
+    F32,
+    /// f16.
+    F16,
+    /// bf16.
+    Bf16,
+    /// int8.
+    Int8,
+    /// f16 with sums in f16: what instructions offer, and no operator uses.
+    F16Sums,
+}
+
+impl Arithmetic {
+    /// Those that operators use.
+    pub const OF_PRODUCTS: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Int8];
+
+    /// What is multiplied, as reports call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 | Self::F16Sums => "f16",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+
+    /// `GFLOP/s`, of integers `Gop/s`.
+    pub fn unit(self) -> &'static str {
+        if self == Self::Int8 {
+            "Gop/s"
+        } else {
+            "GFLOP/s"
+        }
+    }
+}
 
 /// One arithmetic limit.
 #[derive(Clone, Copy, Debug)]
@@ -9,17 +50,19 @@ pub struct Peak {
     pub name: &'static str,
     /// The instruction that is counted.
     pub instruction: &'static str,
-    /// The level of kernels that may use it.
-    pub level: IsaLevel,
+    /// What it multiplies.
+    pub multiplies: Arithmetic,
     /// What the CPU must have.
-    pub requires: Features,
+    requires: Features,
     /// Operations (a multiply-add is two) per round.
     pub ops: f64,
-    /// Whether integers are counted: the unit is then Gop/s, not GFLOP/s.
-    pub integer: bool,
-    /// Runs so many rounds.
-    pub rounds: unsafe fn(u64),
+    /// Runs so many rounds on these operands.
+    rounds: unsafe fn(u64, &Operands),
 }
+
+/// Rounds after which accumulators begin anew: sums of f16 stay finite, and those of f32 are not yet so large that
+/// adding a product changes nothing.
+const FRESH: u64 = 1 << 14;
 
 impl Peak {
     /// Every peak this machine reaches.
@@ -27,17 +70,74 @@ impl Peak {
         arch::PEAKS.iter().filter(move |p| caps.features().contains(p.requires))
     }
 
-    /// The f32 peak that binds kernels of `level`.
-    pub fn f32(level: IsaLevel) -> &'static Self {
-        arch::PEAKS.iter().find(|p| p.level == level).unwrap_or(&arch::PEAKS[0])
+    /// Those that products of a type may reach: its own, and those of f32, which it can be converted to.
+    pub fn of_products(of: Arithmetic, caps: Caps) -> impl Iterator<Item = &'static Self> {
+        Self::available(caps).filter(move |p| [of, Arithmetic::F32].contains(&p.multiplies))
     }
 
-    /// The int8 peak that binds the kernels of `caps`: of those a level has, the last is the highest. Portable
-    /// code is measured by its f32.
-    pub fn int8(caps: Caps) -> &'static Self {
-        let own = |p: &&Self| p.integer && p.level == caps.level();
-        Self::available(caps).filter(own).last().unwrap_or(Self::f32(caps.level()))
+    /// Runs so many rounds.
+    ///
+    /// # Safety
+    /// The CPU has what the peak requires: it is one of [`Self::available`].
+    pub unsafe fn run(&self, rounds: u64) {
+        let operands = Operands::of(self.multiplies);
+        let mut left = rounds;
+        while left > 0 {
+            let now = left.min(FRESH);
+            // SAFETY: the caller's contract.
+            unsafe { (self.rounds)(now, operands) };
+            left -= now;
+        }
     }
+}
+
+/// Random numbers, four tiles of them. The data decides how much power an instruction takes and with that the clock:
+/// zeros are multiplied up to 1.25 times as fast as random numbers (AMX on Granite Rapids).
+#[repr(C, align(64))]
+struct Operands([u8; 4096]);
+
+impl Operands {
+    /// Numbers from -1 to 1, of int8 all that there are.
+    fn of(arithmetic: Arithmetic) -> &'static Self {
+        static ALL: [OnceLock<Operands>; 4] = [const { OnceLock::new() }; 4];
+        let (kept, bytes): (_, fn(i32) -> [u8; 4]) = match arithmetic {
+            Arithmetic::F32 => (&ALL[0], |x| (x as f32 / 2f32.powi(31)).to_ne_bytes()),
+            Arithmetic::F16 | Arithmetic::F16Sums => (&ALL[1], |x| {
+                let half = |x: i16| f16::from_f32(f32::from(x) / 32768.0).to_ne_bytes();
+                pair(half(x as i16), half((x >> 16) as i16))
+            }),
+            Arithmetic::Bf16 => (&ALL[2], |x| {
+                let half = |x: i16| bf16::from_f32(f32::from(x) / 32768.0).to_ne_bytes();
+                pair(half(x as i16), half((x >> 16) as i16))
+            }),
+            Arithmetic::Int8 => (&ALL[3], i32::to_ne_bytes),
+        };
+        kept.get_or_init(|| {
+            let mut state = 1u64;
+            let mut all = Self([0; 4096]);
+            for four in all.0.chunks_exact_mut(4) {
+                // Knuth's MMIX generator; the upper bits are the good ones.
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                four.copy_from_slice(&bytes((state >> 32) as i32));
+            }
+            all
+        })
+    }
+}
+
+fn pair([a, b]: [u8; 2], [c, d]: [u8; 2]) -> [u8; 4] {
+    [a, b, c, d]
+}
+
+const fn peak(
+    name: &'static str,
+    instruction: &'static str,
+    multiplies: Arithmetic,
+    requires: Features,
+    ops: f64,
+    rounds: unsafe fn(u64, &Operands),
+) -> Peak {
+    Peak { name, instruction, multiplies, requires, ops, rounds }
 }
 
 /// Accumulators per round: enough to cover latency times throughput everywhere.
@@ -45,20 +145,24 @@ const CHAINS: f64 = 12.0;
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
+    use super::Arithmetic::{Bf16, F16Sums, Int8, F16, F32};
     use super::*;
     use std::arch::asm;
 
-    /// `op acc, a, b` on twelve accumulators.
+    /// `op acc, a, b` on twelve accumulators. Neighbours have other operands: so their bits change.
     macro_rules! twelve {
         ($op:literal, $r:literal) => {
             concat!(
-                twelve!(@ $op, $r, "0"), twelve!(@ $op, $r, "1"), twelve!(@ $op, $r, "2"), twelve!(@ $op, $r, "3"),
-                twelve!(@ $op, $r, "4"), twelve!(@ $op, $r, "5"), twelve!(@ $op, $r, "6"), twelve!(@ $op, $r, "7"),
-                twelve!(@ $op, $r, "8"), twelve!(@ $op, $r, "9"), twelve!(@ $op, $r, "10"), twelve!(@ $op, $r, "11"),
+                twelve!(@ $op, $r, "0", "12", "14"), twelve!(@ $op, $r, "1", "13", "15"),
+                twelve!(@ $op, $r, "2", "12", "15"), twelve!(@ $op, $r, "3", "13", "14"),
+                twelve!(@ $op, $r, "4", "12", "14"), twelve!(@ $op, $r, "5", "13", "15"),
+                twelve!(@ $op, $r, "6", "12", "15"), twelve!(@ $op, $r, "7", "13", "14"),
+                twelve!(@ $op, $r, "8", "12", "14"), twelve!(@ $op, $r, "9", "13", "15"),
+                twelve!(@ $op, $r, "10", "12", "15"), twelve!(@ $op, $r, "11", "13", "14"),
             )
         };
-        (@ $op:literal, $r:literal, $n:literal) => {
-            concat!($op, " ", $r, $n, ", ", $r, "14, ", $r, "15\n")
+        (@ $op:literal, $r:literal, $n:literal, $a:literal, $b:literal) => {
+            concat!($op, " ", $r, $n, ", ", $r, $a, ", ", $r, $b, "\n")
         };
     }
 
@@ -66,67 +170,106 @@ mod arch {
     macro_rules! six {
         ($r:literal) => {
             concat!(
-                six!(@$r, "0", "6"), six!(@$r, "1", "7"), six!(@$r, "2", "8"),
-                six!(@$r, "3", "9"), six!(@$r, "4", "10"), six!(@$r, "5", "11"),
+                six!(@$r, "0", "6", "12", "14"), six!(@$r, "1", "7", "13", "15"), six!(@$r, "2", "8", "12", "15"),
+                six!(@$r, "3", "9", "13", "14"), six!(@$r, "4", "10", "12", "14"), six!(@$r, "5", "11", "13", "15"),
             )
         };
-        (@$r:literal, $n:literal, $t:literal) => {
+        (@$r:literal, $n:literal, $t:literal, $a:literal, $b:literal) => {
             concat!(
-                "vpmaddwd ", $r, $t, ", ", $r, "14, ", $r, "15\n",
+                "vpmaddwd ", $r, $t, ", ", $r, $a, ", ", $r, $b, "\n",
                 "vpaddd ", $r, $n, ", ", $r, $n, ", ", $r, $t, "\n",
             )
         };
     }
 
+    /// Four registers of operands.
+    macro_rules! load {
+        ($op:literal, $r:literal) => {
+            concat!(
+                $op,
+                " ",
+                $r,
+                "12, [{data}]\n",
+                $op,
+                " ",
+                $r,
+                "13, [{data} + 64]\n",
+                $op,
+                " ",
+                $r,
+                "14, [{data} + 128]\n",
+                $op,
+                " ",
+                $r,
+                "15, [{data} + 192]\n",
+            )
+        };
+    }
+
     macro_rules! vector_peaks {
-        ($($name:ident: $round:expr;)*) => {$(
+        ($($name:ident: $load:expr, $round:expr;)*) => {$(
             /// # Safety
             /// The CPU has the instruction.
-            unsafe fn $name(rounds: u64) {
-                // SAFETY: registers only, all declared; zero operands, so nothing is slow or traps.
+            unsafe fn $name(rounds: u64, data: &Operands) {
+                // SAFETY: reads the operands; registers are all declared.
                 unsafe {
                     asm!(
-                        "vzeroall", "2:", $round, "dec {n}", "jnz 2b", "vzeroupper",
+                        "vzeroall", $load, "2:", $round, "dec {n}", "jnz 2b", "vzeroupper",
                         n = inout(reg) rounds.max(1) => _,
+                        data = in(reg) data,
                         out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                         out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
                         out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                        options(nostack, nomem),
+                        options(nostack, readonly),
                     );
                 }
             }
         )*};
     }
     vector_peaks! {
-        fma_zmm: twelve!("vfmadd231ps", "zmm");
-        fma_ymm: twelve!("vfmadd231ps", "ymm");
-        half_zmm: twelve!("vfmadd231ph", "zmm");
-        bf16_zmm: twelve!("vdpbf16ps", "zmm");
-        widened_zmm: six!("zmm");
-        widened_ymm: six!("ymm");
-        vnni_zmm: twelve!("vpdpbusd", "zmm");
-        vnni_ymm: twelve!("{{vex}} vpdpbusd", "ymm");
+        fma_zmm: load!("vmovups", "zmm"), twelve!("vfmadd231ps", "zmm");
+        fma_ymm: load!("vmovups", "ymm"), twelve!("vfmadd231ps", "ymm");
+        half_zmm: load!("vmovups", "zmm"), twelve!("vfmadd231ph", "zmm");
+        bf16_zmm: load!("vmovups", "zmm"), twelve!("vdpbf16ps", "zmm");
+        widened_zmm: load!("vpmovsxbw", "zmm"), six!("zmm");
+        widened_ymm: load!("vpmovsxbw", "ymm"), six!("ymm");
+        vnni_zmm: load!("vmovups", "zmm"), twelve!("vpdpbusd", "zmm");
+        vnni_ymm: load!("vmovups", "ymm"), twelve!("{{vex}} vpdpbusd", "ymm");
+    }
+
+    /// `copy, multiply, add`, six times.
+    macro_rules! six_xmm {
+        () => {
+            concat!(
+                six_xmm!(@ "0", "6", "12", "14"), six_xmm!(@ "1", "7", "13", "15"), six_xmm!(@ "2", "8", "12", "15"),
+                six_xmm!(@ "3", "9", "13", "14"), six_xmm!(@ "4", "10", "12", "14"), six_xmm!(@ "5", "11", "13", "15"),
+            )
+        };
+        (@ $n:literal, $t:literal, $a:literal, $b:literal) => {
+            concat!(
+                "movaps xmm", $t, ", xmm", $a, "\n", "mulps xmm", $t, ", xmm", $b, "\n",
+                "addps xmm", $n, ", xmm", $t, "\n",
+            )
+        };
     }
 
     /// Six multiplies and six adds, the most that code without FMA gets from 128-bit registers.
-    unsafe fn mul_add_xmm(rounds: u64) {
-        // SAFETY: registers only, all declared.
+    ///
+    /// # Safety
+    /// None of its instructions is missing on any x86-64.
+    unsafe fn mul_add_xmm(rounds: u64, data: &Operands) {
+        // SAFETY: reads the operands; registers are all declared.
         unsafe {
             asm!(
                 "xorps xmm0, xmm0", "xorps xmm1, xmm1", "xorps xmm2, xmm2", "xorps xmm3, xmm3",
-                "xorps xmm4, xmm4", "xorps xmm5, xmm5", "xorps xmm6, xmm6", "xorps xmm7, xmm7",
-                "xorps xmm8, xmm8", "xorps xmm9, xmm9", "xorps xmm10, xmm10", "xorps xmm11, xmm11",
-                "xorps xmm15, xmm15",
-                "2:",
-                "mulps xmm0, xmm15", "addps xmm6, xmm15", "mulps xmm1, xmm15", "addps xmm7, xmm15",
-                "mulps xmm2, xmm15", "addps xmm8, xmm15", "mulps xmm3, xmm15", "addps xmm9, xmm15",
-                "mulps xmm4, xmm15", "addps xmm10, xmm15", "mulps xmm5, xmm15", "addps xmm11, xmm15",
-                "dec {n}", "jnz 2b",
+                "xorps xmm4, xmm4", "xorps xmm5, xmm5",
+                load!("movups", "xmm"), "2:", six_xmm!(), "dec {n}", "jnz 2b",
                 n = inout(reg) rounds.max(1) => _,
+                data = in(reg) data,
                 out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                 out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                out("xmm15") _,
-                options(nostack, nomem),
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nostack, readonly),
             );
         }
     }
@@ -150,19 +293,22 @@ mod arch {
         ($($name:ident: $op:literal;)*) => {$(
             /// # Safety
             /// The CPU has the instruction and the operating system has granted tiles.
-            unsafe fn $name(rounds: u64) {
-                // SAFETY: reads the configuration; the tiles are declared and released again.
+            unsafe fn $name(rounds: u64, data: &Operands) {
+                // SAFETY: reads the configuration and the operands; the tiles are declared and released again.
                 unsafe {
                     asm!(
                         "ldtilecfg [{config}]",
                         "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-                        "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+                        "tileloadd tmm4, [{data} + {row}]", "tileloadd tmm5, [{data} + {row} + 1024]",
+                        "tileloadd tmm6, [{data} + {row} + 2048]", "tileloadd tmm7, [{data} + {row} + 3072]",
                         "2:",
                         concat!($op, " tmm0, tmm4, tmm6"), concat!($op, " tmm1, tmm4, tmm7"),
                         concat!($op, " tmm2, tmm5, tmm6"), concat!($op, " tmm3, tmm5, tmm7"),
                         "dec {n}", "jnz 2b",
                         "tilerelease",
                         config = in(reg) &FULL_TILES,
+                        data = in(reg) data,
+                        row = in(reg) 64usize,
                         n = inout(reg) rounds.max(1) => _,
                         out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                         out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -175,129 +321,55 @@ mod arch {
     tile_peaks! {
         tile_int8: "tdpbssd";
         tile_bf16: "tdpbf16ps";
+        tile_fp16: "tdpfp16ps";
     }
 
-    /// The first row of a level is its f32 peak.
     pub(super) static PEAKS: &[Peak] = &[
-        Peak {
-            name: "f32, SSE2",
-            instruction: "mulps + addps",
-            level: IsaLevel::Scalar,
-            requires: Features::NONE,
-            ops: CHAINS * 4.0,
-            integer: false,
-            rounds: mul_add_xmm,
-        },
-        Peak {
-            name: "f32, AVX2",
-            instruction: "vfmadd231ps ymm",
-            level: IsaLevel::Avx2,
-            requires: Features::AVX2,
-            ops: CHAINS * 16.0,
-            integer: false,
-            rounds: fma_ymm,
-        },
-        Peak {
-            name: "f32, AVX-512",
-            instruction: "vfmadd231ps zmm",
-            level: IsaLevel::Avx512,
-            requires: Features::AVX512,
-            ops: CHAINS * 32.0,
-            integer: false,
-            rounds: fma_zmm,
-        },
-        Peak {
-            name: "f16, AVX-512 FP16",
-            instruction: "vfmadd231ph zmm",
-            level: IsaLevel::Avx512,
-            requires: Features::AVX512_FP16,
-            ops: CHAINS * 64.0,
-            integer: false,
-            rounds: half_zmm,
-        },
-        Peak {
-            name: "bf16, AVX-512 BF16",
-            instruction: "vdpbf16ps zmm",
-            level: IsaLevel::Avx512,
-            requires: Features::AVX512_BF16,
-            ops: CHAINS * 64.0,
-            integer: false,
-            rounds: bf16_zmm,
-        },
-        Peak {
-            name: "int8, AVX2",
-            instruction: "vpmaddwd + vpaddd ymm",
-            level: IsaLevel::Avx2,
-            requires: Features::AVX2,
-            ops: CHAINS * 16.0,
-            integer: true,
-            rounds: widened_ymm,
-        },
-        Peak {
-            name: "int8, AVX-512",
-            instruction: "vpmaddwd + vpaddd zmm",
-            level: IsaLevel::Avx512,
-            requires: Features::AVX512,
-            ops: CHAINS * 32.0,
-            integer: true,
-            rounds: widened_zmm,
-        },
-        Peak {
-            name: "int8, AVX-VNNI",
-            instruction: "vpdpbusd ymm",
-            level: IsaLevel::Avx2,
-            requires: Features::AVX_VNNI,
-            ops: CHAINS * 64.0,
-            integer: true,
-            rounds: vnni_ymm,
-        },
-        Peak {
-            name: "int8, AVX-512 VNNI",
-            instruction: "vpdpbusd zmm",
-            level: IsaLevel::Avx512,
-            requires: Features::AVX512_VNNI,
-            ops: CHAINS * 128.0,
-            integer: true,
-            rounds: vnni_zmm,
-        },
-        Peak {
-            name: "bf16, AMX",
-            instruction: "tdpbf16ps",
-            level: IsaLevel::Avx512,
-            requires: Features::AMX_BF16,
-            ops: 4.0 * 2.0 * 16.0 * 16.0 * 32.0,
-            integer: false,
-            rounds: tile_bf16,
-        },
-        Peak {
-            name: "int8, AMX",
-            instruction: "tdpbssd",
-            level: IsaLevel::Avx512,
-            requires: Features::AMX_INT8,
-            ops: 4.0 * 2.0 * 16.0 * 16.0 * 64.0,
-            integer: true,
-            rounds: tile_int8,
-        },
+        peak("f32, SSE2", "mulps + addps", F32, Features::NONE, 6.0 * 8.0, mul_add_xmm),
+        peak("f32, AVX2", "vfmadd231ps ymm", F32, Features::AVX2, CHAINS * 16.0, fma_ymm),
+        peak("f32, AVX-512", "vfmadd231ps zmm", F32, Features::AVX512, CHAINS * 32.0, fma_zmm),
+        peak(
+            "f16 summed in f16, AVX-512 FP16",
+            "vfmadd231ph zmm",
+            F16Sums,
+            Features::AVX512_FP16,
+            CHAINS * 64.0,
+            half_zmm,
+        ),
+        peak("f16, AMX", "tdpfp16ps", F16, Features::AMX_FP16, TILES * 32.0, tile_fp16),
+        peak("bf16, AVX-512 BF16", "vdpbf16ps zmm", Bf16, Features::AVX512_BF16, CHAINS * 64.0, bf16_zmm),
+        peak("bf16, AMX", "tdpbf16ps", Bf16, Features::AMX_BF16, TILES * 32.0, tile_bf16),
+        peak("int8, AVX2", "vpmaddwd + vpaddd ymm", Int8, Features::AVX2, CHAINS * 16.0, widened_ymm),
+        peak("int8, AVX-512", "vpmaddwd + vpaddd zmm", Int8, Features::AVX512, CHAINS * 32.0, widened_zmm),
+        peak("int8, AVX-VNNI", "vpdpbusd ymm", Int8, Features::AVX_VNNI, CHAINS * 64.0, vnni_ymm),
+        peak("int8, AVX-512 VNNI", "vpdpbusd zmm", Int8, Features::AVX512_VNNI, CHAINS * 128.0, vnni_zmm),
+        peak("int8, AMX", "tdpbssd", Int8, Features::AMX_INT8, TILES * 64.0, tile_int8),
     ];
+
+    /// Operations of four products of tiles for each element of a row of A.
+    const TILES: f64 = 4.0 * 2.0 * 16.0 * 16.0;
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arch {
+    use super::Arithmetic::{Bf16, F16Sums, Int8, F32};
     use super::*;
     use std::arch::asm;
 
-    /// `op acc, a, b` on twelve accumulators.
+    /// `op acc, a, b` on twelve accumulators. Neighbours have other operands: so their bits change.
     macro_rules! twelve {
         ($op:literal, $d:literal, $s:literal) => {
             concat!(
-                twelve!(@ $op, $d, $s, "0"), twelve!(@ $op, $d, $s, "1"), twelve!(@ $op, $d, $s, "2"),
-                twelve!(@ $op, $d, $s, "3"), twelve!(@ $op, $d, $s, "4"), twelve!(@ $op, $d, $s, "5"),
-                twelve!(@ $op, $d, $s, "6"), twelve!(@ $op, $d, $s, "7"), twelve!(@ $op, $d, $s, "16"),
-                twelve!(@ $op, $d, $s, "17"), twelve!(@ $op, $d, $s, "18"), twelve!(@ $op, $d, $s, "19"),
+                twelve!(@ $op, $d, $s, "0", "28", "30"), twelve!(@ $op, $d, $s, "1", "29", "31"),
+                twelve!(@ $op, $d, $s, "2", "28", "31"), twelve!(@ $op, $d, $s, "3", "29", "30"),
+                twelve!(@ $op, $d, $s, "4", "28", "30"), twelve!(@ $op, $d, $s, "5", "29", "31"),
+                twelve!(@ $op, $d, $s, "6", "28", "31"), twelve!(@ $op, $d, $s, "7", "29", "30"),
+                twelve!(@ $op, $d, $s, "16", "28", "30"), twelve!(@ $op, $d, $s, "17", "29", "31"),
+                twelve!(@ $op, $d, $s, "18", "28", "31"), twelve!(@ $op, $d, $s, "19", "29", "30"),
             )
         };
-        (@ $op:literal, $d:literal, $s:literal, $n:literal) => {
-            concat!($op, " v", $n, $d, ", v30", $s, ", v31", $s, "\n")
+        (@ $op:literal, $d:literal, $s:literal, $n:literal, $a:literal, $b:literal) => {
+            concat!($op, " v", $n, $d, ", v", $a, $s, ", v", $b, $s, "\n")
         };
     }
 
@@ -306,17 +378,21 @@ mod arch {
             /// # Safety
             /// The CPU has the instruction.
             #[target_feature(enable = $feature)]
-            unsafe fn $name(rounds: u64) {
-                // SAFETY: registers only, all declared. Zero operands keep the accumulators finite.
+            unsafe fn $name(rounds: u64, data: &Operands) {
+                // SAFETY: reads the operands; registers are all declared.
                 unsafe {
                     asm!(
-                        "movi v30.2d, #0", "movi v31.2d, #0",
+                        "ldp q28, q29, [{data}]", "ldp q30, q31, [{data}, #32]",
+                        "movi v0.2d, #0", "movi v1.2d, #0", "movi v2.2d, #0", "movi v3.2d, #0",
+                        "movi v4.2d, #0", "movi v5.2d, #0", "movi v6.2d, #0", "movi v7.2d, #0",
+                        "movi v16.2d, #0", "movi v17.2d, #0", "movi v18.2d, #0", "movi v19.2d, #0",
                         "2:", twelve!($op, $d, $s), "subs {n}, {n}, #1", "b.ne 2b",
                         n = inout(reg) rounds.max(1) => _,
+                        data = in(reg) data,
                         out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
                         out("v6") _, out("v7") _, out("v16") _, out("v17") _, out("v18") _, out("v19") _,
-                        out("v30") _, out("v31") _,
-                        options(nostack, nomem),
+                        out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+                        options(nostack, readonly),
                     );
                 }
             }
@@ -331,37 +407,22 @@ mod arch {
         smmla: "i8mm", "smmla" ".4s" ".16b";
     }
 
-    macro_rules! table {
-        ($($text:literal $instruction:literal $level:ident $feature:ident $ops:literal $integer:literal $f:ident;)*) => {
-            &[$(Peak {
-                name: $text,
-                instruction: $instruction,
-                level: IsaLevel::$level,
-                requires: Features::$feature,
-                ops: CHAINS * $ops,
-                integer: $integer,
-                rounds: $f,
-            }),*]
-        };
-    }
-
-    /// The first row of a level is its f32 peak. Portable code is compiled for NEON too.
-    pub(super) static PEAKS: &[Peak] = table! {
-        "f32, portable" "fmla 4s" Scalar NEON 8.0 false fmla;
-        "f32, NEON" "fmla 4s" Neon NEON 8.0 false fmla;
-        "f16, NEON FP16" "fmla 8h" Neon FP16 16.0 false half;
-        "bf16, NEON BF16" "bfdot" Neon BF16 16.0 false bfdot;
-        "bf16, NEON BF16 matrix" "bfmmla" Neon BF16 32.0 false bfmmla;
-        "int8, NEON DotProd" "sdot" Neon DOTPROD 32.0 true sdot;
-        "int8, NEON I8MM" "smmla" Neon I8MM 64.0 true smmla;
-    };
+    /// Portable code is compiled for NEON too.
+    pub(super) static PEAKS: &[Peak] = &[
+        peak("f32, NEON", "fmla 4s", F32, Features::NONE, CHAINS * 8.0, fmla),
+        peak("f16 summed in f16, NEON FP16", "fmla 8h", F16Sums, Features::FP16, CHAINS * 16.0, half),
+        peak("bf16, NEON BF16", "bfdot", Bf16, Features::BF16, CHAINS * 16.0, bfdot),
+        peak("bf16, NEON BF16 matrix", "bfmmla", Bf16, Features::BF16, CHAINS * 32.0, bfmmla),
+        peak("int8, NEON DotProd", "sdot", Int8, Features::DOTPROD, CHAINS * 32.0, sdot),
+        peak("int8, NEON I8MM", "smmla", Int8, Features::I8MM, CHAINS * 64.0, smmla),
+    ];
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod arch {
     use super::*;
 
-    fn portable(rounds: u64) {
+    fn portable(rounds: u64, _: &Operands) {
         let mut acc = [0f32; CHAINS as usize];
         for _ in 0..rounds {
             for a in &mut acc {
@@ -371,13 +432,6 @@ mod arch {
         std::hint::black_box(acc);
     }
 
-    pub(super) static PEAKS: &[Peak] = &[Peak {
-        name: "f32, portable",
-        instruction: "multiply, add",
-        level: IsaLevel::Scalar,
-        requires: Features::NONE,
-        ops: CHAINS * 2.0,
-        integer: false,
-        rounds: portable,
-    }];
+    pub(super) static PEAKS: &[Peak] =
+        &[peak("f32, portable", "multiply, add", Arithmetic::F32, Features::NONE, CHAINS * 2.0, portable)];
 }

@@ -13,7 +13,7 @@ use crate::measure::{interleave, median, seconds};
 pub mod compute;
 pub mod memory;
 
-use compute::Peak;
+use compute::{Arithmetic, Peak};
 use memory::{patterns, Pattern, Span, Traffic, PAGE};
 
 /// Working sets larger than this per thread are shared out in pieces to whoever is free; smaller
@@ -50,9 +50,10 @@ struct Ranked {
 /// One measured limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Limit {
-    /// `compute` or `memory`.
+    /// `compute`, `product` or `memory`.
     pub kind: &'static str,
-    /// Arithmetic: element and instruction set. Memory: where the data lies and what is done to it.
+    /// Arithmetic: element and instruction set. A product: what is multiplied. Memory: where the data lies and what
+    /// is done to it.
     pub name: String,
     /// The instruction or access pattern that reached it.
     pub by: &'static str,
@@ -149,8 +150,20 @@ impl Limits {
         })
     }
 
+    /// The peak that binds products of a type: the highest of those that the type allows on this machine.
+    pub fn of_products(&mut self, of: Arithmetic, rt: &Runtime) -> &'static Peak {
+        let (mut best, mut highest) = (None, 0.0);
+        for peak in Peak::of_products(of, self.caps) {
+            let now = self.peak(peak, rt);
+            if now > highest {
+                (best, highest) = (Some(peak), now);
+            }
+        }
+        best.expect("every machine has arithmetic in f32")
+    }
+
     /// The whole table of limits, for one thread and for all.
-    pub fn table(&mut self, runtimes: &[&Runtime], mut tick: impl FnMut(&str)) -> Vec<Limit> {
+    pub fn table(&mut self, runtimes: &[Runtime], mut tick: impl FnMut(&str)) -> Vec<Limit> {
         let mut out = Vec::new();
         for peak in Peak::available(self.caps) {
             tick(peak.name);
@@ -162,7 +175,21 @@ impl Limits {
                     threads: rt.threads(),
                     working_set: None,
                     value: self.peak(peak, rt) / 1e9,
-                    unit: if peak.integer { "Gop/s" } else { "GFLOP/s" },
+                    unit: peak.multiplies.unit(),
+                });
+            }
+        }
+        for of in Arithmetic::OF_PRODUCTS {
+            for rt in runtimes {
+                let peak = self.of_products(of, rt);
+                out.push(Limit {
+                    kind: "product",
+                    name: format!("products of {}", of.name()),
+                    by: peak.instruction,
+                    threads: rt.threads(),
+                    working_set: None,
+                    value: self.peak(peak, rt) / 1e9,
+                    unit: of.unit(),
                 });
             }
         }
@@ -288,12 +315,57 @@ pub fn peak_work<'r>(peak: &'static Peak, rt: &'r Runtime) -> impl FnMut(u64) ->
     move |rounds| {
         let shares = if rt.threads() == 1 { 1 } else { rt.threads() as u64 * SHARES };
         let each = rounds * ROUNDS * rt.threads() as u64 / shares;
-        // SAFETY: callers take peaks from `Peak::available` or of a level the machine has.
-        seconds(|| rt.for_each(shares as usize, |_| unsafe { (peak.rounds)(each) }))
+        // SAFETY: callers take peaks from `Peak::available`.
+        seconds(|| rt.for_each(shares as usize, |_| unsafe { peak.run(each) }))
     }
 }
 
 /// Operations in one round of [`peak_work`].
 pub fn peak_ops(peak: &Peak, rt: &Runtime) -> f64 {
     peak.ops * ROUNDS as f64 * rt.threads() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gllm_kernels_core::Features;
+
+    /// The limit of a product is the best that its type allows here, and not that of f32 alone.
+    #[test]
+    fn products_have_the_best_peak_of_their_type() {
+        let all = gllm_kernels_std::caps();
+        let rt = Runtime::new(1).unwrap();
+        for caps in [all, all.without(Features::AMX), all.without(Features::AVX512_BF16 | Features::BF16)] {
+            let mut limits = Limits::new(caps);
+            for of in Arithmetic::OF_PRODUCTS {
+                let best = limits.of_products(of, &rt);
+                assert!([of, Arithmetic::F32].contains(&best.multiplies), "{of:?}: {}", best.name);
+                for peak in Peak::available(caps).filter(|p| [of, Arithmetic::F32].contains(&p.multiplies)) {
+                    let (best, other) = (limits.peak(best, &rt), limits.peak(peak, &rt));
+                    assert!(best >= other, "{of:?}: {} reaches {other}", peak.name);
+                }
+            }
+        }
+        // Twice as many operations an instruction, and as many instructions.
+        let features = all.features();
+        let mut limits = Limits::new(all);
+        for (of, feature) in
+            [(Arithmetic::Bf16, Features::AVX512_BF16), (Arithmetic::Int8, Features::AVX512_VNNI)]
+        {
+            if features.contains(feature) {
+                assert_eq!(limits.of_products(of, &rt).multiplies, of);
+            }
+        }
+    }
+
+    /// Every loop runs, on numbers that stay ordinary.
+    #[test]
+    fn peaks_are_positive() {
+        let rt = Runtime::new(2).unwrap();
+        let caps = gllm_kernels_std::caps();
+        let mut limits = Limits::new(caps);
+        for peak in Peak::available(caps) {
+            assert!(limits.peak(peak, &rt) > 1e8, "{}", peak.name);
+        }
+    }
 }

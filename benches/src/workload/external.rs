@@ -167,7 +167,7 @@ impl Weights for SqueezeLlm {
 
 /// Outputs and inputs of a product, rounded up to what every format can store.
 fn product(s: Shape) -> (usize, usize) {
-    (s.m.next_multiple_of(PERIOD), s.k.next_multiple_of(32))
+    (s.n.next_multiple_of(PERIOD), s.k.next_multiple_of(32))
 }
 
 /// Outputs and inputs of what decodes to rows of a shape; rounded up likewise.

@@ -21,17 +21,17 @@ pub(super) fn dot(a: &[f64], x: &[f64]) -> Want {
 }
 
 fn gemv<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
-    let (m, k) = (c.case.shape.m, c.case.shape.k);
+    let (n, k) = (c.case.shape.n, c.case.shape.k);
     let engine = Engine::new(&c);
-    let a = Operand::random(c.carver.take::<E>(m * k), PERIOD * k, 1, -1.0, 1.0);
+    let a = Operand::random(c.carver.take::<E>(n * k), PERIOD * k, 1, -1.0, 1.0);
     let x = Operand::random(c.carver.take::<E>(k), k, 2, -1.0, 1.0);
-    let output = Operand { data: c.carver.take::<f32>(m), pattern: Vec::new() };
+    let output = Operand { data: c.carver.take::<f32>(n), pattern: Vec::new() };
     Box::new(Produce {
         weights: &[],
         inputs: vec![a, x],
         output,
         call: Box::new(move |x, y| {
-            let a = MatRef::new(x[0].data, m, k)?;
+            let a = MatRef::new(x[0].data, n, k)?;
             call!(&engine, gemv(1.0, a, x[1].data, 0.0, y))
         }),
         exact: Box::new(move |x| x[0].chunks(k).map(|row| dot(row, &x[1])).collect()),
@@ -111,15 +111,15 @@ fn dequant<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a
 }
 
 fn qgemv<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
-    let (m, k, format) = (c.case.shape.m, c.case.shape.k, format(&c));
+    let (n, k, format) = (c.case.shape.n, c.case.shape.k, format(&c));
     let engine = Engine::new(&c);
     let (w, decoded) =
-        weights(c.carver.take(m * k / format.block_len() * format.block_bytes()), format, m, k);
+        weights(c.carver.take(n * k / format.block_len() * format.block_bytes()), format, n, k);
     let x = Operand::random(c.carver.take::<E>(k), k, 2, -1.0, 1.0);
     Box::new(Produce {
         weights: w.as_bytes(),
         inputs: vec![x],
-        output: Operand { data: c.carver.take::<f32>(m), pattern: Vec::new() },
+        output: Operand { data: c.carver.take::<f32>(n), pattern: Vec::new() },
         call: Box::new(move |x, y| call!(&engine, qgemv(w, x[0].data, y))),
         exact: Box::new(move |x| decoded.chunks(k).map(|row| dot(row, &x[0])).collect()),
         bound: dot_bound(k),
@@ -134,9 +134,9 @@ pub(super) static ENTRIES: &[Entry] = &[
         sizes: Sizes::MatVec,
         quantised: false,
         cost: |case| {
-            let (m, k) = (case.shape.m as f64, case.shape.k as f64);
-            let bytes = (m * k + k) * case.size() + 4.0 * m;
-            Cost { flops: 2.0 * m * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
+            let (n, k) = (case.shape.n as f64, case.shape.k as f64);
+            let bytes = (n * k + k) * case.size() + 4.0 * n;
+            Cost { flops: 2.0 * n * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
         },
         build: each_element!(gemv),
         halves: true,
@@ -160,9 +160,9 @@ pub(super) static ENTRIES: &[Entry] = &[
         sizes: Sizes::MatVec,
         quantised: true,
         cost: |case| {
-            let (m, k) = (case.shape.m as f64, case.shape.k as f64);
-            let bytes = case.weights(m * k) + k * case.size() + 4.0 * m;
-            Cost { flops: 2.0 * m * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
+            let (n, k) = (case.shape.n as f64, case.shape.k as f64);
+            let bytes = case.weights(n * k) + k * case.size() + 4.0 * n;
+            Cost { flops: 2.0 * n * k, moved: bytes, working_set: bytes, traffic: Traffic::Read }
         },
         build: each_element!(qgemv),
         halves: false,

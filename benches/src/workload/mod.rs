@@ -5,6 +5,7 @@ use gllm_kernels_std::{Parallel, Runtime};
 
 use crate::arena::{Arena, Carver};
 use crate::error::{Failure, Outcome};
+use crate::limits::compute::Arithmetic;
 use crate::limits::memory::Traffic;
 use crate::limits::DRAM;
 
@@ -20,12 +21,14 @@ mod vectors;
 pub(crate) use matrices::dot_bound;
 pub use produce::{Number, Workload};
 
-/// Sizes of a call. A vector is `1 x n`, rows are `m x n`, a product is `m x n x k`.
+/// Sizes of a call. A vector is `1 x n`, rows are `m x n`, a product is `m x n x k` with the same meaning in every
+/// operator: `m` rows of activations, `n` outputs of each, the inner dimension `k`. So a matrix of weights has `n`
+/// rows of `k`, and `m` is 1 where it is multiplied by a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Rows.
+    /// Rows: of activations, in a product.
     pub m: usize,
-    /// Columns.
+    /// Columns: in a product, of its result.
     pub n: usize,
     /// Inner dimension of a product; 1 elsewhere.
     pub k: usize,
@@ -49,7 +52,7 @@ pub enum Sizes {
     Vector,
     /// `MxN`: rows of N elements; `N` alone is one row.
     Rows,
-    /// `MxNxK` with N = 1: an M x K matrix times a vector; `MxK` for short.
+    /// `MxNxK` with M = 1: a matrix of weights, N rows of K, times a vector; `NxK` for short.
     MatVec,
     /// `MxNxK`: C is M x N, the inner dimension K.
     Product,
@@ -62,17 +65,19 @@ impl Sizes {
         let numbers: Option<Vec<usize>> = text.split(['x', 'X']).map(|t| t.trim().parse().ok()).collect();
         let numbers = numbers.ok_or_else(|| bad("expected numbers, like 4096, 512x4096 or 512x512x512"))?;
         let shape = match (self, numbers.as_slice()) {
-            (Self::Vector, &[n] | &[1, n]) => Shape { m: 1, n, k: 1 },
+            (Self::Vector, &[n]) => Shape { m: 1, n, k: 1 },
             (Self::Vector, _) => return Err(bad("it takes one number, N elements")),
             (Self::Rows, &[n]) => Shape { m: 1, n, k: 1 },
             (Self::Rows, &[m, n]) => Shape { m, n, k: 1 },
             (Self::Rows, _) => return Err(bad("it takes MxN, rows and columns, or N, one row")),
-            (Self::MatVec, &[m, k] | &[m, 1, k]) => Shape { m, n: 1, k },
+            (Self::MatVec, &[n, k] | &[1, n, k]) => Shape { m: 1, n, k },
             (Self::MatVec, _) => {
-                return Err(bad("it takes Mx1xK or MxK, a matrix with M rows and K columns"))
+                return Err(bad("it takes 1xNxK or NxK, a matrix with N rows and K columns"))
             }
             (Self::Product, &[m, n, k]) => Shape { m, n, k },
-            (Self::Product, _) => return Err(bad("it takes MxNxK, C being M x N and K the inner dimension")),
+            (Self::Product, _) => {
+                return Err(bad("it takes MxNxK, M rows of activations, N outputs, the inner dimension K"))
+            }
         };
         if shape.m == 0 || shape.n == 0 || shape.k == 0 {
             return Err(bad("every size must be at least 1 to be timed"));
@@ -227,9 +232,29 @@ impl Entry {
         areas.into_iter().flatten()
     }
 
-    /// Whether it rounds activations to 8 bits.
-    pub fn multiplies_integers(&self) -> bool {
-        [Op::QgemvQ8, Op::QgemvPacked, Op::Qgemm].contains(&self.op) && !self.name.ends_with("_exact")
+    /// What it multiplies: what its storage type and its precision allow. Only products gain from other types than
+    /// f32, in which functions and sums are computed.
+    pub fn arithmetic(&self, case: &Case) -> Arithmetic {
+        let of = |element| match element {
+            ElementType::F16 => Arithmetic::F16,
+            ElementType::Bf16 => Arithmetic::Bf16,
+            ElementType::I8 => Arithmetic::Int8,
+            _ => Arithmetic::F32,
+        };
+        let dense =
+            [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmFused, Op::GemmPrepacked, Op::GemmSkinny, Op::Gemv];
+        match self.op {
+            Op::Qgemm if self.name.ends_with("_exact") => of(case.element),
+            Op::Qgemm if self.name.ends_with("_bf16") => Arithmetic::Bf16,
+            // Activations are rounded to 8 bits, unless weights are plain floating point.
+            Op::QgemvQ8 | Op::QgemvPacked | Op::Qgemm => match case.format.and_then(QuantFormat::element) {
+                Some(ElementType::Bf16) => Arithmetic::Bf16,
+                Some(_) => Arithmetic::F32,
+                None => Arithmetic::Int8,
+            },
+            op if dense.contains(&op) => of(case.element),
+            _ => Arithmetic::F32,
+        }
     }
 
     /// The entry of this name.
@@ -264,7 +289,7 @@ impl Entry {
         match self.sizes {
             Sizes::Vector => case(1, fill(case(1, 1000, 1), case(1, 2000, 1), 1000.0), 1),
             Sizes::Rows => case(fill(case(1, 4096, 1), case(1025, 4096, 1), 1024.0), 4096, 1),
-            Sizes::MatVec => case(fill(case(1, 1, 4096), case(1025, 1, 4096), 1024.0), 1, 4096),
+            Sizes::MatVec => case(1, fill(case(1, 1, 4096), case(1, 1025, 4096), 1024.0), 4096),
             Sizes::Product if self.op == Op::GemmSkinny => {
                 case(8, fill(case(8, 1, 4096), case(8, 1025, 4096), 1024.0), 4096)
             }
@@ -355,6 +380,79 @@ mod tests {
         assert_eq!(names.len(), before);
     }
 
+    #[test]
+    fn shapes_mean_the_same_everywhere() {
+        let shape = |m, n, k| Ok(Shape { m, n, k });
+        let parse = |sizes: Sizes, text: &str| sizes.parse("it", text).map_err(|e| e.to_string());
+        assert_eq!(parse(Sizes::Product, "2x3x4"), shape(2, 3, 4));
+        assert_eq!(parse(Sizes::MatVec, "1x3x4"), shape(1, 3, 4));
+        assert_eq!(parse(Sizes::MatVec, "3x4"), shape(1, 3, 4));
+        assert_eq!(parse(Sizes::Rows, "2x3"), shape(2, 3, 1));
+        assert_eq!(parse(Sizes::Rows, "3"), shape(1, 3, 1));
+        assert_eq!(parse(Sizes::Vector, "3"), shape(1, 3, 1));
+        for (sizes, text) in [
+            (Sizes::MatVec, "3x1x4"),
+            (Sizes::MatVec, "3"),
+            (Sizes::Product, "3x4"),
+            (Sizes::Rows, "1x2x3"),
+            (Sizes::Vector, "1x3"),
+        ] {
+            assert!(parse(sizes, text).is_err(), "{sizes:?} {text}");
+        }
+        // What is shown is what is accepted.
+        for sizes in [Sizes::Product, Sizes::MatVec, Sizes::Rows, Sizes::Vector] {
+            let text =
+                Shape { m: 1, n: 3, k: if matches!(sizes, Sizes::Product | Sizes::MatVec) { 4 } else { 1 } };
+            assert_eq!(parse(sizes, &text.text(sizes)), Ok(text));
+        }
+        // A matrix of weights is the same in both kinds of product, and in its decoding.
+        let format = QuantFormat::Q4_0;
+        let bytes = |name: &str, text: &str| {
+            let entry = Entry::find(name).unwrap();
+            let shape = entry.sizes.parse(name, text).unwrap();
+            let case = Case { element: ElementType::F32, format: Some(format), shape };
+            (entry.cost)(&case).moved
+        };
+        let (n, k) = (96.0, 64.0);
+        let weights = n * k * format.block_bytes() as f64 / format.block_len() as f64;
+        for (name, text, rest) in [
+            ("qgemv", "1x96x64", k + n),
+            ("qgemv_q8", "96x64", k + n),
+            ("qgemv_packed", "96x64", k + n),
+            ("qgemm", "1x96x64", k + n),
+            ("qgemm", "2x96x64", 2.0 * (k + n)),
+            ("dequant", "96x64", n * k),
+        ] {
+            assert_eq!(bytes(name, text), weights + 4.0 * rest, "{name} {text}");
+        }
+    }
+
+    /// The limit of a product is that of its storage type and precision.
+    #[test]
+    fn products_multiply_their_type() {
+        let of = |name: &str, element, format| {
+            let entry = Entry::find(name).unwrap();
+            entry.arithmetic(&Case { element, format, shape: Shape { m: 8, n: 8, k: 256 } })
+        };
+        let (f32, bf16) = (ElementType::F32, ElementType::Bf16);
+        for name in ["gemm", "gemm_bt", "gemm_prepacked", "gemm_fused", "gemm_skinny", "gemv"] {
+            assert_eq!(of(name, f32, None), Arithmetic::F32, "{name}");
+            assert_eq!(of(name, bf16, None), Arithmetic::Bf16, "{name}");
+        }
+        assert_eq!(of("gemm", ElementType::I8, None), Arithmetic::Int8);
+        assert_eq!(of("gemm", ElementType::F16, None), Arithmetic::F16);
+        for name in ["qgemm", "qgemm_packed", "qgemm_grouped", "qgemv_q8", "qgemv_packed"] {
+            assert_eq!(of(name, f32, Some(QuantFormat::Q4K)), Arithmetic::Int8, "{name}");
+            assert_eq!(of(name, f32, Some(QuantFormat::F16)), Arithmetic::F32, "{name}");
+        }
+        assert_eq!(of("qgemm_exact", f32, Some(QuantFormat::Q4K)), Arithmetic::F32);
+        assert_eq!(of("qgemm_bf16", f32, Some(QuantFormat::Q4K)), Arithmetic::Bf16);
+        assert_eq!(of("qgemv", f32, Some(QuantFormat::Q4K)), Arithmetic::F32);
+        for name in ["exp", "vec_dot", "rms_norm"] {
+            assert_eq!(of(name, bf16, None), Arithmetic::F32, "{name}");
+        }
+    }
+
     /// Every entry at a size that is no multiple of anything, on every level, one thread and several.
     #[test]
     fn all_workloads_verify() {
@@ -369,7 +467,7 @@ mod tests {
                         let shape = match entry.sizes {
                             Sizes::Vector => Shape { m: 1, n: 100_003, k: 1 },
                             Sizes::Rows => Shape { m: 37, n: 160, k: 1 },
-                            Sizes::MatVec => Shape { m: 61, n: 1, k: 192 },
+                            Sizes::MatVec => Shape { m: 1, n: 61, k: 192 },
                             Sizes::Product => Shape { m: 37, n: 50, k: 64 },
                         };
                         for format in entry.formats() {

@@ -42,11 +42,11 @@ struct Packed<'a, E: Element> {
 fn packed_size(case: &Case) -> usize {
     let format = case.format.expect("quantised entries are made with a format");
     // A size that is refused here is refused by the call, too.
-    Kernels::<f32>::detect().packed_q_size(format, case.shape.m, case.shape.k).unwrap_or(0)
+    Kernels::<f32>::detect().packed_q_size(format, case.shape.n, case.shape.k).unwrap_or(0)
 }
 
 fn build<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
-    let (rows, cols) = (c.case.shape.m, c.case.shape.k);
+    let (rows, cols) = (c.case.shape.n, c.case.shape.k);
     let format = c.case.format.expect("quantised entries are made with a format");
     let engine = Engine::new(&c);
     let packed = c.carver.take(if form == Form::InPlace { 0 } else { packed_size(&c.case) });
@@ -246,9 +246,9 @@ pub(super) static ENTRIES: &[Entry] = &[
         sizes: Sizes::MatVec,
         quantised: true,
         cost: |case| {
-            let (m, k) = (case.shape.m as f64, case.shape.k as f64);
-            let moved = case.weights(m * k) + k * case.size() + 4.0 * m;
-            Cost { flops: 2.0 * m * k, moved, working_set: moved, traffic: Traffic::Read }
+            let (n, k) = (case.shape.n as f64, case.shape.k as f64);
+            let moved = case.weights(n * k) + k * case.size() + 4.0 * n;
+            Cost { flops: 2.0 * n * k, moved, working_set: moved, traffic: Traffic::Read }
         },
         build: [Some(qgemv_q8::<f32>), None, None, None],
         halves: false,
@@ -259,11 +259,11 @@ pub(super) static ENTRIES: &[Entry] = &[
         sizes: Sizes::MatVec,
         quantised: true,
         cost: |case| {
-            let (m, k) = (case.shape.m as f64, case.shape.k as f64);
+            let (n, k) = (case.shape.n as f64, case.shape.k as f64);
             // The format's own size counts, whatever the packed weights take.
-            let moved = case.weights(m * k) + k * case.size() + 4.0 * m;
+            let moved = case.weights(n * k) + k * case.size() + 4.0 * n;
             let room = packed_size(case) as f64 + case.weights(PERIOD as f64 * k) + k * case.size();
-            Cost { flops: 2.0 * m * k, moved, working_set: room, traffic: Traffic::Read }
+            Cost { flops: 2.0 * n * k, moved, working_set: room, traffic: Traffic::Read }
         },
         build: [Some(qgemv_packed::<f32>), None, None, None],
         halves: false,
@@ -274,9 +274,9 @@ pub(super) static ENTRIES: &[Entry] = &[
         sizes: Sizes::MatVec,
         quantised: true,
         cost: |case| {
-            let (m, k) = (case.shape.m as f64, case.shape.k as f64);
+            let (n, k) = (case.shape.n as f64, case.shape.k as f64);
             let packed = packed_size(case) as f64;
-            let moved = case.weights(m * k) + packed;
+            let moved = case.weights(n * k) + packed;
             Cost { flops: 0.0, moved, working_set: moved + k * case.size(), traffic: Traffic::Copy }
         },
         build: [Some(pack_q::<f32>), None, None, None],
