@@ -1,88 +1,198 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of a Llama-shaped model with random weights, for `gllm-bench inspect`.
+"""Writes GGUF models with random weights, of any architecture that is supported.
 
-With the defaults it has 8 layers and about 500 MB: attention in F16, the feed-forward network in
-Q8_0 and Q4_0, norms in F32. The same seed gives the same file. Needs the packages gguf and numpy.
+ci/make-model.py FILE [options]   one model. With the defaults it is a llama with 8 layers and about 500 MB. For measurements of speed,
+                                  e.g. --layers 16 --weights q4_k_m has 0.8 billion weights, --layers 24 has 1.2 billion.
+ci/make-model.py --tests FOLDER   small ones of every kind, NAME.gguf, each with NAME.json: tokens, and the exact reference's logits
+
+The same seed gives the same file. Needs the packages gguf and numpy.
 """
 
 import argparse
+import json
+from pathlib import Path
 
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
+from gguf import TokenType
+
+from reference import Model
+
+# What tests read: names, and what is special about them.
+TESTS = {
+    "tiny-llama": dict(architecture="llama"),
+    "tiny-llama-tied": dict(architecture="llama", tied=True),
+    "tiny-llama-factors": dict(architecture="llama", factors=True),
+    "tiny-llama-linear": dict(architecture="llama", keys={"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+    "tiny-llama-yarn": dict(
+        architecture="llama",
+        keys={"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64},
+    ),
+    # As in Mistral Nemo, heads are not width / heads wide.
+    "tiny-mistral": dict(architecture="llama", head_dim=32),
+    "tiny-qwen2": dict(architecture="qwen2"),
+    "tiny-qwen3": dict(architecture="qwen3", head_dim=32),
+    "tiny-gemma3": dict(architecture="gemma3", layers=7, head_dim=32, tied=True, keys={"attention.sliding_window": 8}),
+}
+TEST_TOKENS = 24
+
+# Where blocks have their scales (f16), and how far numbers spread where a scale is 1 and all other bits are random.
+BLOCKS = {Type.Q4_0: (0, 4.6), Type.Q8_0: (0, 74), Type.Q4_K: (0, 250), Type.Q6_K: (208, 1370), Type.IQ3_S: (0, 110)}
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("file", help="where to write it")
-    p.add_argument("--layers", type=int, default=8)
-    p.add_argument("--dim", type=int, default=2048, help="model width, a multiple of 256 (default: 2048)")
-    p.add_argument("--vocab", type=int, default=None, help="tokens (default: 16 * dim)")
-    p.add_argument("--seed", type=int, default=0)
-    a = p.parse_args()
-    if a.dim <= 0 or a.dim % 256 or a.layers < 1 or (a.vocab is not None and a.vocab < 1):
-        p.error("--dim must be a multiple of 256, --layers and --vocab at least 1")
-    return a
+def by_role(layers):
+    """Types of matrices: functions of role and layer."""
+
+    def mixed(role, layer):
+        if role == "token_embd" or role in ("ffn_gate", "ffn_up"):
+            return Type.Q8_0
+        return Type.Q4_0 if role in ("output", "ffn_down") else Type.F16
+
+    def q4_k_m(role, layer):
+        # As llama.cpp chooses.
+        first = layers // 8
+        more = layer < first or layer >= 7 * layers // 8 or (layer - first) % 3 == 2
+        return Type.Q6_K if role == "output" or role in ("attn_v", "ffn_down") and more else Type.Q4_K
+
+    plain = {t.name.lower(): (lambda role, layer, t=t: t) for t in (Type.F16, Type.Q8_0, Type.Q4_0, Type.IQ3_S)}
+    return {"mixed": mixed, "q4_k_m": q4_k_m, **plain}
 
 
-class Model:
-    def __init__(self, file, seed):
-        self.writer = gguf.GGUFWriter(file, "llama")
+class Writer:
+    def __init__(self, file, architecture, seed):
+        self.file = gguf.GGUFWriter(file, architecture)
         self.random = np.random.default_rng(seed)
+        self.architecture = architecture
+
+    def key(self, key, value):
+        add = {int: self.file.add_uint32, float: self.file.add_float32, str: self.file.add_string}[type(value)]
+        add(f"{self.architecture}.{key}", value)
 
     def matrix(self, name, rows, cols, kind):
         """A rows x cols matrix, scaled as trained ones are: outputs keep the size of inputs."""
-        w = self.random.standard_normal((rows, cols), dtype=np.float32) / np.float32(cols) ** 0.5
-        if kind == Type.F16:
-            self.writer.add_tensor(name, w.astype(np.float16))
-        else:
-            self.writer.add_tensor(name, gguf.quantize(w, kind), raw_dtype=kind)
+        scale = cols**-0.5
+        if kind in BLOCKS:
+            self.file.add_tensor(name, self.blocks(rows, cols, kind, scale), raw_dtype=kind)
+            return
+        w = self.random.standard_normal((rows, cols), dtype=np.float32) * np.float32(scale)
+        self.file.add_tensor(name, w.astype(np.float16) if kind == Type.F16 else w)
 
-    def norm(self, name, n):
-        w = 1 + 0.1 * self.random.standard_normal(n, dtype=np.float32)
-        self.writer.add_tensor(name, w.astype(np.float32))
+    def blocks(self, rows, cols, kind, scale):
+        """Random bytes, but for the scales."""
+        at, spread = BLOCKS[kind]
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        blocks = np.frombuffer(self.random.bytes(rows * cols // elements * size), np.uint8).reshape(-1, size).copy()
+        d = np.float16(scale / spread)
+        blocks[:, at : at + 2] = np.frombuffer(d.tobytes(), np.uint8)
+        if kind == Type.Q4_K:
+            # The offset: half of the largest number, so that numbers are around zero.
+            blocks[:, 2:4] = np.frombuffer(np.float16(7.5 * d).tobytes(), np.uint8)
+        return blocks.reshape(rows, -1)
+
+    def vector(self, name, n, mean):
+        self.file.add_tensor(name, (mean + 0.1 * self.random.standard_normal(n)).astype(np.float32))
+
+    def tokenizer(self, vocabulary):
+        """Pieces without merit, but every byte can be written."""
+        special = [("<unk>", TokenType.UNKNOWN), ("<s>", TokenType.CONTROL), ("</s>", TokenType.CONTROL)]
+        some = special + [(f"<0x{b:02X}>", TokenType.BYTE) for b in range(256)]
+        some = (some + [(f"▁{i}", TokenType.NORMAL) for i in range(vocabulary)])[:vocabulary]
+        self.file.add_tokenizer_model("llama")
+        self.file.add_token_list([text for text, _ in some])
+        self.file.add_token_scores([-float(i) for i in range(vocabulary)])
+        self.file.add_token_types([kind for _, kind in some])
+        self.file.add_bos_token_id(1)
+        self.file.add_eos_token_id(2)
+        self.file.add_unk_token_id(0)
 
     def finish(self):
-        self.writer.write_header_to_file()
-        self.writer.write_kv_data_to_file()
-        self.writer.write_tensors_to_file()
-        self.writer.close()
+        self.file.write_header_to_file()
+        self.file.write_kv_data_to_file()
+        self.file.write_tensors_to_file()
+        self.file.close()
+
+
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, keys=None):
+    m = Writer(path, architecture, seed)
+    m.file.add_name("random weights")
+    m.key("block_count", layers)
+    m.key("context_length", 2048)
+    m.key("embedding_length", width)
+    m.key("feed_forward_length", between)
+    m.key("attention.head_count", heads)
+    m.key("attention.head_count_kv", kv_heads)
+    m.key("attention.key_length", head_dim)
+    m.key("attention.value_length", head_dim)
+    m.key("attention.layer_norm_rms_epsilon", 1e-5)
+    m.key("rope.freq_base", 10000.0 if architecture == "llama" else 1000000.0)
+    m.key("rope.dimension_count", head_dim)
+    m.key("vocab_size", vocabulary)
+    for key, value in (keys or {}).items():
+        m.key(key, value)
+    m.tokenizer(vocabulary)
+
+    m.matrix("token_embd.weight", vocabulary, width, kind("token_embd", 0))
+    if factors:
+        # Llama 3's, for a context 8 times as long.
+        turns = 256 * 10000.0 ** (-2 * np.arange(head_dim // 2) / head_dim) / (2 * np.pi)
+        keep = np.clip((turns - 1) / 3, 0, 1)
+        m.file.add_tensor("rope_freqs.weight", (1 / (keep + (1 - keep) / 8)).astype(np.float32))
+    queries, keys = heads * head_dim, kv_heads * head_dim
+    for i in range(layers):
+        layer = f"blk.{i}."
+        m.vector(layer + "attn_norm.weight", width, 1)
+        for role, rows, cols in [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, queries)]:
+            m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
+            if architecture == "qwen2" and role != "attn_output":
+                m.vector(f"{layer}{role}.bias", rows, 0)
+        if architecture in ("qwen3", "gemma3"):
+            m.vector(layer + "attn_q_norm.weight", head_dim, 1)
+            m.vector(layer + "attn_k_norm.weight", head_dim, 1)
+        if architecture == "gemma3":
+            m.vector(layer + "post_attention_norm.weight", width, 1)
+            m.vector(layer + "post_ffw_norm.weight", width, 1)
+        m.vector(layer + "ffn_norm.weight", width, 1)
+        for role, rows, cols in [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]:
+            m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
+    m.vector("output_norm.weight", width, 1)
+    if not tied:
+        m.matrix("output.weight", vocabulary, width, kind("output", 0))
+    m.finish()
+
+
+def write_tests(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, (name, special) in enumerate(TESTS.items()):
+        shape = dict(layers=3, width=64, between=128, heads=4, kv_heads=2, head_dim=16, vocabulary=320) | special
+        path = folder / f"{name}.gguf"
+        write(path, seed, by_role(shape["layers"])["mixed"], **shape)
+        tokens = [1] + [(7 * i * i + 13 * seed + 3) % 320 for i in range(1, TEST_TOKENS)]
+        logits = [[float(f"{x:.7g}") for x in row] for row in Model(path).logits(tokens)]
+        (folder / f"{name}.json").write_text(json.dumps({"tokens": tokens, "logits": logits}, separators=(",", ":")))
 
 
 def main():
-    a = arguments()
-    dim, hidden, vocab = a.dim, a.dim * 11 // 4, a.vocab or 16 * a.dim
-    hidden -= hidden % 32
-    head = 64
-    kv = max(head, dim // 8)
-
-    m = Model(a.file, a.seed)
-    m.writer.add_name("random weights")
-    m.writer.add_block_count(a.layers)
-    m.writer.add_context_length(2048)
-    m.writer.add_embedding_length(dim)
-    m.writer.add_feed_forward_length(hidden)
-    m.writer.add_head_count(dim // head)
-    m.writer.add_head_count_kv(kv // head)
-    m.writer.add_layer_norm_rms_eps(1e-5)
-    m.writer.add_rope_freq_base(10000.0)
-    m.writer.add_vocab_size(vocab)
-
-    m.matrix("token_embd.weight", vocab, dim, Type.Q8_0)
-    for i in range(a.layers):
-        layer = f"blk.{i}."
-        m.norm(layer + "attn_norm.weight", dim)
-        m.matrix(layer + "attn_q.weight", dim, dim, Type.F16)
-        m.matrix(layer + "attn_k.weight", kv, dim, Type.F16)
-        m.matrix(layer + "attn_v.weight", kv, dim, Type.F16)
-        m.matrix(layer + "attn_output.weight", dim, dim, Type.F16)
-        m.norm(layer + "ffn_norm.weight", dim)
-        m.matrix(layer + "ffn_gate.weight", hidden, dim, Type.Q8_0)
-        m.matrix(layer + "ffn_up.weight", hidden, dim, Type.Q8_0)
-        m.matrix(layer + "ffn_down.weight", dim, hidden, Type.Q4_0)
-    m.norm("output_norm.weight", dim)
-    m.matrix("output.weight", vocab, dim, Type.Q4_0)
-    m.finish()
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("file", nargs="?", help="where to write it")
+    p.add_argument("--tests", metavar="FOLDER", help="write all models for tests instead")
+    p.add_argument("--architecture", choices=["llama", "qwen2", "qwen3", "gemma3"], default="llama")
+    p.add_argument("--layers", type=int, default=8)
+    p.add_argument("--dim", type=int, default=2048, help="model width, a multiple of 256 (default: 2048)")
+    p.add_argument("--vocab", type=int, default=None, help="tokens (default: 16 * dim)")
+    p.add_argument("--weights", choices=sorted(by_role(1)), default="mixed", help="types of matrices (default: mixed)")
+    p.add_argument("--seed", type=int, default=0)
+    a = p.parse_args()
+    if (a.file is None) == (a.tests is None):
+        p.error("either a file or --tests FOLDER")
+    if a.tests:
+        return write_tests(Path(a.tests))
+    if a.dim <= 0 or a.dim % 256 or a.layers < 1 or (a.vocab is not None and a.vocab < 1):
+        p.error("--dim must be a multiple of 256, --layers and --vocab at least 1")
+    heads = a.dim // 64
+    between = a.dim * 11 // 4 // 256 * 256
+    kinds = by_role(a.layers)[a.weights]
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, max(1, heads // 8), 64, a.vocab or 16 * a.dim)
 
 
 main()
