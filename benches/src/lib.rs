@@ -21,4 +21,5 @@ pub mod quantize;
 pub mod report;
 pub mod run;
 pub mod table;
+pub mod tokenizer;
 pub mod workload;

@@ -1,0 +1,400 @@
+//! Text to token ids and back, with the vocabulary that a GGUF file holds.
+//!
+//! Two families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
+//! Qwen, SmolLM) in [`bpe`], and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in [`spm`]. Both merge neighbouring
+//! symbols, the best pair first; they differ in how text is cut up before and in what makes a pair good.
+//!
+//! The results are those of llama.cpp, token by token. No crate reads a tokenizer from GGUF; those that read
+//! `tokenizer.json` want merges that SentencePiece vocabularies in GGUF do not have.
+
+mod bpe;
+mod merge;
+mod spm;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use gllm_kernels_std::gguf::{Array, Gguf, Value, ValueType};
+
+/// What a token stands for, by the numbers in `tokenizer.ggml.token_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A piece of text.
+    Normal,
+    /// A mark for the model such as the end of a text: it is not part of the text.
+    Control,
+    /// Text that is always one token.
+    UserDefined,
+    /// A single byte, written `<0x0A>`.
+    Byte,
+}
+
+/// Why there is no tokenizer, or why it cannot encode a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The file lacks a metadata value, or it has another type.
+    Metadata {
+        /// Its key.
+        key: &'static str,
+        /// What is expected there.
+        expected: &'static str,
+    },
+    /// Lists that describe the same tokens have different lengths.
+    Lengths {
+        /// The list's key.
+        key: &'static str,
+        /// Its length.
+        got: usize,
+        /// The number of tokens.
+        tokens: usize,
+    },
+    /// A token id that is not in the vocabulary.
+    NoSuchToken {
+        /// Where it stands.
+        key: &'static str,
+        /// The id.
+        id: u64,
+        /// The number of tokens.
+        tokens: usize,
+    },
+    /// The kind of tokenizer (`tokenizer.ggml.model`) or the rule by which it cuts text (`tokenizer.ggml.pre`) is not known.
+    Unknown {
+        /// The key.
+        key: &'static str,
+        /// The name that is not known.
+        name: String,
+        /// The names that are.
+        known: Vec<&'static str>,
+    },
+    /// The vocabulary has no token for a byte of the text.
+    NoByte(u8),
+    /// The text is too complicated for the rule that cuts it up.
+    Text(String),
+}
+
+impl fmt::Display for TokenizerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Metadata { key, expected } => {
+                write!(f, "the file's tokenizer cannot be used: {key} is not {expected}")
+            }
+            Self::Lengths { key, got, tokens } => {
+                write!(f, "the file's tokenizer cannot be used: {key} has {got} values for {tokens} tokens")
+            }
+            Self::NoSuchToken { key, id, tokens } => {
+                write!(f, "the file's tokenizer cannot be used: {key} is {id}, but there are {tokens} tokens")
+            }
+            Self::Unknown { key, name, known } => {
+                write!(f, "{key} = {name:?} is not supported; supported are {}", known.join(", "))
+            }
+            Self::NoByte(byte) => write!(f, "the vocabulary has no token for the byte 0x{byte:02x}"),
+            Self::Text(why) => write!(f, "the text cannot be cut into words: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for TokenizerError {}
+
+const MODEL: &str = "tokenizer.ggml.model";
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const TYPES: &str = "tokenizer.ggml.token_type";
+const SCORES: &str = "tokenizer.ggml.scores";
+const MERGES: &str = "tokenizer.ggml.merges";
+const PRE: &str = "tokenizer.ggml.pre";
+const BOS: &str = "tokenizer.ggml.bos_token_id";
+const EOS: &str = "tokenizer.ggml.eos_token_id";
+
+/// Marks after which models say nothing more, beside those that the metadata name.
+const ENDS: [&str; 8] = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "</s>",
+];
+
+/// The tokenizer of a GGUF file.
+pub struct Tokenizer<'a> {
+    vocabulary: Vocabulary<'a>,
+    /// Tokens that are found in text before anything else, the longest first.
+    special: Vec<u32>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    family: Family<'a>,
+}
+
+enum Family<'a> {
+    Bpe(bpe::Bpe<'a>),
+    Spm(spm::Spm),
+}
+
+/// The tokens.
+struct Vocabulary<'a> {
+    text: Vec<&'a str>,
+    kind: Vec<Kind>,
+    ids: HashMap<&'a str, u32>,
+}
+
+impl Vocabulary<'_> {
+    fn id(&self, text: &str) -> Option<u32> {
+        self.ids.get(text).copied()
+    }
+}
+
+impl<'a> Tokenizer<'a> {
+    /// The tokenizer that `file` describes.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] if it has none, or not one of a known kind.
+    pub fn new(file: &'a Gguf<'_>) -> Result<Self, TokenizerError> {
+        let model = string(file, MODEL)?;
+        let text: Vec<&str> = array(file, TOKENS, ValueType::String, "a list of strings")?
+            .iter()
+            .filter_map(|v| v.as_str())
+            .collect();
+        let kind = match file.get(TYPES) {
+            None => vec![Kind::Normal; text.len()],
+            Some(_) => same_length(TYPES, text.len(), integers(file, TYPES)?.map(kind_of).collect())?,
+        };
+        let mut ids = HashMap::with_capacity(text.len());
+        for (id, &text) in text.iter().enumerate() {
+            // Of equal texts llama.cpp takes the last.
+            ids.insert(text, id as u32);
+        }
+        let vocabulary = Vocabulary { text, kind, ids };
+        let mut special: Vec<u32> = (0..vocabulary.text.len() as u32)
+            .filter(|&id| {
+                let text = vocabulary.text[id as usize];
+                !text.is_empty() && matches!(vocabulary.kind[id as usize], Kind::Control | Kind::UserDefined)
+            })
+            .collect();
+        special.sort_by_key(|&id| std::cmp::Reverse(vocabulary.text[id as usize].len()));
+
+        let (family, adds_bos) = match model {
+            "gpt2" => {
+                let (bpe, adds_bos) = bpe::Bpe::new(file)?;
+                (Family::Bpe(bpe), adds_bos)
+            }
+            "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
+            name => {
+                let known = vec!["gpt2", "llama"];
+                return Err(TokenizerError::Unknown { key: MODEL, name: name.to_owned(), known });
+            }
+        };
+        let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)?;
+        let adds_eos = flag(file, "tokenizer.ggml.add_eos_token", false)?;
+        let bos = token(file, BOS, vocabulary.text.len())?.filter(|_| adds_bos);
+        let eos = token(file, EOS, vocabulary.text.len())?.filter(|_| adds_eos);
+        Ok(Self { vocabulary, special, bos, eos, family })
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.vocabulary.text.len()
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tokens of `text`, with the marks at its beginning and end that the model asks for. Marks that are spelled out in
+    /// the text, such as `<|im_start|>`, become the tokens that they name.
+    ///
+    /// # Errors
+    /// [`TokenizerError::NoByte`] and [`TokenizerError::Text`].
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let mut out = Vec::with_capacity(text.len() / 3 + 2);
+        out.extend(self.bos);
+        let mut after_special = true;
+        for part in self.parts(text) {
+            match part {
+                Part::Special(id) => out.push(id),
+                Part::Text(text) => match &self.family {
+                    Family::Bpe(bpe) => bpe.encode(&self.vocabulary, text, &mut out)?,
+                    Family::Spm(spm) => spm.encode(&self.vocabulary, text, after_special, &mut out)?,
+                },
+            }
+            after_special = matches!(part, Part::Special(_));
+        }
+        out.extend(self.eos);
+        Ok(out)
+    }
+
+    /// How `token` is written in the vocabulary; empty for ids that do not exist.
+    pub fn text(&self, token: u32) -> &'a str {
+        self.vocabulary.text.get(token as usize).copied().unwrap_or("")
+    }
+
+    /// The bytes that `token` stands for: none for marks and for ids that do not exist. A character may be spread over several
+    /// tokens.
+    pub fn bytes(&self, token: u32) -> Vec<u8> {
+        let at = token as usize;
+        let (Some(&text), Some(&kind)) = (self.vocabulary.text.get(at), self.vocabulary.kind.get(at)) else {
+            return Vec::new();
+        };
+        match kind {
+            Kind::Control => Vec::new(),
+            Kind::UserDefined => text.as_bytes().to_vec(),
+            Kind::Byte => byte_of(text).into_iter().collect(),
+            Kind::Normal => match &self.family {
+                Family::Bpe(_) => bpe::bytes(text),
+                Family::Spm(_) => spm::bytes(text),
+            },
+        }
+    }
+
+    /// Tokens after which a model has said everything, as far as their texts tell.
+    pub fn ends(&self) -> Vec<u32> {
+        let ids = ENDS.iter().filter_map(|text| self.vocabulary.id(text));
+        ids.filter(|&id| self.vocabulary.kind[id as usize] == Kind::Control).collect()
+    }
+
+    /// Cuts marks out of a text: everywhere the longest one first, then the next one in what is left.
+    fn parts<'t>(&self, text: &'t str) -> Vec<Part<'t>> {
+        let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::Text(text)] };
+        for &id in &self.special {
+            let mark = self.vocabulary.text[id as usize];
+            if !text.contains(mark) {
+                continue;
+            }
+            let mut next = Vec::with_capacity(parts.len() + 2);
+            for part in parts {
+                let Part::Text(mut rest) = part else {
+                    next.push(part);
+                    continue;
+                };
+                while let Some((before, after)) = rest.split_once(mark) {
+                    if !before.is_empty() {
+                        next.push(Part::Text(before));
+                    }
+                    next.push(Part::Special(id));
+                    rest = after;
+                }
+                if !rest.is_empty() {
+                    next.push(Part::Text(rest));
+                }
+            }
+            parts = next;
+        }
+        parts
+    }
+}
+
+/// A part of a text.
+enum Part<'t> {
+    Text(&'t str),
+    Special(u32),
+}
+
+/// Token bytes as they arrive, whole characters as they leave.
+#[derive(Debug, Default)]
+pub struct TextStream(Vec<u8>);
+
+impl TextStream {
+    /// Adds a token's bytes and returns the characters that are complete. Bytes that are not UTF-8 become U+FFFD.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        self.0.extend_from_slice(bytes);
+        let mut out = String::new();
+        loop {
+            match std::str::from_utf8(&self.0) {
+                Ok(text) => {
+                    out.push_str(text);
+                    self.0.clear();
+                    return out;
+                }
+                Err(e) => {
+                    let valid = e.valid_up_to();
+                    out.push_str(&String::from_utf8_lossy(&self.0[..valid]));
+                    let Some(bad) = e.error_len() else {
+                        self.0.drain(..valid);
+                        return out;
+                    };
+                    out.push('\u{fffd}');
+                    self.0.drain(..valid + bad);
+                }
+            }
+        }
+    }
+
+    /// What is left: a character that never became complete is U+FFFD.
+    pub fn finish(self) -> &'static str {
+        if self.0.is_empty() {
+            ""
+        } else {
+            "\u{fffd}"
+        }
+    }
+}
+
+/// The byte that a text such as `<0x0A>` names.
+fn byte_of(text: &str) -> Option<u8> {
+    let hex = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    u8::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 2)
+}
+
+fn kind_of(number: i64) -> Kind {
+    match number {
+        // 2 is the token for what is unknown: a mark, too.
+        2 | 3 => Kind::Control,
+        4 => Kind::UserDefined,
+        6 => Kind::Byte,
+        _ => Kind::Normal,
+    }
+}
+
+fn string<'g>(file: &'g Gguf<'_>, key: &'static str) -> Result<&'g str, TokenizerError> {
+    file.get(key).and_then(|v| v.as_str()).ok_or(TokenizerError::Metadata { key, expected: "a string" })
+}
+
+fn flag(file: &Gguf<'_>, key: &'static str, default: bool) -> Result<bool, TokenizerError> {
+    match file.get(key) {
+        None => Ok(default),
+        Some(v) => v.as_bool().ok_or(TokenizerError::Metadata { key, expected: "true or false" }),
+    }
+}
+
+fn token(file: &Gguf<'_>, key: &'static str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
+    let Some(value) = file.get(key) else { return Ok(None) };
+    let id = value.as_u64().ok_or(TokenizerError::Metadata { key, expected: "a token id" })?;
+    match u32::try_from(id) {
+        Ok(small) if (small as usize) < tokens => Ok(Some(small)),
+        _ => Err(TokenizerError::NoSuchToken { key, id, tokens }),
+    }
+}
+
+fn array<'g>(
+    file: &'g Gguf<'_>,
+    key: &'static str,
+    of: ValueType,
+    expected: &'static str,
+) -> Result<Array<'g>, TokenizerError> {
+    let array = file.get(key).and_then(|v| v.as_array()).filter(|a| a.element_type() == of);
+    array.ok_or(TokenizerError::Metadata { key, expected })
+}
+
+fn integers<'g>(
+    file: &'g Gguf<'_>,
+    key: &'static str,
+) -> Result<impl Iterator<Item = i64> + 'g, TokenizerError> {
+    let expected = "a list of integers";
+    let array = file.get(key).and_then(|v| v.as_array()).ok_or(TokenizerError::Metadata { key, expected })?;
+    match array.element_type() {
+        ValueType::I32 | ValueType::U32 => Ok(array.iter().map(|v: Value<'_>| v.as_i64().unwrap_or(0))),
+        _ => Err(TokenizerError::Metadata { key, expected }),
+    }
+}
+
+fn same_length<T>(key: &'static str, tokens: usize, list: Vec<T>) -> Result<Vec<T>, TokenizerError> {
+    if list.len() == tokens {
+        Ok(list)
+    } else {
+        Err(TokenizerError::Lengths { key, got: list.len(), tokens })
+    }
+}
