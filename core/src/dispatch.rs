@@ -259,7 +259,7 @@ impl<E: Operand> Kernels<E> {
         Self { table, micro, tier, qgemm, caps, policy: StorePolicy::Auto }
     }
 
-    /// The kernels of exactly this level.
+    /// The kernels of exactly this level, with the features that [`Caps::detect`] finds.
     ///
     /// # Errors
     /// `IsaUnavailable` if the CPU lacks it or this build has no kernels for it.
