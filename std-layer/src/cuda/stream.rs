@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::driver::Context;
 use super::error::CudaError;
 use super::lifetime::{self, Kept, Modules, Resource};
-use super::module::Module;
 use super::sys::{self, Handle};
 
 /// A queue of work for the GPU, done in order. Kernels stay loaded until what was queued is done, also if the
