@@ -437,7 +437,7 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
     if buf.len() < req.size_unaligned() {
         return Err(KernelError::ShortSlice { arg: "buf", need: req.size_unaligned(), got: buf.len() });
     }
-    check::contiguous(x)?;
+    check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
     let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
     let dst = buf.as_mut_ptr().wrapping_add(skip);
     let args = ActivationArgs { rows: batch, cols, x: x.as_ptr(), stride: x.row_stride(), packing, dst };

@@ -2,7 +2,7 @@
 
 use crate::error::KernelError;
 use crate::quant::QuantFormat;
-use crate::view::{MatMut, MatRef};
+use crate::view::MatMut;
 
 /// `got == want`, for the length of a slice.
 #[inline]
@@ -34,14 +34,13 @@ pub(crate) fn format(arg: &'static str, got: QuantFormat, want: QuantFormat) -> 
     }
 }
 
-/// Elements of a row lie side by side.
+/// Elements of a row of `cols` lie side by side; `arg` names the stride of its columns.
 #[inline]
-pub(crate) fn contiguous<E>(x: MatRef<'_, E>) -> Result<(), KernelError> {
-    match x.col_stride() {
-        got if got != 1 && x.cols() > 1 => {
-            Err(KernelError::BadValue { arg: "x.col_stride()", got, expected: "1, that is contiguous rows" })
-        }
-        _ => Ok(()),
+pub(crate) fn contiguous(arg: &'static str, stride: usize, cols: usize) -> Result<(), KernelError> {
+    if stride == 1 || cols <= 1 {
+        Ok(())
+    } else {
+        Err(KernelError::BadValue { arg, got: stride, expected: "1, that is contiguous rows" })
     }
 }
 

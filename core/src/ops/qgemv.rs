@@ -174,7 +174,7 @@ impl<E: Element> Kernels<E> {
         mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
-        check::contiguous(x)?;
+        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         if y.is_empty() {
             return Ok(());
         }

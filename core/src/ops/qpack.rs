@@ -418,8 +418,8 @@ impl<E: Element> Kernels<E> {
     ///
     /// # Errors
     /// `WrongPacking` if the header is damaged, or is another version's; `WrongFormat` if it is another format's;
-    /// `DimMismatch` if it is another shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by something else than a multiple of
-    /// 4; `NotBlockMultiple`, `SizeOverflow`.
+    /// `DimMismatch` if it is another shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved
+    /// by something else than a multiple of 4; `NotBlockMultiple`, `SizeOverflow`.
     pub fn packed_q<'a>(
         &self,
         format: QuantFormat,

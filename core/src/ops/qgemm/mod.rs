@@ -319,7 +319,7 @@ impl<E: Element> QgemmPlan<E> {
         self.check(&y, w, bias)?;
         check::dim("x.rows() != m", x.rows(), self.m)?;
         check::dim("x.cols() != k", x.cols(), self.k)?;
-        check::contiguous(x)?;
+        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         if y.is_empty() {
             return Ok(());
         }

@@ -136,7 +136,7 @@ impl<E: Element> Kernels<E> {
     /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
     /// bytes, `BadValue` if the columns of `x` are not contiguous.
     pub fn activation_panels_rows(&self, x: MatRef<'_, E>, part: &mut [u8]) -> Result<(), KernelError> {
-        check::contiguous(x)?;
+        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         let req = self.activation_panels_size(x.rows(), x.cols())?;
         check::len("part", part.len(), req.size())?;
         if !(part.as_ptr() as usize).is_multiple_of(req.align()) && !part.is_empty() {

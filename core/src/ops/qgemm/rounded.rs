@@ -17,7 +17,7 @@ impl<E: Element> Kernels<E> {
     /// `WrongLength` unless `y` has as many elements as `x`, `BadValue` if the columns of `x` are not contiguous.
     pub fn round_bf16(&self, x: MatRef<'_, E>, y: &mut [bf16]) -> Result<(), KernelError> {
         let (rows, cols) = (x.rows(), x.cols());
-        check::contiguous(x)?;
+        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         check::len("y", y.len(), rows.saturating_mul(cols))?;
         if y.is_empty() {
             return Ok(());

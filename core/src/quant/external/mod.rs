@@ -62,12 +62,7 @@ pub struct ExternalArgs<E, W> {
 fn output<E>(y: &MatMut<'_, E>, rows: usize, cols: usize) -> Result<(), KernelError> {
     check::dim("y.rows()", y.rows(), rows)?;
     check::dim("y.cols()", y.cols(), cols)?;
-    match y.col_stride() {
-        got if got != 1 && cols > 1 => {
-            Err(KernelError::BadValue { arg: "y.col_stride()", got, expected: "1, that is contiguous rows" })
-        }
-        _ => Ok(()),
-    }
+    check::contiguous("y.col_stride()", y.col_stride(), cols)
 }
 
 /// Stores `n <= LANES` lanes, past the cache if `PAST`: then `p` is aligned to `LANES` elements.
