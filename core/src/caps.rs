@@ -169,6 +169,16 @@ impl IsaLevel {
         }
     }
 
+    /// Elements of f32 that a register of its vectors holds.
+    pub(crate) const fn lanes(self) -> usize {
+        match self {
+            Self::Scalar => 1,
+            Self::Neon => 4,
+            Self::Avx2 => 8,
+            Self::Avx512 => 16,
+        }
+    }
+
     /// Every feature that code at this level may use.
     const fn allows(self) -> Features {
         match self {

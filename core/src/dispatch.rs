@@ -38,6 +38,7 @@ macro_rules! wrap {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
         const _: () = {
             let lanes = <crate::isa::$isa as crate::isa::Vector>::LANES;
+            assert!(IsaLevel::$isa.lanes() == lanes);
             assert!(Tile::of(lanes).is_in(concat!("_", $tile, "__")));
             assert!(crate::ops::skinny::tile(lanes).is_in(concat!("_", skinny_tile!($module), "__")));
         };

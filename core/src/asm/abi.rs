@@ -42,6 +42,12 @@ pub(crate) struct MicroArgs {
 /// Steps that a microkernel's loop takes at once: blocks end where rounds do.
 pub(crate) const ROUND: usize = 4;
 
+/// No tile has more elements.
+pub(crate) const MAX_TILE: usize = 1024;
+
+/// No tile has more rows or columns, and no panel is filled up to more elements of four bytes along the depth.
+pub(crate) const MAX_SIDE: usize = 64;
+
 /// A microkernel in assembly. One convention on every system, so that one text serves them all.
 #[cfg(target_arch = "x86_64")]
 pub(crate) type AsmFn = unsafe extern "sysv64" fn(*const MicroArgs);
@@ -117,6 +123,17 @@ impl Panel {
         )
     }
 
+    /// Whether [`decode_panel`](crate::ops::qgemm::tile::decode_panel) writes such panels of `B` for a matrix of type
+    /// `storage`, with registers of `lanes` f32.
+    pub(crate) const fn is_decoded(self, storage: ElementType, lanes: usize) -> bool {
+        let order = match (self.element, self.kr) {
+            (PanelType::F32, 1) => true,
+            (_, 1 | 2 | 4) => self.holds(storage),
+            _ => false,
+        };
+        order && self.width.is_multiple_of(lanes)
+    }
+
     /// Bytes behind the steps, for each of a panel's columns.
     pub(crate) const fn tail(self) -> usize {
         match self.element {
@@ -165,6 +182,23 @@ pub(crate) struct Micro {
 }
 
 impl Micro {
+    /// The microkernel itself, if what the driver and the packing functions rely on holds. Every microkernel passes
+    /// through here in a constant, so that one with a larger tile, or with panels that nothing writes, does not compile.
+    pub(crate) const fn checked(self) -> Self {
+        let Self { storage, level, a, b, depth, .. } = self;
+        assert!(a.width * b.width <= MAX_TILE, "a tile is larger than its buffer");
+        assert!(a.width <= MAX_SIDE && b.width <= MAX_SIDE, "a tile is too wide or too high");
+        let round = depth * ROUND;
+        let bytes = MAX_SIDE * size_of::<f32>();
+        assert!(a.bytes(1, round) <= bytes && b.bytes(1, round) <= bytes, "a step is too deep");
+        assert!(depth.is_multiple_of(a.kr) && depth.is_multiple_of(b.kr), "a step is a part of a group");
+        assert!(
+            matches!(storage, ElementType::I8) || b.is_decoded(storage, level.lanes()),
+            "nothing decodes weights to such panels"
+        );
+        self
+    }
+
     /// Bytes that a tile of so many steps asks for at [`MicroArgs::next`]: a line of 64 a round, or a step where
     /// steps are those of tile registers.
     pub(crate) const fn asks(&self, steps: usize) -> usize {
@@ -192,3 +226,14 @@ impl fmt::Debug for Micro {
         f.write_str(self.name)
     }
 }
+
+// What `is_decoded` is to refuse: unknown groups of steps, other types, and panels narrower than a register.
+const _: () = {
+    const fn is_decoded(element: PanelType, width: usize, kr: usize) -> bool {
+        Panel { element, width, kr }.is_decoded(ElementType::Bf16, 16)
+    }
+    assert!(is_decoded(PanelType::Bf16, 32, 2) && is_decoded(PanelType::F32, 16, 1));
+    assert!(!is_decoded(PanelType::Bf16, 32, 3) && !is_decoded(PanelType::Bf16, 32, 8));
+    assert!(!is_decoded(PanelType::F32, 32, 2) && !is_decoded(PanelType::F16, 32, 2));
+    assert!(!is_decoded(PanelType::Bf16, 8, 2));
+};

@@ -6,12 +6,7 @@
 //! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of
 //! [`qgemv_packed`](crate::Kernels::qgemv_packed).
 
-use crate::asm::PanelFn;
-#[cfg(any(
-    all(target_arch = "x86_64", target_feature = "sse2"),
-    all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")
-))]
-use crate::asm::TIERS;
+use crate::asm::{same, PanelFn, Tier, TIERS};
 use crate::caps::{Caps, Features, IsaLevel};
 use crate::error::KernelError;
 use crate::ops::activations::{self, ActivationArgs, Activations};
@@ -45,6 +40,8 @@ macro_rules! wrap {
         #[allow(dead_code)] // Scalar code where NEON is always there.
         mod $module {
             use super::*;
+
+            pub(super) const LEVEL: IsaLevel = IsaLevel::$isa;
 
             #[$attr]
             pub(super) unsafe fn quantize(a: &ActivationArgs<f32>) {
@@ -81,7 +78,7 @@ struct Single {
 #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
 unsafe fn baseline(args: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract.
-    unsafe { super::scalar::qgemv_packed::<f32>(args, batch, packing) }
+    unsafe { super::scalar::qgemv_packed(args, batch, packing) }
 }
 /// There are none: every choice has its kernels.
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
@@ -129,11 +126,22 @@ impl Single {
 macro_rules! tier {
     ($field:ident $tier:literal $module:ident) => {
         Choice {
-            requires: TIERS[$tier].requires,
-            quantize: super::$module::quantize,
-            kernels: TIERS[$tier].kernels.$field,
+            requires: tier($tier, $module::LEVEL).requires,
+            quantize: $module::quantize,
+            kernels: tier($tier, $module::LEVEL).kernels.$field,
         }
     };
+}
+
+/// The tier of this name. It is one of this level: its features are those that the level's code needs.
+#[allow(dead_code)] // Not every target has tiers.
+const fn tier(name: &str, level: IsaLevel) -> &'static Tier {
+    let mut i = 0;
+    while !same(TIERS[i].name, name) {
+        i += 1;
+    }
+    assert!(TIERS[i].level as usize == level as usize && TIERS[i].requires.contains(level.requires()));
+    &TIERS[i]
 }
 
 macro_rules! define {
@@ -148,13 +156,13 @@ macro_rules! define {
                     packing: &<crate::quant::formats::$name as Pack>::PACKING,
                     choices: &[
                         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field 0 neon),
+                        tier!($field "neon_dotprod" neon),
                         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field 2 neon),
+                        tier!($field "neon_smull" neon),
                         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-                        tier!($field 0 avx512),
+                        tier!($field "avx512_vnni" avx512),
                         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-                        tier!($field 1 avx2),
+                        tier!($field "avx2_maddubs" avx2),
                         #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
                         Choice { requires: Features::NONE, quantize: super::scalar::quantize, kernels: &[] },
                     ],

@@ -25,7 +25,7 @@ macro_rules! define_table {
 /// set's [`Table`](crate::dispatch::Table).
 ///
 /// A body is an `#[inline(always)]` generic function; inlined into its wrapper it is compiled with
-/// the wrapper's target features.
+/// the wrapper's target features: for each storage type, or once if the row is `shared` or `gemm`.
 macro_rules! define_ops {
     (
         { isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta }
@@ -39,16 +39,7 @@ macro_rules! define_ops {
         mod $module {
             use super::*;
             use crate::isa::{Prim, $isa};
-            $(
-                #[$attr]
-                pub(super) unsafe fn $slot<E: Element>($($arg: $ty),*) -> $ret
-                where
-                    $isa: Prim<E>,
-                {
-                    // SAFETY: the caller keeps the body's contract and vouches for the CPU.
-                    unsafe { crate::ops::$($body)::+::<E, $isa>($($arg),*) }
-                }
-            )*
+            $(define_ops! { @$named $isa #[$attr] $slot($($arg: $ty),*) -> $ret { $($body)::+ } })*
             pub(super) const fn table<E: Element>() -> Table<E>
             where
                 $isa: Prim<E>,
@@ -70,13 +61,36 @@ macro_rules! define_ops {
                         depth: 1,
                         edges: Edges::Driver,
                         strides: false,
-                        run: Run::Compiled(gemm::<E>),
+                        run: Run::Compiled(gemm),
                         around: None,
-                    },
+                    }
+                    .checked(),
                     formats: &crate::quant::dispatch::$module::FORMATS,
-                    $($slot: $slot::<E>),*
+                    $($slot: define_ops!(@instance $named $slot)),*
                 }
             }
+        }
+    };
+    // What is the same for every storage type is compiled once.
+    (@shared $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
+        #[$attr]
+        pub(super) unsafe fn $slot($($arg: $ty),*) -> $ret {
+            // SAFETY: the caller keeps the body's contract and vouches for the CPU.
+            unsafe { crate::ops::$($body)::+::<$isa>($($arg),*) }
+        }
+    };
+    (@gemm $($wrapper:tt)*) => { define_ops! { @shared $($wrapper)* } };
+    (@instance shared $slot:ident) => { $slot };
+    (@instance gemm $slot:ident) => { $slot };
+    (@instance $named:ident $slot:ident) => { $slot::<E> };
+    (@$named:ident $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
+        #[$attr]
+        pub(super) unsafe fn $slot<E: Element>($($arg: $ty),*) -> $ret
+        where
+            $isa: Prim<E>,
+        {
+            // SAFETY: as above.
+            unsafe { crate::ops::$($body)::+::<E, $isa>($($arg),*) }
         }
     };
 }
@@ -107,7 +121,8 @@ macro_rules! define_int8 {
                 strides: false,
                 run: Run::Compiled(gemm),
                 around: None,
-            };
+            }
+            .checked();
             pub(in super::super) static TABLE: Products = Products {
                 level: IsaLevel::$isa,
                 baseline: &BASELINE,

@@ -48,7 +48,8 @@ family! { $
 /// A kernel has a slot in [`Table`](crate::dispatch::Table), serves any number of public operators (none:
 /// it is a part of others), and wraps a generic body. `named` says how its registry rows are named: `storage` as
 /// `<op>_<storage>__<isa>`, `gemm` and `skinny` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; the
-/// operators of `gemm` also have a row for each entry of `expand_all_micros!`.
+/// operators of `gemm` also have a row for each entry of `expand_all_micros!`. Kernels that are `shared`
+/// have no rows. The bodies of `shared` and of `gemm` do not depend on the storage type.
 macro_rules! expand_all_ops {
     ($then:ident! $args:tt) => {
         keep_families! {
@@ -116,13 +117,13 @@ macro_rules! expand_all_ops {
                 }
                 merge {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (m: &MergeArgs) -> (),
                     body: tile::merge,
                 }
                 finish {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (f: &FinishArgs) -> (),
                     body: tile::finish,
                 }
@@ -228,19 +229,19 @@ macro_rules! expand_all_ops {
                 }
                 pack_q {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (q: &PackQArgs) -> (),
                     body: qpack::pack_q,
                 }
                 qgemv_packed {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (p: &PanelArgs, batch: usize, packing: &Packing) -> (),
                     body: qgemv_packed::panel,
                 }
                 qgemm {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (t: &QTileArgs, rows: usize, kind: Kind) -> (),
                     body: qgemm::tile::tile,
                 }
@@ -252,13 +253,13 @@ macro_rules! expand_all_ops {
                 }
                 qgemm_w {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (a: &PanelWArgs) -> (),
                     body: qgemm::tile::panel_w,
                 }
                 qgemm_q {
                     ops: [],
-                    named: storage,
+                    named: shared,
                     args: (a: &PanelQArgs) -> (),
                     body: qgemm::tile::panel_q,
                 }

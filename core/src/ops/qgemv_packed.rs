@@ -45,11 +45,7 @@ pub struct PanelArgs {
 /// # Safety
 /// What the arguments name exists, weights packed this way; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn panel<E: Element, P: Prim<E> + Prim<f32>>(
-    p: &PanelArgs,
-    batch: usize,
-    packing: &Packing,
-) {
+pub(crate) unsafe fn panel<P: Prim<f32>>(p: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract; units and steps are within the panel and the activations.
     unsafe {
         for m in 0..batch {

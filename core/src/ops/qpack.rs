@@ -7,7 +7,7 @@ use crate::caps::Caps;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
+use crate::isa::Vector;
 use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::ops::header::Header;
@@ -212,7 +212,7 @@ unsafe fn write(packing: &Packing, head: *mut u8, g: usize, r: usize, parts: Par
 /// # Safety
 /// `rows * blocks` blocks at `w`, room for their panels at `dst`, the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn pack_q<E: Element, P: Prim<E>>(q: &PackQArgs) {
+pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
     let PackQArgs { format, rows, blocks, w, dst } = *q;
     let (packing, len) = (format.packing, format.len.max(1));
     let (step, per_unit) = (packing.step(), UNIT / len);

@@ -1,7 +1,6 @@
 //! The generic GEMM microkernel, and what becomes of a tile after it.
 
 use crate::asm::abi::MicroArgs;
-use crate::element::Element;
 use crate::isa::Prim;
 use crate::ops::engine::prefetch;
 
@@ -50,7 +49,7 @@ impl Tile {
 /// # Safety
 /// As [`Micro::call`](crate::asm::abi::Micro::call).
 #[inline(always)]
-pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &MicroArgs) {
+pub(crate) unsafe fn tile<P: Prim<f32>>(t: &MicroArgs) {
     let form = const {
         let tile = Tile::of(P::LANES);
         let form = (tile.rows, tile.cols / P::LANES);
@@ -127,7 +126,7 @@ pub(crate) struct MergeArgs {
 /// # Safety
 /// `rows x cols` elements at both strides; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn merge<E: Element, P: Prim<E> + Prim<f32>>(m: &MergeArgs) {
+pub(crate) unsafe fn merge<P: Prim<f32>>(m: &MergeArgs) {
     let at_once = if m.col_stride == 1 { P::LANES } else { 1 };
     for r in 0..m.rows {
         let mut j = 0;
@@ -136,11 +135,11 @@ pub(crate) unsafe fn merge<E: Element, P: Prim<E> + Prim<f32>>(m: &MergeArgs) {
             // SAFETY: the caller's contract.
             unsafe {
                 let p = m.c.add(r * m.row_stride + j * m.col_stride);
-                let mut sum = <P as Prim<f32>>::load_n(m.tile.add(r * m.width + j), len);
+                let mut sum = P::load_n(m.tile.add(r * m.width + j), len);
                 if m.beta != 0.0 {
-                    sum = P::fma(P::splat(m.beta), <P as Prim<f32>>::load_n(p, len), sum);
+                    sum = P::fma(P::splat(m.beta), P::load_n(p, len), sum);
                 }
-                <P as Prim<f32>>::store_n(p, sum, len);
+                P::store_n(p, sum, len);
             }
             j += len;
         }
@@ -166,7 +165,7 @@ pub(crate) struct FinishArgs {
 /// `rows x cols` elements at the strides, as many of the bias as there are rows or columns; the instruction
 /// set is present.
 #[inline(always)]
-pub(crate) unsafe fn finish<E: Element, P: Prim<E> + Prim<f32>>(f: &FinishArgs) {
+pub(crate) unsafe fn finish<P: Prim<f32>>(f: &FinishArgs) {
     let at_once = if f.col_stride == 1 { P::LANES } else { 1 };
     for r in 0..f.rows {
         let mut j = 0;
@@ -177,9 +176,9 @@ pub(crate) unsafe fn finish<E: Element, P: Prim<E> + Prim<f32>>(f: &FinishArgs) 
                 let p = f.c.add(r * f.row_stride + j * f.col_stride);
                 let bias = f.bias.add(r * f.bias_row + j * f.bias_col);
                 let bias =
-                    if f.bias_col == 0 { P::splat(*bias) } else { <P as Prim<f32>>::load_n(bias, len) };
-                let sum = P::add(<P as Prim<f32>>::load_n(p, len), bias);
-                <P as Prim<f32>>::store_n(p, sum, len);
+                    if f.bias_col == 0 { P::splat(*bias) } else { P::load_n(bias, len) };
+                let sum = P::add(P::load_n(p, len), bias);
+                P::store_n(p, sum, len);
             }
             j += len;
         }

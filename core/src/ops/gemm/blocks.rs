@@ -1,5 +1,6 @@
 //! Block sizes, from the caches of this CPU and the microkernel's tile.
 
+use super::drive::{Source, Strided};
 use crate::asm::abi::{Micro, Panel, ROUND};
 use crate::caps::CacheSizes;
 use crate::error::KernelError;
@@ -68,9 +69,19 @@ impl Blocks {
         Ok(Self { mc, nc, kc, near: share, ways: caches.l1d / PAGE, a, b })
     }
 
-    /// Whether tiles are to read `m` rows of `A` where they are: if the microkernel can, and that costs less than packing.
-    /// The distances are in bytes: from row to row, from step to step.
-    pub(crate) fn a_in_place(&self, micro: &Micro, [m, k]: [usize; 2], [across, along]: [usize; 2]) -> bool {
+    /// Where tiles find `m` rows of `A`: where they are, if the microkernel can read them there and that costs less than
+    /// packing; else in blocks that are packed at `room`.
+    pub(super) fn left(&self, micro: &Micro, rows: [usize; 2], a: Strided, room: *mut u8) -> Source {
+        if self.a_in_place(micro, rows, a) { Source::InPlace(a) } else { Source::Pack(a, room) }
+    }
+
+    /// The same for `n` columns of `B`.
+    pub(super) fn right(&self, micro: &Micro, columns: [usize; 2], b: Strided, room: *mut u8) -> Source {
+        if self.b_in_place(micro, columns, b) { Source::InPlace(b) } else { Source::Pack(b, room) }
+    }
+
+    fn a_in_place(&self, micro: &Micro, [m, k]: [usize; 2], a: Strided) -> bool {
+        let Strided { across, along, .. } = a;
         let Panel { width, kr, element } = micro.a;
         let steps = kr == 1 || along == element.size() && k.is_multiple_of(kr);
         let extent = m.saturating_mul(across).max(k.saturating_mul(along));
@@ -78,9 +89,10 @@ impl Blocks {
         micro.strides && micro.a.holds(micro.storage) && steps && extent <= self.near && fits
     }
 
-    /// The same for `n` columns of `B`. A register is loaded at once, and whole tiles: beside the matrix there is nothing to
-    /// read.
-    pub(crate) fn b_in_place(&self, micro: &Micro, [n, k]: [usize; 2], [across, along]: [usize; 2]) -> bool {
+    /// Whether tiles are to read `n` columns of `B` where they are. A register is loaded at once, and whole tiles: beside the
+    /// matrix there is nothing to read.
+    pub(super) fn b_in_place(&self, micro: &Micro, [n, k]: [usize; 2], b: Strided) -> bool {
+        let Strided { across, along, .. } = b;
         let Panel { width, kr, element } = micro.b;
         let whole = kr == 1 && across == element.size() && n.is_multiple_of(width);
         let extent = k.saturating_mul(along);

@@ -3,26 +3,38 @@
 use core::mem::MaybeUninit;
 
 use super::blocks::Blocks;
-use crate::asm::abi::{Edges, Micro, MicroArgs, Panel};
+use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, MAX_SIDE, MAX_TILE};
 use crate::ops::engine::Access;
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
+use crate::view::MatRef;
 
-/// A matrix to be packed, or the panels it has been packed to.
+/// A matrix. Strides in bytes: from one row of `A` (column of `B`) to the next, from one step to the next.
 #[derive(Clone, Copy)]
-pub(crate) enum Source {
-    /// Strides in bytes: from one row of `A` (column of `B`) to the next, from one step to the next.
-    Matrix { ptr: *const u8, across: usize, along: usize },
-    /// All panels of the matrix.
-    Panels(*const u8),
+pub(crate) struct Strided {
+    pub(crate) ptr: *const u8,
+    pub(crate) across: usize,
+    pub(crate) along: usize,
 }
 
-impl Source {
-    /// A matrix, with strides in elements.
-    pub(crate) fn of<E>(ptr: *const E, across: usize, along: usize) -> Self {
-        let [across, along] = [across, along].map(|stride| stride.wrapping_mul(size_of::<E>()));
-        Self::Matrix { ptr: ptr.cast(), across, along }
+impl Strided {
+    /// Rows are what lies across; columns are steps.
+    pub(crate) fn of<E>(matrix: MatRef<'_, E>) -> Self {
+        let [across, along] =
+            [matrix.row_stride(), matrix.col_stride()].map(|stride| stride.wrapping_mul(size_of::<E>()));
+        Self { ptr: matrix.as_ptr().cast(), across, along }
     }
+}
+
+/// Where tiles find `A` or `B`. What is decided here is decided once: [`Blocks::left`] and [`Blocks::right`] do.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// A matrix that is packed block by block, and room for a block.
+    Pack(Strided, *mut u8),
+    /// A matrix that tiles read where it is.
+    InPlace(Strided),
+    /// All panels of the matrix.
+    Panels(*const u8),
 }
 
 /// What is done in compiled code, for the types at hand.
@@ -102,14 +114,11 @@ pub(crate) struct Drive<'a> {
     pub(crate) bias_of_rows: bool,
     pub(crate) activate: Option<Activate>,
     pub(crate) access: Access,
-    /// Room for a block of `A`, and for one of `B`, unless they are packed.
-    pub(crate) pa: *mut u8,
-    pub(crate) pb: *mut u8,
 }
 
-/// A tile for which there is no room, or no whole room, in `C`. No tile is larger.
+/// A tile for which there is no room, or no whole room, in `C`.
 #[repr(C, align(64))]
-struct Buffer([MaybeUninit<f32>; 1024]);
+struct Buffer([MaybeUninit<f32>; MAX_TILE]);
 
 /// How tiles find their part of `A` or `B`. In bytes.
 #[derive(Clone, Copy)]
@@ -162,12 +171,6 @@ impl Drive<'_> {
         }
         // `k` is not 0, and blocks of this size have been checked to fit the memory.
         let padded = k.checked_next_multiple_of(micro.depth).unwrap_or(k);
-        let in_place = |source: Source, left: bool| match source {
-            Source::Matrix { across, along, .. } if left => blocks.a_in_place(micro, [m, k], [across, along]),
-            Source::Matrix { across, along, .. } => blocks.b_in_place(micro, [n, k], [across, along]),
-            Source::Panels(_) => false,
-        };
-        let (a_in_place, b_in_place) = (in_place(self.a, true), in_place(self.b, false));
         let mut col = 0;
         while col < n {
             let cols = blocks.nc.min(n - col);
@@ -188,18 +191,17 @@ impl Drive<'_> {
                             let whole = panel.bytes(panel.width, padded);
                             (Walk::panels(b.add(before), panel, whole), tail)
                         }
-                        Source::Matrix { ptr, across, along } => {
+                        Source::InPlace(Strided { ptr, across, along }) => {
                             let src = ptr.add(col * across + p * along);
-                            if b_in_place {
-                                let pitch = panel.width.wrapping_mul(across);
-                                (Walk { ptr: src, across, along, pitch }, None)
-                            } else {
-                                let (len, dst) = (cols, self.pb);
-                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
-                                (self.helpers.pack_b)(&to);
-                                let tail = Some(panel.steps(panel.width, depth));
-                                (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
-                            }
+                            let pitch = panel.width.wrapping_mul(across);
+                            (Walk { ptr: src, across, along, pitch }, None)
+                        }
+                        Source::Pack(Strided { ptr, across, along }, dst) => {
+                            let (len, src) = (cols, ptr.add(col * across + p * along));
+                            let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                            (self.helpers.pack_b)(&to);
+                            let tail = Some(panel.steps(panel.width, depth));
+                            (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
                         }
                     }
                 };
@@ -214,18 +216,16 @@ impl Drive<'_> {
                                 let before = panel.bytes(row, padded) + panel.steps(panel.width, p);
                                 Walk::panels(a.add(before), panel, panel.bytes(panel.width, padded))
                             }
-                            Source::Matrix { ptr, across, along } => {
+                            Source::InPlace(Strided { ptr, across, along }) => {
                                 let src = ptr.add(row * across + p * along);
-                                if a_in_place {
-                                    let pitch = panel.width.wrapping_mul(across);
-                                    Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
-                                } else {
-                                    let (len, dst) = (rows, self.pa);
-                                    let to =
-                                        PackArgs { len, k: steps, depth, src, across, along, panel, dst };
-                                    (self.helpers.pack_a)(&to);
-                                    Walk::panels(dst, panel, panel.bytes(panel.width, depth))
-                                }
+                                let pitch = panel.width.wrapping_mul(across);
+                                Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
+                            }
+                            Source::Pack(Strided { ptr, across, along }, dst) => {
+                                let (len, src) = (rows, ptr.add(row * across + p * along));
+                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                (self.helpers.pack_a)(&to);
+                                Walk::panels(dst, panel, panel.bytes(panel.width, depth))
                             }
                         };
                         let (first, last) = (p == 0, k - p == steps);
@@ -255,9 +255,8 @@ impl Drive<'_> {
         let chunk = if packed { micro.b.steps(nr, block.depth) } else { 0 };
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
         let beta = if block.first { self.beta } else { 1.0 };
-        let mut buffer = Buffer([MaybeUninit::uninit(); 1024]);
-        /// No tile is wider.
-        static ZEROS: [i32; 64] = [0; 64];
+        let mut buffer = Buffer([MaybeUninit::uninit(); MAX_TILE]);
+        static ZEROS: [i32; MAX_SIDE] = [0; MAX_SIDE];
         let (mut j, mut done, mut b) = (0, 0, block.b.ptr);
         while j < block.cols {
             let cols = nr.min(block.cols - j);

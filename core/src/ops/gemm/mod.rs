@@ -10,7 +10,7 @@ mod blocks;
 mod drive;
 mod panels;
 
-use crate::asm::abi::Micro;
+use crate::asm::abi::{Micro, MAX_SIDE};
 use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
@@ -23,7 +23,7 @@ use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 use blocks::Blocks;
-use drive::Drive;
+use drive::{Drive, Strided};
 pub(crate) use drive::{Activate, Finish, Helpers, Source};
 
 /// Where panels of `B` come from.
@@ -314,8 +314,7 @@ impl<E: Operand> GemmPlan<E> {
     /// Whether [`run`](Self::run) reads this `B` where it is, if it takes the way of the microkernel: then there is no gain
     /// in packing it once for several parts of `C`.
     pub fn in_place(&self, b: MatRef<'_, E>) -> bool {
-        let [across, along] = [b.col_stride(), b.row_stride()].map(|s| s.wrapping_mul(size_of::<E>()));
-        self.blocks.b_in_place(self.kernels.micro, [b.cols(), b.rows()], [across, along])
+        self.blocks.b_in_place(self.kernels.micro, [b.cols(), b.rows()], Strided::of(b.t()))
     }
 
     /// Name of the kernel that computes. For `m = 1`, and for `n = 1` where `A` is contiguous in one direction:
@@ -377,9 +376,8 @@ impl<E: Operand> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub const fn scratch_bound(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
-        /// No tile is wider, higher or deeper, and blocks are at most a tile less a step larger than
-        /// the matrix.
-        const TILE: usize = 64;
+        /// Blocks are at most a tile less a step larger than the matrix.
+        const TILE: usize = MAX_SIDE;
         let overflow = Err(KernelError::SizeOverflow { what: "scratch size" });
         let few = skinny::scratch(m, n, k);
         let (Some(m), Some(n), Some(k)) =
@@ -515,31 +513,36 @@ impl<E: Operand> GemmPlan<E> {
             }
             return done;
         }
-        let left = Source::of(a.as_ptr(), a.row_stride(), a.col_stride());
-        let (right, need) = match b {
-            Right::View(b) => (Source::of(b.as_ptr(), b.col_stride(), b.row_stride()), self.scratch()?),
-            Right::Panels(panels) => (Source::Panels(panels), self.scratch_prepacked()?),
+        let need = match b {
+            Right::View(_) => self.scratch()?,
+            Right::Panels(_) => self.scratch_prepacked()?,
         };
         let memory = scratch.take::<u8>(need.size())?.as_mut_ptr();
-        let mut drive = self.loops(&mut c, left, right, bias, memory);
-        if let Source::Matrix { .. } = right {
-            if drive.c_row == 1 && drive.c_col != 1 {
-                drive = Drive {
-                    blocks: self.turned,
-                    m: self.n,
-                    n: self.m,
-                    a: right,
-                    b: left,
-                    c_row: drive.c_col,
-                    c_col: drive.c_row,
-                    bias_of_rows: true,
-                    ..drive
-                };
-            }
+        let (micro, k) = (self.kernels.micro, self.k);
+        // The blocks of `m x n` elements of `C` from two matrices.
+        let sources = |blocks: Blocks, [m, n]: [usize; 2], [a, b]: [MatRef<'_, E>; 2]| {
             // Behind the block of A, aligned as it is.
-            let size = drive.blocks.a.size().next_multiple_of(ScratchReq::PANEL_ALIGN);
-            drive.pb = memory.wrapping_add(size);
-        }
+            let behind = memory.wrapping_add(blocks.a.size().next_multiple_of(ScratchReq::PANEL_ALIGN));
+            let left = blocks.left(micro, [m, k], Strided::of(a), memory);
+            (left, blocks.right(micro, [n, k], Strided::of(b), behind))
+        };
+        let drive = match b {
+            Right::Panels(panels) => {
+                let left = self.blocks.left(micro, [self.m, k], Strided::of(a), memory);
+                self.loops(&mut c, left, Source::Panels(panels), bias)
+            }
+            Right::View(b) if c.row_stride() == 1 && c.col_stride() != 1 => {
+                let (blocks, m, n) = (self.turned, self.n, self.m);
+                let (left, right) = sources(blocks, [m, n], [b.t(), a]);
+                let drive = self.loops(&mut c, left, right, bias);
+                let (c_row, c_col) = (drive.c_col, drive.c_row);
+                Drive { blocks, m, n, c_row, c_col, bias_of_rows: true, ..drive }
+            }
+            Right::View(b) => {
+                let (left, right) = sources(self.blocks, [self.m, self.n], [a, b.t()]);
+                self.loops(&mut c, left, right, bias)
+            }
+        };
         // SAFETY: shapes are checked and not empty; the views vouch for their elements, and `c` is
         // exclusive; the memory holds a block each, one behind the other; prepacked panels are those of a
         // `k x n` matrix for this microkernel, which was chosen by what the CPU has.
@@ -560,14 +563,13 @@ impl<E: Operand> GemmPlan<E> {
         }
     }
 
-    /// The loops of this product, with `memory` for a block of `A`.
+    /// The loops of this product.
     fn loops(
         &self,
         c: &mut MatMut<'_, E::Sum>,
         a: Source,
         b: Source,
         bias: Option<&[E::Sum]>,
-        memory: *mut u8,
     ) -> Drive<'static> {
         let Finish { c, row_stride, col_stride, activate, access, .. } = self.finish(c);
         Drive {
@@ -588,15 +590,13 @@ impl<E: Operand> GemmPlan<E> {
             bias_of_rows: false,
             activate,
             access,
-            pa: memory,
-            pb: memory,
         }
     }
 
     /// `C = beta * C + bias`.
     fn scale_c(&self, c: &mut MatMut<'_, E::Sum>, bias: Option<&[E::Sum]>) {
         /// A row of a product that is zero; in i32 it has the same bits.
-        static ZEROS: [f32; 64] = [0.0; 64];
+        static ZEROS: [f32; MAX_SIDE] = [0.0; MAX_SIDE];
         let helpers = self.kernels.helpers();
         let (rows, row_stride, col_stride) = (self.m, c.row_stride(), c.col_stride());
         let mut j = 0;

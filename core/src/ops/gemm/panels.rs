@@ -1,6 +1,7 @@
 //! Products of operands that were brought into panels as a whole: for callers that make `B` themselves, part by part, and use
 //! `A` with each.
 
+use super::drive::Strided;
 use super::{GemmPlan, Source};
 use crate::asm::abi::Panel;
 use crate::element::Operand;
@@ -33,15 +34,13 @@ impl<E: Operand> GemmPlan<E> {
     /// # Safety
     /// `A` has the plan's shape; there is room for [`panels_a`](Self::panels_a).
     pub(crate) unsafe fn pack_a(&self, a: MatRef<'_, E>, to: *mut u8) -> Source {
-        let (rows, steps) = (a.row_stride(), a.col_stride());
-        let strides = [rows, steps].map(|stride| stride.wrapping_mul(size_of::<E>()));
-        if self.blocks.a_in_place(self.kernels.micro, [self.m, self.k], strides) {
-            return Source::of(a.as_ptr(), rows, steps);
-        }
-        let args = self.pack_args(a, self.kernels.micro.a, to);
+        let micro = self.kernels.micro;
+        let source = self.blocks.left(micro, [self.m, self.k], Strided::of(a), to);
+        let Source::Pack(matrix, dst) = source else { return source };
+        let args = self.pack_args(self.m, matrix, micro.a, dst);
         // SAFETY: the caller's contract; the microkernel was chosen by what the CPU has.
         unsafe { (self.kernels.helpers().pack_a)(&args) };
-        Source::Panels(to)
+        Source::Panels(dst)
     }
 
     /// Brings all of `B` into panels at `to`; `bt` is its transpose.
@@ -49,16 +48,15 @@ impl<E: Operand> GemmPlan<E> {
     /// # Safety
     /// As [`pack_a`](Self::pack_a).
     pub(crate) unsafe fn pack_b(&self, bt: MatRef<'_, E>, to: *mut u8) {
-        let args = self.pack_args(bt, self.kernels.micro.b, to);
+        let args = self.pack_args(bt.rows(), Strided::of(bt), self.kernels.micro.b, to);
         // SAFETY: as there.
         unsafe { (self.kernels.helpers().pack_b)(&args) };
     }
 
-    fn pack_args(&self, from: MatRef<'_, E>, panel: Panel, dst: *mut u8) -> PackArgs {
+    fn pack_args(&self, len: usize, from: Strided, panel: Panel, dst: *mut u8) -> PackArgs {
         let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).unwrap_or(self.k);
-        let [across, along] =
-            [from.row_stride(), from.col_stride()].map(|stride| stride.wrapping_mul(size_of::<E>()));
-        PackArgs { len: from.rows(), k: self.k, depth, src: from.as_ptr().cast(), across, along, panel, dst }
+        let Strided { ptr: src, across, along } = from;
+        PackArgs { len, k: self.k, depth, src, across, along, panel, dst }
     }
 
     /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
@@ -80,7 +78,7 @@ impl<E: Operand> GemmPlan<E> {
             // SAFETY: the elements of the view, which is exclusive; the instruction set is present.
             return unsafe { self.finish(&mut c).run() };
         }
-        // SAFETY: the caller's contract; nothing is packed, so no memory is needed.
-        unsafe { self.loops(&mut c, a, b, bias, core::ptr::null_mut()).run() };
+        // SAFETY: the caller's contract.
+        unsafe { self.loops(&mut c, a, b, bias).run() };
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct TileRoom {
 /// # Safety
 /// What the arguments name exists, with signed codes; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn tile<E: Element, P: Prim<E> + Prim<f32>>(t: &QTileArgs, rows: usize, kind: Kind) {
+pub(crate) unsafe fn tile<P: Prim<f32>>(t: &QTileArgs, rows: usize, kind: Kind) {
     let groups = kind.groups();
     // SAFETY: the caller's contract; steps and groups are within the panels.
     unsafe {
@@ -207,7 +207,7 @@ pub struct PanelWArgs {
 /// # Safety
 /// The rows at `w`, at least one, room for what they unpack to, the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn panel_w<E: Element, P: Prim<E> + Square>(a: &PanelWArgs) {
+pub(crate) unsafe fn panel_w<P: Square>(a: &PanelWArgs) {
     let PanelWArgs { format, rows, blocks, w, room, to } = *a;
     let (step, kind) = (format.chunk(), Kind::of(&format));
     let mut first = 0;
@@ -289,14 +289,14 @@ pub struct PanelQArgs {
 /// # Safety
 /// The panel at `w`, room for what it unpacks to, the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn panel_q<E: Element, P: Prim<E> + Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) {
+pub(crate) unsafe fn panel_q<P: Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) {
     let PanelQArgs { packing, w, steps, to } = *a;
     let groups = packing.groups();
     for s in 0..steps {
         // SAFETY: steps are within the panel, and there is room for them.
         unsafe {
             let unit = Unit { packing, head: w.add(s / STEPS * packing.unit_bytes()) };
-            let signs = scales::<E, P>(unit, s % STEPS * groups, groups, s, to);
+            let signs = scales::<P>(unit, s % STEPS * groups, groups, s, to);
             codes::<P>(unit, s % STEPS, signs, to.codes.add(s * STEP * ROWS), to.bias);
         }
     }
@@ -357,7 +357,7 @@ unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, b
 /// # Safety
 /// The unit, room for the panel, the instruction set.
 #[inline(always)]
-unsafe fn scales<E: Element, P: Prim<E> + Prim<f16> + Prim<f32>>(
+unsafe fn scales<P: Prim<f16> + Prim<f32>>(
     unit: Unit<'_>,
     g: usize,
     groups: usize,
@@ -442,16 +442,18 @@ pub struct DecodePanelArgs<E> {
 /// Decodes a panel to columns of `B`: bit for bit what `dequant` makes of the weights.
 ///
 /// # Safety
-/// The panel, room for panels with all columns; these have whole vectors side by side; the instruction set.
+/// The panel, room for panels with all columns, for which [`Panel::is_decoded`] holds; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32>>(a: &DecodePanelArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match a.panel {
-            Panel { element: PanelType::F32, .. } => decode::<E, P, true, 1>(a),
+            Panel { element: PanelType::F32, kr: 1, .. } => decode::<E, P, true, 1>(a),
             Panel { kr: 1, .. } => decode::<E, P, false, 1>(a),
             Panel { kr: 2, .. } => decode::<E, P, false, 2>(a),
-            _ => decode::<E, P, false, 4>(a),
+            Panel { kr: 4, .. } => decode::<E, P, false, 4>(a),
+            // No microkernel has others: `Micro::checked` does not let them compile.
+            _ => {}
         }
     }
 }
