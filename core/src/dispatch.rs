@@ -23,7 +23,7 @@ use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
 use crate::quant::dispatch::Formats;
-use crate::quant::external::{AwqRef, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
+use crate::quant::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
 use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};

@@ -11,8 +11,6 @@ mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
 mod scalar;
-#[cfg(test)]
-mod tests;
 
 /// Portable Rust.
 #[derive(Clone, Copy)]

@@ -48,8 +48,8 @@ family! { $
 /// A kernel has a slot in [`Table`](crate::dispatch::Table), serves any number of public operators (none:
 /// it is a part of others), and wraps a generic body. `named` says how its registry rows are named: `storage` as
 /// `<op>_<storage>__<isa>`, `gemm` and `skinny` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; the
-/// operators of `gemm` also have a row for each entry of `expand_all_micros!`. Kernels that are `shared`
-/// have no rows. The bodies of `shared` and of `gemm` do not depend on the storage type.
+/// operators of `gemm` also have a row for each entry of `expand_all_micros!`. `widened` is as `storage`,
+/// and what is `shared` has no rows. The bodies of `gemm`, `widened` and `shared` do not depend on the storage type.
 macro_rules! expand_all_ops {
     ($then:ident! $args:tt) => {
         keep_families! {
@@ -171,6 +171,12 @@ macro_rules! expand_all_ops {
                 }
             }
             external {
+                widen {
+                    ops: [],
+                    named: storage,
+                    args: (x: *const u8, n: usize, to: *mut f32) -> (),
+                    body: external::columns::widen,
+                }
                 dequant_fp8 {
                     ops: [DequantFp8 = "dequant_fp8"],
                     named: storage,
@@ -191,8 +197,8 @@ macro_rules! expand_all_ops {
                 }
                 qgemv_awq {
                     ops: [QgemvAwq = "qgemv_awq"],
-                    named: storage,
-                    args: (g: &ExternalArgs<E, AwqRef<'_>>) -> (),
+                    named: widened,
+                    args: (g: &ColumnsArgs<AwqRef<'_>>) -> (),
                     body: external::columns::qgemv_awq,
                 }
                 dequant_gptq {
@@ -203,8 +209,8 @@ macro_rules! expand_all_ops {
                 }
                 qgemv_gptq {
                     ops: [QgemvGptq = "qgemv_gptq"],
-                    named: storage,
-                    args: (g: &ExternalArgs<E, GptqRef<'_>>) -> (),
+                    named: widened,
+                    args: (g: &ColumnsArgs<GptqRef<'_>>) -> (),
                     body: external::columns::qgemv_gptq,
                 }
                 dequant_squeezellm {
@@ -477,6 +483,9 @@ macro_rules! int8_name {
 /// The name of a kernel of the enumeration.
 macro_rules! kernel_name {
     (storage $op:literal $e:literal $tile:literal $isa:ident) => {
+        concat!($op, "_", $e, "__", stringify!($isa))
+    };
+    (widened $op:literal $e:literal $tile:literal $isa:ident) => {
         concat!($op, "_", $e, "__", stringify!($isa))
     };
     (gemm $op:literal $e:literal $tile:literal $isa:ident) => {

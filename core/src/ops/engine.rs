@@ -31,15 +31,15 @@ pub(crate) trait Sweep {
     /// # Safety
     /// `i + LANES <= n`.
     unsafe fn full(&mut self, lane: usize, i: usize);
-    /// Handles `K` times `LANES` elements, from `i`, `i + step`, ..
+    /// Handles `K` times `lanes` elements from `i`; `lanes` are those of a vector.
     ///
     /// # Safety
-    /// As [`full`](Self::full), for each.
+    /// `i + K * lanes <= n`.
     #[inline(always)]
-    unsafe fn block<const K: usize>(&mut self, i: usize, step: usize) {
+    unsafe fn block<const K: usize>(&mut self, i: usize, lanes: usize) {
         for lane in 0..K {
             // SAFETY: the caller's contract.
-            unsafe { self.full(lane, i + lane * step) };
+            unsafe { self.full(lane, i + lane * lanes) };
         }
     }
     /// Handles `len <= LANES` elements from `i`.
@@ -82,19 +82,15 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
         let page = PAGE / size_of::<E>();
         // Scalar code is bound by its instructions, not by memory.
         if P::LANES > 1 && side_by_side {
+            // Whole lines in each page: a line that streaming stores fill in several turns may leave the core in parts.
+            const { assert!((PAGE / size_of::<E>()).is_multiple_of(K * P::LANES)) };
             while n - i >= K * page {
                 let end = i + page;
-                // Whole lines in each page: a line that streaming stores fill in several turns may
-                // leave the core in parts.
-                while end - i >= K * P::LANES {
+                while i < end {
                     for lane in 0..K {
                         s.block::<K>(i + lane * page, P::LANES);
                     }
                     i += K * P::LANES;
-                }
-                while i < end {
-                    s.block::<K>(i, page);
-                    i += P::LANES;
                 }
                 i += (K - 1) * page;
             }
@@ -177,13 +173,13 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
     /// Loads everything, then computes, then stores: the compiler cannot move a load past a store that
     /// might alias it, and chains of dependent operations need each other's company.
     #[inline(always)]
-    unsafe fn block<const K: usize>(&mut self, i: usize, step: usize) {
+    unsafe fn block<const K: usize>(&mut self, i: usize, lanes: usize) {
         // SAFETY: as above.
         unsafe {
             let mut v = [[P::splat(0.0); ARITY]; K];
             for (lane, v) in v.iter_mut().enumerate() {
                 for (v, x) in v.iter_mut().zip(self.x) {
-                    *v = P::load(x.add(i + lane * step));
+                    *v = P::load(x.add(i + lane * lanes));
                 }
             }
             let mut y = [P::splat(0.0); K];
@@ -192,9 +188,9 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
             }
             for (lane, y) in y.into_iter().enumerate() {
                 if STREAM {
-                    P::stream(self.y.add(i + lane * step), y);
+                    P::stream(self.y.add(i + lane * lanes), y);
                 } else {
-                    P::store(self.y.add(i + lane * step), y);
+                    P::store(self.y.add(i + lane * lanes), y);
                 }
             }
         }

@@ -175,8 +175,7 @@ pub(crate) unsafe fn finish<P: Prim<f32>>(f: &FinishArgs) {
             unsafe {
                 let p = f.c.add(r * f.row_stride + j * f.col_stride);
                 let bias = f.bias.add(r * f.bias_row + j * f.bias_col);
-                let bias =
-                    if f.bias_col == 0 { P::splat(*bias) } else { P::load_n(bias, len) };
+                let bias = if f.bias_col == 0 { P::splat(*bias) } else { P::load_n(bias, len) };
                 let sum = P::add(P::load_n(p, len), bias);
                 P::store_n(p, sum, len);
             }

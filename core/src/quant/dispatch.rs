@@ -97,7 +97,7 @@ macro_rules! define_qgemv_q8 {
             // SAFETY: as above.
             unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::Long>(g) }
         }
-        const fn in_place<F: Pack>() -> unsafe fn(&Q8Args)
+        pub(super) const fn in_place<F: Pack>() -> unsafe fn(&Q8Args)
         where
             $engine: Dots<F>,
         {
@@ -107,6 +107,19 @@ macro_rules! define_qgemv_q8 {
                 qgemv_q8_short::<F>
             }
         }
+    };
+}
+
+/// The products in place of an instruction set. AVX-512 without VNNI has nothing better for them than AVX2: it shares
+/// their code.
+macro_rules! engine {
+    (Avx512, $attr:meta) => {
+        use super::avx2::in_place;
+        use crate::isa::Avx2 as Engine;
+    };
+    ($isa:ident, $attr:meta) => {
+        use crate::isa::$isa as Engine;
+        define_qgemv_q8! { $isa, $attr }
     };
 }
 
@@ -131,10 +144,11 @@ macro_rules! define_wrappers {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
                 unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
             }
-            define_qgemv_q8! { $isa, $attr }
+            engine! { $isa, $attr }
             const fn unpacker<F: Pack>() -> Unpacker
             where
-                $isa: Unpack<F> + Dots<F>,
+                $isa: Unpack<F>,
+                Engine: Dots<F>,
             {
                 Unpacker {
                     unpack: unpack::<F>,

@@ -114,14 +114,15 @@ unsafe impl Hold for Scalar {
     }
 }
 
-// SAFETY: plain Rust.
+// SAFETY: plain Rust. What takes a unit or a block is called, not inlined: it is long, and there are kernels for several
+// numbers of rows of activations.
 unsafe impl<F: Pack> Dots<F> for Scalar {
     type Isa = Self;
     type Codes = [[i8; STEP]; STEPS];
     // Code for each step would be long and no faster.
     const COLUMNS: usize = TILE;
     type Sums = f32;
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn codes(unit: *const F::Block, _: usize, ready: &()) -> [[i8; STEP]; STEPS] {
         // SAFETY: the caller's contract.
         from_fn(|step| unsafe { part::<F, Self>(unit, step * STEP, ready) })
@@ -130,7 +131,7 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     unsafe fn zeros() -> f32 {
         0.0
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot(w: [[i8; STEP]; STEPS], x: &Unit, _: usize, factors: &Factors, sums: f32) -> f32 {
         group_dots::<F>(w, |step| x.step(step), &factors.0, sums)
     }
@@ -146,14 +147,14 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     type Integers = [f32; GROUPS];
     type Minima = [f32; GROUPS];
     type Partial = f32;
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn factors(b: *const F::Block, out: *mut [f32; GROUPS]) -> f32 {
         // SAFETY: the caller vouches for the block, and the room.
         let (b, out) = unsafe { (&*b, &mut *out) };
         *out = from_fn(|g| if g < F::LEN / F::GROUP { F::scale(b, g) } else { 0.0 });
         1.0
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn minima(b: *const F::Block, out: *mut [f32; GROUPS]) -> f32 {
         // SAFETY: the caller vouches for the block, and the room.
         let (b, out) = unsafe { (&*b, &mut *out) };
@@ -164,7 +165,7 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     unsafe fn start(_: &Coarse) -> [f32; 2] {
         [0.0; 2]
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_coarse(
         w: [[i8; STEP]; STEPS],
         x: &Coarse,

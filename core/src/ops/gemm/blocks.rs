@@ -72,12 +72,20 @@ impl Blocks {
     /// Where tiles find `m` rows of `A`: where they are, if the microkernel can read them there and that costs less than
     /// packing; else in blocks that are packed at `room`.
     pub(super) fn left(&self, micro: &Micro, rows: [usize; 2], a: Strided, room: *mut u8) -> Source {
-        if self.a_in_place(micro, rows, a) { Source::InPlace(a) } else { Source::Pack(a, room) }
+        if self.a_in_place(micro, rows, a) {
+            Source::InPlace(a)
+        } else {
+            Source::Pack(a, room)
+        }
     }
 
     /// The same for `n` columns of `B`.
     pub(super) fn right(&self, micro: &Micro, columns: [usize; 2], b: Strided, room: *mut u8) -> Source {
-        if self.b_in_place(micro, columns, b) { Source::InPlace(b) } else { Source::Pack(b, room) }
+        if self.b_in_place(micro, columns, b) {
+            Source::InPlace(b)
+        } else {
+            Source::Pack(b, room)
+        }
     }
 
     fn a_in_place(&self, micro: &Micro, [m, k]: [usize; 2], a: Strided) -> bool {

@@ -23,8 +23,8 @@ use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 use blocks::Blocks;
-use drive::{Drive, Strided};
 pub(crate) use drive::{Activate, Finish, Helpers, Source};
+use drive::{Drive, Strided};
 
 /// Where panels of `B` come from.
 #[derive(Clone, Copy, Debug)]

@@ -9,31 +9,48 @@ use crate::arrays::Each;
 use crate::isa::{Avx2, Avx512};
 use crate::quant::blocks::Half;
 
+/// 32 bytes, with AVX-512 BW and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bytes {
+    register: __m256i,
+}
+
+impl Avx512Bytes {
+    #[inline(always)]
+    fn of(register: __m256i) -> Self {
+        Self { register }
+    }
+}
+
+/// 32 bytes, with AVX2.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2Bytes {
+    register: __m256i,
+    negated: Option<[__m256i; 2]>,
+}
+
+impl Avx2Bytes {
+    /// What they were before they were negated, and where they were: bytes of ones. `None` if it does not matter.
+    #[inline(always)]
+    pub(crate) fn negated(self) -> Option<[__m256i; 2]> {
+        self.negated
+    }
+    #[inline(always)]
+    fn of(register: __m256i) -> Self {
+        Self { register, negated: None }
+    }
+}
+
 macro_rules! bytes {
-    ($(#[$doc:meta])* $name:ident {
+    ($name:ident {
         mask($bits:ident) => $mask:expr,
         negate($this:ident, $where:ident) => $negate:expr,
     }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub(crate) struct $name {
-            register: __m256i,
-            negated: Option<[__m256i; 2]>,
-        }
         impl $name {
             /// The register.
             #[inline(always)]
             pub(crate) fn register(self) -> __m256i {
                 self.register
-            }
-            /// What they were before they were negated, and where they were: bytes of ones. `None` if it does not matter.
-            #[inline(always)]
-            pub(crate) fn negated(self) -> Option<[__m256i; 2]> {
-                self.negated
-            }
-            #[inline(always)]
-            fn of(register: __m256i) -> Self {
-                Self { register, negated: None }
             }
         }
         // SAFETY of every body: registers, or the bytes that the caller vouches for.
@@ -112,15 +129,21 @@ macro_rules! bytes {
             unsafe fn mul(self, other: Self) -> Self {
                 // There are only words: the low byte of each product, then the high one.
                 unsafe {
-                    let low = _mm256_and_si256(_mm256_mullo_epi16(self.register, other.register), _mm256_set1_epi16(0xff));
+                    let low = _mm256_and_si256(
+                        _mm256_mullo_epi16(self.register, other.register),
+                        _mm256_set1_epi16(0xff),
+                    );
                     let high = |v| _mm256_srli_epi16::<8>(v);
-                    let upper = _mm256_slli_epi16::<8>(_mm256_mullo_epi16(high(self.register), high(other.register)));
+                    let upper =
+                        _mm256_slli_epi16::<8>(_mm256_mullo_epi16(high(self.register), high(other.register)));
                     Self::of(_mm256_or_si256(low, upper))
                 }
             }
             #[inline(always)]
             unsafe fn at_least(self, other: Self) -> Self {
-                unsafe { Self::of(_mm256_cmpeq_epi8(_mm256_max_epu8(self.register, other.register), self.register)) }
+                unsafe {
+                    Self::of(_mm256_cmpeq_epi8(_mm256_max_epu8(self.register, other.register), self.register))
+                }
             }
             #[inline(always)]
             unsafe fn shr(self, n: u32) -> Self {
@@ -145,7 +168,12 @@ macro_rules! bytes {
             }
             #[inline(always)]
             unsafe fn lookup(self, table: &[i8; 16]) -> Self {
-                unsafe { Self::of(_mm256_shuffle_epi8(Self::load_twice(table.as_ptr().cast()).register, self.register)) }
+                unsafe {
+                    Self::of(_mm256_shuffle_epi8(
+                        Self::load_twice(table.as_ptr().cast()).register,
+                        self.register,
+                    ))
+                }
             }
             #[inline(always)]
             unsafe fn swap_middle(self) -> Self {
@@ -154,7 +182,10 @@ macro_rules! bytes {
             #[inline(always)]
             unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32) {
                 unsafe {
-                    let places = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(BITS as i32));
+                    let places = _mm256_mullo_epi32(
+                        _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                        _mm256_set1_epi32(BITS as i32),
+                    );
                     let high = _mm256_srlv_epi32(_mm256_set1_epi32(high as i32), places);
                     let high = _mm256_and_si256(high, _mm256_set1_epi32((1 << BITS) - 1));
                     let low = _mm256_cvtepu8_epi32(_mm_loadl_epi64(low.cast()));
@@ -185,16 +216,12 @@ macro_rules! bytes {
     };
 }
 
-bytes! {
-/// 32 bytes, with AVX-512 BW and VL.
-Avx512Bytes {
+bytes! { Avx512Bytes {
     mask(bits) => _mm256_movm_epi8(bits),
     negate(v, bits) => Self::of(_mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v)),
 } }
 
-bytes! {
-/// 32 bytes, with AVX2.
-Avx2Bytes {
+bytes! { Avx2Bytes {
     mask(bits) => {
         // Each byte gets the byte that holds its bit, then looks at the bit.
         let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);

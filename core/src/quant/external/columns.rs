@@ -4,6 +4,8 @@
 //! A stripe of outputs is walked at a time, so that its sums, and scales and zero points of its current group stay
 //! in the nearest caches while the words are read in the order they lie in.
 
+use core::mem::MaybeUninit;
+
 use super::grouped::{AwqRef, GptqRef, Grouped};
 use super::lanes::Lanes;
 use super::layout::{centred, from_bit, integer, join, some_words, Awq, Gptq, Layout, VECTORS};
@@ -139,55 +141,68 @@ unsafe fn steps<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
 ) {
     // SAFETY: the caller's contract; what is missing of the last vector is made up.
     unsafe {
-        let mut at = 0;
-        while at + P::LANES <= words {
-            let of = at * L::VECTORS;
-            let tables = (zeros.add(of), scales.add(of), sums.add(of));
-            step::<P, L, T, ORDERED>((w.add(at), pitch), x, slots, tables);
-            at += P::LANES;
-        }
-        if at < words {
-            let mut rest = [[0; STEP]; DEPTH / 2];
-            for (r, rest) in rest.iter_mut().enumerate().take(L::place(T - 1, 0).0 + 1) {
-                for (i, word) in rest.iter_mut().enumerate().take(words - at) {
-                    *word = *w.add(r * pitch + at + i);
+        let mut rest = MaybeUninit::<[[u32; STEP]; DEPTH / 2]>::uninit();
+        for at in (0..words).step_by(P::LANES) {
+            let mut here = (w.add(at), pitch);
+            if words - at < P::LANES {
+                let rest = rest.write([[0; STEP]; DEPTH / 2]);
+                for (r, rest) in rest.iter_mut().enumerate().take(L::place(T - 1, 0).0 + 1) {
+                    for (i, word) in rest.iter_mut().enumerate().take(words - at) {
+                        *word = *w.add(r * pitch + at + i);
+                    }
                 }
+                here = (rest.as_ptr().cast(), STEP);
             }
             let of = at * L::VECTORS;
             let tables = (zeros.add(of), scales.add(of), sums.add(of));
-            step::<P, L, T, ORDERED>((rest.as_ptr().cast(), STEP), x, slots, tables);
+            step::<P, L, T, ORDERED>(here, x, slots, tables);
         }
     }
 }
 
-/// `n <= DEPTH` activations, widened.
+/// Activations of any type. What is compiled for products does not depend on it: a function widens some at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs {
+    pub(super) x: *const u8,
+    /// Bytes of one.
+    pub(super) size: usize,
+    /// [`widen`] for their type.
+    pub(super) widen: unsafe fn(*const u8, usize, *mut f32),
+}
+
+impl Inputs {
+    /// `n <= DEPTH` activations from the `k`-th, widened.
+    ///
+    /// # Safety
+    /// They exist; the instruction set of `widen`.
+    #[inline(always)]
+    unsafe fn at(self, k: usize, n: usize) -> [f32; DEPTH] {
+        let mut wide = [0.0; DEPTH];
+        // SAFETY: the caller's contract; there is room for `DEPTH`.
+        unsafe { (self.widen)(self.x.add(k * self.size), n, wide.as_mut_ptr()) };
+        wide
+    }
+}
+
+/// Widens `n` elements.
 ///
 /// # Safety
-/// They exist; the instruction set.
+/// They exist, as elements of type `E`, and there is room for as many at `to`; the instruction set.
 #[inline(always)]
-unsafe fn widen<E: Element, P: Prim<E> + Lanes>(x: *const E, n: usize) -> [f32; DEPTH] {
-    let mut wide = [0.0; DEPTH];
-    let mut at = 0;
-    while at < n {
+pub(crate) unsafe fn widen<E: Element, P: Prim<E> + Prim<f32>>(x: *const u8, n: usize, to: *mut f32) {
+    let x = x.cast::<E>();
+    for at in (0..n).step_by(P::LANES) {
         let some = P::LANES.min(n - at);
-        // SAFETY: at + some <= n <= DEPTH.
-        unsafe {
-            <P as Prim<f32>>::store_n(
-                wide.as_mut_ptr().add(at),
-                <P as Prim<E>>::load_n(x.add(at), some),
-                some,
-            )
-        };
-        at += some;
+        // SAFETY: at + some <= n.
+        unsafe { <P as Prim<f32>>::store_n(to.add(at), <P as Prim<E>>::load_n(x.add(at), some), some) };
     }
-    wide
 }
 
 /// Multiplies all inputs with `n` outputs from `from` on: groups of consecutive inputs.
 #[inline(always)]
-unsafe fn in_runs<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
+unsafe fn in_runs<P: Lanes, L: Layout, const T: usize>(
     layout: L,
-    (w, x): (&Grouped<'_>, *const E),
+    (w, x): (&Grouped<'_>, Inputs),
     run: usize,
     (from, n): (usize, usize),
     t: &mut Tables,
@@ -205,7 +220,7 @@ unsafe fn in_runs<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
                 // Integers that share words are always read together.
                 let deep = per == 1 || end - k >= T;
                 let depth = if deep { T } else { 1 };
-                let x = widen::<E, P>(x.add(k), depth);
+                let x = x.at(k, depth);
                 let (row, pitch) = w.row(if per == 1 { k / DEPTH * L::BITS as usize } else { k });
                 let here = (row.add(from / per), pitch, n.div_ceil(per));
                 if deep {
@@ -223,9 +238,9 @@ unsafe fn in_runs<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
 /// The same where consecutive inputs may be of any groups. Tables of all groups are made if there is room, else
 /// that of an input when it is due.
 #[inline(always)]
-unsafe fn in_order<E: Element, P: Prim<E> + Lanes, L: Layout>(
+unsafe fn in_order<P: Lanes, L: Layout>(
     layout: L,
-    (w, x): (&Grouped<'_>, *const E),
+    (w, x): (&Grouped<'_>, Inputs),
     (from, n): (usize, usize),
     width: usize,
     t: &mut Tables,
@@ -241,7 +256,7 @@ unsafe fn in_order<E: Element, P: Prim<E> + Lanes, L: Layout>(
             }
         }
         for k in (0..w.inputs).step_by(DEPTH) {
-            let wide = widen::<E, P>(x.add(k), DEPTH);
+            let wide = x.at(k, DEPTH);
             let (row, pitch) = w.row(k / DEPTH * L::BITS as usize);
             let mut slots = [0; DEPTH];
             if all {
@@ -306,12 +321,7 @@ unsafe fn store<E: Element, P: Prim<E> + Lanes, L: Layout, const PAST: bool>(
 }
 
 #[inline(always)]
-unsafe fn multiply<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
-    layout: L,
-    w: &Grouped<'_>,
-    x: *const E,
-    y: *mut f32,
-) {
+unsafe fn multiply<P: Lanes, L: Layout, const T: usize>(layout: L, w: &Grouped<'_>, x: Inputs, y: *mut f32) {
     let mut tables = Tables { zeros: [0.0; TABLE], scales: [0.0; TABLE], sums: [0.0; STRIPE] };
     let run = w.run().filter(|run| L::VECTORS > 1 || run.is_multiple_of(DEPTH) || *run >= w.inputs);
     // In any order, the tables of all groups have room if stripes are narrow.
@@ -324,9 +334,9 @@ unsafe fn multiply<E: Element, P: Prim<E> + Lanes, L: Layout, const T: usize>(
         // SAFETY: the caller vouches for activations and results; the loops stay within the stripe.
         unsafe {
             if let Some(run) = run {
-                in_runs::<E, P, L, T>(layout, (w, x), run, (from, n), &mut tables);
+                in_runs::<P, L, T>(layout, (w, x), run, (from, n), &mut tables);
             } else if L::VECTORS == 1 {
-                in_order::<E, P, L>(layout, (w, x), (from, n), width, &mut tables);
+                in_order::<P, L>(layout, (w, x), (from, n), width, &mut tables);
             }
             for at in (0..n).step_by(L::VECTORS * P::LANES) {
                 let mut sums = [P::splat(0.0); VECTORS];
@@ -395,13 +405,20 @@ unsafe fn decode_any<E: Element, P: Prim<E> + Lanes, L: Layout, W>(
     }
 }
 
+/// What products work on.
+pub struct ColumnsArgs<W> {
+    pub(super) w: W,
+    pub(super) x: Inputs,
+    pub(super) y: *mut f32,
+}
+
 /// # Safety
 /// As many elements at `g.x` as there are inputs, at `g.y` as there are outputs, which overlap nothing; the
 /// instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv_awq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, AwqRef<'_>>) {
+pub(crate) unsafe fn qgemv_awq<P: Lanes>(g: &ColumnsArgs<AwqRef<'_>>) {
     // SAFETY: the caller's contract.
-    unsafe { multiply::<E, P, Awq, 8>(Awq, &g.w.0, g.x, g.y) }
+    unsafe { multiply::<P, Awq, 8>(Awq, &g.w.0, g.x, g.y) }
 }
 
 /// # Safety
@@ -416,15 +433,15 @@ pub(crate) unsafe fn dequant_awq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArg
 /// # Safety
 /// As for [`qgemv_awq`].
 #[inline(always)]
-pub(crate) unsafe fn qgemv_gptq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, GptqRef<'_>>) {
+pub(crate) unsafe fn qgemv_gptq<P: Lanes>(g: &ColumnsArgs<GptqRef<'_>>) {
     let (w, zeros) = (&g.w.grouped, g.w.zeros);
     // SAFETY: the caller's contract.
     unsafe {
         match g.w.bits {
-            2 => multiply::<E, P, Gptq<2>, DEPTH>(Gptq(zeros), w, g.x, g.y),
-            3 => multiply::<E, P, Gptq<3>, DEPTH>(Gptq(zeros), w, g.x, g.y),
-            4 => multiply::<E, P, Gptq<4>, DEPTH>(Gptq(zeros), w, g.x, g.y),
-            _ => multiply::<E, P, Gptq<8>, DEPTH>(Gptq(zeros), w, g.x, g.y),
+            2 => multiply::<P, Gptq<2>, DEPTH>(Gptq(zeros), w, g.x, g.y),
+            3 => multiply::<P, Gptq<3>, DEPTH>(Gptq(zeros), w, g.x, g.y),
+            4 => multiply::<P, Gptq<4>, DEPTH>(Gptq(zeros), w, g.x, g.y),
+            _ => multiply::<P, Gptq<8>, DEPTH>(Gptq(zeros), w, g.x, g.y),
         }
     }
 }

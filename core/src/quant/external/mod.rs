@@ -10,6 +10,8 @@ mod lanes;
 mod layout;
 pub(crate) mod squeezellm;
 
+pub(crate) use columns::ColumnsArgs;
+use columns::Inputs;
 pub use fp8::{Fp8Format, Fp8Ref, Fp8Scaling, ScaleSlice};
 pub use grouped::{AwqRef, GptqParts, GptqRef, GptqZeros};
 pub use squeezellm::{Outliers, SqueezeLlmParts, SqueezeLlmRef};
@@ -136,7 +138,7 @@ macro_rules! external {
             $(#[$dequant_doc:meta])*
             $dequant:ident,
             $(#[$qgemv_doc:meta])*
-            $qgemv:ident,
+            $qgemv:ident($kind:ident),
         }
     )*) => {
         $(
@@ -216,20 +218,32 @@ macro_rules! external {
             pub fn $qgemv(&self, w: $view<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
                 check::len("x", x.len(), w.inputs())?;
                 check::len("y", y.len(), w.outputs())?;
-                let args = ExternalArgs {
-                    w,
-                    x: x.as_ptr(),
-                    y: y.as_mut_ptr(),
-                    out: core::ptr::null_mut(),
-                    row_stride: 0,
-                    access: self.access_inplace(),
-                };
+                let args = external!(@args $kind self, w, x, y);
                 // SAFETY: a view has all its weights; `x` and `y` were measured, and `y` is exclusive; the
                 // table's instruction set is present.
                 unsafe { (self.table.$qgemv)(&args) };
                 Ok(())
             }
         )*}
+    };
+    // Activations of their own type.
+    (@args typed $k:ident, $w:ident, $x:ident, $y:ident) => {
+        ExternalArgs {
+            w: $w,
+            x: $x.as_ptr(),
+            y: $y.as_mut_ptr(),
+            out: core::ptr::null_mut(),
+            row_stride: 0,
+            access: $k.access_inplace(),
+        }
+    };
+    // Activations that are widened first.
+    (@args widened $k:ident, $w:ident, $x:ident, $y:ident) => {
+        ColumnsArgs {
+            w: $w,
+            x: Inputs { x: $x.as_ptr().cast(), size: size_of::<E>(), widen: $k.table.widen },
+            y: $y.as_mut_ptr(),
+        }
     };
 }
 #[cfg(feature = "external")]
@@ -241,7 +255,7 @@ external! {
         /// FP8 matrix times vector: `y_n = sum_k w[n, k] * x_k`. The numbers of a tile's row are summed before the
         /// sum is scaled. The error is at most `(inputs / 16 + tiles + 32) * u * S`, where an output has `tiles`
         /// scales.
-        qgemv_fp8,
+        qgemv_fp8(typed),
     }
     AwqRef {
         by_output: false, step: 8,
@@ -249,7 +263,7 @@ external! {
         dequant_awq,
         /// AWQ matrix times vector: `y_n = sum_k w[n, k] * x_k`. Integers of eight inputs, less their zero point,
         /// are summed before the sum is scaled. The error is at most `(inputs / 8 + groups * 8 + 8) * u * S`.
-        qgemv_awq,
+        qgemv_awq(widened),
     }
     GptqRef {
         by_output: false, step: 32,
@@ -259,7 +273,7 @@ external! {
         /// summed before the sum is scaled; where these inputs are of several groups they are scaled first, and
         /// then up to 128 groups are quick. The error is at most `(inputs / 32 + 16) * u * S`; with more than 128
         /// groups in any order `(inputs + 2) * u * S`.
-        qgemv_gptq,
+        qgemv_gptq(widened),
     }
     SqueezeLlmRef {
         by_output: true, step: 1,
@@ -268,6 +282,6 @@ external! {
         /// SqueezeLLM matrix times vector: `y_n = sum_k w[n, k] * x_k`. Outliers are added last. The error is at most
         /// `(inputs / 256 + outliers + 80) * u * S`, where an output has `outliers` of them, and `S` counts the
         /// table's weights and the outliers apart.
-        qgemv_squeezellm,
+        qgemv_squeezellm(typed),
     }
 }
