@@ -310,11 +310,9 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
+        pipeline::<E, P, O>(op, keep, shape);
         if P::STREAMS && shape.access.streamed {
-            pipeline::<E, P, O, true>(op, keep, shape);
             fence();
-        } else {
-            pipeline::<E, P, O, false>(op, keep, shape);
         }
     }
 }
@@ -322,11 +320,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
 /// # Safety
 /// As [`rows`].
 #[inline(always)]
-unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STREAM: bool>(
-    op: O,
-    keep: Keep,
-    shape: Rows<E>,
-) {
+unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, keep: Keep, shape: Rows<E>) {
     let Rows { rows, stride, n, x, y, access } = shape;
     if n == 0 {
         return;
@@ -345,21 +339,30 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>, const STR
             let shift = op.shift(x.add(r * stride), n);
             let newest = stage(r, Row { shift, ..Row::UNKNOWN });
             let before = stage(r.wrapping_sub(1), older);
-            let [a, b, _] = if r > 0 && !serial {
-                Pass::<E, P, O, true, false, true, STREAM>::run(op, n, newest, before)
+            let [a, b, _] = if !O::SPREAD && r > 0 && !serial {
+                if P::STREAMS && access.streamed {
+                    Pass::<E, P, O, true, false, true, true>::run(op, n, newest, before)
+                } else {
+                    Pass::<E, P, O, true, false, true, false>::run(op, n, newest, before)
+                }
             } else {
-                Pass::<E, P, O, true, false, false, STREAM>::run(op, n, newest, before)
+                Pass::<E, P, O, true, false, false, false>::run(op, n, newest, before)
             };
             let row = Row { shift, center: op.center(a), scale: 0.0 };
             let next = stage(r + 1, Row::UNKNOWN);
             let sum = if O::SPREAD {
-                Pass::<E, P, O, false, true, false, STREAM>::run(op, n, next, stage(r, row))[2]
+                Pass::<E, P, O, false, true, false, false>::run(op, n, next, stage(r, row))[2]
             } else {
                 0.0
             };
             older = Row { scale: op.scale([a, b], sum), ..row };
             if serial || r + 1 == rows {
-                Pass::<E, P, O, false, false, true, STREAM>::run(op, n, next, stage(r, older));
+                let done = stage(r, older);
+                if P::STREAMS && access.streamed {
+                    Pass::<E, P, O, false, false, true, true>::run(op, n, next, done);
+                } else {
+                    Pass::<E, P, O, false, false, true, false>::run(op, n, next, done);
+                }
             }
         }
     }
