@@ -8,6 +8,7 @@ use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
 use crate::ops::activations::ActivationArgs;
+use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs};
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};

@@ -37,6 +37,7 @@ pub use dispatch::{single, Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::activations::Activations;
+pub use ops::attention::{Attended, KvPiece, KV_BLOCK};
 pub use ops::gemm::{Activation, GemmPlan};
 pub use ops::pack::PackedB;
 pub use ops::qgemm::{ActivationPanels, Precision, QgemmGroup, QgemmPlan, QuantWeights};

@@ -117,6 +117,8 @@ pub(crate) unsafe trait Pod: Copy {}
 // SAFETY: plain numbers.
 unsafe impl Pod for f32 {}
 // SAFETY: plain numbers.
+unsafe impl Pod for [f32; 2] {}
+// SAFETY: plain numbers.
 unsafe impl Pod for half::bf16 {}
 // SAFETY: plain numbers.
 unsafe impl Pod for i8 {}

@@ -190,6 +190,18 @@ impl<'a, E> MatMut<'a, E> {
         Ok(Self { ptr: data.as_mut_ptr(), rows, cols, row_stride, col_stride, life: PhantomData })
     }
 
+    /// A matrix at `ptr`, for whoever writes parts of one with several threads, where no slice is exclusive.
+    ///
+    /// # Safety
+    /// Every element lies in one allocation; no two index pairs share one; while the view lives, nobody else uses them.
+    pub unsafe fn from_raw_parts(
+        ptr: *mut E,
+        [rows, cols]: [usize; 2],
+        [row_stride, col_stride]: [usize; 2],
+    ) -> Self {
+        Self { ptr, rows, cols, row_stride, col_stride, life: PhantomData }
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

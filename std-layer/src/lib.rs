@@ -4,6 +4,7 @@
 //! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
 //! - [`AlignedVec`]: buffers that start on a cache line.
 //! - [`cuda`]: NVIDIA GPUs.
+//! - [`model`], [`backend`]: whole language models, from a file to text.
 //! - [`gguf`], [`safetensors`]: model files.
 //! - [`model`]: language models.
 //!
@@ -17,6 +18,7 @@
 //! ```
 
 mod aligned;
+pub mod backend;
 mod buffers;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -117,7 +117,9 @@ fn check_elementwise<E: Element>() {
         same!(n, E, E, gelu_tanh(x));
         same!(n, E, E, gelu_tanh_inplace());
         same!(n, E, E, swiglu(x, y));
+        same!(n, E, E, geglu(x, y));
         same::<E, E>("swiglu_inplace", n, |p, z| p.swiglu_inplace(z, x), |k, z| k.swiglu_inplace(z, x));
+        same::<E, E>("geglu_inplace", n, |p, z| p.geglu_inplace(z, x), |k, z| k.geglu_inplace(z, x));
     }
 }
 

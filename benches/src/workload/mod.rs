@@ -9,6 +9,7 @@ use crate::limits::compute::Arithmetic;
 use crate::limits::memory::Traffic;
 use crate::limits::DRAM;
 
+mod attention;
 mod external;
 mod matrices;
 mod packed;
@@ -223,6 +224,7 @@ impl Entry {
         let areas = [
             vectors::ENTRIES,
             rows::ENTRIES,
+            attention::ENTRIES,
             matrices::ENTRIES,
             packed::ENTRIES,
             external::ENTRIES,

@@ -145,6 +145,10 @@ fn swiglu_exact(gate: f64, up: f64) -> Want {
     Want::of(silu_exact(gate).value * up)
 }
 
+fn geglu_exact(gate: f64, up: f64) -> Want {
+    Want::of(gelu_tanh_exact(gate).value * up)
+}
+
 entries! {
     vec_dot VecDot: 2.0, 2.0 2.0 Read true, |c| reduce::<E>(c, 2,
         |k, x| call!(k, vec_dot(x[0].data, x[1].data)), |x| x[0] * x[1], |a, b| a + b);
@@ -194,4 +198,8 @@ entries! {
         |k, x, y| call!(k, swiglu(x[0].data, x[1].data, y)), |x| swiglu_exact(x[0], x[1]), 5.0);
     swiglu_inplace Swiglu: SILU + 1.0, 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
         |k, x, y| call!(k, swiglu_inplace(y, x[0].data)), |x| swiglu_exact(x[1], x[0]), 5.0);
+    geglu Geglu: GELU_TANH + 1.0, 3.0 3.0 Triad false, |c| map::<E>(c, 2, false,
+        |k, x, y| call!(k, geglu(x[0].data, x[1].data, y)), |x| geglu_exact(x[0], x[1]), 5.0);
+    geglu_inplace Geglu: GELU_TANH + 1.0, 3.0 2.0 Accumulate false, |c| map::<E>(c, 1, true,
+        |k, x, y| call!(k, geglu_inplace(y, x[0].data)), |x| geglu_exact(x[1], x[0]), 5.0);
 }

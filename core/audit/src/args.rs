@@ -24,6 +24,8 @@ pub struct Args<'a, E: Element> {
     pub w: Option<&'a [E]>,
     pub b: Option<&'a [E]>,
     pub softmax: Softmax,
+    pub spans: &'a [[usize; 2]],
+    pub sums: &'a mut [[f32; 2]],
     pub bytes: &'a [u8],
     pub p: &'a [i8],
     pub q: &'a [i8],

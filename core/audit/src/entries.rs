@@ -4,8 +4,9 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, codebooks, f16, kernels, single, Caps, Element, ElementType, GemmPlan, IsaLevel, Kernels,
-    MatMut, MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, single, Attended, Caps, Element, ElementType, GemmPlan, IsaLevel,
+    Kernels, KvPiece, MatMut, MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch,
+    ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -109,6 +110,8 @@ audit! {
     gelu_tanh_inplace(a) => a.k.gelu_tanh_inplace(a.z);
     swiglu(a) => a.k.swiglu(a.x, a.y, a.z);
     swiglu_inplace(a) => a.k.swiglu_inplace(a.z, a.y);
+    geglu(a) => a.k.geglu(a.x, a.y, a.z);
+    geglu_inplace(a) => a.k.geglu_inplace(a.z, a.y);
 
     // Rows.
     softmax(a) => a.k.softmax(a.x, a.z);
@@ -125,6 +128,23 @@ audit! {
     layer_norm_rows_inplace(a) => a.k.layer_norm_rows_inplace(a.n[0], a.w, a.b, a.s[0], a.z);
     rope(a) => a.k.rope(a.rope_shape, a.cos, a.sin, a.x, a.z);
     rope_inplace(a) => a.k.rope_inplace(a.rope_shape, a.cos, a.sin, a.z);
+    attend(a) => {
+        let blocks = [a.x, a.y];
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap: a.flag.then_some(a.s[0]) };
+        let all = Attended { sums: a.sums, values: a.g };
+        (a.k.attend(a.n[0], a.cos, piece, all, Scratch::new(a.buf)), a.k.attend_scratch(a.n[0], a.n[1], a.n[2]))
+    };
+    attend_join(a) => {
+        let mut sums = [[0.0; 2]; 3];
+        let mut all = Attended { sums: a.sums, values: a.g };
+        all.clear();
+        a.k.attend_join(a.n[0], all.reborrow(), Attended { sums: &mut sums, values: a.h })
+    };
+    kv_append(a) => {
+        let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
+        let appended = rows(a.cos).and_then(|keys| a.k.kv_append(a.n[1], keys, rows(a.sin)?, a.z));
+        (appended, a.k.kv_block_len(a.n[0]))
+    };
     rope_table(a) => a.rope_freqs.table(a.rope_positions, a.g, a.h);
 
     // Quantised weights.
@@ -186,6 +206,16 @@ audit! {
         let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let q = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
         q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.block(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.exact(a.n[2]).map(|x| x.len()), q.batch(), q.cols(), q.format()))
+    };
+    from_raw_parts(a) => {
+        // SAFETY: nothing is read or written.
+        let view = unsafe { MatMut::from_raw_parts(a.g.as_mut_ptr(), [a.n[0], a.n[1]], [a.n[2], a.n[3]]) };
+        (view.rows(), view.cols())
+    };
+    activations_rows(a) => {
+        let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
+        let rows = x.and_then(|x| a.k.activations_rows(a.format, x, a.buf));
+        (rows, a.k.activations_filled(a.format, a.n[0], a.n[1], a.bytes).map(|q| q.batch()))
     };
     activations_size(a) => a.k.activations_size(a.n[0], a.n[1]);
     pack_q(a) => a.quant().and_then(|w| a.k.pack_q(w, a.buf)).map(|p| (p.rows(), p.cols(), p.bytes(), p.format()));

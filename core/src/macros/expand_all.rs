@@ -233,6 +233,12 @@ macro_rules! expand_all_ops {
                     args: (a: &ActivationArgs<E>) -> (),
                     body: activations::quantize_activations,
                 }
+                quantize_for_packed {
+                    ops: [],
+                    named: storage,
+                    args: (a: &ActivationArgs<E>) -> (),
+                    body: activations::quantize_for_packed,
+                }
                 pack_q {
                     ops: [],
                     named: shared,
@@ -317,6 +323,12 @@ macro_rules! expand_all_ops {
                     args: (n: usize, gate: *const E, up: *const E, y: *mut E, access: Access) -> (),
                     body: activation::swiglu,
                 }
+                geglu {
+                    ops: [Geglu = "geglu"],
+                    named: storage,
+                    args: (n: usize, gate: *const E, up: *const E, y: *mut E, access: Access) -> (),
+                    body: activation::geglu,
+                }
             }
             rows {
                 softmax {
@@ -342,6 +354,24 @@ macro_rules! expand_all_ops {
                     named: storage,
                     args: (shape: RopeShape, tokens: usize, cos_sin: [*const f32; 2], x: *const E, y: *mut E, access: Access) -> (),
                     body: rope::rope,
+                }
+                attend {
+                    ops: [Attend = "attend"],
+                    named: storage,
+                    args: (a: &AttendArgs<'_, E>) -> (),
+                    body: attention::attend,
+                }
+                attend_join {
+                    ops: [],
+                    named: storage,
+                    args: (a: &JoinArgs) -> (),
+                    body: attention::join,
+                }
+                kv_append {
+                    ops: [],
+                    named: storage,
+                    args: (a: &AppendArgs<E>) -> (),
+                    body: attention::append,
                 }
             }
         }

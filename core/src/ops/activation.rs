@@ -94,54 +94,75 @@ activation! {
     gelu_tanh, gelu_tanh_inplace, GeluTanh: |P, x| math::gelu_tanh::<P>(x);
 }
 
-#[derive(Clone, Copy)]
-struct Swiglu;
-impl Function<2> for Swiglu {
-    #[inline(always)]
-    unsafe fn eval<P: Vector>(self, [gate, up]: [P::V; 2]) -> P::V {
-        // SAFETY: the caller vouches for the instruction set.
-        unsafe { P::mul(math::silu::<P>(gate), up) }
-    }
+/// One gated activation: a [`Function`] of gate and other input, its kernel body, its method and its in-place method.
+macro_rules! gated {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $inplace:ident, $ty:ident: $activation:ident, $short:literal;
+    )*) => {
+        $(
+            #[derive(Clone, Copy)]
+            struct $ty;
+            impl Function<2> for $ty {
+                #[inline(always)]
+                unsafe fn eval<P: Vector>(self, [gate, up]: [P::V; 2]) -> P::V {
+                    // SAFETY: the caller vouches for the instruction set.
+                    unsafe { P::mul(math::$activation::<P>(gate), up) }
+                }
+            }
+
+            /// # Safety
+            /// `n` elements at every pointer; an input equals `y` or lies apart; the instruction set is present.
+            #[inline(always)]
+            pub(crate) unsafe fn $name<E: Element, P: Prim<E>>(
+                n: usize,
+                gate: *const E,
+                up: *const E,
+                y: *mut E,
+                access: Access,
+            ) {
+                // SAFETY: the caller's contract is the engine's.
+                unsafe { map::<E, P, _, 2, 4>($ty, n, [gate, up], y, access) }
+            }
+        )*
+
+        /// # Gated activations
+        impl<E: Element> Kernels<E> {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// `WrongLength` unless all have the same length.
+                pub fn $name(&self, gate: &[E], up: &[E], y: &mut [E]) -> Result<(), KernelError> {
+                    check::len("up", up.len(), gate.len())?;
+                    check::len("y", y.len(), gate.len())?;
+                    let n = gate.len();
+                    // SAFETY: equal lengths; `y` is exclusive; the instruction set is present.
+                    unsafe { (self.table.$name)(n, gate.as_ptr(), up.as_ptr(), y.as_mut_ptr(), self.access(n)) };
+                    Ok(())
+                }
+
+                #[doc = $short]
+                ///
+                /// # Errors
+                /// `WrongLength` unless both have the same length.
+                pub fn $inplace(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
+                    check::len("up", up.len(), gate.len())?;
+                    let p = gate.as_mut_ptr();
+                    // SAFETY: equal lengths; the first input is the output; the instruction set is present.
+                    unsafe { (self.table.$name)(up.len(), p, up.as_ptr(), p, self.access_inplace()) };
+                    Ok(())
+                }
+            )*
+        }
+    };
 }
 
-/// # Safety
-/// `n` elements at every pointer; an input equals `y` or lies apart; the instruction set is present.
-#[inline(always)]
-pub(crate) unsafe fn swiglu<E: Element, P: Prim<E>>(
-    n: usize,
-    gate: *const E,
-    up: *const E,
-    y: *mut E,
-    access: Access,
-) {
-    // SAFETY: the caller's contract is the engine's.
-    unsafe { map::<E, P, _, 2, 4>(Swiglu, n, [gate, up], y, access) }
-}
-
-/// # Gated activations
-impl<E: Element> Kernels<E> {
+gated! {
     /// `y_i = silu(gate_i) up_i`: [`silu`](Self::silu) in f32, then one multiplication. (SwiGLU: Shazeer, *GLU Variants Improve Transformer*, 2020).
-    ///
-    /// # Errors
-    /// `WrongLength` unless all have the same length.
-    pub fn swiglu(&self, gate: &[E], up: &[E], y: &mut [E]) -> Result<(), KernelError> {
-        check::len("up", up.len(), gate.len())?;
-        check::len("y", y.len(), gate.len())?;
-        let n = gate.len();
-        // SAFETY: equal lengths; `y` is exclusive; the instruction set is present.
-        unsafe { (self.table.swiglu)(n, gate.as_ptr(), up.as_ptr(), y.as_mut_ptr(), self.access(n)) };
-        Ok(())
-    }
+    swiglu, swiglu_inplace, Swiglu: silu, "`gate_i = silu(gate_i) up_i`";
 
-    /// `gate_i = silu(gate_i) up_i`
-    ///
-    /// # Errors
-    /// `WrongLength` unless both have the same length.
-    pub fn swiglu_inplace(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
-        check::len("up", up.len(), gate.len())?;
-        let p = gate.as_mut_ptr();
-        // SAFETY: equal lengths; the first input is the output; the instruction set is present.
-        unsafe { (self.table.swiglu)(up.len(), p, up.as_ptr(), p, self.access_inplace()) };
-        Ok(())
-    }
+    /// `y_i = gelu_tanh(gate_i) up_i`: [`gelu_tanh`](Self::gelu_tanh) in f32, then one multiplication. (GEGLU: Shazeer, *GLU Variants Improve Transformer*,
+    /// 2020; with this approximation: Gemma.)
+    geglu, geglu_inplace, Geglu: gelu_tanh, "`gate_i = gelu_tanh(gate_i) up_i`";
 }

@@ -142,6 +142,8 @@ pub struct Activations<'a> {
     cols: usize,
     /// What the scales in the steps are multiplied with.
     unit: f32,
+    /// Whether there is nothing for weights in place.
+    packed: bool,
     life: PhantomData<&'a [u8]>,
 }
 
@@ -199,7 +201,7 @@ impl Activations<'_> {
     /// weights are as long: their integers, zeros where there are no columns, and their scale. `None` if blocks
     /// are shorter, where [`group`](Self::group) holds for all products, or if there are none of these columns.
     pub fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
-        if m >= self.batch || b >= units(self.cols) || self.format.block_len() != UNIT {
+        if self.packed || m >= self.batch || b >= units(self.cols) || self.format.block_len() != UNIT {
             return None;
         }
         // SAFETY: the row has this unit, which is a coarse one.
@@ -209,6 +211,13 @@ impl Activations<'_> {
     /// Whether they are meant for weights of `format`.
     pub(crate) fn check_format(&self, format: QuantFormat) -> Result<(), KernelError> {
         check::format("x", self.format, format)
+    }
+    /// Whether they have what products with weights in place take.
+    pub(crate) fn check_in_place(&self) -> Result<(), KernelError> {
+        if self.packed {
+            return Err(KernelError::BadParameter { arg: "x", expected: "made by quantize_activations" });
+        }
+        Ok(())
     }
     /// Row `m`.
     pub(crate) fn row(&self, m: usize) -> *const u8 {
@@ -273,6 +282,21 @@ pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a:
     unsafe {
         match a.packing {
             Some(packing) => rounded::<E, P, true>(a, packing),
+            None => keep::<E, P>(a),
+        }
+    }
+}
+
+/// [`quantize_activations`], for packed weights alone.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn quantize_for_packed<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match a.packing {
+            Some(packing) => rounded::<E, P, false>(a, packing),
             None => keep::<E, P>(a),
         }
     }
@@ -447,7 +471,7 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
         unsafe { run(&args) };
     }
     let unit = packing.map_or(1.0, |packing| packing.unit);
-    Ok(Activations { steps: dst, format, batch, cols, unit, life: PhantomData })
+    Ok(Activations { steps: dst, format, batch, cols, unit, packed: false, life: PhantomData })
 }
 
 impl<E: Element> Kernels<E> {
@@ -480,4 +504,53 @@ impl<E: Element> Kernels<E> {
         // SAFETY: the table's instruction set is present.
         unsafe { quantize(format, packing, x, buf, self.table.quantize_activations) }
     }
+
+    /// Quantises some rows for [`qgemv_packed`](Self::qgemv_packed) alone, for whoever does so with several threads: into their part of the
+    /// memory of all, whose rows are equally long, without gaps. [`activations_filled`](Self::activations_filled) takes the whole.
+    ///
+    /// # Errors
+    /// As [`quantize_activations`](Self::quantize_activations); `WrongLength` unless the part's length is that of the rows, in
+    /// bytes; `BadParameter` if it is not aligned to 64 bytes.
+    pub fn activations_rows(
+        &self,
+        format: QuantFormat,
+        x: MatRef<'_, E>,
+        part: &mut [u8],
+    ) -> Result<(), KernelError> {
+        check_room(Activations::size(x.rows(), x.cols())?, part)?;
+        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
+        let packing = self.table.formats.of(format).packing();
+        let (rows, cols, stride) = (x.rows(), x.cols(), x.row_stride());
+        let args = ActivationArgs { rows, cols, x: x.as_ptr(), stride, packing, dst: part.as_mut_ptr() };
+        // SAFETY: the view covers every element; the part has room for the rows, and is aligned; the table's instruction set is
+        // present.
+        unsafe { (self.table.quantize_for_packed)(&args) };
+        Ok(())
+    }
+
+    /// Memory that [`activations_rows`](Self::activations_rows) has filled, for [`qgemv_packed`](Self::qgemv_packed).
+    ///
+    /// # Errors
+    /// `WrongLength` unless its length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64 bytes;
+    /// `SizeOverflow`.
+    pub fn activations_filled<'a>(
+        &self,
+        format: QuantFormat,
+        batch: usize,
+        cols: usize,
+        room: &'a [u8],
+    ) -> Result<Activations<'a>, KernelError> {
+        check_room(Activations::size(batch, cols)?, room)?;
+        let unit = self.table.formats.of(format).packing().map_or(1.0, |packing| packing.unit);
+        Ok(Activations { steps: room.as_ptr(), format, batch, cols, unit, packed: true, life: PhantomData })
+    }
+}
+
+/// Whether this is the memory that is needed, aligned.
+fn check_room(req: ScratchReq, room: &[u8]) -> Result<(), KernelError> {
+    check::len("room", room.len(), req.size())?;
+    if !(room.as_ptr() as usize).is_multiple_of(req.align()) && !room.is_empty() {
+        return Err(KernelError::BadParameter { arg: "room", expected: "aligned to 64 bytes" });
+    }
+    Ok(())
 }

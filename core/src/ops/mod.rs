@@ -3,6 +3,7 @@
 pub(crate) mod activation;
 pub(crate) mod activations;
 pub(crate) mod ahead;
+pub(crate) mod attention;
 pub(crate) mod blas1;
 pub(crate) mod check;
 pub(crate) mod dequant;

@@ -266,7 +266,7 @@ impl<E: Element> Kernels<E> {
     ///
     /// # Errors
     /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`; `WrongFormat` if `x` is
-    /// meant for another format.
+    /// meant for another format; `BadParameter` if it is meant for packed weights alone.
     pub fn qgemv_q8(
         &self,
         w: QuantRef<'_>,
@@ -279,7 +279,10 @@ impl<E: Element> Kernels<E> {
             return Ok(());
         }
         let format = match self.table.formats.of(w.format()) {
-            Made::Blocks(format) => *format,
+            Made::Blocks(format) => {
+                x.check_in_place()?;
+                *format
+            }
             Made::Floats(of) => {
                 let x = (x.row(0).cast(), x.stride() / size_of::<f32>(), x.batch());
                 // SAFETY: activations have all their rows, and the shapes fit.

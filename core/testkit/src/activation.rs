@@ -153,21 +153,28 @@ pub fn unary<E: Element>(row: &KernelInfo) -> Outcome {
     Ok(lengths.and(map.check_values(row, &[inputs::<E>()])?))
 }
 
-/// `swiglu`: the error of silu, scaled, and one rounding. A silu among the denormals is only as exact as
+/// A gated activation: the error of the activation, scaled, and one rounding. An activation among the denormals is only as exact as
 /// they are, and a large factor shows it.
-pub fn swiglu<E: Element>(row: &KernelInfo) -> Outcome {
-    let of_silu = activation::<f32>(Op::Silu).ok_or("no silu")?.ulps;
+pub fn gated<E: Element>(row: &KernelInfo) -> Outcome {
+    type Gated<E> = fn(&Kernels<E>, &[E], &[E], &mut [E]) -> Result<(), KernelError>;
+    type InPlace<E> = fn(&Kernels<E>, &mut [E], &[E]) -> Result<(), KernelError>;
+    let (of, run, in_place): (Op, Gated<E>, InPlace<E>) = match row.op {
+        Op::Swiglu => (Op::Silu, Kernels::swiglu, Kernels::swiglu_inplace),
+        Op::Geglu => (Op::GeluTanh, Kernels::geglu, Kernels::geglu_inplace),
+        _ => return Err("not a gated activation".into()),
+    };
+    let of = activation::<f32>(of).ok_or("no activation")?;
     let map = Map::<E, 2> {
         // In place, the last input is the output.
-        run: Some(&|k, [up, gate], y| k.swiglu(gate, up, y)),
-        in_place: Some(&|k, up, gate| k.swiglu_inplace(gate, up[0])),
+        run: Some(&|k, [up, gate], y| run(k, gate, up, y)),
+        in_place: Some(&|k, up, gate| in_place(k, gate, up[0])),
         want: &|[up, gate]| {
-            let (silu, up) = (silu(f64::from(gate.to_f32())), f64::from(up.to_f32()));
-            let exact = silu * up;
+            let (activated, up) = ((of.exact)(f64::from(gate.to_f32())), f64::from(up.to_f32()));
+            let exact = activated * up;
             if exact == 0.0 || !exact.is_finite() {
-                return Want::Bits(E::from_f32(silu as f32 * up as f32));
+                return Want::Bits(E::from_f32(activated as f32 * up as f32));
             }
-            let scaled = of_silu * ulp::<f32>(silu) * up.abs() / ulp::<f32>(exact);
+            let scaled = of.ulps * ulp::<f32>(activated) * up.abs() / ulp::<f32>(exact);
             Want::Near(exact, narrowed::<E>(scaled + 0.5))
         },
     };

@@ -12,6 +12,7 @@ use gllm_kernels_core::{bf16, f16, Element, ElementType, IsaLevel, KernelInfo, O
 pub mod activation;
 pub mod alloc;
 pub mod amx;
+mod attention;
 mod blas1;
 pub mod canary;
 pub mod data;
@@ -76,7 +77,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::VecAxpy => blas1::axpy::<E>,
         Op::Relu => blas1::relu::<E>,
         Op::Exp | Op::Tanh | Op::Silu | Op::Gelu | Op::GeluTanh => activation::unary::<E>,
-        Op::Swiglu => activation::swiglu::<E>,
+        Op::Swiglu | Op::Geglu => activation::gated::<E>,
         Op::Gemv => gemv::gemv::<E>,
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,
@@ -99,6 +100,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::RmsNorm => norm::rms_norm::<E>,
         Op::LayerNorm => norm::layer_norm::<E>,
         Op::Rope => rope::rope::<E>,
+        Op::Attend => attention::attention::<E>,
         _ => return None,
     })
 }

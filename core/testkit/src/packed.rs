@@ -319,6 +319,25 @@ fn check_product(
         if let Some(i) = (0..y.len()).find(|&i| !same(y[i], bits[i])) {
             return Err(format!("{}: {:?} where another kernel has {:?}", case(), y[i], bits[i]));
         }
+        // Rounded row by row, for packed weights alone.
+        let size = k.activations_size(batch, cols).map_err(text)?;
+        let mut memory = vec![0xff; size.size_unaligned()];
+        let skip = memory.as_ptr().align_offset(size.align());
+        let room = &mut memory[skip..skip + size.size()];
+        let each = (room.len() / batch).max(1);
+        for (m, part) in room.chunks_exact_mut(each).enumerate() {
+            k.activations_rows(w.format(), view.row_range(m, 1).map_err(text)?, part).map_err(text)?;
+        }
+        let a = k.activations_filled(w.format(), batch, cols, room).map_err(text)?;
+        let mut out = vec![f32::NAN; batch * rows];
+        k.qgemv_packed(p, a, MatMut::new(&mut out, batch, rows).map_err(text)?).map_err(text)?;
+        if let Some(i) = (0..y.len()).find(|&i| !same(y[i], out[i])) {
+            return Err(format!("{}: {:?}, but {:?} with rows rounded one by one", case(), y[i], out[i]));
+        }
+        let out = MatMut::new(&mut out, batch, rows).map_err(text)?;
+        if k.qgemv_q8(w, a, out).is_ok() && w.format().element().is_none() {
+            return Err(format!("{}: weights in place take what is for packed ones", case()));
+        }
     }
     let (weights, sizes) = (specified(w)?, magnitudes(w)?);
     for m in 0..batch {

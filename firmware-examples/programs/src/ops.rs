@@ -3,8 +3,8 @@
 use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
-    bf16, f16, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, MatMut, MatRef, QuantFormat,
-    QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
+    bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, MatMut, MatRef,
+    QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 use crate::external::{awq, fp8, gptq, squeezellm, SIDE};
@@ -113,7 +113,7 @@ pub fn find<E: Element>(name: &str) -> Option<Call<E>> {
 }
 
 /// Operators whose output has the storage type.
-fn maps<E: Element>() -> [(&'static str, Map<E>); 25] {
+fn maps<E: Element>() -> [(&'static str, Map<E>); 26] {
     [
         ("vec_add", |k, x, y, z| k.vec_add(x, y, z)),
         ("vec_mul", |k, x, y, z| k.vec_mul(x, y, z)),
@@ -129,6 +129,7 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 25] {
         ("gelu", |k, x, _, z| k.gelu(x, z)),
         ("gelu_tanh", |k, x, _, z| k.gelu_tanh(x, z)),
         ("swiglu", |k, x, y, z| k.swiglu(x, y, z)),
+        ("geglu", |k, x, y, z| k.geglu(x, y, z)),
         ("softmax", |k, x, _, z| k.softmax(x, z)),
         ("rms_norm", |k, x, y, z| k.rms_norm(x, Some(y), 1e-5, z)),
         ("layer_norm", |k, x, y, z| k.layer_norm(x, Some(y), None, 1e-5, z)),
@@ -159,7 +160,7 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 25] {
 }
 
 /// Operators whose output is f32.
-fn products<E: Element>() -> [(&'static str, Product<E>); 10] {
+fn products<E: Element>() -> [(&'static str, Product<E>); 11] {
     [
         ("vec_dot", |k, x, y, z, _| k.vec_dot(x, y).map(|v| z[0] = v)),
         ("vec_sum", |k, x, _, z, _| k.vec_sum(x).map(|v| z[0] = v)),
@@ -173,6 +174,19 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 10] {
             let (a, b) = z.split_at_mut(8);
             k.qgemv(QuantRef::new(Q8_0, QuantFormat::Q8_0, 8, 512)?, &x[..512], a)?;
             k.qgemv(QuantRef::new(Q4_0, QuantFormat::Q4_0, 8, 512)?, &x[..512], &mut b[..8])
+        }),
+        ("attend", |k, x, _, z, scratch| {
+            // Two blocks of 16 positions, four queries of 16.
+            let (blocks, queries, mut sums) = ([&x[..512], &x[512..1024]], [0.25; 64], [[0.0; 2]; 4]);
+            let mut all = Attended { sums: &mut sums, values: &mut z[..64] };
+            all.clear();
+            let piece = KvPiece {
+                blocks: &blocks,
+                first: 0,
+                spans: &[[0, 32], [0, 31], [3, 32], [16, 17]],
+                softcap: None,
+            };
+            k.attend(16, &queries, piece, all, Scratch::new(scratch))
         }),
         ("qgemv_fp8", |k, x, _, z, _| {
             let (a, b) = z.split_at_mut(SIDE);

@@ -54,6 +54,10 @@ pub fn run<E: Element>(call: &Call, op: Op) -> bool {
             call.twice::<E, E>(0, Some(&x()), Agree::Within(10), |k, z| k.swiglu_inplace(z, &y()));
         }
         Op::Swiglu => call.twice::<E, E>(out, None, Agree::Within(10), |k, z| k.swiglu(&x(), &y(), z)),
+        Op::Geglu if call.in_place => {
+            call.twice::<E, E>(0, Some(&x()), Agree::Within(10), |k, z| k.geglu_inplace(z, &y()));
+        }
+        Op::Geglu => call.twice::<E, E>(out, None, Agree::Within(10), |k, z| k.geglu(&x(), &y(), z)),
         _ => return false,
     }
     true

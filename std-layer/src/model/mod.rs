@@ -2,11 +2,14 @@
 //!
 //! - [`Config`]: what a model consists of, as plain data; nothing that uses it depends on an architecture's name.
 //! - [`Model`]: an opened file (or several that belong together), mapped into memory; its [`Config`] and [`HostWeights`].
+//! - [`Generator`]: text from a model, on any [`Backend`](crate::backend::Backend).
 //! - [`Sampling`]: how the next token is chosen from logits.
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
 mod config;
+mod decoder;
 mod error;
+mod generator;
 mod metadata;
 mod names;
 mod pages;
@@ -14,7 +17,9 @@ mod sampling;
 mod source;
 
 pub use config::{Architecture, Config, Gate, Layer, Rope};
+pub use decoder::decode;
 pub use error::ModelError;
+pub use generator::{Generator, GeneratorError, Options, Tokens};
 pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};
 pub use sampling::{sample, Sampling, SamplingError};
 pub use source::{HostWeights, LayerWeights, Matrix, Model};

@@ -46,17 +46,25 @@ elementwise! {
     gelu_tanh(; x => y);
     gelu_tanh_inplace(; => x);
     swiglu(; gate, up => y);
+    geglu(; gate, up => y);
 }
 
-impl<E: Element> Parallel<'_, E> {
-    /// [`Kernels::swiglu_inplace`](gllm_kernels_core::Kernels::swiglu_inplace) on all threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn swiglu_inplace(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
-        if gate.len() != up.len() {
-            return self.kernels.swiglu_inplace(gate, up);
+macro_rules! gated_inplace {
+    ($($name:ident)*) => {
+        impl<E: Element> Parallel<'_, E> {
+            $(
+                #[doc = concat!("[`Kernels::", stringify!($name), "`](gllm_kernels_core::Kernels::", stringify!($name), ") on all threads.")]
+                ///
+                /// # Errors
+                /// As there.
+                pub fn $name(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
+                    if gate.len() != up.len() {
+                        return self.kernels.$name(gate, up);
+                    }
+                    self.map(gate, |k, range, gate| k.$name(gate, &up[range]))
+                }
+            )*
         }
-        self.map(gate, |k, range, gate| k.swiglu_inplace(gate, &up[range]))
-    }
+    };
 }
+gated_inplace! { swiglu_inplace geglu_inplace }

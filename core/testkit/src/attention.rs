@@ -1,0 +1,215 @@
+//! Attention over cached blocks.
+
+use gllm_kernels_core::{
+    Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, MatRef, Scratch, KV_BLOCK,
+};
+
+use crate::data::Source;
+use crate::numeric::{gamma, sum, wide};
+use crate::report::{Outcome, Report};
+use crate::{call, effort, Edge, Guarded};
+
+/// A head's cache, and the numbers in it.
+struct Cache<E: Element> {
+    dim: usize,
+    blocks: Vec<Guarded<E>>,
+    keys: Vec<f64>,
+    values: Vec<f64>,
+}
+
+impl<E: Element> Cache<E> {
+    /// Random keys and values at `positions` positions, appended in groups of several sizes. What is behind them is NaN.
+    fn new(k: &Kernels<E>, dim: usize, positions: usize, source: &mut Source) -> Result<Self, String> {
+        let mut random = |scale: f32| source.uniform::<f32>(positions * dim, -scale, scale);
+        let (keys, values) = (random(1.0), random(2.0));
+        let len = k.kv_block_len(dim).map_err(|e| e.to_string())?;
+        let edge = |i: usize| Edge::BOTH[i % 2];
+        let mut blocks: Vec<_> =
+            (0..positions.div_ceil(KV_BLOCK)).map(|i| Guarded::poisoned(len, edge(i))).collect();
+        let (mut at, mut step) = (0, 1);
+        while at < positions {
+            let place = at % KV_BLOCK;
+            let n = step.min(KV_BLOCK - place).min(positions - at);
+            let rows = |x| MatRef::with_strides(x, n, dim, dim, 1);
+            let (key, value) = (&keys[at * dim..], &values[at * dim..]);
+            let block = &mut blocks[at / KV_BLOCK];
+            call(|| k.kv_append(place, rows(key)?, rows(value)?, block)).map_err(|e| e.to_string())?;
+            (at, step) = (at + n, step % 7 + 2);
+        }
+        if blocks.iter().any(|block| !block.intact()) {
+            return Err("kv_append writes outside of the block".into());
+        }
+        let narrowed = |x: &[f32]| wide(&x.iter().map(|&x| E::from_f32(x)).collect::<Vec<_>>());
+        Ok(Self { dim, blocks, keys: narrowed(&keys), values: narrowed(&values) })
+    }
+
+    /// What the first query of `queries` gets, element by element, and what it may be wrong by.
+    fn want(&self, query: &[f32], [from, end]: [usize; 2], softcap: Option<f32>) -> Vec<(f64, f64)> {
+        let row = |x: &[f64], p: usize| x[p * self.dim..(p + 1) * self.dim].to_vec();
+        let mut error: f64 = 0.0;
+        let scores: Vec<f64> = (from..end)
+            .map(|p| {
+                let key = row(&self.keys, p);
+                let (s, magnitudes) = sum(query.iter().zip(key).map(|(&q, k)| f64::from(q) * k));
+                error = error.max(gamma(self.dim + 1, magnitudes));
+                softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
+            })
+            .collect();
+        if let Some(cap) = softcap {
+            error += 6.0 * f64::from(f32::EPSILON) * f64::from(cap);
+        }
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        // Of exponentials, of the two sums, and of joining pieces.
+        let range = scores.iter().map(|s| largest - s).fold(0.0, f64::max);
+        let relative =
+            2.0 * error + gamma(2 * (end - from) + 40, 1.0) + 4.0 * range * f64::from(f32::EPSILON);
+        (0..self.dim)
+            .map(|i| {
+                let terms =
+                    || weights.iter().zip(from..end).map(|(w, p)| w / total * self.values[p * self.dim + i]);
+                let (value, magnitudes) = sum(terms());
+                (value, relative * magnitudes)
+            })
+            .collect()
+    }
+}
+
+/// Sums and values of some queries.
+#[derive(Clone, PartialEq)]
+struct State {
+    sums: Vec<[f32; 2]>,
+    values: Vec<f32>,
+}
+
+impl State {
+    fn new(rows: usize, dim: usize) -> Self {
+        let mut state = Self { sums: vec![[1.0; 2]; rows], values: vec![1.0; rows * dim] };
+        state.borrow().clear();
+        state
+    }
+    fn borrow(&mut self) -> Attended<'_> {
+        Attended { sums: &mut self.sums, values: &mut self.values }
+    }
+    fn bits(&self) -> Vec<u32> {
+        self.sums.iter().flatten().chain(&self.values).map(|x| x.to_bits()).collect()
+    }
+}
+
+/// Attention of `queries` to the blocks from `first` to before `end`.
+fn attend<E: Element>(
+    k: &Kernels<E>,
+    cache: &Cache<E>,
+    queries: &[f32],
+    (spans, softcap): (&[[usize; 2]], Option<f32>),
+    [first, end]: [usize; 2],
+    to: Attended<'_>,
+) -> Result<(), KernelError> {
+    let blocks: Vec<&[E]> = cache.blocks[first..end].iter().map(|block| &block[..]).collect();
+    let need = k.attend_scratch(spans.len(), cache.dim, blocks.len())?.size_unaligned();
+    let mut memory = vec![0xff; need];
+    let piece = KvPiece { blocks: &blocks, first: first * KV_BLOCK, spans, softcap };
+    call(|| k.attend(cache.dim, queries, piece, to, Scratch::new(&mut memory)))
+}
+
+/// `attend`, `attend_join` and `kv_append`.
+pub fn attention<E: Element>(row: &KernelInfo) -> Outcome {
+    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let (mut source, mut report) = (Source::new(31), Report::BOUND);
+    let dims = [16, 48, 64, 80, 256].into_iter().take(3 + effort());
+    for (dim, positions) in dims.flat_map(|dim| [1, 16, 31, 33, 100].map(|n| (dim, n))) {
+        let cache = Cache::new(&k, dim, positions, &mut source)?;
+        for rows in [1, 2, 3, 4, 5, 7, 12, 13, 31] {
+            // Such that large scores are some ten apart.
+            let queries =
+                Guarded::copy_of(&source.uniform::<f32>(rows * dim, -2.0, 2.0), Edge::BOTH[rows % 2]);
+            let softcap = (rows % 3 == 2).then_some(5.0);
+            let mut span = |row: usize| match row % 4 {
+                // All, a causal end, a window, anything.
+                0 => [0, positions],
+                1 => [0, positions - row.min(positions - 1)],
+                2 => [positions.saturating_sub(20), positions],
+                _ => {
+                    let from = source.below(positions);
+                    [from, from + 1 + source.below(positions - from)]
+                }
+            };
+            let spans: Vec<[usize; 2]> = (0..rows).map(&mut span).collect();
+            let fail =
+                |e: &dyn std::fmt::Display| format!("{rows} queries of {dim}, {positions} positions: {e}");
+            let end = cache.blocks.len();
+            let how = (&spans[..], softcap);
+            let mut whole = State::new(rows, dim);
+            attend(&k, &cache, &queries, how, [0, end], whole.borrow()).map_err(|e| fail(&e))?;
+            for (r, &span) in spans.iter().enumerate() {
+                let query = &queries[r * dim..(r + 1) * dim];
+                let wants = cache.want(query, span, softcap);
+                for (i, (want, allowed)) in wants.into_iter().enumerate() {
+                    let got = f64::from(whole.values[r * dim + i]) / f64::from(whole.sums[r][1]);
+                    let what = || fail(&format_args!("query {r}, element {i}: {got} instead of {want}"));
+                    report.see((got - want).abs() / (allowed + 1e-30), 1.0, what)?;
+                }
+                // A query alone has the same bits.
+                let mut alone = State::new(1, dim);
+                attend(&k, &cache, query, (&[span], softcap), [0, end], alone.borrow())
+                    .map_err(|e| fail(&e))?;
+                let of_row = State {
+                    sums: whole.sums[r..=r].to_vec(),
+                    values: whole.values[r * dim..(r + 1) * dim].to_vec(),
+                };
+                if alone.bits() != of_row.bits() {
+                    return Err(fail(&format_args!("query {r} has other bits alone")));
+                }
+                report.cases += 1;
+            }
+            // Piece by piece, and joined: both have the same bits.
+            let (mut one_by_one, mut joined) = (State::new(rows, dim), State::new(rows, dim));
+            for block in 0..end {
+                let piece = [block, block + 1];
+                attend(&k, &cache, &queries, how, piece, one_by_one.borrow()).map_err(|e| fail(&e))?;
+                let mut part = State::new(rows, dim);
+                attend(&k, &cache, &queries, how, piece, part.borrow()).map_err(|e| fail(&e))?;
+                call(|| k.attend_join(dim, joined.borrow(), part.borrow())).map_err(|e| fail(&e))?;
+            }
+            if one_by_one.bits() != joined.bits() {
+                return Err(fail(&"pieces that are joined have other bits"));
+            }
+        }
+    }
+    refusals(&k, &mut source)?;
+    Ok(report)
+}
+
+/// What has to be refused.
+fn refusals<E: Element>(k: &Kernels<E>, source: &mut Source) -> Result<(), String> {
+    let cache = Cache::new(k, 16, 20, source)?;
+    let blocks: Vec<&[E]> = cache.blocks.iter().map(|block| &block[..]).collect();
+    let (short, queries, mut memory) = ([blocks[0], &blocks[1][1..]], [0.0; 32], [0; 4096]);
+    let good = KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None };
+    let refused = |what: &str, piece: KvPiece<'_, E>, dim, rows: usize, memory: &mut [u8]| {
+        let mut state = State::new(rows, 16);
+        match k.attend(dim, &queries, piece, state.borrow(), Scratch::new(memory)) {
+            Err(_) if state.bits() == State::new(rows, 16).bits() => Ok(()),
+            _ => Err(format!("{what} was accepted, or results were changed")),
+        }
+    };
+    refused("a short block", KvPiece { blocks: &short, ..good }, 16, 2, &mut memory)?;
+    refused("few spans", KvPiece { spans: &[[0, 20]], ..good }, 16, 2, &mut memory)?;
+    refused("an odd position", KvPiece { first: 8, ..good }, 16, 2, &mut memory)?;
+    refused("an odd dimension", good, 8, 2, &mut memory)?;
+    refused("few sums", good, 16, 1, &mut memory)?;
+    refused("little scratch", good, 16, 2, &mut memory[..64])?;
+    let mut block = vec![E::ZERO; 512];
+    let x = [0f32; 64];
+    let append = |place, rows, cols, block: &mut [E]| {
+        let x = MatRef::new(&x, rows, cols)?;
+        k.kv_append(place, x, x, block)
+    };
+    let results =
+        [append(15, 2, 16, &mut block), append(0, 2, 16, &mut block[1..]), append(0, 2, 24, &mut block)];
+    match results.iter().position(Result::is_ok) {
+        Some(i) => Err(format!("kv_append accepted case {i}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,418 @@
+//! Attention on the CPU: what is shared out, and how pieces are joined.
+//!
+//! The positions of a sequence are cut into pieces of [`PIECE`], by their number alone. What a query gathers of a piece depends on nothing else,
+//! and pieces are joined in order: so neither threads nor pages nor the tokens of a step change a bit.
+
+use std::ops::Range;
+
+use gllm_kernels_core::{
+    bf16, f16, Attended, Element, KernelError, Kernels, KvPiece, MatRef, RopeShape, Scratch, KV_BLOCK,
+};
+
+use super::cache::Blocks;
+use super::rows::Rows;
+use super::team::Memory;
+use super::weights::LayerWeights;
+use crate::backend::KvType;
+use crate::model::Config;
+
+/// Positions of a piece.
+const PIECE: usize = 256;
+const PIECE_BLOCKS: usize = PIECE / KV_BLOCK;
+
+/// Queries that attend together, about: so many that scores and keys of a piece stay in L2.
+const QUERIES: usize = 48;
+
+/// Chunks of attention for each thread, below which pieces are chunks of their own.
+const SHARE: usize = 4;
+
+/// Consecutive tokens of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TokenRun {
+    /// The first token's row.
+    pub(super) row: usize,
+    pub(super) tokens: usize,
+    /// The first token's position.
+    pub(super) position: usize,
+}
+
+/// A chunk of attention: some tokens of a run, for the queries of a KV head.
+#[derive(Clone, Debug)]
+struct Unit {
+    run: usize,
+    head: usize,
+    /// Tokens, counted in the run.
+    tokens: Range<usize>,
+    pieces: Range<usize>,
+    /// Where in the memory for pieces its results go, unless they are complete.
+    partial: Option<usize>,
+}
+
+/// How attention is shared out, for layers with the same window.
+#[derive(Debug)]
+pub(super) struct Shares {
+    window: Option<usize>,
+    units: Vec<Unit>,
+    /// For each row its run's tokens and partial results: of each KV head, the first one and how many there are. Empty if chunks are complete.
+    joins: Vec<Vec<Join>>,
+    /// Elements of memory for partial results.
+    pub(super) partial_len: usize,
+}
+
+/// The partial results of a row and a KV head, each `step` elements behind the one before.
+#[derive(Clone, Copy, Debug)]
+struct Join {
+    first: usize,
+    count: usize,
+    step: usize,
+    /// Queries of one of them, and which of them are the row's.
+    queries: usize,
+    query: usize,
+}
+
+/// Sizes of heads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    kv_heads: usize,
+    /// Queries that share keys.
+    group: usize,
+    dim: usize,
+}
+
+impl Heads {
+    pub(super) fn of(config: &Config) -> Self {
+        let group = config.heads / config.kv_heads;
+        Self { kv_heads: config.kv_heads, group, dim: config.head_dim }
+    }
+}
+
+impl Shares {
+    pub(super) fn new(window: Option<usize>, runs: &[TokenRun], heads: Heads, threads: usize) -> Self {
+        let step = (QUERIES / heads.group).max(1);
+        let see_from = |position: usize| window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let chunks: usize = runs.iter().map(|run| run.tokens.div_ceil(step) * heads.kv_heads).sum();
+        let split = chunks < threads * SHARE && threads > 1;
+        let (mut units, mut partial_len) = (Vec::new(), 0);
+        let rows = runs.iter().map(|run| run.row + run.tokens).max().unwrap_or(0);
+        let mut joins = vec![Vec::new(); if split { rows } else { 0 }];
+        for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
+            for first in (0..tokens).step_by(step) {
+                let tokens = first..(first + step).min(tokens);
+                let from = see_from(position + tokens.start) / PIECE;
+                let pieces = from..(position + tokens.end).div_ceil(PIECE);
+                for head in 0..heads.kv_heads {
+                    let unit =
+                        Unit { run, head, tokens: tokens.clone(), pieces: pieces.clone(), partial: None };
+                    if !split {
+                        units.push(unit);
+                        continue;
+                    }
+                    let queries = tokens.len() * heads.group;
+                    let each = queries * (heads.dim + 2);
+                    for t in tokens.clone() {
+                        let query = (t - tokens.start) * heads.group;
+                        let join =
+                            Join { first: partial_len, count: pieces.len(), step: each, queries, query };
+                        joins[row + t].push(join);
+                    }
+                    for piece in pieces.clone() {
+                        units.push(Unit {
+                            pieces: piece..piece + 1,
+                            partial: Some(partial_len),
+                            ..unit.clone()
+                        });
+                        partial_len += each;
+                    }
+                }
+            }
+        }
+        // The longest first.
+        if !split {
+            units.sort_by_key(|unit| std::cmp::Reverse(unit.pieces.len()));
+        }
+        Self { window, units, joins, partial_len }
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Whether chunks have to be joined.
+    pub(super) fn is_split(&self) -> bool {
+        !self.joins.is_empty()
+    }
+}
+
+/// What a step's attention works on.
+#[derive(Debug)]
+pub(super) struct Attention {
+    pub(super) heads: Heads,
+    pub(super) runs: Vec<TokenRun>,
+    /// By group of layers.
+    pub(super) shares: Vec<Shares>,
+    pub(super) blocks: Blocks,
+    /// Queries, keys and values; results.
+    pub(super) from: Rows,
+    pub(super) to: Rows,
+    /// Memory for pieces.
+    pub(super) partial: *mut f32,
+    pub(super) scale: f32,
+    pub(super) softcap: Option<f32>,
+}
+
+/// Partial results of attention: for each row's KV heads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Joined {
+    pub(super) attention: *const Attention,
+    pub(super) group: usize,
+}
+
+impl Joined {
+    /// Joins the pieces of a row.
+    ///
+    /// # Safety
+    /// The attention exists, its pieces are complete, and nobody else uses the row's.
+    pub(super) unsafe fn join(
+        &self,
+        k: &Kernels<f32>,
+        row: usize,
+        to: &mut [f32],
+    ) -> Result<(), KernelError> {
+        // SAFETY: the caller's contract; places are those of the units.
+        unsafe {
+            let a = &*self.attention;
+            let Heads { group, dim, .. } = a.heads;
+            for (join, to) in a.shares[self.group].joins[row].iter().zip(to.chunks_exact_mut(group * dim)) {
+                let part = |i: usize| {
+                    let at = a.partial.add(join.first + i * join.step);
+                    let sums = at.cast::<[f32; 2]>().add(join.query);
+                    let values = at.add(2 * join.queries + join.query * dim);
+                    Attended {
+                        sums: std::slice::from_raw_parts_mut(sums, group),
+                        values: std::slice::from_raw_parts_mut(values, group * dim),
+                    }
+                };
+                let mut all = part(0);
+                for i in 1..join.count {
+                    k.attend_join(dim, all.reborrow(), part(i))?;
+                }
+                finish(k, dim, &all, |query| query * dim, to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Values divided by sums, to the places of their queries.
+fn finish(
+    k: &Kernels<f32>,
+    dim: usize,
+    all: &Attended<'_>,
+    place: impl Fn(usize) -> usize,
+    to: &mut [f32],
+) -> Result<(), KernelError> {
+    for (query, (values, &[_, sum])) in all.values.chunks_exact(dim).zip(all.sums.iter()).enumerate() {
+        let at = place(query);
+        k.vec_scale(1.0 / sum, values, &mut to[at..at + dim])?;
+    }
+    Ok(())
+}
+
+impl Attention {
+    /// Does a chunk.
+    ///
+    /// # Safety
+    /// What the fields name exists; the caches have the runs' tokens; nobody else uses the chunk's results.
+    pub(super) unsafe fn run(
+        &self,
+        layer: usize,
+        group: usize,
+        chunk: usize,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.blocks.kind {
+                KvType::F16 => self.attend::<f16>(layer, group, chunk, memory),
+                KvType::Bf16 => self.attend::<bf16>(layer, group, chunk, memory),
+                KvType::F32 => self.attend::<f32>(layer, group, chunk, memory),
+            }
+        }
+    }
+
+    /// [`run`](Self::run), for a type of cached numbers.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn attend<E: Element>(
+        &self,
+        layer: usize,
+        group: usize,
+        chunk: usize,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
+        let (k, cached) = (crate::kernels::<f32>(), crate::kernels::<E>());
+        let shares = &self.shares[group];
+        let unit = &shares.units[chunk];
+        let (run, Heads { group, dim, .. }) = (self.runs[unit.run], self.heads);
+        let queries = unit.tokens.len() * group;
+        let scratch = cached.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
+        let own = queries * (2 * dim + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
+        let (own, scratch) = memory.bytes(own + scratch).split_at_mut(own);
+        // SAFETY: any bytes are numbers; memory starts on a cache line, and each part is a multiple of 8 bytes.
+        let (spans, own) = own.split_at_mut(queries * size_of::<[usize; 2]>());
+        // SAFETY: as said.
+        let (spans, own) = unsafe { (spans.align_to_mut::<[usize; 2]>().1, own.align_to_mut::<f32>().1) };
+        let (q, own) = own.split_at_mut(queries * dim);
+        let (sums, values) = own.split_at_mut(2 * queries);
+        for (t, token) in unit.tokens.clone().enumerate() {
+            let position = run.position + token;
+            let from = shares.window.map_or(0, |w| (position + 1).saturating_sub(w));
+            spans[t * group..(t + 1) * group].fill([from, position + 1]);
+            // SAFETY: the token's row, whose queries of this head lie side by side.
+            let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
+            let from = &row[unit.head * group * dim..][..group * dim];
+            k.vec_scale(self.scale, from, &mut q[t * group * dim..][..group * dim])?;
+        }
+        let mut all = match unit.partial {
+            // SAFETY: the unit's own place.
+            Some(at) => unsafe {
+                let at = self.partial.add(at);
+                Attended {
+                    sums: std::slice::from_raw_parts_mut(at.cast::<[f32; 2]>(), queries),
+                    values: std::slice::from_raw_parts_mut(at.add(2 * queries), queries * dim),
+                }
+            },
+            // SAFETY: pairs of numbers have the alignment of one.
+            None => Attended { sums: unsafe { sums.align_to_mut::<[f32; 2]>().1 }, values },
+        };
+        all.clear();
+        let end = (run.position + unit.tokens.end).div_ceil(KV_BLOCK);
+        let seen = spans[0][0] / KV_BLOCK;
+        for piece in unit.pieces.clone() {
+            let first = (piece * PIECE_BLOCKS).max(seen);
+            let n = ((piece + 1) * PIECE_BLOCKS).min(end) - first;
+            let mut blocks: [&[E]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
+            for (i, block) in blocks.iter_mut().enumerate().take(n) {
+                let at = self.blocks.at(layer, unit.run, unit.head, first + i);
+                // SAFETY: a block of the cache, in which nobody writes now.
+                *block = unsafe { std::slice::from_raw_parts(at.cast::<E>(), self.blocks.len) };
+            }
+            let (blocks, first) = (&blocks[..n], first * KV_BLOCK);
+            let piece = KvPiece { blocks, first, spans, softcap: self.softcap };
+            cached.attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
+        }
+        if unit.partial.is_none() {
+            for (t, token) in unit.tokens.clone().enumerate() {
+                let part = t * group..(t + 1) * group;
+                let values = &mut all.values[part.start * dim..part.end * dim];
+                let part = Attended { sums: &mut all.sums[part], values };
+                // SAFETY: the row's elements of this head, which are the chunk's own.
+                let to = unsafe {
+                    let to = self.to.ptr.add((run.row + token) * self.to.width + unit.head * group * dim);
+                    std::slice::from_raw_parts_mut(to, group * dim)
+                };
+                finish(&k, dim, &part, |query| query * dim, to)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tokens of a run whose positions are in the same block of the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockTokens {
+    pub(super) run: usize,
+    pub(super) row: usize,
+    pub(super) tokens: usize,
+    pub(super) position: usize,
+}
+
+impl BlockTokens {
+    /// Those of some runs.
+    pub(super) fn of(runs: &[TokenRun]) -> Vec<Self> {
+        let mut all = Vec::new();
+        for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
+            let mut first = 0;
+            while first < tokens {
+                let position = position + first;
+                let n = (KV_BLOCK - position % KV_BLOCK).min(tokens - first);
+                all.push(Self { run, row: row + first, tokens: n, position });
+                first += n;
+            }
+        }
+        all
+    }
+}
+
+/// Cosines and sines of each row of a step.
+#[derive(Debug)]
+pub(super) struct Angles {
+    pub(super) cos: Vec<f32>,
+    pub(super) sin: Vec<f32>,
+}
+
+impl Attention {
+    /// What stands in front of attention, for the tokens of a block: biases, norms, rotations; keys and values go to the cache.
+    ///
+    /// # Safety
+    /// What the fields name exists; nobody else uses these tokens' rows or blocks.
+    pub(super) unsafe fn prepare(
+        &self,
+        layer: usize,
+        of: BlockTokens,
+        weights: &LayerWeights,
+        (shape, angles, eps): (RopeShape, &Angles, f32),
+    ) -> Result<(), KernelError> {
+        let k = crate::kernels::<f32>();
+        let Heads { kv_heads, group, dim } = self.heads;
+        let (q, kv) = (kv_heads * group * dim, kv_heads * dim);
+        let half = shape.rot_dim / 2;
+        for row in of.row..of.row + of.tokens {
+            // SAFETY: the caller's contract.
+            let x = unsafe { self.from.row(row) };
+            if let Some(bias) = &weights.bias {
+                k.vec_add_inplace(bias, x)?;
+            }
+            if let Some([of_q, of_k]) = &weights.head_norms {
+                k.rms_norm_rows_inplace(dim, Some(of_q), eps, &mut x[..q])?;
+                k.rms_norm_rows_inplace(dim, Some(of_k), eps, &mut x[q..q + kv])?;
+            }
+            let angles = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
+            k.rope_inplace(shape, angles[0], angles[1], &mut x[..q + kv])?;
+        }
+        // SAFETY: the caller's contract.
+        unsafe {
+            match self.blocks.kind {
+                KvType::F16 => self.append::<f16>(layer, of, [q, kv]),
+                KvType::Bf16 => self.append::<bf16>(layer, of, [q, kv]),
+                KvType::F32 => self.append::<f32>(layer, of, [q, kv]),
+            }
+        }
+    }
+
+    /// Writes the keys and values of tokens to their block.
+    ///
+    /// # Safety
+    /// As [`prepare`](Self::prepare).
+    unsafe fn append<E: Element>(
+        &self,
+        layer: usize,
+        of: BlockTokens,
+        [q, kv]: [usize; 2],
+    ) -> Result<(), KernelError> {
+        let cached = crate::kernels::<E>();
+        let (dim, width) = (self.heads.dim, self.from.width);
+        // SAFETY: the caller's contract.
+        let x = unsafe { self.from.get(of.row..of.row + of.tokens) };
+        for head in 0..self.heads.kv_heads {
+            let rows = |at: usize| MatRef::with_strides(&x[at..], of.tokens, dim, width, 1);
+            let at = self.blocks.at(layer, of.run, head, of.position / KV_BLOCK);
+            // SAFETY: a block of the cache, which is the caller's.
+            let block = unsafe { std::slice::from_raw_parts_mut(at.cast::<E>(), self.blocks.len) };
+            let (keys, values) = (rows(q + head * dim)?, rows(q + kv + head * dim)?);
+            cached.kv_append(of.position % KV_BLOCK, keys, values, block)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! The memory of a KV cache on the CPU.
+
+use gllm_kernels_core::{bf16, f16, KV_BLOCK};
+
+use crate::aligned::AlignedVec;
+use crate::backend::{BackendError, CacheOptions, KvType};
+use crate::model::{CacheError, Config, Group, PageCopy, Pages, SequenceId};
+
+/// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
+///
+/// A layer's page has, for each KV head, a block of core's layout for each 16 positions.
+#[derive(Debug)]
+pub struct CpuKvCache {
+    pub(super) options: CacheOptions,
+    pub(super) pages: Pages,
+    /// Windows of the groups, and the group of each layer.
+    pub(super) windows: Vec<Option<usize>>,
+    pub(super) group_of: Vec<usize>,
+    /// For each layer its pages.
+    memory: Vec<AlignedVec<u8>>,
+    /// What each layer sees.
+    layer_windows: Vec<Option<usize>>,
+    kv_heads: usize,
+    head_dim: usize,
+    pub(super) workspace: Workspace,
+}
+
+/// Intermediate results; they grow with the largest step so far.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    pub(super) arena: AlignedVec<f32>,
+    pub(super) rounded: AlignedVec<u8>,
+    pub(super) partial: AlignedVec<f32>,
+}
+
+/// Room for `len` elements.
+pub(super) fn grow<T: crate::Zeroable>(memory: &mut AlignedVec<T>, len: usize) -> *mut T {
+    if memory.len() < len {
+        *memory = AlignedVec::zeroed(len);
+    }
+    memory.as_mut_ptr()
+}
+
+impl KvType {
+    /// Bytes of a number.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::F16 => size_of::<f16>(),
+            Self::Bf16 => size_of::<bf16>(),
+            Self::F32 => size_of::<f32>(),
+        }
+    }
+}
+
+/// Where the blocks of a step's sequences are, as far as kernels see them.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    layers: Vec<*mut u8>,
+    group_of: Vec<usize>,
+    /// For each run of rows, and for each group, its pages.
+    tables: Vec<Vec<Vec<u32>>>,
+    pub(super) kind: KvType,
+    page_blocks: usize,
+    kv_heads: usize,
+    /// Elements of a block.
+    pub(super) len: usize,
+}
+
+impl Blocks {
+    /// The block of a run's positions from `16 * block` on.
+    pub(super) fn at(&self, layer: usize, run: usize, head: usize, block: usize) -> *mut u8 {
+        let table = &self.tables[run][self.group_of[layer]];
+        let page = table[block / self.page_blocks] as usize;
+        let index = (page * self.kv_heads + head) * self.page_blocks + block % self.page_blocks;
+        self.layers[layer].wrapping_add(index * self.len * self.kind.bytes())
+    }
+}
+
+impl CpuKvCache {
+    pub(super) fn new(
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<Self, BackendError> {
+        let size = options.page_tokens;
+        if size == 0 || !size.is_multiple_of(KV_BLOCK) {
+            let what = format!("pages of {size} positions: their number must be a multiple of {KV_BLOCK}");
+            return Err(BackendError::Unsupported(what));
+        }
+        let mut windows: Vec<Option<usize>> = Vec::new();
+        let mut group_of = Vec::with_capacity(config.layers);
+        for layer in &config.layer {
+            let group = windows.iter().position(|&w| w == layer.window);
+            group_of.push(group.unwrap_or(windows.len()));
+            if group.is_none() {
+                windows.push(layer.window);
+            }
+        }
+        let all = max_tokens.div_ceil(size);
+        let group = |&window: &Option<usize>| {
+            // What a sequence sees, the tokens of a step, and beginnings of pages on both sides.
+            let each = |w: usize| (w.saturating_add(options.step_tokens) / size).saturating_add(2);
+            let pages = window.map_or(all, |w| all.min(each(w).saturating_mul(options.sequences.max(1))));
+            Group { window, pages }
+        };
+        let groups: Vec<_> = windows.iter().map(group).collect();
+        let too_large =
+            || BackendError::Unsupported(format!("a cache for {max_tokens} positions: too large"));
+        let page = [config.kv_heads, config.head_dim, 2, size, options.kind.bytes()];
+        let page = page.into_iter().try_fold(1usize, usize::checked_mul).ok_or_else(too_large)?;
+        let layer = |&group: &usize| groups[group].pages.checked_mul(page).filter(|&n| n < 1 << 46);
+        let sizes: Option<Vec<usize>> = group_of.iter().map(layer).collect();
+        let memory = sizes.ok_or_else(too_large)?.into_iter().map(AlignedVec::zeroed).collect();
+        Ok(Self {
+            options: *options,
+            pages: Pages::new(size, &groups)?,
+            windows,
+            group_of,
+            memory,
+            layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            workspace: Workspace {
+                arena: AlignedVec::zeroed(0),
+                rounded: AlignedVec::zeroed(0),
+                partial: AlignedVec::zeroed(0),
+            },
+        })
+    }
+
+    /// Whether it was made for such a model.
+    pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
+        let windows = config.layer.iter().map(|layer| layer.window);
+        let same = windows.eq(self.layer_windows.iter().copied());
+        if same && [config.kv_heads, config.head_dim] == [self.kv_heads, self.head_dim] {
+            return Ok(());
+        }
+        Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
+    }
+
+    /// Bytes that attention of a token at `position` reads.
+    pub fn bytes_at(&self, position: usize) -> usize {
+        let seen = |&group: &usize| self.windows[group].map_or(position + 1, |w| w.min(position + 1));
+        let positions: usize = self.group_of.iter().map(seen).sum();
+        positions * 2 * self.kv_heads * self.head_dim * self.options.kind.bytes()
+    }
+
+    /// Makes room for a step's tokens; the copies that sharing asks for are made.
+    pub(super) fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<(), CacheError> {
+        for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
+            let page =
+                2 * self.kv_heads * self.head_dim * self.options.page_tokens * self.options.kind.bytes();
+            for (memory, _) in self.memory.iter_mut().zip(&self.group_of).filter(|(_, &g)| g == group) {
+                let from = from as usize * page;
+                memory.copy_within(from..from + page, to as usize * page);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the blocks of these sequences are.
+    pub(super) fn blocks(&mut self, sequences: &[SequenceId]) -> Result<Blocks, CacheError> {
+        let table = |&id: &SequenceId| {
+            let group = |g| self.pages.table(id, g).map(<[u32]>::to_vec);
+            (0..self.windows.len()).map(group).collect::<Result<Vec<_>, _>>()
+        };
+        let tables = sequences.iter().map(table).collect::<Result<Vec<_>, _>>()?;
+        Ok(Blocks {
+            layers: self.memory.iter_mut().map(|m| m.as_mut_ptr()).collect(),
+            group_of: self.group_of.clone(),
+            tables,
+            kind: self.options.kind,
+            page_blocks: self.options.page_tokens / KV_BLOCK,
+            kv_heads: self.kv_heads,
+            len: 2 * KV_BLOCK * self.head_dim,
+        })
+    }
+}

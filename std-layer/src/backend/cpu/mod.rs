@@ -1,0 +1,253 @@
+//! Models on the CPU.
+//!
+//! A step is recorded as a list of operations ([`step`]), which a team of threads does together ([`team`]). Weights are packed once
+//! ([`weights`]); activations are rounded once for all products that take them, by whoever computes them ([`rows`], [`product`]);
+//! attention goes over blocks of pages ([`attention`], [`cache`]).
+
+mod attention;
+mod cache;
+mod product;
+mod rows;
+mod step;
+mod team;
+mod weights;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gllm_kernels_core::KernelError;
+
+use super::{
+    Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
+};
+use crate::aligned::AlignedVec;
+use crate::model::{decode, sample, Config, HostWeights, Pages, SequenceId};
+use attention::TokenRun;
+pub use cache::CpuKvCache;
+use step::Recorder;
+use team::Team;
+pub use weights::CpuWeights;
+
+/// A team of threads that runs models.
+pub struct CpuBackend {
+    team: Team,
+    /// Memory of logits that were dropped.
+    free: Arc<Mutex<Vec<AlignedVec<f32>>>>,
+    times: Mutex<Vec<(&'static str, Duration)>>,
+}
+
+/// Rows of logits.
+#[derive(Debug)]
+pub struct CpuLogits {
+    memory: AlignedVec<f32>,
+    rows: usize,
+    vocabulary: usize,
+    home: Arc<Mutex<Vec<AlignedVec<f32>>>>,
+}
+
+/// Memory of logits that is kept, at most.
+const KEEP: usize = 4;
+
+impl CpuLogits {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// All rows, one behind the other.
+    pub fn data(&self) -> &[f32] {
+        &self.memory[..self.rows * self.vocabulary]
+    }
+}
+
+impl Drop for CpuLogits {
+    fn drop(&mut self) {
+        let memory = std::mem::replace(&mut self.memory, AlignedVec::zeroed(0));
+        let mut free = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEEP {
+            free.push(memory);
+        }
+    }
+}
+
+impl CpuBackend {
+    /// A backend of `threads` threads; 0 stands for as many as the machine runs at once.
+    ///
+    /// # Errors
+    /// `Threads` if the operating system refuses them.
+    pub fn new(threads: usize) -> Result<Self, BackendError> {
+        Ok(Self { team: Team::new(threads)?, free: Arc::default(), times: Mutex::default() })
+    }
+
+    /// Threads, the calling one included.
+    pub fn threads(&self) -> usize {
+        self.team.threads()
+    }
+
+    /// How long each kind of operation took since the last call, in steps with [`ForwardConfig::profile`].
+    pub fn take_times(&self) -> Vec<(&'static str, Duration)> {
+        std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Room for logits.
+    fn logits(&self, rows: usize, vocabulary: usize) -> CpuLogits {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = free.iter().position(|memory| memory.len() >= rows * vocabulary);
+        let memory = at.map(|at| free.swap_remove(at));
+        drop(free);
+        let memory = memory.unwrap_or_else(|| AlignedVec::zeroed(rows * vocabulary));
+        CpuLogits { memory, rows, vocabulary, home: Arc::clone(&self.free) }
+    }
+}
+
+impl fmt::Debug for CpuBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CpuBackend({:?})", self.team)
+    }
+}
+
+/// Checks what tokens, topology and model must have in common.
+fn check(tokens: &[u32], topology: &Topology, config: &Config) -> Result<(), BackendError> {
+    let wanted: usize = topology.runs.iter().map(|run| run.tokens).sum();
+    if wanted != tokens.len() {
+        let what = format!("{} tokens, but the topology's runs have {wanted}", tokens.len());
+        return Err(BackendError::Tokens(what));
+    }
+    if let Some(token) = tokens.iter().find(|&&token| token as usize >= config.vocabulary) {
+        let what = format!("token {token}, but the vocabulary has {}", config.vocabulary);
+        return Err(BackendError::Tokens(what));
+    }
+    if let Some(run) = topology.runs.iter().find(|run| run.tokens == 0) {
+        return Err(BackendError::Tokens(format!("a run without tokens ({:?})", run.sequence)));
+    }
+    let mut seen = HashSet::new();
+    match topology.runs.iter().find(|run| !seen.insert(run.sequence)) {
+        Some(run) => Err(BackendError::Tokens(format!("{:?} has two runs", run.sequence))),
+        None => Ok(()),
+    }
+}
+
+impl Backend for CpuBackend {
+    type Weights = CpuWeights;
+    type KvCache = CpuKvCache;
+    type Logits = CpuLogits;
+
+    fn upload_generator_weights(
+        &self,
+        config: &Config,
+        weights: &HostWeights<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<CpuWeights, BackendError> {
+        weights::upload(config, weights, self.threads(), progress)
+    }
+
+    fn alloc_kv_cache(
+        &self,
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<CpuKvCache, BackendError> {
+        CpuKvCache::new(max_tokens, config, options)
+    }
+
+    fn generator_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &CpuWeights,
+        kv: &mut CpuKvCache,
+        config: &ForwardConfig,
+    ) -> Result<CpuLogits, BackendError> {
+        let model = &weights.config;
+        check(tokens, topology, model)?;
+        let (mut runs, mut outputs, mut row) = (Vec::new(), Vec::new(), 0);
+        for &Run { sequence, tokens, outputs: wanted } in &topology.runs {
+            let position = kv.pages.positions(sequence)?;
+            runs.push((sequence, TokenRun { row, tokens, position }));
+            match wanted {
+                Outputs::None => {}
+                Outputs::Last => outputs.push(row + tokens - 1),
+                Outputs::All => outputs.extend(row..row + tokens),
+            }
+            row += tokens;
+        }
+        let wanted: Vec<_> = topology.runs.iter().map(|run| (run.sequence, run.tokens)).collect();
+        kv.fits(model)?;
+        kv.append(&wanted)?;
+        let mut logits = self.logits(outputs.len(), model.vocabulary);
+        if tokens.is_empty() {
+            return Ok(logits);
+        }
+        let how = (config, self.threads());
+        let mut step = Recorder::new(weights, kv, (tokens, runs, outputs), how, logits.memory.as_mut_ptr())?;
+        decode(model, &mut step)?;
+        let program = Arc::new(step.finish());
+        let mut times: Vec<(&'static str, Duration)> = Vec::new();
+        let mut last = Instant::now();
+        self.team.run(Arc::clone(&program) as Arc<dyn team::Work>, |operation| {
+            if config.profile {
+                let (name, now) = (program.name(operation), Instant::now());
+                match times.iter_mut().find(|(n, _)| *n == name) {
+                    Some((_, time)) => *time += now - last,
+                    None => times.push((name, now - last)),
+                }
+                last = now;
+            }
+        });
+        let mut all = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, time) in times {
+            match all.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, sum)) => *sum += time,
+                None => all.push((name, time)),
+            }
+        }
+        program.failed().map_or(Ok(logits), |e: KernelError| Err(e.into()))
+    }
+
+    fn sample_from_tensor(
+        &self,
+        logits: &CpuLogits,
+        rows: &[SampleRow<'_>],
+    ) -> Result<Vec<u32>, BackendError> {
+        if rows.len() != logits.rows {
+            let what = format!("{} rows of logits, but {} ways to sample them", logits.rows, rows.len());
+            return Err(BackendError::Tokens(what));
+        }
+        let each = logits.data().chunks_exact(logits.vocabulary.max(1)).zip(rows);
+        let mut memory = Vec::new();
+        each.map(|(row, how)| {
+            memory.clear();
+            memory.extend_from_slice(row);
+            // The random numbers are those of the sequence, whatever row it is in.
+            Ok(sample(&mut memory, how.history, how.counter, 0, how.sampling)?)
+        })
+        .collect()
+    }
+
+    fn read_logits(&self, logits: &CpuLogits) -> Result<Vec<f32>, BackendError> {
+        Ok(logits.data().to_vec())
+    }
+
+    fn pages<'a>(&self, kv: &'a CpuKvCache) -> &'a Pages {
+        &kv.pages
+    }
+
+    fn create_sequence(&self, kv: &mut CpuKvCache) -> SequenceId {
+        kv.pages.create()
+    }
+
+    fn fork_sequence(
+        &self,
+        kv: &mut CpuKvCache,
+        of: SequenceId,
+        len: usize,
+    ) -> Result<SequenceId, BackendError> {
+        Ok(kv.pages.fork(of, len)?)
+    }
+
+    fn remove_sequence(&self, kv: &mut CpuKvCache, sequence: SequenceId) -> Result<(), BackendError> {
+        Ok(kv.pages.remove(sequence)?)
+    }
+}

@@ -1,0 +1,191 @@
+//! Products with weights: what is shared out, and which form of the activations they take.
+
+use std::sync::Arc;
+
+use gllm_kernels_core::{bf16, KernelError, Kernels, MatMut, MatRef, PackedQ, Precision, QgemmPlan, Scratch};
+
+use super::rows::{Form, Rounded, Rows};
+use super::team::Memory;
+use super::weights::Matrix;
+
+/// Multiply-adds of a chunk, at most, about: less than a millisecond.
+const MOST: usize = 1 << 25;
+
+/// Bytes of weights below which a chunk is not worth claiming: about a microsecond.
+const LEAST: usize = 16 << 10;
+
+/// Chunks for each thread, so that one that is held up delays little.
+const SHARE: usize = 6;
+
+/// Rows of weights that large chunks are a multiple of.
+const COLUMNS: usize = 96;
+
+/// Rows of activations that an exact plan is for, at least: then every number of them takes the same way, and gets the same bits.
+const EXACT_ROWS: usize = 64;
+
+/// How a matrix is multiplied.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// A few rows of activations in 8 bits.
+    Few(Rounded),
+    /// Many.
+    Panels(Rounded, QgemmPlan<f32>),
+    /// Rows of bf16.
+    Bf16(Rounded, QgemmPlan<bf16>),
+    /// Rows as they are.
+    Plain(QgemmPlan<f32>),
+    /// Weights in f32.
+    Dense { rows: usize },
+}
+
+/// A matrix of a product.
+#[derive(Debug)]
+struct Part {
+    matrix: *const Matrix,
+    way: Way,
+    /// Rows of weights of a chunk, and chunks.
+    step: usize,
+    chunks: usize,
+    /// Its first column in the output.
+    column: usize,
+}
+
+/// One input times several matrices, whose results lie side by side.
+#[derive(Debug)]
+pub(super) struct Product {
+    parts: Vec<Part>,
+    rows: usize,
+    x: Rows,
+    y: Rows,
+}
+
+impl Product {
+    /// A product of `rows` rows, and the forms in which it takes them; `room` gives memory for such a form.
+    pub(super) fn new(
+        k: &Kernels<f32>,
+        matrices: &[Arc<Matrix>],
+        (rows, precision, threads): (usize, Precision, usize),
+        (x, y): (Rows, Rows),
+        mut room: impl FnMut(Form) -> Result<Rounded, KernelError>,
+    ) -> Result<Self, KernelError> {
+        let (mut parts, mut column) = (Vec::with_capacity(matrices.len()), 0);
+        let weights: usize = matrices.iter().map(|matrix| matrix.rows()).sum();
+        for matrix in matrices {
+            let (n, cols) = (matrix.rows(), matrix.cols());
+            let exact = precision == Precision::Exact;
+            let way = match &**matrix {
+                Matrix::Dense { .. } => Way::Dense { rows: if exact { rows.max(EXACT_ROWS) } else { rows } },
+                Matrix::Packed { format, .. } if exact => {
+                    let plan = k.qgemm_plan(*format, rows.max(EXACT_ROWS), n, cols, precision)?;
+                    Way::Plain(plan)
+                }
+                Matrix::Packed { format, memory, .. } => {
+                    let plan = k.qgemm_plan(*format, rows, n, cols, k.qgemm_precision(rows))?;
+                    let packed = Matrix::packed(*format, [n, cols], memory)?;
+                    match plan.precision() {
+                        Precision::Integer if plan.takes_panels(&packed.into()) => {
+                            Way::Panels(room(Form::Panels)?, plan)
+                        }
+                        Precision::Integer => Way::Few(room(Form::Rows(*format))?),
+                        Precision::Bf16 => Way::Bf16(room(Form::Bf16)?, plan.bf16()),
+                        _ => Way::Plain(plan),
+                    }
+                }
+            };
+            // Large enough to be worth claiming, small enough to be shared out evenly.
+            let row_bytes = (matrix.bytes() / n.max(1)).max(1);
+            let least = LEAST.div_ceil(row_bytes);
+            let most = MOST / rows.saturating_mul(cols).max(1);
+            let fair = weights.div_ceil(threads * SHARE);
+            let step = if threads == 1 { most } else { fair.max(least).min(most) };
+            let whole = if step > COLUMNS { COLUMNS } else { PackedQ::ROW_STEP };
+            let step = step.max(1).next_multiple_of(whole);
+            let chunks = n.div_ceil(step);
+            parts.push(Part { matrix: Arc::as_ptr(matrix), way, step, chunks, column });
+            column += n;
+        }
+        Ok(Self { parts, rows, x, y })
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.parts.iter().map(|part| part.chunks).sum()
+    }
+
+    /// Does a chunk.
+    ///
+    /// # Safety
+    /// The matrices, the input, its rounded forms and room for the output exist; nobody else uses the chunk's columns.
+    pub(super) unsafe fn run(
+        &self,
+        k: &Kernels<f32>,
+        mut chunk: usize,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
+        for part in &self.parts {
+            if chunk < part.chunks {
+                // SAFETY: the caller's contract.
+                return unsafe { self.part(k, part, chunk, memory) };
+            }
+            chunk -= part.chunks;
+        }
+        Ok(())
+    }
+
+    /// A chunk of a matrix.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    unsafe fn part(
+        &self,
+        k: &Kernels<f32>,
+        part: &Part,
+        chunk: usize,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
+        // SAFETY: the caller's contract: rows of the matrix are columns of the output, and the chunk's own.
+        unsafe {
+            let (matrix, rows) = (&*part.matrix, self.rows);
+            let (first, cols) = (chunk * part.step, matrix.cols());
+            let n = part.step.min(matrix.rows() - first);
+            let to = self.y.ptr.add(part.column + first);
+            let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
+            let x = || MatRef::new(self.x.get(0..rows), rows, cols);
+            let (format, memory_of) = match matrix {
+                Matrix::Packed { format, memory, .. } => (*format, memory),
+                Matrix::Dense { memory: w, .. } => {
+                    let Way::Dense { rows: whole } = part.way else { return Ok(()) };
+                    let w = MatRef::new(&w[first * cols..(first + n) * cols], n, cols)?;
+                    let plan = k.gemm_plan(whole, matrix.rows().max(2), cols)?.resized(rows, n)?;
+                    let need = plan.scratch()?.size_unaligned();
+                    return plan.run_bt(y, x()?, w, Scratch::new(memory.bytes(need)));
+                }
+            };
+            let w = Matrix::packed(format, [matrix.rows(), cols], memory_of)?.row_range(first, n)?;
+            match part.way {
+                Way::Few(x) => {
+                    let x = k.activations_filled(format, rows, cols, x.bytes(k, rows, cols)?)?;
+                    k.qgemv_packed(w, x, y)
+                }
+                Way::Panels(x, plan) => {
+                    let x = k.activation_panels_filled(rows, cols, x.bytes(k, rows, cols)?)?;
+                    let plan = plan.resized(rows, n);
+                    let need = plan.scratch_panels()?.size_unaligned();
+                    plan.run_panels(y, w.into(), x, None, Scratch::new(memory.bytes(need)))
+                }
+                Way::Bf16(x, plan) => {
+                    let x = x.bytes(k, rows, cols)?;
+                    let x = std::slice::from_raw_parts(x.as_ptr().cast::<bf16>(), rows * cols);
+                    let plan = plan.resized(rows, n);
+                    let need = plan.scratch()?.size_unaligned();
+                    plan.run(y, w.into(), MatRef::new(x, rows, cols)?, None, Scratch::new(memory.bytes(need)))
+                }
+                Way::Plain(plan) => {
+                    let plan = plan.resized(rows, n);
+                    let need = plan.scratch()?.size_unaligned();
+                    plan.run(y, w.into(), x()?, None, Scratch::new(memory.bytes(need)))
+                }
+                Way::Dense { .. } => Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! A step on the CPU: operations are recorded, then a team runs them.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use gllm_kernels_core::{KernelError, Kernels, Precision, RopePositions, RopeShape};
+
+use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, TokenRun};
+use super::cache::{grow, CpuKvCache};
+use super::product::Product;
+use super::rows::{Add, Form, Rounded, RowOp, RowWork, Rows};
+use super::team::{Memory, Work};
+use super::weights::CpuWeights;
+use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
+
+/// Bytes of a cache line: where arrays in the arena start.
+const LINE: usize = 64;
+
+/// One operation.
+#[derive(Debug)]
+enum Operation {
+    Rows(RowOp),
+    Product(Product),
+    /// What stands in front of a layer's attention; by tokens of a block.
+    Prepare {
+        layer: usize,
+        shape: RopeShape,
+        angles: usize,
+    },
+    /// A layer's attention, for a group of layers.
+    Attend {
+        layer: usize,
+        group: usize,
+    },
+}
+
+/// Operations of a step, with pointers to all that they work on.
+#[derive(Debug)]
+pub(super) struct Program {
+    kernels: Kernels<f32>,
+    operations: Vec<(&'static str, Operation)>,
+    weights: *const CpuWeights,
+    attention: Box<Attention>,
+    blocks: Vec<BlockTokens>,
+    angles: Vec<Angles>,
+    failed: OnceLock<KernelError>,
+}
+
+// SAFETY: whoever runs a program keeps everything that it points to alive, and exclusive where it is written, until all chunks are done;
+// without a chunk nothing is looked at but the program itself. Chunks of an operation write to different places.
+unsafe impl Send for Program {}
+// SAFETY: as above.
+unsafe impl Sync for Program {}
+
+impl Program {
+    /// The kind of an operation.
+    pub(super) fn name(&self, operation: usize) -> &'static str {
+        self.operations[operation].0
+    }
+
+    /// The first error of a chunk.
+    pub(super) fn failed(&self) -> Option<KernelError> {
+        self.failed.get().copied()
+    }
+}
+
+impl Work for Program {
+    fn operations(&self) -> usize {
+        self.operations.len()
+    }
+
+    fn chunks(&self, operation: usize) -> usize {
+        match &self.operations[operation].1 {
+            Operation::Rows(RowOp { work: RowWork::Gather { .. }, .. }) => 1,
+            Operation::Rows(op) => op.rows.div_ceil(op.step),
+            Operation::Product(product) => product.chunks(),
+            Operation::Prepare { .. } => self.blocks.len(),
+            Operation::Attend { group, .. } => self.attention.shares[*group].chunks(),
+        }
+    }
+
+    fn run(&self, operation: usize, chunk: usize, memory: &mut Memory) {
+        let k = &self.kernels;
+        // SAFETY: everything that the step recorded exists while chunks run; each chunk runs once, and has places of its own.
+        let result = unsafe {
+            match &self.operations[operation].1 {
+                Operation::Rows(op) => {
+                    let rows = chunk * op.step..((chunk + 1) * op.step).min(op.rows);
+                    op.run(k, rows)
+                }
+                Operation::Product(product) => product.run(k, chunk, memory),
+                Operation::Prepare { layer, shape, angles } => {
+                    let weights = &*self.weights;
+                    let (angles, eps) = (&self.angles[*angles], weights.config.norm_eps);
+                    let rope = (*shape, angles, eps);
+                    self.attention.prepare(*layer, self.blocks[chunk], weights.layer(*layer), rope)
+                }
+                Operation::Attend { layer, group } => self.attention.run(*layer, *group, chunk, memory),
+            }
+        };
+        if let Err(e) = result {
+            self.failed.get_or_init(|| e);
+        }
+    }
+}
+
+/// Records the operations of a step.
+pub(super) struct Recorder<'a> {
+    program: Program,
+    weights: &'a CpuWeights,
+    group_of: Vec<usize>,
+    precision: Precision,
+    threads: usize,
+    /// Rows, and those whose logits are asked for.
+    rows: usize,
+    outputs: Vec<usize>,
+    tokens: Vec<u32>,
+    slots: HashMap<Slot, Rows>,
+    /// What the next norm adds first.
+    add: Option<Add>,
+    /// Memory for rounded rows.
+    rounded: *mut u8,
+    rounded_len: usize,
+}
+
+impl<'a> Recorder<'a> {
+    /// A step of these tokens, which continue `runs`: those whose cached positions are in `kv`, in the order of their sequences. Logits go to
+    /// `logits`.
+    pub(super) fn new(
+        weights: &'a CpuWeights,
+        kv: &mut CpuKvCache,
+        (tokens, runs, outputs): (&[u32], Vec<(crate::model::SequenceId, TokenRun)>, Vec<usize>),
+        (config, threads): (&ForwardConfig, usize),
+        logits: *mut f32,
+    ) -> Result<Self, BackendError> {
+        let (model, kernels) = (&weights.config, crate::kernels::<f32>());
+        let rows = tokens.len();
+        let (sequences, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+        let heads = Heads::of(model);
+        let shares: Vec<_> =
+            kv.windows.iter().map(|&window| Shares::new(window, &runs, heads, threads)).collect();
+        let blocks = kv.blocks(&sequences)?;
+        // The arena: all slots but the logits, each from a cache line on.
+        let width = |slot: Slot| slot.width(model);
+        let size = |slot: Slot| (rows * width(slot)).next_multiple_of(LINE / size_of::<f32>());
+        let inner: Vec<_> = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits).collect();
+        let mut at = grow(&mut kv.workspace.arena, inner.iter().map(|&slot| size(slot)).sum());
+        let mut slots = HashMap::from([(Slot::Logits, Rows { ptr: logits, width: width(Slot::Logits) })]);
+        for slot in inner {
+            slots.insert(slot, Rows { ptr: at, width: width(slot) });
+            at = at.wrapping_add(size(slot));
+        }
+        let partial = shares.iter().map(|shares| shares.partial_len).max().unwrap_or(0);
+        // Rounded rows: of the widest input, in as many forms as a product has matrices.
+        let widest = [Slot::Normed, Slot::Mixed, Slot::Activated].map(width).into_iter().max().unwrap_or(0);
+        let form = Form::Rows(gllm_kernels_core::QuantFormat::F16).bytes(&kernels, rows, widest)?;
+        let rounded_len = 3 * form.max(Form::Bf16.bytes(&kernels, rows, widest)?).next_multiple_of(LINE);
+        let attention = Box::new(Attention {
+            heads,
+            blocks,
+            from: slots[&Slot::Heads],
+            to: slots[&Slot::Mixed],
+            partial: grow(&mut kv.workspace.partial, partial),
+            scale: model.attention_scale,
+            softcap: model.attention_softcap,
+            shares,
+            runs,
+        });
+        let positions: Vec<u32> = attention
+            .runs
+            .iter()
+            .flat_map(|run| (run.position..run.position + run.tokens).map(|p| p as u32))
+            .collect();
+        let mut angles = Vec::with_capacity(model.ropes.len());
+        for rope in &model.ropes {
+            let n = rows * (rope.dims / 2);
+            let (mut cos, mut sin) = (vec![0.0; n], vec![0.0; n]);
+            rope.freqs().table(RopePositions::Each(&positions), &mut cos, &mut sin)?;
+            angles.push(Angles { cos, sin });
+        }
+        let program = Program {
+            kernels,
+            operations: Vec::with_capacity(12 * model.layers + 8),
+            weights,
+            blocks: BlockTokens::of(&attention.runs),
+            attention,
+            angles,
+            failed: OnceLock::new(),
+        };
+        Ok(Self {
+            program,
+            weights,
+            group_of: kv.group_of.clone(),
+            precision: config.precision,
+            threads,
+            rows,
+            outputs,
+            tokens: tokens.to_vec(),
+            slots,
+            add: None,
+            rounded: grow(&mut kv.workspace.rounded, rounded_len),
+            rounded_len,
+        })
+    }
+
+    pub(super) fn finish(self) -> Program {
+        self.program
+    }
+
+    /// Rows of a chunk, where rows are shared out one by one, `multiple` at a time.
+    fn step(&self, multiple: usize) -> usize {
+        self.rows.div_ceil(4 * self.threads).max(1).next_multiple_of(multiple)
+    }
+
+    fn push(&mut self, name: &'static str, operation: Operation) {
+        self.program.operations.push((name, operation));
+    }
+
+    fn push_rows(&mut self, name: &'static str, work: RowWork, out: Slot) {
+        let (rows, step, out) = (self.rows, self.step(1), self.slots[&out]);
+        self.push(name, Operation::Rows(RowOp { rows, step, work, out, rounded: Vec::new() }));
+    }
+
+    /// The weight of a norm that the model has.
+    fn norm_weight(&self, norm: NormWeight) -> Result<*const [f32], BackendError> {
+        let weight = self.weights.norm(norm).map(|w| w as *const [f32]);
+        weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+    }
+}
+
+impl Step for Recorder<'_> {
+    type Error = BackendError;
+
+    fn outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    fn embed(&mut self) -> Result<(), BackendError> {
+        let work = RowWork::Embed {
+            table: &self.weights.embedding,
+            tokens: std::mem::take(&mut self.tokens),
+            scale: self.weights.config.embedding_scale,
+            to: self.slots[&Slot::Hidden],
+        };
+        self.push_rows("embed", work, Slot::Hidden);
+        Ok(())
+    }
+
+    fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
+        let post = post.map(|norm| self.norm_weight(norm)).transpose()?;
+        self.add = Some(Add { delta: self.slots[&Slot::Delta], post });
+        Ok(())
+    }
+
+    fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
+        let work = RowWork::Norm {
+            add: self.add.take(),
+            x: self.slots[&Slot::Hidden],
+            weight: self.norm_weight(weight)?,
+            eps: self.weights.config.norm_eps,
+            to: self.slots[&Slot::Normed],
+        };
+        self.push_rows("norm", work, Slot::Normed);
+        Ok(())
+    }
+
+    fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
+        let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
+        let (mut forms, mut used): (Vec<Rounded>, usize) = (Vec::new(), 0);
+        let (k, rows) = (self.program.kernels, self.rows);
+        let (rounded, rounded_len) = (self.rounded, self.rounded_len);
+        let room = |form: Form| {
+            if let Some(&there) = forms.iter().find(|there| there.form == form) {
+                return Ok(there);
+            }
+            let len = form.bytes(&k, rows, from.width)?.next_multiple_of(LINE);
+            if used + len > rounded_len {
+                return Err(KernelError::ScratchTooSmall { need: used + len, got: rounded_len });
+            }
+            let new = Rounded { form, to: rounded.wrapping_add(used) };
+            used += len;
+            forms.push(new);
+            Ok(new)
+        };
+        let how = (rows, self.precision, self.threads);
+        let product = Product::new(&k, self.weights.linear(linear), how, (from, to), room)?;
+        if !forms.is_empty() {
+            let multiple = forms.iter().map(|form| form.form.step(&k)).max().unwrap_or(1);
+            let step = self.step(multiple);
+            match self.program.operations.last_mut() {
+                // Whoever computes the rows rounds them.
+                Some((_, Operation::Rows(op)))
+                    if op.out.ptr == from.ptr && !matches!(op.work, RowWork::Gather { .. }) =>
+                {
+                    (op.step, op.rounded) = (step, forms);
+                }
+                _ => {
+                    let op = RowOp { rows, step, work: RowWork::Round, out: from, rounded: forms };
+                    self.push("round", Operation::Rows(op));
+                }
+            }
+        }
+        let name = match linear {
+            Linear::Qkv(_) => "qkv",
+            Linear::AttentionOutput(_) => "attention output",
+            Linear::GateUp(_) => "gate, up",
+            Linear::Down(_) => "down",
+            Linear::Output => "logits",
+        };
+        self.push(name, Operation::Product(product));
+        Ok(())
+    }
+
+    fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let angles = config.layer[layer].rope;
+        let rope = &config.ropes[angles];
+        let shape = RopeShape {
+            heads: config.heads + config.kv_heads,
+            head_dim: config.head_dim,
+            rot_dim: rope.dims,
+            pairing: rope.pairing,
+        };
+        self.push("heads", Operation::Prepare { layer, shape, angles });
+        Ok(())
+    }
+
+    fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
+        let group = self.group_of[layer];
+        self.push("attention", Operation::Attend { layer, group });
+        if self.program.attention.shares[group].is_split() {
+            let attention: *const Attention = &*self.program.attention;
+            let work = RowWork::Join { pieces: Joined { attention, group }, to: self.slots[&Slot::Mixed] };
+            self.push_rows("join", work, Slot::Mixed);
+        }
+        Ok(())
+    }
+
+    fn glu(&mut self) -> Result<(), BackendError> {
+        let gate = self.weights.config.gate;
+        let work = RowWork::Glu { gate, x: self.slots[&Slot::Gates], to: self.slots[&Slot::Activated] };
+        self.push_rows("activation", work, Slot::Activated);
+        Ok(())
+    }
+
+    fn last_rows(&mut self) -> Result<(), BackendError> {
+        if self.outputs.len() < self.rows {
+            let of = [self.slots[&Slot::Hidden], self.slots[&Slot::Mixed]];
+            let work = RowWork::Gather { rows: self.outputs.clone(), of };
+            self.push_rows("gather", work, Slot::Mixed);
+            self.rows = self.outputs.len();
+        }
+        Ok(())
+    }
+
+    fn cap_logits(&mut self) -> Result<(), BackendError> {
+        if let Some(cap) = self.weights.config.logit_softcap {
+            let x = self.slots[&Slot::Logits];
+            self.push_rows("cap", RowWork::Cap { x, cap }, Slot::Logits);
+        }
+        Ok(())
+    }
+}

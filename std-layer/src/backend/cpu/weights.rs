@@ -1,0 +1,293 @@
+//! Weights as the CPU multiplies them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use gllm_kernels_core::{KernelError, Kernels, PackedQ, QuantFormat, QuantRef, KV_BLOCK};
+
+use crate::aligned::AlignedVec;
+use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::model::{Config, HostWeights, Matrix as HostMatrix};
+
+/// Rows that a thread packs at a time.
+const ROWS: usize = 256;
+
+/// A matrix of weights, `rows x cols`.
+#[derive(Debug)]
+pub(super) enum Matrix {
+    /// Packed by core.
+    Packed { format: QuantFormat, rows: usize, cols: usize, memory: AlignedVec<u8> },
+    /// Floating point of 32 bits, row by row.
+    Dense { rows: usize, cols: usize, memory: AlignedVec<f32> },
+}
+
+impl Matrix {
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Self::Packed { rows, .. } | Self::Dense { rows, .. } => *rows,
+        }
+    }
+
+    pub(super) fn cols(&self) -> usize {
+        match self {
+            Self::Packed { cols, .. } | Self::Dense { cols, .. } => *cols,
+        }
+    }
+
+    /// Bytes that a product reads.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Packed { memory, .. } => memory.len(),
+            Self::Dense { memory, .. } => memory.len() * size_of::<f32>(),
+        }
+    }
+
+    /// The packed weights.
+    pub(super) fn packed(
+        format: QuantFormat,
+        [rows, cols]: [usize; 2],
+        memory: &[u8],
+    ) -> Result<PackedQ<'_>, KernelError> {
+        crate::kernels::<f32>().packed_q(format, rows, cols, memory)
+    }
+
+    /// Row `r`, decoded.
+    fn decode(&self, r: usize, y: &mut [f32]) -> Result<(), KernelError> {
+        match self {
+            Self::Packed { format, rows, cols, memory } => {
+                Self::packed(*format, [*rows, *cols], memory)?.decode_row(r, y)
+            }
+            Self::Dense { rows, cols, memory } => {
+                let row = memory.get(r * cols..).and_then(|m| m.get(..*cols));
+                let row = row.filter(|row| row.len() == y.len());
+                y.copy_from_slice(row.ok_or(KernelError::ShortSlice {
+                    arg: "rows",
+                    need: r + 1,
+                    got: *rows,
+                })?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The table that tokens are looked up in.
+#[derive(Debug)]
+pub(super) enum Embedding {
+    /// The output matrix.
+    Tied(Arc<Matrix>),
+    /// Rows as they lie in the file.
+    Rows { format: QuantFormat, rows: usize, cols: usize, bytes: AlignedVec<u8> },
+}
+
+impl Embedding {
+    /// Row `token`, decoded.
+    pub(super) fn look_up(
+        &self,
+        kernels: &Kernels<f32>,
+        token: u32,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
+        match self {
+            Self::Tied(matrix) => matrix.decode(token as usize, y),
+            Self::Rows { format, rows, cols, bytes } => {
+                let table = QuantRef::new(bytes, *format, *rows, *cols)?;
+                kernels.dequant(table.row_range(token as usize, 1)?, y)
+            }
+        }
+    }
+}
+
+/// A layer's matrices and vectors.
+#[derive(Debug)]
+pub(super) struct LayerWeights {
+    qkv: [Arc<Matrix>; 3],
+    attention_output: [Arc<Matrix>; 1],
+    gate_up: [Arc<Matrix>; 2],
+    down: [Arc<Matrix>; 1],
+    attention_norm: Vec<f32>,
+    post_attention_norm: Option<Vec<f32>>,
+    ffn_norm: Vec<f32>,
+    post_ffn_norm: Option<Vec<f32>>,
+    /// Norms of each head of queries and of keys.
+    pub(super) head_norms: Option<[Vec<f32>; 2]>,
+    /// Biases of queries, keys and values, one behind the other.
+    pub(super) bias: Option<Vec<f32>>,
+}
+
+/// A model's weights in memory, packed for this CPU.
+#[derive(Debug)]
+pub struct CpuWeights {
+    pub(super) config: Config,
+    pub(super) embedding: Embedding,
+    layers: Vec<LayerWeights>,
+    output: [Arc<Matrix>; 1],
+    output_norm: Vec<f32>,
+}
+
+impl CpuWeights {
+    /// The model's sizes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of weights that a step of one token reads.
+    pub fn bytes(&self) -> usize {
+        let all = (0..self.layers.len())
+            .flat_map(|l| [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)]);
+        let matrices = all.chain([Linear::Output]).flat_map(|linear| self.linear(linear));
+        matrices.map(|matrix| matrix.bytes()).sum()
+    }
+
+    pub(super) fn linear(&self, linear: Linear) -> &[Arc<Matrix>] {
+        match linear {
+            Linear::Qkv(l) => &self.layers[l].qkv,
+            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
+            Linear::GateUp(l) => &self.layers[l].gate_up,
+            Linear::Down(l) => &self.layers[l].down,
+            Linear::Output => &self.output,
+        }
+    }
+
+    pub(super) fn layer(&self, layer: usize) -> &LayerWeights {
+        &self.layers[layer]
+    }
+
+    /// A norm's weight; of norms that the model lacks there is none.
+    pub(super) fn norm(&self, norm: NormWeight) -> Option<&[f32]> {
+        match norm {
+            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
+            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_deref(),
+            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
+            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_deref(),
+            NormWeight::Output => Some(&self.output_norm),
+        }
+    }
+}
+
+/// Some rows of a matrix to be packed.
+struct Piece<'a> {
+    rows: QuantRef<'a>,
+    /// As many rows of which size, where they go, and how many bytes they had.
+    room: *mut u8,
+    room_len: usize,
+}
+
+// SAFETY: the room is exclusive to the piece, and outlives the threads that pack.
+unsafe impl Send for Piece<'_> {}
+
+/// Collects matrices, then packs all of them on all threads.
+#[derive(Default)]
+struct Packer<'a> {
+    pieces: Vec<Piece<'a>>,
+}
+
+impl<'a> Packer<'a> {
+    /// Room for a matrix, which is packed later.
+    fn matrix(&mut self, matrix: HostMatrix<'a>) -> Result<Arc<Matrix>, BackendError> {
+        let kernels = crate::kernels::<f32>();
+        let w = match matrix {
+            HostMatrix::Quantised(w) => w,
+            HostMatrix::F32(w) => {
+                let (rows, cols) = (w.rows(), w.cols());
+                let mut memory = AlignedVec::zeroed(rows * cols);
+                for (r, to) in memory.chunks_exact_mut(cols).enumerate() {
+                    for (c, to) in to.iter_mut().enumerate() {
+                        let at = r * w.row_stride() + c * w.col_stride();
+                        // SAFETY: an element of the view.
+                        *to = unsafe { *w.as_ptr().add(at) };
+                    }
+                }
+                return Ok(Arc::new(Matrix::Dense { rows, cols, memory }));
+            }
+        };
+        let (format, rows, cols) = (w.format(), w.rows(), w.cols());
+        let mut memory = AlignedVec::zeroed(kernels.packed_q_size(format, rows, cols)?);
+        let room = kernels.packed_q_room(format, rows, cols, &mut memory)?;
+        // Parts of 16 rows are equally long.
+        let part = room.len() / rows.div_ceil(PackedQ::ROW_STEP).max(1) * (ROWS / PackedQ::ROW_STEP);
+        for (i, room) in room.chunks_mut(part.max(1)).enumerate() {
+            let rows = w.row_range(i * ROWS, ROWS.min(rows - i * ROWS))?;
+            self.pieces.push(Piece { rows, room: room.as_mut_ptr(), room_len: room.len() });
+        }
+        Ok(Arc::new(Matrix::Packed { format, rows, cols, memory }))
+    }
+
+    fn pack(self, threads: usize, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
+        let kernels = crate::kernels::<f32>();
+        let total: usize = self.pieces.iter().map(|piece| piece.rows.as_bytes().len()).sum();
+        let pieces: Vec<_> = self.pieces.into_iter().map(|piece| Mutex::new(Some(piece))).collect();
+        let (next, done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), OnceLock::new());
+        let work = |progress: &mut dyn FnMut(Progress)| loop {
+            let piece = pieces.get(next.fetch_add(1, Ordering::Relaxed));
+            let Some(piece) = piece.and_then(|p| p.lock().unwrap_or_else(PoisonError::into_inner).take())
+            else {
+                return;
+            };
+            // SAFETY: a part of a matrix's memory that no other piece has; the matrix lives in an `Arc` that nobody looks into
+            // before everything is packed.
+            let room = unsafe { std::slice::from_raw_parts_mut(piece.room, piece.room_len) };
+            if let Err(e) = kernels.pack_q_rows(piece.rows, room) {
+                failed.get_or_init(|| e);
+            }
+            let bytes = piece.rows.as_bytes().len();
+            progress(Progress { done: done.fetch_add(bytes, Ordering::Relaxed) + bytes, total });
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(|| work(&mut |_| ()));
+            }
+            work(progress);
+        });
+        progress(Progress { done: total, total });
+        failed.into_inner().map_or(Ok(()), |e| Err(e.into()))
+    }
+}
+
+/// Packs a model's weights.
+pub(super) fn upload(
+    config: &Config,
+    weights: &HostWeights<'_>,
+    threads: usize,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CpuWeights, BackendError> {
+    if !config.head_dim.is_multiple_of(KV_BLOCK) {
+        let what = format!("heads of {} elements: they must be a multiple of {KV_BLOCK}", config.head_dim);
+        return Err(BackendError::Unsupported(what));
+    }
+    let mut packer = Packer::default();
+    let mut layers = Vec::with_capacity(config.layers);
+    for l in &weights.layers {
+        let bias = [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref());
+        let bias = match bias {
+            [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
+            _ => None,
+        };
+        layers.push(LayerWeights {
+            qkv: [packer.matrix(l.q)?, packer.matrix(l.k)?, packer.matrix(l.v)?],
+            attention_output: [packer.matrix(l.output)?],
+            gate_up: [packer.matrix(l.gate)?, packer.matrix(l.up)?],
+            down: [packer.matrix(l.down)?],
+            attention_norm: l.attention_norm.clone(),
+            post_attention_norm: l.post_attention_norm.clone(),
+            ffn_norm: l.ffn_norm.clone(),
+            post_ffn_norm: l.post_ffn_norm.clone(),
+            head_norms: l.q_norm.clone().zip(l.k_norm.clone()).map(|(q, k)| [q, k]),
+            bias,
+        });
+    }
+    let output = packer.matrix(weights.output)?;
+    let embedding = match weights.embedding {
+        _ if config.tied_embeddings => Embedding::Tied(Arc::clone(&output)),
+        HostMatrix::F32(_) => Embedding::Tied(packer.matrix(weights.embedding)?),
+        HostMatrix::Quantised(w) => Embedding::Rows {
+            format: w.format(),
+            rows: w.rows(),
+            cols: w.cols(),
+            bytes: AlignedVec::from_slice(w.as_bytes()),
+        },
+    };
+    packer.pack(threads, progress)?;
+    let output_norm = weights.output_norm.clone();
+    Ok(CpuWeights { config: config.clone(), embedding, layers, output: [output], output_norm })
+}

@@ -1,0 +1,223 @@
+//! Whole models on a device: the interface that every backend has, and the CPU's.
+//!
+//! [`Backend`] is what engines are written against: weights go to the device once, caches stay there, a step takes tokens and gives a
+//! handle to logits, and sampling takes the handle. [`Generator`](crate::model::Generator) is what most programs need.
+
+mod cpu;
+mod error;
+mod step;
+
+use std::fmt::Debug;
+
+use gllm_kernels_core::Precision;
+
+pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
+pub use error::BackendError;
+pub use step::{Linear, NormWeight, Slot, Step};
+
+use crate::model::{Config, HostWeights, Pages, Sampling, SequenceId};
+
+/// How far loading has come, in bytes of the file's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes done.
+    pub done: usize,
+    /// All bytes.
+    pub total: usize,
+}
+
+/// The type of cached keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KvType {
+    /// IEEE 754 binary16.
+    #[default]
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE 754 binary32.
+    F32,
+}
+
+/// What a cache is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// The type of its numbers.
+    pub kind: KvType,
+    /// Positions of a page: a multiple of 16.
+    pub page_tokens: usize,
+    /// How many sequences there will be at a time: layers with windows have room for so many, if no step has more than
+    /// `step_tokens` tokens of a sequence.
+    pub sequences: usize,
+    /// Tokens of a sequence in a step, at most.
+    pub step_tokens: usize,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self { kind: KvType::F16, page_tokens: 64, sequences: 1, step_tokens: 512 }
+    }
+}
+
+/// Which of a sequence's new tokens need logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outputs {
+    /// None: there are more tokens to come.
+    None,
+    /// The last one.
+    Last,
+    /// All.
+    All,
+}
+
+/// A sequence's part of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// How many of the step's tokens continue it.
+    pub tokens: usize,
+    /// Which of them need logits.
+    pub outputs: Outputs,
+}
+
+/// Which sequences the tokens of a step continue: the first run has the first tokens. A sequence occurs once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// The runs.
+    pub runs: Vec<Run>,
+}
+
+impl Topology {
+    /// Rows of logits that the step gives.
+    pub fn outputs(&self) -> usize {
+        let count = |run: &Run| match run.outputs {
+            Outputs::None => 0,
+            Outputs::Last => run.tokens.min(1),
+            Outputs::All => run.tokens,
+        };
+        self.runs.iter().map(count).sum()
+    }
+}
+
+/// How a step computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardConfig {
+    /// [`Precision::Exact`]: weights as decoded, everything in f32, and the same bits for any number of threads, batch, page size and cut of a
+    /// prompt. Otherwise products are as fast as [`Kernels::qgemm_precision`](gllm_kernels_core::Kernels::qgemm_precision) says for
+    /// their number of rows: bits do not depend on threads and pages, but those of a step with more than 64 rows may differ from those of
+    /// smaller ones.
+    pub precision: Precision,
+    /// Whether time is taken of each kind of operation.
+    pub profile: bool,
+}
+
+impl Default for ForwardConfig {
+    fn default() -> Self {
+        Self { precision: Precision::Integer, profile: false }
+    }
+}
+
+/// How a row of logits becomes a token.
+#[derive(Clone, Copy, Debug)]
+pub struct SampleRow<'a> {
+    /// How.
+    pub sampling: &'a Sampling,
+    /// The tokens so far, for penalties.
+    pub history: &'a [u32],
+    /// How many tokens were sampled with this seed before: the counter of the random numbers.
+    pub counter: u64,
+}
+
+/// A device that runs models.
+pub trait Backend: Debug {
+    /// Weights on the device.
+    type Weights: Debug;
+    /// A cache on the device.
+    type KvCache: Debug;
+    /// A handle to logits on the device.
+    type Logits: Debug;
+
+    /// Brings weights to the device, in the form that it multiplies; `progress` is told how far it is.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Kernel`; the device's.
+    fn upload_generator_weights(
+        &self,
+        config: &Config,
+        weights: &HostWeights<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self::Weights, BackendError>;
+
+    /// A cache for `max_tokens` positions, those of all sequences together.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Cache`; the device's.
+    fn alloc_kv_cache(
+        &self,
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<Self::KvCache, BackendError>;
+
+    /// A step: continues the topology's sequences with `tokens`, and yields a handle to the logits that are asked for, in the order of tokens.
+    ///
+    /// # Errors
+    /// `Cache` if it is full: nothing has changed then, and the same can be tried again when sequences have been removed; `Tokens`
+    /// if tokens and topology do not fit each other or the model; `Kernel`; the device's.
+    fn generator_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &Self::Weights,
+        kv: &mut Self::KvCache,
+        config: &ForwardConfig,
+    ) -> Result<Self::Logits, BackendError>;
+
+    /// A token for each row of logits.
+    ///
+    /// # Errors
+    /// `Tokens` unless there are as many `rows`; `Sampling`; the device's.
+    fn sample_from_tensor(
+        &self,
+        logits: &Self::Logits,
+        rows: &[SampleRow<'_>],
+    ) -> Result<Vec<u32>, BackendError>;
+
+    /// The numbers behind a handle, row by row.
+    ///
+    /// # Errors
+    /// The device's.
+    fn read_logits(&self, logits: &Self::Logits) -> Result<Vec<f32>, BackendError>;
+
+    /// The cache's pages and sequences.
+    fn pages<'a>(&self, kv: &'a Self::KvCache) -> &'a Pages;
+
+    /// A new sequence without positions.
+    fn create_sequence(&self, kv: &mut Self::KvCache) -> SequenceId;
+
+    /// A new sequence that shares the first `len` positions of another.
+    ///
+    /// # Errors
+    /// `Cache`.
+    fn fork_sequence(
+        &self,
+        kv: &mut Self::KvCache,
+        of: SequenceId,
+        len: usize,
+    ) -> Result<SequenceId, BackendError>;
+
+    /// Ends a sequence: its pages are free.
+    ///
+    /// # Errors
+    /// `Cache` if there is no such sequence.
+    fn remove_sequence(&self, kv: &mut Self::KvCache, sequence: SequenceId) -> Result<(), BackendError>;
+}
+
+/// The best backend of this machine: the CPU, with a thread for every processor.
+///
+/// # Errors
+/// `Threads` if the operating system refuses them.
+pub fn detect() -> Result<CpuBackend, BackendError> {
+    CpuBackend::new(0)
+}

@@ -1,0 +1,323 @@
+//! Text from a model.
+
+use std::fmt;
+
+use super::{Model, ModelError, Pages, Sampling, SequenceId};
+use crate::backend::{
+    Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
+};
+
+/// How a [`Generator`] works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Positions that the cache has room for, those of all sequences together; `None`: as many as the model was trained
+    /// for, and 4096 at most.
+    pub max_tokens: Option<usize>,
+    /// What the cache is like.
+    pub cache: CacheOptions,
+    /// How steps compute.
+    pub forward: ForwardConfig,
+    /// Tokens of a prompt in a step, at most.
+    pub chunk: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (cache, forward) = (CacheOptions::default(), ForwardConfig::default());
+        Self { max_tokens: None, cache, forward, chunk: 512 }
+    }
+}
+
+/// Why nothing was generated.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GeneratorError {
+    /// The model.
+    Model(ModelError),
+    /// The backend.
+    Backend(BackendError),
+}
+
+impl fmt::Display for GeneratorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(e) => e.fmt(f),
+            Self::Backend(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for GeneratorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Model(e) => Some(e),
+            Self::Backend(e) => Some(e),
+        }
+    }
+}
+
+impl From<ModelError> for GeneratorError {
+    fn from(e: ModelError) -> Self {
+        Self::Model(e)
+    }
+}
+impl From<BackendError> for GeneratorError {
+    fn from(e: BackendError) -> Self {
+        Self::Backend(e)
+    }
+}
+
+/// A model on a backend, with a cache for its sequences.
+///
+/// ```no_run
+/// use gllm_kernels_std::backend;
+/// use gllm_kernels_std::model::{Generator, Model, Options, Sampling};
+///
+/// let model = Model::open("model.gguf")?;
+/// let mut generator = Generator::new(backend::detect()?, &model, Options::default())?;
+/// for token in generator.generate(&[1, 2, 3], Sampling::greedy())?.take(64) {
+///     println!("{}", token?);
+/// }
+/// # Ok::<(), gllm_kernels_std::model::GeneratorError>(())
+/// ```
+#[derive(Debug)]
+pub struct Generator<B: Backend> {
+    backend: B,
+    weights: B::Weights,
+    kv: B::KvCache,
+    options: Options,
+    stop_tokens: Vec<u32>,
+    vocabulary: usize,
+}
+
+impl<B: Backend> Generator<B> {
+    /// Loads a model.
+    ///
+    /// # Errors
+    /// The model's and the backend's.
+    pub fn new(backend: B, model: &Model<'_>, options: Options) -> Result<Self, GeneratorError> {
+        Self::with_progress(backend, model, options, &mut |_| ())
+    }
+
+    /// The same; `progress` is told how far loading has come.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_progress(
+        backend: B,
+        model: &Model<'_>,
+        options: Options,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, GeneratorError> {
+        let config = model.config();
+        let weights = backend.upload_generator_weights(config, &model.weights()?, progress)?;
+        let max_tokens = options.max_tokens.unwrap_or(config.context.min(4096));
+        let chunk = options.chunk.max(1);
+        let cache = CacheOptions { step_tokens: options.cache.step_tokens.max(chunk), ..options.cache };
+        let options = Options { cache, chunk, ..options };
+        let kv = backend.alloc_kv_cache(max_tokens, config, &options.cache)?;
+        let (stop_tokens, vocabulary) = (config.stop_tokens.clone(), config.vocabulary);
+        Ok(Self { backend, weights, kv, options, stop_tokens, vocabulary })
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The weights on the backend.
+    pub fn weights(&self) -> &B::Weights {
+        &self.weights
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &B::KvCache {
+        &self.kv
+    }
+
+    /// The cache's pages and sequences.
+    pub fn pages(&self) -> &Pages {
+        self.backend.pages(&self.kv)
+    }
+
+    /// How it works; what steps compute can be changed between them.
+    pub fn forward_mut(&mut self) -> &mut ForwardConfig {
+        &mut self.options.forward
+    }
+
+    /// A new sequence.
+    pub fn create(&mut self) -> SequenceId {
+        self.backend.create_sequence(&mut self.kv)
+    }
+
+    /// A new sequence that shares the first `len` positions of another.
+    ///
+    /// # Errors
+    /// `Cache`.
+    pub fn fork(&mut self, of: SequenceId, len: usize) -> Result<SequenceId, BackendError> {
+        self.backend.fork_sequence(&mut self.kv, of, len)
+    }
+
+    /// Ends a sequence.
+    ///
+    /// # Errors
+    /// `Cache` if there is none.
+    pub fn remove(&mut self, sequence: SequenceId) -> Result<(), BackendError> {
+        self.backend.remove_sequence(&mut self.kv, sequence)
+    }
+
+    /// One step of any runs; the handle has the logits that they ask for.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn forward(&mut self, tokens: &[u32], topology: &Topology) -> Result<B::Logits, BackendError> {
+        let Self { backend, weights, kv, options, .. } = self;
+        backend.generator_forward_gpu_pure(tokens, topology, weights, kv, &options.forward)
+    }
+
+    /// Continues a sequence by tokens, in steps of at most [`Options::chunk`]; the handle has the logits of the last step that `outputs` asks for,
+    /// and none if there are no tokens.
+    ///
+    /// # Errors
+    /// The backend's: tokens of steps before the one that failed are in the sequence.
+    pub fn extend(
+        &mut self,
+        sequence: SequenceId,
+        tokens: &[u32],
+        outputs: Outputs,
+    ) -> Result<B::Logits, BackendError> {
+        let mut rest = tokens;
+        loop {
+            let (chunk, behind) = rest.split_at(rest.len().min(self.options.chunk));
+            let wanted = match outputs {
+                Outputs::Last if !behind.is_empty() => Outputs::None,
+                outputs => outputs,
+            };
+            let run = Run { sequence, tokens: chunk.len(), outputs: wanted };
+            let runs = if chunk.is_empty() { Vec::new() } else { vec![run] };
+            let logits = self.forward(chunk, &Topology { runs })?;
+            if behind.is_empty() {
+                return Ok(logits);
+            }
+            rest = behind;
+        }
+    }
+
+    /// The logits behind each of the tokens, which begin a sequence: a row of the vocabulary for each.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError> {
+        let sequence = self.create();
+        let mut all = Vec::with_capacity(tokens.len() * self.vocabulary);
+        for chunk in tokens.chunks(self.options.chunk) {
+            let logits = self.extend(sequence, chunk, Outputs::All);
+            let logits = logits.and_then(|logits| self.backend.read_logits(&logits));
+            match logits {
+                Ok(logits) => all.extend(logits),
+                Err(e) => {
+                    self.remove(sequence)?;
+                    return Err(e);
+                }
+            }
+        }
+        self.remove(sequence)?;
+        Ok(all)
+    }
+
+    /// Reads a prompt, without any logits, in a sequence of its own that ends with it: for measurements.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn read_prompt(&mut self, tokens: &[u32]) -> Result<(), BackendError> {
+        let sequence = self.create();
+        let result = self.extend(sequence, tokens, Outputs::Last);
+        self.remove(sequence)?;
+        result.map(|_| ())
+    }
+
+    /// The tokens that follow a prompt, one by one, in a sequence that ends with the iterator. Those that end a text end it.
+    ///
+    /// # Errors
+    /// The backend's; `Tokens` if the prompt is empty.
+    pub fn generate(&mut self, prompt: &[u32], sampling: Sampling) -> Result<Tokens<'_, B>, BackendError> {
+        if prompt.is_empty() {
+            return Err(BackendError::Tokens("a prompt without tokens".to_owned()));
+        }
+        let sequence = self.create();
+        let logits = match self.extend(sequence, prompt, Outputs::Last) {
+            Ok(logits) => logits,
+            Err(e) => {
+                self.remove(sequence)?;
+                return Err(e);
+            }
+        };
+        let history = prompt.to_vec();
+        Ok(Tokens { generator: self, sequence, sampling, history, counter: 0, logits: Some(logits) })
+    }
+}
+
+/// Tokens as they are generated: [`Generator::generate`].
+#[derive(Debug)]
+pub struct Tokens<'a, B: Backend> {
+    generator: &'a mut Generator<B>,
+    sequence: SequenceId,
+    sampling: Sampling,
+    history: Vec<u32>,
+    counter: u64,
+    /// Of the last token; `None` when the text has ended.
+    logits: Option<B::Logits>,
+}
+
+impl<B: Backend> Tokens<'_, B> {
+    /// The prompt and all tokens so far.
+    pub fn history(&self) -> &[u32] {
+        &self.history
+    }
+
+    /// A token, and the logits behind it.
+    fn step(&mut self, logits: &B::Logits) -> Result<u32, BackendError> {
+        let how = SampleRow { sampling: &self.sampling, history: &self.history, counter: self.counter };
+        let token = self.generator.backend.sample_from_tensor(logits, &[how])?[0];
+        self.counter += 1;
+        self.history.push(token);
+        Ok(token)
+    }
+}
+
+impl<B: Backend> Iterator for Tokens<'_, B> {
+    type Item = Result<u32, BackendError>;
+
+    /// The step behind a token is made when the next one is asked for.
+    fn next(&mut self) -> Option<Self::Item> {
+        let logits = match self.logits.take() {
+            Some(logits) => logits,
+            None => {
+                let last = self
+                    .history
+                    .last()
+                    .copied()
+                    .filter(|last| self.counter > 0 && !self.generator.stop_tokens.contains(last))?;
+                match self.generator.extend(self.sequence, &[last], Outputs::Last) {
+                    Ok(logits) => logits,
+                    Err(e) => {
+                        self.counter = 0;
+                        return Some(Err(e));
+                    }
+                }
+            }
+        };
+        let token = self.step(&logits);
+        if token.is_err() {
+            self.counter = 0;
+        }
+        Some(token)
+    }
+}
+
+impl<B: Backend> Drop for Tokens<'_, B> {
+    fn drop(&mut self) {
+        // It exists: nobody else knows it.
+        let _ = self.generator.remove(self.sequence);
+    }
+}

@@ -1,0 +1,235 @@
+//! Whole models on the CPU.
+
+#[path = "decoder/real.rs"]
+mod real;
+#[path = "decoder/tiny.rs"]
+mod tiny;
+
+use gllm_kernels_std::backend::{
+    BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
+};
+use gllm_kernels_std::core::{Precision, QuantFormat};
+use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Sampling};
+use tiny::{oracle, Tiny};
+
+/// Any tokens, no two stretches alike.
+fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
+    (0..n).map(|i| ((i * i + 7 * i + i / 11) % vocabulary) as u32).collect()
+}
+
+fn exact() -> Options {
+    let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
+    let cache = CacheOptions { kind: KvType::F32, sequences: 8, ..CacheOptions::default() };
+    Options { forward, cache, max_tokens: Some(2048), ..Options::default() }
+}
+
+fn generator(model: &Model<'_>, threads: usize, options: Options) -> Generator<CpuBackend> {
+    Generator::new(CpuBackend::new(threads).unwrap(), model, options).unwrap()
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|x| x.to_bits()).collect()
+}
+
+/// KL divergence of `q` from `p`, of one row of logits.
+fn divergence(p: &[f64], q: &[f32]) -> f64 {
+    let log_sum = |x: &mut dyn Iterator<Item = f64>| {
+        let x: Vec<f64> = x.collect();
+        let top = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        top + x.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
+    };
+    let (lp, lq) = (log_sum(&mut p.iter().copied()), log_sum(&mut q.iter().map(|&x| x.into())));
+    p.iter().zip(q).map(|(p, &q)| (p - lp).exp() * ((p - lp) - (f64::from(q) - lq))).sum()
+}
+
+#[test]
+fn exact_logits_are_the_oracles() {
+    for tiny in Tiny::all() {
+        let model = tiny.open();
+        let tokens = tokens(40, tiny.vocabulary);
+        let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
+        let got = generator(&model, 2, exact()).logits(&tokens).unwrap();
+        let scale = want.iter().flatten().fold(0f64, |m, x| m.max(x.abs()));
+        for (i, (want, &got)) in want.iter().flatten().zip(&got).enumerate() {
+            let error = (want - f64::from(got)).abs();
+            assert!(error <= 3e-6 * scale.max(1.0) * 10.0, "{tiny:?}: logit {i} is {got} instead of {want}");
+        }
+    }
+}
+
+#[test]
+fn the_fast_path_is_close() {
+    for tiny in Tiny::all() {
+        let model = tiny.open();
+        let tokens = tokens(90, tiny.vocabulary);
+        let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
+        for (kind, chunk) in [(KvType::F16, 512), (KvType::F16, 16), (KvType::Bf16, 1), (KvType::F32, 64)] {
+            let cache = CacheOptions { kind, ..CacheOptions::default() };
+            let options = Options { cache, chunk, ..Options::default() };
+            let got = generator(&model, 2, options).logits(&tokens).unwrap();
+            let rows = want.iter().zip(got.chunks(tiny.vocabulary));
+            let mean = rows.map(|(p, q)| divergence(p, q)).sum::<f64>() / want.len() as f64;
+            assert!(mean < 4e-3, "{tiny:?}, {kind:?}, chunks of {chunk}: KL divergence {mean}");
+        }
+    }
+}
+
+/// Neither threads, nor how a prompt is cut, nor pages change a bit.
+#[test]
+fn exact_bits_depend_on_nothing() {
+    for (name, format) in
+        [("llama", Some(QuantFormat::Q4_1)), ("gemma3", Some(QuantFormat::Q8_0)), ("qwen2", None)]
+    {
+        let tiny = Tiny::new(name, format);
+        let model = tiny.open();
+        let tokens = tokens(530, tiny.vocabulary);
+        let mut want: Option<Vec<u32>> = None;
+        for (threads, chunk, page_tokens) in
+            [(1, 512, 64), (2, 512, 64), (3, 512, 16), (2, 77, 64), (3, 9, 128), (1, 16, 16)]
+        {
+            let cache = CacheOptions { page_tokens, ..exact().cache };
+            let options = Options { cache, chunk, ..exact() };
+            let got = bits(&generator(&model, threads, options).logits(&tokens).unwrap());
+            let what = format!("{name}: {threads} threads, chunks of {chunk}, pages of {page_tokens}");
+            assert!(want.get_or_insert_with(|| got.clone()) == &got, "{what}");
+        }
+    }
+}
+
+/// Of the fast path, threads and pages change no bit.
+#[test]
+fn fast_bits_depend_on_shapes_alone() {
+    for name in ["llama", "gemma3"] {
+        let tiny = Tiny::new(name, Some(QuantFormat::Q4_1));
+        let model = tiny.open();
+        let tokens = tokens(300, tiny.vocabulary);
+        for chunk in [512, 100, 1] {
+            let mut want: Option<Vec<u32>> = None;
+            for (threads, page_tokens) in [(1, 64), (2, 64), (3, 16), (4, 256)] {
+                let cache = CacheOptions { page_tokens, ..CacheOptions::default() };
+                let options = Options { cache, chunk, ..Options::default() };
+                let got = bits(&generator(&model, threads, options).logits(&tokens).unwrap());
+                let what = format!("{name}: {threads} threads, chunks of {chunk}, pages of {page_tokens}");
+                assert!(want.get_or_insert_with(|| got.clone()) == &got, "{what}");
+            }
+        }
+    }
+}
+
+/// Sequences that join, leave, and share what they begin with have the bits that each has alone.
+#[test]
+fn sequences_side_by_side() {
+    for name in ["llama", "gemma3"] {
+        let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
+        let model = tiny.open();
+        let all = tokens(120, tiny.vocabulary);
+        let other: Vec<u32> = all.iter().map(|t| (t + 13) % 97).collect();
+        let mut g = generator(&model, 2, exact());
+        let alone = |g: &mut Generator<CpuBackend>, tokens: &[u32]| {
+            let all = g.logits(tokens).unwrap();
+            bits(&all[all.len() - tiny.vocabulary..])
+        };
+        let (a, b) = (g.create(), g.create());
+        let step = |g: &mut Generator<CpuBackend>, runs: &[(_, &[u32])]| {
+            let tokens: Vec<u32> = runs.iter().flat_map(|r| r.1).copied().collect();
+            let run = |r: &(_, &[u32])| Run { sequence: r.0, tokens: r.1.len(), outputs: Outputs::Last };
+            let logits = g.forward(&tokens, &Topology { runs: runs.iter().map(run).collect() }).unwrap();
+            logits.data().chunks(tiny.vocabulary).map(bits).collect::<Vec<_>>()
+        };
+        // One alone, then both, in steps of different sizes.
+        let first = step(&mut g, &[(a, &all[..50])]);
+        assert_eq!(first, [alone(&mut g, &all[..50])], "{name}");
+        let both = step(&mut g, &[(b, &other[..70]), (a, &all[50..51])]);
+        assert_eq!(both, [alone(&mut g, &other[..70]), alone(&mut g, &all[..51])], "{name}");
+        // A third one goes on from where the second one is; then the second one leaves.
+        let c = g.fork(b, 70).unwrap();
+        let three = step(&mut g, &[(c, &all[70..75]), (b, &other[70..71]), (a, &all[51..53])]);
+        let of_c = [&other[..70], &all[70..75]].concat();
+        let wants = [alone(&mut g, &of_c), alone(&mut g, &other[..71]), alone(&mut g, &all[..53])];
+        assert_eq!(three, wants, "{name}");
+        g.remove(b).unwrap();
+        let two = step(&mut g, &[(a, &all[53..54]), (c, &all[75..100])]);
+        let of_c = [&other[..70], &all[70..100]].concat();
+        assert_eq!(two, [alone(&mut g, &all[..54]), alone(&mut g, &of_c)], "{name}");
+    }
+}
+
+#[test]
+fn a_full_cache_is_an_error_that_passes() {
+    let model = Tiny::new("llama", Some(QuantFormat::Q8_0)).open();
+    let mut g = generator(&model, 1, Options { max_tokens: Some(128), ..Options::default() });
+    let all = tokens(100, 97);
+    let (a, b) = (g.create(), g.create());
+    g.extend(a, &all[..64], Outputs::Last).unwrap();
+    g.extend(b, &all[..60], Outputs::Last).unwrap();
+    let full = g.extend(b, &all[60..70], Outputs::Last).unwrap_err();
+    assert!(matches!(full, BackendError::Cache(CacheError::Full { needed: 1, free: 0, .. })), "{full:?}");
+    assert_eq!(g.pages().positions(b), Ok(60));
+    g.remove(a).unwrap();
+    let after = g.extend(b, &all[60..70], Outputs::Last).unwrap();
+    let whole = g.create();
+    g.remove(b).unwrap();
+    g.extend(whole, &all[..60], Outputs::None).unwrap();
+    let same = g.extend(whole, &all[60..70], Outputs::Last).unwrap();
+    assert_eq!(bits(after.data()), bits(same.data()));
+}
+
+#[test]
+fn windows_free_their_pages() {
+    let tiny = Tiny { layers: 2, ..Tiny::new("gemma3", Some(QuantFormat::Q8_0)) };
+    let model = tiny.open();
+    // Both layers are local: 24 positions are seen. The cache could not hold 400.
+    let cache = CacheOptions { page_tokens: 16, step_tokens: 16, ..exact().cache };
+    let options = Options {
+        max_tokens: Some(112),
+        cache: CacheOptions { sequences: 1, ..cache },
+        chunk: 16,
+        ..exact()
+    };
+    let all = tokens(400, tiny.vocabulary);
+    let want = generator(&model, 1, exact()).logits(&all).unwrap();
+    let got = generator(&model, 2, options).logits(&all).unwrap();
+    assert!(bits(&want) == bits(&got));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let model = Tiny::new("llama", Some(QuantFormat::Q8_0)).open();
+    let mut g = generator(&model, 1, Options::default());
+    let a = g.create();
+    let run = |tokens| Run { sequence: a, tokens, outputs: Outputs::Last };
+    let mut refused = |tokens: &[u32], runs: Vec<Run>| match g.forward(tokens, &Topology { runs }) {
+        Err(BackendError::Tokens(what)) => what,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&[1, 97], vec![run(2)]).contains("token 97"));
+    assert!(refused(&[1], vec![run(2)]).contains("have 2"));
+    assert!(refused(&[], vec![run(0)]).contains("without tokens"));
+    assert!(refused(&[1, 2], vec![run(1), run(1)]).contains("two runs"));
+    g.remove(a).unwrap();
+    let gone = g.extend(a, &[1], Outputs::Last).unwrap_err();
+    assert!(matches!(gone, BackendError::Cache(CacheError::Unknown(_))), "{gone:?}");
+    assert!(g.generate(&[], Sampling::greedy()).is_err());
+    // A model's cache is not another's.
+    let other = Tiny { kv_heads: 4, ..Tiny::new("llama", Some(QuantFormat::Q8_0)) }.open();
+    let mut g4 = generator(&other, 1, Options::default());
+    assert!(g4.logits(&[1, 2, 3]).is_ok());
+}
+
+#[test]
+fn generation_takes_the_largest_logit() {
+    let tiny = Tiny::new("qwen3", Some(QuantFormat::Q8_0));
+    let model = tiny.open();
+    let mut g = generator(&model, 2, exact());
+    let prompt = tokens(30, tiny.vocabulary);
+    let text: Vec<u32> =
+        g.generate(&prompt, Sampling::greedy()).unwrap().take(12).map(Result::unwrap).collect();
+    assert_eq!(text.len(), 12);
+    let logits = g.logits(&[&prompt[..], &text].concat()).unwrap();
+    for (row, &token) in logits.chunks(tiny.vocabulary).skip(29).zip(&text) {
+        let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        assert_eq!(row[token as usize], top);
+    }
+    // All sequences have ended.
+    assert_eq!(g.pages().free(0), 2048 / 64);
+}

@@ -1,0 +1,288 @@
+//! Small models with random weights, written as GGUF files, and what they compute in f64.
+
+use std::path::PathBuf;
+
+use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
+use gllm_kernels_std::gguf::{GgmlType, Value, Writer};
+use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Model};
+
+/// A model to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiny {
+    pub architecture: &'static str,
+    /// `None` is F32.
+    pub format: Option<QuantFormat>,
+    pub hidden: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub intermediate: usize,
+    pub layers: usize,
+    pub vocabulary: usize,
+    pub window: usize,
+    pub tied: bool,
+}
+
+impl Tiny {
+    pub fn new(architecture: &'static str, format: Option<QuantFormat>) -> Self {
+        Self {
+            architecture,
+            format,
+            hidden: 64,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 32,
+            intermediate: 96,
+            layers: 3,
+            vocabulary: 97,
+            window: 24,
+            tied: architecture == "gemma3",
+        }
+    }
+
+    /// All architectures, in f32 and quantised.
+    pub fn all() -> Vec<Self> {
+        let of = |format| ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Self::new(name, format));
+        let formats = [None, Some(QuantFormat::Q8_0), Some(QuantFormat::Q4_1), Some(QuantFormat::F16)];
+        formats.into_iter().flat_map(of).collect()
+    }
+
+    fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        let (q, kv) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut all = vec![
+            ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
+            ("output_norm".to_owned(), vec![self.hidden]),
+        ];
+        if !self.tied {
+            all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
+        }
+        for l in 0..self.layers {
+            let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
+            add("attn_norm", &[self.hidden]);
+            add("attn_q", &[self.hidden, q]);
+            add("attn_k", &[self.hidden, kv]);
+            add("attn_v", &[self.hidden, kv]);
+            add("attn_output", &[q, self.hidden]);
+            add("ffn_norm", &[self.hidden]);
+            add("ffn_gate", &[self.hidden, self.intermediate]);
+            add("ffn_up", &[self.hidden, self.intermediate]);
+            add("ffn_down", &[self.intermediate, self.hidden]);
+            if self.architecture == "gemma3" {
+                add("post_attention_norm", &[self.hidden]);
+                add("post_ffw_norm", &[self.hidden]);
+            }
+            if ["qwen3", "gemma3"].contains(&self.architecture) {
+                add("attn_q_norm", &[self.head_dim]);
+                add("attn_k_norm", &[self.head_dim]);
+            }
+        }
+        let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
+        if self.architecture == "qwen2" {
+            for l in 0..self.layers {
+                for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+                    all.push((format!("blk.{l}.{name}.bias"), vec![n]));
+                }
+            }
+        }
+        all
+    }
+
+    /// Writes the file, and opens it.
+    pub fn open(&self) -> Model<'static> {
+        let name = format!("{}-{:?}-{}.gguf", self.architecture, self.format, std::process::id());
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{:?}-{name}", std::thread::current().id()));
+        let mut writer = Writer::new();
+        let mut set = |key: &str, value: Value<'_>| {
+            let key =
+                if key.contains("general") { key.to_owned() } else { format!("{}.{key}", self.architecture) };
+            writer.set(&key, value).unwrap();
+        };
+        set("general.architecture", Value::String(self.architecture));
+        for (key, value) in [
+            ("block_count", self.layers),
+            ("embedding_length", self.hidden),
+            ("attention.head_count", self.heads),
+            ("attention.head_count_kv", self.kv_heads),
+            ("attention.key_length", self.head_dim),
+            ("attention.value_length", self.head_dim),
+            ("feed_forward_length", self.intermediate),
+            ("context_length", 4096),
+            ("vocab_size", self.vocabulary),
+        ] {
+            set(key, Value::U32(value as u32));
+        }
+        set("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        set("rope.freq_base", Value::F32(100_000.0));
+        if self.architecture == "gemma3" {
+            set("attention.sliding_window", Value::U32(self.window as u32));
+        }
+        let scalar = Kernels::<f32>::detect();
+        let mut data = Vec::new();
+        for (i, (name, dims)) in self.tensors().into_iter().enumerate() {
+            let n = dims.iter().product::<usize>();
+            let matrix = dims.len() == 2;
+            // Small enough that nothing explodes, large enough that attention is not flat.
+            let (scale, base) = if matrix {
+                (2.0 / (dims[0] as f32).sqrt(), 0.0)
+            } else {
+                (0.3, f32::from(!name.ends_with("bias")))
+            };
+            let mut state = i as u64 + 1;
+            let numbers: Vec<f32> = (0..n)
+                .map(|_| {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    base + scale * ((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
+                })
+                .collect();
+            let (ty, bytes) = match self.format.filter(|_| matrix) {
+                None => (GgmlType::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()),
+                Some(format) => {
+                    let mut bytes = vec![0; format.row_bytes(dims[0]).unwrap() * dims[1]];
+                    scalar.quantize(format, &numbers, None, &mut bytes).unwrap();
+                    (ggml(format), bytes)
+                }
+            };
+            let dims: Vec<u64> = dims.iter().map(|&d| d as u64).collect();
+            writer.add_tensor(&name, &dims, ty).unwrap();
+            data.push(bytes);
+        }
+        let mut file = writer.create(&path, true).unwrap();
+        data.iter().for_each(|bytes| file.write(bytes).unwrap());
+        file.finish().unwrap();
+        let model = Model::open(&path).unwrap();
+        // The mapping stays.
+        #[cfg(unix)]
+        std::fs::remove_file(&path).unwrap();
+        model
+    }
+}
+
+fn ggml(format: QuantFormat) -> GgmlType {
+    match format {
+        QuantFormat::Q8_0 => GgmlType::Q8_0,
+        QuantFormat::Q4_1 => GgmlType::Q4_1,
+        QuantFormat::F16 => GgmlType::F16,
+        _ => unreachable!("no test writes it"),
+    }
+}
+
+fn rows(matrix: &Matrix<'_>) -> Vec<Vec<f64>> {
+    let (n, cols) = (matrix.rows(), matrix.cols());
+    (0..n)
+        .map(|r| match matrix {
+            Matrix::Quantised(w) => {
+                let mut row = vec![0f32; cols];
+                Kernels::<f32>::detect().dequant(w.row_range(r, 1).unwrap(), &mut row).unwrap();
+                row.into_iter().map(f64::from).collect()
+            }
+            Matrix::F32(w) => {
+                // SAFETY: elements of the view.
+                (0..cols).map(|c| unsafe { *w.as_ptr().add(r * w.row_stride() + c) }.into()).collect()
+            }
+        })
+        .collect()
+}
+
+fn times(w: &[Vec<f64>], x: &[f64]) -> Vec<f64> {
+    w.iter().map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+}
+
+fn norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
+    let scale = 1.0 / (x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64 + f64::from(eps)).sqrt();
+    x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
+}
+
+fn plus(x: &[f64], y: &[f64]) -> Vec<f64> {
+    x.iter().zip(y).map(|(x, y)| x + y).collect()
+}
+
+/// The logits behind each token, in f64, from the formulas in the documentation of [`Config`].
+pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let (dim, eps, group) = (config.head_dim, config.norm_eps, config.heads / config.kv_heads);
+    let embedding = rows(&weights.embedding);
+    let scale = f64::from(config.embedding_scale);
+    let mut xs: Vec<Vec<f64>> =
+        tokens.iter().map(|&t| embedding[t as usize].iter().map(|x| x * scale).collect()).collect();
+    for (w, layer) in weights.layers.iter().zip(&config.layer) {
+        let rope = &config.ropes[layer.rope];
+        let rotate = |x: &mut [f64], p: usize| {
+            let half = rope.dims / 2;
+            for i in 0..half {
+                let angle = p as f64 * rope.theta.powf(-2.0 * i as f64 / rope.dims as f64);
+                let (a, b) = match rope.pairing {
+                    RopePairing::Adjacent => (2 * i, 2 * i + 1),
+                    RopePairing::HalfSplit => (i, i + half),
+                };
+                (x[a], x[b]) =
+                    (x[a] * angle.cos() - x[b] * angle.sin(), x[a] * angle.sin() + x[b] * angle.cos());
+            }
+        };
+        let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
+        let (gate, up, down) = (rows(&w.gate), rows(&w.up), rows(&w.down));
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (p, x) in xs.iter_mut().enumerate() {
+            let h = norm(x, &w.attention_norm, eps);
+            let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
+                let y = times(m, &h);
+                b.as_ref().map_or(y.clone(), |b| y.iter().zip(b).map(|(y, &b)| y + f64::from(b)).collect())
+            };
+            let (mut q, mut k, v) = (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
+            for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
+                for head in x.chunks_mut(dim) {
+                    if let Some(of) = of {
+                        head.copy_from_slice(&norm(head, of, eps));
+                    }
+                    rotate(head, p);
+                }
+            }
+            keys.push(k);
+            values.push(v);
+            let from = layer.window.map_or(0, |window| (p + 1).saturating_sub(window));
+            let mut mixed = Vec::new();
+            for (head, q) in q.chunks(dim).enumerate() {
+                let at = head / group * dim;
+                let dot = |k: &[f64]| q.iter().zip(&k[at..at + dim]).map(|(q, k)| q * k).sum::<f64>();
+                let mut scores: Vec<f64> =
+                    keys[from..].iter().map(|k| dot(k) * f64::from(config.attention_scale)).collect();
+                if let Some(cap) = config.attention_softcap.map(f64::from) {
+                    scores.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
+                }
+                let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+                let weigh = |i: usize| {
+                    let one = scores.iter().zip(&values[from..]).map(|(s, v)| (s - top).exp() * v[at + i]);
+                    one.sum::<f64>() / sum
+                };
+                mixed.extend((0..dim).map(weigh));
+            }
+            let mut a = times(&wo, &mixed);
+            if let Some(post) = &w.post_attention_norm {
+                a = norm(&a, post, eps);
+            }
+            *x = plus(x, &a);
+            let h = norm(x, &w.ffn_norm, eps);
+            let act = |g: f64| match config.gate {
+                Gate::Silu => g / (1.0 + (-g).exp()),
+                Gate::GeluTanh => {
+                    let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
+                    0.5 * g * (1.0 + u.tanh())
+                }
+                _ => unreachable!("an activation that the oracle does not know"),
+            };
+            let gated: Vec<f64> =
+                times(&gate, &h).iter().zip(times(&up, &h)).map(|(&g, u)| act(g) * u).collect();
+            let mut f = times(&down, &gated);
+            if let Some(post) = &w.post_ffn_norm {
+                f = norm(&f, post, eps);
+            }
+            *x = plus(x, &f);
+        }
+    }
+    let output = rows(&weights.output);
+    let cap = |x: f64| config.logit_softcap.map(f64::from).map_or(x, |cap| cap * (x / cap).tanh());
+    xs.iter()
+        .map(|x| times(&output, &norm(x, &weights.output_norm, eps)).into_iter().map(cap).collect())
+        .collect()
+}
