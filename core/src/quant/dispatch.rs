@@ -110,8 +110,8 @@ macro_rules! define_qgemv_q8 {
     };
 }
 
-/// The products in place of an instruction set. AVX-512 without VNNI has nothing better for them than AVX2: it shares
-/// their code.
+/// The products in place of an instruction set. AVX-512 without VNNI shares the code of AVX2: the algorithm is the same, on
+/// registers of 256 bits.
 macro_rules! engine {
     (Avx512, $attr:meta) => {
         use super::avx2::in_place;
