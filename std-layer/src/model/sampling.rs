@@ -221,7 +221,7 @@ fn sum_units(block: &[f32], floor: f32) -> u64 {
 
 /// `floor(all * share / 2^24)`.
 fn share_of(all: u64, share: u32) -> u64 {
-    (all >> 24) * u64::from(share) + ((all & 0xff_ffff) * u64::from(share) >> 24)
+    (all >> 24) * u64::from(share) + (((all & 0xff_ffff) * u64::from(share)) >> 24)
 }
 
 /// Logits are gone through in blocks: what a block's largest logit, or its sum, says spares looking at the others. The halves of a
