@@ -8,7 +8,7 @@ use std::path::Path;
 
 use draft::{Draft, ARCHITECTURES};
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
-use gllm_kernels_std::gguf::{GgmlType, Value, ValueType};
+use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{Architecture, Config, Gate, Layer, Model, ModelError, Rope};
 use gllm_kernels_std::AlignedVec;
 
@@ -405,6 +405,32 @@ fn tokens_that_begin_and_end_texts() {
     assert_eq!(bos(&[("pre", Value::String("llama-bpe"))]), Some(1));
     assert_eq!(bos(&[("add_bos_token", Value::Bool(false))]), None);
     assert_eq!(bos(&[("model", Value::String("none")), ("add_bos_token", Value::Bool(true))]), Some(1));
+}
+
+/// Weights that are no numbers: found by decoding all of them, wherever they are.
+#[test]
+fn weights_that_are_not_finite_are_found() {
+    let draft = Draft::of("llama");
+    let clean = draft.bytes();
+    Model::from_bytes(&clean).unwrap().verify().unwrap();
+    let file = Gguf::from_bytes(&clean).unwrap();
+    // The scale of a block (f16, in front of it), and a number itself: in the last row, from the column that begins a block.
+    for (name, scale, place) in [
+        ("token_embd.weight", 2, "row 23, column 0"),
+        ("blk.6.ffn_down.weight", 2, "row 31, column 32"),
+        ("blk.3.attn_output.weight", 2, "row 31, column 32"),
+        ("blk.2.attn_k.weight", 2, "row 31, column 31"),
+        ("blk.5.attn_v.weight", 2, "row 31, column 31"),
+        ("blk.4.attn_q.weight", 4, "element 2047"),
+    ] {
+        let tensor = file.tensor(name).unwrap();
+        let block = tensor.ggml_type().layout().unwrap().bytes as u64;
+        let at = (tensor.file_offset() + tensor.size().unwrap() - block) as usize;
+        let mut bytes = AlignedVec::from_slice(&clean);
+        bytes[at..at + scale].fill(0xff);
+        let error = Model::from_bytes(&bytes).unwrap().verify().unwrap_err().to_string();
+        assert!(error.contains(name) && error.ends_with(place), "{error}");
+    }
 }
 
 /// Bytes of a file, changed.

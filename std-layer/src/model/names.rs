@@ -116,9 +116,9 @@ pub(super) const ROPE_FACTORS: Name =
     name("rope_freqs.weight", "", |c| vec![c.ropes[0].dims / 2]).if_so(|c| c.ropes[0].factors.is_some());
 
 /// Everything outside layers.
-pub(super) const GLOBAL: [Name; 4] = [EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS];
+pub(super) static GLOBAL: [Name; 4] = [EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS];
 /// Everything that a layer has.
-pub(super) const LAYER: [Name; 16] = [
+pub(super) static LAYER: [Name; 16] = [
     ATTENTION_NORM,
     Q,
     K,

@@ -1,11 +1,15 @@
 //! From files to host matrices, without copying any.
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_core::{bf16, f16, MatRef, QuantFormat, QuantRef};
+use rayon::prelude::*;
 
 use super::names::{self, Name};
 use super::{Config, ModelError};
+use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
 /// A weight matrix on the host, `rows x cols`: `y = W x` has `rows` outputs and `cols` inputs.
@@ -243,6 +247,16 @@ pub(super) fn numbers(tensor: Tensor<'_>) -> Result<Vec<f32>, ModelError> {
     }
 }
 
+/// Row and column of the first weight, in these rows, that is not finite.
+fn not_finite(w: QuantRef<'_>, rows: Range<usize>) -> Option<[usize; 2]> {
+    let mut decoded = vec![0.0; w.cols()];
+    rows.into_iter().find_map(|row| {
+        let one = w.row_range(row, 1).and_then(|w| kernels::<f32>().dequant(w, &mut decoded));
+        // A row that cannot be had is bad from its first number on.
+        one.map_or(Some(0), |()| decoded.iter().position(|x| !x.is_finite())).map(|column| [row, column])
+    })
+}
+
 /// An opened model: its files are mapped into memory, its metadata understood, its tensors complete.
 ///
 /// ```no_run
@@ -401,13 +415,41 @@ impl<'a> Model<'a> {
         self.files.0.iter().map(|(path, _)| &**path)
     }
 
+    /// Decodes every weight, on all threads: this reads the whole file, as [`open`](Model::open) does not.
+    ///
+    /// # Errors
+    /// `BadTensor` for a matrix with a number that is not finite, as blocks with a NaN for their scale have.
+    pub fn verify(&self) -> Result<(), ModelError> {
+        const ROWS: usize = 64;
+        for (name, layer) in self.names().filter(|(n, _)| n.dims(&self.config).len() == 2) {
+            let bad = match self.files.matrix(&self.config, name, layer)? {
+                Matrix::Quantised(w) => {
+                    let starts: Vec<usize> = (0..w.rows()).step_by(ROWS).collect();
+                    let bad = |from| not_finite(w, from..w.rows().min(from + ROWS));
+                    starts.into_par_iter().find_map_first(bad)
+                }
+                // This says where by itself.
+                Matrix::F32(_) => numbers(self.files.find(&self.config, name, layer)?).map(|_| None)?,
+            };
+            if let Some([row, column]) = bad {
+                let problem = format!("is not finite at row {row}, column {column}");
+                return Err(bad_tensor(&name.in_gguf(layer), problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensors that the model consists of, with their layers.
+    fn names(&self) -> impl Iterator<Item = (&'static Name, usize)> + '_ {
+        let layers = names::LAYER.iter().flat_map(|n| (0..self.config.layers).map(move |l| (n, l)));
+        let all = names::GLOBAL.iter().map(|n| (n, 0)).chain(layers);
+        all.filter(|(n, _)| n.needed(&self.config))
+    }
+
     /// Tensors that are in the files, but that the model has no use for. None of them belongs to a layer: such a file is refused, as
     /// its layers compute something else than [`Config`] says.
     pub fn unused(&self) -> Vec<&str> {
-        let config = &self.config;
-        let layers = names::LAYER.iter().flat_map(|n| (0..config.layers).map(move |l| (n, l)));
-        let used = names::GLOBAL.iter().map(|n| (n, 0)).chain(layers).filter(|(n, _)| n.needed(config));
-        let used: std::collections::HashSet<String> = used.map(|(n, l)| n.in_gguf(l)).collect();
+        let used: HashSet<String> = self.names().map(|(n, l)| n.in_gguf(l)).collect();
         self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n)).collect()
     }
 }
