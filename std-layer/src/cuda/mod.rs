@@ -51,7 +51,7 @@ pub use memory::{Buffer, PinnedBuffer, View};
 pub use prefill::{Mask, Prefill};
 pub use quant::{Activations, QuantView};
 pub use rows::Norm;
-pub use sampling::{Sampling, SamplingRoom};
+pub use sampling::SamplingRoom;
 pub use stream::{Event, Graph, Stream};
 
 /// Storage types of kernels: f32, f16, bf16.

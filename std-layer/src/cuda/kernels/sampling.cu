@@ -1,4 +1,5 @@
-// The next token from scores, without leaving the GPU. A block has a row of scores.
+// The next token from scores, without leaving the GPU. A block has a row of scores. What is computed, and in which order, is defined in
+// model/sampling.rs; the same scores and seed give the same token there and here.
 #include "simt.cuh"
 
 struct SampleArgs {
@@ -10,9 +11,12 @@ struct SampleArgs {
     f32* work;
     // Where in the stream of random numbers each row is.
     const u64* counters;
+    // What is added to scores: tokens of the vocabulary, and for each a number.
+    const u32* bias_tokens;
+    const f32* bias;
     u64 seed;
-    u32 vocabulary, history_len, top_k, type;
-    f32 temperature, top_p, min_p, repetition;
+    u32 vocabulary, history_len, top_k, type, biases, last_n;
+    f32 temperature, top_p, min_p, repetition, frequency, presence;
 };
 
 // Philox 4x32-10 (Salmon et al., 2011): the first word for a counter and a key.
@@ -26,6 +30,16 @@ DEVICE u32 philox(u64 counter, u64 stream, u64 key) {
         k0 += 0x9e3779b9, k1 += 0xbb67ae85;
     }
     return c[0];
+}
+
+// 2^x for x in -40 to 0, within 1 ulp: 2^f of the fraction that rounding leaves, by a polynomial. Every operation is rounded by itself.
+DEVICE f32 power_of_2(f32 x) {
+    // Adding it rounds to whole numbers, which stand in the lowest bits of the sum.
+    const f32 round = 12582912.0f, sum = add_rn(x, round), f = add_rn(x, -add_rn(sum, -round));
+    f32 p = 1.5335362e-4f;
+    const f32 others[] = {1.3398874e-3f, 9.618437e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f, 1.0f};
+    for (const f32 c : others) p = add_rn(mul_rn(p, f), c);
+    return from_bits(bits_of(p) + ((bits_of(sum) - bits_of(round)) << 23));
 }
 
 // Numbers in the order of floats, NaN lowest.
@@ -133,8 +147,20 @@ template <class F> DEVICE u32 threshold(const f32* x, u32 n, u64 goal, Room& roo
     }
 }
 
-// Repetition penalty, temperature, top-k, top-p among these, min-p; then one of what is left by chance. What equals the last one that
-// top-k or top-p lets pass, passes too.
+// How often a token occurs in a list, and whether at `i` for the first time.
+DEVICE u32 count_of(const u32* list, u32 n, u32 i, bool& first) {
+    u32 count = 0;
+    first = true;
+    for (u32 j = 0; j < n; j++) {
+        if (list[j] != list[i]) continue;
+        if (j < i) first = false;
+        count++;
+    }
+    return count;
+}
+
+// Bias, penalties, temperature, top-k, top-p among these, min-p; then one of what is left by chance. What equals the last one that top-k
+// or top-p lets pass, passes too.
 KERNEL(sample, SampleArgs, 1024) {
     Room& room = *shared<Room>();
     const u32 n = a.vocabulary;
@@ -142,12 +168,24 @@ KERNEL(sample, SampleArgs, 1024) {
     f32* x = a.work + row;
     for (u32 i = thread(); i < n; i += threads()) x[i] = load_as(a.scores, row + i, a.type);
     sync_block();
-    for (u32 i = thread(); i < a.history_len; i += threads()) {
-        const u32 token = a.history[static_cast<u64>(block_x()) * a.history_len + i];
-        if (token >= n) continue;
-        // From the score itself: tokens that come twice are not punished twice.
-        const f32 s = load_as(a.scores, row + token, a.type);
-        x[token] = s > 0 ? s / a.repetition : s * a.repetition;
+    // Whoever has a token's first occurrence does it for all.
+    for (u32 i = thread(); i < a.biases; i += threads()) {
+        bool first;
+        count_of(a.bias_tokens, a.biases, i, first);
+        const u32 token = a.bias_tokens[i];
+        if (!first || token >= n) continue;
+        for (u32 j = i; j < a.biases; j++)
+            if (a.bias_tokens[j] == token) x[token] = add_rn(x[token], a.bias[j]);
+    }
+    sync_block();
+    const u32 recent = least(a.history_len, a.last_n);
+    const u32* history = a.history + static_cast<u64>(block_x() + 1) * a.history_len - recent;
+    for (u32 i = thread(); i < recent; i += threads()) {
+        bool first;
+        const u32 token = history[i], count = count_of(history, recent, i, first);
+        if (!first || token >= n) continue;
+        const f32 s = x[token], scaled = s > 0 ? s / a.repetition : mul_rn(s, a.repetition);
+        x[token] = add_rn(scaled, -add_rn(mul_rn(static_cast<f32>(count), a.frequency), a.presence));
     }
     sync_block();
     u32 value, best;
@@ -155,13 +193,18 @@ KERNEL(sample, SampleArgs, 1024) {
     const f32 top = x[best];
     if (thread() == 0) a.token[block_x()] = best;
     if (a.temperature == 0) return;
-    const f32 by = 1.44269504f / a.temperature;
-    // What a token weighs; NaNs nothing. The largest score weighs 1, even if it is infinite.
-    const auto weight = [&](u32 i) { return x[i] == top ? 1 : x[i] < top ? exp2_fast((x[i] - top) * by) : 0; };
-    const auto units = [&](u32 i) { return static_cast<u64>(weight(i) * 0x1p39f); };
-    u32 least_rank = 1;
+    u32 least_rank = 0;
     if (a.top_k > 0 && a.top_k < n)
-        least_rank = most(least_rank, threshold(x, n, a.top_k, room, [](u32, u32) { return static_cast<u64>(1); }));
+        least_rank = threshold(x, n, a.top_k, room, [](u32, u32) { return static_cast<u64>(1); });
+    // From here on, `x` is what tokens weigh; the best one 1, even if it is infinite, and NaN nothing.
+    const f32 by = 1.44269504f / a.temperature;
+    sync_block();
+    for (u32 i = thread(); i < n; i += threads()) {
+        const f32 s = x[i], d = mul_rn(add_rn(s, -top), by);
+        x[i] = rank(s) < least_rank ? 0 : s == top ? 1 : d >= -40 ? power_of_2(d) : 0;
+    }
+    sync_block();
+    const auto units = [&](u32 i) { return static_cast<u64>(x[i] * 0x1p39f); };
     // Each warp has consecutive tokens, and of these each lane every 32nd.
     const u32 warps = threads() / WARP, share = div_up(div_up(n, warps), WARP) * WARP;
     const u32 from = least(n, warp() * share), to = least(n, from + share);
@@ -179,13 +222,13 @@ KERNEL(sample, SampleArgs, 1024) {
         }
         sync_block();
     };
+    u32 least_weight = 0;
     if (a.top_p < 1) {
-        const u32 kept = least_rank;
-        add_up([&](u32 i) { return rank(x[i]) >= kept; });
+        add_up([](u32) { return true; });
         const u64 goal = most(static_cast<u64>(1), share_of(all, static_cast<u32>(a.top_p * 0x1p24f)));
-        least_rank = most(kept, threshold(x, n, goal, room, [&](u32 i, u32 r) { return r >= kept ? units(i) : 0; }));
+        least_weight = threshold(x, n, goal, room, [&](u32 i, u32) { return units(i); });
     }
-    const auto passes = [&](u32 i) { return rank(x[i]) >= least_rank && weight(i) >= a.min_p; };
+    const auto passes = [&](u32 i) { return rank(x[i]) >= least_weight && x[i] >= a.min_p; };
     add_up(passes);
     const u64 goal = share_of(all, philox(a.counters[block_x()], block_x(), a.seed) >> 8);
     if (goal < before || goal >= before + mine) return;
