@@ -2,9 +2,10 @@
 //! ignored; it runs on a machine that has it.
 //!
 //! With `GLLM_TEST_BRIEF` in the environment only the kernels that a CPU takes because it lacks a feature that better ones
-//! need. `GLLM_TEST_ONLY` is a list of words: only kernels whose names contain one of them.
+//! need, and where it has none but those of the level, also what is compiled for the level, of formats with one: it must have
+//! no other instructions. `GLLM_TEST_ONLY` is a list of words: only kernels whose names contain one of them.
 
-use gllm_kernels_core::{kernels, Features, KernelInfo};
+use gllm_kernels_core::{kernels, Features, KernelInfo, QuantFormat};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 #[global_allocator]
@@ -130,6 +131,11 @@ fn stands_in(row: &KernelInfo, here: Features) -> bool {
     best.map(|r| r.name) != Some(row.name) && taken.map(|r| r.name) == Some(row.name)
 }
 
+/// Whether this is a kernel of the only level that a CPU with these features has, for one format.
+fn is_baseline(row: &KernelInfo, here: Features) -> bool {
+    here == row.level.requires() && row.requires == here && row.format.is_none_or(|f| f == QuantFormat::Q4K)
+}
+
 fn main() {
     let here = gllm_testkit::caps().features();
     let emulated = gllm_testkit::amx::emulated();
@@ -147,7 +153,7 @@ fn main() {
     let only = std::env::var("GLLM_TEST_ONLY").unwrap_or_default();
     let chosen = |row: &KernelInfo| {
         (only.is_empty() || only.split_whitespace().any(|word| row.name.contains(word)))
-            && (gllm_testkit::effort() > 0 || stands_in(row, here))
+            && (gllm_testkit::effort() > 0 || stands_in(row, here) || is_baseline(row, here))
     };
     for row in kernels().filter(|row| chosen(row)) {
         let run = move || {
