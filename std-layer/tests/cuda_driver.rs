@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cuda::Fake;
-use gllm_kernels_std::core::{KernelError, Precision, QuantFormat, RopePairing, RopeShape, Softmax};
+use gllm_kernels_std::core::{f16, KernelError, Precision, QuantFormat, RopePairing, RopeShape, Softmax};
 use gllm_kernels_std::cuda::{
     Activations, Buffer, Capability, Context, CudaError, CudaVersion, Driver, Event, Norm, Ops, PinnedBuffer,
     QuantView, Stream, Transfers,
@@ -62,10 +62,13 @@ fn no_such_function() {
 fn an_old_driver() {
     let fake = Fake::new(&[("driver_version", 12080)]);
     let error = Driver::open_at(&fake.path).unwrap_err();
-    assert_eq!(error, CudaError::DriverTooOld { have: CudaVersion(12080), need: CudaVersion(13000) });
+    assert_eq!(
+        error,
+        CudaError::DriverTooOld { have: CudaVersion(12080), need: CudaVersion(13000), driver: 580 }
+    );
     assert_eq!(
         error.to_string(),
-        "the CUDA driver supports CUDA 12.8, the kernels need 13.0: update the driver"
+        "the CUDA driver supports CUDA 12.8, the kernels need 13.0: install NVIDIA's driver 580 or later"
     );
     fake.controls.set("driver_version", 13010);
     assert_eq!(Driver::open_at(&fake.path).unwrap().version(), CudaVersion(13010));
@@ -493,6 +496,66 @@ fn buffers_end_on_whole_pieces() {
     let mut z = Buffer::<f32>::new(&context, 32).unwrap();
     ops.dequant(&stream, w, &mut z).unwrap();
     assert_eq!(z.to_vec(&stream).unwrap(), [2.0; 32]);
+}
+
+/// Several results in one buffer, or one in a part of it.
+#[test]
+fn results_in_parts_of_buffers() {
+    in_both_modes(parts_of_buffers);
+}
+
+fn parts_of_buffers(fake: &Fake) {
+    let context = context(fake);
+    let (ops, stream) = (Ops::new(&context).unwrap(), Stream::new(&context).unwrap());
+    let data: Vec<f32> = (0..16).map(|i| if i % 3 == 0 { -2.0 } else { 2.0 }).collect();
+    let x = Buffer::from_slice(&stream, &data).unwrap();
+    let mut all = Buffer::from_slice(&stream, &[9.0f32; 56]).unwrap();
+    // Not at a multiple of 16 bytes.
+    let (first, rest) = all.view_mut().split_at(17).unwrap();
+    let (mut second, rest) = rest.split_at(16).unwrap();
+    let (mut third, mut fourth) = rest.split_at(16).unwrap();
+    assert_eq!((first.len(), second.len(), third.len(), fourth.len()), (17, 16, 16, 7));
+    ops.relu(&stream, &x, first.range(1..17).unwrap()).unwrap();
+    let norm = Norm { weight: None, bias: None, eps: 0.0 };
+    ops.rms_norm(&stream, 16, norm, &x, second.reborrow()).unwrap();
+    ops.vec_add(&stream, second.view(), &x, third.reborrow()).unwrap();
+    fourth.fill_bytes(&stream, 0).unwrap();
+    assert_eq!(fourth.view().range(2..7).unwrap().to_vec(&stream).unwrap(), [0.0; 5]);
+    fourth.upload(&stream, &data[..7]).unwrap();
+    fourth.range(5..7).unwrap().copy_from(&stream, x.range(1..3).unwrap()).unwrap();
+    let signs = || data.iter().map(|x| x.signum());
+    let want: Vec<f32> = [9.0]
+        .into_iter()
+        .chain(data.iter().map(|x| x.max(0.0)))
+        .chain(signs())
+        .chain(signs().map(|s| s * 3.0))
+        .chain([-2.0, 2.0, 2.0, -2.0, 2.0, 2.0, 2.0])
+        .collect();
+    let got = all.to_vec(&stream).unwrap();
+    assert!(got.iter().zip(&want).all(|(g, w)| (g - w).abs() < 1e-6), "{got:?} instead of {want:?}");
+
+    let beyond = CudaError::WrongSize { arg: "buffer", need: 57, got: 56 };
+    assert_eq!(all.view_mut().split_at(57).unwrap_err(), beyond);
+    assert_eq!(all.range_mut(50..57).unwrap_err(), beyond);
+    assert_eq!(all.view().range(57..57).unwrap_err(), beyond);
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = all.range_mut(7..3);
+    assert!(matches!(reversed, Err(CudaError::WrongSize { .. })));
+    assert_eq!(
+        ops.relu(&stream, &x, all.range_mut(0..15).unwrap()),
+        Err(CudaError::WrongSize { arg: "x", need: 15, got: 16 })
+    );
+    // Tensor cores write two numbers at a time.
+    let halves = Buffer::<f16>::new(&context, 64).unwrap();
+    let y = all.range_mut(1..17).unwrap();
+    let x = halves.range(0..32).unwrap();
+    assert_eq!(ops.gemm(&stream, (4, 8), x, x, y), Err(CudaError::Misaligned { arg: "y", align: 16 }));
+    let bytes = Buffer::<u8>::new(&context, 18).unwrap();
+    let w = QuantView::new(&bytes, QuantFormat::Q4_0, 1, 32).unwrap();
+    assert_eq!(
+        ops.dequant(&stream, w, all.range_mut(2..34).unwrap()),
+        Err(CudaError::Misaligned { arg: "y", align: 16 })
+    );
 }
 
 /// What operators refuse, before anything is launched.

@@ -5,7 +5,7 @@ use super::driver::Context;
 use super::error::CudaError;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
-use super::memory::{Buffer, View};
+use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -254,15 +254,16 @@ impl Ops {
     /// # Errors
     /// `WrongSize` unless `y`, `q`, tables and lengths fit together and the room is large enough; `Kernel` unless heads are a
     /// multiple of the KV heads and `scale` is finite; `OtherContext`, `Launch`.
-    pub fn attention_decode<T: Float>(
+    pub fn attention_decode<'a, T: Float>(
         &self,
         stream: &Stream,
         (cache, tables): (&KvCache, PageTables<'_>),
         lengths: View<'_, u32>,
         (heads, scale, window): (usize, f32, Option<usize>),
         q: View<'_, T>,
-        (room, y): (&mut DecodeRoom, &mut Buffer<T>),
+        (room, y): (&mut DecodeRoom, impl Into<ViewMut<'a, T>>),
     ) -> Result<(), CudaError> {
+        let y = y.into();
         let rows = self.tables(cache, &tables)?;
         let shape = cache.shape;
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::error::{Capability, CudaError, CudaVersion};
 use super::geometry::Limits;
-use super::kernels::NEED;
+use super::kernels::{NEED, NEED_DRIVER};
 use super::lifetime::{self, Resource};
 use super::sys::{self, attribute, Functions, Handle};
 
@@ -51,7 +51,7 @@ impl Driver {
         f.check("cuDriverGetVersion", unsafe { (f.driver_version)(&mut version) })?;
         let have = CudaVersion(version);
         if have < NEED {
-            return Err(CudaError::DriverTooOld { have, need: NEED });
+            return Err(CudaError::DriverTooOld { have, need: NEED, driver: NEED_DRIVER });
         }
         // SAFETY: may be called any number of times.
         match unsafe { (f.init)(0) } {

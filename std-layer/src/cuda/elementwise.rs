@@ -4,7 +4,7 @@ use super::check::same_len;
 use super::error::CudaError;
 use super::geometry;
 use super::kernels::{File, Name, TYPES};
-use super::memory::{Buffer, View};
+use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -29,7 +29,7 @@ impl Ops {
         stream: &Stream,
         x: View<'_, T>,
         z: Option<View<'_, T>>,
-        y: &mut Buffer<T>,
+        y: ViewMut<'_, T>,
     ) -> Result<(), CudaError> {
         same_len("x", x.len(), y.len())?;
         if let Some(z) = z {
@@ -71,9 +71,9 @@ macro_rules! elementwise {
                 &self,
                 stream: &Stream,
                 x: impl Into<View<'a, T>>,
-                y: &mut Buffer<T>,
+                y: impl Into<ViewMut<'a, T>>,
             ) -> Result<(), CudaError> {
-                self.elementwise((stringify!($one), 0.0), stream, x.into(), None, y)
+                self.elementwise((stringify!($one), 0.0), stream, x.into(), None, y.into())
             })*
             $($(#[$doc2])*
             pub fn $two<'a, T: Float>(
@@ -81,9 +81,9 @@ macro_rules! elementwise {
                 stream: &Stream,
                 $x: impl Into<View<'a, T>>,
                 $z: impl Into<View<'a, T>>,
-                y: &mut Buffer<T>,
+                y: impl Into<ViewMut<'a, T>>,
             ) -> Result<(), CudaError> {
-                self.elementwise((stringify!($two), 0.0), stream, $x.into(), Some($z.into()), y)
+                self.elementwise((stringify!($two), 0.0), stream, $x.into(), Some($z.into()), y.into())
             })*
             $($(#[$doc3])*
             pub fn $scaled<'a, T: Float>(
@@ -92,12 +92,12 @@ macro_rules! elementwise {
                 alpha: f32,
                 x: impl Into<View<'a, T>>,
                 $($w: impl Into<View<'a, T>>,)?
-                y: &mut Buffer<T>,
+                y: impl Into<ViewMut<'a, T>>,
             ) -> Result<(), CudaError> {
                 #[allow(unused_mut, unused_assignments)]
                 let mut second = None;
                 $(second = Some($w.into());)?
-                self.elementwise((stringify!($scaled), alpha), stream, x.into(), second, y)
+                self.elementwise((stringify!($scaled), alpha), stream, x.into(), second, y.into())
             })*
         }
     };

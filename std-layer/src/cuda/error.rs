@@ -59,8 +59,10 @@ pub enum CudaError {
     DriverTooOld {
         /// The newest CUDA version that the driver knows.
         have: CudaVersion,
-        /// The version that the kernels were compiled with.
+        /// The oldest version that the kernels run with.
         need: CudaVersion,
+        /// The first driver that supports it: its major version.
+        driver: u32,
     },
     /// There is a driver, but no GPU.
     NoDevice,
@@ -146,9 +148,10 @@ impl fmt::Display for CudaError {
             Self::MissingFunction { name } => {
                 write!(f, "the CUDA driver has no function {name}: update the driver")
             }
-            Self::DriverTooOld { have, need } => {
-                write!(f, "the CUDA driver supports CUDA {have}, the kernels need {need}: update the driver")
-            }
+            Self::DriverTooOld { have, need, driver } => write!(
+                f,
+                "the CUDA driver supports CUDA {have}, the kernels need {need}: install NVIDIA's driver {driver} or later"
+            ),
             Self::NoDevice => write!(f, "the CUDA driver finds no GPU"),
             Self::NoSuchDevice { index, count } => {
                 write!(f, "there is no GPU {index}: there are {count}, counted from 0")

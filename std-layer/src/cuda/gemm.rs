@@ -6,7 +6,7 @@ use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
 use super::geometry::{self, Geometry};
 use super::kernels::{block_formats, type_number, File, Name};
-use super::memory::{Buffer, View};
+use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::quant::QuantView;
 use super::stream::Stream;
@@ -34,7 +34,7 @@ impl Ops {
         &self,
         (w, n, row_bytes): (Address, usize, usize),
         (x, k): (View<'_, T>, usize),
-        y: &Buffer<U>,
+        y: &ViewMut<'_, U>,
     ) -> Result<(GemmArgs, Geometry), CudaError> {
         if !matches!(T::TYPE, ElementType::F16 | ElementType::Bf16) {
             return Err(bad("x", "f16 or bf16: tensor cores multiply no f32"));
@@ -48,6 +48,7 @@ impl Ops {
         self.here(x.context())?;
         self.here(y.context())?;
         aligned("x", x.address())?;
+        aligned("y", y.address())?;
         aligned("w", w)?;
         let args = GemmArgs {
             x: x.address(),
@@ -66,7 +67,7 @@ impl Ops {
     ///
     /// # Errors
     /// `Kernel` unless `x` is f16 or bf16 and has whole rows of `k`, a multiple of 8; `WrongSize` unless `w` and `y` have their
-    /// sizes; `Misaligned` unless `x` and `w` start at multiples of 16 bytes; `Geometry` if `n` takes more blocks than there
+    /// sizes; `Misaligned` unless `x`, `w` and `y` start at multiples of 16 bytes; `Geometry` if `n` takes more blocks than there
     /// can be; `OtherContext`, `Launch`.
     pub fn gemm<'a, T: Float, U: Float>(
         &self,
@@ -74,12 +75,12 @@ impl Ops {
         (n, k): (usize, usize),
         w: impl Into<View<'a, T>>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<U>,
+        y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
         let (w, x) = (w.into(), x.into());
         same_len("w", w.len(), area("elements of w", &[n, k])?)?;
         self.here(w.context())?;
-        let (args, geometry) = self.product((w.address(), n, 0), (x, k), y)?;
+        let (args, geometry) = self.product((w.address(), n, 0), (x, k), &y.into())?;
         let kernel = (File::gemm, Name("gemm", T::TYPE.name(), ""));
         // SAFETY: checked here and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
@@ -95,10 +96,11 @@ impl Ops {
         stream: &Stream,
         w: QuantView<'_>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<U>,
+        y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
         let (address, row_bytes) = w.place(self)?;
-        let (args, geometry) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), y)?;
+        let (args, geometry) =
+            self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y.into())?;
         let kernel = (File::gemm, Name("qgemm", T::TYPE.name(), w.format().name()));
         // SAFETY: checked by the view and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }

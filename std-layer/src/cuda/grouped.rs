@@ -7,7 +7,7 @@ use super::error::CudaError;
 use super::gemm::GemmArgs;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
-use super::memory::{Buffer, View};
+use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -167,12 +167,13 @@ impl Ops {
     ///
     /// # Errors
     /// `WrongSize` unless `y` has `inputs * outputs` elements; `OtherContext`, `Launch`.
-    pub fn dequant_grouped<T: Float>(
+    pub fn dequant_grouped<'a, T: Float>(
         &self,
         stream: &Stream,
         w: GroupedView<'_>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
+        let y = y.into();
         same_len("y", y.len(), area("elements of y", &[w.inputs, w.outputs])?)?;
         self.here(y.context())?;
         let args = GroupedArgs { y: y.address(), ty: type_number(T::TYPE), ..w.arguments(self)? };
@@ -193,9 +194,9 @@ impl Ops {
         stream: &Stream,
         w: GroupedView<'_>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<f32>,
+        y: impl Into<ViewMut<'a, f32>>,
     ) -> Result<(), CudaError> {
-        let x = x.into();
+        let (x, y) = (x.into(), y.into());
         let batch = super::check::rows(x.len(), w.inputs)?;
         if !(1..=8).contains(&batch) {
             return Err(bad("x", "1 to 8 vectors"));
@@ -226,9 +227,9 @@ impl Ops {
         stream: &Stream,
         w: GroupedView<'_>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<U>,
+        y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
-        let (product, geometry) = self.product((0, w.outputs, 0), (x.into(), w.inputs), y)?;
+        let (product, geometry) = self.product((0, w.outputs, 0), (x.into(), w.inputs), &y.into())?;
         let args = GroupedGemmArgs { product, weights: w.arguments(self)? };
         let kernel = (File::grouped, Name("gemm", w.name, T::TYPE.name()));
         // SAFETY: checked by the view and by `product`; `g_idx` is bounded by the kernel.

@@ -11,8 +11,9 @@ use super::geometry::Geometry;
 use super::module::{inflate, Arguments, Function, Module};
 use super::stream::Stream;
 
-/// The CUDA version that the kernels are compiled with, and so the oldest that a driver may support.
+/// The oldest CUDA version that a driver may support, which is that the kernels are compiled with, and the first driver that does.
 pub(super) const NEED: CudaVersion = CudaVersion(13000);
+pub(super) const NEED_DRIVER: u32 = 580;
 
 macro_rules! files {
     ($($file:ident)*) => {

@@ -82,7 +82,12 @@ impl<T: Zeroable> Buffer<T> {
 
     /// All elements, to be read.
     pub fn view(&self) -> View<'_, T> {
-        View { buffer: self, from: 0, len: self.len }
+        View { context: &self.context, address: self.address, len: self.len, of: PhantomData }
+    }
+
+    /// All elements, to be written.
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
+        ViewMut { context: &self.context, address: self.address, len: self.len, of: PhantomData }
     }
 
     /// Elements `range`, to be read.
@@ -90,103 +95,55 @@ impl<T: Zeroable> Buffer<T> {
     /// # Errors
     /// `WrongSize`.
     pub fn range(&self, range: Range<usize>) -> Result<View<'_, T>, CudaError> {
-        if range.end > self.len || range.start > range.end {
-            return Err(CudaError::WrongSize {
-                arg: "buffer",
-                need: range.end.max(range.start),
-                got: self.len,
-            });
-        }
-        Ok(View { buffer: self, from: range.start, len: range.end - range.start })
+        self.view().range(range)
     }
 
-    /// Replaces all elements; returns when `data` has been read.
+    /// Elements `range`, to be written.
+    ///
+    /// # Errors
+    /// `WrongSize`.
+    pub fn range_mut(&mut self, range: Range<usize>) -> Result<ViewMut<'_, T>, CudaError> {
+        self.view_mut().range(range)
+    }
+
+    /// [`ViewMut::upload`] of all elements.
     ///
     /// # Errors
     /// `WrongSize`, `OtherContext`, `Driver`.
     pub fn upload(&mut self, stream: &Stream, data: &[T]) -> Result<(), CudaError> {
-        self.context.same(stream.context())?;
-        if data.len() != self.len {
-            return Err(CudaError::WrongSize { arg: "data", need: self.len, got: data.len() });
-        }
-        if self.len == 0 {
-            return Ok(());
-        }
-        let f = self.context.enter()?;
-        let size = size_of_val(data);
-        // SAFETY: both have `size` bytes; `data` is borrowed until the stream has been waited for.
-        let code = unsafe { (f.upload)(self.address, data.as_ptr().cast(), size, stream.raw()) };
-        f.check("cuMemcpyHtoDAsync", code)?;
-        self.context.count_upload(size);
-        stream.wait()
+        self.view_mut().upload(stream, data)
     }
 
-    /// Copies all elements to `data`.
+    /// [`View::download`] of all elements.
     ///
     /// # Errors
     /// `WrongSize`, `OtherContext`, `Driver`, `Launch` if a kernel before it failed.
     pub fn download(&self, stream: &Stream, data: &mut [T]) -> Result<(), CudaError> {
-        self.context.same(stream.context())?;
-        if data.len() != self.len {
-            return Err(CudaError::WrongSize { arg: "data", need: self.len, got: data.len() });
-        }
-        if self.len == 0 {
-            return Ok(());
-        }
-        let f = self.context.enter()?;
-        let size = size_of_val(data);
-        // SAFETY: both have `size` bytes, any of which are a valid `T`; `data` is borrowed until the stream has been
-        // waited for.
-        let code = unsafe { (f.download)(data.as_mut_ptr().cast(), self.address, size, stream.raw()) };
-        f.check("cuMemcpyDtoHAsync", code).map_err(|e| stream.blame(e))?;
-        self.context.count_download(size);
-        stream.wait()
+        self.view().download(stream, data)
     }
 
-    /// All elements.
+    /// [`View::to_vec`] of all elements.
     ///
     /// # Errors
     /// As [`download`](Self::download).
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>, CudaError> {
-        // SAFETY: zero bytes are the value zero of every `Zeroable`.
-        let mut data = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
-        self.download(stream, &mut data)?;
-        Ok(data)
+        self.view().to_vec(stream)
     }
 
-    /// Sets every byte to `byte`. Does not wait; can be captured.
+    /// [`ViewMut::fill_bytes`] of all elements.
     ///
     /// # Errors
     /// `OtherContext`, `Driver`.
     pub fn fill_bytes(&mut self, stream: &Stream, byte: u8) -> Result<(), CudaError> {
-        self.context.same(stream.context())?;
-        if self.len == 0 {
-            return Ok(());
-        }
-        let f = self.context.enter()?;
-        // SAFETY: the buffer has that many bytes.
-        let code = unsafe { (f.fill)(self.address, byte, self.len * size_of::<T>(), stream.raw()) };
-        f.check("cuMemsetD8Async", code)
+        self.view_mut().fill_bytes(stream, byte)
     }
 
-    /// Copies from another buffer of the same length on the GPU. Does not wait; can be captured.
+    /// [`ViewMut::copy_from`] to all elements.
     ///
     /// # Errors
     /// `WrongSize`, `OtherContext`, `Driver`.
     pub fn copy_from<'a>(&mut self, stream: &Stream, from: impl Into<View<'a, T>>) -> Result<(), CudaError> {
-        let from = from.into();
-        self.context.same(stream.context())?;
-        self.context.same(&from.buffer.context)?;
-        if from.len != self.len {
-            return Err(CudaError::WrongSize { arg: "from", need: self.len, got: from.len });
-        }
-        if self.len == 0 {
-            return Ok(());
-        }
-        let f = self.context.enter()?;
-        // SAFETY: both have that many bytes, and are different buffers: this one is borrowed exclusively.
-        let code = unsafe { (f.copy)(self.address, from.address(), self.len * size_of::<T>(), stream.raw()) };
-        f.check("cuMemcpyDtoDAsync", code)
+        self.view_mut().copy_from(stream, from)
     }
 
     pub(super) fn address(&self) -> Address {
@@ -209,12 +166,20 @@ impl<T: Zeroable> fmt::Debug for Buffer<T> {
     }
 }
 
-/// Consecutive elements of a [`Buffer`].
-#[derive(Debug)]
+/// Where elements `range` of `len` begin, and how many they are.
+fn within(range: &Range<usize>, len: usize) -> Result<(usize, usize), CudaError> {
+    match range.end.checked_sub(range.start) {
+        Some(n) if range.end <= len => Ok((range.start, n)),
+        _ => Err(CudaError::WrongSize { arg: "buffer", need: range.end.max(range.start), got: len }),
+    }
+}
+
+/// Consecutive elements of a [`Buffer`], to be read.
 pub struct View<'a, T: Zeroable> {
-    buffer: &'a Buffer<T>,
-    from: usize,
+    context: &'a Context,
+    address: Address,
     len: usize,
+    of: PhantomData<&'a [T]>,
 }
 
 impl<T: Zeroable> Clone for View<'_, T> {
@@ -224,7 +189,7 @@ impl<T: Zeroable> Clone for View<'_, T> {
 }
 impl<T: Zeroable> Copy for View<'_, T> {}
 
-impl<T: Zeroable> View<'_, T> {
+impl<'a, T: Zeroable> View<'a, T> {
     /// Elements.
     pub fn len(&self) -> usize {
         self.len
@@ -233,17 +198,189 @@ impl<T: Zeroable> View<'_, T> {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    pub(super) fn context(&self) -> &Context {
-        &self.buffer.context
+    pub(super) fn context(&self) -> &'a Context {
+        self.context
     }
     pub(super) fn address(&self) -> Address {
-        self.buffer.address + (self.from * size_of::<T>()) as Address
+        self.address
+    }
+
+    /// Elements `range` of these.
+    ///
+    /// # Errors
+    /// `WrongSize`.
+    pub fn range(self, range: Range<usize>) -> Result<Self, CudaError> {
+        let (from, len) = within(&range, self.len)?;
+        Ok(Self { address: self.address + (from * size_of::<T>()) as Address, len, ..self })
+    }
+
+    /// Copies the elements to `data`. Waits for the stream.
+    ///
+    /// # Errors
+    /// `WrongSize`, `OtherContext`, `Driver`, `Launch` if a kernel before it failed.
+    pub fn download(self, stream: &Stream, data: &mut [T]) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        if data.len() != self.len {
+            return Err(CudaError::WrongSize { arg: "data", need: self.len, got: data.len() });
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        let size = size_of_val(data);
+        // SAFETY: both have `size` bytes, any of which are a valid `T`; `data` is borrowed until the stream has been
+        // waited for.
+        let code = unsafe { (f.download)(data.as_mut_ptr().cast(), self.address, size, stream.raw()) };
+        f.check("cuMemcpyDtoHAsync", code).map_err(|e| stream.blame(e))?;
+        self.context.count_download(size);
+        stream.wait()
+    }
+
+    /// The elements. Waits for the stream.
+    ///
+    /// # Errors
+    /// As [`download`](Self::download).
+    pub fn to_vec(self, stream: &Stream) -> Result<Vec<T>, CudaError> {
+        // SAFETY: zero bytes are the value zero of every `Zeroable`.
+        let mut data = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
+        self.download(stream, &mut data)?;
+        Ok(data)
     }
 }
 
 impl<'a, T: Zeroable> From<&'a Buffer<T>> for View<'a, T> {
     fn from(buffer: &'a Buffer<T>) -> Self {
         buffer.view()
+    }
+}
+
+impl<T: Zeroable> fmt::Debug for View<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "View<{}>({} at {:#x})", std::any::type_name::<T>(), self.len, self.address)
+    }
+}
+
+/// Consecutive elements of a [`Buffer`], to be written: what operators take as their result. A part of a buffer that is
+/// larger than the result, or one of several results that lie in one buffer.
+pub struct ViewMut<'a, T: Zeroable> {
+    context: &'a Context,
+    address: Address,
+    len: usize,
+    of: PhantomData<&'a mut [T]>,
+}
+
+impl<'a, T: Zeroable> ViewMut<'a, T> {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    pub(super) fn context(&self) -> &'a Context {
+        self.context
+    }
+    pub(super) fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The same elements, for a shorter time.
+    pub fn reborrow(&mut self) -> ViewMut<'_, T> {
+        ViewMut { context: self.context, address: self.address, len: self.len, of: PhantomData }
+    }
+
+    /// The same elements, to be read.
+    pub fn view(&self) -> View<'_, T> {
+        View { context: self.context, address: self.address, len: self.len, of: PhantomData }
+    }
+
+    /// Elements `range` of these.
+    ///
+    /// # Errors
+    /// `WrongSize`.
+    pub fn range(self, range: Range<usize>) -> Result<Self, CudaError> {
+        let (from, len) = within(&range, self.len)?;
+        Ok(Self { address: self.address + (from * size_of::<T>()) as Address, len, ..self })
+    }
+
+    /// The elements before `at`, and those from there on.
+    ///
+    /// # Errors
+    /// `WrongSize`.
+    pub fn split_at(self, at: usize) -> Result<(Self, Self), CudaError> {
+        let (_, rest) = within(&(at..self.len.max(at)), self.len)?;
+        let address = self.address + (at * size_of::<T>()) as Address;
+        let second = Self { context: self.context, address, len: rest, of: PhantomData };
+        Ok((Self { len: at, ..self }, second))
+    }
+
+    /// Replaces the elements; returns when `data` has been read.
+    ///
+    /// # Errors
+    /// `WrongSize`, `OtherContext`, `Driver`.
+    pub fn upload(&mut self, stream: &Stream, data: &[T]) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        if data.len() != self.len {
+            return Err(CudaError::WrongSize { arg: "data", need: self.len, got: data.len() });
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        let size = size_of_val(data);
+        // SAFETY: both have `size` bytes; `data` is borrowed until the stream has been waited for.
+        let code = unsafe { (f.upload)(self.address, data.as_ptr().cast(), size, stream.raw()) };
+        f.check("cuMemcpyHtoDAsync", code)?;
+        self.context.count_upload(size);
+        stream.wait()
+    }
+
+    /// Sets every byte to `byte`. Does not wait; can be captured.
+    ///
+    /// # Errors
+    /// `OtherContext`, `Driver`.
+    pub fn fill_bytes(&mut self, stream: &Stream, byte: u8) -> Result<(), CudaError> {
+        self.context.same(stream.context())?;
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        // SAFETY: the view has that many bytes.
+        let code = unsafe { (f.fill)(self.address, byte, self.len * size_of::<T>(), stream.raw()) };
+        f.check("cuMemsetD8Async", code)
+    }
+
+    /// Copies as many elements on the GPU. Does not wait; can be captured.
+    ///
+    /// # Errors
+    /// `WrongSize`, `OtherContext`, `Driver`.
+    pub fn copy_from<'b>(&mut self, stream: &Stream, from: impl Into<View<'b, T>>) -> Result<(), CudaError> {
+        let from = from.into();
+        self.context.same(stream.context())?;
+        self.context.same(from.context)?;
+        if from.len != self.len {
+            return Err(CudaError::WrongSize { arg: "from", need: self.len, got: from.len });
+        }
+        if self.len == 0 {
+            return Ok(());
+        }
+        let f = self.context.enter()?;
+        // SAFETY: both have that many bytes, and do not overlap: these are borrowed exclusively.
+        let code = unsafe { (f.copy)(self.address, from.address, self.len * size_of::<T>(), stream.raw()) };
+        f.check("cuMemcpyDtoDAsync", code)
+    }
+}
+
+impl<'a, T: Zeroable> From<&'a mut Buffer<T>> for ViewMut<'a, T> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        buffer.view_mut()
+    }
+}
+
+impl<T: Zeroable> fmt::Debug for ViewMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ViewMut<{}>({} at {:#x})", std::any::type_name::<T>(), self.len, self.address)
     }
 }
 

@@ -47,7 +47,7 @@ pub use error::{Capability, CudaError, CudaVersion, DriverCode};
 pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
 #[doc(hidden)]
 pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};
-pub use memory::{Buffer, PinnedBuffer, View};
+pub use memory::{Buffer, PinnedBuffer, View, ViewMut};
 pub use prefill::{Mask, Prefill};
 pub use quant::{Activations, QuantView};
 pub use rows::Norm;

@@ -5,7 +5,7 @@ use super::check::{aligned, area, bad, rows, same_len, small};
 use super::error::CudaError;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
-use super::memory::{Buffer, View};
+use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -79,17 +79,18 @@ impl Ops {
     /// # Errors
     /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, and `y` is as large
     /// as `q`; `Kernel` unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
-    /// a window not empty; `Misaligned` unless `q` starts at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
+    /// a window not empty; `Misaligned` unless `q` and `y` start at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
     /// sequences; `OtherContext`, `Launch`.
-    pub fn attention_prefill<T: Float>(
+    pub fn attention_prefill<'a, T: Float>(
         &self,
         stream: &Stream,
         (cache, tables): (&KvCache, PageTables<'_>),
         (starts, lengths): (View<'_, u32>, View<'_, u32>),
         how: Prefill,
         q: View<'_, T>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
+        let y = y.into();
         let tabled = self.tables(cache, &tables)?;
         let shape = cache.shape();
         let Prefill { heads, scale, mask, longest } = how;
@@ -117,6 +118,7 @@ impl Ops {
             self.here(context)?;
         }
         aligned("q", q.address())?;
+        aligned("y", y.address())?;
         let (keys, values) = cache.places();
         let args = PrefillArgs {
             q: q.address(),

@@ -7,7 +7,7 @@ use super::driver::Context;
 use super::error::CudaError;
 use super::geometry::{self, CHUNK};
 use super::kernels::{block_formats, type_number, File, Name};
-use super::memory::{Buffer, View};
+use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -184,7 +184,7 @@ impl Ops {
         stream: &Stream,
         w: QuantView<'_>,
         ids: Option<View<'_, u32>>,
-        y: &mut Buffer<T>,
+        y: ViewMut<'_, T>,
     ) -> Result<(), CudaError> {
         let out_rows = ids.map_or(w.rows, |ids| ids.len());
         same_len("y", y.len(), area("elements of y", &[out_rows, w.cols])?)?;
@@ -211,28 +211,30 @@ impl Ops {
     /// Decodes weights: to f32 bit for bit what the core decodes, else narrowed once.
     ///
     /// # Errors
-    /// `WrongSize` unless `y` has `rows * cols` elements; `OtherContext`, `Launch`.
-    pub fn dequant<T: Float>(
+    /// `WrongSize` unless `y` has `rows * cols` elements; `Misaligned` unless it starts at a multiple of 16 bytes; `OtherContext`,
+    /// `Launch`.
+    pub fn dequant<'a, T: Float>(
         &self,
         stream: &Stream,
         w: QuantView<'_>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        self.decode(stream, w, None, y)
+        self.decode(stream, w, None, y.into())
     }
 
     /// Decodes row `ids[t]` of a table, for each `t`. A row that does not exist gives NaN.
     ///
     /// # Errors
-    /// `WrongSize` unless `y` has `cols` elements for each of `ids`; `OtherContext`, `Launch`.
-    pub fn embed_quant<T: Float>(
+    /// `WrongSize` unless `y` has `cols` elements for each of `ids`; `Misaligned` unless it starts at a multiple of 16 bytes;
+    /// `OtherContext`, `Launch`.
+    pub fn embed_quant<'a, T: Float>(
         &self,
         stream: &Stream,
         table: QuantView<'_>,
         ids: View<'_, u32>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        self.decode(stream, table, Some(ids), y)
+        self.decode(stream, table, Some(ids), y.into())
     }
 
     /// Prepares `x`, vectors of `cols` elements one behind the other, for products.
@@ -287,13 +289,14 @@ impl Ops {
     /// # Errors
     /// `Kernel` unless there are 1 to 8 vectors and their columns are those of `w`; `WrongSize` unless `y` has `batch * rows`
     /// elements; `OtherContext`, `Launch`.
-    pub fn qgemv<T: Float>(
+    pub fn qgemv<'a, T: Float>(
         &self,
         stream: &Stream,
         w: QuantView<'_>,
         x: &Activations,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
+        let y = y.into();
         let (batch, cols) = x.shape;
         if !(1..=8).contains(&batch) {
             return Err(bad("x", "1 to 8 vectors"));

@@ -6,7 +6,7 @@ use super::check::{area, bad, rows, same_len, small};
 use super::error::CudaError;
 use super::geometry::{self, Geometry};
 use super::kernels::{File, Name, TYPES};
-use super::memory::{Buffer, View};
+use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -86,7 +86,7 @@ impl Ops {
         &self,
         cols: usize,
         x: View<'_, T>,
-        y: &Buffer<T>,
+        y: &ViewMut<'_, T>,
         extra: [(&'static str, Option<View<'_, T>>); 2],
     ) -> Result<(NormArgs, Geometry), CudaError> {
         same_len("x", x.len(), y.len())?;
@@ -122,12 +122,12 @@ impl Ops {
         stream: &Stream,
         (cols, norm): (usize, Norm<'_, T>),
         x: View<'_, T>,
-        y: &mut Buffer<T>,
+        y: ViewMut<'_, T>,
     ) -> Result<(), CudaError> {
         if !(norm.eps >= 0.0 && norm.eps.is_finite()) {
             return Err(bad("eps", "not negative, and finite"));
         }
-        let (args, geometry) = self.by_row(cols, x, y, [("weight", norm.weight), ("bias", norm.bias)])?;
+        let (args, geometry) = self.by_row(cols, x, &y, [("weight", norm.weight), ("bias", norm.bias)])?;
         let kernel = (File::rows, Name(name, T::TYPE.name(), ""));
         // SAFETY: checked by `by_row`; views and buffers have their elements.
         unsafe { self.loader.launch(kernel, stream, geometry, &NormArgs { eps: norm.eps, ..args }) }
@@ -144,12 +144,12 @@ impl Ops {
         cols: usize,
         norm: Norm<'_, T>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
         if norm.bias.is_some() {
             return Err(bad("bias", "none in an RMS norm"));
         }
-        self.norm("rms_norm", stream, (cols, norm), x.into(), y)
+        self.norm("rms_norm", stream, (cols, norm), x.into(), y.into())
     }
 
     /// Of every row of `cols`: `y_i = (x_i - mean(x)) / sqrt(var(x) + eps) * w_i + b_i`. In f32, narrowed once.
@@ -162,9 +162,9 @@ impl Ops {
         cols: usize,
         norm: Norm<'_, T>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        self.norm("layer_norm", stream, (cols, norm), x.into(), y)
+        self.norm("layer_norm", stream, (cols, norm), x.into(), y.into())
     }
 
     /// Softmax of the first `valid` elements, times `scale`, of every row of `cols`; zeros behind them. As the core's: -inf
@@ -179,7 +179,7 @@ impl Ops {
         cols: usize,
         softmax: Softmax,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
         let valid = softmax.valid.unwrap_or(cols);
         if valid > cols {
@@ -188,7 +188,7 @@ impl Ops {
         if !(softmax.scale > 0.0 && softmax.scale.is_finite()) {
             return Err(bad("scale", "positive and finite"));
         }
-        let (row, geometry) = self.by_row(cols, x.into(), y, [("", None), ("", None)])?;
+        let (row, geometry) = self.by_row(cols, x.into(), &y.into(), [("", None), ("", None)])?;
         let args = SoftmaxArgs { row, valid: small("valid", valid)?, scale: softmax.scale };
         let kernel = (File::rows, Name("softmax", T::TYPE.name(), ""));
         // SAFETY: checked by `by_row`; views and buffers have their elements.
@@ -210,9 +210,9 @@ impl Ops {
         (cos, sin): (View<'_, f32>, View<'_, f32>),
         positions: Option<View<'_, u32>>,
         x: impl Into<View<'a, T>>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        let x = x.into();
+        let (x, y) = (x.into(), y.into());
         let RopeShape { heads, head_dim, rot_dim, .. } = shape;
         if !rot_dim.is_multiple_of(2) || rot_dim > head_dim {
             return Err(bad("rot_dim", "even and at most head_dim"));
@@ -263,9 +263,9 @@ impl Ops {
         stream: &Stream,
         (table, cols): (impl Into<View<'a, T>>, usize),
         ids: View<'_, u32>,
-        y: &mut Buffer<T>,
+        y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        let table = table.into();
+        let (table, y) = (table.into(), y.into());
         let n = rows(table.len(), cols)?;
         same_len("y", y.len(), area("elements of y", &[ids.len(), cols])?)?;
         self.here(table.context())?;

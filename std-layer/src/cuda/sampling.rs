@@ -5,7 +5,7 @@ use super::driver::Context;
 use super::error::CudaError;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
-use super::memory::{Buffer, View};
+use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
@@ -80,7 +80,7 @@ fn refused(error: SamplingError) -> CudaError {
 }
 
 impl Ops {
-    fn scores<T: Float>(&self, x: View<'_, T>, tokens: &Buffer<u32>) -> Result<SampleArgs, CudaError> {
+    fn scores<T: Float>(&self, x: View<'_, T>, tokens: &ViewMut<'_, u32>) -> Result<SampleArgs, CudaError> {
         let rows = tokens.len();
         let vocabulary = x.len().checked_div(rows).unwrap_or(0);
         if rows == 0 || vocabulary == 0 {
@@ -121,9 +121,10 @@ impl Ops {
         &self,
         stream: &Stream,
         x: impl Into<View<'a, T>>,
-        tokens: &mut Buffer<u32>,
+        tokens: impl Into<ViewMut<'a, u32>>,
     ) -> Result<(), CudaError> {
-        let args = self.scores(x.into(), tokens)?;
+        let tokens = tokens.into();
+        let args = self.scores(x.into(), &tokens)?;
         let geometry = geometry::argmax(tokens.len());
         // SAFETY: checked above.
         unsafe { self.loader.launch((File::sampling, Name("argmax", "", "")), stream, geometry, &args) }
@@ -141,9 +142,10 @@ impl Ops {
         sampling: &Sampling,
         x: impl Into<View<'a, T>>,
         (history, counters): (Option<View<'_, u32>>, View<'_, u64>),
-        (room, tokens): (&mut SamplingRoom, &mut Buffer<u32>),
+        (room, tokens): (&mut SamplingRoom, impl Into<ViewMut<'a, u32>>),
     ) -> Result<(), CudaError> {
-        let args = self.scores(x.into(), tokens)?;
+        let tokens = tokens.into();
+        let args = self.scores(x.into(), &tokens)?;
         sampling.check(args.vocabulary as usize).map_err(refused)?;
         let bias = match &room.bias {
             _ if sampling.logit_bias.is_empty() => None,
