@@ -51,7 +51,7 @@ pub use memory::{Buffer, PinnedBuffer, View, ViewMut};
 pub use prefill::{Mask, Prefill};
 pub use quant::{Activations, QuantView};
 pub use rows::Norm;
-pub use sampling::SamplingRoom;
+pub use sampling::{History, SamplingRoom, SamplingTable};
 pub use stream::{Event, Graph, Stream};
 
 /// Storage types of kernels: f32, f16, bf16.

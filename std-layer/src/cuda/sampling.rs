@@ -16,35 +16,116 @@ use crate::model::{Sampling, SamplingError};
 #[repr(C)]
 struct SampleArgs {
     scores: Address,
-    history: Address,
     token: Address,
-    work: Address,
-    counters: Address,
+    ways: Address,
     bias_tokens: Address,
-    bias: Address,
-    seed: u64,
+    bias_values: Address,
+    history: Address,
+    history_lengths: Address,
+    work: Address,
+    counts: Address,
+    counters: Address,
     vocabulary: u32,
-    history_len: u32,
-    top_k: u32,
+    history_room: u32,
     ty: u32,
-    biases: u32,
-    last_n: u32,
-    temperature: f32,
-    top_p: f32,
-    min_p: f32,
-    repetition: f32,
-    frequency: f32,
-    presence: f32,
 }
 // SAFETY: as in sampling.cu.
 unsafe impl Arguments for SampleArgs {}
 
-/// Room for the scores of rows while they are worked on, and what is added to scores.
+impl From<SamplingError> for CudaError {
+    fn from(error: SamplingError) -> Self {
+        match error {
+            SamplingError::BadParameter { name, expected, .. } => bad(name, expected),
+            SamplingError::BadBias { .. } => bad("logit_bias", "tokens of the vocabulary"),
+            SamplingError::BadVocabulary(_) => bad("vocabulary", "1 to 2^24 tokens"),
+        }
+    }
+}
+
+/// Words of a row's parameters: `Way` in sampling.cu.
+const WORDS: usize = 12;
+
+/// How the tokens of rows are chosen, on the GPU: each row has parameters of its own.
+#[derive(Debug)]
+pub struct SamplingTable {
+    vocabulary: usize,
+    ways: Buffer<u32>,
+    bias_tokens: Buffer<u32>,
+    bias_values: Buffer<f32>,
+}
+
+impl SamplingTable {
+    /// A row for each of `all`, and room for `biases` biases of all rows together.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set); `OutOfMemory`.
+    pub fn new(
+        stream: &Stream,
+        vocabulary: usize,
+        all: &[Sampling],
+        biases: usize,
+    ) -> Result<Self, CudaError> {
+        let context = stream.context();
+        let mut table = Self {
+            vocabulary,
+            ways: Buffer::new(context, area("parameters", &[all.len(), WORDS])?)?,
+            bias_tokens: Buffer::new(context, biases)?,
+            bias_values: Buffer::new(context, biases)?,
+        };
+        table.set(stream, all)?;
+        Ok(table)
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.ways.len() / WORDS
+    }
+
+    /// Replaces the parameters. Waits for the stream.
+    ///
+    /// # Errors
+    /// `Kernel` if one of them cannot be; `WrongSize` if these are another number of rows, or more biases than there is room for;
+    /// `OtherContext`, `Driver`.
+    pub fn set(&mut self, stream: &Stream, all: &[Sampling]) -> Result<(), CudaError> {
+        same_len("sampling", all.len(), self.rows())?;
+        let (mut ways, mut tokens, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        for sampling in all {
+            sampling.check(self.vocabulary)?;
+            let mut biases = sampling.logit_bias.clone();
+            // Those of one token stay in their order.
+            biases.sort_by_key(|bias| bias.0);
+            let counted = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let Sampling { repetition, frequency, presence, temperature, top_p, min_p, .. } = *sampling;
+            ways.extend([sampling.seed as u32, (sampling.seed >> 32) as u32]);
+            ways.extend([sampling.top_k, sampling.last_n, tokens.len(), biases.len()].map(counted));
+            ways.extend([repetition, frequency, presence, temperature, top_p, min_p].map(f32::to_bits));
+            tokens.extend(biases.iter().map(|bias| bias.0));
+            values.extend(biases.iter().map(|bias| bias.1));
+        }
+        let n = tokens.len();
+        if n > self.bias_tokens.len() {
+            return Err(CudaError::WrongSize { arg: "biases", need: n, got: self.bias_tokens.len() });
+        }
+        self.bias_tokens.range_mut(0..n)?.upload(stream, &tokens)?;
+        self.bias_values.range_mut(0..n)?.upload(stream, &values)?;
+        self.ways.upload(stream, &ways)
+    }
+}
+
+/// The tokens of each row so far, in room for as many in each row.
+#[derive(Clone, Copy, Debug)]
+pub struct History<'a> {
+    /// Row after row.
+    pub tokens: View<'a, u32>,
+    /// How many each row has.
+    pub lengths: View<'a, u32>,
+}
+
+/// Room for the scores of rows while they are worked on.
 #[derive(Debug)]
 pub struct SamplingRoom {
     work: Buffer<f32>,
-    list: Vec<(u32, f32)>,
-    bias: Option<(Buffer<u32>, Buffer<f32>)>,
+    counts: Buffer<u32>,
 }
 
 impl SamplingRoom {
@@ -53,29 +134,8 @@ impl SamplingRoom {
     /// # Errors
     /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
     pub fn new(context: &Context, rows: usize, vocabulary: usize) -> Result<Self, CudaError> {
-        let work = Buffer::new(context, area("scores", &[rows, vocabulary])?)?;
-        Ok(Self { work, list: Vec::new(), bias: None })
-    }
-
-    /// Brings [`Sampling::logit_bias`] to the GPU, for as many tokens as are chosen with it.
-    ///
-    /// # Errors
-    /// `OutOfMemory`, `OtherContext`, `Driver`.
-    pub fn set_bias(&mut self, stream: &Stream, list: &[(u32, f32)]) -> Result<(), CudaError> {
-        self.work.context().same(stream.context())?;
-        let (tokens, values): (Vec<u32>, Vec<f32>) = list.iter().copied().unzip();
-        self.bias = Some((Buffer::from_slice(stream, &tokens)?, Buffer::from_slice(stream, &values)?));
-        self.list = list.to_vec();
-        Ok(())
-    }
-}
-
-/// What is wrong with the parameters.
-fn refused(error: SamplingError) -> CudaError {
-    match error {
-        SamplingError::BadParameter { name, expected, .. } => bad(name, expected),
-        SamplingError::BadBias { .. } => bad("logit_bias", "tokens of the vocabulary"),
-        SamplingError::BadVocabulary(_) => bad("vocabulary", "at most 2^24 tokens"),
+        let n = area("scores", &[rows, vocabulary])?;
+        Ok(Self { work: Buffer::new(context, n)?, counts: Buffer::new(context, n)? })
     }
 }
 
@@ -91,25 +151,18 @@ impl Ops {
         self.here(tokens.context())?;
         Ok(SampleArgs {
             scores: x.address(),
-            history: 0,
             token: tokens.address(),
-            work: 0,
-            counters: 0,
+            ways: 0,
             bias_tokens: 0,
-            bias: 0,
-            seed: 0,
+            bias_values: 0,
+            history: 0,
+            history_lengths: 0,
+            work: 0,
+            counts: 0,
+            counters: 0,
             vocabulary: small("vocabulary", vocabulary)?,
-            history_len: 0,
-            top_k: 0,
+            history_room: 0,
             ty: type_number(T::TYPE),
-            biases: 0,
-            last_n: 0,
-            temperature: 0.0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition: 1.0,
-            frequency: 0.0,
-            presence: 0.0,
         })
     }
 
@@ -130,72 +183,57 @@ impl Ops {
         unsafe { self.loader.launch((File::sampling, Name("argmax", "", "")), stream, geometry, &args) }
     }
 
-    /// One token for each row of scores: that which [`sample`](crate::model::sample) chooses. The random number of row `r` depends on the
-    /// seed, `counters[r]` and `r` alone: whoever counts on the GPU can capture the launch. `history` has as many tokens for each row;
-    /// those beyond the vocabulary count as none. A `logit_bias` must have been given to the room before.
+    /// One token for each row of scores, by chance: the one that [`model::sample`](crate::model::sample) chooses from them as f32 with row
+    /// `r` of `table`, its history and `counters[r]`. Whoever counts on the GPU can capture the launch.
     ///
     /// # Errors
-    /// `Kernel` if a parameter cannot be (see [`Sampling::check`]); `WrongSize` unless sizes fit together; `OtherContext`, `Launch`.
+    /// `Kernel` without scores; `WrongSize` unless the table has a row for each of `tokens` and its vocabulary is that of `x`, there are
+    /// as many counters and lengths, and the room is large enough; `OtherContext`, `Launch`.
     pub fn sample<'a, T: Float>(
         &self,
         stream: &Stream,
-        sampling: &Sampling,
+        table: &SamplingTable,
         x: impl Into<View<'a, T>>,
-        (history, counters): (Option<View<'_, u32>>, View<'_, u64>),
+        (history, counters): (Option<History<'_>>, View<'_, u64>),
         (room, tokens): (&mut SamplingRoom, impl Into<ViewMut<'a, u32>>),
     ) -> Result<(), CudaError> {
         let tokens = tokens.into();
         let args = self.scores(x.into(), &tokens)?;
-        sampling.check(args.vocabulary as usize).map_err(refused)?;
-        let bias = match &room.bias {
-            _ if sampling.logit_bias.is_empty() => None,
-            // Bit by bit, so that not even zeros differ in their sign.
-            Some(bias) if same_list(&room.list, &sampling.logit_bias) => Some(bias),
-            _ => return Err(bad("logit_bias", "what the room was given")),
-        };
         let rows = tokens.len();
+        same_len("table", table.rows(), rows)?;
+        same_len("vocabulary", args.vocabulary as usize, table.vocabulary)?;
         same_len("counters", counters.len(), rows)?;
         let scores = rows * args.vocabulary as usize;
         if room.work.len() < scores {
             return Err(CudaError::WrongSize { arg: "room", need: scores, got: room.work.len() });
         }
-        let history_len = match history.filter(|_| sampling.penalises()) {
-            Some(h) => {
-                self.here(h.context())?;
-                same_len("history", h.len() / rows * rows, h.len())?;
-                h.len() / rows
-            }
-            None => 0,
-        };
-        self.here(counters.context())?;
-        self.here(room.work.context())?;
+        for context in [table.ways.context(), counters.context(), room.work.context()] {
+            self.here(context)?;
+        }
+        let mut history_room = 0;
+        if let Some(History { tokens, lengths }) = history {
+            self.here(tokens.context())?;
+            self.here(lengths.context())?;
+            same_len("lengths", lengths.len(), rows)?;
+            history_room = tokens.len() / rows;
+            same_len("history", tokens.len(), history_room * rows)?;
+        }
         let args = SampleArgs {
-            history: history.map_or(0, |h| h.address()),
+            ways: table.ways.address(),
+            bias_tokens: table.bias_tokens.address(),
+            bias_values: table.bias_values.address(),
+            history: history.map_or(0, |h| h.tokens.address()),
+            history_lengths: history.map_or(0, |h| h.lengths.address()),
             work: room.work.address(),
+            counts: room.counts.address(),
             counters: counters.address(),
-            bias_tokens: bias.map_or(0, |b| b.0.address()),
-            bias: bias.map_or(0, |b| b.1.address()),
-            seed: sampling.seed,
-            history_len: small("history", history_len)?,
-            top_k: small("top_k", sampling.top_k.min(scores))?,
-            biases: small("logit_bias", sampling.logit_bias.len())?,
-            last_n: small("last_n", sampling.last_n.min(history_len))?,
-            temperature: sampling.temperature,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            repetition: sampling.repetition,
-            frequency: sampling.frequency,
-            presence: sampling.presence,
+            history_room: small("history", history_room)?,
             ..args
         };
         let geometry = geometry::sample(rows);
-        // SAFETY: checked above; the history is checked by the kernel.
+        // SAFETY: checked above; biases by `SamplingTable::set`, the history by the kernel.
         unsafe { self.loader.launch((File::sampling, Name("sample", "", "")), stream, geometry, &args) }
     }
-}
-
-fn same_list(a: &[(u32, f32)], b: &[(u32, f32)]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a.0, a.1.to_bits()) == (b.0, b.1.to_bits()))
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {

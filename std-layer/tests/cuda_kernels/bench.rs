@@ -3,7 +3,7 @@
 use gllm_kernels_std::core::{bf16, f16, GptqZeros, Precision, QuantFormat, Softmax};
 use gllm_kernels_std::cuda::{
     Activations, Buffer, CudaError, DecodeRoom, Driver, Event, GroupedLayout, GroupedParts, GroupedView,
-    KvCache, KvFormat, KvShape, Mask, Norm, PageTables, Prefill, QuantView, SamplingRoom,
+    KvCache, KvFormat, KvShape, Mask, Norm, PageTables, Prefill, QuantView, SamplingRoom, SamplingTable,
 };
 use gllm_kernels_std::model::Sampling;
 use gllm_testkit::quant::vectors;
@@ -240,8 +240,9 @@ fn integers_and_tokens(gpu: &Gpu, table: &Table) -> Outcome {
     let mut room = SamplingRoom::new(context(), 1, n).map_err(text)?;
     let mut token = Buffer::<u32>::new(context(), 1).map_err(text)?;
     let way = Sampling { top_k: 40, top_p: 0.9, temperature: 0.8, ..Sampling::default() };
+    let chosen = SamplingTable::new(&gpu.stream, n, &[way], 0).map_err(text)?;
     let to = (&mut room, &mut token);
-    let us = time(gpu, 1, || ops.sample(stream, &way, &scores, (None, counters.view()), to))?;
+    let us = time(gpu, 1, || ops.sample(stream, &chosen, &scores, (None, counters.view()), to))?;
     table.row(&format!("sample one of {n}, top-k, top-p"), us, 2 * n);
     Ok(())
 }

@@ -1,22 +1,29 @@
-// The next token from scores, without leaving the GPU. A block has a row of scores. What is computed, and in which order, is defined in
-// model/sampling.rs; the same scores and seed give the same token there and here.
+// The next token from scores, without leaving the GPU. A block has a row of scores.
 #include "simt.cuh"
+
+// How the token of a row is chosen, and which biases are its own.
+struct Way {
+    u64 seed;
+    u32 top_k, last_n, bias_from, biases;
+    f32 repetition, frequency, presence, temperature, top_p, min_p;
+};
 
 struct SampleArgs {
     const void* scores;
-    // Tokens that count as repeated: `history_len` of each row, beyond-the-vocabulary ones ignored.
-    const u32* history;
     u32* token;
-    // A copy of the scores, as f32, that is worked on.
+    const Way* ways;
+    // What is added to scores of tokens; of a row these ascend.
+    const u32* bias_tokens;
+    const f32* bias_values;
+    // Tokens of each row so far, how many they are, and room for how many there is; those beyond the vocabulary are ignored.
+    const u32* history;
+    const u32* history_lengths;
+    // A copy of the scores, as f32, that is worked on, and how often tokens occur in the history.
     f32* work;
+    u32* counts;
     // Where in the stream of random numbers each row is.
     const u64* counters;
-    // What is added to scores: tokens of the vocabulary, and for each a number.
-    const u32* bias_tokens;
-    const f32* bias;
-    u64 seed;
-    u32 vocabulary, history_len, top_k, type, biases, last_n;
-    f32 temperature, top_p, min_p, repetition, frequency, presence;
+    u32 vocabulary, history_room, type;
 };
 
 // Philox 4x32-10 (Salmon et al., 2011): the first word for a counter and a key.
@@ -30,16 +37,6 @@ DEVICE u32 philox(u64 counter, u64 stream, u64 key) {
         k0 += 0x9e3779b9, k1 += 0xbb67ae85;
     }
     return c[0];
-}
-
-// 2^x for x in -40 to 0, within 1 ulp: 2^f of the fraction that rounding leaves, by a polynomial. Every operation is rounded by itself.
-DEVICE f32 power_of_2(f32 x) {
-    // Adding it rounds to whole numbers, which stand in the lowest bits of the sum.
-    const f32 round = 12582912.0f, sum = add_rn(x, round), f = add_rn(x, -add_rn(sum, -round));
-    f32 p = 1.5335362e-4f;
-    const f32 others[] = {1.3398874e-3f, 9.618437e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f, 1.0f};
-    for (const f32 c : others) p = add_rn(mul_rn(p, f), c);
-    return from_bits(bits_of(p) + ((bits_of(sum) - bits_of(round)) << 23));
 }
 
 // Numbers in the order of floats, NaN lowest.
@@ -147,61 +144,75 @@ template <class F> DEVICE u32 threshold(const f32* x, u32 n, u64 goal, Room& roo
     }
 }
 
-// How often a token occurs in a list, and whether at `i` for the first time.
-DEVICE u32 count_of(const u32* list, u32 n, u32 i, bool& first) {
-    u32 count = 0;
-    first = true;
-    for (u32 j = 0; j < n; j++) {
-        if (list[j] != list[i]) continue;
-        if (j < i) first = false;
-        count++;
-    }
-    return count;
+// 2^x for x in -40 to 0, of multiplications and additions that are rounded one by one: the same bits on every machine.
+DEVICE f32 exp2_exact(f32 x) {
+    const f32 magic = 12582912, sum = add_rn(x, magic), f = add_rn(x, -add_rn(sum, -magic));
+    const f32 terms[] = {1.3398874e-3f, 9.618437e-3f, 5.5503324e-2f, 2.4022648e-1f, 6.931472e-1f, 1};
+    f32 p = 1.5335362e-4f;
+    for (u32 i = 0; i < 6; i++) p = add_rn(mul_rn(p, f), terms[i]);
+    return from_bits(bits_of(p) + ((bits_of(sum) - bits_of(magic)) << 23));
 }
 
-// Bias, penalties, temperature, top-k, top-p among these, min-p; then one of what is left by chance. What equals the last one that top-k
-// or top-p lets pass, passes too.
+// A score with its biases.
+DEVICE f32 biased(const SampleArgs& a, const Way& way, u32 token) {
+    f32 score = load_as(a.scores, static_cast<u64>(block_x()) * a.vocabulary + token, a.type);
+    const u32 end = way.bias_from + way.biases;
+    u32 low = way.bias_from, high = end;
+    while (low < high) {
+        const u32 middle = (low + high) / 2;
+        if (a.bias_tokens[middle] < token) low = middle + 1;
+        else high = middle;
+    }
+    for (; low < end && a.bias_tokens[low] == token; low++) score = add_rn(score, a.bias_values[low]);
+    return score;
+}
+
+// Biases and penalties: scores as they are compared.
+DEVICE void adjust(const SampleArgs& a, const Way& way, f32* x, u32* counts) {
+    const u32 n = a.vocabulary, length = a.history ? least(a.history_lengths[block_x()], a.history_room) : 0;
+    const u32 recent = least(length, way.last_n);
+    const u32* history = a.history + static_cast<u64>(block_x()) * a.history_room + (length - recent);
+    for (u32 i = thread(); i < n; i += threads()) x[i] = load_as(a.scores, static_cast<u64>(block_x()) * n + i, a.type);
+    for (u32 i = thread(); i < recent; i += threads())
+        if (history[i] < n) counts[history[i]] = 0;
+    sync_block();
+    for (u32 i = thread(); i < way.biases; i += threads()) {
+        const u32* token = a.bias_tokens + way.bias_from + i;
+        if (i == 0 || token[-1] != *token) x[*token] = biased(a, way, *token);
+    }
+    for (u32 i = thread(); i < recent; i += threads())
+        if (history[i] < n) atomic_add(counts + history[i], 1);
+    sync_block();
+    for (u32 i = thread(); i < recent; i += threads()) {
+        const u32 token = history[i];
+        if (token >= n) continue;
+        // From the score itself: all threads that meet a token write the same.
+        const f32 s = biased(a, way, token), by = add_rn(mul_rn(static_cast<f32>(counts[token]), way.frequency), way.presence);
+        x[token] = add_rn(s > 0 ? s / way.repetition : mul_rn(s, way.repetition), -by);
+    }
+    sync_block();
+}
+
+// The definition is that of the module `model::sampling`: the same token from the same scores, bit for bit.
 KERNEL(sample, SampleArgs, 1024) {
     Room& room = *shared<Room>();
+    const Way& way = a.ways[block_x()];
     const u32 n = a.vocabulary;
-    const u64 row = static_cast<u64>(block_x()) * n;
-    f32* x = a.work + row;
-    for (u32 i = thread(); i < n; i += threads()) x[i] = load_as(a.scores, row + i, a.type);
-    sync_block();
-    // Whoever has a token's first occurrence does it for all.
-    for (u32 i = thread(); i < a.biases; i += threads()) {
-        bool first;
-        count_of(a.bias_tokens, a.biases, i, first);
-        const u32 token = a.bias_tokens[i];
-        if (!first || token >= n) continue;
-        for (u32 j = i; j < a.biases; j++)
-            if (a.bias_tokens[j] == token) x[token] = add_rn(x[token], a.bias[j]);
-    }
-    sync_block();
-    const u32 recent = least(a.history_len, a.last_n);
-    const u32* history = a.history + static_cast<u64>(block_x() + 1) * a.history_len - recent;
-    for (u32 i = thread(); i < recent; i += threads()) {
-        bool first;
-        const u32 token = history[i], count = count_of(history, recent, i, first);
-        if (!first || token >= n) continue;
-        const f32 s = x[token], scaled = s > 0 ? s / a.repetition : mul_rn(s, a.repetition);
-        x[token] = add_rn(scaled, -add_rn(mul_rn(static_cast<f32>(count), a.frequency), a.presence));
-    }
-    sync_block();
+    f32* x = a.work + static_cast<u64>(block_x()) * n;
+    adjust(a, way, x, a.counts + static_cast<u64>(block_x()) * n);
     u32 value, best;
     argmax_of(x, 0, TYPE_F32, n, room.reduce, value, best);
     const f32 top = x[best];
     if (thread() == 0) a.token[block_x()] = best;
-    if (a.temperature == 0) return;
-    u32 least_rank = 0;
-    if (a.top_k > 0 && a.top_k < n)
-        least_rank = threshold(x, n, a.top_k, room, [](u32, u32) { return static_cast<u64>(1); });
-    // From here on, `x` is what tokens weigh; the best one 1, even if it is infinite, and NaN nothing.
-    const f32 by = 1.44269504f / a.temperature;
+    if (way.temperature == 0) return;
+    const u32 kth = way.top_k > 0 && way.top_k < n ? threshold(x, n, way.top_k, room, [](u32, u32) { return static_cast<u64>(1); }) : 0;
     sync_block();
+    // Scores become weights: the largest 1, even if it is infinite, NaN 0.
+    const f32 by = 1.44269504f / way.temperature;
     for (u32 i = thread(); i < n; i += threads()) {
-        const f32 s = x[i], d = mul_rn(add_rn(s, -top), by);
-        x[i] = rank(s) < least_rank ? 0 : s == top ? 1 : d >= -40 ? power_of_2(d) : 0;
+        const f32 d = mul_rn(add_rn(x[i], -top), by);
+        const f32 weight = x[i] == top ? 1 : d >= -40 ? exp2_exact(d) : 0;
+        x[i] = rank(x[i]) >= kth ? weight : 0;
     }
     sync_block();
     const auto units = [&](u32 i) { return static_cast<u64>(x[i] * 0x1p39f); };
@@ -209,10 +220,10 @@ KERNEL(sample, SampleArgs, 1024) {
     const u32 warps = threads() / WARP, share = div_up(div_up(n, warps), WARP) * WARP;
     const u32 from = least(n, warp() * share), to = least(n, from + share);
     u64 before = 0, all = 0, mine = 0;
-    const auto add_up = [&](auto passes) {
+    const auto add_up = [&](f32 floor) {
         mine = before = all = 0;
         for (u32 i = from + lane(); i < to; i += WARP)
-            if (passes(i)) mine += units(i);
+            if (x[i] >= floor) mine += units(i);
         mine = shuffle(warp_scan(mine), WARP - 1);
         if (lane() == 0) room.sums[warp()] = mine;
         sync_block();
@@ -222,19 +233,19 @@ KERNEL(sample, SampleArgs, 1024) {
         }
         sync_block();
     };
-    u32 least_weight = 0;
-    if (a.top_p < 1) {
-        add_up([](u32) { return true; });
-        const u64 goal = most(static_cast<u64>(1), share_of(all, static_cast<u32>(a.top_p * 0x1p24f)));
-        least_weight = threshold(x, n, goal, room, [&](u32 i, u32) { return units(i); });
+    f32 floor = way.min_p;
+    if (way.top_p < 1) {
+        add_up(0);
+        const u64 goal = most(static_cast<u64>(1), share_of(all, static_cast<u32>(way.top_p * 0x1p24f)));
+        const u32 last = threshold(x, n, goal, room, [&](u32 i, u32) { return units(i); });
+        floor = most(floor, last ? from_bits(last & 0x7fffffff) : 0);
     }
-    const auto passes = [&](u32 i) { return rank(x[i]) >= least_weight && x[i] >= a.min_p; };
-    add_up(passes);
-    const u64 goal = share_of(all, philox(a.counters[block_x()], block_x(), a.seed) >> 8);
+    add_up(floor);
+    const u64 goal = share_of(all, philox(a.counters[block_x()], block_x(), way.seed) >> 8);
     if (goal < before || goal >= before + mine) return;
     for (u32 base = from; base < to; base += WARP) {
         const u32 i = base + lane();
-        const u64 w = i < to && passes(i) ? units(i) : 0, scan = before + warp_scan(w);
+        const u64 w = i < to && x[i] >= floor ? units(i) : 0, scan = before + warp_scan(w);
         if (scan > goal && scan - w <= goal) a.token[block_x()] = i;
         before = shuffle(scan, WARP - 1);
         if (before > goal) return;
