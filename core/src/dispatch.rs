@@ -194,7 +194,7 @@ impl Tables for i8 {
 pub struct Kernels<E: Operand> {
     pub(crate) table: &'static E::Table,
     pub(crate) micro: &'static Micro,
-    /// Kernels in assembly for packed weights; without, the baseline does it.
+    /// Kernels in assembly for packed weights, of this level or a lower one; without, the baseline does it.
     pub(crate) tier: Option<&'static Tier>,
     /// Microkernels in assembly for many rows of activations in 8 bits; without, as above.
     pub(crate) qgemm: Option<&'static QgemmTier>,
@@ -226,9 +226,10 @@ pub enum StorePolicy {
     Streamed,
 }
 
-/// The best of a level for products in integers that need no other features.
+/// The best kernels for products in integers that need no other features, of this level or of a lower one: a CPU with
+/// AVX-512 but without VNNI has the kernels for AVX2. Both lists begin with the best.
 fn in_integers(level: IsaLevel, features: Features) -> (Option<&'static Tier>, Option<&'static QgemmTier>) {
-    let runs = |of: IsaLevel, requires| of == level && features.contains(requires);
+    let runs = |of: IsaLevel, requires| of <= level && features.contains(requires);
     (
         TIERS.iter().find(|tier| runs(tier.level, tier.requires)),
         QGEMMS.iter().find(|qgemm| runs(qgemm.level, qgemm.requires)),
@@ -309,8 +310,7 @@ impl<E: Operand> Kernels<E> {
     }
 
     /// The same kernels, with the products in integers of `row`, a row of `qgemv_packed`, `qgemv_q8` or `qgemm` of this
-    /// level; see
-    /// [`with_gemm`](Self::with_gemm).
+    /// level; see [`with_gemm`](Self::with_gemm).
     ///
     /// # Errors
     /// As there.
@@ -333,9 +333,9 @@ impl<E: Operand> Kernels<E> {
     /// The registry row of the kernel that does `op`, with weights of this format if it takes any.
     pub fn kernel(&self, op: Op, format: Option<QuantFormat>) -> Option<&'static KernelInfo> {
         let mut rows = kernels().filter(|row| {
-            (row.op, row.element, row.format, row.level) == (op, E::TYPE, format, self.level())
+            (row.op, row.element, row.format) == (op, E::TYPE, format) && row.level <= self.level()
         });
-        let generic = rows.clone().last();
+        let generic = rows.clone().filter(|row| row.level == self.level()).last();
         rows.find(|row| row.is_done_by(self.micro) || row.is_done_by_tier(self.tier, self.qgemm)).or(generic)
     }
 

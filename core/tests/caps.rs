@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 
 use gllm_kernels_core::{
-    kernels, CacheSizes, Caps, Element, ElementType, Features, IsaLevel, KernelError, KernelInfo, Kernels,
-    Op, Precision, Prefetcher, QuantFormat, StorePolicy,
+    bf16, f16, kernels, CacheSizes, Caps, Element, ElementType, Features, IsaLevel, KernelError, KernelInfo,
+    Kernels, Op, Operand, Precision, Prefetcher, QuantFormat, StorePolicy,
 };
 
 #[test]
@@ -145,6 +145,61 @@ fn a_core_has_what_is_detected() {
     assert_eq!(core.common(core), core);
     assert_eq!(core.common(Caps::SCALAR).features(), Features::NONE);
     assert_eq!(Caps::SCALAR.common(core), Caps::SCALAR);
+}
+
+/// Every set of features of this architecture, whatever this CPU has.
+fn every_cpu() -> Vec<Caps> {
+    let x86 = Features::AVX2 | Features::AVX512 | Features::AVX512_VNNI | Features::AVX512_BF16;
+    let x86 = x86 | Features::AVX512_FP16 | Features::AVX_VNNI | Features::AMX;
+    let own = |&&(feature, _): &&(Features, &str)| x86.contains(feature) == cfg!(target_arch = "x86_64");
+    let all: Vec<Features> = Features::ALL.iter().filter(own).map(|&(feature, _)| feature).collect();
+    let sets = 0..1u32 << all.len();
+    let sets = sets.map(|set| {
+        let chosen = all.iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
+        chosen.fold(Features::NONE, |set, (_, &feature)| set | feature)
+    });
+    // SAFETY: kernels are chosen by these, and none is called.
+    sets.map(|set| unsafe { Caps::SCALAR.with_features(set) }).collect()
+}
+
+/// Places in the registry, which has the best kernels first, of what is chosen for `op`; by format, if it takes any.
+fn ranks<E: Operand>(caps: Caps, op: Op, rows: &[(&'static str, Op)]) -> Vec<usize> {
+    let k = Kernels::<E>::with(caps);
+    let formats = QuantFormat::ALL.iter().map(|&f| Some(f)).chain([None]);
+    let chosen = formats.filter_map(|format| k.kernel(op, format));
+    chosen.map(|row| rows.iter().position(|&(name, _)| name == row.name).expect("a row")).collect()
+}
+
+#[test]
+fn a_feature_more_never_chooses_a_slower_kernel() {
+    let rows: Vec<_> = kernels().map(|row| (row.name, row.op)).collect();
+    let quantised = [Op::QgemvPacked, Op::QgemvQ8, Op::Qgemm];
+    let of = |caps| {
+        let mut all: Vec<_> = quantised.into_iter().flat_map(|op| ranks::<f32>(caps, op, &rows)).collect();
+        all.extend(ranks::<f32>(caps, Op::Gemm, &rows));
+        all.extend(ranks::<f16>(caps, Op::Gemm, &rows));
+        all.extend(ranks::<bf16>(caps, Op::Gemm, &rows));
+        all.extend(ranks::<i8>(caps, Op::Gemm, &rows));
+        all
+    };
+    let cpus: Vec<_> = every_cpu().into_iter().map(|caps| (caps, of(caps))).collect();
+    for (caps, chosen) in &cpus {
+        for &(feature, _) in Features::ALL.iter().filter(|&&(feature, _)| caps.features().contains(feature)) {
+            let fewer = caps.without(feature);
+            let (_, others) = cpus.iter().find(|(caps, _)| *caps == fewer).expect("a subset");
+            assert_eq!(chosen.len(), others.len());
+            for (&ours, &other) in chosen.iter().zip(others) {
+                let names = [rows[ours].0, rows[other].0];
+                assert!(
+                    ours <= other,
+                    "{}: {} where it has {} without {feature}",
+                    caps.features(),
+                    names[0],
+                    names[1]
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -323,7 +323,7 @@ macro_rules! qgemms {
         few: $few:tt,
         around: $around:expr
     })*) => {
-        /// All of them, the best of each level first.
+        /// All of them, the best first.
         pub(crate) static QGEMMS: &[QgemmTier] = &[$(QgemmTier {
             name: $tier,
             level: IsaLevel::$isa,
@@ -370,7 +370,7 @@ macro_rules! tiers {
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?]
     })*) => {
-        /// All of them, the best of each level first.
+        /// All of them, the best first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
             name: $tier,
             level: IsaLevel::$isa,

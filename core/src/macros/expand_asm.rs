@@ -233,7 +233,7 @@ macro_rules! expand_all_packings {
 /// Calls `$then!` with `{ <calling convention> }` and every tier of kernels for quantised products in integers: the end of
 /// their names, and what the CPU must have. Each has kernels in assembly for packed weights of all formats; `in_place` names
 /// the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless those of the level
-/// do it. The first of a level that the CPU can execute is used.
+/// do it. The first that the CPU can execute is used.
 macro_rules! expand_all_tiers {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -265,7 +265,7 @@ macro_rules! expand_all_tiers {
 /// Calls `$then!` with `{ <calling convention> }` and every set of microkernels of `qgemm`: the end of their names, what the
 /// CPU must have, and the fields of [`QgemmTier`](crate::asm::QgemmTier). `kernels` says whether they take unsigned codes, or
 /// signed ones, perhaps with others for narrow ones, how many rows of weights, and for how many rows of
-/// activations there are some. The first of a level that the CPU can execute is used.
+/// activations there are some. The first that the CPU can execute is used.
 macro_rules! expand_all_qgemms {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
