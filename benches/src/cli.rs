@@ -2,7 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{compare, everything, info, inspect, list, quantize, run, verify, EXAMPLES};
+use crate::commands::{
+    compare, everything, generate, info, inspect, list, logits, model, quantize, run, tokenize, verify,
+    EXAMPLES,
+};
 use crate::help::{wrapped, WIDEST};
 
 /// How close this machine comes to its limit in every operator of gllm-kernels.
@@ -58,4 +61,12 @@ pub enum Command {
     Quantize(quantize::Options),
     /// Run every kernel that this machine can run against the f64 oracle; the others are listed.
     Verify(verify::Options),
+    /// Time a language model: reading prompts and generating text, against what memory allows.
+    Model(model::Options),
+    /// Continue a text with a language model. The text goes to standard output, speeds to standard error.
+    Generate(generate::Options),
+    /// Show the tokens of a text, as the model's file has them.
+    Tokenize(tokenize::Options),
+    /// Write the logits behind every token of a sequence: little-endian f32, a row of the vocabulary for each.
+    Logits(logits::Options),
 }

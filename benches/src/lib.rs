@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod limits;
 pub mod machine;
 pub mod measure;
+pub mod model;
 pub mod options;
 pub mod output;
 pub mod progress;

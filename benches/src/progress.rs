@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -63,9 +64,29 @@ pub fn remove_on_interrupt(path: &Path) {
     *TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.to_owned());
 }
 
+/// Whether an interrupt only sets [`INTERRUPTED`].
+static ENDS_ITSELF: AtomicBool = AtomicBool::new(false);
+
+/// Whether there was an interrupt.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// From here on the first Ctrl-C or termination only makes [`is_interrupted`] true: the command ends by itself, soon. A second
+/// one ends the process.
+pub fn end_on_interrupt() {
+    ENDS_ITSELF.store(true, Ordering::Relaxed);
+}
+
+/// Whether the command should end.
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
 /// Ctrl-C and termination clear the bar's line, show the cursor and reset colours.
 pub fn restore_terminal_on_interrupt() {
     let restore = || {
+        if !INTERRUPTED.swap(true, Ordering::Relaxed) && ENDS_ITSELF.load(Ordering::Relaxed) {
+            return;
+        }
         let mut err = io::stderr();
         if err.is_terminal() {
             // Nothing can be done about an error here.

@@ -51,7 +51,7 @@ rest while ours run.";
 #[derive(Args, Debug)]
 #[command(after_help = wrapped(COMPARE))]
 pub struct Options {
-    /// The other library: mkl, openblas, faer, gemm, matrixmultiply, ggml.
+    /// The other library: mkl, openblas, faer, gemm, matrixmultiply, ggml; with --model, llama.cpp.
     #[arg(long, value_name = "NAME")]
     pub peer: String,
     /// Our operators, comma-separated: gemm, gemm_bt, gemm_prepacked, gemv; for mkl also exp, tanh, silu,
@@ -87,6 +87,15 @@ pub struct Options {
     /// The library's file, if it is none of those that are found without.
     #[arg(long, value_name = "FILE", env = "GLLM_BENCH_LIBRARY")]
     pub library: Option<PathBuf>,
+    /// A language model that llama.cpp and we run: a GGUF file.
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// With --model: tokens of prompts to read, comma-separated.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "128,512")]
+    pub prompt: Vec<usize>,
+    /// With --model: tokens that are there already when text is generated, comma-separated.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,512")]
+    pub depth: Vec<usize>,
     /// Print a JSON array, one object per pair.
     #[arg(long)]
     pub json: bool,
@@ -115,6 +124,14 @@ enum Answer {
 
 /// Compares: in a process of its own, as the other library may crash.
 pub fn execute(options: &Options) -> Outcome {
+    if options.peer == "llama.cpp" {
+        #[cfg(feature = "peer-ggml")]
+        return super::compare_models::execute(options);
+        #[cfg(not(feature = "peer-ggml"))]
+        return Err(Failure::Failed(
+            "llama.cpp is not compiled in: build with --features peer-ggml (compare --help says what that needs)".to_owned(),
+        ));
+    }
     let threads: Vec<usize> = options.threads.iter().map(|t| threads(t)).collect::<Outcome<_>>()?;
     let request = Request {
         ops: &options.op,

@@ -4,12 +4,18 @@ use crate::cli::{Cli, Command};
 use crate::error::Outcome;
 
 pub mod compare;
+#[cfg(feature = "peer-ggml")]
+mod compare_models;
 pub mod everything;
+pub mod generate;
 pub mod info;
 pub mod inspect;
 pub mod list;
+pub mod logits;
+pub mod model;
 pub mod quantize;
 pub mod run;
+pub mod tokenize;
 pub mod verify;
 
 /// Below the options of `--help`. One line a paragraph: they are wrapped when they are shown.
@@ -24,9 +30,12 @@ Examples:
   gllm-bench run --op qgemv_packed --format q4_k --shape 4096x11008 --without amx_int8
   gllm-bench compare --peer openblas
   gllm-bench compare --peer mkl --op gemm,gemm_prepacked --element bf16 --shape 2048x2048x2048 --threads 1
+  gllm-bench compare --peer llama.cpp --model model.gguf
   gllm-bench inspect model.gguf
   gllm-bench quantize model-f16.gguf model-q4_k.gguf --format q4_k
   gllm-bench verify --isa scalar
+  gllm-bench model model.gguf --prompt 128,512 --threads 1,all
+  gllm-bench generate model.gguf --prompt 'The capital of France is' -n 32 --greedy
 
 Units:
   ns        nanoseconds per call, median of the samples
@@ -60,5 +69,9 @@ pub fn execute(cli: Cli) -> Outcome {
         Some(Command::Inspect(options)) => inspect::execute(&options),
         Some(Command::Quantize(options)) => quantize::execute(&options),
         Some(Command::Verify(options)) => verify::execute(&options),
+        Some(Command::Model(options)) => model::execute(&options),
+        Some(Command::Generate(options)) => generate::execute(&options),
+        Some(Command::Tokenize(options)) => tokenize::execute(&options),
+        Some(Command::Logits(options)) => logits::execute(&options),
     }
 }

@@ -22,6 +22,8 @@ mod check;
 #[cfg(feature = "peer-ggml")]
 mod ggml;
 mod library;
+#[cfg(feature = "peer-ggml")]
+pub mod llama;
 mod mkl;
 mod openblas;
 #[cfg(any(test, debug_assertions))]

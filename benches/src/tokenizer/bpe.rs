@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use fancy_regex::Regex;
-use gllm_kernels_std::gguf::{Gguf, ValueType};
+use gllm_kernels_std::gguf::ValueType;
 
 use super::merge::merge;
-use super::{array, string, TokenizerError, Vocabulary, MERGES, PRE};
+use super::{array, string, Metadata, TokenizerError, Vocabulary, MERGES, PRE};
 
 /// How a family of models cuts text into words.
 struct Rule {
@@ -77,8 +77,8 @@ pub(super) struct Bpe<'a> {
 
 impl<'a> Bpe<'a> {
     /// The second result says whether text begins with a mark unless the metadata say otherwise.
-    pub(super) fn new(file: &'a Gguf<'_>) -> Result<(Self, bool), TokenizerError> {
-        let name = if file.get(PRE).is_some() { string(file, PRE)? } else { "default" };
+    pub(super) fn new(file: Metadata<'_, 'a>) -> Result<(Self, bool), TokenizerError> {
+        let name = if file(PRE).is_some() { string(file, PRE)? } else { "default" };
         let Some(rule) = RULES.iter().find(|rule| rule.names.contains(&name)) else {
             let known = RULES.iter().flat_map(|rule| rule.names).copied().collect();
             return Err(TokenizerError::Unknown { key: PRE, name: name.to_owned(), known });

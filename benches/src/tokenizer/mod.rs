@@ -16,7 +16,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
-use gllm_kernels_std::gguf::{Array, Gguf, Value, ValueType};
+use gllm_kernels_std::gguf::{Array, Value, ValueType};
 
 /// What a token stands for, by the numbers in `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +119,9 @@ const ENDS: [&str; 8] = [
     "</s>",
 ];
 
+/// The values of a file's metadata, by key.
+type Metadata<'m, 'a> = &'m dyn Fn(&str) -> Option<Value<'a>>;
+
 /// The tokenizer of a GGUF file.
 pub struct Tokenizer<'a> {
     vocabulary: Vocabulary<'a>,
@@ -148,17 +151,18 @@ impl Vocabulary<'_> {
 }
 
 impl<'a> Tokenizer<'a> {
-    /// The tokenizer that `file` describes.
+    /// The tokenizer that a file's metadata describe; `metadata` yields the value of a key.
     ///
     /// # Errors
-    /// [`TokenizerError`] if it has none, or not one of a known kind.
-    pub fn new(file: &'a Gguf<'_>) -> Result<Self, TokenizerError> {
+    /// [`TokenizerError`] if there is none, or not one of a known kind.
+    pub fn new(metadata: impl Fn(&str) -> Option<Value<'a>>) -> Result<Self, TokenizerError> {
+        let file: Metadata<'_, 'a> = &metadata;
         let model = string(file, MODEL)?;
         let text: Vec<&str> = array(file, TOKENS, ValueType::String, "a list of strings")?
             .iter()
             .filter_map(|v| v.as_str())
             .collect();
-        let kind = match file.get(TYPES) {
+        let kind = match file(TYPES) {
             None => vec![Kind::Normal; text.len()],
             Some(_) => same_length(TYPES, text.len(), integers(file, TYPES)?.map(kind_of).collect())?,
         };
@@ -349,19 +353,19 @@ fn kind_of(number: i64) -> Kind {
     }
 }
 
-fn string<'g>(file: &'g Gguf<'_>, key: &'static str) -> Result<&'g str, TokenizerError> {
-    file.get(key).and_then(|v| v.as_str()).ok_or(TokenizerError::Metadata { key, expected: "a string" })
+fn string<'a>(file: Metadata<'_, 'a>, key: &'static str) -> Result<&'a str, TokenizerError> {
+    file(key).and_then(|v| v.as_str()).ok_or(TokenizerError::Metadata { key, expected: "a string" })
 }
 
-fn flag(file: &Gguf<'_>, key: &'static str, default: bool) -> Result<bool, TokenizerError> {
-    match file.get(key) {
+fn flag(file: Metadata<'_, '_>, key: &'static str, default: bool) -> Result<bool, TokenizerError> {
+    match file(key) {
         None => Ok(default),
         Some(v) => v.as_bool().ok_or(TokenizerError::Metadata { key, expected: "true or false" }),
     }
 }
 
-fn token(file: &Gguf<'_>, key: &'static str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
-    let Some(value) = file.get(key) else { return Ok(None) };
+fn token(file: Metadata<'_, '_>, key: &'static str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
+    let Some(value) = file(key) else { return Ok(None) };
     let id = value.as_u64().ok_or(TokenizerError::Metadata { key, expected: "a token id" })?;
     match u32::try_from(id) {
         Ok(small) if (small as usize) < tokens => Ok(Some(small)),
@@ -369,22 +373,22 @@ fn token(file: &Gguf<'_>, key: &'static str, tokens: usize) -> Result<Option<u32
     }
 }
 
-fn array<'g>(
-    file: &'g Gguf<'_>,
+fn array<'a>(
+    file: Metadata<'_, 'a>,
     key: &'static str,
     of: ValueType,
     expected: &'static str,
-) -> Result<Array<'g>, TokenizerError> {
-    let array = file.get(key).and_then(|v| v.as_array()).filter(|a| a.element_type() == of);
+) -> Result<Array<'a>, TokenizerError> {
+    let array = file(key).and_then(|v| v.as_array()).filter(|a| a.element_type() == of);
     array.ok_or(TokenizerError::Metadata { key, expected })
 }
 
-fn integers<'g>(
-    file: &'g Gguf<'_>,
+fn integers<'a>(
+    file: Metadata<'_, 'a>,
     key: &'static str,
-) -> Result<impl Iterator<Item = i64> + 'g, TokenizerError> {
+) -> Result<impl Iterator<Item = i64> + use<'a>, TokenizerError> {
     let expected = "a list of integers";
-    let array = file.get(key).and_then(|v| v.as_array()).ok_or(TokenizerError::Metadata { key, expected })?;
+    let array = file(key).and_then(|v| v.as_array()).ok_or(TokenizerError::Metadata { key, expected })?;
     match array.element_type() {
         ValueType::I32 | ValueType::U32 => Ok(array.iter().map(|v: Value<'_>| v.as_i64().unwrap_or(0))),
         _ => Err(TokenizerError::Metadata { key, expected }),

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use gllm_kernels_std::gguf::{Gguf, ValueType};
+use gllm_kernels_std::gguf::ValueType;
 
 use super::merge::merge;
-use super::{array, flag, same_length, TokenizerError, Vocabulary, SCORES};
+use super::{array, flag, same_length, Metadata, TokenizerError, Vocabulary, SCORES};
 
 /// Stands for a space in vocabularies.
 const SPACE: char = '\u{2581}';
@@ -33,7 +33,7 @@ impl Ord for Score {
 }
 
 impl Spm {
-    pub(super) fn new(file: &Gguf<'_>, tokens: usize) -> Result<Self, TokenizerError> {
+    pub(super) fn new(file: Metadata<'_, '_>, tokens: usize) -> Result<Self, TokenizerError> {
         let scores = array(file, SCORES, ValueType::F32, "a list of f32")?.iter();
         let scores = scores.map(|v| v.as_f64().filter(|s| !s.is_nan()).unwrap_or(f64::NEG_INFINITY));
         // Zeros of both signs are the same score.

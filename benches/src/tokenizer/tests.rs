@@ -43,7 +43,7 @@ fn bpe(name: &str, pre: &str, merges: &[&str], more: &[&str], adds_bos: Option<b
 }
 
 fn pieces(file: &Gguf<'_>, text: &str) -> Vec<String> {
-    let tokenizer = Tokenizer::new(file).unwrap();
+    let tokenizer = Tokenizer::new(|key| file.get(key)).unwrap();
     let ids = tokenizer.encode(text).unwrap();
     ids.iter().map(|&id| tokenizer.vocabulary.text[id as usize].to_owned()).collect()
 }
@@ -82,7 +82,7 @@ fn marks_are_tokens_wherever_they_stand() {
     let model = bpe("marks", "gpt-2", &[], &[], None);
     assert_eq!(pieces(&model, "<mark>a<mark><mark>b<s>"), ["<mark>", "a", "<mark>", "<mark>", "b", "<s>"]);
     assert_eq!(pieces(&model, "<mark"), Vec::<&str>::from_iter("mark".split("").filter(|s| !s.is_empty())));
-    let tokenizer = Tokenizer::new(&model).unwrap();
+    let tokenizer = Tokenizer::new(|key| model.get(key)).unwrap();
     assert_eq!(tokenizer.bytes(1), b"");
     assert_eq!(tokenizer.bytes(u32::MAX), b"");
 }
@@ -129,7 +129,7 @@ fn merges_by_score() {
     // A character that is no token becomes its bytes.
     assert_eq!(pieces(&model, "é"), ["<s>", "<0xC3>", "<0xA9>"]);
     assert_eq!(pieces(&spm("space", &vocabulary, true), "a"), ["<s>", "\u{2581}a"]);
-    let tokenizer = Tokenizer::new(&model).unwrap();
+    let tokenizer = Tokenizer::new(|key| model.get(key)).unwrap();
     let ids = tokenizer.encode("ab aé").unwrap();
     assert_eq!(ids.iter().flat_map(|&id| tokenizer.bytes(id)).collect::<Vec<_>>(), "ab aé".as_bytes());
 }
@@ -138,7 +138,7 @@ fn merges_by_score() {
 fn hostile_files_are_refused() {
     let refused = |name: &str, fill: &dyn Fn(&mut Writer)| {
         let file = file(name, |w| fill(w));
-        Tokenizer::new(&file).err().expect("the file is not a tokenizer").to_string()
+        Tokenizer::new(|key| file.get(key)).err().expect("the file is not a tokenizer").to_string()
     };
     let text = refused("none", &|_| {});
     assert!(text.contains(MODEL), "{text}");
