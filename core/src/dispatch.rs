@@ -15,6 +15,7 @@ use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
 use crate::ops::gemm::{GemmPlan, Helpers, Right};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
+use crate::ops::qgemm::few::FewArgs;
 use crate::ops::qgemm::tile::{DecodePanelArgs, Kind, PanelQArgs, PanelWArgs, PanelXArgs, QTileArgs};
 use crate::ops::qgemv::QgemvArgs;
 use crate::ops::qgemv_packed::PanelArgs;

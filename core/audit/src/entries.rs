@@ -242,6 +242,12 @@ audit! {
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         plan.and_then(|plan| plan.run(y?, w?, x?, Some(a.cos), Scratch::new(a.buf)))
     };
+    run_rounded(a) => {
+        let (x, plan, w) = (a.left(), a.qgemm(), a.quant().map(QuantWeights::from));
+        let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        plan.and_then(|plan| plan.run_rounded(y?, w?, x?, None))
+    };
     run_panels(a) => {
         let (x, plan) = (a.k.activation_panels_filled(a.n[0], a.n[1], a.bytes), a.qgemm());
         let w = a.quant().map(QuantWeights::from);

@@ -79,9 +79,12 @@ macro_rules! panel_kernel {
             x = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, x),
             stride = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, stride),
             units = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, units),
+            last_steps = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, last_steps),
+            last_head = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, last_head),
             y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
             table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
-            head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.head(),
+            head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING
+                .head(crate::quant::packed::STEPS),
             step = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
             $($operand)*
         }

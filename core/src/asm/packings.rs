@@ -1,7 +1,7 @@
 //! What kernels for packed weights in assembly know of the formats: proof that `expand_all_packings!` is right
 //! about them.
 
-use crate::quant::packed::{Pack, Packing, Scales, Values};
+use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT};
 
 /// A word of four equal bytes.
 pub(super) const EACH: u32 = 0x0101_0101;
@@ -48,7 +48,12 @@ macro_rules! agrees {
             assert!(P.bits[0] == $low && P.bits[1] == agrees!(@high $high) && P.group == $group);
             assert!(P.by_row == agrees!(@by_row $high));
             // The factors of both groups of a step, and then its high plane.
-            assert!(!P.by_row || P.high(1) == P.places(2).1 + 32 && P.high(1) - P.high(0) == 48);
+            assert!(
+                !P.by_row
+                    || P.high(STEPS, 1) == P.places(2).1 + 32 && P.high(STEPS, 1) - P.high(STEPS, 0) == 48
+            );
+            // Where a unit has one scale, or one plane for all steps, no unit is shorter.
+            assert!(P.block == UNIT || !P.by_row && !matches!(P.scales, Scales::Factors | Scales::Whole));
             assert!(P.offsets == agrees!(@offsets $min));
             assert!(matches!(P.scales, agrees!(@scales $kind)));
             assert!(bias(&P) == EACH * agrees!(@bias $bias));

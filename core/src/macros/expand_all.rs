@@ -281,6 +281,12 @@ macro_rules! expand_all_ops {
                     args: (a: &DecodePanelArgs<E>) -> (),
                     body: qgemm::tile::decode_panel,
                 }
+                qgemm_few {
+                    ops: [],
+                    named: storage,
+                    args: (a: &FewArgs<E>) -> (),
+                    body: qgemm::few::few,
+                }
                 relu {
                     ops: [Relu = "relu"],
                     named: storage,

@@ -8,7 +8,7 @@ use crate::isa::Prim;
 use crate::ops::activations::{Activations, Step};
 use crate::ops::check;
 use crate::ops::qpack::PackedQ;
-use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{self, Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::view::MatMut;
 
 /// Rows of activations that a kernel takes at a time.
@@ -23,8 +23,11 @@ pub struct PanelArgs {
     pub(crate) x: *const u8,
     /// Bytes from one row of activations to the next.
     pub(crate) stride: usize,
-    /// Units.
+    /// Units, at least 1.
     pub(crate) units: usize,
+    /// Of the last unit: its steps, and the bytes of its head.
+    pub(crate) last_steps: usize,
+    pub(crate) last_head: usize,
     /// For each row of activations 16 results, zeros before.
     pub(crate) y: *mut [f32; ROWS],
     /// Of [`Values::Table`].
@@ -51,9 +54,9 @@ pub(crate) unsafe fn panel<P: Prim<f32>>(p: &PanelArgs, batch: usize, packing: &
         for m in 0..batch {
             let mut y = [0f32; ROWS];
             for unit in 0..p.units {
-                let w = Unit { packing, head: p.w.add(unit * packing.unit_bytes()) };
-                let steps = p.x.add(m * p.stride).cast::<Step>().add(unit * STEPS);
-                one::<P>(w, steps, &mut y);
+                let steps = if unit + 1 < p.units { STEPS } else { p.last_steps };
+                let w = Unit { packing, head: p.w.add(unit * packing.unit_bytes(STEPS)), steps };
+                one::<P>(w, p.x.add(m * p.stride).cast::<Step>().add(unit * STEPS), &mut y);
             }
             *p.y.add(m) = y;
         }
@@ -72,7 +75,7 @@ unsafe fn one<P: Prim<f32>>(w: Unit<'_>, steps: *const Step, y: &mut [f32; ROWS]
     let (mut u, mut o) = ([0f32; ROWS], [0f32; ROWS]);
     // SAFETY: the caller's contract; every group is within the unit.
     unsafe {
-        for s in 0..STEPS {
+        for s in 0..w.steps {
             let (x, codes) = (&*steps.add(s), w.codes(s));
             let mut dots = [[0i32; ROWS]; 2];
             for (i, (codes, x)) in codes.iter().zip(x.q.chunks_exact(4)).enumerate() {
@@ -126,14 +129,14 @@ pub(crate) fn products(
     step: usize,
     kernel: impl Fn(&PanelArgs, usize),
 ) {
-    let units = w.cols().div_ceil(UNIT);
+    let (units, last_steps) = packed::units(w.cols());
+    let bytes = packing.panel_bytes(w.cols()).unwrap_or(0);
     let table = match packing.values {
         Values::Table(table) => table,
         Values::Linear(_) => [0; 16],
     };
     let step = step.clamp(1, BATCH);
     let (rs, cs, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
-    let bytes = units * packing.unit_bytes();
     for panel in 0..w.rows().div_ceil(ROWS) {
         let panel_w = w.as_ptr().wrapping_add(panel * bytes);
         let rows = (w.rows() - panel * ROWS).min(ROWS);
@@ -145,10 +148,14 @@ pub(crate) fn products(
                 x: x.row(first),
                 stride: x.stride(),
                 units,
+                last_steps,
+                last_head: packing.head(last_steps),
                 y: out.as_mut_ptr(),
                 table,
             };
-            kernel(&args, batch);
+            if units > 0 {
+                kernel(&args, batch);
+            }
             for (m, out) in out.iter().enumerate().take(batch) {
                 let to = y.wrapping_add((first + m) * rs + panel * ROWS * cs);
                 // SAFETY: rows and columns are in the view.

@@ -18,13 +18,13 @@ use crate::quant::{QuantFormat, QuantRef};
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkQ\0");
 /// Version of the layout.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// A quantised matrix in packed form, behind a checked header.
 ///
 /// Sixteen rows lie side by side; codes are indices of as many bits as the format's weights need (codebooks of
 /// eights and fours become 3 or 4 bits a weight), scales keep the format's own numbers. Rows are filled up to
-/// multiples of 16, columns to multiples of 256. Every weight decodes to the same bits as before; all
+/// multiples of 16, columns to multiples of 32. Every weight decodes to the same bits as before; all
 /// instruction sets share one layout. Plain floating point keeps its rows as they are.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedQ<'a> {
@@ -139,7 +139,8 @@ pub struct PackQArgs {
 /// Indices of a unit: four columns in a word, words of a row side by side.
 type Indices = [[u32; UNIT / 4]; ROWS];
 
-/// Writes a high plane of a bit for four columns, the one from `from` of the indices, of all steps.
+/// Writes a high plane of a bit for four columns, the one from `from` of the indices, of all steps: formats with such
+/// planes have whole units.
 ///
 /// # Safety
 /// Room for a head at `head`.
@@ -150,20 +151,20 @@ unsafe fn plane_by_row(packing: &Packing, indices: &Indices, from: usize, head: 
             let bit = |f: usize| (row[(s * 8 + f) % (UNIT / 4)] >> from & 1) << f;
             let byte = (0..STEP / 4).map(bit).sum::<u32>();
             // SAFETY: the plane is in the head.
-            unsafe { *head.add(packing.high(s) + r) = byte as u8 };
+            unsafe { *head.add(packing.high(STEPS, s) + r) = byte as u8 };
         }
     }
 }
 
-/// Writes one plane of `bits` bits, those from `from` of the indices, of all steps.
+/// Writes one plane of `bits` bits, those from `from` of the indices, of `steps` steps of `step` bytes.
 ///
 /// # Safety
 /// Room for the steps at `dst`.
 #[inline(always)]
-unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, step: usize) {
+unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, [steps, step]: [usize; 2]) {
     let mask = (1 << bits) - 1;
     let mask = u32::from_ne_bytes([mask as u8; 4]);
-    for s in 0..STEPS {
+    for s in 0..steps {
         for v in 0..bits {
             for (r, row) in indices.iter().enumerate() {
                 let mut word = 0;
@@ -217,17 +218,19 @@ pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
     let (packing, len) = (format.packing, format.len.max(1));
     let (step, per_unit) = (packing.step(), UNIT / len);
     let units = blocks.div_ceil(per_unit.max(1));
+    let panel_bytes = packing.panel_bytes(blocks * len).unwrap_or(0);
     let mut chunk = MaybeUninit::uninit();
     let parts = Chunk::parts(&mut chunk);
     for panel in 0..rows.div_ceil(ROWS) {
         for unit in 0..units {
             let (first, mut indices) = (unit * per_unit, [[0; UNIT / 4]; ROWS]);
             let n = (blocks - first).min(per_unit);
+            let in_unit = n * len / STEP;
             // SAFETY: rows and blocks are within the matrix, units within the panels; a chunk has room for a
             // unit, of which what was written is read.
             unsafe {
-                let head = dst.add((panel * units + unit) * packing.unit_bytes());
-                head.write_bytes(0, packing.head());
+                let head = dst.add(panel * panel_bytes + unit * packing.unit_bytes(STEPS));
+                head.write_bytes(0, packing.head(in_unit));
                 for r in 0..(rows - panel * ROWS).min(ROWS) {
                     let w = w.add(((panel * ROWS + r) * blocks + first) * format.bytes);
                     (format.unpack)(n, w, &parts);
@@ -242,12 +245,12 @@ pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
                     }
                 }
                 let [low, high] = packing.bits;
-                let steps = head.add(packing.head());
-                plane(&indices, 0, low, steps, step);
+                let steps = head.add(packing.head(in_unit));
+                plane(&indices, 0, low, steps, [in_unit, step]);
                 if packing.by_row {
                     plane_by_row(packing, &indices, low, head);
                 } else if high > 0 {
-                    plane(&indices, low, high, steps.add(64 * low), step);
+                    plane(&indices, low, high, steps.add(64 * low), [in_unit, step]);
                 }
             }
         }
@@ -314,11 +317,10 @@ impl<'a> PackedQ<'a> {
         let Some(packing) = self.packing else {
             return Kernels::<f32>::with(Caps::SCALAR).dequant(self.floats()?.row_range(r, 1)?, y);
         };
-        let units = self.cols.div_ceil(UNIT);
-        let first = r / ROWS * units * packing.unit_bytes();
+        let first = r / ROWS * packing.panel_bytes(self.cols).unwrap_or(0);
         for (u, y) in y.chunks_mut(UNIT).enumerate() {
-            let head = self.panels.as_ptr().wrapping_add(first + u * packing.unit_bytes());
-            let unit = Unit { packing, head };
+            let head = self.panels.as_ptr().wrapping_add(first + u * packing.unit_bytes(STEPS));
+            let unit = Unit { packing, head, steps: y.len() / STEP };
             for (c, y) in y.iter_mut().enumerate() {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 unsafe {

@@ -1,7 +1,8 @@
 //! Weights packed for the integer products: sixteen rows side by side.
 //!
-//! Rows are taken in panels of 16, columns in units of 256; what is missing is filled up with zeros. A unit
-//! of a panel is a head with the scales, padded to 64 bytes, and 8 steps of 32 columns. Codes are stored as
+//! Rows are taken in panels of 16; missing rows are filled up with zeros. Columns are taken in units of 256: a unit
+//! of a panel is a head with the scales, padded to 64 bytes, and 8 steps of 32 columns. If the number of columns is no
+//! multiple of 256, the last unit has fewer steps, and scales for these alone. Codes are stored as
 //! *indices* of `low + high` bits: [`Values`] says what they stand for. A step is its low plane, `64 * low`
 //! bytes, and its high plane, `64 * high` bytes.
 //!
@@ -30,6 +31,12 @@ pub(crate) const STEP: usize = 32;
 pub(crate) const STEPS: usize = UNIT / STEP;
 /// Groups of a unit, at most.
 pub(crate) const GROUPS: usize = UNIT / super::MIN_GROUP;
+
+/// Units of so many columns, and the steps of the last one.
+pub(crate) const fn units(cols: usize) -> (usize, usize) {
+    let units = cols.div_ceil(UNIT);
+    (units, cols.div_ceil(STEP) - units.saturating_sub(1) * STEPS)
+}
 
 /// Bytes of a packed matrix, at most.
 pub(crate) const MOST: usize = isize::MAX as usize / 2;
@@ -184,15 +191,14 @@ impl Packing {
     const fn list(&self, each: usize) -> usize {
         self.groups() * each + if self.by_row { ROWS } else { 0 }
     }
-    /// Bytes of the head of a unit.
-    pub(crate) const fn head(&self) -> usize {
+    /// Bytes of the head of a unit of `steps` steps.
+    pub(crate) const fn head(&self, steps: usize) -> usize {
         let each = ROWS * if self.offsets { 2 } else { 1 };
         let bytes = match self.scales {
-            Scales::Halves => STEPS * 2 * each,
+            Scales::Halves => steps * 2 * each,
             Scales::Whole => 4 * ROWS,
-            Scales::Factors => 2 * each + STEPS * self.list(each),
-            Scales::E8m0 => STEPS * ROWS,
-            Scales::Ue4m3 => GROUPS * ROWS,
+            Scales::Factors => 2 * each + steps * self.list(each),
+            Scales::E8m0 | Scales::Ue4m3 => steps * self.groups() * ROWS,
         };
         bytes.next_multiple_of(64)
     }
@@ -200,17 +206,26 @@ impl Packing {
     pub(crate) const fn step(&self) -> usize {
         64 * (self.bits[0] + if self.by_row { 0 } else { self.bits[1] })
     }
-    /// Bytes of a unit.
-    pub(crate) const fn unit_bytes(&self) -> usize {
-        self.head() + STEPS * self.step()
+    /// Bytes of a unit of `steps` steps.
+    pub(crate) const fn unit_bytes(&self, steps: usize) -> usize {
+        self.head(steps) + steps * self.step()
+    }
+    /// Bytes of a panel, or `None` if that is too large a number.
+    pub(crate) const fn panel_bytes(&self, cols: usize) -> Option<usize> {
+        let rest = match (cols % UNIT).div_ceil(STEP) {
+            0 => 0,
+            steps => self.unit_bytes(steps),
+        };
+        match (cols / UNIT).checked_mul(self.unit_bytes(STEPS)) {
+            Some(units) => units.checked_add(rest),
+            None => None,
+        }
     }
     /// Bytes of the panels of a matrix.
     pub(crate) const fn bytes(&self, rows: usize, cols: usize) -> Result<usize, KernelError> {
         let overflow = Err(KernelError::SizeOverflow { what: "packed size" });
-        let Some(units) = rows.div_ceil(ROWS).checked_mul(cols.div_ceil(UNIT)) else {
-            return overflow;
-        };
-        match units.checked_mul(self.unit_bytes()) {
+        let Some(panel) = self.panel_bytes(cols) else { return overflow };
+        match rows.div_ceil(ROWS).checked_mul(panel) {
             Some(n) if n <= MOST => Ok(n),
             _ => overflow,
         }
@@ -230,13 +245,13 @@ impl Packing {
         }
     }
 
-    /// Where in a unit the high plane of step `s` is.
-    pub(crate) const fn high(&self, s: usize) -> usize {
+    /// Where in a unit of `steps` steps the high plane of step `s` is.
+    pub(crate) const fn high(&self, steps: usize, s: usize) -> usize {
         if self.by_row {
             // Behind the factors of the step's last group.
             self.places(s * self.groups() + self.groups() - 1).1 + ROWS
         } else {
-            self.head() + s * self.step() + 64 * self.bits[0]
+            self.head(steps) + s * self.step() + 64 * self.bits[0]
         }
     }
 

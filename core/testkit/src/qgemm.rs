@@ -92,7 +92,7 @@ impl<E: Element> Case<'_, E> {
         let a = self.k.quantize_activations(self.w.format(), view, &mut steps).map_err(|e| self.text(e))?;
         // What the product sees of the weights.
         let mut weights = wide(&specified(self.w)?);
-        if !self.sees_weights(in_place) {
+        if !self.sees_weights() {
             weights = match self.precision {
                 Precision::Bf16 => self.stored::<bf16>(),
                 _ => self.stored::<E>(),
@@ -138,12 +138,12 @@ impl<E: Element> Case<'_, E> {
         self.plan().is_ok_and(|plan| !plan.takes_panels(&self.w.into()))
     }
 
-    /// Whether weights are multiplied as they are, not as rounded to the type of the activations: few rows in place, and
+    /// Whether weights are multiplied as they are, not as rounded to the type of the activations: for few rows, and
     /// whatever is multiplied in integers.
-    fn sees_weights(&self, in_place: bool) -> bool {
+    fn sees_weights(&self) -> bool {
         let floats = self.w.format().element().is_some() && !by_pairs(self.k.caps());
         let few = if floats { 12 } else { 8 };
-        self.precision == Precision::Integer || in_place && self.m <= few
+        self.precision == Precision::Integer || self.m <= few
     }
 
     /// Compares what came from weights in place or packed ones; `exact` if whatever is small must have no error at all.
@@ -229,8 +229,7 @@ fn check<E: Element>(
     let columns = case.run(&plan, p.into(), None, [1, m + 1], edge)?;
     // Plain floating point stays in place.
     let in_place = case.w.format().element().is_some();
-    let seen = |in_place| (case.sees_weights(in_place), case.coarse(in_place));
-    if seen(in_place) == seen(true) {
+    if case.coarse(in_place) == case.coarse(true) {
         case.compare(&columns, &[], &sums, [in_place, exact], report)?;
     } else {
         case.compare(&columns, &[], &case.sums(in_place)?, [in_place, exact], report)?;

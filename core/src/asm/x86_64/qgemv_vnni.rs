@@ -9,7 +9,7 @@
 //! | register | |
 //! |---|---|
 //! | `rdi` | `PanelArgs` |
-//! | `rax`, `rcx` | the unit, units that are left |
+//! | `rax`, `rcx` | the unit, units behind it |
 //! | `r10`, `r11` | the step's planes, its scales |
 //! | `rsi`, `rdx`, `r8` | the step's activations; bytes to the next row of them, and three times as many |
 //! | `r9` | steps that are left |
@@ -361,8 +361,6 @@ macro_rules! kernel {
             "vpaddb zmm27, zmm27, zmm26",
             by_row!(begin $high),
             concat!($("vpxord zmm", $y, ", zmm", $y, ", zmm", $y, "\n",)*),
-            "test rcx, rcx",
-            "jz 4f",
             // A UNIT
             ".p2align 5",
             "2:",
@@ -371,6 +369,12 @@ macro_rules! kernel {
             unit!(scales $kind $min),
             "lea r10, [rax + {head}]",
             "mov r9d, 8",
+            "dec rcx",
+            "jnz 3f",
+            // The last unit may have fewer steps, and a shorter head.
+            "mov r9, [rdi + {last_steps}]",
+            "mov r10, [rdi + {last_head}]",
+            "add r10, rax",
             // A STEP
             ".p2align 5",
             "3:",
@@ -384,10 +388,9 @@ macro_rules! kernel {
             "jnz 3b",
             unit!(end $kind $min $(($y $u $o $t $x))*),
             "mov rax, r10",
-            "dec rcx",
+            "test rcx, rcx",
             "jnz 2b",
             // STORE
-            "4:",
             "mov rax, [rdi + {y}]",
             concat!($("vmovups [rax], zmm", $y, "\nadd rax, 64\n",)*),
             "vzeroupper",

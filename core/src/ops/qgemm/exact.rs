@@ -35,11 +35,10 @@ impl<E: Element> QgemmPlan<E> {
         self.n.min(COLUMNS).next_multiple_of(step).min((COLUMNS / step).max(1) * step)
     }
 
-    /// Whether weights in place are multiplied as they are.
-    fn few_exact(&self, w: &QuantWeights<'_>) -> bool {
+    /// Whether weights are multiplied as they are.
+    fn few_exact(&self) -> bool {
         let floats = self.format.element().is_some() && !self.kernels.by_pairs();
-        let few = if floats { FEW_FLOATS } else { FEW_EXACT };
-        self.whole <= few && matches!(w, QuantWeights::InPlace(_))
+        self.whole <= if floats { FEW_FLOATS } else { FEW_EXACT }
     }
 
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {
@@ -68,7 +67,11 @@ impl<E: Element> QgemmPlan<E> {
             QuantWeights::Packed(w) if self.format.element().is_some() => QuantWeights::InPlace(w.floats()?),
             w => w,
         };
-        if let (QuantWeights::InPlace(w), true) = (w, self.few_exact(&w)) {
+        if self.few_exact() {
+            let w = match w {
+                QuantWeights::InPlace(w) => w,
+                QuantWeights::Packed(w) => return self.few_packed(y, w, x, bias, scratch),
+            };
             let (strides, p) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
             self.kernels.qgemv_rows(w, x, y)?;
             // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.

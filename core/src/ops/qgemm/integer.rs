@@ -11,7 +11,7 @@ use crate::error::KernelError;
 use crate::ops::check;
 use crate::ops::tile::MergeArgs;
 use crate::quant::dispatch::Made;
-use crate::quant::packed::{ROWS, STEP, UNIT};
+use crate::quant::packed::{ROWS, STEP};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::MatMut;
 
@@ -56,7 +56,12 @@ impl<E: Element> QgemmPlan<E> {
 
     /// What an unpacked panel takes.
     pub(super) fn panel(&self) -> Result<PanelSize, KernelError> {
-        PanelSize::of(self.k, self.kind())
+        self.panel_of(self.k)
+    }
+
+    /// The same for so many columns.
+    pub(super) fn panel_of(&self, cols: usize) -> Result<PanelSize, KernelError> {
+        PanelSize::of(cols, self.kind())
     }
 
     /// Panels of weights that microkernels take side by side.
@@ -199,8 +204,7 @@ impl<E: Element> QgemmPlan<E> {
                 }
                 QuantWeights::Packed(w) => {
                     let packing = format.packing;
-                    let units = self.k.div_ceil(UNIT);
-                    let w = w.as_ptr().add(p * units * packing.unit_bytes());
+                    let w = w.as_ptr().add(p * packing.panel_bytes(self.k).unwrap_or(0));
                     (table.qgemm_q)(&PanelQArgs { packing, w, steps: self.k / STEP, to });
                 }
             }

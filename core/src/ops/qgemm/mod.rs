@@ -5,6 +5,7 @@
 //! format needs no microkernel of its own.
 
 mod exact;
+pub(crate) mod few;
 mod grouped;
 mod integer;
 mod panels;
@@ -16,6 +17,7 @@ use crate::caps::Features;
 use crate::dispatch::Kernels;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
+use crate::ops::activations::Activations;
 use crate::ops::check;
 use crate::ops::gemm::{Activation, Finish};
 use crate::ops::qpack::PackedQ;
@@ -331,14 +333,7 @@ impl<E: Element> QgemmPlan<E> {
         if !self.takes_panels(&w) {
             let room = scratch.take::<u8>(self.kernels.activations_size(self.m, self.k)?.size_unaligned())?;
             let x = self.kernels.quantize_activations(self.format, x, room)?;
-            let (rows, cols) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
-            match w {
-                QuantWeights::InPlace(w) => self.kernels.qgemv_q8(w, x, y)?,
-                QuantWeights::Packed(w) => self.kernels.qgemv_packed(w, x, y)?,
-            }
-            // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.
-            unsafe { self.finish(cols, rows, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
-            return Ok(());
+            return self.run_rounded(y, w, x, bias);
         }
         let size = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?.size_unaligned();
         let room = scratch.take::<u8>(size)?;
@@ -352,6 +347,33 @@ impl<E: Element> QgemmPlan<E> {
             self.resized(rows, self.n).run_panels(part, w, x, bias, Scratch::new(rest))?;
             first += rows;
         }
+        Ok(())
+    }
+
+    /// [`run`](Self::run) with activations from [`Kernels::quantize_activations`], for weights of this format: for several
+    /// products with the same. Where that does not [take panels](Self::takes_panels), the results are the same.
+    ///
+    /// # Errors
+    /// As there; `BadParameter` unless the plan is for integers.
+    pub fn run_rounded(
+        &self,
+        mut y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: Activations<'_>,
+        bias: Option<&[f32]>,
+    ) -> Result<(), KernelError> {
+        self.check(&y, w, bias)?;
+        check::dim("x.rows() != m", x.batch(), self.m)?;
+        if self.precision != Precision::Integer {
+            return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
+        }
+        let (strides, p) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
+        match w {
+            QuantWeights::InPlace(w) => self.kernels.qgemv_q8(w, x, y)?,
+            QuantWeights::Packed(w) => self.kernels.qgemv_packed(w, x, y)?,
+        }
+        // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.
+        unsafe { self.finish(p, strides, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
         Ok(())
     }
 

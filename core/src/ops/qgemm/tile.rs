@@ -279,7 +279,7 @@ unsafe fn by_column<R, P: Square>(rows: *const R, n: usize, flip: u32, to: *mut 
 pub struct PanelQArgs {
     pub(crate) packing: &'static Packing,
     pub(crate) w: *const u8,
-    /// Steps that there are, of those that fill units.
+    /// Steps of a row.
     pub(crate) steps: usize,
     pub(crate) to: PanelRoom,
 }
@@ -295,7 +295,8 @@ pub(crate) unsafe fn panel_q<P: Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) 
     for s in 0..steps {
         // SAFETY: steps are within the panel, and there is room for them.
         unsafe {
-            let unit = Unit { packing, head: w.add(s / STEPS * packing.unit_bytes()) };
+            let head = w.add(s / STEPS * packing.unit_bytes(STEPS));
+            let unit = Unit { packing, head, steps: (steps - s / STEPS * STEPS).min(STEPS) };
             let signs = scales::<P>(unit, s % STEPS * groups, groups, s, to);
             codes::<P>(unit, s % STEPS, signs, to.codes.add(s * STEP * ROWS), to.bias);
         }
@@ -329,14 +330,17 @@ unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, b
         Values::Table(_) => 0,
     };
     let (low_mask, high_mask) = (mask(low), mask(high));
+    // The vector of a plane in which a four of columns is, and its first bit there. Bits are powers of two, and divisions
+    // would take longer than all the rest.
+    let place = |v: usize, bits: usize| (v & bits.wrapping_sub(1), v & !bits.wrapping_sub(1));
     // SAFETY: planes are those of the step.
     unsafe {
         let to = to.cast::<Cell>();
         for v in 0..STEP / 4 {
-            let (at, by) = (v % low.max(1), v / low.max(1) * low);
+            let (at, by) = place(v, low);
             let words = unit.low(s, at).each(|w| u32::from_ne_bytes(w) >> (by & 31) & low_mask);
             let words = if high > 0 {
-                let (at, by) = (v % high, v / high * high);
+                let (at, by) = place(v, high);
                 let above = unit.high(s, at);
                 let above = above.each(|w| (u32::from_ne_bytes(w) >> (by & 31) & high_mask) << (low & 31));
                 from_fn(|i| words[i] | above[i])

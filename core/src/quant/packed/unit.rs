@@ -10,6 +10,8 @@ use crate::quant::codebooks::e8m0_half;
 pub(crate) struct Unit<'a> {
     pub(crate) packing: &'a Packing,
     pub(crate) head: *const u8,
+    /// Steps that it has.
+    pub(crate) steps: usize,
 }
 
 /// Of a plane what is stored of some columns: four bytes for each row.
@@ -24,7 +26,7 @@ impl Unit<'_> {
     /// Code of row `r`, column `c`.
     ///
     /// # Safety
-    /// The unit exists; `r < ROWS`, `c < UNIT`.
+    /// The unit exists; `r < ROWS`, `c` is one of its columns.
     pub(crate) unsafe fn code(self, r: usize, c: usize) -> i8 {
         let ([low, high], s, v) = (self.packing.bits, c / STEP, c / 4 % 8);
         let bits =
@@ -37,10 +39,10 @@ impl Unit<'_> {
     /// Vector `v` of the low plane of step `s`.
     ///
     /// # Safety
-    /// The unit exists; `s < STEPS`, `v` is less than the plane's bits.
+    /// The unit exists; `s` is one of its steps, `v` is less than the plane's bits.
     #[inline(always)]
     pub(crate) unsafe fn low(self, s: usize, v: usize) -> Vector {
-        unsafe { *self.head.add(self.packing.head() + s * self.packing.step() + 64 * v).cast() }
+        unsafe { *self.head.add(self.packing.head(self.steps) + s * self.packing.step() + 64 * v).cast() }
     }
 
     /// Vector `v` of the high plane of step `s`.
@@ -49,7 +51,7 @@ impl Unit<'_> {
     /// As for [`low`](Self::low).
     #[inline(always)]
     pub(crate) unsafe fn high(self, s: usize, v: usize) -> Vector {
-        let plane = unsafe { self.head.add(self.packing.high(s)) };
+        let plane = unsafe { self.head.add(self.packing.high(self.steps, s)) };
         if self.packing.by_row {
             let rows = unsafe { *plane.cast::<[u8; ROWS]>() };
             rows.each(|byte| [byte; 4])
@@ -61,7 +63,7 @@ impl Unit<'_> {
     /// The codes of step `s`.
     ///
     /// # Safety
-    /// The unit exists; `s < STEPS`.
+    /// The unit exists; `s` is one of its steps.
     #[inline(always)]
     pub(crate) unsafe fn codes(self, s: usize) -> Codes {
         let [low, high] = self.packing.bits;
@@ -84,7 +86,7 @@ impl Unit<'_> {
     /// Scale and offset of row `r` in group `g`, bit for bit the format's.
     ///
     /// # Safety
-    /// The unit exists; `r < ROWS`, `g < GROUPS`.
+    /// The unit exists; `r < ROWS`, `g` is one of its groups.
     pub(crate) unsafe fn scale(self, r: usize, g: usize) -> (f32, f32) {
         let packing = self.packing;
         let (scale, factor) = packing.places(g);
@@ -108,7 +110,7 @@ impl Unit<'_> {
     /// What integers and the sums of activations are multiplied with in group `g`, by row.
     ///
     /// # Safety
-    /// The unit exists; `g < GROUPS`.
+    /// The unit exists; `g` is one of its groups.
     #[inline(always)]
     pub(crate) unsafe fn of_group(self, g: usize) -> [[f32; ROWS]; 2] {
         let packing = self.packing;
