@@ -486,6 +486,7 @@ fn check_qgemm<E: Element>(core: Kernels<E>, format: QuantFormat, [m, n, cols]: 
         (Precision::Integer, QuantWeights::from(w)),
         (Precision::Integer, p.into()),
         (Precision::Exact, w.into()),
+        (Precision::Exact, p.into()),
         (Precision::Bf16, w.into()),
         (Precision::Bf16, p.into()),
     ] {
@@ -525,6 +526,8 @@ fn qgemm() {
     for caps in [gllm_kernels_std::caps(), gllm_testkit::caps()] {
         let k = Kernels::<f32>::with(caps);
         check_qgemm(k, QuantFormat::Q4K, [37, 500, 512]);
+        // A matrix of a small model that generates a token.
+        check_qgemm(k, QuantFormat::Q4_1, [1, 1536, 576]);
         check_qgemm(Kernels::<bf16>::with(caps), QuantFormat::Q8_0, [5, 900, 1024]);
         check_qgemm(Kernels::<f16>::with(caps), QuantFormat::Q6K, [800, 70, 256]);
         check_qgemm(k, QuantFormat::F16, [30, 333, 320]);

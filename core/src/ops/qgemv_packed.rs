@@ -51,55 +51,61 @@ pub struct PanelArgs {
 pub(crate) unsafe fn panel<P: Prim<f32>>(p: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract; units and steps are within the panel and the activations.
     unsafe {
-        for m in 0..batch {
-            let mut y = [0f32; ROWS];
-            for unit in 0..p.units {
-                let steps = if unit + 1 < p.units { STEPS } else { p.last_steps };
-                let w = Unit { packing, head: p.w.add(unit * packing.unit_bytes(STEPS)), steps };
-                one::<P>(w, p.x.add(m * p.stride).cast::<Step>().add(unit * STEPS), &mut y);
-            }
-            *p.y.add(m) = y;
+        let mut y = [[0f32; ROWS]; BATCH];
+        let y = y.get_unchecked_mut(..batch);
+        for unit in 0..p.units {
+            let steps = if unit + 1 < p.units { STEPS } else { p.last_steps };
+            let w = Unit { packing, head: p.w.add(unit * packing.unit_bytes(STEPS)), steps };
+            one::<P>(w, p.x.add(unit * STEPS * size_of::<Step>()), p.stride, y);
+        }
+        for (m, y) in y.iter().enumerate() {
+            *p.y.add(m) = *y;
         }
     }
 }
 
-/// `y += w x`, for one unit.
+/// `y += w x`, for one unit. Codes and scales are unpacked once for all rows of activations, of which there are `stride` bytes
+/// from one to the next.
 ///
 /// # Safety
-/// The unit, its steps of activations, the instruction set.
+/// The unit, for each of `y` its steps of activations, the instruction set.
 #[inline(always)]
-unsafe fn one<P: Prim<f32>>(w: Unit<'_>, steps: *const Step, y: &mut [f32; ROWS]) {
+unsafe fn one<P: Prim<f32>>(w: Unit<'_>, x: *const u8, stride: usize, y: &mut [[f32; ROWS]]) {
     let packing = w.packing;
     let groups = packing.groups();
     let common = matches!(packing.scales, Scales::Factors | Scales::Whole);
-    let (mut u, mut o) = ([0f32; ROWS], [0f32; ROWS]);
+    let (mut u, mut o) = ([[0f32; ROWS]; BATCH], [[0f32; ROWS]; BATCH]);
     // SAFETY: the caller's contract; every group is within the unit.
     unsafe {
         for s in 0..w.steps {
-            let (x, codes) = (&*steps.add(s), w.codes(s));
-            let mut dots = [[0i32; ROWS]; 2];
-            for (i, (codes, x)) in codes.iter().zip(x.q.chunks_exact(4)).enumerate() {
-                let dots = &mut dots[usize::from(groups == 2 && i >= STEP / 8)];
-                for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
-                    *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
+            let codes = w.codes(s);
+            let scales = [w.of_group(s * groups), w.of_group(s * groups + groups - 1)];
+            for (m, ((y, u), o)) in y.iter_mut().zip(&mut u).zip(&mut o).enumerate() {
+                let x = &*x.add(m * stride).cast::<Step>().add(s);
+                let mut dots = [[0i32; ROWS]; 2];
+                for (i, (codes, x)) in codes.iter().zip(x.q.chunks_exact(4)).enumerate() {
+                    let dots = &mut dots[usize::from(groups == 2 && i >= STEP / 8)];
+                    for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
+                        *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
+                    }
                 }
-            }
-            for (h, dot) in dots.iter().enumerate().take(groups) {
-                let offset = [x.offsets[if groups == 1 { 2 } else { h % 2 }]; ROWS];
-                let t = dot.each(|dot| dot as f32 * x.scale);
-                let [scale, min] = w.of_group(s * groups + h);
-                let (sum, offsets) = if common { (&mut u, &mut o) } else { (&mut *y, &mut o) };
-                each::<P>(&t, &scale, sum);
-                if packing.offsets {
-                    each::<P>(&min, &offset, if common { offsets } else { &mut *y });
+                for (h, (dot, [scale, min])) in dots.iter().zip(&scales).enumerate().take(groups) {
+                    let offset = [x.offsets[if groups == 1 { 2 } else { h % 2 }]; ROWS];
+                    let t = dot.each(|dot| dot as f32 * x.scale);
+                    each::<P>(&t, scale, if common { &mut *u } else { &mut *y });
+                    if packing.offsets {
+                        each::<P>(min, &offset, if common { &mut *o } else { &mut *y });
+                    }
                 }
             }
         }
         if common {
-            let [d, m] = w.of_unit();
-            each::<P>(&u, &d, y);
-            if packing.offsets {
-                each::<P>(&o, &m, y);
+            let [d, min] = w.of_unit();
+            for ((y, u), o) in y.iter_mut().zip(&u).zip(&o) {
+                each::<P>(u, &d, y);
+                if packing.offsets {
+                    each::<P>(o, &min, y);
+                }
             }
         }
     }

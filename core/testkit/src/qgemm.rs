@@ -67,7 +67,7 @@ impl<E: Element> Case<'_, E> {
             let refused =
                 matches!(short, Err(KernelError::ScratchTooSmall { .. } | KernelError::ShortSlice { .. }));
             // A query is for the larger of two ways.
-            if !refused && plan.takes_panels(&w) && m > 64 {
+            if !refused && plan.takes_panels(&w) && m > 16 {
                 return Err(self.text("half the memory was enough"));
             }
         }
@@ -158,7 +158,7 @@ impl<E: Element> Case<'_, E> {
         let (n, cols) = (self.w.rows(), self.w.cols());
         // Products of pairs of bf16 are rounded twice, and denormals may be lost.
         let roundings = match self.precision {
-            Precision::Integer if if in_place { !self.few() } else { self.m > 64 } => cols / 10 + 4,
+            Precision::Integer if if in_place { !self.few() } else { self.m > 16 } => cols / 10 + 4,
             Precision::Integer => cols / 8 + 16,
             _ => 2 * cols + 8,
         };
@@ -245,7 +245,7 @@ fn check<E: Element>(
             in_panels(case, &plan, w.into(), &y, edge)?;
             in_panels(case, &plan, p.into(), &y, edge)?;
         }
-        if m > 64 {
+        if m > 16 {
             case.equal("packed and in place", &columns, &y)?;
         }
     }

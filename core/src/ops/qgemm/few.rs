@@ -41,7 +41,8 @@ pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32>>(a: &FewArgs<E>) {
         unsafe {
             m += match a.rows - m {
                 1 => rows::<E, P, 1>(a, m),
-                2 | 3 => rows::<E, P, 2>(a, m),
+                2 => rows::<E, P, 2>(a, m),
+                3 => rows::<E, P, 3>(a, m),
                 _ => rows::<E, P, 4>(a, m),
             };
         }
@@ -75,12 +76,13 @@ unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(a: &FewArgs<E
                 // Two sums, so that additions wait less for each other.
                 let mut of_group = [[P::splat(0.0); 2]; M];
                 for cell in 0..cells {
-                    let words = a.from.codes.cast::<[u32; ROWS]>().add(g * cells + cell);
-                    let words = (*words).each(u32::from_le);
+                    // From the first row of this vector on; what is behind it is not used, and the codes are followed by scales.
+                    let words = a.from.codes.cast::<u32>().add((g * cells + cell) * ROWS + i);
+                    let words = (*words.cast::<[u32; ROWS]>()).each(u32::from_le);
                     for t in 0..4 {
                         // Shifts, as the compiler takes bytes out of registers one by one.
                         let codes = words.each(|w| ((w << (24 - 8 * t)) as i32 >> 24) as f32);
-                        let codes = <P as Prim<f32>>::load(codes.as_ptr().add(i));
+                        let codes = <P as Prim<f32>>::load(codes.as_ptr());
                         for (of_group, x) in of_group.iter_mut().zip(&x) {
                             let sum = &mut of_group[t % 2];
                             *sum = P::fma(codes, P::splat(x[(4 * cell + t) % STEP]), *sum);

@@ -144,12 +144,16 @@ pub struct QgemmPlan<E: Element> {
 }
 
 /// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless
-/// [microkernels](crate::asm::QgemmTier::few) know better; with packed weights; exact ones, in place; and with plain floating
-/// point where pairs of bf16 are not multiplied at once.
+/// [microkernels](crate::asm::QgemmTier::few) know better; exact ones; and with plain floating point where pairs of bf16 are
+/// not multiplied at once.
 const FEW: [usize; 3] = [4; 3];
-const FEW_PACKED: usize = 64;
 const FEW_EXACT: usize = 8;
 const FEW_FLOATS: usize = 12;
+
+/// The same for packed weights: with codes in one plane, and in two, which kernels for a few rows unpack for every four rows
+/// of activations again. That these are the same on every CPU gives all of them the same results. (Zen 4: tiles are faster from
+/// 18 to 44 rows, and from 9 to 14.)
+const FEW_PACKED: [usize; 2] = [16, 8];
 
 /// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than what
 /// multiplying them saves.
@@ -245,7 +249,7 @@ impl<E: Element> QgemmPlan<E> {
     pub fn takes_panels(&self, w: &QuantWeights<'_>) -> bool {
         let few = match w {
             QuantWeights::InPlace(_) => self.few(),
-            QuantWeights::Packed(_) => FEW_PACKED,
+            QuantWeights::Packed(_) => self.few_packed_rows(),
         };
         self.precision == Precision::Integer && self.whole > few
     }
@@ -257,6 +261,14 @@ impl<E: Element> QgemmPlan<E> {
             Made::Blocks(format) if Kind::of(format).halves || format.packing.scales == Scales::Whole => fast,
             Made::Blocks(format) if format.len < TILE => short,
             _ => long,
+        }
+    }
+
+    /// Rows up to which packed weights are not unpacked for tiles.
+    fn few_packed_rows(&self) -> usize {
+        match self.kernels.table.formats.of(self.format) {
+            Made::Blocks(format) => FEW_PACKED[usize::from(format.packing.bits[1] > 0)],
+            Made::Floats(_) => FEW_PACKED[0],
         }
     }
 
@@ -278,7 +290,7 @@ impl<E: Element> QgemmPlan<E> {
             Precision::Bf16 => return self.scratch_bf16(),
             Precision::Integer => {}
         }
-        let few = if self.whole > FEW_PACKED { 0 } else { self.m };
+        let few = if self.whole > self.few_packed_rows() { 0 } else { self.m };
         let few = self.kernels.activations_size(few, self.k)?;
         let few = ScratchReq::array::<u8>(few.size_unaligned())?;
         if self.whole <= self.few() {

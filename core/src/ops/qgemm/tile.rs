@@ -312,7 +312,7 @@ const EACH: u32 = 0x0101_0101;
 /// The unit, room at `to`, the instruction set.
 #[inline(always)]
 unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, bias: u8) {
-    let packing = unit.packing;
+    let (packing, planes) = (unit.packing, unit.planes(s));
     let [low, high] = packing.bits;
     let mask = |bits: usize| EACH * ((1u32 << (bits & 15)) - 1);
     // What makes numbers of indices that are 128 too large, and fit a byte without a sign.
@@ -338,10 +338,10 @@ unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, b
         let to = to.cast::<Cell>();
         for v in 0..STEP / 4 {
             let (at, by) = place(v, low);
-            let words = unit.low(s, at).each(|w| u32::from_ne_bytes(w) >> (by & 31) & low_mask);
+            let words = planes.low(at).each(|w| u32::from_ne_bytes(w) >> (by & 31) & low_mask);
             let words = if high > 0 {
                 let (at, by) = place(v, high);
-                let above = unit.high(s, at);
+                let above = planes.high(at);
                 let above = above.each(|w| (u32::from_ne_bytes(w) >> (by & 31) & high_mask) << (low & 31));
                 from_fn(|i| words[i] | above[i])
             } else {

@@ -20,6 +20,42 @@ pub(crate) type Vector = [[u8; 4]; ROWS];
 /// The codes of a step: for each four columns those of all rows.
 pub(crate) type Codes = [[i8; 4 * ROWS]; STEP / 4];
 
+/// The planes of a step.
+#[derive(Clone, Copy)]
+pub(crate) struct Planes {
+    low: *const u8,
+    high: *const u8,
+    by_row: bool,
+}
+
+impl Planes {
+    /// Vector `v` of the low plane.
+    ///
+    /// # Safety
+    /// The step exists; `v` is less than the plane's bits.
+    #[inline(always)]
+    pub(crate) unsafe fn low(self, v: usize) -> Vector {
+        // SAFETY: the caller's contract.
+        unsafe { *self.low.add(64 * v).cast() }
+    }
+
+    /// Vector `v` of the high plane.
+    ///
+    /// # Safety
+    /// As for [`low`](Self::low).
+    #[inline(always)]
+    pub(crate) unsafe fn high(self, v: usize) -> Vector {
+        // SAFETY: the caller's contract.
+        unsafe {
+            if self.by_row {
+                (*self.high.cast::<[u8; ROWS]>()).each(|byte| [byte; 4])
+            } else {
+                *self.high.add(64 * v).cast()
+            }
+        }
+    }
+}
+
 // SAFETY of every body below: the caller vouches for the unit, and places are within it.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Unit<'_> {
@@ -31,33 +67,19 @@ impl Unit<'_> {
         let ([low, high], s, v) = (self.packing.bits, c / STEP, c / 4 % 8);
         let bits =
             |vector: Vector, w: usize| vector[r % ROWS][c % 4] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8;
-        let below = bits(unsafe { self.low(s, v % low.max(1)) }, low);
-        let above = if high > 0 { bits(unsafe { self.high(s, v % high) }, high) << low } else { 0 };
+        let planes = self.planes(s);
+        let below = bits(unsafe { planes.low(v % low.max(1)) }, low);
+        let above = if high > 0 { bits(unsafe { planes.high(v % high) }, high) << low } else { 0 };
         self.packing.value(below | above)
     }
 
-    /// Vector `v` of the low plane of step `s`.
-    ///
-    /// # Safety
-    /// The unit exists; `s` is one of its steps, `v` is less than the plane's bits.
+    /// The planes of step `s`, which is one of its steps.
     #[inline(always)]
-    pub(crate) unsafe fn low(self, s: usize, v: usize) -> Vector {
-        unsafe { *self.head.add(self.packing.head(self.steps) + s * self.packing.step() + 64 * v).cast() }
-    }
-
-    /// Vector `v` of the high plane of step `s`.
-    ///
-    /// # Safety
-    /// As for [`low`](Self::low).
-    #[inline(always)]
-    pub(crate) unsafe fn high(self, s: usize, v: usize) -> Vector {
-        let plane = unsafe { self.head.add(self.packing.high(self.steps, s)) };
-        if self.packing.by_row {
-            let rows = unsafe { *plane.cast::<[u8; ROWS]>() };
-            rows.each(|byte| [byte; 4])
-        } else {
-            unsafe { *plane.add(64 * v).cast() }
-        }
+    pub(crate) fn planes(self, s: usize) -> Planes {
+        let packing = self.packing;
+        let low = self.head.wrapping_add(packing.head(self.steps) + s * packing.step());
+        let high = self.head.wrapping_add(packing.high(self.steps, s));
+        Planes { low, high, by_row: packing.by_row }
     }
 
     /// The codes of step `s`.
@@ -66,7 +88,7 @@ impl Unit<'_> {
     /// The unit exists; `s` is one of its steps.
     #[inline(always)]
     pub(crate) unsafe fn codes(self, s: usize) -> Codes {
-        let [low, high] = self.packing.bits;
+        let ([low, high], planes) = (self.packing.bits, self.planes(s));
         let mut indices = [[0u8; 4 * ROWS]; STEP / 4];
         let add = |four: &mut [u8; 4 * ROWS], vector: Vector, v: usize, w: usize, shift: usize| {
             let down = v / w.max(1) * w;
@@ -75,9 +97,9 @@ impl Unit<'_> {
             }
         };
         for (v, four) in indices.iter_mut().enumerate() {
-            add(four, unsafe { self.low(s, v % low.max(1)) }, v, low, 0);
+            add(four, unsafe { planes.low(v % low.max(1)) }, v, low, 0);
             if high > 0 {
-                add(four, unsafe { self.high(s, v % high) }, v, high, low);
+                add(four, unsafe { planes.high(v % high) }, v, high, low);
             }
         }
         indices.each(|four| four.each(|i| self.packing.value(i)))
