@@ -43,7 +43,7 @@ fn literally(logits: &[f32], history: &[u32], random: u32, s: &Sampling) -> u32 
     let mut floor = s.min_p;
     if s.top_p < 1.0 {
         let all: u64 = weights.iter().map(|&w| units(w)).sum();
-        let goal = (u128::from(all) * ((s.top_p * 16_777_216.0) as u128) >> 24).max(1);
+        let goal = ((u128::from(all) * ((s.top_p * 16_777_216.0) as u128)) >> 24).max(1);
         let mut falling = weights.clone();
         falling.sort_by(|a, b| b.total_cmp(a));
         let mut sum = 0;
@@ -55,7 +55,7 @@ fn literally(logits: &[f32], history: &[u32], random: u32, s: &Sampling) -> u32 
     }
     let kept = |t: usize| if weights[t] >= floor { u128::from(units(weights[t])) } else { 0 };
     let all: u128 = (0..l.len()).map(kept).sum();
-    let goal = all * u128::from(random >> 8) >> 24;
+    let goal = (all * u128::from(random >> 8)) >> 24;
     let mut sum = 0;
     let found = (0..l.len()).find(|&t| {
         sum += kept(t);
