@@ -11,13 +11,13 @@ use gllm_kernels_std::gguf::Gguf;
 const TEXT: &str = include_str!("data/mixed.txt");
 
 /// The real models, as `ci/setup` leaves them.
-const MODELS: [&str; 2] = ["SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"];
+const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
 /// The model's file, or a word about why its part of a test is left out.
 fn model(name: &str) -> Option<PathBuf> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("../target"), PathBuf::from);
-    let path = target.join("ci/models").join(name);
+    let path = target.join(format!("ci/models/{name}.gguf"));
     if path.exists() {
         return Some(path);
     }

@@ -53,7 +53,7 @@ struct Report {
     architecture: &'static str,
     /// Bytes of weights that a token reads.
     weight_bytes: usize,
-    /// Most memory that this process has had.
+    /// Most memory that this process has had with the model on the first number of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_memory: Option<u64>,
     rows: Vec<Row>,
@@ -152,6 +152,8 @@ pub fn execute(options: &Options) -> Outcome {
                 loaded.remove(sequence)?;
                 Ok(time)
             })?;
+            // Before memory is taken to measure its bandwidth.
+            report.peak_memory = report.peak_memory.or_else(peak_memory);
             let read = loaded.weights().bytes() + loaded.cache().bytes_at(depth + options.count / 2);
             let bandwidth = limits.bandwidth(Traffic::Read, loaded.weights().bytes(), &runtime);
             let speed = options.count as f64 / time;
@@ -169,7 +171,7 @@ pub fn execute(options: &Options) -> Outcome {
         }
     }
     drop(progress);
-    report.peak_memory = peak_memory();
+    report.peak_memory = report.peak_memory.or_else(peak_memory);
     if options.json {
         return print_json(&report);
     }

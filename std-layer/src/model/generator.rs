@@ -99,7 +99,8 @@ impl<B: Backend> Generator<B> {
         Self::with_progress(backend, model, options, &mut |_| ())
     }
 
-    /// The same; `progress` is told how far loading has come.
+    /// The same; `progress` is told how far loading has come. Every weight is looked at before: what is not a finite number is
+    /// refused ([`Model::verify`]).
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -110,6 +111,7 @@ impl<B: Backend> Generator<B> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, GeneratorError> {
         let config = model.config();
+        model.verify()?;
         let weights = backend.upload_generator_weights(config, &model.weights()?, progress)?;
         let max_tokens = options.max_tokens.unwrap_or(config.context.min(4096));
         let chunk = options.chunk.max(1);
