@@ -182,7 +182,7 @@ fn product<E: Sample>(
         }
         Op::GemmBt => call(|| plan.run_bt(c, a, b.t(), s)),
         Op::GemmPrepacked => {
-            let mut packed = Guarded::poisoned(k.packed_b_size(case.k, case.n)?, case.edge);
+            let mut packed = Guarded::poisoned(k.packed_b_size(b.rows(), b.cols())?, case.edge);
             let packed: PackedB = call(|| k.pack_b(b, &mut packed))?;
             call(|| plan.run_prepacked(c, a, packed, s))
         }
