@@ -237,7 +237,7 @@ fn refusals() -> Outcome {
     }
     let results = [
         (run(Prefill { heads: 3, ..good }, (2, 1), 0, 1), "multiple of the KV heads"),
-        (run(Prefill { heads: 4, ..good }, (2, 1), 0, 1), "x.len() % cols"),
+        (run(Prefill { heads: 4, ..good }, (2, 1), 0, 1), "needs a multiple of 64 (cols)"),
         (run(Prefill { scale: 0.0, ..good }, (2, 1), 0, 1), "`scale`"),
         (run(Prefill { mask: Mask::Window(0), ..good }, (2, 1), 0, 1), "`window`"),
         (run(good, (1, 1), 0, 1), "`starts`"),
