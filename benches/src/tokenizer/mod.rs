@@ -1,7 +1,7 @@
 //! Text to token ids and back, with the vocabulary that a GGUF file holds.
 //!
 //! Two families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
-//! Qwen, SmolLM) in [`bpe`], and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in [`spm`]. Both merge neighbouring
+//! Qwen, SmolLM) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`. Both merge neighbouring
 //! symbols, the best pair first; they differ in how text is cut up before and in what makes a pair good.
 //!
 //! The results are those of llama.cpp, token by token. No crate reads a tokenizer from GGUF; those that read
