@@ -95,7 +95,7 @@ mod arch {
         (
             &[],
             "add addp and ands b b.eq b.hi b.ls b.ne bit cbnz cbz cmp csel dup eor fadd fcmp fcvtl fcvtl2 fmla \
-             fmov fmul fsub ldp ldr ldur lsl lsr mov movi neg nop orr prfm prfum ret sadalp saddlp scvtf shl shll \
+             fmov fmul fsub ldp ldr ldur lsl lsr mov movi msub neg nop orr prfm prfum ret sadalp saddlp scvtf shl shll \
              shll2 sli smlal smlal2 smull smull2 str sub subs tbl ushll ushr uzp1 uzp2 zip1 zip2",
         ),
         (&[Features::DOTPROD], "sdot"),

@@ -364,9 +364,6 @@ macro_rules! packed_kernel {
             "add x5, x5, #{steps}",
             "add x5, x5, #{head}",
             "b 1b",
-            "5:",
-            callers!(restore),
-            "ret",
             // The last unit may have fewer steps, and a shorter head.
             "6:",
             "ldr x3, [x0, {last_head}]",
@@ -380,6 +377,9 @@ macro_rules! packed_kernel {
             "mov w3, #{step}",
             "msub x5, x3, x4, x5",
             "b 8b",
+            "5:",
+            callers!(restore),
+            "ret",
             $(concat!(".arch_extension no", $extension),)?;
             steps = const 8 * <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
         }
