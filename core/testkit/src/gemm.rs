@@ -425,20 +425,23 @@ pub(crate) fn specials<E: Element + Sample>(
     Ok(())
 }
 
-/// Sums of the largest products: as long as they stay exact, and longer, where the largest of all wraps.
+/// Sums of the largest products: as long as they stay exact, and longer, where the largest of all wraps: there in every
+/// accumulator of a tile, as an instruction that saturates differs in nothing else.
 fn extremes(op: Op, k: &Kernels<i8>, report: &mut Report) -> Result<(), String> {
     let rows = Layout::Rows;
     let all: &[(i8, i8)] = &[(-128, -128), (-128, 127), (127, -128), (127, 127), (-1, -128), (0, -128)];
     let short = [1, 3, 4, 63, 1000].map(|depth| (depth, all));
     let long = [((1 << 17) - 1, 1), (1 << 17, 2), ((1 << 17) + 3, 1)].map(|(depth, n)| (depth, &all[..n]));
+    let [mr, nr] = k.gemm_plan(1, 1, 1).map_err(|e| e.to_string())?.tile();
     for (depth, factors) in short.into_iter().chain(long) {
         for &(x, y) in factors {
-            let (m, n, edge) = (2, 3, Edge::End);
+            let (m, n) = if depth > 1 << 17 { (mr, nr) } else { (2, 3) };
+            let edge = Edge::End;
             let o = Operands {
                 a: Matrix::new(m, depth, rows, edge, |_, _| x),
                 b: Matrix::new(depth, n, rows, edge, |_, _| y),
                 c: Matrix::poisoned(m, n, rows, edge),
-                bias: Guarded::copy_of(&[0; 3], edge),
+                bias: Guarded::copy_of(&vec![0; n], edge),
             };
             let mut c = Matrix::poisoned(m, n, rows, edge);
             let (a, b) = (rows, rows);
