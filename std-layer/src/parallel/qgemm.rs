@@ -225,9 +225,9 @@ impl<E: Element> Parallel<'_, E> {
         x: MatRef<'_, E>,
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
-        let mut buffer = self.runtime.buffers().take();
-        let size = self.kernels.activations_size(x.rows(), x.cols())?.size_unaligned();
-        let x = self.kernels.quantize_activations(w.format(), x, buffer.bytes(size))?;
+        let (kernels, mut buffer) = (plan.kernels(), self.runtime.buffers().take());
+        let size = kernels.activations_size(x.rows(), x.cols())?.size_unaligned();
+        let x = kernels.quantize_activations(w.format(), x, buffer.bytes(size))?;
         let need = |_: &_| Ok(ScratchReq::EMPTY);
         self.by_parts(plan, y, w, bias, need, |part, y, w, bias, _| part.run_rounded(y, w, x, bias))
     }
