@@ -12,7 +12,7 @@ use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs};
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
-use crate::ops::gemm::{GemmPlan, Helpers, Right};
+use crate::ops::gemm::{CheckedRight, GemmPlan, Helpers};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::qgemm::few::FewArgs;
@@ -95,7 +95,7 @@ pub trait Tables: sealed::Sealed + Sized {
         plan: &GemmPlan<Self>,
         c: &mut MatMut<'_, Self::Sum>,
         a: MatRef<'_, Self>,
-        b: Right<'_, Self>,
+        b: CheckedRight<'_, Self>,
         bias: Option<&[Self::Sum]>,
         scratch: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>>
@@ -134,7 +134,7 @@ macro_rules! tables {
                 plan: &GemmPlan<Self>,
                 c: &mut MatMut<'_, f32>,
                 a: MatRef<'_, Self>,
-                b: Right<'_, Self>,
+                b: CheckedRight<'_, Self>,
                 bias: Option<&[f32]>,
                 scratch: &mut Scratch<'_>,
             ) -> Option<Result<(), KernelError>> {
@@ -169,7 +169,7 @@ impl Tables for i8 {
         _: &GemmPlan<Self>,
         _: &mut MatMut<'_, i32>,
         _: MatRef<'_, Self>,
-        _: Right<'_, Self>,
+        _: CheckedRight<'_, Self>,
         _: Option<&[i32]>,
         _: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>> {

@@ -38,7 +38,7 @@ pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::activations::Activations;
 pub use ops::attention::{Attended, KvPiece, KV_BLOCK};
-pub use ops::gemm::{Activation, GemmPlan};
+pub use ops::gemm::{Activation, GemmPlan, Right};
 pub use ops::pack::PackedB;
 pub use ops::qgemm::{ActivationPanels, Precision, QgemmGroup, QgemmPlan, QuantWeights};
 pub use ops::qpack::PackedQ;

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use gllm_kernels_core::{
     bf16, f16, AwqRef, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel, KernelError, Kernels,
-    MatMut, MatRef, Precision, Prefetcher, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions,
-    RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
+    MatMut, MatRef, Precision, Prefetcher, QuantFormat, QuantRef, Right, RopeFreqs, RopePairing,
+    RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 
@@ -130,7 +130,7 @@ fn products<E: Element>() {
         refuse::<E, f32>(want, 30, |kernels, c| {
             let plan = kernels.gemm_plan(m, n, k)?;
             let mut memory = vec![0; plan.scratch()?.size_unaligned()];
-            plan.run(MatMut::new(c, 5, 6)?, a, b, Scratch::new(&mut memory))
+            plan.run(MatMut::new(c, 5, 6)?, a, b, None, Scratch::new(&mut memory))
         });
     };
     run(dim("b.rows != k", 8, 7), (5, 6, 8), a, b);
@@ -147,11 +147,11 @@ fn products<E: Element>() {
         fn view(c: &mut [f32]) -> MatMut<'_, f32> {
             MatMut::new(c, 5, 6).unwrap()
         }
-        let short_bias = plan.run_bias(view(&mut c), a, b, &[0.0; 5], Scratch::empty());
+        let short_bias = plan.run(view(&mut c), a, b, Some(&[0.0; 5]), Scratch::empty());
         assert_eq!(short_bias, Err(length("bias", 6, 5)));
-        let transposed = plan.run_bt(view(&mut c), a, b, Scratch::empty());
+        let transposed = plan.run(view(&mut c), a, Right::Transposed(b), None, Scratch::empty());
         assert_eq!(transposed, Err(dim("bt.rows != n", 6, 7)));
-        match plan.run(view(&mut c), a, b, Scratch::empty()) {
+        match plan.run(view(&mut c), a, b, None, Scratch::empty()) {
             Err(KernelError::ScratchTooSmall { need, got: 0 }) => {
                 // Its parts are taken one by one; the first is asked for first.
                 assert!(need > 0 && need <= plan.scratch().unwrap().size_unaligned(), "{need}");
@@ -173,7 +173,7 @@ fn products<E: Element>() {
         assert_eq!(shape, dim("packed n", 5, 6));
         let other = kernels.gemm_plan(5, 6, 8).unwrap();
         let wrong =
-            other.run_prepacked(view(&mut c), a, kernels.packed_b(&packed, 7, 6).unwrap(), Scratch::empty());
+            other.run(view(&mut c), a, kernels.packed_b(&packed, 7, 6).unwrap(), None, Scratch::empty());
         assert_eq!(wrong, Err(dim("b.k() != k", 8, 7)));
         assert!(guard::is_poison(&c));
         for (m, n, k) in [(usize::MAX, 6, 7), (5, usize::MAX, 7)] {
@@ -315,7 +315,7 @@ fn absurd<E: Element>() {
         }
         if let Ok(plan) = k.gemm_plan(MANY, 0, 0) {
             let b = MatRef::new(&[], 0, 0).unwrap();
-            fine(plan.run(none(), empty, b, Scratch::empty()));
+            fine(plan.run(none(), empty, b, None, Scratch::empty()));
         }
         for cols in [MANY, usize::MAX] {
             fine(k.rms_norm_rows(cols, &[], None, 0.0, &mut []));

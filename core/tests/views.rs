@@ -183,8 +183,8 @@ fn strides_of_single_rows<E: Operand>(one: E) {
         let [plain, prepacked] = &mut c;
         let plan = k.gemm_plan(1, 1, K).unwrap();
         let one = |c| MatMut::new(std::slice::from_mut(c), 1, 1).unwrap();
-        plan.run(one(plain), a, b, Scratch::new(&mut memory)).unwrap();
-        plan.run_prepacked(one(prepacked), a, packed, Scratch::new(&mut memory)).unwrap();
+        plan.run(one(plain), a, b, None, Scratch::new(&mut memory)).unwrap();
+        plan.run(one(prepacked), a, packed, None, Scratch::new(&mut memory)).unwrap();
         c
     };
     for level in data::levels() {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use gllm_kernels_std::core::{
     bf16, f16, Activation, AwqRef, Element, ElementType, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts,
     GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut, MatRef, Outliers, Precision, QgemmGroup,
-    QuantFormat, QuantRef, QuantWeights, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax,
+    QuantFormat, QuantRef, QuantWeights, Right, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax,
     SqueezeLlmParts, SqueezeLlmRef, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, Runtime};
@@ -225,7 +225,7 @@ fn check_gemm<E: Element>() {
         let bt = MatRef::new(bt, n, k).unwrap();
         let bias = &numbers::<f32>(n, 4);
         let plan = kernels::<E>().gemm_plan(m, n, k).unwrap().alpha(0.5).beta(2.0);
-        let sizes = [plan.scratch(), plan.scratch_prepacked()].map(|r| r.unwrap().size_unaligned());
+        let sizes = [plan.scratch(), plan.scratch_packed()].map(|r| r.unwrap().size_unaligned());
         let mut scratch = vec![0; sizes[0].max(sizes[1])];
         let mut packed = vec![0; kernels::<E>().packed_b_size(k, n).unwrap()];
         let packed = Parallel::<E>::global().pack_b(b, &mut packed).unwrap();
@@ -242,31 +242,21 @@ fn check_gemm<E: Element>() {
                 assert!(run(Some(Parallel::new(runtime))) == expected, "{what} {m}x{n}x{k} {runtime:?}");
             }
         };
-        same("gemm", &|p, c, scratch| match p {
-            Some(p) => p.gemm(0.5, a, b, 2.0, c).unwrap(),
-            None => plan.run(c, a, b, scratch).unwrap(),
-        });
-        same("gemm_bias", &|p, c, scratch| match p {
-            Some(p) => p.gemm_bias(0.5, a, b, bias, 2.0, c).unwrap(),
-            None => plan.run_bias(c, a, b, bias, scratch).unwrap(),
-        });
         let fused = plan.activation(Activation::Silu);
-        same("gemm_fused", &|p, c, scratch| match p {
-            Some(p) => p.run_bias(&fused, c, a, b, bias).unwrap(),
-            None => fused.run_bias(c, a, b, bias, scratch).unwrap(),
-        });
-        same("gemm_bt", &|p, c, scratch| match p {
-            Some(p) => p.gemm_bt(0.5, a, bt, 2.0, c).unwrap(),
-            None => plan.run_bt(c, a, bt, scratch).unwrap(),
-        });
-        same("gemm_prepacked", &|p, c, scratch| match p {
-            Some(p) => p.gemm_prepacked(0.5, a, packed, 2.0, c).unwrap(),
-            None => plan.run_prepacked(c, a, packed, scratch).unwrap(),
-        });
-        same("gemm_prepacked_bias", &|p, c, scratch| match p {
-            Some(p) => p.gemm_prepacked_bias(0.5, a, packed, bias, 2.0, c).unwrap(),
-            None => plan.run_prepacked_bias(c, a, packed, bias, scratch).unwrap(),
-        });
+        let forms: [(&str, _, Right<'_, E>, Option<&[f32]>); 6] = [
+            ("gemm", plan, b.into(), None),
+            ("gemm_bias", plan, b.into(), Some(bias)),
+            ("gemm_fused", fused, b.into(), Some(bias)),
+            ("gemm_bt", plan, Right::Transposed(bt), None),
+            ("gemm_prepacked", plan, packed.into(), None),
+            ("gemm_prepacked_bias", plan, packed.into(), Some(bias)),
+        ];
+        for (what, plan, b, bias) in forms {
+            same(what, &|p, c, scratch| match p {
+                Some(p) => p.gemm(&plan, c, a, b, bias).unwrap(),
+                None => plan.run(c, a, b, bias, scratch).unwrap(),
+            });
+        }
     }
 }
 
@@ -280,26 +270,24 @@ fn gemm_of_int8() {
         let a = MatRef::new(a, m, k).unwrap();
         let (b, bt) = (MatRef::new(b, k, n).unwrap(), MatRef::new(b, n, k).unwrap());
         let plan = kernels::<i8>().gemm_plan(m, n, k).unwrap().accumulate();
-        let sizes = [plan.scratch(), plan.scratch_prepacked()].map(|r| r.unwrap().size_unaligned());
+        let sizes = [plan.scratch(), plan.scratch_packed()].map(|r| r.unwrap().size_unaligned());
         let mut scratch = vec![0; sizes[0].max(sizes[1])];
         let mut packed = vec![0; kernels::<i8>().packed_b_size(k, n).unwrap()];
         let packed = Parallel::<i8>::global().pack_b(b, &mut packed).unwrap();
-        for form in 0..5 {
+        let forms: [(Right<'_, i8>, Option<&[i32]>); 5] = [
+            (b.into(), None),
+            (b.into(), Some(bias)),
+            (Right::Transposed(bt), None),
+            (packed.into(), None),
+            (packed.into(), Some(bias)),
+        ];
+        for (form, (b, bias)) in forms.into_iter().enumerate() {
             let mut run = |p: Option<Parallel<'_, i8>>| {
                 let mut memory: Vec<i32> = bytes(m * (n + 3), 5).into_iter().map(i32::from).collect();
                 let c = MatMut::with_strides(&mut memory, m, n, n + 3, 1).unwrap();
-                let s = Scratch::new(&mut scratch);
-                match (p, form) {
-                    (Some(p), 0) => p.run(&plan, c, a, b),
-                    (None, 0) => plan.run(c, a, b, s),
-                    (Some(p), 1) => p.run_bias(&plan, c, a, b, bias),
-                    (None, 1) => plan.run_bias(c, a, b, bias, s),
-                    (Some(p), 2) => p.run_bt(&plan, c, a, bt),
-                    (None, 2) => plan.run_bt(c, a, bt, s),
-                    (Some(p), 3) => p.run_prepacked(&plan, c, a, packed),
-                    (None, 3) => plan.run_prepacked(c, a, packed, s),
-                    (Some(p), _) => p.run_prepacked_bias(&plan, c, a, packed, bias),
-                    (None, _) => plan.run_prepacked_bias(c, a, packed, bias, s),
+                match p {
+                    Some(p) => p.gemm(&plan, c, a, b, bias),
+                    None => plan.run(c, a, b, bias, Scratch::new(&mut scratch)),
                 }
                 .unwrap();
                 memory
@@ -311,7 +299,7 @@ fn gemm_of_int8() {
         }
         let (mut memory, other) = (vec![0; (m + 1) * n], plan.resized(m + 1, n).unwrap());
         let c = MatMut::new(&mut memory, m + 1, n).unwrap();
-        let refused = Parallel::<i8>::global().run(&other, c, a, b);
+        let refused = Parallel::<i8>::global().gemm(&other, c, a, b, None);
         assert!(matches!(refused, Err(KernelError::DimMismatch { .. })), "{refused:?}");
     }
 }
@@ -326,15 +314,19 @@ fn check_gemm_refusals<E: Element>() {
         let p = Parallel::<E>::new(runtime);
         let packed = p.pack_b(b, &mut packed).unwrap();
         let mut c = MatMut::new(&mut memory, 200, 200).unwrap();
-        assert!(matches!(p.gemm(1.0, a, a, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
-        assert!(matches!(p.gemm(1.0, b, b, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
-        assert!(matches!(p.gemm_bt(1.0, a, b, 0.0, c.reborrow()), Err(KernelError::DimMismatch { .. })));
-        assert_eq!(
-            p.gemm_bias(1.0, a, b, &bias[1..], 0.0, c.reborrow()),
-            Err(KernelError::WrongLength { arg: "bias", want: 200, got: 199 })
-        );
-        assert!(p.gemm_prepacked_bias(1.0, a, packed, &bias[1..], 0.0, c.reborrow()).is_err());
-        assert!(p.gemm_prepacked(1.0, b, packed, 0.0, c).is_err());
+        let plan = p.kernels().gemm_plan(200, 200, 100).unwrap();
+        let wrong_shapes: [(_, Right<'_, E>); 4] =
+            [(a, a.into()), (b, b.into()), (a, Right::Transposed(b)), (b, packed.into())];
+        for (a, b) in wrong_shapes {
+            let refused = p.gemm(&plan, c.reborrow(), a, b, None);
+            assert!(matches!(refused, Err(KernelError::DimMismatch { .. })), "{refused:?}");
+        }
+        for b in [Right::from(b), packed.into()] {
+            assert_eq!(
+                p.gemm(&plan, c.reborrow(), a, b, Some(&bias[1..])),
+                Err(KernelError::WrongLength { arg: "bias", want: 200, got: 199 })
+            );
+        }
     }
 }
 
@@ -558,8 +550,8 @@ fn plans_of_other_kernels() {
             let plan = other.gemm_plan(m, n, k).unwrap();
             let [mut want, mut got] = new();
             let mut memory = vec![0; plan.scratch().unwrap().size_unaligned()];
-            plan.run(view(&mut want, m), a, b, Scratch::new(&mut memory)).unwrap();
-            assert_eq!(ops.run(&plan, view(&mut got, m), a, b), Ok(()), "{level} {runtime:?}");
+            plan.run(view(&mut want, m), a, b, None, Scratch::new(&mut memory)).unwrap();
+            assert_eq!(ops.gemm(&plan, view(&mut got, m), a, b, None), Ok(()), "{level} {runtime:?}");
             assert!(same(&got, &want), "{level} {runtime:?}");
             for precision in [Precision::Integer, Precision::Exact, Precision::Bf16] {
                 let plan = other.qgemm_plan(format, m, n, k, precision).unwrap();

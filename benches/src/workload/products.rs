@@ -1,7 +1,8 @@
 //! Matrix products and the packing of their right-hand sides.
 
 use gllm_kernels_core::{
-    Activation, Element, ElementType, GemmPlan, KernelError, MatMut, MatRef, Op, Operand as Storage, Scratch,
+    Activation, Element, ElementType, GemmPlan, KernelError, MatMut, MatRef, Op, Operand as Storage, Right,
+    Scratch,
 };
 use gllm_kernels_std::AlignedVec;
 
@@ -149,29 +150,22 @@ impl<E: Factor> Runner<'_, E> {
             kernels.pack_b(b, &mut self.packed)?;
         }
         let plan = (self.finish)(kernels.gemm_plan(m, n, k)?);
+        let right = match self.form {
+            Form::Transposed => Right::Transposed(b),
+            Form::Prepacked => Right::Packed(kernels.packed_b(&self.packed, k, n)?),
+            Form::Plain | Form::Bias | Form::Fused => Right::RowMajor(b),
+        };
+        let bias = matches!(self.form, Form::Bias | Form::Fused).then_some(&self.bias[..]);
         match &self.engine {
             Engine::One(_) => {
                 let prepacked = self.form == Form::Prepacked;
-                let need = if prepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
+                let need = if prepacked { plan.scratch_packed()? } else { plan.scratch()? };
                 if self.scratch.len() < need.size_unaligned() {
                     self.scratch = AlignedVec::zeroed(need.size_unaligned());
                 }
-                let scratch = Scratch::new(&mut self.scratch);
-                match self.form {
-                    Form::Plain => plan.run(c, a, b, scratch),
-                    Form::Bias | Form::Fused => plan.run_bias(c, a, b, &self.bias, scratch),
-                    Form::Transposed => plan.run_bt(c, a, b, scratch),
-                    Form::Prepacked => {
-                        plan.run_prepacked(c, a, kernels.packed_b(&self.packed, k, n)?, scratch)
-                    }
-                }
+                plan.run(c, a, right, bias, Scratch::new(&mut self.scratch))
             }
-            Engine::Many(p) => match self.form {
-                Form::Plain => p.run(&plan, c, a, b),
-                Form::Bias | Form::Fused => p.run_bias(&plan, c, a, b, &self.bias),
-                Form::Transposed => p.run_bt(&plan, c, a, b),
-                Form::Prepacked => p.run_prepacked(&plan, c, a, kernels.packed_b(&self.packed, k, n)?),
-            },
+            Engine::Many(p) => p.gemm(&plan, c, a, right, bias),
         }
     }
 }
@@ -203,11 +197,11 @@ impl<E: Factor> Packing<'_, E> {
     fn row_product(&self, a: &[E]) -> Result<Vec<E::Sum>, KernelError> {
         let kernels = self.engine.kernels();
         let plan = kernels.gemm_plan(1, self.n, self.k)?;
-        let mut scratch = vec![0; plan.scratch_prepacked()?.size_unaligned()];
+        let mut scratch = vec![0; plan.scratch_packed()?.size_unaligned()];
         let mut y = vec![E::Sum::default(); self.n];
         let b = kernels.packed_b(self.packed, self.k, self.n)?;
         let (a, c) = (MatRef::new(a, 1, self.k)?, MatMut::new(&mut y, 1, self.n)?);
-        plan.run_prepacked(c, a, b, Scratch::new(&mut scratch))?;
+        plan.run(c, a, b, None, Scratch::new(&mut scratch))?;
         Ok(y)
     }
 }

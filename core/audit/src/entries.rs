@@ -5,8 +5,8 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, single, Attended, Caps, Element, ElementType, GemmPlan, IsaLevel,
-    Kernels, KvPiece, MatMut, MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Scratch,
-    ScratchReq, StorePolicy,
+    Kernels, KvPiece, MatMut, MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Right,
+    Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -53,26 +53,26 @@ audit! {
 
     // Matrices.
     gemv(a) => a.left().and_then(|m| a.k.gemv(a.s[0], m, a.x, a.s[1], a.g));
-    gemm(a) => a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, g.scratch));
+    gemm(a) => a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, None, g.scratch));
     gemm_bias(a) => {
         let bias = a.cos;
-        a.gemm().and_then(|g| g.plan.run_bias(g.c, g.a, g.b, bias, g.scratch))
+        a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, Some(bias), g.scratch))
     };
     gemm_fused(a) => {
         let (bias, activation) = (a.cos, a.activation);
-        a.gemm().and_then(|g| g.plan.activation(activation).run_bias(g.c, g.a, g.b, bias, g.scratch))
+        a.gemm().and_then(|g| g.plan.activation(activation).run(g.c, g.a, g.b, Some(bias), g.scratch))
     };
-    gemm_bt(a) => a.gemm().and_then(|g| g.plan.run_bt(g.c, g.a, g.b, g.scratch));
+    gemm_bt(a) => a.gemm().and_then(|g| g.plan.run(g.c, g.a, Right::Transposed(g.b), None, g.scratch));
     gemm_skinny(a) => {
         a.n[0] %= 33;
-        a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, g.scratch))
+        a.gemm().and_then(|g| g.plan.run(g.c, g.a, g.b, None, g.scratch))
     };
-    accumulate(a) => a.gemm_int8().and_then(|g| g.plan.accumulate().run(g.c, g.a, g.b, g.scratch));
-    run_bt_int8(a) => a.gemm_int8().and_then(|g| g.plan.run_bt(g.c, g.a, g.b, g.scratch));
+    accumulate(a) => a.gemm_int8().and_then(|g| g.plan.accumulate().run(g.c, g.a, g.b, None, g.scratch));
+    gemm_bt_int8(a) => a.gemm_int8().and_then(|g| g.plan.run(g.c, g.a, Right::Transposed(g.b), None, g.scratch));
     prepacked_int8(a) => {
         let k = Kernels::<i8>::with(a.caps);
         let b = k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
-        b.and_then(|b| a.gemm_int8().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))
+        b.and_then(|b| a.gemm_int8().and_then(|g| g.plan.run(g.c, g.a, b, None, g.scratch)))
     };
     pack_b_int8(a) => {
         let b = MatRef::with_strides(a.p, a.n[0], a.n[1], a.n[2], a.n[3]);
@@ -81,16 +81,16 @@ audit! {
     resized(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).and_then(|p| p.resized(a.n[2], a.n[3])).map(|p| p.shape());
     gemm_prepacked(a) => {
         let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]).and_then(|b| b.col_range(a.n[2], a.n[3]));
-        b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked(g.c, g.a, b, g.scratch)))
+        b.and_then(|b| a.gemm().and_then(|g| g.plan.run(g.c, g.a, b, None, g.scratch)))
     };
     gemm_prepacked_bias(a) => {
         let b = a.k.packed_b(a.bytes, a.n[0], a.n[1]);
         let bias = a.cos;
-        b.and_then(|b| a.gemm().and_then(|g| g.plan.run_prepacked_bias(g.c, g.a, b, bias, g.scratch)))
+        b.and_then(|b| a.gemm().and_then(|g| g.plan.run(g.c, g.a, b, Some(bias), g.scratch)))
     };
     gemm_in_place(a) => a.gemm().map(|g| g.plan.in_place(g.b));
     gemm_sizes(a) => a.k.gemm_plan(a.n[0], a.n[1], a.n[2]).map(|p| {
-        (p.scratch(), p.scratch_prepacked(), p.tile(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
+        (p.scratch(), p.scratch_packed(), p.tile(), GemmPlan::<E>::scratch_bound(a.n[0], a.n[1], a.n[2]), p.kernel_name())
     });
     pack_b(a) => a.right().and_then(|b| a.k.pack_b(b, a.buf)).map(|b| (b.k(), b.n(), b.col_step()));
     packed_b_size(a) => a.k.packed_b_size(a.n[0], a.n[1]);

@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     bf16, f16, Activation, CacheSizes, Element, GemmPlan, KernelError, KernelInfo, Kernels, Op, Operand,
-    PackedB, Scratch,
+    PackedB, Right, Scratch,
 };
 
 use crate::activation::activation;
@@ -157,7 +157,7 @@ impl<E: Sample> Operands<E> {
 
 /// Memory of exactly the size asked for: aligned, or flush against the page behind.
 fn scratch(plan: &GemmPlan<impl Operand>, op: Op, edge: Edge) -> Result<Guarded<u8>, KernelError> {
-    let req = if op == Op::GemmPrepacked { plan.scratch_prepacked()? } else { plan.scratch()? };
+    let req = if op == Op::GemmPrepacked { plan.scratch_packed()? } else { plan.scratch()? };
     let size = if edge == Edge::Start { req.size() } else { req.size_unaligned() };
     Ok(Guarded::poisoned(size, edge))
 }
@@ -175,18 +175,18 @@ fn product<E: Sample>(
     let (a, b, c) = (o.a.view()?, o.b.view()?, c.view_mut()?);
     let s = Scratch::new(&mut memory);
     match op {
-        Op::GemmBias => call(|| plan.run_bias(c, a, b, &o.bias, s)),
+        Op::GemmBias => call(|| plan.run(c, a, b, Some(&o.bias), s)),
         Op::GemmFused => {
             let plan = E::with_activation(plan, case.activation());
-            call(|| plan.run_bias(c, a, b, &o.bias, s))
+            call(|| plan.run(c, a, b, Some(&o.bias), s))
         }
-        Op::GemmBt => call(|| plan.run_bt(c, a, b.t(), s)),
+        Op::GemmBt => call(|| plan.run(c, a, Right::Transposed(b.t()), None, s)),
         Op::GemmPrepacked => {
             let mut packed = Guarded::poisoned(k.packed_b_size(b.rows(), b.cols())?, case.edge);
             let packed: PackedB = call(|| k.pack_b(b, &mut packed))?;
-            call(|| plan.run_prepacked(c, a, packed, s))
+            call(|| plan.run(c, a, packed, None, s))
         }
-        _ => call(|| plan.run(c, a, b, s)),
+        _ => call(|| plan.run(c, a, b, None, s)),
     }
 }
 
@@ -501,10 +501,10 @@ fn refusals<E: Sample>(op: Op, k: &Kernels<E>) -> Result<(), String> {
             return Err(KernelError::ScratchTooSmall { need: plan.scratch()?.size(), got: bound.size() });
         }
         Ok(match op {
-            Op::GemmBias | Op::GemmFused => plan.run_bias(c, a, b, &o.bias, s),
-            Op::GemmBt => plan.run_bt(c, a, b.t(), s),
-            Op::GemmPrepacked => plan.run_prepacked(c, a, packed, s),
-            _ => plan.run(c, a, b, s),
+            Op::GemmBias | Op::GemmFused => plan.run(c, a, b, Some(&o.bias), s),
+            Op::GemmBt => plan.run(c, a, Right::Transposed(b.t()), None, s),
+            Op::GemmPrepacked => plan.run(c, a, packed, None, s),
+            _ => plan.run(c, a, b, None, s),
         })
     };
     match (run(0).map_err(|e| e.to_string())?, run(1).map_err(|e| e.to_string())?) {

@@ -231,7 +231,7 @@ fn ranges<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
     let go = || -> Result<bool, KernelError> {
         let mut buf = vec![0; k.packed_b_size(depth, n)?];
         let packed = k.pack_b(b.view()?, &mut buf)?;
-        let mut memory = vec![0; k.gemm_plan(m, n, depth)?.scratch_prepacked()?.size_unaligned()];
+        let mut memory = vec![0; k.gemm_plan(m, n, depth)?.scratch_packed()?.size_unaligned()];
         let mut c = Matrix::<E::Sum>::poisoned(m, n, Layout::PaddedRows, Edge::End);
         let (left, right) = c.view_mut()?.t().split_rows(packed.col_step())?;
         let (top, bottom) = left.t().split_rows(5)?;
@@ -239,7 +239,7 @@ fn ranges<E: Sample>(k: &Kernels<E>) -> Result<(), String> {
             let (rows, cols) = (c.rows(), c.cols());
             let plan = k.gemm_plan(rows, cols, depth)?;
             let part = packed.col_range(j, cols)?;
-            plan.run_prepacked(c, a.view()?.row_range(i, rows)?, part, Scratch::new(&mut memory))?;
+            plan.run(c, a.view()?.row_range(i, rows)?, part, None, Scratch::new(&mut memory))?;
         }
         let exact = |i, j| (0..depth).map(|p| a.get(i, p) * b.get(p, j)).sum::<f64>();
         let right = (0..m).all(|i| (0..n).all(|j| c.get(i, j) == exact(i, j)));

@@ -110,10 +110,10 @@ fn panels<E: Element + Sample>(
         let packed = k.pack_b(b, &mut buffer)?;
         let product = |whole: usize, i: usize, rows: usize, j: usize, cols: usize| {
             let plan = k.gemm_plan(whole, n, depth)?.resized(rows, cols)?;
-            let mut memory = vec![0; plan.scratch_prepacked()?.size_unaligned()];
+            let mut memory = vec![0; plan.scratch_packed()?.size_unaligned()];
             let mut c = vec![f32::NAN; rows * cols];
             let (view, a) = (MatMut::new(&mut c, rows, cols)?, a.row_range(i, rows)?);
-            plan.run_prepacked(view, a, packed.col_range(j, cols)?, Scratch::new(&mut memory))?;
+            plan.run(view, a, packed.col_range(j, cols)?, None, Scratch::new(&mut memory))?;
             Ok::<_, KernelError>(c)
         };
         let step = packed.col_step();
@@ -162,9 +162,9 @@ fn companions<E: Element>(
         let mut memory = vec![0; plan.scratch()?.size_unaligned()];
         let scratch = Scratch::new(&mut memory);
         if biased {
-            plan.run_bias(c.view_mut()?, a, b, &bias[j..j + cols], scratch)?;
+            plan.run(c.view_mut()?, a, b, Some(&bias[j..j + cols]), scratch)?;
         } else {
-            plan.run(c.view_mut()?, a, b, scratch)?;
+            plan.run(c.view_mut()?, a, b, None, scratch)?;
         }
         Ok::<_, KernelError>(c)
     };

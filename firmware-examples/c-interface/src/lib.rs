@@ -226,7 +226,7 @@ pub unsafe extern "C" fn gllm_gemm(
         let b = MatRef::new(slice(b, times(depth, n)?)?, depth, n)?;
         let c = MatMut::new(slice_mut(c, times(m, n)?)?, m, n)?;
         let plan = kernels(k)?.gemm_plan(m, n, depth)?.alpha(alpha).beta(beta);
-        Ok(plan.run(c, a, b, Scratch::new(slice_mut(scratch, scratch_bytes)?))?)
+        Ok(plan.run(c, a, b, None, Scratch::new(slice_mut(scratch, scratch_bytes)?))?)
     })
 }
 

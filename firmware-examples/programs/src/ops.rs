@@ -168,7 +168,7 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 11] {
         ("gemv", |k, x, y, z, _| k.gemv(1.0, MatRef::new(x, ROWS, COLS)?, &y[..COLS], 0.0, &mut z[..ROWS])),
         ("gemm", |k, x, y, z, scratch| {
             let (a, b) = (MatRef::new(x, M, K)?, MatRef::new(y, K, 13)?);
-            k.gemm_plan(M, 13, K)?.run(MatMut::new(z, M, 13)?, a, b, Scratch::new(scratch))
+            k.gemm_plan(M, 13, K)?.run(MatMut::new(z, M, 13)?, a, b, None, Scratch::new(scratch))
         }),
         ("qgemv", |k, x, _, z, _| {
             let (a, b) = z.split_at_mut(8);

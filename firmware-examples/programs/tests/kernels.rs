@@ -6,7 +6,7 @@
 use fw_rt::{at_el0, entry, Once};
 use gllm_kernels_core::{
     bf16, f16, kernels, Activation, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels,
-    MatMut, MatRef, Op, Precision, QuantFormat, QuantRef, Scratch,
+    MatMut, MatRef, Op, Precision, QuantFormat, QuantRef, Right, Scratch,
 };
 use programs::vectors::{self, COLS, ROWS};
 use programs::{activations, packed, same_bits, Random};
@@ -92,11 +92,11 @@ fn dense<E: Element>(k: &Kernels<E>, op: Op, s: &mut State) -> Result<[f32; M * 
     let plan = k.gemm_plan(m, N, K)?;
     let (to, scratch) = (MatMut::new(&mut c[..m * N], m, N)?, Scratch::new(&mut s.scratch));
     match op {
-        Op::GemmBias => plan.run_bias(to, a, right, &s.x[..N], scratch)?,
-        Op::GemmBt => plan.run_bt(to, a, MatRef::new(&b, N, K)?, scratch)?,
-        Op::GemmFused => plan.activation(Activation::Silu).run_bias(to, a, right, &s.x[..N], scratch)?,
-        Op::GemmPrepacked => plan.run_prepacked(to, a, k.pack_b(right, &mut s.packed)?, scratch)?,
-        _ => plan.run(to, a, right, scratch)?,
+        Op::GemmBias => plan.run(to, a, right, Some(&s.x[..N]), scratch)?,
+        Op::GemmBt => plan.run(to, a, Right::Transposed(MatRef::new(&b, N, K)?), None, scratch)?,
+        Op::GemmFused => plan.activation(Activation::Silu).run(to, a, right, Some(&s.x[..N]), scratch)?,
+        Op::GemmPrepacked => plan.run(to, a, k.pack_b(right, &mut s.packed)?, None, scratch)?,
+        _ => plan.run(to, a, right, None, scratch)?,
     }
     Ok(c)
 }
@@ -121,12 +121,12 @@ fn judge_int8(row: &KernelInfo, s: &mut State) -> Result<bool, KernelError> {
         let (plan, to) = (k.gemm_plan(M, N, K)?, MatMut::new(&mut c, M, N)?);
         let scratch = Scratch::new(&mut s.scratch);
         match row.op {
-            Op::GemmBias => plan.run_bias(to, left, right, &[-7; N], scratch)?,
-            Op::GemmBt => plan.run_bt(to, left, MatRef::new(&b, N, K)?, scratch)?,
+            Op::GemmBias => plan.run(to, left, right, Some(&[-7; N]), scratch)?,
+            Op::GemmBt => plan.run(to, left, Right::Transposed(MatRef::new(&b, N, K)?), None, scratch)?,
             Op::GemmPrepacked | Op::PackB => {
-                plan.run_prepacked(to, left, k.pack_b(right, &mut s.packed)?, scratch)?
+                plan.run(to, left, k.pack_b(right, &mut s.packed)?, None, scratch)?
             }
-            _ => plan.run(to, left, right, scratch)?,
+            _ => plan.run(to, left, right, None, scratch)?,
         }
         Ok(c)
     };

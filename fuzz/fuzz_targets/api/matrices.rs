@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     kernels, Activation, Element, GemmPlan, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Operand,
-    PackedB, Scratch,
+    PackedB, Right, Scratch,
 };
 use gllm_testkit::Guarded;
 
@@ -164,17 +164,17 @@ fn product<E: Operand>(
     bias: &[E::Sum],
 ) -> Result<(), KernelError> {
     let packs = matches!(op, Op::GemmPrepacked | Op::PackB);
-    let need = if packs { plan.scratch_prepacked() } else { plan.scratch() };
+    let need = if packs { plan.scratch_packed() } else { plan.scratch() };
     // A plan for something absurd needs an absurd amount.
     let bytes = need.map_err(blur)?.size_unaligned().min(1 << 18);
     let bytes = if matches!(call.lengths[1], Length::Off(_)) { 0 } else { bytes };
     let mut memory = Guarded::<u8>::poisoned(bytes, call.edge());
     let scratch = Scratch::new(&mut memory);
     let result = match op {
-        Op::Gemm | Op::GemmSkinny => plan.run(c, a, b, scratch),
-        Op::GemmBias | Op::GemmFused => plan.run_bias(c, a, b, bias, scratch),
-        Op::GemmBt => plan.run_bt(c, a, b, scratch),
-        _ => prepacked(call, kernels, b, |packed| plan.run_prepacked(c, a, packed, scratch)),
+        Op::Gemm | Op::GemmSkinny => plan.run(c, a, b, None, scratch),
+        Op::GemmBias | Op::GemmFused => plan.run(c, a, b, Some(bias), scratch),
+        Op::GemmBt => plan.run(c, a, Right::Transposed(b), None, scratch),
+        _ => prepacked(call, kernels, b, |packed| plan.run(c, a, packed, None, scratch)),
     };
     result.map_err(blur)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gllm_kernels_core::{
-    Element, GemmPlan, KernelError, MatMut, MatRef, Operand, PackedB, Scratch, ScratchReq,
+    GemmPlan, KernelError, MatMut, MatRef, Operand, PackedB, Right, Scratch, ScratchReq,
 };
 
 use super::{chunks_mut, Cuts, Parallel};
@@ -33,21 +33,13 @@ const FEW_SHARE: usize = 2;
 /// Bytes of `B` that are packed before tiles use them.
 const PACKED: usize = 32 << 20;
 
-/// What the other operand is.
-#[derive(Clone, Copy)]
-enum Right<'a, E> {
-    View(MatRef<'a, E>),
-    Packed(PackedB<'a>),
-}
-
-impl<E> Right<'_, E> {
-    /// Columns `cols`.
-    fn columns(self, cols: &Range<usize>) -> Result<Self, KernelError> {
-        Ok(match self {
-            Self::View(b) => Self::View(b.t().row_range(cols.start, cols.len())?.t()),
-            Self::Packed(b) => Self::Packed(b.col_range(cols.start, cols.len())?),
-        })
-    }
+/// Columns `cols` of the right operand.
+fn columns<'a, E>(b: Right<'a, E>, cols: &Range<usize>) -> Result<Right<'a, E>, KernelError> {
+    Ok(match b {
+        Right::RowMajor(b) => Right::RowMajor(b.t().row_range(cols.start, cols.len())?.t()),
+        Right::Transposed(b) => Right::Transposed(b.row_range(cols.start, cols.len())?),
+        Right::Packed(b) => Right::Packed(b.col_range(cols.start, cols.len())?),
+    })
 }
 
 /// A product that fits together.
@@ -58,211 +50,48 @@ struct Product<'a, E: Operand> {
     bias: Option<&'a [E::Sum]>,
 }
 
-/// Whether everything has the plan's shape. If not, the plan refuses it.
-fn fit<E: Operand>(
-    plan: &GemmPlan<E>,
-    c: &MatMut<'_, E::Sum>,
-    a: MatRef<'_, E>,
-    b_rows: usize,
-    b_cols: usize,
-) -> bool {
-    let [m, n, k] = plan.shape();
-    [c.rows(), c.cols(), a.rows(), a.cols(), b_rows, b_cols] == [m, n, m, k, k, n]
-}
-
 /// # Matrix times matrix
-///
-/// [`GemmPlan`] on all threads: `C` is cut into tiles, which threads take as they become free. Small
-/// products run on the calling thread. Scratch memory is the runtime's own and kept for the next call.
-impl<E: Element> Parallel<'_, E> {
-    /// `C = alpha * A B + beta * C`: [`GemmPlan::run`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn gemm(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
-        beta: f32,
-        c: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        self.run(&self.whole(alpha, a, beta, &c)?, c, a, b)
-    }
-
-    /// `C = alpha * A B + beta * C + bias`: [`GemmPlan::run_bias`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn gemm_bias(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
-        bias: &[f32],
-        beta: f32,
-        c: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        self.run_bias(&self.whole(alpha, a, beta, &c)?, c, a, b, bias)
-    }
-
-    /// `C = alpha * A B^T + beta * C`, `bt` being `n x k`: [`GemmPlan::run_bt`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn gemm_bt(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        bt: MatRef<'_, E>,
-        beta: f32,
-        c: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        self.run_bt(&self.whole(alpha, a, beta, &c)?, c, a, bt)
-    }
-
-    /// `C = alpha * A B + beta * C` with `B` from [`Parallel::pack_b`]: [`GemmPlan::run_prepacked`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn gemm_prepacked(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        b: PackedB<'_>,
-        beta: f32,
-        c: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        self.run_prepacked(&self.whole(alpha, a, beta, &c)?, c, a, b)
-    }
-
-    /// [`gemm_prepacked`](Self::gemm_prepacked) with a bias: [`GemmPlan::run_prepacked_bias`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn gemm_prepacked_bias(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        b: PackedB<'_>,
-        bias: &[f32],
-        beta: f32,
-        c: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        self.run_prepacked_bias(&self.whole(alpha, a, beta, &c)?, c, a, b, bias)
-    }
-
-    /// The plan of the undivided product.
-    fn whole(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        beta: f32,
-        c: &MatMut<'_, f32>,
-    ) -> Result<GemmPlan<E>, KernelError> {
-        Ok(self.kernels.gemm_plan(c.rows(), c.cols(), a.cols())?.alpha(alpha).beta(beta))
-    }
-}
-
-/// # Products by plan
-///
-/// What a plan does, with its own kernels on all threads; all there is for [`i8`].
 ///
 /// ```
 /// # use gllm_kernels_std::{core::{MatMut, MatRef}, Parallel};
 /// let ops = Parallel::<i8>::global();
 /// let (a, b, mut c) = ([1, 2, 3, -128], [1, 0, 0, -128], [0, 0, 0, 1]);
 /// let plan = ops.kernels().gemm_plan(2, 2, 2)?.accumulate();
-/// ops.run(&plan, MatMut::new(&mut c, 2, 2)?, MatRef::new(&a, 2, 2)?, MatRef::new(&b, 2, 2)?)?;
+/// ops.gemm(&plan, MatMut::new(&mut c, 2, 2)?, MatRef::new(&a, 2, 2)?, MatRef::new(&b, 2, 2)?, None)?;
 /// assert_eq!(c, [1, -256, 3, 16385]);
 /// # Ok::<(), gllm_kernels_std::core::KernelError>(())
 /// ```
 impl<E: Operand> Parallel<'_, E> {
-    /// [`GemmPlan::run`].
+    /// [`GemmPlan::run`] on all threads, with the kernels of the plan: `C` is cut into tiles, which threads take as they
+    /// become free. Small products run on the calling thread. Scratch memory is the runtime's own and kept for the next
+    /// call.
     ///
     /// # Errors
-    /// As there.
-    pub fn run(
+    /// Those of [`GemmPlan::run`], but for scratch memory.
+    pub fn gemm<'b>(
         &self,
         plan: &GemmPlan<E>,
         c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
-    ) -> Result<(), KernelError> {
-        if !fit(plan, &c, a, b.rows(), b.cols()) {
-            return plan.run(c, a, b, Scratch::empty());
+        b: impl Into<Right<'b, E>>,
+        bias: Option<&[E::Sum]>,
+    ) -> Result<(), KernelError>
+    where
+        E: 'b,
+    {
+        let b = b.into();
+        let [m, n, k] = plan.shape();
+        let [b_rows, b_cols] = match b {
+            Right::RowMajor(b) => [b.rows(), b.cols()],
+            Right::Transposed(b) => [b.cols(), b.rows()],
+            Right::Packed(b) => [b.k(), b.n()],
+        };
+        let shapes = [[c.rows(), c.cols()], [a.rows(), a.cols()], [b_rows, b_cols]];
+        if shapes != [[m, n], [m, k], [k, n]] || bias.is_some_and(|bias| bias.len() != n) {
+            // The plan says what is wrong.
+            return plan.run(c, a, b, bias, Scratch::empty());
         }
-        self.product(Product { plan: *plan, a, bias: None }, Right::View(b), c)
-    }
-
-    /// [`GemmPlan::run_bias`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_bias(
-        &self,
-        plan: &GemmPlan<E>,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
-        bias: &[E::Sum],
-    ) -> Result<(), KernelError> {
-        if !fit(plan, &c, a, b.rows(), b.cols()) || bias.len() != c.cols() {
-            return plan.run_bias(c, a, b, bias, Scratch::empty());
-        }
-        self.product(Product { plan: *plan, a, bias: Some(bias) }, Right::View(b), c)
-    }
-
-    /// [`GemmPlan::run_bt`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_bt(
-        &self,
-        plan: &GemmPlan<E>,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        bt: MatRef<'_, E>,
-    ) -> Result<(), KernelError> {
-        if !fit(plan, &c, a, bt.cols(), bt.rows()) {
-            return plan.run_bt(c, a, bt, Scratch::empty());
-        }
-        self.product(Product { plan: *plan, a, bias: None }, Right::View(bt.t()), c)
-    }
-
-    /// [`GemmPlan::run_prepacked`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_prepacked(
-        &self,
-        plan: &GemmPlan<E>,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        b: PackedB<'_>,
-    ) -> Result<(), KernelError> {
-        if !fit(plan, &c, a, b.k(), b.n()) {
-            return plan.run_prepacked(c, a, b, Scratch::empty());
-        }
-        self.product(Product { plan: *plan, a, bias: None }, Right::Packed(b), c)
-    }
-
-    /// [`GemmPlan::run_prepacked_bias`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_prepacked_bias(
-        &self,
-        plan: &GemmPlan<E>,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        b: PackedB<'_>,
-        bias: &[E::Sum],
-    ) -> Result<(), KernelError> {
-        if !fit(plan, &c, a, b.k(), b.n()) || bias.len() != c.cols() {
-            return plan.run_prepacked_bias(c, a, b, bias, Scratch::empty());
-        }
-        self.product(Product { plan: *plan, a, bias: Some(bias) }, Right::Packed(b), c)
+        self.product(Product { plan: *plan, a, bias }, b, c)
     }
 
     /// [`Kernels::pack_b`](gllm_kernels_core::Kernels::pack_b), on the calling thread: it is done once,
@@ -286,20 +115,22 @@ impl<E: Operand> Parallel<'_, E> {
         if threads == 1 || work < SMALL {
             return self.tiles(product, vec![(0..m, 0..n, b, c)]);
         }
+        // To tiles the transpose of a matrix is a matrix like any other.
+        let b = if let Right::Transposed(bt) = b { Right::RowMajor(bt.t()) } else { b };
         let (cols, share) = match b {
-            Right::View(b) if m <= FEW && b.col_stride() == 1 => (LONG / size_of::<E>(), FEW_SHARE),
+            Right::RowMajor(b) if m <= FEW && b.col_stride() == 1 => (LONG / size_of::<E>(), FEW_SHARE),
             _ => (COLS.end, SHARE),
         };
         let share = (work / threads / PIECE).clamp(1, share);
         let mut grid = Grid::new(m, n, [threads, share], product.plan.tile(), cols);
         // Tiles of all rows that are wider than high: to pack A for each costs less than to write all of packed B to memory.
-        if grid.rows < m && matches!(b, Right::View(_)) && m.saturating_mul(threads * share) <= n {
+        if grid.rows < m && matches!(b, Right::RowMajor(_)) && m.saturating_mul(threads * share) <= n {
             grid =
                 Grid { rows: m, cols: n.div_ceil(threads * share).next_multiple_of(product.plan.tile()[1]) };
         }
         match b {
             // Several tiles need each column of B: pack it once, all threads together. A single one is not packed.
-            Right::View(view) if grid.rows < m && n > 1 && !product.plan.in_place(view) => {
+            Right::RowMajor(view) if grid.rows < m && n > 1 && !product.plan.in_place(view) => {
                 let group = (PACKED / size_of::<f32>() / k).max(1).next_multiple_of(grid.cols);
                 let mut rest = c;
                 for start in (0..n).step_by(group) {
@@ -310,7 +141,7 @@ impl<E: Operand> Parallel<'_, E> {
                 }
                 Ok(())
             }
-            b => self.tiles(product, grid.cut(0..n, c, |cols| b.columns(cols))?),
+            b => self.tiles(product, grid.cut(0..n, c, |cols| columns(b, cols))?),
         }
     }
 
@@ -363,16 +194,10 @@ impl<E: Operand> Parallel<'_, E> {
                     let plan = product.plan.resized(rows.len(), cols.len())?;
                     let bias = product.bias.map(|bias| &bias[cols]);
                     let need = match b {
-                        Right::View(_) => plan.scratch()?,
-                        Right::Packed(_) => plan.scratch_prepacked()?,
+                        Right::Packed(_) => plan.scratch_packed()?,
+                        _ => plan.scratch()?,
                     };
-                    let scratch = Scratch::new(buffer.bytes(need.size_unaligned()));
-                    match (b, bias) {
-                        (Right::View(b), None) => plan.run(c, a, b, scratch),
-                        (Right::View(b), Some(bias)) => plan.run_bias(c, a, b, bias, scratch),
-                        (Right::Packed(b), None) => plan.run_prepacked(c, a, b, scratch),
-                        (Right::Packed(b), Some(bias)) => plan.run_prepacked_bias(c, a, b, bias, scratch),
-                    }
+                    plan.run(c, a, b, bias, Scratch::new(buffer.bytes(need.size_unaligned())))
                 };
                 if let Err(e) = run() {
                     failed.get_or_init(|| e);

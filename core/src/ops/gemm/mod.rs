@@ -26,12 +26,34 @@ use blocks::Blocks;
 pub(crate) use drive::{Activate, Finish, Helpers, Source};
 use drive::{Drive, Strided};
 
-/// Where panels of `B` come from.
+/// `B`, the right operand of a product, in the forms in which [`GemmPlan::run`] takes it.
 #[derive(Clone, Copy, Debug)]
 pub enum Right<'a, E> {
-    /// A matrix to be packed block by block.
+    /// A `k x n` matrix at any strides.
+    RowMajor(MatRef<'a, E>),
+    /// The transpose of `B`: an `n x k` matrix at any strides, as models store their weights.
+    Transposed(MatRef<'a, E>),
+    /// `B` from [`Kernels::pack_b`], for a matrix that is used often.
+    Packed(PackedB<'a>),
+}
+
+impl<'a, E> From<MatRef<'a, E>> for Right<'a, E> {
+    fn from(b: MatRef<'a, E>) -> Self {
+        Self::RowMajor(b)
+    }
+}
+impl<'a, E> From<PackedB<'a>> for Right<'a, E> {
+    fn from(b: PackedB<'a>) -> Self {
+        Self::Packed(b)
+    }
+}
+
+/// A right operand that fits the plan.
+#[derive(Clone, Copy, Debug)]
+pub enum CheckedRight<'a, E> {
+    /// A `k x n` matrix to be packed block by block.
     View(MatRef<'a, E>),
-    /// All are there.
+    /// All panels are there.
     Panels(*const u8),
 }
 
@@ -88,7 +110,7 @@ impl Activation {
 /// let plan = Kernels::<f32>::detect().gemm_plan(2, 2, 2)?;
 /// let mut memory = vec![0; plan.scratch()?.size_unaligned()];
 /// let (a, b) = (MatRef::new(&a, 2, 2)?, MatRef::new(&b, 2, 2)?);
-/// plan.run(MatMut::new(&mut c, 2, 2)?, a, b, Scratch::new(&mut memory))?;
+/// plan.run(MatMut::new(&mut c, 2, 2)?, a, b, None, Scratch::new(&mut memory))?;
 /// assert_eq!(c, [1.0, 2.0, 3.0, 4.0]);
 /// # Ok::<(), gllm_kernels_core::KernelError>(())
 /// ```
@@ -144,11 +166,11 @@ impl<E: Element> GemmPlan<E> {
         &self,
         c: &mut MatMut<'_, f32>,
         a: MatRef<'_, E>,
-        b: Right<'_, E>,
+        b: CheckedRight<'_, E>,
         bias: Option<&[f32]>,
         scratch: &mut Scratch<'_>,
     ) -> Option<Result<(), KernelError>> {
-        let Right::View(view) = b else {
+        let CheckedRight::View(view) = b else {
             let serves = skinny::serves_panels(self.kernels.micro, self.whole[0]);
             return serves.then(|| self.few_rows(c, a, b, bias, scratch));
         };
@@ -235,15 +257,15 @@ impl<E: Element> GemmPlan<E> {
         &self,
         c: &mut MatMut<'_, f32>,
         a: MatRef<'_, E>,
-        b: Right<'_, E>,
+        b: CheckedRight<'_, E>,
         bias: Option<&[f32]>,
         scratch: &mut Scratch<'_>,
     ) -> Result<(), KernelError> {
         let need = skinny::scratch(self.m, self.n, self.k)?.size() / size_of::<f32>();
         let Micro { b: panel, depth, .. } = *self.kernels.micro;
         let (ptr, b_row, b_col, panels) = match b {
-            Right::View(b) => (b.as_ptr(), b.row_stride(), b.col_stride(), None),
-            Right::Panels(panels) => {
+            CheckedRight::View(b) => (b.as_ptr(), b.row_stride(), b.col_stride(), None),
+            CheckedRight::Panels(panels) => {
                 let depth = self.k.checked_next_multiple_of(depth).unwrap_or(self.k);
                 (panels.cast(), panel.width, 1, Some(Panels { depth, pairs: panel.kr == 2 }))
             }
@@ -329,7 +351,8 @@ impl<E: Operand> GemmPlan<E> {
         self.kernels.kernel(op, None).map_or("", |row| row.name)
     }
 
-    /// Scratch memory for [`run`](Self::run), [`run_bias`](Self::run_bias) and [`run_bt`](Self::run_bt).
+    /// Scratch memory for [`run`](Self::run) with `B` as a matrix; see
+    /// [`scratch_packed`](Self::scratch_packed) for `B` in packed form.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -351,11 +374,11 @@ impl<E: Operand> GemmPlan<E> {
         Ok([turned].into_iter().chain(direct).fold(straight, larger))
     }
 
-    /// Scratch memory for [`run_prepacked`](Self::run_prepacked).
+    /// Scratch memory for [`run`](Self::run) with `B` from [`Kernels::pack_b`]: less where the block of `B` would be large.
     ///
     /// # Errors
     /// `SizeOverflow`.
-    pub fn scratch_prepacked(&self) -> Result<ScratchReq, KernelError> {
+    pub fn scratch_packed(&self) -> Result<ScratchReq, KernelError> {
         if E::GEMV && skinny::serves_panels(self.kernels.micro, self.whole[0]) {
             return self.skinny();
         }
@@ -397,105 +420,68 @@ impl<E: Operand> GemmPlan<E> {
         }
     }
 
-    /// `C = alpha * A B + beta * C` (BLAS `gemm`).
+    /// `C = f(alpha * A B + beta * C + bias)` (BLAS `gemm`): `bias`, if there is one, has an element for each column of
+    /// `C`; `f` is the plan's [activation](Self::activation).
     ///
     /// # Errors
-    /// `DimMismatch` unless the views have the plan's shape; `ScratchTooSmall`.
-    pub fn run(
+    /// `DimMismatch` unless `c`, `a` and `b` have the plan's shape; `WrongLength` unless `bias` has `n` elements;
+    /// `WrongPacking` if `b` was packed for kernels that take another layout; `ScratchTooSmall` (see
+    /// [`scratch`](Self::scratch)).
+    pub fn run<'b>(
         &self,
         c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
+        b: impl Into<Right<'b, E>>,
+        bias: Option<&[E::Sum]>,
         scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        self.check_b(b)?;
-        self.drive(c, a, Right::View(b), None, scratch)
+    ) -> Result<(), KernelError>
+    where
+        E: 'b,
+    {
+        self.checked(c, a, b.into(), bias, scratch)
     }
 
-    /// `C = alpha * A B + beta * C + bias`: `bias` has one element for each column of `C`.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run); `WrongLength` unless `bias` has `n` elements.
-    pub fn run_bias(
+    /// Checks the operands, and takes the shortest way.
+    fn checked(
         &self,
         c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        b: MatRef<'_, E>,
-        bias: &[E::Sum],
-        scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        check::len("bias", bias.len(), self.n)?;
-        self.check_b(b)?;
-        self.drive(c, a, Right::View(b), Some(bias), scratch)
-    }
-
-    /// `C = alpha * A Bt^T + beta * C`: `bt` is `n x k`, as weights are stored.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn run_bt(
-        &self,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        bt: MatRef<'_, E>,
-        scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        check::dim("bt.rows != n", bt.rows(), self.n)?;
-        check::dim("bt.cols != k", bt.cols(), self.k)?;
-        self.drive(c, a, Right::View(bt.t()), None, scratch)
-    }
-
-    /// `C = alpha * A B + beta * C` with `B` from [`Kernels::pack_b`].
-    ///
-    /// # Errors
-    /// `DimMismatch` unless `c`, `a` and `b` have the plan's shape; `WrongPacking` if `b` was packed for kernels that
-    /// take another layout; `ScratchTooSmall` (see [`scratch_prepacked`](Self::scratch_prepacked)).
-    pub fn run_prepacked(
-        &self,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        b: PackedB<'_>,
-        scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        let panels = b.panels_for(Kind::of(self.kernels.micro), self.k, self.n)?;
-        self.drive(c, a, Right::Panels(panels), None, scratch)
-    }
-
-    /// [`run_prepacked`](Self::run_prepacked) with a bias, as in [`run_bias`](Self::run_bias).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_prepacked_bias(
-        &self,
-        c: MatMut<'_, E::Sum>,
-        a: MatRef<'_, E>,
-        b: PackedB<'_>,
-        bias: &[E::Sum],
-        scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        check::len("bias", bias.len(), self.n)?;
-        let panels = b.panels_for(Kind::of(self.kernels.micro), self.k, self.n)?;
-        self.drive(c, a, Right::Panels(panels), Some(bias), scratch)
-    }
-
-    fn check_b(&self, b: MatRef<'_, E>) -> Result<(), KernelError> {
-        check::dim("b.rows != k", b.rows(), self.k)?;
-        check::dim("b.cols != n", b.cols(), self.n)
-    }
-
-    /// Checks what is left to check, and takes the shortest way.
-    fn drive(
-        &self,
-        mut c: MatMut<'_, E::Sum>,
         a: MatRef<'_, E>,
         b: Right<'_, E>,
         bias: Option<&[E::Sum]>,
-        mut scratch: Scratch<'_>,
+        scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
+        bias.map_or(Ok(()), |bias| check::len("bias", bias.len(), self.n))?;
+        let b = match b {
+            Right::RowMajor(b) => {
+                check::dim("b.rows != k", b.rows(), self.k)?;
+                check::dim("b.cols != n", b.cols(), self.n)?;
+                CheckedRight::View(b)
+            }
+            Right::Transposed(bt) => {
+                check::dim("bt.rows != n", bt.rows(), self.n)?;
+                check::dim("bt.cols != k", bt.cols(), self.k)?;
+                CheckedRight::View(bt.t())
+            }
+            Right::Packed(b) => {
+                CheckedRight::Panels(b.panels_for(Kind::of(self.kernels.micro), self.k, self.n)?)
+            }
+        };
         check::dim("c.rows != m", c.rows(), self.m)?;
         check::dim("c.cols != n", c.cols(), self.n)?;
         check::dim("a.rows != m", a.rows(), self.m)?;
         check::dim("a.cols != k", a.cols(), self.k)?;
+        self.drive(c, a, b, bias, scratch)
+    }
+
+    /// The product of checked operands, the shortest way.
+    fn drive(
+        &self,
+        mut c: MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: CheckedRight<'_, E>,
+        bias: Option<&[E::Sum]>,
+        mut scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
         if self.m == 0 || self.n == 0 {
             return Ok(());
         }
@@ -514,8 +500,8 @@ impl<E: Operand> GemmPlan<E> {
             return done;
         }
         let need = match b {
-            Right::View(_) => self.scratch()?,
-            Right::Panels(_) => self.scratch_prepacked()?,
+            CheckedRight::View(_) => self.scratch()?,
+            CheckedRight::Panels(_) => self.scratch_packed()?,
         };
         let memory = scratch.take::<u8>(need.size())?.as_mut_ptr();
         let (micro, k) = (self.kernels.micro, self.k);
@@ -527,18 +513,18 @@ impl<E: Operand> GemmPlan<E> {
             (left, blocks.right(micro, [n, k], Strided::of(b), behind))
         };
         let drive = match b {
-            Right::Panels(panels) => {
+            CheckedRight::Panels(panels) => {
                 let left = self.blocks.left(micro, [self.m, k], Strided::of(a), memory);
                 self.loops(&mut c, left, Source::Panels(panels), bias)
             }
-            Right::View(b) if c.row_stride() == 1 && c.col_stride() != 1 => {
+            CheckedRight::View(b) if c.row_stride() == 1 && c.col_stride() != 1 => {
                 let (blocks, m, n) = (self.turned, self.n, self.m);
                 let (left, right) = sources(blocks, [m, n], [b.t(), a]);
                 let drive = self.loops(&mut c, left, right, bias);
                 let (c_row, c_col) = (drive.c_col, drive.c_row);
                 Drive { blocks, m, n, c_row, c_col, bias_of_rows: true, ..drive }
             }
-            Right::View(b) => {
+            CheckedRight::View(b) => {
                 let (left, right) = sources(self.blocks, [self.m, self.n], [a, b.t()]);
                 self.loops(&mut c, left, right, bias)
             }

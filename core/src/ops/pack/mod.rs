@@ -139,7 +139,7 @@ impl<'a> PackedB<'a> {
 /// # Packed weights
 ///
 /// A matrix `B` that many products share (a layer's weights) is brought into panel order once, at load
-/// time; [`GemmPlan::run_prepacked`](crate::GemmPlan::run_prepacked) then only packs `A`.
+/// time; [`GemmPlan::run`](crate::GemmPlan::run) then only packs `A`.
 impl<E: Operand> Kernels<E> {
     /// Bytes of the buffer that [`pack_b`](Self::pack_b) needs for a `k x n` matrix, wherever the buffer
     /// starts.

@@ -152,7 +152,7 @@ fn any<E: Element + Operand<Sum = f32>>(
             let (a, right) = ([E::from_f32(0.5); FEW * K], [E::from_f32(0.5); K * MN]);
             let (a, right) = (MatRef::new(&a, FEW, K)?, MatRef::new(&right, K, MN)?);
             let (plan, to) = (k.gemm_plan(FEW, MN, K)?, MatMut::new(&mut b.y[..FEW * MN], FEW, MN)?);
-            let n = count(|| plan.run(to, a, right, Scratch::new(&mut b.scratch)))?;
+            let n = count(|| plan.run(to, a, right, None, Scratch::new(&mut b.scratch)))?;
             report.add(row.name, None, n, FEW * MN * K);
         }
         Op::PackB => {
@@ -231,7 +231,7 @@ fn gemm<E: Element + Operand<Sum = f32>>(
     let operand = [E::from_f32(0.5); MN * K];
     let (x, y) = (MatRef::new(&operand, MN, K)?, MatRef::new(&operand, K, MN)?);
     let c = MatMut::new(&mut b.y[..MN * MN], MN, MN)?;
-    let n = count(|| plan.run(c, x, y, Scratch::new(&mut b.scratch)))?;
+    let n = count(|| plan.run(c, x, y, None, Scratch::new(&mut b.scratch)))?;
     report.add(row.name, None, n, MN * MN * K);
     Ok(())
 }
@@ -245,7 +245,7 @@ fn int8(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<bool, 
         Op::Gemm => {
             let (plan, mut c) = (k.with_gemm(row)?.gemm_plan(MN, MN, K)?, [0; MN * MN]);
             let c = MatMut::new(&mut c, MN, MN)?;
-            let n = count(|| plan.run(c, x, y, Scratch::new(&mut b.scratch)))?;
+            let n = count(|| plan.run(c, x, y, None, Scratch::new(&mut b.scratch)))?;
             report.add(row.name, None, n, MN * MN * K);
         }
         Op::GemmBias | Op::GemmBt | Op::GemmFused | Op::GemmPrepacked => {}

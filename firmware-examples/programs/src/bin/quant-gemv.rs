@@ -11,7 +11,7 @@ use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
     f16, kernels, Caps, ElementType, Features, GemmPlan, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, PackedQ, QuantFormat, QuantRef, Scratch,
+    MatRef, Op, PackedQ, QuantFormat, QuantRef, Right, Scratch,
 };
 use programs::vectors::{self, COLS, ROWS};
 use programs::{activations, packed, room, same_bits, Random};
@@ -182,7 +182,13 @@ fn halves(caps: Caps, b: &mut Buffers) -> Result<usize, KernelError> {
     let mut product = |k: &Kernels<f16>| -> Result<([f32; MANY * ROWS], &'static str), KernelError> {
         let (mut y, plan) = ([0.0; MANY * ROWS], k.gemm_plan(MANY, ROWS, COLS)?);
         let (x, w) = (MatRef::new(&b.halves, MANY, COLS)?, MatRef::new(&w, ROWS, COLS)?);
-        plan.run_bt(MatMut::new(&mut y, MANY, ROWS)?, x, w, Scratch::new(&mut b.scratch))?;
+        plan.run(
+            MatMut::new(&mut y, MANY, ROWS)?,
+            x,
+            Right::Transposed(w),
+            None,
+            Scratch::new(&mut b.scratch),
+        )?;
         Ok((y, plan.kernel_name()))
     };
     let (scalar, neon) = (Kernels::<f16>::with(Caps::SCALAR), fw_rt::kernels::<f16>());

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gllm_kernels_core::{bf16, KernelError, Kernels, MatMut, MatRef, PackedQ, Precision, QgemmPlan, Scratch};
+use gllm_kernels_core::{
+    bf16, KernelError, Kernels, MatMut, MatRef, PackedQ, Precision, QgemmPlan, Right, Scratch,
+};
 
 use super::rows::{Form, Rounded, Rows};
 use super::team::Memory;
@@ -157,7 +159,7 @@ impl Product {
                     let w = MatRef::new(&w[first * cols..(first + n) * cols], n, cols)?;
                     let plan = k.gemm_plan(whole, matrix.rows().max(2), cols)?.resized(rows, n)?;
                     let need = plan.scratch()?.size_unaligned();
-                    return plan.run_bt(y, x()?, w, Scratch::new(memory.bytes(need)));
+                    return plan.run(y, x()?, Right::Transposed(w), None, Scratch::new(memory.bytes(need)));
                 }
             };
             let w = Matrix::packed(format, [matrix.rows(), cols], memory_of)?.row_range(first, n)?;
