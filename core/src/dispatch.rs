@@ -23,13 +23,14 @@ use crate::ops::qpack::PackQArgs;
 use crate::ops::rope::RopeShape;
 use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
-use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
+use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::quant::dispatch::Formats;
 use crate::quant::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
 use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};
 use crate::scratch::Scratch;
+use crate::tile::Tile;
 use crate::view::{MatMut, MatRef};
 
 pub mod single;
@@ -37,14 +38,15 @@ pub mod single;
 expand_all_ops! { define_table! {} }
 
 macro_rules! wrap {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         const _: () = {
-            let lanes = <crate::isa::$isa as crate::isa::Vector>::LANES;
-            assert!(IsaLevel::$isa.lanes() == lanes);
-            assert!(Tile::of(lanes).is_in(concat!("_", $tile, "__")));
-            assert!(crate::ops::skinny::tile(lanes).is_in(concat!("_", skinny_tile!($module), "__")));
+            use crate::isa::{$isa, InstructionSet};
+            assert!(IsaLevel::$isa.lanes() == <$isa as crate::vector::Vector>::LANES);
+            assert!(IsaLevel::$isa as usize == $isa::LEVEL as usize);
+            assert!($isa::TILE.is_in(concat!("_", $tile, "__")));
+            assert!($isa::FEW_ROWS.is_in(concat!("_", $skinny, "__")));
         };
-        expand_all_ops! { define_ops! { isa: $isa, module: $module, tile: $tile, attribute: $attr } }
+        expand_all_ops! { define_ops! { isa: $isa, module: $module, tile: $tile, skinny: $skinny, attribute: $attr } }
     };
 }
 expand_all_isas! { wrap! {} }
@@ -104,7 +106,7 @@ pub trait Tables: sealed::Sealed + Sized {
 }
 
 macro_rules! find {
-    ({ $level:ident $e:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({ $level:ident $e:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         if $level == IsaLevel::$isa {
             return Some(const { &$module::table::<$e>() });
         }
@@ -146,7 +148,7 @@ macro_rules! tables {
 tables! { f32 f16 bf16 }
 
 macro_rules! find_int8 {
-    ({ $level:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({ $level:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         if $level == IsaLevel::$isa {
             return Some(&int8::$module::TABLE);
         }

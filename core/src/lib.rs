@@ -16,21 +16,24 @@
     allow(dead_code, unused_imports, unused_macros, unreachable_patterns)
 )]
 
+// Macros are known behind their definitions: floors stand in their order, from the ground up.
+mod vocabulary;
+
 #[macro_use]
 mod macros;
 
-mod arrays;
-mod asm;
-pub mod caps;
-mod dispatch;
-mod element;
-mod error;
+#[macro_use]
 mod isa;
-mod ops;
 mod quant;
+
+mod asm;
+mod dispatch;
+mod ops;
 pub mod registry;
-mod scratch;
-mod view;
+
+pub use vocabulary::caps;
+// The vocabulary is used everywhere, without its floor's name.
+use vocabulary::{arrays, element, error, scratch, tile, vector, view};
 
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{single, Kernels, StorePolicy};

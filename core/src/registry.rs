@@ -93,7 +93,7 @@ expand_all_format_ops! { with_format_ops! {} }
 
 macro_rules! rows {
     (
-        { $e:ident $text:literal $isa:ident $module:ident $tile:literal }
+        { $e:ident $text:literal $isa:ident $module:ident $tile:literal $skinny:literal }
         $($slot:ident {
             ops: [$($op:ident = $name:literal),*],
             named: $named:ident,
@@ -102,7 +102,7 @@ macro_rules! rows {
         })*
     ) => {
         &[$($(KernelInfo {
-            name: kernel_name!($named $name $text $tile $module),
+            name: kernel_name!($named $name $text $tile $skinny $module),
             op: Op::$op,
             element: ElementType::$e,
             format: None,
@@ -203,14 +203,14 @@ macro_rules! rows_of_formats {
     };
 }
 macro_rules! isa_rows {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         mod $module {
             use super::*;
             pub(super) const ROWS: [&[&[KernelInfo]]; 6] = [
                 &[
-                    expand_all_ops! { rows! { F32 "f32" $isa $module $tile } },
-                    expand_all_ops! { rows! { F16 "f16" $isa $module $tile } },
-                    expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile } },
+                    expand_all_ops! { rows! { F32 "f32" $isa $module $tile $skinny } },
+                    expand_all_ops! { rows! { F16 "f16" $isa $module $tile $skinny } },
+                    expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile $skinny } },
                 ],
                 expand_all_int8_ops! { rows_of_int8! { $isa $module $tile } },
                 expand_all_formats! { rows_of_formats! { rows_of_format F32 "f32" $isa $module } },

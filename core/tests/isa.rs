@@ -1,23 +1,34 @@
 //! The 22 operations against their definitions, for every instruction set of this machine.
 //!
-//! The operations are private to the library. What is compiled here is their folder alone: a test inside the library would
+//! The operations are private to the library. What is compiled here are their files alone: a test inside the library would
 //! compile all kernels again.
 
 #[macro_use]
-#[path = "../src/macros/simd_primitive.rs"]
+#[path = "../src/isa/simd_primitive.rs"]
 mod simd_primitive;
+#[path = "../src/vocabulary/vector.rs"]
+mod vector;
 #[macro_use]
-#[path = "../src/macros/expand_all.rs"]
-#[allow(unused_macros)]
-mod expand_all;
+#[path = "../src/isa/list.rs"]
+#[allow(dead_code)] // Some of it is not for these operations.
+mod isa;
 
-/// What the folder uses of the library.
+/// What the files use of the library.
 mod element {
     pub use gllm_kernels_core::Element;
 }
-#[path = "../src/isa/mod.rs"]
-#[allow(dead_code)] // Some of it is not for these operations.
-mod isa;
+
+#[cfg(target_arch = "x86_64")]
+#[path = "../src/isa/avx2/vector.rs"]
+mod avx2_vector;
+#[cfg(target_arch = "x86_64")]
+#[path = "../src/isa/avx512/vector.rs"]
+mod avx512_vector;
+#[cfg(target_arch = "aarch64")]
+#[path = "../src/isa/neon/vector.rs"]
+mod neon_vector;
+#[path = "../src/isa/scalar/vector.rs"]
+mod scalar_vector;
 
 use core::fmt::Debug;
 
@@ -25,7 +36,7 @@ use gllm_kernels_core::{Caps, Element, IsaLevel};
 use gllm_testkit::{Edge, Guarded};
 use half::{bf16, f16};
 
-use isa::Prim;
+use vector::Prim;
 
 /// xorshift64*: the few random bits these tests need.
 struct Bits(u64);
@@ -384,7 +395,7 @@ unsafe fn stores<E: Element + Debug, P: Prim<E> + Prim<f32>>() {
 /// The specification's number, from the traits' own text.
 #[test]
 fn there_are_twenty_two_operations() {
-    let text = include_str!("../src/isa/mod.rs");
+    let text = include_str!("../src/vocabulary/vector.rs");
     let methods = |name: &str| {
         let body = text.split(&format!("pub unsafe trait {name}")).nth(1).expect("the trait is here");
         body.split("\n}").next().map_or(0, |b| b.matches("unsafe fn ").count())
@@ -394,7 +405,7 @@ fn there_are_twenty_two_operations() {
 
 /// One module of tests per instruction set; a machine without it passes them unrun.
 macro_rules! suite {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         mod $module {
             use super::*;
             use crate::isa::$isa;

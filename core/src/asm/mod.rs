@@ -156,7 +156,7 @@ macro_rules! micros {
         // The entry agrees with itself.
         $(const _: () = assert!(
             same(stringify!($name), concat!("gemm", $tail))
-                && crate::ops::tile::Tile { rows: $mr, cols: $nr }.is_in($tail)
+                && crate::tile::Tile { rows: $mr, cols: $nr }.is_in($tail)
         );)*
     };
 }
@@ -362,7 +362,7 @@ macro_rules! in_place {
         None
     };
     ($engine:ident) => {
-        Some(crate::quant::dots::$engine::IN_PLACE)
+        Some(crate::isa::$engine::IN_PLACE)
     };
 }
 

@@ -36,7 +36,7 @@ pub type Qgemv =
     fn(Caps, PackedQ<'_>, MatRef<'_, f32>, MatMut<'_, f32>, Scratch<'_>) -> Result<(), KernelError>;
 
 macro_rules! wrap {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         #[allow(dead_code)] // Scalar code where NEON is always there.
         mod $module {
             use super::*;

@@ -1,8 +1,30 @@
-//! Layer 1: what a vector register can do, per instruction set.
+//! Instruction sets: a folder each, with everything that is written for it in Rust.
 //!
-//! Each file holds one table and the few helpers its rows need. SPEC/02 defines the operations.
+//! An instruction set is a type without values and an [`InstructionSet`]: registers of f32 and their arithmetic
+//! (`vector.rs`), 32 bytes that formats are unpacked with (`bytes.rs`), words of other checkpoints' formats (`lanes.rs`),
+//! products of bytes (`dots.rs`), and, where there is something better than the general way, squares of numbers that
+//! change rows and columns (`transpose.rs`). Algorithms are written once, for any of them. `x86` has what two sets do
+//! alike, `machine` what is the same on every CPU of an architecture.
+//!
+//! A new one is a folder, its lines here and in `list.rs`, and [`IsaLevel`](crate::IsaLevel). Registers must have a length that is known at compile
+//! time, as parts of Rust values: of SVE and RISC-V's V there can only be kernels in assembly.
 
-use crate::element::Element;
+use crate::caps::IsaLevel;
+use crate::element::{bf16, f16};
+use crate::quant::bytes::{Lookup, Widen};
+use crate::quant::dots::Hold;
+use crate::quant::lanes::Lanes;
+use crate::tile::Tile;
+use crate::vector::Prim;
+pub(crate) use list::*;
+use transpose::Transpose;
+
+#[macro_use]
+mod list;
+#[macro_use]
+mod simd_primitive;
+pub(crate) mod machine;
+pub(crate) mod transpose;
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 mod avx2;
@@ -11,86 +33,22 @@ mod avx512;
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 mod neon;
 mod scalar;
-
-/// Portable Rust.
-#[derive(Clone, Copy)]
-pub struct Scalar;
-/// aarch64 Advanced SIMD.
-#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-#[derive(Clone, Copy)]
-pub struct Neon;
-/// AVX2 + FMA + F16C.
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-#[derive(Clone, Copy)]
-pub struct Avx2;
-/// AVX-512 F + BW + VL + DQ.
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-#[derive(Clone, Copy)]
-pub struct Avx512;
+mod x86;
 
-/// The 17 register operations, on vectors of `LANES` f32.
-///
-/// All arithmetic is IEEE single precision, rounded to nearest even.
+/// Everything that an instruction set implements.
 ///
 /// # Safety
-/// Every method requires that the CPU has the instruction set.
-pub unsafe trait Vector: Copy + 'static {
-    /// A register.
-    type V: Copy;
-    /// f32 lanes in a register.
-    const LANES: usize;
-    /// Whether `stream` bypasses the cache.
-    const STREAMS: bool;
-
-    /// `x` in every lane.
-    unsafe fn splat(x: f32) -> Self::V;
-    /// `a + b`
-    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
-    /// `a - b`
-    unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b`
-    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
-    /// `a / b`, rounded once
-    unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once (scalar: as the target can).
-    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// `c - a * b`, rounded once.
-    unsafe fn fnma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// `if a < b { a } else { b }`: `b` if either is NaN.
-    unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
-    /// `if a > b { a } else { b }`: `b` if either is NaN.
-    unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
-    /// The magnitude of `m` with the sign of `s`.
-    unsafe fn copysign(m: Self::V, s: Self::V) -> Self::V;
-    /// The nearest integer, ties to even, for `|a| <= 2^22`.
-    unsafe fn round(a: Self::V) -> Self::V;
-    /// `a * 2^n` for integral `|n| <= 252`, rounded once for `|a| >= 2^-100`, denormal results included.
-    unsafe fn scale2(a: Self::V, n: Self::V) -> Self::V;
-    /// `if a < b { x } else { y }`: `y` if either of `a`, `b` is NaN.
-    unsafe fn select_lt(a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
-    /// The sum of all lanes, in any order.
-    unsafe fn reduce_sum(a: Self::V) -> f32;
-    /// The largest lane; unspecified if a lane is NaN.
-    unsafe fn reduce_max(a: Self::V) -> f32;
-    /// From `2 * LANES` consecutive lanes `a ++ b`: those at even places, those at odd places.
-    unsafe fn unzip(a: Self::V, b: Self::V) -> (Self::V, Self::V);
-    /// The inverse of `unzip`.
-    unsafe fn zip(even: Self::V, odd: Self::V) -> (Self::V, Self::V);
-}
-
-/// The 5 memory operations per storage type; with [`Vector`] the 22 operations of layer 1.
-///
-/// # Safety
-/// As [`Vector`]; the addressed elements must be valid for the access. Nothing else is touched.
-pub unsafe trait Prim<E: Element>: Vector {
-    /// `LANES` elements, widened; any alignment.
-    unsafe fn load(p: *const E) -> Self::V;
-    /// The first `n <= LANES` elements, widened; the other lanes are 0.
-    unsafe fn load_n(p: *const E, n: usize) -> Self::V;
-    /// Narrows and stores `LANES` elements; any alignment.
-    unsafe fn store(p: *mut E, v: Self::V);
-    /// Narrows and stores the first `n <= LANES` lanes.
-    unsafe fn store_n(p: *mut E, v: Self::V, n: usize);
-    /// As `store`, past the cache where `STREAMS`; `p` is aligned to `LANES` elements.
-    unsafe fn stream(p: *mut E, v: Self::V);
+/// That of the traits it consists of.
+pub(crate) unsafe trait InstructionSet:
+    Prim<f32> + Prim<f16> + Prim<bf16> + Transpose + Hold + Widen + Lookup + Lanes
+{
+    /// The capability that a CPU must have.
+    const LEVEL: IsaLevel;
+    /// The tile of the generic microkernel of matrix products: accumulators plus one row of `B` and an element of `A`
+    /// fill the register file as far as whole rows allow; loads stay well below one a multiply-add.
+    const TILE: Tile;
+    /// The tile of products of a few rows with contiguous rows of weights: sums, a vector of weights, and one of each row
+    /// of `A` fit the register file.
+    const FEW_ROWS: Tile;
 }

@@ -28,7 +28,7 @@ macro_rules! define_table {
 /// the wrapper's target features: for each storage type, or once if the row is `gemm`, `widened` or `shared`.
 macro_rules! define_ops {
     (
-        { isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta }
+        { isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta }
         $($slot:ident {
             ops: $ops:tt,
             named: $named:ident,
@@ -38,20 +38,21 @@ macro_rules! define_ops {
     ) => {
         mod $module {
             use super::*;
-            use crate::isa::{Prim, $isa};
+            use crate::isa::$isa;
+            use crate::vector::Prim;
             $(define_ops! { @$named $isa #[$attr] $slot($($arg: $ty),*) -> $ret { $($body)::+ } })*
             pub(super) const fn table<E: Element>() -> Table<E>
             where
                 $isa: Prim<E>,
             {
-                let tile = const { Tile::of(<$isa as crate::isa::Vector>::LANES) };
+                let tile = <$isa as crate::isa::InstructionSet>::TILE;
                 Table {
                     level: IsaLevel::$isa,
                     baseline: Micro {
                         name: match E::TYPE {
-                            ElementType::F32 => kernel_name!(gemm "gemm" "f32" $tile $module),
-                            ElementType::F16 => kernel_name!(gemm "gemm" "f16" $tile $module),
-                            _ => kernel_name!(gemm "gemm" "bf16" $tile $module),
+                            ElementType::F32 => kernel_name!(gemm "gemm" "f32" $tile $skinny $module),
+                            ElementType::F16 => kernel_name!(gemm "gemm" "f16" $tile $skinny $module),
+                            _ => kernel_name!(gemm "gemm" "bf16" $tile $skinny $module),
                         },
                         storage: E::TYPE,
                         level: IsaLevel::$isa,
@@ -99,10 +100,10 @@ macro_rules! define_ops {
 
 /// The same for int8, whose only operators are matrix products.
 macro_rules! define_int8 {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         pub(super) mod $module {
             use super::*;
-            use crate::isa::{$isa, Vector};
+            use crate::isa::{$isa, InstructionSet};
             use crate::ops::int8;
             define_int8! { @$attr
                 gemm(t: &MicroArgs) => int8::tile::<$isa>(t);
@@ -110,7 +111,7 @@ macro_rules! define_int8 {
                 merge(m: &MergeArgs) => int8::merge(m);
                 finish(f: &FinishArgs) => int8::finish(f);
             }
-            const TILE: Tile = Tile::of(<$isa as Vector>::LANES);
+            const TILE: Tile = $isa::TILE;
             const BASELINE: Micro = Micro {
                 name: int8_name!("gemm" $tile $module),
                 storage: ElementType::I8,

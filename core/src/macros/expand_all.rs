@@ -475,23 +475,6 @@ macro_rules! expand_all_format_ops {
     };
 }
 
-/// Calls `$then!` with `$args` for every instruction set of this target, best first.
-/// `tile` is the generic GEMM microkernel's.
-macro_rules! expand_all_isas {
-    ($then:ident! $args:tt) => {
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        $then! { $args isa: Avx512, module: avx512, tile: "8x32",
-        attribute: target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c") }
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        $then! { $args isa: Avx2, module: avx2, tile: "4x24",
-        attribute: target_feature(enable = "avx2,fma,f16c") }
-        #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-        $then! { $args isa: Neon, module: neon, tile: "8x8",
-        attribute: target_feature(enable = "neon") }
-        $then! { $args isa: Scalar, module: scalar, tile: "4x4", attribute: inline(never) }
-    };
-}
-
 /// Calls `$then!` with `$args` and the operators of int8: products, and the packing for them. The first ones
 /// have a row for each microkernel.
 macro_rules! expand_all_int8_ops {
@@ -518,32 +501,16 @@ macro_rules! int8_name {
 
 /// The name of a kernel of the enumeration.
 macro_rules! kernel_name {
-    (storage $op:literal $e:literal $tile:literal $isa:ident) => {
+    (storage $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {
         concat!($op, "_", $e, "__", stringify!($isa))
     };
-    (widened $op:literal $e:literal $tile:literal $isa:ident) => {
+    (widened $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {
         concat!($op, "_", $e, "__", stringify!($isa))
     };
-    (gemm $op:literal $e:literal $tile:literal $isa:ident) => {
+    (gemm $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {
         concat!($op, "_f32_", $e, "_", $e, "_", $tile, "__", stringify!($isa))
     };
-    (skinny $op:literal $e:literal $tile:literal $isa:ident) => {
-        concat!($op, "_f32_", $e, "_", $e, "_", skinny_tile!($isa), "__", stringify!($isa))
-    };
-}
-
-/// The tile of skinny products.
-macro_rules! skinny_tile {
-    (avx512) => {
-        "4x6"
-    };
-    (avx2) => {
-        "4x3"
-    };
-    (neon) => {
-        "4x6"
-    };
-    (scalar) => {
-        "4x2"
+    (skinny $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {
+        concat!($op, "_f32_", $e, "_", $e, "_", $skinny, "__", stringify!($isa))
     };
 }

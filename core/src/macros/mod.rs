@@ -1,8 +1,6 @@
 //! The four layers of macros. Textual scope: declared before everything that uses them.
 
 #[macro_use]
-mod simd_primitive;
-#[macro_use]
 mod define_ops;
 #[macro_use]
 mod quant_primitive;

@@ -1,8 +1,8 @@
 //! Layer 3: one table per block format.
 
 /// Emits a format's marker type, its [`Format`](crate::quant::Format) (the scalar decode: the
-/// specification) and its [`Unpack`](crate::quant::Unpack) for every SIMD instruction set of the
-/// target, from rows that are written once, with [`Bytes`](crate::quant::bytes::Bytes). A table with a missing row
+/// specification) and its [`Unpack`](crate::quant::Unpack) for every instruction set with
+/// [`Bytes`](crate::quant::bytes::Bytes), from rows that are written once. A table with a missing row
 /// does not compile, but for: `offset`, which is missing in both halves where a format has none; `ready`, where nothing is
 /// unpacked for a block as a whole; and `wide`, 64 codes at a time for [`Wide`](crate::quant::wide::Wide), with the
 /// steps' [`shifts`](crate::quant::packed::Packing::shifts). `scales(b)` and `offsets(b)` of a block are a number and what
@@ -30,7 +30,7 @@ macro_rules! quant_primitive {
         simd<$p:ident>: {
             scales($($s:ident),+) => $scales:expr,
             $(offsets($($o:ident),+) => $offsets:expr,)?
-            $(ready$(<$r_bytes:ident>)?($r_b:ident, $r_out:ident) => $ready_type:ty $ready:block)?
+            $(ready($r_b:ident, $r_out:ident) => $ready_type:ty $ready:block)?
             codes<$bytes:ident>($b:ident, $i:ident $(, $r:ident)?) => $codes:expr,
             $(wide<$wide:ident>($w_b:ident, $w_i:ident) shifted($at:ident: $shifts:expr) => $wide_codes:expr,)?
         }
@@ -76,74 +76,47 @@ macro_rules! quant_primitive {
             }
         };
 
-        // One expansion per SIMD instruction set of the target.
+        // Every instruction set that has vectors of bytes unpacks it.
         const _: () = {
-            #[allow(unused_macros)]
-            macro_rules! unpack {
-                ($isa:ident) => {
-                    const _: () = {
-                        #[allow(unused_imports)]
-                        use crate::quant::blocks::Half;
-                        #[allow(unused_imports)]
-                        use crate::quant::bytes::{converted, factored, halves, sixteen, Bytes, Codes};
-                        #[allow(dead_code)]
-                        type $p = crate::isa::$isa;
-                        type $bytes = <crate::isa::$isa as Codes>::Bytes;
-                        // SAFETY: every body keeps to the blocks that the trait's contract names; so below.
-                        unsafe impl crate::quant::Unpack<$name> for crate::isa::$isa {
-                            quant_primitive! { @scales scales factors $block $len $group ($($s),+) $scales }
-                            $(quant_primitive! { @scales offsets minima $block $len $group ($($o),+) $offsets })?
-                            type Ready = quant_primitive!(@type $($ready_type)?);
-                            #[inline(always)]
-                            unsafe fn ready(_b: *const $block, _out: *mut Self::Ready) {
-                                $(
-                                    $(type $r_bytes = <crate::isa::$isa as Codes>::Bytes;)?
-                                    // SAFETY: the caller's contract; so below.
-                                    unsafe {
-                                        let ($r_b, $r_out) = (&*_b, _out);
-                                        $ready
-                                    }
-                                )?
-                            }
-                            #[inline(always)]
-                            unsafe fn codes(b: *const $block, $i: usize, _ready: &Self::Ready) -> $bytes {
-                                // SAFETY: as above.
-                                unsafe {
-                                    let $b = &*b;
-                                    $(let $r = _ready;)?
-                                    $codes
-                                }
-                            }
+            #[allow(unused_imports)]
+            use crate::quant::blocks::Half;
+            #[allow(unused_imports)]
+            use crate::quant::bytes::{converted, factored, halves, sixteen, Bytes, Codes};
+            // SAFETY: every body keeps to the blocks that the trait's contract names.
+            unsafe impl<$p: Codes<Bytes = $bytes>, $bytes: Bytes> crate::quant::Unpack<$name> for $p {
+                quant_primitive! { @scales scales factors $block $len $group ($($s),+) $scales }
+                $(quant_primitive! { @scales offsets minima $block $len $group ($($o),+) $offsets })?
+                type Ready = quant_primitive!(@type $($ready_type)?);
+                #[inline(always)]
+                unsafe fn ready(_b: *const $block, _out: *mut Self::Ready) {
+                    $(
+                        // SAFETY: the caller's contract.
+                        unsafe {
+                            let ($r_b, $r_out) = (&*_b, _out);
+                            $ready
                         }
-                    };
-                };
+                    )?
+                }
+                #[inline(always)]
+                unsafe fn codes(b: *const $block, $i: usize, _ready: &Self::Ready) -> $bytes {
+                    // SAFETY: the caller's contract.
+                    unsafe {
+                        let $b = &*b;
+                        $(let $r = _ready;)?
+                        $codes
+                    }
+                }
             }
-            #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-            unpack! { Avx512 }
-            #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-            unpack! { Avx2 }
-            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-            unpack! { Neon }
         };
 
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        // SAFETY: as for `Unpack`.
-        unsafe impl crate::quant::wide::Wide<$name> for crate::isa::Avx512 {
+        impl crate::quant::wide::Wide for $name {
             $(
                 const WIDE: bool = true;
                 #[inline(always)]
-                unsafe fn wide(
-                    b: *const $block,
-                    $w_i: usize,
-                    _ready: &<Self as crate::quant::Unpack<$name>>::Ready,
-                ) -> crate::quant::wide::WideBytes {
-                    type $wide = crate::quant::wide::WideBytes;
+                unsafe fn wide<$wide: crate::quant::wide::WideBytes>($w_b: &$block, $w_i: usize) -> Option<$wide> {
                     let $at = crate::quant::wide::shifts::<$name>($w_i);
                     // SAFETY: the caller's contract.
-                    unsafe {
-                        let $w_b = &*b;
-                        $wide_codes
-                    }
+                    Some(unsafe { $wide_codes })
                 }
             )?
         }

@@ -3,10 +3,10 @@
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::ops::engine::{map, Access, Function};
 use crate::ops::math;
+use crate::vector::{Prim, Vector};
 
 /// One activation: a [`Function`], its kernel body, its method and its in-place method.
 macro_rules! activation {

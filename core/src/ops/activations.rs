@@ -6,13 +6,13 @@ use crate::arrays::{from_fn, Each};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
 use crate::ops::check;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::packed::Scales;
 use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
+use crate::vector::Prim;
 use crate::view::MatRef;
 
 /// 32 activations, and everything products take from them: one cache line.

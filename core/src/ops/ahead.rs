@@ -10,7 +10,7 @@ use core::marker::PhantomData;
 use crate::caps::Prefetcher;
 use crate::dispatch::Kernels;
 use crate::element::Element;
-use crate::ops::engine::LINE;
+use crate::isa::machine::{into_l2, later, LINE};
 
 /// The order in which a CPU reads memory fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,39 +164,4 @@ pub(crate) fn ask(p: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {
         into_l2(p.wrapping_add(line));
     }
-}
-
-/// Asks for the cache line at `p`, which need not be a valid address, but not for the first-level cache,
-/// whose few places for lines under way are needed for what is used next.
-#[inline(always)]
-pub(crate) fn into_l2(p: *const u8) {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-    // SAFETY: SSE is there; a prefetch never faults.
-    unsafe {
-        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T1};
-        _mm_prefetch::<_MM_HINT_T1>(p.cast())
-    };
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a prefetch never faults and changes no register.
-    unsafe {
-        core::arch::asm!("prfm pldl2keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
-    };
-    #[cfg(not(any(all(target_arch = "x86_64", target_feature = "sse2"), target_arch = "aarch64")))]
-    let _ = p;
-}
-
-/// The same number some cycles later. AMD's Zen drops what is asked for while too much is under way, and
-/// nothing holds back a chain of prefetches: they would leave in bursts, as soon as they are decoded, and
-/// most would be lost.
-#[inline(always)]
-fn later(number: usize) -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let mut x = number;
-        // SAFETY: multiplies by one.
-        unsafe { core::arch::asm!("imul {x}, {x}, 1", x = inout(reg) x, options(pure, nomem, nostack)) };
-        x
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    number
 }

@@ -11,9 +11,9 @@ use crate::arrays::from_fn;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::{Prim, Vector};
 use crate::ops::{check, math};
 use crate::scratch::{Scratch, ScratchReq};
+use crate::vector::{Prim, Vector};
 use crate::view::MatRef;
 
 /// Positions of a block of cached keys and values.

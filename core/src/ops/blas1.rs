@@ -3,9 +3,9 @@
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::ops::engine::{fold, map, Access, Fold, Function, Join};
+use crate::vector::{Prim, Vector};
 
 #[derive(Clone, Copy)]
 struct Sum;

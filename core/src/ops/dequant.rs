@@ -5,13 +5,14 @@ use core::mem::MaybeUninit;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::{Prim, Vector};
+use crate::isa::machine::fence;
 use crate::ops::check;
-use crate::ops::engine::{fence, Access};
+use crate::ops::engine::Access;
 use crate::ops::floats::FloatDecodeArgs;
 use crate::quant::bytes::Widen;
 use crate::quant::dispatch::{Made, Unpacker};
 use crate::quant::{QuantRef, Unpacked, MIN_GROUP};
+use crate::vector::{Prim, Vector};
 
 /// Elements that are unpacked at a time, small enough to stay in the first-level cache; whole blocks of every
 /// format.

@@ -6,7 +6,8 @@
 //! a copy.
 
 use crate::element::Element;
-use crate::isa::{Prim, Vector};
+use crate::isa::machine::{fence, LINE};
+use crate::vector::{Prim, Vector};
 
 /// How operands are walked and stored.
 #[derive(Clone, Copy)]
@@ -230,37 +231,6 @@ pub(crate) unsafe fn map<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY
             sweep::<E, P, K>(&mut Map::<E, F, P, ARITY, false> { f, x, y, isa }, 0, n, access);
         }
     }
-}
-
-/// Orders streaming stores before whatever follows.
-#[inline(always)]
-pub(crate) fn fence() {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-    // SAFETY: SSE is there.
-    unsafe {
-        core::arch::x86_64::_mm_sfence()
-    };
-}
-
-/// The unit of memory traffic, in bytes.
-pub(crate) const LINE: usize = 64;
-
-/// Asks for the cache line at `p`, which need not be a valid address.
-#[inline(always)]
-pub(crate) fn prefetch<T>(p: *const T) {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-    // SAFETY: SSE is there; a prefetch never faults.
-    unsafe {
-        use core::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        _mm_prefetch::<_MM_HINT_T0>(p.cast())
-    };
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a prefetch never faults and changes no register.
-    unsafe {
-        core::arch::asm!("prfm pldl1keep, [{p}]", p = in(reg) p, options(nostack, preserves_flags, readonly))
-    };
-    #[cfg(not(any(all(target_arch = "x86_64", target_feature = "sse2"), target_arch = "aarch64")))]
-    let _ = p;
 }
 
 /// How accumulators unite.

@@ -6,10 +6,11 @@ use core::marker::PhantomData;
 use crate::arrays::from_fn;
 use crate::dispatch::{Kernels, Table};
 use crate::element::{bf16, f16, Element, ElementType};
-use crate::isa::Prim;
+use crate::isa::machine::{prefetch, LINE};
 use crate::ops::ahead::{ask_far, Ahead, Order};
-use crate::ops::engine::{prefetch, stream, sweep, Access, Sweep, LINE};
+use crate::ops::engine::{stream, sweep, Access, Sweep};
 use crate::quant::QuantRef;
+use crate::vector::Prim;
 use crate::view::MatMut;
 
 /// Bytes of a weight.

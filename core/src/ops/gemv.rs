@@ -12,10 +12,10 @@
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
+use crate::isa::machine::{prefetch, LINE};
 use crate::ops::ahead::{Ahead, Order};
 use crate::ops::check;
-use crate::ops::engine::{prefetch, LINE};
+use crate::vector::Prim;
 use crate::view::MatRef;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.

@@ -1,7 +1,7 @@
 //! Packing for tile registers: panels whose groups are whole cache lines.
 
 use crate::asm::abi::Panel;
-use crate::ops::engine::LINE;
+use crate::isa::machine::LINE;
 use crate::ops::pack::PackArgs;
 
 /// Packs a matrix of elements of `size` bytes if its steps are contiguous and the panel's groups are lines: these

@@ -9,7 +9,7 @@
 
 use core::f32::consts::{LN_2, LOG2_E};
 
-use crate::isa::Vector;
+use crate::vector::Vector;
 
 /// Adding and subtracting 1.5 * 2^23 leaves the nearest integer, for magnitudes up to 2^22.
 const ROUND: f32 = 12_582_912.0;

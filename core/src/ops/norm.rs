@@ -3,10 +3,10 @@
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
 use crate::ops::check;
 use crate::ops::engine::{Access, Join};
 use crate::ops::rows::{load, rows, Keep, Row, RowOp, Rows};
+use crate::vector::Prim;
 
 /// Weights or biases; where there are none, one vector of a constant that every index maps to.
 #[derive(Clone, Copy)]
@@ -239,7 +239,7 @@ fn pointer<E>(p: Option<&[E]>) -> *const E {
 /// is bit for bit that of the one-row form.
 impl<E: Element> Kernels<E> {
     /// `y_i = x_i / sqrt(mean(x^2) + eps) * w_i`, without `w`: all ones.
-    /// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.)
+    /// (Zhang and Sennrich, "Root Mean Transpose Layer Normalization", 2019.)
     ///
     /// # Errors
     /// `WrongLength` unless `x`, `y` and `w` have the same length; `BadParameter` if `eps` is

@@ -7,13 +7,13 @@ use crate::arrays::from_fn;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
 use crate::ops::ahead::{Ahead, Order};
 use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::quant::bytes::Widen;
 use crate::quant::dispatch::{Made, Unpacker};
 use crate::quant::{QuantRef, Unpacked};
+use crate::vector::Prim;
 use crate::view::{MatMut, MatRef};
 
 /// Rows of weights at a time: what is loaded of the activations serves all.

@@ -4,11 +4,11 @@ use crate::arrays::Each;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
 use crate::ops::activations::{Activations, Step};
 use crate::ops::check;
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{self, Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::vector::Prim;
 use crate::view::MatMut;
 
 /// Rows of activations that a kernel takes at a time.

@@ -7,15 +7,15 @@ use crate::arrays::{from_fn, Each};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::{Prim, Vector};
+use crate::isa::machine::in_memory;
 use crate::ops::activations::{Activations, Slot, Unit};
 use crate::ops::ahead::ask_far;
 use crate::ops::check;
-use crate::quant::bytes::in_memory;
 use crate::quant::dispatch::Made;
 use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
 use crate::quant::{QuantRef, Unpack, TILE};
+use crate::vector::{Prim, Vector};
 use crate::view::MatMut;
 
 /// Repeats statements for each step of a unit, with its number as a constant. Unrolled, whatever the compiler thinks of it:

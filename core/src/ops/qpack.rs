@@ -7,13 +7,13 @@ use crate::caps::Caps;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Vector;
 use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::ops::header::Header;
 use crate::quant::dispatch::{Made, Unpacker};
 use crate::quant::packed::{Pack, Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
+use crate::vector::Vector;
 
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkQ\0");

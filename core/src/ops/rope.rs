@@ -5,10 +5,11 @@ use core::f64::consts::TAU;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
+use crate::isa::machine::{fence, prefetch, LINE};
 use crate::ops::check;
-use crate::ops::engine::{fence, prefetch, Access, LINE};
+use crate::ops::engine::Access;
 use crate::ops::rows::load;
+use crate::vector::Prim;
 
 /// Which two elements of a head form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

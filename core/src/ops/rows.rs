@@ -7,8 +7,9 @@
 //! elements are added up depends on its length alone, not on its neighbours, its address or the kind of store.
 
 use crate::element::Element;
-use crate::isa::Prim;
-use crate::ops::engine::{fence, first, prefetch, walk, Access, Join, Sweep};
+use crate::isa::machine::{fence, prefetch};
+use crate::ops::engine::{first, walk, Access, Join, Sweep};
+use crate::vector::Prim;
 
 /// Vectors in flight, and pages side by side.
 const K: usize = 4;

@@ -11,15 +11,14 @@ use crate::asm::abi::{Micro, Panel};
 use crate::caps::IsaLevel;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
+use crate::isa::InstructionSet;
 use crate::ops::ahead::Order;
 use crate::ops::gemv::gather;
 use crate::scratch::ScratchReq;
+use crate::vector::Prim;
 
 mod axpy;
 mod dot;
-
-pub(crate) use dot::tile;
 
 /// Most rows of a skinny product.
 pub(crate) const ROWS: usize = 32;
@@ -157,7 +156,7 @@ unsafe fn widen<E: Element, P: Prim<E> + Prim<f32>>(
 /// [`serves_panels`] knows; `scratch` is as
 /// [`scratch`] asks; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn skinny<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
+pub(crate) unsafe fn skinny<E: Element, P: InstructionSet + Prim<E>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         if g.b_row == 1 && g.panels.is_none() {

@@ -3,11 +3,11 @@
 use crate::dispatch::Kernels;
 use crate::element::{Element, ElementType};
 use crate::error::KernelError;
-use crate::isa::{Prim, Vector};
 use crate::ops::check;
 use crate::ops::engine::{map, Access, Function, Join};
 use crate::ops::math;
 use crate::ops::rows::{rows, Keep, Row, RowOp, Rows};
+use crate::vector::{Prim, Vector};
 
 /// Scale and mask of a softmax.
 ///

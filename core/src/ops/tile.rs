@@ -1,57 +1,18 @@
 //! The generic GEMM microkernel, and what becomes of a tile after it.
 
 use crate::asm::abi::MicroArgs;
-use crate::isa::Prim;
-use crate::ops::engine::prefetch;
-
-/// Size of the tile of `C` that a microkernel computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tile {
-    /// Rows: the width of a packed panel of `A`.
-    pub(crate) rows: usize,
-    /// Columns: the width of a packed panel of `B`.
-    pub(crate) cols: usize,
-}
-
-impl Tile {
-    /// The generic microkernel's, for registers of `lanes` f32. Accumulators plus one row of `B` and an
-    /// element of `A` fill the register file as far as whole rows allow; loads stay well below one a
-    /// multiply-add.
-    pub(crate) const fn of(lanes: usize) -> Self {
-        match lanes {
-            16 => Self { rows: 8, cols: 32 },
-            8 => Self { rows: 4, cols: 24 },
-            4 => Self { rows: 8, cols: 8 },
-            _ => Self { rows: 4, cols: 4 },
-        }
-    }
-
-    /// Whether `name` has this tile, in the form `.._<rows>x<cols>__..` that kernel names have.
-    pub(crate) const fn is_in(self, name: &str) -> bool {
-        let text = name.as_bytes();
-        let (mut numbers, mut which, mut i) = ([0, 0], 0, 0);
-        while i + 1 < text.len() && !(text[i] == b'_' && text[i + 1] == b'_') {
-            if text[i] == b'_' {
-                (numbers, which) = ([0, 0], 0);
-            } else if text[i] == b'x' {
-                which = 1;
-            } else {
-                numbers[which] = numbers[which] * 10 + (text[i] as usize).wrapping_sub(b'0' as usize) % 256;
-            }
-            i += 1;
-        }
-        numbers[0] == self.rows && numbers[1] == self.cols
-    }
-}
+use crate::isa::machine::prefetch;
+use crate::isa::InstructionSet;
+use crate::vector::Prim;
 
 /// The baseline: panels of f32, whole tiles.
 ///
 /// # Safety
 /// As [`Micro::call`](crate::asm::abi::Micro::call).
 #[inline(always)]
-pub(crate) unsafe fn tile<P: Prim<f32>>(t: &MicroArgs) {
+pub(crate) unsafe fn tile<P: InstructionSet>(t: &MicroArgs) {
     let form = const {
-        let tile = Tile::of(P::LANES);
+        let tile = P::TILE;
         let form = (tile.rows, tile.cols / P::LANES);
         assert!(matches!(form, (8, 2) | (4, 3) | (4, 4)));
         form

@@ -2,14 +2,9 @@
 
 use crate::arrays::{from_fn, Each};
 use crate::element::f16;
-use crate::isa::{Prim, Scalar, Vector};
 use crate::quant::blocks::{Block, Half};
 use crate::quant::packed::GROUPS;
-
-#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-mod aarch64;
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-mod x86_64;
+use crate::vector::{Prim, Vector};
 
 /// 32 bytes, handled alike. Arithmetic wraps.
 ///
@@ -98,19 +93,6 @@ pub(crate) unsafe trait Bytes: Copy {
     }
 }
 
-/// Makes the compiler forget what is in memory at `p`: numbers that vectors have written are then read one by one, not
-/// moved from registers, which takes several times as long.
-#[inline(always)]
-pub(crate) fn in_memory<T>(p: *mut T) {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    // SAFETY: nothing is executed.
-    unsafe {
-        core::arch::asm!("/* {0} */", in(reg) p, options(nostack, preserves_flags));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = p;
-}
-
 /// The way from codes to f32.
 ///
 /// # Safety
@@ -118,15 +100,6 @@ pub(crate) fn in_memory<T>(p: *mut T) {
 pub(crate) unsafe trait Widen: Vector {
     /// `LANES` signed bytes at `p` as f32; exact.
     unsafe fn widen(p: *const i8) -> Self::V;
-}
-
-// SAFETY: reads one byte, as the contract allows.
-unsafe impl Widen for Scalar {
-    #[inline(always)]
-    unsafe fn widen(p: *const i8) -> f32 {
-        // SAFETY: the caller vouches for the byte.
-        f32::from(unsafe { *p })
-    }
 }
 
 /// Tables of 16 codes.
@@ -139,17 +112,6 @@ pub(crate) unsafe trait Lookup: Vector {
 }
 
 // SAFETY: reads and writes the bytes, as the contract allows.
-unsafe impl Lookup for Scalar {
-    #[inline(always)]
-    unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {
-        for i in 0..n {
-            // SAFETY: the caller vouches for the bytes.
-            unsafe { *p.add(i) = table[usize::from(*p.add(i) & 15)] as u8 };
-        }
-    }
-}
-
-// SAFETY: as above.
 unsafe impl<P: Codes> Lookup for P {
     #[inline(always)]
     unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {

@@ -130,7 +130,7 @@ macro_rules! fill {
 }
 
 macro_rules! define_wrappers {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         pub(crate) mod $module {
             use super::*;
             use crate::isa::$isa;
@@ -180,7 +180,7 @@ macro_rules! define_in_place {
         in_place: [$($engine:ident: $features:literal)?]
     })*) => {$($(
         const _: () = {
-            use crate::quant::dots::$engine;
+            use crate::isa::$engine;
 
             define_qgemv_q8! { $engine, target_feature(enable = $features) }
             impl $engine {

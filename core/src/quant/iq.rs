@@ -152,7 +152,7 @@ quant_primitive! {
     },
     simd<P>: {
         scales(b) => (P::half(b.d) * 0.125, b.qh.each(iq1_s_scale)),
-        ready<B>(b, out) => [u32; 32] {
+        ready(b, out) => [u32; 32] {
             for k in 0..4 {
                 let [low, high] = [0, 1].each(|j| u32::from(b.qh[2 * k + j].get() & 0xfff));
                 B::indices::<3>(b.qs.as_ptr().add(8 * k), low | high << 12, out.cast::<u32>().add(8 * k));
@@ -191,7 +191,7 @@ quant_primitive! {
             (P::half(Half::new(b.d())) * 0.125, P::three_bits(u64::from_le(b.scales.as_ptr().cast::<u64>().read_unaligned())))
         },
         // Of each four bits the highest is the sign of `delta`, for eight weights.
-        ready<B>(b, out) => ([u32; 32], [u32; 32]) {
+        ready(b, out) => ([u32; 32], [u32; 32]) {
             let [indices, negative] = [(&raw mut (*out).0).cast::<u32>(), (&raw mut (*out).1).cast::<u32>()];
             for (k, high) in words::<16, 4>(&b.qh).into_iter().enumerate() {
                 B::signed_indices(b.qs.as_ptr().add(8 * k), high, indices.add(8 * k), negative.add(8 * k));
@@ -295,7 +295,7 @@ quant_primitive! {
     },
     simd<P>: {
         scales(b) => (P::half(b.d) * 0.125, nibbles(&b.scales).each(|s| (2 * s + 1) as i8)),
-        ready<B>(b, out) => [u32; 32] {
+        ready(b, out) => [u32; 32] {
             for k in 0..4 {
                 let high = u32::from(b.qh[2 * k]) | u32::from(b.qh[2 * k + 1]) << 8;
                 B::indices::<2>(b.qs.as_ptr().add(8 * k), high, out.cast::<u32>().add(8 * k));
@@ -361,7 +361,7 @@ quant_primitive! {
     },
     simd<P>: {
         scales(b) => (P::half(b.d), nibbles(&b.scales).each(|s| (2 * s + 1) as i8)),
-        ready<B>(b, out) => [u32; 64] {
+        ready(b, out) => [u32; 64] {
             for (k, high) in b.qh.into_iter().enumerate() {
                 B::indices::<1>(b.qs.as_ptr().add(8 * k), u32::from(high), out.cast::<u32>().add(8 * k));
             }

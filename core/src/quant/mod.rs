@@ -24,12 +24,12 @@ pub(crate) mod external;
 mod format;
 pub(crate) mod iq;
 pub(crate) mod k;
+pub(crate) mod lanes;
 pub(crate) mod legacy;
 pub(crate) mod mx;
 pub(crate) mod packed;
 pub(crate) mod ternary;
 mod view;
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub(crate) mod wide;
 
 pub use format::QuantFormat;
@@ -37,10 +37,8 @@ pub use view::QuantRef;
 
 use core::mem::MaybeUninit;
 
-use crate::arrays::from_fn;
-use crate::isa::Scalar;
+use crate::isa::machine::in_memory;
 use blocks::Block;
-use bytes::in_memory;
 use dots::Hold;
 use packed::GROUPS;
 
@@ -101,34 +99,6 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
     unsafe fn ready(b: *const F::Block, out: *mut Self::Ready);
     /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`, `ready` the block's.
     unsafe fn codes(b: *const F::Block, i: usize, ready: &Self::Ready) -> Self::Codes;
-}
-
-// SAFETY: reads the blocks through references only.
-unsafe impl<F: Format> Unpack<F> for Scalar {
-    #[inline(always)]
-    unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32) {
-        let groups = F::LEN / F::GROUP;
-        for k in 0..n * groups {
-            // SAFETY: the caller vouches for n blocks and room for their scales.
-            unsafe { *out.add(k) = F::scale(&*first.add(k / groups), k % groups) };
-        }
-    }
-    #[inline(always)]
-    unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32) {
-        let groups = F::LEN / F::GROUP;
-        for k in 0..n * groups {
-            // SAFETY: as above.
-            unsafe { *out.add(k) = F::offset(&*first.add(k / groups), k % groups) };
-        }
-    }
-    type Ready = ();
-    #[inline(always)]
-    unsafe fn ready(_: *const F::Block, _: *mut ()) {}
-    #[inline(always)]
-    unsafe fn codes(b: *const F::Block, i: usize, (): &()) -> [i8; PART] {
-        // SAFETY: the caller vouches for the block.
-        from_fn(|k| F::code(unsafe { &*b }, i + k))
-    }
 }
 
 /// Where codes, scales and offsets of consecutive blocks go.

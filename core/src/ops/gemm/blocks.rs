@@ -4,7 +4,7 @@ use super::drive::{Source, Strided};
 use crate::asm::abi::{Micro, Panel, ROUND};
 use crate::caps::CacheSizes;
 use crate::error::KernelError;
-use crate::ops::engine::LINE;
+use crate::isa::machine::LINE;
 use crate::scratch::ScratchReq;
 
 /// What one way of L1 holds, as far as CPUs with such microkernels go.

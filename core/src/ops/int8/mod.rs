@@ -3,8 +3,8 @@
 mod pack;
 
 use crate::asm::abi::MicroArgs;
-use crate::isa::Vector;
-use crate::ops::tile::{FinishArgs, MergeArgs, Tile};
+use crate::isa::InstructionSet;
+use crate::ops::tile::{FinishArgs, MergeArgs};
 pub(crate) use pack::pack;
 
 /// The baseline: panels of i8, one step at a time, whole tiles.
@@ -12,11 +12,10 @@ pub(crate) use pack::pack;
 /// # Safety
 /// As [`Micro::call`](crate::asm::abi::Micro::call).
 #[inline(always)]
-pub(crate) unsafe fn tile<P: Vector>(t: &MicroArgs) {
-    let tile = const { Tile::of(P::LANES) };
+pub(crate) unsafe fn tile<P: InstructionSet>(t: &MicroArgs) {
     // SAFETY: the caller's contract; these are the only tiles.
     unsafe {
-        match (tile.rows, tile.cols) {
+        match (P::TILE.rows, P::TILE.cols) {
             (8, 32) => product::<8, 32>(t),
             (4, 24) => product::<4, 24>(t),
             (8, 8) => product::<8, 8>(t),

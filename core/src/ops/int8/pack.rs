@@ -4,6 +4,7 @@
 //! else a panel's type asks for is done in place afterwards.
 
 use crate::asm::abi::{Panel, PanelType};
+use crate::isa::machine::{zip_high, zip_low, Bytes16};
 use crate::ops::lines;
 use crate::ops::pack::{self, PackArgs};
 
@@ -130,44 +131,18 @@ unsafe fn interleaved<const KR: usize>(g: &PackArgs) {
     }
 }
 
-/// Bytes of a register.
-const AT_ONCE: usize = 16;
-
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-use core::arch::x86_64::{__m128i as Bytes, _mm_unpackhi_epi8 as zip_high, _mm_unpacklo_epi8 as zip_low};
-
-#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-use core::arch::aarch64::{uint8x16_t as Bytes, vzip1q_u8 as zip_low, vzip2q_u8 as zip_high};
-
-#[cfg(not(any(
-    all(target_arch = "x86_64", target_feature = "sse2"),
-    all(target_arch = "aarch64", target_feature = "neon")
-)))]
-use portable::{zip_high, zip_low, Bytes};
-
-#[cfg(not(any(
-    all(target_arch = "x86_64", target_feature = "sse2"),
-    all(target_arch = "aarch64", target_feature = "neon")
-)))]
-mod portable {
-    pub(super) type Bytes = [u8; super::AT_ONCE];
-    pub(super) unsafe fn zip_low(a: Bytes, b: Bytes) -> Bytes {
-        core::array::from_fn(|i| if i % 2 == 0 { a[i / 2] } else { b[i / 2] })
-    }
-    pub(super) unsafe fn zip_high(a: Bytes, b: Bytes) -> Bytes {
-        core::array::from_fn(|i| if i % 2 == 0 { a[8 + i / 2] } else { b[8 + i / 2] })
-    }
-}
+/// Bytes16 of a register.
+const AT_ONCE: usize = size_of::<Bytes16>();
 
 /// The bytes of `KR` rows in turn.
 #[inline(always)]
-unsafe fn interleave<const KR: usize>(src: *const u8, along: usize, dst: *mut Bytes) {
+unsafe fn interleave<const KR: usize>(src: *const u8, along: usize, dst: *mut Bytes16) {
     // SAFETY: the caller vouches for a register of each row, and for as many behind `dst`. SSE2 and NEON are
     // a part of their targets.
     unsafe {
-        let mut v = [src.cast::<Bytes>().read_unaligned(); KR];
+        let mut v = [src.cast::<Bytes16>().read_unaligned(); KR];
         for (s, v) in v.iter_mut().enumerate() {
-            *v = src.add(s * along).cast::<Bytes>().read_unaligned();
+            *v = src.add(s * along).cast::<Bytes16>().read_unaligned();
         }
         // As `transpose` of f32: each round moves one bit of the row's number into the lane's.
         for _ in 0..KR.trailing_zeros() {

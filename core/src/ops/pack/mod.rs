@@ -1,7 +1,6 @@
 //! Weights packed for the GEMM microkernel: a checked header, then panels.
 
 mod panels;
-mod square;
 
 use crate::asm::abi::{Micro, Panel};
 use crate::dispatch::Kernels;
@@ -12,7 +11,6 @@ use crate::ops::header::{same, Header};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
 pub(crate) use panels::{pack, pieces, PackArgs};
-pub(crate) use square::Square;
 
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkB\0");

@@ -11,12 +11,12 @@
 
 use crate::asm::abi::{Panel, PanelType};
 use crate::element::Element;
-use crate::isa::Prim;
-use crate::ops::ahead::into_l2;
-use crate::ops::engine::{prefetch, LINE};
+use crate::isa::machine::into_l2;
+use crate::isa::machine::{prefetch, LINE};
+use crate::isa::transpose::transpose;
 use crate::ops::gemv::gather;
 use crate::ops::lines;
-use crate::ops::pack::square::transpose;
+use crate::vector::Prim;
 
 /// All panels of a matrix, or of a block of it. The packer knows the matrix's type.
 #[derive(Clone, Copy)]

@@ -6,10 +6,10 @@ use super::{QgemmPlan, FEW_EXACT};
 use crate::arrays::Each;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
 use crate::scratch::Scratch;
+use crate::vector::Prim;
 use crate::view::{MatMut, MatRef};
 
 /// Columns of a panel that are unpacked at a time, in whole units: their codes take half of a first-level cache.

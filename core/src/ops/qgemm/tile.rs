@@ -9,16 +9,16 @@ use crate::asm::abi::{Panel, PanelType};
 #[cfg(doc)]
 use crate::asm::QgemmTier;
 use crate::element::{f16, Element};
-use crate::isa::{Prim, Vector};
+use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
 use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
-use crate::ops::pack::Square;
 use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
 use crate::quant::dispatch::Unpacker;
 use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::quant::{Unpacked, MIN_GROUP};
+use crate::vector::{Prim, Vector};
 
 /// Rows of activations in a panel, at most, and in one for the baseline.
 pub(crate) const HEIGHT: usize = 16;
@@ -207,7 +207,7 @@ pub struct PanelWArgs {
 /// # Safety
 /// The rows at `w`, at least one, room for what they unpack to, the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn panel_w<P: Square>(a: &PanelWArgs) {
+pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
     let PanelWArgs { format, rows, blocks, w, room, to } = *a;
     let (step, kind) = (format.chunk(), Kind::of(&format));
     let mut first = 0;
@@ -248,13 +248,13 @@ pub(crate) unsafe fn panel_w<P: Square>(a: &PanelWArgs) {
 /// # Safety
 /// The rows; room for 16 times `n` numbers; the instruction set.
 #[inline(always)]
-unsafe fn by_column<R, P: Square>(rows: *const R, n: usize, flip: u32, to: *mut f32) {
+unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *mut f32) {
     let whole = n - n % P::LANES;
     // SAFETY: the caller's contract.
     unsafe {
         for r in (0..ROWS).step_by(P::LANES) {
             for i in (0..whole).step_by(P::LANES) {
-                let v = P::square(rows.add(r).cast::<f32>().add(i), size_of::<R>());
+                let v = P::transposed(rows.add(r).cast::<f32>().add(i), size_of::<R>());
                 let to = to.add(i * ROWS + r);
                 // Not in their order: the compiler would copy memory, and put registers there first.
                 let half = P::LANES.div_ceil(2);

@@ -4,9 +4,9 @@ use core::mem::MaybeUninit;
 
 use super::{Q8Args, Walk};
 use crate::arrays::{from_fn, Each};
+use crate::isa::machine::in_memory;
 use crate::ops::activations::{Coarse, Slot};
 use crate::ops::ahead::ask_far;
-use crate::quant::bytes::in_memory;
 use crate::quant::dots::Dots;
 use crate::quant::packed::Pack;
 use crate::quant::{Unpack, TILE};

@@ -10,8 +10,8 @@
 use super::{before, pitch, widen, Panels, SkinnyArgs, FLOATS};
 use crate::caps::IsaLevel;
 use crate::element::Element;
-use crate::isa::Prim;
 use crate::ops::ahead::Ahead;
+use crate::vector::Prim;
 
 /// What `B` is: a matrix, panels, or panels in which two rows lie in one, element by element.
 const MATRIX: usize = 0;

@@ -7,21 +7,10 @@
 
 use super::{before, pitch, widen, SkinnyArgs, ROWS};
 use crate::element::Element;
-use crate::isa::Prim;
+use crate::isa::machine::{prefetch, LINE};
+use crate::isa::InstructionSet;
 use crate::ops::ahead::Ahead;
-use crate::ops::engine::{prefetch, LINE};
-use crate::ops::tile::Tile;
-
-/// The tile for registers of `lanes` f32: sums, a vector of weights, and one of each row of `A` fit the
-/// register file.
-pub(crate) const fn tile(lanes: usize) -> Tile {
-    let cols = match lanes {
-        4 | 16 => MOST,
-        8 => 3,
-        _ => 2,
-    };
-    Tile { rows: MR, cols }
-}
+use crate::vector::Prim;
 
 /// Rows of `A` in a tile.
 const MR: usize = 4;
@@ -228,10 +217,11 @@ struct Memory {
 /// # Safety
 /// As [`skinny`](super::skinny), with rows of weights contiguous.
 #[inline(always)]
-pub(super) unsafe fn dot<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
+pub(super) unsafe fn dot<E: Element, P: InstructionSet + Prim<E>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
-        match const { tile(P::LANES).cols } {
+        const { assert!(P::FEW_ROWS.rows == MR && P::FEW_ROWS.cols <= MOST) };
+        match P::FEW_ROWS.cols {
             6 => tiles::<E, P, 6>(g),
             3 => tiles::<E, P, 3>(g),
             _ => tiles::<E, P, 2>(g),

@@ -3,7 +3,7 @@
 
 use super::measure::Isa;
 use crate::caps::IsaLevel;
-use crate::isa::Prim;
+use crate::vector::Prim;
 
 /// The scale such that the largest magnitude is 127, and `x / scale`.
 ///
@@ -34,7 +34,7 @@ unsafe fn body<P: Prim<f32>, const N: usize>(x: &[f32; N]) -> (f32, [i8; N]) {
 }
 
 macro_rules! wrap {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         #[$attr]
         unsafe fn $module<const N: usize>(x: &[f32; N]) -> (f32, [i8; N]) {
             // SAFETY: the caller vouches for the CPU and the numbers.
@@ -47,7 +47,7 @@ expand_all_isas! { wrap! {} }
 macro_rules! call {
     (
         { $level:ident, $x:ident }
-        isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta
+        isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta
     ) => {
         if $level == IsaLevel::$isa {
             // SAFETY: the CPU has the level, as `Isa` says; weights were made finite.

@@ -1,7 +1,7 @@
 //! The values that codes stand for.
 
-use crate::isa::Vector;
 use crate::quant::codebooks::{FP4_VALUES, IQ4_VALUES};
+use crate::vector::Vector;
 
 /// Values, before scaling, that codes stand for.
 pub(super) trait Grid {

@@ -4,7 +4,7 @@
 
 use super::grid::Grid;
 use crate::caps::IsaLevel;
-use crate::isa::Prim;
+use crate::vector::Prim;
 
 /// A scale `s` and a minimum `m`: weights are near `s * v - m`.
 pub(super) type Line = (f32, f32);
@@ -171,7 +171,7 @@ unsafe fn body<P: Prim<f32>, G: Grid, const N: usize>(
 }
 
 macro_rules! wrap {
-    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta) => {
+    ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         #[$attr]
         unsafe fn $module<G: Grid, const N: usize>(
             group: &Group<N>,
@@ -198,7 +198,7 @@ expand_all_isas! { wrap! {} }
 macro_rules! call {
     (
         { $level:ident, $($arg:ident),* }
-        isa: $isa:ident, module: $module:ident, tile: $tile:literal, attribute: $attr:meta
+        isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta
     ) => {
         if $level == IsaLevel::$isa {
             // SAFETY: the CPU has the level, as `Isa` says.

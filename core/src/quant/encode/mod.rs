@@ -11,11 +11,12 @@ mod mx;
 use crate::dispatch::Kernels;
 use crate::element::{f16, Element};
 use crate::error::KernelError;
-use crate::isa::{Scalar, Vector};
+use crate::isa::Scalar;
 use crate::ops::check;
 use crate::ops::floats::FloatEncodeArgs;
 use crate::quant::blocks::*;
 use crate::quant::QuantFormat;
+use crate::vector::Vector;
 use grid::Grid;
 use measure::{Group, Isa, Line};
 

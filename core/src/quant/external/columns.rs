@@ -7,13 +7,13 @@
 use core::mem::MaybeUninit;
 
 use super::grouped::{AwqRef, GptqRef, Grouped};
-use super::lanes::Lanes;
 use super::layout::{centred, from_bit, integer, join, some_words, Awq, Gptq, Layout, VECTORS};
 use super::{put, streams, ExternalArgs, STEP};
 use crate::element::Element;
-use crate::isa::Prim;
-use crate::ops::ahead::into_l2;
-use crate::ops::engine::fence;
+use crate::isa::machine::fence;
+use crate::isa::machine::into_l2;
+use crate::quant::lanes::Lanes;
+use crate::vector::Prim;
 
 /// Outputs of a stripe; a whole number of steps of every format.
 const STRIPE: usize = 4096;

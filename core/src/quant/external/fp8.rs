@@ -1,14 +1,14 @@
 //! Floating point of 8 bits, with scales.
 
-use super::lanes::Lanes;
 use super::{area, put, streams, ExternalArgs, STEP};
 use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
-use crate::isa::Prim;
-use crate::ops::ahead::into_l2;
+use crate::isa::machine::fence;
+use crate::isa::machine::into_l2;
 use crate::ops::check;
-use crate::ops::engine::fence;
+use crate::quant::lanes::Lanes;
+use crate::vector::Prim;
 
 /// How 8 bits are a number: OCP 8-bit Floating Point Specification (OFP8), 2023.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,10 +4,10 @@
 //! the zero point are subtracted together, exactly.
 
 use super::grouped::{GptqZeros, Grouped};
-use super::lanes::Lanes;
 use super::{eight, STEP};
 use crate::element::f16;
-use crate::isa::Prim;
+use crate::quant::lanes::Lanes;
+use crate::vector::Prim;
 
 /// Vectors of outputs in a vector of words, at most.
 pub(super) const VECTORS: usize = 8;

@@ -6,7 +6,6 @@
 pub(crate) mod columns;
 pub(crate) mod fp8;
 mod grouped;
-mod lanes;
 mod layout;
 pub(crate) mod squeezellm;
 
@@ -19,13 +18,11 @@ pub use squeezellm::{Outliers, SqueezeLlmParts, SqueezeLlmRef};
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
 use crate::ops::check;
 use crate::ops::engine::Access;
+use crate::quant::lanes::STEP;
+use crate::vector::Prim;
 use crate::view::MatMut;
-
-/// Weights that are unpacked together.
-const STEP: usize = 16;
 
 /// The product of two dimensions.
 fn area(what: &'static str, a: usize, b: usize) -> Result<usize, KernelError> {

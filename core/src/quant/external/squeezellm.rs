@@ -1,12 +1,12 @@
 //! Lookup tables for each output, and sparse outliers: SqueezeLLM.
 
-use super::lanes::Lanes;
 use super::{area, eight, put, streams, ExternalArgs, STEP};
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::Prim;
+use crate::isa::machine::fence;
 use crate::ops::check;
-use crate::ops::engine::fence;
+use crate::quant::lanes::Lanes;
+use crate::vector::Prim;
 
 /// Weights that are added to those of the tables, in compressed rows.
 #[derive(Clone, Copy, Debug)]

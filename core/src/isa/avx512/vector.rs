@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::Avx512;
+use crate::isa::Avx512;
 
 /// The low `n <= 16` mask bits.
 #[inline(always)]

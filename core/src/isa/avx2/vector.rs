@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use super::Avx2;
+use crate::isa::Avx2;
 
 /// A sliding window over this gives masks for the first `n <= 8` lanes.
 static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];

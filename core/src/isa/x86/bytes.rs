@@ -1,46 +1,16 @@
-//! AVX2 and AVX-512: one register of 256 bits. A block of 32 weights fills no larger one.
+//! Bytes and scales in registers of 256 bits.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
 use core::mem::transmute;
 
-use super::{Bytes, Codes, Widen};
 use crate::arrays::Each;
-use crate::isa::{Avx2, Avx512};
+use crate::element::f16;
 use crate::quant::blocks::Half;
+use crate::quant::bytes::{Bytes, Codes, Widen};
+use crate::vector::Prim;
 
-/// 32 bytes, with AVX-512 BW and VL.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx512Bytes {
-    register: __m256i,
-}
-
-impl Avx512Bytes {
-    #[inline(always)]
-    fn of(register: __m256i) -> Self {
-        Self { register }
-    }
-}
-
-/// 32 bytes, with AVX2.
-#[derive(Clone, Copy)]
-pub(crate) struct Avx2Bytes {
-    register: __m256i,
-    negated: Option<[__m256i; 2]>,
-}
-
-impl Avx2Bytes {
-    /// What they were before they were negated, and where they were: bytes of ones. `None` if it does not matter.
-    #[inline(always)]
-    pub(crate) fn negated(self) -> Option<[__m256i; 2]> {
-        self.negated
-    }
-    #[inline(always)]
-    fn of(register: __m256i) -> Self {
-        Self { register, negated: None }
-    }
-}
-
+/// Implements [`Bytes`](crate::quant::bytes::Bytes) for a struct with the field `register`; instruction sets differ in the rows.
 macro_rules! bytes {
     ($name:ident {
         mask($bits:ident) => $mask:expr,
@@ -55,7 +25,7 @@ macro_rules! bytes {
         }
         // SAFETY of every body: registers, or the bytes that the caller vouches for.
         #[allow(clippy::undocumented_unsafe_blocks)]
-        unsafe impl Bytes for $name {
+        unsafe impl crate::quant::bytes::Bytes for $name {
             #[inline(always)]
             unsafe fn load(p: *const u8) -> Self {
                 unsafe { Self::of(_mm256_loadu_si256(p.cast())) }
@@ -216,43 +186,7 @@ macro_rules! bytes {
     };
 }
 
-bytes! { Avx512Bytes {
-    mask(bits) => _mm256_movm_epi8(bits),
-    negate(v, bits) => Self::of(_mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v)),
-} }
-
-bytes! { Avx2Bytes {
-    mask(bits) => {
-        // Each byte gets the byte that holds its bit, then looks at the bit.
-        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-        let byte = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
-        let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-        _mm256_cmpeq_epi8(_mm256_and_si256(byte, bit), bit)
-    },
-    negate(v, bits) => {
-        let mask = Self::mask(bits).register;
-        let register = _mm256_sub_epi8(_mm256_xor_si256(v, mask), mask);
-        Self { register, negated: Some([v, mask]) }
-    },
-} }
-
-// SAFETY: reads LANES bytes.
-unsafe impl Widen for Avx512 {
-    #[inline(always)]
-    unsafe fn widen(p: *const i8) -> __m512 {
-        // SAFETY: the caller vouches for the bytes and the instruction set.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
-    }
-}
-
-// SAFETY: reads LANES bytes.
-unsafe impl Widen for Avx2 {
-    #[inline(always)]
-    unsafe fn widen(p: *const i8) -> __m256 {
-        // SAFETY: the caller vouches for the bytes and the instruction set.
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
-    }
-}
+pub(in crate::isa) use bytes;
 
 /// Eight bytes.
 ///
@@ -292,103 +226,104 @@ unsafe fn as_one(mut bytes: __m128i) -> [i8; 16] {
     }
 }
 
-macro_rules! codes {
-    ($($isa:ident = $bytes:ident)*) => {$(
-        // SAFETY: registers only.
-        unsafe impl Codes for $isa {
-            type Bytes = $bytes;
-            #[inline(always)]
-            unsafe fn half(h: Half) -> f32 {
-                // Not as an intrinsic: the compiler then knows that one element matters, and inserts it in a register
-                // whose other elements it has to wait for.
-                // SAFETY: the caller vouches for the instruction set, which includes F16C.
-                unsafe {
-                    let mut v = _mm_cvtsi32_si128(i32::from(u16::from_le_bytes(h.0)));
-                    asm!("vcvtph2ps {0}, {0}", inout(xmm_reg) v, options(pure, nomem, nostack, preserves_flags));
-                    _mm_cvtss_f32(_mm_castsi128_ps(v))
-                }
-            }
-            #[inline(always)]
-            unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16] {
-                // SAFETY: as above.
-                unsafe {
-                    let all = twelve(packed);
-                    // Four words: scales and minima of the first four groups, and their high bits for the last ones.
-                    let first = _mm_and_si128(all, _mm_set1_epi8(63));
-                    let high = _mm_and_si128(_mm_srli_epi32::<2>(all), _mm_set1_epi8(0x30));
-                    let low = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10>(all), _mm_setr_epi32(0, 4, 0, 0));
-                    let last = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
-                    as_one(_mm_unpacklo_epi32(first, last))
-                }
-            }
-            #[inline(always)]
-            unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16] {
-                // SAFETY: as above.
-                unsafe {
-                    let all = twelve(packed);
-                    let low = _mm_srlv_epi64(_mm_unpacklo_epi64(all, all), _mm_set_epi64x(4, 0));
-                    let low = _mm_and_si128(low, _mm_set1_epi8(15));
-                    let high = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10_10_10>(all), _mm_setr_epi32(0, 2, 4, 6));
-                    let high = _mm_and_si128(_mm_slli_epi32::<4>(high), _mm_set1_epi8(0x30));
-                    transmute(_mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32)))
-                }
-            }
-            #[inline(always)]
-            unsafe fn split_six_bits(low: [u8; 4], high: u16) -> [i8; 16] {
-                // SAFETY: as above.
-                unsafe {
-                    let low = _mm_cvtsi32_si128(i32::from_le_bytes(low));
-                    let low = _mm_unpacklo_epi8(low, _mm_srli_epi16::<4>(low));
-                    let high = _mm_cvtsi32_si128(i32::from(high));
-                    let two = _mm_unpacklo_epi8(high, _mm_srli_epi16::<2>(high));
-                    let four = _mm_unpacklo_epi16(two, _mm_srli_epi16::<4>(two));
-                    let high = _mm_and_si128(_mm_slli_epi16::<4>(four), _mm_set1_epi8(0x30));
-                    let all = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
-                    as_one(_mm_sub_epi8(all, _mm_set1_epi8(32)))
-                }
-            }
-            #[inline(always)]
-            unsafe fn three_bits(words: u64) -> [i8; 16] {
-                // SAFETY: as above.
-                unsafe {
-                    let all = _mm_cvtsi64_si128(words as i64);
-                    let low = |v| _mm_and_si128(v, _mm_set1_epi16(0xe));
-                    let high = |v| _mm_and_si128(v, _mm_set1_epi16(0xe00));
-                    let first = _mm_or_si128(low(_mm_slli_epi16::<1>(all)), high(_mm_slli_epi16::<6>(all)));
-                    let last = _mm_or_si128(low(_mm_srli_epi16::<5>(all)), high(all));
-                    as_one(_mm_or_si128(_mm_unpacklo_epi16(first, last), _mm_set1_epi8(1)))
-                }
-            }
-            #[inline(always)]
-            unsafe fn halves(h: [Half; 8], out: *mut f32) {
-                let [a, b, c, d, e, f, g, h] = h.each(|h| i16::from_le_bytes(h.0));
-                // SAFETY: as above; the caller vouches for the room.
-                unsafe { _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))) };
-            }
-            #[inline(always)]
-            unsafe fn e8m0(e: [u8; 8], out: *mut f32) {
-                // SAFETY: as above.
-                unsafe {
-                    let e = _mm256_cvtepu8_epi32(eight(e));
-                    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
-                    let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), e);
-                    let small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-                    _mm256_storeu_si256(out.cast(), _mm256_blendv_epi8(normal, denormal, small));
-                }
-            }
-            #[inline(always)]
-            unsafe fn ue4m3(d: [u8; 8], out: *mut f32) {
-                // They are numbers of f16 but for where the exponent begins. 0x7f is 0, the sign is none.
-                // SAFETY: as above.
-                unsafe {
-                    let d = eight(d);
-                    let d = _mm_andnot_si128(_mm_cmpeq_epi8(d, _mm_set1_epi8(0x7f)), d);
-                    let magnitudes = _mm_cvtepu8_epi16(_mm_and_si128(d, _mm_set1_epi8(0x7f)));
-                    let halves = _mm256_cvtph_ps(_mm_slli_epi16::<7>(magnitudes));
-                    _mm256_storeu_ps(out, _mm256_mul_ps(halves, _mm256_set1_ps(128.0)));
-                }
-            }
-        }
-    )*};
+/// An instruction set with AVX2 and F16C.
+pub(crate) trait Avx2AndF16c: Widen + Prim<f16> + Prim<f32> {
+    /// 32 bytes.
+    type Bytes: Bytes;
 }
-codes! { Avx2 = Avx2Bytes Avx512 = Avx512Bytes }
+
+// SAFETY: registers only, and the room that the caller vouches for.
+unsafe impl<P: Avx2AndF16c> Codes for P {
+    type Bytes = P::Bytes;
+    #[inline(always)]
+    unsafe fn half(h: Half) -> f32 {
+        // Not as an intrinsic: the compiler then knows that one element matters, and inserts it in a register
+        // whose other elements it has to wait for.
+        // SAFETY: the caller vouches for the instruction set, which includes F16C.
+        unsafe {
+            let mut v = _mm_cvtsi32_si128(i32::from(u16::from_le_bytes(h.0)));
+            asm!("vcvtph2ps {0}, {0}", inout(xmm_reg) v, options(pure, nomem, nostack, preserves_flags));
+            _mm_cvtss_f32(_mm_castsi128_ps(v))
+        }
+    }
+    #[inline(always)]
+    unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16] {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            let all = twelve(packed);
+            // Four words: scales and minima of the first four groups, and their high bits for the last ones.
+            let first = _mm_and_si128(all, _mm_set1_epi8(63));
+            let high = _mm_and_si128(_mm_srli_epi32::<2>(all), _mm_set1_epi8(0x30));
+            let low = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10>(all), _mm_setr_epi32(0, 4, 0, 0));
+            let last = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
+            as_one(_mm_unpacklo_epi32(first, last))
+        }
+    }
+    #[inline(always)]
+    unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16] {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            let all = twelve(packed);
+            let low = _mm_srlv_epi64(_mm_unpacklo_epi64(all, all), _mm_set_epi64x(4, 0));
+            let low = _mm_and_si128(low, _mm_set1_epi8(15));
+            let high = _mm_srlv_epi32(_mm_shuffle_epi32::<0b10_10_10_10>(all), _mm_setr_epi32(0, 2, 4, 6));
+            let high = _mm_and_si128(_mm_slli_epi32::<4>(high), _mm_set1_epi8(0x30));
+            transmute(_mm_sub_epi8(_mm_or_si128(low, high), _mm_set1_epi8(32)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn split_six_bits(low: [u8; 4], high: u16) -> [i8; 16] {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            let low = _mm_cvtsi32_si128(i32::from_le_bytes(low));
+            let low = _mm_unpacklo_epi8(low, _mm_srli_epi16::<4>(low));
+            let high = _mm_cvtsi32_si128(i32::from(high));
+            let two = _mm_unpacklo_epi8(high, _mm_srli_epi16::<2>(high));
+            let four = _mm_unpacklo_epi16(two, _mm_srli_epi16::<4>(two));
+            let high = _mm_and_si128(_mm_slli_epi16::<4>(four), _mm_set1_epi8(0x30));
+            let all = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
+            as_one(_mm_sub_epi8(all, _mm_set1_epi8(32)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn three_bits(words: u64) -> [i8; 16] {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            let all = _mm_cvtsi64_si128(words as i64);
+            let low = |v| _mm_and_si128(v, _mm_set1_epi16(0xe));
+            let high = |v| _mm_and_si128(v, _mm_set1_epi16(0xe00));
+            let first = _mm_or_si128(low(_mm_slli_epi16::<1>(all)), high(_mm_slli_epi16::<6>(all)));
+            let last = _mm_or_si128(low(_mm_srli_epi16::<5>(all)), high(all));
+            as_one(_mm_or_si128(_mm_unpacklo_epi16(first, last), _mm_set1_epi8(1)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn halves(h: [Half; 8], out: *mut f32) {
+        let [a, b, c, d, e, f, g, h] = h.each(|h| i16::from_le_bytes(h.0));
+        // SAFETY: the caller vouches for the instruction set and the room.
+        unsafe { _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))) };
+    }
+    #[inline(always)]
+    unsafe fn e8m0(e: [u8; 8], out: *mut f32) {
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            let e = _mm256_cvtepu8_epi32(eight(e));
+            let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
+            let denormal = _mm256_sllv_epi32(_mm256_set1_epi32(1 << 21), e);
+            let small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+            _mm256_storeu_si256(out.cast(), _mm256_blendv_epi8(normal, denormal, small));
+        }
+    }
+    #[inline(always)]
+    unsafe fn ue4m3(d: [u8; 8], out: *mut f32) {
+        // They are numbers of f16 but for where the exponent begins. 0x7f is 0, the sign is none.
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe {
+            let d = eight(d);
+            let d = _mm_andnot_si128(_mm_cmpeq_epi8(d, _mm_set1_epi8(0x7f)), d);
+            let magnitudes = _mm_cvtepu8_epi16(_mm_and_si128(d, _mm_set1_epi8(0x7f)));
+            let halves = _mm256_cvtph_ps(_mm_slli_epi16::<7>(magnitudes));
+            _mm256_storeu_ps(out, _mm256_mul_ps(halves, _mm256_set1_ps(128.0)));
+        }
+    }
+}

@@ -4,25 +4,12 @@ use core::arch::aarch64::*;
 use core::arch::asm;
 use core::mem::transmute;
 
-use super::{halves, one_scale, part, Dots, Factors, Hold};
-use crate::isa::Neon;
+use crate::isa::{Dotprod, Neon};
 use crate::ops::activations::{Coarse, Unit};
-use crate::quant::bytes::{Bytes, Codes};
+use crate::quant::bytes::Codes;
+use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP};
 use crate::quant::Unpack;
-
-// SAFETY: writes 32 bytes.
-unsafe impl Hold for Neon {
-    type Codes = <Neon as Codes>::Bytes;
-    #[inline(always)]
-    unsafe fn put(codes: Self::Codes, p: *mut i8) {
-        // SAFETY: the caller vouches for the room.
-        unsafe { codes.store(p) };
-    }
-}
-
-/// NEON with `sdot`.
-pub(crate) struct Dotprod;
 
 /// The sums of four products each, of 16, added to `sums`.
 ///

@@ -5,7 +5,7 @@ use core::arch::asm;
 
 use half::{bf16, f16};
 
-use super::Neon;
+use crate::isa::Neon;
 
 /// `a * 2^n` in two steps, so that denormal results round once.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! Layer 1: one table per instruction set, 22 operations per instruction set and precision.
 
-/// Emits [`Vector`](crate::isa::Vector) (17 register operations) and, for each precision,
-/// [`Prim`](crate::isa::Prim) (5 memory operations). Neither trait has defaults, so a table with
+/// Emits [`Vector`](crate::vector::Vector) (17 register operations) and, for each precision,
+/// [`Prim`](crate::vector::Prim) (5 memory operations). Neither trait has defaults, so a table with
 /// a missing row does not compile.
 macro_rules! simd_primitive {
     (
@@ -43,7 +43,7 @@ macro_rules! simd_primitive {
         // Portable rows need no `unsafe` block.
         #[allow(unused_unsafe, clippy::undocumented_unsafe_blocks)]
         const _: () = {
-            unsafe impl crate::isa::Vector for $isa {
+            unsafe impl crate::vector::Vector for $isa {
                 type V = $v;
                 const LANES: usize = $lanes;
                 const STREAMS: bool = $streams;
@@ -84,7 +84,7 @@ macro_rules! simd_primitive {
                 #[inline(always)]
                 unsafe fn zip($z_a: $v, $z_b: $v) -> ($v, $v) { unsafe { $zip } }
             }
-            $(unsafe impl crate::isa::Prim<$e> for $isa {
+            $(unsafe impl crate::vector::Prim<$e> for $isa {
                 #[inline(always)]
                 unsafe fn load($load_p: *const $e) -> $v { unsafe { $load } }
                 #[inline(always)]

@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 
-use super::Scalar;
 use crate::element::Element;
+use crate::isa::Scalar;
 
 /// Through f64, where the product is exact: the compensated steps of the activations need that, and a
 /// software `fmaf` costs ten times as much. Rounded once, but for denormal results.

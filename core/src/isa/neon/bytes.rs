@@ -3,11 +3,12 @@
 use core::arch::aarch64::*;
 use core::mem::transmute;
 
-use super::{Bytes, Codes, Widen};
 use crate::arrays::Each;
 use crate::element::f16;
-use crate::isa::{Neon, Prim};
+use crate::isa::Neon;
 use crate::quant::blocks::Half;
+use crate::quant::bytes::{Bytes, Codes, Widen};
+use crate::vector::Prim;
 
 /// 32 bytes, with NEON.
 #[derive(Clone, Copy)]

@@ -1,0 +1,18 @@
+//! AVX2 + FMA + F16C: 8 lanes.
+
+mod bytes;
+mod dots;
+mod lanes;
+mod transpose;
+mod vector;
+
+use crate::caps::IsaLevel;
+use crate::isa::{Avx2, InstructionSet};
+use crate::tile::Tile;
+
+// SAFETY: that of its parts.
+unsafe impl InstructionSet for Avx2 {
+    const LEVEL: IsaLevel = IsaLevel::Avx2;
+    const TILE: Tile = Tile { rows: 4, cols: 24 };
+    const FEW_ROWS: Tile = Tile { rows: 4, cols: 3 };
+}

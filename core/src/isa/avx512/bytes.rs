@@ -1,0 +1,39 @@
+//! 32 bytes in one register. A block of 32 weights fills no larger one.
+
+use core::arch::x86_64::*;
+
+use crate::arrays::Each;
+use crate::isa::x86::bytes::{bytes, Avx2AndF16c};
+use crate::isa::Avx512;
+use crate::quant::bytes::Widen;
+
+/// 32 bytes, with AVX-512 BW and VL.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512Bytes {
+    register: __m256i,
+}
+
+impl Avx512Bytes {
+    #[inline(always)]
+    fn of(register: __m256i) -> Self {
+        Self { register }
+    }
+}
+
+bytes! { Avx512Bytes {
+    mask(bits) => _mm256_movm_epi8(bits),
+    negate(v, bits) => Self::of(_mm256_mask_sub_epi8(v, bits, _mm256_setzero_si256(), v)),
+} }
+
+impl Avx2AndF16c for Avx512 {
+    type Bytes = Avx512Bytes;
+}
+
+// SAFETY: reads LANES bytes.
+unsafe impl Widen for Avx512 {
+    #[inline(always)]
+    unsafe fn widen(p: *const i8) -> __m512 {
+        // SAFETY: the caller vouches for the bytes and the instruction set.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+}

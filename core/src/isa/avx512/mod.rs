@@ -1,0 +1,22 @@
+//! AVX-512 F + BW + VL + DQ: 16 lanes; VNNI.
+
+mod bytes;
+mod dots;
+mod lanes;
+mod vector;
+mod wide;
+
+use crate::caps::IsaLevel;
+use crate::isa::transpose::Transpose;
+use crate::isa::{Avx512, InstructionSet};
+use crate::tile::Tile;
+
+// SAFETY: registers only.
+unsafe impl Transpose for Avx512 {}
+
+// SAFETY: that of its parts.
+unsafe impl InstructionSet for Avx512 {
+    const LEVEL: IsaLevel = IsaLevel::Avx512;
+    const TILE: Tile = Tile { rows: 8, cols: 32 };
+    const FEW_ROWS: Tile = Tile { rows: 4, cols: 6 };
+}

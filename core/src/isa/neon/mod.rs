@@ -1,0 +1,21 @@
+//! aarch64 Advanced SIMD: 4 lanes; `sdot`.
+
+mod bytes;
+mod dots;
+mod lanes;
+mod vector;
+
+use crate::caps::IsaLevel;
+use crate::isa::transpose::Transpose;
+use crate::isa::{InstructionSet, Neon};
+use crate::tile::Tile;
+
+// SAFETY: registers only.
+unsafe impl Transpose for Neon {}
+
+// SAFETY: that of its parts.
+unsafe impl InstructionSet for Neon {
+    const LEVEL: IsaLevel = IsaLevel::Neon;
+    const TILE: Tile = Tile { rows: 8, cols: 8 };
+    const FEW_ROWS: Tile = Tile { rows: 4, cols: 6 };
+}

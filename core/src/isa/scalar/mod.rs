@@ -1,0 +1,21 @@
+//! Portable Rust: one lane.
+
+mod bytes;
+mod dots;
+mod lanes;
+mod vector;
+
+use crate::caps::IsaLevel;
+use crate::isa::transpose::Transpose;
+use crate::isa::{InstructionSet, Scalar};
+use crate::tile::Tile;
+
+// SAFETY: registers only.
+unsafe impl Transpose for Scalar {}
+
+// SAFETY: that of its parts.
+unsafe impl InstructionSet for Scalar {
+    const LEVEL: IsaLevel = IsaLevel::Scalar;
+    const TILE: Tile = Tile { rows: 4, cols: 4 };
+    const FEW_ROWS: Tile = Tile { rows: 4, cols: 2 };
+}

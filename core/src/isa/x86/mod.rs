@@ -1,0 +1,4 @@
+//! What AVX2 and AVX-512 do alike.
+
+pub(super) mod bytes;
+pub(super) mod lanes;
