@@ -1,6 +1,8 @@
 //! One-time selection: from capabilities to a table of function pointers.
 
 use core::fmt;
+use core::hint::unreachable_unchecked;
+use core::ops::Deref;
 
 use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
 use crate::asm::{QgemmTier, Tier, MICROS, QGEMMS, TIERS};
@@ -12,7 +14,7 @@ use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs};
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
-use crate::ops::gemm::{CheckedRight, GemmPlan, Helpers};
+use crate::ops::gemm::Helpers;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::PackArgs;
 use crate::ops::qgemm::few::FewArgs;
@@ -29,9 +31,7 @@ use crate::quant::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef,
 use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};
-use crate::scratch::Scratch;
 use crate::tile::Tile;
-use crate::view::{MatMut, MatRef};
 
 pub mod single;
 
@@ -66,47 +66,51 @@ mod int8 {
     expand_all_isas! { define_int8! {} }
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for f32 {}
-    impl Sealed for half::f16 {}
-    impl Sealed for half::bf16 {}
-    impl Sealed for i8 {}
+/// The kernels of one instruction set for a storage type that is an [`Element`]; for others there are only [`Products`].
+pub(crate) struct TableOf<E: 'static>(Option<&'static Table<E>>);
+
+impl<E> Clone for TableOf<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for TableOf<E> {}
+
+impl<E> TableOf<E> {
+    /// The table, if there is one.
+    pub(crate) fn get(self) -> Option<&'static Table<E>> {
+        self.0
+    }
 }
 
-/// Finds the kernel tables of a storage type. Sealed.
-pub trait Tables: sealed::Sealed + Sized {
-    /// Kernels of one instruction set.
-    #[doc(hidden)]
-    type Table: fmt::Debug + Sync + 'static;
-    /// Whether one row of a product is done by `gemv`, and a few by `gemm_skinny`.
-    #[doc(hidden)]
-    const GEMV: bool;
-    /// The table of `level`, if this build has kernels for it.
-    #[doc(hidden)]
-    fn table(level: IsaLevel) -> Option<&'static Self::Table>;
-    /// The table that every build has.
-    #[doc(hidden)]
-    fn scalar() -> &'static Self::Table;
-    /// A table's part that does matrix products.
-    #[doc(hidden)]
-    fn products(table: &'static Self::Table) -> Products;
-    /// Does a product of checked operands if it needs no microkernel.
-    #[doc(hidden)]
-    fn direct(
-        plan: &GemmPlan<Self>,
-        c: &mut MatMut<'_, Self::Sum>,
-        a: MatRef<'_, Self>,
-        b: CheckedRight<'_, Self>,
-        bias: Option<&[Self::Sum]>,
-        scratch: &mut Scratch<'_>,
-    ) -> Option<Result<(), KernelError>>
-    where
-        Self: Operand;
+impl<E: Element> TableOf<E> {
+    /// The table.
+    #[inline(always)]
+    pub(crate) fn of_element(self) -> &'static Table<E> {
+        // SAFETY: `find` is all that makes one, and does it with a table for every `Element`.
+        unsafe { self.0.unwrap_unchecked() }
+    }
+}
+
+impl<E: Element> Deref for TableOf<E> {
+    type Target = Table<E>;
+    #[inline(always)]
+    fn deref(&self) -> &Table<E> {
+        self.of_element()
+    }
+}
+
+impl<E> fmt::Debug for TableOf<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 macro_rules! find {
-    ({ $level:ident $e:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
+    (
+        { $level:ident $e:ident }
+        isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta
+    ) => {
         if $level == IsaLevel::$isa {
             return Some(const { &$module::table::<$e>() });
         }
@@ -114,68 +118,54 @@ macro_rules! find {
 }
 macro_rules! tables {
     ($($e:ident)*) => {$(
-        impl Tables for $e {
-            type Table = Table<Self>;
-            const GEMV: bool = true;
-            // Inlined elsewhere, it would compile every kernel again.
-            #[inline(never)]
-            fn table(level: IsaLevel) -> Option<&'static Table<Self>> {
-                expand_all_isas! { find! { level $e } }
-                None
-            }
-            #[inline(never)]
-            fn scalar() -> &'static Table<Self> {
-                const { &scalar::table::<$e>() }
-            }
-            fn products(table: &'static Table<Self>) -> Products {
-                let Table { level, pack_b, merge, finish, .. } = *table;
-                let helpers = Helpers { pack_a: pack_b, pack_b, merge, finish };
-                Products { level, baseline: &table.baseline, helpers }
-            }
-            fn direct(
-                plan: &GemmPlan<Self>,
-                c: &mut MatMut<'_, f32>,
-                a: MatRef<'_, Self>,
-                b: CheckedRight<'_, Self>,
-                bias: Option<&[f32]>,
-                scratch: &mut Scratch<'_>,
-            ) -> Option<Result<(), KernelError>> {
-                plan.direct(c, a, b, bias, scratch)
-            }
+        /// The table of `level` for a storage type, if this build has kernels for it.
+        // Inlined elsewhere, it would compile every kernel again.
+        #[inline(never)]
+        fn $e(level: IsaLevel) -> Option<&'static Table<$e>> {
+            expand_all_isas! { find! { level $e } }
+            None
         }
     )*};
 }
 tables! { f32 f16 bf16 }
 
 macro_rules! find_int8 {
-    ({ $level:ident } isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
+    (
+        { $level:ident }
+        isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta
+    ) => {
         if $level == IsaLevel::$isa {
             return Some(&int8::$module::TABLE);
         }
     };
 }
-impl Tables for i8 {
-    type Table = Products;
-    const GEMV: bool = false;
-    fn table(level: IsaLevel) -> Option<&'static Products> {
-        expand_all_isas! { find_int8! { level } }
-        None
+fn i8(level: IsaLevel) -> Option<&'static Products> {
+    expand_all_isas! { find_int8! { level } }
+    None
+}
+
+/// What there is of `level` for a storage type, if this build has kernels for it.
+fn find<E: Operand>(level: IsaLevel) -> Option<(&'static Products, TableOf<E>)> {
+    fn of<T: Element, E: Operand>(table: &'static Table<T>) -> (&'static Products, TableOf<E>) {
+        // SAFETY: the caller compares the types: no two have the same value, as the trait is sealed.
+        (&table.products, TableOf(Some(unsafe { &*(&raw const *table).cast() })))
     }
-    fn scalar() -> &'static Products {
-        &int8::scalar::TABLE
+    match E::TYPE {
+        ElementType::F32 => f32(level).map(of),
+        ElementType::F16 => f16(level).map(of),
+        ElementType::Bf16 => bf16(level).map(of),
+        ElementType::I8 => i8(level).map(|products| (products, TableOf(None))),
     }
-    fn products(table: &'static Products) -> Products {
-        *table
-    }
-    fn direct(
-        _: &GemmPlan<Self>,
-        _: &mut MatMut<'_, i32>,
-        _: MatRef<'_, Self>,
-        _: CheckedRight<'_, Self>,
-        _: Option<&[i32]>,
-        _: &mut Scratch<'_>,
-    ) -> Option<Result<(), KernelError>> {
-        None
+}
+
+/// The best that every CPU with these features has; the portable kernels are in every build.
+fn best<E: Operand>(features: Features) -> (&'static Products, TableOf<E>) {
+    let there = |l: &IsaLevel| features.contains(l.requires());
+    let found = IsaLevel::ALL.into_iter().filter(there).find_map(find);
+    match found.or_else(|| find(IsaLevel::Scalar)) {
+        Some(found) => found,
+        // SAFETY: `expand_all_isas!` ends with the portable instruction set on every target.
+        None => unsafe { unreachable_unchecked() },
     }
 }
 
@@ -195,7 +185,8 @@ impl Tables for i8 {
 /// ```
 #[derive(Debug)]
 pub struct Kernels<E: Operand> {
-    pub(crate) table: &'static E::Table,
+    pub(crate) products: &'static Products,
+    pub(crate) table: TableOf<E>,
     pub(crate) micro: &'static Micro,
     /// Kernels in assembly for packed weights, of this level or a lower one; without, the baseline does it.
     pub(crate) tier: Option<&'static Tier>,
@@ -214,7 +205,7 @@ impl<E: Operand> Copy for Kernels<E> {}
 
 impl<E> fmt::Debug for Table<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({})", self.level)
+        write!(f, "Table({})", self.products.level)
     }
 }
 
@@ -253,16 +244,14 @@ impl<E: Operand> Kernels<E> {
     ///
     /// Levels without kernels in this build (a soft-float target, say) fall back to the next one.
     pub fn with(caps: Caps) -> Self {
-        let there = |l: &IsaLevel| caps.features().contains(l.requires());
-        let table = IsaLevel::ALL.iter().filter(|l| there(l)).find_map(|&l| E::table(l));
-        let table = table.unwrap_or_else(E::scalar);
-        let Products { level, baseline, .. } = E::products(table);
+        let (products, table) = best(caps.features());
+        let Products { level, baseline, .. } = *products;
         let fits = |micro: &&Micro| {
             (micro.storage, micro.level) == (E::TYPE, level) && caps.features().contains(micro.requires)
         };
         let micro = MICROS.iter().find(fits).unwrap_or(baseline);
         let (tier, qgemm) = in_integers(level, caps.features());
-        Self { table, micro, tier, qgemm, caps, policy: StorePolicy::Auto }
+        Self { products, table, micro, tier, qgemm, caps, policy: StorePolicy::Auto }
     }
 
     /// The kernels of exactly this level, with the features that [`Caps::detect`] finds.
@@ -301,7 +290,7 @@ impl<E: Operand> Kernels<E> {
     /// `BadParameter` if the row is of another kind, storage type or level; `IsaUnavailable` if
     /// the CPU lacks what the kernel needs.
     pub fn with_gemm(self, row: &KernelInfo) -> Result<Self, KernelError> {
-        let micros = MICROS.iter().chain([E::products(self.table).baseline]);
+        let micros = MICROS.iter().chain([self.products.baseline]);
         let mut own = micros.filter(|m| (m.storage, m.level) == (E::TYPE, self.level()));
         let expected = "a row of gemm for this storage type and level";
         let micro =
@@ -344,17 +333,17 @@ impl<E: Operand> Kernels<E> {
 
     /// The table for f32 of this level.
     pub(crate) fn plain(&self) -> &'static Table<f32> {
-        f32::table(self.level()).unwrap_or_else(f32::scalar)
+        best(self.level().requires()).1.of_element()
     }
 
     /// What is compiled for the matrix products of these kernels.
     pub(crate) fn helpers(&self) -> Helpers {
-        E::products(self.table).helpers
+        self.products.helpers
     }
 
     /// The instruction set these kernels are written for.
     pub fn level(&self) -> IsaLevel {
-        E::products(self.table).level
+        self.products.level
     }
 
     /// The capabilities they were chosen by.

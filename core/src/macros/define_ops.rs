@@ -10,9 +10,8 @@ macro_rules! define_table {
     })*) => {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
-            pub(crate) level: IsaLevel,
-            /// The generic microkernel.
-            pub(crate) baseline: Micro,
+            /// What matrix products take from it.
+            pub(crate) products: Products,
             /// What the formats have of their own.
             pub(crate) formats: &'static Formats,
             // `gemm` is called through `baseline`.
@@ -38,34 +37,38 @@ macro_rules! define_ops {
     ) => {
         mod $module {
             use super::*;
-            use crate::isa::$isa;
+            use crate::isa::{$isa, InstructionSet};
             use crate::vector::Prim;
             $(define_ops! { @$named $isa #[$attr] $slot($($arg: $ty),*) -> $ret { $($body)::+ } })*
             pub(super) const fn table<E: Element>() -> Table<E>
             where
                 $isa: Prim<E>,
             {
-                let tile = <$isa as crate::isa::InstructionSet>::TILE;
                 Table {
-                    level: IsaLevel::$isa,
-                    baseline: Micro {
-                        name: match E::TYPE {
-                            ElementType::F32 => kernel_name!(gemm "gemm" "f32" $tile $skinny $module),
-                            ElementType::F16 => kernel_name!(gemm "gemm" "f16" $tile $skinny $module),
-                            _ => kernel_name!(gemm "gemm" "bf16" $tile $skinny $module),
-                        },
-                        storage: E::TYPE,
+                    products: Products {
                         level: IsaLevel::$isa,
-                        requires: IsaLevel::$isa.requires(),
-                        a: Panel { element: PanelType::F32, width: tile.rows, kr: 1 },
-                        b: Panel { element: PanelType::F32, width: tile.cols, kr: 1 },
-                        depth: 1,
-                        edges: Edges::Driver,
-                        strides: false,
-                        run: Run::Compiled(gemm),
-                        around: None,
-                    }
-                    .checked(),
+                        baseline: const {
+                            &Micro {
+                                name: match E::TYPE {
+                                    ElementType::F32 => kernel_name!(gemm "gemm" "f32" $tile $skinny $module),
+                                    ElementType::F16 => kernel_name!(gemm "gemm" "f16" $tile $skinny $module),
+                                    _ => kernel_name!(gemm "gemm" "bf16" $tile $skinny $module),
+                                },
+                                storage: E::TYPE,
+                                level: IsaLevel::$isa,
+                                requires: IsaLevel::$isa.requires(),
+                                a: Panel { element: PanelType::F32, width: $isa::TILE.rows, kr: 1 },
+                                b: Panel { element: PanelType::F32, width: $isa::TILE.cols, kr: 1 },
+                                depth: 1,
+                                edges: Edges::Driver,
+                                strides: false,
+                                run: Run::Compiled(gemm),
+                                around: None,
+                            }
+                            .checked()
+                        },
+                        helpers: Helpers { pack_a: pack_b::<E>, pack_b: pack_b::<E>, merge, finish },
+                    },
                     formats: &crate::quant::dispatch::$module::FORMATS,
                     $($slot: define_ops!(@instance $named $slot)),*
                 }

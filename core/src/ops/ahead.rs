@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 
 use crate::caps::Prefetcher;
 use crate::dispatch::Kernels;
-use crate::element::Element;
+use crate::element::Operand;
 use crate::isa::machine::{into_l2, later, LINE};
 
 /// The order in which a CPU reads memory fastest.
@@ -23,7 +23,7 @@ pub(crate) enum Order {
     SideBySide,
 }
 
-impl<E: Element> Kernels<E> {
+impl<E: Operand> Kernels<E> {
     /// The order for a `rows x cols` matrix that is multiplied with a vector. What is in L3 comes faster than it is
     /// asked for, if its elements are wide.
     pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {

@@ -182,7 +182,15 @@ impl<E: Element> Kernels<E> {
             Made::Blocks(format) => *format,
             Made::Floats(of) => {
                 // SAFETY: the shapes fit.
-                unsafe { self.float_products(self.table, of, w, (x.as_ptr(), x.row_stride(), x.rows()), y) };
+                unsafe {
+                    self.float_products(
+                        self.table.of_element(),
+                        of,
+                        w,
+                        (x.as_ptr(), x.row_stride(), x.rows()),
+                        y,
+                    )
+                };
                 return Ok(());
             }
         };

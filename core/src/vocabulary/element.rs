@@ -4,8 +4,6 @@ use core::fmt;
 
 pub use half::{bf16, f16};
 
-use crate::dispatch::{Table, Tables};
-
 /// A storage type as a run-time value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -38,6 +36,11 @@ impl ElementType {
         }
     }
 
+    /// Whether it is a type of [`Element`].
+    pub(crate) const fn is_float(self) -> bool {
+        !matches!(self, Self::I8)
+    }
+
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {
@@ -54,8 +57,16 @@ impl fmt::Display for ElementType {
     }
 }
 
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for half::f16 {}
+    impl Sealed for half::bf16 {}
+    impl Sealed for i8 {}
+}
+
 /// A type of the operands of a matrix product. Sealed: implemented for every [`Element`] and for [`i8`].
-pub trait Operand: Copy + Default + PartialEq + Send + Sync + fmt::Debug + Tables + 'static {
+pub trait Operand: Copy + Default + PartialEq + Send + Sync + fmt::Debug + sealed::Sealed + 'static {
     /// The type as a value.
     const TYPE: ElementType;
     /// Zero.
@@ -67,7 +78,7 @@ pub trait Operand: Copy + Default + PartialEq + Send + Sync + fmt::Debug + Table
 /// A storage type of vectors and matrices. Sealed: implemented for [`f32`], [`struct@f16`] and [`bf16`].
 ///
 /// Narrowing rounds to nearest, ties to even; widening is exact; a NaN stays a NaN.
-pub trait Element: Operand<Sum = f32> + Tables<Table = Table<Self>> {
+pub trait Element: Operand<Sum = f32> {
     /// Widens to f32; exact.
     fn to_f32(self) -> f32;
     /// Narrows from f32, round to nearest even.

@@ -2,17 +2,24 @@
 //! lines, and vectors of 16 bytes.
 
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-#[path = "aarch64.rs"]
-mod this;
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-#[path = "x86_64.rs"]
-mod this;
+mod aarch64;
 #[cfg(not(any(
     all(target_arch = "x86_64", target_feature = "sse2"),
     all(target_arch = "aarch64", target_feature = "neon")
 )))]
-#[path = "portable.rs"]
-mod this;
+mod portable;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+mod x86_64;
+
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+use aarch64 as this;
+#[cfg(not(any(
+    all(target_arch = "x86_64", target_feature = "sse2"),
+    all(target_arch = "aarch64", target_feature = "neon")
+)))]
+use portable as this;
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+use x86_64 as this;
 
 pub(crate) use this::{zip_high, zip_low, Bytes16};
 

@@ -160,142 +160,6 @@ impl<E: Element> GemmPlan<E> {
     pub fn activation(self, activation: Activation) -> Self {
         Self { activation: Some(activation), ..self }
     }
-
-    /// One row or column of `C` is a GEMV, a few rows are a skinny product: what needs no microkernel.
-    pub(crate) fn direct(
-        &self,
-        c: &mut MatMut<'_, f32>,
-        a: MatRef<'_, E>,
-        b: CheckedRight<'_, E>,
-        bias: Option<&[f32]>,
-        scratch: &mut Scratch<'_>,
-    ) -> Option<Result<(), KernelError>> {
-        let CheckedRight::View(view) = b else {
-            let serves = skinny::serves_panels(self.kernels.micro, self.whole[0]);
-            return serves.then(|| self.few_rows(c, a, b, bias, scratch));
-        };
-        if self.whole[0] == 1 {
-            return Some(self.vector(c, false, a, view, bias, scratch));
-        }
-        // Few rows have the bits of a skinny product, of which there may be more columns.
-        let few = self.whole[0] <= skinny::ROWS;
-        let contiguous = a.col_stride() == 1 || a.row_stride() == 1 && !few;
-        if self.whole[1] == 1 && contiguous && (view.row_stride() == 1 || !few) {
-            return Some(self.vector(c, true, view.t(), a.t(), bias, scratch));
-        }
-        skinny::serves(self.whole[0], view.row_stride(), view.col_stride())
-            .then(|| self.few_rows(c, a, b, bias, scratch))
-    }
-
-    /// One row of `C`, or one column (`turned`), is `matrix^T` times `x`, a row: memory-bound, nothing to pack.
-    fn vector(
-        &self,
-        c: &mut MatMut<'_, f32>,
-        turned: bool,
-        x: MatRef<'_, E>,
-        matrix: MatRef<'_, E>,
-        bias: Option<&[f32]>,
-        scratch: &mut Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        let (y, stride, len) = if turned {
-            (c.as_mut_ptr(), c.row_stride(), self.m)
-        } else {
-            (c.as_mut_ptr(), c.col_stride(), self.n)
-        };
-        let mut args = GemvArgs {
-            rows: len,
-            cols: self.k,
-            a: matrix.as_ptr(),
-            row_stride: matrix.col_stride(),
-            col_stride: matrix.row_stride(),
-            x: x.as_ptr(),
-            x_stride: x.col_stride(),
-            y,
-            y_stride: stride,
-            alpha: self.alpha,
-            beta: if bias.is_some() { 1.0 } else { self.beta },
-            order: self.kernels.order_for_vector(len, self.k),
-        };
-        // The vector along which the matrix is contiguous has to be so, too.
-        let by_rows = args.col_stride == 1;
-        let room = match (by_rows, args.row_stride) {
-            (true, _) if args.x_stride != 1 => self.k,
-            (false, 1) if args.y_stride != 1 => len,
-            _ => 0,
-        };
-        let room = scratch.take::<f32>(room)?;
-        if bias.is_some() {
-            self.scale_c(c, bias);
-        }
-        // SAFETY: the views have the plan's shape and `c` is exclusive; there is room for `x` or `y`, which is
-        // not smaller than their elements; the instruction set is present.
-        unsafe {
-            if !room.is_empty() && by_rows {
-                let copy = room.as_mut_ptr().cast::<E>();
-                for i in 0..self.k {
-                    copy.add(i).write(*args.x.add(i * args.x_stride));
-                }
-                (args.x, args.x_stride) = (copy, 1);
-            } else if !room.is_empty() {
-                (args.y, args.y_stride) = (room.as_mut_ptr(), 1);
-                for (i, to) in room.iter_mut().enumerate() {
-                    *to = if args.beta == 0.0 { 0.0 } else { *y.add(i * stride) };
-                }
-            }
-            (self.kernels.table.gemv)(&args);
-            if !room.is_empty() && !by_rows {
-                for (i, &from) in room.iter().enumerate() {
-                    *y.add(i * stride) = from;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A few rows of `C`: memory-bound, nothing of `B` to pack.
-    fn few_rows(
-        &self,
-        c: &mut MatMut<'_, f32>,
-        a: MatRef<'_, E>,
-        b: CheckedRight<'_, E>,
-        bias: Option<&[f32]>,
-        scratch: &mut Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        let need = skinny::scratch(self.m, self.n, self.k)?.size() / size_of::<f32>();
-        let Micro { b: panel, depth, .. } = *self.kernels.micro;
-        let (ptr, b_row, b_col, panels) = match b {
-            CheckedRight::View(b) => (b.as_ptr(), b.row_stride(), b.col_stride(), None),
-            CheckedRight::Panels(panels) => {
-                let depth = self.k.checked_next_multiple_of(depth).unwrap_or(self.k);
-                (panels.cast(), panel.width, 1, Some(Panels { depth, pairs: panel.kr == 2 }))
-            }
-        };
-        let args = SkinnyArgs {
-            m: self.m,
-            n: self.n,
-            k: self.k,
-            a: a.as_ptr(),
-            a_row: a.row_stride(),
-            a_col: a.col_stride(),
-            b: ptr,
-            b_row,
-            b_col,
-            panels,
-            c_row: c.row_stride(),
-            c_col: c.col_stride(),
-            c: c.as_mut_ptr(),
-            alpha: self.alpha,
-            beta: self.beta,
-            bias: bias.map_or(core::ptr::null(), <[f32]>::as_ptr),
-            scratch: scratch.take::<f32>(need)?.as_mut_ptr(),
-            order: self.kernels.order(self.n, self.k),
-        };
-        // SAFETY: the views have the plan's shape, which is not empty, and `c` is exclusive; `B` is
-        // contiguous in one direction, or packed in panels that are known; scratch is as long as asked for;
-        // the instruction set is present.
-        unsafe { (self.kernels.table.gemm_skinny)(&args) };
-        Ok(())
-    }
 }
 
 /// Products of int8.
@@ -344,8 +208,8 @@ impl<E: Operand> GemmPlan<E> {
     /// is prepacked in panels that wait for memory, not for the multiply-adds; otherwise the GEMM microkernel.
     pub fn kernel_name(&self) -> &'static str {
         let op = match self.whole {
-            [1, _] | [_, 1] if E::GEMV => Op::Gemv,
-            [2..=skinny::ROWS, _] if E::GEMV => Op::GemmSkinny,
+            [1, _] | [_, 1] if E::TYPE.is_float() => Op::Gemv,
+            [2..=skinny::ROWS, _] if E::TYPE.is_float() => Op::GemmSkinny,
             _ => Op::Gemm,
         };
         self.kernels.kernel(op, None).map_or("", |row| row.name)
@@ -365,11 +229,11 @@ impl<E: Operand> GemmPlan<E> {
         } else {
             ScratchReq::EMPTY
         };
-        if rows == 1 && E::GEMV {
+        if rows == 1 && E::TYPE.is_float() {
             return Ok(vector);
         }
         let (straight, turned) = (self.blocks.a.and(self.blocks.b)?, self.turned.a.and(self.turned.b)?);
-        let direct = if E::GEMV { [vector, self.skinny()?] } else { [ScratchReq::EMPTY; 2] };
+        let direct = if E::TYPE.is_float() { [vector, self.skinny()?] } else { [ScratchReq::EMPTY; 2] };
         let larger = |a: ScratchReq, b: ScratchReq| if a.size() < b.size() { b } else { a };
         Ok([turned].into_iter().chain(direct).fold(straight, larger))
     }
@@ -379,7 +243,7 @@ impl<E: Operand> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn scratch_packed(&self) -> Result<ScratchReq, KernelError> {
-        if E::GEMV && skinny::serves_panels(self.kernels.micro, self.whole[0]) {
+        if E::TYPE.is_float() && skinny::serves_panels(self.kernels.micro, self.whole[0]) {
             return self.skinny();
         }
         Ok(self.blocks.a)
@@ -473,6 +337,147 @@ impl<E: Operand> GemmPlan<E> {
         self.drive(c, a, b, bias, scratch)
     }
 
+    /// One row or column of `C` is a GEMV, a few rows are a skinny product: what needs no microkernel. Types that are no
+    /// [`Element`] have neither; the sums of those that are one are f32.
+    fn direct(
+        &self,
+        c: &mut MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: CheckedRight<'_, E>,
+        bias: Option<&[E::Sum]>,
+        scratch: &mut Scratch<'_>,
+    ) -> Option<Result<(), KernelError>> {
+        let table = self.kernels.table.get()?;
+        let CheckedRight::View(view) = b else {
+            let serves = skinny::serves_panels(self.kernels.micro, self.whole[0]);
+            return serves.then(|| self.few_rows(table, c, a, b, bias, scratch));
+        };
+        if self.whole[0] == 1 {
+            return Some(self.vector(table, c, false, a, view, bias, scratch));
+        }
+        // Few rows have the bits of a skinny product, of which there may be more columns.
+        let few = self.whole[0] <= skinny::ROWS;
+        let contiguous = a.col_stride() == 1 || a.row_stride() == 1 && !few;
+        if self.whole[1] == 1 && contiguous && (view.row_stride() == 1 || !few) {
+            return Some(self.vector(table, c, true, view.t(), a.t(), bias, scratch));
+        }
+        skinny::serves(self.whole[0], view.row_stride(), view.col_stride())
+            .then(|| self.few_rows(table, c, a, b, bias, scratch))
+    }
+
+    /// One row of `C`, or one column (`turned`), is `matrix^T` times `x`, a row: memory-bound, nothing to pack.
+    #[allow(clippy::too_many_arguments)]
+    fn vector(
+        &self,
+        table: &Table<E>,
+        c: &mut MatMut<'_, E::Sum>,
+        turned: bool,
+        x: MatRef<'_, E>,
+        matrix: MatRef<'_, E>,
+        bias: Option<&[E::Sum]>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let (y, stride, len) = if turned {
+            (c.as_mut_ptr().cast::<f32>(), c.row_stride(), self.m)
+        } else {
+            (c.as_mut_ptr().cast::<f32>(), c.col_stride(), self.n)
+        };
+        let mut args = GemvArgs {
+            rows: len,
+            cols: self.k,
+            a: matrix.as_ptr(),
+            row_stride: matrix.col_stride(),
+            col_stride: matrix.row_stride(),
+            x: x.as_ptr(),
+            x_stride: x.col_stride(),
+            y,
+            y_stride: stride,
+            alpha: self.alpha,
+            beta: if bias.is_some() { 1.0 } else { self.beta },
+            order: self.kernels.order_for_vector(len, self.k),
+        };
+        // The vector along which the matrix is contiguous has to be so, too.
+        let by_rows = args.col_stride == 1;
+        let room = match (by_rows, args.row_stride) {
+            (true, _) if args.x_stride != 1 => self.k,
+            (false, 1) if args.y_stride != 1 => len,
+            _ => 0,
+        };
+        let room = scratch.take::<f32>(room)?;
+        if bias.is_some() {
+            self.scale_c(c, bias);
+        }
+        // SAFETY: the views have the plan's shape and `c` is exclusive; there is room for `x` or `y`, which is
+        // not smaller than their elements; the instruction set is present.
+        unsafe {
+            if !room.is_empty() && by_rows {
+                let copy = room.as_mut_ptr().cast::<E>();
+                for i in 0..self.k {
+                    copy.add(i).write(*args.x.add(i * args.x_stride));
+                }
+                (args.x, args.x_stride) = (copy, 1);
+            } else if !room.is_empty() {
+                (args.y, args.y_stride) = (room.as_mut_ptr(), 1);
+                for (i, to) in room.iter_mut().enumerate() {
+                    *to = if args.beta == 0.0 { 0.0 } else { *y.add(i * stride) };
+                }
+            }
+            (table.gemv)(&args);
+            if !room.is_empty() && !by_rows {
+                for (i, &from) in room.iter().enumerate() {
+                    *y.add(i * stride) = from;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A few rows of `C`: memory-bound, nothing of `B` to pack.
+    fn few_rows(
+        &self,
+        table: &Table<E>,
+        c: &mut MatMut<'_, E::Sum>,
+        a: MatRef<'_, E>,
+        b: CheckedRight<'_, E>,
+        bias: Option<&[E::Sum]>,
+        scratch: &mut Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let need = skinny::scratch(self.m, self.n, self.k)?.size() / size_of::<f32>();
+        let Micro { b: panel, depth, .. } = *self.kernels.micro;
+        let (ptr, b_row, b_col, panels) = match b {
+            CheckedRight::View(b) => (b.as_ptr(), b.row_stride(), b.col_stride(), None),
+            CheckedRight::Panels(panels) => {
+                let depth = self.k.checked_next_multiple_of(depth).unwrap_or(self.k);
+                (panels.cast(), panel.width, 1, Some(Panels { depth, pairs: panel.kr == 2 }))
+            }
+        };
+        let args = SkinnyArgs {
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            a: a.as_ptr(),
+            a_row: a.row_stride(),
+            a_col: a.col_stride(),
+            b: ptr,
+            b_row,
+            b_col,
+            panels,
+            c_row: c.row_stride(),
+            c_col: c.col_stride(),
+            c: c.as_mut_ptr().cast(),
+            alpha: self.alpha,
+            beta: self.beta,
+            bias: bias.map_or(core::ptr::null(), |bias| bias.as_ptr().cast()),
+            scratch: scratch.take::<f32>(need)?.as_mut_ptr(),
+            order: self.kernels.order(self.n, self.k),
+        };
+        // SAFETY: the views have the plan's shape, which is not empty, and `c` is exclusive; `B` is
+        // contiguous in one direction, or packed in panels that are known; scratch is as long as asked for;
+        // the instruction set is present.
+        unsafe { (table.gemm_skinny)(&args) };
+        Ok(())
+    }
+
     /// The product of checked operands, the shortest way.
     fn drive(
         &self,
@@ -492,7 +497,7 @@ impl<E: Operand> GemmPlan<E> {
             unsafe { whole.run() };
             return Ok(());
         }
-        if let Some(done) = E::direct(self, &mut c, a, b, bias, &mut scratch) {
+        if let Some(done) = self.direct(&mut c, a, b, bias, &mut scratch) {
             if done.is_ok() {
                 // SAFETY: as above.
                 unsafe { whole.run() };
