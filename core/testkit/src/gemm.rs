@@ -1,8 +1,8 @@
 //! Matrix products: plain, with bias, with `B` transposed, with `B` packed beforehand.
 
 use gllm_kernels_core::{
-    bf16, f16, Activation, CacheSizes, Element, GemmPlan, KernelError, KernelInfo, Kernels, Op, Operand,
-    PackedB, Right, Scratch,
+    bf16, f16, Activation, CacheSizes, Element, ElementType, GemmPlan, KernelError, KernelInfo, Kernels, Op,
+    Operand, PackedB, Right, Scratch,
 };
 
 use crate::activation::activation;
@@ -305,7 +305,7 @@ pub fn gemm<E: Sample>(row: &KernelInfo) -> Outcome {
     let (mut la, mut lb, mut lc) =
         (Layout::ALL.iter().cycle(), Layout::ALL.iter().cycle(), Layout::DISTINCT.iter().cycle());
     // More rows than skinny products have, where these have kernels of their own.
-    let more = if E::GEMV { 32usize.next_multiple_of(mr) } else { 0 };
+    let more = if E::TYPE != ElementType::I8 { 32usize.next_multiple_of(mr) } else { 0 };
     let mut factors = 0;
     for m in sweep.rows {
         let m = if m == 0 { 0 } else { more + m };
