@@ -17,10 +17,10 @@
 )]
 
 // Macros are known behind their definitions: floors stand in their order, from the ground up.
-mod vocabulary;
-
 #[macro_use]
 mod macros;
+
+mod vocabulary;
 
 #[macro_use]
 mod isa;
@@ -33,7 +33,7 @@ pub mod registry;
 
 pub use vocabulary::caps;
 // The vocabulary is used everywhere, without its floor's name.
-use vocabulary::{arrays, element, error, scratch, tile, vector, view};
+use vocabulary::{arrays, check, element, error, format, header, level, scratch, tile, vector, view};
 
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{single, Kernels, StorePolicy};

@@ -7,6 +7,7 @@
 #[path = "../src/isa/simd_primitive.rs"]
 mod simd_primitive;
 #[path = "../src/vocabulary/vector.rs"]
+#[allow(dead_code)] // How they are used is not tested here.
 mod vector;
 #[macro_use]
 #[path = "../src/isa/list.rs"]

@@ -8,9 +8,9 @@
 
 use crate::asm::{same, PanelFn, Tier, TIERS};
 use crate::caps::{Caps, Features, IsaLevel};
+use crate::check;
 use crate::error::KernelError;
 use crate::ops::activations::{self, ActivationArgs, Activations};
-use crate::ops::check;
 use crate::ops::qgemv_packed::{self, PanelArgs};
 use crate::ops::qpack::{self, PackedQ};
 use crate::quant::packed::{Pack, Packing};
@@ -98,7 +98,7 @@ impl Single {
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::format("w", w.format(), self.format)?;
-        check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
+        check::product([w.rows(), w.cols()], [x.rows(), x.cols()], [y.rows(), y.cols()])?;
         if y.is_empty() {
             return Ok(());
         }

@@ -23,6 +23,7 @@ use transpose::Transpose;
 mod list;
 #[macro_use]
 mod simd_primitive;
+mod detect;
 pub(crate) mod machine;
 pub(crate) mod transpose;
 

@@ -1,9 +1,9 @@
 //! Activations, element by element.
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::engine::{map, Access, Function};
 use crate::ops::math;
 use crate::vector::{Prim, Vector};

@@ -3,10 +3,10 @@
 use core::marker::PhantomData;
 
 use crate::arrays::{from_fn, Each};
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::packed::Scales;
 use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};

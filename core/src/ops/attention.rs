@@ -8,10 +8,11 @@
 //! tile reads each cached vector once for all of its rows, so heads that share keys read them once.
 
 use crate::arrays::from_fn;
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::{check, math};
+use crate::ops::math;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::vector::{Prim, Vector};
 use crate::view::MatRef;

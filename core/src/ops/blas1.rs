@@ -1,9 +1,9 @@
 //! BLAS-1: `vec_*`.
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::engine::{fold, map, Access, Fold, Function, Join};
 use crate::vector::{Prim, Vector};
 

@@ -2,11 +2,11 @@
 
 use core::mem::MaybeUninit;
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::fence;
-use crate::ops::check;
 use crate::ops::engine::Access;
 use crate::ops::floats::FloatDecodeArgs;
 use crate::quant::bytes::Widen;

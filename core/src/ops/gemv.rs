@@ -9,12 +9,12 @@
 //! instructions in flight than memory can deliver. Asking a few lines ahead makes up for that. While eight
 //! rows are multiplied, the next eight are asked for, in the order in which this CPU reads memory fastest.
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::{prefetch, LINE};
 use crate::ops::ahead::{Ahead, Order};
-use crate::ops::check;
 use crate::vector::Prim;
 use crate::view::MatRef;
 

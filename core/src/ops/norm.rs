@@ -1,9 +1,9 @@
 //! Normalisations: `rms_norm`, `layer_norm`.
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::engine::{Access, Join};
 use crate::ops::rows::{load, rows, Keep, Row, RowOp, Rows};
 use crate::vector::Prim;

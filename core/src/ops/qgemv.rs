@@ -4,11 +4,11 @@
 use core::mem::MaybeUninit;
 
 use crate::arrays::from_fn;
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::ahead::{Ahead, Order};
-use crate::ops::check;
 use crate::ops::dequant::Chunk;
 use crate::quant::bytes::Widen;
 use crate::quant::dispatch::{Made, Unpacker};
@@ -173,7 +173,7 @@ impl<E: Element> Kernels<E> {
         x: MatRef<'_, E>,
         mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        check::product([w.rows(), w.cols()], [x.rows(), x.cols()], &y)?;
+        check::product([w.rows(), w.cols()], [x.rows(), x.cols()], [y.rows(), y.cols()])?;
         check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         if y.is_empty() {
             return Ok(());

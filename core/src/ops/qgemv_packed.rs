@@ -1,11 +1,11 @@
 //! Products of packed quantised weights with activations of 8 bits.
 
 use crate::arrays::Each;
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::activations::{Activations, Step};
-use crate::ops::check;
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{self, Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::vector::Prim;
@@ -202,7 +202,7 @@ impl<E: Element> Kernels<E> {
         x: Activations<'_>,
         y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
+        check::product([w.rows(), w.cols()], [x.batch(), x.cols()], [y.rows(), y.cols()])?;
         x.check_format(w.format())?;
         if y.is_empty() {
             return Ok(());

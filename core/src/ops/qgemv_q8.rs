@@ -4,13 +4,13 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use crate::arrays::{from_fn, Each};
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::in_memory;
 use crate::ops::activations::{Activations, Slot, Unit};
 use crate::ops::ahead::ask_far;
-use crate::ops::check;
 use crate::quant::dispatch::Made;
 use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
@@ -273,7 +273,7 @@ impl<E: Element> Kernels<E> {
         x: Activations<'_>,
         mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
-        check::product([w.rows(), w.cols()], [x.batch(), x.cols()], &y)?;
+        check::product([w.rows(), w.cols()], [x.batch(), x.cols()], [y.rows(), y.cols()])?;
         x.check_format(w.format())?;
         if y.is_empty() {
             return Ok(());

@@ -4,12 +4,12 @@ use core::mem::MaybeUninit;
 
 use crate::arrays::Each;
 use crate::caps::Caps;
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
+use crate::header::Header;
 use crate::ops::dequant::Chunk;
-use crate::ops::header::Header;
 use crate::quant::dispatch::{Made, Unpacker};
 use crate::quant::packed::{Pack, Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};

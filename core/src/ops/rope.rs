@@ -2,11 +2,11 @@
 
 use core::f64::consts::TAU;
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::{fence, prefetch, LINE};
-use crate::ops::check;
 use crate::ops::engine::Access;
 use crate::ops::rows::load;
 use crate::vector::Prim;

@@ -1,9 +1,9 @@
 //! Softmax over rows.
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::{Element, ElementType};
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::engine::{map, Access, Function, Join};
 use crate::ops::math;
 use crate::ops::rows::{rows, Keep, Row, RowOp, Rows};

@@ -1,66 +1,16 @@
-//! The formats as run-time values.
-
-use core::fmt;
+//! The sizes of formats.
 
 use crate::element::ElementType;
 use crate::error::KernelError;
-use crate::ops::floats;
+use crate::format::QuantFormat;
 use crate::quant::Format;
 
-macro_rules! define_formats {
+macro_rules! define_sizes {
     (
         { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
         $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        /// A format of weights: of quantised ones, or plain floating point of 16 bits.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-        #[non_exhaustive]
-        pub enum QuantFormat {
-            $(#[doc = $what] $name,)*
-            $(#[doc = $float_what] $float,)*
-        }
-
         impl QuantFormat {
-            /// Every format.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)* $(Self::$float),*];
-
-            /// Lower-case name, as in kernel names: `q4_0`.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($field),)*
-                    $(Self::$float => stringify!($float_field),)*
-                }
-            }
-
-            /// The type number that GGUF files use.
-            pub const fn gguf_type(self) -> u32 {
-                match self {
-                    $(Self::$name => $gguf,)*
-                    $(Self::$float => $float_gguf,)*
-                }
-            }
-
-            /// The format with this GGUF type number.
-            ///
-            /// # Errors
-            /// `UnknownFormat`.
-            pub const fn from_gguf(number: u32) -> Result<Self, KernelError> {
-                match number {
-                    $($gguf => Ok(Self::$name),)*
-                    $($float_gguf => Ok(Self::$float),)*
-                    _ => Err(KernelError::UnknownFormat(number)),
-                }
-            }
-
-            /// The type of the weights, if they are plain floating point: then a block is one of them.
-            pub const fn element(self) -> Option<ElementType> {
-                match self {
-                    $(Self::$float => Some(ElementType::$float),)*
-                    _ => None,
-                }
-            }
-
             /// Elements per block.
             pub const fn block_len(self) -> usize {
                 match self {
@@ -73,7 +23,7 @@ macro_rules! define_formats {
             pub const fn block_bytes(self) -> usize {
                 match self {
                     $(Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
-                    $(Self::$float => floats::SIZE,)*
+                    $(Self::$float => ElementType::$float.size(),)*
                 }
             }
 
@@ -103,14 +53,9 @@ macro_rules! define_formats {
         };)*
     };
 }
-expand_blocks_and_floats! { define_formats! }
+expand_blocks_and_floats! { define_sizes! }
 
 impl QuantFormat {
-    /// The format with this [`name`](Self::name).
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|f| f.name() == name)
-    }
-
     /// Bytes of a row of `cols` elements.
     ///
     /// # Errors
@@ -124,11 +69,5 @@ impl QuantFormat {
             Some(bytes) => Ok(bytes),
             None => Err(KernelError::SizeOverflow { what: "bytes of a quantised row" }),
         }
-    }
-}
-
-impl fmt::Display for QuantFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

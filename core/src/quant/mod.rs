@@ -32,7 +32,7 @@ pub(crate) mod ternary;
 mod view;
 pub(crate) mod wide;
 
-pub use format::QuantFormat;
+pub use crate::format::QuantFormat;
 pub use view::QuantRef;
 
 use core::mem::MaybeUninit;

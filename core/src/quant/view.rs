@@ -1,7 +1,7 @@
 //! A validated view of quantised weights.
 
+use crate::check;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::quant::QuantFormat;
 
 /// A read-only quantised `rows x cols` matrix: rows one behind the other, each of whole blocks.

@@ -3,198 +3,8 @@
 //! [`Caps`] values are proof: safe code obtains one only from detection or by taking things away,
 //! so a kernel table chosen by a `Caps` never executes an instruction the CPU lacks.
 
-use core::fmt;
-use core::ops::BitOr;
-
-#[cfg(target_arch = "x86_64")]
-use spin::mutex::SpinMutex;
-
 use crate::error::KernelError;
-
-#[cfg(all(target_arch = "aarch64", target_os = "none"))]
-mod aarch64;
-#[cfg(target_arch = "x86_64")]
-mod x86_64;
-
-/// A set of CPU features beyond plain scalar code.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Features(u32);
-
-macro_rules! features {
-    ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
-        impl Features {
-            $($(#[$doc])* pub const $name: Self = Self(1 << $bit);)*
-            /// Every feature with its lower-case name, in bit order.
-            pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$name, $text)),*];
-        }
-
-        #[cfg(feature = "defmt")]
-        impl defmt::Format for Features {
-            fn format(&self, f: defmt::Formatter<'_>) {
-                defmt::write!(f, "features");
-                $(if self.contains(Self::$name) {
-                    defmt::write!(f, " {=istr}", defmt::intern!($text));
-                })*
-            }
-        }
-    };
-}
-
-features! {
-    /// x86-64: AVX2 with FMA and F16C.
-    AVX2 = 0, "avx2";
-    /// x86-64: AVX-512 F, BW, VL and DQ.
-    AVX512 = 1, "avx512";
-    /// x86-64: `vpdpbusd` on 512-bit registers.
-    AVX512_VNNI = 2, "avx512_vnni";
-    /// x86-64: `vdpbf16ps`.
-    AVX512_BF16 = 3, "avx512_bf16";
-    /// x86-64: half-precision arithmetic.
-    AVX512_FP16 = 4, "avx512_fp16";
-    /// x86-64: `vpdpbusd` on 256-bit registers without AVX-512.
-    AVX_VNNI = 5, "avx_vnni";
-    /// x86-64: int8 tiles, with the operating system's permission.
-    AMX_INT8 = 6, "amx_int8";
-    /// x86-64: bf16 tiles, with the operating system's permission.
-    AMX_BF16 = 7, "amx_bf16";
-    /// x86-64: f16 tiles, with the operating system's permission.
-    AMX_FP16 = 8, "amx_fp16";
-    /// aarch64: Advanced SIMD.
-    NEON = 16, "neon";
-    /// aarch64: `sdot`, `udot`.
-    DOTPROD = 17, "dotprod";
-    /// aarch64: `smmla`.
-    I8MM = 18, "i8mm";
-    /// aarch64: half-precision arithmetic.
-    FP16 = 19, "fp16";
-    /// aarch64: `bfdot`, `bfmmla`.
-    BF16 = 20, "bf16";
-    /// aarch64: `fmlal`.
-    FHM = 21, "fhm";
-}
-
-impl Features {
-    /// The empty set.
-    pub const NONE: Self = Self(0);
-
-    /// The features that only count once the operating system has granted them.
-    pub const AMX: Self = Self(Self::AMX_INT8.0 | Self::AMX_BF16.0 | Self::AMX_FP16.0);
-
-    /// Whether every feature of `other` is in this set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-    /// Both sets together.
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-    /// What both sets have.
-    pub const fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-    /// This set without `other`.
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-}
-
-impl BitOr for Features {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        self.union(other)
-    }
-}
-
-impl fmt::Display for Features {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut first = true;
-        for &(bit, name) in Self::ALL {
-            if self.contains(bit) {
-                f.write_str(if first { "" } else { " " })?;
-                f.write_str(name)?;
-                first = false;
-            }
-        }
-        f.write_str(if first { "none" } else { "" })
-    }
-}
-
-impl fmt::Debug for Features {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Features({self})")
-    }
-}
-
-/// The instruction-set levels that kernels are written for, worst first within an architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum IsaLevel {
-    /// Portable Rust, on every target.
-    Scalar,
-    /// aarch64 Advanced SIMD.
-    Neon,
-    /// AVX2 + FMA + F16C.
-    Avx2,
-    /// AVX-512 F + BW + VL + DQ.
-    Avx512,
-}
-
-impl IsaLevel {
-    /// Every level, best first.
-    pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Neon, Self::Scalar];
-
-    /// Lower-case name, as in kernel names.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scalar => "scalar",
-            Self::Neon => "neon",
-            Self::Avx2 => "avx2",
-            Self::Avx512 => "avx512",
-        }
-    }
-
-    /// The level with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|l| l.name() == name)
-    }
-
-    /// What a CPU must have to be at this level.
-    pub const fn requires(self) -> Features {
-        match self {
-            Self::Scalar => Features::NONE,
-            Self::Neon => Features::NEON,
-            Self::Avx2 => Features::AVX2,
-            Self::Avx512 => Features::AVX2.union(Features::AVX512),
-        }
-    }
-
-    /// Elements of f32 that a register of its vectors holds.
-    pub(crate) const fn lanes(self) -> usize {
-        match self {
-            Self::Scalar => 1,
-            Self::Neon => 4,
-            Self::Avx2 => 8,
-            Self::Avx512 => 16,
-        }
-    }
-
-    /// Every feature that code at this level may use.
-    const fn allows(self) -> Features {
-        match self {
-            Self::Scalar => Features::NONE,
-            Self::Neon => Features(0xffff_0000),
-            Self::Avx2 => Features::AVX2.union(Features::AVX_VNNI),
-            Self::Avx512 => Features(0x0000_ffff),
-        }
-    }
-}
-
-impl fmt::Display for IsaLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+pub use crate::level::{Features, IsaLevel};
 
 /// Data cache sizes in bytes, as one core sees them; 0 where a level does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,15 +51,10 @@ pub enum Prefetcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Caps {
-    features: Features,
-    caches: CacheSizes,
-    prefetcher: Prefetcher,
+    pub(crate) features: Features,
+    pub(crate) caches: CacheSizes,
+    pub(crate) prefetcher: Prefetcher,
 }
-
-/// Detection costs microseconds in a virtual machine (CPUID traps), so its result is kept. All cores of an x86-64
-/// machine have the same instructions.
-#[cfg(target_arch = "x86_64")]
-static CACHE: SpinMutex<Option<Caps>> = SpinMutex::new(None);
 
 impl Caps {
     /// Portable code only, default cache sizes.
@@ -261,50 +66,6 @@ impl Caps {
         features: if cfg!(target_feature = "neon") { Features::NEON } else { Features::NONE },
         ..Self::SCALAR
     };
-
-    /// What every core of this machine has, as far as it can be found out anywhere and at any privilege level.
-    ///
-    /// - x86-64: CPUID and XGETBV; the result is kept, later calls only copy it. AMX is left out, as it needs the
-    ///   operating system's permission.
-    /// - aarch64: [`Caps::BASELINE`], that is NEON without dotprod and the like. Under an operating system that system
-    ///   knows the rest; without one each core does, see [`Caps::of_this_core`].
-    /// - Others: [`Caps::BASELINE`].
-    ///
-    /// With an operating system use `gllm_kernels_std::caps()`, which asks for what is left out here.
-    pub fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            // Whoever finds the lock taken (an interrupt handler, another core) detects for itself:
-            // the answer is the same, and nobody ever waits.
-            let Some(mut kept) = CACHE.try_lock() else {
-                return x86_64::caps();
-            };
-            *kept.get_or_insert_with(x86_64::caps)
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        Self::BASELINE
-    }
-
-    /// What this core has; nothing is kept. On aarch64 without an operating system that is read from the ID registers,
-    /// everywhere else it is [`Caps::detect`].
-    ///
-    /// # Safety
-    /// On aarch64 without an operating system:
-    ///
-    /// - The core is at EL1 or above. At EL0 the registers trap; use [`Caps::BASELINE`] there, with what is known
-    ///   about the machine by [`Caps::with_features`].
-    /// - Kernels chosen by the result run on this core only, or on others that have the same features. Where cores
-    ///   differ (big.LITTLE), call this on each, and choose kernels for each or by what all have:
-    ///   [`Caps::common`].
-    pub unsafe fn of_this_core() -> Self {
-        #[cfg(all(target_arch = "aarch64", target_os = "none"))]
-        // SAFETY: the caller's contract.
-        return unsafe {
-            Self { features: aarch64::features(), caches: aarch64::caches(), ..Self::BASELINE }
-        };
-        #[cfg(not(all(target_arch = "aarch64", target_os = "none")))]
-        return Self::detect();
-    }
 
     /// What this core and another one both have: kernels chosen by it run on both. Cache sizes are those of `self`.
     pub fn common(self, other: Self) -> Self {

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::caps::{Features, IsaLevel};
-use crate::quant::QuantFormat;
+use crate::format::QuantFormat;
+use crate::level::{Features, IsaLevel};
 
 /// Why a call was refused. Every variant carries the numbers that explain it; nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

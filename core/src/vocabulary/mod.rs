@@ -1,9 +1,13 @@
-//! What everything else is written with. Knows nothing of formats, instruction sets and kernels.
+//! What everything else is written with. It knows the names of formats and instruction sets, but not what they are; and no kernels.
 
 pub(crate) mod arrays;
 pub mod caps;
+pub(crate) mod check;
 pub(crate) mod element;
 pub(crate) mod error;
+pub(crate) mod format;
+pub(crate) mod header;
+pub(crate) mod level;
 pub(crate) mod scratch;
 pub(crate) mod tile;
 pub(crate) mod vector;

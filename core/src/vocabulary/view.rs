@@ -2,8 +2,8 @@
 
 use core::marker::PhantomData;
 
+use crate::check;
 use crate::error::KernelError;
-use crate::ops::check;
 
 /// Index of the last element of a `rows x cols` view plus one; 0 if the view is empty.
 fn extent(rows: usize, cols: usize, rs: usize, cs: usize) -> Result<usize, KernelError> {

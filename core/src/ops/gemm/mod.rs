@@ -11,10 +11,10 @@ mod drive;
 mod panels;
 
 use crate::asm::abi::{Micro, MAX_SIDE};
+use crate::check;
 use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::gemv::GemvArgs;
 use crate::ops::pack::{Kind, PackedB};
 use crate::ops::skinny::{self, Panels, SkinnyArgs};

@@ -3,11 +3,11 @@
 mod panels;
 
 use crate::asm::abi::{Micro, Panel};
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::{ElementType, Operand};
 use crate::error::KernelError;
-use crate::ops::check;
-use crate::ops::header::{same, Header};
+use crate::header::{same, Header};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
 pub(crate) use panels::{pack, pieces, PackArgs};

@@ -14,11 +14,11 @@ pub(crate) mod tile;
 
 use crate::asm::abi::Micro;
 use crate::caps::Features;
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::activations::Activations;
-use crate::ops::check;
 use crate::ops::gemm::{Activation, Finish};
 use crate::ops::qpack::PackedQ;
 use crate::ops::tile::FinishArgs;

@@ -3,11 +3,11 @@
 use core::marker::PhantomData;
 
 use super::tile::{PanelXArgs, PANEL};
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::activations::Step;
-use crate::ops::check;
 use crate::quant::packed::STEP;
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;

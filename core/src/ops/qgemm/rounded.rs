@@ -1,10 +1,10 @@
 //! Products in bf16 of activations of another type, which are rounded first.
 
 use super::{Precision, QgemmPlan, QuantWeights, BLOCK};
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::floats::FloatEncodeArgs;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};

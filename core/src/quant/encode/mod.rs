@@ -8,11 +8,11 @@ mod legacy;
 mod measure;
 mod mx;
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::{f16, Element};
 use crate::error::KernelError;
 use crate::isa::Scalar;
-use crate::ops::check;
 use crate::ops::floats::FloatEncodeArgs;
 use crate::quant::blocks::*;
 use crate::quant::QuantFormat;

@@ -2,11 +2,11 @@
 
 use super::{area, put, streams, ExternalArgs, STEP};
 use crate::arrays::from_fn;
+use crate::check;
 use crate::element::{bf16, f16, Element};
 use crate::error::KernelError;
 use crate::isa::machine::fence;
 use crate::isa::machine::into_l2;
-use crate::ops::check;
 use crate::quant::lanes::Lanes;
 use crate::vector::Prim;
 

@@ -1,9 +1,9 @@
 //! Integers with a scale and a zero point for each group of inputs: AWQ and GPTQ.
 
 use super::area;
+use crate::check;
 use crate::element::f16;
 use crate::error::KernelError;
-use crate::ops::check;
 
 /// What both formats have: for each input, the integers of all outputs; for each group of inputs, their scales
 /// and zero points.

@@ -15,10 +15,10 @@ pub use fp8::{Fp8Format, Fp8Ref, Fp8Scaling, ScaleSlice};
 pub use grouped::{AwqRef, GptqParts, GptqRef, GptqZeros};
 pub use squeezellm::{Outliers, SqueezeLlmParts, SqueezeLlmRef};
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::engine::Access;
 use crate::quant::lanes::STEP;
 use crate::vector::Prim;

@@ -1,10 +1,10 @@
 //! Lookup tables for each output, and sparse outliers: SqueezeLLM.
 
 use super::{area, eight, put, streams, ExternalArgs, STEP};
+use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::fence;
-use crate::ops::check;
 use crate::quant::lanes::Lanes;
 use crate::vector::Prim;
 

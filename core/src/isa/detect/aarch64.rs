@@ -1,6 +1,6 @@
 //! ID and cache registers (Arm ARM, D19), readable at EL1 and above.
 
-use super::{CacheSizes, Features};
+use crate::caps::{CacheSizes, Caps, Features};
 
 macro_rules! read {
     ($reg:literal) => {{
@@ -13,9 +13,20 @@ macro_rules! read {
     }};
 }
 
+pub(super) fn detect() -> Caps {
+    Caps::BASELINE
+}
+
 /// # Safety
 /// EL1 or above.
-pub(super) unsafe fn features() -> Features {
+pub(super) unsafe fn of_this_core() -> Caps {
+    // SAFETY: the caller's contract.
+    unsafe { Caps { features: features(), caches: caches(), ..Caps::BASELINE } }
+}
+
+/// # Safety
+/// EL1 or above.
+unsafe fn features() -> Features {
     if !cfg!(target_feature = "neon") {
         return Features::NONE;
     }
@@ -42,7 +53,7 @@ pub(super) unsafe fn features() -> Features {
 ///
 /// # Safety
 /// EL1 or above.
-pub(super) unsafe fn caches() -> CacheSizes {
+unsafe fn caches() -> CacheSizes {
     let mut c = CacheSizes::DEFAULT;
     let (clidr, wide) = (read!("CLIDR_EL1"), read!("ID_AA64MMFR2_EL1") >> 20 & 0xf == 1);
     for level in 0..3u64 {

@@ -4,8 +4,8 @@
 //! contents start at the next address that is a multiple of 64. Packed bytes may be copied or stored and
 //! used elsewhere, at any address that is a multiple of 4 away from the first one (modulo 64 for full speed).
 
+use crate::check;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::scratch::ScratchReq;
 
 /// Bytes of a header.

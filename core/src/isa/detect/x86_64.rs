@@ -2,7 +2,9 @@
 
 use core::arch::x86_64::{__cpuid_count, _xgetbv, CpuidResult};
 
-use super::{CacheSizes, Caps, Features, Prefetcher};
+use spin::mutex::SpinMutex;
+
+use crate::caps::{CacheSizes, Caps, Features, Prefetcher};
 
 /// CPUID, or zeros if the CPU does not know the leaf.
 fn leaf(leaf: u32, sub: u32) -> CpuidResult {
@@ -26,8 +28,27 @@ unsafe fn xcr0() -> u64 {
     unsafe { _xgetbv(0) }
 }
 
+/// Detection costs microseconds in a virtual machine (CPUID traps), so its result is kept. All cores of an x86-64
+/// machine have the same instructions.
+static CACHE: SpinMutex<Option<Caps>> = SpinMutex::new(None);
+
+pub(super) fn detect() -> Caps {
+    // Whoever finds the lock taken (an interrupt handler, another core) detects for itself:
+    // the answer is the same, and nobody ever waits.
+    let Some(mut kept) = CACHE.try_lock() else {
+        return caps();
+    };
+    *kept.get_or_insert_with(caps)
+}
+
+/// # Safety
+/// None is needed.
+pub(super) unsafe fn of_this_core() -> Caps {
+    detect()
+}
+
 /// What the CPU has.
-pub(super) fn caps() -> Caps {
+fn caps() -> Caps {
     Caps { features: features(), caches: caches(), prefetcher: prefetcher() }
 }
 

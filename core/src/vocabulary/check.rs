@@ -1,8 +1,7 @@
 //! Argument checks that every public method shares.
 
 use crate::error::KernelError;
-use crate::quant::QuantFormat;
-use crate::view::MatMut;
+use crate::format::QuantFormat;
 
 /// `got == want`, for the length of a slice.
 #[inline]
@@ -44,12 +43,12 @@ pub(crate) fn contiguous(arg: &'static str, stride: usize, cols: usize) -> Resul
     }
 }
 
-/// `y = x w^T`, for weights and activations with these rows and columns.
+/// `y = x w^T`, for weights, activations and results with these rows and columns.
 #[inline]
-pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: &MatMut<'_, f32>) -> Result<(), KernelError> {
+pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: [usize; 2]) -> Result<(), KernelError> {
     dim("x.cols() != w.cols()", x[1], w[1])?;
-    dim("y.rows() != x.rows()", y.rows(), x[0])?;
-    dim("y.cols() != w.rows()", y.cols(), w[0])
+    dim("y.rows() != x.rows()", y[0], x[0])?;
+    dim("y.cols() != w.rows()", y[1], w[0])
 }
 
 /// The number of rows of `cols` elements in a slice of `len`; no rows if `cols` is 0. `unit` says what `cols` is.
