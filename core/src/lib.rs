@@ -20,6 +20,7 @@
 #[macro_use]
 mod macros;
 
+#[macro_use]
 mod vocabulary;
 
 #[macro_use]

@@ -46,6 +46,7 @@ impl KernelInfo {
 
 macro_rules! define_op_enum {
     ({ $($format_op:ident = $format_name:literal)* } $($slot:ident {
+        when: $when:meta,
         ops: [$($op:ident = $name:literal),*],
         named: $named:ident,
         args: $args:tt -> $ret:ty,
@@ -57,18 +58,18 @@ macro_rules! define_op_enum {
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
         pub enum Op {
-            $($($op,)*)*
+            $($(#[cfg($when)] $op,)*)*
             $($format_op,)*
         }
 
         impl Op {
             /// Every operator.
-            pub const ALL: &'static [Self] = &[$($(Self::$op,)*)* $(Self::$format_op,)*];
+            pub const ALL: &'static [Self] = &[$($(#[cfg($when)] Self::$op,)*)* $(Self::$format_op,)*];
 
             /// The method's name.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $($(Self::$op => $name,)*)*
+                    $($(#[cfg($when)] Self::$op => $name,)*)*
                     $(Self::$format_op => $format_name,)*
                 }
             }
@@ -95,13 +96,14 @@ macro_rules! rows {
     (
         { $e:ident $text:literal $isa:ident $module:ident $tile:literal $skinny:literal }
         $($slot:ident {
+            when: $when:meta,
             ops: [$($op:ident = $name:literal),*],
             named: $named:ident,
             args: $args:tt -> $ret:ty,
             body: $($body:ident)::+,
         })*
     ) => {
-        &[$($(KernelInfo {
+        &[$($(#[cfg($when)] KernelInfo {
             name: kernel_name!($named $name $text $tile $skinny $module),
             op: Op::$op,
             element: ElementType::$e,
@@ -185,21 +187,21 @@ macro_rules! rows_of_any {
 macro_rules! rows_of_formats {
     (
         $args:tt
-        $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        expand_all_float_formats! { rows_of_formats! { $args $({ blocks $field $name })* } }
+        expand_all_float_formats! { rows_of_formats! { $args $({ [$($on),*] blocks $field $name })* } }
     };
     (
         { { $rows:ident $($arg:tt)* } $($block:tt)* }
-        $($field:ident = $name:ident: gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: gguf $gguf:literal, $what:literal;)*
     ) => {
-        rows_of_formats! { @$rows { $($arg)* } $($block)* $({ floats $field $name })* }
+        rows_of_formats! { @$rows { $($arg)* } $($block)* $({ [] floats $field $name })* }
     };
-    (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ $kind:ident $field:ident $name:ident })*) => {
-        &[$(expand_all_format_ops! { $rows! { $e $text $isa $module $kind $field $name } }),*]
+    (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ [$($on:meta),*] $kind:ident $field:ident $name:ident })*) => {
+        &[$($(#[$on])* expand_all_format_ops! { $rows! { $e $text $isa $module $kind $field $name } }),*]
     };
-    (@$rows:ident { $isa:ident $module:ident } $({ $kind:ident $field:ident $name:ident })*) => {
-        &[$(expand_all_format_ops! { $rows! { $isa $module $kind $field $name } }),*]
+    (@$rows:ident { $isa:ident $module:ident } $({ [$($on:meta),*] $kind:ident $field:ident $name:ident })*) => {
+        &[$($(#[$on])* expand_all_format_ops! { $rows! { $isa $module $kind $field $name } }),*]
     };
 }
 macro_rules! isa_rows {
@@ -246,13 +248,14 @@ macro_rules! micro_rows {
     (
         $micro:tt
         $($slot:ident {
+            when: $when:meta,
             ops: [$($op:ident = $name:literal),*],
             named: $named:ident,
             args: $args:tt -> $ret:ty,
             body: $($body:ident)::+,
         })*
     ) => {
-        &[$(micro_rows! { @$named $micro $($op = $name)* }),*]
+        &[$(#[cfg($when)] micro_rows! { @$named $micro $($op = $name)* }),*]
     };
 }
 macro_rules! rows_of_micros {
@@ -326,9 +329,9 @@ macro_rules! tier_requires {
 macro_rules! rows_of_tier {
     (
         { $op:ident $before:literal $after:expr, $isa:ident $requires:tt }
-        $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        &[$(KernelInfo {
+        &[$($(#[$on])* KernelInfo {
             name: concat!($before, stringify!($field), $after),
             op: Op::$op,
             element: ElementType::F32,

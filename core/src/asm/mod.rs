@@ -5,6 +5,8 @@
 //! follows from the entry.
 
 pub(crate) mod abi;
+#[macro_use]
+mod list;
 mod packings;
 
 use core::fmt;
@@ -247,17 +249,17 @@ impl fmt::Debug for QgemmTier {
 }
 
 macro_rules! define_tier_kernels {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// Of each format those for one row of activations, for two, ..
         pub(crate) struct TierKernels {
-            $(pub(crate) $field: &'static [PanelFn],)*
+            $($(#[$on])* pub(crate) $field: &'static [PanelFn],)*
         }
 
         impl Tier {
             /// The kernels of a format, by the number of rows of activations less one.
             pub(crate) fn of(&self, format: QuantFormat) -> &'static [PanelFn] {
                 match format {
-                    $(QuantFormat::$name => self.kernels.$field,)*
+                    $($(#[$on])* QuantFormat::$name => self.kernels.$field,)*
                     // Plain floating point has no integers.
                     _ => &[],
                 }
@@ -269,8 +271,8 @@ expand_all_formats! { define_tier_kernels! {} }
 
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! tier_kernels {
-    ({ $abi:literal $tier:literal $batch:tt } $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        TierKernels { $($field: tier_kernels!(@$batch $abi $field $tier),)* }
+    ({ $abi:literal $tier:literal $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        TierKernels { $($(#[$on])* $field: tier_kernels!(@$batch $abi $field $tier),)* }
     };
     (@2 $abi:literal $field:ident $tier:literal) => {
         tier_kernels!(@$abi $field $tier, one "1", two "2")

@@ -38,11 +38,12 @@ const fn largest(p: &Packing) -> u32 {
 }
 
 macro_rules! agrees {
-    ({} $($field:ident = $format:ident {
+    ({} $($(#[$on:meta])* $field:ident = $format:ident {
         bits: ($low:tt $high:tt),
         values: $values:ident $bias:tt $way:ident,
         scales: $kind:ident $min:ident $group:tt
     })*) => {$(
+        $(#[$on])*
         const _: () = {
             const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;
             assert!(P.bits[0] == $low && P.bits[1] == agrees!(@high $high) && P.group == $group);

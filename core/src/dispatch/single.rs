@@ -145,8 +145,9 @@ const fn tier(name: &str, level: IsaLevel) -> &'static Tier {
 }
 
 macro_rules! define {
-    ({} $($field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*) => {
         $(
+            $(#[$on])*
             #[doc = $what]
             pub mod $field {
                 use super::*;
@@ -195,7 +196,7 @@ macro_rules! define {
         )*
 
         /// All of them; whoever uses this has the code of all.
-        pub static ALL: &[(QuantFormat, Open, Qgemv)] = &[$((QuantFormat::$name, $field::open, $field::qgemv)),*];
+        pub static ALL: &[(QuantFormat, Open, Qgemv)] = &[$($(#[$on])* (QuantFormat::$name, $field::open, $field::qgemv)),*];
     };
 }
 expand_all_formats! { define! {} }

@@ -3,6 +3,7 @@
 /// The struct of function pointers that [`define_ops!`] fills.
 macro_rules! define_table {
     ({} $($slot:ident {
+        when: $when:meta,
         ops: $ops:tt,
         named: $named:ident,
         args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
@@ -15,7 +16,7 @@ macro_rules! define_table {
             /// What the formats have of their own.
             pub(crate) formats: &'static Formats,
             // `gemm` is called through `baseline`.
-            $(#[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
+            $(#[cfg($when)] #[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
         }
     };
 }
@@ -29,6 +30,7 @@ macro_rules! define_ops {
     (
         { isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta }
         $($slot:ident {
+            when: $when:meta,
             ops: $ops:tt,
             named: $named:ident,
             args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
@@ -39,7 +41,7 @@ macro_rules! define_ops {
             use super::*;
             use crate::isa::{$isa, InstructionSet};
             use crate::vector::Prim;
-            $(define_ops! { @$named $isa #[$attr] $slot($($arg: $ty),*) -> $ret { $($body)::+ } })*
+            $(#[cfg($when)] define_ops! { @$named $isa #[$attr] $slot($($arg: $ty),*) -> $ret { $($body)::+ } })*
             pub(super) const fn table<E: Element>() -> Table<E>
             where
                 $isa: Prim<E>,
@@ -70,7 +72,7 @@ macro_rules! define_ops {
                         helpers: Helpers { pack_a: pack_b::<E>, pack_b: pack_b::<E>, merge, finish },
                     },
                     formats: &crate::quant::dispatch::$module::FORMATS,
-                    $($slot: define_ops!(@instance $named $slot)),*
+                    $(#[cfg($when)] $slot: define_ops!(@instance $named $slot)),*
                 }
             }
         }

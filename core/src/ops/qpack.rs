@@ -83,7 +83,7 @@ const fn header(
 }
 
 macro_rules! packings {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         impl QuantFormat {
             /// Bytes of the buffer that [`pack_q`](crate::Kernels::pack_q) needs for weights of this format, wherever it
             /// starts. Firmware sizes static memory by it.
@@ -92,7 +92,7 @@ macro_rules! packings {
             /// `NotBlockMultiple` if `cols` is not a multiple of the format's block length, `SizeOverflow`.
             pub const fn packed_size(self, rows: usize, cols: usize) -> Result<usize, KernelError> {
                 let packing = match self {
-                    $(Self::$name => Some(&<crate::quant::formats::$name as Pack>::PACKING),)*
+                    $($(#[$on])* Self::$name => Some(&<crate::quant::formats::$name as Pack>::PACKING),)*
                     _ => None,
                 };
                 match header(packing, self, rows, cols) {

@@ -57,18 +57,18 @@ impl Made<'_> {
 macro_rules! define_formats {
     (
         { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
-        $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// One [`Unpacker`] per format.
         pub struct Formats {
-            $($field: Unpacker,)*
+            $($(#[$on])* $field: Unpacker,)*
         }
 
         impl Formats {
             /// What `format` has of its own.
             pub(crate) fn of(&self, format: QuantFormat) -> Made<'_> {
                 match format {
-                    $(QuantFormat::$name => Made::Blocks(&self.$field),)*
+                    $($(#[$on])* QuantFormat::$name => Made::Blocks(&self.$field),)*
                     $(QuantFormat::$float => Made::Floats(ElementType::$float),)*
                 }
             }
@@ -124,8 +124,8 @@ macro_rules! engine {
 }
 
 macro_rules! fill {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        Formats { $($field: unpacker::<crate::quant::$module::$name>(),)* }
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        Formats { $($(#[$on])* $field: unpacker::<crate::quant::$module::$name>(),)* }
     };
 }
 
@@ -192,8 +192,8 @@ macro_rules! define_in_place {
 }
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! fill_in_place {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        [$(in_place::<crate::quant::$module::$name>()),*]
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        [$($(#[$on])* in_place::<crate::quant::$module::$name>()),*]
     };
 }
 expand_all_tiers! { define_in_place! }

@@ -8,13 +8,13 @@ use crate::quant::Format;
 macro_rules! define_sizes {
     (
         { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
-        $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         impl QuantFormat {
             /// Elements per block.
             pub const fn block_len(self) -> usize {
                 match self {
-                    $(Self::$name => super::$module::$name::LEN,)*
+                    $($(#[$on])* Self::$name => super::$module::$name::LEN,)*
                     $(Self::$float => 1,)*
                 }
             }
@@ -22,7 +22,7 @@ macro_rules! define_sizes {
             /// Bytes per block.
             pub const fn block_bytes(self) -> usize {
                 match self {
-                    $(Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
+                    $($(#[$on])* Self::$name => size_of::<<super::$module::$name as Format>::Block>(),)*
                     $(Self::$float => ElementType::$float.size(),)*
                 }
             }
@@ -31,7 +31,7 @@ macro_rules! define_sizes {
             /// among more, it is repeated.
             pub const fn group_len(self) -> usize {
                 match self {
-                    $(Self::$name => super::$module::$name::GROUP,)*
+                    $($(#[$on])* Self::$name => super::$module::$name::GROUP,)*
                     $(Self::$float => 1,)*
                 }
             }
@@ -39,14 +39,14 @@ macro_rules! define_sizes {
             /// Whether groups have an offset beside their scale.
             pub const fn has_offsets(self) -> bool {
                 match self {
-                    $(Self::$name => super::$module::$name::OFFSETS,)*
+                    $($(#[$on])* Self::$name => super::$module::$name::OFFSETS,)*
                     $(Self::$float => false,)*
                 }
             }
         }
 
         // What the kernels rely on.
-        $(const _: () = {
+        $($(#[$on])* const _: () = {
             type F = super::$module::$name;
             assert!(super::TILE % F::LEN == 0 && F::LEN % super::PART == 0);
             assert!(F::GROUP == super::MIN_GROUP || F::GROUP == super::PART);

@@ -137,10 +137,10 @@ pub(crate) unsafe fn unpack<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out
 }
 
 macro_rules! define_formats {
-    ({} $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// The marker types of all formats.
         pub(crate) mod formats {
-            $(pub(crate) use super::$module::$name;)*
+            $($(#[$on])* pub(crate) use super::$module::$name;)*
         }
     };
 }

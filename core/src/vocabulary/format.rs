@@ -8,25 +8,25 @@ use crate::error::KernelError;
 macro_rules! define_formats {
     (
         { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
-        $($field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// A format of weights: of quantised ones, or plain floating point of 16 bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
         pub enum QuantFormat {
-            $(#[doc = $what] $name,)*
+            $($(#[$on])* #[doc = $what] $name,)*
             $(#[doc = $float_what] $float,)*
         }
 
         impl QuantFormat {
             /// Every format.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)* $(Self::$float),*];
+            pub const ALL: &'static [Self] = &[$($(#[$on])* Self::$name,)* $(Self::$float),*];
 
             /// Lower-case name, as in kernel names: `q4_0`.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$name => stringify!($field),)*
+                    $($(#[$on])* Self::$name => stringify!($field),)*
                     $(Self::$float => stringify!($float_field),)*
                 }
             }
@@ -34,7 +34,7 @@ macro_rules! define_formats {
             /// The type number that GGUF files use.
             pub const fn gguf_type(self) -> u32 {
                 match self {
-                    $(Self::$name => $gguf,)*
+                    $($(#[$on])* Self::$name => $gguf,)*
                     $(Self::$float => $float_gguf,)*
                 }
             }
@@ -45,7 +45,7 @@ macro_rules! define_formats {
             /// `UnknownFormat`.
             pub const fn from_gguf(number: u32) -> Result<Self, KernelError> {
                 match number {
-                    $($gguf => Ok(Self::$name),)*
+                    $($(#[$on])* $gguf => Ok(Self::$name),)*
                     $($float_gguf => Ok(Self::$float),)*
                     _ => Err(KernelError::UnknownFormat(number)),
                 }

@@ -1,5 +1,8 @@
 //! What everything else is written with. It knows the names of formats and instruction sets, but not what they are; and no kernels.
 
+#[macro_use]
+mod list;
+
 pub(crate) mod arrays;
 pub mod caps;
 pub(crate) mod check;

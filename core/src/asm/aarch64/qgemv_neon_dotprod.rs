@@ -103,7 +103,13 @@ macro_rules! integers {
 }
 
 macro_rules! kernels {
-    ({} $($field:ident = $format:ident $row:tt)*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+        $(#[$on])*
+        mod $field {
+            kernels! { @$field $format $row }
+        }
+    )*};
+    (@$field:ident $format:ident $row:tt) => {
         packed_kernel! {
             $field $format "1" dotprod "neon_dotprod" ["dotprod"] $row "32" ("q" "d")
             [("0" "2" "4" "6" [("8" "9" "24" "28")]) ("1" "3" "5" "7" [("8" "9" "25" "29")])]
@@ -143,6 +149,6 @@ macro_rules! kernels {
                 ("x17" ("5" "7") none [("19" "23" "192" "0" "2" "27" "31")])
             ]
         }
-    )*};
+    };
 }
 expand_all_packings! { kernels! {} }

@@ -373,8 +373,11 @@ macro_rules! products {
 /// A quad: where its columns are in a line; where its bytes go, if the high plane is by row; integers `A` and `B`, of the
 /// second half also if that is a group.
 macro_rules! kernels {
-    ({} $($field:ident = $format:ident $row:tt)*) => {$(
-        kernels! { @$field $format $row $row }
+    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+        $(#[$on])*
+        mod $field {
+            kernels! { @$field $format $row $row }
+        }
     )*};
     (@$field:ident $format:ident { bits: $bits:tt, values: $v:ident $b:tt $way:ident, scales: halves none 32 } $row:tt) => {
         packed_kernel! {

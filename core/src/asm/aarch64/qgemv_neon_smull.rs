@@ -159,9 +159,12 @@ const fn largest(p: &Packing) -> usize {
 }
 
 macro_rules! kernels {
-    ({} $($field:ident = $format:ident {
+    ({} $($(#[$on:meta])* $field:ident = $format:ident {
         bits: $bits:tt, values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt
     })*) => {$(
+        $(#[$on])*
+        mod $field {
+            use super::*;
         kernels! { @$field $format {
             bits: $bits, values: $values $bias $way, scales: $kind $min $group
         } }
@@ -171,6 +174,7 @@ macro_rules! kernels {
             assert!(127 * largest(&P) * kernels!(@fours $way $group) <= 0x7fff);
             assert!(!(P.offsets && matches!(P.values, Values::Table(_))));
         };
+        }
     )*};
     (@fours words 32) => { 8 };
     (@fours signed $group:tt) => { 2 };

@@ -513,10 +513,17 @@ macro_rules! kernel {
 
 /// The kernels of all formats.
 macro_rules! kernels {
-    ({} $($field:ident = $format:ident $row:tt)*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+        $(#[$on])*
+        mod $field {
+            use super::*;
+            kernels! { @$field $format $row }
+        }
+    )*};
+    (@$field:ident $format:ident $row:tt) => {
         kernel! { $field $format "1" $row [("0" "2" "4" "5" "rsi")] ["4" "5"] }
         kernel! { $field $format "2" $row
             [("0" "2" "4" "5" "rsi") ("1" "3" "6" "7" "rsi + r8")] ["4" "5" "6" "7"] }
-    )*};
+    };
 }
 expand_all_packings! { kernels! {} }

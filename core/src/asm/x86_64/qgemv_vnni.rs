@@ -405,9 +405,13 @@ macro_rules! kernel {
 
 /// The kernels of all formats.
 macro_rules! kernels {
-    ({} $($field:ident = $format:ident
+    ({} $($(#[$on:meta])* $field:ident = $format:ident
         { bits: $bits:tt, values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt })*) => {$(
-        kernels! { @$field $format { bits: $bits, values: $values $bias, scales: $kind $min $group } }
+        $(#[$on])*
+        mod $field {
+            use super::*;
+            kernels! { @$field $format { bits: $bits, values: $values $bias, scales: $kind $min $group } }
+        }
     )*};
     (@$field:ident $format:ident $row:tt) => {
         kernel! { $field $format "1" $row ("0" "4" "8" "12" "rsi") }
