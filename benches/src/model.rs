@@ -30,6 +30,8 @@ pub enum Cache {
     F16,
     Bf16,
     F32,
+    #[value(name = "q8_0")]
+    Q8_0,
 }
 
 /// Which model, and how it computes.
@@ -71,6 +73,7 @@ impl Setup {
         let kind = match (self.cache, self.precision) {
             (Some(Cache::F16), _) | (None, Exactness::Fast) => KvType::F16,
             (Some(Cache::Bf16), _) => KvType::Bf16,
+            (Some(Cache::Q8_0), _) => KvType::Q8_0,
             (Some(Cache::F32), _) | (None, Exactness::Exact) => KvType::F32,
         };
         let precision = match self.precision {

@@ -18,6 +18,8 @@ use gllm_testkit::{
 };
 use libfuzzer_sys::fuzz_target;
 
+#[path = "api/attention.rs"]
+mod attention;
 #[path = "api/matrices.rs"]
 mod matrices;
 #[path = "api/quantised.rs"]
@@ -254,6 +256,7 @@ impl Call {
         let op = Op::ALL[usize::from(self.op) % Op::ALL.len()];
         let known = vectors::run::<E>(self, op)
             || rows::run::<E>(self, op)
+            || attention::run::<E>(self, op)
             || matrices::run::<E>(self, op)
             || quantised::run::<E>(self, op);
         assert!(known, "{} is not fuzzed", op.name());

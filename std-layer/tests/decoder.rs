@@ -63,7 +63,14 @@ fn the_fast_path_is_close() {
         let model = tiny.open();
         let tokens = tokens(90, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
-        for (kind, chunk) in [(KvType::F16, 512), (KvType::F16, 16), (KvType::Bf16, 1), (KvType::F32, 64)] {
+        for (kind, chunk) in [
+            (KvType::F16, 512),
+            (KvType::F16, 16),
+            (KvType::Bf16, 1),
+            (KvType::F32, 64),
+            (KvType::Q8_0, 512),
+            (KvType::Q8_0, 7),
+        ] {
             let cache = CacheOptions { kind, ..CacheOptions::default() };
             let options = Options { cache, chunk, ..Options::default() };
             let got = generator(&model, 2, options).logits(&tokens).unwrap();
@@ -77,20 +84,22 @@ fn the_fast_path_is_close() {
 /// Neither threads, nor how a prompt is cut, nor pages change a bit.
 #[test]
 fn exact_bits_depend_on_nothing() {
-    for (name, format) in
-        [("llama", Some(QuantFormat::Q4_1)), ("gemma3", Some(QuantFormat::Q8_0)), ("qwen2", None)]
-    {
-        let tiny = Tiny::new(name, format);
+    for (tiny, kind) in [
+        (Tiny::new("llama", Some(QuantFormat::Q4_1)), KvType::F32),
+        (Tiny::new("gemma3", Some(QuantFormat::Q8_0)), KvType::F16),
+        (Tiny::new("qwen2", None), KvType::Bf16),
+        (Tiny { head_dim: 100, ..Tiny::new("qwen3", Some(QuantFormat::Q4_1)) }, KvType::Q8_0),
+    ] {
         let model = tiny.open();
         let tokens = tokens(530, tiny.vocabulary);
         let mut want: Option<Vec<u32>> = None;
         for (threads, chunk, page_tokens) in
             [(1, 512, 64), (2, 512, 64), (3, 512, 16), (2, 77, 64), (3, 9, 128), (1, 16, 16)]
         {
-            let cache = CacheOptions { page_tokens, ..exact().cache };
+            let cache = CacheOptions { page_tokens, kind, ..exact().cache };
             let options = Options { cache, chunk, ..exact() };
             let got = bits(&generator(&model, threads, options).logits(&tokens).unwrap());
-            let what = format!("{name}: {threads} threads, chunks of {chunk}, pages of {page_tokens}");
+            let what = format!("{tiny:?}: {threads} threads, chunks of {chunk}, pages of {page_tokens}");
             assert!(want.get_or_insert_with(|| got.clone()) == &got, "{what}");
         }
     }

@@ -1,6 +1,8 @@
 //! Attention of a token's queries to the cache of its sequence.
 
-use gllm_kernels_core::{Attended, Element, Kernels, KvPiece, Op, Scratch, KV_BLOCK};
+use gllm_kernels_core::{
+    f16, Attended, Element, KernelError, Kernels, KvPiece, MatRef, Op, Scratch, KV_BLOCK,
+};
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
 use super::{each_element, Case, Context, Cost, Engine, Entry, Sizes};
@@ -32,14 +34,88 @@ fn queries(dim: usize) -> Vec<f32> {
     (0..GROUP * dim).map(|i| ((i * 37 % 101) as f32 / 50.0 - 1.0) / (dim as f32).sqrt()).collect()
 }
 
+/// What attention reads: heads and their elements, positions.
+#[derive(Clone, Copy)]
+struct Shape {
+    heads: usize,
+    dim: usize,
+    positions: usize,
+}
+
+impl Shape {
+    fn of(c: &Context<'_>) -> Self {
+        let [heads, dim] = heads(c.case.shape.n);
+        Self { heads, dim, positions: c.case.shape.m }
+    }
+
+    /// Blocks of a head.
+    fn blocks(self) -> usize {
+        self.positions.div_ceil(KV_BLOCK)
+    }
+
+    /// Blocks of all heads before they repeat.
+    fn period(self) -> usize {
+        PERIOD.min(self.heads * self.blocks())
+    }
+
+    /// Calls `attend` for all pieces of all heads, whose blocks have `len` cells.
+    fn call<C>(
+        self,
+        (cache, len): (&[C], usize),
+        y: &mut [f32],
+        mut attend: impl FnMut(KvPiece<'_, C>, Attended<'_>) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        let all: Vec<&[C]> = cache.chunks_exact(len).collect();
+        for (blocks, y) in all.chunks_exact(self.blocks()).zip(y.chunks_exact_mut(GROUP * self.dim)) {
+            let mut sums = [[0.0; 2]; GROUP];
+            let mut all = Attended { sums: &mut sums, values: y };
+            all.clear();
+            for (i, blocks) in blocks.chunks(PIECE).enumerate() {
+                let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, self.positions]; GROUP]);
+                attend(KvPiece { blocks, first, spans, softcap: None }, all.reborrow())?;
+            }
+            for (y, [_, sum]) in y.chunks_exact_mut(self.dim).zip(sums) {
+                y.iter_mut().for_each(|y| *y /= sum);
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes out. `key` and `value` give element `i` at a place of a block of the first period.
+    fn exact(
+        self,
+        key: impl Fn(usize, usize, usize) -> f64,
+        value: impl Fn(usize, usize, usize) -> f64,
+    ) -> Vec<Want> {
+        let (q, mut out) = (queries(self.dim), Vec::new());
+        for (head, q) in (0..self.heads).flat_map(|head| q.chunks_exact(self.dim).map(move |q| (head, q))) {
+            let block = |p: usize| (head * self.blocks() + p / KV_BLOCK) % self.period();
+            let score = |p: usize| {
+                q.iter().enumerate().map(|(i, &q)| f64::from(q) * key(block(p), i, p % KV_BLOCK)).sum::<f64>()
+            };
+            let scores: Vec<f64> = (0..self.positions).map(|p| score(p).exp()).collect();
+            let sum: f64 = scores.iter().sum();
+            for i in 0..self.dim {
+                let weighed = |(p, s): (usize, &f64)| s / sum * value(block(p), i, p % KV_BLOCK);
+                let terms = || scores.iter().enumerate().map(weighed);
+                out.push(Want { value: terms().sum(), scale: terms().map(f64::abs).sum() });
+            }
+        }
+        out
+    }
+}
+
+/// Far above what random errors reach.
+const BOUND: f64 = 3e-5;
+
 /// `m` positions of `n` elements of keys, and as many of values.
 fn build<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
-    let positions = c.case.shape.m;
-    let [heads, dim] = heads(c.case.shape.n);
+    let shape = Shape::of(&c);
+    let Shape { heads, dim, .. } = shape;
     let k: Kernels<E> = Engine::<E>::new(&c).kernels();
-    let (len, blocks) = (2 * KV_BLOCK * dim, positions.div_ceil(KV_BLOCK));
-    let period = PERIOD.min(heads * blocks);
-    let cache = Operand::random(c.carver.take::<E>(heads * blocks * len), period * len, 1, -1.0, 1.0);
+    let len = 2 * KV_BLOCK * dim;
+    let memory = c.carver.take::<E>(heads * shape.blocks() * len);
+    let cache = Operand::random(memory, shape.period() * len, 1, -1.0, 1.0);
     let output = Operand { data: c.carver.take::<f32>(heads * GROUP * dim), pattern: Vec::new() };
     let q = queries(dim);
     let mut memory = vec![0; k.attend_scratch(GROUP, dim, PIECE).map_or(0, |need| need.size_unaligned())];
@@ -48,43 +124,69 @@ fn build<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> 
         inputs: vec![cache],
         output,
         call: Box::new(move |x, y| {
-            let all: Vec<&[E]> = x[0].data.chunks_exact(len).collect();
-            for (blocks, y) in all.chunks_exact(blocks).zip(y.chunks_exact_mut(GROUP * dim)) {
-                let mut sums = [[0.0; 2]; GROUP];
-                let mut all = Attended { sums: &mut sums, values: y };
-                all.clear();
-                for (i, blocks) in blocks.chunks(PIECE).enumerate() {
-                    let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, positions]; GROUP]);
-                    let piece = KvPiece { blocks, first, spans, softcap: None };
-                    k.attend(dim, &q, piece, all.reborrow(), Scratch::new(&mut memory))?;
-                }
-                for (y, [_, sum]) in y.chunks_exact_mut(dim).zip(sums) {
-                    y.iter_mut().for_each(|y| *y /= sum);
-                }
-            }
-            Ok(())
+            shape.call((&*x[0].data, len), y, |piece, all| {
+                k.attend(dim, &q, piece, all, Scratch::new(&mut memory))
+            })
         }),
         exact: Box::new(move |x| {
-            let (q, mut out) = (queries(dim), Vec::new());
-            let at = |block: usize, i: usize| x[0][(block * len + i) % x[0].len()];
-            for (head, q) in (0..heads).flat_map(|head| q.chunks_exact(dim).map(move |q| (head, q))) {
-                let block = |p: usize| head * blocks + p / KV_BLOCK;
-                let score = |p: usize| {
-                    let key = |i: usize| at(block(p), i * KV_BLOCK + p % KV_BLOCK);
-                    q.iter().enumerate().map(|(i, &q)| f64::from(q) * key(i)).sum::<f64>()
-                };
-                let scores: Vec<f64> = (0..positions).map(|p| score(p).exp()).collect();
-                let sum: f64 = scores.iter().sum();
-                for i in 0..dim {
-                    let value = |p: usize| at(block(p), (KV_BLOCK + p % KV_BLOCK) * dim + i);
-                    let terms = || scores.iter().enumerate().map(|(p, s)| s / sum * value(p));
-                    out.push(Want { value: terms().sum(), scale: terms().map(f64::abs).sum() });
-                }
-            }
-            out
+            let key = |block: usize, i: usize, place: usize| x[0][block * len + i * KV_BLOCK + place];
+            let value =
+                |block: usize, i: usize, place: usize| x[0][block * len + (KV_BLOCK + place) * dim + i];
+            shape.exact(key, value)
         }),
-        // Far above what random errors reach.
-        bound: 3e-5,
+        bound: BOUND,
+        kernel: None,
+    })
+}
+
+/// The same in 8 bits.
+fn build_q8_0<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
+    let shape = Shape::of(&c);
+    let Shape { heads, dim, .. } = shape;
+    let k: Kernels<E> = Engine::<E>::new(&c).kernels();
+    let len = k.kv_block_len_q8_0(dim).expect("heads are small");
+    // Rounded numbers are multiples of a 127th: what is kept of them is what they are, but for the scale.
+    let number = move |block: usize, i: usize| ((block * 31 + i * 37) % 255) as f32 / 127.0 - 1.0;
+    let mut first = vec![0u8; shape.period() * len];
+    for (b, block) in first.chunks_exact_mut(len).enumerate() {
+        let [keys, values] =
+            [0, 17].map(|of| (0..KV_BLOCK * dim).map(|i| number(b + of, i)).collect::<Vec<f32>>());
+        let rows = |x| MatRef::new(x, KV_BLOCK, dim);
+        rows(&keys)
+            .and_then(|keys| k.kv_append_q8_0(0, keys, rows(&values)?, block))
+            .expect("a block of whole heads");
+    }
+    let cache = c.carver.take::<u8>(heads * shape.blocks() * len);
+    for part in cache.chunks_mut(first.len().max(1)) {
+        part.copy_from_slice(&first[..part.len()]);
+    }
+    let cache: &'a [u8] = cache;
+    let output = Operand { data: c.carver.take::<f32>(heads * GROUP * dim), pattern: Vec::new() };
+    let q = queries(dim);
+    let mut memory = vec![0; k.attend_scratch(GROUP, dim, PIECE).map_or(0, |need| need.size_unaligned())];
+    Box::new(Produce::<f32, f32> {
+        weights: cache,
+        inputs: Vec::new(),
+        output,
+        call: Box::new(move |_, y| {
+            shape.call((cache, len), y, |piece, all| {
+                k.attend_q8_0(dim, &q, piece, all, Scratch::new(&mut memory))
+            })
+        }),
+        exact: Box::new(move |_| {
+            let (values, groups) = (KV_BLOCK * dim, dim.div_ceil(32));
+            let number = |block: usize, code: usize, group: usize, place: usize| {
+                let block = &first[block * len..(block + 1) * len];
+                let scale = 2 * values + 2 * (group * KV_BLOCK + place);
+                let scale = f16::from_le_bytes([block[scale], block[scale + 1]]);
+                f64::from(block[code] as i8) * f64::from(scale.to_f32())
+            };
+            let key = |block, i: usize, place| number(block, i * KV_BLOCK + place, i / 32, place);
+            let value =
+                |block, i: usize, place| number(block, values + place * dim + i, groups + i / 32, place);
+            shape.exact(key, value)
+        }),
+        bound: BOUND,
         kernel: None,
     })
 }
@@ -92,16 +194,38 @@ fn build<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> 
 fn cost(case: &Case) -> Cost {
     let [heads, dim] = heads(case.shape.n);
     let numbers = (2 * heads * dim * case.shape.m.next_multiple_of(KV_BLOCK)) as f64;
-    let moved = numbers * case.size();
+    of(numbers, numbers * case.size())
+}
+
+/// Codes of a byte, and two bytes for each 32.
+fn cost_q8_0(case: &Case) -> Cost {
+    let [heads, dim] = heads(case.shape.n);
+    let numbers = (2 * heads * dim * case.shape.m.next_multiple_of(KV_BLOCK)) as f64;
+    of(numbers, numbers * 34.0 / 32.0)
+}
+
+/// Cost of reading so many numbers in so many bytes.
+fn of(numbers: f64, moved: f64) -> Cost {
     Cost { flops: 2.0 * GROUP as f64 * numbers, moved, working_set: moved, traffic: Traffic::Read }
 }
 
-pub(super) static ENTRIES: &[Entry] = &[Entry {
-    name: "attend",
-    op: Op::Attend,
-    sizes: Sizes::Rows,
-    quantised: false,
-    cost,
-    build: each_element!(build),
-    halves: true,
-}];
+pub(super) static ENTRIES: &[Entry] = &[
+    Entry {
+        name: "attend",
+        op: Op::Attend,
+        sizes: Sizes::Rows,
+        quantised: false,
+        cost,
+        build: each_element!(build),
+        halves: true,
+    },
+    Entry {
+        name: "attend_q8_0",
+        op: Op::AttendQ8_0,
+        sizes: Sizes::Rows,
+        quantised: false,
+        cost: cost_q8_0,
+        build: each_element!(build_q8_0),
+        halves: false,
+    },
+];

@@ -134,6 +134,11 @@ audit! {
         let all = Attended { sums: a.sums, values: a.g };
         (a.k.attend(a.n[0], a.cos, piece, all, Scratch::new(a.buf)), a.k.attend_scratch(a.n[0], a.n[1], a.n[2]))
     };
+    attend_q8_0(a) => {
+        let blocks = [a.bytes, a.bytes];
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap: a.flag.then_some(a.s[0]) };
+        a.k.attend_q8_0(a.n[0], a.cos, piece, Attended { sums: a.sums, values: a.g }, Scratch::new(a.buf))
+    };
     attend_join(a) => {
         let mut sums = [[0.0; 2]; 3];
         let mut all = Attended { sums: a.sums, values: a.g };
@@ -144,6 +149,11 @@ audit! {
         let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
         let appended = rows(a.cos).and_then(|keys| a.k.kv_append(a.n[1], keys, rows(a.sin)?, a.z));
         (appended, a.k.kv_block_len(a.n[0]))
+    };
+    kv_append_q8_0(a) => {
+        let rows = |x| MatRef::with_strides(x, a.n[0], a.n[1], a.n[2], a.n[3]);
+        let appended = rows(a.cos).and_then(|keys| a.k.kv_append_q8_0(a.n[1], keys, rows(a.sin)?, a.buf));
+        (appended, a.k.kv_block_len_q8_0(a.n[0]))
     };
     rope_table(a) => a.rope_freqs.table(a.rope_positions, a.g, a.h);
 

@@ -368,6 +368,13 @@ macro_rules! expand_all_ops {
                 args: (a: &AttendArgs<'_, E>) -> (),
                 body: attention::attend,
             }
+                attend_q8_0 {
+                when: feature = "rows",
+                ops: [AttendQ8_0 = "attend_q8_0"],
+                named: widened,
+                args: (a: &AttendArgs<'_, u8>) -> (),
+                body: attention::attend_q8_0,
+            }
                 attend_join {
                 when: feature = "rows",
                 ops: [],
@@ -381,6 +388,13 @@ macro_rules! expand_all_ops {
                 named: storage,
                 args: (a: &AppendArgs<E>) -> (),
                 body: attention::append,
+            }
+                kv_append_q8_0 {
+                when: feature = "rows",
+                ops: [],
+                named: shared,
+                args: (a: &AppendArgs<u8>) -> (),
+                body: attention::append_q8_0,
             }
         }
     };

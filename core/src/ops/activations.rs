@@ -345,12 +345,13 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
     }
 }
 
-/// Quantises 32 activations.
+/// The scale of 32 numbers, their largest magnitude being 127 times it, and what they are multiplied with to become whole numbers:
+/// NaN and 0 if a number is not finite, zeros if all are tiny.
 ///
 /// # Safety
 /// They exist; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
+pub(crate) unsafe fn scale_of<E: Element, P: Prim<E> + Prim<f32>>(x: *const E) -> (f32, f32) {
     // SAFETY: every vector is a whole one of 32 elements.
     unsafe {
         let (zero, mut largest, mut odd) = (P::splat(0.0), P::splat(0.0), P::splat(0.0));
@@ -361,14 +362,26 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
             odd = P::fma(x, zero, odd);
         }
         let (largest, odd) = (P::reduce_max(largest), P::reduce_sum(odd));
-        let scale = if odd.is_nan() {
-            f32::NAN
+        if odd.is_nan() {
+            (f32::NAN, 0.0)
         } else if largest < TINY {
-            0.0
+            (0.0, 0.0)
         } else {
-            largest / 127.0
-        };
-        let (q, [first, second]) = nearest::<E, P>(x, if scale > 0.0 { 127.0 / largest } else { 0.0 });
+            (largest / 127.0, 127.0 / largest)
+        }
+    }
+}
+
+/// Quantises 32 activations.
+///
+/// # Safety
+/// They exist; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units: [f32; 2], out: &mut Step) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let (scale, by) = scale_of::<E, P>(x);
+        let (q, [first, second]) = nearest::<E, P>(x, by);
         let [unit, offset_unit] = units;
         let all = [first, second, first + second];
         *out = Step {
@@ -386,7 +399,10 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
 /// # Safety
 /// They exist; products are at most 127, or `by` is 0; the instruction set.
 #[inline(always)]
-unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, by: f32) -> ([i8; STEP], [f32; 2]) {
+pub(crate) unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(
+    x: *const E,
+    by: f32,
+) -> ([i8; STEP], [f32; 2]) {
     // SAFETY: every vector is a whole one of 32 elements.
     unsafe {
         let (zero, by, mut rounded) = (P::splat(0.0), P::splat(by), [0f32; STEP]);

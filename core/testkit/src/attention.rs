@@ -1,7 +1,7 @@
 //! Attention over cached blocks.
 
 use gllm_kernels_core::{
-    Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, MatRef, Scratch, KV_BLOCK,
+    f16, Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, MatRef, Scratch, KV_BLOCK,
 };
 
 use crate::data::Source;
@@ -9,20 +9,120 @@ use crate::numeric::{gamma, sum, wide};
 use crate::report::{Outcome, Report};
 use crate::{call, effort, Edge, Guarded};
 
+/// How keys and values are cached, by kernels for `E`.
+trait Cached<E: Element> {
+    /// What blocks consist of.
+    type Cell: Copy;
+    /// Cells of a block.
+    fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError>;
+    fn append(
+        k: &Kernels<E>,
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [Self::Cell],
+    ) -> Result<(), KernelError>;
+    fn attend(
+        k: &Kernels<E>,
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, Self::Cell>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError>;
+    /// What is kept of a row of `dim` numbers.
+    fn kept(x: &[f32]) -> Vec<f64>;
+    /// Roundings of a score beside those of its multiply-adds.
+    const ROUNDINGS: usize;
+}
+
+/// Numbers of type `E`.
+struct Plain;
+
+impl<E: Element> Cached<E> for Plain {
+    type Cell = E;
+    fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
+        k.kv_block_len(dim)
+    }
+    fn append(
+        k: &Kernels<E>,
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [E],
+    ) -> Result<(), KernelError> {
+        k.kv_append(place, keys, values, block)
+    }
+    fn attend(
+        k: &Kernels<E>,
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, E>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        k.attend(dim, queries, piece, all, scratch)
+    }
+    fn kept(x: &[f32]) -> Vec<f64> {
+        wide(&x.iter().map(|&x| E::from_f32(x)).collect::<Vec<_>>())
+    }
+    const ROUNDINGS: usize = 0;
+}
+
+/// 8 bits, with a scale in f16 for each 32.
+struct Scaled;
+
+impl<E: Element> Cached<E> for Scaled {
+    type Cell = u8;
+    fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
+        k.kv_block_len_q8_0(dim)
+    }
+    fn append(
+        k: &Kernels<E>,
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [u8],
+    ) -> Result<(), KernelError> {
+        k.kv_append_q8_0(place, keys, values, block)
+    }
+    fn attend(
+        k: &Kernels<E>,
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, u8>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        k.attend_q8_0(dim, queries, piece, all, scratch)
+    }
+    fn kept(x: &[f32]) -> Vec<f64> {
+        let group = |x: &[f32]| {
+            let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+            let scale = f64::from(f16::from_f32(largest / 127.0));
+            let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            x.iter().map(|x| f64::from((x * by).round_ties_even()) * scale).collect::<Vec<_>>()
+        };
+        x.chunks(32).flat_map(group).collect()
+    }
+    // A multiplication with the scale for each group, or each weight.
+    const ROUNDINGS: usize = 10;
+}
+
 /// A head's cache, and the numbers in it.
-struct Cache<E: Element> {
+struct Cache<E: Element, C: Cached<E>> {
     dim: usize,
-    blocks: Vec<Guarded<E>>,
+    blocks: Vec<Guarded<C::Cell>>,
     keys: Vec<f64>,
     values: Vec<f64>,
 }
 
-impl<E: Element> Cache<E> {
+impl<E: Element, C: Cached<E>> Cache<E, C> {
     /// Random keys and values at `positions` positions, appended in groups of several sizes. What is behind them is NaN.
     fn new(k: &Kernels<E>, dim: usize, positions: usize, source: &mut Source) -> Result<Self, String> {
         let mut random = |scale: f32| source.uniform::<f32>(positions * dim, -scale, scale);
         let (keys, values) = (random(1.0), random(2.0));
-        let len = k.kv_block_len(dim).map_err(|e| e.to_string())?;
+        let len = C::len(k, dim).map_err(|e| e.to_string())?;
         let edge = |i: usize| Edge::BOTH[i % 2];
         let mut blocks: Vec<_> =
             (0..positions.div_ceil(KV_BLOCK)).map(|i| Guarded::poisoned(len, edge(i))).collect();
@@ -33,14 +133,14 @@ impl<E: Element> Cache<E> {
             let rows = |x| MatRef::with_strides(x, n, dim, dim, 1);
             let (key, value) = (&keys[at * dim..], &values[at * dim..]);
             let block = &mut blocks[at / KV_BLOCK];
-            call(|| k.kv_append(place, rows(key)?, rows(value)?, block)).map_err(|e| e.to_string())?;
+            call(|| C::append(k, place, rows(key)?, rows(value)?, block)).map_err(|e| e.to_string())?;
             (at, step) = (at + n, step % 7 + 2);
         }
         if blocks.iter().any(|block| !block.intact()) {
-            return Err("kv_append writes outside of the block".into());
+            return Err("tokens were appended outside of the block".into());
         }
-        let narrowed = |x: &[f32]| wide(&x.iter().map(|&x| E::from_f32(x)).collect::<Vec<_>>());
-        Ok(Self { dim, blocks, keys: narrowed(&keys), values: narrowed(&values) })
+        let kept = |x: &[f32]| x.chunks_exact(dim).flat_map(C::kept).collect();
+        Ok(Self { dim, blocks, keys: kept(&keys), values: kept(&values) })
     }
 
     /// What the first query of `queries` gets, element by element, and what it may be wrong by.
@@ -51,7 +151,7 @@ impl<E: Element> Cache<E> {
             .map(|p| {
                 let key = row(&self.keys, p);
                 let (s, magnitudes) = sum(query.iter().zip(key).map(|(&q, k)| f64::from(q) * k));
-                error = error.max(gamma(self.dim + 1, magnitudes));
+                error = error.max(gamma(self.dim + 1 + C::ROUNDINGS, magnitudes));
                 softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
             })
             .collect();
@@ -63,8 +163,9 @@ impl<E: Element> Cache<E> {
         let total: f64 = weights.iter().sum();
         // Of exponentials, of the two sums, and of joining pieces.
         let range = scores.iter().map(|s| largest - s).fold(0.0, f64::max);
-        let relative =
-            2.0 * error + gamma(2 * (end - from) + 40, 1.0) + 4.0 * range * f64::from(f32::EPSILON);
+        let relative = 2.0 * error
+            + gamma(2 * (end - from) + 40 + C::ROUNDINGS, 1.0)
+            + 4.0 * range * f64::from(f32::EPSILON);
         (0..self.dim)
             .map(|i| {
                 let terms =
@@ -98,28 +199,83 @@ impl State {
 }
 
 /// Attention of `queries` to the blocks from `first` to before `end`.
-fn attend<E: Element>(
+fn attend<E: Element, C: Cached<E>>(
     k: &Kernels<E>,
-    cache: &Cache<E>,
+    cache: &Cache<E, C>,
     queries: &[f32],
     (spans, softcap): (&[[usize; 2]], Option<f32>),
     [first, end]: [usize; 2],
     to: Attended<'_>,
 ) -> Result<(), KernelError> {
-    let blocks: Vec<&[E]> = cache.blocks[first..end].iter().map(|block| &block[..]).collect();
+    let blocks: Vec<&[C::Cell]> = cache.blocks[first..end].iter().map(|block| &block[..]).collect();
     let need = k.attend_scratch(spans.len(), cache.dim, blocks.len())?.size_unaligned();
     let mut memory = vec![0xff; need];
     let piece = KvPiece { blocks: &blocks, first: first * KV_BLOCK, spans, softcap };
-    call(|| k.attend(cache.dim, queries, piece, to, Scratch::new(&mut memory)))
+    call(|| C::attend(k, cache.dim, queries, piece, to, Scratch::new(&mut memory)))
 }
 
 /// `attend`, `attend_join` and `kv_append`.
 pub fn attention<E: Element>(row: &KernelInfo) -> Outcome {
+    every_shape::<E, Plain>(row)
+}
+
+/// `attend_q8_0`, `attend_join` and `kv_append_q8_0`.
+pub fn attention_q8_0<E: Element>(row: &KernelInfo) -> Outcome {
+    codes::<E>(row)?;
+    every_shape::<E, Scaled>(row)
+}
+
+/// What is appended in 8 bits stands for the numbers that it must stand for, bit by bit: a query of one and zeros, which sees one
+/// position, gets a value by its scale alone.
+fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
+    let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    for (dim, largest) in [(4, 1.0), (33, 1e-3), (64, 3e4), (100, 1e-30), (32, 0.0)] {
+        let x: Vec<f32> = (0..dim).map(|i| largest * (i as f32 - dim as f32 / 2.0) / dim as f32).collect();
+        let rows = MatRef::new(&x, 1, dim).map_err(|e| e.to_string())?;
+        let mut block = vec![0xff; k.kv_block_len_q8_0(dim).map_err(|e| e.to_string())?];
+        k.kv_append_q8_0(5, rows, rows, &mut block).map_err(|e| e.to_string())?;
+        let cache = Cache::<E, Scaled> {
+            dim,
+            blocks: vec![Guarded::copy_of(&block, Edge::End)],
+            keys: vec![],
+            values: vec![],
+        };
+        let mut state = State::new(1, dim);
+        attend(&k, &cache, &vec![0.0; dim], (&[[5, 6]], None), [0, 1], state.borrow())
+            .map_err(|e| e.to_string())?;
+        let want = <Scaled as Cached<E>>::kept(&x);
+        let same = |(&got, &want): (&f32, &f64)| f64::from(got) == want;
+        if state.sums != [[0.0, 1.0]] || !state.values.iter().zip(&want).all(same) {
+            return Err(format!("{x:?} is kept as {:?} instead of {want:?}", state.values));
+        }
+    }
+    // A group that is not finite is NaN, and the others are not.
+    let x: Vec<f32> = (0..64).map(|i| if i == 40 { f32::INFINITY } else { 1.0 }).collect();
+    let mut block = vec![0; k.kv_block_len_q8_0(64).map_err(|e| e.to_string())?];
+    let rows = MatRef::new(&x, 1, 64).map_err(|e| e.to_string())?;
+    k.kv_append_q8_0(0, rows, rows, &mut block).map_err(|e| e.to_string())?;
+    let cache = Cache::<E, Scaled> {
+        dim: 64,
+        blocks: vec![Guarded::copy_of(&block, Edge::End)],
+        keys: vec![],
+        values: vec![],
+    };
+    let query: Vec<f32> = (0..64).map(|i| if i < 32 { 1.0 } else { 0.0 }).collect();
+    let mut state = State::new(1, 64);
+    attend(&k, &cache, &query, (&[[0, 1]], None), [0, 1], state.borrow()).map_err(|e| e.to_string())?;
+    match state.sums[0][1].is_nan() {
+        true => Ok(()),
+        false => Err("an infinity among the keys is not to be seen".into()),
+    }
+}
+
+/// Every shape of queries, spans and pieces.
+fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let (mut source, mut report) = (Source::new(31), Report::BOUND);
-    let dims = [16, 48, 64, 80, 256].into_iter().take(3 + effort());
+    let dims = [16, 36, 64, 100, 80, 256, 1, 120].into_iter().take(3 + effort());
     for (dim, positions) in dims.flat_map(|dim| [1, 16, 31, 33, 100].map(|n| (dim, n))) {
-        let cache = Cache::new(&k, dim, positions, &mut source)?;
+        let cache = Cache::<E, C>::new(&k, dim, positions, &mut source)?;
         for rows in [1, 2, 3, 4, 5, 7, 12, 13, 31] {
             // Such that large scores are some ten apart.
             let queries =
@@ -177,19 +333,19 @@ pub fn attention<E: Element>(row: &KernelInfo) -> Outcome {
             }
         }
     }
-    refusals(&k, &mut source)?;
+    refusals::<E, C>(&k, &mut source)?;
     Ok(report)
 }
 
 /// What has to be refused.
-fn refusals<E: Element>(k: &Kernels<E>, source: &mut Source) -> Result<(), String> {
-    let cache = Cache::new(k, 16, 20, source)?;
-    let blocks: Vec<&[E]> = cache.blocks.iter().map(|block| &block[..]).collect();
+fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Result<(), String> {
+    let cache = Cache::<E, C>::new(k, 16, 20, source)?;
+    let blocks: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
     let (short, queries, mut memory) = ([blocks[0], &blocks[1][1..]], [0.0; 32], [0; 4096]);
     let good = KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None };
-    let refused = |what: &str, piece: KvPiece<'_, E>, dim, rows: usize, memory: &mut [u8]| {
+    let refused = |what: &str, piece: KvPiece<'_, C::Cell>, dim, rows: usize, memory: &mut [u8]| {
         let mut state = State::new(rows, 16);
-        match k.attend(dim, &queries, piece, state.borrow(), Scratch::new(memory)) {
+        match C::attend(k, dim, &queries, piece, state.borrow(), Scratch::new(memory)) {
             Err(_) if state.bits() == State::new(rows, 16).bits() => Ok(()),
             _ => Err(format!("{what} was accepted, or results were changed")),
         }
@@ -197,14 +353,14 @@ fn refusals<E: Element>(k: &Kernels<E>, source: &mut Source) -> Result<(), Strin
     refused("a short block", KvPiece { blocks: &short, ..good }, 16, 2, &mut memory)?;
     refused("few spans", KvPiece { spans: &[[0, 20]], ..good }, 16, 2, &mut memory)?;
     refused("an odd position", KvPiece { first: 8, ..good }, 16, 2, &mut memory)?;
-    refused("an odd dimension", good, 8, 2, &mut memory)?;
+    refused("another dimension", good, 8, 2, &mut memory)?;
     refused("few sums", good, 16, 1, &mut memory)?;
     refused("little scratch", good, 16, 2, &mut memory[..64])?;
-    let mut block = vec![E::ZERO; 512];
+    let mut block = cache.blocks[0].to_vec();
     let x = [0f32; 64];
-    let append = |place, rows, cols, block: &mut [E]| {
+    let append = |place, rows, cols, block: &mut [C::Cell]| {
         let x = MatRef::new(&x, rows, cols)?;
-        k.kv_append(place, x, x, block)
+        C::append(k, place, x, x, block)
     };
     let results =
         [append(15, 2, 16, &mut block), append(0, 2, 16, &mut block[1..]), append(0, 2, 24, &mut block)];

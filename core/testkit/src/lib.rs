@@ -101,6 +101,7 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::LayerNorm => norm::layer_norm::<E>,
         Op::Rope => rope::rope::<E>,
         Op::Attend => attention::attention::<E>,
+        Op::AttendQ8_0 => attention::attention_q8_0::<E>,
         _ => return None,
     })
 }

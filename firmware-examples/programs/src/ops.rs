@@ -160,7 +160,7 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 26] {
 }
 
 /// Operators whose output is f32.
-fn products<E: Element>() -> [(&'static str, Product<E>); 11] {
+fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
     [
         ("vec_dot", |k, x, y, z, _| k.vec_dot(x, y).map(|v| z[0] = v)),
         ("vec_sum", |k, x, _, z, _| k.vec_sum(x).map(|v| z[0] = v)),
@@ -187,6 +187,21 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 11] {
                 softcap: None,
             };
             k.attend(16, &queries, piece, all, Scratch::new(scratch))
+        }),
+        ("attend_q8_0", |k, x, y, z, scratch| {
+            // A block of 16 positions, written here; four queries of 16.
+            let mut kept = [[0f32; 256]; 2];
+            for (kept, of) in kept.iter_mut().flatten().zip(x[..256].iter().chain(&y[..256])) {
+                *kept = of.to_f32();
+            }
+            let (queries, mut sums, mut block) = ([0.25; 64], [[0.0; 2]; 4], [0; 576]);
+            let [keys, values] = &kept;
+            k.kv_append_q8_0(0, MatRef::new(keys, 16, 16)?, MatRef::new(values, 16, 16)?, &mut block)?;
+            let mut all = Attended { sums: &mut sums, values: &mut z[..64] };
+            all.clear();
+            let (blocks, spans) = ([&block[..]], [[0, 16], [0, 15], [3, 16], [7, 8]]);
+            let piece = KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: Some(8.0) };
+            k.attend_q8_0(16, &queries, piece, all, Scratch::new(scratch))
         }),
         ("qgemv_fp8", |k, x, _, z, _| {
             let (a, b) = z.split_at_mut(SIDE);

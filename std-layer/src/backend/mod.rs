@@ -26,7 +26,7 @@ pub struct Progress {
     pub total: usize,
 }
 
-/// The type of cached keys and values.
+/// The type of cached keys and values. Queries and sums are f32 with each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KvType {
@@ -37,6 +37,8 @@ pub enum KvType {
     Bf16,
     /// IEEE 754 binary32.
     F32,
+    /// 8 bits, with a scale of 16 bits for each 32 elements of a head: 8.5 bits a number.
+    Q8_0,
 }
 
 /// What a cache is like.

@@ -44,7 +44,14 @@ impl Tiny {
     pub fn all() -> Vec<Self> {
         let of = |format| ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Self::new(name, format));
         let formats = [None, Some(QuantFormat::Q8_0), Some(QuantFormat::Q4_1), Some(QuantFormat::F16)];
-        formats.into_iter().flat_map(of).collect()
+        formats.into_iter().flat_map(of).chain(Self::odd_heads()).collect()
+    }
+
+    /// Heads that are no whole vectors: what models have (80, 96, 100, 120), and what nobody has.
+    pub fn odd_heads() -> impl Iterator<Item = Self> {
+        let heads =
+            [("llama", 80), ("qwen3", 96), ("llama", 100), ("gemma3", 120), ("qwen2", 36), ("llama", 6)];
+        heads.into_iter().map(|(name, head_dim)| Self { head_dim, ..Self::new(name, None) })
     }
 
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {

@@ -6,10 +6,11 @@
 use std::ops::Range;
 
 use gllm_kernels_core::{
-    bf16, f16, Attended, Element, KernelError, Kernels, KvPiece, MatRef, RopeShape, Scratch, KV_BLOCK,
+    bf16, f16, Attended, KernelError, Kernels, KvPiece, MatRef, RopeShape, Scratch, KV_BLOCK,
 };
 
 use super::cache::Blocks;
+use super::cached::{Cached, Plain, Q8_0};
 use super::rows::Rows;
 use super::team::Memory;
 use super::weights::LayerWeights;
@@ -233,9 +234,10 @@ impl Attention {
         // SAFETY: the caller's contract.
         unsafe {
             match self.blocks.kind {
-                KvType::F16 => self.attend::<f16>(layer, group, chunk, memory),
-                KvType::Bf16 => self.attend::<bf16>(layer, group, chunk, memory),
-                KvType::F32 => self.attend::<f32>(layer, group, chunk, memory),
+                KvType::F16 => self.attend::<Plain<f16>>(layer, group, chunk, memory),
+                KvType::Bf16 => self.attend::<Plain<bf16>>(layer, group, chunk, memory),
+                KvType::F32 => self.attend::<Plain<f32>>(layer, group, chunk, memory),
+                KvType::Q8_0 => self.attend::<Q8_0>(layer, group, chunk, memory),
             }
         }
     }
@@ -244,19 +246,20 @@ impl Attention {
     ///
     /// # Safety
     /// As there.
-    unsafe fn attend<E: Element>(
+    unsafe fn attend<C: Cached>(
         &self,
         layer: usize,
         group: usize,
         chunk: usize,
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
-        let (k, cached) = (crate::kernels::<f32>(), crate::kernels::<E>());
+        let k = crate::kernels::<f32>();
         let shares = &self.shares[group];
         let unit = &shares.units[chunk];
         let (run, Heads { group, dim, .. }) = (self.runs[unit.run], self.heads);
         let queries = unit.tokens.len() * group;
-        let scratch = cached.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
+        let scratch = k.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
+        let len = C::len(dim)?;
         let own = queries * (2 * dim + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
         let (own, scratch) = memory.bytes(own + scratch).split_at_mut(own);
         // SAFETY: any bytes are numbers; memory starts on a cache line, and each part is a multiple of 8 bytes.
@@ -292,15 +295,15 @@ impl Attention {
         for piece in unit.pieces.clone() {
             let first = (piece * PIECE_BLOCKS).max(seen);
             let n = ((piece + 1) * PIECE_BLOCKS).min(end) - first;
-            let mut blocks: [&[E]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
+            let mut blocks: [&[C::Cell]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
             for (i, block) in blocks.iter_mut().enumerate().take(n) {
                 let at = self.blocks.at(layer, unit.run, unit.head, first + i);
                 // SAFETY: a block of the cache, in which nobody writes now.
-                *block = unsafe { std::slice::from_raw_parts(at.cast::<E>(), self.blocks.len) };
+                *block = unsafe { std::slice::from_raw_parts(at.cast::<C::Cell>(), len) };
             }
             let (blocks, first) = (&blocks[..n], first * KV_BLOCK);
             let piece = KvPiece { blocks, first, spans, softcap: self.softcap };
-            cached.attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
+            C::attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
         }
         if unit.partial.is_none() {
             for (t, token) in unit.tokens.clone().enumerate() {
@@ -384,9 +387,10 @@ impl Attention {
         // SAFETY: the caller's contract.
         unsafe {
             match self.blocks.kind {
-                KvType::F16 => self.append::<f16>(layer, of, [q, kv]),
-                KvType::Bf16 => self.append::<bf16>(layer, of, [q, kv]),
-                KvType::F32 => self.append::<f32>(layer, of, [q, kv]),
+                KvType::F16 => self.append::<Plain<f16>>(layer, of, [q, kv]),
+                KvType::Bf16 => self.append::<Plain<bf16>>(layer, of, [q, kv]),
+                KvType::F32 => self.append::<Plain<f32>>(layer, of, [q, kv]),
+                KvType::Q8_0 => self.append::<Q8_0>(layer, of, [q, kv]),
             }
         }
     }
@@ -395,23 +399,23 @@ impl Attention {
     ///
     /// # Safety
     /// As [`prepare`](Self::prepare).
-    unsafe fn append<E: Element>(
+    unsafe fn append<C: Cached>(
         &self,
         layer: usize,
         of: BlockTokens,
         [q, kv]: [usize; 2],
     ) -> Result<(), KernelError> {
-        let cached = crate::kernels::<E>();
         let (dim, width) = (self.heads.dim, self.from.width);
+        let len = C::len(dim)?;
         // SAFETY: the caller's contract.
         let x = unsafe { self.from.get(of.row..of.row + of.tokens) };
         for head in 0..self.heads.kv_heads {
             let rows = |at: usize| MatRef::with_strides(&x[at..], of.tokens, dim, width, 1);
             let at = self.blocks.at(layer, of.run, head, of.position / KV_BLOCK);
             // SAFETY: a block of the cache, which is the caller's.
-            let block = unsafe { std::slice::from_raw_parts_mut(at.cast::<E>(), self.blocks.len) };
+            let block = unsafe { std::slice::from_raw_parts_mut(at.cast::<C::Cell>(), len) };
             let (keys, values) = (rows(q + head * dim)?, rows(q + kv + head * dim)?);
-            cached.kv_append(of.position % KV_BLOCK, keys, values, block)?;
+            C::append(of.position % KV_BLOCK, keys, values, block)?;
         }
         Ok(())
     }

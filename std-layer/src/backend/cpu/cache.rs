@@ -1,6 +1,6 @@
 //! The memory of a KV cache on the CPU.
 
-use gllm_kernels_core::{bf16, f16, KV_BLOCK};
+use gllm_kernels_core::KV_BLOCK;
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType};
@@ -22,6 +22,8 @@ pub struct CpuKvCache {
     layer_windows: Vec<Option<usize>>,
     kv_heads: usize,
     head_dim: usize,
+    /// Bytes of a block.
+    block: usize,
     pub(super) workspace: Workspace,
 }
 
@@ -41,17 +43,6 @@ pub(super) fn grow<T: crate::Zeroable>(memory: &mut AlignedVec<T>, len: usize) -
     memory.as_mut_ptr()
 }
 
-impl KvType {
-    /// Bytes of a number.
-    pub(super) fn bytes(self) -> usize {
-        match self {
-            Self::F16 => size_of::<f16>(),
-            Self::Bf16 => size_of::<bf16>(),
-            Self::F32 => size_of::<f32>(),
-        }
-    }
-}
-
 /// Where the blocks of a step's sequences are, as far as kernels see them.
 #[derive(Debug)]
 pub(super) struct Blocks {
@@ -62,8 +53,8 @@ pub(super) struct Blocks {
     pub(super) kind: KvType,
     page_blocks: usize,
     kv_heads: usize,
-    /// Elements of a block.
-    pub(super) len: usize,
+    /// Bytes of a block.
+    bytes: usize,
 }
 
 impl Blocks {
@@ -72,7 +63,7 @@ impl Blocks {
         let table = &self.tables[run][self.group_of[layer]];
         let page = table[block / self.page_blocks] as usize;
         let index = (page * self.kv_heads + head) * self.page_blocks + block % self.page_blocks;
-        self.layers[layer].wrapping_add(index * self.len * self.kind.bytes())
+        self.layers[layer].wrapping_add(index * self.bytes)
     }
 }
 
@@ -106,8 +97,11 @@ impl CpuKvCache {
         let groups: Vec<_> = windows.iter().map(group).collect();
         let too_large =
             || BackendError::Unsupported(format!("a cache for {max_tokens} positions: too large"));
-        let page = [config.kv_heads, config.head_dim, 2, size, options.kind.bytes()];
-        let page = page.into_iter().try_fold(1usize, usize::checked_mul).ok_or_else(too_large)?;
+        let block = options.kind.block_bytes(config.head_dim)?;
+        let page = [config.kv_heads, size / KV_BLOCK, block]
+            .into_iter()
+            .try_fold(1usize, usize::checked_mul)
+            .ok_or_else(too_large)?;
         let layer = |&group: &usize| groups[group].pages.checked_mul(page).filter(|&n| n < 1 << 46);
         let sizes: Option<Vec<usize>> = group_of.iter().map(layer).collect();
         let memory = sizes.ok_or_else(too_large)?.into_iter().map(AlignedVec::zeroed).collect();
@@ -120,6 +114,7 @@ impl CpuKvCache {
             layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
+            block,
             workspace: Workspace {
                 arena: AlignedVec::zeroed(0),
                 rounded: AlignedVec::zeroed(0),
@@ -142,14 +137,13 @@ impl CpuKvCache {
     pub fn bytes_at(&self, position: usize) -> usize {
         let seen = |&group: &usize| self.windows[group].map_or(position + 1, |w| w.min(position + 1));
         let positions: usize = self.group_of.iter().map(seen).sum();
-        positions * 2 * self.kv_heads * self.head_dim * self.options.kind.bytes()
+        positions * self.kv_heads * self.block / KV_BLOCK
     }
 
     /// Makes room for a step's tokens; the copies that sharing asks for are made.
     pub(super) fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<(), CacheError> {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
-            let page =
-                2 * self.kv_heads * self.head_dim * self.options.page_tokens * self.options.kind.bytes();
+            let page = self.kv_heads * self.block * (self.options.page_tokens / KV_BLOCK);
             for (memory, _) in self.memory.iter_mut().zip(&self.group_of).filter(|(_, &g)| g == group) {
                 let from = from as usize * page;
                 memory.copy_within(from..from + page, to as usize * page);
@@ -172,7 +166,7 @@ impl CpuKvCache {
             kind: self.options.kind,
             page_blocks: self.options.page_tokens / KV_BLOCK,
             kv_heads: self.kv_heads,
-            len: 2 * KV_BLOCK * self.head_dim,
+            bytes: self.block,
         })
     }
 }

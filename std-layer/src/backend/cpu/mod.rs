@@ -2,10 +2,11 @@
 //!
 //! A step is recorded as a list of operations ([`step`]), which a team of threads does together ([`team`]). Weights are packed once
 //! ([`weights`]); activations are rounded once for all products that take them, by whoever computes them ([`rows`], [`product`]);
-//! attention goes over blocks of pages ([`attention`], [`cache`]).
+//! attention goes over blocks of pages ([`attention`], [`cache`], [`cached`]).
 
 mod attention;
 mod cache;
+mod cached;
 mod product;
 mod rows;
 mod step;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use gllm_kernels_core::{KernelError, Kernels, PackedQ, QuantFormat, QuantRef, KV_BLOCK};
+use gllm_kernels_core::{KernelError, Kernels, PackedQ, QuantFormat, QuantRef};
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, Linear, NormWeight, Progress};
@@ -251,10 +251,6 @@ pub(super) fn upload(
     threads: usize,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CpuWeights, BackendError> {
-    if !config.head_dim.is_multiple_of(KV_BLOCK) {
-        let what = format!("heads of {} elements: they must be a multiple of {KV_BLOCK}", config.head_dim);
-        return Err(BackendError::Unsupported(what));
-    }
     let mut packer = Packer::default();
     let mut layers = Vec::with_capacity(config.layers);
     for l in &weights.layers {

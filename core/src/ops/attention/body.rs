@@ -1,0 +1,232 @@
+//! Attention: the algorithms.
+
+use super::forms::{width, Blocks, Form, Places, Plain, Scaled, GROUP};
+use super::tile::{height, Out};
+use super::{AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
+use crate::element::{f16, Element};
+use crate::vector::Prim;
+use crate::ops::activations::{nearest, scale_of};
+use crate::ops::math;
+use crate::quant::bytes::Widen;
+
+/// Places of the positions of a block: 0, 1, ..
+static PLACES: [f32; KV_BLOCK] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
+/// Turns the scores of columns `cols` into exponentials relative to the largest that is seen, zeros where `span` does not
+/// reach. Yields the largest, and the sum.
+///
+/// # Safety
+/// The scores, whose columns are whole blocks; the instruction set.
+#[inline(always)]
+unsafe fn exponentials<P: Prim<f32>>(
+    scores: *mut f32,
+    [from, end]: [usize; 2],
+    span: [usize; 2],
+    softcap: Option<f32>,
+) -> [f32; 2] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let none = P::splat(f32::NEG_INFINITY);
+        let mut largest = none;
+        for col in (from..end).step_by(P::LANES) {
+            let mut s = P::load(scores.add(col));
+            if let Some(cap) = softcap {
+                s = P::mul(math::tanh::<P>(P::div(s, P::splat(cap))), P::splat(cap));
+            }
+            // Where all are seen, there is nothing to hide.
+            if span[0] > col || span[1] < col + P::LANES {
+                let base = (col - col % KV_BLOCK) as f32;
+                let place = P::add(P::load(PLACES.as_ptr().add(col % KV_BLOCK)), P::splat(base));
+                s = P::select_lt(place, P::splat(span[0] as f32), none, s);
+                s = P::select_lt(place, P::splat(span[1] as f32), s, none);
+            }
+            // A NaN stays in the scores, and so in the sum.
+            largest = P::max(s, largest);
+            P::store(scores.add(col), s);
+        }
+        let largest = P::reduce_max(largest);
+        let center = P::splat(if largest == f32::NEG_INFINITY { 0.0 } else { largest });
+        let mut sum = P::splat(0.0);
+        for col in (from..end).step_by(P::LANES) {
+            let e = math::exp::<P>(P::sub(P::load(scores.add(col)), center));
+            sum = P::add(sum, e);
+            P::store(scores.add(col), e);
+        }
+        [largest, P::reduce_sum(sum)]
+    }
+}
+
+/// Attention of some queries to a piece, joined to what was gathered before.
+///
+/// # Safety
+/// What the arguments name exists; the instruction set.
+#[inline(always)]
+unsafe fn gather<P: Prim<f32>, F: Form<P>>(a: &AttendArgs<'_, F::Cell>) {
+    let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
+    let KvPiece { blocks, first, spans, softcap } = *piece;
+    let (there, width) = (blocks.len() * KV_BLOCK, width(dim));
+    let blocks = Blocks { all: blocks, dim };
+    let place = |p: usize| p.saturating_sub(first).min(there);
+    // Rows that are multiplied together: so many that what they see is much the same.
+    let step = height::<P>();
+    for row in (0..rows).step_by(step) {
+        let n = step.min(rows - row);
+        // SAFETY: the caller's contract: rows are within the queries, columns within the blocks.
+        unsafe {
+            let seen = |r: usize| {
+                let [from, end] = *spans.get_unchecked(row + r);
+                [place(from), place(end)]
+            };
+            let (mut low, mut high) = (there, 0);
+            for r in 0..n {
+                let [from, end] = seen(r);
+                if from < end {
+                    (low, high) = (low.min(from), high.max(end));
+                }
+            }
+            if low >= high {
+                continue;
+            }
+            let cols = [low - low % KV_BLOCK, high.next_multiple_of(KV_BLOCK)];
+            let scores_of = scores.add(row * there);
+            let out = Out { to: scores_of, stride: there };
+            F::scores(blocks, queries.add(row * dim), n, cols, out);
+            for r in 0..n {
+                *new.sums.add(row + r) = exponentials::<P>(scores_of.add(r * there), cols, seen(r), softcap);
+            }
+            let out = Out { to: new.values.add(row * width), stride: width };
+            F::outputs(blocks, (scores_of, there), n, [low, high], out, room);
+            let all = Gathered { sums: all.sums.add(row), values: all.values.add(row * dim) };
+            let new = Gathered { sums: new.sums.add(row), values: new.values.add(row * width) };
+            joined::<P>(&JoinArgs { rows: n, dim, all, new, stride: width });
+        }
+    }
+}
+
+/// Attention to numbers of type `E`.
+///
+/// # Safety
+/// What the arguments name exists; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn attend<E: Element, P: Prim<E> + Prim<f32>>(a: &AttendArgs<'_, E>) {
+    // SAFETY: the caller's contract.
+    unsafe { gather::<P, Plain<E>>(a) }
+}
+
+/// Attention to codes of 8 bits.
+///
+/// # Safety
+/// As [`attend`].
+#[inline(always)]
+pub(crate) unsafe fn attend_q8_0<P: Widen + Prim<f16> + Prim<f32>>(a: &AttendArgs<'_, u8>) {
+    // SAFETY: the caller's contract.
+    unsafe { gather::<P, Scaled>(a) }
+}
+
+/// Adds what was gathered of further pieces.
+///
+/// # Safety
+/// What the arguments name exists; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn join<E: Element, P: Prim<E> + Prim<f32>>(a: &JoinArgs) {
+    // SAFETY: the caller's contract.
+    unsafe { joined::<P>(a) }
+}
+
+/// [`join`]
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn joined<P: Prim<f32>>(a: &JoinArgs) {
+    let JoinArgs { rows, dim, all, new, stride } = *a;
+    for r in 0..rows {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let ([before, sum], [largest, more]) = (*all.sums.add(r), *new.sums.add(r));
+            if largest == f32::NEG_INFINITY && more == 0.0 {
+                continue;
+            }
+            let to = if largest > before { largest } else { before };
+            // A NaN stays in the sum.
+            let center = P::splat(if to == f32::NEG_INFINITY { 0.0 } else { to });
+            let factor = |x: f32| math::exp::<P>(P::sub(P::splat(x), center));
+            let (old, new_factor) = (factor(before), factor(largest));
+            let sum = P::fma(P::splat(sum), old, P::mul(P::splat(more), new_factor));
+            let mut first = [0f32; KV_BLOCK];
+            P::store(first.as_mut_ptr(), sum);
+            *all.sums.add(r) = [to, first[0]];
+            let (values, more) = (all.values.add(r * dim), new.values.add(r * stride));
+            let whole = dim - dim % P::LANES;
+            for i in (0..whole).step_by(P::LANES) {
+                let v = P::mul(P::load(more.add(i)), new_factor);
+                P::store(values.add(i), P::fma(P::load(values.add(i)), old, v));
+            }
+            if whole < dim {
+                let n = dim - whole;
+                let v = P::mul(P::load_n(more.add(whole), n), new_factor);
+                P::store_n(values.add(whole), P::fma(P::load_n(values.add(whole), n), old, v), n);
+            }
+        }
+    }
+}
+
+/// Writes tokens' keys and values to a block.
+///
+/// # Safety
+/// They exist, their places are in the block; the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn append<E: Element, P: Prim<E> + Prim<f32>>(a: &AppendArgs<E>) {
+    let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;
+    for t in 0..tokens {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let (key, value) = (keys.add(t * strides[0]), values.add(t * strides[1]));
+            let to = block.add(KV_BLOCK * dim + (place + t) * width(dim));
+            for i in (0..dim).step_by(P::LANES) {
+                let n = P::LANES.min(dim - i);
+                <P as Prim<E>>::store_n(to.add(i), <P as Prim<f32>>::load_n(value.add(i), n), n);
+                let mut narrow = [E::from_f32(0.0); KV_BLOCK];
+                <P as Prim<E>>::store(narrow.as_mut_ptr(), <P as Prim<f32>>::load_n(key.add(i), n));
+                for (j, &k) in narrow.iter().enumerate().take(n) {
+                    *block.add((i + j) * KV_BLOCK + place + t) = k;
+                }
+            }
+        }
+    }
+}
+
+/// Rounds tokens' keys and values to 8 bits, and writes them to a block.
+///
+/// # Safety
+/// As [`append`].
+#[inline(always)]
+pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
+    let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;
+    let places = Places { dim };
+    for (t, group) in (0..tokens).flat_map(|t| (0..places.groups()).map(move |group| (t, group))) {
+        let first = group * GROUP;
+        let n = GROUP.min(dim - first);
+        // SAFETY: the caller's contract; a group is followed by zeros.
+        unsafe {
+            let rounded = |x: *const f32, scale_at: usize| {
+                let mut whole = [0f32; GROUP];
+                core::ptr::copy_nonoverlapping(x.add(first), whole.as_mut_ptr(), n);
+                let (scale, by) = scale_of::<f32, P>(whole.as_ptr());
+                let mut narrow = [f16::ZERO; KV_BLOCK];
+                <P as Prim<f16>>::store(narrow.as_mut_ptr(), P::splat(scale));
+                let to = block.add(scale_at + (place + t) * size_of::<f16>());
+                core::ptr::copy_nonoverlapping(narrow.as_ptr().cast(), to, size_of::<f16>());
+                nearest::<f32, P>(whole.as_ptr(), by).0
+            };
+            let codes = rounded(values.add(t * strides[1]), places.value_scales(group));
+            let to = block.add(places.values() + (place + t) * width(dim) + first);
+            core::ptr::copy_nonoverlapping(codes.as_ptr().cast(), to, n);
+            let codes = rounded(keys.add(t * strides[0]), places.key_scales(group));
+            for (j, &code) in codes.iter().enumerate().take(n) {
+                *block.add((first + j) * KV_BLOCK + place + t) = code as u8;
+            }
+        }
+    }
+}

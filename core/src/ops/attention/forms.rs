@@ -1,0 +1,356 @@
+//! How keys and values lie in a block, and how they are multiplied.
+
+use core::marker::PhantomData;
+
+use super::tile::{product, Out, Product};
+use super::KV_BLOCK;
+use crate::arrays::from_fn;
+use crate::element::{f16, Element};
+use crate::vector::Prim;
+use crate::quant::bytes::Widen;
+
+/// Elements of a head whose keys, or values, at a position have a scale in common.
+pub(super) const GROUP: usize = 32;
+
+/// Elements from one position's values to the next one's: whole vectors.
+pub(super) const fn width(dim: usize) -> usize {
+    dim.next_multiple_of(KV_BLOCK)
+}
+
+/// Places in a block with scales, in bytes: codes of keys, dimension by dimension with the positions side by side; codes of
+/// values, position by position; scales of keys, then of values, in f16, group by group with the positions side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    pub(super) dim: usize,
+}
+
+impl Places {
+    /// Groups of a head.
+    pub(super) const fn groups(self) -> usize {
+        self.dim.div_ceil(GROUP)
+    }
+    /// The codes of the values.
+    pub(super) const fn values(self) -> usize {
+        KV_BLOCK * self.dim
+    }
+    /// The scales of a group of keys.
+    pub(super) const fn key_scales(self, group: usize) -> usize {
+        self.values() + KV_BLOCK * width(self.dim) + group * KV_BLOCK * size_of::<f16>()
+    }
+    /// The scales of a group of values; behind the last one the block ends.
+    pub(super) const fn value_scales(self, group: usize) -> usize {
+        self.key_scales(self.groups() + group)
+    }
+}
+
+/// What attention needs of a form of cached numbers.
+pub(super) trait Form<P: Prim<f32>> {
+    /// What blocks consist of.
+    type Cell;
+
+    /// `out[r][p] = sum_i queries[r][i] * key(p)[i]` for the positions from the first of `cols`, a multiple of 16, to before the
+    /// second, counted from the first block's first.
+    ///
+    /// # Safety
+    /// Queries, whole blocks, room for the scores; the instruction set.
+    unsafe fn scores(
+        blocks: Blocks<'_, Self::Cell>,
+        queries: *const f32,
+        rows: usize,
+        cols: [usize; 2],
+        out: Out,
+    );
+
+    /// `out[r][i] = sum_p weights[r][p] * value(p)[i]` over the positions from the first to before the second.
+    ///
+    /// # Safety
+    /// Weights (in whole blocks), whole blocks, room for `width(dim)` sums a row, and in `room` for as many numbers as there are
+    /// weights; the instruction set.
+    unsafe fn outputs(
+        blocks: Blocks<'_, Self::Cell>,
+        weights: (*const f32, usize),
+        rows: usize,
+        positions: [usize; 2],
+        out: Out,
+        room: *mut f32,
+    );
+}
+
+/// The blocks of a piece, and the elements of a head.
+pub(super) struct Blocks<'a, C> {
+    pub(super) all: &'a [&'a [C]],
+    pub(super) dim: usize,
+}
+
+impl<C> Clone for Blocks<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<C> Copy for Blocks<'_, C> {}
+
+impl<C> Blocks<'_, C> {
+    /// Where block `i` starts.
+    ///
+    /// # Safety
+    /// It exists.
+    #[inline(always)]
+    unsafe fn at(&self, i: usize) -> *const C {
+        // SAFETY: the caller's contract.
+        unsafe { self.all.get_unchecked(i).as_ptr() }
+    }
+}
+
+/// Runs of positions, from the first to before the second number: those of a block each.
+#[inline(always)]
+fn runs([first, end]: [usize; 2]) -> usize {
+    if first < end {
+        end.div_ceil(KV_BLOCK) - first / KV_BLOCK
+    } else {
+        0
+    }
+}
+
+/// Of run `i` of positions the block, the first position, and how many there are.
+#[inline(always)]
+fn run([first, end]: [usize; 2], i: usize) -> (usize, usize, usize) {
+    let block = first / KV_BLOCK + i;
+    let from = first.max(block * KV_BLOCK);
+    (block, from, end.min((block + 1) * KV_BLOCK) - from)
+}
+
+/// Numbers of type `E`: keys, dimension by dimension, then values, position by position.
+pub(super) struct Plain<E>(PhantomData<E>);
+
+impl<E: Element, P: Prim<E> + Prim<f32>> Form<P> for Plain<E> {
+    type Cell = E;
+
+    #[inline(always)]
+    unsafe fn scores(blocks: Blocks<'_, E>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
+        // SAFETY: the caller's contract.
+        unsafe { product::<P, _>(&Keys(blocks), (queries, blocks.dim), rows, cols, out) }
+    }
+    #[inline(always)]
+    unsafe fn outputs(
+        blocks: Blocks<'_, E>,
+        weights: (*const f32, usize),
+        rows: usize,
+        positions: [usize; 2],
+        out: Out,
+        _: *mut f32,
+    ) {
+        let values = Values { blocks, positions };
+        // SAFETY: the caller's contract.
+        unsafe { product::<P, _>(&values, weights, rows, [0, width(blocks.dim)], out) }
+    }
+}
+
+/// Keys: columns are positions.
+struct Keys<'a, E>(Blocks<'a, E>);
+
+// SAFETY: columns are positions of the blocks, as whoever multiplies vouches for.
+unsafe impl<E: Element, P: Prim<E>> Product<P> for Keys<'_, E> {
+    type Number = E;
+
+    #[inline(always)]
+    fn runs(&self) -> usize {
+        1
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        KV_BLOCK
+    }
+    #[inline(always)]
+    fn run<const W: usize>(&self, _: usize, col: usize) -> (usize, usize, [*const E; W]) {
+        let vector = |v: usize| {
+            let at = col + v * P::LANES;
+            // SAFETY: columns are positions of the blocks.
+            unsafe { self.0.at(at / KV_BLOCK).add(at % KV_BLOCK) }
+        };
+        (0, self.0.dim, from_fn(vector))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const E) -> P::V {
+        // SAFETY: the caller's contract.
+        unsafe { P::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
+        None
+    }
+}
+
+/// Values: steps are positions, columns the elements of a head.
+struct Values<'a, E> {
+    blocks: Blocks<'a, E>,
+    positions: [usize; 2],
+}
+
+// SAFETY: steps are positions of the blocks, as whoever multiplies vouches for.
+unsafe impl<E: Element, P: Prim<E>> Product<P> for Values<'_, E> {
+    type Number = E;
+
+    #[inline(always)]
+    fn runs(&self) -> usize {
+        runs(self.positions)
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        width(self.blocks.dim)
+    }
+    #[inline(always)]
+    fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const E; W]) {
+        let (block, from, steps) = run(self.positions, i);
+        let (dim, width) = (self.blocks.dim, width(self.blocks.dim));
+        let first = KV_BLOCK * dim + from % KV_BLOCK * width + col;
+        // SAFETY: positions are those of the blocks; values are behind the keys.
+        (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES) }))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const E) -> P::V {
+        // SAFETY: the caller's contract.
+        unsafe { P::load(p) }
+    }
+    #[inline(always)]
+    unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
+        None
+    }
+}
+
+/// Codes of 8 bits and scales in f16, laid out as [`Places`] says.
+pub(super) struct Scaled;
+
+/// `LANES` scales, at any address.
+///
+/// # Safety
+/// They exist; the instruction set.
+#[inline(always)]
+unsafe fn scales<P: Prim<f16>>(p: *const u8) -> P::V {
+    let mut scales = [f16::ZERO; KV_BLOCK];
+    // SAFETY: the caller's contract; no vector is longer than a block.
+    unsafe {
+        core::ptr::copy_nonoverlapping(p, scales.as_mut_ptr().cast(), P::LANES * size_of::<f16>());
+        P::load(scales.as_ptr())
+    }
+}
+
+impl<P: Widen + Prim<f16> + Prim<f32>> Form<P> for Scaled {
+    type Cell = u8;
+
+    #[inline(always)]
+    unsafe fn scores(blocks: Blocks<'_, u8>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
+        // SAFETY: the caller's contract.
+        unsafe { product::<P, _>(&ScaledKeys(blocks), (queries, blocks.dim), rows, cols, out) }
+    }
+
+    /// Weights are multiplied with the scales of a group first: so these are applied once, not for each element.
+    #[inline(always)]
+    unsafe fn outputs(
+        blocks: Blocks<'_, u8>,
+        (weights, stride): (*const f32, usize),
+        rows: usize,
+        positions: [usize; 2],
+        out: Out,
+        room: *mut f32,
+    ) {
+        let places = Places { dim: blocks.dim };
+        for group in 0..places.groups() {
+            // SAFETY: the caller's contract: weights and scales are there for whole blocks.
+            unsafe {
+                for i in 0..runs(positions) {
+                    let (block, ..) = run(positions, i);
+                    let from = blocks.at(block).add(places.value_scales(group));
+                    for place in (0..KV_BLOCK).step_by(P::LANES) {
+                        let scales = scales::<P>(from.add(place * size_of::<f16>()));
+                        for r in 0..rows {
+                            let at = r * stride + block * KV_BLOCK + place;
+                            let weight = <P as Prim<f32>>::load(weights.add(at));
+                            <P as Prim<f32>>::store(room.add(at), P::mul(weight, scales));
+                        }
+                    }
+                }
+                let end = width(blocks.dim).min((group + 1) * GROUP);
+                let values = ScaledValues { blocks, positions };
+                product::<P, _>(&values, (room, stride), rows, [group * GROUP, end], out);
+            }
+        }
+    }
+}
+
+/// Keys: columns are positions, runs groups.
+struct ScaledKeys<'a>(Blocks<'a, u8>);
+
+// SAFETY: columns are positions of the blocks, as whoever multiplies vouches for.
+unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
+    type Number = i8;
+
+    #[inline(always)]
+    fn runs(&self) -> usize {
+        Places { dim: self.0.dim }.groups()
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        KV_BLOCK
+    }
+    #[inline(always)]
+    fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const i8; W]) {
+        let from = i * GROUP;
+        let vector = |v: usize| {
+            let at = col + v * P::LANES;
+            // SAFETY: columns are positions of the blocks.
+            unsafe { self.0.at(at / KV_BLOCK).add(from * KV_BLOCK + at % KV_BLOCK).cast() }
+        };
+        (from, GROUP.min(self.0.dim - from), from_fn(vector))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const i8) -> P::V {
+        // SAFETY: the caller's contract.
+        unsafe { P::widen(p) }
+    }
+    #[inline(always)]
+    unsafe fn factors<const W: usize>(&self, i: usize, col: usize) -> Option<[P::V; W]> {
+        let from = Places { dim: self.0.dim }.key_scales(i);
+        // SAFETY: the caller's contract; scales are as many as positions.
+        Some(from_fn(|v| unsafe {
+            let at = col + v * P::LANES;
+            scales::<P>(self.0.at(at / KV_BLOCK).add(from + at % KV_BLOCK * size_of::<f16>()))
+        }))
+    }
+}
+
+/// Values, whose scales the rows have been multiplied with.
+struct ScaledValues<'a> {
+    blocks: Blocks<'a, u8>,
+    positions: [usize; 2],
+}
+
+// SAFETY: steps are positions of the blocks, as whoever multiplies vouches for.
+unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
+    type Number = i8;
+
+    #[inline(always)]
+    fn runs(&self) -> usize {
+        runs(self.positions)
+    }
+    #[inline(always)]
+    fn step(&self) -> usize {
+        width(self.blocks.dim)
+    }
+    #[inline(always)]
+    fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const i8; W]) {
+        let (block, from, steps) = run(self.positions, i);
+        let dim = self.blocks.dim;
+        let first = Places { dim }.values() + from % KV_BLOCK * width(dim) + col;
+        // SAFETY: positions are those of the blocks.
+        (from, steps, from_fn(|v| unsafe { self.blocks.at(block).add(first + v * P::LANES).cast() }))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const i8) -> P::V {
+        // SAFETY: the caller's contract.
+        unsafe { P::widen(p) }
+    }
+    #[inline(always)]
+    unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
+        None
+    }
+}

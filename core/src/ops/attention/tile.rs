@@ -1,0 +1,167 @@
+//! Products of a few rows of f32 with a matrix of cached numbers, tile by tile.
+
+use crate::arrays::from_fn;
+use crate::vector::{Prim, Vector};
+
+/// Rows of the highest tile.
+pub(super) const fn height<P: Vector>() -> usize {
+    if P::LANES >= 16 {
+        12
+    } else {
+        6
+    }
+}
+
+/// Rows of the highest tile of any instruction set.
+pub(super) const HIGHEST: usize = 12;
+
+/// Vectors side by side in a tile.
+const WIDTH: usize = 2;
+
+/// The matrix that rows are multiplied with: how its depth is walked, and how its numbers are read.
+///
+/// # Safety
+/// `run` yields places that exist, with as many steps behind them as it says.
+pub(super) unsafe trait Product<P: Vector> {
+    /// A number as it is cached.
+    type Number;
+
+    /// Runs of steps that follow each other in memory.
+    fn runs(&self) -> usize;
+    /// Numbers from one step to the next.
+    fn step(&self) -> usize;
+    /// Of run `i`: the first step's place in the rows, how many steps there are, and where the vectors of the first
+    /// start whose columns are `col` and those behind it.
+    fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const Self::Number; W]);
+    /// A vector of numbers.
+    ///
+    /// # Safety
+    /// They exist; the instruction set.
+    unsafe fn load(p: *const Self::Number) -> P::V;
+    /// What the sums of run `i` are multiplied with, column by column, before they are added to those of other runs; `None`: 1.
+    ///
+    /// # Safety
+    /// The instruction set.
+    unsafe fn factors<const W: usize>(&self, i: usize, col: usize) -> Option<[P::V; W]>;
+}
+
+/// `R` rows times `W` vectors from column `col` on: `c[r][v] = sum over runs of factors[v] * sum_s a[r][s] * b(s)[v]`.
+///
+/// # Safety
+/// The rows have all steps, `b` has the columns; the instruction set.
+#[inline(always)]
+unsafe fn tile<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
+    b: &B,
+    (a, a_stride): (*const f32, usize),
+    col: usize,
+) -> [[P::V; W]; R] {
+    let b_step = b.step();
+    // SAFETY: the caller's contract.
+    unsafe {
+        let zeros = || -> [[P::V; W]; R] { from_fn(|_| from_fn(|_| P::splat(0.0))) };
+        let mut c = zeros();
+        for i in 0..b.runs() {
+            let (from, steps, vectors) = b.run::<W>(i, col);
+            let factors = b.factors::<W>(i, col);
+            let mut sums = if factors.is_some() { zeros() } else { c };
+            let a = a.add(from);
+            for s in 0..steps {
+                let b: [P::V; W] = from_fn(|v| B::load(vectors[v].add(s * b_step)));
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let x = P::splat(*a.add(r * a_stride + s));
+                    for (sum, b) in sums.iter_mut().zip(&b) {
+                        *sum = P::fma(x, *b, *sum);
+                    }
+                }
+            }
+            match factors {
+                None => c = sums,
+                Some(factors) => {
+                    for (c, sums) in c.iter_mut().zip(&sums) {
+                        for v in 0..W {
+                            c[v] = P::fma(sums[v], factors[v], c[v]);
+                        }
+                    }
+                }
+            }
+        }
+        c
+    }
+}
+
+/// Where results go: element `[0][0]`, elements from row to row.
+#[derive(Clone, Copy)]
+pub(super) struct Out {
+    pub(super) to: *mut f32,
+    pub(super) stride: usize,
+}
+
+/// Columns from the first of `cols` to before the second, multiples of the lanes, of `rows` rows of `a`, `a_stride` elements apart.
+///
+/// # Safety
+/// The operands, room for the results, the instruction set.
+#[inline(always)]
+pub(super) unsafe fn product<P: Prim<f32>, B: Product<P>>(
+    b: &B,
+    (a, a_stride): (*const f32, usize),
+    rows: usize,
+    cols: [usize; 2],
+    out: Out,
+) {
+    let mut row = 0;
+    while row < rows {
+        let left = rows - row;
+        // SAFETY: the caller's contract: rows from `row` on.
+        unsafe {
+            let a = (a.add(row * a_stride), a_stride);
+            let out = Out { to: out.to.add(row * out.stride), ..out };
+            row += if left >= height::<P>() {
+                if P::LANES >= 16 {
+                    strip::<P, B, 12>(b, a, cols, out)
+                } else {
+                    strip::<P, B, 6>(b, a, cols, out)
+                }
+            } else {
+                match left {
+                    1 => strip::<P, B, 1>(b, a, cols, out),
+                    2 => strip::<P, B, 2>(b, a, cols, out),
+                    3 => strip::<P, B, 3>(b, a, cols, out),
+                    _ => strip::<P, B, 4>(b, a, cols, out),
+                }
+            };
+        }
+    }
+}
+
+/// `R` rows of a product; yields `R`.
+///
+/// # Safety
+/// As [`product`].
+#[inline(always)]
+unsafe fn strip<P: Prim<f32>, B: Product<P>, const R: usize>(
+    b: &B,
+    a: (*const f32, usize),
+    [mut col, end]: [usize; 2],
+    out: Out,
+) -> usize {
+    // SAFETY: the caller's contract; columns are below `end`.
+    unsafe {
+        while end - col >= WIDTH * P::LANES {
+            let c = tile::<P, B, R, WIDTH>(b, a, col);
+            for (r, c) in c.iter().enumerate() {
+                for (v, &c) in c.iter().enumerate() {
+                    P::store(out.to.add(r * out.stride + col + v * P::LANES), c);
+                }
+            }
+            col += WIDTH * P::LANES;
+        }
+        while col < end {
+            let c = tile::<P, B, R, 1>(b, a, col);
+            for (r, [c]) in c.iter().enumerate() {
+                P::store(out.to.add(r * out.stride + col), *c);
+            }
+            col += P::LANES;
+        }
+    }
+    R
+}

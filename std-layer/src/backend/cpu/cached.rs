@@ -1,0 +1,102 @@
+//! The types of cached keys and values, and core's kernels for them.
+
+use std::marker::PhantomData;
+
+use gllm_kernels_core::{bf16, f16, Attended, Element, KernelError, KvPiece, MatRef, Scratch};
+
+use crate::backend::KvType;
+
+/// Core's kernels for a type of cached numbers.
+pub(super) trait Cached {
+    /// What blocks consist of.
+    type Cell;
+    /// Cells of a block.
+    fn len(dim: usize) -> Result<usize, KernelError>;
+    /// Writes keys and values of tokens to a block, from place `place` on.
+    fn append(
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [Self::Cell],
+    ) -> Result<(), KernelError>;
+    /// Attention to a piece.
+    fn attend(
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, Self::Cell>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError>;
+}
+
+/// Numbers of type `E`.
+pub(super) struct Plain<E>(PhantomData<E>);
+
+impl<E: Element> Cached for Plain<E> {
+    type Cell = E;
+
+    fn len(dim: usize) -> Result<usize, KernelError> {
+        crate::kernels::<E>().kv_block_len(dim)
+    }
+    fn append(
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [E],
+    ) -> Result<(), KernelError> {
+        crate::kernels::<E>().kv_append(place, keys, values, block)
+    }
+    fn attend(
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, E>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        crate::kernels::<E>().attend(dim, queries, piece, all, scratch)
+    }
+}
+
+/// Codes of 8 bits, with a scale for each 32.
+pub(super) struct Q8_0;
+
+impl Cached for Q8_0 {
+    type Cell = u8;
+
+    fn len(dim: usize) -> Result<usize, KernelError> {
+        crate::kernels::<f32>().kv_block_len_q8_0(dim)
+    }
+    fn append(
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [u8],
+    ) -> Result<(), KernelError> {
+        crate::kernels::<f32>().kv_append_q8_0(place, keys, values, block)
+    }
+    fn attend(
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, u8>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        crate::kernels::<f32>().attend_q8_0(dim, queries, piece, all, scratch)
+    }
+}
+
+impl KvType {
+    /// Bytes of a block of 16 positions of a KV head of `dim` elements.
+    pub(super) fn block_bytes(self, dim: usize) -> Result<usize, KernelError> {
+        fn bytes<C: Cached>(dim: usize) -> Result<usize, KernelError> {
+            let overflow = KernelError::SizeOverflow { what: "KV block" };
+            C::len(dim)?.checked_mul(size_of::<C::Cell>()).ok_or(overflow)
+        }
+        match self {
+            Self::F16 => bytes::<Plain<f16>>(dim),
+            Self::Bf16 => bytes::<Plain<bf16>>(dim),
+            Self::F32 => bytes::<Plain<f32>>(dim),
+            Self::Q8_0 => bytes::<Q8_0>(dim),
+        }
+    }
+}
