@@ -4,10 +4,10 @@ use super::forms::{width, Blocks, Form, Places, Plain, Scaled, GROUP};
 use super::tile::{height, Out};
 use super::{AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
-use crate::vector::Prim;
 use crate::ops::activations::{nearest, scale_of};
 use crate::ops::math;
 use crate::quant::bytes::Widen;
+use crate::vector::Prim;
 
 /// Places of the positions of a block: 0, 1, ..
 static PLACES: [f32; KV_BLOCK] =

@@ -6,8 +6,8 @@ use super::tile::{product, Out, Product};
 use super::KV_BLOCK;
 use crate::arrays::from_fn;
 use crate::element::{f16, Element};
-use crate::vector::Prim;
 use crate::quant::bytes::Widen;
+use crate::vector::Prim;
 
 /// Elements of a head whose keys, or values, at a position have a scale in common.
 pub(super) const GROUP: usize = 32;
