@@ -104,7 +104,8 @@ class Model:
         return y
 
     def attention(self, x, layer):
-        n, local = len(x), self.gemma and self.window > 0 and (layer + 1) % 6 != 0
+        n, period = len(x), self.get("attention.sliding_window_pattern", 6)
+        local = self.gemma and self.window > 0 and (period == 0 or layer % period < period - 1)
 
         def linear(role, heads):
             y = x @ self.weight(f"blk.{layer}.{role}.weight").T
@@ -122,7 +123,7 @@ class Model:
         k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))
         scores = softcap(np.einsum("ihd,jhd->hij", q, k) * self.scale, self.get("attn_logit_softcapping", 0))
         distance = np.arange(n)[:, None] - np.arange(n)
-        window = self.window if local or not self.gemma else 0
+        window = self.window if local else 0
         hidden = (distance < 0) | (distance >= window if window else False)
         seen = np.einsum("hij,jhd->ihd", softmax(np.where(hidden, -np.inf, scores)), v)
         return seen.reshape(n, -1).astype(np.float32) @ self.weight(f"blk.{layer}.attn_output.weight").T

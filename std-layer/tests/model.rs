@@ -2,6 +2,8 @@
 
 #[path = "model/draft.rs"]
 mod draft;
+#[path = "model/memory.rs"]
+mod memory;
 
 use std::io::Write;
 use std::path::Path;
@@ -384,6 +386,36 @@ fn positions_are_scaled_as_the_file_says() {
     assert_eq!(config(&draft).layer, [Layer { window: None, rope: 0 }; 7]);
 }
 
+/// Which layers see a window alone, as llama.cpp has it.
+#[test]
+fn windows_are_those_of_gemma() {
+    // Files of other families may name a window (Qwen 2 does, and does not use it): it is not theirs.
+    for name in ["llama", "qwen2", "qwen3"] {
+        let mut draft = Draft::of(name);
+        draft.set(&format!("{name}.attention.sliding_window"), Value::U32(8));
+        let c = config(&draft);
+        assert_eq!((c.windows(), c.ropes.len()), (vec![None], 1), "{name}");
+    }
+    let locals = |pattern: Option<u32>, window| {
+        let mut draft = Draft::of("gemma3");
+        draft.set("gemma3.attention.sliding_window", Value::U32(window));
+        if let Some(period) = pattern {
+            draft.set("gemma3.attention.sliding_window_pattern", Value::U32(period));
+        }
+        let c = config(&draft);
+        assert!(c.layer.iter().all(|l| l.rope == usize::from(l.window.is_some())));
+        c.layer.iter().map(|l| l.window == Some(window as usize)).collect::<Vec<_>>()
+    };
+    assert_eq!(locals(None, 8), [true, true, true, true, true, false, true]);
+    assert_eq!(locals(Some(3), 8), [true, true, false, true, true, false, true]);
+    assert_eq!(locals(Some(1), 8), [false; 7]);
+    assert_eq!(locals(Some(0), 8), [true; 7]);
+    assert_eq!(locals(None, 0), [false; 7]);
+    let mut draft = Draft::of("gemma3");
+    draft.set("gemma3.attention.sliding_window_pattern", Value::String("all"));
+    assert_eq!(bad_value(&draft).0, "gemma3.attention.sliding_window_pattern");
+}
+
 #[test]
 fn tokens_that_begin_and_end_texts() {
     let mut draft = Draft::of("llama");
@@ -458,7 +490,11 @@ fn damaged_files_are_refused() {
         let draft = Draft::of(name);
         let bytes = draft.bytes();
         let [header, end] = draft.data();
-        for len in (0..end).step_by(97).chain(end - 200..end) {
+        // Where each tensor begins and ends, and one byte to either side.
+        let file = Gguf::from_bytes(&bytes).unwrap();
+        let edges = file.tensors().flat_map(|t| [t.file_offset(), t.file_offset() + t.size().unwrap()]);
+        let edges = edges.flat_map(|at| at as usize - 1..at as usize + 2).filter(|&len| len < end);
+        for len in (0..end).step_by(97).chain(end - 200..end).chain(edges) {
             assert!(open(&bytes[..len]).is_err(), "{len} of {end} bytes");
         }
         let mut changed = AlignedVec::from_slice(&bytes);

@@ -25,6 +25,7 @@ pub struct Args<'a, E: Element> {
     pub b: Option<&'a [E]>,
     pub softmax: Softmax,
     pub spans: &'a [[usize; 2]],
+    pub ids: &'a [u32],
     pub sums: &'a mut [[f32; 2]],
     pub bytes: &'a [u8],
     pub p: &'a [i8],

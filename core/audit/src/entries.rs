@@ -118,6 +118,14 @@ audit! {
     softmax_inplace(a) => a.k.softmax_inplace(a.z);
     softmax_rows(a) => a.k.softmax_rows(a.n[0], a.softmax, a.x, a.z);
     softmax_rows_inplace(a) => a.k.softmax_rows_inplace(a.n[0], a.softmax, a.z);
+    softmax_masked_rows(a) => {
+        let valid = &a.n[..];
+        a.k.softmax_masked_rows(a.n[0], a.s[0], valid, a.x, a.z)
+    };
+    softmax_masked_rows_inplace(a) => {
+        let valid = &a.n[..];
+        a.k.softmax_masked_rows_inplace(a.n[0], a.s[0], valid, a.z)
+    };
     rms_norm(a) => a.k.rms_norm(a.x, a.w, a.s[0], a.z);
     rms_norm_inplace(a) => a.k.rms_norm_inplace(a.w, a.s[0], a.z);
     rms_norm_rows(a) => a.k.rms_norm_rows(a.n[0], a.x, a.w, a.s[0], a.z);
@@ -158,6 +166,17 @@ audit! {
     rope_table(a) => a.rope_freqs.table(a.rope_positions, a.g, a.h);
 
     // Quantised weights.
+    surely_finite(a) => a.quant().map(|w| a.k.surely_finite(w));
+    gather(a) => {
+        let (table, y) = (a.left(), MatMut::with_strides(a.z, a.n[0], a.n[2], a.n[1], a.n[3]));
+        table.and_then(|table| a.k.gather(table, a.ids, y?))
+    };
+    gather_q(a) => {
+        let (table, y) = (a.quant(), MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]));
+        let packed = a.k.packed_q(a.format, a.n[0], a.n[1], a.bytes);
+        let flag = a.flag;
+        y.and_then(|y| if flag { a.k.gather_q(table?, a.ids, y) } else { a.k.gather_q(packed?, a.ids, y) })
+    };
     dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
     unpack(a) => a.quant().and_then(|w| a.k.unpack(w, a.codes, a.g, a.h));
     qgemv(a) => a.quant().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));

@@ -213,6 +213,75 @@ impl<E: Element> Kernels<E> {
         unsafe { (self.table.softmax)(rows, cols, softmax, p, p, self.access_inplace()) };
         Ok(())
     }
+
+    /// [`softmax_rows`](Self::softmax_rows) with a mask length for each row: the first `valid[r]` elements of row `r` take part, as
+    /// under a causal mask. Each row has the bits that it has alone.
+    ///
+    /// # Errors
+    /// As there; `DimMismatch` unless there is a length for each row, `BadIndex` if one is above `cols`.
+    pub fn softmax_masked_rows(
+        &self,
+        cols: usize,
+        scale: f32,
+        valid: &[usize],
+        x: &[E],
+        y: &mut [E],
+    ) -> Result<(), KernelError> {
+        check_masked(cols, scale, valid, x.len())?;
+        check::len("y", y.len(), x.len())?;
+        // SAFETY: checked above; `y` is exclusive.
+        unsafe { self.masked(cols, scale, valid, (x.as_ptr(), y.as_mut_ptr()), self.access(x.len())) };
+        Ok(())
+    }
+
+    /// [`softmax_masked_rows`](Self::softmax_masked_rows) in place.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn softmax_masked_rows_inplace(
+        &self,
+        cols: usize,
+        scale: f32,
+        valid: &[usize],
+        x: &mut [E],
+    ) -> Result<(), KernelError> {
+        check_masked(cols, scale, valid, x.len())?;
+        let p = x.as_mut_ptr();
+        // SAFETY: checked above; the input is the output.
+        unsafe { self.masked(cols, scale, valid, (p, p), self.access_inplace()) };
+        Ok(())
+    }
+
+    /// A softmax of each row.
+    ///
+    /// # Safety
+    /// As many rows of `cols` elements at both places, equal or apart, as there are lengths; none is above `cols`.
+    unsafe fn masked(
+        &self,
+        cols: usize,
+        scale: f32,
+        valid: &[usize],
+        (x, y): (*const E, *mut E),
+        access: Access,
+    ) {
+        for (r, &valid) in valid.iter().enumerate() {
+            let softmax = Softmax { scale, valid: Some(valid) };
+            // SAFETY: the caller's contract; the table's instruction set is present.
+            unsafe { (self.table.softmax)(1, cols, softmax, x.add(r * cols), y.add(r * cols), access) };
+        }
+    }
+}
+
+/// Whether lengths fit the rows.
+fn check_masked(cols: usize, scale: f32, valid: &[usize], x: usize) -> Result<(), KernelError> {
+    let rows = check_softmax(cols, Softmax { scale, valid: None }, x)?;
+    check::dim("valid.len() != rows", valid.len(), rows)?;
+    match valid.iter().enumerate().find(|(_, &valid)| valid > cols) {
+        Some((at, &value)) => {
+            Err(KernelError::BadIndex { arg: "valid", at, value, from: 0, below: cols.saturating_add(1) })
+        }
+        None => Ok(()),
+    }
 }
 
 /// The number of rows, once everything has been checked.

@@ -11,6 +11,8 @@ use crate::quant::{QuantFormat, Unpacked, TILE};
 pub(crate) struct Unpacker {
     /// [`unpack`](crate::quant::unpack).
     pub(crate) unpack: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
+    /// [`scales`](crate::quant::scales).
+    pub(crate) scales: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
     /// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8).
     pub(crate) qgemv_q8: unsafe fn(&Q8Args),
     /// Elements per block.
@@ -144,6 +146,14 @@ macro_rules! define_wrappers {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
                 unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
             }
+            #[$attr]
+            unsafe fn scales<F: Pack>(n: usize, w: *const u8, out: &Unpacked)
+            where
+                $isa: Unpack<F>,
+            {
+                // SAFETY: as above.
+                unsafe { crate::quant::scales::<F, $isa>(n, w, out) }
+            }
             engine! { $isa, $attr }
             const fn unpacker<F: Pack>() -> Unpacker
             where
@@ -152,6 +162,7 @@ macro_rules! define_wrappers {
             {
                 Unpacker {
                     unpack: unpack::<F>,
+                    scales: scales::<F>,
                     qgemv_q8: in_place::<F>(),
                     len: F::LEN,
                     bytes: size_of::<F::Block>(),

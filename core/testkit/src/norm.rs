@@ -313,6 +313,23 @@ pub fn softmax<E: Element>(row: &KernelInfo) -> Outcome {
             rows.case(&k, long::<E>(), &x, "long", &mut report)?;
         }
     }
+    // Rows of different lengths have the bits that each has alone.
+    let cols = 41;
+    let valid = [cols, 0, 1, 17, 40, 16];
+    let x: Vec<E> = Source::new(13).uniform(valid.len() * cols, -8.0, 8.0);
+    let (mut want, mut y, mut in_place) = (x.clone(), x.clone(), x.clone());
+    for (want, &valid) in want.chunks_mut(cols).zip(&valid) {
+        let softmax = Softmax { scale: 0.7, valid: Some(valid) };
+        k.softmax_rows_inplace(cols, softmax, want).map_err(|e| e.to_string())?;
+    }
+    let each = call(|| k.softmax_masked_rows(cols, 0.7, &valid, &x, &mut y));
+    each.and_then(|()| call(|| k.softmax_masked_rows_inplace(cols, 0.7, &valid, &mut in_place)))
+        .map_err(|e| e.to_string())?;
+    if ![&y, &in_place].iter().all(|y| y.iter().zip(&want).all(|(&y, &want)| same(y, want))) {
+        return Err("rows of different lengths differ from rows alone".into());
+    }
+    refused("few lengths", k.softmax_masked_rows(cols, 0.7, &valid[1..], &x, &mut y))?;
+    refused("a long length", k.softmax_masked_rows(cols, 0.7, &[0, 1, 2, cols + 1, 4, 5], &x, &mut y))?;
     let (x, mut y) = ([E::ZERO; 6], [E::ZERO; 6]);
     for scale in [0.0, -1.0, f32::NAN, f32::INFINITY] {
         let params = Softmax { scale, valid: None };

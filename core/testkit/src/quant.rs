@@ -146,6 +146,24 @@ fn check_decode<E: Element>(
     Ok(())
 }
 
+/// `surely_finite` says yes exactly if no scale or offset is large, and no number of plain floating point is infinite or NaN.
+fn check_finite<E: Element>(k: &Kernels<E>, w: QuantRef<'_>, decoded: &[f32]) -> Result<(), String> {
+    let finite = decoded.iter().all(|x| x.is_finite());
+    let want = match w.format().element() {
+        Some(_) => finite,
+        None => {
+            let (_, scales, offsets) = unpacked(w)?;
+            let offsets = if w.format().has_offsets() { &offsets[..] } else { &[] };
+            scales.iter().chain(offsets).all(|x| x.abs() < 2f32.powi(120))
+        }
+    };
+    match k.surely_finite(w) {
+        true if !finite => Err("weights that are not finite are said to be".into()),
+        got if got != want => Err(format!("surely_finite says {got} instead of {want}")),
+        _ => Ok(()),
+    }
+}
+
 /// `dequant`: ggml's bits on ggml's weights, the specification's on random blocks with every kind of
 /// scale; any start of blocks and output, cached and streamed.
 pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
@@ -163,6 +181,10 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
         for k in ways.as_flattened() {
             check_decode(k, w, &vectors.decoded, (edge, 0), &mut report)?;
         }
+        check_finite(&k, w, &vectors.decoded)?;
+        if !k.surely_finite(w) {
+            return Err("ordinary weights are not surely finite".into());
+        }
     }
 
     let tile = 256 / format.block_len();
@@ -175,6 +197,7 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
             let cols = format.block_len();
             let w = QuantRef::new(&bytes[1..], format, n, cols).map_err(|e| e.to_string())?;
             let want = specified(w)?;
+            check_finite(&k, w, &want)?;
             for offset in (0..=lanes(row.level)).step_by(if effort() > 1 { 1 } else { 3 }) {
                 for k in ways.as_flattened() {
                     check_decode(k, w, &want, (edge, offset), &mut report)?;

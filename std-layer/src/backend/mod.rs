@@ -132,6 +132,37 @@ pub struct SampleRow<'a> {
 }
 
 /// A device that runs models.
+///
+/// Two sequences in the same steps, each going on with its most probable token:
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decoder/example.rs"));
+/// use gllm_kernels_std::backend::*;
+/// use gllm_kernels_std::model::{Model, Sampling};
+///
+/// let model = Model::open("model.gguf")?;
+/// let backend = CpuBackend::new(2)?;
+/// let weights = backend.upload_generator_weights(model.config(), &model.weights()?, &mut |_| ())?;
+/// let mut kv = backend.alloc_kv_cache(512, model.config(), &CacheOptions { sequences: 2, ..Default::default() })?;
+/// let (forward, sampling) = (ForwardConfig::default(), Sampling::greedy());
+/// let mut texts = [vec![5, 17, 3], vec![40, 2]];
+/// let sequences = [backend.create_sequence(&mut kv), backend.create_sequence(&mut kv)];
+/// // What is not in the cache yet: first the prompts, then a token each.
+/// let mut new = texts.clone();
+/// for _ in 0..8 {
+///     let run = |i: usize| Run { sequence: sequences[i], tokens: new[i].len(), outputs: Outputs::Last };
+///     let topology = Topology { runs: vec![run(0), run(1)] };
+///     let logits = backend.generator_forward_gpu_pure(&new.concat(), &topology, &weights, &mut kv, &forward)?;
+///     let row = |i: usize| SampleRow { sampling: &sampling, history: &texts[i], counter: 0 };
+///     let next = backend.sample_from_tensor(&logits, &[row(0), row(1)])?;
+///     for (i, token) in next.into_iter().enumerate() {
+///         texts[i].push(token);
+///         new[i] = vec![token];
+///     }
+/// }
+/// assert_eq!(texts.map(|text| text.len()), [11, 10]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Backend: Debug {
     /// Weights on the device.
     type Weights: Debug;

@@ -69,7 +69,8 @@ impl From<BackendError> for GeneratorError {
 
 /// A model on a backend, with a cache for its sequences.
 ///
-/// ```no_run
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decoder/example.rs"));
 /// use gllm_kernels_std::backend;
 /// use gllm_kernels_std::model::{Generator, Model, Options, Sampling};
 ///

@@ -8,8 +8,8 @@ use crate::gguf::{Array, Gguf, Value};
 
 /// No size in a model comes near: products of two fit 64 bits.
 const LARGEST: u64 = i32::MAX as u64;
-/// Of Gemma's layers every sixth sees all positions.
-const GEMMA_PERIOD: usize = 6;
+/// Of Gemma's layers every sixth sees all positions, unless the file says otherwise.
+const GEMMA_PERIOD: u64 = 6;
 
 /// Texts of tokens that end a turn or a text, beside those that the metadata name. (The list of llama.cpp.)
 const STOPS: [&str; 14] = [
@@ -319,16 +319,21 @@ impl Config {
         };
         let theta = base(".rope.freq_base")?.unwrap_or(10_000.0);
         let global = Rope { theta, dims, pairing, scaling, factors: factors.transpose()?, attention_factor };
-        let window = meta.size_or_none(".attention.sliding_window")?;
-        let (mut ropes, mut layer) = (vec![global], vec![Layer { window, rope: 0 }; layers]);
-        if let (true, Some(_)) = (gemma, window) {
+        let (mut ropes, mut layer) = (vec![global], vec![Layer { window: None, rope: 0 }; layers]);
+        // Of the others, files may have a window that the model was not trained with, or does not use: Qwen 2 has one beside
+        // `use_sliding_window: false`, which no key says. llama.cpp reads it for Gemma alone, and so does this.
+        let window = if gemma { meta.size_or_none(".attention.sliding_window")? } else { None };
+        if let Some(window) = window {
             // Local layers keep the frequencies of the first stage of the training.
             let theta = base(".rope.freq_base_swa")?.unwrap_or(10_000.0);
             let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
             ropes.push(Rope { theta, dims, pairing, scaling, factors, attention_factor });
-            for (i, layer) in layer.iter_mut().enumerate() {
-                let is_global = (i + 1) % GEMMA_PERIOD == 0;
-                *layer = if is_global { Layer { window: None, rope: 0 } } else { Layer { window, rope: 1 } };
+            let key = ".attention.sliding_window_pattern";
+            let period = meta.read(key, "one integer", |v| v.as_u64())?.unwrap_or(GEMMA_PERIOD);
+            // The last layer of each period is global; without periods there is none.
+            let is_local = |i: &usize| period == 0 || *i as u64 % period < period - 1;
+            for i in (0..layers).filter(is_local) {
+                layer[i] = Layer { window: Some(window), rope: 1 };
             }
         }
         let head_scale = match (architecture, layers) {

@@ -259,7 +259,8 @@ fn not_finite(w: QuantRef<'_>, rows: Range<usize>) -> Option<[usize; 2]> {
 
 /// An opened model: its files are mapped into memory, its metadata understood, its tensors complete.
 ///
-/// ```no_run
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decoder/example.rs"));
 /// use gllm_kernels_std::model::Model;
 ///
 /// let model = Model::open("model.gguf")?;
@@ -415,7 +416,8 @@ impl<'a> Model<'a> {
         self.files.0.iter().map(|(path, _)| &**path)
     }
 
-    /// Decodes every weight, on all threads: this reads the whole file, as [`open`](Model::open) does not.
+    /// Looks at the scales of all weights (where they are out of bounds, at the weights themselves), on all threads: this reads the
+    /// whole file, as [`open`](Model::open) does not.
     ///
     /// # Errors
     /// `BadTensor` for a matrix with a number that is not finite, as blocks with a NaN for their scale have.
@@ -425,7 +427,16 @@ impl<'a> Model<'a> {
             let bad = match self.files.matrix(&self.config, name, layer)? {
                 Matrix::Quantised(w) => {
                     let starts: Vec<usize> = (0..w.rows()).step_by(ROWS).collect();
-                    let bad = |from| not_finite(w, from..w.rows().min(from + ROWS));
+                    let bad = |from| {
+                        let rows = from..w.rows().min(from + ROWS);
+                        let sure =
+                            w.row_range(from, rows.len()).is_ok_and(|w| kernels::<f32>().surely_finite(w));
+                        if sure {
+                            None
+                        } else {
+                            not_finite(w, rows)
+                        }
+                    };
                     starts.into_par_iter().find_map_first(bad)
                 }
                 // This says where by itself.

@@ -1,6 +1,6 @@
-//! Small models with random weights, written as GGUF files, and what they compute in f64.
+// Small models with random weights, written as GGUF files, and what they compute in f64.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
 use gllm_kernels_std::gguf::{GgmlType, Value, Writer};
@@ -97,8 +97,18 @@ impl Tiny {
     /// Writes the file, and opens it.
     pub fn open(&self) -> Model<'static> {
         let name = format!("{}-{:?}-{}.gguf", self.architecture, self.format, std::process::id());
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        let path = PathBuf::from(option_env!("CARGO_TARGET_TMPDIR").unwrap_or("."))
             .join(format!("{:?}-{name}", std::thread::current().id()));
+        self.write(&path);
+        let model = Model::open(&path).unwrap();
+        // The mapping stays.
+        #[cfg(unix)]
+        std::fs::remove_file(&path).unwrap();
+        model
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) {
         let mut writer = Writer::new();
         let mut set = |key: &str, value: Value<'_>| {
             let key =
@@ -155,14 +165,9 @@ impl Tiny {
             writer.add_tensor(&name, &dims, ty).unwrap();
             data.push(bytes);
         }
-        let mut file = writer.create(&path, true).unwrap();
+        let mut file = writer.create(path, true).unwrap();
         data.iter().for_each(|bytes| file.write(bytes).unwrap());
         file.finish().unwrap();
-        let model = Model::open(&path).unwrap();
-        // The mapping stays.
-        #[cfg(unix)]
-        std::fs::remove_file(&path).unwrap();
-        model
     }
 }
 

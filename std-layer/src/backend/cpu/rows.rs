@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gllm_kernels_core::{bf16, KernelError, Kernels, MatRef, QuantFormat};
+use gllm_kernels_core::{bf16, KernelError, Kernels, MatMut, MatRef, QuantFormat};
 
 use super::attention::Joined;
 use super::weights::Embedding;
@@ -177,6 +177,13 @@ impl RowOp {
                         }
                     }
                 }
+                RowWork::Embed { table, tokens, scale, to } => {
+                    let y = to.get_mut(rows.clone());
+                    (**table).look_up(k, &tokens[rows.clone()], MatMut::new(y, rows.len(), to.width)?)?;
+                    if *scale != 1.0 {
+                        k.vec_scale_inplace(*scale, y)?;
+                    }
+                }
                 RowWork::Round => {}
                 work => {
                     for row in rows.clone() {
@@ -200,13 +207,6 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
     // SAFETY: the caller's contract.
     unsafe {
         match work {
-            RowWork::Embed { table, tokens, scale, to } => {
-                let to = to.row(row);
-                (**table).look_up(k, tokens[row], to)?;
-                if *scale != 1.0 {
-                    k.vec_scale_inplace(*scale, to)?;
-                }
-            }
             RowWork::Norm { add, x, weight, eps, to } => {
                 let x = x.row(row);
                 if let Some(add) = add {
@@ -232,7 +232,8 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
                 k.tanh_inplace(x)?;
                 k.vec_scale_inplace(*cap, x)?;
             }
-            RowWork::Gather { .. } | RowWork::Round => {}
+            // Those are not done row by row.
+            RowWork::Embed { .. } | RowWork::Gather { .. } | RowWork::Round => {}
         }
     }
     Ok(())

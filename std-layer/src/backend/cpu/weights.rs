@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use gllm_kernels_core::{KernelError, Kernels, PackedQ, QuantFormat, QuantRef};
+use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, Linear, NormWeight, Progress};
@@ -50,25 +50,6 @@ impl Matrix {
     ) -> Result<PackedQ<'_>, KernelError> {
         crate::kernels::<f32>().packed_q(format, rows, cols, memory)
     }
-
-    /// Row `r`, decoded.
-    fn decode(&self, r: usize, y: &mut [f32]) -> Result<(), KernelError> {
-        match self {
-            Self::Packed { format, rows, cols, memory } => {
-                Self::packed(*format, [*rows, *cols], memory)?.decode_row(r, y)
-            }
-            Self::Dense { rows, cols, memory } => {
-                let row = memory.get(r * cols..).and_then(|m| m.get(..*cols));
-                let row = row.filter(|row| row.len() == y.len());
-                y.copy_from_slice(row.ok_or(KernelError::ShortSlice {
-                    arg: "rows",
-                    need: r + 1,
-                    got: *rows,
-                })?);
-                Ok(())
-            }
-        }
-    }
 }
 
 /// The table that tokens are looked up in.
@@ -81,18 +62,24 @@ pub(super) enum Embedding {
 }
 
 impl Embedding {
-    /// Row `token`, decoded.
+    /// The rows of some tokens, decoded.
     pub(super) fn look_up(
         &self,
         kernels: &Kernels<f32>,
-        token: u32,
-        y: &mut [f32],
+        tokens: &[u32],
+        y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         match self {
-            Self::Tied(matrix) => matrix.decode(token as usize, y),
+            Self::Tied(matrix) => match &**matrix {
+                Matrix::Packed { format, rows, cols, memory } => {
+                    kernels.gather_q(Matrix::packed(*format, [*rows, *cols], memory)?, tokens, y)
+                }
+                Matrix::Dense { rows, cols, memory } => {
+                    kernels.gather(MatRef::new(memory, *rows, *cols)?, tokens, y)
+                }
+            },
             Self::Rows { format, rows, cols, bytes } => {
-                let table = QuantRef::new(bytes, *format, *rows, *cols)?;
-                kernels.dequant(table.row_range(token as usize, 1)?, y)
+                kernels.gather_q(QuantRef::new(bytes, *format, *rows, *cols)?, tokens, y)
             }
         }
     }
