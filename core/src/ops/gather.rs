@@ -1,9 +1,9 @@
 //! Rows of a table, looked up by number.
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::check;
 use crate::ops::qgemm::QuantWeights;
 use crate::view::{MatMut, MatRef};
 

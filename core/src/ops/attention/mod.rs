@@ -12,10 +12,10 @@ mod body;
 mod forms;
 mod tile;
 
+use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::check;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::MatRef;
 
