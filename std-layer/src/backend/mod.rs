@@ -7,6 +7,7 @@ mod cpu;
 mod error;
 mod step;
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 
 use gllm_kernels_core::Precision;
@@ -15,7 +16,7 @@ pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 
-use crate::model::{Config, HostWeights, Pages, Sampling, SequenceId};
+use crate::model::{Config, Group, HostWeights, Layer, Pages, Sampling, SequenceId};
 
 /// How far loading has come, in bytes of the file's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,23 @@ impl Default for CacheOptions {
     }
 }
 
+impl CacheOptions {
+    /// The groups of pages that a model's layers need, those with the same window together, and the group of each layer. Layers that see
+    /// everything have pages for `max_tokens` positions; those with a window for what they see.
+    pub(crate) fn groups(&self, max_tokens: usize, config: &Config) -> (Vec<Group>, Vec<usize>) {
+        let (size, all) = (self.page_tokens.max(1), max_tokens.div_ceil(self.page_tokens.max(1)));
+        let windows = config.windows();
+        let group_of = |layer: &Layer| windows.iter().position(|&w| w == layer.window).unwrap_or(0);
+        let group = |&window: &Option<usize>| {
+            // What a sequence sees, the tokens of a step, and beginnings of pages on both sides.
+            let each = |w: usize| (w.saturating_add(self.step_tokens) / size).saturating_add(2);
+            let pages = window.map_or(all, |w| all.min(each(w).saturating_mul(self.sequences.max(1))));
+            Group { window, pages }
+        };
+        (windows.iter().map(group).collect(), config.layer.iter().map(group_of).collect())
+    }
+}
+
 /// Which of a sequence's new tokens need logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outputs {
@@ -99,6 +117,30 @@ impl Topology {
             Outputs::All => run.tokens,
         };
         self.runs.iter().map(count).sum()
+    }
+
+    /// Checks what tokens, topology and model must have in common.
+    ///
+    /// # Errors
+    /// `Tokens`.
+    pub(crate) fn check(&self, tokens: &[u32], config: &Config) -> Result<(), BackendError> {
+        let wanted: usize = self.runs.iter().map(|run| run.tokens).sum();
+        if wanted != tokens.len() {
+            let what = format!("{} tokens, but the topology's runs have {wanted}", tokens.len());
+            return Err(BackendError::Tokens(what));
+        }
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= config.vocabulary) {
+            let what = format!("token {token}, but the vocabulary has {}", config.vocabulary);
+            return Err(BackendError::Tokens(what));
+        }
+        if let Some(run) = self.runs.iter().find(|run| run.tokens == 0) {
+            return Err(BackendError::Tokens(format!("a run without tokens ({:?})", run.sequence)));
+        }
+        let mut seen = HashSet::new();
+        match self.runs.iter().find(|run| !seen.insert(run.sequence)) {
+            Some(run) => Err(BackendError::Tokens(format!("{:?} has two runs", run.sequence))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use gllm_kernels_core::KV_BLOCK;
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType};
-use crate::model::{CacheError, Config, Group, PageCopy, Pages, SequenceId};
+use crate::model::{CacheError, Config, PageCopy, Pages, SequenceId};
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
 ///
@@ -78,23 +78,7 @@ impl CpuKvCache {
             let what = format!("pages of {size} positions: their number must be a multiple of {KV_BLOCK}");
             return Err(BackendError::Unsupported(what));
         }
-        let mut windows: Vec<Option<usize>> = Vec::new();
-        let mut group_of = Vec::with_capacity(config.layers);
-        for layer in &config.layer {
-            let group = windows.iter().position(|&w| w == layer.window);
-            group_of.push(group.unwrap_or(windows.len()));
-            if group.is_none() {
-                windows.push(layer.window);
-            }
-        }
-        let all = max_tokens.div_ceil(size);
-        let group = |&window: &Option<usize>| {
-            // What a sequence sees, the tokens of a step, and beginnings of pages on both sides.
-            let each = |w: usize| (w.saturating_add(options.step_tokens) / size).saturating_add(2);
-            let pages = window.map_or(all, |w| all.min(each(w).saturating_mul(options.sequences.max(1))));
-            Group { window, pages }
-        };
-        let groups: Vec<_> = windows.iter().map(group).collect();
+        let (groups, group_of) = options.groups(max_tokens, config);
         let too_large =
             || BackendError::Unsupported(format!("a cache for {max_tokens} positions: too large"));
         let block = options.kind.block_bytes(config.head_dim)?;
@@ -108,7 +92,7 @@ impl CpuKvCache {
         Ok(Self {
             options: *options,
             pages: Pages::new(size, &groups)?,
-            windows,
+            windows: groups.iter().map(|group| group.window).collect(),
             group_of,
             memory,
             layer_windows: config.layer.iter().map(|layer| layer.window).collect(),

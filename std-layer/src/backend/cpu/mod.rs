@@ -13,7 +13,6 @@ mod step;
 mod team;
 mod weights;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -109,27 +108,6 @@ impl fmt::Debug for CpuBackend {
     }
 }
 
-/// Checks what tokens, topology and model must have in common.
-fn check(tokens: &[u32], topology: &Topology, config: &Config) -> Result<(), BackendError> {
-    let wanted: usize = topology.runs.iter().map(|run| run.tokens).sum();
-    if wanted != tokens.len() {
-        let what = format!("{} tokens, but the topology's runs have {wanted}", tokens.len());
-        return Err(BackendError::Tokens(what));
-    }
-    if let Some(token) = tokens.iter().find(|&&token| token as usize >= config.vocabulary) {
-        let what = format!("token {token}, but the vocabulary has {}", config.vocabulary);
-        return Err(BackendError::Tokens(what));
-    }
-    if let Some(run) = topology.runs.iter().find(|run| run.tokens == 0) {
-        return Err(BackendError::Tokens(format!("a run without tokens ({:?})", run.sequence)));
-    }
-    let mut seen = HashSet::new();
-    match topology.runs.iter().find(|run| !seen.insert(run.sequence)) {
-        Some(run) => Err(BackendError::Tokens(format!("{:?} has two runs", run.sequence))),
-        None => Ok(()),
-    }
-}
-
 impl Backend for CpuBackend {
     type Weights = CpuWeights;
     type KvCache = CpuKvCache;
@@ -162,7 +140,7 @@ impl Backend for CpuBackend {
         config: &ForwardConfig,
     ) -> Result<CpuLogits, BackendError> {
         let model = &weights.config;
-        check(tokens, topology, model)?;
+        topology.check(tokens, model)?;
         let (mut runs, mut outputs, mut row) = (Vec::new(), Vec::new(), 0);
         for &Run { sequence, tokens, outputs: wanted } in &topology.runs {
             let position = kv.pages.positions(sequence)?;
