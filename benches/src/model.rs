@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use gllm_kernels_core::Precision;
-use gllm_kernels_std::backend::{CacheOptions, CpuBackend, ForwardConfig, KvType};
+use gllm_kernels_std::backend::{choose, AnyBackend, BackendKind, CacheOptions, ForwardConfig, KvType};
 use gllm_kernels_std::model::{Generator, Model, Options as GeneratorOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -34,6 +34,29 @@ pub enum Cache {
     Q8_0,
 }
 
+/// What a model runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)] // The names say it.
+pub enum On {
+    Cuda,
+    Rocm,
+    Metal,
+    Wgpu,
+    Cpu,
+}
+
+impl On {
+    fn kind(self) -> BackendKind {
+        match self {
+            Self::Cuda => BackendKind::Cuda,
+            Self::Rocm => BackendKind::Rocm,
+            Self::Metal => BackendKind::Metal,
+            Self::Wgpu => BackendKind::Wgpu,
+            Self::Cpu => BackendKind::Cpu,
+        }
+    }
+}
+
 /// Which model, and how it computes.
 #[derive(Args, Clone, Debug)]
 pub struct Setup {
@@ -45,10 +68,13 @@ pub struct Setup {
     /// Type of cached keys and values. Default: f16; with --precision exact f32.
     #[arg(long, value_enum)]
     pub cache: Option<Cache>,
+    /// What it runs on. Default: the best that `info` finds.
+    #[arg(long, value_enum)]
+    pub backend: Option<On>,
 }
 
 /// A model that is ready to run.
-pub type Loaded = Generator<CpuBackend>;
+pub type Loaded = Generator<AnyBackend>;
 
 /// Opens the model's file.
 pub fn open(file: &Path) -> Outcome<Model<'static>> {
@@ -86,7 +112,12 @@ impl Setup {
             forward: ForwardConfig { precision, ..ForwardConfig::default() },
             ..GeneratorOptions::default()
         };
-        let backend = CpuBackend::new(threads(thread_count)?).map_err(|e| failed(&e))?;
+        let count = threads(thread_count)?;
+        let backend = match self.backend {
+            Some(on) => on.kind().open(count),
+            None => choose(count).map(|choice| choice.backend),
+        };
+        let backend = backend.map_err(|e| failed(&e))?;
         let bar = if quiet || !std::io::stderr().is_terminal() {
             ProgressBar::hidden()
         } else {

@@ -12,7 +12,7 @@ use super::compare::Options;
 use crate::compare::llama::{Llama, LlamaModel, Variant};
 use crate::error::{Failure, Outcome};
 use crate::measure::{median, median_ratio};
-use crate::model::{open, tokenizer, Exactness, Loaded, Setup};
+use crate::model::{open, tokenizer, Exactness, Loaded, On, Setup};
 use crate::options::threads;
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
@@ -92,7 +92,8 @@ pub fn execute(options: &Options) -> Outcome {
 
     let mut rows = Vec::new();
     for &count in &counts {
-        let setup = Setup { file: path.to_owned(), precision: Exactness::Fast, cache: None };
+        let setup =
+            Setup { file: path.to_owned(), precision: Exactness::Fast, cache: None, backend: Some(On::Cpu) };
         let (mut ours, _) = setup.load(&model, &count.to_string(), longest, true)?;
         let mut peers = Vec::new();
         for variant in Variant::ALL {
@@ -181,7 +182,7 @@ fn their_time(peer: &mut Llama<'_>, prompt: &[u32], next: Option<&[u32]>) -> Out
 }
 
 fn logits(path: &Path, model: &Model<'_>, precision: Exactness, tokens: &[u32]) -> Outcome<Vec<f32>> {
-    let setup = Setup { file: path.to_owned(), precision, cache: None };
+    let setup = Setup { file: path.to_owned(), precision, cache: None, backend: Some(On::Cpu) };
     let (mut loaded, _) = setup.load(model, "all", tokens.len(), true)?;
     loaded.logits(tokens).map_err(|e| Failure::Failed(e.to_string()))
 }

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use gllm_kernels_std::backend::choose;
 use gllm_kernels_std::Runtime;
 
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome};
 use crate::html::Report;
 use crate::limits::{Limit, Limits};
 use crate::machine::{cores, Machine};
@@ -43,6 +44,7 @@ pub fn execute(options: &Options) -> Outcome {
     }
     let mut out = stdout();
     print_machine(&mut out, &machine)?;
+    print_backends(&mut out)?;
     if options.limits {
         writeln!(out)?;
         print_limits(&mut out, &limits)?;
@@ -88,6 +90,16 @@ pub(super) fn print_machine(out: &mut impl Write, m: &Machine) -> io::Result<()>
     }
     if let Some(load) = m.load.filter(|&l| l > 0.5) {
         writeln!(out, "  {DIM}load {load:.1}: other processes are running; timings will suffer{DIM:#}")?;
+    }
+    Ok(())
+}
+
+/// What models run on, and why not on something else.
+fn print_backends(out: &mut impl Write) -> Outcome {
+    let choice = choose(0).map_err(|e| Failure::Failed(e.to_string()))?;
+    writeln!(out, "{HEAD}Models run on{HEAD:#}")?;
+    for line in choice.to_string().lines() {
+        writeln!(out, "  {line}")?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use gllm_kernels_std::backend::Outputs;
+use gllm_kernels_std::backend::{Backend, Outputs};
 use gllm_kernels_std::Runtime;
 use serde::Serialize;
 
@@ -146,7 +146,8 @@ pub fn execute(options: &Options) -> Outcome {
                 loaded.backend().take_times();
                 let started = Instant::now();
                 for token in some_tokens(options.count, model.config().vocabulary) {
-                    loaded.extend(sequence, &[token], Outputs::Last)?;
+                    let logits = loaded.extend(sequence, &[token], Outputs::Last)?;
+                    loaded.backend().wait(&logits)?;
                 }
                 let time = started.elapsed();
                 loaded.remove(sequence)?;

@@ -23,6 +23,28 @@ pub enum BackendError {
     Unsupported(String),
     /// Tokens that do not fit the topology or the model.
     Tokens(String),
+    /// No device that could be used, and why.
+    NoDevice(String),
+    /// The device has too little memory left.
+    OutOfMemory {
+        /// For what.
+        what: String,
+        /// How many bytes were asked for.
+        bytes: u64,
+    },
+    /// More than the device allows.
+    Limit {
+        /// Of what.
+        what: String,
+        /// How much would be needed.
+        need: u64,
+        /// How much is allowed.
+        allowed: u64,
+    },
+    /// The device is gone: all that was on it is lost. A new backend can be made.
+    Lost(String),
+    /// The device, or its driver, refused.
+    Device(String),
 }
 
 impl fmt::Display for BackendError {
@@ -34,6 +56,17 @@ impl fmt::Display for BackendError {
             Self::Threads(e) => e.fmt(f),
             Self::Unsupported(what) => write!(f, "not supported: {what}"),
             Self::Tokens(what) => f.write_str(what),
+            Self::NoDevice(why) => write!(f, "no device can be used: {why}"),
+            Self::OutOfMemory { what, bytes } => {
+                write!(f, "the device has no memory left for {what} of {bytes} bytes")
+            }
+            Self::Limit { what, need, allowed } => {
+                write!(f, "{what}: {need} would be needed, but the device allows {allowed}")
+            }
+            Self::Lost(why) => {
+                write!(f, "the device is lost ({why}), and all that was on it: make a new backend")
+            }
+            Self::Device(why) => write!(f, "the device refused: {why}"),
         }
     }
 }
@@ -45,7 +78,13 @@ impl std::error::Error for BackendError {
             Self::Cache(e) => Some(e),
             Self::Sampling(e) => Some(e),
             Self::Threads(e) => Some(e),
-            Self::Unsupported(_) | Self::Tokens(_) => None,
+            Self::Unsupported(_)
+            | Self::Tokens(_)
+            | Self::NoDevice(_)
+            | Self::OutOfMemory { .. }
+            | Self::Limit { .. }
+            | Self::Lost(_)
+            | Self::Device(_) => None,
         }
     }
 }

@@ -1,17 +1,23 @@
-//! Whole models on a device: the interface that every backend has, and the CPU's.
+//! Whole models on a device: the interface that every backend has, the backends, and the choice of one.
 //!
 //! [`Backend`] is what engines are written against: weights go to the device once, caches stay there, a step takes tokens and gives a
 //! handle to logits, and sampling takes the handle. [`Generator`](crate::model::Generator) is what most programs need.
 
+mod any;
 mod cpu;
 mod error;
 mod step;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
 
 use gllm_kernels_core::Precision;
 
+#[cfg(feature = "wgpu")]
+pub use self::wgpu::{Traffic, WgpuAdapter, WgpuBackend, WgpuKvCache, WgpuLogits, WgpuWeights};
+pub use any::{choose, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice};
 pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
@@ -259,6 +265,15 @@ pub trait Backend: Debug {
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError>;
 
+    /// Waits until the step behind a handle is computed: for measurements, where nothing is read. Backends whose steps are complete when they
+    /// return have nothing to wait for.
+    ///
+    /// # Errors
+    /// The device's.
+    fn wait(&self, _logits: &Self::Logits) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     /// The numbers behind a handle, row by row.
     ///
     /// # Errors
@@ -287,12 +302,4 @@ pub trait Backend: Debug {
     /// # Errors
     /// `Cache` if there is no such sequence.
     fn remove_sequence(&self, kv: &mut Self::KvCache, sequence: SequenceId) -> Result<(), BackendError>;
-}
-
-/// The best backend of this machine: the CPU, with a thread for every processor.
-///
-/// # Errors
-/// `Threads` if the operating system refuses them.
-pub fn detect() -> Result<CpuBackend, BackendError> {
-    CpuBackend::new(0)
 }

@@ -235,8 +235,9 @@ impl<B: Backend> Generator<B> {
     pub fn read_prompt(&mut self, tokens: &[u32]) -> Result<(), BackendError> {
         let sequence = self.create();
         let result = self.extend(sequence, tokens, Outputs::Last);
+        let result = result.and_then(|logits| self.backend.wait(&logits));
         self.remove(sequence)?;
-        result.map(|_| ())
+        result
     }
 
     /// The tokens that follow a prompt, one by one, in a sequence that ends with the iterator. Those that end a text end it.

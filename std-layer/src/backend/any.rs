@@ -1,0 +1,350 @@
+//! A backend that is chosen while a program runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Topology};
+use crate::model::{Config, HostWeights, Pages, SequenceId};
+
+/// Kinds of backends, the one first that is taken first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// GPUs of NVIDIA's, by CUDA's driver.
+    Cuda,
+    /// GPUs of AMD's, by ROCm.
+    Rocm,
+    /// GPUs of Apple's. They are reached through wgpu.
+    Metal,
+    /// Any GPU, through Vulkan or DirectX 12.
+    Wgpu,
+    /// The CPU.
+    Cpu,
+}
+
+impl BackendKind {
+    /// All of them, in the order in which [`detect`] tries them.
+    pub const ALL: [Self; 5] = [Self::Cuda, Self::Rocm, Self::Metal, Self::Wgpu, Self::Cpu];
+
+    /// Its name in lower case: `cuda`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Rocm => "rocm",
+            Self::Metal => "metal",
+            Self::Wgpu => "wgpu",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// A backend of this kind, on the first device that it finds; on the CPU with so many threads, 0 standing for as many as the machine
+    /// runs at once. Programs that compute what a GPU would are taken if there is nothing better.
+    ///
+    /// # Errors
+    /// `NoDevice`, and the backend's own: why there is none.
+    pub fn open(self, threads: usize) -> Result<AnyBackend, BackendError> {
+        self.find(threads, true)
+    }
+
+    /// The same, with or without programs that compute what a GPU would.
+    fn find(self, threads: usize, software: bool) -> Result<AnyBackend, BackendError> {
+        let none = |why: &str| Err(BackendError::NoDevice(why.to_owned()));
+        match self {
+            Self::Cuda => none("there is no backend for CUDA yet, only its kernels"),
+            Self::Rocm => none("there is no backend for ROCm"),
+            Self::Metal | Self::Wgpu => wgpu(self == Self::Metal, software),
+            Self::Cpu => Ok(AnyBackend::Cpu(CpuBackend::new(threads)?)),
+        }
+    }
+}
+
+/// A backend on the first adapter of wgpu that is, or is not, reached by Metal.
+#[cfg(feature = "wgpu")]
+fn wgpu(metal: bool, software: bool) -> Result<AnyBackend, BackendError> {
+    use super::{WgpuAdapter, WgpuBackend};
+    let all = WgpuAdapter::all();
+    let of_kind: Vec<_> = all.into_iter().filter(|a| (a.interface() == "Metal") == metal).collect();
+    if of_kind.is_empty() {
+        let interfaces = if metal { "Metal" } else { "Vulkan or DirectX 12" };
+        return Err(BackendError::NoDevice(format!("no adapter has {interfaces}")));
+    }
+    match of_kind.iter().find(|adapter| software || !adapter.is_software()) {
+        Some(adapter) => WgpuBackend::on(adapter).map(AnyBackend::Wgpu),
+        None => {
+            let names: Vec<_> = of_kind.iter().map(ToString::to_string).collect();
+            let what = format!("{}: software is never chosen by itself", names.join("; "));
+            Err(BackendError::NoDevice(what))
+        }
+    }
+}
+
+/// Without the feature there is none.
+#[cfg(not(feature = "wgpu"))]
+fn wgpu(_metal: bool, _software: bool) -> Result<AnyBackend, BackendError> {
+    Err(BackendError::NoDevice("this program was built without the feature `wgpu`".to_owned()))
+}
+
+/// What was chosen, and why not something else.
+#[derive(Debug)]
+pub struct Choice {
+    /// The backend.
+    pub backend: AnyBackend,
+    /// Its kind.
+    pub kind: BackendKind,
+    /// What would have come before it, and why it was passed over.
+    pub passed_over: Vec<(BackendKind, BackendError)>,
+}
+
+impl fmt::Display for Choice {
+    /// A line for each kind that was tried.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, why) in &self.passed_over {
+            writeln!(f, "{:<6} no: {why}", kind.name())?;
+        }
+        write!(f, "{:<6} chosen: {}", self.kind.name(), self.backend)
+    }
+}
+
+/// The best backend of this machine, with what was passed over: GPUs first, and where there is none the CPU with so many threads, 0 standing
+/// for as many as the machine runs at once. Nothing has to be set up, and no environment variable is looked at.
+///
+/// # Errors
+/// `Threads` if not even the CPU's threads can be had.
+pub fn choose(threads: usize) -> Result<Choice, BackendError> {
+    let mut passed_over = Vec::new();
+    for kind in BackendKind::ALL {
+        match kind.find(threads, false) {
+            Ok(backend) => return Ok(Choice { backend, kind, passed_over }),
+            Err(why) => passed_over.push((kind, why)),
+        }
+    }
+    let why = passed_over.pop().map(|(_, why)| why);
+    Err(why.unwrap_or_else(|| BackendError::NoDevice("no kind of backend".to_owned())))
+}
+
+/// The best backend of this machine: [`choose`], without its reasons.
+///
+/// # Errors
+/// As [`choose`].
+pub fn detect() -> Result<AnyBackend, BackendError> {
+    Ok(choose(0)?.backend)
+}
+
+/// Weights, caches or logits of one kind of backend that were given to another.
+fn mixed() -> BackendError {
+    BackendError::Unsupported("what is on another kind of backend".to_owned())
+}
+
+/// From a list of backends: the types that have a variant for each, and the interface that all have in common.
+macro_rules! backends {
+    ($($(#[$attribute:meta])* $name:ident($backend:ty),)*) => {
+        /// Any backend.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // The names say it.
+        pub enum AnyBackend { $($(#[$attribute])* $name($backend)),* }
+
+        /// Weights on any backend.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // The names say it.
+        pub enum AnyWeights { $($(#[$attribute])* $name(<$backend as Backend>::Weights)),* }
+
+        /// A cache on any backend.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // The names say it.
+        pub enum AnyKvCache { $($(#[$attribute])* $name(<$backend as Backend>::KvCache)),* }
+
+        /// Logits on any backend.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        #[allow(missing_docs)] // The names say it.
+        pub enum AnyLogits { $($(#[$attribute])* $name(<$backend as Backend>::Logits)),* }
+
+        // With a single backend nothing can be mixed.
+        #[allow(unreachable_patterns)]
+        impl Backend for AnyBackend {
+            type Weights = AnyWeights;
+            type KvCache = AnyKvCache;
+            type Logits = AnyLogits;
+
+            fn upload_generator_weights(
+                &self,
+                config: &Config,
+                weights: &HostWeights<'_>,
+                progress: &mut dyn FnMut(Progress),
+            ) -> Result<AnyWeights, BackendError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(backend) => {
+                        backend.upload_generator_weights(config, weights, progress).map(AnyWeights::$name)
+                    })*
+                }
+            }
+
+            fn alloc_kv_cache(
+                &self,
+                max_tokens: usize,
+                config: &Config,
+                options: &CacheOptions,
+            ) -> Result<AnyKvCache, BackendError> {
+                match self {
+                    $($(#[$attribute])* Self::$name(backend) => {
+                        backend.alloc_kv_cache(max_tokens, config, options).map(AnyKvCache::$name)
+                    })*
+                }
+            }
+
+            fn generator_forward_gpu_pure(
+                &self,
+                tokens: &[u32],
+                topology: &Topology,
+                weights: &AnyWeights,
+                kv: &mut AnyKvCache,
+                config: &ForwardConfig,
+            ) -> Result<AnyLogits, BackendError> {
+                match (self, weights, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyWeights::$name(weights), AnyKvCache::$name(kv)) => {
+                        let logits = backend.generator_forward_gpu_pure(tokens, topology, weights, kv, config);
+                        logits.map(AnyLogits::$name)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn sample_from_tensor(
+                &self,
+                logits: &AnyLogits,
+                rows: &[SampleRow<'_>],
+            ) -> Result<Vec<u32>, BackendError> {
+                match (self, logits) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyLogits::$name(logits)) => {
+                        backend.sample_from_tensor(logits, rows)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn wait(&self, logits: &AnyLogits) -> Result<(), BackendError> {
+                match (self, logits) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyLogits::$name(logits)) => backend.wait(logits),)*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn read_logits(&self, logits: &AnyLogits) -> Result<Vec<f32>, BackendError> {
+                match (self, logits) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyLogits::$name(logits)) => {
+                        backend.read_logits(logits)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            /// # Panics
+            /// If the cache is on another kind of backend.
+            fn pages<'a>(&self, kv: &'a AnyKvCache) -> &'a Pages {
+                match (self, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => backend.pages(kv),)*
+                    _ => panic!("{}", mixed()),
+                }
+            }
+
+            /// # Panics
+            /// If the cache is on another kind of backend.
+            fn create_sequence(&self, kv: &mut AnyKvCache) -> SequenceId {
+                match (self, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
+                        backend.create_sequence(kv)
+                    })*
+                    _ => panic!("{}", mixed()),
+                }
+            }
+
+            fn fork_sequence(
+                &self,
+                kv: &mut AnyKvCache,
+                of: SequenceId,
+                len: usize,
+            ) -> Result<SequenceId, BackendError> {
+                match (self, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
+                        backend.fork_sequence(kv, of, len)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn remove_sequence(
+                &self,
+                kv: &mut AnyKvCache,
+                sequence: SequenceId,
+            ) -> Result<(), BackendError> {
+                match (self, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
+                        backend.remove_sequence(kv, sequence)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+        }
+    };
+}
+
+backends! {
+    #[cfg(feature = "wgpu")]
+    Wgpu(super::WgpuBackend),
+    Cpu(CpuBackend),
+}
+
+impl AnyBackend {
+    /// How long each kind of operation took since the last call, where a backend can tell: the CPU can, in steps with
+    /// [`ForwardConfig::profile`].
+    pub fn take_times(&self) -> Vec<(&'static str, Duration)> {
+        match self {
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => Vec::new(),
+            Self::Cpu(backend) => backend.take_times(),
+        }
+    }
+}
+
+impl AnyWeights {
+    /// Bytes of weights that a step of one token reads.
+    pub fn bytes(&self) -> usize {
+        match self {
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(weights) => weights.bytes(),
+            Self::Cpu(weights) => weights.bytes(),
+        }
+    }
+}
+
+impl AnyKvCache {
+    /// Bytes that attention of a token at `position` reads.
+    pub fn bytes_at(&self, position: usize) -> usize {
+        match self {
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(kv) => kv.bytes_at(position),
+            Self::Cpu(kv) => kv.bytes_at(position),
+        }
+    }
+}
+
+impl fmt::Display for AnyBackend {
+    /// What it computes on.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(backend) => {
+                write!(f, "wgpu ({}): {}", backend.adapter().interface(), backend.adapter())
+            }
+            Self::Cpu(backend) => write!(f, "{} threads", backend.threads()),
+        }
+    }
+}

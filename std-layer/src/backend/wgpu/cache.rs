@@ -1,0 +1,306 @@
+//! The memory of a KV cache on the device, and of a step's intermediate results.
+
+use std::collections::HashMap;
+
+use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoder};
+
+use gllm_kernels_core::RopePositions;
+
+use super::device::Gpu;
+use super::mirror::Mirror;
+use super::shaders::{CacheShape, Shader};
+use super::step::Place;
+use super::weights::PART;
+use crate::backend::{BackendError, CacheOptions, KvType, Slot};
+use crate::model::{Config, PageCopy, Pages, Rope, SequenceId};
+
+/// Positions of a piece of attention.
+pub(super) const PIECE: usize = 256;
+
+/// Rows that are few: their products are computed without tiles, and their attention in pieces.
+pub(super) const FEW: usize = 8;
+
+/// Numbers from a row to the next one.
+pub(super) fn stride(slot: Slot, config: &Config) -> usize {
+    match slot {
+        Slot::Logits => config.vocabulary,
+        // Inputs of products end with zeros.
+        slot => slot.width(config).next_multiple_of(PART),
+    }
+}
+
+/// What a bind group is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct BindKey {
+    pub(super) shader: Shader,
+    /// Which model.
+    pub(super) weights: u64,
+    pub(super) place: Place,
+    /// Which part of the weights, or of the rows.
+    pub(super) part: usize,
+    /// Which memory for logits, if it is about logits.
+    pub(super) logits: u64,
+    /// Whether only rows are left whose logits are asked for.
+    pub(super) last: bool,
+}
+
+/// What a step works with. It grows with the largest step so far.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Rows that there is room for.
+    pub(super) rows: usize,
+    pub(super) slots: HashMap<Slot, Buffer>,
+    /// `Hidden` and `Mixed` of rows whose logits are asked for.
+    pub(super) kept: HashMap<Slot, Buffer>,
+    pub(super) tokens: Buffer,
+    /// For each row its position and its run; rows whose logits are asked for; for each window and run, numbers of pages.
+    pub(super) table: Mirror,
+    pub(super) runs: usize,
+    /// Pages of a run.
+    pub(super) table_len: usize,
+    /// Results of pieces of attention, and for how many each row has room.
+    pub(super) partial: Option<(Buffer, usize)>,
+    pub(super) bind_groups: HashMap<BindKey, BindGroup>,
+}
+
+impl Arena {
+    pub(super) fn runs_at(&self) -> usize {
+        self.rows
+    }
+
+    pub(super) fn outputs_at(&self) -> usize {
+        2 * self.rows
+    }
+
+    pub(super) fn table_at(&self, group: usize) -> usize {
+        3 * self.rows + group * self.runs * self.table_len
+    }
+}
+
+/// Keys and values of several sequences on a GPU, in pages, and the memory that steps need for their intermediate results.
+#[derive(Debug)]
+pub struct WgpuKvCache {
+    pub(super) pages: Pages,
+    /// The group of each layer.
+    pub(super) group_of: Vec<usize>,
+    groups: usize,
+    /// Pages of each group.
+    pub(super) group_pages: Vec<usize>,
+    /// For each layer its keys and values.
+    pub(super) memory: Vec<Buffer>,
+    pub(super) shape: CacheShape,
+    layer_windows: Vec<Option<usize>>,
+    pub(super) arena: Option<Arena>,
+    /// For each rope cosines and sines, and of how many positions.
+    pub(super) angles: Vec<(Buffer, usize)>,
+    /// Room for a page that is copied.
+    copy: Option<Buffer>,
+}
+
+impl WgpuKvCache {
+    pub(super) fn new(
+        gpu: &Gpu,
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<Self, BackendError> {
+        let size = options.page_tokens;
+        if size == 0 || size % 16 != 0 || !config.head_dim.is_multiple_of(2) {
+            let what =
+                format!("pages of {size} positions and heads of {}: the first must be a multiple of 16, the second of 2", config.head_dim);
+            return Err(BackendError::Unsupported(what));
+        }
+        let (groups, group_of) = options.groups(max_tokens, config);
+        let shape = CacheShape {
+            kind: options.kind,
+            heads: config.heads as u32,
+            kv_heads: config.kv_heads as u32,
+            pairs: config.head_dim as u32 / 2,
+            page_tokens: size as u32,
+        };
+        // Queries of a workgroup, in pairs; scores of 64 positions; 64 sums of pairs.
+        let (together, _) = shape.chunks();
+        let need = together * (8 * shape.pairs + 4 * 64) + 8 * 64;
+        if need > gpu.shared_bytes() {
+            let what = format!("bytes of memory of a workgroup, for heads of {}", config.head_dim);
+            return Err(BackendError::Limit { what, need: need.into(), allowed: gpu.shared_bytes().into() });
+        }
+        let mut memory = Vec::new();
+        for &group in &group_of {
+            let words = page_words(&shape) as u64 * 2 * groups[group].pages as u64;
+            memory.push(gpu.storage("keys and values of a layer", 4 * words)?);
+        }
+        Ok(Self {
+            pages: Pages::new(size, &groups)?,
+            groups: groups.len(),
+            group_pages: groups.iter().map(|group| group.pages).collect(),
+            group_of,
+            memory,
+            shape,
+            layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
+            arena: None,
+            angles: Vec::new(),
+            copy: None,
+        })
+    }
+
+    /// Whether it was made for such a model.
+    pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
+        let windows = config.layer.iter().map(|layer| layer.window);
+        let heads = [config.heads, config.kv_heads, config.head_dim / 2].map(|n| n as u32);
+        if windows.eq(self.layer_windows.iter().copied())
+            && heads == [self.shape.heads, self.shape.kv_heads, self.shape.pairs]
+        {
+            return Ok(());
+        }
+        Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
+    }
+
+    /// Bytes that attention of a token at `position` reads.
+    pub fn bytes_at(&self, position: usize) -> usize {
+        let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
+        let positions: usize = self.layer_windows.iter().map(seen).sum();
+        positions * 2 * 4 * page_words(&self.shape) / self.shape.page_tokens as usize
+    }
+
+    /// Makes copies of pages that sequences shared.
+    pub(super) fn copy_pages(
+        &mut self,
+        gpu: &Gpu,
+        encoder: &mut CommandEncoder,
+        copies: &[PageCopy],
+    ) -> Result<(), BackendError> {
+        let page = 4 * page_words(&self.shape) as u64;
+        if copies.is_empty() {
+            return Ok(());
+        }
+        if self.copy.is_none() {
+            let usage = BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+            self.copy = Some(gpu.buffer("a page", page, usage)?);
+        }
+        let Some(between) = &self.copy else { return Ok(()) };
+        for &PageCopy { group, from, to, .. } in copies {
+            for (memory, _) in self.memory.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
+                let values = page * self.group_pages[group] as u64;
+                for half in [0, values] {
+                    // Within a buffer nothing can be copied.
+                    encoder.copy_buffer_to_buffer(memory, half + page * u64::from(from), between, 0, page);
+                    encoder.copy_buffer_to_buffer(between, 0, memory, half + page * u64::from(to), page);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for a step: so many rows, continuing these sequences.
+    pub(super) fn make_room(
+        &mut self,
+        gpu: &Gpu,
+        config: &Config,
+        (rows, sequences): (usize, &[SequenceId]),
+    ) -> Result<(), BackendError> {
+        let mut longest = 1;
+        for &id in sequences {
+            for group in 0..self.groups {
+                longest = longest.max(self.pages.table(id, group)?.len());
+            }
+        }
+        let fits =
+            |arena: &Arena| arena.rows >= rows && arena.runs >= sequences.len() && arena.table_len >= longest;
+        if self.arena.as_ref().is_some_and(fits) {
+            return Ok(());
+        }
+        let old = self.arena.take();
+        let old = old.as_ref().map_or([FEW, 1, 16], |old| [old.rows, old.runs, old.table_len]);
+        // Tiles of products have 32 rows.
+        let rows = old[0].max(if rows <= FEW { FEW } else { rows.next_power_of_two().max(32) });
+        let runs = old[1].max(sequences.len().next_power_of_two());
+        let table_len = old[2].max(longest.next_power_of_two());
+        let room = |slot: Slot| {
+            let bytes = 4 * rows as u64 * stride(slot, config) as u64;
+            Ok::<_, BackendError>((slot, gpu.storage("intermediate results", bytes)?))
+        };
+        let inner = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits);
+        self.arena = Some(Arena {
+            rows,
+            slots: inner.map(room).collect::<Result<_, _>>()?,
+            kept: [Slot::Hidden, Slot::Mixed].into_iter().map(room).collect::<Result<_, _>>()?,
+            tokens: gpu.storage("tokens", 4 * rows as u64)?,
+            table: Mirror::new(gpu, "the table of a step", 3 * rows + self.groups * runs * table_len)?,
+            runs,
+            table_len,
+            partial: None,
+            bind_groups: HashMap::new(),
+        });
+        Ok(())
+    }
+
+    /// Makes room for cosines and sines of so many positions, and for pieces of attention to all of them by a few rows.
+    pub(super) fn reach(&mut self, gpu: &Gpu, config: &Config, positions: usize) -> Result<(), BackendError> {
+        let known = self.angles.first().map_or(0, |angles| angles.1);
+        if known < positions || self.angles.len() != config.ropes.len() {
+            let n = positions.next_power_of_two().max(1024);
+            self.angles = config.ropes.iter().map(|rope| angles(gpu, rope, n)).collect::<Result<_, _>>()?;
+            if let Some(arena) = &mut self.arena {
+                arena.bind_groups.clear();
+            }
+        }
+        let pieces = positions.div_ceil(PIECE);
+        if let Some(arena) = &mut self.arena {
+            if pieces > 1 && arena.partial.as_ref().is_none_or(|partial| partial.1 < pieces) {
+                let pieces = pieces.next_power_of_two();
+                let words = FEW * config.heads * pieces * (config.head_dim + 2);
+                arena.partial = Some((gpu.storage("pieces of attention", 4 * words as u64)?, pieces));
+                arena.bind_groups.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WgpuKvCache {
+    /// Tells the device what a step's rows are: positions, runs, rows whose logits are asked for, pages, tokens.
+    pub(super) fn set_table(
+        &mut self,
+        gpu: &Gpu,
+        (positions, runs, outputs): (&[u32], &[u32], &[u32]),
+        sequences: &[SequenceId],
+        tokens: &[u32],
+    ) -> Result<(), BackendError> {
+        let Some(arena) = &mut self.arena else { return Ok(()) };
+        // What nobody looks at stays as it is.
+        let mut table = arena.table.words().to_vec();
+        table[..positions.len()].copy_from_slice(positions);
+        table[arena.runs_at()..][..runs.len()].copy_from_slice(runs);
+        table[arena.outputs_at()..][..outputs.len()].copy_from_slice(outputs);
+        for group in 0..self.groups {
+            for (run, &id) in sequences.iter().enumerate() {
+                let pages = self.pages.table(id, group)?;
+                let at = arena.table_at(group) + run * arena.table_len;
+                table[at..at + pages.len()].copy_from_slice(pages);
+            }
+        }
+        arena.table.set(gpu, &table)?;
+        gpu.write(&arena.tokens, 0, tokens)
+    }
+}
+
+/// Words of the keys, or the values, of a page.
+fn page_words(shape: &CacheShape) -> usize {
+    let words = if shape.kind == KvType::F32 { 2 } else { 1 };
+    shape.kv_heads as usize * shape.pairs as usize * shape.page_tokens as usize * words
+}
+
+/// Cosines and sines of the first `n` positions.
+fn angles(gpu: &Gpu, rope: &Rope, n: usize) -> Result<(Buffer, usize), BackendError> {
+    let all = n * (rope.dims / 2);
+    let bytes = 8 * all as u64;
+    if bytes > gpu.largest() {
+        let what = format!("bytes of cosines and sines of {n} positions");
+        return Err(BackendError::Limit { what, need: bytes, allowed: gpu.largest() });
+    }
+    let (mut cos, mut sin) = (vec![0.0; all], vec![0.0; all]);
+    rope.freqs().table(RopePositions::From(0), &mut cos, &mut sin)?;
+    let words: Vec<u32> = cos.iter().zip(&sin).flat_map(|(c, s)| [c.to_bits(), s.to_bits()]).collect();
+    Ok((gpu.constant("cosines and sines", &words, BufferUsages::STORAGE)?, n))
+}

@@ -1,0 +1,342 @@
+//! Models on any GPU, through Vulkan, Metal or DirectX 12.
+//!
+//! Shaders are written in WGSL and embedded as text ([`shaders`]); a format of weights is decoded by one function, whatever the operator. A step
+//! is encoded as its operations are named ([`step`]) and submitted together with the sampling of its logits: of a token, 4 bytes go to the
+//! device and 4 come back. Positions advance on the device; tables are written where they differ from what is there ([`mirror`]).
+//!
+//! Arithmetic is that of [`Precision::Exact`](gllm_kernels_core::Precision::Exact), up to the order of sums and the accuracy of the device's
+//! functions: weights as decoded, activations and sums in f32. [`ForwardConfig::precision`] changes nothing.
+
+mod adapter;
+mod cache;
+mod device;
+mod mirror;
+mod sampling;
+mod shaders;
+mod step;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wgpu::{Buffer, BufferUsages, CommandEncoder};
+
+use super::{
+    Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
+};
+use crate::model::{decode, Config, HostWeights, Pages, SequenceId};
+pub use adapter::WgpuAdapter;
+pub use cache::WgpuKvCache;
+use cache::FEW;
+use device::Gpu;
+pub use device::Traffic;
+use sampling::Sampler;
+use step::Recorder;
+pub use weights::WgpuWeights;
+
+/// Memory for rows of logits. A buffer has as many as shaders can see of it.
+#[derive(Debug)]
+struct LogitsMemory {
+    /// Tells it, and its parts, from others.
+    id: u64,
+    parts: Vec<Buffer>,
+    rows_of_part: usize,
+    /// Logits that there is room for in each part.
+    room: usize,
+}
+
+/// Memory of logits that were dropped, and the number of the next one.
+#[derive(Debug)]
+struct Home {
+    free: Vec<LogitsMemory>,
+    next: u64,
+}
+
+/// Memory of logits that is kept, at most.
+const KEEP: usize = 4;
+
+/// Rows of logits on a GPU.
+#[derive(Debug)]
+pub struct WgpuLogits {
+    memory: Option<LogitsMemory>,
+    rows: usize,
+    vocabulary: usize,
+    home: Arc<Mutex<Home>>,
+}
+
+impl WgpuLogits {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The memory, and of each part its rows.
+    fn parts(&self) -> impl Iterator<Item = (&Buffer, usize)> {
+        let rows = self.rows;
+        self.memory.iter().flat_map(move |memory| {
+            let each = memory.rows_of_part;
+            let part = move |(i, buffer)| (buffer, rows.saturating_sub(i * each).min(each));
+            memory.parts.iter().enumerate().map(part).filter(|part| part.1 > 0)
+        })
+    }
+}
+
+impl Drop for WgpuLogits {
+    fn drop(&mut self) {
+        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        if home.free.len() < KEEP {
+            home.free.extend(self.memory.take());
+        }
+    }
+}
+
+/// A GPU that runs models.
+pub struct WgpuBackend {
+    gpu: Gpu,
+    home: Arc<Mutex<Home>>,
+    /// A step that is encoded, but not submitted: sampling follows.
+    pending: Mutex<Option<CommandEncoder>>,
+    sampler: Mutex<Option<Sampler>>,
+}
+
+impl WgpuBackend {
+    /// A backend on this adapter, software or not.
+    ///
+    /// # Errors
+    /// `NoDevice` if the driver refuses; `Limit` if it allows too little.
+    pub fn on(adapter: &WgpuAdapter) -> Result<Self, BackendError> {
+        Ok(Self {
+            gpu: Gpu::new(adapter.clone())?,
+            home: Arc::new(Mutex::new(Home { free: Vec::new(), next: 1 })),
+            pending: Mutex::default(),
+            sampler: Mutex::default(),
+        })
+    }
+
+    /// The adapter.
+    pub fn adapter(&self) -> &WgpuAdapter {
+        &self.gpu.adapter
+    }
+
+    /// What crossed the bus so far.
+    pub fn traffic(&self) -> Traffic {
+        self.gpu.traffic()
+    }
+
+    /// Gives up the device at once: whatever is done with it from now on is the error `Lost`, as after a driver's failure.
+    pub fn destroy(&self) {
+        self.gpu.destroy();
+    }
+
+    /// Submits a step that was waiting for its sampling.
+    fn flush(&self) -> Result<(), BackendError> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        pending.map_or(Ok(()), |encoder| self.gpu.submit(encoder))
+    }
+
+    /// The step that waits for its sampling, or a new encoder.
+    fn continued(&self) -> Result<CommandEncoder, BackendError> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        pending.map_or_else(|| self.gpu.encoder(), Ok)
+    }
+
+    /// Rows of logits from elsewhere, one behind the other, brought to the device: so that they can be sampled there.
+    ///
+    /// # Errors
+    /// `Tokens` unless there are rows of `vocabulary` logits; `Limit`, `OutOfMemory`, and the device's.
+    pub fn upload_logits(&self, logits: &[f32], vocabulary: usize) -> Result<WgpuLogits, BackendError> {
+        if vocabulary == 0 || !logits.len().is_multiple_of(vocabulary) {
+            let what = format!("{} logits are no rows of {vocabulary}", logits.len());
+            return Err(BackendError::Tokens(what));
+        }
+        self.flush()?;
+        let handle = self.logits(logits.len() / vocabulary, vocabulary)?;
+        let mut rest = logits;
+        for (part, rows) in handle.parts() {
+            let (these, behind) = rest.split_at(rows * vocabulary);
+            let words: Vec<u32> = these.iter().map(|x| x.to_bits()).collect();
+            self.gpu.write(part, 0, &words)?;
+            rest = behind;
+        }
+        Ok(handle)
+    }
+
+    /// Room for logits.
+    fn logits(&self, rows: usize, vocabulary: usize) -> Result<WgpuLogits, BackendError> {
+        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = 4 * vocabulary as u64;
+        let fit = (self.gpu.largest() / row.max(1)) as usize;
+        // Products compute 8 rows, or tiles of 32 rows.
+        let wanted = if rows <= FEW { FEW } else { rows.next_multiple_of(32) };
+        let each = wanted.min(if wanted == FEW { FEW } else { fit / 32 * 32 });
+        if each == 0 || fit < each {
+            let what = format!("bytes of {} rows of {vocabulary} logits", wanted.min(32));
+            let need = wanted.min(32) as u64 * row;
+            return Err(BackendError::Limit { what, need, allowed: self.gpu.largest() });
+        }
+        let parts = rows.div_ceil(each);
+        let enough = |memory: &LogitsMemory| {
+            memory.rows_of_part == each && memory.parts.len() >= parts && memory.room >= each * vocabulary
+        };
+        let at = home.free.iter().position(enough);
+        let memory = match at.map(|at| home.free.swap_remove(at)) {
+            Some(memory) => memory,
+            None => {
+                let part = |_| self.gpu.storage("logits", each as u64 * row);
+                let id = home.next;
+                home.next += parts.max(1) as u64;
+                let parts = (0..parts).map(part).collect::<Result<_, _>>()?;
+                LogitsMemory { id, parts, rows_of_part: each, room: each * vocabulary }
+            }
+        };
+        Ok(WgpuLogits { memory: Some(memory), rows, vocabulary, home: Arc::clone(&self.home) })
+    }
+}
+
+impl fmt::Debug for WgpuBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WgpuBackend({})", self.gpu.adapter)
+    }
+}
+
+impl Backend for WgpuBackend {
+    type Weights = WgpuWeights;
+    type KvCache = WgpuKvCache;
+    type Logits = WgpuLogits;
+
+    fn upload_generator_weights(
+        &self,
+        config: &Config,
+        weights: &HostWeights<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<WgpuWeights, BackendError> {
+        weights::upload(&self.gpu, config, weights, progress)
+    }
+
+    fn alloc_kv_cache(
+        &self,
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<WgpuKvCache, BackendError> {
+        WgpuKvCache::new(&self.gpu, max_tokens, config, options)
+    }
+
+    fn generator_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &WgpuWeights,
+        kv: &mut WgpuKvCache,
+        _config: &ForwardConfig,
+    ) -> Result<WgpuLogits, BackendError> {
+        self.flush()?;
+        let model = &weights.config;
+        topology.check(tokens, model)?;
+        kv.fits(model)?;
+        let (mut positions, mut run_of, mut outputs, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for (i, &Run { sequence, tokens, outputs: wanted }) in topology.runs.iter().enumerate() {
+            let (row, position) = (positions.len(), kv.pages.positions(sequence)?);
+            end = end.max(position + tokens);
+            positions.extend((position..position + tokens).map(|p| p as u32));
+            run_of.extend(std::iter::repeat_n(i as u32, tokens));
+            match wanted {
+                Outputs::None => {}
+                Outputs::Last => outputs.push((row + tokens - 1) as u32),
+                Outputs::All => outputs.extend((row..row + tokens).map(|r| r as u32)),
+            }
+        }
+        let logits = self.logits(outputs.len(), model.vocabulary)?;
+        let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };
+        let wanted: Vec<_> = topology.runs.iter().map(|run| (run.sequence, run.tokens)).collect();
+        let copies = kv.pages.append(&wanted)?;
+        let mut encoder = self.gpu.encoder()?;
+        kv.copy_pages(&self.gpu, &mut encoder, &copies)?;
+        let sequences: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
+        kv.make_room(&self.gpu, model, (tokens.len(), &sequences))?;
+        kv.reach(&self.gpu, model, end)?;
+        kv.set_table(&self.gpu, (&positions, &run_of, &outputs), &sequences, tokens)?;
+        let sizes = (tokens.len(), outputs.len(), end);
+        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes);
+        decode(model, &mut step)?;
+        if tokens.len() == topology.runs.len() {
+            step.advance()?;
+        } else {
+            drop(step);
+        }
+        if outputs.is_empty() {
+            self.gpu.submit(encoder)?;
+        } else {
+            *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoder);
+        }
+        Ok(logits)
+    }
+
+    fn sample_from_tensor(
+        &self,
+        logits: &WgpuLogits,
+        rows: &[SampleRow<'_>],
+    ) -> Result<Vec<u32>, BackendError> {
+        if rows.len() != logits.rows {
+            let what = format!("{} rows of logits, but {} ways to sample them", logits.rows, rows.len());
+            return Err(BackendError::Tokens(what));
+        }
+        for row in rows {
+            row.sampling.check(logits.vocabulary)?;
+        }
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut with_room = Sampler::with_room(sampler.take(), &self.gpu, rows)?;
+        let tokens = with_room.sample(&self.gpu, self.continued()?, logits, rows)?;
+        *sampler = Some(with_room);
+        Ok(tokens)
+    }
+
+    fn wait(&self, _logits: &WgpuLogits) -> Result<(), BackendError> {
+        self.flush()?;
+        self.gpu.wait()
+    }
+
+    fn read_logits(&self, logits: &WgpuLogits) -> Result<Vec<f32>, BackendError> {
+        let mut encoder = self.continued()?;
+        let mut copies = Vec::new();
+        for (part, rows) in logits.parts() {
+            let words = (rows * logits.vocabulary) as u64;
+            let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+            let copy = self.gpu.buffer("a copy of logits", 4 * words, usage)?;
+            encoder.copy_buffer_to_buffer(part, 0, &copy, 0, 4 * words);
+            copies.push((copy, words));
+        }
+        self.gpu.submit(encoder)?;
+        let mut all = Vec::with_capacity(logits.rows * logits.vocabulary);
+        for (copy, words) in copies {
+            all.extend(self.gpu.read(&copy, words)?.into_iter().map(f32::from_bits));
+        }
+        Ok(all)
+    }
+
+    fn pages<'a>(&self, kv: &'a WgpuKvCache) -> &'a Pages {
+        &kv.pages
+    }
+
+    fn create_sequence(&self, kv: &mut WgpuKvCache) -> SequenceId {
+        kv.pages.create()
+    }
+
+    fn fork_sequence(
+        &self,
+        kv: &mut WgpuKvCache,
+        of: SequenceId,
+        len: usize,
+    ) -> Result<SequenceId, BackendError> {
+        Ok(kv.pages.fork(of, len)?)
+    }
+
+    fn remove_sequence(&self, kv: &mut WgpuKvCache, sequence: SequenceId) -> Result<(), BackendError> {
+        Ok(kv.pages.remove(sequence)?)
+    }
+}

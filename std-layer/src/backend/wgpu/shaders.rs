@@ -1,0 +1,286 @@
+//! Shaders as text: one source for each operator, into which constants, options and the decoding of a format are put.
+//!
+//! A line `//#if NAME` begins lines that are kept if the option is given, `//#else` those that are kept otherwise, `//#endif` ends them.
+
+use std::fmt::Write;
+
+use gllm_kernels_core::{QuantFormat, RopePairing};
+
+use crate::backend::KvType;
+use crate::model::Gate;
+
+/// How weights lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Format {
+    /// f32.
+    F32,
+    /// What core has.
+    Quant(QuantFormat),
+}
+
+impl Format {
+    /// Shader code that decodes it: its own, whether that is a block's, and whether its groups have offsets. `None` if there is none.
+    fn source(self) -> Option<(&'static str, bool, bool)> {
+        macro_rules! text {
+            ($name:literal) => {
+                include_str!(concat!("wgsl/formats/", $name, ".wgsl"))
+            };
+        }
+        Some(match self {
+            Self::F32 => (text!("f32"), false, false),
+            Self::Quant(format) => match format {
+                QuantFormat::F16 => (text!("f16"), false, false),
+                QuantFormat::Bf16 => (text!("bf16"), false, false),
+                QuantFormat::Q4_0 => (text!("q4_0"), true, false),
+                QuantFormat::Q4_1 => (text!("q4_1"), true, true),
+                QuantFormat::Q5_0 => (text!("q5_0"), true, false),
+                QuantFormat::Q5_1 => (text!("q5_1"), true, true),
+                QuantFormat::Q8_0 => (text!("q8_0"), true, false),
+                QuantFormat::Q8_1 => (text!("q8_1"), true, false),
+                QuantFormat::Q1_0 => (text!("q1_0"), true, false),
+                QuantFormat::Q2_0 => (text!("q2_0"), true, false),
+                QuantFormat::Q2K => (text!("q2_k"), true, true),
+                QuantFormat::Q3K => (text!("q3_k"), true, false),
+                QuantFormat::Q4K => (text!("q4_k"), true, true),
+                QuantFormat::Q5K => (text!("q5_k"), true, true),
+                QuantFormat::Q6K => (text!("q6_k"), true, false),
+                QuantFormat::Q8K => (text!("q8_k"), true, false),
+                QuantFormat::Tq1_0 => (text!("tq1_0"), true, false),
+                QuantFormat::Tq2_0 => (text!("tq2_0"), true, false),
+                _ => return None,
+            },
+        })
+    }
+
+    /// Whether shaders can decode it.
+    pub(super) fn is_supported(self) -> bool {
+        self.source().is_some()
+    }
+
+    /// Its name, for messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Quant(format) => format.name(),
+        }
+    }
+}
+
+/// The sizes that a cache's shaders are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CacheShape {
+    pub(super) kind: KvType,
+    pub(super) heads: u32,
+    pub(super) kv_heads: u32,
+    /// Pairs of elements of a head.
+    pub(super) pairs: u32,
+    pub(super) page_tokens: u32,
+}
+
+/// A shader: an operator with all that is decided when it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shader {
+    /// Products with up to `n` rows.
+    LinearFew {
+        format: Format,
+        n: u32,
+        lanes: u32,
+    },
+    /// Products with many rows.
+    LinearMany {
+        format: Format,
+    },
+    Embed {
+        format: Format,
+    },
+    /// Whether something is added before, and whether that is normed.
+    Norm {
+        add: bool,
+        post: bool,
+    },
+    Heads {
+        shape: CacheShape,
+        bias: bool,
+        norm: bool,
+        pairing: RopePairing,
+    },
+    /// Whether a workgroup has a piece of the positions, or all.
+    Attend {
+        shape: CacheShape,
+        pieces: bool,
+    },
+    Join {
+        shape: CacheShape,
+    },
+    Glu {
+        gate: Gate,
+    },
+    Gather,
+    Cap,
+    Advance,
+    Argmax,
+    Sample,
+}
+
+/// Query heads that a workgroup of attention has at most.
+const HEADS_TOGETHER: u32 = 4;
+
+impl CacheShape {
+    /// Query heads of a workgroup of attention, and how many such workgroups share a KV head.
+    pub(super) fn chunks(&self) -> (u32, u32) {
+        let group = self.heads / self.kv_heads;
+        let together = group.min(HEADS_TOGETHER);
+        (together, group.div_ceil(together))
+    }
+}
+
+/// Rows of weights of a thread of [`Shader::LinearFew`].
+pub(super) const fn rows_of_thread(n: u32) -> u32 {
+    match n {
+        1 => 4,
+        2 | 4 => 2,
+        _ => 1,
+    }
+}
+
+impl Shader {
+    /// The text in WGSL. `None` for a format that shaders cannot decode.
+    pub(super) fn text(self) -> Option<String> {
+        let mut all = Composer::default();
+        match self {
+            Self::LinearFew { format, n, lanes } => {
+                all.constants(&[("N", n), ("LANES", lanes), ("ROWS", rows_of_thread(n))]);
+                all.format(format)?;
+                all.push(include_str!("wgsl/linear_few.wgsl"));
+            }
+            Self::LinearMany { format } => {
+                all.format(format)?;
+                all.push(include_str!("wgsl/linear_many.wgsl"));
+            }
+            Self::Embed { format } => {
+                all.format(format)?;
+                all.push(include_str!("wgsl/embed.wgsl"));
+            }
+            Self::Norm { add, post } => {
+                all.options(&[("ADD", add), ("POST", post)]);
+                all.push(include_str!("wgsl/norm.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Heads { shape, bias, norm, pairing } => {
+                all.options(&[
+                    ("BIAS", bias),
+                    ("NORM", norm),
+                    ("ADJACENT", pairing == RopePairing::Adjacent),
+                ]);
+                all.cache(shape);
+                all.push(include_str!("wgsl/cache_write.wgsl"));
+                if norm {
+                    all.push(include_str!("wgsl/reduce.wgsl"));
+                }
+                all.push(include_str!("wgsl/heads.wgsl"));
+            }
+            Self::Attend { shape, pieces } => {
+                let (together, _) = shape.chunks();
+                // So many threads have the pairs of a position.
+                let split = (64 / shape.pairs.next_power_of_two()).max(1);
+                all.constants(&[("H", together), ("SPLIT", split)]);
+                all.options(&[("PARTS", pieces)]);
+                all.cache(shape);
+                all.push(include_str!("wgsl/cache_read.wgsl"));
+                all.push(include_str!("wgsl/attend.wgsl"));
+            }
+            Self::Join { shape } => {
+                all.shape(shape);
+                all.push(include_str!("wgsl/join.wgsl"));
+            }
+            Self::Glu { gate } => {
+                all.options(&[("GELU", gate == Gate::GeluTanh)]);
+                all.push(include_str!("wgsl/glu.wgsl"));
+            }
+            Self::Gather => all.push(include_str!("wgsl/gather.wgsl")),
+            Self::Cap => all.push(include_str!("wgsl/cap.wgsl")),
+            Self::Advance => all.push(include_str!("wgsl/advance.wgsl")),
+            Self::Argmax => {
+                all.push(include_str!("wgsl/largest.wgsl"));
+                all.push(include_str!("wgsl/argmax.wgsl"));
+            }
+            Self::Sample => {
+                all.push(include_str!("wgsl/largest.wgsl"));
+                all.push(include_str!("wgsl/sample.wgsl"));
+            }
+        }
+        Some(all.text)
+    }
+}
+
+/// Puts a shader together.
+#[derive(Default)]
+struct Composer {
+    text: String,
+    options: Vec<&'static str>,
+}
+
+impl Composer {
+    fn constants(&mut self, all: &[(&str, u32)]) {
+        for (name, value) in all {
+            // Writing to a string does not fail.
+            let _ = writeln!(self.text, "const {name}: u32 = {value}u;");
+        }
+    }
+
+    fn options(&mut self, all: &[(&'static str, bool)]) {
+        self.options.extend(all.iter().filter(|option| option.1).map(|option| option.0));
+    }
+
+    fn format(&mut self, format: Format) -> Option<()> {
+        let (own, blocks, offsets) = format.source()?;
+        self.options(&[("OFFSETS", offsets)]);
+        self.push(include_str!("wgsl/formats/common.wgsl"));
+        self.push(own);
+        self.push(if blocks {
+            include_str!("wgsl/formats/blocks.wgsl")
+        } else {
+            include_str!("wgsl/formats/dense.wgsl")
+        });
+        Some(())
+    }
+
+    fn shape(&mut self, shape: CacheShape) {
+        self.constants(&[
+            ("HEADS", shape.heads),
+            ("KV_HEADS", shape.kv_heads),
+            ("PAIRS", shape.pairs),
+            ("PAGE", shape.page_tokens),
+        ]);
+    }
+
+    fn cache(&mut self, shape: CacheShape) {
+        self.shape(shape);
+        let kind = |of| shape.kind == of;
+        self.options(&[("F16", kind(KvType::F16)), ("BF16", kind(KvType::Bf16)), ("F32", kind(KvType::F32))]);
+        self.push(include_str!("wgsl/cache.wgsl"));
+    }
+
+    /// Adds lines, without those whose option is not given.
+    fn push(&mut self, source: &str) {
+        let mut kept = vec![true];
+        for line in source.lines() {
+            let last = *kept.last().unwrap_or(&true);
+            if let Some(name) = line.strip_prefix("//#if ") {
+                kept.push(self.options.contains(&name));
+            } else if line == "//#else" {
+                kept.pop();
+                kept.push(!last);
+            } else if line == "//#endif" {
+                kept.pop();
+            } else if kept.iter().all(|&k| k) {
+                self.text.push_str(line);
+                self.text.push('\n');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "shaders_tests.rs"]
+mod tests;

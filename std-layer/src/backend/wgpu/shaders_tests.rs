@@ -1,0 +1,114 @@
+//! Every shader is valid, and can be compiled for every interface, on machines without any of them.
+
+use gllm_kernels_core::{QuantFormat, RopePairing};
+use wgpu::naga;
+
+use super::{CacheShape, Format, Shader};
+use crate::backend::KvType;
+use crate::model::Gate;
+
+/// Shaders as models use them: of all that they are made for each value once, and both ends of sizes.
+fn all() -> Vec<Shader> {
+    let quant = QuantFormat::ALL.iter().map(|&format| Format::Quant(format));
+    let formats: Vec<_> = [Format::F32].into_iter().chain(quant).filter(|f| f.is_supported()).collect();
+    let mut all = vec![Shader::Gather, Shader::Cap, Shader::Advance, Shader::Argmax, Shader::Sample];
+    for &format in &formats {
+        all.extend([Shader::LinearMany { format }, Shader::Embed { format }]);
+        all.extend([(1, 8), (2, 16), (4, 32), (8, 8)].map(|(n, lanes)| Shader::LinearFew {
+            format,
+            n,
+            lanes,
+        }));
+    }
+    all.extend([(false, false), (true, false), (true, true)].map(|(add, post)| Shader::Norm { add, post }));
+    all.extend([Gate::Silu, Gate::GeluTanh].map(|gate| Shader::Glu { gate }));
+    for kind in [KvType::F16, KvType::Bf16, KvType::F32] {
+        for (heads, kv_heads, pairs) in [(9, 3, 32), (32, 8, 64), (4, 1, 128), (4, 4, 8), (14, 2, 40)] {
+            let shape = CacheShape { kind, heads, kv_heads, pairs, page_tokens: 64 };
+            all.extend([false, true].map(|pieces| Shader::Attend { shape, pieces }));
+            all.push(Shader::Join { shape });
+            for (bias, norm) in [(false, false), (true, false), (false, true)] {
+                let pairings = [RopePairing::Adjacent, RopePairing::HalfSplit];
+                all.extend(pairings.map(|pairing| Shader::Heads { shape, bias, norm, pairing }));
+            }
+        }
+    }
+    all
+}
+
+/// Parses and validates a shader.
+fn valid(shader: Shader) -> (naga::Module, naga::valid::ModuleInfo) {
+    let text = shader.text().unwrap();
+    let module = naga::front::wgsl::parse_str(&text)
+        .unwrap_or_else(|e| panic!("{shader:?}: {}", e.emit_to_string(&text)));
+    let flags = naga::valid::ValidationFlags::all();
+    let info = naga::valid::Validator::new(flags, naga::valid::Capabilities::empty())
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{shader:?}: {}", e.emit_to_string(&text)));
+    (module, info)
+}
+
+#[test]
+fn every_shader_is_valid() {
+    let all = all();
+    all.iter().for_each(|&shader| drop(valid(shader)));
+    assert!(all.len() > 100);
+}
+
+/// What an adapter allows at least: workgroups of 256 threads, with 16 KiB of memory.
+#[test]
+fn workgroups_are_small() {
+    for shader in all() {
+        let (module, _) = valid(shader);
+        let mut layouts = naga::proc::Layouter::default();
+        layouts.update(module.to_ctx()).unwrap();
+        let of_workgroup = |v: &&naga::GlobalVariable| v.space == naga::AddressSpace::WorkGroup;
+        let variables = module.global_variables.iter().map(|v| v.1).filter(of_workgroup);
+        let bytes: u32 = variables.map(|v| layouts[v.ty].size).sum();
+        let [x, y, z] = module.entry_points[0].workgroup_size;
+        assert!(x * y * z <= super::super::device::THREADS, "{shader:?}: {x} x {y} x {z} threads");
+        assert!(bytes <= 16 << 10, "{shader:?}: {bytes} bytes");
+    }
+}
+
+/// What drivers get: SPIR-V for Vulkan, Metal's language, and DirectX's.
+#[cfg(feature = "wgpu-shaders")]
+#[test]
+fn every_shader_compiles_for_every_interface() {
+    for shader in all() {
+        let (module, info) = valid(shader);
+        let spirv = naga::back::spv::Options::default();
+        let words = naga::back::spv::write_vec(&module, &info, &spirv, None);
+        assert!(words.is_ok_and(|words| !words.is_empty()), "{shader:?}: SPIR-V");
+        let metal = naga::back::msl::Options {
+            lang_version: (2, 4),
+            fake_missing_bindings: true,
+            ..Default::default()
+        };
+        let text = naga::back::msl::write_string(&module, &info, &metal, &Default::default());
+        assert!(
+            text.as_ref().is_ok_and(|t| t.0.contains("kernel void main_")),
+            "{shader:?}: {:?}",
+            text.err()
+        );
+        let directx = naga::back::hlsl::Options {
+            shader_model: naga::back::hlsl::ShaderModel::V6_0,
+            fake_missing_bindings: true,
+            ..Default::default()
+        };
+        let mut text = String::new();
+        let pipeline = Default::default();
+        let written =
+            naga::back::hlsl::Writer::new(&mut text, &directx, &pipeline).write(&module, &info, None);
+        assert!(written.is_ok(), "{shader:?}: {:?}", written.err());
+        assert!(text.contains("numthreads"), "{shader:?}");
+    }
+}
+
+/// A pattern of options, and what remains.
+#[test]
+fn lines_depend_on_options() {
+    let mut composer = super::Composer { text: String::new(), options: vec!["A"] };
+    composer.push("one\n//#if A\ntwo\n//#if B\nthree\n//#else\nfour\n//#endif\n//#else\nfive\n//#endif\nsix");
+    assert_eq!(composer.text, "one\ntwo\nfour\nsix\n");
+}

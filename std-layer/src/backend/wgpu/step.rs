@@ -1,0 +1,410 @@
+//! A step on the device: operations are encoded as they are named.
+
+use wgpu::{Buffer, CommandEncoder, ComputePass};
+
+use super::cache::{stride, Arena, BindKey, WgpuKvCache, FEW, PIECE};
+use super::device::Gpu;
+use super::shaders::{rows_of_thread, Shader};
+use super::weights::{Matrix, WgpuWeights};
+use super::LogitsMemory;
+use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
+
+/// Threads of a workgroup that go along a row.
+const THREADS: usize = 64;
+
+/// Encodes the operations of a step.
+pub(super) struct Recorder<'a> {
+    gpu: &'a Gpu,
+    weights: &'a WgpuWeights,
+    kv: &'a mut WgpuKvCache,
+    logits: &'a LogitsMemory,
+    pass: ComputePass<'static>,
+    rows: usize,
+    outputs: usize,
+    /// Whether only rows are left whose logits are asked for.
+    last: bool,
+    /// The position behind the last one of any row.
+    end: usize,
+    /// What the next norm adds first: nothing, or what a norm may stand in front of.
+    add: Option<Option<NormWeight>>,
+}
+
+/// Where in a model an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// Anywhere: wherever it is, it works with the same memory.
+    Anywhere,
+    Layer(usize),
+    Norm(NormWeight),
+    Linear(Linear),
+}
+
+/// A dispatch: what tells it from others with the same shader, then buffers, constants, and workgroups.
+struct Dispatch<'b> {
+    shader: Shader,
+    place: Place,
+    /// Which part of the weights, or of the rows.
+    part: usize,
+    /// Which memory for logits it is about, or none.
+    logits: u64,
+    buffers: &'b [(u32, &'b Buffer)],
+    constants: (u32, &'b [u32]),
+    groups: [usize; 3],
+}
+
+/// Of an operation that has nothing to do with logits.
+const NO_LOGITS: u64 = 0;
+
+impl<'a> Recorder<'a> {
+    /// A step of `rows` rows; the cache has room for it, and its table says what they are.
+    pub(super) fn new(
+        gpu: &'a Gpu,
+        weights: &'a WgpuWeights,
+        (kv, logits): (&'a mut WgpuKvCache, &'a LogitsMemory),
+        encoder: &mut CommandEncoder,
+        (rows, outputs, end): (usize, usize, usize),
+    ) -> Self {
+        let descriptor = wgpu::ComputePassDescriptor { label: Some("step"), timestamp_writes: None };
+        let pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
+        Self { gpu, weights, kv, logits, pass, rows, outputs, last: false, end, add: None }
+    }
+
+    /// Behind a step with a token of each sequence: positions become the next ones, on the device and in the copy of its table.
+    pub(super) fn advance(mut self) -> Result<(), BackendError> {
+        let arena = self.kv.arena.as_mut().ok_or_else(no_room)?;
+        let rows = arena.rows;
+        arena.table.words_mut()[..rows].iter_mut().for_each(|position| *position = position.wrapping_add(1));
+        let table = arena.table.buffer.clone();
+        self.run(Dispatch {
+            shader: Shader::Advance,
+            place: Place::Anywhere,
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &table)],
+            constants: (1, &[rows as u32]),
+            groups: [rows.div_ceil(THREADS), 1, 1],
+        })
+    }
+
+    /// The rows of a slot, and how far apart they are.
+    fn slot(&self, slot: Slot) -> Result<(Buffer, u32), BackendError> {
+        let arena = self.kv.arena.as_ref().ok_or_else(no_room)?;
+        let kept = if self.last { arena.kept.get(&slot) } else { None };
+        let buffer = kept.or_else(|| arena.slots.get(&slot)).ok_or_else(no_room)?;
+        Ok((buffer.clone(), stride(slot, &self.weights.config) as u32))
+    }
+
+    fn table(&self) -> Result<&Arena, BackendError> {
+        self.kv.arena.as_ref().ok_or_else(no_room)
+    }
+
+    /// Encodes a dispatch. Bind groups are made once.
+    fn run(&mut self, dispatch: Dispatch<'_>) -> Result<(), BackendError> {
+        let Dispatch { shader, place, part, logits, buffers, constants, groups } = dispatch;
+        let allowed = self.gpu.groups();
+        if let Some(&n) = groups.iter().find(|&&n| n > allowed as usize) {
+            let what = format!("workgroups of {shader:?}");
+            return Err(BackendError::Limit { what, need: n as u64, allowed: allowed.into() });
+        }
+        let pipeline = self.gpu.pipeline(shader)?;
+        let arena = self.kv.arena.as_mut().ok_or_else(no_room)?;
+        let key = BindKey { shader, weights: self.weights.id, place, part, logits, last: self.last };
+        if !arena.bind_groups.contains_key(&key) {
+            arena.bind_groups.insert(key, self.gpu.bind(&pipeline, buffers, constants)?);
+        }
+        self.pass.set_pipeline(&pipeline);
+        self.pass.set_bind_group(0, &arena.bind_groups[&key], &[]);
+        let [x, y, z] = groups.map(|n| n as u32);
+        self.pass.dispatch_workgroups(x, y, z);
+        Ok(())
+    }
+
+    /// Products of the rows of a matrix's part with rows of X from the `x_row`th on; they go to rows of Y.
+    fn product(
+        &mut self,
+        (matrix, part, y_first): (&Matrix, usize, usize),
+        (linear, number): (Linear, usize),
+        (x, y): ((&Buffer, u32, usize), (&Buffer, u32)),
+        (rows, logits): (usize, u64),
+    ) -> Result<(), BackendError> {
+        let (format, parts) = (matrix.format, matrix.parts());
+        let weights = &matrix.rows[part];
+        let (shader, groups) = if rows <= FEW {
+            let n = rows.next_power_of_two() as u32;
+            let lanes = match parts {
+                0..32 => 8,
+                32..128 => 16,
+                _ => 32,
+            };
+            let together = THREADS / lanes as usize * rows_of_thread(n) as usize;
+            (Shader::LinearFew { format, n, lanes }, [weights.rows.div_ceil(together), 1, 1])
+        } else {
+            (Shader::LinearMany { format }, [weights.rows.div_ceil(64), rows.div_ceil(32), 1])
+        };
+        let first = (y_first + weights.first) as u32;
+        let constants = [weights.rows as u32, parts, weights.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
+        self.run(Dispatch {
+            shader,
+            place: Place::Linear(linear),
+            part: number,
+            logits,
+            buffers: &[(0, &weights.buffer), (1, x.0), (2, y.0)],
+            constants: (3, &constants),
+            groups,
+        })
+    }
+
+    /// The weight of a norm that the model has.
+    fn norm_weight(&self, norm: NormWeight) -> Result<&'a Buffer, BackendError> {
+        let weight = self.weights.norm(norm);
+        weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+    }
+}
+
+/// A step without the memory that is made for it before.
+fn no_room() -> BackendError {
+    BackendError::Unsupported("a step without room for its results".to_owned())
+}
+
+impl Step for Recorder<'_> {
+    type Error = BackendError;
+
+    fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    fn embed(&mut self) -> Result<(), BackendError> {
+        let (config, weights) = (&self.weights.config, self.weights);
+        let (to, y_stride) = self.slot(Slot::Hidden)?;
+        let tokens = self.table()?.tokens.clone();
+        for matrix in weights.embedding() {
+            for (part, rows) in matrix.rows.iter().enumerate() {
+                let constants = [
+                    rows.first as u32,
+                    rows.rows as u32,
+                    matrix.parts(),
+                    rows.tails,
+                    y_stride,
+                    matrix.cols as u32,
+                    config.embedding_scale.to_bits(),
+                ];
+                self.run(Dispatch {
+                    shader: Shader::Embed { format: matrix.format },
+                    place: Place::Anywhere,
+                    part,
+                    logits: NO_LOGITS,
+                    buffers: &[(0, &rows.buffer), (1, &tokens), (2, &to)],
+                    constants: (3, &constants),
+                    groups: [(matrix.parts() as usize).div_ceil(THREADS), self.rows, 1],
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
+        self.add = Some(post);
+        Ok(())
+    }
+
+    fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let [(hidden, stride), (normed, _), (delta, _)] =
+            [self.slot(Slot::Hidden)?, self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
+        let add = self.add.take();
+        let own = self.norm_weight(weight)?;
+        let mut buffers = vec![(0, &hidden), (1, own), (2, &normed)];
+        if add.is_some() {
+            buffers.push((4, &delta));
+        }
+        let post = add.flatten().map(|norm| self.norm_weight(norm)).transpose()?;
+        buffers.extend(post.map(|post| (5, post)));
+        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits()];
+        self.run(Dispatch {
+            shader: Shader::Norm { add: add.is_some(), post: post.is_some() },
+            place: Place::Norm(weight),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &buffers,
+            constants: (3, &constants),
+            groups: [self.rows, 1, 1],
+        })
+    }
+
+    fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
+        let [from, to] = linear.slots();
+        let (x, x_stride) = self.slot(from)?;
+        let (weights, logits, rows) = (self.weights, self.logits, self.rows);
+        // Logits may be in several buffers, some rows in each.
+        let results: Vec<(Buffer, u32, usize, usize, u64)> = if to == Slot::Logits {
+            let each = logits.rows_of_part;
+            let part = |(i, buffer): (usize, &Buffer)| {
+                let n = rows.saturating_sub(i * each).min(each);
+                (buffer.clone(), weights.config.vocabulary as u32, i * each, n, logits.id + i as u64)
+            };
+            logits.parts.iter().enumerate().map(part).filter(|part| part.3 > 0).collect()
+        } else {
+            let (buffer, stride) = self.slot(to)?;
+            vec![(buffer, stride, 0, rows, NO_LOGITS)]
+        };
+        for (y, y_stride, x_row, n, logits) in &results {
+            let (mut y_first, mut number) = (0, 0);
+            for matrix in weights.linear(linear) {
+                for i in 0..matrix.rows.len() {
+                    let ends = ((&x, x_stride, *x_row), (y, *y_stride));
+                    self.product((matrix, i, y_first), (linear, number), ends, (*n, *logits))?;
+                    number += 1;
+                }
+                y_first += matrix.height();
+            }
+        }
+        Ok(())
+    }
+
+    fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
+        let (config, weights) = (&self.weights.config, self.weights);
+        let (heads, stride) = self.slot(Slot::Heads)?;
+        let rope = &config.ropes[config.layer[layer].rope];
+        let group = self.kv.group_of[layer];
+        let (bias, norms) = (weights.bias(layer), weights.head_norms(layer));
+        let arena = self.table()?;
+        let constants = [
+            stride,
+            config.norm_eps.to_bits(),
+            rope.dims as u32 / 2,
+            arena.runs_at() as u32,
+            arena.table_at(group) as u32,
+            arena.table_len as u32,
+            self.kv.group_pages[group] as u32,
+        ];
+        let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
+        let angles = self.kv.angles[config.layer[layer].rope].0.clone();
+        let mut buffers = vec![(0, &heads), (1, &memory), (2, &table), (3, &angles)];
+        buffers.extend(bias.map(|bias| (5, bias)));
+        buffers.extend(norms.map(|norms| (6, norms)));
+        let shape = self.kv.shape;
+        self.run(Dispatch {
+            shader: Shader::Heads {
+                shape,
+                bias: bias.is_some(),
+                norm: norms.is_some(),
+                pairing: rope.pairing,
+            },
+            place: Place::Layer(layer),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &buffers,
+            constants: (4, &constants),
+            groups: [config.heads + 2 * config.kv_heads, self.rows, 1],
+        })
+    }
+
+    fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
+        let (shape, group) = (self.kv.shape, self.kv.group_of[layer]);
+        let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
+        let arena = self.table()?;
+        let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
+        let pieces = self.end.div_ceil(PIECE);
+        let partial = arena.partial.clone().filter(|_| self.rows <= FEW && pieces > 1);
+        let room = partial.as_ref().map_or(1, |partial| partial.1);
+        let constants = [
+            from_stride,
+            to_stride,
+            config.attention_scale.to_bits(),
+            config.attention_softcap.unwrap_or(0.0).to_bits(),
+            window,
+            arena.runs_at() as u32,
+            arena.table_at(group) as u32,
+            arena.table_len as u32,
+            self.kv.group_pages[group] as u32,
+            PIECE as u32,
+            room as u32,
+        ];
+        let results = partial.as_ref().map_or(&mixed, |partial| &partial.0);
+        let (_, chunks) = shape.chunks();
+        let groups =
+            [if partial.is_some() { pieces } else { 1 }, config.kv_heads * chunks as usize, self.rows];
+        self.run(Dispatch {
+            shader: Shader::Attend { shape, pieces: partial.is_some() },
+            place: Place::Layer(layer),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &heads), (1, &memory), (2, &table), (3, results)],
+            constants: (4, &constants),
+            groups,
+        })?;
+        let Some((partial, _)) = &partial else { return Ok(()) };
+        self.run(Dispatch {
+            shader: Shader::Join { shape },
+            place: Place::Layer(layer),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, partial), (1, &table), (2, &mixed)],
+            constants: (3, &[to_stride, window, PIECE as u32, room as u32]),
+            groups: [config.heads, self.rows, 1],
+        })
+    }
+
+    fn glu(&mut self) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let [(gates, from_stride), (activated, to_stride)] =
+            [self.slot(Slot::Gates)?, self.slot(Slot::Activated)?];
+        self.run(Dispatch {
+            shader: Shader::Glu { gate: config.gate },
+            place: Place::Anywhere,
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, &gates), (1, &activated)],
+            constants: (2, &[config.intermediate as u32, from_stride, to_stride]),
+            groups: [config.intermediate.div_ceil(THREADS), self.rows, 1],
+        })
+    }
+
+    fn last_rows(&mut self) -> Result<(), BackendError> {
+        if self.outputs == self.rows {
+            return Ok(());
+        }
+        let all = [self.slot(Slot::Hidden)?, self.slot(Slot::Mixed)?];
+        let (table, outputs_at) = {
+            let arena = self.table()?;
+            (arena.table.buffer.clone(), arena.outputs_at() as u32)
+        };
+        self.last = true;
+        for (part, (slot, (from, stride))) in [Slot::Hidden, Slot::Mixed].into_iter().zip(all).enumerate() {
+            let (to, cols) = (self.slot(slot)?.0, slot.width(&self.weights.config));
+            self.run(Dispatch {
+                shader: Shader::Gather,
+                place: Place::Anywhere,
+                part,
+                logits: NO_LOGITS,
+                buffers: &[(0, &from), (1, &to), (2, &table)],
+                constants: (3, &[cols as u32, stride, outputs_at]),
+                groups: [cols.div_ceil(THREADS), self.outputs, 1],
+            })?;
+        }
+        self.rows = self.outputs;
+        Ok(())
+    }
+
+    fn cap_logits(&mut self) -> Result<(), BackendError> {
+        let Some(cap) = self.weights.config.logit_softcap else { return Ok(()) };
+        let (logits, n) = (self.logits, self.weights.config.vocabulary);
+        for (i, buffer) in logits.parts.iter().enumerate() {
+            let rows = self.rows.saturating_sub(i * logits.rows_of_part).min(logits.rows_of_part);
+            if rows > 0 {
+                self.run(Dispatch {
+                    shader: Shader::Cap,
+                    place: Place::Anywhere,
+                    part: i,
+                    logits: logits.id + i as u64,
+                    buffers: &[(0, buffer)],
+                    constants: (1, &[n as u32, n as u32, cap.to_bits()]),
+                    groups: [n.div_ceil(THREADS), rows, 1],
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,347 @@
+//! Weights on the device.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use gllm_kernels_core::QuantFormat;
+use rayon::prelude::*;
+use wgpu::{Buffer, BufferUsages};
+
+use super::device::Gpu;
+use super::shaders::Format;
+use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::model::{Config, HostWeights, Matrix as HostMatrix};
+
+/// Columns of a part of a row, as shaders take them.
+pub(super) const PART: usize = 32;
+
+/// Some consecutive rows of a matrix, in one buffer.
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) buffer: Buffer,
+    pub(super) first: usize,
+    pub(super) rows: usize,
+    /// The word from which on there are scales that do not lie in blocks.
+    pub(super) tails: u32,
+}
+
+/// A matrix, or several of one format and width, one below the other. No buffer is larger than what shaders can see.
+#[derive(Debug)]
+pub(super) struct Matrix {
+    pub(super) format: Format,
+    pub(super) cols: usize,
+    pub(super) rows: Vec<Rows>,
+}
+
+impl Matrix {
+    pub(super) fn height(&self) -> usize {
+        self.rows.last().map_or(0, |last| last.first + last.rows)
+    }
+
+    /// Parts of a row.
+    pub(super) fn parts(&self) -> u32 {
+        self.cols.div_ceil(PART) as u32
+    }
+}
+
+/// A layer's matrices and vectors.
+#[derive(Debug)]
+struct LayerWeights {
+    qkv: Vec<Matrix>,
+    attention_output: Vec<Matrix>,
+    gate_up: Vec<Matrix>,
+    down: Vec<Matrix>,
+    attention_norm: Buffer,
+    post_attention_norm: Option<Buffer>,
+    ffn_norm: Buffer,
+    post_ffn_norm: Option<Buffer>,
+    head_norms: Option<Buffer>,
+    bias: Option<Buffer>,
+}
+
+/// A model's weights on a GPU.
+#[derive(Debug)]
+pub struct WgpuWeights {
+    pub(super) id: u64,
+    pub(super) config: Config,
+    embedding: Arc<Vec<Matrix>>,
+    layers: Vec<LayerWeights>,
+    output: Arc<Vec<Matrix>>,
+    output_norm: Buffer,
+    bytes: usize,
+}
+
+impl WgpuWeights {
+    /// The model's sizes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of weights that a step of one token reads.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn linear(&self, linear: Linear) -> &[Matrix] {
+        match linear {
+            Linear::Qkv(l) => &self.layers[l].qkv,
+            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
+            Linear::GateUp(l) => &self.layers[l].gate_up,
+            Linear::Down(l) => &self.layers[l].down,
+            Linear::Output => &self.output,
+        }
+    }
+
+    pub(super) fn embedding(&self) -> &[Matrix] {
+        &self.embedding
+    }
+
+    /// A norm's weight; of norms that the model lacks there is none.
+    pub(super) fn norm(&self, norm: NormWeight) -> Option<&Buffer> {
+        match norm {
+            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
+            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_ref(),
+            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
+            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_ref(),
+            NormWeight::Output => Some(&self.output_norm),
+        }
+    }
+
+    /// Norms of heads of queries, then of keys.
+    pub(super) fn head_norms(&self, layer: usize) -> Option<&Buffer> {
+        self.layers[layer].head_norms.as_ref()
+    }
+
+    /// Biases of queries, keys and values, one behind the other.
+    pub(super) fn bias(&self, layer: usize) -> Option<&Buffer> {
+        self.layers[layer].bias.as_ref()
+    }
+}
+
+/// The format of a matrix.
+fn format(matrix: &HostMatrix<'_>) -> Format {
+    match matrix {
+        HostMatrix::Quantised(w) => Format::Quant(w.format()),
+        HostMatrix::F32(_) => Format::F32,
+    }
+}
+
+/// How blocks of a format are laid out for shaders: bytes that make up words, and where in a block; bytes of a scale behind all blocks, and where.
+struct Layout {
+    /// Weights of a block, or of a part where formats have none.
+    len: usize,
+    bytes: usize,
+    words: Range<usize>,
+    tail: Range<usize>,
+}
+
+impl Layout {
+    fn of(format: Format) -> Self {
+        let Format::Quant(format) = format else {
+            return Self { len: PART, bytes: 4 * PART, words: 0..4 * PART, tail: 0..0 };
+        };
+        let (len, bytes) = (format.block_len(), format.block_bytes());
+        if len == 1 {
+            return Self { len: PART, bytes: bytes * PART, words: 0..bytes * PART, tail: 0..0 };
+        }
+        // Where a block is no multiple of 4 bytes, its scale is at one of its ends, and all other fields are multiples of 4.
+        let odd = bytes % 4;
+        let last = [QuantFormat::Q3K, QuantFormat::Q6K, QuantFormat::Tq1_0, QuantFormat::Tq2_0];
+        if last.contains(&format) {
+            Self { len, bytes, words: 0..bytes - odd, tail: bytes - odd..bytes }
+        } else {
+            Self { len, bytes, words: odd..bytes, tail: 0..odd }
+        }
+    }
+}
+
+/// Uploads matrices.
+struct Uploader<'a> {
+    gpu: &'a Gpu,
+    progress: &'a mut dyn FnMut(Progress),
+    done: Progress,
+    bytes: usize,
+}
+
+/// Bytes of the rows of a matrix.
+fn host_bytes(matrix: &HostMatrix<'_>) -> usize {
+    match matrix {
+        HostMatrix::Quantised(w) => w.as_bytes().len(),
+        HostMatrix::F32(w) => 4 * w.rows() * w.cols(),
+    }
+}
+
+impl Uploader<'_> {
+    /// Matrices that multiply the same input; consecutive ones of one format become one.
+    fn matrices(&mut self, all: &[HostMatrix<'_>]) -> Result<Vec<Matrix>, BackendError> {
+        all.chunk_by(|a, b| format(a) == format(b)).map(|alike| self.matrix(alike)).collect()
+    }
+
+    fn matrix(&mut self, all: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
+        let (format, cols) = (format(&all[0]), all[0].cols());
+        if !format.is_supported() {
+            let what = format!("weights of the format {} on this backend", format.name());
+            return Err(BackendError::Unsupported(what));
+        }
+        let layout = Layout::of(format);
+        let blocks = cols.div_ceil(layout.len);
+        let row_bytes = (blocks * (layout.words.len() + layout.tail.len())) as u64;
+        // Scales behind blocks end with a whole word. A thread may have one row, and 32 threads may share it.
+        let fit = self.gpu.largest().saturating_sub(8) / row_bytes.max(1);
+        let fit = (fit as usize).min(self.gpu.groups() as usize * 2);
+        if fit == 0 {
+            let what = "bytes of a row of a matrix".to_owned();
+            return Err(BackendError::Limit { what, need: row_bytes + 8, allowed: self.gpu.largest() });
+        }
+        let height: usize = all.iter().map(HostMatrix::rows).sum();
+        let mut rows = Vec::new();
+        for first in (0..height).step_by(fit) {
+            let n = fit.min(height - first);
+            rows.push(self.rows(all, &layout, (first, n, blocks))?);
+            let bytes = host_bytes(&all[0]) / all[0].rows().max(1) * n;
+            self.done.done += bytes;
+            (self.progress)(self.done);
+        }
+        Ok(Matrix { format, cols, rows })
+    }
+
+    /// `n` rows, from the `first` on, of matrices one below the other.
+    fn rows(
+        &mut self,
+        all: &[HostMatrix<'_>],
+        layout: &Layout,
+        (first, n, blocks): (usize, usize, usize),
+    ) -> Result<Rows, BackendError> {
+        let words = blocks * layout.words.len() / 4;
+        let tails = n * words;
+        let tail_bytes = (n * blocks * layout.tail.len()).next_multiple_of(4);
+        let mut to = vec![0u32; tails + tail_bytes / 4];
+        let (to_words, to_tails) = to.split_at_mut(tails);
+        let mut tail_of_rows = vec![0u8; tail_bytes];
+        // A row without words, or tails, has no chunk in them: formats always have words.
+        let tail_row = blocks * layout.tail.len();
+        let each = |(i, (to, tails)): (usize, (&mut [u32], &mut [u8]))| {
+            let bytes = row_bytes(all, first + i, blocks * layout.bytes)?;
+            for (block, from) in bytes.chunks_exact(layout.bytes).enumerate() {
+                let from_words = from[layout.words.clone()].chunks_exact(4);
+                let at = block * layout.words.len() / 4;
+                for (to, b) in to[at..].iter_mut().zip(from_words) {
+                    *to = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+                }
+                let tail = &from[layout.tail.clone()];
+                tails[block * tail.len()..][..tail.len()].copy_from_slice(tail);
+            }
+            Ok::<_, BackendError>(())
+        };
+        if tail_row > 0 {
+            to_words
+                .par_chunks_exact_mut(words)
+                .zip(tail_of_rows.par_chunks_mut(tail_row))
+                .enumerate()
+                .try_for_each(each)?;
+        } else {
+            to_words
+                .par_chunks_exact_mut(words)
+                .enumerate()
+                .try_for_each(|(i, to)| each((i, (to, &mut []))))?;
+        }
+        for (to, b) in to_tails.iter_mut().zip(tail_of_rows.chunks_exact(4)) {
+            *to = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        }
+        self.bytes += size_of_val(&*to);
+        let buffer = self.gpu.constant("a matrix", &to, BufferUsages::STORAGE)?;
+        self.gpu.flush_writes()?;
+        Ok(Rows { buffer, first, rows: n, tails: tails as u32 })
+    }
+
+    fn vector(&self, what: &str, numbers: &[f32]) -> Result<Buffer, BackendError> {
+        let words: Vec<u32> = numbers.iter().map(|x| x.to_bits()).collect();
+        self.gpu.constant(what, &words, BufferUsages::STORAGE)
+    }
+
+    fn maybe(&self, what: &str, numbers: Option<&Vec<f32>>) -> Result<Option<Buffer>, BackendError> {
+        numbers.map(|numbers| self.vector(what, numbers)).transpose()
+    }
+}
+
+/// The bytes of a row, of matrices one below the other, with zeros up to `len`.
+fn row_bytes<'a>(all: &[HostMatrix<'a>], mut row: usize, len: usize) -> Result<Cow<'a, [u8]>, BackendError> {
+    for matrix in all {
+        if row >= matrix.rows() {
+            row -= matrix.rows();
+            continue;
+        }
+        let bytes: Cow<'_, [u8]> = match matrix {
+            HostMatrix::Quantised(w) => w.row_range(row, 1)?.as_bytes().into(),
+            HostMatrix::F32(w) => {
+                let at = |c: usize| row * w.row_stride() + c * w.col_stride();
+                // SAFETY: elements of the view.
+                let numbers = (0..w.cols()).map(|c| unsafe { *w.as_ptr().add(at(c)) });
+                numbers.flat_map(f32::to_le_bytes).collect::<Vec<u8>>().into()
+            }
+        };
+        if bytes.len() == len {
+            return Ok(bytes);
+        }
+        let mut bytes = bytes.into_owned();
+        bytes.resize(len, 0);
+        return Ok(bytes.into());
+    }
+    Err(BackendError::Unsupported(format!("row {row} behind the end of a matrix")))
+}
+
+/// A matrix alone.
+#[cfg(test)]
+pub(super) fn matrix(gpu: &Gpu, all: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
+    let done = Progress { done: 0, total: 0 };
+    Uploader { gpu, progress: &mut |_| (), done, bytes: 0 }.matrix(all)
+}
+
+/// Uploads a model's weights.
+pub(super) fn upload(
+    gpu: &Gpu,
+    config: &Config,
+    weights: &HostWeights<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<WgpuWeights, BackendError> {
+    static IDS: AtomicU64 = AtomicU64::new(0);
+    let layer = |l: &crate::model::LayerWeights<'_>| {
+        let all = [&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down];
+        all.into_iter().map(host_bytes).sum::<usize>()
+    };
+    let tied = config.tied_embeddings;
+    let total = weights.layers.iter().map(layer).sum::<usize>()
+        + host_bytes(&weights.output)
+        + if tied { 0 } else { host_bytes(&weights.embedding) };
+    let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0 };
+    let mut layers = Vec::with_capacity(config.layers);
+    for l in &weights.layers {
+        let bias = match [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref()) {
+            [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
+            _ => None,
+        };
+        let head_norms = l.q_norm.as_ref().zip(l.k_norm.as_ref()).map(|(q, k)| [&**q, &**k].concat());
+        layers.push(LayerWeights {
+            qkv: to.matrices(&[l.q, l.k, l.v])?,
+            attention_output: to.matrices(&[l.output])?,
+            gate_up: to.matrices(&[l.gate, l.up])?,
+            down: to.matrices(&[l.down])?,
+            attention_norm: to.vector("a norm", &l.attention_norm)?,
+            post_attention_norm: to.maybe("a norm", l.post_attention_norm.as_ref())?,
+            ffn_norm: to.vector("a norm", &l.ffn_norm)?,
+            post_ffn_norm: to.maybe("a norm", l.post_ffn_norm.as_ref())?,
+            head_norms: to.maybe("norms of heads", head_norms.as_ref())?,
+            bias: to.maybe("biases", bias.as_ref())?,
+        });
+    }
+    let output = Arc::new(to.matrices(&[weights.output])?);
+    // Of the embedding, a step reads a row.
+    let bytes = to.bytes;
+    let embedding = if tied { Arc::clone(&output) } else { Arc::new(to.matrices(&[weights.embedding])?) };
+    let output_norm = to.vector("a norm", &weights.output_norm)?;
+    progress(Progress { done: total, total });
+    let id = IDS.fetch_add(1, Ordering::Relaxed);
+    Ok(WgpuWeights { id, config: config.clone(), embedding, layers, output, output_norm, bytes })
+}

@@ -1,0 +1,41 @@
+// A part of a row: 32 weights `(code * scale + offset)`, the first 16 and the last 16 with a scale of their own.
+struct Part {
+    codes: array<vec4<f32>, 8>,
+    scale: vec2<f32>,
+    offset: vec2<f32>,
+}
+
+// Parts of a block.
+const PER: u32 = LEN / 32u;
+
+fn tail(block: u32) -> f32 {
+    if (TAIL == 2u) {
+        return half((w[tails_at() + block / 2u] >> ((block % 2u) * 16u)) & 0xffffu);
+    }
+    if (TAIL == 1u) {
+        return f32((w[tails_at() + block / 4u] >> ((block % 4u) * 8u)) & 255u);
+    }
+    return 0.0;
+}
+
+// Part `part` of a row of `parts` parts.
+fn part_of(row: u32, parts: u32, part: u32) -> Part {
+    let block = row * (parts / PER) + part / PER;
+    let p = part % PER;
+    let b = block * WORDS;
+    let d = tail(block);
+    let c = codes(b, p);
+    var all: Part;
+    for (var i = 0u; i < 8u; i++) {
+        all.codes[i] = vec4<f32>(unpack4xI8(c[i])) - f32(ZERO);
+    }
+    let g = p * (32u / GROUP);
+    let last = g + 32u / GROUP - 1u;
+    all.scale = vec2<f32>(scale(b, d, g));
+    all.offset = vec2<f32>(offset(b, d, g));
+    if (GROUP == 16u) {
+        all.scale.y = scale(b, d, last);
+        all.offset.y = offset(b, d, last);
+    }
+    return all;
+}

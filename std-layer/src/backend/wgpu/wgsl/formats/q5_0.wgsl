@@ -1,0 +1,14 @@
+const LEN: u32 = 32u;
+const WORDS: u32 = 5u;
+const TAIL: u32 = 2u;
+const GROUP: u32 = 32u;
+const ZERO: i32 = 16;
+fn codes(b: u32, p: u32) -> Codes {
+    return fifth(nibbles(b + 1u), w[b]);
+}
+fn scale(b: u32, d: f32, g: u32) -> f32 {
+    return d;
+}
+fn offset(b: u32, d: f32, g: u32) -> f32 {
+    return 0.0;
+}

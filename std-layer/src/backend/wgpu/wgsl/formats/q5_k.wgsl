@@ -1,0 +1,15 @@
+const LEN: u32 = 256u;
+const WORDS: u32 = 44u;
+const TAIL: u32 = 0u;
+const GROUP: u32 = 32u;
+const ZERO: i32 = 0;
+fn codes(b: u32, p: u32) -> Codes {
+    let low = fields(b + 12u + (p / 2u) * 8u, (p % 2u) * 4u, 0x0f0f0f0fu);
+    return more(low, b + 4u, p, 0x01010101u, 4u);
+}
+fn scale(b: u32, d: f32, g: u32) -> f32 {
+    return half(w[b] & 0xffffu) * six_bits(b + 1u, g, 0u);
+}
+fn offset(b: u32, d: f32, g: u32) -> f32 {
+    return -half(w[b] >> 16u) * six_bits(b + 1u, g, 1u);
+}

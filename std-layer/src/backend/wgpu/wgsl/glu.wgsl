@@ -1,0 +1,26 @@
+// Activated = gate(first half of Gates) * second half.
+struct Glu {
+    cols: u32,
+    gates_stride: u32,
+    activated_stride: u32,
+}
+@group(0) @binding(0) var<storage, read> gates: array<f32>;
+@group(0) @binding(1) var<storage, read_write> activated: array<f32>;
+@group(0) @binding(2) var<uniform> a: Glu;
+
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= a.cols) {
+        return;
+    }
+    let x = gates[id.y * a.gates_stride + id.x];
+    let up = gates[id.y * a.gates_stride + a.cols + id.x];
+//#if GELU
+    // 0.5 x (1 + tanh(u)) is x / (1 + exp(-2 u)).
+    let u = 1.5957691 * (x + 0.044715 * x * x * x);
+//#else
+    let u = x;
+//#endif
+    // Beyond it the result is x, or 0, to all digits; exp would overflow.
+    activated[id.y * a.activated_stride + id.x] = select(x / (1.0 + exp(-max(u, -87.0))), 0.0, u < -87.0) * up;
+}

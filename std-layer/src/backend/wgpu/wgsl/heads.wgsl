@@ -1,0 +1,90 @@
+// In front of attention, for one head of a row: bias (BIAS), norm (NORM) and rotation; keys and values go to the cache. Heads of queries come
+// first, then those of keys, then values.
+struct Heads {
+    stride: u32,
+    eps: f32,
+    // Pairs that are rotated.
+    half: u32,
+    // In `step`.
+    runs_at: u32,
+    table_at: u32,
+    table_len: u32,
+    pages: u32,
+}
+@group(0) @binding(0) var<storage, read_write> heads: array<f32>;
+@group(0) @binding(1) var<storage, read_write> cache: array<u32>;
+@group(0) @binding(2) var<storage, read> step: array<u32>;
+// Cosine and sine of each position and pair.
+@group(0) @binding(3) var<storage, read> angles: array<vec2<f32>>;
+@group(0) @binding(4) var<uniform> a: Heads;
+//#if BIAS
+@group(0) @binding(5) var<storage, read> bias: array<f32>;
+//#endif
+//#if NORM
+// Weights of the norm of queries, then of keys.
+@group(0) @binding(6) var<storage, read> weight: array<f32>;
+//#endif
+
+const THREADS: u32 = 64u;
+const DIM: u32 = 2u * PAIRS;
+var<workgroup> v: array<f32, DIM>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let head = group.x;
+    let row = group.y;
+    let start = row * a.stride + head * DIM;
+    let position = step[row];
+    for (var i = thread; i < DIM; i += THREADS) {
+        v[i] = heads[start + i];
+//#if BIAS
+        v[i] += bias[head * DIM + i];
+//#endif
+    }
+    workgroupBarrier();
+//#if NORM
+    var squares = 0.0;
+    for (var i = thread; i < DIM; i += THREADS) {
+        squares += v[i] * v[i];
+    }
+    let by = 1.0 / sqrt(reduce(squares, thread) / f32(DIM) + a.eps);
+    if (head < HEADS + KV_HEADS) {
+        let first = select(DIM, 0u, head < HEADS);
+        for (var i = thread; i < DIM; i += THREADS) {
+            v[i] *= by * weight[first + i];
+        }
+    }
+    workgroupBarrier();
+//#endif
+    if (head < HEADS + KV_HEADS) {
+        for (var i = thread; i < a.half; i += THREADS) {
+            let angle = angles[position * a.half + i];
+//#if ADJACENT
+            let at = vec2<u32>(2u * i, 2u * i + 1u);
+//#else
+            let at = vec2<u32>(i, i + a.half);
+//#endif
+            let p = vec2<f32>(v[at.x], v[at.y]);
+            v[at.x] = p.x * angle.x - p.y * angle.y;
+            v[at.y] = p.x * angle.y + p.y * angle.x;
+        }
+    }
+    workgroupBarrier();
+    if (head < HEADS) {
+        for (var i = thread; i < DIM; i += THREADS) {
+            heads[start + i] = v[i];
+        }
+        return;
+    }
+    let page = page_of(step[a.runs_at + row], position);
+    let slot = position % PAGE;
+    let kv = head - HEADS;
+    for (var pair = thread; pair < PAIRS; pair += THREADS) {
+        let two = vec2<f32>(v[2u * pair], v[2u * pair + 1u]);
+        if (kv < KV_HEADS) {
+            put_pair(key_at(page, kv, pair, slot), two);
+        } else {
+            put_pair(value_at(page, kv - KV_HEADS, pair, slot), two);
+        }
+    }
+}

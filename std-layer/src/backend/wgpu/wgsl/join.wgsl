@@ -1,0 +1,43 @@
+// Joins the pieces of attention of one head of a row, in order.
+struct Join {
+    mixed_stride: u32,
+    window: u32,
+    piece: u32,
+    pieces: u32,
+}
+@group(0) @binding(0) var<storage, read> partial: array<f32>;
+@group(0) @binding(1) var<storage, read> step: array<u32>;
+@group(0) @binding(2) var<storage, read_write> mixed: array<f32>;
+@group(0) @binding(3) var<uniform> a: Join;
+
+const DIM: u32 = 2u * PAIRS;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let head = group.x;
+    let row = group.y;
+    let position = step[row];
+    var start = 0u;
+    if (a.window > 0u && position + 1u > a.window) {
+        start = (position + 1u - a.window) / a.piece;
+    }
+    let to = position / a.piece + 1u;
+    let first = (row * HEADS + head) * a.pieces;
+    var top = -3.0e38;
+    for (var i = start; i < to; i++) {
+        top = max(top, partial[(first + i) * (DIM + 2u) + DIM]);
+    }
+    var total = 0.0;
+    for (var i = start; i < to; i++) {
+        let at = (first + i) * (DIM + 2u) + DIM;
+        total += exp(partial[at] - top) * partial[at + 1u];
+    }
+    for (var d = thread; d < DIM; d += 64u) {
+        var sum = 0.0;
+        for (var i = start; i < to; i++) {
+            let at = (first + i) * (DIM + 2u);
+            sum += exp(partial[at + DIM] - top) * partial[at + d];
+        }
+        mixed[row * a.mixed_stride + head * DIM + d] = sum / total;
+    }
+}

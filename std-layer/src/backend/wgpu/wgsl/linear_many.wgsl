@@ -1,0 +1,64 @@
+// Y[n][r] = sum over c of W[r][c] X[n][c], for many rows of X: a workgroup has 64 rows of W and 32 of X, and goes through them 32 columns
+// at a time. A thread has eight rows of W and four of X.
+struct Linear {
+    rows: u32,
+    parts: u32,
+    tails: u32,
+    x_stride: u32,
+    y_stride: u32,
+    y_first: u32,
+    x_row: u32,
+    y_row: u32,
+}
+@group(0) @binding(0) var<storage, read> w: array<u32>;
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<uniform> a: Linear;
+
+fn tails_at() -> u32 {
+    return a.tails;
+}
+
+// By columns, four at a time, then rows.
+var<workgroup> of_w: array<vec4<f32>, 512>;
+var<workgroup> of_x: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = group.x * 64u;
+    let first = group.y * 32u;
+    let mine = vec2<u32>(thread % 8u, (thread / 8u) * 4u);
+    var acc: array<f32, 32>;
+    for (var part = 0u; part < a.parts; part++) {
+        let p = part_of(min(row + thread, a.rows - 1u), a.parts, part);
+        for (var i = 0u; i < 4u; i++) {
+            of_w[i * 64u + thread] = p.codes[i] * p.scale.x + p.offset.x;
+            of_w[(i + 4u) * 64u + thread] = p.codes[i + 4u] * p.scale.y + p.offset.y;
+        }
+        for (var i = thread; i < 256u; i += 64u) {
+            of_x[(i % 8u) * 32u + i / 8u] = x[(a.x_row + first + i / 8u) * a.x_stride + part * 8u + i % 8u];
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < 8u; k++) {
+            var from_x: array<vec4<f32>, 4>;
+            for (var j = 0u; j < 4u; j++) {
+                from_x[j] = of_x[k * 32u + mine.y + j];
+            }
+            for (var i = 0u; i < 8u; i++) {
+                let from_w = of_w[k * 64u + mine.x + 8u * i];
+                for (var j = 0u; j < 4u; j++) {
+                    acc[i * 4u + j] += dot(from_w, from_x[j]);
+                }
+            }
+        }
+        workgroupBarrier();
+    }
+    for (var i = 0u; i < 8u; i++) {
+        let r = row + mine.x + 8u * i;
+        if (r < a.rows) {
+            for (var j = 0u; j < 4u; j++) {
+                y[(a.y_row + first + mine.y + j) * a.y_stride + a.y_first + r] = acc[i * 4u + j];
+            }
+        }
+    }
+}

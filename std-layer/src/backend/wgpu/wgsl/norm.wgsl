@@ -1,0 +1,49 @@
+// Normed = Hidden / sqrt(mean(Hidden^2) + eps) * weight. Before it Hidden += Delta (ADD), which is normed with a weight of its own (POST).
+// A workgroup has a row.
+struct Norm {
+    cols: u32,
+    stride: u32,
+    eps: f32,
+}
+@group(0) @binding(0) var<storage, read_write> hidden: array<f32>;
+@group(0) @binding(1) var<storage, read> weight: array<f32>;
+@group(0) @binding(2) var<storage, read_write> normed: array<f32>;
+@group(0) @binding(3) var<uniform> a: Norm;
+//#if ADD
+@group(0) @binding(4) var<storage, read> delta: array<f32>;
+//#endif
+//#if POST
+@group(0) @binding(5) var<storage, read> post: array<f32>;
+//#endif
+
+const THREADS: u32 = 128u;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let start = group.x * a.stride;
+//#if POST
+    var squares_of_delta = 0.0;
+    for (var i = thread; i < a.cols; i += THREADS) {
+        squares_of_delta += delta[start + i] * delta[start + i];
+    }
+    let by_post = 1.0 / sqrt(reduce(squares_of_delta, thread) / f32(a.cols) + a.eps);
+//#endif
+    var squares = 0.0;
+    for (var i = thread; i < a.cols; i += THREADS) {
+        var v = hidden[start + i];
+//#if ADD
+        var d = delta[start + i];
+//#if POST
+        d *= by_post * post[i];
+//#endif
+        v += d;
+        hidden[start + i] = v;
+//#endif
+        squares += v * v;
+    }
+    let by = 1.0 / sqrt(reduce(squares, thread) / f32(a.cols) + a.eps);
+    // Each thread reads what it wrote itself.
+    for (var i = thread; i < a.cols; i += THREADS) {
+        normed[start + i] = hidden[start + i] * by * weight[i];
+    }
+}
