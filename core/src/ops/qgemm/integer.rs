@@ -11,7 +11,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::tile::MergeArgs;
 use crate::quant::dispatch::Made;
-use crate::quant::packed::{ROWS, STEP};
+use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::MatMut;
 
@@ -137,7 +137,7 @@ impl<E: Element> QgemmPlan<E> {
             for p in 0..panels {
                 let to = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                 // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
-                unsafe { self.unpack(w, first + p, unsorted, to) };
+                unsafe { self.unpack(w, first + p, [0, self.k], unsorted, to) };
             }
             for row in (0..self.m).step_by(shape.rows.max(1)) {
                 let rows = (self.m - row).min(shape.rows);
@@ -181,31 +181,42 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// Unpacks panel `p` of the weights.
+    /// Unpacks columns `from .. from + cols` of panel `p` of the weights. `from` is a multiple of [`UNIT`](crate::quant::packed::UNIT)
+    /// and of the format's block length, `cols` of the latter.
     ///
     /// # Safety
-    /// The panel is one of the weights, which have the plan's shape; room for it and, of weights in place, at `room`.
-    pub(super) unsafe fn unpack(&self, w: QuantWeights<'_>, p: usize, room: *mut Unsorted, to: PanelRoom) {
+    /// The panel is one of the weights, which have the plan's shape, and the columns are theirs; room for them and, of weights in
+    /// place, at `room`.
+    pub(super) unsafe fn unpack(
+        &self,
+        w: QuantWeights<'_>,
+        p: usize,
+        [from, cols]: [usize; 2],
+        room: *mut Unsorted,
+        to: PanelRoom,
+    ) {
         let table = self.kernels.table;
         let Made::Blocks(&format) = table.formats.of(self.format) else { return };
         // SAFETY: the caller's contract; the table's instruction set is present.
         unsafe {
             match w {
                 QuantWeights::InPlace(w) => {
-                    let blocks = self.k / self.format.block_len();
+                    let pitch = self.k / format.len;
                     (table.qgemm_w)(&PanelWArgs {
                         format,
                         rows: (self.n - p * ROWS).min(ROWS),
-                        blocks,
-                        w: w.as_bytes().as_ptr().add(p * ROWS * blocks * format.bytes),
+                        blocks: cols / format.len,
+                        pitch,
+                        w: w.as_bytes().as_ptr().add((p * ROWS * pitch + from / format.len) * format.bytes),
                         room,
                         to,
                     });
                 }
                 QuantWeights::Packed(w) => {
                     let packing = format.packing;
-                    let w = w.as_ptr().add(p * packing.panel_bytes(self.k).unwrap_or(0));
-                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: self.k / STEP, to });
+                    let before = p * packing.panel_bytes(self.k).unwrap_or(0);
+                    let w = w.as_ptr().add(before + from / UNIT * packing.unit_bytes(STEPS));
+                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: cols / STEP, to });
                 }
             }
         }

@@ -195,8 +195,9 @@ pub(crate) struct Unsorted {
 pub struct PanelWArgs {
     pub(crate) format: Unpacker,
     pub(crate) rows: usize,
-    /// Blocks of a row.
+    /// Blocks of a row that are wanted, at least one, and blocks from one row to the next.
     pub(crate) blocks: usize,
+    pub(crate) pitch: usize,
     pub(crate) w: *const u8,
     pub(crate) room: *mut Unsorted,
     pub(crate) to: PanelRoom,
@@ -208,7 +209,7 @@ pub struct PanelWArgs {
 /// The rows at `w`, at least one, room for what they unpack to, the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
-    let PanelWArgs { format, rows, blocks, w, room, to } = *a;
+    let PanelWArgs { format, rows, blocks, pitch, w, room, to } = *a;
     let (step, kind) = (format.chunk(), Kind::of(&format));
     let mut first = 0;
     while first < blocks {
@@ -226,9 +227,9 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
                     scales: scales.add(r).cast(),
                     offsets: offsets.add(r).cast(),
                 };
-                (format.unpack)(n, w.add((r.min(rows - 1) * blocks + first) * format.bytes), &out);
+                (format.unpack)(n, w.add((r.min(rows - 1) * pitch + first) * format.bytes), &out);
                 // This row's next blocks, or those of the next panel.
-                let next = if first + n < blocks { r * blocks + first + n } else { (r + ROWS) * blocks };
+                let next = if first + n < blocks { r * pitch + first + n } else { (r + ROWS) * pitch };
                 ask(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
             let to_codes = to.codes.add(column * ROWS).cast();
