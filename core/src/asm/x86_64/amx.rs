@@ -32,36 +32,26 @@ use core::arch::asm;
 #[repr(C, align(64))]
 struct Config([u8; 64]);
 
-impl Config {
-    /// With so many rows of so many bytes in each register.
-    const fn new(tiles: [(u8, u8); 8]) -> Self {
-        let mut bytes = [0; 64];
-        bytes[0] = 1;
-        let mut tile = 0;
-        while tile < 8 {
-            (bytes[48 + tile], bytes[16 + 2 * tile]) = tiles[tile];
-            tile += 1;
-        }
-        Self(bytes)
+/// Eight registers of 16 rows of 64 bytes.
+static WHOLE: Config = {
+    let mut bytes = [0; 64];
+    bytes[0] = 1;
+    let mut tile = 0;
+    while tile < 8 {
+        (bytes[48 + tile], bytes[16 + 2 * tile]) = (16, 64);
+        tile += 1;
     }
-}
-
-static WHOLE: Config = Config::new([(16, 64); 8]);
-/// Sums in 0 and 1; 32 columns of 16 rows of activations in 2 and 3, of weights in 4 and 5; 16 columns in 6 and 7.
-static GROUPS: Config =
-    Config::new([(16, 64), (16, 64), (16, 32), (16, 32), (8, 64), (8, 64), (16, 16), (4, 64)]);
+    Config(bytes)
+};
 
 /// What is done before the first tile of a product, and after its last.
-pub(crate) const TILES: [unsafe fn(); 2] = [enter::<false>, leave];
-/// The same for products of groups of columns.
-pub(crate) const TILES_OF_GROUPS: [unsafe fn(); 2] = [enter::<true>, leave];
+pub(crate) const TILES: [unsafe fn(); 2] = [enter, leave];
 
 /// # Safety
 /// AMX is there, with the operating system's permission.
-unsafe fn enter<const OF_GROUPS: bool>() {
-    let config = if OF_GROUPS { &GROUPS } else { &WHOLE };
+unsafe fn enter() {
     // SAFETY: the caller's contract; reads 64 bytes.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) config, options(nostack, readonly, preserves_flags)) };
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &WHOLE, options(nostack, readonly, preserves_flags)) };
 }
 
 /// # Safety

@@ -1,9 +1,7 @@
 //! Products in integers: panels of weights, unpacked, times panels of activations.
 
-use core::mem::MaybeUninit;
-
 use super::panels::ActivationPanels;
-use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
+use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
 use super::{Precision, QgemmPlan, QuantWeights};
 use crate::asm::TileFn;
 use crate::check;
@@ -16,7 +14,7 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
-type Tile = [f32; HEIGHT * 2 * ROWS];
+type Tile = [f32; PANEL * 2 * ROWS];
 
 /// The parts of an unpacked panel of `k` columns, in bytes.
 #[derive(Clone, Copy)]
@@ -95,7 +93,7 @@ impl<E: Element> QgemmPlan<E> {
     /// that [takes panels](Self::takes_panels), the results are the same.
     ///
     /// # Errors
-    /// As there; `BadParameter` unless the plan is for integers, or if kernels of another kind made the panels.
+    /// As there; `BadParameter` unless the plan is for integers.
     pub fn run_panels(
         &self,
         mut y: MatMut<'_, f32>,
@@ -110,10 +108,6 @@ impl<E: Element> QgemmPlan<E> {
         if self.precision != Precision::Integer {
             return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
         }
-        let shape = self.kernels.panels();
-        if x.shape() != shape {
-            return Err(KernelError::BadParameter { arg: "x", expected: "panels for the plan's kernels" });
-        }
         if y.is_empty() {
             return Ok(());
         }
@@ -126,11 +120,6 @@ impl<E: Element> QgemmPlan<E> {
         let width = side_by_side * ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
         let count = self.n.div_ceil(ROWS);
-        let around = self.kernels.qgemm.and_then(|qgemm| qgemm.around);
-        if let Some([enter, _]) = around {
-            // SAFETY: the CPU has what the microkernels need.
-            unsafe { enter() };
-        }
         let mut first = 0;
         while first < count {
             let panels = (count - first).min(at_once);
@@ -139,19 +128,18 @@ impl<E: Element> QgemmPlan<E> {
                 // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
                 unsafe { self.unpack(w, first + p, [0, self.k], unsorted, to) };
             }
-            for row in (0..self.m).step_by(shape.rows.max(1)) {
-                let rows = (self.m - row).min(shape.rows);
+            for row in (0..self.m).step_by(PANEL) {
+                let rows = (self.m - row).min(PANEL);
                 for p in (0..panels).step_by(side_by_side) {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                     // The last one may be alone: then it is its own neighbour.
                     let beside = if p + 1 < panels { each } else { 0 };
                     let col = (first + p) * ROWS;
-                    let mut out: Tile = [0.0; HEIGHT * 2 * ROWS];
+                    let mut out: Tile = [0.0; PANEL * 2 * ROWS];
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
-                        let there = shape.filled(rows);
-                        self.tiles(kernels, (from, beside), (x.panel(row), there), &mut out);
+                        self.tiles(kernels, (from, beside), (x.panel(row), rows), &mut out);
                         (self.kernels.helpers().merge)(&MergeArgs {
                             tile: out.as_ptr().cast(),
                             width,
@@ -173,10 +161,6 @@ impl<E: Element> QgemmPlan<E> {
                 self.finish(y, [row_stride, col_stride], [self.m, cols], bias);
             }
             first += panels;
-        }
-        if let Some([_, leave]) = around {
-            // SAFETY: as above.
-            unsafe { leave() };
         }
         Ok(())
     }
@@ -226,7 +210,7 @@ impl<E: Element> QgemmPlan<E> {
     /// activations, of `rows` rows, by these [`microkernels`](Self::microkernels).
     ///
     /// # Safety
-    /// The panels, of the plan's columns; at most [`HEIGHT`] rows.
+    /// The panels, of the plan's columns; at most [`PANEL`] rows.
     unsafe fn tiles(
         &self,
         kernels: &[(usize, [TileFn; 4])],
@@ -238,7 +222,6 @@ impl<E: Element> QgemmPlan<E> {
         if steps == 0 {
             return;
         }
-        let mut room = MaybeUninit::uninit();
         let mut args = QTileArgs {
             codes: from.codes,
             scales: from.scales,
@@ -248,7 +231,6 @@ impl<E: Element> QgemmPlan<E> {
             x_step: rows * STEP * 2,
             steps,
             y: out.as_mut_ptr(),
-            room: room.as_mut_ptr(),
         };
         // SAFETY: the caller's contract; the instructions of the table, and of the microkernels, are present.
         unsafe {
