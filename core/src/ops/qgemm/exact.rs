@@ -7,6 +7,7 @@ use super::{QgemmPlan, QuantWeights, FEW_EXACT, FEW_FLOATS};
 use crate::dispatch::StorePolicy;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::isa::pairs::{self, PairsArgs};
 use crate::ops::gemm::{GemmPlan, Source, Wanted};
 use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::quant::QuantRef;
@@ -199,19 +200,27 @@ impl<E: Element> QgemmPlan<E> {
     /// # Safety
     /// The panel, and room for the block.
     unsafe fn decode(&self, from: PanelRoom, cols: usize, dst: *mut u8, column: usize) {
-        let panel = self.kernels.micro.b;
-        let args =
-            DecodePanelArgs { kind: self.kind(), steps: cols / STEP, from, panel, dst: dst.cast(), column };
-        let decode = self.decoder().unwrap_or(self.kernels.table.qgemm_exact);
+        let (kernels, kind, steps) = (&self.kernels, self.kind(), cols / STEP);
+        let panel = kernels.micro.b;
+        let pairs = panel.kr == 2 && panel.holds(E::TYPE) && panel.width.is_multiple_of(ROWS);
+        let writer = pairs.then(|| pairs::writer(E::TYPE, kernels.caps().features())).flatten();
         // SAFETY: the caller's contract; the instruction set is present.
-        unsafe { decode(&args) };
-    }
-
-    /// What decodes faster than what is compiled for all panels.
-    fn decoder(&self) -> Option<unsafe fn(&DecodePanelArgs<E>)> {
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-        return super::pairs::decoder(self.kernels.micro, self.kernels.caps().features());
-        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
-        None
+        unsafe {
+            let Some(write) = writer else {
+                let args = DecodePanelArgs { kind, steps, from, panel, dst: dst.cast(), column };
+                return (kernels.table.qgemm_exact)(&args);
+            };
+            let lane = column % panel.width;
+            let before = panel.bytes(column - lane, cols) + panel.steps(lane, panel.kr);
+            write(&PairsArgs {
+                codes: from.codes,
+                scales: from.scales,
+                offsets: kind.offsets.then_some(from.offsets.cast_const()),
+                groups: steps * kind.groups(),
+                cells: STEP / 4 / kind.groups(),
+                dst: dst.add(before),
+                row: panel.steps(panel.width, panel.kr),
+            });
+        }
     }
 }

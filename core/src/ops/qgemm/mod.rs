@@ -8,8 +8,6 @@ mod exact;
 pub(crate) mod few;
 mod grouped;
 mod integer;
-#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-mod pairs;
 mod panels;
 mod rounded;
 pub(crate) mod tile;
