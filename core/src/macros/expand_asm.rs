@@ -194,6 +194,7 @@ macro_rules! expand_all_tiers {
                 batch: 4,
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"]
             }
+            "avx2_vnni" { isa: Avx2, requires: [AVX_VNNI], batch: 2, in_place: [] }
             "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
@@ -225,6 +226,12 @@ macro_rules! expand_all_qgemms {
                 requires: [AVX512_VNNI],
                 kernels: [unsigned x32 6 5 4 3 2 1],
                 few: [2, 3, 4]
+            }
+            "avx2_vnni" {
+                isa: Avx2,
+                requires: [AVX_VNNI],
+                kernels: [unsigned x16 4 3 2 1],
+                few: [4, 6, 6]
             }
             "avx2_maddubs" {
                 isa: Avx2,
