@@ -5,6 +5,7 @@ use crate::asm::abi::{Micro, Panel, ROUND};
 use crate::caps::{CacheSizes, Caps, Prefetcher};
 use crate::error::KernelError;
 use crate::isa::machine::LINE;
+use crate::ops::pack::Reading;
 use crate::scratch::ScratchReq;
 
 /// What one way of L1 holds, as far as CPUs with such microkernels go.
@@ -29,6 +30,8 @@ pub(crate) struct Blocks {
     near: [usize; 2],
     /// Lines of L1 that hold what is a multiple of 4 KiB apart.
     ways: usize,
+    /// How blocks are packed.
+    pub(super) reading: Reading,
     /// Bytes of a block of `A`.
     pub(super) a: ScratchReq,
     /// Bytes of a block of `B`.
@@ -62,7 +65,8 @@ impl Blocks {
             Prefetcher::PerPage if whole <= FEW => [usize::MAX; 2],
             Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
         };
-        Self { mc, nc, kc, chunk, near, ways: caches.l1d / PAGE, a: ScratchReq::EMPTY, b: ScratchReq::EMPTY }
+        let (ways, reading) = (caches.l1d / PAGE, Reading::of(caps.prefetcher()));
+        Self { mc, nc, kc, chunk, near, ways, reading, a: ScratchReq::EMPTY, b: ScratchReq::EMPTY }
             .with_room(micro)
     }
 
@@ -96,16 +100,16 @@ impl Blocks {
 
     /// `kc`: whole steps of the microkernel, and a multiple of `unit`, which like them is a power of two.
     fn depth(micro: &Micro, caches: CacheSizes, k: usize, unit: usize) -> Result<usize, KernelError> {
-        if micro.around.is_some() {
+        let (limit, unit) = if micro.around.is_some() {
             // The panel of A takes two thirds of L1; what passes through the rest does not displace it.
-            let limit = caches.l1d / 3 * 2 / micro.a.steps(micro.a.width, 1).max(1);
-            return equal_parts(k, limit, micro.depth.max(unit));
-        }
-        let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
-        // C is read and written once a block, so deep blocks pay: as deep as six times L1 holds of both
-        // panels. These stream from L2 then, which tiles of this size allow.
-        let limit = caches.l1d.saturating_mul(6) / per_step;
-        equal_parts(k, limit, micro.depth.saturating_mul(ROUND).max(unit))
+            (caches.l1d / 3 * 2 / micro.a.steps(micro.a.width, 1).max(1), micro.depth.max(unit))
+        } else {
+            let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
+            // C is read and written once a block, so deep blocks pay: as deep as six times L1 holds of both
+            // panels. These stream from L2 then, which tiles of this size allow.
+            (caches.l1d.saturating_mul(6) / per_step, micro.depth.saturating_mul(ROUND).max(unit))
+        };
+        equal_parts(k, limit - limit % unit.max(1), unit)
     }
 
     /// `chunk`, `mc` and `nc` for this `kc`.
@@ -114,7 +118,7 @@ impl Blocks {
         if micro.around.is_some() {
             // See `tiles` for the loops: a chunk of B is a quarter of L2, a block of A half of it.
             let chunk = caches.l2 / 4 / of_b;
-            let chunk = (chunk - chunk % micro.b.width.max(1)).max(micro.b.width);
+            let chunk = (chunk - chunk % micro.b.width.max(1)).max(micro.b.width).max(1);
             let mc = equal_parts(m, caches.l2 / 2 / of_a, micro.a.width)?;
             // The strip of C that blocks of the depth are added to one after the other is to stay out of main memory.
             let strip = caches.l2.saturating_mul(8) / m.saturating_mul(size_of::<f32>()).max(1);

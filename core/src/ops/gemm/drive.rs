@@ -176,6 +176,7 @@ impl Drive<'_> {
     /// the CPU has what the microkernel requires.
     pub(crate) unsafe fn run(&self) {
         let Self { micro, m, n, k, blocks, .. } = *self;
+        let reading = blocks.reading;
         if let Some([enter, _]) = micro.around {
             // SAFETY: the caller's contract.
             unsafe { enter() };
@@ -209,7 +210,8 @@ impl Drive<'_> {
                         }
                         Source::Pack(Strided { ptr, across, along }, dst) => {
                             let (len, src) = (cols, ptr.add(col * across + p * along));
-                            let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                            let to =
+                                PackArgs { len, k: steps, depth, src, across, along, panel, dst, reading };
                             (self.helpers.pack_b)(&to);
                             let tail = Some(panel.steps(panel.width, depth));
                             (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
@@ -241,7 +243,17 @@ impl Drive<'_> {
                             }
                             Source::Pack(Strided { ptr, across, along }, dst) => {
                                 let (len, src) = (rows, ptr.add(row * across + p * along));
-                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                let to = PackArgs {
+                                    len,
+                                    k: steps,
+                                    depth,
+                                    src,
+                                    across,
+                                    along,
+                                    panel,
+                                    dst,
+                                    reading,
+                                };
                                 (self.helpers.pack_a)(&to);
                                 Walk::panels(dst, panel, panel.bytes(panel.width, depth))
                             }

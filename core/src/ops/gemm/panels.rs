@@ -6,7 +6,7 @@ use super::{GemmPlan, Source};
 use crate::asm::abi::Panel;
 use crate::element::Operand;
 use crate::error::KernelError;
-use crate::ops::pack::PackArgs;
+use crate::ops::pack::{PackArgs, Reading};
 use crate::scratch::ScratchReq;
 use crate::view::{MatMut, MatRef};
 
@@ -78,7 +78,8 @@ impl<E: Operand> GemmPlan<E> {
     fn pack_args(&self, len: usize, from: Strided, panel: Panel, dst: *mut u8) -> PackArgs {
         let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).unwrap_or(self.k);
         let Strided { ptr: src, across, along } = from;
-        PackArgs { len, k: self.k, depth, src, across, along, panel, dst }
+        let reading = Reading::of(self.kernels.caps().prefetcher());
+        PackArgs { len, k: self.k, depth, src, across, along, panel, dst, reading }
     }
 
     /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.

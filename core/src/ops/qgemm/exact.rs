@@ -210,7 +210,7 @@ impl<E: Element> QgemmPlan<E> {
                 let args = DecodePanelArgs { kind, steps, from, panel, dst: dst.cast(), column };
                 return (kernels.table.qgemm_exact)(&args);
             };
-            let lane = column % panel.width;
+            let lane = column % panel.width.max(1);
             let before = panel.bytes(column - lane, cols) + panel.steps(lane, panel.kr);
             write(&PairsArgs {
                 codes: from.codes,

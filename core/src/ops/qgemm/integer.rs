@@ -185,13 +185,14 @@ impl<E: Element> QgemmPlan<E> {
         unsafe {
             match w {
                 QuantWeights::InPlace(w) => {
-                    let pitch = self.k / format.len;
+                    let len = self.format.block_len();
+                    let pitch = self.k / len;
                     (table.qgemm_w)(&PanelWArgs {
                         format,
                         rows: (self.n - p * ROWS).min(ROWS),
-                        blocks: cols / format.len,
+                        blocks: cols / len,
                         pitch,
-                        w: w.as_bytes().as_ptr().add((p * ROWS * pitch + from / format.len) * format.bytes),
+                        w: w.as_bytes().as_ptr().add((p * ROWS * pitch + from / len) * format.bytes),
                         room,
                         to,
                     });
