@@ -60,18 +60,20 @@ fn no_such_function() {
 
 #[test]
 fn an_old_driver() {
-    let fake = Fake::new(&[("driver_version", 12080)]);
+    let fake = Fake::new(&[("driver_version", 11080)]);
     let error = Driver::open_at(&fake.path).unwrap_err();
     assert_eq!(
         error,
-        CudaError::DriverTooOld { have: CudaVersion(12080), need: CudaVersion(13000), driver: 580 }
+        CudaError::DriverTooOld { have: CudaVersion(11080), need: CudaVersion(12000), driver: 525 }
     );
     assert_eq!(
         error.to_string(),
-        "the CUDA driver supports CUDA 12.8, the kernels need 13.0: install NVIDIA's driver 580 or later"
+        "the CUDA driver supports CUDA 11.8, the kernels need 12.0: install NVIDIA's driver 525 or later"
     );
-    fake.controls.set("driver_version", 13010);
-    assert_eq!(Driver::open_at(&fake.path).unwrap().version(), CudaVersion(13010));
+    for version in [12000, 13010] {
+        fake.controls.set("driver_version", version);
+        assert_eq!(Driver::open_at(&fake.path).unwrap().version(), CudaVersion(version));
+    }
 }
 
 #[test]

@@ -11,9 +11,10 @@ use super::geometry::Geometry;
 use super::module::{inflate, Arguments, Function, Module};
 use super::stream::Stream;
 
-/// The oldest CUDA version that a driver may support, which is that the kernels are compiled with, and the first driver that does.
-pub(super) const NEED: CudaVersion = CudaVersion(13000);
-pub(super) const NEED_DRIVER: u32 = 580;
+/// The oldest CUDA version that a driver may support, and the first driver that does. Drivers load machine code that any
+/// compiler of their own major version made, and the kernels' compiler is 12.9.
+pub(super) const NEED: CudaVersion = CudaVersion(12000);
+pub(super) const NEED_DRIVER: u32 = 525;
 
 macro_rules! files {
     ($($file:ident)*) => {

@@ -3,9 +3,8 @@
 use gllm_kernels_std::core::{bf16, f16};
 use gllm_kernels_std::cuda::{Buffer, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
 use gllm_testkit::data::Source;
-use libtest_mimic::Trial;
 
-use super::{compare, source, text, Gpu, Outcome, Trials};
+use super::{compare, source, text, trial, Gpu, Outcome, Trials};
 
 /// FP8 E4M3 by its definition.
 fn e4m3(bits: u8) -> f64 {
@@ -195,7 +194,7 @@ fn not_numbers() -> Outcome {
 }
 
 pub fn trials(trials: &mut Trials) {
-    trials.push(Trial::test("attention_decode_not_numbers", || Ok(not_numbers()?)));
+    trials.push(trial("attention_decode_not_numbers", not_numbers));
     for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
         super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
     }

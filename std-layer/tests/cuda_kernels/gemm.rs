@@ -2,9 +2,8 @@
 
 use gllm_kernels_std::core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
 use gllm_kernels_std::cuda::{Float, QuantView};
-use libtest_mimic::Trial;
 
-use super::{compare, quant, source, text, Gpu, Outcome, Trials};
+use super::{compare, quant, source, text, trial, Gpu, Outcome, Trials};
 
 /// `Y`, and bounds: products are exact, sums are in f32, whose lowest bits tensor cores cut off.
 pub fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f64>) {
@@ -85,11 +84,11 @@ fn refusals() -> Outcome {
 }
 
 pub fn trials(trials: &mut Trials) {
-    trials.push(Trial::test("gemm_f16", || Ok(dense::<f16, f32>()?)));
-    trials.push(Trial::test("gemm_bf16", || Ok(dense::<bf16, bf16>()?)));
-    trials.push(Trial::test("gemm_refusals", || Ok(refusals()?)));
+    trials.push(trial("gemm_f16", dense::<f16, f32>));
+    trials.push(trial("gemm_bf16", dense::<bf16, bf16>));
+    trials.push(trial("gemm_refusals", refusals));
     for format in quant::formats() {
-        trials.push(Trial::test(format!("qgemm_f16_{format}"), move || Ok(quantised::<f16, f16>(format)?)));
-        trials.push(Trial::test(format!("qgemm_bf16_{format}"), move || Ok(quantised::<bf16, f32>(format)?)));
+        trials.push(trial(format!("qgemm_f16_{format}"), move || quantised::<f16, f16>(format)));
+        trials.push(trial(format!("qgemm_bf16_{format}"), move || quantised::<bf16, f32>(format)));
     }
 }

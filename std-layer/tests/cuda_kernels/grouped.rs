@@ -5,9 +5,8 @@ use gllm_kernels_std::core::{
 };
 use gllm_kernels_std::cuda::{CudaError, Float, GroupedLayout, GroupedParts, GroupedView};
 use gllm_testkit::data::Source;
-use libtest_mimic::Trial;
 
-use super::{compare, source, text, Gpu, Outcome, Trials};
+use super::{compare, source, text, trial, Gpu, Outcome, Trials};
 
 /// One matrix, on the host.
 struct Matrix {
@@ -209,5 +208,5 @@ pub fn trials(trials: &mut Trials) {
     for (name, layout, bits, ordered) in layouts {
         super::each_type!(trials, name, check(layout, bits, ordered));
     }
-    trials.push(Trial::test("grouped_refusals", || Ok(refusals()?)));
+    trials.push(trial("grouped_refusals", refusals));
 }

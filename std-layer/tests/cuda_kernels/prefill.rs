@@ -2,10 +2,9 @@
 
 use gllm_kernels_std::core::{bf16, f16};
 use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, PageTables, Prefill};
-use libtest_mimic::Trial;
 
 use super::attention::Filled;
-use super::{compare, rounding, source, text, Gpu, Outcome, Trials};
+use super::{compare, rounding, source, text, trial, Gpu, Outcome, Trials};
 
 struct Case {
     heads: usize,
@@ -255,8 +254,8 @@ fn refusals() -> Outcome {
 }
 
 pub fn trials(trials: &mut Trials) {
-    trials.push(Trial::test("attention_prefill_foreign", || Ok(foreign()?)));
-    trials.push(Trial::test("attention_prefill_refusals", || Ok(refusals()?)));
+    trials.push(trial("attention_prefill_foreign", foreign));
+    trials.push(trial("attention_prefill_refusals", refusals));
     for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
         super::each_type!(trials, format!("attention_prefill_{format:?}"), check(format));
     }

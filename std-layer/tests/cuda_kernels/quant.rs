@@ -4,9 +4,8 @@ use gllm_kernels_std::core::{IsaLevel, Kernels, Precision, QuantFormat, QuantRef
 use gllm_kernels_std::cuda::{Activations, Float, QuantView};
 use gllm_testkit::data::Source;
 use gllm_testkit::quant::vectors;
-use libtest_mimic::Trial;
 
-use super::{compare, source, text, Gpu, Outcome, Trials};
+use super::{compare, source, text, trial, Gpu, Outcome, Trials};
 
 pub fn formats() -> impl Iterator<Item = QuantFormat> {
     QuantFormat::ALL.iter().copied().filter(|f| f.element().is_none())
@@ -146,7 +145,7 @@ pub fn trials(trials: &mut Trials) {
     use gllm_kernels_std::core::{bf16, f16};
     for format in formats() {
         let mut add = |name: &str, check: fn(QuantFormat) -> Outcome| {
-            trials.push(Trial::test(format!("{name}_{format}"), move || Ok(check(format)?)));
+            trials.push(trial(format!("{name}_{format}"), move || check(format)));
         };
         add("dequant_f32", dequant::<f32>);
         add("dequant_f16", dequant::<f16>);

@@ -2,9 +2,8 @@
 
 use gllm_kernels_std::cuda::{CudaError, Float, History, SamplingRoom, SamplingTable};
 use gllm_kernels_std::model::{sample as definition, Sampling};
-use libtest_mimic::Trial;
 
-use super::{each_type, source, text, Gpu, Outcome, Trials};
+use super::{each_type, source, text, trial, Gpu, Outcome, Trials};
 
 const VOCABULARIES: [usize; 5] = [1, 31, 1024, 1025, 5000];
 
@@ -149,5 +148,5 @@ fn refused() -> Outcome {
 pub fn trials(trials: &mut Trials) {
     each_type!(trials, "argmax", argmax());
     each_type!(trials, "sample", sample());
-    trials.push(Trial::test("sampling_refused", || Ok(refused()?)));
+    trials.push(trial("sampling_refused", refused));
 }

@@ -113,12 +113,18 @@ pub fn compare<T: Float>(got: &[T], want: &[f64], error: impl Fn(usize) -> f64) 
     Ok(())
 }
 
+/// A trial that reports how long it took.
+pub fn trial(name: impl Into<String>, check: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
+    let name = name.into();
+    Trial::test(name.clone(), move || Ok(gllm_testkit::timed(&name, check)?))
+}
+
 /// One trial for each storage type.
 macro_rules! each_type {
     ($trials:expr, $name:expr, $check:ident($($arg:expr),*)) => {
-        $trials.push(libtest_mimic::Trial::test(format!("{}_f32", $name), move || Ok($check::<f32>($($arg),*)?)));
-        $trials.push(libtest_mimic::Trial::test(format!("{}_f16", $name), move || Ok($check::<gllm_kernels_std::core::f16>($($arg),*)?)));
-        $trials.push(libtest_mimic::Trial::test(format!("{}_bf16", $name), move || Ok($check::<gllm_kernels_std::core::bf16>($($arg),*)?)));
+        $trials.push($crate::suite::trial(format!("{}_f32", $name), move || $check::<f32>($($arg),*)));
+        $trials.push($crate::suite::trial(format!("{}_f16", $name), move || $check::<gllm_kernels_std::core::f16>($($arg),*)));
+        $trials.push($crate::suite::trial(format!("{}_bf16", $name), move || $check::<gllm_kernels_std::core::bf16>($($arg),*)));
     };
 }
 use each_type;
