@@ -378,7 +378,7 @@ macro_rules! expand_all_ops {
                 attend_join {
                 when: feature = "rows",
                 ops: [],
-                named: storage,
+                named: shared,
                 args: (a: &JoinArgs) -> (),
                 body: attention::join,
             }

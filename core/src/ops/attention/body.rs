@@ -99,7 +99,7 @@ unsafe fn gather<P: Prim<f32>, F: Form<P>>(a: &AttendArgs<'_, F::Cell>) {
             F::outputs(blocks, (scores_of, there), n, [low, high], out, room);
             let all = Gathered { sums: all.sums.add(row), values: all.values.add(row * dim) };
             let new = Gathered { sums: new.sums.add(row), values: new.values.add(row * width) };
-            joined::<P>(&JoinArgs { rows: n, dim, all, new, stride: width });
+            join::<P>(&JoinArgs { rows: n, dim, all, new, stride: width });
         }
     }
 }
@@ -129,17 +129,7 @@ pub(crate) unsafe fn attend_q8_0<P: Widen + Prim<f16> + Prim<f32>>(a: &AttendArg
 /// # Safety
 /// What the arguments name exists; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn join<E: Element, P: Prim<E> + Prim<f32>>(a: &JoinArgs) {
-    // SAFETY: the caller's contract.
-    unsafe { joined::<P>(a) }
-}
-
-/// [`join`]
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn joined<P: Prim<f32>>(a: &JoinArgs) {
+pub(crate) unsafe fn join<P: Prim<f32>>(a: &JoinArgs) {
     let JoinArgs { rows, dim, all, new, stride } = *a;
     for r in 0..rows {
         // SAFETY: the caller's contract.
