@@ -71,7 +71,7 @@ fn an_old_driver() {
         "the CUDA driver supports CUDA 11.8, the kernels need 12.0: install NVIDIA's driver 525 or later"
     );
     for version in [12000, 13010] {
-        fake.controls.set("driver_version", version);
+        fake.controls.set("driver_version", version.into());
         assert_eq!(Driver::open_at(&fake.path).unwrap().version(), CudaVersion(version));
     }
 }
