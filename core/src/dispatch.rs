@@ -13,6 +13,7 @@ use crate::ops::activations::ActivationArgs;
 use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs};
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
+use crate::ops::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
 use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
 use crate::ops::gemm::Helpers;
 use crate::ops::gemv::GemvArgs;
@@ -27,7 +28,6 @@ use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::quant::dispatch::Formats;
-use crate::quant::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
 use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::registry::{kernels, KernelInfo, Op};
@@ -351,10 +351,11 @@ impl<E: Operand> Kernels<E> {
         self.caps
     }
 
-    /// Output bytes from which [`StorePolicy::Auto`] streams: the last-level cache is shared, and what one core leaves there
-    /// beyond its [`share`](crate::CacheSizes::share) is gone before it is read.
+    /// Output bytes from which [`StorePolicy::Auto`] streams: the last-level cache is shared, and
+    /// what one core leaves there beyond an eighth is gone before it is read.
     pub fn stream_from(&self) -> usize {
-        self.caps.caches().share()
+        let c = self.caps.caches();
+        (c.l3 / 8).max(c.l2)
     }
 
     /// How operands are walked and `n` elements of output are stored.

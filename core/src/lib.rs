@@ -27,6 +27,7 @@ mod vocabulary;
 mod isa;
 mod quant;
 
+mod api;
 mod asm;
 mod dispatch;
 mod ops;
@@ -36,22 +37,23 @@ pub use vocabulary::caps;
 // The vocabulary is used everywhere, without its floor's name.
 use vocabulary::{arrays, check, element, error, format, header, level, scratch, tile, vector, view};
 
+pub use api::external::External;
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{single, Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::activations::Activations;
 pub use ops::attention::{Attended, KvPiece, KV_BLOCK};
+pub use ops::external::{
+    AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
+    SqueezeLlmParts, SqueezeLlmRef,
+};
 pub use ops::gemm::{Activation, GemmPlan, Right};
 pub use ops::pack::PackedB;
 pub use ops::qgemm::{ActivationPanels, Precision, QgemmGroup, QgemmPlan, QuantWeights};
 pub use ops::qpack::PackedQ;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
-pub use quant::external::{
-    AwqRef, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
-    SqueezeLlmParts, SqueezeLlmRef,
-};
 pub use quant::{blocks, codebooks, QuantFormat, QuantRef};
 pub use registry::{kernels, KernelInfo, Op};
 pub use scratch::{Scratch, ScratchReq};

@@ -282,56 +282,56 @@ macro_rules! expand_all_ops {
                 ops: [Relu = "relu"],
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
-                body: activation::relu,
+                body: elementwise::relu,
             }
             exp {
                 when: all(),
                 ops: [Exp = "exp"],
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
-                body: activation::exp,
+                body: elementwise::exp,
             }
             tanh {
                 when: all(),
                 ops: [Tanh = "tanh"],
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
-                body: activation::tanh,
+                body: elementwise::tanh,
             }
             silu {
                 when: all(),
                 ops: [Silu = "silu"],
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
-                body: activation::silu,
+                body: elementwise::silu,
             }
             gelu {
                 when: all(),
                 ops: [Gelu = "gelu"],
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
-                body: activation::gelu,
+                body: elementwise::gelu,
             }
             gelu_tanh {
                 when: all(),
                 ops: [GeluTanh = "gelu_tanh"],
                 named: storage,
                 args: (n: usize, x: *const E, y: *mut E, access: Access) -> (),
-                body: activation::gelu_tanh,
+                body: elementwise::gelu_tanh,
             }
             swiglu {
                 when: all(),
                 ops: [Swiglu = "swiglu"],
                 named: storage,
                 args: (n: usize, gate: *const E, up: *const E, y: *mut E, access: Access) -> (),
-                body: activation::swiglu,
+                body: elementwise::swiglu,
             }
             geglu {
                 when: all(),
                 ops: [Geglu = "geglu"],
                 named: storage,
                 args: (n: usize, gate: *const E, up: *const E, y: *mut E, access: Access) -> (),
-                body: activation::geglu,
+                body: elementwise::geglu,
             }
                 softmax {
                 when: feature = "rows",

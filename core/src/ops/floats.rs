@@ -4,14 +4,11 @@
 use core::marker::PhantomData;
 
 use crate::arrays::from_fn;
-use crate::dispatch::{Kernels, Table};
 use crate::element::{bf16, f16, Element, ElementType};
 use crate::isa::machine::{prefetch, LINE};
 use crate::ops::ahead::{ask_far, Ahead, Order};
 use crate::ops::engine::{stream, sweep, Access, Sweep};
-use crate::quant::QuantRef;
 use crate::vector::Prim;
-use crate::view::MatMut;
 
 /// Bytes of a weight.
 pub(crate) const SIZE: usize = 2;
@@ -202,7 +199,7 @@ pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: 
 /// # Safety
 /// That of [`qgemv`], for these rows.
 #[inline(always)]
-unsafe fn rows<
+pub(crate) unsafe fn rows<
     W: Element,
     E: Element,
     P: Prim<W> + Prim<E>,
@@ -400,38 +397,5 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(g: &
             ElementType::Bf16 => products::<bf16, E, P>(g),
             _ => products::<f16, E, P>(g),
         }
-    }
-}
-
-impl<E: Element> Kernels<E> {
-    /// Products with `batch` rows of activations at `x`, `x_stride` apart, by a table of this level.
-    ///
-    /// # Safety
-    /// They have the columns of `w`, and `y` is `batch x rows`.
-    pub(crate) unsafe fn float_products<X: Element>(
-        &self,
-        table: &Table<X>,
-        of: ElementType,
-        w: QuantRef<'_>,
-        (x, x_stride, batch): (*const X, usize, usize),
-        mut y: MatMut<'_, f32>,
-    ) {
-        let bytes = w.as_bytes();
-        let order = self.order_of(bytes.len());
-        let args = FloatGemvArgs {
-            of,
-            rows: w.rows(),
-            cols: w.cols(),
-            w: bytes.as_ptr(),
-            order,
-            alone: order == Order::Sequential && bytes.len() > self.caps().caches().l3,
-            batch,
-            x,
-            x_stride,
-            y_strides: [y.row_stride(), y.col_stride()],
-            y: y.as_mut_ptr(),
-        };
-        // SAFETY: a QuantRef has all its weights; the caller vouches for the rest; the table's instruction set is present.
-        unsafe { (table.float_qgemv)(&args) };
     }
 }

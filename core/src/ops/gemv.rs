@@ -9,14 +9,10 @@
 //! instructions in flight than memory can deliver. Asking a few lines ahead makes up for that. While eight
 //! rows are multiplied, the next eight are asked for, in the order in which this CPU reads memory fastest.
 
-use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
-use crate::error::KernelError;
 use crate::isa::machine::{prefetch, LINE};
 use crate::ops::ahead::{Ahead, Order};
 use crate::vector::Prim;
-use crate::view::MatRef;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.
 pub(crate) struct GemvArgs<E> {
@@ -93,7 +89,7 @@ unsafe fn dots<E: Element, P: Prim<E>, const R: usize>(
 
 /// Rows `i .. i + R` of a matrix with contiguous rows.
 #[inline(always)]
-unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &GemvArgs<E>, i: usize) {
+pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &GemvArgs<E>, i: usize) {
     // SAFETY: the caller vouches for the rows; columns are bounded by the loop.
     unsafe {
         let next = g.a.wrapping_add((i + R).wrapping_mul(g.row_stride));
@@ -169,7 +165,7 @@ unsafe fn axpys<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(
 
 /// Adds columns `j .. j + C` of a matrix with contiguous columns to a contiguous `y`.
 #[inline(always)]
-unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g: &GemvArgs<E>, j: usize) {
+pub(crate) unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g: &GemvArgs<E>, j: usize) {
     // SAFETY: the caller vouches for the columns; rows are bounded by the loop.
     unsafe {
         let mut a = [g.a; C];
@@ -265,51 +261,5 @@ pub(crate) unsafe fn gemv<E: Element, P: Prim<E> + Prim<f32>>(g: &GemvArgs<E>) {
                 row_gathered::<E, P>(g, i);
             }
         }
-    }
-}
-
-/// # Matrix times vector (BLAS level 2)
-impl<E: Element> Kernels<E> {
-    /// `y = alpha * A x + beta * y` (BLAS `gemv`): `A` is `rows x cols` at any strides, `x` has `cols`
-    /// elements, `y` has `rows`. For `A^T x` pass [`a.t()`](MatRef::t).
-    ///
-    /// Everything is widened to f32 and summed with fused multiply-adds. As in BLAS, `beta = 0` overwrites `y` without reading it (a
-    /// NaN there does not survive), and `alpha = 0` reads neither `A` nor `x`; everything else follows
-    /// IEEE rules, so a NaN or infinity in `A` or `x` reaches every row it belongs to. The error of a
-    /// row is at most about `(cols + 3) * 2^-24 * |alpha| * sum |a_ij x_j|`, plus that of `beta * y`.
-    ///
-    /// Fastest where the rows or the columns of `A` are contiguous. To use several threads, give each a
-    /// [`row_range`](MatRef::row_range) of `A` and that part of `y`.
-    ///
-    /// # Errors
-    /// `WrongLength` unless `x` has `a.cols()` elements and `y` has `a.rows()`.
-    pub fn gemv(
-        &self,
-        alpha: f32,
-        a: MatRef<'_, E>,
-        x: &[E],
-        beta: f32,
-        y: &mut [f32],
-    ) -> Result<(), KernelError> {
-        check::len("x", x.len(), a.cols())?;
-        check::len("y", y.len(), a.rows())?;
-        let args = GemvArgs {
-            rows: a.rows(),
-            cols: a.cols(),
-            a: a.as_ptr(),
-            row_stride: a.row_stride(),
-            col_stride: a.col_stride(),
-            x: x.as_ptr(),
-            x_stride: 1,
-            y: y.as_mut_ptr(),
-            y_stride: 1,
-            alpha,
-            beta,
-            order: self.order_for_vector(a.rows(), a.cols()),
-        };
-        // SAFETY: the view and the lengths cover every element addressed, `y` is exclusive, and the
-        // table's instruction set is present.
-        unsafe { (self.table.gemv)(&args) };
-        Ok(())
     }
 }

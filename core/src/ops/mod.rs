@@ -1,12 +1,14 @@
 //! Layer 2: the algorithms, generic over instruction set and storage, and the public methods.
 
-pub(crate) mod activation;
 pub(crate) mod activations;
 pub(crate) mod ahead;
 pub(crate) mod attention;
 pub(crate) mod blas1;
 pub(crate) mod dequant;
+pub(crate) mod elementwise;
+pub(crate) mod encode;
 pub(crate) mod engine;
+pub(crate) mod external;
 pub(crate) mod finite;
 pub(crate) mod floats;
 pub(crate) mod gather;
@@ -27,5 +29,3 @@ pub(crate) mod rows;
 pub(crate) mod skinny;
 pub(crate) mod softmax;
 pub(crate) mod tile;
-
-pub(crate) use crate::quant::external;

@@ -3,7 +3,6 @@
 use core::f64::consts::TAU;
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::machine::{fence, prefetch, LINE};
@@ -35,7 +34,7 @@ pub struct RopeShape {
 
 impl RopeShape {
     /// The number of tokens in `x` elements, once everything that fits or not has been checked.
-    fn check(self, x: usize, cos: usize, sin: usize) -> Result<usize, KernelError> {
+    pub(crate) fn check(self, x: usize, cos: usize, sin: usize) -> Result<usize, KernelError> {
         let Self { heads, head_dim, rot_dim, .. } = self;
         if !rot_dim.is_multiple_of(2) || rot_dim > head_dim {
             return Err(KernelError::BadValue {
@@ -270,54 +269,6 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
         if streamed {
             fence();
         }
-    }
-}
-
-#[cfg(feature = "rows")]
-/// # Rotary position embedding
-///
-/// Elements are widened to f32, computed, and narrowed once. `x` holds tokens, each of `heads` heads
-/// of `head_dim` elements; `cos`, `sin` hold `rot_dim / 2` values for each token, see [`RopeFreqs`].
-impl<E: Element> Kernels<E> {
-    /// Every pair `(a, b)` becomes `(a cos - b sin, a sin + b cos)`; elements from `rot_dim` on are
-    /// copied. (Su et al., "RoFormer", 2021.)
-    ///
-    /// # Errors
-    /// `WrongLength` unless `x` and `y` have the same length and `cos` and `sin` have `rot_dim / 2`
-    /// values for every token; `NotWhole` if `x` holds no whole number of tokens; `BadValue`
-    /// if `rot_dim` is odd or above `head_dim`; `SizeOverflow`.
-    pub fn rope(
-        &self,
-        shape: RopeShape,
-        cos: &[f32],
-        sin: &[f32],
-        x: &[E],
-        y: &mut [E],
-    ) -> Result<(), KernelError> {
-        let tokens = shape.check(x.len(), cos.len(), sin.len())?;
-        check::len("y", y.len(), x.len())?;
-        let (angles, access) = ([cos.as_ptr(), sin.as_ptr()], self.access(x.len()));
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
-        unsafe { (self.table.rope)(shape, tokens, angles, x.as_ptr(), y.as_mut_ptr(), access) };
-        Ok(())
-    }
-
-    /// [`rope`](Self::rope) in place.
-    ///
-    /// # Errors
-    /// As [`rope`](Self::rope).
-    pub fn rope_inplace(
-        &self,
-        shape: RopeShape,
-        cos: &[f32],
-        sin: &[f32],
-        x: &mut [E],
-    ) -> Result<(), KernelError> {
-        let tokens = shape.check(x.len(), cos.len(), sin.len())?;
-        let (angles, p) = ([cos.as_ptr(), sin.as_ptr()], x.as_mut_ptr());
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
-        unsafe { (self.table.rope)(shape, tokens, angles, p, p, self.access_inplace()) };
-        Ok(())
     }
 }
 

@@ -19,8 +19,6 @@ pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dispatch;
 pub(crate) mod dots;
-mod encode;
-pub(crate) mod external;
 mod format;
 pub(crate) mod iq;
 pub(crate) mod k;

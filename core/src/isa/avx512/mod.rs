@@ -3,7 +3,6 @@
 mod bytes;
 mod dots;
 mod lanes;
-pub(super) mod pairs;
 mod vector;
 mod wide;
 

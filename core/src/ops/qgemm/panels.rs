@@ -18,7 +18,25 @@ pub struct ActivationPanels<'a> {
     panels: *const u8,
     rows: usize,
     cols: usize,
+    shape: Shape,
     life: PhantomData<&'a [u8]>,
+}
+
+/// What panels are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Rows of a panel.
+    pub(super) rows: usize,
+    /// What the number of rows of the last one is a multiple of: a power of two.
+    least: usize,
+}
+
+impl Shape {
+    /// Rows, with those that fill the last panel up.
+    pub(super) fn filled(self, rows: usize) -> usize {
+        let more = self.least.wrapping_sub(1);
+        rows.saturating_add(more) & !more
+    }
 }
 
 // SAFETY: a shared borrow of bytes.
@@ -40,6 +58,10 @@ impl ActivationPanels<'_> {
     pub fn cols(&self) -> usize {
         self.cols
     }
+    /// What they are like.
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
     /// The panel that starts with row `row`.
     pub(super) fn panel(&self, row: usize) -> *const u8 {
         self.panels.wrapping_add(row * row_bytes(self.cols))
@@ -47,13 +69,19 @@ impl ActivationPanels<'_> {
 }
 
 impl<E: Element> Kernels<E> {
+    /// What the microkernels of `qgemm` take.
+    pub(super) fn panels(&self) -> Shape {
+        self.qgemm.map_or(Shape { rows: PANEL, least: 1 }, |q| Shape { rows: q.panel, least: q.least() })
+    }
+
     /// Rows of activations that lie side by side in panels: parts that several threads fill start at multiples of
     /// this.
     pub fn activation_panels_row_step(&self) -> usize {
-        PANEL
+        self.panels().rows
     }
 
-    /// Memory for [`activation_panels`](Self::activation_panels): 2 bytes an activation.
+    /// Memory for [`activation_panels`](Self::activation_panels): 2 bytes an activation, and where tile registers are
+    /// used, as much for rows up to a multiple of 16.
     ///
     /// # Errors
     /// `NotBlockMultiple` if `cols` is not a multiple of 32, `SizeOverflow`.
@@ -62,7 +90,7 @@ impl<E: Element> Kernels<E> {
             return Err(KernelError::NotBlockMultiple { cols, block: STEP });
         }
         let overflow = KernelError::SizeOverflow { what: "quantised activations" };
-        ScratchReq::array::<Step>((cols / STEP).checked_mul(rows).ok_or(overflow)?)
+        ScratchReq::array::<Step>((cols / STEP).checked_mul(self.panels().filled(rows)).ok_or(overflow)?)
     }
 
     /// Rounds activations to 8 bits, once for all products of [`QgemmPlan::run_panels`](crate::QgemmPlan::run_panels):
@@ -79,7 +107,7 @@ impl<E: Element> Kernels<E> {
         let (rows, cols) = (x.rows(), x.cols());
         let room = self.activation_panels_room(rows, cols, buf)?;
         self.activation_panels_rows(x, room)?;
-        Ok(ActivationPanels { panels: room.as_ptr(), rows, cols, life: PhantomData })
+        Ok(ActivationPanels { panels: room.as_ptr(), rows, cols, shape: self.panels(), life: PhantomData })
     }
 
     /// The first half of [`activation_panels`](Self::activation_panels), for whoever uses several threads: the room for
@@ -117,9 +145,12 @@ impl<E: Element> Kernels<E> {
         if x.is_empty() {
             return Ok(());
         }
-        for first in (0..x.rows()).step_by(PANEL) {
+        let shape = self.panels();
+        for first in (0..x.rows()).step_by(shape.rows.max(1)) {
+            let rows = (x.rows() - first).min(shape.rows);
             let args = PanelXArgs {
-                rows: (x.rows() - first).min(PANEL),
+                rows,
+                height: shape.filled(rows),
                 cols: x.cols(),
                 x: x.as_ptr().wrapping_add(first * x.row_stride()),
                 stride: x.row_stride(),
@@ -147,6 +178,6 @@ impl<E: Element> Kernels<E> {
         if !(room.as_ptr() as usize).is_multiple_of(req.align()) && !room.is_empty() {
             return Err(KernelError::BadParameter { arg: "room", expected: "aligned to 64 bytes" });
         }
-        Ok(ActivationPanels { panels: room.as_ptr(), rows, cols, life: PhantomData })
+        Ok(ActivationPanels { panels: room.as_ptr(), rows, cols, shape: self.panels(), life: PhantomData })
     }
 }

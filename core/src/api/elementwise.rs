@@ -4,36 +4,13 @@ use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::engine::{map, Access, Function};
-use crate::ops::math;
-use crate::vector::{Prim, Vector};
 
-/// One activation: a [`Function`], its kernel body, its method and its in-place method.
+/// The method of an activation, and its in-place method.
 macro_rules! activation {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $inplace:ident, $ty:ident: |$isa:ident, $x:ident| $value:expr;
+        $name:ident, $inplace:ident;
     )*) => {
-        $(
-            #[derive(Clone, Copy)]
-            struct $ty;
-            impl Function<1> for $ty {
-                #[inline(always)]
-                unsafe fn eval<$isa: Vector>(self, [$x]: [$isa::V; 1]) -> $isa::V {
-                    // SAFETY: the caller vouches for the instruction set.
-                    unsafe { $value }
-                }
-            }
-
-            /// # Safety
-            /// `n` elements at both pointers, equal or apart; the instruction set is present.
-            #[inline(always)]
-            pub(crate) unsafe fn $name<E: Element, P: Prim<E>>(n: usize, x: *const E, y: *mut E, access: Access) {
-                // SAFETY: the caller's contract is the engine's.
-                unsafe { map::<E, P, _, 1, 4>($ty, n, [x], y, access) }
-            }
-        )*
-
         /// # Activations
         ///
         /// Elements are widened to f32, computed, and narrowed once.
@@ -69,63 +46,37 @@ macro_rules! activation {
 
 activation! {
     /// `y_i = max(x_i, 0)`; a NaN gives 0.
-    relu, relu_inplace, Relu: |P, x| P::max(x, P::splat(0.0));
+    relu, relu_inplace;
 
     /// `y_i = e^(x_i)`, within 1.02 ulp of f32; overflows to inf above 88.72, underflows through the
     /// denormals to 0 below -103.97. inf stays, -inf gives 0, +-0 gives 1, NaN stays NaN.
-    exp, exp_inplace, Exp: |P, x| math::exp::<P>(x);
+    exp, exp_inplace;
 
     /// `y_i = tanh(x_i)`, within 2.6 ulp of f32. +-0 and denormals stay, +-inf gives +-1, NaN stays NaN.
-    tanh, tanh_inplace, Tanh: |P, x| math::tanh::<P>(x);
+    tanh, tanh_inplace;
 
     /// `y_i = x_i / (1 + e^(-x_i))`, within 2.4 ulp of f32, denormal results included. +-0 stays, inf stays,
     /// -inf gives -0, as do finite inputs whose result underflows; NaN stays NaN. (SiLU: Hendrycks and
     /// Gimpel, *Gaussian Error Linear Units*, 2016; also called Swish.)
-    silu, silu_inplace, Silu: |P, x| math::silu::<P>(x);
+    silu, silu_inplace;
 
     /// `y_i = x_i Phi(x_i)` with the normal distribution function `Phi(x) = erfc(-x / sqrt(2)) / 2`, within
     /// 3.7 ulp of f32, denormal results included. +-0 stays, inf stays, -inf gives -0, as do finite inputs
     /// whose result underflows; NaN stays NaN. (Hendrycks and Gimpel, *Gaussian Error Linear Units*, 2016.)
-    gelu, gelu_inplace, Gelu: |P, x| math::gelu::<P>(x);
+    gelu, gelu_inplace;
 
     /// `y_i = x_i / 2 (1 + tanh(sqrt(2 / pi) (x_i + 0.044715 x_i^3)))`, the approximation of
     /// [`gelu`](Self::gelu) that many models are trained with, within 2.4 ulp of f32 of this formula,
     /// denormal results included. Special inputs as there. (Hendrycks and Gimpel, 2016.)
-    gelu_tanh, gelu_tanh_inplace, GeluTanh: |P, x| math::gelu_tanh::<P>(x);
+    gelu_tanh, gelu_tanh_inplace;
 }
 
-/// One gated activation: a [`Function`] of gate and other input, its kernel body, its method and its in-place method.
+/// The method of a gated activation, and its in-place method.
 macro_rules! gated {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $inplace:ident, $ty:ident: $activation:ident, $short:literal;
+        $name:ident, $inplace:ident: $short:literal;
     )*) => {
-        $(
-            #[derive(Clone, Copy)]
-            struct $ty;
-            impl Function<2> for $ty {
-                #[inline(always)]
-                unsafe fn eval<P: Vector>(self, [gate, up]: [P::V; 2]) -> P::V {
-                    // SAFETY: the caller vouches for the instruction set.
-                    unsafe { P::mul(math::$activation::<P>(gate), up) }
-                }
-            }
-
-            /// # Safety
-            /// `n` elements at every pointer; an input equals `y` or lies apart; the instruction set is present.
-            #[inline(always)]
-            pub(crate) unsafe fn $name<E: Element, P: Prim<E>>(
-                n: usize,
-                gate: *const E,
-                up: *const E,
-                y: *mut E,
-                access: Access,
-            ) {
-                // SAFETY: the caller's contract is the engine's.
-                unsafe { map::<E, P, _, 2, 4>($ty, n, [gate, up], y, access) }
-            }
-        )*
-
         /// # Gated activations
         impl<E: Element> Kernels<E> {
             $(
@@ -160,9 +111,9 @@ macro_rules! gated {
 
 gated! {
     /// `y_i = silu(gate_i) up_i`: [`silu`](Self::silu) in f32, then one multiplication. (SwiGLU: Shazeer, *GLU Variants Improve Transformer*, 2020).
-    swiglu, swiglu_inplace, Swiglu: silu, "`gate_i = silu(gate_i) up_i`";
+    swiglu, swiglu_inplace: "`gate_i = silu(gate_i) up_i`";
 
     /// `y_i = gelu_tanh(gate_i) up_i`: [`gelu_tanh`](Self::gelu_tanh) in f32, then one multiplication. (GEGLU: Shazeer, *GLU Variants Improve Transformer*,
     /// 2020; with this approximation: Gemma.)
-    geglu, geglu_inplace, Geglu: gelu_tanh, "`gate_i = gelu_tanh(gate_i) up_i`";
+    geglu, geglu_inplace: "`gate_i = gelu_tanh(gate_i) up_i`";
 }

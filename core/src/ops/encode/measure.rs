@@ -209,12 +209,12 @@ macro_rules! call {
 
 /// An instruction set that this CPU has.
 #[derive(Clone, Copy)]
-pub(super) struct Isa(IsaLevel);
+pub(crate) struct Isa(IsaLevel);
 
 impl Isa {
     /// # Safety
     /// The CPU has `level`.
-    pub(super) unsafe fn new(level: IsaLevel) -> Self {
+    pub(crate) unsafe fn new(level: IsaLevel) -> Self {
         Self(level)
     }
 

@@ -162,12 +162,12 @@ unsafe fn steps<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
 
 /// Activations of any type. What is compiled for products does not depend on it: a function widens some at a time.
 #[derive(Clone, Copy)]
-pub(super) struct Inputs {
-    pub(super) x: *const u8,
+pub(crate) struct Inputs {
+    pub(crate) x: *const u8,
     /// Bytes of one.
-    pub(super) size: usize,
+    pub(crate) size: usize,
     /// [`widen`] for their type.
-    pub(super) widen: unsafe fn(*const u8, usize, *mut f32),
+    pub(crate) widen: unsafe fn(*const u8, usize, *mut f32),
 }
 
 impl Inputs {
@@ -407,9 +407,9 @@ unsafe fn decode_any<E: Element, P: Prim<E> + Lanes, L: Layout, W>(
 
 /// What products work on.
 pub struct ColumnsArgs<W> {
-    pub(super) w: W,
-    pub(super) x: Inputs,
-    pub(super) y: *mut f32,
+    pub(crate) w: W,
+    pub(crate) x: Inputs,
+    pub(crate) y: *mut f32,
 }
 
 /// # Safety

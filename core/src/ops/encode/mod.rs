@@ -8,17 +8,14 @@ mod legacy;
 mod measure;
 mod mx;
 
-use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::{f16, Element};
-use crate::error::KernelError;
 use crate::isa::Scalar;
-use crate::ops::floats::FloatEncodeArgs;
 use crate::quant::blocks::*;
 use crate::quant::QuantFormat;
 use crate::vector::Vector;
 use grid::Grid;
-use measure::{Group, Isa, Line};
+pub(crate) use measure::Isa;
+use measure::{Group, Line};
 
 /// The largest finite f16.
 const MAX_HALF: f32 = 65504.0;
@@ -132,7 +129,7 @@ fn pack<const BITS: usize, const RUN: usize, const BYTES: usize>(codes: &[u8]) -
 }
 
 /// Encodes checked operands.
-type Encoder<E> = fn(Isa, &[E], Option<&[f32]>, &mut [u8]);
+pub(crate) type Encoder<E> = fn(Isa, &[E], Option<&[f32]>, &mut [u8]);
 
 macro_rules! encoders {
     (
@@ -140,7 +137,7 @@ macro_rules! encoders {
         without $without:literal: $($none:ident)*
     ) => {
         /// The encoder of a format, if there is one.
-        fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<E>> {
+        pub(crate) fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<E>> {
             match format {
                 $($(
                     #[cfg(feature = $feature)]
@@ -188,54 +185,4 @@ encoders! {
         Nvfp4 = BlockNvfp4, 4 x 16;
     }
     without "iq": Iq1S Iq1M Iq2Xxs Iq2Xs Iq2S Iq3Xxs Iq3S
-}
-
-impl<E: Element> Kernels<E> {
-    /// Quantises `x`, whole rows one behind the other: the scales and codes that leave the least squared
-    /// error, as far as a search from several starting points finds them.
-    ///
-    /// With `importance`, one number for each column, the error of a weight counts so many times. Its
-    /// length is that of the rows. Only ratios within a block matter; negative and NaN importances are
-    /// zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1, Q8_K, F16 and BF16
-    /// ignore it.
-    ///
-    /// NaN is encoded as 0. Magnitudes beyond a limit are encoded as that limit: 8319008 for Q8_0 and
-    /// Q8_1, 2688 for NVFP4, 1e38 for Q8_K and MXFP4, 65504 for all others. Magnitudes below
-    /// 1e-18 are zeros. Every instruction set gives the same blocks. F16 and BF16 are none of this: numbers are rounded to
-    /// the nearest, ties to even; infinities and NaN stay, what is too large becomes infinite.
-    ///
-    /// # Errors
-    /// `NoEncoder` for the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`
-    /// are not made of whole blocks, `ShortSlice` (in bytes) if `out` is shorter than the blocks,
-    /// `NotWhole` if `x` is not made of whole rows.
-    pub fn quantize(
-        &self,
-        format: QuantFormat,
-        x: &[E],
-        importance: Option<&[f32]>,
-        out: &mut [u8],
-    ) -> Result<(), KernelError> {
-        let floats = format.element();
-        let encode = encoder::<E>(format);
-        if encode.is_none() && floats.is_none() {
-            return Err(KernelError::NoEncoder(format));
-        }
-        let need = format.row_bytes(x.len())?;
-        let got = out.len();
-        let out = out.get_mut(..need).ok_or(KernelError::ShortSlice { arg: "out", need, got })?;
-        if let Some(importance) = importance {
-            format.row_bytes(importance.len())?;
-            check::rows("x", x.len(), "importance.len()", importance.len())?;
-        }
-        // SAFETY: a table of kernels is only handed out where the CPU has its level; `out` has room for all numbers.
-        unsafe {
-            if let Some(encode) = encode {
-                encode(Isa::new(self.level()), x, importance, out);
-            } else if let Some(to) = floats {
-                let (n, x, w) = (x.len(), x.as_ptr(), out.as_mut_ptr());
-                (self.table.float_encode)(&FloatEncodeArgs { to, n, x, w });
-            }
-        }
-        Ok(())
-    }
 }

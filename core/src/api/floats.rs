@@ -1,0 +1,41 @@
+//! Products with weights of 16 bits.
+
+use crate::dispatch::{Kernels, Table};
+use crate::element::{Element, ElementType};
+use crate::ops::ahead::Order;
+use crate::ops::floats::FloatGemvArgs;
+use crate::quant::QuantRef;
+use crate::view::MatMut;
+
+impl<E: Element> Kernels<E> {
+    /// Products with `batch` rows of activations at `x`, `x_stride` apart, by a table of this level.
+    ///
+    /// # Safety
+    /// They have the columns of `w`, and `y` is `batch x rows`.
+    pub(crate) unsafe fn float_products<X: Element>(
+        &self,
+        table: &Table<X>,
+        of: ElementType,
+        w: QuantRef<'_>,
+        (x, x_stride, batch): (*const X, usize, usize),
+        mut y: MatMut<'_, f32>,
+    ) {
+        let bytes = w.as_bytes();
+        let order = self.order_of(bytes.len());
+        let args = FloatGemvArgs {
+            of,
+            rows: w.rows(),
+            cols: w.cols(),
+            w: bytes.as_ptr(),
+            order,
+            alone: order == Order::Sequential && bytes.len() > self.caps().caches().l3,
+            batch,
+            x,
+            x_stride,
+            y_strides: [y.row_stride(), y.col_stride()],
+            y: y.as_mut_ptr(),
+        };
+        // SAFETY: a QuantRef has all its weights; the caller vouches for the rest; the table's instruction set is present.
+        unsafe { (table.float_qgemv)(&args) };
+    }
+}
