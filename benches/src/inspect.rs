@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use gllm_kernels_core::{
-    bf16, f16, Caps, Element, ElementType, External, KernelError, Kernels, MatMut, MatRef, QuantRef,
+    bf16, f16, Caps, Element, ElementType, External, KernelError, Kernels, MatMut, MatRef, Precision,
+    QuantRef,
 };
 use gllm_kernels_std::gguf::{Gguf, Tensor};
 use gllm_kernels_std::safetensors::{Checkpoint, Dtype, View};
@@ -242,7 +243,10 @@ fn quantised(
     let scalar = Parallel::with_kernels(rt, Kernels::<f32>::with(Caps::SCALAR));
     let x = activations(cols);
     let mut y = vec![0.0; rows];
-    ops.qgemv(w, &x, &mut y)?;
+    let plan = ops.kernels().qgemm_plan(w.format(), 1, rows, cols, Precision::Exact)?;
+    let product =
+        |y: &mut [f32]| ops.qgemm(&plan, MatMut::new(y, 1, rows)?, w, MatRef::new(&x, 1, cols)?, None);
+    product(&mut y)?;
 
     let (mut decode_err, mut gemv_err) = (0.0, 0.0);
     for first in (0..rows).step_by(step) {
@@ -268,7 +272,7 @@ fn quantised(
         }
         Ok(())
     })?;
-    let gemv = seconds(|| ops.qgemv(w, &x, &mut y))?;
+    let gemv = seconds(|| product(&mut y))?;
     let bytes = w.as_bytes().len() as f64;
     Ok(Result::Timed {
         decode_gbs: Some((bytes + 4.0 * rows as f64 * cols as f64) / decode / 1e9),

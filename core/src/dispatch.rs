@@ -171,7 +171,7 @@ fn best<E: Operand>(features: Features) -> (&'static Products, TableOf<E>) {
 
 /// The kernels for storage type `E` on one instruction set: every operator is a method.
 ///
-/// Of an [`Element`] there is everything; of [`i8`] matrix products: see [`GemmPlan`].
+/// Of an [`Element`] there is everything; of [`i8`] matrix products: see [`GemmPlan`](crate::GemmPlan).
 ///
 /// Copying is free. A call costs argument checks and one indirect jump.
 ///

@@ -1,6 +1,46 @@
 //! The arithmetic of LLM inference, close to the hardware limit.
 //!
-//! `no_std`, allocates nothing, never panics. Start with [`Kernels`].
+//! `no_std`, allocates nothing, never panics. Every function checks its arguments and returns a `Result`; an error carries
+//! the numbers that do not fit, and its text says what to do. Working memory is the caller's: a call that needs some has a
+//! query for its size.
+//!
+//! # Which function do I want?
+//!
+//! Start with [`Kernels::detect`]: it chooses the best kernels for this CPU, of one storage type. With an operating system,
+//! `gllm_kernels_std::kernels` finds more, and `gllm_kernels_std::Parallel` has the same operators on all threads.
+//!
+//! | I have | I want | Call |
+//! |---|---|---|
+//! | a quantised matrix `W` (of a GGUF file, say) and one or more rows `X` | `Y = X W^T` | [`Kernels::qgemm_plan`], then [`QgemmPlan::run`] |
+//! | the same `W` for many calls | to be faster | [`Kernels::pack_q`] once, then `run` with the packed matrix |
+//! | the same `X` for several matrices or threads | to round it once | [`QgemmPlan::prepare`], then `run` with the prepared rows |
+//! | a quantised matrix | its weights as numbers | [`Kernels::dequant`] |
+//! | numbers | to quantise them | [`Kernels::quantize`] |
+//! | two matrices of f32, f16, bf16 or i8 | `C = f(alpha A B + beta C + bias)` | [`Kernels::gemm_plan`], then [`GemmPlan::run`]; [`Right`] says how `B` lies |
+//! | a matrix and a vector of floats | `y = alpha A x + beta y` | [`Kernels::gemv`] |
+//! | weights of AWQ, GPTQ, SqueezeLLM or FP8 checkpoints | a product, or numbers | [`External`] |
+//! | a row | its norm, its softmax | [`Kernels::rms_norm`], [`Kernels::layer_norm`], [`Kernels::softmax`] |
+//! | heads of queries and keys | to rotate them by their positions | [`RopeFreqs`], then [`Kernels::rope`] |
+//! | queries and a cache of keys and values | attention | [`Kernels::attend`] |
+//! | vectors | an activation, a sum, a dot product | the method of that name of [`Kernels`] |
+//! | firmware with one format and little flash | the product alone | [`single`] |
+//!
+//! # Words
+//!
+//! - *Storage type* ([`Element`]): what numbers are in memory: f32, f16 or bf16. Arithmetic is in f32.
+//! - *Format* ([`QuantFormat`]): how quantised weights lie in memory. A *block* is what a format stores together, 32 to 256
+//!   weights; a *group* of 16 or 32 of them has a scale of its own. A weight is its *code*, a small integer, times the scale,
+//!   and in some formats plus an *offset*.
+//! - *Level* ([`IsaLevel`]): an instruction set that kernels are written for. *Features* ([`Features`]) are what a CPU has
+//!   beside its level. *Capabilities* ([`Caps`]) are the level, the features and the caches of a CPU.
+//! - *Kernel* ([`KernelInfo`]): one implementation of an operator for one storage type or format and one level. The
+//!   [`registry`] lists all; [`Kernels`] is a choice among them.
+//! - *Plan* ([`GemmPlan`], [`QgemmPlan`]): a product of one shape, for which kernels and blocks have been chosen. It is a small
+//!   value that borrows nothing.
+//! - *Scratch* ([`Scratch`]): memory that a call uses while it runs. A plan says how much ([`ScratchReq`]).
+//! - *Packed* ([`PackedB`], [`PackedQ`]): a matrix in the order in which kernels read it, behind a checked header. *Panels* are
+//!   its parts: some rows or columns that lie side by side.
+//! - *Prepared* ([`Prepared`]): activations as a product multiplies them, for instance rounded to 8 bits.
 #![no_std]
 // What families of formats and operators share is left over where some are switched off.
 #![cfg_attr(
@@ -42,7 +82,6 @@ pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use dispatch::{single, Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
-pub use ops::activations::Activations;
 pub use ops::attention::{Attended, KvPiece, KV_BLOCK};
 pub use ops::external::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
@@ -50,7 +89,7 @@ pub use ops::external::{
 };
 pub use ops::gemm::{Activation, GemmPlan, Right};
 pub use ops::pack::PackedB;
-pub use ops::qgemm::{ActivationPanels, Precision, QgemmGroup, QgemmPlan, QuantWeights};
+pub use ops::qgemm::{Precision, Prepared, QgemmPlan, QuantWeights};
 pub use ops::qpack::PackedQ;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use gllm_kernels_core::{
     bf16, f16, AwqRef, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel, KernelError, Kernels,
-    MatMut, MatRef, Precision, Prefetcher, QuantFormat, QuantRef, Right, RopeFreqs, RopePairing,
-    RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
+    MatMut, MatRef, Op, Precision, Prefetcher, QuantFormat, QuantRef, QuantWeights, Right, RopeFreqs,
+    RopePairing, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 
@@ -250,8 +250,16 @@ fn quantised<E: Element>() {
         for n in [6 * block - 1, 6 * block + 1, 0] {
             refuse::<E, E>(length("y", 6 * block, n), n, |k, y| k.dequant(w, y));
         }
-        refuse::<E, f32>(length("x", 2 * block, block), 3, |k, y| k.qgemv(w, &x[..block], y));
-        refuse::<E, f32>(length("y", 3, 4), 4, |k, y| k.qgemv(w, &x, y));
+        let dim = |what, want, got| DimMismatch { what, want, got };
+        let short =
+            [(dim("x.cols() != k", 2 * block, block), 3, block), (dim("y.cols() != n", 3, 4), 4, 2 * block)];
+        for (wrong, n, cols) in short {
+            refuse::<E, f32>(wrong, n, |k, y| {
+                let plan = k.qgemm_plan(format, 1, 3, 2 * block, Precision::Exact)?;
+                let (y, x) = (MatMut::new(y, 1, n)?, MatRef::new(&x[..cols], 1, cols)?);
+                plan.run(y, w, x, None, Scratch::empty())
+            });
+        }
     }
     for number in [u32::MAX, 1 << 31, 4, 5] {
         assert_eq!(QuantFormat::from_gguf(number), Err(KernelError::UnknownFormat(number)));
@@ -282,27 +290,36 @@ fn absurd<E: Element>() {
             let same = MatRef::with_strides(&row, MANY, format.block_len(), 0, 1).unwrap();
             fine(k.dequant(w, &mut []));
             fine(w.row_range(MANY - 3, 3));
-            fine(k.qgemv_rows(nothing, same, none()));
             let no_columns = QuantRef::new(&[], format, 0, 0).unwrap();
-            fine(k.quantize_activations(format, same, &mut buf));
-            let x = k.quantize_activations(format, empty, &mut buf).unwrap();
-            fine(k.qgemv_q8(no_columns, x, none()));
             fine(k.pack_q(w, &mut room));
             let packed = k.pack_q(no_columns, &mut room).unwrap();
-            fine(k.qgemv_packed(packed, x, none()));
-            for precision in [Precision::Integer, Precision::Exact, Precision::Bf16] {
+            let all =
+                [Precision::Integer, Precision::Exact, Precision::Bf16].map(|precision| (precision, None));
+            let forced = [Op::Qgemv, Op::QgemvQ8, Op::QgemvPacked, Op::Qgemm];
+            let forced = forced.map(|op| (Precision::Integer, Some(op)));
+            for (precision, op) in all.into_iter().chain(forced) {
                 let mut memory = vec![0; 1 << 22];
-                let plan = k.qgemm_plan(format, MANY, 0, format.block_len(), precision).unwrap();
-                fine(plan.scratch());
-                fine(plan.run(none(), nothing.into(), same, None, Scratch::new(&mut memory)));
-                let plan = k.qgemm_plan(format, MANY, 0, 0, precision).unwrap();
-                fine(plan.run(none(), no_columns.into(), empty, None, Scratch::new(&mut memory)));
+                let plan = |cols| {
+                    let plan = k.qgemm_plan(format, MANY, 0, cols, precision)?;
+                    op.map_or(Ok(plan), |op| plan.with_kernel(op))
+                };
+                let of_block = plan(format.block_len()).unwrap();
+                fine(of_block.scratch());
+                fine(of_block.prepared_size());
+                fine(of_block.prepare(same, &mut buf));
+                if op != Some(Op::QgemvPacked) {
+                    fine(of_block.run(none(), nothing, same, None, Scratch::new(&mut memory)));
+                }
+                let plan = plan(0).unwrap();
+                let w =
+                    if op == Some(Op::QgemvPacked) { packed.into() } else { QuantWeights::from(no_columns) };
+                let plan = plan.packed(w.is_packed());
+                fine(plan.run(none(), w, empty, None, Scratch::new(&mut memory)));
+                let x = plan.prepare(empty, &mut buf).unwrap();
+                fine(plan.run(none(), w, x, None, Scratch::new(&mut memory)));
             }
         }
-        fine(k.activation_panels(empty, &mut buf));
-        fine(k.round_bf16(empty, &mut []));
         let same = MatRef::with_strides(&row, MANY, 32, 0, 1).unwrap();
-        fine(k.activation_panels(same, &mut buf));
         for b in [empty, empty.t(), same, same.t()] {
             fine(k.pack_b(b, &mut buf).map_err(|e| match e {
                 ShortSlice { need, .. } if need > 4096 => KernelError::SizeOverflow { what: "memory" },
@@ -364,26 +381,36 @@ fn formats_that_do_not_fit_are_named() {
         let k = Kernels::<f32>::forced(level).unwrap();
         let (bytes, x, mut y) = (vec![0; 16 * 34], [0.0; 32], Guarded::<f32>::poisoned(16, Edge::End));
         let w = QuantRef::new(&bytes, format, 16, 32).unwrap();
-        let mut buf = vec![0; k.packed_q_size(format, 16, 32).unwrap()];
+        let mut buf = vec![0; format.packed_size(16, 32).unwrap()];
         k.pack_q(w, &mut buf).unwrap();
         let opened = k.packed_q(other, 16, 32, &buf).map(drop);
         assert_eq!(opened, wrong("packed", other, format));
         let opened = k.packed_q(format, 32, 32, &buf).map(drop);
         assert_eq!(opened, Err(DimMismatch { what: "packed rows", want: 32, got: 16 }));
 
-        let mut room = vec![0; k.activations_size(1, 32).unwrap().size_unaligned()];
         let x = MatRef::new(&x, 1, 32).unwrap();
         let packed = k.packed_q(format, 16, 32, &buf).unwrap();
         fn out(y: &mut [f32]) -> MatMut<'_, f32> {
             MatMut::new(y, 1, 16).unwrap()
         }
-        let q = k.quantize_activations(other, x, &mut room).unwrap();
-        assert_eq!(k.qgemv_q8(w, q, out(&mut y)), wrong("x", format, other));
-        assert_eq!(k.qgemv_packed(packed, q, out(&mut y)), wrong("x", format, other));
-        let plan = k.qgemm_plan(other, 1, 16, 32, Precision::Integer).unwrap();
-        for w in [w.into(), packed.into()] {
-            assert_eq!(plan.run(out(&mut y), w, x, None, Scratch::empty()), wrong("w", other, format));
+        let [right, foreign] =
+            [format, other].map(|format| k.qgemm_plan(format, 1, 16, 32, Precision::Integer).unwrap());
+        let mut room = vec![0; foreign.prepared_size().unwrap().size_unaligned()];
+        for w in [QuantWeights::from(w), packed.into()] {
+            assert_eq!(foreign.run(out(&mut y), w, x, None, Scratch::empty()), wrong("w", other, format));
+            let q = foreign.packed(w.is_packed()).prepare(x, &mut room).unwrap();
+            assert_eq!(right.run(out(&mut y), w, q, None, Scratch::empty()), wrong("x", format, other));
+            // Prepared for weights that are packed, or not.
+            let q = right.packed(!w.is_packed()).prepare(x, &mut room).unwrap();
+            let refused = right.run(out(&mut y), w, q, None, Scratch::empty());
+            assert!(matches!(refused, Err(BadParameter { arg: "x", .. })), "{refused:?}");
         }
+        // Another form, and another operator.
+        let q = right.prepare(x, &mut room).unwrap();
+        let exact = k.qgemm_plan(format, 1, 16, 32, Precision::Exact).unwrap();
+        let refused = exact.run(out(&mut y), w, q, None, Scratch::empty());
+        assert!(matches!(refused, Err(BadParameter { arg: "x", .. })), "{refused:?}");
+        assert!(matches!(right.with_kernel(Op::Gemm), Err(BadParameter { arg: "op", .. })));
         assert!(guard::is_poison(&y));
     }
 }

@@ -1,8 +1,8 @@
 //! Formats and views of quantised weights: names, numbers, refusals, and the decode of every scale.
 
 use gllm_kernels_core::{
-    bf16, blocks, f16, single, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef,
-    QuantFormat, QuantRef, Scratch,
+    bf16, blocks, f16, single, Caps, Element, Features, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op,
+    Precision, QuantFormat, QuantRef, Scratch,
 };
 use gllm_testkit::{data::levels, numeric::same, quant::vectors};
 
@@ -76,10 +76,6 @@ fn calls_refuse_wrong_lengths() {
         let length = |arg, want, got| Err(KernelError::WrongLength { arg, want, got });
         let mut y = vec![f16::ONE; 3 * cols];
         assert_eq!(k.dequant(w, &mut y[1..]), length("y", 3 * cols, 3 * cols - 1));
-        let x = vec![f16::ONE; cols];
-        let mut z = [1.0; 3];
-        assert_eq!(k.qgemv(w, &x[1..], &mut z), length("x", cols, cols - 1));
-        assert_eq!(k.qgemv(w, &x, &mut z[1..]), length("y", 3, 2));
         let (mut codes, mut scales, mut offsets) = (vec![1; 3 * cols], vec![1.0; 99], vec![1.0; 99]);
         let groups = 3 * cols / f.group_len();
         let (scales, offsets) = (&mut scales[..groups], &mut offsets[..groups]);
@@ -92,7 +88,7 @@ fn calls_refuse_wrong_lengths() {
         } else {
             assert_eq!(without, Ok(()));
         }
-        assert!(y.iter().all(|&y| y == f16::ONE) && z == [1.0; 3], "nothing was written");
+        assert!(y.iter().all(|&y| y == f16::ONE), "nothing was written");
     }
 }
 
@@ -170,12 +166,12 @@ fn single_formats_have_the_bits_of_the_table() {
     let levels = IsaLevel::ALL.into_iter().filter_map(|level| all.restricted_to(level).ok());
     let plain = all.without(Features::DOTPROD | Features::AVX512_VNNI);
     assert_eq!(single::ALL.len(), QuantFormat::ALL.iter().filter(|f| f.element().is_none()).count());
-    for (i, &(f, open, qgemv)) in single::ALL.iter().enumerate() {
+    for (i, &(f, open, product)) in single::ALL.iter().enumerate() {
         let blocks = vectors(f).expect("vectors").blocks;
         let cols = blocks.len() / f.block_bytes() * f.block_len() / rows / 256 * 256;
         let w = QuantRef::new(&blocks, f, rows, cols).expect("a view");
         let k = Kernels::<f32>::with(all);
-        let mut packed = vec![0; k.packed_q_size(f, rows, cols).expect("a size")];
+        let mut packed = vec![0; f.packed_size(rows, cols).expect("a size")];
         k.pack_q(w, &mut packed).expect("packed");
         let w = open(rows, cols, &packed).expect("packed");
         assert_eq!(open(rows + 1, cols, &packed).err(), k.packed_q(f, rows + 1, cols, &packed).err(), "{f}");
@@ -184,13 +180,13 @@ fn single_formats_have_the_bits_of_the_table() {
         let x = MatRef::new(&x, batch, cols).expect("a view");
         let need = single::scratch(batch, cols).expect("a size");
         let mut buf = vec![0; need.size_unaligned()];
-        let mut run = |caps: Caps, qgemv: single::Qgemv, n: usize| {
+        let mut run = |caps: Caps, product: single::Run, n: usize| {
             let mut y = vec![f32::NAN; batch * rows];
             let to = MatMut::new(&mut y, batch, rows).expect("a view");
-            qgemv(caps, w, x, to, Scratch::new(&mut buf[..n])).map(|()| y)
+            product(caps, to, w, x, Scratch::new(&mut buf[..n])).map(|()| y)
         };
         for caps in levels.clone().chain([plain]) {
-            let got = run(caps, qgemv, need.size_unaligned());
+            let got = run(caps, product, need.size_unaligned());
             if cfg!(target_arch = "aarch64") && caps.level() == IsaLevel::Scalar {
                 let (want, have) = (IsaLevel::Neon, IsaLevel::Scalar);
                 assert_eq!(
@@ -202,9 +198,10 @@ fn single_formats_have_the_bits_of_the_table() {
             }
             let (k, mut buf) = (Kernels::<f32>::with(caps), vec![0; need.size_unaligned()]);
             let mut want = vec![f32::NAN; batch * rows];
-            let q = k.quantize_activations(f, x, &mut buf).expect("activations");
+            let plan = k.qgemm_plan(f, batch, rows, cols, Precision::Integer).expect("a plan");
+            let plan = plan.with_kernel(Op::QgemvPacked).expect("a product");
             let to = MatMut::new(&mut want, batch, rows).expect("a view");
-            k.qgemv_packed(w, q, to).expect("a product");
+            plan.run(to, w, x, None, Scratch::new(&mut buf)).expect("a product");
             let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&got.expect("a product")), bits(&want), "{f}, {caps:?}");
         }
@@ -212,7 +209,7 @@ fn single_formats_have_the_bits_of_the_table() {
         let (_, _, other) = single::ALL[(i + 1) % single::ALL.len()];
         let refused = run(all, other, need.size_unaligned());
         assert!(matches!(refused, Err(KernelError::WrongFormat { arg: "w", .. })), "{f}: {refused:?}");
-        let refused = run(all, qgemv, need.size() - 1);
+        let refused = run(all, product, need.size() - 1);
         assert!(matches!(refused, Err(KernelError::ScratchTooSmall { .. })), "{f}: {refused:?}");
     }
 }

@@ -46,7 +46,7 @@ fn rows_of_every_format_in_place_and_packed() {
         let table = QuantRef::new(&bytes, format, ROWS, COLS).unwrap();
         let mut want = vec![0f32; ROWS * COLS];
         k.dequant(table, &mut want).unwrap();
-        let mut buf = vec![0; k.packed_q_size(format, ROWS, COLS).unwrap() + 64];
+        let mut buf = vec![0; format.packed_size(ROWS, COLS).unwrap() + 64];
         let packed: PackedQ<'_> = k.pack_q(table, &mut buf).unwrap();
         let bits = |y: &[f32]| y.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for in_place in [true, false] {

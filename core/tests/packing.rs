@@ -41,7 +41,7 @@ fn slower(level: IsaLevel, format: QuantFormat) -> Vec<String> {
     let len = cols / format.block_len() * ROWS * format.block_bytes();
     let bytes: Vec<u8> = vectors(format).expect("vectors").blocks.into_iter().cycle().take(len).collect();
     let w = QuantRef::new(&bytes, format, ROWS, cols).expect("weights");
-    let mut buf = vec![0; k.packed_q_size(format, ROWS, cols).expect("a size")];
+    let mut buf = vec![0; format.packed_size(ROWS, cols).expect("a size")];
     let packed = k.pack_q(w, &mut buf).expect("packed");
     let mut found = Vec::new();
     for m in [1, 2, 4, 7, 8, 9, 16, 24, 32, 33, 48, 64, 65] {

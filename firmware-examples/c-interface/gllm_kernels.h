@@ -139,21 +139,27 @@ GllmStatus gllm_dequant(const GllmKernels *k,
                         float *y);
 
 /*
- Bytes of scratch memory that products with `batch` rows of `cols` activations need.
+ Bytes of scratch memory that a product of `rows x cols` weights with `batch` rows of activations needs, whether the
+ weights are packed or not.
 
  # Safety
  Pointers are null or what their types say.
  */
-GllmStatus gllm_qgemv_scratch(const GllmKernels *k, size_t batch, size_t cols, size_t *bytes);
+GllmStatus gllm_qgemm_scratch(const GllmKernels *k,
+                              uint32_t format,
+                              size_t rows,
+                              size_t cols,
+                              size_t batch,
+                              size_t *bytes);
 
 /*
- `y = x w^T` in integers, with the weights where they lie (flash, say): `w` is `rows x cols`, `x` is `batch x cols` and is
- rounded to 8 bits, `y` is `batch x rows`. For a range of rows pass their first byte and their number.
+ `y = x w^T`, with the weights where they lie (flash, say): `w` is `rows x cols`, `x` is `batch x cols` and is rounded to
+ 8 bits, `y` is `batch x rows`. For a range of rows pass their first byte and their number.
 
  # Safety
  Pointers are null or to so many weights and elements; `y` and `scratch` overlap nothing.
  */
-GllmStatus gllm_qgemv(const GllmKernels *k,
+GllmStatus gllm_qgemm(const GllmKernels *k,
                       uint32_t format,
                       size_t rows,
                       size_t cols,
@@ -192,12 +198,12 @@ GllmStatus gllm_pack(const GllmKernels *k,
                      size_t packed_bytes);
 
 /*
- `gllm_qgemv` with packed weights.
+ `gllm_qgemm` with packed weights.
 
  # Safety
  Pointers are null or to so many bytes and elements; `y` and `scratch` overlap nothing.
  */
-GllmStatus gllm_qgemv_packed(const GllmKernels *k,
+GllmStatus gllm_qgemm_packed(const GllmKernels *k,
                              uint32_t format,
                              size_t rows,
                              size_t cols,

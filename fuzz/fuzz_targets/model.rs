@@ -28,7 +28,9 @@ fuzz_target!(|bytes: &[u8]| {
     for rope in &config.ropes {
         let half = rope.dims / 2;
         let positions = gllm_kernels_std::core::RopePositions::From(config.context - 1);
-        rope.freqs().table(positions, &mut cos[..half], &mut sin[..half]).expect("frequencies that were checked");
+        rope.freqs()
+            .table(positions, &mut cos[..half], &mut sin[..half])
+            .expect("frequencies that were checked");
     }
     // Every byte of every matrix is in the file.
     let touch = |m: Matrix<'_>, rows: usize, cols: usize| {

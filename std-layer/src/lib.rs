@@ -32,7 +32,7 @@ pub mod safetensors;
 pub use aligned::{AlignedVec, Zeroable};
 pub use detect::{caps, kernels};
 pub use gllm_kernels_core as core;
-pub use parallel::Parallel;
+pub use parallel::{Parallel, QgemmGroup};
 pub use runtime::{Runtime, RuntimeError};
 
 /// The examples in README.md, run as tests.

@@ -4,11 +4,11 @@ use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
     bf16, f16, Activation, AwqRef, Element, ElementType, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts,
-    GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut, MatRef, Outliers, Precision, QgemmGroup,
-    QuantFormat, QuantRef, QuantWeights, Right, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax,
-    SqueezeLlmParts, SqueezeLlmRef, StorePolicy,
+    GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Outliers, Precision, QuantFormat,
+    QuantRef, QuantWeights, Right, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
+    SqueezeLlmRef, StorePolicy,
 };
-use gllm_kernels_std::{kernels, Parallel, Runtime};
+use gllm_kernels_std::{kernels, Parallel, QgemmGroup, Runtime};
 
 fn runtimes() -> &'static [Runtime] {
     static RUNTIMES: OnceLock<Vec<Runtime>> = OnceLock::new();
@@ -342,13 +342,10 @@ fn check_quantised<E: Element>() {
                 .collect();
             let w = QuantRef::new(&bytes, *format, rows, cols).unwrap();
             let x = &numbers::<E>(cols, 1);
-            same!(rows, E, f32, qgemv(w, x));
-            same::<E, f32>(
-                "qgemv_rows",
-                3 * rows,
-                |p, y| p.qgemv_rows(w, thrice(x), MatMut::new(y, 3, rows)?),
-                |k, y| k.qgemv_rows(w, thrice(x), MatMut::new(y, 3, rows)?),
-            );
+            for m in [1, 3] {
+                check_kernel(Op::Qgemv, w.into(), thrice(x).row_range(0, m).unwrap());
+                check_kernel(Op::QgemvQ8, w.into(), thrice(x).row_range(0, m).unwrap());
+            }
             same!(rows * cols, E, E, dequant(w));
             check_packed::<E>(w, x);
         }
@@ -432,34 +429,41 @@ fn thrice<E: Element>(x: &[E]) -> MatRef<'_, E> {
     MatRef::with_strides(x, 3, x.len(), 0, 1).unwrap()
 }
 
+/// A product by the kernels of `op`, with activations as they are and prepared.
+fn check_kernel<E: Element>(op: Op, w: QuantWeights<'_>, x: MatRef<'_, E>) {
+    let (m, n, cols) = (x.rows(), w.rows(), w.cols());
+    let plan = kernels::<E>().qgemm_plan(w.format(), m, n, cols, Precision::Integer).unwrap();
+    let plan = plan.with_kernel(op).unwrap();
+    let (mut want, mut memory) = (vec![f32::NAN; m * n], vec![0; plan.scratch().unwrap().size_unaligned()]);
+    plan.run(MatMut::new(&mut want, m, n).unwrap(), w, x, None, Scratch::new(&mut memory)).unwrap();
+    for runtime in runtimes() {
+        let p = Parallel::<E>::new(runtime);
+        let mut room = vec![0; plan.prepared_size().unwrap().size_unaligned()];
+        let prepared = p.prepare(&plan, x, &mut room).unwrap();
+        for x in [x.into(), prepared] {
+            let mut y = vec![f32::NAN; m * n];
+            p.qgemm(&plan, MatMut::new(&mut y, m, n).unwrap(), w, x, None).unwrap();
+            let same = y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{op:?} {} {m}x{n}x{cols} {runtime:?}", w.format());
+        }
+        let mut other = vec![0.0; m * n + m];
+        let wrong = p.qgemm(&plan, MatMut::new(&mut other, m, n + 1).unwrap(), w, x, None);
+        assert!(matches!(wrong, Err(KernelError::DimMismatch { .. })), "{wrong:?}");
+    }
+}
+
 fn check_packed<E: Element>(w: QuantRef<'_>, x: &[E]) {
     let (format, rows, cols) = (w.format(), w.rows(), w.cols());
     let core = kernels::<E>();
-    let size = core.packed_q_size(format, rows, cols).unwrap();
+    let size = format.packed_size(rows, cols).unwrap();
     let (mut one, mut many) = (vec![0; size + 64], vec![0; size + 64]);
     // Equally aligned, so that contents start at the same place.
     let same = (one.as_ptr() as usize).wrapping_sub(many.as_ptr() as usize) % 64;
     let (one, many) = (&mut one[..size], &mut many[same..][..size]);
-    let whole = core.pack_q(w, one).unwrap();
-    let mut steps = vec![0; core.activations_size(3, cols).unwrap().size_unaligned()];
-    let x = core.quantize_activations(format, thrice(x), &mut steps).unwrap();
-    let (mut want, mut in_place) = (vec![0.0; 3 * rows], vec![0.0; 3 * rows]);
-    core.qgemv_q8(w, x, MatMut::new(&mut in_place, 3, rows).unwrap()).unwrap();
-    core.qgemv_packed(whole, x, MatMut::new(&mut want, 3, rows).unwrap()).unwrap();
+    core.pack_q(w, one).unwrap();
     for runtime in runtimes() {
-        let p = Parallel::<E>::new(runtime);
-        p.pack_q(w, many).unwrap();
-        let packed = core.packed_q(format, rows, cols, many).unwrap();
-        let mut y = vec![f32::NAN; 3 * rows];
-        p.qgemv_packed(packed, x, MatMut::new(&mut y, 3, rows).unwrap()).unwrap();
-        assert!(y.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "{format} {rows}x{cols}");
-        p.qgemv_q8(w, x, MatMut::new(&mut y, 3, rows).unwrap()).unwrap();
-        assert!(y.iter().zip(&in_place).all(|(a, b)| a.to_bits() == b.to_bits()), "{format} {rows}x{cols}");
-        let mut short = vec![0.0; 3 * rows + 3];
-        let wrong = MatMut::new(&mut short, 3, rows + 1).unwrap();
-        assert!(matches!(p.qgemv_packed(packed, x, wrong), Err(KernelError::DimMismatch { .. })));
-        let wrong = MatMut::new(&mut short, 3, rows + 1).unwrap();
-        assert!(matches!(p.qgemv_q8(w, x, wrong), Err(KernelError::DimMismatch { .. })));
+        let packed = Parallel::<E>::new(runtime).pack_q(w, many).unwrap();
+        check_kernel(Op::QgemvPacked, packed.into(), thrice(x));
     }
     assert_eq!(one, many, "{format} {rows}x{cols}");
 }
@@ -469,7 +473,7 @@ fn check_qgemm<E: Element>(core: Kernels<E>, format: QuantFormat, [m, n, cols]: 
     let mut bytes = vec![0; format.row_bytes(cols).unwrap() * n];
     kernels::<f32>().quantize(format, &numbers::<f32>(n * cols, 1), None, &mut bytes).unwrap();
     let w = QuantRef::new(&bytes, format, n, cols).unwrap();
-    let mut buf = vec![0; core.packed_q_size(format, n, cols).unwrap()];
+    let mut buf = vec![0; format.packed_size(n, cols).unwrap()];
     let p = core.pack_q(w, &mut buf).unwrap();
     let (x, bias) = (numbers::<E>(m * cols, 2), numbers::<f32>(n, 3));
     let view = |m| MatRef::new(&x[..m * cols], m, cols).unwrap();
@@ -499,13 +503,22 @@ fn check_qgemm<E: Element>(core: Kernels<E>, format: QuantFormat, [m, n, cols]: 
             let mut y = vec![f32::NAN; m * n];
             ops.qgemm(&plan, MatMut::new(&mut y, m, n).unwrap(), w, view(m), Some(&bias)).unwrap();
             assert!(same(&y, &want), "{format} {m}x{n}x{cols}");
-            let mut outs = counts.map(|m| vec![f32::NAN; m * n]);
-            let groups = counts.into_iter().zip(&mut outs).map(|(m, y)| {
-                let (x, y) = (view(m), MatMut::new(y, m, n).unwrap());
-                QgemmGroup { w, x, y }
-            });
-            ops.qgemm_grouped(&mut groups.collect::<Vec<_>>(), precision, None).unwrap();
-            assert!(outs.iter().zip(&alone).all(|(a, b)| same(a, b)), "{format} {m}x{n}x{cols} in groups");
+            let plan_of = |m| core.qgemm_plan(format, m, n, cols, precision).unwrap().packed(w.is_packed());
+            let mut rooms = counts.map(|m| vec![0; plan_of(m).prepared_size().unwrap().size_unaligned()]);
+            for prepared in [false, true] {
+                let mut outs = counts.map(|m| vec![f32::NAN; m * n]);
+                let groups = counts.into_iter().zip(&mut outs).zip(&mut rooms).map(|((m, y), room)| {
+                    let (plan, y) = (plan_of(m), MatMut::new(y, m, n).unwrap());
+                    let x =
+                        if prepared { ops.prepare(&plan, view(m), room).unwrap() } else { view(m).into() };
+                    QgemmGroup { plan, y, w, x, bias: None }
+                });
+                ops.qgemm_grouped(&mut groups.collect::<Vec<_>>()).unwrap();
+                assert!(
+                    outs.iter().zip(&alone).all(|(a, b)| same(a, b)),
+                    "{format} {m}x{n}x{cols} in groups"
+                );
+            }
             let wrong = ops.qgemm(&plan, MatMut::new(&mut y, n, m).unwrap(), w, view(m), None);
             assert!(matches!(wrong, Err(KernelError::DimMismatch { .. })));
         }

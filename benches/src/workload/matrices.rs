@@ -1,6 +1,8 @@
 //! Matrix times vector, dense and quantised, and decoding of quantised weights.
 
-use gllm_kernels_core::{Caps, Element, Kernels, MatRef, Op, QuantFormat, QuantRef};
+use gllm_kernels_core::{
+    Caps, Element, Kernels, MatMut, MatRef, Op, Precision, QuantFormat, QuantRef, Scratch,
+};
 
 use super::produce::{Number, Operand, Produce, Want, Workload};
 use super::{call, each_element, Context, Cost, Engine, Entry, Sizes};
@@ -120,7 +122,15 @@ fn qgemv<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> 
         weights: w.as_bytes(),
         inputs: vec![x],
         output: Operand { data: c.carver.take::<f32>(n), pattern: Vec::new() },
-        call: Box::new(move |x, y| call!(&engine, qgemv(w, x[0].data, y))),
+        call: Box::new(move |x, y| {
+            let plan =
+                engine.kernels().qgemm_plan(format, 1, n, k, Precision::Exact)?.with_kernel(Op::Qgemv)?;
+            let (x, y) = (MatRef::new(&*x[0].data, 1, k)?, MatMut::new(y, 1, n)?);
+            match &engine {
+                Engine::One(_) => plan.run(y, w, x, None, Scratch::empty()),
+                Engine::Many(p) => p.qgemm(&plan, y, w, x, None),
+            }
+        }),
         exact: Box::new(move |x| decoded.chunks(k).map(|row| dot(row, &x[0])).collect()),
         bound: dot_bound(k),
         kernel: None,

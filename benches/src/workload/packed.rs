@@ -1,7 +1,10 @@
 //! Products of quantised weights with quantised activations, and packing for them.
 
-use gllm_kernels_core::{Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, QuantFormat, QuantRef};
-
+use gllm_kernels_core::{
+    Element, KernelError, MatMut, MatRef, Op, PackedQ, Precision, QgemmPlan, QuantFormat, QuantRef,
+    QuantWeights, Scratch,
+};
+use gllm_kernels_std::AlignedVec;
 use gllm_testkit::packed::rounded;
 
 use super::matrices::{dot, dot_bound, weights};
@@ -34,7 +37,7 @@ struct Packed<'a, E: Element> {
     stored: &'a [u8],
     decoded: Vec<f64>,
     packed: &'a mut [u8],
-    steps: Vec<u8>,
+    scratch: AlignedVec<u8>,
     y: Vec<f32>,
 }
 
@@ -42,7 +45,7 @@ struct Packed<'a, E: Element> {
 fn packed_size(case: &Case) -> usize {
     let format = case.format.expect("quantised entries are made with a format");
     // A size that is refused here is refused by the call, too.
-    Kernels::<f32>::detect().packed_q_size(format, case.shape.n, case.shape.k).unwrap_or(0)
+    format.packed_size(case.shape.n, case.shape.k).unwrap_or(0)
 }
 
 fn build<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Workload + 'a> {
@@ -59,9 +62,8 @@ fn build<'a, E: Element + Number>(mut c: Context<'a>, form: Form) -> Box<dyn Wor
         cols,
     );
     let x = Operand::random(c.carver.take::<E>(cols), cols, 2, -1.0, 1.0);
-    let size = engine.kernels().activations_size(1, cols).map_or(0, |req| req.size_unaligned());
-    let (steps, y) = (vec![0; size], vec![0.0; rows]);
-    Box::new(Packed { engine, form, format, rows, x, stored: w.as_bytes(), decoded, packed, steps, y })
+    let (scratch, y) = (AlignedVec::zeroed(0), vec![0.0; rows]);
+    Box::new(Packed { engine, form, format, rows, x, stored: w.as_bytes(), decoded, packed, scratch, y })
 }
 
 impl<E: Element + Number> Packed<'_, E> {
@@ -90,20 +92,31 @@ impl<E: Element + Number> Packed<'_, E> {
         Ok(())
     }
 
+    /// A plan for the kernels of this form.
+    fn plan(&self) -> Result<QgemmPlan<E>, KernelError> {
+        let op = if self.form == Form::InPlace { Op::QgemvQ8 } else { Op::QgemvPacked };
+        let (kernels, cols) = (self.engine.kernels(), self.cols());
+        kernels.qgemm_plan(self.format, 1, self.rows, cols, Precision::Integer)?.with_kernel(op)
+    }
+
     fn product(&mut self) -> Result<(), KernelError> {
-        let (cols, kernels) = (self.cols(), self.engine.kernels());
-        let x = kernels.quantize_activations(
-            self.format,
-            MatRef::new(&*self.x.data, 1, cols)?,
-            &mut self.steps,
-        )?;
-        let y = MatMut::new(&mut self.y, 1, self.rows)?;
-        if self.form == Form::InPlace {
-            let w = QuantRef::new(self.stored, self.format, self.rows, cols)?;
-            return call!(&self.engine, qgemv_q8(w, x, y));
+        let (cols, plan) = (self.cols(), self.plan()?);
+        let w = if self.form == Form::InPlace {
+            QuantWeights::from(QuantRef::new(self.stored, self.format, self.rows, cols)?)
+        } else {
+            self.engine.kernels().packed_q(self.format, self.rows, cols, self.packed)?.into()
+        };
+        let (x, y) = (MatRef::new(&*self.x.data, 1, cols)?, MatMut::new(&mut self.y, 1, self.rows)?);
+        match &self.engine {
+            Engine::One(_) => {
+                let need = plan.scratch()?.size_unaligned();
+                if self.scratch.len() < need {
+                    self.scratch = AlignedVec::zeroed(need);
+                }
+                plan.run(y, w, x, None, Scratch::new(&mut self.scratch))
+            }
+            Engine::Many(p) => p.qgemm(&plan, y, w, x, None),
         }
-        let w = kernels.packed_q(self.format, self.rows, cols, self.packed)?;
-        call!(&self.engine, qgemv_packed(w, x, y))
     }
 }
 
@@ -125,11 +138,10 @@ impl<E: Element + Number> Workload for Packed<'_, E> {
         self.call().and_then(|()| self.product()).map_err(|e| e.to_string())?;
         let cols = self.cols();
         // As the kernels see them: rounded to 8 bits, unless weights are plain floating point.
-        let kernels = self.engine.kernels();
         let view = MatRef::new(&*self.x.data, 1, cols).map_err(|e| e.to_string())?;
-        let x =
-            kernels.quantize_activations(self.format, view, &mut self.steps).map_err(|e| e.to_string())?;
-        let x = rounded(x, 0, matches!(self.form, Form::InPlace));
+        let plan = self.plan().map_err(|e| e.to_string())?;
+        let mut steps = vec![0; plan.prepared_size().map_err(|e| e.to_string())?.size_unaligned()];
+        let x = rounded(&plan.prepare(view, &mut steps).map_err(|e| e.to_string())?, 0);
         let wanted: Vec<_> = self.decoded.chunks(cols).map(|row| dot(row, &x[..cols])).collect();
         let mut worst = 0.0;
         for (r, &got) in self.y.iter().enumerate() {
@@ -182,9 +194,18 @@ struct Quantize<'a, E: Element> {
 fn quantize_activations<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a> {
     let (rows, cols) = (c.case.shape.m, c.case.shape.n);
     let engine = Engine::<E>::new(&c);
-    let size = engine.kernels().activations_size(rows, cols).map_or(0, |req| req.size_unaligned());
+    let size = QgemmPlan::<E>::prepared_bound(rows, cols).map_or(0, |req| req.size_unaligned());
     let x = Operand::random(c.carver.take::<E>(rows * cols), super::produce::PERIOD, 1, -1.0, 1.0);
     Box::new(Quantize { engine, x, cols, steps: c.carver.take(size) })
+}
+
+impl<E: Element> Quantize<'_, E> {
+    /// A plan that rounds activations for weights in place.
+    fn plan(&self, rows: usize) -> Result<QgemmPlan<E>, KernelError> {
+        let plan =
+            self.engine.kernels().qgemm_plan(QuantFormat::Q8_0, rows, 0, self.cols, Precision::Integer)?;
+        plan.with_kernel(Op::QgemvQ8)
+    }
 }
 
 impl<E: Element + Number> Workload for Quantize<'_, E> {
@@ -196,18 +217,15 @@ impl<E: Element + Number> Workload for Quantize<'_, E> {
 
     fn call(&mut self) -> Result<(), KernelError> {
         let x = MatRef::new(&*self.x.data, self.x.data.len() / self.cols, self.cols)?;
-        self.engine.kernels().quantize_activations(QuantFormat::Q8_0, x, self.steps).map(drop)
+        self.plan(x.rows())?.prepare(x, self.steps).map(drop)
     }
 
     fn verify(&mut self) -> Result<f64, String> {
         self.set_up();
         let rows = self.x.data.len() / self.cols;
         let x = MatRef::new(&*self.x.data, rows, self.cols).map_err(|e| e.to_string())?;
-        let q = self
-            .engine
-            .kernels()
-            .quantize_activations(QuantFormat::Q8_0, x, self.steps)
-            .map_err(|e| e.to_string())?;
+        let plan = self.plan(rows).map_err(|e| e.to_string())?;
+        let q = plan.prepare(x, self.steps).map_err(|e| e.to_string())?;
         let mut worst = 0.0;
         for (m, row) in self.x.data.chunks(self.cols).enumerate() {
             for (g, x) in row.chunks(32).enumerate() {
@@ -290,7 +308,7 @@ pub(super) static ENTRIES: &[Entry] = &[
         cost: |case| {
             let (m, n) = (case.shape.m as f64, case.shape.n as f64);
             // A size that is refused here is refused by the call, too.
-            let steps = Kernels::<f32>::detect().activations_size(case.shape.m, case.shape.n);
+            let steps = QgemmPlan::<f32>::prepared_bound(case.shape.m, case.shape.n);
             let steps = steps.map_or(0.0, |req| req.size_unaligned() as f64);
             let moved = m * n * case.size() + steps;
             Cost { flops: 0.0, moved, working_set: moved, traffic: Traffic::Copy }

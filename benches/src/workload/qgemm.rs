@@ -1,10 +1,10 @@
 //! Matrix products of quantised weights.
 
 use gllm_kernels_core::{
-    bf16, f16, Caps, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, Precision, QgemmGroup,
-    QgemmPlan, QuantFormat, QuantWeights, Scratch,
+    bf16, f16, Caps, Element, KernelError, Kernels, MatMut, MatRef, Op, PackedQ, Precision, QgemmPlan,
+    QuantFormat, QuantWeights, Scratch,
 };
-use gllm_kernels_std::AlignedVec;
+use gllm_kernels_std::{AlignedVec, QgemmGroup};
 use gllm_testkit::packed::rounded;
 
 use super::matrices::{dot, dot_bound, weights};
@@ -22,16 +22,19 @@ const EXPERTS: usize = 8;
 fn packed_size(case: &Case) -> usize {
     let format = case.format.expect("quantised entries are made with a format");
     // A size that is refused here is refused by the call, too.
-    Kernels::<f32>::detect().packed_q_size(format, case.shape.n, case.shape.k).unwrap_or(0)
+    format.packed_size(case.shape.n, case.shape.k).unwrap_or(0)
 }
 
 /// The activations as products of integers see them; of few rows those with weights in place.
 fn as_rounded(format: QuantFormat, k: usize, x: &[f64], packed: bool) -> Result<Vec<f64>, KernelError> {
     let kernels = Kernels::<f32>::with(Caps::SCALAR);
     let x: Vec<f32> = x.iter().map(|&x| x as f32).collect();
-    let mut steps = vec![0; kernels.activations_size(x.len() / k, k)?.size_unaligned()];
-    let q = kernels.quantize_activations(format, MatRef::new(&x, x.len() / k, k)?, &mut steps)?;
-    Ok((0..q.batch()).flat_map(|m| rounded(q, m, !packed)).collect())
+    let rows = x.len() / k;
+    let op = if packed { Op::QgemvPacked } else { Op::QgemvQ8 };
+    let plan = kernels.qgemm_plan(format, rows, 0, k, Precision::Integer)?.with_kernel(op)?;
+    let mut steps = vec![0; plan.prepared_size()?.size_unaligned()];
+    let q = plan.prepare(MatRef::new(&x, rows, k)?, &mut steps)?;
+    Ok((0..rows).flat_map(|m| rounded(&q, m)).collect())
 }
 
 fn product<'a, E: Element + Number>(
@@ -99,7 +102,7 @@ struct Way {
 
 impl Way {
     fn of<E: Element>(plan: &QgemmPlan<E>, w: QuantWeights<'_>) -> Self {
-        let fine = matches!(w, QuantWeights::Packed(_)) || plan.takes_panels(&w);
+        let fine = w.is_packed() || plan.packed(false).prepared_row_step() > 1;
         Self { format: w.format(), cols: w.cols(), precision: plan.precision(), fine }
     }
 
@@ -153,17 +156,18 @@ fn grouped<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload + 'a
                 let (y, below) = rest.split_rows(end - first)?;
                 rest = below;
                 let x = MatRef::new(&x[0].data[first * k..end * k], end - first, k)?;
-                groups.push(QgemmGroup { w: w.row_range(e * n, n)?.into(), x, y });
+                let (plan, w) = (plan(end - first), w.row_range(e * n, n)?);
+                groups.push(QgemmGroup { plan, y, w: w.into(), x: x.into(), bias: None });
             }
             match &engine {
-                Engine::One(_) => {
-                    let need = kernels.qgemm_grouped_scratch(&groups, Precision::Integer)?.size_unaligned();
+                Engine::One(_) => groups.into_iter().try_for_each(|QgemmGroup { plan, y, w, x, bias }| {
+                    let need = plan.scratch()?.size_unaligned();
                     if scratch.len() < need {
                         scratch = AlignedVec::zeroed(need);
                     }
-                    kernels.qgemm_grouped(&mut groups, Precision::Integer, None, Scratch::new(&mut scratch))
-                }
-                Engine::Many(p) => p.qgemm_grouped(&mut groups, Precision::Integer, None),
+                    plan.run(y, w, x, bias, Scratch::new(&mut scratch))
+                }),
+                Engine::Many(p) => p.qgemm_grouped(&mut groups),
             }
         }),
         exact: Box::new(move |x| {

@@ -1,10 +1,10 @@
 //! Arguments of every kind, all unknown at compile time.
 
 use gllm_kernels_core::{
-    bf16, Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
+    Activation, AwqRef, CacheSizes, Caps, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
     GptqParts, GptqRef, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Operand, PackedQ, Precision,
-    Prefetcher, QgemmPlan, QuantFormat, QuantRef, RopeFreqs, RopePositions, RopeShape, ScaleSlice, Scratch,
-    Softmax, SqueezeLlmParts, SqueezeLlmRef,
+    Prefetcher, QgemmPlan, QuantFormat, QuantRef, QuantWeights, RopeFreqs, RopePositions, RopeShape,
+    ScaleSlice, Scratch, Softmax, SqueezeLlmParts, SqueezeLlmRef,
 };
 
 /// What an entry may pass on. The caller, who does not exist, filled it in.
@@ -32,7 +32,6 @@ pub struct Args<'a, E: Element> {
     pub q: &'a [i8],
     pub i: &'a mut [i32],
     pub codes: &'a mut [i8],
-    pub narrow: &'a mut [bf16],
     pub n: [usize; 4],
     pub s: [f32; 4],
     pub flag: bool,
@@ -71,12 +70,28 @@ impl<'a, E: Element> Args<'a, E> {
     pub fn packed(&self) -> Result<PackedQ<'a>, KernelError> {
         self.k.packed_q(self.format, self.n[0], self.n[1], self.bytes)
     }
+    /// One or the other.
+    pub fn weights(&self) -> Result<QuantWeights<'a>, KernelError> {
+        if self.flag {
+            self.quant().map(QuantWeights::from)
+        } else {
+            self.packed().map(QuantWeights::from)
+        }
+    }
+    /// A product of these by the kernels of `op`.
+    pub fn product(&mut self, op: Op) -> Result<(), KernelError> {
+        let (w, x) = (self.weights()?, self.left()?);
+        let plan = self.qgemm()?.with_kernel(op)?;
+        let y = MatMut::with_strides(self.g, self.n[0], self.n[2], self.n[1], self.n[3])?;
+        plan.run(y, w, x, None, Scratch::new(self.buf))
+    }
     /// A plan for products with some of these.
     pub fn qgemm(&self) -> Result<QgemmPlan<E>, KernelError> {
         let precision = match self.n[0] {
             0 => Precision::Integer,
             1 => Precision::Exact,
-            _ => Precision::Bf16,
+            2 => Precision::Bf16,
+            _ => Precision::Fast,
         };
         let [m, n, k, part] = self.n;
         let plan = self.k.qgemm_plan(self.format, m, n, k, precision)?;

@@ -5,8 +5,7 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, single, Attended, Caps, Element, ElementType, GemmPlan, IsaLevel,
-    Kernels, KvPiece, MatMut, MatRef, Op, Precision, QgemmGroup, QuantFormat, QuantWeights, Right,
-    Scratch, ScratchReq, StorePolicy,
+    Kernels, KvPiece, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -179,23 +178,12 @@ audit! {
     };
     dequant(a) => a.quant().and_then(|w| a.k.dequant(w, a.z));
     unpack(a) => a.quant().and_then(|w| a.k.unpack(w, a.codes, a.g, a.h));
-    qgemv(a) => a.quant().and_then(|w| w.row_range(a.n[2], a.n[3])).and_then(|w| a.k.qgemv(w, a.x, a.g));
-    qgemv_rows(a) => {
-        let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
-        a.quant().and_then(|w| a.k.qgemv_rows(w, x?, MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3])?))
-    };
-    qgemv_q8(a) => {
-        let (x, w) = (a.left(), a.quant());
-        let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
-        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        w.and_then(|w| a.k.qgemv_q8(w, x?, y?))
-    };
     one_format(a) => {
         let x = MatRef::with_strides(a.cos, a.n[0], a.n[1], a.n[2], a.n[3]);
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         let one = single::ALL.get(a.n[3]).zip(x.ok()).zip(y.ok());
-        let run = one.map(|(((_, open, qgemv), x), y)| {
-            open(a.n[0], a.n[1], a.bytes).and_then(|w| qgemv(a.caps, w, x, y, Scratch::new(a.buf)))
+        let run = one.map(|(((_, open, product), x), y)| {
+            open(a.n[0], a.n[1], a.bytes).and_then(|w| product(a.caps, y, w, x, Scratch::new(a.buf)))
         });
         (run, single::q4_0::open(a.n[0], a.n[1], a.bytes).is_ok(), single::scratch(a.n[0], a.n[1]))
     };
@@ -231,25 +219,13 @@ audit! {
     awq_ref(a) => a.awq().map(|w| (w.outputs(), w.inputs(), w.size()));
     gptq_ref(a) => a.gptq().map(|w| (w.outputs(), w.inputs(), w.size(), w.bits()));
     fp8_ref(a) => a.fp8().map(|w| (w.outputs(), w.inputs(), w.size(), w.format()));
-    quantize_activations(a) => {
-        let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
-        let q = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
-        q.map(|q| (q.group(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.block(a.n[2], a.n[3]).map(|(q, d)| (*q, d)), q.exact(a.n[2]).map(|x| x.len()), q.batch(), q.cols(), q.format()))
-    };
     from_raw_parts(a) => {
         // SAFETY: nothing is read or written.
         let view = unsafe { MatMut::from_raw_parts(a.g.as_mut_ptr(), [a.n[0], a.n[1]], [a.n[2], a.n[3]]) };
         (view.rows(), view.cols())
     };
-    activations_rows(a) => {
-        let x = MatRef::with_strides(a.x, a.n[0], a.n[1], a.n[2], a.n[3]);
-        let rows = x.and_then(|x| a.k.activations_rows(a.format, x, a.buf));
-        (rows, a.k.activations_filled(a.format, a.n[0], a.n[1], a.bytes).map(|q| q.batch()))
-    };
-    activations_size(a) => a.k.activations_size(a.n[0], a.n[1]);
     pack_q(a) => a.quant().and_then(|w| a.k.pack_q(w, a.buf)).map(|p| (p.rows(), p.cols(), p.bytes(), p.format()));
     packed_q(a) => (
-        a.k.packed_q_size(a.format, a.n[0], a.n[1]),
         a.format.packed_size(a.n[0], a.n[1]),
         a.k.packed_q_room(a.format, a.n[0], a.n[1], a.buf).map(|room| room.len()),
     );
@@ -258,61 +234,39 @@ audit! {
         let p = a.k.packed_q(a.format, a.n[0], a.n[1], a.bytes).and_then(|p| p.row_range(a.n[2], a.n[3]));
         p.and_then(|p| p.decode_row(a.n[2], a.g))
     };
-    qgemv_packed(a) => {
-        let (x, p) = (a.left(), a.k.packed_q(a.format, a.n[0], a.n[1], a.bytes));
-        let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
-        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        p.and_then(|p| a.k.qgemv_packed(p, x?, y?))
-    };
     qgemm(a) => {
         let (x, plan) = (a.left(), a.qgemm());
-        let w = if a.flag { a.quant().map(QuantWeights::from) } else { a.packed().map(QuantWeights::from) };
-        let w = w.and_then(|w| w.row_range(a.n[2], a.n[3]));
+        let w = a.weights().and_then(|w| w.row_range(a.n[2], a.n[3]));
         let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
         plan.and_then(|plan| plan.run(y?, w?, x?, Some(a.cos), Scratch::new(a.buf)))
     };
-    run_rounded(a) => {
-        let (x, plan, w) = (a.left(), a.qgemm(), a.quant().map(QuantWeights::from));
-        let x = x.and_then(|x| a.k.quantize_activations(a.format, x, a.buf));
-        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        plan.and_then(|plan| plan.run_rounded(y?, w?, x?, None))
-    };
-    run_panels(a) => {
-        let (x, plan) = (a.k.activation_panels_filled(a.n[0], a.n[1], a.bytes), a.qgemm());
-        let w = a.quant().map(QuantWeights::from);
-        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        plan.and_then(|plan| plan.run_panels(y?, w?, x?, None, Scratch::new(a.buf)))
-    };
-    qgemm_grouped(a) => {
-        let (x, w, k, activation) = (a.left(), a.quant().map(QuantWeights::from), a.k, a.activation);
-        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        let group = x.and_then(|x| Ok(QgemmGroup { w: w?, x, y: y? }));
-        let groups = group.map(|group| [group]);
-        groups.and_then(|mut groups| {
-            k.qgemm_grouped_scratch(&groups, Precision::Exact)?;
-            k.qgemm_grouped(&mut groups, Precision::Integer, Some(activation), Scratch::new(a.buf))
+    qgemv(a) => a.product(Op::Qgemv);
+    qgemv_q8(a) => a.product(Op::QgemvQ8);
+    qgemv_packed(a) => a.product(Op::QgemvPacked);
+    quantize_activations(a) => {
+        let (x, plan) = (a.left(), a.qgemm());
+        plan.and_then(|plan| plan.packed(a.flag).prepare(x?, a.buf)).map(|q| {
+            let sums = |q: Option<(&[i8; 32], f32)>| q.map(|(q, d)| f32::from(q[7]) * d);
+            let blocks = q.block(a.n[0], a.n[1]).map(|(q, d)| f32::from(q[3][7]) * d);
+            (sums(q.group(a.n[0], a.n[1])), blocks, q.exact(a.n[0]).map(|x| x.len()), q.rows(), q.cols(), q.as_matrix().is_some())
         })
     };
-    plan(a) => {
-        let (x, w, k, activation) = (a.left(), a.quant().map(QuantWeights::from), a.k, a.activation);
-        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
-        let group = x.and_then(|x| Ok(QgemmGroup { w: w?, x, y: y? }));
-        group.and_then(|group| group.plan(&k, Precision::Integer, Some(activation))).map(|plan| plan.shape())
+    prepare_rows(a) => {
+        let (x, plan) = (a.left(), a.qgemm().map(|plan| plan.packed(a.flag)));
+        plan.and_then(|plan| plan.prepare_rows(x?, a.buf).map(|()| plan.prepared_row_step()))
     };
-    qgemm_precision(a) => a.k.qgemm_precision(a.n[0]);
+    prepared(a) => {
+        let (x, plan) = (a.left(), a.qgemm().map(|plan| plan.packed(a.flag)));
+        let w = a.weights();
+        let y = MatMut::with_strides(a.g, a.n[0], a.n[2], a.n[1], a.n[3]);
+        plan.and_then(|plan| plan.run(y?, w?, plan.prepared(x?, a.bytes)?, None, Scratch::new(a.buf)))
+    };
+    prepares_as(a) => (a.qgemm().map(|plan| plan.prepares_as(&plan.resized(a.n[2], a.n[3]))), QgemmPlan::<E>::prepared_bound(a.n[0], a.n[1]));
     plan_kernels(a) => (
         a.gemm().map(|g| g.plan.kernels().level()),
         a.qgemm().map(|plan| plan.kernels().level()),
     );
-    round_bf16(a) => (a.left().map(|x| a.k.round_bf16(x, a.narrow)), a.qgemm().map(|plan| plan.bf16().shape()));
-    qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), a.quant().map(|w| plan.takes_panels(&w.into())), plan.scratch(), plan.scratch_panels()));
-    activation_panels(a) => a.left().and_then(|x| a.k.activation_panels(x, a.buf)).map(|x| (x.rows(), x.cols()));
-    activation_panels_rows(a) => a.left().and_then(|x| a.k.activation_panels_rows(x, a.buf));
-    activation_panels_row_step(a) => a.k.activation_panels_row_step();
-    activation_panels_room(a) => (
-        a.k.activation_panels_size(a.n[0], a.n[1]),
-        a.k.activation_panels_room(a.n[0], a.n[1], a.buf).map(|room| room.len()),
-    );
+    qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), plan.scratch(), plan.prepared_size(), plan.scratch_prepared()));
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets(), a.format.element());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();

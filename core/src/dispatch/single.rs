@@ -3,8 +3,8 @@
 //! A table refers to every kernel of its instruction set, so a program that uses [`Kernels`](crate::Kernels) contains
 //! them all. What is here refers to the kernels of one format alone: firmware that has one format, and little flash, pays
 //! for that one. There is one module a format, named like it. Weights are packed where there is more room, at build time
-//! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of
-//! [`qgemv_packed`](crate::Kernels::qgemv_packed).
+//! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of a [`QgemmPlan`](crate::QgemmPlan) for one row of
+//! activations, with [`Precision::Integer`](crate::Precision::Integer).
 
 use crate::asm::{same, PanelFn, Tier, TIERS};
 use crate::caps::{Caps, Features, IsaLevel};
@@ -31,9 +31,9 @@ pub const fn scratch(batch: usize, cols: usize) -> Result<ScratchReq, KernelErro
 
 /// Every `open` here.
 pub type Open = fn(usize, usize, &[u8]) -> Result<PackedQ<'_>, KernelError>;
-/// Every `qgemv` here.
-pub type Qgemv =
-    fn(Caps, PackedQ<'_>, MatRef<'_, f32>, MatMut<'_, f32>, Scratch<'_>) -> Result<(), KernelError>;
+/// Every `run` here.
+pub type Run =
+    fn(Caps, MatMut<'_, f32>, PackedQ<'_>, MatRef<'_, f32>, Scratch<'_>) -> Result<(), KernelError>;
 
 macro_rules! wrap {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
@@ -89,12 +89,12 @@ impl Single {
         qpack::open(Some(self.packing), self.format, rows, cols, buf)
     }
 
-    fn qgemv(
+    fn run(
         &self,
         caps: Caps,
+        y: MatMut<'_, f32>,
         w: PackedQ<'_>,
         x: MatRef<'_, f32>,
-        y: MatMut<'_, f32>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::format("w", w.format(), self.format)?;
@@ -108,10 +108,12 @@ impl Single {
         let choice = self.choices.iter().find(has).ok_or_else(missing)?;
         let buf = scratch.take::<u8>(Activations::size(x.rows(), x.cols())?.size_unaligned())?;
         // SAFETY: the instructions are present.
-        let x = unsafe { activations::quantize(self.format, Some(self.packing), x, buf, choice.quantize)? };
+        let x = unsafe {
+            activations::quantize(self.format, (Some(self.packing), true), x, buf, choice.quantize)?
+        };
         let step = if choice.kernels.is_empty() { qgemv_packed::BATCH } else { choice.kernels.len() };
         // SAFETY: packed weights have all their panels, activations all their rows; the instructions are present.
-        qgemv_packed::products(w, self.packing, x, y, step, |args, batch| unsafe {
+        qgemv_packed::products(y, w, self.packing, x, step, |args, batch| unsafe {
             match choice.kernels.get(batch - 1) {
                 Some(kernel) => kernel(args),
                 None => baseline(args, batch, self.packing),
@@ -178,25 +180,25 @@ macro_rules! define {
                 }
 
                 /// `y = x w^T`: `w` is `rows x cols`, `x` is `batch x cols` and is rounded to 8 bits, `y` is
-                /// `batch x rows`. See [`qgemv_packed`](crate::Kernels::qgemv_packed).
+                /// `batch x rows`.
                 ///
                 /// # Errors
                 /// `WrongFormat` if the weights are of another format; `DimMismatch`; `ScratchTooSmall`, see
                 /// [`scratch`](super::scratch); `IsaUnavailable` without NEON where that is the baseline.
-                pub fn qgemv(
+                pub fn run(
                     caps: Caps,
+                    y: MatMut<'_, f32>,
                     w: PackedQ<'_>,
                     x: MatRef<'_, f32>,
-                    y: MatMut<'_, f32>,
                     scratch: Scratch<'_>,
                 ) -> Result<(), KernelError> {
-                    SINGLE.qgemv(caps, w, x, y, scratch)
+                    SINGLE.run(caps, y, w, x, scratch)
                 }
             }
         )*
 
         /// All of them; whoever uses this has the code of all.
-        pub static ALL: &[(QuantFormat, Open, Qgemv)] = &[$($(#[$on])* (QuantFormat::$name, $field::open, $field::qgemv)),*];
+        pub static ALL: &[(QuantFormat, Open, Run)] = &[$($(#[$on])* (QuantFormat::$name, $field::open, $field::run)),*];
     };
 }
 expand_all_formats! { define! {} }

@@ -135,7 +135,7 @@ fn starts<const N: usize>(q: &[i8; STEP], by: i32) -> [i32; N] {
 /// magnitude. For weights in blocks of 256 the same is kept in groups of 256, too, for products with weights in
 /// place. For weights that are plain floating point activations are not rounded, but kept in f32.
 #[derive(Clone, Copy, Debug)]
-pub struct Activations<'a> {
+pub(crate) struct Activations<'a> {
     steps: *const u8,
     format: QuantFormat,
     batch: usize,
@@ -158,26 +158,26 @@ impl Activations<'_> {
     ///
     /// # Errors
     /// `SizeOverflow`.
-    pub const fn size(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
+    pub(crate) const fn size(batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
         match units(cols).checked_mul(batch) {
             Some(n) => ScratchReq::array::<Room>(n),
             None => Err(KernelError::SizeOverflow { what: "quantised activations" }),
         }
     }
     /// Rows.
-    pub fn batch(&self) -> usize {
+    pub(crate) fn batch(&self) -> usize {
         self.batch
     }
     /// Columns.
-    pub fn cols(&self) -> usize {
+    pub(crate) fn cols(&self) -> usize {
         self.cols
     }
     /// The format of the weights they are meant for.
-    pub fn format(&self) -> QuantFormat {
+    pub(crate) fn format(&self) -> QuantFormat {
         self.format
     }
     /// Row `m`, where they are kept in f32.
-    pub fn exact(&self, m: usize) -> Option<&[f32]> {
+    pub(crate) fn exact(&self, m: usize) -> Option<&[f32]> {
         if m >= self.batch || self.format.element().is_none() {
             return None;
         }
@@ -189,7 +189,7 @@ impl Activations<'_> {
     }
     /// Columns `32 * g .. 32 * g + 32` of row `m`: their integers, zeros where there are no columns, and
     /// their scale. `None` if there are none of them, or they are kept in f32.
-    pub fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
+    pub(crate) fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
         if m >= self.batch || g >= self.cols.div_ceil(STEP) || self.format.element().is_some() {
             return None;
         }
@@ -200,24 +200,13 @@ impl Activations<'_> {
     /// Columns `256 * b .. 256 * b + 256` of row `m` as products with weights in place take them, where blocks of
     /// weights are as long: their integers, zeros where there are no columns, and their scale. `None` if blocks
     /// are shorter, where [`group`](Self::group) holds for all products, or if there are none of these columns.
-    pub fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
+    pub(crate) fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
         if self.packed || m >= self.batch || b >= units(self.cols) || self.format.block_len() != UNIT {
             return None;
         }
         // SAFETY: the row has this unit, which is a coarse one.
         let coarse = unsafe { &(*self.units().wrapping_add(m * self.stride()).cast::<Slot>().add(b)).long };
         Some((&coarse.q, coarse.scale))
-    }
-    /// Whether they are meant for weights of `format`.
-    pub(crate) fn check_format(&self, format: QuantFormat) -> Result<(), KernelError> {
-        check::format("x", self.format, format)
-    }
-    /// Whether they have what products with weights in place take.
-    pub(crate) fn check_in_place(&self) -> Result<(), KernelError> {
-        if self.packed {
-            return Err(KernelError::BadParameter { arg: "x", expected: "made by quantize_activations" });
-        }
-        Ok(())
     }
     /// Row `m`.
     pub(crate) fn row(&self, m: usize) -> *const u8 {
@@ -302,7 +291,7 @@ pub(crate) unsafe fn quantize_for_packed<E: Element, P: Prim<E> + Prim<f32>>(a: 
     }
 }
 
-/// Quantises rows, for packed weights alone unless `UNITS`: what products with weights in place take is left out.
+/// Quantises rows of whole steps, for packed weights alone unless `UNITS`: what products with weights in place take is left out.
 ///
 /// # Safety
 /// That of [`quantize_activations`].
@@ -320,17 +309,16 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
                 (to.cast::<[Step; STEPS]>(), to.cast::<[Step; STEPS]>().add(units).cast::<Slot>());
             for u in 0..units {
                 let steps = &mut *to.add(u);
-                let mut part = [E::from_f32(0.0); STEP];
-                let mut columns = |s: usize| {
+                // Blocks of weights are whole steps, and so are rows.
+                let zeros = [E::ZERO; STEP];
+                let columns = |s: usize| {
                     let first = u * UNIT + s * STEP;
-                    let n = a.cols.saturating_sub(first).min(STEP);
-                    let from = a.x.wrapping_add(r * a.stride + first);
-                    if n == STEP {
-                        return from;
+                    let there = a.x.wrapping_add(r * a.stride + first);
+                    if first < a.cols {
+                        there
+                    } else {
+                        zeros.as_ptr()
                     }
-                    part = [E::from_f32(0.0); STEP];
-                    core::ptr::copy_nonoverlapping(from, part.as_mut_ptr(), n);
-                    part.as_ptr()
                 };
                 for (s, out) in steps.iter_mut().enumerate() {
                     step::<E, P>(columns(s), factors, out);
@@ -427,7 +415,7 @@ pub(crate) unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(
 unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
     steps: &[Step; STEPS],
     packing: &Packing,
-    mut columns: impl FnMut(usize) -> *const E,
+    columns: impl Fn(usize) -> *const E,
     out: &mut Coarse,
 ) {
     let larger = |a: f32, b: f32| if b > a || b.is_nan() { b } else { a };
@@ -461,13 +449,13 @@ unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
     }
 }
 
-/// [`Kernels::quantize_activations`], by the kernel `run`.
+/// [`Kernels::quantize_activations`], by the kernel `run`, for packed weights or others.
 ///
 /// # Safety
 /// The kernel's instruction set.
 pub(crate) unsafe fn quantize<'a, E: Element>(
     format: QuantFormat,
-    packing: Option<&'static Packing>,
+    (packing, packed): (Option<&'static Packing>, bool),
     x: MatRef<'_, E>,
     buf: &'a mut [u8],
     run: unsafe fn(&ActivationArgs<E>),
@@ -487,85 +475,80 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
         unsafe { run(&args) };
     }
     let unit = packing.map_or(1.0, |packing| packing.unit);
-    Ok(Activations { steps: dst, format, batch, cols, unit, packed: false, life: PhantomData })
+    Ok(Activations { steps: dst, format, batch, cols, unit, packed, life: PhantomData })
 }
 
 impl<E: Element> Kernels<E> {
-    /// Memory for [`quantize_activations`](Self::quantize_activations): [`Activations::size`].
-    ///
-    /// # Errors
-    /// `SizeOverflow`.
-    pub fn activations_size(&self, batch: usize, cols: usize) -> Result<ScratchReq, KernelError> {
-        Activations::size(batch, cols)
+    /// The kernel that rounds activations, for packed weights alone or also for those in place, which takes longer.
+    fn rounds_rows(&self, packed: bool) -> unsafe fn(&ActivationArgs<E>) {
+        if packed {
+            self.table.quantize_for_packed
+        } else {
+            self.table.quantize_activations
+        }
     }
 
-    /// Quantises activations, once for all products with weights of `format`: the rows of `x`.
-    ///
-    /// In groups of 32 columns `x = d * q` with `d = max |x| / 127` in f32 and `q = x * (1 / d)`, rounded
-    /// to nearest even; so `|x - d * q| <= 0.501 * d`. A group with a NaN or an infinity is NaN as
-    /// a whole; one of magnitudes below 1e-36 is zero. For weights in blocks of 256 the same is done once more in groups
-    /// of 256: these are what [`qgemv_q8`](Self::qgemv_q8) takes. For weights that are plain floating point (F16,
-    /// BF16) nothing is rounded: activations are kept in f32, as there are no products of integers that would pay for it.
+    /// Rounds activations for products with weights of `format`, packed or in place: the rows of `x`, as
+    /// [`Prepared`](crate::Prepared) says.
     ///
     /// # Errors
-    /// `ShortSlice` if `buf` is smaller than [`activations_size`](Self::activations_size) says (unaligned),
-    /// `BadValue` if the columns of `x` are not contiguous, `SizeOverflow`.
-    pub fn quantize_activations<'a>(
+    /// `ShortSlice` if `buf` is smaller than [`Activations::size`] says (unaligned), `BadValue` if the columns of `x` are
+    /// not contiguous, `SizeOverflow`.
+    pub(crate) fn quantize_activations<'a>(
         &self,
         format: QuantFormat,
+        packed: bool,
         x: MatRef<'_, E>,
         buf: &'a mut [u8],
     ) -> Result<Activations<'a>, KernelError> {
         let packing = self.table.formats.of(format).packing();
         // SAFETY: the table's instruction set is present.
-        unsafe { quantize(format, packing, x, buf, self.table.quantize_activations) }
+        unsafe { quantize(format, (packing, packed), x, buf, self.rounds_rows(packed)) }
     }
 
-    /// Quantises some rows for [`qgemv_packed`](Self::qgemv_packed) alone, for whoever does so with several threads: into their part of the
-    /// memory of all, whose rows are equally long, without gaps. [`activations_filled`](Self::activations_filled) takes the whole.
+    /// Rounds some rows into their part of the memory of all, whose rows are equally long, without gaps.
     ///
     /// # Errors
-    /// As [`quantize_activations`](Self::quantize_activations); `WrongLength` unless the part's length is that of the rows, in
-    /// bytes; `BadParameter` if it is not aligned to 64 bytes.
-    pub fn activations_rows(
+    /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
+    /// bytes; `BadValue` if the columns of `x` are not contiguous, `SizeOverflow`.
+    pub(crate) fn activations_rows(
         &self,
         format: QuantFormat,
+        packed: bool,
         x: MatRef<'_, E>,
         part: &mut [u8],
     ) -> Result<(), KernelError> {
-        check_room(Activations::size(x.rows(), x.cols())?, part)?;
+        let req = Activations::size(x.rows(), x.cols())?;
+        check_room(req, req.align(), part)?;
         check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         let packing = self.table.formats.of(format).packing();
         let (rows, cols, stride) = (x.rows(), x.cols(), x.row_stride());
         let args = ActivationArgs { rows, cols, x: x.as_ptr(), stride, packing, dst: part.as_mut_ptr() };
-        // SAFETY: the view covers every element; the part has room for the rows, and is aligned; the table's instruction set is
-        // present.
-        unsafe { (self.table.quantize_for_packed)(&args) };
+        if !x.is_empty() {
+            // SAFETY: the view covers every element; the part has room for the rows, and is aligned; the table's
+            // instruction set is present.
+            unsafe { self.rounds_rows(packed)(&args) };
+        }
         Ok(())
     }
 
-    /// Memory that [`activations_rows`](Self::activations_rows) has filled, for [`qgemv_packed`](Self::qgemv_packed).
-    ///
-    /// # Errors
-    /// `WrongLength` unless its length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64 bytes;
-    /// `SizeOverflow`.
-    pub fn activations_filled<'a>(
+    /// Memory of the right size, aligned, that [`activations_rows`](Self::activations_rows) has filled.
+    pub(crate) fn activations_filled<'a>(
         &self,
         format: QuantFormat,
-        batch: usize,
-        cols: usize,
+        packed: bool,
+        [batch, cols]: [usize; 2],
         room: &'a [u8],
-    ) -> Result<Activations<'a>, KernelError> {
-        check_room(Activations::size(batch, cols)?, room)?;
+    ) -> Activations<'a> {
         let unit = self.table.formats.of(format).packing().map_or(1.0, |packing| packing.unit);
-        Ok(Activations { steps: room.as_ptr(), format, batch, cols, unit, packed: true, life: PhantomData })
+        Activations { steps: room.as_ptr(), format, batch, cols, unit, packed, life: PhantomData }
     }
 }
 
 /// Whether this is the memory that is needed, aligned.
-fn check_room(req: ScratchReq, room: &[u8]) -> Result<(), KernelError> {
+pub(crate) fn check_room(req: ScratchReq, align: usize, room: &[u8]) -> Result<(), KernelError> {
     check::len("room", room.len(), req.size())?;
-    if !(room.as_ptr() as usize).is_multiple_of(req.align()) && !room.is_empty() {
+    if !(room.as_ptr() as usize).is_multiple_of(align) && !room.is_empty() {
         return Err(KernelError::BadParameter { arg: "room", expected: "aligned to 64 bytes" });
     }
     Ok(())

@@ -143,18 +143,8 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Widen>(g: &QgemvArgs<E>) {
 }
 
 impl<E: Element> Kernels<E> {
-    /// Quantised matrix times vector: [`qgemv_rows`](Self::qgemv_rows) for one row of activations.
-    ///
-    /// # Errors
-    /// `WrongLength` unless `x` has `cols` and `y` has `rows` elements.
-    pub fn qgemv(&self, w: QuantRef<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
-        check::len("x", x.len(), w.cols())?;
-        check::len("y", y.len(), w.rows())?;
-        self.qgemv_rows(w, MatRef::new(x, 1, w.cols())?, MatMut::new(y, 1, w.rows())?)
-    }
-
-    /// Quantised weights times activations: `y[m, r] = sum_c w[r, c] * x[m, c]` for each row `m` of `x`, with the
-    /// weights decoded exactly, the activations taken as they are, and products and sums in f32.
+    /// Quantised weights times activations: `y[m, r] = sum_c w[r, c] * x[m, c]` for each row `m` of `x`, whose columns are
+    /// contiguous, with the weights decoded exactly, the activations taken as they are, and products and sums in f32.
     ///
     /// The weights are used as they lie in memory, at any alignment, and read once for each eight rows of `x` (if they are
     /// plain floating point, once for all). Each
@@ -165,16 +155,14 @@ impl<E: Element> Kernels<E> {
     /// `(cols / 4 + 16) * u * ..` with SIMD.
     ///
     /// # Errors
-    /// `DimMismatch` unless `y` is `x.rows() x w.rows()` and `x` has the columns of `w`; `BadValue` if the
-    /// columns of `x` are not contiguous.
-    pub fn qgemv_rows(
+    /// `DimMismatch` unless `y` is `x.rows() x w.rows()` and `x` has the columns of `w`.
+    pub(crate) fn qgemv(
         &self,
+        mut y: MatMut<'_, f32>,
         w: QuantRef<'_>,
         x: MatRef<'_, E>,
-        mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.rows(), x.cols()], [y.rows(), y.cols()])?;
-        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         if y.is_empty() {
             return Ok(());
         }

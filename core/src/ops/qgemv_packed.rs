@@ -128,10 +128,10 @@ unsafe fn each<P: Prim<f32>>(a: &[f32; ROWS], b: &[f32; ROWS], c: &mut [f32; ROW
 
 /// `y = x w^T`, by `kernel`, which takes up to `step` rows of activations.
 pub(crate) fn products(
+    mut y: MatMut<'_, f32>,
     w: PackedQ<'_>,
     packing: &Packing,
     x: Activations<'_>,
-    mut y: MatMut<'_, f32>,
     step: usize,
     kernel: impl Fn(&PanelArgs, usize),
 ) {
@@ -194,26 +194,24 @@ impl<E: Element> Kernels<E> {
     /// [in place](Self::qgemv_q8).
     ///
     /// # Errors
-    /// `DimMismatch` unless `y` is `batch x rows` and `x` has the columns of `w`; `WrongFormat` if `x` is
-    /// meant for another format.
-    pub fn qgemv_packed(
+    /// `DimMismatch` unless `y` is `batch x rows` and `x` has the columns of `w`.
+    pub(crate) fn qgemv_packed(
         &self,
+        y: MatMut<'_, f32>,
         w: PackedQ<'_>,
         x: Activations<'_>,
-        y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], [y.rows(), y.cols()])?;
-        x.check_format(w.format())?;
         if y.is_empty() {
             return Ok(());
         }
         let Some(packing) = w.packing() else {
-            return self.qgemv_q8(w.floats()?, x, y);
+            return self.qgemv_q8(y, w.floats()?, x);
         };
         let step = self.tier.map_or(BATCH, |tier| tier.batch);
         // SAFETY: packed weights have all their panels, activations all their rows; the table's and the tier's
         // instructions are present.
-        products(w, packing, x, y, step, |args, batch| unsafe {
+        products(y, w, packing, x, step, |args, batch| unsafe {
             match self.tier.and_then(|tier| tier.of(w.format()).get(batch - 1)) {
                 Some(kernel) => kernel(args),
                 None => (self.table.qgemv_packed)(args, batch, packing),

@@ -252,8 +252,8 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
 
 impl<E: Element> Kernels<E> {
     /// Quantised weights times quantised activations, with the weights as they lie in memory: what
-    /// [`qgemv_rows`](Self::qgemv_rows) computes, with the activations as
-    /// [`quantize_activations`](Self::quantize_activations) has rounded them.
+    /// [`qgemv`](Self::qgemv) computes, with the activations as
+    /// [`quantize_activations`](Self::quantize_activations) has rounded them for weights in place.
     ///
     /// Within a group of 16 or 32 columns the sum is formed in integers, exactly; sums of groups are f32, and scales,
     /// but those of weights in blocks of 256 are integers times a number of the block's. Against the rounded
@@ -261,28 +261,23 @@ impl<E: Element> Kernels<E> {
     /// all groups, with scalar code `(cols / 8 + 16) * 2^-24` times. Rounding the activations costs up to
     /// `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest magnitude of 32 columns, or of 256 where blocks
     /// of weights are as long. Weights that are plain floating point have activations that are not rounded, and the
-    /// bits of [`qgemv_rows`](Self::qgemv_rows) of f32. Splitting the rows or the batch changes no bit. Weights that
+    /// bits of [`qgemv`](Self::qgemv) of f32. Splitting the rows or the batch changes no bit. Weights that
     /// are used often are multiplied faster by [`qgemv_packed`](Self::qgemv_packed).
     ///
     /// # Errors
-    /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`; `WrongFormat` if `x` is
-    /// meant for another format; `BadParameter` if it is meant for packed weights alone.
-    pub fn qgemv_q8(
+    /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`.
+    pub(crate) fn qgemv_q8(
         &self,
+        mut y: MatMut<'_, f32>,
         w: QuantRef<'_>,
         x: Activations<'_>,
-        mut y: MatMut<'_, f32>,
     ) -> Result<(), KernelError> {
         check::product([w.rows(), w.cols()], [x.batch(), x.cols()], [y.rows(), y.cols()])?;
-        x.check_format(w.format())?;
         if y.is_empty() {
             return Ok(());
         }
         let format = match self.table.formats.of(w.format()) {
-            Made::Blocks(format) => {
-                x.check_in_place()?;
-                *format
-            }
+            Made::Blocks(format) => *format,
             Made::Floats(of) => {
                 let x = (x.row(0).cast(), x.stride() / size_of::<f32>(), x.batch());
                 // SAFETY: activations have all their rows, and the shapes fit.

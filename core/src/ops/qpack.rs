@@ -351,19 +351,10 @@ impl<E: Element> Kernels<E> {
         header(self.table.formats.of(format).packing(), format, rows, cols)
     }
 
-    /// Bytes of the buffer that [`pack_q`](Self::pack_q) needs, wherever it starts:
-    /// [`QuantFormat::packed_size`].
+    /// Packs a quantised matrix, for products that are faster than with the matrix in place.
     ///
     /// # Errors
-    /// `NotBlockMultiple` if `cols` is not a multiple of the format's block length, `SizeOverflow`.
-    pub fn packed_q_size(&self, format: QuantFormat, rows: usize, cols: usize) -> Result<usize, KernelError> {
-        format.packed_size(rows, cols)
-    }
-
-    /// Packs a quantised matrix for [`qgemv_packed`](Self::qgemv_packed).
-    ///
-    /// # Errors
-    /// `ShortSlice` if `buf` has less than [`packed_q_size`](Self::packed_q_size) bytes, `SizeOverflow`.
+    /// `ShortSlice` if `buf` has less than [`QuantFormat::packed_size`] bytes, `SizeOverflow`.
     pub fn pack_q<'a>(&self, w: QuantRef<'_>, buf: &'a mut [u8]) -> Result<PackedQ<'a>, KernelError> {
         let panels = self.packed_q_room(w.format(), w.rows(), w.cols(), buf)?;
         self.pack_q_rows(w, panels)?;

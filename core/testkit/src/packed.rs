@@ -1,8 +1,8 @@
 //! Packed quantised weights and quantised activations: decode bit for bit, integers exactly, sums within the bound.
 
 use gllm_kernels_core::{
-    Activations, Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, PackedQ,
-    QuantFormat, QuantRef,
+    Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, PackedQ, Precision, Prepared,
+    QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::{lanes, specials, Source};
@@ -46,11 +46,11 @@ fn check_group<const N: usize>(x: &[f64], (q, d): (&[i8; N], f32), tiny: f64) ->
 /// `quantize_activations`: every group as documented; groups of other rows and strides, and what lies around, left alone.
 pub fn quantize_activations<E: Element>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
+    let text = |e: KernelError| e.to_string();
     let mut report = Report::BOUND;
     let mut source = Source::new(7);
-    for (batch, cols) in
-        [(1, 1), (1, 31), (2, 32), (3, 33), (1, 255), (2, 256), (5, 257), (1, 0), (0, 8), (2, 1056)]
-    {
+    let shapes = [(1, 32), (2, 64), (3, 256), (5, 288), (1, 0), (0, 256), (2, 1056), (2, 768)];
+    for (batch, cols) in shapes {
         let stride = cols + 3 * (batch % 2);
         for kind in 0..4 {
             let n = if batch == 0 || cols == 0 { 0 } else { (batch - 1) * stride + cols };
@@ -62,40 +62,48 @@ pub fn quantize_activations<E: Element>(row: &KernelInfo) -> Outcome {
             };
             let edge = Edge::BOTH[kind % 2];
             let guarded = Guarded::copy_of(&x, edge);
-            let view = MatRef::with_strides(&guarded, batch, cols, stride, 1).map_err(|e| e.to_string())?;
-            let size = k.activations_size(batch, cols).map_err(|e| e.to_string())?.size_unaligned();
-            let mut buf = Guarded::<u8>::poisoned(size, edge);
-            let q = call(|| k.quantize_activations(QuantFormat::Q4K, view, &mut buf))
-                .map_err(|e| e.to_string())?;
-            report.cases += 1;
+            let view = MatRef::with_strides(&guarded, batch, cols, stride, 1).map_err(text)?;
             let wide = wide(&x);
-            for m in 0..batch {
-                for g in 0..cols.div_ceil(32) {
-                    let columns = &wide[m * stride..][..cols][32 * g..cols.min(32 * g + 32)];
-                    let group = q.group(m, g).ok_or("a group is missing")?;
-                    check_group(columns, group, 1e-36)
-                        .map_err(|e| format!("{batch}x{cols}, row {m}, group {g}: {e}"))?;
+            // In blocks that are short, and in long ones if rows have whole blocks.
+            for format in [QuantFormat::Q4_0, QuantFormat::Q4K] {
+                let long = format.block_len() == 256;
+                if cols % format.block_len() != 0 {
+                    continue;
                 }
-            }
-            for (m, b) in (0..batch).flat_map(|m| (0..cols.div_ceil(256)).map(move |b| (m, b))) {
-                let columns = &wide[m * stride..][..cols][256 * b..cols.min(256 * b + 256)];
-                let (block, d) = q.block(m, b).ok_or("a block is missing")?;
-                let block: &[i8; 256] = block.as_flattened().try_into().map_err(|_| "not 256 columns")?;
-                check_group(columns, (block, d), 1e-36)
-                    .map_err(|e| format!("{batch}x{cols}, row {m}, block {b}: {e}"))?;
-            }
-            if q.block(batch, 0).is_some() || q.block(0, cols.div_ceil(256)).is_some() {
-                return Err("a block too many".into());
-            }
-            if q.group(batch, 0).is_some() || q.group(0, cols.div_ceil(32)).is_some() {
-                return Err("a group too many".into());
-            }
-            let short = call(|| k.quantize_activations(QuantFormat::Q4_0, view, &mut buf));
-            if short.map_err(|e| e.to_string())?.block(0, 0).is_some() {
-                return Err("blocks of a format whose blocks are shorter".into());
-            }
-            if !buf.intact() {
-                return Err(format!("{batch}x{cols}: writes outside of the buffer"));
+                let plan = k.qgemm_plan(format, batch, 1, cols, Precision::Integer).map_err(text)?;
+                let plan = plan.with_kernel(Op::QgemvQ8).map_err(text)?;
+                let size = plan.prepared_size().map_err(text)?.size_unaligned();
+                let mut buf = Guarded::<u8>::poisoned(size, edge);
+                let q = call(|| plan.prepare(view, &mut buf)).map_err(text)?;
+                report.cases += 1;
+                for m in 0..batch {
+                    for g in 0..cols.div_ceil(32) {
+                        let columns = &wide[m * stride..][..cols][32 * g..cols.min(32 * g + 32)];
+                        let group = q.group(m, g).ok_or("a group is missing")?;
+                        check_group(columns, group, 1e-36)
+                            .map_err(|e| format!("{batch}x{cols}, row {m}, group {g}: {e}"))?;
+                    }
+                    for b in (0..cols / 256).filter(|_| long) {
+                        let columns = &wide[m * stride..][..cols][256 * b..256 * b + 256];
+                        let (block, d) = q.block(m, b).ok_or("a block is missing")?;
+                        let block: &[i8; 256] =
+                            block.as_flattened().try_into().map_err(|_| "not 256 columns")?;
+                        check_group(columns, (block, d), 1e-36)
+                            .map_err(|e| format!("{batch}x{cols}, row {m}, block {b}: {e}"))?;
+                    }
+                }
+                if q.block(batch, 0).is_some() || q.block(0, cols.div_ceil(256)).is_some() {
+                    return Err("a block too many".into());
+                }
+                if q.group(batch, 0).is_some() || q.group(0, cols.div_ceil(32)).is_some() {
+                    return Err("a group too many".into());
+                }
+                if !long && q.block(0, 0).is_some() {
+                    return Err("blocks of a format whose blocks are shorter".into());
+                }
+                if !buf.intact() {
+                    return Err(format!("{batch}x{cols}: writes outside of the buffer"));
+                }
             }
         }
     }
@@ -104,7 +112,7 @@ pub fn quantize_activations<E: Element>(row: &KernelInfo) -> Outcome {
 
 /// Packs into guarded memory.
 pub(crate) fn packed(k: &Kernels<f32>, w: QuantRef<'_>, edge: Edge) -> Result<Guarded<u8>, String> {
-    let size = k.packed_q_size(w.format(), w.rows(), w.cols()).map_err(|e| e.to_string())?;
+    let size = w.format().packed_size(w.rows(), w.cols()).map_err(|e| e.to_string())?;
     let mut buf = Guarded::<u8>::poisoned(size, edge);
     call(|| k.pack_q(w, &mut buf).map(|_| ())).map_err(|e| e.to_string())?;
     if buf.intact() {
@@ -205,13 +213,13 @@ fn refusals(k: &Kernels<f32>, p: PackedQ<'_>, buf: &[u8]) -> Result<(), String> 
     }
 }
 
-/// Row `m` of activations as they were rounded, for products with weights in place (`qgemv_q8`) or with others.
-pub fn rounded(x: Activations<'_>, m: usize, in_place: bool) -> Vec<f64> {
+/// Row `m` of activations as they were rounded for a few rows.
+pub fn rounded<E: Element>(x: &Prepared<'_, E>, m: usize) -> Vec<f64> {
     if let Some(x) = x.exact(m) {
         return wide(x);
     }
     let scaled = |(q, d): (&[i8; 32], f32)| q.map(|q| f64::from(q) * f64::from(d));
-    let blocks = (0..x.cols().div_ceil(256)).filter_map(|b| x.block(m, b).filter(|_| in_place));
+    let blocks = (0..x.cols().div_ceil(256)).filter_map(|b| x.block(m, b));
     let mut all: Vec<f64> = blocks.flat_map(|(q, d)| q.iter().flat_map(move |q| scaled((q, d)))).collect();
     if all.is_empty() {
         all = (0..x.cols().div_ceil(32)).filter_map(|g| x.group(m, g)).flat_map(scaled).collect();
@@ -220,47 +228,42 @@ pub fn rounded(x: Activations<'_>, m: usize, in_place: bool) -> Vec<f64> {
     all
 }
 
-/// Weights as a product takes them.
-#[derive(Clone, Copy)]
-enum Weights<'a> {
-    Packed(PackedQ<'a>),
-    InPlace(QuantRef<'a>),
+/// Rows of weights that ranges start at multiples of.
+fn step(w: QuantWeights<'_>) -> usize {
+    match w {
+        QuantWeights::Packed(_) => PackedQ::ROW_STEP,
+        QuantWeights::InPlace(_) => 3,
+    }
 }
-impl Weights<'_> {
-    /// Rows that ranges start at multiples of.
-    fn step(self) -> usize {
-        match self {
-            Self::Packed(_) => PackedQ::ROW_STEP,
-            Self::InPlace(_) => 3,
-        }
+
+/// Roundings on the way of a term, as documented.
+fn roundings(w: QuantWeights<'_>, level: IsaLevel) -> usize {
+    let cols = w.cols();
+    match w {
+        _ if w.format().element().is_some() => cols / lanes(level) + 16,
+        QuantWeights::Packed(_) => cols / 16 + 4,
+        QuantWeights::InPlace(_) if level == IsaLevel::Scalar => cols / 8 + 16,
+        QuantWeights::InPlace(_) => cols / 16 + 16,
     }
-    /// Roundings on the way of a term, as documented.
-    fn roundings(self, level: IsaLevel, cols: usize) -> usize {
-        let format = match self {
-            Self::Packed(w) => w.format(),
-            Self::InPlace(w) => w.format(),
-        };
-        if format.element().is_some() {
-            return cols / lanes(level) + 16;
-        }
-        match self {
-            Self::Packed(_) => cols / 16 + 4,
-            Self::InPlace(_) if level == IsaLevel::Scalar => cols / 8 + 16,
-            Self::InPlace(_) => cols / 16 + 16,
-        }
-    }
-    fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        match self {
-            Self::Packed(w) => w.row_range(start, len).map(Self::Packed),
-            Self::InPlace(w) => w.row_range(start, len).map(Self::InPlace),
-        }
-    }
-    fn multiply(self, k: &Kernels<f32>, x: Activations<'_>, y: MatMut<'_, f32>) -> Result<(), KernelError> {
-        match self {
-            Self::Packed(w) => k.qgemv_packed(w, x, y),
-            Self::InPlace(w) => k.qgemv_q8(w, x, y),
-        }
-    }
+}
+
+/// A plan that uses the kernels of `qgemv_q8` or `qgemv_packed`, as the weights are.
+pub(crate) fn plan_of<E: Element>(
+    k: &Kernels<E>,
+    w: QuantWeights<'_>,
+    batch: usize,
+) -> Result<QgemmPlan<E>, KernelError> {
+    let op = if w.is_packed() { Op::QgemvPacked } else { Op::QgemvQ8 };
+    k.qgemm_plan(w.format(), batch, w.rows(), w.cols(), Precision::Integer)?.with_kernel(op)
+}
+
+/// The product by these kernels.
+fn multiply(k: &Kernels<f32>, w: QuantWeights<'_>, x: MatRef<'_, f32>) -> Result<Vec<f32>, KernelError> {
+    let plan = plan_of(k, w, x.rows())?;
+    let mut memory = vec![0; plan.scratch()?.size_unaligned()];
+    let mut y = vec![f32::NAN; x.rows() * w.rows()];
+    plan.run(MatMut::new(&mut y, x.rows(), w.rows())?, w, x, None, Scratch::new(&mut memory))?;
+    Ok(y)
 }
 
 /// Calls `f` with the weights as `op` takes them.
@@ -269,25 +272,25 @@ fn prepared(
     k: &Kernels<f32>,
     w: QuantRef<'_>,
     edge: Edge,
-    f: &mut dyn FnMut(Weights<'_>) -> Result<(), String>,
+    f: &mut dyn FnMut(QuantWeights<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     if op == Op::QgemvPacked {
         let buf = packed(k, w, edge)?;
-        f(Weights::Packed(k.packed_q(w.format(), w.rows(), w.cols(), &buf).map_err(|e| e.to_string())?))
+        f(k.packed_q(w.format(), w.rows(), w.cols(), &buf).map_err(|e| e.to_string())?.into())
     } else {
         // At any address.
         let mut moved = vec![0];
         moved.extend(w.as_bytes());
         let bytes = Guarded::copy_of(&moved, edge);
         let w = QuantRef::new(&bytes[1..], w.format(), w.rows(), w.cols()).map_err(|e| e.to_string())?;
-        f(Weights::InPlace(w))
+        f(w.into())
     }
 }
 
 /// One product of `p`, which is `w`; `exact` if everything is whole, so that small sums must have no error at all.
 fn check_product(
     k: &Kernels<f32>,
-    p: Weights<'_>,
+    p: QuantWeights<'_>,
     w: QuantRef<'_>,
     (x, exact): (&[f32], bool),
     edge: Edge,
@@ -297,51 +300,42 @@ fn check_product(
     let batch = x.len() / cols;
     let case = || format!("{rows}x{cols}, batch {batch}");
     let text = |e: KernelError| format!("{}: {e}", case());
-    let size = k.activations_size(batch, cols).map_err(text)?.size_unaligned();
+    let plan = plan_of(k, p, batch).map_err(text)?;
+    let size = plan.prepared_size().map_err(text)?.size_unaligned();
     let mut steps = Guarded::<u8>::poisoned(size, edge);
     let view = MatRef::new(x, batch, cols).map_err(text)?;
-    let a = k.quantize_activations(w.format(), view, &mut steps).map_err(text)?;
+    let a = plan.prepare(view, &mut steps).map_err(text)?;
     let mut y = Guarded::<f32>::poisoned(batch * rows, edge);
-    call(|| p.multiply(k, a, MatMut::new(&mut y, batch, rows)?)).map_err(text)?;
+    call(|| plan.run(MatMut::new(&mut y, batch, rows)?, p, a, None, Scratch::empty())).map_err(text)?;
     if !y.intact() {
         return Err(format!("{}: writes outside of the output", case()));
     }
     report.cases += 1;
-    if let Weights::Packed(p) = p {
-        let mut bits = vec![f32::NAN; batch * rows];
-        let out = MatMut::new(&mut bits, batch, rows).map_err(text)?;
+    let same_as = |what: &str, other: &[f32]| match (0..y.len()).find(|&i| !same(y[i], other[i])) {
+        Some(i) => Err(format!("{}: {:?}, but {:?} {what}", case(), y[i], other[i])),
+        None => Ok(()),
+    };
+    same_as("with activations that were not prepared", &multiply(k, p, view).map_err(text)?)?;
+    if p.is_packed() {
         if w.format().element().is_some() {
-            k.qgemv_q8(w, a, out).map_err(text)?;
+            same_as("with weights in place", &multiply(k, w.into(), view).map_err(text)?)?;
         } else {
             let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
-            plain.qgemv_packed(p, a, out).map_err(text)?;
+            same_as("by scalar code", &multiply(&plain, p, view).map_err(text)?)?;
         }
-        if let Some(i) = (0..y.len()).find(|&i| !same(y[i], bits[i])) {
-            return Err(format!("{}: {:?} where another kernel has {:?}", case(), y[i], bits[i]));
-        }
-        // Rounded row by row, for packed weights alone.
-        let size = k.activations_size(batch, cols).map_err(text)?;
-        let mut memory = vec![0xff; size.size_unaligned()];
-        let skip = memory.as_ptr().align_offset(size.align());
-        let room = &mut memory[skip..skip + size.size()];
-        let each = (room.len() / batch).max(1);
-        for (m, part) in room.chunks_exact_mut(each).enumerate() {
-            k.activations_rows(w.format(), view.row_range(m, 1).map_err(text)?, part).map_err(text)?;
-        }
-        let a = k.activations_filled(w.format(), batch, cols, room).map_err(text)?;
-        let mut out = vec![f32::NAN; batch * rows];
-        k.qgemv_packed(p, a, MatMut::new(&mut out, batch, rows).map_err(text)?).map_err(text)?;
-        if let Some(i) = (0..y.len()).find(|&i| !same(y[i], out[i])) {
-            return Err(format!("{}: {:?}, but {:?} with rows rounded one by one", case(), y[i], out[i]));
-        }
-        let out = MatMut::new(&mut out, batch, rows).map_err(text)?;
-        if k.qgemv_q8(w, a, out).is_ok() && w.format().element().is_none() {
-            return Err(format!("{}: weights in place take what is for packed ones", case()));
-        }
+    }
+    // Weights that the plan's kernel does not take are refused.
+    let turned = if p.is_packed() { Op::QgemvQ8 } else { Op::QgemvPacked };
+    let turned = plan.with_kernel(turned).map_err(text)?;
+    let mut out = vec![f32::NAN; batch * rows];
+    let out = MatMut::new(&mut out, batch, rows).map_err(text)?;
+    match turned.run(out, p, view, None, Scratch::empty()) {
+        Err(KernelError::BadParameter { arg: "w", .. }) => {}
+        other => return Err(format!("{}: weights of another kernel: {other:?}", case())),
     }
     let (weights, sizes) = (specified(w)?, magnitudes(w)?);
     for m in 0..batch {
-        let x = rounded(a, m, matches!(p, Weights::InPlace(_)));
+        let x = rounded(&a, m);
         for r in 0..rows {
             let terms = |w: &[f32]| -> Vec<f64> {
                 w[r * cols..][..cols].iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).collect()
@@ -350,11 +344,8 @@ fn check_product(
             let (_, size) = exact_sum(terms(&sizes).into_iter());
             let got = y[m * rows + r];
             let err = (f64::from(got) - want).abs();
-            let bound = if exact && size < f64::from(1 << 21) {
-                0.0
-            } else {
-                gamma(p.roundings(k.level(), cols), size)
-            };
+            let bound =
+                if exact && size < f64::from(1 << 21) { 0.0 } else { gamma(roundings(p, k.level()), size) };
             let err = if err == 0.0 { 0.0 } else { err / bound };
             report.see(err, 1.0, || {
                 format!("{}, row {r} of activations {m}: {got} instead of {want}", case())
@@ -362,15 +353,11 @@ fn check_product(
         }
     }
     // Rows are independent of each other, and so is the batch.
-    for start in (0..rows).step_by(p.step()) {
-        let len = (rows - start).min(p.step());
+    for start in (0..rows).step_by(step(p)) {
+        let len = (rows - start).min(step(p));
         let part = p.row_range(start, len).map_err(text)?;
         for m in 0..batch {
-            let one = MatRef::new(&x[m * cols..][..cols], 1, cols).map_err(text)?;
-            let mut steps = vec![0; k.activations_size(1, cols).map_err(text)?.size_unaligned()];
-            let one = k.quantize_activations(w.format(), one, &mut steps).map_err(text)?;
-            let mut out = vec![f32::NAN; len];
-            part.multiply(k, one, MatMut::new(&mut out, 1, len).map_err(text)?).map_err(text)?;
+            let out = multiply(k, part, view.row_range(m, 1).map_err(text)?).map_err(text)?;
             if out != y[m * rows + start..][..out.len()] {
                 return Err(format!("{}: rows from {start} of activations {m} alone differ", case()));
             }
@@ -415,21 +402,16 @@ pub fn products(row: &KernelInfo) -> Outcome {
         }
     }
     let w = QuantRef::new(&vectors.blocks, format, 2, 512).map_err(|e| e.to_string())?;
-    prepared(row.op, &k, w, Edge::End, &mut |p| not_finite(&k, p, format))?;
+    prepared(row.op, &k, w, Edge::End, &mut |p| not_finite(&k, p))?;
     Ok(report)
 }
 
 /// A NaN among the activations of one row is NaN in its products alone.
-fn not_finite(k: &Kernels<f32>, p: Weights<'_>, format: QuantFormat) -> Result<(), String> {
-    let text = |e: KernelError| e.to_string();
-    let (rows, cols) = (2, 512);
+fn not_finite(k: &Kernels<f32>, p: QuantWeights<'_>) -> Result<(), String> {
+    let cols = 512;
     let mut x = vec![0.5f32; 3 * cols];
     x[cols + 77] = f32::NAN;
-    let mut steps = vec![0; k.activations_size(3, cols).map_err(text)?.size_unaligned()];
-    let a =
-        k.quantize_activations(format, MatRef::new(&x, 3, cols).map_err(text)?, &mut steps).map_err(text)?;
-    let mut y = vec![f32::INFINITY; 3 * rows];
-    p.multiply(k, a, MatMut::new(&mut y, 3, rows).map_err(text)?).map_err(text)?;
+    let y = MatRef::new(&x, 3, cols).and_then(|x| multiply(k, p, x)).map_err(|e| e.to_string())?;
     let nan: Vec<bool> = y.iter().map(|y| y.is_nan()).collect();
     if nan == [false, false, true, true, false, false] {
         Ok(())

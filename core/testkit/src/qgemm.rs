@@ -3,7 +3,7 @@
 
 use gllm_kernels_core::{
     bf16, f16, Activation, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, Precision, QgemmGroup, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    MatRef, Op, Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::Source;
@@ -67,7 +67,7 @@ impl<E: Element> Case<'_, E> {
             let refused =
                 matches!(short, Err(KernelError::ScratchTooSmall { .. } | KernelError::ShortSlice { .. }));
             // A query is for the larger of two ways.
-            if !refused && plan.takes_panels(&w) && m > 16 {
+            if !refused && in_panels(plan, w) && m > 16 {
                 return Err(self.text("half the memory was enough"));
             }
         }
@@ -86,10 +86,13 @@ impl<E: Element> Case<'_, E> {
     fn sums(&self, in_place: bool) -> Result<Sums, String> {
         let (n, cols) = (self.w.rows(), self.w.cols());
         let integer = self.precision == Precision::Integer;
-        let mut steps =
-            vec![0; self.k.activations_size(self.m, cols).map_err(|e| self.text(e))?.size_unaligned()];
+        // Groups are rounded in one way, by rows for packed weights and in panels.
+        let op = if self.coarse(in_place) { Op::QgemvQ8 } else { Op::QgemvPacked };
+        let plan = self.k.qgemm_plan(self.w.format(), self.m, n, cols, Precision::Integer);
+        let plan = plan.and_then(|plan| plan.with_kernel(op)).map_err(|e| self.text(e))?;
+        let mut steps = vec![0; plan.prepared_size().map_err(|e| self.text(e))?.size_unaligned()];
         let view = MatRef::new(self.x, self.m, cols).map_err(|e| self.text(e))?;
-        let a = self.k.quantize_activations(self.w.format(), view, &mut steps).map_err(|e| self.text(e))?;
+        let a = plan.prepare(view, &mut steps).map_err(|e| self.text(e))?;
         // What the product sees of the weights.
         let mut weights = wide(&specified(self.w)?);
         if !self.sees_weights() {
@@ -104,7 +107,7 @@ impl<E: Element> Case<'_, E> {
         for m in 0..self.m {
             let x = &self.x[m * cols..][..cols];
             let x = match self.precision {
-                Precision::Integer => rounded(a, m, self.coarse(in_place)),
+                Precision::Integer => rounded(&a, m),
                 Precision::Bf16 => x.iter().map(|x| bf16::from_f32(x.to_f32()).to_f64()).collect(),
                 _ => wide(x),
             };
@@ -135,7 +138,7 @@ impl<E: Element> Case<'_, E> {
 
     /// Whether weights in place are not unpacked.
     fn few(&self) -> bool {
-        self.plan().is_ok_and(|plan| !plan.takes_panels(&self.w.into()))
+        self.plan().is_ok_and(|plan| !in_panels(&plan, self.w.into()))
     }
 
     /// Whether weights are multiplied as they are, not as rounded to the type of the activations: for few rows, and
@@ -192,14 +195,12 @@ fn differ(a: &[f32], b: &[f32]) -> Option<usize> {
 enum Beside {
     /// Parts have the bits of the whole.
     Parts,
-    /// Products of groups have the bits that they have alone.
-    Groups,
     /// Bias and activation are what the operators of these names do.
     Finish,
 }
 
 impl Beside {
-    const ALL: [Self; 3] = [Self::Finish, Self::Groups, Self::Parts];
+    const ALL: [Self; 2] = [Self::Finish, Self::Parts];
 }
 
 /// One product, in place and packed, and what of `beside` is to be checked with it. `exact`: whatever is small must have no
@@ -242,20 +243,19 @@ fn check<E: Element>(
         case.equal("packed, this and scalar code", &columns, &of_scalar(p.into())?)?;
         if !case.few() && !scalar.few() {
             case.equal("this and scalar code", &y, &of_scalar(w.into())?)?;
-            in_panels(case, &plan, w.into(), &y, edge)?;
-            in_panels(case, &plan, p.into(), &y, edge)?;
         }
         if m > 16 {
             case.equal("packed and in place", &columns, &y)?;
         }
     }
+    prepared(case, &plan, w.into(), &y, edge)?;
+    prepared(case, &plan, p.into(), &columns, edge)?;
     for beside in beside {
         match beside {
             Beside::Parts => {
                 parts(case, w.into(), &y, edge)?;
                 parts(case, p.into(), &columns, edge)?;
             }
-            Beside::Groups => grouped(case, edge)?,
             Beside::Finish => finished(case, w, (&sums, exact), edge, report)?,
         }
     }
@@ -310,8 +310,13 @@ fn finished<E: Element>(
     Ok(())
 }
 
-/// Activations that were rounded before have the same results.
-fn in_panels<E: Element>(
+/// Whether the plan brings activations into panels for these weights.
+fn in_panels<E: Element>(plan: &QgemmPlan<E>, w: QuantWeights<'_>) -> bool {
+    plan.packed(w.is_packed()).prepared_row_step() > 1
+}
+
+/// Activations that were prepared before have the same results, in one go and in parts.
+fn prepared<E: Element>(
     case: &Case<'_, E>,
     plan: &QgemmPlan<E>,
     w: QuantWeights<'_>,
@@ -319,50 +324,47 @@ fn in_panels<E: Element>(
     edge: Edge,
 ) -> Result<(), String> {
     let ([m, n, cols], text) = (plan.shape(), |e: KernelError| case.text(e));
-    let size = case.k.activation_panels_size(m, cols).map_err(text)?.size_unaligned();
-    let mut buf = Guarded::<u8>::poisoned(size, edge);
+    let plan = plan.packed(w.is_packed());
+    let size = plan.prepared_size().map_err(text)?;
+    let mut buf = Guarded::<u8>::poisoned(size.size_unaligned(), edge);
     let x = MatRef::new(case.x, m, cols).map_err(text)?;
-    let mut memory = Guarded::<u8>::poisoned(plan.scratch_panels().map_err(text)?.size_unaligned(), edge);
+    let mut memory = Guarded::<u8>::poisoned(plan.scratch_prepared().map_err(text)?.size_unaligned(), edge);
     let mut y = Guarded::<f32>::poisoned(m * n, edge);
-    call(|| {
-        let panels = case.k.activation_panels(x, &mut buf)?;
-        plan.run_panels(MatMut::new(&mut y, m, n)?, w, panels, None, Scratch::new(&mut memory))
-    })
-    .map_err(text)?;
+    let done = call(|| {
+        let x = plan.prepare(x, &mut buf)?;
+        plan.run(MatMut::new(&mut y, m, n)?, w, x, None, Scratch::new(&mut memory))?;
+        if !plan.prepares_as(&plan.resized(m, n + 1)) || plan.prepares_as(&plan.packed(!w.is_packed())) {
+            return Err(KernelError::BadParameter { arg: "plan", expected: "the same preparation" });
+        }
+        Ok(())
+    });
+    done.map_err(text)?;
     match differ(&y, want) {
-        Some(i) => Err(case.text(format!("in panels, element {i}: {} and {}", y[i], want[i]))),
-        None if y.intact() && buf.intact() && memory.intact() => Ok(()),
-        None => Err(case.text("writes outside of its memory")),
+        Some(i) => return Err(case.text(format!("prepared, element {i}: {} and {}", y[i], want[i]))),
+        None if y.intact() && buf.intact() && memory.intact() => {}
+        None => return Err(case.text("writes outside of its memory")),
     }
-}
-
-/// Products of groups have the bits that they have alone.
-fn grouped<E: Element>(case: &Case<'_, E>, edge: Edge) -> Result<(), String> {
-    let ([m, n, cols], text) =
-        (case.plan().map_err(|e| case.text(e))?.shape(), |e: KernelError| case.text(e));
-    let counts = [m, 0, m.min(3)];
-    let mut outs = counts.map(|m| Guarded::<f32>::poisoned(m * n, edge));
-    let mut groups = Vec::new();
-    for (m, y) in counts.into_iter().zip(&mut outs) {
-        let x = MatRef::new(&case.x[..m * cols], m, cols).map_err(text)?;
-        groups.push(QgemmGroup { w: case.w.into(), x, y: MatMut::new(y, m, n).map_err(text)? });
+    // Part by part.
+    let mut memory = vec![0xff; size.size_unaligned()];
+    let skip = if memory.is_empty() { 0 } else { memory.as_ptr().align_offset(size.align()) };
+    let room = &mut memory[skip..skip + size.size()];
+    let (step, mut first, mut at) = (plan.prepared_row_step(), 0, 0);
+    while first < m {
+        let rows = step.min(m - first);
+        let len = plan.resized(rows, n).prepared_size().map_err(text)?.size();
+        let part = x.row_range(first, rows).map_err(text)?;
+        plan.prepare_rows(part, &mut room[at..at + len]).map_err(text)?;
+        (first, at) = (first + rows, at + len);
     }
-    let need = case.k.qgemm_grouped_scratch(&groups, case.precision).map_err(text)?;
-    let mut memory = Guarded::<u8>::poisoned(need.size_unaligned(), edge);
-    call(|| case.k.qgemm_grouped(&mut groups, case.precision, None, Scratch::new(&mut memory)))
-        .map_err(text)?;
-    drop(groups);
-    for (m, y) in counts.into_iter().zip(&outs) {
-        let one = Case { m, ..*case };
-        let want = one.run(&one.plan().map_err(text)?, case.w.into(), None, [n, 1], edge)?;
-        if let Some(i) = differ(y, &want) {
-            return Err(one.text(format!("in a group, element {i}: {:?} and {:?}", y.get(i), want.get(i))));
-        }
-        if !y.intact() || !memory.intact() {
-            return Err(one.text("writes outside of its memory"));
-        }
+    if at != room.len() {
+        return Err(case.text(format!("parts have {at} bytes, all rows {}", room.len())));
     }
-    Ok(())
+    let x = plan.prepared(x, room).map_err(text)?;
+    let mut scratch = vec![0; plan.scratch_prepared().map_err(text)?.size_unaligned()];
+    let mut y = vec![f32::NAN; m * n];
+    let out = MatMut::new(&mut y, m, n).map_err(text)?;
+    plan.run(out, w, x, None, Scratch::new(&mut scratch)).map_err(text)?;
+    case.equal("prepared in parts", &y, want)
 }
 
 /// A NaN among the activations of one row is NaN in its products alone.
@@ -425,7 +427,11 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(text)?;
     let tiles = Kernels::<bf16>::with(caps);
     let by_tiles = tiles.kernel(Op::Gemm, None).is_some_and(|row| row.name.contains("_amx_"));
-    let fastest = [k.qgemm_precision(8), k.qgemm_precision(64), tiles.qgemm_precision(64)];
+    fn fast<E: Element>(k: &Kernels<E>, m: usize) -> Result<Precision, String> {
+        let plan = k.qgemm_plan(QuantFormat::Q8_0, m, 1, 0, Precision::Fast).map_err(|e| e.to_string())?;
+        Ok(plan.precision())
+    }
+    let fastest = [fast(&k, 8)?, fast(&k, 64)?, fast(&tiles, 64)?];
     let [narrowed, exact] =
         if by_tiles { [Precision::Bf16, Precision::Exact] } else { [Precision::Integer; 2] };
     if fastest != [Precision::Integer, narrowed, exact] {
@@ -457,7 +463,7 @@ pub fn qgemm(row: &KernelInfo) -> Outcome {
     for (i, &(m, n)) in sizes.iter().enumerate() {
         let cols = depths[i % depths.len()];
         let edge = Edge::BOTH[i % 2];
-        let beside = if leads { &Beside::ALL[..] } else { &Beside::ALL[i % 3..][..1] };
+        let beside = if leads { &Beside::ALL[..] } else { &Beside::ALL[i % 2..][..1] };
         let mut bytes = shuffled_blocks(&mut source, format, &vectors, n * cols / len);
         let w = QuantRef::new(&bytes, format, n, cols).map_err(text)?;
         let x: Vec<f32> = source.normals(m * cols);
@@ -530,7 +536,7 @@ fn of_no_columns(k: &Kernels<f32>, format: QuantFormat, precision: Precision) ->
         let mut memory = vec![0; plan.scratch()?.size_unaligned()];
         let mut y = vec![f32::NAN; 3 * m];
         let (x, w) = (MatRef::new(&[], m, 0)?, QuantRef::new(&[], format, 3, 0)?);
-        plan.run(MatMut::new(&mut y, m, 3)?, w.into(), x, None, Scratch::new(&mut memory))?;
+        plan.run(MatMut::new(&mut y, m, 3)?, w, x, None, Scratch::new(&mut memory))?;
         assert!(y.iter().all(|&y| y == 0.0), "{y:?} instead of zeros");
     }
     Ok(())

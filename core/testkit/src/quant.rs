@@ -1,7 +1,8 @@
 //! Quantised weights: decode bit for bit, products within the bound.
 
 use gllm_kernels_core::{
-    Element, IsaLevel, KernelInfo, Kernels, MatMut, MatRef, QuantFormat, QuantRef, StorePolicy,
+    Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Precision, QuantFormat,
+    QuantRef, Scratch, StorePolicy,
 };
 
 use crate::data::{both_walks, lanes, Source};
@@ -208,6 +209,14 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
     Ok(report)
 }
 
+/// `qgemv` with as many rows of activations as there are results of.
+fn multiply<E: Element>(k: &Kernels<E>, w: QuantRef<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
+    let (n, cols) = (w.rows(), w.cols());
+    let batch = y.len().checked_div(n).unwrap_or(1);
+    let plan = k.qgemm_plan(w.format(), batch, n, cols, Precision::Exact)?.with_kernel(Op::Qgemv)?;
+    plan.run(MatMut::new(y, batch, n)?, w, MatRef::new(x, batch, cols)?, None, Scratch::empty())
+}
+
 /// One call of `qgemv`; `exact` if everything is whole, so that small sums must have no error at all.
 fn check_product<E: Element>(
     k: &Kernels<E>,
@@ -219,7 +228,7 @@ fn check_product<E: Element>(
     let mut y = Guarded::<f32>::poisoned(w.rows(), edge);
     let guarded = Guarded::copy_of(x, edge);
     let case = || format!("{}x{}", w.rows(), w.cols());
-    call(|| k.qgemv(w, &guarded, &mut y)).map_err(|e| format!("{}: {e}", case()))?;
+    call(|| multiply(k, w, &guarded, &mut y)).map_err(|e| format!("{}: {e}", case()))?;
     if !y.intact() {
         return Err(format!("{}: writes outside of the output", case()));
     }
@@ -249,11 +258,7 @@ fn check_product<E: Element>(
         let mut xs = vec![E::from_f32(1.0); batch * x.len()];
         xs[(batch - 1) * x.len()..].copy_from_slice(&guarded);
         let mut out = Guarded::<f32>::poisoned(batch * y.len(), edge);
-        call(|| {
-            let (xs, out) = (MatRef::new(&xs, batch, w.cols())?, MatMut::new(&mut out, batch, w.rows())?);
-            k.qgemv_rows(w, xs, out)
-        })
-        .map_err(|e| format!("{}: {e}", case()))?;
+        call(|| multiply(k, w, &xs, &mut out)).map_err(|e| format!("{}: {e}", case()))?;
         if !out.intact() || out[(batch - 1) * y.len()..] != y[..] {
             return Err(format!("{}: the last of {batch} rows of activations differs", case()));
         }
@@ -263,7 +268,7 @@ fn check_product<E: Element>(
         for len in [1, 5].into_iter().filter(|len| start + len <= w.rows()) {
             let mut part = [f32::NAN; 5];
             let range = w.row_range(start, len).map_err(|e| e.to_string())?;
-            k.qgemv(range, &guarded, &mut part[..len]).map_err(|e| e.to_string())?;
+            multiply(k, range, &guarded, &mut part[..len]).map_err(|e| e.to_string())?;
             if part[..len] != y[start..start + len] {
                 return Err(format!("{}: rows {start} + {len} alone differ", case()));
             }
@@ -330,7 +335,7 @@ pub fn qgemv<E: Element>(row: &KernelInfo) -> Outcome {
         let w = QuantRef::new(&bytes, format, 2, tile * format.block_len()).map_err(|e| e.to_string())?;
         let x = source.uniform::<E>(w.cols(), 0.5, 1.5);
         let mut y = [0.0; 2];
-        k.qgemv(w, &x, &mut y).map_err(|e| e.to_string())?;
+        multiply(&k, w, &x, &mut y).map_err(|e| e.to_string())?;
         let finite = specified(w)?[..w.cols()].iter().all(|w| w.is_finite());
         if y[0].is_finite() != finite || !y[1].is_finite() {
             return Err(format!("scale {scale:#06x}: {y:?}"));

@@ -58,12 +58,13 @@ int main(void)
         check("dequant by the baseline", gllm_dequant(&baseline, Q4_0, 1, COLS, weights, first) == GLLM_STATUS_OK);
         for (size_t i = 0; i < COLS; i++) check("a weight", first[i] == decoded[i]);
     }
-    check("qgemv_scratch", gllm_qgemv_scratch(&best, BATCH, COLS, &bytes) == GLLM_STATUS_OK && bytes <= sizeof scratch);
-    check("qgemv", gllm_qgemv(&best, Q4_0, ROWS, COLS, weights, BATCH, x, y, scratch, bytes) == GLLM_STATUS_OK);
+    check("qgemm_scratch",
+          gllm_qgemm_scratch(&best, Q4_0, ROWS, COLS, BATCH, &bytes) == GLLM_STATUS_OK && bytes <= sizeof scratch);
+    check("qgemm", gllm_qgemm(&best, Q4_0, ROWS, COLS, weights, BATCH, x, y, scratch, bytes) == GLLM_STATUS_OK);
     check("packed_bytes", gllm_packed_bytes(&best, Q4_0, ROWS, COLS, &bytes) == GLLM_STATUS_OK && bytes <= sizeof packed);
     check("pack", gllm_pack(&best, Q4_0, ROWS, COLS, weights, packed, bytes) == GLLM_STATUS_OK);
-    check("qgemv_packed",
-          gllm_qgemv_packed(&best, Q4_0, ROWS, COLS, packed, bytes, BATCH, x, z, scratch, sizeof scratch) == GLLM_STATUS_OK);
+    check("qgemm_packed",
+          gllm_qgemm_packed(&best, Q4_0, ROWS, COLS, packed, bytes, BATCH, x, z, scratch, sizeof scratch) == GLLM_STATUS_OK);
     for (size_t m = 0; m < BATCH; m++)
         for (size_t r = 0; r < ROWS; r++) {
             float sum = 0, magnitude = 0;
@@ -91,9 +92,9 @@ int main(void)
     check("null", gllm_softmax(&best, 4, NULL) == GLLM_STATUS_NULL);
     check("format", gllm_row_bytes(3000, COLS, &bytes) == GLLM_STATUS_FORMAT);
     check("blocks", gllm_row_bytes(Q4_0, 33, &bytes) == GLLM_STATUS_DIMENSION);
-    check("scratch", gllm_qgemv(&best, Q4_0, ROWS, COLS, weights, BATCH, x, y, scratch, 100) == GLLM_STATUS_SHORT);
+    check("scratch", gllm_qgemm(&best, Q4_0, ROWS, COLS, weights, BATCH, x, y, scratch, 100) == GLLM_STATUS_SHORT);
     packed[0] ^= 1;
-    check("header", gllm_qgemv_packed(&best, Q4_0, ROWS, COLS, packed, sizeof packed, BATCH, x, z, scratch, sizeof scratch)
+    check("header", gllm_qgemm_packed(&best, Q4_0, ROWS, COLS, packed, sizeof packed, BATCH, x, z, scratch, sizeof scratch)
                         == GLLM_STATUS_PACKING);
 
     host_write(wrong ? "c-example: failed\n" : "c-example: passed\n");

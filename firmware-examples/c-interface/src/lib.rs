@@ -8,8 +8,8 @@ use core::mem::{align_of, size_of, MaybeUninit};
 use core::panic::PanicInfo;
 
 use gllm_kernels_core::{
-    Caps, KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef, RopeFreqs, RopePairing,
-    RopePositions, RopeShape, Scratch,
+    Caps, KernelError, Kernels, MatMut, MatRef, Precision, QgemmPlan, QuantFormat, QuantRef, RopeFreqs,
+    RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 /// The core cannot panic; what is here links without this.
@@ -276,28 +276,47 @@ pub unsafe extern "C" fn gllm_dequant(
     })
 }
 
-/// Bytes of scratch memory that products with `batch` rows of `cols` activations need.
+/// A plan for a product with quantised weights.
+///
+/// # Safety
+/// `k` is null or what its type says.
+unsafe fn qgemm_plan(
+    k: *const GllmKernels,
+    format: u32,
+    rows: usize,
+    cols: usize,
+    batch: usize,
+) -> Result<QgemmPlan<f32>, GllmStatus> {
+    // SAFETY: the caller's contract.
+    let k = unsafe { kernels(k)? };
+    Ok(k.qgemm_plan(QuantFormat::from_gguf(format)?, batch, rows, cols, Precision::Fast)?)
+}
+
+/// Bytes of scratch memory that a product of `rows x cols` weights with `batch` rows of activations needs, whether the
+/// weights are packed or not.
 ///
 /// # Safety
 /// Pointers are null or what their types say.
 #[no_mangle]
-pub unsafe extern "C" fn gllm_qgemv_scratch(
+pub unsafe extern "C" fn gllm_qgemm_scratch(
     k: *const GllmKernels,
-    batch: usize,
+    format: u32,
+    rows: usize,
     cols: usize,
+    batch: usize,
     bytes: *mut usize,
 ) -> GllmStatus {
     // SAFETY: the caller's contract.
-    status(|| unsafe { put(bytes, kernels(k)?.activations_size(batch, cols)?.size_unaligned()) })
+    status(|| unsafe { put(bytes, qgemm_plan(k, format, rows, cols, batch)?.scratch()?.size_unaligned()) })
 }
 
-/// `y = x w^T` in integers, with the weights where they lie (flash, say): `w` is `rows x cols`, `x` is `batch x cols` and is
-/// rounded to 8 bits, `y` is `batch x rows`. For a range of rows pass their first byte and their number.
+/// `y = x w^T`, with the weights where they lie (flash, say): `w` is `rows x cols`, `x` is `batch x cols` and is rounded to
+/// 8 bits, `y` is `batch x rows`. For a range of rows pass their first byte and their number.
 ///
 /// # Safety
 /// Pointers are null or to so many weights and elements; `y` and `scratch` overlap nothing.
 #[no_mangle]
-pub unsafe extern "C" fn gllm_qgemv(
+pub unsafe extern "C" fn gllm_qgemm(
     k: *const GllmKernels,
     format: u32,
     rows: usize,
@@ -311,11 +330,11 @@ pub unsafe extern "C" fn gllm_qgemv(
 ) -> GllmStatus {
     // SAFETY: the caller's contract.
     status(|| unsafe {
-        let (k, w) = (kernels(k)?, weights(format, rows, cols, w)?);
+        let plan = qgemm_plan(k, format, rows, cols, batch)?;
+        let w = weights(format, rows, cols, w)?;
         let x = MatRef::new(slice(x, times(batch, cols)?)?, batch, cols)?;
         let y = MatMut::new(slice_mut(y, times(batch, rows)?)?, batch, rows)?;
-        let x = k.quantize_activations(w.format(), x, slice_mut(scratch, scratch_bytes)?)?;
-        Ok(k.qgemv_q8(w, x, y)?)
+        Ok(plan.run(y, w, x, None, Scratch::new(slice_mut(scratch, scratch_bytes)?))?)
     })
 }
 
@@ -332,7 +351,12 @@ pub unsafe extern "C" fn gllm_packed_bytes(
     bytes: *mut usize,
 ) -> GllmStatus {
     // SAFETY: the caller's contract.
-    status(|| unsafe { put(bytes, kernels(k)?.packed_q_size(QuantFormat::from_gguf(format)?, rows, cols)?) })
+    status(|| unsafe {
+        put(bytes, {
+            kernels(k)?;
+            QuantFormat::from_gguf(format)?.packed_size(rows, cols)?
+        })
+    })
 }
 
 /// Packs weights, for the fastest products. What it writes may be stored (at build time, in flash) and used at any address
@@ -357,12 +381,12 @@ pub unsafe extern "C" fn gllm_pack(
     })
 }
 
-/// `gllm_qgemv` with packed weights.
+/// `gllm_qgemm` with packed weights.
 ///
 /// # Safety
 /// Pointers are null or to so many bytes and elements; `y` and `scratch` overlap nothing.
 #[no_mangle]
-pub unsafe extern "C" fn gllm_qgemv_packed(
+pub unsafe extern "C" fn gllm_qgemm_packed(
     k: *const GllmKernels,
     format: u32,
     rows: usize,
@@ -377,12 +401,12 @@ pub unsafe extern "C" fn gllm_qgemv_packed(
 ) -> GllmStatus {
     // SAFETY: the caller's contract.
     status(|| unsafe {
+        let plan = qgemm_plan(k, format, rows, cols, batch)?;
         let (k, format) = (kernels(k)?, QuantFormat::from_gguf(format)?);
-        let w: PackedQ<'_> = k.packed_q(format, rows, cols, slice(packed, packed_bytes)?)?;
+        let w = k.packed_q(format, rows, cols, slice(packed, packed_bytes)?)?;
         let x = MatRef::new(slice(x, times(batch, cols)?)?, batch, cols)?;
         let y = MatMut::new(slice_mut(y, times(batch, rows)?)?, batch, rows)?;
-        let x = k.quantize_activations(format, x, slice_mut(scratch, scratch_bytes)?)?;
-        Ok(k.qgemv_packed(w, x, y)?)
+        Ok(plan.run(y, w, x, None, Scratch::new(slice_mut(scratch, scratch_bytes)?))?)
     })
 }
 

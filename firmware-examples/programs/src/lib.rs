@@ -4,7 +4,7 @@
 pub mod external;
 pub mod ops;
 
-use gllm_kernels_core::{Activations, KernelError, QuantFormat, ScratchReq};
+use gllm_kernels_core::{KernelError, QgemmPlan, QuantFormat, ScratchReq};
 
 /// Bytes for what `size` says, wherever they start. For static memory: a size that does not exist does not compile.
 pub const fn room(size: Result<ScratchReq, KernelError>) -> usize {
@@ -14,9 +14,9 @@ pub const fn room(size: Result<ScratchReq, KernelError>) -> usize {
     }
 }
 
-/// Bytes for activations of 8 bits.
+/// Bytes for activations that are prepared for products with quantised weights.
 pub const fn activations(batch: usize, cols: usize) -> usize {
-    room(Activations::size(batch, cols))
+    room(QgemmPlan::<f32>::prepared_bound(batch, cols))
 }
 
 /// Bytes for packed weights of whichever of these formats takes most.

@@ -171,9 +171,14 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
             k.gemm_plan(M, 13, K)?.run(MatMut::new(z, M, 13)?, a, b, None, Scratch::new(scratch))
         }),
         ("qgemv", |k, x, _, z, _| {
-            let (a, b) = z.split_at_mut(8);
-            k.qgemv(QuantRef::new(Q8_0, QuantFormat::Q8_0, 8, 512)?, &x[..512], a)?;
-            k.qgemv(QuantRef::new(Q4_0, QuantFormat::Q4_0, 8, 512)?, &x[..512], &mut b[..8])
+            let x = MatRef::new(&x[..512], 1, 512)?;
+            for ((format, w), y) in
+                [(QuantFormat::Q8_0, Q8_0), (QuantFormat::Q4_0, Q4_0)].into_iter().zip(z.chunks_mut(8))
+            {
+                let (plan, y) = (k.qgemm_plan(format, 1, 8, 512, Precision::Exact)?, MatMut::new(y, 1, 8)?);
+                plan.run(y, QuantRef::new(w, format, 8, 512)?, x, None, Scratch::empty())?;
+            }
+            Ok(())
         }),
         ("attend", |k, x, _, z, scratch| {
             // Two blocks of 16 positions, four queries of 16.

@@ -9,7 +9,7 @@ use gllm_kernels_core::{
     MatMut, MatRef, Op, Precision, QuantFormat, QuantRef, Right, Scratch,
 };
 use programs::vectors::{self, COLS, ROWS};
-use programs::{activations, packed, same_bits, Random};
+use programs::{packed, same_bits, Random};
 
 extern "C" {
     /// The tests.
@@ -33,18 +33,12 @@ const K: usize = 37;
 struct State {
     x: [f32; BATCH * COLS],
     decoded: [[f32; ROWS * COLS]; 2],
-    activations: [u8; activations(BATCH, COLS)],
     packed: [u8; packed(QuantFormat::ALL, ROWS, COLS)],
     scratch: [u8; 512 << 10],
 }
 
-static STATE: Once<State> = Once::new(State {
-    x: [0.0; _],
-    decoded: [[0.0; _]; 2],
-    activations: [0; _],
-    packed: [0; _],
-    scratch: [0; _],
-});
+static STATE: Once<State> =
+    Once::new(State { x: [0.0; _], decoded: [[0.0; _]; 2], packed: [0; _], scratch: [0; _] });
 
 /// The kernels of this CPU.
 fn rows() -> impl Iterator<Item = &'static KernelInfo> {
@@ -67,17 +61,12 @@ fn product(
 ) -> Result<[f32; BATCH * ROWS], KernelError> {
     let mut y = [0.0; BATCH * ROWS];
     let (x, to) = (MatRef::new(&s.x, BATCH, COLS)?, MatMut::new(&mut y, BATCH, ROWS)?);
-    match op {
-        Op::Qgemv => k.qgemv_rows(w, x, to)?,
-        Op::QgemvQ8 => k.qgemv_q8(w, k.quantize_activations(w.format(), x, &mut s.activations)?, to)?,
-        Op::QgemvPacked => {
-            let packed = k.pack_q(w, &mut s.packed)?;
-            k.qgemv_packed(packed, k.quantize_activations(w.format(), x, &mut s.activations)?, to)?;
-        }
-        _ => {
-            let plan = k.qgemm_plan(w.format(), BATCH, ROWS, COLS, Precision::Integer)?;
-            plan.run(to, w.into(), x, None, Scratch::new(&mut s.scratch))?;
-        }
+    let plan = k.qgemm_plan(w.format(), BATCH, ROWS, COLS, Precision::Integer)?.with_kernel(op)?;
+    let scratch = Scratch::new(&mut s.scratch);
+    if op == Op::QgemvPacked {
+        plan.run(to, k.pack_q(w, &mut s.packed)?, x, None, scratch)?;
+    } else {
+        plan.run(to, w, x, None, scratch)?;
     }
     Ok(y)
 }

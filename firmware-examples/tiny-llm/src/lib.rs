@@ -3,8 +3,8 @@
 #![cfg_attr(not(feature = "host"), no_std)]
 
 use gllm_kernels_core::{
-    Activations, KernelError, Kernels, MatMut, MatRef, QuantFormat, QuantRef, RopeFreqs, RopePairing,
-    RopePositions, RopeShape,
+    KernelError, Kernels, MatMut, MatRef, Precision, QgemmPlan, QuantFormat, QuantRef, RopeFreqs,
+    RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 const DIM: usize = 64;
@@ -16,7 +16,7 @@ const FFN: usize = 192;
 const SCALE: f32 = 0.25;
 const _: () = assert!(HEAD == 16);
 const EPS: f32 = 1e-5;
-const ACTIVATIONS: usize = match Activations::size(1, FFN) {
+const ACTIVATIONS: usize = match QgemmPlan::<f32>::prepared_bound(1, FFN) {
     Ok(req) => req.size_unaligned(),
     Err(_) => panic!("there is no such size"),
 };
@@ -269,9 +269,10 @@ fn products<const N: usize, const C: usize, const R: usize>(
     all: [(QuantRef<'_>, &mut [f32; R]); N],
 ) -> Result<(), KernelError> {
     let Some((first, _)) = all.first() else { return Ok(()) };
-    let x = k.quantize_activations(first.format(), MatRef::new(x, 1, C)?, buf)?;
+    let plan = k.qgemm_plan(first.format(), 1, R, C, Precision::Integer)?;
+    let x = plan.prepare(MatRef::new(x, 1, C)?, buf)?;
     for (w, y) in all {
-        k.qgemv_q8(w, x, MatMut::new(y, 1, R)?)?;
+        plan.run(MatMut::new(y, 1, R)?, w, x, None, Scratch::empty())?;
     }
     Ok(())
 }

@@ -83,7 +83,11 @@ impl Shape {
         let m = if op == Op::GemmSkinny { 2 + m % 31 } else { m };
         // Now and then a plan of another shape, which must be refused (or overflow); not where packed bytes are spoiled, which
         // are not multiplied then.
-        let planned = if call.option(6) && !call.option(7) { [0, 1, 2].map(|i| call.sizes[i].get()) } else { [m, n, k] };
+        let planned = if call.option(6) && !call.option(7) {
+            [0, 1, 2].map(|i| call.sizes[i].get())
+        } else {
+            [m, n, k]
+        };
         let b = if op == Op::GemmBt { [n, k] } else { [k, n] };
         Self { m, n, k, planned, b }
     }

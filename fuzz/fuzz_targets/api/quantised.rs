@@ -1,9 +1,9 @@
 //! Quantised weights: blocks, packed blocks, and the layouts of other checkpoints.
 
 use gllm_kernels_core::{
-    f16, Activations, AwqRef, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef,
-    GptqZeros, KernelError, Kernels, MatMut, MatRef, Op, Outliers, PackedQ, Precision, QuantFormat, QuantRef,
-    ScaleSlice, Scratch, SqueezeLlmParts, SqueezeLlmRef,
+    f16, AwqRef, Element, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros,
+    KernelError, Kernels, MatMut, MatRef, Op, Outliers, PackedQ, Precision, Prepared, QgemmPlan, QuantFormat,
+    QuantRef, ScaleSlice, Scratch, SqueezeLlmParts, SqueezeLlmRef,
 };
 use gllm_testkit::Guarded;
 
@@ -74,12 +74,14 @@ fn blocks<E: Element>(call: &Call, op: Op) {
         Op::Qgemv => {
             let x = call.vector::<E>(1, call.lengths[0].of(cols * batch));
             call.twice::<E, f32>(outputs, None, sums(call, cols), |k, y| {
-                k.qgemv_rows(w, MatRef::new(&x, batch, cols)?, MatMut::new(y, batch, w.rows())?)
+                let plan = k.qgemm_plan(format, batch, w.rows(), cols, Precision::Exact)?.with_kernel(op)?;
+                let (y, x) = (MatMut::new(y, batch, w.rows())?, MatRef::new(&x, batch, cols)?);
+                plan.run(y, w, x, None, Scratch::empty())
             });
         }
         Op::QgemvQ8 => call.twice::<E, f32>(outputs, None, sums(call, cols), |k, y| {
-            with_activations(call, k, format, [batch, cols], |x| {
-                k.qgemv_q8(w, x, MatMut::new(y, batch, w.rows())?)
+            with_activations(call, k, format, (op, [batch, w.rows(), cols]), |plan, x| {
+                plan.run(MatMut::new(y, batch, w.rows())?, w, x, None, Scratch::empty())
             })
         }),
         Op::Qgemm => {
@@ -96,7 +98,7 @@ fn blocks<E: Element>(call: &Call, op: Op) {
                 let plan = k.qgemm_plan(format, batch, w.rows(), cols, precision)?;
                 let mut memory = Guarded::<u8>::poisoned(plan.scratch()?.size_unaligned(), call.edge());
                 let (y, x) = (MatMut::new(y, batch, w.rows())?, MatRef::new(&x, batch, cols)?);
-                plan.run(y, w.into(), x, None, Scratch::new(&mut memory))
+                plan.run(y, w, x, None, Scratch::new(&mut memory))
             });
         }
         Op::QgemvPacked => {
@@ -104,8 +106,8 @@ fn blocks<E: Element>(call: &Call, op: Op) {
             let agree = if format.element().is_some() { sums(call, cols) } else { Agree::Exactly };
             call.twice::<E, f32>(outputs, None, agree, |k, y| {
                 with_packed(call, k, w, |p| {
-                    with_activations(call, k, format, [batch, cols], |x| {
-                        k.qgemv_packed(p, x, MatMut::new(y, batch, p.rows())?)
+                    with_activations(call, k, format, (op, [batch, p.rows(), cols]), |plan, x| {
+                        plan.run(MatMut::new(y, batch, p.rows())?, p, x, None, Scratch::empty())
                     })
                 })
             })
@@ -126,7 +128,7 @@ fn with_packed<E: Element>(
     w: QuantRef<'_>,
     f: impl FnOnce(PackedQ<'_>) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
-    let size = k.packed_q_size(w.format(), w.rows(), w.cols())?;
+    let size = w.format().packed_size(w.rows(), w.cols())?;
     let mut buf = Guarded::<u8>::poisoned(size, call.edge());
     k.pack_q(w, &mut buf)?;
     if call.option(3) && size > 0 {
@@ -136,25 +138,26 @@ fn with_packed<E: Element>(
     f(if call.option(4) { p.row_range(16, w.rows().saturating_sub(16)).unwrap_or(p) } else { p })
 }
 
-/// Calls `f` with activations of this shape.
+/// Calls `f` with a plan of this shape for the kernels of `op`, and activations that it has prepared.
 fn with_activations<E: Element>(
     call: &Call,
     k: &Kernels<E>,
     format: QuantFormat,
-    [batch, cols]: [usize; 2],
-    f: impl FnOnce(Activations<'_>) -> Result<(), KernelError>,
+    (op, [batch, rows, cols]): (Op, [usize; 3]),
+    f: impl FnOnce(QgemmPlan<E>, Prepared<'_, E>) -> Result<(), KernelError>,
 ) -> Result<(), KernelError> {
     let x = call.vector::<E>(1, call.lengths[0].of(cols * batch));
-    let mut buf = Guarded::<u8>::poisoned(k.activations_size(batch, cols)?.size_unaligned(), call.edge());
-    f(k.quantize_activations(format, MatRef::new(&x, batch, cols)?, &mut buf)?)
+    let plan = k.qgemm_plan(format, batch, rows, cols, Precision::Integer)?.with_kernel(op)?;
+    let mut buf = Guarded::<u8>::poisoned(plan.prepared_size()?.size_unaligned(), call.edge());
+    f(plan, plan.prepare(MatRef::new(&x, batch, cols)?, &mut buf)?)
 }
 
 fn activations<E: Element>(call: &Call) {
-    let (batch, cols) = (usize::from(call.dims[0] % 8), usize::from(call.dims[1]) * 3);
+    let (batch, cols) = (usize::from(call.dims[0] % 8), usize::from(call.dims[1] % 24) * 32);
     let groups = cols.div_ceil(32);
     let n = call.lengths[1].of(batch * groups * 33);
     call.twice::<E, f32>(n, None, Agree::Exactly, |k, y| {
-        with_activations(call, k, QuantFormat::Q8_0, [batch, cols], |x| {
+        with_activations(call, k, QuantFormat::Q8_0, (Op::QgemvQ8, [batch, 0, cols]), |_, x| {
             if y.len() != batch * groups * 33 {
                 return Err(KernelError::WrongLength { arg: "y", want: batch * groups * 33, got: y.len() });
             }

@@ -154,8 +154,8 @@ impl Topology {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardConfig {
     /// [`Precision::Exact`]: weights as decoded, everything in f32, and the same bits for any number of threads, batch, page size and cut of a
-    /// prompt. Otherwise products are as fast as [`Kernels::qgemm_precision`](gllm_kernels_core::Kernels::qgemm_precision) says for
-    /// their number of rows: bits do not depend on threads and pages, but those of a step with more than 64 rows may differ from those of
+    /// prompt. Otherwise products are as fast as [`Precision::Fast`] is for
+    /// their number of rows: bits do not depend on threads and pages, but those of a step with many rows may differ from those of
     /// smaller ones.
     pub precision: Precision,
     /// Whether time is taken of each kind of operation.

@@ -138,8 +138,8 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// Room for up to `batch` vectors of up to `cols` columns, in integers of 8 bits with a scale for each 32, or as they
-    /// are.
+    /// Room for up to `batch` vectors of up to `cols` columns, in integers of 8 bits with a scale for each 32
+    /// ([`Precision::Integer`] and [`Precision::Fast`]), or as they are.
     ///
     /// # Errors
     /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
@@ -149,6 +149,7 @@ impl Activations {
         batch: usize,
         cols: usize,
     ) -> Result<Self, CudaError> {
+        let precision = if precision == Precision::Fast { Precision::Integer } else { precision };
         let integer = precision == Precision::Integer;
         let n = area("activations", &[batch, cols.div_ceil(CHUNK), CHUNK])?;
         let of = |yes: bool, n: usize| if yes { n } else { 0 };

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use gllm_kernels_core::{Activations, Element, KernelError, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
+use gllm_kernels_core::{Element, KernelError, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
 
 use super::{chunks_mut, Cuts, Parallel};
 
@@ -37,78 +37,6 @@ impl<E: Element> Parallel<'_, E> {
         chunks_mut(self.runtime, y, cuts, |rows, y| {
             self.kernels.gemv(alpha, a.row_range(rows.start, rows.len())?, x, beta, y)
         })
-    }
-
-    /// [`Kernels::qgemv`](gllm_kernels_core::Kernels::qgemv) on all threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn qgemv(&self, w: QuantRef<'_>, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
-        if x.len() != w.cols() || y.len() != w.rows() {
-            return self.kernels.qgemv(w, x, y);
-        }
-        let cuts = self.cuts_in_place(w);
-        chunks_mut(self.runtime, y, cuts, |rows, y| {
-            self.kernels.qgemv(w.row_range(rows.start, rows.len())?, x, y)
-        })
-    }
-
-    /// [`Kernels::qgemv_rows`](gllm_kernels_core::Kernels::qgemv_rows) on all threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn qgemv_rows(
-        &self,
-        w: QuantRef<'_>,
-        x: MatRef<'_, E>,
-        y: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        let cuts = self.cuts_in_place(w);
-        self.by_columns(cuts, [x.rows(), w.rows()], y, |range, y| {
-            self.kernels.qgemv_rows(w.row_range(range.start, range.len())?, x, y)
-        })
-    }
-
-    /// [`Kernels::qgemv_q8`](gllm_kernels_core::Kernels::qgemv_q8) on all threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn qgemv_q8(
-        &self,
-        w: QuantRef<'_>,
-        x: Activations<'_>,
-        y: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        let cuts = self.cuts_in_place(w);
-        self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
-            self.kernels.qgemv_q8(w.row_range(range.start, range.len())?, x, y)
-        })
-    }
-
-    /// [`Kernels::qgemv_packed`](gllm_kernels_core::Kernels::qgemv_packed) on all threads.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn qgemv_packed(
-        &self,
-        w: PackedQ<'_>,
-        x: Activations<'_>,
-        y: MatMut<'_, f32>,
-    ) -> Result<(), KernelError> {
-        let (bytes, rows, step) = (w.bytes(), w.rows(), PackedQ::ROW_STEP);
-        // Plain floating point has the kernels of weights in place.
-        let cuts = match w.format().element() {
-            Some(_) => Cuts::long_rows(bytes, rows, step, self.runtime.threads()),
-            None => Cuts::rows_fixed(bytes, rows, step),
-        };
-        self.by_columns(cuts, [x.batch(), w.rows()], y, |range, y| {
-            self.kernels.qgemv_packed(w.row_range(range.start, range.len())?, x, y)
-        })
-    }
-
-    /// Rows of weights in place are sums of their own, so threads may count.
-    fn cuts_in_place(&self, w: QuantRef<'_>) -> Cuts {
-        Cuts::long_rows(w.as_bytes().len(), w.rows(), ROWS, self.runtime.threads())
     }
 
     /// Shares out the columns of `y`, which are rows of weights; not if `y` has another shape, which `product` refuses.

@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 
 use gllm_kernels_core::{Element, KernelError, Kernels, Operand, StorePolicy};
 
+pub use qgemm::QgemmGroup;
+
 use crate::detect;
 use crate::runtime::Runtime;
 

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gllm_kernels_core::{
-    bf16, Activation, Element, KernelError, MatMut, MatRef, PackedQ, Precision, QgemmGroup, QgemmPlan,
-    QuantWeights, Scratch, ScratchReq,
+    Element, KernelError, MatMut, MatRef, PackedQ, Precision, Prepared, QgemmPlan, QuantWeights, Scratch,
+    ScratchReq,
 };
 
 use super::{chunks_mut, Cuts, Parallel};
@@ -22,95 +22,153 @@ const SHARE: usize = 4;
 /// Columns that a piece is a multiple of: whole panels of packed weights, and enough to share each row of activations.
 const COLUMNS: usize = 96;
 
-/// Rows of activations that are rounded at a time.
+/// Rows of activations that are prepared at a time.
 const ROWS: usize = 768;
 
-/// # Quantised products by plan
+/// Rows of activations up to which a product waits for the weights: what threads share out is measured in bytes of these.
+const FEW: usize = 8;
+
+/// One product of [`Parallel::qgemm_grouped`]: of a mixture of experts one expert, with the tokens that chose it.
+#[derive(Debug)]
+pub struct QgemmGroup<'a, E: Element> {
+    /// For `m` rows of activations, which may be none, `n x k` weights.
+    pub plan: QgemmPlan<E>,
+    /// `m x n`.
+    pub y: MatMut<'a, f32>,
+    /// `n x k`.
+    pub w: QuantWeights<'a>,
+    /// `m x k`.
+    pub x: Prepared<'a, E>,
+    /// Nothing, or one element for each column of `y`.
+    pub bias: Option<&'a [f32]>,
+}
+
+/// Whether everything has the plan's shape. If not, the plan refuses it.
+fn fits<E: Element>(
+    plan: &QgemmPlan<E>,
+    y: &MatMut<'_, f32>,
+    w: &QuantWeights<'_>,
+    x: &Prepared<'_, E>,
+    bias: Option<&[f32]>,
+) -> bool {
+    let [m, n, k] = plan.shape();
+    let shapes = [[y.rows(), y.cols()], [w.rows(), w.cols()], [x.rows(), x.cols()]];
+    shapes == [[m, n], [n, k], [m, k]] && bias.is_none_or(|bias| bias.len() == n)
+}
+
+/// Scratch memory of a plan, for activations like these.
+fn scratch<E: Element>(plan: &QgemmPlan<E>, x: &Prepared<'_, E>) -> Result<usize, KernelError> {
+    let need = if x.as_matrix().is_some() { plan.scratch()? } else { plan.scratch_prepared()? };
+    Ok(need.size_unaligned())
+}
+
+/// # Quantised products
 impl<E: Element> Parallel<'_, E> {
-    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan.
+    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan: the columns of `Y` are shared out. Small products run
+    /// on the calling thread. Scratch memory is the runtime's own and kept for the next call.
     ///
     /// # Errors
-    /// As there.
-    pub fn qgemm(
+    /// Those of [`QgemmPlan::run`], but for scratch memory.
+    pub fn qgemm<'w, 'x>(
         &self,
         plan: &QgemmPlan<E>,
         y: MatMut<'_, f32>,
-        w: QuantWeights<'_>,
-        x: MatRef<'_, E>,
+        w: impl Into<QuantWeights<'w>>,
+        x: impl Into<Prepared<'x, E>>,
         bias: Option<&[f32]>,
-    ) -> Result<(), KernelError> {
-        let [m, n, k] = plan.shape();
-        let shapes = [[y.rows(), y.cols()], [x.rows(), x.cols()], [w.rows(), w.cols()]];
-        if shapes != [[m, n], [m, k], [n, k]] || bias.is_some_and(|bias| bias.len() != n) {
+    ) -> Result<(), KernelError>
+    where
+        E: 'x,
+    {
+        let (w, x) = (w.into(), x.into());
+        if !fits(plan, &y, &w, &x, bias) {
+            // The plan says what is wrong.
             return plan.run(y, w, x, bias, Scratch::empty());
         }
-        let work = m.saturating_mul(n).saturating_mul(k);
-        if self.runtime.threads() == 1 || work < SMALL {
-            let need = plan.scratch()?.size_unaligned();
-            let mut buffer = self.runtime.buffers().take();
+        let ([m, n, k], plan) = (plan.shape(), plan.packed(w.is_packed()));
+        let mut buffer = self.runtime.buffers().take();
+        if self.runtime.threads() == 1 || m.saturating_mul(n).saturating_mul(k) < SMALL {
+            let need = scratch(&plan, &x)?;
             return plan.run(y, w, x, bias, Scratch::new(buffer.bytes(need)));
         }
-        let round = plan.precision() == Precision::Bf16;
-        if !round && !plan.takes_panels(&w) {
-            return match plan.precision() {
-                Precision::Integer => self.few(plan, y, w, x, bias),
-                _ => self.columns(plan, y, w, x, bias),
-            };
-        }
+        let matrix = x.as_matrix().filter(|x| x.col_stride() == 1 || k <= 1);
+        let (Some(matrix), true) = (matrix, plan.prepared_size()?.size() > 0) else {
+            return self.columns(&plan, y, w, x, bias);
+        };
         let mut rest = y;
         for first in (0..m).step_by(ROWS) {
             let rows = ROWS.min(m - first);
             let (y, below) = rest.split_rows(rows)?;
             rest = below;
-            let (part, x) = (plan.resized(rows, n), x.row_range(first, rows)?);
-            if round {
-                self.rounded(&part, y, w, x, bias)?;
-            } else {
-                self.panels(&part, y, w, x, bias)?;
-            }
+            let part = plan.resized(rows, n);
+            let need = part.prepared_size()?.size_unaligned();
+            let x = self.prepare(&part, matrix.row_range(first, rows)?, buffer.bytes(need))?;
+            self.columns(&part, y, w, x, bias)?;
         }
         Ok(())
     }
 
-    /// [`Kernels::qgemm_grouped`](gllm_kernels_core::Kernels::qgemm_grouped) on all threads. Pieces of all groups are
-    /// shared out together, so that large groups keep no thread waiting.
+    /// [`QgemmPlan::prepare`] on all threads.
     ///
     /// # Errors
-    /// As there; groups behind the one that is refused may have been computed.
-    pub fn qgemm_grouped(
+    /// Those of [`QgemmPlan::prepare`].
+    pub fn prepare<'b>(
         &self,
-        groups: &mut [QgemmGroup<'_, E>],
-        precision: Precision,
-        activation: Option<Activation>,
-    ) -> Result<(), KernelError> {
-        let plans = groups.iter().map(|group| group.plan(&self.kernels, precision, activation));
-        let plans = plans.collect::<Result<Vec<_>, _>>()?;
-        let fits = |(plan, group): (&QgemmPlan<E>, &QgemmGroup<'_, E>)| {
-            let [m, n, k] = plan.shape();
-            [group.y.rows(), group.y.cols(), group.x.cols()] == [m, n, k]
-                && (group.x.col_stride() == 1 || k <= 1)
-        };
-        let works = plans.iter().map(|plan| plan.shape().into_iter().fold(1, usize::saturating_mul));
-        let (work, threads) = (works.fold(0, usize::saturating_add), self.runtime.threads());
-        if threads == 1 || work < SMALL || !plans.iter().zip(&*groups).all(fits) {
-            let need = self.kernels.qgemm_grouped_scratch(groups, precision)?.size_unaligned();
-            let mut buffer = self.runtime.buffers().take();
-            let scratch = Scratch::new(buffer.bytes(need));
-            return self.kernels.qgemm_grouped(groups, precision, activation, scratch);
+        plan: &QgemmPlan<E>,
+        x: MatRef<'b, E>,
+        buf: &'b mut [u8],
+    ) -> Result<Prepared<'b, E>, KernelError> {
+        let ([m, n, k], step) = (plan.shape(), plan.prepared_row_step());
+        let (size, each) = (plan.prepared_size()?, plan.resized(step, n).prepared_size()?.size());
+        let skip = (buf.as_ptr() as usize).wrapping_neg() & (size.align() - 1);
+        let fits = [x.rows(), x.cols()] == [m, k] && buf.len() >= size.size_unaligned();
+        if !fits || size.size() == 0 {
+            // The plan says what is wrong, or there is nothing to do.
+            return plan.prepare(x, buf);
         }
-        // First activations are rounded, each group's in a part of the buffer.
-        let sizes = plans.iter().zip(&*groups).map(|(plan, group)| match plan.shape() {
-            [m, _, k] if plan.takes_panels(&group.w) => Ok(self.kernels.activation_panels_size(m, k)?.size()),
-            _ => Ok(0),
+        let room = &mut buf[skip..][..size.size()];
+        let cuts = Cuts::rows(size.size(), m.div_ceil(step), self.runtime.threads()).times(each);
+        chunks_mut(self.runtime, room, cuts, |range, part| {
+            // The last part may have fewer rows.
+            let first = range.start / each * step;
+            let rows = (part.len().div_ceil(each) * step).min(m - first);
+            plan.prepare_rows(x.row_range(first, rows)?, part)
+        })?;
+        plan.prepared(x, room)
+    }
+
+    /// Several products in one call, each with weights of its own: [`QgemmPlan::run`] of each group, bit for bit. Groups may
+    /// differ in everything but the type of their activations. Pieces of all groups are shared out together, so that large
+    /// groups keep no thread waiting.
+    ///
+    /// # Errors
+    /// Those of [`qgemm`](Self::qgemm); other groups than the one that is refused may have been computed.
+    pub fn qgemm_grouped(&self, groups: &mut [QgemmGroup<'_, E>]) -> Result<(), KernelError> {
+        for group in &mut *groups {
+            group.plan = group.plan.packed(group.w.is_packed());
+        }
+        let works = groups.iter().map(|group| group.plan.shape().into_iter().fold(1, usize::saturating_mul));
+        let (work, threads) = (works.fold(0, usize::saturating_add), self.runtime.threads());
+        let fit = groups.iter().all(|QgemmGroup { plan, y, w, x, bias }| fits(plan, y, w, x, *bias));
+        if threads == 1 || work < SMALL || !fit {
+            return groups.iter_mut().try_for_each(|group| {
+                self.qgemm(&group.plan, group.y.reborrow(), group.w, group.x, group.bias)
+            });
+        }
+        // First activations are prepared, those of each group in a part of the buffer.
+        let sizes = groups.iter().map(|group| match group.x.as_matrix() {
+            Some(_) => Ok(group.plan.prepared_size()?.size()),
+            None => Ok(0),
         });
         let sizes = sizes.collect::<Result<Vec<usize>, KernelError>>()?;
+        let line = ScratchReq::PANEL_ALIGN;
         let mut buffer = self.runtime.buffers().take();
-        let mut rest = buffer.bytes(sizes.iter().sum());
+        let mut rest = buffer.bytes(sizes.iter().map(|size| size.next_multiple_of(line)).sum());
         let mut rooms = Vec::with_capacity(sizes.len());
         for &size in &sizes {
-            let (room, behind) = rest.split_at_mut(size);
+            let (room, behind) = rest.split_at_mut(size.next_multiple_of(line));
             rest = behind;
-            rooms.push(Mutex::new(room));
+            rooms.push(Mutex::new(&mut room[..size]));
         }
         let failed = OnceLock::new();
         let check = |result: Result<(), KernelError>| {
@@ -118,20 +176,23 @@ impl<E: Element> Parallel<'_, E> {
                 failed.get_or_init(|| e);
             }
         };
-        let inputs: Vec<_> = groups.iter().map(|group| (group.w, group.x)).collect();
-        self.runtime.for_each(plans.len(), |i| {
+        let inputs: Vec<_> = groups.iter().map(|group| (group.plan, group.w, group.x, group.bias)).collect();
+        self.runtime.for_each(inputs.len(), |i| {
             let mut room = rooms[i].lock().unwrap_or_else(PoisonError::into_inner);
-            if !room.is_empty() {
-                check(self.kernels.activation_panels_rows(inputs[i].1, &mut room));
+            if let (Some(x), false) = (inputs[i].2.as_matrix(), room.is_empty()) {
+                check(inputs[i].0.prepare_rows(x, &mut room));
             }
         });
+        if let Some(e) = failed.get() {
+            return Err(*e);
+        }
         let rooms = rooms.into_iter().map(|room| &*room.into_inner().unwrap_or_else(PoisonError::into_inner));
         let rooms: Vec<&[u8]> = rooms.collect();
         // Then the columns of all products are shared out.
         let each = (work / (threads * SHARE)).clamp(1, PIECE);
         let mut pieces = Vec::new();
-        for (i, (group, plan)) in groups.iter_mut().zip(&plans).enumerate() {
-            let [m, n, k] = plan.shape();
+        for (i, group) in groups.iter_mut().enumerate() {
+            let [m, n, k] = group.plan.shape();
             let step = (each / m.saturating_mul(k).max(1)).max(1);
             let step = step.next_multiple_of(if step > COLUMNS { COLUMNS } else { PackedQ::ROW_STEP });
             let mut rest = group.y.reborrow().t();
@@ -147,16 +208,16 @@ impl<E: Element> Parallel<'_, E> {
             |buffer, p| {
                 let piece = pieces[p].lock().unwrap_or_else(PoisonError::into_inner).take();
                 let Some((i, first, y)) = piece else { return };
-                let ((w, x), [m, _, k], n) = (inputs[i], plans[i].shape(), y.cols());
+                let (plan, w, x, bias) = inputs[i];
+                let (columns, [m, ..]) = (first..first + y.cols(), plan.shape());
                 let run = || {
-                    let (plan, w) = (plans[i].resized(m, n), w.row_range(first, n)?);
-                    if !plan.takes_panels(&w) {
-                        let need = plan.scratch()?.size_unaligned();
-                        return plan.run(y, w, x, None, Scratch::new(buffer.bytes(need)));
-                    }
-                    let x = self.kernels.activation_panels_filled(m, k, rooms[i])?;
-                    let need = plan.scratch_panels()?.size_unaligned();
-                    plan.run_panels(y, w, x, None, Scratch::new(buffer.bytes(need)))
+                    let x = match x.as_matrix() {
+                        Some(x) => plan.prepared(x, rooms[i])?,
+                        None => x,
+                    };
+                    let plan = plan.resized(m, columns.len());
+                    let (w, bias) = (w.row_range(first, columns.len())?, bias.map(|bias| &bias[columns]));
+                    plan.run(y, w, x, bias, Scratch::new(buffer.bytes(scratch(&plan, &x)?)))
                 };
                 check(run());
             },
@@ -173,116 +234,29 @@ impl<E: Element> Parallel<'_, E> {
         Cuts { first: step, step }
     }
 
-    /// Shares out columns: `run` computes a part by its plan, in as much memory as `need` says.
-    fn by_parts<X: Element>(
+    /// Shares out columns of the product.
+    fn columns(
         &self,
-        plan: &QgemmPlan<X>,
+        plan: &QgemmPlan<E>,
         y: MatMut<'_, f32>,
         w: QuantWeights<'_>,
+        x: Prepared<'_, E>,
         bias: Option<&[f32]>,
-        need: impl Fn(&QgemmPlan<X>) -> Result<ScratchReq, KernelError> + Sync,
-        run: impl Fn(
-                &QgemmPlan<X>,
-                MatMut<'_, f32>,
-                QuantWeights<'_>,
-                Option<&[f32]>,
-                Scratch<'_>,
-            ) -> Result<(), KernelError>
-            + Sync,
     ) -> Result<(), KernelError> {
         let [m, n, k] = plan.shape();
-        // Exact plans pack the activations for each part.
-        let share = if plan.precision() == Precision::Exact { 1 } else { SHARE };
-        self.by_columns(self.pieces([m, n, k], share), [m, n], y, |range, y| {
+        let cuts = if m <= FEW {
+            let bytes = w.format().row_bytes(k)?.saturating_mul(n);
+            Cuts::long_rows(bytes, n, PackedQ::ROW_STEP, self.runtime.threads())
+        } else {
+            // Plans that unpack weights to floating point pack the activations for each part.
+            self.pieces([m, n, k], if plan.precision() == Precision::Integer { SHARE } else { 1 })
+        };
+        self.by_columns(cuts, [m, n], y, |range, y| {
             let part = plan.resized(m, range.len());
             let mut buffer = self.runtime.buffers().take();
-            let scratch = Scratch::new(buffer.bytes(need(&part)?.size_unaligned()));
+            let need = scratch(&part, &x)?;
             let (w, bias) = (w.row_range(range.start, range.len())?, bias.map(|bias| &bias[range]));
-            run(&part, y, w, bias, scratch)
-        })
-    }
-
-    /// Shares out columns; each part does everything itself.
-    fn columns<X: Element>(
-        &self,
-        plan: &QgemmPlan<X>,
-        y: MatMut<'_, f32>,
-        w: QuantWeights<'_>,
-        x: MatRef<'_, X>,
-        bias: Option<&[f32]>,
-    ) -> Result<(), KernelError> {
-        self.by_parts(plan, y, w, bias, QgemmPlan::scratch, |part, y, w, bias, scratch| {
-            part.run(y, w, x, bias, scratch)
-        })
-    }
-
-    /// Rounds a few rows of activations to 8 bits; then columns are shared out.
-    fn few(
-        &self,
-        plan: &QgemmPlan<E>,
-        y: MatMut<'_, f32>,
-        w: QuantWeights<'_>,
-        x: MatRef<'_, E>,
-        bias: Option<&[f32]>,
-    ) -> Result<(), KernelError> {
-        let (kernels, mut buffer) = (plan.kernels(), self.runtime.buffers().take());
-        let size = kernels.activations_size(x.rows(), x.cols())?.size_unaligned();
-        let x = kernels.quantize_activations(w.format(), x, buffer.bytes(size))?;
-        let need = |_: &_| Ok(ScratchReq::EMPTY);
-        self.by_parts(plan, y, w, bias, need, |part, y, w, bias, _| part.run_rounded(y, w, x, bias))
-    }
-
-    /// Rounds activations to bf16, all threads together; then columns are shared out.
-    fn rounded(
-        &self,
-        plan: &QgemmPlan<E>,
-        y: MatMut<'_, f32>,
-        w: QuantWeights<'_>,
-        x: MatRef<'_, E>,
-        bias: Option<&[f32]>,
-    ) -> Result<(), KernelError> {
-        let ([m, _, k], kernels) = (plan.shape(), plan.kernels());
-        let mut buffer = self.runtime.buffers().take();
-        let size = m * k * size_of::<bf16>();
-        // SAFETY: any two bytes are a number.
-        let (_, room, _) = unsafe { buffer.bytes(size + align_of::<bf16>()).align_to_mut::<bf16>() };
-        let room = &mut room[..m * k];
-        if k > 0 {
-            let cuts = Cuts::rows(size, m, self.runtime.threads()).times(k);
-            chunks_mut(self.runtime, room, cuts, |range, room| {
-                kernels.round_bf16(x.row_range(range.start / k, room.len() / k)?, room)
-            })?;
-        }
-        self.columns(&plan.bf16(), y, w, MatRef::new(room, m, k)?, bias)
-    }
-
-    /// Rounds activations to 8 bits, all threads together; then columns are shared out.
-    fn panels(
-        &self,
-        plan: &QgemmPlan<E>,
-        y: MatMut<'_, f32>,
-        w: QuantWeights<'_>,
-        x: MatRef<'_, E>,
-        bias: Option<&[f32]>,
-    ) -> Result<(), KernelError> {
-        let ([m, _, k], kernels) = (plan.shape(), plan.kernels());
-        let mut buffer = self.runtime.buffers().take();
-        let size = kernels.activation_panels_size(m, k)?;
-        let room = kernels.activation_panels_room(m, k, buffer.bytes(size.size_unaligned()))?;
-        let step = kernels.activation_panels_row_step();
-        let panel = kernels.activation_panels_size(step, k)?.size();
-        if panel > 0 {
-            let cuts = Cuts::rows(size.size(), m.div_ceil(step), self.runtime.threads()).times(panel);
-            chunks_mut(self.runtime, room, cuts, |range, room| {
-                // The last panel may have fewer rows.
-                let first = range.start / panel * step;
-                let x = x.row_range(first, (room.len().div_ceil(panel) * step).min(m - first))?;
-                kernels.activation_panels_rows(x, room)
-            })?;
-        }
-        let x = kernels.activation_panels_filled(m, k, room)?;
-        self.by_parts(plan, y, w, bias, QgemmPlan::scratch_panels, |part, y, w, bias, scratch| {
-            part.run_panels(y, w, x, bias, scratch)
+            part.run(y, w, x, bias, Scratch::new(buffer.bytes(need)))
         })
     }
 }

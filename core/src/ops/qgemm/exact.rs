@@ -35,13 +35,18 @@ impl<E: Element> QgemmPlan<E> {
         self.n.min(COLUMNS).next_multiple_of(step).min((COLUMNS / step).max(1) * step)
     }
 
-    /// Whether weights are multiplied as they are.
-    fn few_exact(&self) -> bool {
+    /// Whether so few rows are multiplied with weights as they are.
+    pub(super) fn few_exact(&self) -> bool {
         let floats = self.format.element().is_some() && !self.kernels.by_pairs();
         self.whole <= if floats { FEW_FLOATS } else { FEW_EXACT }
     }
 
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {
+        if self.few_rows(false) {
+            // Packed weights are unpacked piece by piece.
+            let plain = self.format.element().is_some() || self.op.is_some();
+            return if plain { Ok(ScratchReq::EMPTY) } else { self.scratch_few() };
+        }
         let dense = self.dense(self.m.min(PACKED_ROWS), self.columns())?;
         dense.panels_a()?.and(dense.panels_b()?)?.and(self.scratch_decoded()?)
     }
@@ -67,13 +72,13 @@ impl<E: Element> QgemmPlan<E> {
             QuantWeights::Packed(w) if self.format.element().is_some() => QuantWeights::InPlace(w.floats()?),
             w => w,
         };
-        if self.few_exact() {
+        if self.few_rows(w.is_packed()) {
             let w = match w {
                 QuantWeights::InPlace(w) => w,
                 QuantWeights::Packed(w) => return self.few_packed(y, w, x, bias, scratch),
             };
             let (strides, p) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
-            self.kernels.qgemv_rows(w, x, y)?;
+            self.kernels.qgemv(y, w, x)?;
             // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.
             unsafe { self.finish(p, strides, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
             return Ok(());

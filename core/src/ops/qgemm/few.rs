@@ -8,7 +8,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, ScratchReq};
 use crate::vector::Prim;
 use crate::view::{MatMut, MatRef};
 
@@ -105,6 +105,11 @@ unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(a: &FewArgs<E
 }
 
 impl<E: Element> QgemmPlan<E> {
+    /// Memory for a piece.
+    pub(super) fn scratch_few(&self) -> Result<ScratchReq, KernelError> {
+        ScratchReq::array::<u8>(self.panel_of(self.k.min(PIECE))?.bytes())
+    }
+
     /// The product with packed weights, for at most [`FEW_EXACT`] rows of activations.
     pub(super) fn few_packed(
         &self,

@@ -4,9 +4,8 @@ use core::mem::MaybeUninit;
 
 use super::panels::ActivationPanels;
 use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
-use super::{Precision, QgemmPlan, QuantWeights};
+use super::{QgemmPlan, QuantWeights};
 use crate::asm::TileFn;
-use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::tile::MergeArgs;
@@ -81,22 +80,21 @@ impl<E: Element> QgemmPlan<E> {
         (most - most % side_by_side).min(there)
     }
 
-    /// Scratch memory for [`run_panels`](Self::run_panels).
+    /// Scratch memory for [`in_panels`](Self::in_panels).
     ///
     /// # Errors
     /// `SizeOverflow`.
-    pub fn scratch_panels(&self) -> Result<ScratchReq, KernelError> {
+    pub(super) fn scratch_panels(&self) -> Result<ScratchReq, KernelError> {
         let panel = self.panel()?;
         let panels = ScratchReq::array::<u8>(panel.bytes().saturating_mul(self.panels(panel)))?;
         panels.and(ScratchReq::array::<Unsorted>(1)?)
     }
 
-    /// [`run`](Self::run) with activations from [`Kernels::activation_panels`](crate::Kernels::activation_panels): for several products with the same. Where
-    /// that [takes panels](Self::takes_panels), the results are the same.
+    /// The product of checked operands with activations in panels for these kernels.
     ///
     /// # Errors
-    /// As there; `BadParameter` unless the plan is for integers, or if kernels of another kind made the panels.
-    pub fn run_panels(
+    /// `ScratchTooSmall`.
+    pub(super) fn in_panels(
         &self,
         mut y: MatMut<'_, f32>,
         w: QuantWeights<'_>,
@@ -104,19 +102,7 @@ impl<E: Element> QgemmPlan<E> {
         bias: Option<&[f32]>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        self.check(&y, w, bias)?;
-        check::dim("x.rows() != m", x.rows(), self.m)?;
-        check::dim("x.cols() != k", x.cols(), self.k)?;
-        if self.precision != Precision::Integer {
-            return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
-        }
-        let shape = self.kernels.panels();
-        if x.shape() != shape {
-            return Err(KernelError::BadParameter { arg: "x", expected: "panels for the plan's kernels" });
-        }
-        if y.is_empty() {
-            return Ok(());
-        }
+        let shape = x.shape();
         let size = self.panel()?;
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();

@@ -6,11 +6,12 @@
 
 mod exact;
 pub(crate) mod few;
-mod grouped;
 mod integer;
 mod panels;
+mod prepare;
 mod rounded;
 pub(crate) mod tile;
+mod weights;
 
 use crate::asm::abi::Micro;
 use crate::caps::Features;
@@ -20,24 +21,29 @@ use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::activations::Activations;
 use crate::ops::gemm::{Activation, Finish};
-use crate::ops::qpack::PackedQ;
 use crate::ops::tile::FinishArgs;
 use crate::quant::dispatch::Made;
 use crate::quant::packed::Scales;
-use crate::quant::{QuantFormat, QuantRef, TILE};
+use crate::quant::{QuantFormat, TILE};
+use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
-pub use grouped::QgemmGroup;
-pub use panels::ActivationPanels;
+pub use prepare::Prepared;
+use prepare::{Form, Input};
 use tile::{Kind, PANEL};
+pub use weights::QuantWeights;
 
-/// How `qgemm` computes. [`Kernels::qgemm_precision`] chooses.
+/// How exactly a product with quantised weights is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precision {
-    /// Activations are rounded to 8 bits, by groups of 32 columns as
-    /// [`Kernels::quantize_activations`] does; products and sums of a group are exact integers, scales and sums of
-    /// groups are f32. Rounding costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest
+    /// The fastest of the others whose error is, on random data, no larger than that of [`Integer`](Self::Integer); a
+    /// plan says which one that is ([`QgemmPlan::precision`]). For 32 rows of activations and more that is
+    /// [`Exact`](Self::Exact) where AMX multiplies the type of the activations, and [`Bf16`](Self::Bf16) where AMX
+    /// multiplies bf16; else it is `Integer`.
+    Fast,
+    /// Activations are rounded to 8 bits, by groups of 32 columns as [`Prepared`] says; products and sums of a group are
+    /// exact integers, scales and sums of groups are f32. Rounding costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest
     /// magnitude of the group of `x[m, c]`; that is no more than where activations share their scale among 256, or
     /// have one in f16. On top of that the error is at most `(cols / 8 + 16) * 2^-24` times the sum of the
     /// magnitudes of all groups.
@@ -50,61 +56,6 @@ pub enum Precision {
     /// what [`Integer`](Self::Integer) costs); for CPUs that multiply those much faster. With activations in bf16 it is
     /// [`Exact`](Self::Exact).
     Bf16,
-}
-
-/// Quantised weights as a product takes them.
-#[derive(Clone, Copy, Debug)]
-pub enum QuantWeights<'a> {
-    /// As they lie in a file.
-    InPlace(QuantRef<'a>),
-    /// From [`Kernels::pack_q`].
-    Packed(PackedQ<'a>),
-}
-
-impl<'a> From<QuantRef<'a>> for QuantWeights<'a> {
-    fn from(w: QuantRef<'a>) -> Self {
-        Self::InPlace(w)
-    }
-}
-impl<'a> From<PackedQ<'a>> for QuantWeights<'a> {
-    fn from(w: PackedQ<'a>) -> Self {
-        Self::Packed(w)
-    }
-}
-
-impl QuantWeights<'_> {
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        match self {
-            Self::InPlace(w) => w.rows(),
-            Self::Packed(w) => w.rows(),
-        }
-    }
-    /// Number of columns.
-    pub fn cols(&self) -> usize {
-        match self {
-            Self::InPlace(w) => w.cols(),
-            Self::Packed(w) => w.cols(),
-        }
-    }
-    /// Their format.
-    pub fn format(&self) -> QuantFormat {
-        match self {
-            Self::InPlace(w) => w.format(),
-            Self::Packed(w) => w.format(),
-        }
-    }
-    /// Rows `start .. start + len`.
-    ///
-    /// # Errors
-    /// `OutOfRange` if the range leaves the matrix; `BadValue` if the weights are packed and `start` is neither a
-    /// multiple of [`PackedQ::ROW_STEP`] nor the end.
-    pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
-        Ok(match self {
-            Self::InPlace(w) => Self::InPlace(w.row_range(start, len)?),
-            Self::Packed(w) => Self::Packed(w.row_range(start, len)?),
-        })
-    }
 }
 
 /// `Y = X W^T (+ bias)`, then an activation, for one shape: `W` is quantised, `n x k`; `X` is `m x k`, of type `E`; `Y`
@@ -126,7 +77,7 @@ impl QuantWeights<'_> {
 /// let plan = k.qgemm_plan(w.format(), 9, 4, 32, Precision::Integer)?;
 /// let mut memory = vec![0; plan.scratch()?.size_unaligned()];
 /// let (x, out) = (MatRef::new(&x, 9, 32)?, MatMut::new(&mut y, 9, 4)?);
-/// plan.run(out, w.into(), x, None, Scratch::new(&mut memory))?;
+/// plan.run(out, w, x, None, Scratch::new(&mut memory))?;
 /// assert_eq!(y, [32.0 * 2.0 * 127.0; 36]);
 /// # Ok::<(), gllm_kernels_core::KernelError>(())
 /// ```
@@ -141,6 +92,10 @@ pub struct QgemmPlan<E: Element> {
     activation: Option<Activation>,
     /// Rows of the undivided product.
     whole: usize,
+    /// Whether activations are prepared for packed weights.
+    packed: bool,
+    /// Whose kernels are used, if that is not left to the plan.
+    op: Option<Op>,
 }
 
 /// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless
@@ -164,10 +119,8 @@ const TILES: usize = 32;
 const BLOCK: usize = 64 * PANEL;
 
 impl<E: Element> Kernels<E> {
-    /// What to choose for `m` rows of activations unless there are reasons: the fastest [`Precision`] of those whose error
-    /// is, on random data, no larger than that of rounding activations to 8 bits. For many rows that is `Exact` where AMX
-    /// multiplies this storage type and `Bf16` where it multiplies that one; else `Integer`.
-    pub fn qgemm_precision(&self, m: usize) -> Precision {
+    /// What [`Precision::Fast`] is for `m` rows of activations.
+    fn fast(&self, m: usize) -> Precision {
         let by_tiles = |micro: &Micro| micro.requires.intersection(Features::AMX) != Features::NONE;
         if m < TILES {
             Precision::Integer
@@ -186,8 +139,10 @@ impl<E: Element> Kernels<E> {
         panel.kr > 1 && panel.holds(ElementType::Bf16)
     }
 
-    /// A plan for products of this shape with weights of `format`. With weights that are plain floating point (F16,
-    /// BF16) it is [`Precision::Exact`] instead of `Integer`; with BF16, for more than 8 rows, `Bf16` on CPUs that multiply pairs of
+    /// A plan for products of `m` rows of activations with `n` rows of `k` weights of `format`.
+    ///
+    /// Weights that are plain floating point (F16, BF16) have no integers to multiply: for them the plan is
+    /// [`Precision::Exact`] instead of `Integer`; with BF16, for more than 8 rows, `Bf16` on CPUs that multiply pairs of
     /// those.
     ///
     /// # Errors
@@ -201,6 +156,7 @@ impl<E: Element> Kernels<E> {
         precision: Precision,
     ) -> Result<QgemmPlan<E>, KernelError> {
         format.row_bytes(k)?;
+        let precision = if precision == Precision::Fast { self.fast(m) } else { precision };
         let precision = match precision {
             Precision::Integer if format == QuantFormat::Bf16 && m > FEW_EXACT && self.by_pairs() => {
                 Precision::Bf16
@@ -213,7 +169,8 @@ impl<E: Element> Kernels<E> {
             Precision::Bf16 if E::TYPE == ElementType::Bf16 => Precision::Exact,
             precision => precision,
         };
-        Ok(QgemmPlan { kernels: *self, format, m, n, k, precision, activation: None, whole: m })
+        let (activation, packed, op) = (None, false, None);
+        Ok(QgemmPlan { kernels: *self, format, m, n, k, precision, activation, whole: m, packed, op })
     }
 }
 
@@ -223,10 +180,42 @@ impl<E: Element> QgemmPlan<E> {
         Self { activation: Some(activation), ..self }
     }
 
+    /// For weights that are packed, or not, which is what a plan is made for. Only the methods ask that deal with
+    /// activations [prepared](Self::prepare) for these weights: [`run`](Self::run) sees which weights it is given.
+    pub fn packed(self, packed: bool) -> Self {
+        Self { packed, ..self }
+    }
+
     /// The same for other numbers of rows of activations and of weights: for a part of the product, which gets the bits
     /// that it has in the whole.
     pub fn resized(self, m: usize, n: usize) -> Self {
         Self { m, n, whole: self.whole.max(m), ..self }
+    }
+
+    /// The plan that uses the kernels of `op`, whether they are the fastest for this number of rows or not. Tests and
+    /// benchmarks reach every kernel this way; a plan on its own chooses the best.
+    ///
+    /// - [`Op::Qgemv`]: weights in place times activations as they are.
+    /// - [`Op::QgemvQ8`]: weights in place times activations in 8 bits; weights that are plain floating point times
+    ///   activations in f32.
+    /// - [`Op::QgemvPacked`]: the same with packed weights.
+    /// - [`Op::Qgemm`]: weights that are unpacked for tiles, by the plan's [`precision`](Self::precision).
+    ///
+    /// # Errors
+    /// `BadParameter` if `op` is another operator.
+    pub fn with_kernel(self, op: Op) -> Result<Self, KernelError> {
+        let (precision, packed) = match op {
+            Op::Qgemv => (Precision::Exact, false),
+            Op::QgemvQ8 => (Precision::Integer, false),
+            Op::QgemvPacked => (Precision::Integer, true),
+            Op::Qgemm => (self.precision, self.packed),
+            _ => {
+                let expected =
+                    "an operator of a product with quantised weights: Qgemv, QgemvQ8, QgemvPacked or Qgemm";
+                return Err(KernelError::BadParameter { arg: "op", expected });
+            }
+        };
+        Ok(Self { precision, packed, op: Some(op), ..self })
     }
 
     /// The kernels that it was made with.
@@ -244,14 +233,14 @@ impl<E: Element> QgemmPlan<E> {
         self.precision
     }
 
-    /// Whether [`run`](Self::run) brings activations into panels for such weights, which
-    /// [`run_panels`](Self::run_panels) takes: not unless it computes with integers, nor for a few rows.
-    pub fn takes_panels(&self, w: &QuantWeights<'_>) -> bool {
-        let few = match w {
-            QuantWeights::InPlace(_) => self.few(),
-            QuantWeights::Packed(_) => self.few_packed_rows(),
-        };
-        self.precision == Precision::Integer && self.whole > few
+    /// Whether the kernels for a few rows of activations do the product, not those that unpack weights for tiles.
+    fn few_rows(&self, packed: bool) -> bool {
+        match (self.op, self.precision) {
+            (Some(op), _) => op != Op::Qgemm,
+            (None, Precision::Integer) if packed => self.whole <= self.few_packed_rows(),
+            (None, Precision::Integer) => self.whole <= self.few(),
+            (None, _) => self.few_exact(),
+        }
     }
 
     /// Rows up to which weights in place are not unpacked.
@@ -280,7 +269,7 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// Scratch memory for [`run`](Self::run).
+    /// Scratch memory for [`run`](Self::run) with activations as they are, whether weights are packed or not.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -288,12 +277,11 @@ impl<E: Element> QgemmPlan<E> {
         match self.precision {
             Precision::Exact => return self.scratch_exact(),
             Precision::Bf16 => return self.scratch_bf16(),
-            Precision::Integer => {}
+            _ => {}
         }
-        let few = if self.whole > self.few_packed_rows() { 0 } else { self.m };
-        let few = self.kernels.activations_size(few, self.k)?;
-        let few = ScratchReq::array::<u8>(few.size_unaligned())?;
-        if self.whole <= self.few() {
+        let few = if self.few_rows(true) || self.few_rows(false) { self.m } else { 0 };
+        let few = ScratchReq::array::<u8>(Activations::size(few, self.k)?.size_unaligned())?;
+        if self.few_rows(true) && self.few_rows(false) {
             return Ok(few);
         }
         let x = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?;
@@ -301,28 +289,101 @@ impl<E: Element> QgemmPlan<E> {
         Ok(if few.size() > many.size() { few } else { many })
     }
 
-    /// Checks what both forms have.
-    fn check(
+    /// Scratch memory for [`run`](Self::run) with activations that this plan has [prepared](Self::prepare): less.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn scratch_prepared(&self) -> Result<ScratchReq, KernelError> {
+        match self.form(self.packed) {
+            Form::AsTheyAre => self.scratch_exact(),
+            Form::Rows => Ok(ScratchReq::EMPTY),
+            Form::Panels => self.scratch_panels(),
+            Form::Bf16 => self.in_bf16().scratch_exact(),
+        }
+    }
+
+    /// `Y = f(X W^T + bias)`: `w` is `n x k`, in place (a [`QuantRef`](crate::QuantRef)) or packed (a
+    /// [`PackedQ`](crate::PackedQ)); `x` is `m x k`, as it is (a [`MatRef`]) or [prepared](Self::prepare) for these weights,
+    /// with the same results; `y` is `m x n`. `bias`, if there is one, has an element for each column of `Y`; `f` is the
+    /// plan's [activation](Self::activation).
+    ///
+    /// # Errors
+    /// `DimMismatch` unless the operands have the plan's shape; `WrongFormat` if `w` has another format, or `x` is
+    /// prepared for another one; `WrongLength` unless the bias has `n` elements; `BadValue` if the columns of `x` are not
+    /// contiguous; `BadParameter` if `x` is prepared by a plan of another kind; `ScratchTooSmall` (see
+    /// [`scratch`](Self::scratch)).
+    pub fn run<'w, 'x>(
         &self,
-        y: &MatMut<'_, f32>,
-        w: QuantWeights<'_>,
+        y: MatMut<'_, f32>,
+        w: impl Into<QuantWeights<'w>>,
+        x: impl Into<Prepared<'x, E>>,
         bias: Option<&[f32]>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError>
+    where
+        E: 'x,
+    {
+        self.product(y, w.into(), x.into(), bias, scratch)
+    }
+
+    fn product(
+        &self,
+        y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: Prepared<'_, E>,
+        bias: Option<&[f32]>,
+        scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         check::dim("y.rows() != m", y.rows(), self.m)?;
         check::dim("y.cols() != n", y.cols(), self.n)?;
         check::dim("w.rows() != n", w.rows(), self.n)?;
         check::dim("w.cols() != k", w.cols(), self.k)?;
         check::format("w", w.format(), self.format)?;
-        bias.map_or(Ok(()), |bias| check::len("bias", bias.len(), self.n))
+        bias.map_or(Ok(()), |bias| check::len("bias", bias.len(), self.n))?;
+        check::dim("x.rows() != m", x.rows(), self.m)?;
+        check::dim("x.cols() != k", x.cols(), self.k)?;
+        let expected = match (self.op, w.is_packed()) {
+            (Some(Op::Qgemv | Op::QgemvQ8), true) => {
+                Some("weights in place, as the plan's kernel takes them")
+            }
+            (Some(Op::QgemvPacked), false) => Some("packed weights, as the plan's kernel takes them"),
+            _ => None,
+        };
+        if let Some(expected) = expected {
+            return Err(KernelError::BadParameter { arg: "w", expected });
+        }
+        let form = self.form(w.is_packed());
+        let input = self.input_for(x, form, w.is_packed())?;
+        if y.is_empty() {
+            return Ok(());
+        }
+        match (input, form) {
+            (Input::Rows(x), _) => self.in_rows(y, w, x, bias),
+            (Input::Panels(x), _) => self.in_panels(y, w, x, bias, scratch),
+            (Input::Bf16(x), _) => self.in_bf16().exact(y, w, x, bias, scratch),
+            (Input::AsTheyAre(x), Form::AsTheyAre) => self.exact(y, w, x, bias, scratch),
+            (Input::AsTheyAre(x), Form::Bf16) => self.rounded(y, w, x, bias, scratch),
+            (Input::AsTheyAre(x), Form::Rows) => self.round_rows(y, w, x, bias, scratch),
+            (Input::AsTheyAre(x), Form::Panels) => self.round_panels(y, w, x, bias, scratch),
+        }
     }
 
-    /// `Y = X W^T (+ bias)`, then the activation.
-    ///
-    /// # Errors
-    /// `DimMismatch` unless the operands have the plan's shape; `WrongFormat` if `w` has another format;
-    /// `WrongLength` unless the bias has `n` elements; `BadValue` if the columns of `x` are not contiguous;
-    /// `ScratchTooSmall`.
-    pub fn run(
+    /// A product of integers with a few rows of activations, which are rounded first.
+    fn round_rows(
+        &self,
+        y: MatMut<'_, f32>,
+        w: QuantWeights<'_>,
+        x: MatRef<'_, E>,
+        bias: Option<&[f32]>,
+        mut scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let room = scratch.take::<u8>(Activations::size(self.m, self.k)?.size_unaligned())?;
+        let x = self.kernels.quantize_activations(self.format, w.is_packed(), x, room)?;
+        self.in_rows(y, w, x, bias)
+    }
+
+    /// A product of integers with many rows of activations, which are rounded block by block.
+    fn round_panels(
         &self,
         mut y: MatMut<'_, f32>,
         w: QuantWeights<'_>,
@@ -330,23 +391,6 @@ impl<E: Element> QgemmPlan<E> {
         bias: Option<&[f32]>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        self.check(&y, w, bias)?;
-        check::dim("x.rows() != m", x.rows(), self.m)?;
-        check::dim("x.cols() != k", x.cols(), self.k)?;
-        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
-        if y.is_empty() {
-            return Ok(());
-        }
-        match self.precision {
-            Precision::Exact => return self.exact(y, w, x, bias, scratch),
-            Precision::Bf16 => return self.rounded(y, w, x, bias, scratch),
-            Precision::Integer => {}
-        }
-        if !self.takes_panels(&w) {
-            let room = scratch.take::<u8>(self.kernels.activations_size(self.m, self.k)?.size_unaligned())?;
-            let x = self.kernels.quantize_activations(self.format, x, room)?;
-            return self.run_rounded(y, w, x, bias);
-        }
         let size = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?.size_unaligned();
         let room = scratch.take::<u8>(size)?;
         let rest = scratch.take::<u8>(self.scratch_panels()?.size())?;
@@ -356,33 +400,24 @@ impl<E: Element> QgemmPlan<E> {
             let x = self.kernels.activation_panels(x.row_range(first, rows)?, room)?;
             let (part, below) = y.split_rows(rows)?;
             y = below;
-            self.resized(rows, self.n).run_panels(part, w, x, bias, Scratch::new(rest))?;
+            self.resized(rows, self.n).in_panels(part, w, x, bias, Scratch::new(rest))?;
             first += rows;
         }
         Ok(())
     }
 
-    /// [`run`](Self::run) with activations from [`Kernels::quantize_activations`], for weights of this format: for several
-    /// products with the same. Where that does not [take panels](Self::takes_panels), the results are the same.
-    ///
-    /// # Errors
-    /// As there; `BadParameter` unless the plan is for integers.
-    pub fn run_rounded(
+    /// A product of integers with a few rows of activations that are rounded.
+    fn in_rows(
         &self,
         mut y: MatMut<'_, f32>,
         w: QuantWeights<'_>,
         x: Activations<'_>,
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
-        self.check(&y, w, bias)?;
-        check::dim("x.rows() != m", x.batch(), self.m)?;
-        if self.precision != Precision::Integer {
-            return Err(KernelError::BadParameter { arg: "plan", expected: "products of integers" });
-        }
         let (strides, p) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
         match w {
-            QuantWeights::InPlace(w) => self.kernels.qgemv_q8(w, x, y)?,
-            QuantWeights::Packed(w) => self.kernels.qgemv_packed(w, x, y)?,
+            QuantWeights::InPlace(w) => self.kernels.qgemv_q8(y, w, x)?,
+            QuantWeights::Packed(w) => self.kernels.qgemv_packed(y, w, x)?,
         }
         // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.
         unsafe { self.finish(p, strides, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };

@@ -7,14 +7,14 @@ use crate::check;
 use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::activations::Step;
+use crate::ops::activations::{check_room, Step};
 use crate::quant::packed::STEP;
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
 
-/// Activations in 8 bits as `qgemm` takes them, for weights of any format: made by [`Kernels::activation_panels`].
+/// Activations in 8 bits as tiles take them, for weights of any format.
 #[derive(Clone, Copy, Debug)]
-pub struct ActivationPanels<'a> {
+pub(super) struct ActivationPanels<'a> {
     panels: *const u8,
     rows: usize,
     cols: usize,
@@ -51,11 +51,11 @@ fn row_bytes(cols: usize) -> usize {
 
 impl ActivationPanels<'_> {
     /// Rows.
-    pub fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         self.rows
     }
     /// Columns.
-    pub fn cols(&self) -> usize {
+    pub(super) fn cols(&self) -> usize {
         self.cols
     }
     /// What they are like.
@@ -74,18 +74,12 @@ impl<E: Element> Kernels<E> {
         self.qgemm.map_or(Shape { rows: PANEL, least: 1 }, |q| Shape { rows: q.panel, least: q.least() })
     }
 
-    /// Rows of activations that lie side by side in panels: parts that several threads fill start at multiples of
-    /// this.
-    pub fn activation_panels_row_step(&self) -> usize {
-        self.panels().rows
-    }
-
     /// Memory for [`activation_panels`](Self::activation_panels): 2 bytes an activation, and where tile registers are
     /// used, as much for rows up to a multiple of 16.
     ///
     /// # Errors
     /// `NotBlockMultiple` if `cols` is not a multiple of 32, `SizeOverflow`.
-    pub fn activation_panels_size(&self, rows: usize, cols: usize) -> Result<ScratchReq, KernelError> {
+    pub(super) fn activation_panels_size(&self, rows: usize, cols: usize) -> Result<ScratchReq, KernelError> {
         if !cols.is_multiple_of(STEP) {
             return Err(KernelError::NotBlockMultiple { cols, block: STEP });
         }
@@ -93,55 +87,38 @@ impl<E: Element> Kernels<E> {
         ScratchReq::array::<Step>((cols / STEP).checked_mul(self.panels().filled(rows)).ok_or(overflow)?)
     }
 
-    /// Rounds activations to 8 bits, once for all products of [`QgemmPlan::run_panels`](crate::QgemmPlan::run_panels):
-    /// as [`quantize_activations`](Self::quantize_activations) does, in another order.
+    /// Rounds activations to 8 bits, into `buf`.
     ///
     /// # Errors
     /// `ShortSlice` if `buf` is smaller than [`activation_panels_size`](Self::activation_panels_size) says (unaligned),
     /// `BadValue` if the columns of `x` are not contiguous, `NotBlockMultiple`, `SizeOverflow`.
-    pub fn activation_panels<'a>(
+    pub(super) fn activation_panels<'a>(
         &self,
         x: MatRef<'_, E>,
         buf: &'a mut [u8],
     ) -> Result<ActivationPanels<'a>, KernelError> {
-        let (rows, cols) = (x.rows(), x.cols());
-        let room = self.activation_panels_room(rows, cols, buf)?;
-        self.activation_panels_rows(x, room)?;
-        Ok(ActivationPanels { panels: room.as_ptr(), rows, cols, shape: self.panels(), life: PhantomData })
-    }
-
-    /// The first half of [`activation_panels`](Self::activation_panels), for whoever uses several threads: the room for
-    /// the rows, which [`activation_panels_rows`](Self::activation_panels_rows) fills part by part: those of the same
-    /// number of rows, a multiple of [`activation_panels_row_step`](Self::activation_panels_row_step), are equally long.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn activation_panels_room<'a>(
-        &self,
-        rows: usize,
-        cols: usize,
-        buf: &'a mut [u8],
-    ) -> Result<&'a mut [u8], KernelError> {
-        let req = self.activation_panels_size(rows, cols)?;
+        let req = self.activation_panels_size(x.rows(), x.cols())?;
         let (need, got) = (req.size_unaligned(), buf.len());
-        let skip = (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1);
-        let room = if req.size() == 0 { buf.get_mut(..0) } else { buf.get_mut(skip..skip + req.size()) };
-        room.filter(|_| got >= need).ok_or(KernelError::ShortSlice { arg: "buf", need, got })
+        let skip = if need == 0 { 0 } else { (buf.as_ptr() as usize).wrapping_neg() & (req.align() - 1) };
+        let room = buf.get_mut(skip..skip + req.size()).filter(|_| got >= need);
+        let room = room.ok_or(KernelError::ShortSlice { arg: "buf", need, got })?;
+        self.activation_panels_rows(x, room)?;
+        Ok(self.activation_panels_filled([x.rows(), x.cols()], room))
     }
 
-    /// The second half: rounds some rows, the first of which is a multiple of
-    /// [`activation_panels_row_step`](Self::activation_panels_row_step).
+    /// Rounds some rows, the first of which is a multiple of a panel's, into their part of the memory of all.
     ///
     /// # Errors
     /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
     /// bytes, `BadValue` if the columns of `x` are not contiguous.
-    pub fn activation_panels_rows(&self, x: MatRef<'_, E>, part: &mut [u8]) -> Result<(), KernelError> {
+    pub(super) fn activation_panels_rows(
+        &self,
+        x: MatRef<'_, E>,
+        part: &mut [u8],
+    ) -> Result<(), KernelError> {
         check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         let req = self.activation_panels_size(x.rows(), x.cols())?;
-        check::len("part", part.len(), req.size())?;
-        if !(part.as_ptr() as usize).is_multiple_of(req.align()) && !part.is_empty() {
-            return Err(KernelError::BadParameter { arg: "part", expected: "aligned to 64 bytes" });
-        }
+        check_room(req, req.align(), part)?;
         if x.is_empty() {
             return Ok(());
         }
@@ -163,21 +140,12 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// Rooms that are filled.
-    ///
-    /// # Errors
-    /// As [`activation_panels_room`](Self::activation_panels_room).
-    pub fn activation_panels_filled<'a>(
+    /// Memory of this size, aligned, that is filled.
+    pub(super) fn activation_panels_filled<'a>(
         &self,
-        rows: usize,
-        cols: usize,
+        [rows, cols]: [usize; 2],
         room: &'a [u8],
-    ) -> Result<ActivationPanels<'a>, KernelError> {
-        let req = self.activation_panels_size(rows, cols)?;
-        check::len("room", room.len(), req.size())?;
-        if !(room.as_ptr() as usize).is_multiple_of(req.align()) && !room.is_empty() {
-            return Err(KernelError::BadParameter { arg: "room", expected: "aligned to 64 bytes" });
-        }
-        Ok(ActivationPanels { panels: room.as_ptr(), rows, cols, shape: self.panels(), life: PhantomData })
+    ) -> ActivationPanels<'a> {
+        ActivationPanels { panels: room.as_ptr(), rows, cols, shape: self.panels(), life: PhantomData }
     }
 }

@@ -10,12 +10,11 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 
 impl<E: Element> Kernels<E> {
-    /// Rounds activations to bf16, to nearest even, once for all products of [`QgemmPlan::bf16`]: `y` gets the rows of
-    /// `x`, one behind the other.
+    /// Rounds activations to bf16, to nearest even: `y` gets the rows of `x`, one behind the other.
     ///
     /// # Errors
     /// `WrongLength` unless `y` has as many elements as `x`, `BadValue` if the columns of `x` are not contiguous.
-    pub fn round_bf16(&self, x: MatRef<'_, E>, y: &mut [bf16]) -> Result<(), KernelError> {
+    pub(super) fn round_bf16(&self, x: MatRef<'_, E>, y: &mut [bf16]) -> Result<(), KernelError> {
         let (rows, cols) = (x.rows(), x.cols());
         check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
         check::len("y", y.len(), rows.saturating_mul(cols))?;
@@ -39,22 +38,22 @@ impl<E: Element> Kernels<E> {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// The plan that [`Precision::Bf16`] follows for activations from [`Kernels::round_bf16`]: for several products, or
-    /// parts of one, with the same. The results are the same.
-    pub fn bf16(self) -> QgemmPlan<bf16> {
-        let Self { kernels, format, m, n, k, activation, whole, .. } = self;
-        QgemmPlan { kernels: kernels.of(), format, m, n, k, precision: Precision::Exact, activation, whole }
+    /// The plan that [`Precision::Bf16`] follows for activations that are rounded.
+    pub(super) fn in_bf16(self) -> QgemmPlan<bf16> {
+        let Self { kernels, format, m, n, k, activation, whole, packed, op, .. } = self;
+        let (kernels, precision) = (kernels.of(), Precision::Exact);
+        QgemmPlan { kernels, format, m, n, k, precision, activation, whole, packed, op }
     }
 
     /// The plan for the rows that are rounded at a time.
     fn block(&self) -> QgemmPlan<bf16> {
-        self.resized(self.m.min(BLOCK), self.n).bf16()
+        self.resized(self.m.min(BLOCK), self.n).in_bf16()
     }
 
     pub(super) fn scratch_bf16(&self) -> Result<ScratchReq, KernelError> {
         let plan = self.block();
         let overflow = KernelError::SizeOverflow { what: "scratch size" };
-        ScratchReq::array::<bf16>(plan.m.checked_mul(self.k).ok_or(overflow)?)?.and(plan.scratch()?)
+        ScratchReq::array::<bf16>(plan.m.checked_mul(self.k).ok_or(overflow)?)?.and(plan.scratch_exact()?)
     }
 
     pub(super) fn rounded(
@@ -67,7 +66,7 @@ impl<E: Element> QgemmPlan<E> {
     ) -> Result<(), KernelError> {
         let plan = self.block();
         let room = scratch.take::<bf16>(plan.m.saturating_mul(self.k))?;
-        let rest = scratch.take::<u8>(plan.scratch()?.size())?;
+        let rest = scratch.take::<u8>(plan.scratch_exact()?.size())?;
         let mut first = 0;
         while first < self.m {
             let rows = plan.m.min(self.m - first);
@@ -76,7 +75,7 @@ impl<E: Element> QgemmPlan<E> {
             let room = room.get_mut(..rows * self.k).unwrap_or(&mut []);
             self.kernels.round_bf16(x.row_range(first, rows)?, room)?;
             let x = MatRef::new(room, rows, self.k)?;
-            plan.resized(rows, self.n).run(part, w, x, bias, Scratch::new(rest))?;
+            plan.resized(rows, self.n).exact(part, w, x, bias, Scratch::new(rest))?;
             first += rows;
         }
         Ok(())

@@ -10,7 +10,7 @@ use defmt::{error, info};
 use fw_rt::{instructions, Once};
 use gllm_kernels_core::{
     bf16, f16, kernels, Element, ElementType, IsaLevel, KernelError, KernelInfo, MatMut, MatRef, Op, Operand,
-    Precision, QuantFormat, QuantRef, RopePairing, RopeShape, Scratch,
+    Precision, QuantFormat, QuantRef, QuantWeights, RopePairing, RopeShape, Scratch,
 };
 use programs::{activations, ops, packed, Random};
 use semihosting::fs::File;
@@ -137,7 +137,9 @@ fn any<E: Element + Operand<Sum = f32>>(
             }
             Op::Qgemv => {
                 let x = [E::from_f32(0.5); COLS];
-                count(|| k.qgemv(w, &x, &mut b.y[..ROWS]))?
+                let plan = k.qgemm_plan(format, 1, ROWS, COLS, Precision::Exact)?.with_kernel(row.op)?;
+                let (x, y) = (MatRef::new(&x, 1, COLS)?, MatMut::new(&mut b.y[..ROWS], 1, ROWS)?);
+                count(|| plan.run(y, w, x, None, Scratch::empty()))?
             }
             _ => return quantised(row, b, report),
         };
@@ -164,7 +166,8 @@ fn any<E: Element + Operand<Sum = f32>>(
         Op::QuantizeActivations => {
             let x = [E::from_f32(0.5); COLS];
             let x = MatRef::new(&x, 1, COLS)?;
-            let n = count(|| k.quantize_activations(QuantFormat::Q8_0, x, &mut b.activations).map(|_| ()))?;
+            let plan = k.qgemm_plan(QuantFormat::Q8_0, 1, ROWS, COLS, Precision::Integer)?;
+            let n = count(|| plan.prepare(x, &mut b.activations).map(|_| ()))?;
             report.add(row.name, None, n, COLS);
         }
         Op::Rope => {
@@ -199,12 +202,11 @@ fn quantised(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<b
             let packed = k.pack_q(w, &mut b.packed)?;
             for m in [1, 2, 4] {
                 let x = MatRef::new(&b.x[..m * COLS], m, COLS)?;
-                let x = k.quantize_activations(format, x, &mut b.activations)?;
+                let plan = k.qgemm_plan(format, m, ROWS, COLS, Precision::Integer)?.with_kernel(row.op)?;
+                let x = plan.prepare(x, &mut b.activations)?;
                 let y = MatMut::new(&mut b.y[..m * ROWS], m, ROWS)?;
-                let n = match row.op {
-                    Op::QgemvQ8 => count(|| k.qgemv_q8(w, x, y))?,
-                    _ => count(|| k.qgemv_packed(packed, x, y))?,
-                };
+                let w = if row.op == Op::QgemvQ8 { QuantWeights::InPlace(w) } else { packed.into() };
+                let n = count(|| plan.run(y, w, x, None, Scratch::empty()))?;
                 report.add(row.name, Some(m), n, m * weights);
             }
         }
@@ -213,7 +215,7 @@ fn quantised(row: &KernelInfo, b: &mut Buffers, report: &mut Report) -> Result<b
             let plan = k.qgemm_plan(format, MANY, ROWS, COLS, Precision::Integer)?;
             let x = MatRef::new(&b.x, MANY, COLS)?;
             let y = MatMut::new(&mut b.y[..MANY * ROWS], MANY, ROWS)?;
-            let n = count(|| plan.run(y, w.into(), x, None, Scratch::new(&mut b.scratch)))?;
+            let n = count(|| plan.run(y, w, x, None, Scratch::new(&mut b.scratch)))?;
             report.add(row.name, Some(MANY), n, MANY * weights);
         }
         _ => return Ok(false),

@@ -34,7 +34,7 @@ fn run() -> Result<usize, KernelError> {
     }
     let w = single::q4_0::open(ROWS, COLS, &PACKED.0)?;
     let (activations, to) = (MatRef::new(&x, 1, COLS)?, MatMut::new(&mut y, 1, ROWS)?);
-    single::q4_0::qgemv(fw_rt::caps(), w, activations, to, Scratch::new(BUFFER.take()))?;
+    single::q4_0::run(fw_rt::caps(), to, w, activations, Scratch::new(BUFFER.take()))?;
 
     let mut wrong = 0;
     for (r, y) in y.iter().enumerate() {

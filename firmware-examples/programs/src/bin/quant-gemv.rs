@@ -11,7 +11,7 @@ use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
     f16, kernels, Caps, ElementType, Features, GemmPlan, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, PackedQ, QuantFormat, QuantRef, Right, Scratch,
+    MatRef, Op, PackedQ, Precision, QuantFormat, QuantRef, QuantWeights, Right, Scratch,
 };
 use programs::vectors::{self, COLS, ROWS};
 use programs::{activations, packed, room, same_bits, Random};
@@ -70,11 +70,9 @@ fn product(
     let mut y = [0.0; BATCH * ROWS];
     let x = MatRef::new(x, BATCH, COLS)?;
     let to = MatMut::new(&mut y, BATCH, ROWS)?;
-    match op {
-        Op::QgemvPacked => k.qgemv_packed(packed, k.quantize_activations(w.format(), x, buf)?, to)?,
-        Op::QgemvQ8 => k.qgemv_q8(w, k.quantize_activations(w.format(), x, buf)?, to)?,
-        _ => k.qgemv_rows(w, x, to)?,
-    }
+    let plan = k.qgemm_plan(w.format(), BATCH, ROWS, COLS, Precision::Integer)?.with_kernel(op)?;
+    let weights = if op == Op::QgemvPacked { QuantWeights::Packed(packed) } else { w.into() };
+    plan.run(to, weights, plan.prepare(x, buf)?, None, Scratch::empty())?;
     Ok(y)
 }
 

@@ -7,7 +7,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use defmt::info;
 use fw_rt::{check, signal_event, start_core, wait_for_event, Hvc, Once, Stack};
-use gllm_kernels_core::{Activations, KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
+use gllm_kernels_core::{
+    KernelError, Kernels, MatMut, MatRef, PackedQ, Precision, Prepared, QuantFormat, QuantRef, Scratch,
+};
 use programs::{activations, packed, same_bits, Random};
 
 fw_rt::program!(run);
@@ -33,7 +35,7 @@ struct Core {
 /// What a core reads and writes: its rows.
 struct Job {
     w: PackedQ<'static>,
-    x: Activations<'static>,
+    x: Prepared<'static, f32>,
     y: MatMut<'static, f32>,
 }
 
@@ -107,7 +109,8 @@ fn work(core: &'static Core) {
 
 impl Job {
     fn run(self, k: &Kernels<f32>) -> Result<(), KernelError> {
-        k.qgemv_packed(self.w, self.x, self.y)
+        let plan = k.qgemm_plan(self.w.format(), BATCH, self.w.rows(), COLS, Precision::Integer)?;
+        plan.run(self.y, self.w, self.x, None, Scratch::empty())
     }
 }
 
@@ -133,15 +136,16 @@ fn run() -> Result<usize, KernelError> {
         let bytes = format.row_bytes(COLS)? * ROWS;
         k.quantize(format, values, None, &mut blocks[..bytes])?;
         // SAFETY: nothing of these is written while cores work, nor used by them later; they are static.
-        let (packed, activations): (&'static mut [u8], &'static mut [u8]) = unsafe {
+        let (packed, activations, x): (&'static mut [u8], &'static mut [u8], &'static [f32]) = unsafe {
             let whole = |b: &mut [u8]| core::slice::from_raw_parts_mut(b.as_mut_ptr(), b.len());
-            (whole(packed), whole(activations))
+            (whole(packed), whole(activations), core::slice::from_raw_parts(x.as_ptr(), x.len()))
         };
         let w = k.pack_q(QuantRef::new(&blocks[..bytes], format, ROWS, COLS)?, packed)?;
-        let a = k.quantize_activations(format, MatRef::new(x, BATCH, COLS)?, activations)?;
+        let plan = k.qgemm_plan(format, BATCH, ROWS, COLS, Precision::Integer)?.packed(true);
+        let a = plan.prepare(MatRef::new(x, BATCH, COLS)?, activations)?;
 
         y.fill(f32::NAN);
-        k.qgemv_packed(w, a, MatMut::new(y, BATCH, ROWS)?)?;
+        plan.run(MatMut::new(y, BATCH, ROWS)?, w, a, None, Scratch::empty())?;
 
         together.fill(f32::NAN);
         wrong += share(&k, w, a, together)?;
@@ -155,7 +159,7 @@ fn run() -> Result<usize, KernelError> {
 fn share(
     k: &Kernels<f32>,
     w: PackedQ<'static>,
-    x: Activations<'static>,
+    x: Prepared<'static, f32>,
     y: &mut [f32; BATCH * ROWS],
 ) -> Result<usize, KernelError> {
     // SAFETY: this call waits for all cores before it returns, so the view does not outlive what it borrows.

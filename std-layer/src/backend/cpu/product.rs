@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use gllm_kernels_core::{
-    bf16, KernelError, Kernels, MatMut, MatRef, PackedQ, Precision, QgemmPlan, Right, Scratch,
+    KernelError, Kernels, MatMut, MatRef, PackedQ, Precision, QgemmPlan, Right, Scratch,
 };
 
-use super::rows::{Form, Rounded, Rows};
+use super::rows::{Rounded, Rows};
 use super::team::Memory;
 use super::weights::Matrix;
 
@@ -28,14 +28,8 @@ const EXACT_ROWS: usize = 64;
 /// How a matrix is multiplied.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// A few rows of activations in 8 bits.
-    Few(Rounded),
-    /// Many.
-    Panels(Rounded, QgemmPlan<f32>),
-    /// Rows of bf16.
-    Bf16(Rounded, QgemmPlan<bf16>),
-    /// Rows as they are.
-    Plain(QgemmPlan<f32>),
+    /// Quantised weights times rows that are prepared, or as they are.
+    Quantised(QgemmPlan<f32>, Option<Rounded>),
     /// Weights in f32.
     Dense { rows: usize },
 }
@@ -68,7 +62,7 @@ impl Product {
         matrices: &[Arc<Matrix>],
         (rows, precision, threads): (usize, Precision, usize),
         (x, y): (Rows, Rows),
-        mut room: impl FnMut(Form) -> Result<Rounded, KernelError>,
+        mut room: impl FnMut(QgemmPlan<f32>) -> Result<Rounded, KernelError>,
     ) -> Result<Self, KernelError> {
         let (mut parts, mut column) = (Vec::with_capacity(matrices.len()), 0);
         let weights: usize = matrices.iter().map(|matrix| matrix.rows()).sum();
@@ -77,21 +71,13 @@ impl Product {
             let exact = precision == Precision::Exact;
             let way = match &**matrix {
                 Matrix::Dense { .. } => Way::Dense { rows: if exact { rows.max(EXACT_ROWS) } else { rows } },
-                Matrix::Packed { format, .. } if exact => {
-                    let plan = k.qgemm_plan(*format, rows.max(EXACT_ROWS), n, cols, precision)?;
-                    Way::Plain(plan)
-                }
-                Matrix::Packed { format, memory, .. } => {
-                    let plan = k.qgemm_plan(*format, rows, n, cols, k.qgemm_precision(rows))?;
-                    let packed = Matrix::packed(*format, [n, cols], memory)?;
-                    match plan.precision() {
-                        Precision::Integer if plan.takes_panels(&packed.into()) => {
-                            Way::Panels(room(Form::Panels)?, plan)
-                        }
-                        Precision::Integer => Way::Few(room(Form::Rows(*format))?),
-                        Precision::Bf16 => Way::Bf16(room(Form::Bf16)?, plan.bf16()),
-                        _ => Way::Plain(plan),
-                    }
+                Matrix::Packed { format, .. } => {
+                    let (whole, precision) =
+                        if exact { (rows.max(EXACT_ROWS), precision) } else { (rows, Precision::Fast) };
+                    let plan =
+                        k.qgemm_plan(*format, whole, n, cols, precision)?.packed(true).resized(rows, n);
+                    let prepares = plan.prepared_size()?.size() > 0;
+                    Way::Quantised(plan, if prepares { Some(room(plan)?) } else { None })
                 }
             };
             // Large enough to be worth claiming, small enough to be shared out evenly.
@@ -152,41 +138,25 @@ impl Product {
             let to = self.y.ptr.add(part.column + first);
             let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
             let x = || MatRef::new(self.x.get(0..rows), rows, cols);
-            let (format, memory_of) = match matrix {
-                Matrix::Packed { format, memory, .. } => (*format, memory),
-                Matrix::Dense { memory: w, .. } => {
-                    let Way::Dense { rows: whole } = part.way else { return Ok(()) };
+            match (matrix, part.way) {
+                (Matrix::Packed { format, memory: w, .. }, Way::Quantised(plan, rounded)) => {
+                    let w = Matrix::packed(*format, [matrix.rows(), cols], w)?.row_range(first, n)?;
+                    let part = plan.resized(rows, n);
+                    let (x, need) = match rounded {
+                        Some(rounded) => (rounded.get(x()?)?, part.scratch_prepared()?),
+                        None => (x()?.into(), part.scratch()?),
+                    };
+                    part.run(y, w, x, None, Scratch::new(memory.bytes(need.size_unaligned())))
+                }
+                (Matrix::Dense { memory: w, .. }, Way::Dense { rows: whole }) => {
                     let w = MatRef::new(&w[first * cols..(first + n) * cols], n, cols)?;
                     let plan = k.gemm_plan(whole, matrix.rows().max(2), cols)?.resized(rows, n)?;
                     let need = plan.scratch()?.size_unaligned();
-                    return plan.run(y, x()?, Right::Transposed(w), None, Scratch::new(memory.bytes(need)));
+                    plan.run(y, x()?, Right::Transposed(w), None, Scratch::new(memory.bytes(need)))
                 }
-            };
-            let w = Matrix::packed(format, [matrix.rows(), cols], memory_of)?.row_range(first, n)?;
-            match part.way {
-                Way::Few(x) => {
-                    let x = k.activations_filled(format, rows, cols, x.bytes(k, rows, cols)?)?;
-                    k.qgemv_packed(w, x, y)
+                (Matrix::Packed { .. }, Way::Dense { .. }) | (Matrix::Dense { .. }, Way::Quantised(..)) => {
+                    unreachable!("the way is chosen by the matrix")
                 }
-                Way::Panels(x, plan) => {
-                    let x = k.activation_panels_filled(rows, cols, x.bytes(k, rows, cols)?)?;
-                    let plan = plan.resized(rows, n);
-                    let need = plan.scratch_panels()?.size_unaligned();
-                    plan.run_panels(y, w.into(), x, None, Scratch::new(memory.bytes(need)))
-                }
-                Way::Bf16(x, plan) => {
-                    let x = x.bytes(k, rows, cols)?;
-                    let x = std::slice::from_raw_parts(x.as_ptr().cast::<bf16>(), rows * cols);
-                    let plan = plan.resized(rows, n);
-                    let need = plan.scratch()?.size_unaligned();
-                    plan.run(y, w.into(), MatRef::new(x, rows, cols)?, None, Scratch::new(memory.bytes(need)))
-                }
-                Way::Plain(plan) => {
-                    let plan = plan.resized(rows, n);
-                    let need = plan.scratch()?.size_unaligned();
-                    plan.run(y, w.into(), x()?, None, Scratch::new(memory.bytes(need)))
-                }
-                Way::Dense { .. } => Ok(()),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gllm_kernels_core::{bf16, KernelError, Kernels, MatMut, MatRef, QuantFormat};
+use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Prepared, QgemmPlan};
 
 use super::attention::Joined;
 use super::weights::Embedding;
@@ -72,80 +72,41 @@ pub(super) struct Add {
     pub(super) post: Option<*const [f32]>,
 }
 
-/// A form of rounded rows, and where they go.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Rows as a plan prepares them, and where they go.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Rounded {
-    pub(super) form: Form,
+    pub(super) plan: QgemmPlan<f32>,
     pub(super) to: *mut u8,
 }
 
-/// A form of rounded rows.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Form {
-    /// For a few rows, by format.
-    Rows(QuantFormat),
-    /// For many, in panels.
-    Panels,
-    /// bf16.
-    Bf16,
-}
-
-impl Form {
-    /// Bytes of `rows` rows of `cols`.
-    pub(super) fn bytes(self, k: &Kernels<f32>, rows: usize, cols: usize) -> Result<usize, KernelError> {
-        Ok(match self {
-            Self::Rows(_) => k.activations_size(rows, cols)?.size(),
-            Self::Panels => k.activation_panels_size(rows, cols)?.size(),
-            Self::Bf16 => rows * cols * size_of::<bf16>(),
-        })
-    }
-
-    /// What the first row of a part is a multiple of.
-    pub(super) fn step(self, k: &Kernels<f32>) -> usize {
-        if self == Self::Panels {
-            k.activation_panels_row_step()
-        } else {
-            1
-        }
-    }
-}
-
 impl Rounded {
-    /// The rounded rows of `rows` rows.
+    /// Bytes of the first `rows` rows.
+    fn len(self, rows: usize) -> Result<usize, KernelError> {
+        let [_, n, _] = self.plan.shape();
+        Ok(self.plan.resized(rows, n).prepared_size()?.size())
+    }
+
+    /// The rows `x`, prepared.
     ///
     /// # Safety
     /// All of them have been rounded.
-    pub(super) unsafe fn bytes<'a>(
-        self,
-        k: &Kernels<f32>,
-        rows: usize,
-        cols: usize,
-    ) -> Result<&'a [u8], KernelError> {
-        let len = self.form.bytes(k, rows, cols)?;
+    pub(super) unsafe fn get<'a>(self, x: MatRef<'a, f32>) -> Result<Prepared<'a, f32>, KernelError> {
+        let len = self.len(x.rows())?;
         // SAFETY: the caller's contract.
-        Ok(unsafe { std::slice::from_raw_parts(self.to, len) })
+        self.plan.prepared(x, unsafe { std::slice::from_raw_parts(self.to, len) })
     }
 
-    /// Rounds some rows, whose first is a multiple of the form's [`step`](Form::step).
+    /// Rounds some rows, whose first is a multiple of the plan's [step](QgemmPlan::prepared_row_step).
     ///
     /// # Safety
     /// The rows, room for all; nobody else uses these rows' part of it.
-    unsafe fn round(self, k: &Kernels<f32>, x: Rows, rows: Range<usize>) -> Result<(), KernelError> {
-        let (first, n) = (rows.start, rows.len());
-        let at = self.form.bytes(k, first, x.width)?;
-        let len = self.form.bytes(k, n, x.width)?;
+    unsafe fn round(self, x: Rows, rows: Range<usize>) -> Result<(), KernelError> {
+        let (at, n) = (self.len(rows.start)?, rows.len());
+        let len = self.len(n)?;
         // SAFETY: the caller's contract. Rows are equally long, and so are panels.
         unsafe {
             let x = MatRef::new(x.get(rows), n, x.width)?;
-            let part = std::slice::from_raw_parts_mut(self.to.add(at), len);
-            match self.form {
-                Form::Rows(format) => k.activations_rows(format, x, part),
-                Form::Panels => k.activation_panels_rows(x, part),
-                Form::Bf16 => {
-                    let part = std::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<bf16>(), n * x.cols());
-                    k.round_bf16(x, part)
-                }
-            }
+            self.plan.prepare_rows(x, std::slice::from_raw_parts_mut(self.to.add(at), len))
         }
     }
 }
@@ -192,7 +153,7 @@ impl RowOp {
                 }
             }
             for form in &self.rounded {
-                form.round(k, self.out, rows.clone())?;
+                form.round(self.out, rows.clone())?;
             }
         }
         Ok(())

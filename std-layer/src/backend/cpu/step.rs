@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use gllm_kernels_core::{KernelError, Kernels, Precision, RopePositions, RopeShape};
+use gllm_kernels_core::{KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
 
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::product::Product;
-use super::rows::{Add, Form, Rounded, RowOp, RowWork, Rows};
+use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work};
 use super::weights::CpuWeights;
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
@@ -151,10 +151,10 @@ impl<'a> Recorder<'a> {
             at = at.wrapping_add(size(slot));
         }
         let partial = shares.iter().map(|shares| shares.partial_len).max().unwrap_or(0);
-        // Rounded rows: of the widest input, in as many forms as a product has matrices.
+        // Prepared rows: of the widest input, in as many forms as a product has matrices.
         let widest = [Slot::Normed, Slot::Mixed, Slot::Activated].map(width).into_iter().max().unwrap_or(0);
-        let form = Form::Rows(gllm_kernels_core::QuantFormat::F16).bytes(&kernels, rows, widest)?;
-        let rounded_len = 3 * form.max(Form::Bf16.bytes(&kernels, rows, widest)?).next_multiple_of(LINE);
+        let form = QgemmPlan::<f32>::prepared_bound(rows, widest)?.size();
+        let rounded_len = 3 * form.next_multiple_of(LINE);
         let attention = Box::new(Attention {
             heads,
             blocks,
@@ -269,15 +269,15 @@ impl Step for Recorder<'_> {
         let (mut forms, mut used): (Vec<Rounded>, usize) = (Vec::new(), 0);
         let (k, rows) = (self.program.kernels, self.rows);
         let (rounded, rounded_len) = (self.rounded, self.rounded_len);
-        let room = |form: Form| {
-            if let Some(&there) = forms.iter().find(|there| there.form == form) {
+        let room = |plan: QgemmPlan<f32>| {
+            if let Some(&there) = forms.iter().find(|there| there.plan.prepares_as(&plan)) {
                 return Ok(there);
             }
-            let len = form.bytes(&k, rows, from.width)?.next_multiple_of(LINE);
+            let len = plan.prepared_size()?.size().next_multiple_of(LINE);
             if used + len > rounded_len {
                 return Err(KernelError::ScratchTooSmall { need: used + len, got: rounded_len });
             }
-            let new = Rounded { form, to: rounded.wrapping_add(used) };
+            let new = Rounded { plan, to: rounded.wrapping_add(used) };
             used += len;
             forms.push(new);
             Ok(new)
@@ -285,7 +285,7 @@ impl Step for Recorder<'_> {
         let how = (rows, self.precision, self.threads);
         let product = Product::new(&k, self.weights.linear(linear), how, (from, to), room)?;
         if !forms.is_empty() {
-            let multiple = forms.iter().map(|form| form.form.step(&k)).max().unwrap_or(1);
+            let multiple = forms.iter().map(|form| form.plan.prepared_row_step()).max().unwrap_or(1);
             let step = self.step(multiple);
             match self.program.operations.last_mut() {
                 // Whoever computes the rows rounds them.

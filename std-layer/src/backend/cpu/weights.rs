@@ -189,7 +189,7 @@ impl<'a> Packer<'a> {
             }
         };
         let (format, rows, cols) = (w.format(), w.rows(), w.cols());
-        let mut memory = AlignedVec::zeroed(kernels.packed_q_size(format, rows, cols)?);
+        let mut memory = AlignedVec::zeroed(format.packed_size(rows, cols)?);
         let room = kernels.packed_q_room(format, rows, cols, &mut memory)?;
         // Parts of 16 rows are equally long.
         let part = room.len() / rows.div_ceil(PackedQ::ROW_STEP).max(1) * (ROWS / PackedQ::ROW_STEP);
