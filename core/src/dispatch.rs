@@ -351,11 +351,10 @@ impl<E: Operand> Kernels<E> {
         self.caps
     }
 
-    /// Output bytes from which [`StorePolicy::Auto`] streams: the last-level cache is shared, and
-    /// what one core leaves there beyond an eighth is gone before it is read.
+    /// Output bytes from which [`StorePolicy::Auto`] streams: the last-level cache is shared, and what one core leaves there
+    /// beyond its [`share`](crate::CacheSizes::share) is gone before it is read.
     pub fn stream_from(&self) -> usize {
-        let c = self.caps.caches();
-        (c.l3 / 8).max(c.l2)
+        self.caps.caches().share()
     }
 
     /// How operands are walked and `n` elements of output are stored.

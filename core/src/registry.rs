@@ -305,14 +305,12 @@ macro_rules! rows_of_qgemms {
     ($abi:tt $($tier:literal {
         isa: $isa:ident,
         requires: $requires:tt,
-        panel: $panel:literal,
         kernels: $kernels:tt,
-        few: $few:tt,
-        around: $around:expr
+        few: $few:tt
     })*) => {
         const QGEMM_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
-                Qgemm "qgemm_f32_q8_" concat!("_", $panel, "x16__", $tier),
+                Qgemm "qgemm_f32_q8_" concat!("_12x16__", $tier),
                 $isa (tier_requires!($isa $requires))
             } },
         )*];

@@ -48,7 +48,7 @@ mod arch {
         (&[Features::AVX512_BF16], "vdpbf16ps"),
         (
             &[Features::AMX_INT8, Features::AMX_BF16, Features::AMX_FP16],
-            "tileloadd tilestored tilezero",
+            "tileloadd tileloaddt1 tilestored tilezero",
         ),
         (&[Features::AMX_INT8], "tdpbssd"),
         (&[Features::AMX_BF16], "tdpbf16ps"),

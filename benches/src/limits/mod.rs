@@ -226,7 +226,8 @@ impl Limits {
         let mut places: Vec<Place> =
             vec![("L1", Box::new(move |t| t * c.l1d / 2)), ("L2", Box::new(move |t| t * c.l2 / 2))];
         if c.l3 > 0 {
-            places.push(("L3", Box::new(move |t| (c.l3 / 4).max((2 * t * c.l2).min(c.l3 / 2)))));
+            // Not a part of L3's size: virtual machines report that of a whole processor.
+            places.push(("L3", Box::new(move |t| (t * c.share()).min(c.l3 / 2))));
         }
         places.push(("DRAM", Box::new(|_| DRAM)));
         places

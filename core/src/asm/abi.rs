@@ -6,6 +6,10 @@ use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
 
 /// One tile of `C`, from one panel of `A` and one of `B`: `C = alpha * A B + beta * C`.
+///
+/// A microkernel with [`Micro::around`] keeps the sums of the tile in tile registers until its next call, which brings them to
+/// `C`. For those all that concerns `C` (`c`, `ldc`, `rows`, `cols`, `alpha`, `beta`) is about the tile of the call before;
+/// `rows` is 0 where there was none, and `steps` is 0 where no tile follows.
 #[repr(C)]
 pub(crate) struct MicroArgs {
     /// The panel of `A`: for each of `steps`, [`Panel::width`] times [`Panel::kr`] elements.
@@ -14,7 +18,7 @@ pub(crate) struct MicroArgs {
     pub(crate) b: *const u8,
     /// The corner of the tile. Its columns are contiguous.
     pub(crate) c: *mut u8,
-    /// Steps of [`Micro::depth`], at least 1.
+    /// Steps of [`Micro::depth`], at least 1 (but see above).
     pub(crate) steps: usize,
     /// For kernels with [`Micro::strides`], in bytes: from one row of `A` to the next, from one step (of `kr`) to the
     /// next, and from one step of `B` to the next.
@@ -35,7 +39,8 @@ pub(crate) struct MicroArgs {
     pub(crate) next: *const u8,
     /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
     pub(crate) start: *const i32,
-    /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory. It may be where `c` is.
+    /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory: their own between two calls, too. It may be
+    /// where `c` is.
     pub(crate) tile: *mut u8,
 }
 
@@ -177,7 +182,8 @@ pub(crate) struct Micro {
     /// Whether it takes `A` and `B` at strides: then what is near needs no packing.
     pub(crate) strides: bool,
     pub(crate) run: Run,
-    /// Called before the first tile of a product, and after its last (AMX: tiles are set up and released).
+    /// Called before the first tile of a product, and after its last (AMX: tile registers are set up and released). Such a
+    /// microkernel brings a tile to `C` with the next call: see [`MicroArgs`].
     pub(crate) around: Option<[unsafe fn(); 2]>,
 }
 
@@ -199,10 +205,10 @@ impl Micro {
         self
     }
 
-    /// Bytes that a tile of so many steps asks for at [`MicroArgs::next`]: a line of 64 a round, or a step where
+    /// Bytes that a tile of so many steps asks for at [`MicroArgs::next`]: a line of 64 a round, or four a step where
     /// steps are those of tile registers.
     pub(crate) const fn asks(&self, steps: usize) -> usize {
-        64 * if self.around.is_some() { steps } else { steps / ROUND }
+        64 * if self.around.is_some() { 4 * steps } else { steps / ROUND }
     }
 
     /// Computes a tile.

@@ -12,7 +12,7 @@ mod packings;
 use core::fmt;
 
 use crate::caps::{Features, IsaLevel};
-use crate::ops::qgemm::tile::{QTileArgs, HEIGHT};
+use crate::ops::qgemm::tile::QTileArgs;
 use crate::ops::qgemv_packed::PanelArgs;
 use crate::quant::dispatch::InPlace;
 use crate::quant::QuantFormat;
@@ -211,29 +211,17 @@ pub(crate) struct QgemmTier {
     pub(crate) level: IsaLevel,
     /// What the CPU must have.
     pub(crate) requires: Features,
-    /// Rows of a panel of activations.
-    pub(crate) panel: usize,
     /// Whether they take codes with a bias.
     pub(crate) unsigned: bool,
     /// Whether they take two panels of weights side by side.
     pub(crate) two_panels: bool,
-    /// For a number of rows of activations those of each [`Kind`](crate::ops::qgemm::tile::Kind). Numbers fall; panels have
-    /// a multiple of the last one.
+    /// For a number of rows of activations those of each [`Kind`](crate::ops::qgemm::tile::Kind). Numbers fall, to 1.
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
     /// The same for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
     pub(crate) narrow: &'static [(usize, [TileFn; 4])],
     /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
     /// such blocks, and in any with groups of 16 or with one scale.
     pub(crate) few: [usize; 3],
-    /// Called before the first tile of a product, and after its last.
-    pub(crate) around: Option<[unsafe fn(); 2]>,
-}
-
-impl QgemmTier {
-    /// What numbers of rows in panels are multiples of.
-    pub(crate) fn least(&self) -> usize {
-        self.kernels.last().map_or(1, |&(height, _)| height).max(1)
-    }
 }
 
 impl fmt::Debug for Tier {
@@ -323,17 +311,14 @@ macro_rules! qgemms {
     ({ $abi:literal } $($tier:literal {
         isa: $isa:ident,
         requires: [$($feature:ident),*],
-        panel: $panel:literal,
         kernels: [$codes:ident $width:ident $($heights:literal)+],
-        few: $few:tt,
-        around: $around:expr
+        few: $few:tt
     })*) => {
         /// All of them, the best first.
         pub(crate) static QGEMMS: &[QgemmTier] = &[$(QgemmTier {
             name: $tier,
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
-            panel: $panel,
             unsigned: qgemm_kernels!(@$codes),
             two_panels: qgemm_kernels!(@$width),
             kernels: qgemm_kernels!(
@@ -341,16 +326,13 @@ macro_rules! qgemms {
             ),
             narrow: qgemm_kernels!(@$codes $abi $tier $width $($heights)+),
             few: $few,
-            around: $around,
         }),*];
 
-        // There is room for a panel, and it is what kernels take.
+        // Every number of rows is a sum of heights.
         const _: () = {
             let mut i = 0;
             while i < QGEMMS.len() {
-                let (of, kernels) = (QGEMMS[i].panel, QGEMMS[i].kernels);
-                let least = kernels[kernels.len() - 1].0;
-                assert!(of <= HEIGHT && least.is_power_of_two() && of.is_multiple_of(least));
+                assert!(QGEMMS[i].kernels[QGEMMS[i].kernels.len() - 1].0 == 1);
                 i += 1;
             }
         };

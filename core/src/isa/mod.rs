@@ -25,6 +25,7 @@ mod list;
 mod simd_primitive;
 mod detect;
 pub(crate) mod machine;
+pub(crate) mod pairs;
 pub(crate) mod transpose;
 
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]

@@ -194,6 +194,7 @@ macro_rules! expand_all_tiers {
                 batch: 4,
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"]
             }
+            "avx2_vnni" { isa: Avx2, requires: [AVX_VNNI], batch: 2, in_place: [] }
             "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
@@ -220,29 +221,23 @@ macro_rules! expand_all_qgemms {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
         $then! {
             { "sysv64" }
-            "avx512_amx_int8" {
-                isa: Avx512,
-                requires: [AVX512_VNNI, AMX_INT8],
-                panel: 16,
-                kernels: [signed x32 16],
-                few: [2, 3, 4],
-                around: Some(x86_64::TILES_OF_GROUPS)
-            }
             "avx512_vnni" {
                 isa: Avx512,
                 requires: [AVX512_VNNI],
-                panel: 12,
                 kernels: [unsigned x32 6 5 4 3 2 1],
-                few: [2, 3, 4],
-                around: None
+                few: [2, 3, 4]
+            }
+            "avx2_vnni" {
+                isa: Avx2,
+                requires: [AVX_VNNI],
+                kernels: [unsigned x16 4 3 2 1],
+                few: [4, 6, 6]
             }
             "avx2_maddubs" {
                 isa: Avx2,
                 requires: [],
-                panel: 12,
                 kernels: [narrow x16 4 3 2 1],
-                few: [4, 6, 6],
-                around: None
+                few: [4, 6, 6]
             }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
@@ -251,26 +246,20 @@ macro_rules! expand_all_qgemms {
             "neon_dotprod" {
                 isa: Neon,
                 requires: [DOTPROD],
-                panel: 12,
                 kernels: [signed x16 4 3 2 1],
-                few: [4, 4, 4],
-                around: None
+                few: [4, 4, 4]
             }
             "neon_i8mm" {
                 isa: Neon,
                 requires: [I8MM],
-                panel: 12,
                 kernels: [signed x16 4 2 1],
-                few: [4, 4, 4],
-                around: None
+                few: [4, 4, 4]
             }
             "neon_smull" {
                 isa: Neon,
                 requires: [],
-                panel: 12,
                 kernels: [signed x16 2 1],
-                few: [4, 4, 4],
-                around: None
+                few: [4, 4, 4]
             }
         }
         #[cfg(not(any(

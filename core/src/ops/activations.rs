@@ -31,12 +31,6 @@ pub struct Step {
     pub(crate) _pad: f32,
 }
 
-impl Step {
-    /// No activations.
-    pub(crate) const ZERO: Self =
-        Self { q: [0; STEP], sums: [0; 3], scale: 0.0, offsets: [0.0; 3], _pad: 0.0 };
-}
-
 /// 256 activations, and everything products with weights in place take from them, if blocks are shorter.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]

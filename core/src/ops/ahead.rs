@@ -24,11 +24,15 @@ pub(crate) enum Order {
 }
 
 impl<E: Operand> Kernels<E> {
-    /// The order for a `rows x cols` matrix that is multiplied with a vector. What is in L3 comes faster than it is
-    /// asked for, if its elements are wide.
+    /// The order for a `rows x cols` matrix that is multiplied with a vector. What is near comes faster than it is
+    /// asked for, if its elements are wide: from a prefetcher that crosses pages all of L3, else a core's share of it.
     pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
-        if size_of::<E>() == size_of::<f32>() && bytes <= self.caps().caches().l3 {
+        let near = match self.caps().prefetcher() {
+            Prefetcher::Sequential => self.caps().caches().l3,
+            Prefetcher::PerPage => self.caps().caches().share(),
+        };
+        if size_of::<E>() == size_of::<f32>() && bytes <= near {
             return Order::Off;
         }
         self.order(rows, cols)

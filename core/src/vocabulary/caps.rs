@@ -32,6 +32,20 @@ impl CacheSizes {
             self.l2
         }
     }
+
+    /// What one core may expect to find again outside of main memory: four times L2, or L2 where there is nothing behind
+    /// it. What a third level reports is no measure: it is shared, and virtual machines report that of a whole
+    /// processor (480 MiB for two cores), which is slower than its size promises.
+    pub const fn share(self) -> usize {
+        let share = self.l2.saturating_mul(4);
+        if self.l3 > share {
+            share
+        } else if self.l3 > self.l2 {
+            self.l3
+        } else {
+            self.l2
+        }
+    }
 }
 
 /// How a core reads DRAM fastest.

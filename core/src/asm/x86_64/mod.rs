@@ -69,10 +69,9 @@ mod gemm_i32_i8_i8_32x32__avx512_amx_int8;
 mod gemm_i32_i8_i8_6x16__avx2;
 mod gemm_i32_i8_i8_6x16__avx2_vnni;
 
-mod qgemm_amx;
 mod qgemm_avx2;
 mod qgemm_vnni;
 mod qgemv_avx2;
 mod qgemv_vnni;
 
-pub(crate) use amx::{TILES, TILES_OF_GROUPS};
+pub(crate) use amx::TILES;

@@ -1,10 +1,11 @@
-//! Panels of quantised weights times panels of activations of 8 bits, with AVX2: for groups of 32 columns or 16, with
-//! offsets or without, and one to four rows of activations.
+//! Panels of quantised weights times panels of activations of 8 bits, with AVX2, and with AVX-VNNI: for groups of 32 columns or
+//! 16, with offsets or without, and one to four rows of activations.
 //!
 //! A register has four columns of 8 rows of weights, signed bytes, so a panel takes two passes. `vpmaddubsw` multiplies
 //! their magnitudes with activations that have their signs: pairs of products are at most 2 * 128 * 127, which fits 16 bits, and for
 //! narrow codes ([`Packing::narrow`](crate::quant::packed::Packing::narrow)) their sums over a group do. See
-//! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
+//! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32. With AVX-VNNI weights are unsigned bytes, which
+//! `vpdpbusd` multiplies with activations and adds up in fours; sums start with what is too much.
 //!
 //! | register | |
 //! |---|---|
@@ -15,13 +16,23 @@
 //! | `ymm0`..`ymm3` | results, by row of activations |
 //! | `ymm4`..`ymm7`, `ymm8`..`ymm11` | integers of the first and of the second group |
 //! | `ymm12`, `ymm13`, `ymm14` | weights, their magnitudes, activations |
-//! | `ymm15` | ones |
+//! | `ymm15` | ones, for AVX2 |
 //!
 //! Four instructions for 32 products, three with narrow codes: 34 or 27 for a group of 32, half a panel and a row, of which Zen 4
-//! starts four a cycle: 8.5 or 6.8 cycles for what takes 5 with `vpdpbusd`.
+//! starts four a cycle: 8.5 or 6.8 cycles for what takes 5 with `vpdpbusd`. With AVX-VNNI there are two instructions for 32
+//! products, one of which is a load.
 
 /// Four columns times the activations at `$at` of each row. The first of a group's starts the sum.
 macro_rules! four {
+    (dot $first:ident $w:tt $at:tt $(($sum:tt $x:tt))*) => {
+        concat!(
+            "vmovdqu ymm12, [rax + ", $w, "]\n",
+            $(
+                "vpbroadcastd ymm14, dword ptr [rsi + ", $x, " + ", $at, "]\n",
+                "{{vex}} vpdpbusd ymm", $sum, ", ymm12, ymm14\n",
+            )*
+        )
+    };
     ($sums:ident $first:ident $w:tt $at:tt $(($sum:tt $x:tt))*) => {
         concat!(
             "vmovdqu ymm12, [rax + ", $w, "]\n",
@@ -51,8 +62,21 @@ macro_rules! four {
     };
 }
 
+/// What the integers of a group start with, at `$at` of each row's step: `vpdpbusd` adds to it.
+macro_rules! start {
+    (dot $at:tt $(($sum:tt $x:tt))*) => {
+        concat!($("vpbroadcastd ymm", $sum, ", dword ptr [rsi + ", $x, " + ", $at, "]\n",)*)
+    };
+    ($sums:ident $at:tt $(($sum:tt $x:tt))*) => {
+        ""
+    };
+}
+
 /// Sums in f32.
 macro_rules! converted {
+    (dot $sum:tt) => {
+        converted!(wide $sum)
+    };
     (wide $sum:tt) => {
         concat!("vcvtdq2ps ymm", $sum, ", ymm", $sum, "\n")
     };
@@ -65,6 +89,7 @@ macro_rules! converted {
 macro_rules! products {
     ($sums:ident 32 $(($y:tt $a:tt $b:tt $x:tt))*) => {
         concat!(
+            start!($sums "40" $(($a $x))*),
             four!($sums first "0" "0" $(($a $x))*),
             four!($sums next "64" "4" $(($a $x))*),
             four!($sums next "128" "8" $(($a $x))*),
@@ -79,6 +104,8 @@ macro_rules! products {
     };
     ($sums:ident 16 $(($y:tt $a:tt $b:tt $x:tt))*) => {
         concat!(
+            start!($sums "32" $(($a $x))*),
+            start!($sums "36" $(($b $x))*),
             four!($sums first "0" "0" $(($a $x))*),
             four!($sums next "64" "4" $(($a $x))*),
             four!($sums next "128" "8" $(($a $x))*),
@@ -116,9 +143,10 @@ macro_rules! offsets {
 
 /// One kernel: so many rows of activations, each with its registers and its place.
 macro_rules! kernel {
-    ($kind:literal $height:literal $sums:ident $group:tt $scales:literal $min:ident $(($y:tt $a:tt $b:tt $x:tt))*) => {
+    ($tier:literal $kind:literal $height:literal $sums:ident $group:tt $scales:literal $min:ident
+        $(($y:tt $a:tt $b:tt $x:tt))*) => {
         qgemm_kernel! {
-            concat!("qgemm_f32_q8_", $kind, "_", $height, "x16__avx2_maddubs"),
+            concat!("qgemm_f32_q8_", $kind, "_", $height, "x16__", $tier),
             // PROLOGUE
             "mov r9d, 0x10001",
             "vmovd xmm15, r9d",
@@ -163,17 +191,21 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of each kind for so many rows, with sums in 32 bits and in 16.
+/// The kernels of each kind for so many rows, with sums in 32 bits and in 16, and those with AVX-VNNI.
 macro_rules! heights {
     ($($height:literal [$($rows:tt)*];)*) => {$(
-        kernel! { "g32" $height wide 32 "64" none $($rows)* }
-        kernel! { "g16" $height wide 16 "128" none $($rows)* }
-        kernel! { "g32m" $height wide 32 "64" min $($rows)* }
-        kernel! { "g16m" $height wide 16 "128" min $($rows)* }
-        kernel! { "n32" $height narrow 32 "64" none $($rows)* }
-        kernel! { "n16" $height narrow 16 "128" none $($rows)* }
-        kernel! { "n32m" $height narrow 32 "64" min $($rows)* }
-        kernel! { "n16m" $height narrow 16 "128" min $($rows)* }
+        kernel! { "avx2_maddubs" "g32" $height wide 32 "64" none $($rows)* }
+        kernel! { "avx2_maddubs" "g16" $height wide 16 "128" none $($rows)* }
+        kernel! { "avx2_maddubs" "g32m" $height wide 32 "64" min $($rows)* }
+        kernel! { "avx2_maddubs" "g16m" $height wide 16 "128" min $($rows)* }
+        kernel! { "avx2_maddubs" "n32" $height narrow 32 "64" none $($rows)* }
+        kernel! { "avx2_maddubs" "n16" $height narrow 16 "128" none $($rows)* }
+        kernel! { "avx2_maddubs" "n32m" $height narrow 32 "64" min $($rows)* }
+        kernel! { "avx2_maddubs" "n16m" $height narrow 16 "128" min $($rows)* }
+        kernel! { "avx2_vnni" "g32" $height dot 32 "64" none $($rows)* }
+        kernel! { "avx2_vnni" "g16" $height dot 16 "128" none $($rows)* }
+        kernel! { "avx2_vnni" "g32m" $height dot 32 "64" min $($rows)* }
+        kernel! { "avx2_vnni" "g16m" $height dot 16 "128" min $($rows)* }
     )*};
 }
 heights! {

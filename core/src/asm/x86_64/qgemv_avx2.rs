@@ -1,9 +1,11 @@
-//! Packed quantised weights times activations of 8 bits, with AVX2: for every format, and one or two rows of activations.
+//! Packed quantised weights times activations of 8 bits, with AVX2, and with AVX-VNNI: for every format, and one or two rows of
+//! activations.
 //!
 //! A register has four columns of 8 rows of weights: a panel is done in halves, unit by unit. `vpmaddubsw` multiplies
 //! unsigned codes with activations and adds up pairs, in 16 bits; it saturates, but never has to: where the sum of
 //! a half step fits 16 bits, `vpmaddwd` with ones adds up pairs of pairs once, where it does not for every four columns; and
-//! where unsigned codes would be too large, their magnitudes are multiplied, and the activations take their signs.
+//! where unsigned codes would be too large, their magnitudes are multiplied, and the activations take their signs. With AVX-VNNI
+//! `vpdpbusd` multiplies unsigned codes of every format and adds up fours, in 32 bits.
 //! See [`packed`](crate::quant::packed) for the layout, [`panel`](crate::ops::qgemv_packed::panel) for the order of what
 //! is done in f32.
 //!
@@ -21,7 +23,7 @@
 //! | `ymm8`, `ymm9`, `ymm10`, `ymm11` | codes, high plane or magnitudes, activations, products; then scales, offsets |
 //! | `ymm12`, `ymm13` | masks of the low and the high plane |
 //! | `ymm14` | the table of values |
-//! | `ymm15` | ones |
+//! | `ymm15` | ones, for AVX2 |
 //!
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 2 times 28 to unpack, 24 for products,
 //! 22 for the rest: 148 for 296 bytes of weights.
@@ -95,6 +97,12 @@ macro_rules! multiply {
             "vpbroadcastd ymm10, dword ptr [", $x, " + ", $q, "]\n",
             "vpmaddubsw ymm11, ymm8, ymm10\n",
             multiply!(@$sum),
+        )
+    };
+    (dot $q:tt $sum:tt $x:tt) => {
+        concat!(
+            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $q, "]\n",
+            "{{vex}} vpdpbusd ymm", $sum, ", ymm8, ymm10\n",
         )
     };
     (signed $q:tt $sum:tt $x:tt) => {
@@ -424,12 +432,12 @@ macro_rules! unit {
 /// One kernel: so many rows of activations, each with its registers and where it is.
 macro_rules! kernel {
     (
-        $field:ident $format:ident $batch:tt
+        $tier:literal $field:ident $format:ident $batch:tt
         { bits: ($low:tt $high:tt), values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt }
         $rows:tt [$($sum:tt)*]
     ) => {
         panel_kernel! {
-            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__avx2_maddubs"),
+            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", $tier),
             $format,
             // PROLOGUE
             "mov rax, [rdi + {w}]",
@@ -511,18 +519,22 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of all formats.
+/// The kernels of all formats: with AVX2 in the format's own way, with AVX-VNNI all in the same.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident
+        { bits: $bits:tt, values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt })*) => {$(
         $(#[$on])*
         mod $field {
             use super::*;
-            kernels! { @$field $format $row }
+            kernels! { @"avx2_maddubs" $field $format
+                { bits: $bits, values: $values $bias $way, scales: $kind $min $group } }
+            kernels! { @"avx2_vnni" $field $format
+                { bits: $bits, values: $values $bias dot, scales: $kind $min $group } }
         }
     )*};
-    (@$field:ident $format:ident $row:tt) => {
-        kernel! { $field $format "1" $row [("0" "2" "4" "5" "rsi")] ["4" "5"] }
-        kernel! { $field $format "2" $row
+    (@$tier:literal $field:ident $format:ident $row:tt) => {
+        kernel! { $tier $field $format "1" $row [("0" "2" "4" "5" "rsi")] ["4" "5"] }
+        kernel! { $tier $field $format "2" $row
             [("0" "2" "4" "5" "rsi") ("1" "3" "6" "7" "rsi + r8")] ["4" "5" "6" "7"] }
     };
 }

@@ -3,6 +3,7 @@
 mod bytes;
 mod dots;
 mod lanes;
+pub(super) mod pairs;
 mod vector;
 mod wide;
 

@@ -2,9 +2,10 @@
 
 use super::drive::{Source, Strided};
 use crate::asm::abi::{Micro, Panel, ROUND};
-use crate::caps::CacheSizes;
+use crate::caps::{CacheSizes, Caps, Prefetcher};
 use crate::error::KernelError;
 use crate::isa::machine::LINE;
+use crate::ops::pack::Reading;
 use crate::scratch::ScratchReq;
 
 /// What one way of L1 holds, as far as CPUs with such microkernels go.
@@ -13,17 +14,24 @@ const PAGE: usize = 4096;
 /// Steps of `B` that are in L1 at a time, as they are asked for ahead.
 const SOON: usize = 9;
 
-/// Block sizes of the three outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the
-/// microkernel.
+/// Rows of `C` up to which packing `B` costs more than reading it at strides that suit no cache, where the hardware prefetcher
+/// ends with its page.
+const FEW: usize = 64;
+
+/// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     pub(super) mc: usize,
     pub(super) nc: usize,
     pub(super) kc: usize,
-    /// Bytes of a matrix that may be read where it is.
-    near: usize,
+    /// Columns whose panels of `B` stay in L2 meanwhile, for microkernels with tile registers.
+    pub(super) chunk: usize,
+    /// Bytes of `A`, and of `B`, that may be read where they are.
+    near: [usize; 2],
     /// Lines of L1 that hold what is a multiple of 4 KiB apart.
     ways: usize,
+    /// How blocks are packed.
+    pub(super) reading: Reading,
     /// Bytes of a block of `A`.
     pub(super) a: ScratchReq,
     /// Bytes of a block of `B`.
@@ -39,39 +47,94 @@ fn equal_parts(total: usize, limit: usize, unit: usize) -> Result<usize, KernelE
 }
 
 impl Blocks {
-    /// For a product of this shape. `kc` depends on `k` alone: it decides the order of sums, which must
-    /// not change with the part of `C` that is computed.
+    /// For a product of this shape, which may be a part of one with `whole` rows. `kc` depends on `k` alone: it decides the
+    /// order of sums, which must not change with the part of `C` that is computed.
     pub(crate) fn new(
         micro: &Micro,
-        caches: CacheSizes,
-        m: usize,
-        n: usize,
-        k: usize,
+        caps: Caps,
+        [m, n, k]: [usize; 3],
+        whole: usize,
     ) -> Result<Self, KernelError> {
-        let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
-        // C is read and written once a block, so deep blocks pay: as deep as six times L1 holds of both
-        // panels. These stream from L2 then, which tiles of this size allow.
-        // Tile registers take both at the rate of L1: there the panel of B has to stay in it.
-        let halves = if micro.around.is_some() { 3 } else { 12 };
-        let limit = caches.l1d.saturating_mul(halves) / 2 / per_step;
-        let kc = equal_parts(k, limit, micro.depth.saturating_mul(ROUND))?;
-        // A quarter of L2 for A: B's panels and C pass through it, too. A core's share of L3 (an eighth, as
-        // for streaming) for B.
-        let limit = caches.l2 / 4 / micro.a.bytes(1, kc).max(1);
-        let mc = equal_parts(m, limit, micro.a.width)?;
-        let share = if caches.l3 == 0 { caches.l2 / 2 } else { (caches.l3 / 8).max(caches.l2) };
-        let nc = equal_parts(n, share / micro.b.bytes(1, kc).max(1), micro.b.width)?;
+        let caches = caps.caches();
+        let kc = Self::depth(micro, caches, k, 1)?;
+        let [chunk, mc, nc] = Self::sides(micro, caches, [m, n, kc])?;
+        let near = match caps.prefetcher() {
+            Prefetcher::Sequential => [caches.share(); 2],
+            // Lines of `B` that are farther away than L2 are not asked for ahead, as each row of it is another page. `A` is
+            // read along its rows.
+            Prefetcher::PerPage if whole <= FEW => [usize::MAX; 2],
+            Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
+        };
+        let (ways, reading) = (caches.l1d / PAGE, Reading::of(caps.prefetcher()));
+        Self { mc, nc, kc, chunk, near, ways, reading, a: ScratchReq::EMPTY, b: ScratchReq::EMPTY }
+            .with_room(micro)
+    }
+
+    /// The same for a `B` whose blocks are made when they are needed, and stay in L2 until all of `A` has met them: of whole
+    /// groups of `unit` steps, a power of two, and of `columns` columns.
+    pub(crate) fn made(
+        self,
+        micro: &Micro,
+        caches: CacheSizes,
+        [n, k]: [usize; 2],
+        [columns, unit]: [usize; 2],
+    ) -> Result<Self, KernelError> {
+        let kc = Self::depth(micro, caches, k, unit)?;
+        let both = (1..=columns).map(|i| i.saturating_mul(micro.b.width)).find(|w| w.is_multiple_of(columns));
+        let step = both.unwrap_or(columns).max(1);
+        let part = if micro.around.is_some() { 4 } else { 2 };
+        let most = caches.l2 / part / micro.b.bytes(1, kc).max(1);
+        let nc = (most - most % step).max(step);
+        let nc = equal_parts(n, nc, step)?;
+        Self { nc, kc, chunk: nc, ..self }.with_room(micro)
+    }
+
+    /// With the memory for a block of each operand.
+    fn with_room(self, micro: &Micro) -> Result<Self, KernelError> {
         let room = |panel: Panel, width: usize| {
-            let each = kc.saturating_mul(panel.element.size()).saturating_add(panel.tail());
+            let each = self.kc.saturating_mul(panel.element.size()).saturating_add(panel.tail());
             ScratchReq::array::<u8>(width.saturating_mul(each))
         };
-        let (a, b) = (room(micro.a, mc)?, room(micro.b, nc)?);
-        Ok(Self { mc, nc, kc, near: share, ways: caches.l1d / PAGE, a, b })
+        Ok(Self { a: room(micro.a, self.mc)?, b: room(micro.b, self.nc)?, ..self })
+    }
+
+    /// `kc`: whole steps of the microkernel, and a multiple of `unit`, which like them is a power of two.
+    fn depth(micro: &Micro, caches: CacheSizes, k: usize, unit: usize) -> Result<usize, KernelError> {
+        let (limit, unit) = if micro.around.is_some() {
+            // The panel of A takes two thirds of L1; what passes through the rest does not displace it.
+            (caches.l1d / 3 * 2 / micro.a.steps(micro.a.width, 1).max(1), micro.depth.max(unit))
+        } else {
+            let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
+            // C is read and written once a block, so deep blocks pay: as deep as six times L1 holds of both
+            // panels. These stream from L2 then, which tiles of this size allow.
+            (caches.l1d.saturating_mul(6) / per_step, micro.depth.saturating_mul(ROUND).max(unit))
+        };
+        equal_parts(k, limit - limit % unit.max(1), unit)
+    }
+
+    /// `chunk`, `mc` and `nc` for this `kc`.
+    fn sides(micro: &Micro, caches: CacheSizes, [m, n, kc]: [usize; 3]) -> Result<[usize; 3], KernelError> {
+        let (of_a, of_b) = (micro.a.bytes(1, kc).max(1), micro.b.bytes(1, kc).max(1));
+        if micro.around.is_some() {
+            // See `tiles` for the loops: a chunk of B is a quarter of L2, a block of A half of it.
+            let chunk = caches.l2 / 4 / of_b;
+            let chunk = (chunk - chunk % micro.b.width.max(1)).max(micro.b.width).max(1);
+            let mc = equal_parts(m, caches.l2 / 2 / of_a, micro.a.width)?;
+            // The strip of C that blocks of the depth are added to one after the other is to stay out of main memory.
+            let strip = caches.l2.saturating_mul(8) / m.saturating_mul(size_of::<f32>()).max(1);
+            let nc = strip.min(caches.share() / of_b).max(chunk);
+            return Ok([chunk, mc, equal_parts(n, nc - nc % chunk, micro.b.width)?]);
+        }
+        // A quarter of L2 for A: B's panels and C pass through it, too. For B what a core may count on.
+        let mc = equal_parts(m, caches.l2 / 4 / of_a, micro.a.width)?;
+        let share = if caches.l3 == 0 { caches.l2 / 2 } else { caches.share() };
+        let nc = equal_parts(n, share / of_b, micro.b.width)?;
+        Ok([nc, mc, nc])
     }
 
     /// Where tiles find `m` rows of `A`: where they are, if the microkernel can read them there and that costs less than
     /// packing; else in blocks that are packed at `room`.
-    pub(super) fn left(&self, micro: &Micro, rows: [usize; 2], a: Strided, room: *mut u8) -> Source {
+    pub(super) fn left(&self, micro: &Micro, rows: [usize; 2], a: Strided, room: *mut u8) -> Source<'static> {
         if self.a_in_place(micro, rows, a) {
             Source::InPlace(a)
         } else {
@@ -80,7 +143,13 @@ impl Blocks {
     }
 
     /// The same for `n` columns of `B`.
-    pub(super) fn right(&self, micro: &Micro, columns: [usize; 2], b: Strided, room: *mut u8) -> Source {
+    pub(super) fn right(
+        &self,
+        micro: &Micro,
+        columns: [usize; 2],
+        b: Strided,
+        room: *mut u8,
+    ) -> Source<'static> {
         if self.b_in_place(micro, columns, b) {
             Source::InPlace(b)
         } else {
@@ -94,7 +163,7 @@ impl Blocks {
         let steps = kr == 1 || along == element.size() && k.is_multiple_of(kr);
         let extent = m.saturating_mul(across).max(k.saturating_mul(along));
         let fits = if across < along { self.fits(along, SOON) } else { self.fits(across, width) };
-        micro.strides && micro.a.holds(micro.storage) && steps && extent <= self.near && fits
+        micro.strides && micro.a.holds(micro.storage) && steps && extent <= self.near[0] && fits
     }
 
     /// Whether tiles are to read `n` columns of `B` where they are. A register is loaded at once, and whole tiles: beside the
@@ -107,7 +176,7 @@ impl Blocks {
         micro.strides
             && micro.b.holds(micro.storage)
             && whole
-            && extent <= self.near
+            && extent <= self.near[1]
             && self.fits(along, SOON)
     }
 

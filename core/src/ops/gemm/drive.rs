@@ -26,15 +26,26 @@ impl Strided {
     }
 }
 
+/// A block of `B` to be made: its columns and its steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) col: usize,
+    pub(crate) cols: usize,
+    pub(crate) step: usize,
+    pub(crate) steps: usize,
+}
+
 /// Where tiles find `A` or `B`. What is decided here is decided once: [`Blocks::left`] and [`Blocks::right`] do.
 #[derive(Clone, Copy)]
-pub(crate) enum Source {
+pub(crate) enum Source<'a> {
     /// A matrix that is packed block by block, and room for a block.
     Pack(Strided, *mut u8),
     /// A matrix that tiles read where it is.
     InPlace(Strided),
     /// All panels of the matrix.
     Panels(*const u8),
+    /// For `B`: a function that writes the panels of a block, and room for one.
+    Made(&'a dyn Fn(Wanted, *mut u8), *mut u8),
 }
 
 /// What is done in compiled code, for the types at hand.
@@ -101,8 +112,8 @@ pub(crate) struct Drive<'a> {
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
-    pub(crate) a: Source,
-    pub(crate) b: Source,
+    pub(crate) a: Source<'a>,
+    pub(crate) b: Source<'a>,
     pub(crate) c: *mut f32,
     /// In elements.
     pub(crate) c_row: usize,
@@ -118,18 +129,18 @@ pub(crate) struct Drive<'a> {
 
 /// A tile for which there is no room, or no whole room, in `C`.
 #[repr(C, align(64))]
-struct Buffer([MaybeUninit<f32>; MAX_TILE]);
+pub(super) struct Buffer(pub(super) [MaybeUninit<f32>; MAX_TILE]);
 
 /// How tiles find their part of `A` or `B`. In bytes.
 #[derive(Clone, Copy)]
-struct Walk {
-    ptr: *const u8,
+pub(super) struct Walk {
+    pub(super) ptr: *const u8,
     /// From one row of `A` (column of `B`) to the next.
-    across: usize,
+    pub(super) across: usize,
     /// From one step of the microkernel to the next.
-    along: usize,
+    pub(super) along: usize,
     /// From the rows (columns) of one tile to those of the next.
-    pitch: usize,
+    pub(super) pitch: usize,
 }
 
 impl Walk {
@@ -140,21 +151,21 @@ impl Walk {
 }
 
 /// `C = A B + beta C`: the unit of the two inner loops.
-struct Block {
-    rows: usize,
-    cols: usize,
+pub(super) struct Block {
+    pub(super) rows: usize,
+    pub(super) cols: usize,
     /// Steps, filled up.
-    depth: usize,
-    a: Walk,
-    b: Walk,
+    pub(super) depth: usize,
+    pub(super) a: Walk,
+    pub(super) b: Walk,
     /// Bytes from a panel of `B` to what is behind its steps, if that counts here.
-    tail: Option<usize>,
+    pub(super) tail: Option<usize>,
     /// Its corner.
-    row: usize,
-    col: usize,
+    pub(super) row: usize,
+    pub(super) col: usize,
     /// Whether this is the first, the last block along the depth.
-    first: bool,
-    last: bool,
+    pub(super) first: bool,
+    pub(super) last: bool,
 }
 
 impl Drive<'_> {
@@ -165,6 +176,7 @@ impl Drive<'_> {
     /// the CPU has what the microkernel requires.
     pub(crate) unsafe fn run(&self) {
         let Self { micro, m, n, k, blocks, .. } = *self;
+        let reading = blocks.reading;
         if let Some([enter, _]) = micro.around {
             // SAFETY: the caller's contract.
             unsafe { enter() };
@@ -198,10 +210,15 @@ impl Drive<'_> {
                         }
                         Source::Pack(Strided { ptr, across, along }, dst) => {
                             let (len, src) = (cols, ptr.add(col * across + p * along));
-                            let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                            let to =
+                                PackArgs { len, k: steps, depth, src, across, along, panel, dst, reading };
                             (self.helpers.pack_b)(&to);
                             let tail = Some(panel.steps(panel.width, depth));
                             (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
+                        }
+                        Source::Made(make, dst) => {
+                            make(Wanted { col, cols, step: p, steps }, dst);
+                            (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), None)
                         }
                     }
                 };
@@ -211,11 +228,14 @@ impl Drive<'_> {
                     let panel = micro.a;
                     // SAFETY: as above.
                     unsafe {
+                        let panels = |a: *const u8| {
+                            let before = panel.bytes(row, padded) + panel.steps(panel.width, p);
+                            Walk::panels(a.add(before), panel, panel.bytes(panel.width, padded))
+                        };
                         let a = match self.a {
-                            Source::Panels(a) => {
-                                let before = panel.bytes(row, padded) + panel.steps(panel.width, p);
-                                Walk::panels(a.add(before), panel, panel.bytes(panel.width, padded))
-                            }
+                            Source::Panels(a) => panels(a),
+                            // Only B is made.
+                            Source::Made(_, a) => panels(a),
                             Source::InPlace(Strided { ptr, across, along }) => {
                                 let src = ptr.add(row * across + p * along);
                                 let pitch = panel.width.wrapping_mul(across);
@@ -223,13 +243,28 @@ impl Drive<'_> {
                             }
                             Source::Pack(Strided { ptr, across, along }, dst) => {
                                 let (len, src) = (rows, ptr.add(row * across + p * along));
-                                let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst };
+                                let to = PackArgs {
+                                    len,
+                                    k: steps,
+                                    depth,
+                                    src,
+                                    across,
+                                    along,
+                                    panel,
+                                    dst,
+                                    reading,
+                                };
                                 (self.helpers.pack_a)(&to);
                                 Walk::panels(dst, panel, panel.bytes(panel.width, depth))
                             }
                         };
                         let (first, last) = (p == 0, k - p == steps);
-                        self.block(&Block { rows, cols, depth, a, b, tail, row, col, first, last });
+                        let block = Block { rows, cols, depth, a, b, tail, row, col, first, last };
+                        if micro.around.is_some() {
+                            self.tiles(&block);
+                        } else {
+                            self.block(&block);
+                        }
                     }
                     row += rows;
                 }
@@ -318,7 +353,10 @@ impl Drive<'_> {
             }
             if block.last && (j + nr >= block.cols || j + nr - done >= FINISH) {
                 // SAFETY: the rows and columns of this block are there and done.
-                unsafe { self.finish(block, done, block.cols.min(j + nr) - done) };
+                unsafe {
+                    let cols = block.cols.min(j + nr) - done;
+                    self.finish([block.row, block.rows], [block.col + done, cols]);
+                }
                 done = j + nr;
             }
             b = b.wrapping_add(block.b.pitch);
@@ -326,14 +364,13 @@ impl Drive<'_> {
         }
     }
 
-    /// Bias and activation for columns `from .. from + cols` of a block.
+    /// Bias and activation for `rows` rows from `row` on, in `cols` columns from `col` on.
     ///
     /// # Safety
     /// They are there, and sums are complete.
-    unsafe fn finish(&self, block: &Block, from: usize, cols: usize) {
-        let (row_stride, col_stride, rows) = (self.c_row, self.c_col, block.rows);
+    pub(super) unsafe fn finish(&self, [row, rows]: [usize; 2], [col, cols]: [usize; 2]) {
+        let (row_stride, col_stride) = (self.c_row, self.c_col);
         let (of_row, of_col) = if self.bias_of_rows { (1, 0) } else { (0, 1) };
-        let (row, col) = (block.row, block.col + from);
         // SAFETY: the caller's contract; the bias has one element for each row or column.
         unsafe {
             let c = self.c.add(row * row_stride + col * col_stride);

@@ -9,6 +9,7 @@
 mod blocks;
 mod drive;
 mod panels;
+mod tiles;
 
 use crate::asm::abi::{Micro, MAX_SIDE};
 use crate::check;
@@ -23,7 +24,7 @@ use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 use blocks::Blocks;
-pub(crate) use drive::{Activate, Finish, Helpers, Source};
+pub(crate) use drive::{Activate, Finish, Helpers, Source, Wanted};
 use drive::{Drive, Strided};
 
 /// `B`, the right operand of a product, in the forms in which [`GemmPlan::run`] takes it.
@@ -137,9 +138,14 @@ impl<E: Operand> Kernels<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn gemm_plan(&self, m: usize, n: usize, k: usize) -> Result<GemmPlan<E>, KernelError> {
-        let blocks = |m, n| Blocks::new(self.micro, self.caps().caches(), m, n, k);
-        let (blocks, turned) = (blocks(m, n)?, blocks(n, m)?);
-        let (alpha, beta, activation, whole) = (1.0, 0.0, None, [m, n]);
+        self.gemm_part([m, n, k], [m, n])
+    }
+
+    /// The same for a part of a product with so many rows and columns.
+    fn gemm_part(&self, [m, n, k]: [usize; 3], whole: [usize; 2]) -> Result<GemmPlan<E>, KernelError> {
+        let blocks = |m, n, rows| Blocks::new(self.micro, self.caps(), [m, n, k], rows);
+        let (blocks, turned) = (blocks(m, n, whole[0])?, blocks(n, m, whole[1])?);
+        let (alpha, beta, activation) = (1.0, 0.0, None);
         Ok(GemmPlan { kernels: *self, m, n, k, alpha, beta, activation, whole, blocks, turned })
     }
 }
@@ -194,7 +200,7 @@ impl<E: Operand> GemmPlan<E> {
     pub fn resized(&self, m: usize, n: usize) -> Result<Self, KernelError> {
         let Self { alpha, beta, activation, whole: [rows, cols], .. } = *self;
         let whole = [rows.max(m), cols.max(n)];
-        Ok(Self { alpha, beta, activation, whole, ..self.kernels.gemm_plan(m, n, self.k)? })
+        Ok(Self { alpha, beta, activation, ..self.kernels.gemm_part([m, n, self.k], whole)? })
     }
 
     /// Whether [`run`](Self::run) reads this `B` where it is, if it takes the way of the microkernel: then there is no gain
@@ -555,13 +561,13 @@ impl<E: Operand> GemmPlan<E> {
     }
 
     /// The loops of this product.
-    fn loops(
+    fn loops<'a>(
         &self,
         c: &mut MatMut<'_, E::Sum>,
-        a: Source,
-        b: Source,
+        a: Source<'a>,
+        b: Source<'a>,
         bias: Option<&[E::Sum]>,
-    ) -> Drive<'static> {
+    ) -> Drive<'a> {
         let Finish { c, row_stride, col_stride, activate, access, .. } = self.finish(c);
         Drive {
             micro: self.kernels.micro,

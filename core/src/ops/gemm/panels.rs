@@ -6,11 +6,33 @@ use super::{GemmPlan, Source};
 use crate::asm::abi::Panel;
 use crate::element::Operand;
 use crate::error::KernelError;
-use crate::ops::pack::PackArgs;
+use crate::ops::pack::{PackArgs, Reading};
 use crate::scratch::ScratchReq;
 use crate::view::{MatMut, MatRef};
 
 impl<E: Operand> GemmPlan<E> {
+    /// The same for a `B` whose blocks are made when they are needed: for [`Source::Made`]. These have whole groups of `unit`
+    /// steps, a power of two, and multiples of so many columns, but for the last ones.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub(crate) fn making(self, columns: usize, unit: usize) -> Result<Self, KernelError> {
+        let kernels = self.kernels;
+        let shape = [self.n, self.k];
+        let blocks = self.blocks.made(kernels.micro, kernels.caps().caches(), shape, [columns, unit])?;
+        Ok(Self { blocks, ..self })
+    }
+
+    /// Steps of a block, at most.
+    pub(crate) fn depth(&self) -> usize {
+        self.blocks.kc
+    }
+
+    /// Room for a block of `B`.
+    pub(crate) fn block_b(&self) -> ScratchReq {
+        self.blocks.b
+    }
+
     /// Room for the panels of all of `A`: for [`pack_a`](Self::pack_a).
     pub(crate) fn panels_a(&self) -> Result<ScratchReq, KernelError> {
         self.panels(self.kernels.micro.a, self.m)
@@ -33,7 +55,7 @@ impl<E: Operand> GemmPlan<E> {
     ///
     /// # Safety
     /// `A` has the plan's shape; there is room for [`panels_a`](Self::panels_a).
-    pub(crate) unsafe fn pack_a(&self, a: MatRef<'_, E>, to: *mut u8) -> Source {
+    pub(crate) unsafe fn pack_a(&self, a: MatRef<'_, E>, to: *mut u8) -> Source<'static> {
         let micro = self.kernels.micro;
         let source = self.blocks.left(micro, [self.m, self.k], Strided::of(a), to);
         let Source::Pack(matrix, dst) = source else { return source };
@@ -56,7 +78,8 @@ impl<E: Operand> GemmPlan<E> {
     fn pack_args(&self, len: usize, from: Strided, panel: Panel, dst: *mut u8) -> PackArgs {
         let depth = self.k.checked_next_multiple_of(self.kernels.micro.depth).unwrap_or(self.k);
         let Strided { ptr: src, across, along } = from;
-        PackArgs { len, k: self.k, depth, src, across, along, panel, dst }
+        let reading = Reading::of(self.kernels.caps().prefetcher());
+        PackArgs { len, k: self.k, depth, src, across, along, panel, dst, reading }
     }
 
     /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
@@ -66,8 +89,8 @@ impl<E: Operand> GemmPlan<E> {
     pub(crate) unsafe fn run_sources(
         &self,
         mut c: MatMut<'_, E::Sum>,
-        a: Source,
-        b: Source,
+        a: Source<'_>,
+        b: Source<'_>,
         bias: Option<&[E::Sum]>,
     ) {
         if self.m == 0 || self.n == 0 {

@@ -10,7 +10,7 @@ use crate::error::KernelError;
 use crate::header::{same, Header};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
-pub(crate) use panels::{pack, pieces, PackArgs};
+pub(crate) use panels::{pack, pieces, PackArgs, Reading};
 
 /// First word of the header.
 const MAGIC: u64 = u64::from_le_bytes(*b"gllmpkB\0");
@@ -170,6 +170,7 @@ impl<E: Operand> Kernels<E> {
             along: b.row_stride().wrapping_mul(size_of::<E>()),
             panel: kind.panel,
             dst,
+            reading: Reading::of(self.caps().prefetcher()),
         };
         // SAFETY: the view covers every element; there is room for
         // all panels, which start aligned; the instruction set is present.

@@ -7,14 +7,15 @@ use super::{QgemmPlan, QuantWeights, FEW_EXACT, FEW_FLOATS};
 use crate::dispatch::StorePolicy;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::gemm::{GemmPlan, Source};
-use crate::quant::packed::{ROWS, STEP};
+use crate::isa::pairs::{self, PairsArgs};
+use crate::ops::gemm::{GemmPlan, Source, Wanted};
+use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::quant::QuantRef;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 
-/// Columns of `Y` that are computed at a time, about: so many that reading the activations for each such block costs
-/// little, and so few that the decoded weights stay near.
+/// Columns of `Y` that are computed at a time with weights that are plain floating point, about: so many that reading the
+/// activations for each such block costs little, and so few that their panels stay near.
 const COLUMNS: usize = 16 * ROWS;
 
 /// Rows of activations that are packed at a time: so many that decoding the weights for each such block costs little.
@@ -41,14 +42,27 @@ impl<E: Element> QgemmPlan<E> {
         self.whole <= if floats { FEW_FLOATS } else { FEW_EXACT }
     }
 
+    /// The dense product of some rows and all columns, whose weights are decoded block by block: pieces of rows end where
+    /// units of packed weights, and blocks of any format, do.
+    fn decoding(&self, m: usize) -> Result<GemmPlan<E>, KernelError> {
+        self.dense(m, self.n)?.making(ROWS, UNIT)
+    }
+
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {
         if self.few_rows(false) {
             // Packed weights are unpacked piece by piece.
             let plain = self.format.element().is_some() || self.op.is_some();
             return if plain { Ok(ScratchReq::EMPTY) } else { self.scratch_few() };
         }
-        let dense = self.dense(self.m.min(PACKED_ROWS), self.columns())?;
-        dense.panels_a()?.and(dense.panels_b()?)?.and(self.scratch_decoded()?)
+        let rows = self.m.min(PACKED_ROWS);
+        let (dense, b) = if self.format.element().is_some() {
+            let dense = self.dense(rows, self.columns())?;
+            (dense, dense.panels_b()?)
+        } else {
+            let dense = self.decoding(rows)?;
+            (dense, dense.block_b())
+        };
+        dense.panels_a()?.and(b)?.and(self.scratch_decoded()?)
     }
 
     /// Memory between weights and panels of `B`.
@@ -57,7 +71,8 @@ impl<E: Element> QgemmPlan<E> {
             let overflow = KernelError::SizeOverflow { what: "scratch size" };
             return ScratchReq::array::<E>(self.k.checked_mul(self.columns()).ok_or(overflow)?);
         }
-        ScratchReq::array::<u8>(self.panel()?.bytes())?.and(ScratchReq::array::<Unsorted>(1)?)
+        let piece = self.panel_of(self.decoding(1)?.depth())?;
+        ScratchReq::array::<u8>(piece.bytes())?.and(ScratchReq::array::<Unsorted>(1)?)
     }
 
     pub(super) fn exact(
@@ -83,10 +98,13 @@ impl<E: Element> QgemmPlan<E> {
             unsafe { self.finish(p, strides, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
             return Ok(());
         }
-        let (rows, columns) = (self.m.min(PACKED_ROWS), self.columns());
-        let dense = self.dense(rows, columns)?;
+        let rows = self.m.min(PACKED_ROWS);
+        // Weights that are plain floating point are copied, all others decoded.
+        let floats = self.format.element().is_some();
+        let dense = if floats { self.dense(rows, self.columns())? } else { self.decoding(rows)? };
+        let of_b = if floats { dense.panels_b()? } else { dense.block_b() };
         let a = scratch.take::<u8>(dense.panels_a()?.size())?.as_mut_ptr();
-        let b = scratch.take::<u8>(dense.panels_b()?.size())?.as_mut_ptr();
+        let b = scratch.take::<u8>(of_b.size())?.as_mut_ptr();
         let rest = scratch.take::<u8>(self.scratch_decoded()?.size())?;
         let mut first = 0;
         while first < self.m {
@@ -95,19 +113,52 @@ impl<E: Element> QgemmPlan<E> {
             y = below;
             let x = x.row_range(first, rows)?;
             // SAFETY: there is room for the panels of so many rows.
-            let a = unsafe { self.dense(rows, columns)?.pack_a(x, a) };
-            self.exact_rows(part, w, a, b, bias, rest)?;
+            let a = unsafe { self.dense(rows, self.n)?.pack_a(x, a) };
+            match w {
+                QuantWeights::InPlace(w) if floats => self.copied_rows(part, w, a, b, bias, rest)?,
+                w => self.decoded_rows(part, w, a, b, bias, rest)?,
+            }
             first += rows;
         }
         Ok(())
     }
 
-    /// Some rows of the product. `a` are their activations, at `b` there is room for the panels of a block.
-    fn exact_rows(
+    /// Some rows of the product. `a` are their activations, at `b` there is room for a block of decoded weights.
+    fn decoded_rows(
         &self,
         y: MatMut<'_, f32>,
         w: QuantWeights<'_>,
-        a: Source,
+        a: Source<'_>,
+        b: *mut u8,
+        bias: Option<&[f32]>,
+        scratch: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let plan = self.decoding(y.rows())?;
+        let mut scratch = Scratch::new(scratch);
+        let size = self.panel_of(plan.depth())?;
+        let room = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
+        let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
+        let decode = |block: Wanted, dst: *mut u8| {
+            for p in 0..block.cols.div_ceil(ROWS) {
+                // SAFETY: the loops ask for blocks of the weights, of whole panels and units; there is room for a piece of a
+                // panel, and for the block.
+                unsafe {
+                    self.unpack(w, block.col / ROWS + p, [block.step, block.steps], unsorted, room);
+                    self.decode(room, block.steps, dst, p * ROWS);
+                }
+            }
+        };
+        // SAFETY: `a` are panels, or `a` is where it was, of this plan's shape; there is room for a block.
+        unsafe { plan.run_sources(y, a, Source::Made(&decode, b), bias) };
+        Ok(())
+    }
+
+    /// The same with weights that are plain floating point. At `b` there is room for the panels of so many columns.
+    fn copied_rows(
+        &self,
+        y: MatMut<'_, f32>,
+        w: QuantRef<'_>,
+        a: Source<'_>,
         b: *mut u8,
         bias: Option<&[f32]>,
         scratch: &mut [u8],
@@ -119,41 +170,11 @@ impl<E: Element> QgemmPlan<E> {
             let (part, right) = rest.split_rows(cols)?;
             rest = right;
             let plan = self.dense(rows, cols)?;
-            // SAFETY: there is room for the panels of so many columns.
-            unsafe { self.decoded(&plan, w, first, cols, b, Scratch::new(scratch))? };
+            self.copied(&plan, w.row_range(first, cols)?, b, Scratch::new(scratch))?;
             let bias = bias.and_then(|bias| bias.get(first..first + cols));
             // SAFETY: both are panels, or `a` is where it was, of this plan's shape.
             unsafe { plan.run_sources(part.t(), a, Source::Panels(b), bias) };
             first += cols;
-        }
-        Ok(())
-    }
-
-    /// Decodes rows `first .. first + cols` of the weights to panels of `B` at `b`.
-    ///
-    /// # Safety
-    /// The rows are there, and room for the panels; `first` is a multiple of 16.
-    unsafe fn decoded(
-        &self,
-        plan: &GemmPlan<E>,
-        w: QuantWeights<'_>,
-        first: usize,
-        cols: usize,
-        b: *mut u8,
-        mut scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        if let (QuantWeights::InPlace(w), true) = (w, self.format.element().is_some()) {
-            return self.copied(plan, w.row_range(first, cols)?, b, scratch);
-        }
-        let size = self.panel()?;
-        let room = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
-        let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
-        for p in 0..cols.div_ceil(ROWS) {
-            // SAFETY: the panel is one of the weights, and there is room for it and what it is decoded to.
-            unsafe {
-                self.unpack(w, first / ROWS + p, unsorted, room);
-                self.decode(room, b, p * ROWS);
-            }
         }
         Ok(())
     }
@@ -179,15 +200,32 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// Decodes a panel to 16 columns of `B`, from `column` on.
+    /// Decodes so many columns of a panel to 16 columns of a block of `B`, from `column` on.
     ///
     /// # Safety
-    /// The panel, and room for panels of `B` with as many columns.
-    unsafe fn decode(&self, from: PanelRoom, dst: *mut u8, column: usize) {
-        let panel = self.kernels.micro.b;
-        let args =
-            DecodePanelArgs { kind: self.kind(), steps: self.k / STEP, from, panel, dst: dst.cast(), column };
-        // SAFETY: the caller's contract; the table's instruction set is present.
-        unsafe { (self.kernels.table.qgemm_exact)(&args) };
+    /// The panel, and room for the block.
+    unsafe fn decode(&self, from: PanelRoom, cols: usize, dst: *mut u8, column: usize) {
+        let (kernels, kind, steps) = (&self.kernels, self.kind(), cols / STEP);
+        let panel = kernels.micro.b;
+        let pairs = panel.kr == 2 && panel.holds(E::TYPE) && panel.width.is_multiple_of(ROWS);
+        let writer = pairs.then(|| pairs::writer(E::TYPE, kernels.caps().features())).flatten();
+        // SAFETY: the caller's contract; the instruction set is present.
+        unsafe {
+            let Some(write) = writer else {
+                let args = DecodePanelArgs { kind, steps, from, panel, dst: dst.cast(), column };
+                return (kernels.table.qgemm_exact)(&args);
+            };
+            let lane = column % panel.width.max(1);
+            let before = panel.bytes(column - lane, cols) + panel.steps(lane, panel.kr);
+            write(&PairsArgs {
+                codes: from.codes,
+                scales: from.scales,
+                offsets: kind.offsets.then_some(from.offsets.cast_const()),
+                groups: steps * kind.groups(),
+                cells: STEP / 4 / kind.groups(),
+                dst: dst.add(before),
+                row: panel.steps(panel.width, panel.kr),
+            });
+        }
     }
 }

@@ -1,21 +1,19 @@
 //! Products in integers: panels of weights, unpacked, times panels of activations.
 
-use core::mem::MaybeUninit;
-
 use super::panels::ActivationPanels;
-use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, HEIGHT};
+use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
 use super::{QgemmPlan, QuantWeights};
 use crate::asm::TileFn;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::tile::MergeArgs;
 use crate::quant::dispatch::Made;
-use crate::quant::packed::{ROWS, STEP};
+use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
-type Tile = [f32; HEIGHT * 2 * ROWS];
+type Tile = [f32; PANEL * 2 * ROWS];
 
 /// The parts of an unpacked panel of `k` columns, in bytes.
 #[derive(Clone, Copy)]
@@ -102,7 +100,6 @@ impl<E: Element> QgemmPlan<E> {
         bias: Option<&[f32]>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        let shape = x.shape();
         let size = self.panel()?;
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
@@ -112,32 +109,26 @@ impl<E: Element> QgemmPlan<E> {
         let width = side_by_side * ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
         let count = self.n.div_ceil(ROWS);
-        let around = self.kernels.qgemm.and_then(|qgemm| qgemm.around);
-        if let Some([enter, _]) = around {
-            // SAFETY: the CPU has what the microkernels need.
-            unsafe { enter() };
-        }
         let mut first = 0;
         while first < count {
             let panels = (count - first).min(at_once);
             for p in 0..panels {
                 let to = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                 // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
-                unsafe { self.unpack(w, first + p, unsorted, to) };
+                unsafe { self.unpack(w, first + p, [0, self.k], unsorted, to) };
             }
-            for row in (0..self.m).step_by(shape.rows.max(1)) {
-                let rows = (self.m - row).min(shape.rows);
+            for row in (0..self.m).step_by(PANEL) {
+                let rows = (self.m - row).min(PANEL);
                 for p in (0..panels).step_by(side_by_side) {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                     // The last one may be alone: then it is its own neighbour.
                     let beside = if p + 1 < panels { each } else { 0 };
                     let col = (first + p) * ROWS;
-                    let mut out: Tile = [0.0; HEIGHT * 2 * ROWS];
+                    let mut out: Tile = [0.0; PANEL * 2 * ROWS];
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
-                        let there = shape.filled(rows);
-                        self.tiles(kernels, (from, beside), (x.panel(row), there), &mut out);
+                        self.tiles(kernels, (from, beside), (x.panel(row), rows), &mut out);
                         (self.kernels.helpers().merge)(&MergeArgs {
                             tile: out.as_ptr().cast(),
                             width,
@@ -160,38 +151,46 @@ impl<E: Element> QgemmPlan<E> {
             }
             first += panels;
         }
-        if let Some([_, leave]) = around {
-            // SAFETY: as above.
-            unsafe { leave() };
-        }
         Ok(())
     }
 
-    /// Unpacks panel `p` of the weights.
+    /// Unpacks columns `from .. from + cols` of panel `p` of the weights. `from` is a multiple of [`UNIT`](crate::quant::packed::UNIT)
+    /// and of the format's block length, `cols` of the latter.
     ///
     /// # Safety
-    /// The panel is one of the weights, which have the plan's shape; room for it and, of weights in place, at `room`.
-    pub(super) unsafe fn unpack(&self, w: QuantWeights<'_>, p: usize, room: *mut Unsorted, to: PanelRoom) {
+    /// The panel is one of the weights, which have the plan's shape, and the columns are theirs; room for them and, of weights in
+    /// place, at `room`.
+    pub(super) unsafe fn unpack(
+        &self,
+        w: QuantWeights<'_>,
+        p: usize,
+        [from, cols]: [usize; 2],
+        room: *mut Unsorted,
+        to: PanelRoom,
+    ) {
         let table = self.kernels.table;
         let Made::Blocks(&format) = table.formats.of(self.format) else { return };
         // SAFETY: the caller's contract; the table's instruction set is present.
         unsafe {
             match w {
                 QuantWeights::InPlace(w) => {
-                    let blocks = self.k / self.format.block_len();
+                    let len = self.format.block_len();
+                    let pitch = self.k / len;
                     (table.qgemm_w)(&PanelWArgs {
                         format,
                         rows: (self.n - p * ROWS).min(ROWS),
-                        blocks,
-                        w: w.as_bytes().as_ptr().add(p * ROWS * blocks * format.bytes),
+                        blocks: cols / len,
+                        pitch,
+                        w: w.as_bytes().as_ptr().add((p * ROWS * pitch + from / len) * format.bytes),
                         room,
                         to,
                     });
                 }
                 QuantWeights::Packed(w) => {
                     let packing = format.packing;
-                    let w = w.as_ptr().add(p * packing.panel_bytes(self.k).unwrap_or(0));
-                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: self.k / STEP, to });
+                    let before = p * packing.panel_bytes(self.k).unwrap_or(0);
+                    let w = w.as_ptr().add(before + from / UNIT * packing.unit_bytes(STEPS));
+                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: cols / STEP, to });
                 }
             }
         }
@@ -201,7 +200,7 @@ impl<E: Element> QgemmPlan<E> {
     /// activations, of `rows` rows, by these [`microkernels`](Self::microkernels).
     ///
     /// # Safety
-    /// The panels, of the plan's columns; at most [`HEIGHT`] rows.
+    /// The panels, of the plan's columns; at most [`PANEL`] rows.
     unsafe fn tiles(
         &self,
         kernels: &[(usize, [TileFn; 4])],
@@ -213,7 +212,6 @@ impl<E: Element> QgemmPlan<E> {
         if steps == 0 {
             return;
         }
-        let mut room = MaybeUninit::uninit();
         let mut args = QTileArgs {
             codes: from.codes,
             scales: from.scales,
@@ -223,7 +221,6 @@ impl<E: Element> QgemmPlan<E> {
             x_step: rows * STEP * 2,
             steps,
             y: out.as_mut_ptr(),
-            room: room.as_mut_ptr(),
         };
         // SAFETY: the caller's contract; the instructions of the table, and of the microkernels, are present.
         unsafe {

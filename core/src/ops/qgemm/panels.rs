@@ -18,25 +18,7 @@ pub(super) struct ActivationPanels<'a> {
     panels: *const u8,
     rows: usize,
     cols: usize,
-    shape: Shape,
     life: PhantomData<&'a [u8]>,
-}
-
-/// What panels are like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
-    /// Rows of a panel.
-    pub(super) rows: usize,
-    /// What the number of rows of the last one is a multiple of: a power of two.
-    least: usize,
-}
-
-impl Shape {
-    /// Rows, with those that fill the last panel up.
-    pub(super) fn filled(self, rows: usize) -> usize {
-        let more = self.least.wrapping_sub(1);
-        rows.saturating_add(more) & !more
-    }
 }
 
 // SAFETY: a shared borrow of bytes.
@@ -58,10 +40,6 @@ impl ActivationPanels<'_> {
     pub(super) fn cols(&self) -> usize {
         self.cols
     }
-    /// What they are like.
-    pub(super) fn shape(&self) -> Shape {
-        self.shape
-    }
     /// The panel that starts with row `row`.
     pub(super) fn panel(&self, row: usize) -> *const u8 {
         self.panels.wrapping_add(row * row_bytes(self.cols))
@@ -69,13 +47,7 @@ impl ActivationPanels<'_> {
 }
 
 impl<E: Element> Kernels<E> {
-    /// What the microkernels of `qgemm` take.
-    pub(super) fn panels(&self) -> Shape {
-        self.qgemm.map_or(Shape { rows: PANEL, least: 1 }, |q| Shape { rows: q.panel, least: q.least() })
-    }
-
-    /// Memory for [`activation_panels`](Self::activation_panels): 2 bytes an activation, and where tile registers are
-    /// used, as much for rows up to a multiple of 16.
+    /// Memory for [`activation_panels`](Self::activation_panels): 2 bytes an activation.
     ///
     /// # Errors
     /// `NotBlockMultiple` if `cols` is not a multiple of 32, `SizeOverflow`.
@@ -84,7 +56,7 @@ impl<E: Element> Kernels<E> {
             return Err(KernelError::NotBlockMultiple { cols, block: STEP });
         }
         let overflow = KernelError::SizeOverflow { what: "quantised activations" };
-        ScratchReq::array::<Step>((cols / STEP).checked_mul(self.panels().filled(rows)).ok_or(overflow)?)
+        ScratchReq::array::<Step>((cols / STEP).checked_mul(rows).ok_or(overflow)?)
     }
 
     /// Rounds activations to 8 bits, into `buf`.
@@ -122,12 +94,9 @@ impl<E: Element> Kernels<E> {
         if x.is_empty() {
             return Ok(());
         }
-        let shape = self.panels();
-        for first in (0..x.rows()).step_by(shape.rows.max(1)) {
-            let rows = (x.rows() - first).min(shape.rows);
+        for first in (0..x.rows()).step_by(PANEL) {
             let args = PanelXArgs {
-                rows,
-                height: shape.filled(rows),
+                rows: (x.rows() - first).min(PANEL),
                 cols: x.cols(),
                 x: x.as_ptr().wrapping_add(first * x.row_stride()),
                 stride: x.row_stride(),
@@ -146,6 +115,6 @@ impl<E: Element> Kernels<E> {
         [rows, cols]: [usize; 2],
         room: &'a [u8],
     ) -> ActivationPanels<'a> {
-        ActivationPanels { panels: room.as_ptr(), rows, cols, shape: self.panels(), life: PhantomData }
+        ActivationPanels { panels: room.as_ptr(), rows, cols, life: PhantomData }
     }
 }

@@ -1,6 +1,7 @@
 //! Activations as a quantised product takes them: as they are, or prepared once for several products or threads.
 
 use super::panels::ActivationPanels;
+use super::tile::PANEL;
 use super::{Precision, QgemmPlan};
 use crate::check;
 use crate::element::{bf16, Element};
@@ -145,9 +146,8 @@ impl<E: Element> QgemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub const fn prepared_bound(m: usize, k: usize) -> Result<ScratchReq, KernelError> {
-        // Panels take half of what as many rows take, and are filled up to a multiple of 16; a single row has none.
-        let rows = if 1 < m && m < 8 { 8 } else { m };
-        Activations::size(rows, k)
+        // Those for a few rows take most.
+        Activations::size(m, k)
     }
 
     /// Whether activations that one of two plans has prepared are those that the other one would have prepared.
@@ -156,7 +156,6 @@ impl<E: Element> QgemmPlan<E> {
         [self.m, self.k] == [other.m, other.k]
             && (form, self.packed) == (other.form(other.packed), other.packed)
             && (form != Form::Rows || formats[0] == formats[1])
-            && (form != Form::Panels || self.kernels.panels() == other.kernels.panels())
     }
 
     /// Prepares activations for products with the weights that this plan is for: of its format, and
@@ -181,7 +180,7 @@ impl<E: Element> QgemmPlan<E> {
     /// of this.
     pub fn prepared_row_step(&self) -> usize {
         if self.form(self.packed) == Form::Panels {
-            self.kernels.panels().rows.max(1)
+            PANEL
         } else {
             1
         }
@@ -257,7 +256,7 @@ impl<E: Element> QgemmPlan<E> {
                 check::format("x", x.format(), self.format)?;
                 form == Form::Rows
             }
-            Input::Panels(x) => form == Form::Panels && x.shape() == self.kernels.panels(),
+            Input::Panels(_) => form == Form::Panels,
             Input::Bf16(_) => form == Form::Bf16,
         };
         if fits && x.packed == packed {

@@ -2,12 +2,10 @@
 //!
 //! A panel of weights is 16 rows, whatever their format: for each four columns 64 bytes, byte `4 * r + t` being the
 //! code of row `r`, column `t`; apart from them, for each group 16 f32 scales, and 16 offsets if there are any. A
-//! panel of activations is up to [12 or 16](QgemmTier::panel) rows: for each 32 columns one [`Step`] of each row.
+//! panel of activations is up to 12 rows: for each 32 columns one [`Step`] of each row.
 
 use crate::arrays::{from_fn, Each};
 use crate::asm::abi::{Panel, PanelType};
-#[cfg(doc)]
-use crate::asm::QgemmTier;
 use crate::element::{f16, Element};
 use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
@@ -20,8 +18,7 @@ use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::quant::{Unpacked, MIN_GROUP};
 use crate::vector::{Prim, Vector};
 
-/// Rows of activations in a panel, at most, and in one for the baseline.
-pub(crate) const HEIGHT: usize = 16;
+/// Rows of activations in a panel, at most.
 pub(crate) const PANEL: usize = 12;
 
 /// What makes codes unsigned, for microkernels that want them so: then sums start with as many times the negative sum of
@@ -71,16 +68,6 @@ pub struct QTileArgs {
     pub(crate) steps: usize,
     /// For each row of activations 16 results of each panel: zeros at first, for microkernels that add to them.
     pub(crate) y: *mut f32,
-    /// For microkernels that have their integers in memory.
-    pub(crate) room: *mut TileRoom,
-}
-
-/// What a microkernel has in memory: integers of two groups of two steps, and what registers have no room for. Only those
-/// that use tile registers do.
-#[repr(C, align(64))]
-pub(crate) struct TileRoom {
-    sums: [[[i32; ROWS]; HEIGHT]; if cfg!(target_arch = "x86_64") { 4 } else { 0 }],
-    pub(crate) saved: [usize; 4],
 }
 
 /// The baseline. Every microkernel computes the same integers, and in f32, for each element and step of 32 columns, in
@@ -139,8 +126,6 @@ pub(crate) unsafe fn tile<P: Prim<f32>>(t: &QTileArgs, rows: usize, kind: Kind) 
 /// What [`panel_x`] works on: a panel of activations.
 pub struct PanelXArgs<E> {
     pub(crate) rows: usize,
-    /// Rows of the panel: what is missing is zeros.
-    pub(crate) height: usize,
     pub(crate) cols: usize,
     pub(crate) x: *const E,
     /// Elements from one row to the next.
@@ -155,15 +140,11 @@ pub struct PanelXArgs<E> {
 /// The rows at `x`, whose columns are whole steps, the room at `dst`; the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<E>) {
-    for r in 0..a.height {
+    for r in 0..a.rows {
         for s in 0..a.cols / STEP {
             // SAFETY: the caller's contract.
             unsafe {
-                let step = &mut *a.dst.cast::<Step>().add(s * a.height + r);
-                if r >= a.rows {
-                    *step = Step::ZERO;
-                    continue;
-                }
+                let step = &mut *a.dst.cast::<Step>().add(s * a.rows + r);
                 activations::step::<E, P>(a.x.add(r * a.stride + s * STEP), [1.0; 2], step);
                 // What unsigned codes are too large by.
                 step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
@@ -195,8 +176,9 @@ pub(crate) struct Unsorted {
 pub struct PanelWArgs {
     pub(crate) format: Unpacker,
     pub(crate) rows: usize,
-    /// Blocks of a row.
+    /// Blocks of a row that are wanted, at least one, and blocks from one row to the next.
     pub(crate) blocks: usize,
+    pub(crate) pitch: usize,
     pub(crate) w: *const u8,
     pub(crate) room: *mut Unsorted,
     pub(crate) to: PanelRoom,
@@ -208,7 +190,7 @@ pub struct PanelWArgs {
 /// The rows at `w`, at least one, room for what they unpack to, the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
-    let PanelWArgs { format, rows, blocks, w, room, to } = *a;
+    let PanelWArgs { format, rows, blocks, pitch, w, room, to } = *a;
     let (step, kind) = (format.chunk(), Kind::of(&format));
     let mut first = 0;
     while first < blocks {
@@ -226,9 +208,9 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
                     scales: scales.add(r).cast(),
                     offsets: offsets.add(r).cast(),
                 };
-                (format.unpack)(n, w.add((r.min(rows - 1) * blocks + first) * format.bytes), &out);
+                (format.unpack)(n, w.add((r.min(rows - 1) * pitch + first) * format.bytes), &out);
                 // This row's next blocks, or those of the next panel.
-                let next = if first + n < blocks { r * blocks + first + n } else { (r + ROWS) * blocks };
+                let next = if first + n < blocks { r * pitch + first + n } else { (r + ROWS) * pitch };
                 ask(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
             let to_codes = to.codes.add(column * ROWS).cast();

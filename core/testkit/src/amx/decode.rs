@@ -22,7 +22,7 @@ pub(super) enum Product {
 pub(super) enum Vector {
     /// `vpdpbusd`
     Dot { c: usize, a: usize, b: usize },
-    /// `vbroadcastss`, which all CPUs have: it comes between the others.
+    /// `vbroadcastss` or `vpbroadcastd`, which all CPUs have: they come between the others.
     Broadcast { c: usize, at: usize },
 }
 
@@ -87,7 +87,7 @@ pub(super) unsafe fn decode(
             let c = usize::from(reg | r << 3);
             let instruction = match (opcode, prefix, in_register) {
                 (0x50, 1, true) => Vector::Dot { c, a: third, b: usize::from(rm | b << 3) },
-                (0x18, 1, false) if third == 0 => {
+                (0x18 | 0x58, 1, false) if third == 0 => {
                     let Memory { start, stride } = memory(&mut code, modrm, x, b, value);
                     Vector::Broadcast { c, at: start.wrapping_add(stride) }
                 }
