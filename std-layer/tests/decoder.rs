@@ -88,7 +88,7 @@ fn exact_bits_depend_on_nothing() {
         (Tiny::new("llama", Some(QuantFormat::Q4_1)), KvType::F32),
         (Tiny::new("gemma3", Some(QuantFormat::Q8_0)), KvType::F16),
         (Tiny::new("qwen2", None), KvType::Bf16),
-        (Tiny { head_dim: 100, ..Tiny::new("qwen3", Some(QuantFormat::Q4_1)) }, KvType::Q8_0),
+        (Tiny { head_dim: 100, heads: 8, ..Tiny::new("qwen3", Some(QuantFormat::Q4_1)) }, KvType::Q8_0),
     ] {
         let model = tiny.open();
         let tokens = tokens(530, tiny.vocabulary);

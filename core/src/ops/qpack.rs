@@ -321,11 +321,13 @@ impl<'a> PackedQ<'a> {
         for (u, y) in y.chunks_mut(UNIT).enumerate() {
             let head = self.panels.as_ptr().wrapping_add(first + u * packing.unit_bytes(STEPS));
             let unit = Unit { packing, head, steps: y.len() / STEP };
-            for (c, y) in y.iter_mut().enumerate() {
+            let group = STEP / packing.groups().max(1);
+            for (g, y) in y.chunks_mut(group.max(1)).enumerate() {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
-                unsafe {
-                    let (scale, offset) = unit.scale(r % ROWS, c * packing.groups() / STEP);
-                    let v = f32::from(unit.code(r % ROWS, c));
+                let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
+                for (i, y) in y.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
                     *y = match packing {
                         Packing { eighths: true, .. } => {
                             let sign = f32::from_bits(offset.to_bits() ^ scale.to_bits());
