@@ -4,7 +4,7 @@ use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
     bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, MatMut, MatRef,
-    QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
+    Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 use crate::external::{awq, fp8, gptq, squeezellm, SIDE};
