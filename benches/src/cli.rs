@@ -38,7 +38,8 @@ pub enum Command {
     List(list::Options),
     /// Verify and time chosen operators.
     Run(run::Options),
-    /// Time operators side by side with another library: MKL, OpenBLAS, faer, gemm, matrixmultiply, ggml.
+    /// Time operators side by side with another library: MKL, OpenBLAS, faer, gemm, matrixmultiply, ggml; or a
+    /// language model with llama.cpp.
     Compare(compare::Options),
     /// List the tensors of a GGUF or safetensors file; decode and multiply those of supported types.
     ///
@@ -62,8 +63,15 @@ pub enum Command {
     /// Run every kernel that this machine can run against the f64 oracle; the others are listed.
     Verify(verify::Options),
     /// Time a language model: reading prompts and generating text, against what memory allows.
+    ///
+    /// Generation goes on from a text of --depth tokens, behind tokens that end a text, too; a step has a token of each of
+    /// --sequences texts, which share nothing. "of memory" is the share of the measured bandwidth that the bytes of weights and
+    /// cache which a step reads amount to.
     Model(model::Options),
     /// Continue a text with a language model. The text goes to standard output, speeds to standard error.
+    ///
+    /// Ctrl-C ends the text: what was generated until then has been written, speeds are told, and the exit code is 0. A second
+    /// Ctrl-C ends the process at once.
     Generate(generate::Options),
     /// Show the tokens of a text, as the model's file has them.
     Tokenize(tokenize::Options),

@@ -21,6 +21,7 @@ pub mod progress;
 pub mod quantize;
 pub mod report;
 pub mod run;
+pub mod speed;
 pub mod table;
 pub mod tokenizer;
 pub mod workload;

@@ -73,6 +73,22 @@ pub struct Setup {
     pub backend: Option<On>,
 }
 
+/// What a cache has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Positions of all sequences together.
+    pub positions: usize,
+    /// Sequences at a time.
+    pub sequences: usize,
+}
+
+impl Room {
+    /// For one sequence.
+    pub fn one(positions: usize) -> Self {
+        Self { positions, sequences: 1 }
+    }
+}
+
 /// A model that is ready to run.
 pub type Loaded = Generator<AnyBackend>;
 
@@ -87,12 +103,12 @@ pub fn tokenizer<'m>(model: &'m Model<'_>) -> Outcome<Tokenizer<'m>> {
 }
 
 impl Setup {
-    /// Loads the model for so many threads, with room for `context` tokens; also says how long that took.
+    /// Loads the model for so many threads; also says how long that took.
     pub fn load(
         &self,
         model: &Model<'_>,
         thread_count: &str,
-        context: usize,
+        room: Room,
         quiet: bool,
     ) -> Outcome<(Loaded, Duration)> {
         let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
@@ -107,8 +123,8 @@ impl Setup {
             Exactness::Fast => Precision::Integer,
         };
         let options = GeneratorOptions {
-            max_tokens: Some(context),
-            cache: CacheOptions { kind, ..CacheOptions::default() },
+            max_tokens: Some(room.positions),
+            cache: CacheOptions { kind, sequences: room.sequences, ..CacheOptions::default() },
             forward: ForwardConfig { precision, ..ForwardConfig::default() },
             ..GeneratorOptions::default()
         };

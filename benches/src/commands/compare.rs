@@ -45,7 +45,11 @@ accuracy) stand beside the operators that are built on them, too: silu, gelu, ge
 ggml multiplies the same blocks with the same f32 activations, which it quantises in each call, as qgemv_packed and qgemv_q8 \
 do and qgemv does not. Its default buffer has weights as they lie in a file, like qgemv_q8; a packed buffer (CPU_REPACK, AMX) \
 has them rearranged, like qgemv_packed, where ggml can do that for the format. Its threads wait for work as in llama.cpp, and \
-rest while ours run.";
+rest while ours run.
+
+With --peer llama.cpp and --model, whole models are compared: prompts of --prompt tokens are read, and 32 tokens are generated behind --depth others. \
+llama.cpp does each in the fastest of four ways: default or packed buffers, flash attention on or off. Both keep what they have read of \
+the tokens in front. Below the table stands how far the logits of both are from those of our exact arithmetic. It is built as ggml is.";
 
 /// What to compare.
 #[derive(Args, Debug)]

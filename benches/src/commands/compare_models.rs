@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use gllm_kernels_std::backend::Outputs;
+use gllm_kernels_std::backend::BackendError;
 use gllm_kernels_std::model::Model;
 use serde::Serialize;
 
@@ -12,11 +12,12 @@ use super::compare::Options;
 use crate::compare::llama::{Llama, LlamaModel, Variant};
 use crate::error::{Failure, Outcome};
 use crate::measure::{median, median_ratio};
-use crate::model::{open, tokenizer, Exactness, Loaded, On, Setup};
+use crate::model::{open, tokenizer, Exactness, On, Room, Setup};
 use crate::options::threads;
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
 use crate::report::{number, rating};
+use crate::speed::{read, room, Case, Phase, Start};
 use crate::table::{Cell, Column, Table};
 
 /// What is read, and continued: prose, for divergences that mean something.
@@ -41,13 +42,8 @@ const GENERATED: usize = 32;
 /// One comparison.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// `prompt` or `generate`.
-    phase: &'static str,
-    /// Tokens of the prompt, or tokens that are generated.
-    tokens: usize,
-    /// Tokens that were there before.
-    depth: usize,
-    threads: usize,
+    #[serde(flatten)]
+    case: Case,
     /// Our tokens a second.
     ours: f64,
     /// Theirs.
@@ -75,7 +71,9 @@ pub fn execute(options: &Options) -> Outcome {
     counts.dedup();
     let model = open(path)?;
     let text = tokenizer(&model)?.encode(TEXT).map_err(|e| Failure::Failed(e.to_string()))?;
-    let longest = options.prompt.iter().chain(&options.depth).max().copied().unwrap_or(0).max(1) + GENERATED;
+    let longest = options.prompt.iter().chain(&options.depth).max().copied().unwrap_or(0).max(1);
+    let room = room(1, longest, GENERATED);
+    let positions = room.positions.max(JUDGED);
 
     let progress =
         Progress::new(2 + counts.len() * (options.prompt.len() + options.depth.len()), options.json);
@@ -86,7 +84,7 @@ pub fn execute(options: &Options) -> Outcome {
     progress.step("divergence of llama.cpp's");
     let packed = LlamaModel::load(path, true)?;
     let plain = LlamaModel::load(path, false)?;
-    let theirs = Llama::new(&plain, true, longest.max(JUDGED), counts[counts.len() - 1])?.logits(judged)?;
+    let theirs = Llama::new(&plain, true, positions, counts[counts.len() - 1])?.logits(judged)?;
     let kl_peer = divergence(&reference, &theirs, judged.len());
     drop(theirs);
 
@@ -94,46 +92,52 @@ pub fn execute(options: &Options) -> Outcome {
     for &count in &counts {
         let setup =
             Setup { file: path.to_owned(), precision: Exactness::Fast, cache: None, backend: Some(On::Cpu) };
-        let (mut ours, _) = setup.load(&model, &count.to_string(), longest, true)?;
+        let (mut ours, _) = setup.load(&model, &count.to_string(), room, true)?;
         let mut peers = Vec::new();
         for variant in Variant::ALL {
             let model = if variant.repack { &packed } else { &plain };
-            peers.push((variant, Llama::new(model, variant.flash, longest, count)?));
+            peers.push((variant, Llama::new(model, variant.flash, positions, count)?));
         }
-        let jobs = options
-            .prompt
-            .iter()
-            .map(|&n| ("prompt", n, 0))
-            .chain(options.depth.iter().map(|&d| ("generate", GENERATED, d)));
-        for (phase, tokens, depth) in jobs {
-            progress.step(&format!("{phase}, {tokens} tokens behind {depth}, {count} threads"));
-            let prompt: Vec<u32> = text
-                .iter()
-                .copied()
-                .cycle()
-                .take(if phase == "prompt" { tokens } else { depth.max(1) })
-                .collect();
-            let next: Vec<u32> = text.iter().copied().cycle().take(GENERATED).collect();
-            let next = if phase == "prompt" { None } else { Some(next.as_slice()) };
+        let prompts = options.prompt.iter().map(|&tokens| (Phase::Prompt, tokens, 0));
+        let depths = options.depth.iter().map(|&depth| (Phase::Generate, GENERATED, depth));
+        for (phase, tokens, depth) in prompts.chain(depths) {
+            let case = Case { phase, tokens, depth, threads: count };
+            progress.step(&format!("{}, {tokens} tokens behind {depth}, {count} threads", phase.name()));
+            let some = |n: usize| -> Vec<u32> { text.iter().copied().cycle().take(n).collect() };
+            let (prompt, next) = match phase {
+                Phase::Prompt => (some(tokens), Vec::new()),
+                Phase::Generate => (some(depth.max(1)), some(tokens)),
+            };
             // Which of its ways is the fastest.
             let mut best = (f64::INFINITY, 0);
             for (i, (_, peer)) in peers.iter_mut().enumerate() {
-                let seconds =
-                    (0..2).map(|_| their_time(peer, &prompt, next)).collect::<Outcome<Vec<f64>>>()?;
-                best = if seconds[1] < best.0 { (seconds[1], i) } else { best };
+                let mut theirs = Theirs::new(peer, phase, &prompt, &next)?;
+                theirs.time()?;
+                let seconds = theirs.time()?;
+                best = if seconds < best.0 { (seconds, i) } else { best };
             }
             let (variant, peer) = &mut peers[best.1];
-            our_time(&mut ours, &prompt, next)?;
+            let mut theirs = Theirs::new(peer, phase, &prompt, &next)?;
+            let failed = |e: BackendError| Failure::Failed(e.to_string());
+            let start = match phase {
+                Phase::Prompt => None,
+                Phase::Generate => Some(Start::new(&mut ours, &prompt, 1).map_err(failed)?),
+            };
+            let mut our_time = || match &start {
+                None => read(&mut ours, &prompt).map_err(failed),
+                Some(start) => start.generate(&mut ours, &next).map_err(failed),
+            };
+            our_time()?;
             let (mut a, mut b) = (Vec::new(), Vec::new());
             for _ in 0..SAMPLES {
-                a.push(our_time(&mut ours, &prompt, next)?);
-                b.push(their_time(peer, &prompt, next)?);
+                a.push(our_time()?.as_secs_f64());
+                b.push(theirs.time()?);
+            }
+            if let Some(start) = start {
+                start.end(&mut ours).map_err(failed)?;
             }
             rows.push(Row {
-                phase,
-                tokens,
-                depth,
-                threads: count,
+                case,
                 ours: tokens as f64 / median(&a),
                 peer: tokens as f64 / median(&b),
                 ratio: median_ratio(&b, &a),
@@ -150,40 +154,42 @@ pub fn execute(options: &Options) -> Outcome {
     print(path, &rows)
 }
 
-/// Seconds that we take to read a prompt, or if there are tokens behind it, for these one by one.
-fn our_time(ours: &mut Loaded, prompt: &[u32], next: Option<&[u32]>) -> Outcome<f64> {
-    let failed = |e: gllm_kernels_std::backend::BackendError| Failure::Failed(e.to_string());
-    let sequence = ours.create();
-    let mut started = Instant::now();
-    ours.extend(sequence, prompt, Outputs::Last).map_err(failed)?;
-    if let Some(next) = next {
-        started = Instant::now();
-        for &token in next {
-            ours.extend(sequence, &[token], Outputs::Last).map_err(failed)?;
-        }
-    }
-    let time = started.elapsed();
-    ours.remove(sequence).map_err(failed)?;
-    Ok(time.as_secs_f64())
+/// llama.cpp at its work.
+struct Theirs<'a, 'm> {
+    peer: &'a mut Llama<'m>,
+    phase: Phase,
+    prompt: &'a [u32],
+    next: &'a [u32],
 }
 
-/// The same for llama.cpp.
-fn their_time(peer: &mut Llama<'_>, prompt: &[u32], next: Option<&[u32]>) -> Outcome<f64> {
-    peer.clear();
-    let mut started = Instant::now();
-    peer.extend(prompt)?;
-    if let Some(next) = next {
-        started = Instant::now();
-        for &token in next {
-            peer.extend(&[token])?;
+impl<'a, 'm> Theirs<'a, 'm> {
+    /// Reads the prompt, if it is what follows that is timed.
+    fn new(peer: &'a mut Llama<'m>, phase: Phase, prompt: &'a [u32], next: &'a [u32]) -> Outcome<Self> {
+        peer.clear();
+        if phase == Phase::Generate {
+            peer.extend(prompt)?;
         }
+        Ok(Self { peer, phase, prompt, next })
     }
-    Ok(started.elapsed().as_secs_f64())
+
+    /// Seconds of a sample.
+    fn time(&mut self) -> Outcome<f64> {
+        match self.phase {
+            Phase::Prompt => self.peer.clear(),
+            Phase::Generate => self.peer.truncate(self.prompt.len())?,
+        }
+        let started = Instant::now();
+        match self.phase {
+            Phase::Prompt => self.peer.extend(self.prompt)?,
+            Phase::Generate => self.next.iter().try_for_each(|&token| self.peer.extend(&[token]))?,
+        }
+        Ok(started.elapsed().as_secs_f64())
+    }
 }
 
 fn logits(path: &Path, model: &Model<'_>, precision: Exactness, tokens: &[u32]) -> Outcome<Vec<f32>> {
     let setup = Setup { file: path.to_owned(), precision, cache: None, backend: Some(On::Cpu) };
-    let (mut loaded, _) = setup.load(model, "all", tokens.len(), true)?;
+    let (mut loaded, _) = setup.load(model, "all", Room::one(tokens.len()), true)?;
     loaded.logits(tokens).map_err(|e| Failure::Failed(e.to_string()))
 }
 
@@ -220,10 +226,10 @@ fn print(path: &Path, rows: &[Row]) -> Outcome {
         table.row(
             &mut out,
             vec![
-                row.phase.into(),
-                row.tokens.to_string().into(),
-                row.depth.to_string().into(),
-                row.threads.to_string().into(),
+                row.case.phase.name().into(),
+                row.case.tokens.to_string().into(),
+                row.case.depth.to_string().into(),
+                row.case.threads.to_string().into(),
                 number(row.ours).into(),
                 number(row.peer).into(),
                 Cell::styled(format!("{:.2}", row.ratio), rating(row.ratio)),

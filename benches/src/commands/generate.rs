@@ -7,7 +7,7 @@ use clap::Args;
 use gllm_kernels_std::model::Sampling;
 
 use crate::error::{Failure, Outcome};
-use crate::model::{check, open, tokenizer, Setup};
+use crate::model::{check, open, tokenizer, Room, Setup};
 use crate::output::{note, print_json};
 use crate::progress::{end_on_interrupt, is_interrupted};
 use crate::tokenizer::TextStream;
@@ -27,6 +27,9 @@ pub struct Options {
     /// Tokens to generate, at most.
     #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 128)]
     pub count: usize,
+    /// Go on behind tokens that end a text.
+    #[arg(long)]
+    pub ignore_end: bool,
     /// Always the most probable token.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p", "seed"])]
     pub greedy: bool,
@@ -119,7 +122,8 @@ pub fn execute(options: &Options) -> Outcome {
     if room > trained {
         note(&format!("{room} tokens are more than the {trained} that the model was made for"))?;
     }
-    let (mut loaded, load_time) = options.setup.load(&model, &options.threads, room, options.json)?;
+    let (mut loaded, load_time) =
+        options.setup.load(&model, &options.threads, Room::one(room), options.json)?;
     end_on_interrupt();
 
     let started = Instant::now();
@@ -131,7 +135,12 @@ pub fn execute(options: &Options) -> Outcome {
         out.write_all(prompt.as_bytes())?;
         out.flush()?;
     }
-    for token in loaded.generate(&prompt, sampling).map_err(|e| failed(&e))?.take(options.count) {
+    let mut tokens = loaded.generate(&prompt, sampling).map_err(|e| failed(&e))?;
+    if options.ignore_end {
+        tokens = tokens.ignore_end();
+        ends.clear();
+    }
+    for token in tokens.take(options.count) {
         let token = token.map_err(|e| failed(&e))?;
         first.get_or_insert_with(|| started.elapsed());
         new.push(token);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::error::{Failure, Outcome};
-use crate::model::{check, open, Setup};
+use crate::model::{check, open, Room, Setup};
 
 /// Of what.
 #[derive(Args, Debug)]
@@ -30,10 +30,12 @@ pub struct Options {
 pub fn execute(options: &Options) -> Outcome {
     let model = open(&options.setup.file)?;
     check(&options.tokens, &model)?;
-    let (mut loaded, _) = options.setup.load(&model, &options.threads, options.tokens.len(), false)?;
-    let logits = loaded.logits(&options.tokens).map_err(|e| Failure::Failed(e.to_string()))?;
+    // Before anything is computed: a wrong path is told at once.
     let failed = |e| Failure::Failed(format!("cannot write {}: {e}", options.out.display()));
     let mut file = BufWriter::new(File::create(&options.out).map_err(failed)?);
+    let room = Room::one(options.tokens.len());
+    let (mut loaded, _) = options.setup.load(&model, &options.threads, room, false)?;
+    let logits = loaded.logits(&options.tokens).map_err(|e| Failure::Failed(e.to_string()))?;
     for logit in logits {
         file.write_all(&logit.to_le_bytes()).map_err(failed)?;
     }

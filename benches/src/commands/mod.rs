@@ -35,6 +35,7 @@ Examples:
   gllm-bench quantize model-f16.gguf model-q4_k.gguf --format q4_k
   gllm-bench verify --isa scalar
   gllm-bench model model.gguf --prompt 128,512 --threads 1,all
+  gllm-bench model model.gguf --sequences 1,4,16 --html model.html
   gllm-bench generate model.gguf --prompt 'The capital of France is' -n 32 --greedy
 
 Units:

@@ -2,22 +2,24 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use gllm_kernels_std::backend::{Backend, Outputs};
-use gllm_kernels_std::Runtime;
-use serde::Serialize;
+use gllm_kernels_std::backend::BackendError;
+use gllm_kernels_std::model::Model;
 
 use crate::error::{Failure, Outcome};
+use crate::html::{model_page, Origin};
 use crate::limits::memory::Traffic;
 use crate::limits::Limits;
+use crate::machine::Machine;
 use crate::measure::median;
 use crate::model::{open, Loaded, Setup};
-use crate::options::threads;
-use crate::output::{print_json, stdout};
+use crate::options::{start, threads};
+use crate::output::{print_json, stdout, Page};
 use crate::progress::Progress;
 use crate::report::{self, bytes, number, rating, HEAD};
+use crate::speed::{read, room, Case, MemoryShare, Phase, Speed, Speeds, Start};
 use crate::table::{Cell, Column, Table};
 
 /// What to time.
@@ -35,6 +37,9 @@ pub struct Options {
     /// Tokens to generate.
     #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 64)]
     pub count: usize,
+    /// Sequences that generate side by side, comma-separated.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
+    pub sequences: Vec<usize>,
     /// Threads, comma-separated: numbers or `all`.
     #[arg(long, value_name = "T", value_delimiter = ',', default_value = "1,all")]
     pub threads: Vec<String>,
@@ -44,143 +49,101 @@ pub struct Options {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// A model and how fast it is.
-#[derive(Debug, Serialize)]
-struct Report {
-    file: PathBuf,
-    architecture: &'static str,
-    /// Bytes of weights that a token reads.
-    weight_bytes: usize,
-    /// Most memory that this process has had with the model on the first number of threads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak_memory: Option<u64>,
-    rows: Vec<Row>,
-}
-
-/// One speed.
-#[derive(Debug, Serialize)]
-struct Row {
-    /// `prompt` or `generate`.
-    phase: &'static str,
-    /// Tokens of the prompt, or tokens that are generated.
-    tokens: usize,
-    /// Tokens that were there before.
-    depth: usize,
-    threads: usize,
-    /// Seconds to load the model with so many threads.
-    load_seconds: f64,
-    tokens_per_second: f64,
-    /// Bytes of weights and cache that a generated token reads, on average.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bytes_per_token: Option<usize>,
-    /// Bytes that memory can be read at, in GB/s.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bandwidth: Option<f64>,
-    /// Which share of it the generated tokens' bytes are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    efficiency: Option<f64>,
-    /// Where the time goes: per cent of each kind of operation.
-    operations: Vec<(&'static str, f64)>,
+    /// Also write a page for a browser, with a chart of where the time goes.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Times the model.
 pub fn execute(options: &Options) -> Outcome {
-    let counts = options.threads.iter().map(|t| threads(t)).collect::<Outcome<Vec<usize>>>()?;
-    let mut counts: Vec<usize> = counts;
+    let html = Page::create(options.html.as_deref())?;
+    let mut counts = options.threads.iter().map(|t| threads(t)).collect::<Outcome<Vec<usize>>>()?;
     counts.dedup();
-    if options.count == 0 || options.repeat == 0 || options.prompt.contains(&0) {
-        return Err(Failure::Usage("lengths and numbers of repetitions must not be 0".to_owned()));
+    let lengths = [&options.prompt[..], &options.sequences, &[options.count, options.repeat]].concat();
+    if lengths.contains(&0) {
+        let what = "lengths and numbers of sequences and repetitions must not be 0";
+        return Err(Failure::Usage(what.to_owned()));
     }
     let model = open(&options.setup.file)?;
-    let longest = options.prompt.iter().chain(&options.depth).max().copied().unwrap_or(0);
-    let context = longest.saturating_add(options.count);
-    let mut report = Report {
+    let mut report = Speeds {
+        origin: Origin::new(Machine::detect(gllm_kernels_std::caps())),
         file: options.setup.file.clone(),
         architecture: model.config().architecture.name(),
         weight_bytes: 0,
         peak_memory: None,
         rows: Vec::new(),
     };
-    let progress = Progress::new(counts.len() * (options.prompt.len() + options.depth.len()), options.json);
+    let each = 1 + options.prompt.len() + options.depth.len() * options.sequences.len();
+    let progress = Progress::new(counts.len() * each, options.json);
     for &count in &counts {
-        let (mut loaded, load) = options.setup.load(&model, &count.to_string(), context, true)?;
-        report.weight_bytes = loaded.weights().bytes();
-        loaded.forward_mut().profile = true;
-        let base = Row {
-            phase: "prompt",
-            tokens: 0,
-            depth: 0,
-            threads: count,
-            load_seconds: load.as_secs_f64(),
-            tokens_per_second: 0.0,
-            bytes_per_token: None,
-            bandwidth: None,
-            efficiency: None,
-            operations: Vec::new(),
-        };
-        for &tokens in &options.prompt {
-            progress.step(&format!("prompt {tokens}, {}", report::threads(count)));
-            let (time, operations) = timed(&mut loaded, options.repeat, |loaded| {
-                let started = Instant::now();
-                loaded.read_prompt(&some_tokens(tokens, model.config().vocabulary))?;
-                Ok(started.elapsed())
-            })?;
-            report.rows.push(Row {
-                tokens,
-                tokens_per_second: tokens as f64 / time,
-                operations,
-                ..clone(&base)
-            });
-        }
-        let runtime = Runtime::new(count).map_err(|e| Failure::Failed(e.to_string()))?;
-        let mut limits = Limits::new(gllm_kernels_std::caps());
-        for &depth in &options.depth {
-            progress.step(&format!("generate behind {depth}, {}", report::threads(count)));
-            let (time, operations) = timed(&mut loaded, options.repeat, |loaded| {
-                let sequence = loaded.create();
-                let start = some_tokens(depth.max(1), model.config().vocabulary);
-                loaded.extend(sequence, &start, Outputs::None)?;
-                // What the prompt took does not count.
-                loaded.backend().take_times();
-                let started = Instant::now();
-                for token in some_tokens(options.count, model.config().vocabulary) {
-                    let logits = loaded.extend(sequence, &[token], Outputs::Last)?;
-                    loaded.backend().wait(&logits)?;
-                }
-                let time = started.elapsed();
-                loaded.remove(sequence)?;
-                Ok(time)
-            })?;
-            // Before memory is taken to measure its bandwidth.
-            report.peak_memory = report.peak_memory.or_else(peak_memory);
-            let read = loaded.weights().bytes() + loaded.cache().bytes_at(depth + options.count / 2);
-            let bandwidth = limits.bandwidth(Traffic::Read, loaded.weights().bytes(), &runtime);
-            let speed = options.count as f64 / time;
-            report.rows.push(Row {
-                phase: "generate",
-                tokens: options.count,
-                depth,
-                tokens_per_second: speed,
-                bytes_per_token: Some(read),
-                bandwidth: Some(bandwidth / 1e9),
-                efficiency: Some(speed * read as f64 / bandwidth),
-                operations,
-                ..clone(&base)
-            });
-        }
+        measure(options, &model, count, &progress, &mut report)?;
     }
     drop(progress);
-    report.peak_memory = report.peak_memory.or_else(peak_memory);
     if options.json {
-        return print_json(&report);
+        print_json(&report)?;
+    } else {
+        print(&report)?;
     }
-    print(&report)
+    match html {
+        Some(file) => file.write(&model_page(&report)),
+        None => Ok(()),
+    }
 }
 
-fn clone(row: &Row) -> Row {
-    Row { operations: Vec::new(), ..*row }
+/// Adds what so many threads do to the report.
+fn measure(
+    options: &Options,
+    model: &Model<'_>,
+    count: usize,
+    progress: &Progress,
+    report: &mut Speeds,
+) -> Outcome {
+    let failed = |e: BackendError| Failure::Failed(e.to_string());
+    let on_threads = report::threads(count);
+    let tokens = |n: usize| some_tokens(n, model.config().vocabulary);
+    let longest = options.prompt.iter().chain(&options.depth).max().copied().unwrap_or(0);
+    let most = options.sequences.iter().max().copied().unwrap_or(1);
+    progress.step(&format!("loading for {on_threads}"));
+    let room = room(most, longest, options.count);
+    let (mut loaded, load) = options.setup.load(model, &count.to_string(), room, true)?;
+    let weights = loaded.weights().bytes();
+    report.weight_bytes = weights;
+    loaded.forward_mut().profile = true;
+    let speed = |phase, [tokens, depth, sequences]: [usize; 3], (time, operations): (f64, Vec<_>)| Speed {
+        case: Case { phase, tokens, depth, threads: count },
+        sequences,
+        load_seconds: load.as_secs_f64(),
+        tokens_per_second: (sequences * tokens) as f64 / time,
+        memory: None,
+        operations,
+    };
+    for &n in &options.prompt {
+        progress.step(&format!("prompt of {n}, {on_threads}"));
+        let prompt = tokens(n);
+        let timed = timed(&mut loaded, options.repeat, |loaded| read(loaded, &prompt))?;
+        report.rows.push(speed(Phase::Prompt, [n, 0, 1], timed));
+    }
+    let runtime = start(count)?;
+    let mut limits = Limits::new(gllm_kernels_std::caps());
+    for &depth in &options.depth {
+        for &sequences in &options.sequences {
+            progress.step(&format!("{sequences} generating behind {depth}, {on_threads}"));
+            let start = Start::new(&mut loaded, &tokens(depth.max(1)), sequences).map_err(failed)?;
+            let next = tokens(options.count);
+            let timed = timed(&mut loaded, options.repeat, |loaded| start.generate(loaded, &next))?;
+            start.end(&mut loaded).map_err(failed)?;
+            // Before memory is taken to measure its bandwidth.
+            report.peak_memory = report.peak_memory.or_else(peak_memory);
+            let bytes_per_token = weights / sequences + loaded.cache().bytes_at(depth + options.count / 2);
+            let bandwidth = limits.bandwidth(Traffic::Read, weights, &runtime);
+            let speed = speed(Phase::Generate, [options.count, depth, sequences], timed);
+            let efficiency = speed.tokens_per_second * bytes_per_token as f64 / bandwidth;
+            let memory = MemoryShare { bytes_per_token, bandwidth: bandwidth / 1e9, efficiency };
+            report.rows.push(Speed { memory: Some(memory), ..speed });
+        }
+    }
+    report.peak_memory = report.peak_memory.or_else(peak_memory);
+    Ok(())
 }
 
 /// Tokens that are all different, as far as there are as many.
@@ -190,22 +153,26 @@ fn some_tokens(n: usize, vocabulary: usize) -> Vec<u32> {
 }
 
 /// The median of the seconds that `work` takes, after a first time that does not count, and the share of each kind of operation
-/// in per cent.
+/// in per cent, that of what happens between steps included.
 fn timed(
     loaded: &mut Loaded,
     repeat: usize,
-    mut work: impl FnMut(&mut Loaded) -> Result<Duration, gllm_kernels_std::backend::BackendError>,
+    mut work: impl FnMut(&mut Loaded) -> Result<Duration, BackendError>,
 ) -> Outcome<(f64, Vec<(&'static str, f64)>)> {
     let mut run = |loaded: &mut Loaded| work(loaded).map_err(|e| Failure::Failed(e.to_string()));
     run(loaded)?;
     loaded.backend().take_times();
     let times = (0..repeat).map(|_| Ok(run(loaded)?.as_secs_f64())).collect::<Outcome<Vec<f64>>>()?;
-    let operations = loaded.backend().take_times();
-    let all: f64 = operations.iter().map(|(_, t)| t.as_secs_f64()).sum();
-    let mut shares: Vec<_> =
-        operations.iter().map(|&(name, t)| (name, 100.0 * t.as_secs_f64() / all.max(1e-12))).collect();
-    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
-    Ok((median(&times), shares))
+    let all: f64 = times.iter().sum();
+    let mut operations: Vec<(&'static str, f64)> =
+        loaded.backend().take_times().into_iter().map(|(name, time)| (name, time.as_secs_f64())).collect();
+    let inside: f64 = operations.iter().map(|(_, time)| time).sum();
+    operations.push(("between steps", (all - inside).max(0.0)));
+    for (_, time) in &mut operations {
+        *time *= 100.0 / all.max(1e-12);
+    }
+    operations.sort_by(|a, b| b.1.total_cmp(&a.1));
+    Ok((median(&times), operations))
 }
 
 /// Most bytes of memory that this process has had, where the operating system tells.
@@ -215,11 +182,11 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-fn print(report: &Report) -> Outcome {
+fn print(report: &Speeds) -> Outcome {
     let mut out = stdout();
     writeln!(
         out,
-        "{HEAD}{}{HEAD:#}: {}, {} of weights a token{}",
+        "{HEAD}{}{HEAD:#}: {}, {} of weights a step{}",
         report.file.display(),
         report.architecture,
         bytes(report.weight_bytes as u64),
@@ -229,6 +196,7 @@ fn print(report: &Report) -> Outcome {
         Column::words("phase", Column::ALWAYS).holding(["generate"]),
         Column::number("tokens", 6, Column::ALWAYS),
         Column::number("behind", 6, 6),
+        Column::number("sequences", 9, 4),
         Column::number("threads", 7, Column::ALWAYS),
         Column::number("load s", 6, 2),
         Column::number("tokens/s", 9, Column::ALWAYS),
@@ -240,19 +208,20 @@ fn print(report: &Report) -> Outcome {
     for row in &report.rows {
         let most: Vec<String> =
             row.operations.iter().take(3).map(|(name, p)| format!("{name} {p:.0} %")).collect();
-        let share = row
-            .efficiency
+        let efficiency = row.memory.map(|m| m.efficiency);
+        let share = efficiency
             .map_or_else(|| Cell::from("-"), |e| Cell::styled(format!("{:.0} %", 100.0 * e), rating(e)));
         table.row(
             &mut out,
             vec![
-                row.phase.into(),
-                row.tokens.to_string().into(),
-                row.depth.to_string().into(),
-                row.threads.to_string().into(),
+                row.case.phase.name().into(),
+                row.case.tokens.to_string().into(),
+                row.case.depth.to_string().into(),
+                row.sequences.to_string().into(),
+                row.case.threads.to_string().into(),
                 format!("{:.2}", row.load_seconds).into(),
                 number(row.tokens_per_second).into(),
-                row.bytes_per_token.map_or("-".to_owned(), |b| number(b as f64 / 1e6)).into(),
+                row.memory.map_or("-".to_owned(), |m| number(m.bytes_per_token as f64 / 1e6)).into(),
                 share,
                 most.join(", ").into(),
             ],

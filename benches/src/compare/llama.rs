@@ -102,6 +102,17 @@ impl<'m> Llama<'m> {
         unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.context), true) }
     }
 
+    /// Forgets all but the first `positions` tokens.
+    pub fn truncate(&mut self, positions: usize) -> Outcome {
+        // SAFETY: the context exists.
+        let done =
+            unsafe { sys::llama_memory_seq_rm(sys::llama_get_memory(self.context), 0, positions as i32, -1) };
+        if done {
+            return Ok(());
+        }
+        Err(Failure::Failed(format!("llama.cpp cannot forget what follows {positions} tokens")))
+    }
+
     /// Continues by these tokens; logits are those of the last one.
     pub fn extend(&mut self, tokens: &[u32]) -> Outcome {
         let mut tokens: Vec<sys::llama_token> = tokens.iter().map(|&t| t as i32).collect();

@@ -257,7 +257,8 @@ impl<B: Backend> Generator<B> {
             }
         };
         let history = prompt.to_vec();
-        Ok(Tokens { generator: self, sequence, sampling, history, counter: 0, logits: Some(logits) })
+        let logits = Some(logits);
+        Ok(Tokens { generator: self, sequence, sampling, history, counter: 0, logits, ends: true })
     }
 }
 
@@ -271,9 +272,18 @@ pub struct Tokens<'a, B: Backend> {
     counter: u64,
     /// Of the last token; `None` when the text has ended.
     logits: Option<B::Logits>,
+    /// Whether tokens that end a text end it.
+    ends: bool,
 }
 
 impl<B: Backend> Tokens<'_, B> {
+    /// Goes on behind tokens that end a text, for as long as the cache has room.
+    #[must_use]
+    pub fn ignore_end(mut self) -> Self {
+        self.ends = false;
+        self
+    }
+
     /// The prompt and all tokens so far.
     pub fn history(&self) -> &[u32] {
         &self.history
@@ -297,11 +307,10 @@ impl<B: Backend> Iterator for Tokens<'_, B> {
         let logits = match self.logits.take() {
             Some(logits) => logits,
             None => {
-                let last = self
-                    .history
-                    .last()
-                    .copied()
-                    .filter(|last| self.counter > 0 && !self.generator.stop_tokens.contains(last))?;
+                let last = self.history.last().copied().filter(|_| self.counter > 0)?;
+                if self.ends && self.generator.stop_tokens.contains(&last) {
+                    return None;
+                }
                 match self.generator.extend(self.sequence, &[last], Outputs::Last) {
                     Ok(logits) => logits,
                     Err(e) => {

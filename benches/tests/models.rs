@@ -1,0 +1,266 @@
+//! The commands that run models, on a small model that is written here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use gllm_kernels_core::{Kernels, QuantFormat};
+use gllm_kernels_std::gguf::{GgmlType, Value as Meta, ValueType, Writer};
+use serde_json::Value;
+
+/// The command, run by the emulator that runs this test, if one does.
+fn command() -> Command {
+    let binary = env!("CARGO_BIN_EXE_gllm-bench");
+    let runner = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER");
+    let runner = runner.ok().filter(|_| cfg!(target_arch = "aarch64"));
+    let mut words = runner.iter().flat_map(|r| r.split_whitespace()).chain([binary]);
+    let mut command = Command::new(words.next().unwrap_or(binary));
+    command.args(words);
+    command
+}
+
+fn gllm_bench(args: &[&str]) -> Output {
+    command().args(args).output().expect("the binary was built")
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = gllm_bench(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("output is JSON")
+}
+
+/// Fails with this code, one line on standard error that has all these words, and nothing on standard output.
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let output = gllm_bench(args);
+    let text = String::from_utf8(output.stderr).expect("messages are UTF-8");
+    assert_eq!((output.status.code(), &*output.stdout), (Some(code), &b""[..]), "{args:?}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+    for word in words {
+        assert!(text.contains(word), "{args:?}: no `{word}` in {text}");
+    }
+}
+
+/// A file in the build's folder for temporary files, which is removed in the end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Self {
+        Self(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id())))
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().expect("the path is UTF-8")
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Tokens of the model: three marks, and a token for each byte.
+const VOCABULARY: u64 = 3 + 256;
+
+/// A llama of one layer, whose text ends with `end`.
+fn write_model(path: &Path, end: u32) {
+    let mut writer = Writer::new();
+    writer.set("general.architecture", Meta::String("llama")).unwrap();
+    for (key, value) in [
+        ("block_count", 1),
+        ("embedding_length", 64),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("attention.key_length", 16),
+        ("attention.value_length", 16),
+        ("feed_forward_length", 128),
+        ("context_length", 1 << 20),
+        ("vocab_size", VOCABULARY as u32),
+    ] {
+        writer.set(&format!("llama.{key}"), Meta::U32(value)).unwrap();
+    }
+    writer.set("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5)).unwrap();
+    writer.set("tokenizer.ggml.model", Meta::String("llama")).unwrap();
+    let bytes: Vec<String> = (0..=255u8).map(|b| format!("<0x{b:02X}>")).collect();
+    let tokens = ["<unk>", "<s>", "</s>"].into_iter().chain(bytes.iter().map(|b| &**b));
+    writer.set_array("tokenizer.ggml.tokens", ValueType::String, tokens.map(Meta::String)).unwrap();
+    let scores = (0..VOCABULARY).map(|i| Meta::F32(-(i as f32)));
+    writer.set_array("tokenizer.ggml.scores", ValueType::F32, scores).unwrap();
+    let kinds = [2, 3, 3].into_iter().chain([6; 256]);
+    writer.set_array("tokenizer.ggml.token_type", ValueType::I32, kinds.map(Meta::I32)).unwrap();
+    writer.set("tokenizer.ggml.bos_token_id", Meta::U32(1)).unwrap();
+    writer.set("tokenizer.ggml.eos_token_id", Meta::U32(end)).unwrap();
+
+    let layer = [("attn_q", 64, 64), ("attn_k", 64, 32), ("attn_v", 64, 32), ("attn_output", 64, 64)];
+    let feed_forward = [("ffn_gate", 64, 128), ("ffn_up", 64, 128), ("ffn_down", 128, 64)];
+    let mut tensors: Vec<(String, [u64; 2])> = layer
+        .iter()
+        .chain(&feed_forward)
+        .map(|&(name, cols, rows)| (format!("blk.0.{name}.weight"), [cols, rows]))
+        .collect();
+    tensors.extend(["token_embd.weight", "output.weight"].map(|name| (name.to_owned(), [64, VOCABULARY])));
+    let norms = ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"];
+    for (name, dims) in &tensors {
+        writer.add_tensor(name, dims, GgmlType::Q8_0).unwrap();
+    }
+    for name in norms {
+        writer.add_tensor(name, &[64], GgmlType::F32).unwrap();
+    }
+    let mut file = writer.create(path, true).unwrap();
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    for (_, [cols, rows]) in &tensors {
+        let weights: Vec<f32> = (0..cols * rows).map(|_| 0.3 * random()).collect();
+        let mut encoded = vec![0; QuantFormat::Q8_0.row_bytes(weights.len()).unwrap()];
+        Kernels::detect().quantize(QuantFormat::Q8_0, &weights, None, &mut encoded).unwrap();
+        file.write(&encoded).unwrap();
+    }
+    for _ in norms {
+        file.write(&1f32.to_le_bytes().repeat(64)).unwrap();
+    }
+    file.finish().unwrap();
+}
+
+/// The ids that follow token 1.
+fn generated(model: &Temporary, more: &[&str]) -> Vec<u64> {
+    let args = ["generate", model.text(), "--tokens", "1", "-n", "24", "--greedy", "--json"];
+    let ids = json(&[&args[..], more].concat());
+    ids.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_text_ends_unless_told_otherwise() {
+    let model = Temporary::new("ends.gguf");
+    write_model(&model.0, 2);
+    let all = generated(&model, &["--ignore-end"]);
+    assert_eq!(all.len(), 24);
+    // The first token that occurs late, as the one that ends a text.
+    let at = (1..24).find(|&i| !all[..i].contains(&all[i])).unwrap();
+    write_model(&model.0, all[at] as u32);
+    assert_eq!(generated(&model, &[]), all[..=at]);
+    assert_eq!(generated(&model, &["--ignore-end"]), all);
+    assert_eq!(generated(&model, &["--threads", "1", "--ignore-end"]), all);
+}
+
+#[test]
+fn speeds_are_measured() {
+    let (model, page) = (Temporary::new("speeds.gguf"), Temporary::new("speeds.html"));
+    write_model(&model.0, 2);
+    let mut args = vec!["model", model.text(), "--prompt", "20", "--depth", "0,70", "--sequences", "1,3"];
+    args.extend(["-n", "4", "--threads", "1,2", "--repeat", "1", "--json", "--html", page.text()]);
+    let report = json(&args);
+    assert_eq!((&report["architecture"], report["file"].as_str()), (&"llama".into(), Some(model.text())));
+    assert!(report["weight_bytes"].as_u64().unwrap() > 40_000 && report["machine"]["cores"].is_u64());
+    let rows = report["rows"].as_array().unwrap();
+    let cases: Vec<_> = rows
+        .iter()
+        .map(|row| ["tokens", "depth", "sequences", "threads"].map(|key| row[key].as_u64().unwrap()))
+        .collect();
+    let on = |t| [[20, 0, 1, t], [4, 0, 1, t], [4, 0, 3, t], [4, 70, 1, t], [4, 70, 3, t]];
+    assert_eq!(cases, [on(1), on(2)].concat());
+    for row in rows {
+        assert!(row["tokens_per_second"].as_f64().unwrap() > 0.0 && row["load_seconds"].is_f64());
+        let operations = row["operations"].as_array().unwrap();
+        let sum: f64 = operations.iter().map(|operation| operation[1].as_f64().unwrap()).sum();
+        assert!((sum - 100.0).abs() < 0.1, "{operations:?}");
+        for name in ["qkv", "attention", "gate, up", "logits", "between steps"] {
+            assert!(operations.iter().any(|operation| operation[0] == name), "{name}: {operations:?}");
+        }
+        let share = row["phase"] == "generate";
+        assert!(row["efficiency"].is_f64() == share && row["bytes_per_token"].is_u64() == share);
+    }
+    // Sequences share the weights, but not what the cache holds.
+    let bytes = |i: usize| rows[i]["bytes_per_token"].as_u64().unwrap();
+    let weights = report["weight_bytes"].as_u64().unwrap();
+    assert_eq!((bytes(1) - weights, bytes(3) - weights), (bytes(2) - weights / 3, bytes(4) - weights / 3));
+    let page = std::fs::read_to_string(&page.0).unwrap();
+    for words in
+        ["<!doctype html>", "gllm-bench model", "a token of each of 3 sequences behind 70, 2 threads"]
+    {
+        assert!(page.contains(words), "{words}");
+    }
+    for outside in ["http://", "https://", "src=", "@import", "url(", "<link"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+/// An interrupt ends the text where it is: what was written is complete, speeds are told, and the exit code is 0.
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_a_text() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::Stdio;
+
+    let model = Temporary::new("interrupt.gguf");
+    write_model(&model.0, 2);
+    let args = ["generate", model.text(), "--prompt", "abc", "-n", "1000000", "--seed", "1", "--ignore-end"];
+    let mut child =
+        command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it was built");
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    // It has begun to generate.
+    let mut begun = [0; 16];
+    out.read_exact(&mut begun).unwrap();
+    assert!(begun.starts_with(b"abc"));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("there is a shell").success());
+    let mut rest = Vec::new();
+    out.read_to_end(&mut rest).unwrap();
+    let notes: Vec<String> =
+        BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{notes:?}");
+    assert_eq!(rest.last(), Some(&b'\n'));
+    let text = [&begun[..], &rest].concat();
+    assert!(text.len() < 1_000_000 && String::from_utf8(text).is_ok());
+    for words in ["load ", "prompt ", "generate ", "interrupted"] {
+        assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");
+    }
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let model = Temporary::new("mistakes.gguf");
+    write_model(&model.0, 2);
+    let (text, folder) = (Temporary::new("text.gguf"), env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&text.0, "A text, and no model.").unwrap();
+    let other = Temporary::new("other.gguf");
+    let mut writer = Writer::new();
+    writer.set("general.architecture", Meta::String("clip")).unwrap();
+    writer.create(&other.0, true).unwrap().finish().unwrap();
+    let adapter = Temporary::new("adapter.gguf");
+    let mut writer = Writer::new();
+    writer.set("general.type", Meta::String("adapter")).unwrap();
+    writer.create(&adapter.0, true).unwrap().finish().unwrap();
+    for (command, more) in [
+        ("generate", &["--prompt", "a"][..]),
+        ("model", &[]),
+        ("tokenize", &["--text", "a"]),
+        ("logits", &["--tokens", "1", "--out", "/no/such/folder/logits"]),
+    ] {
+        let run = |file, words: &[&str]| refused(&[&[command, file], more].concat(), 1, words);
+        run("/no/such/model.gguf", &["/no/such/model.gguf", "No such file"]);
+        run(folder, &[folder, "folder"]);
+        run(text.text(), &[text.text(), "GGUF"]);
+        run(other.text(), &["clip", "llama", "gemma3"]);
+        run(adapter.text(), &["general.architecture"]);
+    }
+    let generate = ["generate", model.text()];
+    let refuse = |more: &[&str], code, words: &[&str]| refused(&[&generate, more].concat(), code, words);
+    refuse(&["--tokens", "1,259", "--json"], 2, &["259"]);
+    refuse(&["--prompt", ""], 2, &["empty"]);
+    refuse(&["--prompt", "a", "--temperature", "-1"], 2, &["temperature", "-1"]);
+    refuse(&["--prompt", "a", "--threads", "0"], 2, &["`0`"]);
+    refused(&["model", model.text(), "--prompt", "0"], 2, &["0"]);
+    refused(&["model", model.text(), "--sequences", "0"], 2, &["0"]);
+    refused(
+        &["model", model.text(), "--html", "/no/such/folder/page.html"],
+        1,
+        &["/no/such/folder/page.html"],
+    );
+    refused(
+        &["logits", model.text(), "--tokens", "1", "--out", "/no/such/folder/x"],
+        1,
+        &["/no/such/folder/x"],
+    );
+}
