@@ -240,7 +240,7 @@ fn mistakes_are_told_in_one_line() {
     ] {
         let run = |file, words: &[&str]| refused(&[&[command, file], more].concat(), 1, words);
         run("/no/such/model.gguf", &["/no/such/model.gguf", "No such file"]);
-        run(folder, &[folder, "folder"]);
+        run(folder, &[folder, "not a regular file"]);
         run(text.text(), &[text.text(), "GGUF"]);
         run(other.text(), &["clip", "llama", "gemma3"]);
         run(adapter.text(), &["general.architecture"]);
@@ -249,7 +249,7 @@ fn mistakes_are_told_in_one_line() {
     let refuse = |more: &[&str], code, words: &[&str]| refused(&[&generate, more].concat(), code, words);
     refuse(&["--tokens", "1,259", "--json"], 2, &["259"]);
     refuse(&["--prompt", ""], 2, &["empty"]);
-    refuse(&["--prompt", "a", "--temperature", "-1"], 2, &["temperature", "-1"]);
+    refuse(&["--prompt", "a", "--temperature=-1"], 2, &["temperature", "-1"]);
     refuse(&["--prompt", "a", "--threads", "0"], 2, &["`0`"]);
     refused(&["model", model.text(), "--prompt", "0"], 2, &["0"]);
     refused(&["model", model.text(), "--sequences", "0"], 2, &["0"]);
