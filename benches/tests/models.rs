@@ -248,7 +248,6 @@ fn mistakes_are_told_in_one_line() {
     let generate = ["generate", model.text()];
     let refuse = |more: &[&str], code, words: &[&str]| refused(&[&generate, more].concat(), code, words);
     refuse(&["--tokens", "1,259", "--json"], 2, &["259"]);
-    refuse(&["--prompt", ""], 2, &["empty"]);
     refuse(&["--prompt", "a", "--temperature=-1"], 2, &["temperature", "-1"]);
     refuse(&["--prompt", "a", "--threads", "0"], 2, &["`0`"]);
     refused(&["model", model.text(), "--prompt", "0"], 2, &["0"]);
