@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::{
-    bf16, f16, Activation, AwqRef, Element, ElementType, External, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts,
-    GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Outliers, Precision, QuantFormat,
-    QuantRef, QuantWeights, Right, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax, SqueezeLlmParts,
-    SqueezeLlmRef, StorePolicy,
+    bf16, f16, Activation, AwqRef, Element, ElementType, External, Fp8Format, Fp8Ref, Fp8Scaling, GemmPlan,
+    GptqParts, GptqRef, GptqZeros, IsaLevel, KernelError, Kernels, MatMut, MatRef, Op, Outliers, Precision,
+    QuantFormat, QuantRef, QuantWeights, Right, RopePairing, RopeShape, ScaleSlice, Scratch, Softmax,
+    SqueezeLlmParts, SqueezeLlmRef, StorePolicy,
 };
 use gllm_kernels_std::{kernels, Parallel, QgemmGroup, Runtime};
 
@@ -205,6 +205,9 @@ fn check_gemv<E: Element>() {
 /// A product on a runtime, or core's own with scratch memory.
 type GemmCall<'a, E> = dyn Fn(Option<Parallel<'_, E>>, MatMut<'_, f32>, Scratch<'_>) + 'a;
 
+/// What is multiplied, how, and what is added.
+type Form<'a, E> = (&'static str, GemmPlan<E>, Right<'a, E>, Option<&'a [f32]>);
+
 fn check_gemm<E: Element>() {
     // Small; one row or column; few rows; a single row of tiles; shared panels of B, a last tile of few rows.
     let shapes = [
@@ -243,7 +246,7 @@ fn check_gemm<E: Element>() {
             }
         };
         let fused = plan.activation(Activation::Silu);
-        let forms: [(&str, _, Right<'_, E>, Option<&[f32]>); 6] = [
+        let forms: [Form<'_, E>; 6] = [
             ("gemm", plan, b.into(), None),
             ("gemm_bias", plan, b.into(), Some(bias)),
             ("gemm_fused", fused, b.into(), Some(bias)),

@@ -5,6 +5,7 @@ use crate::element::ElementType;
 
 /// Groups of columns of 16 rows of weights.
 #[derive(Clone, Copy)]
+#[allow(dead_code)] // Not every target has something better.
 pub(crate) struct PairsArgs {
     /// For each four columns 64 bytes, byte `4 * r + t` being the signed code of row `r`, column `t`.
     pub(crate) codes: *const u8,

@@ -28,8 +28,8 @@ const EXACT_ROWS: usize = 64;
 /// How a matrix is multiplied.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// Quantised weights times rows that are prepared, or as they are.
-    Quantised(QgemmPlan<f32>, Option<Rounded>),
+    /// Quantised weights times rows that are prepared there, or as they are.
+    Quantised(QgemmPlan<f32>, Option<*mut u8>),
     /// Weights in f32.
     Dense { rows: usize },
 }
@@ -77,7 +77,7 @@ impl Product {
                     let plan =
                         k.qgemm_plan(*format, whole, n, cols, precision)?.packed(true).resized(rows, n);
                     let prepares = plan.prepared_size()?.size() > 0;
-                    Way::Quantised(plan, if prepares { Some(room(plan)?) } else { None })
+                    Way::Quantised(plan, if prepares { Some(room(plan)?.to) } else { None })
                 }
             };
             // Large enough to be worth claiming, small enough to be shared out evenly.
@@ -143,7 +143,7 @@ impl Product {
                     let w = Matrix::packed(*format, [matrix.rows(), cols], w)?.row_range(first, n)?;
                     let part = plan.resized(rows, n);
                     let (x, need) = match rounded {
-                        Some(rounded) => (rounded.get(x()?)?, part.scratch_prepared()?),
+                        Some(to) => (Rounded { plan, to }.get(x()?)?, part.scratch_prepared()?),
                         None => (x()?.into(), part.scratch()?),
                     };
                     part.run(y, w, x, None, Scratch::new(memory.bytes(need.size_unaligned())))
