@@ -58,28 +58,32 @@
 
 // Macros are known behind their definitions: floors stand in their order, from the ground up.
 #[macro_use]
-mod macros;
-
-#[macro_use]
 mod vocabulary;
 
 #[macro_use]
 mod isa;
 mod quant;
 
-mod api;
-mod asm;
-mod dispatch;
-mod ops;
-pub mod registry;
+mod args;
 
+#[macro_use]
+mod asm;
+mod ops;
+
+mod table;
+
+mod api;
+
+pub use table::registry;
 pub use vocabulary::caps;
 // The vocabulary is used everywhere, without its floor's name.
 use vocabulary::{arrays, check, element, error, format, header, level, scratch, tile, vector, view};
 
 pub use api::external::External;
+pub use api::gemm::{Activation, GemmPlan, Right};
+pub use api::qgemm::{Precision, Prepared, QgemmPlan, QuantWeights};
+pub use api::single;
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
-pub use dispatch::{single, Kernels, StorePolicy};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
 pub use ops::attention::{Attended, KvPiece, KV_BLOCK};
@@ -87,13 +91,12 @@ pub use ops::external::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
     SqueezeLlmParts, SqueezeLlmRef,
 };
-pub use ops::gemm::{Activation, GemmPlan, Right};
 pub use ops::pack::PackedB;
-pub use ops::qgemm::{Precision, Prepared, QgemmPlan, QuantWeights};
 pub use ops::qpack::PackedQ;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};
 pub use ops::softmax::Softmax;
 pub use quant::{blocks, codebooks, QuantFormat, QuantRef};
 pub use registry::{kernels, KernelInfo, Op};
 pub use scratch::{Scratch, ScratchReq};
+pub use table::{Kernels, StorePolicy};
 pub use view::{MatMut, MatRef};

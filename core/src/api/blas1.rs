@@ -1,9 +1,9 @@
 //! BLAS-1: vectors.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::table::Kernels;
 
 /// # Vectors (BLAS level 1)
 ///

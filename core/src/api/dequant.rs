@@ -1,13 +1,14 @@
 //! Quantised weights, decoded and taken apart.
 
+use crate::args::unpacker::Made;
+use crate::args::unpacker::Unpacked;
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::floats::FloatDecodeArgs;
-use crate::quant::dispatch::Made;
-use crate::quant::{QuantRef, Unpacked};
+use crate::quant::QuantRef;
+use crate::table::Kernels;
 
 /// # Quantised weights
 ///

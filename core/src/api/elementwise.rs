@@ -1,9 +1,9 @@
 //! Activations, element by element.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::table::Kernels;
 
 /// The method of an activation, and its in-place method.
 macro_rules! activation {

@@ -1,11 +1,11 @@
 //! Operators on the formats of other checkpoints.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::external::{output, ColumnsArgs, ExternalArgs, Inputs};
 use crate::ops::external::{AwqRef, Fp8Ref, GptqRef, SqueezeLlmRef};
+use crate::table::Kernels;
 use crate::view::MatMut;
 
 mod sealed {

@@ -1,10 +1,10 @@
 //! Products with weights of 16 bits.
 
-use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, ElementType};
 use crate::ops::ahead::Order;
 use crate::ops::floats::FloatGemvArgs;
 use crate::quant::QuantRef;
+use crate::table::{Kernels, Table};
 use crate::view::MatMut;
 
 impl<E: Element> Kernels<E> {

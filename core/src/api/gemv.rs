@@ -1,10 +1,10 @@
 //! BLAS-2: matrix times vector.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::gemv::GemvArgs;
+use crate::table::Kernels;
 use crate::view::MatRef;
 
 /// # Matrix times vector (BLAS level 2)

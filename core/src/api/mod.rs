@@ -2,11 +2,25 @@
 
 pub(crate) mod external;
 
+mod activations;
+mod attention;
 mod blas1;
 mod dequant;
 mod elementwise;
+mod finite;
 mod floats;
+mod gather;
+pub(crate) mod gemm;
 mod gemv;
 mod norm;
+mod order;
+mod pack;
+pub(crate) mod qgemm;
+mod qgemv;
+mod qgemv_packed;
+mod qgemv_q8;
+mod qpack;
 mod quantize;
 mod rope;
+pub mod single;
+mod softmax;

@@ -1,9 +1,9 @@
 //! Norms.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::table::Kernels;
 
 /// The number of rows, once everything that both norms share has been checked.
 fn check_norm<E>(

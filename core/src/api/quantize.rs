@@ -1,12 +1,12 @@
 //! Weights to blocks.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::encode::{encoder, Isa};
 use crate::ops::floats::FloatEncodeArgs;
 use crate::quant::QuantFormat;
+use crate::table::Kernels;
 
 impl<E: Element> Kernels<E> {
     /// Quantises `x`, whole rows one behind the other: the scales and codes that leave the least squared

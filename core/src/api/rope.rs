@@ -1,10 +1,10 @@
 //! RoPE: rotary position embedding.
 
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::rope::RopeShape;
+use crate::table::Kernels;
 
 #[cfg(feature = "rows")]
 /// # Rotary position embedding

@@ -2,125 +2,27 @@
 
 use core::marker::PhantomData;
 
-use crate::arrays::{from_fn, Each};
+#[cfg(target_arch = "x86_64")]
+use crate::arrays::from_fn;
+use crate::arrays::Each;
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::packed::Scales;
 use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};
+#[cfg(target_arch = "x86_64")]
+use crate::quant::steps::starts;
+pub(crate) use crate::quant::steps::{Coarse, Slot, Step, Unit};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
 use crate::vector::Prim;
 use crate::view::MatRef;
 
-/// 32 activations, and everything products take from them: one cache line.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub struct Step {
-    /// The integers.
-    pub(crate) q: [i8; STEP],
-    /// Their negative sums: of the first half, of the second, of both.
-    pub(crate) sums: [i32; 3],
-    /// Their scale, times [`Packing::unit`](crate::quant::packed::Packing::unit).
-    pub(crate) scale: f32,
-    /// Sums of what they stand for, times
-    /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): as above.
-    pub(crate) offsets: [f32; 3],
-    pub(crate) _pad: f32,
-}
-
-/// 256 activations, and everything products with weights in place take from them, if blocks are shorter.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub(crate) struct Unit {
-    /// The integers, by step.
-    q: [[i8; STEP]; STEPS],
-    /// [`Step::scale`], by group of weights.
-    pub(crate) scales: [f32; GROUPS],
-    /// [`Step::offsets`], by group.
-    pub(crate) offsets: [f32; GROUPS],
-    /// The negative sums of four at a time, times what is added to codes to make them unsigned.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) starts: Starts,
-}
-
-/// For each step and four columns.
-#[cfg(target_arch = "x86_64")]
-type Starts = [[i32; STEP / 4]; STEPS];
-
-impl Unit {
-    /// For weights that are packed so.
-    #[inline(always)]
-    fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
-        let group = packing.group;
-        let step = |k: usize| if group == STEP { k % STEPS } else { k / 2 % STEPS };
-        Self {
-            q: from_fn(|k| steps[k].q),
-            scales: from_fn(|k| steps[step(k)].scale),
-            offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP { 2 } else { k % 2 }]),
-            #[cfg(target_arch = "x86_64")]
-            starts: from_fn(|k| starts(&steps[k].q, -i32::from(packing.bias()))),
-        }
-    }
-    /// The integers of a step.
-    #[inline(always)]
-    pub(crate) fn step(&self, step: usize) -> &[i8; STEP] {
-        &self.q[step % STEPS]
-    }
-}
-
-/// 256 activations with one scale, and everything products with weights in place take from them, if blocks are as long:
-/// scales of groups, which are integers there, and products are then summed in integers.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-pub(crate) struct Coarse {
-    /// The integers, by step.
-    q: [[i8; STEP]; STEPS],
-    /// [`Unit::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
-    /// steps that are four apart.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) starts: Starts,
-    /// The same of two at a time, without the power; if all groups have the same scale, the first is the sum of all.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) pair_starts: [[i16; STEP / 2]; STEPS],
-    /// Sums of the integers, by group of weights; zeros behind the last group.
-    pub(crate) sums: [i16; GROUPS],
-    /// Their scale.
-    pub(crate) scale: f32,
-}
-
-impl Coarse {
-    /// The integers from column `i`, a multiple of 32.
-    #[inline(always)]
-    pub(crate) fn columns(&self, i: usize) -> *const i8 {
-        self.q.as_ptr().wrapping_add(i / STEP).cast()
-    }
-}
-
-/// 256 activations for products with weights in place.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) union Slot {
-    /// If blocks are shorter.
-    pub(crate) short: Unit,
-    /// If blocks are as long.
-    pub(crate) long: Coarse,
-}
-
 /// What 256 activations take: their steps, and the slot behind those of all; or as many f32.
 union Room {
     _rounded: ([Step; STEPS], Slot),
     _kept: [f32; UNIT],
-}
-
-/// Sums of `N` parts of a step, times `by`.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn starts<const N: usize>(q: &[i8; STEP], by: i32) -> [i32; N] {
-    let x = |i: usize, j: usize| i32::from(q[(STEP / N * i + j) % STEP]);
-    from_fn(|i| (0..STEP / N).fold(0, |sum, j| sum + x(i, j)) * by)
 }
 
 /// Activations in 8 bits: `batch` rows of `cols`, made by [`Kernels::quantize_activations`].
@@ -130,15 +32,15 @@ fn starts<const N: usize>(q: &[i8; STEP], by: i32) -> [i32; N] {
 /// place. For weights that are plain floating point activations are not rounded, but kept in f32.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activations<'a> {
-    steps: *const u8,
-    format: QuantFormat,
-    batch: usize,
-    cols: usize,
+    pub(crate) steps: *const u8,
+    pub(crate) format: QuantFormat,
+    pub(crate) batch: usize,
+    pub(crate) cols: usize,
     /// What the scales in the steps are multiplied with.
-    unit: f32,
+    pub(crate) unit: f32,
     /// Whether there is nothing for weights in place.
-    packed: bool,
-    life: PhantomData<&'a [u8]>,
+    pub(crate) packed: bool,
+    pub(crate) life: PhantomData<&'a [u8]>,
 }
 
 // SAFETY: a shared borrow of bytes.
@@ -470,73 +372,6 @@ pub(crate) unsafe fn quantize<'a, E: Element>(
     }
     let unit = packing.map_or(1.0, |packing| packing.unit);
     Ok(Activations { steps: dst, format, batch, cols, unit, packed, life: PhantomData })
-}
-
-impl<E: Element> Kernels<E> {
-    /// The kernel that rounds activations, for packed weights alone or also for those in place, which takes longer.
-    fn rounds_rows(&self, packed: bool) -> unsafe fn(&ActivationArgs<E>) {
-        if packed {
-            self.table.quantize_for_packed
-        } else {
-            self.table.quantize_activations
-        }
-    }
-
-    /// Rounds activations for products with weights of `format`, packed or in place: the rows of `x`, as
-    /// [`Prepared`](crate::Prepared) says.
-    ///
-    /// # Errors
-    /// `ShortSlice` if `buf` is smaller than [`Activations::size`] says (unaligned), `BadValue` if the columns of `x` are
-    /// not contiguous, `SizeOverflow`.
-    pub(crate) fn quantize_activations<'a>(
-        &self,
-        format: QuantFormat,
-        packed: bool,
-        x: MatRef<'_, E>,
-        buf: &'a mut [u8],
-    ) -> Result<Activations<'a>, KernelError> {
-        let packing = self.table.formats.of(format).packing();
-        // SAFETY: the table's instruction set is present.
-        unsafe { quantize(format, (packing, packed), x, buf, self.rounds_rows(packed)) }
-    }
-
-    /// Rounds some rows into their part of the memory of all, whose rows are equally long, without gaps.
-    ///
-    /// # Errors
-    /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
-    /// bytes; `BadValue` if the columns of `x` are not contiguous, `SizeOverflow`.
-    pub(crate) fn activations_rows(
-        &self,
-        format: QuantFormat,
-        packed: bool,
-        x: MatRef<'_, E>,
-        part: &mut [u8],
-    ) -> Result<(), KernelError> {
-        let req = Activations::size(x.rows(), x.cols())?;
-        check_room(req, req.align(), part)?;
-        check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
-        let packing = self.table.formats.of(format).packing();
-        let (rows, cols, stride) = (x.rows(), x.cols(), x.row_stride());
-        let args = ActivationArgs { rows, cols, x: x.as_ptr(), stride, packing, dst: part.as_mut_ptr() };
-        if !x.is_empty() {
-            // SAFETY: the view covers every element; the part has room for the rows, and is aligned; the table's
-            // instruction set is present.
-            unsafe { self.rounds_rows(packed)(&args) };
-        }
-        Ok(())
-    }
-
-    /// Memory of the right size, aligned, that [`activations_rows`](Self::activations_rows) has filled.
-    pub(crate) fn activations_filled<'a>(
-        &self,
-        format: QuantFormat,
-        packed: bool,
-        [batch, cols]: [usize; 2],
-        room: &'a [u8],
-    ) -> Activations<'a> {
-        let unit = self.table.formats.of(format).packing().map_or(1.0, |packing| packing.unit);
-        Activations { steps: room.as_ptr(), format, batch, cols, unit, packed, life: PhantomData }
-    }
 }
 
 /// Whether this is the memory that is needed, aligned.

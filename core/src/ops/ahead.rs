@@ -7,9 +7,6 @@
 
 use core::marker::PhantomData;
 
-use crate::caps::Prefetcher;
-use crate::dispatch::Kernels;
-use crate::element::Operand;
 use crate::isa::machine::{into_l2, later, LINE};
 
 /// The order in which a CPU reads memory fastest.
@@ -21,36 +18,6 @@ pub(crate) enum Order {
     Sequential,
     /// Several rows side by side.
     SideBySide,
-}
-
-impl<E: Operand> Kernels<E> {
-    /// The order for a `rows x cols` matrix that is multiplied with a vector. What is near comes faster than it is
-    /// asked for, if its elements are wide: from a prefetcher that crosses pages all of L3, else a core's share of it.
-    pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {
-        let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
-        let near = match self.caps().prefetcher() {
-            Prefetcher::Sequential => self.caps().caches().l3,
-            Prefetcher::PerPage => self.caps().caches().share(),
-        };
-        if size_of::<E>() == size_of::<f32>() && bytes <= near {
-            return Order::Off;
-        }
-        self.order(rows, cols)
-    }
-
-    /// The order for a `rows x cols` matrix.
-    pub(crate) fn order(&self, rows: usize, cols: usize) -> Order {
-        self.order_of(rows.saturating_mul(cols).saturating_mul(size_of::<E>()))
-    }
-
-    /// The order for a matrix of so many bytes.
-    pub(crate) fn order_of(&self, bytes: usize) -> Order {
-        match self.caps().prefetcher() {
-            _ if bytes <= self.caps().caches().l2 => Order::Off,
-            Prefetcher::Sequential => Order::Sequential,
-            Prefetcher::PerPage => Order::SideBySide,
-        }
-    }
 }
 
 /// Asks for every line of a block of rows, a few at a time.

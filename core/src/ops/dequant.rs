@@ -2,12 +2,13 @@
 
 use core::mem::MaybeUninit;
 
+use crate::args::unpacker::Unpacked;
+use crate::args::unpacker::Unpacker;
 use crate::element::Element;
 use crate::isa::machine::fence;
 use crate::ops::engine::Access;
 use crate::quant::bytes::Widen;
-use crate::quant::dispatch::Unpacker;
-use crate::quant::{Unpacked, MIN_GROUP};
+use crate::quant::MIN_GROUP;
 use crate::vector::{Prim, Vector};
 
 /// Elements that are unpacked at a time, small enough to stay in the first-level cache; whole blocks of every

@@ -1,6 +1,6 @@
 //! Packing for tile registers: panels whose groups are whole cache lines.
 
-use crate::asm::abi::Panel;
+use crate::args::micro::Panel;
 use crate::isa::machine::LINE;
 use crate::ops::pack::PackArgs;
 

@@ -3,20 +3,15 @@
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
+use crate::args::unpacker::Q8Args;
 use crate::arrays::{from_fn, Each};
-use crate::check;
-use crate::dispatch::Kernels;
-use crate::element::Element;
-use crate::error::KernelError;
 use crate::isa::machine::in_memory;
-use crate::ops::activations::{Activations, Slot, Unit};
+use crate::ops::activations::{Slot, Unit};
 use crate::ops::ahead::ask_far;
-use crate::quant::dispatch::Made;
 use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
-use crate::quant::{QuantRef, Unpack, TILE};
+use crate::quant::{Unpack, TILE};
 use crate::vector::{Prim, Vector};
-use crate::view::MatMut;
 
 /// Repeats statements for each step of a unit, with its number as a constant. Unrolled, whatever the compiler thinks of it:
 /// shifts and places are constants.
@@ -39,32 +34,6 @@ const BATCH: usize = 4;
 
 /// Rows of weights that meet each batch in turn: they stay in L2, and what asks for memory sees them in their order.
 const NEAR: usize = 16;
-
-/// What [`qgemv_q8`] works on.
-pub(crate) struct Q8Args {
-    pub(crate) rows: usize,
-    /// Blocks of a row.
-    pub(crate) blocks: usize,
-    pub(crate) w: *const u8,
-    pub(crate) batch: usize,
-    /// The units of the first row of activations.
-    pub(crate) x: *const u8,
-    /// Bytes from one row of activations to the next.
-    pub(crate) x_stride: usize,
-    /// What sums of scaled products and those of offsets are multiplied with.
-    pub(crate) units: [f32; 2],
-    pub(crate) y: *mut f32,
-    /// To the next row of activations, and of weights.
-    pub(crate) y_strides: [usize; 2],
-}
-
-impl Q8Args {
-    /// The units of row `m` of the activations, or of the last one.
-    #[inline(always)]
-    fn activations(&self, m: usize) -> *const Slot {
-        self.x.wrapping_add(m.min(self.batch - 1) * self.x_stride).cast()
-    }
-}
 
 /// How a row of weights is walked.
 ///
@@ -247,64 +216,5 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
                 }
             }
         }
-    }
-}
-
-impl<E: Element> Kernels<E> {
-    /// Quantised weights times quantised activations, with the weights as they lie in memory: what
-    /// [`qgemv`](Self::qgemv) computes, with the activations as
-    /// [`quantize_activations`](Self::quantize_activations) has rounded them for weights in place.
-    ///
-    /// Within a group of 16 or 32 columns the sum is formed in integers, exactly; sums of groups are f32, and scales,
-    /// but those of weights in blocks of 256 are integers times a number of the block's. Against the rounded
-    /// activations, the error of an element is at most `(cols / 16 + 16) * 2^-24` times the sum of the magnitudes of
-    /// all groups, with scalar code `(cols / 8 + 16) * 2^-24` times. Rounding the activations costs up to
-    /// `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest magnitude of 32 columns, or of 256 where blocks
-    /// of weights are as long. Weights that are plain floating point have activations that are not rounded, and the
-    /// bits of [`qgemv`](Self::qgemv) of f32. Splitting the rows or the batch changes no bit. Weights that
-    /// are used often are multiplied faster by [`qgemv_packed`](Self::qgemv_packed).
-    ///
-    /// # Errors
-    /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`.
-    pub(crate) fn qgemv_q8(
-        &self,
-        mut y: MatMut<'_, f32>,
-        w: QuantRef<'_>,
-        x: Activations<'_>,
-    ) -> Result<(), KernelError> {
-        check::product([w.rows(), w.cols()], [x.batch(), x.cols()], [y.rows(), y.cols()])?;
-        if y.is_empty() {
-            return Ok(());
-        }
-        let format = match self.table.formats.of(w.format()) {
-            Made::Blocks(format) => *format,
-            Made::Floats(of) => {
-                let x = (x.row(0).cast(), x.stride() / size_of::<f32>(), x.batch());
-                // SAFETY: activations have all their rows, and the shapes fit.
-                unsafe { self.float_products(self.plain(), of, w, x, y) };
-                return Ok(());
-            }
-        };
-        let args = Q8Args {
-            rows: w.rows(),
-            blocks: w.cols() / w.format().block_len(),
-            w: w.as_bytes().as_ptr(),
-            batch: x.batch(),
-            x: x.units(),
-            x_stride: x.stride(),
-            // Reciprocals of powers of two.
-            units: [
-                1.0 / format.packing.unit,
-                if format.offsets { 1.0 / format.packing.offset_unit } else { 0.0 },
-            ],
-            y_strides: [y.row_stride(), y.col_stride()],
-            y: y.as_mut_ptr(),
-        };
-        let of_tier = self.tier.and_then(|tier| tier.in_place).and_then(|all| all.get(w.format() as usize));
-        let run = of_tier.unwrap_or(&format.qgemv_q8);
-        // SAFETY: a QuantRef has all its blocks, activations all their rows; the shapes fit, and `y` is exclusive; the
-        // table's and the tier's instructions are present.
-        unsafe { run(&args) };
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@
 //! same as [`gemv`](super::gemv)'s: no result depends on how many rows there are, on what they hold, or on
 //! how the columns are split.
 
-use crate::asm::abi::{Micro, Panel};
+use crate::args::micro::{Micro, Panel};
 use crate::caps::IsaLevel;
 use crate::element::Element;
 use crate::error::KernelError;

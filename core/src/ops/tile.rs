@@ -1,6 +1,6 @@
 //! The generic GEMM microkernel, and what becomes of a tile after it.
 
-use crate::asm::abi::MicroArgs;
+use crate::args::micro::MicroArgs;
 use crate::isa::machine::prefetch;
 use crate::isa::InstructionSet;
 use crate::vector::Prim;
@@ -8,7 +8,7 @@ use crate::vector::Prim;
 /// The baseline: panels of f32, whole tiles.
 ///
 /// # Safety
-/// As [`Micro::call`](crate::asm::abi::Micro::call).
+/// As [`Micro::call`](crate::args::micro::Micro::call).
 #[inline(always)]
 pub(crate) unsafe fn tile<P: InstructionSet>(t: &MicroArgs) {
     let form = const {

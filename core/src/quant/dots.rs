@@ -1,8 +1,8 @@
 //! Products of weights and activations of 8 bits, by groups, as far as instruction sets differ.
 
-use crate::ops::activations::{Coarse, Unit};
 use crate::quant::bytes::{Bytes, Codes};
 use crate::quant::packed::{Pack, Scales, GROUPS};
+use crate::quant::steps::{Coarse, Unit};
 use crate::quant::{Unpack, MIN_GROUP};
 use crate::vector::Prim;
 

@@ -14,10 +14,12 @@
     allow(dead_code, unused_imports)
 )]
 
+#[macro_use]
+mod quant_primitive;
+
 pub mod blocks;
 pub(crate) mod bytes;
 pub mod codebooks;
-pub(crate) mod dispatch;
 pub(crate) mod dots;
 mod format;
 pub(crate) mod iq;
@@ -26,6 +28,7 @@ pub(crate) mod lanes;
 pub(crate) mod legacy;
 pub(crate) mod mx;
 pub(crate) mod packed;
+pub(crate) mod steps;
 pub(crate) mod ternary;
 mod view;
 pub(crate) mod wide;
@@ -33,9 +36,6 @@ pub(crate) mod wide;
 pub use crate::format::QuantFormat;
 pub use view::QuantRef;
 
-use core::mem::MaybeUninit;
-
-use crate::isa::machine::in_memory;
 use blocks::Block;
 use dots::Hold;
 use packed::GROUPS;
@@ -97,54 +97,6 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
     unsafe fn ready(b: *const F::Block, out: *mut Self::Ready);
     /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`, `ready` the block's.
     unsafe fn codes(b: *const F::Block, i: usize, ready: &Self::Ready) -> Self::Codes;
-}
-
-/// Where codes, scales and offsets of consecutive blocks go.
-#[derive(Clone, Copy)]
-pub(crate) struct Unpacked {
-    pub(crate) codes: *mut i8,
-    pub(crate) scales: *mut f32,
-    /// Left alone by formats without offsets.
-    pub(crate) offsets: *mut f32,
-}
-
-/// Writes the scales and offsets of `n` blocks.
-///
-/// # Safety
-/// `n` blocks at `w`; room for `n * LEN / GROUP` scales and offsets at `out`; the instruction set.
-#[inline(always)]
-pub(crate) unsafe fn scales<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out: &Unpacked) {
-    let first = w.cast::<F::Block>();
-    // SAFETY: the caller's contract.
-    unsafe {
-        P::scales(first, n, out.scales);
-        if F::OFFSETS {
-            P::offsets(first, n, out.offsets);
-        }
-    }
-}
-
-/// Takes `n` blocks apart: the one kernel that every format has of its own.
-///
-/// # Safety
-/// `n` blocks at `w`; room for `n * LEN` codes and `n * LEN / GROUP` scales and offsets at `out`; the
-/// instruction set.
-#[inline(always)]
-pub(crate) unsafe fn unpack<F: Format, P: Unpack<F>>(n: usize, w: *const u8, out: &Unpacked) {
-    let first = w.cast::<F::Block>();
-    // SAFETY: the loops stay within n blocks and what they unpack to.
-    unsafe {
-        scales::<F, P>(n, w, out);
-        let mut ready = MaybeUninit::<P::Ready>::uninit();
-        let ready = ready.as_mut_ptr();
-        for b in 0..n {
-            P::ready(first.add(b), ready);
-            in_memory(ready);
-            for i in (0..F::LEN).step_by(PART) {
-                P::put(P::codes(first.add(b), i, &*ready), out.codes.add(b * F::LEN + i));
-            }
-        }
-    }
 }
 
 macro_rules! define_formats {

@@ -27,3 +27,14 @@ impl Tile {
         numbers[0] == self.rows && numbers[1] == self.cols
     }
 }
+
+/// `a == b`, for names at compile time.
+#[allow(dead_code)] // Where there are no kernels.
+pub(crate) const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}

@@ -168,16 +168,16 @@ macro_rules! tile_kernel {
             callers!(restore),
             "ret",
             $(concat!(".arch_extension no", $extension),)?;
-            a = const core::mem::offset_of!(crate::asm::abi::MicroArgs, a),
-            b = const core::mem::offset_of!(crate::asm::abi::MicroArgs, b),
-            c = const core::mem::offset_of!(crate::asm::abi::MicroArgs, c),
-            steps = const core::mem::offset_of!(crate::asm::abi::MicroArgs, steps),
-            ldc = const core::mem::offset_of!(crate::asm::abi::MicroArgs, ldc),
-            rows = const core::mem::offset_of!(crate::asm::abi::MicroArgs, rows),
-            cols = const core::mem::offset_of!(crate::asm::abi::MicroArgs, cols),
-            alpha = const core::mem::offset_of!(crate::asm::abi::MicroArgs, alpha),
-            beta = const core::mem::offset_of!(crate::asm::abi::MicroArgs, beta),
-            next = const core::mem::offset_of!(crate::asm::abi::MicroArgs, next),
+            a = const core::mem::offset_of!(crate::args::micro::MicroArgs, a),
+            b = const core::mem::offset_of!(crate::args::micro::MicroArgs, b),
+            c = const core::mem::offset_of!(crate::args::micro::MicroArgs, c),
+            steps = const core::mem::offset_of!(crate::args::micro::MicroArgs, steps),
+            ldc = const core::mem::offset_of!(crate::args::micro::MicroArgs, ldc),
+            rows = const core::mem::offset_of!(crate::args::micro::MicroArgs, rows),
+            cols = const core::mem::offset_of!(crate::args::micro::MicroArgs, cols),
+            alpha = const core::mem::offset_of!(crate::args::micro::MicroArgs, alpha),
+            beta = const core::mem::offset_of!(crate::args::micro::MicroArgs, beta),
+            next = const core::mem::offset_of!(crate::args::micro::MicroArgs, next),
         }
     };
 }

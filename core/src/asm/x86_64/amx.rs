@@ -224,17 +224,17 @@ macro_rules! microkernel_32x32 {
             "500:",
             "vzeroupper",
             "ret";
-            a = const core::mem::offset_of!(crate::asm::abi::MicroArgs, a),
-            b = const core::mem::offset_of!(crate::asm::abi::MicroArgs, b),
-            c = const core::mem::offset_of!(crate::asm::abi::MicroArgs, c),
-            steps = const core::mem::offset_of!(crate::asm::abi::MicroArgs, steps),
-            ldc = const core::mem::offset_of!(crate::asm::abi::MicroArgs, ldc),
-            rows = const core::mem::offset_of!(crate::asm::abi::MicroArgs, rows),
-            cols = const core::mem::offset_of!(crate::asm::abi::MicroArgs, cols),
-            alpha = const core::mem::offset_of!(crate::asm::abi::MicroArgs, alpha),
-            beta = const core::mem::offset_of!(crate::asm::abi::MicroArgs, beta),
-            next = const core::mem::offset_of!(crate::asm::abi::MicroArgs, next),
-            tile = const core::mem::offset_of!(crate::asm::abi::MicroArgs, tile),
+            a = const core::mem::offset_of!(crate::args::micro::MicroArgs, a),
+            b = const core::mem::offset_of!(crate::args::micro::MicroArgs, b),
+            c = const core::mem::offset_of!(crate::args::micro::MicroArgs, c),
+            steps = const core::mem::offset_of!(crate::args::micro::MicroArgs, steps),
+            ldc = const core::mem::offset_of!(crate::args::micro::MicroArgs, ldc),
+            rows = const core::mem::offset_of!(crate::args::micro::MicroArgs, rows),
+            cols = const core::mem::offset_of!(crate::args::micro::MicroArgs, cols),
+            alpha = const core::mem::offset_of!(crate::args::micro::MicroArgs, alpha),
+            beta = const core::mem::offset_of!(crate::args::micro::MicroArgs, beta),
+            next = const core::mem::offset_of!(crate::args::micro::MicroArgs, next),
+            tile = const core::mem::offset_of!(crate::args::micro::MicroArgs, tile),
         }
     };
 }

@@ -6,10 +6,10 @@ use core::mem::transmute;
 
 use crate::arrays::Each;
 use crate::isa::Avx2;
-use crate::ops::activations::{Coarse, Unit};
 use crate::quant::bytes::Codes;
 use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::quant::steps::{Coarse, Unit};
 use crate::quant::Unpack;
 use crate::vector::Vector;
 

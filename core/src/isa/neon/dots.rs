@@ -5,10 +5,10 @@ use core::arch::asm;
 use core::mem::transmute;
 
 use crate::isa::{Dotprod, Neon};
-use crate::ops::activations::{Coarse, Unit};
 use crate::quant::bytes::Codes;
 use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP};
+use crate::quant::steps::{Coarse, Unit};
 use crate::quant::Unpack;
 
 /// The sums of four products each, of 16, added to `sums`.

@@ -2,9 +2,9 @@
 
 use crate::arrays::from_fn;
 use crate::isa::Scalar;
-use crate::ops::activations::{Coarse, Unit};
 use crate::quant::dots::{part, Dots, Factors, Hold};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::quant::steps::{Coarse, Unit};
 use crate::quant::TILE;
 
 // SAFETY: writes 32 bytes.

@@ -20,13 +20,13 @@ pub(super) const fn width(dim: usize) -> usize {
 /// Places in a block with scales, in bytes: codes of keys, dimension by dimension with the positions side by side; codes of
 /// values, position by position; scales of keys, then of values, in f16, group by group with the positions side by side.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
-    pub(super) dim: usize,
+pub(crate) struct Places {
+    pub(crate) dim: usize,
 }
 
 impl Places {
     /// Groups of a head.
-    pub(super) const fn groups(self) -> usize {
+    pub(crate) const fn groups(self) -> usize {
         self.dim.div_ceil(GROUP)
     }
     /// The codes of the values.
@@ -38,7 +38,7 @@ impl Places {
         self.values() + KV_BLOCK * width(self.dim) + group * KV_BLOCK * size_of::<f16>()
     }
     /// The scales of a group of values; behind the last one the block ends.
-    pub(super) const fn value_scales(self, group: usize) -> usize {
+    pub(crate) const fn value_scales(self, group: usize) -> usize {
         self.key_scales(self.groups() + group)
     }
 }

@@ -13,7 +13,7 @@ pub(super) const fn height<P: Vector>() -> usize {
 }
 
 /// Rows of the highest tile of any instruction set.
-pub(super) const HIGHEST: usize = 12;
+pub(crate) const HIGHEST: usize = 12;
 
 /// Vectors side by side in a tile.
 const WIDTH: usize = 2;

@@ -2,7 +2,7 @@
 
 mod pack;
 
-use crate::asm::abi::MicroArgs;
+use crate::args::micro::MicroArgs;
 use crate::isa::InstructionSet;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 pub(crate) use pack::pack;
@@ -10,7 +10,7 @@ pub(crate) use pack::pack;
 /// The baseline: panels of i8, one step at a time, whole tiles.
 ///
 /// # Safety
-/// As [`Micro::call`](crate::asm::abi::Micro::call).
+/// As [`Micro::call`](crate::args::micro::Micro::call).
 #[inline(always)]
 pub(crate) unsafe fn tile<P: InstructionSet>(t: &MicroArgs) {
     // SAFETY: the caller's contract; these are the only tiles.

@@ -1,9 +1,9 @@
-//! Packing of int8 matrices; see [`Panel`](crate::asm::abi::Panel).
+//! Packing of int8 matrices; see [`Panel`](crate::args::micro::Panel).
 //!
 //! The `kr` steps of a row of `A` (column of `B`) are a word of `kr` bytes, and words are what is moved. What
 //! else a panel's type asks for is done in place afterwards.
 
-use crate::asm::abi::{Panel, PanelType};
+use crate::args::micro::{Panel, PanelType};
 use crate::isa::machine::{zip_high, zip_low, Bytes16};
 use crate::ops::lines;
 use crate::ops::pack::{self, PackArgs};

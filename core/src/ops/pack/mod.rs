@@ -2,14 +2,12 @@
 
 mod panels;
 
-use crate::asm::abi::{Micro, Panel};
+use crate::args::micro::{Micro, Panel};
 use crate::check;
-use crate::dispatch::Kernels;
-use crate::element::{ElementType, Operand};
+use crate::element::ElementType;
 use crate::error::KernelError;
 use crate::header::{same, Header};
 use crate::scratch::ScratchReq;
-use crate::view::MatRef;
 pub(crate) use panels::{pack, pieces, PackArgs, Reading};
 
 /// First word of the header.
@@ -26,19 +24,19 @@ const VERSION: u64 = 2;
 /// panels, at any address that is a multiple of 4 away from the first one (modulo 64 for full speed).
 #[derive(Clone, Copy, Debug)]
 pub struct PackedB<'a> {
-    panels: &'a [u8],
-    kind: Kind,
-    k: usize,
-    n: usize,
+    pub(crate) panels: &'a [u8],
+    pub(crate) kind: Kind,
+    pub(crate) k: usize,
+    pub(crate) n: usize,
 }
 
 /// What kind of panels a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    storage: ElementType,
-    panel: Panel,
+    pub(crate) storage: ElementType,
+    pub(crate) panel: Panel,
     /// See [`Micro::depth`].
-    depth: usize,
+    pub(crate) depth: usize,
 }
 
 impl Kind {
@@ -48,7 +46,7 @@ impl Kind {
     }
 
     /// The layout word.
-    const fn word(self) -> u64 {
+    pub(crate) const fn word(self) -> u64 {
         let storage = match self.storage {
             ElementType::F32 => 1,
             ElementType::F16 => 2,
@@ -65,7 +63,7 @@ impl Kind {
     }
 
     /// Bytes of all panels of a `k x n` matrix.
-    fn bytes(self, k: usize, n: usize) -> Result<usize, KernelError> {
+    pub(crate) fn bytes(self, k: usize, n: usize) -> Result<usize, KernelError> {
         let overflow = KernelError::SizeOverflow { what: "packed size" };
         let (n, k) = (n.checked_next_multiple_of(self.panel.width), k.checked_next_multiple_of(self.depth));
         let column = k.and_then(|k| k.checked_mul(self.panel.element.size())?.checked_add(self.panel.tail()));
@@ -74,7 +72,7 @@ impl Kind {
     }
 
     /// The header of a `k x n` matrix.
-    fn header(self, k: usize, n: usize) -> Result<Header, KernelError> {
+    pub(crate) fn header(self, k: usize, n: usize) -> Result<Header, KernelError> {
         Ok(Header {
             magic: MAGIC,
             layout: self.word(),
@@ -129,63 +127,7 @@ impl<'a> PackedB<'a> {
     }
 
     /// Checks a header and everything it says.
-    fn open(buf: &'a [u8], kind: Kind, k: usize, n: usize) -> Result<Self, KernelError> {
+    pub(crate) fn open(buf: &'a [u8], kind: Kind, k: usize, n: usize) -> Result<Self, KernelError> {
         Ok(Self { panels: kind.header(k, n)?.open(buf)?, kind, k, n })
-    }
-}
-
-/// # Packed weights
-///
-/// A matrix `B` that many products share (a layer's weights) is brought into panel order once, at load
-/// time; [`GemmPlan::run`](crate::GemmPlan::run) then only packs `A`.
-impl<E: Operand> Kernels<E> {
-    /// Bytes of the buffer that [`pack_b`](Self::pack_b) needs for a `k x n` matrix, wherever the buffer
-    /// starts.
-    ///
-    /// # Errors
-    /// `SizeOverflow`.
-    pub fn packed_b_size(&self, k: usize, n: usize) -> Result<usize, KernelError> {
-        Kind::of(self.micro).header(k, n)?.size()
-    }
-
-    /// Packs `B` (`k x n`, any strides; for weights stored as `n x k` pass [`b.t()`](MatRef::t)) for
-    /// these kernels. f16 and bf16 stay 16 bits wide where a kernel can widen them as fast as it multiplies.
-    ///
-    /// # Errors
-    /// `ShortSlice` if `buf` has less than [`packed_b_size`](Self::packed_b_size) bytes, `SizeOverflow`.
-    pub fn pack_b<'a>(&self, b: MatRef<'_, E>, buf: &'a mut [u8]) -> Result<PackedB<'a>, KernelError> {
-        let (k, n, kind) = (b.rows(), b.cols(), Kind::of(self.micro));
-        let panels = kind.header(k, n)?.write(buf)?;
-        if panels.is_empty() {
-            return PackedB::open(buf, kind, k, n);
-        }
-        let dst = panels.as_mut_ptr();
-        let args = PackArgs {
-            len: n,
-            k,
-            // No overflow: the size that was checked is larger.
-            depth: k.checked_next_multiple_of(kind.depth).unwrap_or(k),
-            src: b.as_ptr().cast(),
-            across: b.col_stride().wrapping_mul(size_of::<E>()),
-            along: b.row_stride().wrapping_mul(size_of::<E>()),
-            panel: kind.panel,
-            dst,
-            reading: Reading::of(self.caps().prefetcher()),
-        };
-        // SAFETY: the view covers every element; there is room for
-        // all panels, which start aligned; the instruction set is present.
-        unsafe { (self.helpers().pack_b)(&args) };
-        PackedB::open(buf, kind, k, n)
-    }
-
-    /// Opens a buffer that [`pack_b`](Self::pack_b) has filled from a `k x n` matrix, now or in another
-    /// process.
-    ///
-    /// # Errors
-    /// `WrongPacking` if the header is damaged, or is another version's, storage type's or instruction
-    /// set's; `DimMismatch` if it is another shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by
-    /// something else than a multiple of 4.
-    pub fn packed_b<'a>(&self, buf: &'a [u8], k: usize, n: usize) -> Result<PackedB<'a>, KernelError> {
-        PackedB::open(buf, Kind::of(self.micro), k, n)
     }
 }

@@ -1,5 +1,5 @@
 //! Packing: strips of a matrix in the order in which a microkernel reads them; see
-//! [`Panel`](crate::asm::abi::Panel).
+//! [`Panel`](crate::args::micro::Panel).
 //!
 //! Elements are moved as they are or widened to f32. What is contiguous in memory decides the way:
 //!
@@ -9,7 +9,7 @@
 //!   cells of 32 bits, as are single ones until they are in place;
 //! - neither: elements are picked one by one.
 
-use crate::asm::abi::{Panel, PanelType};
+use crate::args::micro::{Panel, PanelType};
 use crate::caps::Prefetcher;
 use crate::element::Element;
 use crate::isa::machine::into_l2;

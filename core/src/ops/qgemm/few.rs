@@ -1,19 +1,14 @@
 //! Products of packed weights with a few rows of exact activations: panels are unpacked piece by piece, into the
 //! first-level cache, and multiplied from there.
 
-use super::tile::{Kind, PanelQArgs, PanelRoom};
-use super::{QgemmPlan, FEW_EXACT};
+use super::tile::{Kind, PanelRoom};
 use crate::arrays::Each;
 use crate::element::Element;
-use crate::error::KernelError;
-use crate::ops::qpack::PackedQ;
-use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
-use crate::scratch::{Scratch, ScratchReq};
+use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::vector::Prim;
-use crate::view::{MatMut, MatRef};
 
 /// Columns of a panel that are unpacked at a time, in whole units: their codes take half of a first-level cache.
-const PIECE: usize = 4 * UNIT;
+pub(crate) const PIECE: usize = 4 * UNIT;
 
 /// What [`few`] works on: some columns of an unpacked panel, with signed codes, and rows of activations.
 pub struct FewArgs<E> {
@@ -54,7 +49,10 @@ pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32>>(a: &FewArgs<E>) {
 /// # Safety
 /// As there, for these rows.
 #[inline(always)]
-unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(a: &FewArgs<E>, first: usize) -> usize {
+pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(
+    a: &FewArgs<E>,
+    first: usize,
+) -> usize {
     let groups = a.kind.groups();
     let cells = STEP / 4 / groups;
     let sums = a.sums.wrapping_add(first).cast::<[[f32; ROWS]; M]>();
@@ -102,59 +100,4 @@ unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(a: &FewArgs<E
         }
     }
     M
-}
-
-impl<E: Element> QgemmPlan<E> {
-    /// Memory for a piece.
-    pub(super) fn scratch_few(&self) -> Result<ScratchReq, KernelError> {
-        ScratchReq::array::<u8>(self.panel_of(self.k.min(PIECE))?.bytes())
-    }
-
-    /// The product with packed weights, for at most [`FEW_EXACT`] rows of activations.
-    pub(super) fn few_packed(
-        &self,
-        mut y: MatMut<'_, f32>,
-        w: PackedQ<'_>,
-        x: MatRef<'_, E>,
-        bias: Option<&[f32]>,
-        mut scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        // Plain floating point is taken in place.
-        let Some(packing) = w.packing() else { return Ok(()) };
-        let size = self.panel_of(self.k.min(PIECE))?;
-        let to = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
-        let (strides, y) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
-        let panel_bytes = packing.panel_bytes(self.k).unwrap_or(0);
-        for panel in 0..self.n.div_ceil(ROWS) {
-            let mut sums = [[0f32; ROWS]; FEW_EXACT];
-            for first in (0..self.k).step_by(PIECE) {
-                let at = panel * panel_bytes + first / UNIT * packing.unit_bytes(STEPS);
-                let steps = (self.k - first).min(PIECE) / STEP;
-                // SAFETY: the panel is one of the weights, whose shape was checked, and so was that of the activations, of
-                // which there are not more rows than sums; there is room for a piece; the instruction set is present.
-                unsafe {
-                    (self.kernels.table.qgemm_q)(&PanelQArgs { packing, w: w.as_ptr().add(at), steps, to });
-                    (self.kernels.table.qgemm_few)(&FewArgs {
-                        kind: self.kind(),
-                        steps,
-                        from: to,
-                        rows: self.m.min(FEW_EXACT),
-                        x: x.as_ptr().add(first),
-                        stride: x.row_stride(),
-                        sums: sums.as_mut_ptr(),
-                    });
-                }
-            }
-            let cols = (self.n - panel * ROWS).min(ROWS);
-            for (m, sums) in sums.iter().enumerate().take(self.m) {
-                for (r, &sum) in sums.iter().enumerate().take(cols) {
-                    // SAFETY: rows and columns of the view.
-                    unsafe { *y.add(m * strides[0] + (panel * ROWS + r) * strides[1]) = sum };
-                }
-            }
-        }
-        // SAFETY: the elements of the view, which is exclusive; the bias has one for each column.
-        unsafe { self.finish(y, strides, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
-        Ok(())
-    }
 }

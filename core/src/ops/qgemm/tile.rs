@@ -4,8 +4,10 @@
 //! code of row `r`, column `t`; apart from them, for each group 16 f32 scales, and 16 offsets if there are any. A
 //! panel of activations is up to 12 rows: for each 32 columns one [`Step`] of each row.
 
+use crate::args::micro::{Panel, PanelType};
+use crate::args::unpacker::Unpacked;
+use crate::args::unpacker::Unpacker;
 use crate::arrays::{from_fn, Each};
-use crate::asm::abi::{Panel, PanelType};
 use crate::element::{f16, Element};
 use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
@@ -13,9 +15,10 @@ use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
 use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
-use crate::quant::dispatch::Unpacker;
 use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
-use crate::quant::{Unpacked, MIN_GROUP};
+use crate::quant::MIN_GROUP;
+#[cfg(doc)]
+use crate::table::kernels::QgemmTier;
 use crate::vector::{Prim, Vector};
 
 /// Rows of activations in a panel, at most.

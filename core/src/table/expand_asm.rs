@@ -5,8 +5,8 @@
 /// The order is that of preference: of the entries for one storage type and instruction set, the first
 /// whose features the CPU has is used; the generic baseline comes last. `tail` is the name behind the
 /// operator's, `requires` what the CPU must have beyond `isa`, `a` and `b` the element type and `kr` of
-/// the panels (see [`Panel`](crate::asm::abi::Panel)), the rest the fields of
-/// [`Micro`](crate::asm::abi::Micro).
+/// the panels (see [`Panel`](crate::args::micro::Panel)), the rest the fields of
+/// [`Micro`](crate::args::micro::Micro).
 macro_rules! expand_all_micros {
     ($then:ident!) => {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
@@ -24,7 +24,7 @@ macro_rules! expand_all_micros {
                 storage: F16,
                 isa: Avx512,
                 requires: [AMX_FP16],
-                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(x86_64::TILES) },
+                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::TILES) },
             }
             gemm_f32_f16_f16_14x32__avx512 {
                 tail: "_f32_f16_f16_14x32__avx512",
@@ -38,7 +38,7 @@ macro_rules! expand_all_micros {
                 storage: Bf16,
                 isa: Avx512,
                 requires: [AMX_BF16],
-                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(x86_64::TILES) },
+                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::TILES) },
             }
             gemm_f32_bf16_bf16_14x32__avx512_bf16 {
                 tail: "_f32_bf16_bf16_14x32__avx512_bf16",
@@ -80,7 +80,7 @@ macro_rules! expand_all_micros {
                 storage: I8,
                 isa: Avx512,
                 requires: [AMX_INT8],
-                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, strides: false, around: Some(x86_64::TILES) },
+                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::TILES) },
             }
             gemm_i32_i8_i8_14x32__avx512_vnni {
                 tail: "_i32_i8_i8_14x32__avx512_vnni",
@@ -213,7 +213,7 @@ macro_rules! expand_all_tiers {
 }
 
 /// Calls `$then!` with `{ <calling convention> }` and every set of microkernels of `qgemm`: the end of their names, what the
-/// CPU must have, and the fields of [`QgemmTier`](crate::asm::QgemmTier). `kernels` says whether they take unsigned codes, or
+/// CPU must have, and the fields of [`QgemmTier`](crate::table::kernels::QgemmTier). `kernels` says whether they take unsigned codes, or
 /// signed ones, perhaps with others for narrow ones, how many rows of weights, and for how many rows of
 /// activations there are some. The first that the CPU can execute is used.
 macro_rules! expand_all_qgemms {

@@ -7,7 +7,7 @@
 use core::mem::MaybeUninit;
 
 use super::drive::{Block, Buffer, Drive};
-use crate::asm::abi::{MicroArgs, MAX_TILE};
+use crate::args::micro::{MicroArgs, MAX_TILE};
 use crate::ops::tile::MergeArgs;
 
 /// A tile whose sums are in registers.
@@ -35,7 +35,7 @@ impl Drive<'_> {
     ///
     /// # Safety
     /// As [`Drive::run`]; the block is as its fields say, and both its operands are panels.
-    pub(super) unsafe fn tiles(&self, block: &Block) {
+    pub(crate) unsafe fn tiles(&self, block: &Block) {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width.max(1), micro.b.width.max(1));
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);

@@ -1,15 +1,15 @@
 //! Products in integers: panels of weights, unpacked, times panels of activations.
 
 use super::panels::ActivationPanels;
-use super::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
 use super::{QgemmPlan, QuantWeights};
-use crate::asm::TileFn;
+use crate::args::unpacker::Made;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::ops::qgemm::tile::{Kind, PanelQArgs, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
 use crate::ops::tile::MergeArgs;
-use crate::quant::dispatch::Made;
 use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
 use crate::scratch::{Scratch, ScratchReq};
+use crate::table::kernels::TileFn;
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.

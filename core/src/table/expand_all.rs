@@ -3,7 +3,7 @@
 
 /// Calls `$then!` with `$args` and every kernel. `when` is what holds of Cargo features where it is built; `all()` always does.
 ///
-/// A kernel has a slot in [`Table`](crate::dispatch::Table), serves any number of public operators (none:
+/// A kernel has a slot in [`Table`](crate::table::Table), serves any number of public operators (none:
 /// it is a part of others), and wraps a generic body. `named` says how its registry rows are named: `storage` as
 /// `<op>_<storage>__<isa>`, `gemm` and `skinny` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; the
 /// operators of `gemm` also have a row for each entry of `expand_all_micros!`. `widened` is as `storage`,

@@ -1,12 +1,12 @@
 //! Activations as a quantised product takes them: as they are, or prepared once for several products or threads.
 
 use super::panels::ActivationPanels;
-use super::tile::PANEL;
 use super::{Precision, QgemmPlan};
 use crate::check;
 use crate::element::{bf16, Element};
 use crate::error::KernelError;
 use crate::ops::activations::{check_room, Activations};
+use crate::ops::qgemm::tile::PANEL;
 use crate::quant::packed::{STEP, STEPS};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;

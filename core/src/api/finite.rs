@@ -2,11 +2,11 @@
 
 use core::mem::MaybeUninit;
 
-use crate::dispatch::Kernels;
+use crate::args::unpacker::Made;
 use crate::element::{Element, ElementType};
 use crate::ops::dequant::Chunk;
-use crate::quant::dispatch::Made;
 use crate::quant::QuantRef;
+use crate::table::Kernels;
 
 /// Bits of 2^120: a scale of less, times a code of 8 bits, and an offset of less do not overflow together.
 const LARGE: u32 = (127 + 120) << 23;

@@ -6,26 +6,25 @@
 //! stay in L2; the panels of `B`, one of which stays in L1; the panels of `A`. Block sizes follow from the
 //! caches of this CPU and the tile of the selected microkernel.
 
-mod blocks;
-mod drive;
 mod panels;
-mod tiles;
 
-use crate::asm::abi::{Micro, MAX_SIDE};
+use crate::args::micro::{Micro, MAX_SIDE};
 use crate::check;
-use crate::dispatch::{Kernels, Table};
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
 use crate::ops::gemv::GemvArgs;
+use crate::ops::loops::blocks::Blocks;
+use crate::ops::loops::drive::Drive;
+pub(crate) use crate::ops::loops::drive::{Activate, Finish};
+use crate::ops::loops::operands::Strided;
+pub(crate) use crate::ops::loops::operands::{Source, Wanted};
 use crate::ops::pack::{Kind, PackedB};
 use crate::ops::skinny::{self, Panels, SkinnyArgs};
 use crate::ops::tile::{FinishArgs, MergeArgs};
-use crate::registry::Op;
 use crate::scratch::{Scratch, ScratchReq};
+use crate::table::registry::Op;
+use crate::table::{Kernels, Table};
 use crate::view::{MatMut, MatRef};
-use blocks::Blocks;
-pub(crate) use drive::{Activate, Finish, Helpers, Source, Wanted};
-use drive::{Drive, Strided};
 
 /// `B`, the right operand of a product, in the forms in which [`GemmPlan::run`] takes it.
 #[derive(Clone, Copy, Debug)]

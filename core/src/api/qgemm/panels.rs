@@ -2,14 +2,14 @@
 
 use core::marker::PhantomData;
 
-use super::tile::{PanelXArgs, PANEL};
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::activations::{check_room, Step};
+use crate::ops::qgemm::tile::{PanelXArgs, PANEL};
 use crate::quant::packed::STEP;
 use crate::scratch::ScratchReq;
+use crate::table::Kernels;
 use crate::view::MatRef;
 
 /// Activations in 8 bits as tiles take them, for weights of any format.

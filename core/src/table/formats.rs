@@ -1,59 +1,17 @@
 //! What every format has of its own, per instruction set.
 
+use crate::args::unpacker::{Made, Q8Args, Unpacked, Unpacker};
 use crate::element::ElementType;
-use crate::ops::qgemv_q8::{self, Q8Args};
+use crate::ops::qgemv_q8;
 use crate::quant::dots::Dots;
-use crate::quant::packed::{Pack, Packing, Parts};
-use crate::quant::{QuantFormat, Unpacked, TILE};
-
-/// One format, compiled for one instruction set.
-#[derive(Clone, Copy)]
-pub(crate) struct Unpacker {
-    /// [`unpack`](crate::quant::unpack).
-    pub(crate) unpack: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
-    /// [`scales`](crate::quant::scales).
-    pub(crate) scales: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
-    /// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8).
-    pub(crate) qgemv_q8: unsafe fn(&Q8Args),
-    /// Elements per block.
-    pub(crate) len: usize,
-    /// Bytes per block.
-    pub(crate) bytes: usize,
-    /// Elements per scale.
-    pub(crate) group: usize,
-    /// Whether there are offsets.
-    pub(crate) offsets: bool,
-    /// How it is packed.
-    pub(crate) packing: &'static Packing,
-    /// The index of every code in packed weights.
-    pub(crate) indices: &'static [u8; 256],
-    /// [`Pack::parts`] of the block at `w`.
-    pub(crate) parts: unsafe fn(w: *const u8, g: usize) -> Parts,
-}
+use crate::quant::packed::{Pack, Parts};
+use crate::quant::{QuantFormat, TILE};
 
 /// # Safety
 /// A block at `w`.
 unsafe fn parts<F: Pack>(w: *const u8, g: usize) -> Parts {
     // SAFETY: the caller vouches for the block; any bytes are one, at any address.
     F::parts(unsafe { &*w.cast() }, g)
-}
-
-/// What weights of a format are.
-#[derive(Clone, Copy)]
-pub(crate) enum Made<'a> {
-    Blocks(&'a Unpacker),
-    /// Plain floating point: [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
-    Floats(ElementType),
-}
-
-impl Made<'_> {
-    /// How blocks are packed.
-    pub(crate) fn packing(self) -> Option<&'static Packing> {
-        match self {
-            Self::Blocks(format) => Some(format.packing),
-            Self::Floats(_) => None,
-        }
-    }
 }
 
 macro_rules! define_formats {
@@ -144,7 +102,7 @@ macro_rules! define_wrappers {
                 $isa: Unpack<F>,
             {
                 // SAFETY: the caller keeps the body's contract and vouches for the CPU.
-                unsafe { crate::quant::unpack::<F, $isa>(n, w, out) }
+                unsafe { crate::ops::unpack::unpack::<F, $isa>(n, w, out) }
             }
             #[$attr]
             unsafe fn scales<F: Pack>(n: usize, w: *const u8, out: &Unpacked)
@@ -152,7 +110,7 @@ macro_rules! define_wrappers {
                 $isa: Unpack<F>,
             {
                 // SAFETY: as above.
-                unsafe { crate::quant::scales::<F, $isa>(n, w, out) }
+                unsafe { crate::ops::unpack::scales::<F, $isa>(n, w, out) }
             }
             engine! { $isa, $attr }
             const fn unpacker<F: Pack>() -> Unpacker
@@ -179,10 +137,6 @@ macro_rules! define_wrappers {
 }
 expand_all_isas! { define_wrappers! {} }
 
-/// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of every format, in the order of [`QuantFormat::ALL`], which begins with those
-/// of blocks.
-pub(crate) type InPlace = [unsafe fn(&Q8Args)];
-
 macro_rules! define_in_place {
     ({ $abi:literal } $($tier:literal {
         isa: $isa:ident,
@@ -196,7 +150,7 @@ macro_rules! define_in_place {
             define_qgemv_q8! { $engine, target_feature(enable = $features) }
             impl $engine {
                 /// Of every format.
-                pub(crate) const IN_PLACE: &'static InPlace = &expand_all_formats! { fill_in_place! {} };
+                pub(crate) const IN_PLACE: &'static crate::args::unpacker::InPlace = &expand_all_formats! { fill_in_place! {} };
             }
         };
     )?)*};

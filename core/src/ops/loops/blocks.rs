@@ -1,7 +1,7 @@
 //! Block sizes, from the caches of this CPU and the microkernel's tile.
 
-use super::drive::{Source, Strided};
-use crate::asm::abi::{Micro, Panel, ROUND};
+use super::operands::{Source, Strided};
+use crate::args::micro::{Micro, Panel, ROUND};
 use crate::caps::{CacheSizes, Caps, Prefetcher};
 use crate::error::KernelError;
 use crate::isa::machine::LINE;
@@ -21,21 +21,21 @@ const FEW: usize = 64;
 /// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
-    pub(super) mc: usize,
-    pub(super) nc: usize,
-    pub(super) kc: usize,
+    pub(crate) mc: usize,
+    pub(crate) nc: usize,
+    pub(crate) kc: usize,
     /// Columns whose panels of `B` stay in L2 meanwhile, for microkernels with tile registers.
-    pub(super) chunk: usize,
+    pub(crate) chunk: usize,
     /// Bytes of `A`, and of `B`, that may be read where they are.
     near: [usize; 2],
     /// Lines of L1 that hold what is a multiple of 4 KiB apart.
     ways: usize,
     /// How blocks are packed.
-    pub(super) reading: Reading,
+    pub(crate) reading: Reading,
     /// Bytes of a block of `A`.
-    pub(super) a: ScratchReq,
+    pub(crate) a: ScratchReq,
     /// Bytes of a block of `B`.
-    pub(super) b: ScratchReq,
+    pub(crate) b: ScratchReq,
 }
 
 /// Parts of `total` in units of `unit`, none larger than `limit` (but at least one unit), all about equal.
@@ -134,7 +134,7 @@ impl Blocks {
 
     /// Where tiles find `m` rows of `A`: where they are, if the microkernel can read them there and that costs less than
     /// packing; else in blocks that are packed at `room`.
-    pub(super) fn left(&self, micro: &Micro, rows: [usize; 2], a: Strided, room: *mut u8) -> Source<'static> {
+    pub(crate) fn left(&self, micro: &Micro, rows: [usize; 2], a: Strided, room: *mut u8) -> Source<'static> {
         if self.a_in_place(micro, rows, a) {
             Source::InPlace(a)
         } else {
@@ -143,7 +143,7 @@ impl Blocks {
     }
 
     /// The same for `n` columns of `B`.
-    pub(super) fn right(
+    pub(crate) fn right(
         &self,
         micro: &Micro,
         columns: [usize; 2],
@@ -168,7 +168,7 @@ impl Blocks {
 
     /// Whether tiles are to read `n` columns of `B` where they are. A register is loaded at once, and whole tiles: beside the
     /// matrix there is nothing to read.
-    pub(super) fn b_in_place(&self, micro: &Micro, [n, k]: [usize; 2], b: Strided) -> bool {
+    pub(crate) fn b_in_place(&self, micro: &Micro, [n, k]: [usize; 2], b: Strided) -> bool {
         let Strided { across, along, .. } = b;
         let Panel { width, kr, element } = micro.b;
         let whole = kr == 1 && across == element.size() && n.is_multiple_of(width);

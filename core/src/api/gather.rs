@@ -1,10 +1,10 @@
 //! Rows of a table, looked up by number.
 
+use crate::api::qgemm::QuantWeights;
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::qgemm::QuantWeights;
+use crate::table::Kernels;
 use crate::view::{MatMut, MatRef};
 
 /// The row numbers are those of a table of `rows` rows of `cols`, and `y` has as many rows, contiguous ones.

@@ -2,11 +2,11 @@
 
 use super::{Precision, QgemmPlan, QuantWeights, BLOCK};
 use crate::check;
-use crate::dispatch::Kernels;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::floats::FloatEncodeArgs;
 use crate::scratch::{Scratch, ScratchReq};
+use crate::table::Kernels;
 use crate::view::{MatMut, MatRef};
 
 impl<E: Element> Kernels<E> {

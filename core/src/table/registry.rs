@@ -1,10 +1,10 @@
 //! The kernel table: every operator x storage type x instruction set that this build contains.
 
-use crate::asm::abi::Micro;
-use crate::asm::{QgemmTier, Tier};
+use crate::args::micro::Micro;
 use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
 use crate::quant::QuantFormat;
+use crate::table::kernels::{QgemmTier, Tier};
 
 /// One kernel. Its name is its registry row, its test and its benchmark.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,7 @@ use core::fmt;
 use core::hint::unreachable_unchecked;
 use core::ops::Deref;
 
-use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
-use crate::asm::{QgemmTier, Tier, MICROS, QGEMMS, TIERS};
+use crate::args::micro::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
 use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
@@ -15,8 +14,8 @@ use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
 use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
-use crate::ops::gemm::Helpers;
 use crate::ops::gemv::GemvArgs;
+use crate::ops::loops::drive::Helpers;
 use crate::ops::pack::PackArgs;
 use crate::ops::qgemm::few::FewArgs;
 use crate::ops::qgemm::tile::{DecodePanelArgs, Kind, PanelQArgs, PanelWArgs, PanelXArgs, QTileArgs};
@@ -27,13 +26,23 @@ use crate::ops::rope::RopeShape;
 use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs};
-use crate::quant::dispatch::Formats;
 use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
-use crate::registry::{kernels, KernelInfo, Op};
 use crate::tile::Tile;
+use formats::Formats;
+use kernels::{QgemmTier, Tier, MICROS, QGEMMS, TIERS};
 
-pub mod single;
+#[macro_use]
+mod define_ops;
+#[macro_use]
+mod expand_all;
+#[macro_use]
+mod expand_asm;
+mod formats;
+pub(crate) mod kernels;
+pub mod registry;
+
+pub use registry::{KernelInfo, Op};
 
 expand_all_ops! { define_table! {} }
 
@@ -324,7 +333,7 @@ impl<E: Operand> Kernels<E> {
 
     /// The registry row of the kernel that does `op`, with weights of this format if it takes any.
     pub fn kernel(&self, op: Op, format: Option<QuantFormat>) -> Option<&'static KernelInfo> {
-        let mut rows = kernels().filter(|row| {
+        let mut rows = registry::kernels().filter(|row| {
             (row.op, row.element, row.format) == (op, E::TYPE, format) && row.level <= self.level()
         });
         let generic = rows.clone().filter(|row| row.level == self.level()).last();

@@ -2,16 +2,16 @@
 
 use core::ptr::NonNull;
 
-use super::tile::{DecodePanelArgs, PanelRoom, Unsorted};
 use super::{QgemmPlan, QuantWeights, FEW_EXACT, FEW_FLOATS};
-use crate::dispatch::StorePolicy;
+use crate::api::gemm::{GemmPlan, Source, Wanted};
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::pairs::{self, PairsArgs};
-use crate::ops::gemm::{GemmPlan, Source, Wanted};
+use crate::ops::qgemm::tile::{DecodePanelArgs, PanelRoom, Unsorted};
 use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::quant::QuantRef;
 use crate::scratch::{Scratch, ScratchReq};
+use crate::table::StorePolicy;
 use crate::view::{MatMut, MatRef};
 
 /// Columns of `Y` that are computed at a time with weights that are plain floating point, about: so many that reading the

@@ -6,7 +6,6 @@
 //! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of a [`QgemmPlan`](crate::QgemmPlan) for one row of
 //! activations, with [`Precision::Integer`](crate::Precision::Integer).
 
-use crate::asm::{same, PanelFn, Tier, TIERS};
 use crate::caps::{Caps, Features, IsaLevel};
 use crate::check;
 use crate::error::KernelError;
@@ -16,6 +15,8 @@ use crate::ops::qpack::{self, PackedQ};
 use crate::quant::packed::{Pack, Packing};
 use crate::quant::QuantFormat;
 use crate::scratch::{Scratch, ScratchReq};
+use crate::table::kernels::{PanelFn, Tier, TIERS};
+use crate::tile::same;
 use crate::view::{MatMut, MatRef};
 
 /// Scratch memory of a product with `batch` rows of `cols` activations, of any format.
@@ -78,7 +79,7 @@ struct Single {
 #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
 unsafe fn baseline(args: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract.
-    unsafe { super::scalar::qgemv_packed(args, batch, packing) }
+    unsafe { crate::table::scalar::qgemv_packed(args, batch, packing) }
 }
 /// There are none: every choice has its kernels.
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]

@@ -22,7 +22,7 @@ macro_rules! define_table {
 }
 
 /// Wraps every body of the enumeration for one instruction set, and collects the wrappers in that
-/// set's [`Table`](crate::dispatch::Table).
+/// set's [`Table`](crate::table::Table).
 ///
 /// A body is an `#[inline(always)]` generic function; inlined into its wrapper it is compiled with
 /// the wrapper's target features: for each storage type, or once if the row is `gemm`, `widened` or `shared`.
@@ -37,7 +37,7 @@ macro_rules! define_ops {
             body: $($body:ident)::+,
         })*
     ) => {
-        mod $module {
+        pub(crate) mod $module {
             use super::*;
             use crate::isa::{$isa, InstructionSet};
             use crate::vector::Prim;
@@ -71,7 +71,7 @@ macro_rules! define_ops {
                         },
                         helpers: Helpers { pack_a: pack_b::<E>, pack_b: pack_b::<E>, merge, finish },
                     },
-                    formats: &crate::quant::dispatch::$module::FORMATS,
+                    formats: &formats::$module::FORMATS,
                     $(#[cfg($when)] $slot: define_ops!(@instance $named $slot)),*
                 }
             }
@@ -80,7 +80,7 @@ macro_rules! define_ops {
     // What is the same for every storage type is compiled once.
     (@shared $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
         #[$attr]
-        pub(super) unsafe fn $slot($($arg: $ty),*) -> $ret {
+        pub(crate) unsafe fn $slot($($arg: $ty),*) -> $ret {
             // SAFETY: the caller keeps the body's contract and vouches for the CPU.
             unsafe { crate::ops::$($body)::+::<$isa>($($arg),*) }
         }
@@ -93,7 +93,7 @@ macro_rules! define_ops {
     (@instance $named:ident $slot:ident) => { $slot::<E> };
     (@$named:ident $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
         #[$attr]
-        pub(super) unsafe fn $slot<E: Element>($($arg: $ty),*) -> $ret
+        pub(crate) unsafe fn $slot<E: Element>($($arg: $ty),*) -> $ret
         where
             $isa: Prim<E>,
         {

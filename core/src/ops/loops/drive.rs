@@ -3,50 +3,11 @@
 use core::mem::MaybeUninit;
 
 use super::blocks::Blocks;
-use crate::asm::abi::{Edges, Micro, MicroArgs, Panel, MAX_SIDE, MAX_TILE};
+use super::operands::{Source, Strided, Wanted};
+use crate::args::micro::{Edges, Micro, MicroArgs, Panel, MAX_SIDE, MAX_TILE};
 use crate::ops::engine::Access;
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
-use crate::view::MatRef;
-
-/// A matrix. Strides in bytes: from one row of `A` (column of `B`) to the next, from one step to the next.
-#[derive(Clone, Copy)]
-pub(crate) struct Strided {
-    pub(crate) ptr: *const u8,
-    pub(crate) across: usize,
-    pub(crate) along: usize,
-}
-
-impl Strided {
-    /// Rows are what lies across; columns are steps.
-    pub(crate) fn of<E>(matrix: MatRef<'_, E>) -> Self {
-        let [across, along] =
-            [matrix.row_stride(), matrix.col_stride()].map(|stride| stride.wrapping_mul(size_of::<E>()));
-        Self { ptr: matrix.as_ptr().cast(), across, along }
-    }
-}
-
-/// A block of `B` to be made: its columns and its steps.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted {
-    pub(crate) col: usize,
-    pub(crate) cols: usize,
-    pub(crate) step: usize,
-    pub(crate) steps: usize,
-}
-
-/// Where tiles find `A` or `B`. What is decided here is decided once: [`Blocks::left`] and [`Blocks::right`] do.
-#[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// A matrix that is packed block by block, and room for a block.
-    Pack(Strided, *mut u8),
-    /// A matrix that tiles read where it is.
-    InPlace(Strided),
-    /// All panels of the matrix.
-    Panels(*const u8),
-    /// For `B`: a function that writes the panels of a block, and room for one.
-    Made(&'a dyn Fn(Wanted, *mut u8), *mut u8),
-}
 
 /// What is done in compiled code, for the types at hand.
 #[derive(Clone, Copy, Debug)]
@@ -129,18 +90,18 @@ pub(crate) struct Drive<'a> {
 
 /// A tile for which there is no room, or no whole room, in `C`.
 #[repr(C, align(64))]
-pub(super) struct Buffer(pub(super) [MaybeUninit<f32>; MAX_TILE]);
+pub(crate) struct Buffer(pub(crate) [MaybeUninit<f32>; MAX_TILE]);
 
 /// How tiles find their part of `A` or `B`. In bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Walk {
-    pub(super) ptr: *const u8,
+pub(crate) struct Walk {
+    pub(crate) ptr: *const u8,
     /// From one row of `A` (column of `B`) to the next.
-    pub(super) across: usize,
+    pub(crate) across: usize,
     /// From one step of the microkernel to the next.
-    pub(super) along: usize,
+    pub(crate) along: usize,
     /// From the rows (columns) of one tile to those of the next.
-    pub(super) pitch: usize,
+    pub(crate) pitch: usize,
 }
 
 impl Walk {
@@ -151,21 +112,21 @@ impl Walk {
 }
 
 /// `C = A B + beta C`: the unit of the two inner loops.
-pub(super) struct Block {
-    pub(super) rows: usize,
-    pub(super) cols: usize,
+pub(crate) struct Block {
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
     /// Steps, filled up.
-    pub(super) depth: usize,
-    pub(super) a: Walk,
-    pub(super) b: Walk,
+    pub(crate) depth: usize,
+    pub(crate) a: Walk,
+    pub(crate) b: Walk,
     /// Bytes from a panel of `B` to what is behind its steps, if that counts here.
-    pub(super) tail: Option<usize>,
+    pub(crate) tail: Option<usize>,
     /// Its corner.
-    pub(super) row: usize,
-    pub(super) col: usize,
+    pub(crate) row: usize,
+    pub(crate) col: usize,
     /// Whether this is the first, the last block along the depth.
-    pub(super) first: bool,
-    pub(super) last: bool,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
 }
 
 impl Drive<'_> {
@@ -368,7 +329,7 @@ impl Drive<'_> {
     ///
     /// # Safety
     /// They are there, and sums are complete.
-    pub(super) unsafe fn finish(&self, [row, rows]: [usize; 2], [col, cols]: [usize; 2]) {
+    pub(crate) unsafe fn finish(&self, [row, rows]: [usize; 2], [col, cols]: [usize; 2]) {
         let (row_stride, col_stride) = (self.c_row, self.c_col);
         let (of_row, of_col) = if self.bias_of_rows { (1, 0) } else { (0, 1) };
         // SAFETY: the caller's contract; the bias has one element for each row or column.

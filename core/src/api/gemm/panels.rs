@@ -1,11 +1,11 @@
 //! Products of operands that were brought into panels as a whole: for callers that make `B` themselves, part by part, and use
 //! `A` with each.
 
-use super::drive::Strided;
 use super::{GemmPlan, Source};
-use crate::asm::abi::Panel;
+use crate::args::micro::Panel;
 use crate::element::Operand;
 use crate::error::KernelError;
+use crate::ops::loops::operands::Strided;
 use crate::ops::pack::{PackArgs, Reading};
 use crate::scratch::ScratchReq;
 use crate::view::{MatMut, MatRef};

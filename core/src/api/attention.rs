@@ -1,0 +1,240 @@
+//! Attention.
+
+use crate::check;
+use crate::element::Element;
+use crate::error::KernelError;
+use crate::ops::attention::forms::Places;
+use crate::ops::attention::tile::HIGHEST;
+use crate::ops::attention::{AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KvPiece, KV_BLOCK};
+use crate::scratch::{Scratch, ScratchReq};
+use crate::table::Kernels;
+use crate::view::MatRef;
+
+#[cfg(feature = "rows")]
+/// # Attention
+///
+/// Queries and outputs are f32. Keys and values are of type `E`, or in 8 bits (`_q8_0`, where `E` makes no difference). A block has
+/// [`KV_BLOCK`] positions of one KV head: keys, dimension by dimension with the positions side by side, then values, position by
+/// position. Heads may have any number of elements; with a multiple of 16 no memory is lost to whole vectors. What a query gets of a
+/// piece depends on that piece, the query and its span alone, so pieces can be shared out among threads; joined in the same order they
+/// give the same bits, whoever computed them.
+impl<E: Element> Kernels<E> {
+    /// Elements of a block, for heads of `dim` elements.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn kv_block_len(&self, dim: usize) -> Result<usize, KernelError> {
+        let overflow = KernelError::SizeOverflow { what: "KV block" };
+        let row = dim.checked_next_multiple_of(KV_BLOCK).and_then(|width| width.checked_add(dim));
+        row.and_then(|row| row.checked_mul(KV_BLOCK)).ok_or(overflow)
+    }
+
+    /// Bytes of a block in 8 bits, for heads of `dim` elements: codes, and a scale of two bytes for each 32 elements (the last of them
+    /// may be fewer) of keys and of values at a position. For heads of 64: 2176, as 16-bit floats take 4096.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn kv_block_len_q8_0(&self, dim: usize) -> Result<usize, KernelError> {
+        // Twice as many bytes bound the scales, too.
+        self.kv_block_len(dim)?.checked_mul(4).ok_or(KernelError::SizeOverflow { what: "KV block" })?;
+        let places = Places { dim };
+        Ok(places.value_scales(places.groups()))
+    }
+
+    /// Writes the keys and values of tokens at consecutive positions, from place `place` on, to a block: a row of each for
+    /// each token, narrowed to `E`.
+    ///
+    /// # Errors
+    /// `DimMismatch` unless `keys` and `values` have the same shape; `ShortSlice` if the tokens do not fit the block,
+    /// `WrongLength` unless it has [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if rows are not contiguous; `SizeOverflow`.
+    pub fn kv_append(
+        &self,
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [E],
+    ) -> Result<(), KernelError> {
+        let args = append_args(place, keys, values, block, self.kv_block_len(keys.cols())?)?;
+        // SAFETY: the arguments are those of views and of a block that is exclusive; the table's instruction set is present.
+        unsafe { (self.table.kv_append)(&args) };
+        Ok(())
+    }
+
+    /// [`kv_append`](Self::kv_append) in 8 bits: in groups of 32 elements of a row `x = d * q`, with `d = max |x| / 127`, kept in f16, and `q = x *
+    /// (127 / max |x|)`, rounded to nearest even; as Q8_0 has it. A group with a NaN or an infinity is NaN as a whole, one of magnitudes
+    /// below 1e-36 is zero; magnitudes above 8.3e6 overflow the scale.
+    ///
+    /// # Errors
+    /// As there, with [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
+    pub fn kv_append_q8_0(
+        &self,
+        place: usize,
+        keys: MatRef<'_, f32>,
+        values: MatRef<'_, f32>,
+        block: &mut [u8],
+    ) -> Result<(), KernelError> {
+        let args = append_args(place, keys, values, block, self.kv_block_len_q8_0(keys.cols())?)?;
+        // SAFETY: as in `kv_append`.
+        unsafe { (self.table.kv_append_q8_0)(&args) };
+        Ok(())
+    }
+
+    /// Scratch memory for [`attend`](Self::attend) and [`attend_q8_0`](Self::attend_q8_0) with so many queries and blocks.
+    ///
+    /// # Errors
+    /// `SizeOverflow`.
+    pub fn attend_scratch(&self, rows: usize, dim: usize, blocks: usize) -> Result<ScratchReq, KernelError> {
+        let [scores, room, values] = attend_sizes(rows, dim, blocks)?;
+        let numbers = ScratchReq::array::<f32>(scores)?.and(ScratchReq::array::<f32>(room)?)?;
+        numbers.and(ScratchReq::array::<f32>(values)?)?.and(ScratchReq::array::<[f32; 2]>(rows)?)
+    }
+
+    /// Attention of the rows of `queries` to a piece of the cache of their KV head, added to what `all` has gathered of pieces
+    /// before it. With `s(p) = q . key(p)`, for the positions `p` that the query sees, `all` is joined with `m = max s(p)`, `sum exp(s(p) -
+    /// m)` and `sum exp(s(p) - m) * value(p)`. Queries are scaled by the caller; values divided by sums are the attention.
+    ///
+    /// Sums are formed in f32, by fused multiply-adds in the order of dimensions and positions, so the error of a score is at most about `dim *
+    /// 2^-24 * sum |q_i key_i|`. A query without any position in the piece leaves its row as it is.
+    ///
+    /// # Errors
+    /// `NotWhole` unless queries are whole heads; `DimMismatch` unless `queries`, spans and `all` have the same number of rows; `WrongLength` unless each block has
+    /// [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if `first` is not a multiple of [`KV_BLOCK`], or if the piece
+    /// has 2^24 positions or more; `ScratchTooSmall`; `SizeOverflow`.
+    pub fn attend(
+        &self,
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, E>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let args = attend_args(dim, queries, piece, all, scratch, self.kv_block_len(dim)?)?;
+        // SAFETY: the arguments are checked: a span, sums and a row of values for each query, whole blocks; `all` is exclusive;
+        // the table's instruction set is present.
+        unsafe { (self.table.attend)(&args) };
+        Ok(())
+    }
+
+    /// [`attend`](Self::attend) to blocks in 8 bits, as [`kv_append_q8_0`](Self::kv_append_q8_0) writes them. Queries and exponentials stay in f32: the
+    /// result is that of the numbers that codes and scales stand for, within the rounding of sums.
+    ///
+    /// # Errors
+    /// As there, with [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
+    pub fn attend_q8_0(
+        &self,
+        dim: usize,
+        queries: &[f32],
+        piece: KvPiece<'_, u8>,
+        all: Attended<'_>,
+        scratch: Scratch<'_>,
+    ) -> Result<(), KernelError> {
+        let args = attend_args(dim, queries, piece, all, scratch, self.kv_block_len_q8_0(dim)?)?;
+        // SAFETY: as in `attend`.
+        unsafe { (self.table.attend_q8_0)(&args) };
+        Ok(())
+    }
+
+    /// Joins what was gathered of further pieces to what was gathered before, as [`attend`](Self::attend) does: with the same bits as if it
+    /// had gone on with those pieces, where `new` has gathered one piece.
+    ///
+    /// # Errors
+    /// `DimMismatch` unless both have the same number of rows, of `dim` values each.
+    pub fn attend_join(&self, dim: usize, all: Attended<'_>, new: Attended<'_>) -> Result<(), KernelError> {
+        let rows = all.sums.len();
+        check_attended(rows, dim, &all)?;
+        check_attended(rows, dim, &new)?;
+        let gathered =
+            |a: Attended<'_>| Gathered { sums: a.sums.as_mut_ptr(), values: a.values.as_mut_ptr() };
+        let args = JoinArgs { rows, dim, all: gathered(all), new: gathered(new), stride: dim };
+        // SAFETY: both have so many rows, and are exclusive; the table's instruction set is present.
+        unsafe { (self.table.attend_join)(&args) };
+        Ok(())
+    }
+}
+
+/// Numbers of scratch memory: scores, room for a tile's rows, values.
+fn attend_sizes(rows: usize, dim: usize, blocks: usize) -> Result<[usize; 3], KernelError> {
+    let overflow = KernelError::SizeOverflow { what: "scratch size" };
+    let positions = blocks.checked_mul(KV_BLOCK).ok_or(overflow)?;
+    let scores = positions.checked_mul(rows).ok_or(overflow)?;
+    let room = positions.checked_mul(HIGHEST.min(rows)).ok_or(overflow)?;
+    let width = dim.checked_next_multiple_of(KV_BLOCK).ok_or(overflow)?;
+    Ok([scores, room, rows.checked_mul(width).ok_or(overflow)?])
+}
+
+/// What attention works on, once everything has been checked; blocks have `len` cells.
+fn attend_args<'a, C>(
+    dim: usize,
+    queries: &'a [f32],
+    piece: KvPiece<'a, C>,
+    all: Attended<'a>,
+    mut scratch: Scratch<'a>,
+    len: usize,
+) -> Result<AttendArgs<'a, C>, KernelError> {
+    let rows = check::rows("queries", queries.len(), "a head", dim)?;
+    let KvPiece { blocks, first, spans, .. } = piece;
+    check_attended(rows, dim, &all)?;
+    check::dim("spans.len() != rows", spans.len(), rows)?;
+    if !first.is_multiple_of(KV_BLOCK) {
+        return Err(KernelError::BadValue { arg: "first", got: first, expected: "a multiple of 16" });
+    }
+    if blocks.len() >= (1 << 24) / KV_BLOCK {
+        return Err(KernelError::BadValue {
+            arg: "blocks.len()",
+            got: blocks.len(),
+            expected: "fewer than 2^20",
+        });
+    }
+    for of in blocks {
+        check::len("block", of.len(), len)?;
+    }
+    let [scores, room, values] = attend_sizes(rows, dim, blocks.len())?;
+    Ok(AttendArgs {
+        rows,
+        dim,
+        queries: queries.as_ptr(),
+        piece,
+        scores: scratch.take::<f32>(scores)?.as_mut_ptr(),
+        room: scratch.take::<f32>(room)?.as_mut_ptr(),
+        new: Gathered {
+            values: scratch.take::<f32>(values)?.as_mut_ptr(),
+            sums: scratch.take::<[f32; 2]>(rows)?.as_mut_ptr(),
+        },
+        all: Gathered { sums: all.sums.as_mut_ptr(), values: all.values.as_mut_ptr() },
+    })
+}
+
+/// What is appended, once everything has been checked; the block must have `len` cells.
+fn append_args<C>(
+    place: usize,
+    keys: MatRef<'_, f32>,
+    values: MatRef<'_, f32>,
+    block: &mut [C],
+    len: usize,
+) -> Result<AppendArgs<C>, KernelError> {
+    let (tokens, dim) = (keys.rows(), keys.cols());
+    check::len("block", block.len(), len)?;
+    check::dim("values.rows() != keys.rows()", values.rows(), tokens)?;
+    check::dim("values.cols() != keys.cols()", values.cols(), dim)?;
+    check::contiguous("keys.col_stride()", keys.col_stride(), dim)?;
+    check::contiguous("values.col_stride()", values.col_stride(), dim)?;
+    let need = place.saturating_add(tokens);
+    if need > KV_BLOCK {
+        return Err(KernelError::ShortSlice { arg: "block", need, got: KV_BLOCK });
+    }
+    Ok(AppendArgs {
+        tokens,
+        dim,
+        place,
+        keys: keys.as_ptr(),
+        values: values.as_ptr(),
+        strides: [keys.row_stride(), values.row_stride()],
+        block: block.as_mut_ptr(),
+    })
+}
+
+/// `rows` sums, and as many rows of values.
+fn check_attended(rows: usize, dim: usize, of: &Attended<'_>) -> Result<(), KernelError> {
+    check::dim("sums.len() != rows", of.sums.len(), rows)?;
+    check::dim("values.len() != rows * dim", of.values.len(), rows.saturating_mul(dim))
+}

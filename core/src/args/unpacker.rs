@@ -1,0 +1,87 @@
+//! What every format has of its own, compiled for an instruction set; and what it works on.
+
+use crate::element::ElementType;
+use crate::quant::packed::{Packing, Parts};
+use crate::quant::steps::Slot;
+
+/// Where codes, scales and offsets of consecutive blocks go.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacked {
+    pub(crate) codes: *mut i8,
+    pub(crate) scales: *mut f32,
+    /// Left alone by formats without offsets.
+    pub(crate) offsets: *mut f32,
+}
+
+/// One format, compiled for one instruction set.
+#[derive(Clone, Copy)]
+pub(crate) struct Unpacker {
+    /// [`unpack`](crate::quant::unpack).
+    pub(crate) unpack: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
+    /// [`scales`](crate::quant::scales).
+    pub(crate) scales: unsafe fn(n: usize, w: *const u8, out: &Unpacked),
+    /// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8).
+    pub(crate) qgemv_q8: unsafe fn(&Q8Args),
+    /// Elements per block.
+    pub(crate) len: usize,
+    /// Bytes per block.
+    pub(crate) bytes: usize,
+    /// Elements per scale.
+    pub(crate) group: usize,
+    /// Whether there are offsets.
+    pub(crate) offsets: bool,
+    /// How it is packed.
+    pub(crate) packing: &'static Packing,
+    /// The index of every code in packed weights.
+    pub(crate) indices: &'static [u8; 256],
+    /// [`Pack::parts`] of the block at `w`.
+    pub(crate) parts: unsafe fn(w: *const u8, g: usize) -> Parts,
+}
+
+/// What weights of a format are.
+#[derive(Clone, Copy)]
+pub(crate) enum Made<'a> {
+    Blocks(&'a Unpacker),
+    /// Plain floating point: [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
+    Floats(ElementType),
+}
+
+impl Made<'_> {
+    /// How blocks are packed.
+    pub(crate) fn packing(self) -> Option<&'static Packing> {
+        match self {
+            Self::Blocks(format) => Some(format.packing),
+            Self::Floats(_) => None,
+        }
+    }
+}
+
+/// A product of weights in place with activations of 8 bits.
+pub(crate) struct Q8Args {
+    pub(crate) rows: usize,
+    /// Blocks of a row.
+    pub(crate) blocks: usize,
+    pub(crate) w: *const u8,
+    pub(crate) batch: usize,
+    /// The units of the first row of activations.
+    pub(crate) x: *const u8,
+    /// Bytes from one row of activations to the next.
+    pub(crate) x_stride: usize,
+    /// What sums of scaled products and those of offsets are multiplied with.
+    pub(crate) units: [f32; 2],
+    pub(crate) y: *mut f32,
+    /// To the next row of activations, and of weights.
+    pub(crate) y_strides: [usize; 2],
+}
+
+impl Q8Args {
+    /// The units of row `m` of the activations, or of the last one.
+    #[inline(always)]
+    pub(crate) fn activations(&self, m: usize) -> *const Slot {
+        self.x.wrapping_add(m.min(self.batch - 1) * self.x_stride).cast()
+    }
+}
+
+/// [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of every format, in the order of [`QuantFormat::ALL`], which begins with those
+/// of blocks.
+pub(crate) type InPlace = [unsafe fn(&Q8Args)];

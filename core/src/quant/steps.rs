@@ -1,0 +1,106 @@
+//! Activations of 8 bits as products with quantised weights take them.
+
+use crate::arrays::from_fn;
+use crate::quant::packed::{Packing, GROUPS, STEP, STEPS};
+
+/// 32 activations, and everything products take from them: one cache line.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// The integers.
+    pub(crate) q: [i8; STEP],
+    /// Their negative sums: of the first half, of the second, of both.
+    pub(crate) sums: [i32; 3],
+    /// Their scale, times [`Packing::unit`](crate::quant::packed::Packing::unit).
+    pub(crate) scale: f32,
+    /// Sums of what they stand for, times
+    /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): as above.
+    pub(crate) offsets: [f32; 3],
+    pub(crate) _pad: f32,
+}
+
+/// 256 activations, and everything products with weights in place take from them, if blocks are shorter.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Unit {
+    /// The integers, by step.
+    pub(crate) q: [[i8; STEP]; STEPS],
+    /// [`Step::scale`], by group of weights.
+    pub(crate) scales: [f32; GROUPS],
+    /// [`Step::offsets`], by group.
+    pub(crate) offsets: [f32; GROUPS],
+    /// The negative sums of four at a time, times what is added to codes to make them unsigned.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) starts: Starts,
+}
+
+/// For each step and four columns.
+#[cfg(target_arch = "x86_64")]
+type Starts = [[i32; STEP / 4]; STEPS];
+
+impl Unit {
+    /// For weights that are packed so.
+    #[inline(always)]
+    pub(crate) fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
+        let group = packing.group;
+        let step = |k: usize| if group == STEP { k % STEPS } else { k / 2 % STEPS };
+        Self {
+            q: from_fn(|k| steps[k].q),
+            scales: from_fn(|k| steps[step(k)].scale),
+            offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP { 2 } else { k % 2 }]),
+            #[cfg(target_arch = "x86_64")]
+            starts: from_fn(|k| starts(&steps[k].q, -i32::from(packing.bias()))),
+        }
+    }
+    /// The integers of a step.
+    #[inline(always)]
+    pub(crate) fn step(&self, step: usize) -> &[i8; STEP] {
+        &self.q[step % STEPS]
+    }
+}
+
+/// 256 activations with one scale, and everything products with weights in place take from them, if blocks are as long:
+/// scales of groups, which are integers there, and products are then summed in integers.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Coarse {
+    /// The integers, by step.
+    pub(crate) q: [[i8; STEP]; STEPS],
+    /// [`Unit::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
+    /// steps that are four apart.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) starts: Starts,
+    /// The same of two at a time, without the power; if all groups have the same scale, the first is the sum of all.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) pair_starts: [[i16; STEP / 2]; STEPS],
+    /// Sums of the integers, by group of weights; zeros behind the last group.
+    pub(crate) sums: [i16; GROUPS],
+    /// Their scale.
+    pub(crate) scale: f32,
+}
+
+impl Coarse {
+    /// The integers from column `i`, a multiple of 32.
+    #[inline(always)]
+    pub(crate) fn columns(&self, i: usize) -> *const i8 {
+        self.q.as_ptr().wrapping_add(i / STEP).cast()
+    }
+}
+
+/// 256 activations for products with weights in place.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) union Slot {
+    /// If blocks are shorter.
+    pub(crate) short: Unit,
+    /// If blocks are as long.
+    pub(crate) long: Coarse,
+}
+
+/// Sums of `N` parts of a step, times `by`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn starts<const N: usize>(q: &[i8; STEP], by: i32) -> [i32; N] {
+    let x = |i: usize, j: usize| i32::from(q[(STEP / N * i + j) % STEP]);
+    from_fn(|i| (0..STEP / N).fold(0, |sum, j| sum + x(i, j)) * by)
+}
