@@ -24,6 +24,8 @@ mod buffers;
 pub mod cuda;
 mod detect;
 pub mod gguf;
+#[cfg(feature = "cuda")]
+mod gpu;
 pub mod model;
 mod parallel;
 mod runtime;

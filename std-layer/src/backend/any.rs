@@ -55,12 +55,24 @@ impl BackendKind {
     fn find(self, threads: usize, software: bool) -> Result<AnyBackend, BackendError> {
         let none = |why: &str| Err(BackendError::NoDevice(why.to_owned()));
         match self {
-            Self::Cuda => none("there is no backend for CUDA yet, only its kernels"),
+            Self::Cuda => cuda(),
             Self::Rocm => none("there is no backend for ROCm"),
             Self::Metal | Self::Wgpu => wgpu(self == Self::Metal, software),
             Self::Cpu => Ok(AnyBackend::Cpu(CpuBackend::new(threads)?)),
         }
     }
+}
+
+/// A backend on the first GPU of NVIDIA's.
+#[cfg(feature = "cuda")]
+fn cuda() -> Result<AnyBackend, BackendError> {
+    super::CudaBackend::new(0).map(AnyBackend::Cuda)
+}
+
+/// Without the feature there is none.
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> Result<AnyBackend, BackendError> {
+    Err(BackendError::NoDevice("this program was built without the feature `cuda`".to_owned()))
 }
 
 /// A backend on the first adapter of wgpu that is, or is not, reached by Metal.
@@ -297,6 +309,8 @@ macro_rules! backends {
 }
 
 backends! {
+    #[cfg(feature = "cuda")]
+    Cuda(super::CudaBackend),
     #[cfg(feature = "wgpu")]
     Wgpu(super::WgpuBackend),
     Cpu(CpuBackend),
@@ -307,6 +321,8 @@ impl AnyBackend {
     /// [`ForwardConfig::profile`].
     pub fn take_times(&self) -> Vec<(&'static str, Duration)> {
         match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Vec::new(),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => Vec::new(),
             Self::Cpu(backend) => backend.take_times(),
@@ -318,6 +334,8 @@ impl AnyWeights {
     /// Bytes of weights that a step of one token reads.
     pub fn bytes(&self) -> usize {
         match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(weights) => weights.bytes(),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(weights) => weights.bytes(),
             Self::Cpu(weights) => weights.bytes(),
@@ -329,6 +347,8 @@ impl AnyKvCache {
     /// Bytes that attention of a token at `position` reads.
     pub fn bytes_at(&self, position: usize) -> usize {
         match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(kv) => kv.bytes_at(position),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(kv) => kv.bytes_at(position),
             Self::Cpu(kv) => kv.bytes_at(position),
@@ -340,6 +360,11 @@ impl fmt::Display for AnyBackend {
     /// What it computes on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(backend) => {
+                let device = backend.context().device();
+                write!(f, "CUDA: {}, compute capability {}", device.name(), device.capability())
+            }
             #[cfg(feature = "wgpu")]
             Self::Wgpu(backend) => {
                 write!(f, "wgpu ({}): {}", backend.adapter().interface(), backend.adapter())

@@ -4,6 +4,8 @@ use std::fmt;
 
 use gllm_kernels_core::KernelError;
 
+#[cfg(feature = "cuda")]
+use crate::cuda::CudaError;
 use crate::model::{CacheError, SamplingError};
 use crate::runtime::RuntimeError;
 
@@ -107,5 +109,36 @@ impl From<SamplingError> for BackendError {
 impl From<RuntimeError> for BackendError {
     fn from(e: RuntimeError) -> Self {
         Self::Threads(e)
+    }
+}
+#[cfg(feature = "cuda")]
+impl From<CudaError> for BackendError {
+    fn from(e: CudaError) -> Self {
+        match e {
+            CudaError::Kernel(e) => Self::Kernel(e),
+            CudaError::NoDriver { .. }
+            | CudaError::MissingFunction { .. }
+            | CudaError::DriverTooOld { .. }
+            | CudaError::NoDevice
+            | CudaError::NoSuchDevice { .. }
+            | CudaError::NoKernels { .. } => Self::NoDevice(e.to_string()),
+            CudaError::OutOfMemory { asked, free } => {
+                let free = free.map_or("page-locked host memory".to_owned(), |free| {
+                    format!("a piece of GPU memory, of which {free} bytes are free,")
+                });
+                Self::OutOfMemory { what: free, bytes: asked as u64 }
+            }
+            CudaError::Geometry { kernel, what, asked, limit } => {
+                let what = format!("{what} of the kernel {kernel}");
+                Self::Limit { what, need: asked as u64, allowed: limit as u64 }
+            }
+            // The codes behind which a context does nothing any more, from an illegal address to an unspecified failure.
+            CudaError::Launch { ref why, .. } | CudaError::Driver { ref why, .. }
+                if (700..720).contains(&why.code) =>
+            {
+                Self::Lost(e.to_string())
+            }
+            e => Self::Device(e.to_string()),
+        }
     }
 }

@@ -5,6 +5,8 @@
 
 mod any;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod error;
 mod step;
 #[cfg(feature = "wgpu")]
@@ -19,6 +21,8 @@ use gllm_kernels_core::Precision;
 pub use self::wgpu::{Traffic, WgpuAdapter, WgpuBackend, WgpuKvCache, WgpuLogits, WgpuWeights};
 pub use any::{choose, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice};
 pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights};
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 

@@ -34,27 +34,31 @@ struct AppendArgs {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct DecodeArgs {
-    q: Address,
-    keys: Address,
-    values: Address,
-    tables: Address,
-    lengths: Address,
-    partial: Address,
-    y: Address,
-    sequences: u32,
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    page_tokens: u32,
-    table_len: u32,
-    pages: u32,
-    parts: u32,
-    window: u32,
-    ty: u32,
-    scale: f32,
-    key_scale: f32,
-    value_scale: f32,
+pub(super) struct DecodeArgs {
+    pub(super) q: Address,
+    pub(super) keys: Address,
+    pub(super) values: Address,
+    pub(super) tables: Address,
+    pub(super) sequences: Address,
+    pub(super) lengths: Address,
+    pub(super) partial: Address,
+    pub(super) y: Address,
+    pub(super) queries: u32,
+    pub(super) rows: u32,
+    pub(super) heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) dim: u32,
+    pub(super) page_tokens: u32,
+    pub(super) table_len: u32,
+    pub(super) pages: u32,
+    pub(super) parts: u32,
+    pub(super) piece: u32,
+    pub(super) window: u32,
+    pub(super) ty: u32,
+    pub(super) scale: f32,
+    pub(super) key_scale: f32,
+    pub(super) value_scale: f32,
+    pub(super) cap: f32,
 }
 
 // SAFETY: as in attention.cu.
@@ -71,16 +75,19 @@ pub enum KvFormat {
     Bf16,
     /// FP8 E4M3, times a scale; what is larger than 448 times that is cut off.
     E4m3,
+    /// IEEE 754 binary32. Attention of many queries has no kernels for it, as tensor cores multiply no f32.
+    F32,
 }
 
 impl KvFormat {
-    pub(super) const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::E4m3];
+    pub(super) const ALL: [Self; 4] = [Self::F16, Self::Bf16, Self::E4m3, Self::F32];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::E4m3 => "e4m3",
+            Self::F32 => "f32",
         }
     }
 
@@ -88,6 +95,7 @@ impl KvFormat {
         match self {
             Self::F16 | Self::Bf16 => 2,
             Self::E4m3 => 1,
+            Self::F32 => 4,
         }
     }
 }
@@ -145,6 +153,24 @@ impl KvCache {
     /// The shape.
     pub fn shape(&self) -> KvShape {
         self.shape
+    }
+
+    /// Copies the keys and values of page `from` to page `to`. Does not wait.
+    ///
+    /// # Errors
+    /// `WrongSize` if there are no such pages; `OtherContext`, `Driver`.
+    pub(crate) fn copy_page(&mut self, stream: &Stream, from: u32, to: u32) -> Result<(), CudaError> {
+        let bytes = self.keys.len() / self.shape.pages.max(1);
+        let (from, to) = (from as usize * bytes, to as usize * bytes);
+        if from == to {
+            return Ok(());
+        }
+        for all in [&self.keys, &self.values] {
+            // SAFETY: the cache is borrowed exclusively, and two pages do not overlap.
+            let mut page = unsafe { all.place::<u8>(to, bytes)? };
+            page.copy_from(stream, all.range(from..from + bytes)?)?;
+        }
+        Ok(())
     }
 
     /// Where keys and values are.
@@ -299,10 +325,12 @@ impl Ops {
             keys: cache.keys.address(),
             values: cache.values.address(),
             tables: tables.pages.address(),
+            sequences: 0,
             lengths: lengths.address(),
             partial: room.partial.address(),
             y: y.address(),
-            sequences: small("sequences", sequences)?,
+            queries: small("sequences", sequences)?,
+            rows: small("rows of tables", rows)?,
             heads: small("heads", heads)?,
             kv_heads: small("kv_heads", shape.kv_heads)?,
             dim: small("head_dim", shape.head_dim)?,
@@ -310,11 +338,13 @@ impl Ops {
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
             parts: small("parts", room.parts)?,
+            piece: 0,
             window: small("window", window.unwrap_or(0))?,
             ty: type_number(T::TYPE),
             scale,
             key_scale: shape.scales[0],
             value_scale: shape.scales[1],
+            cap: 0.0,
         };
         let group = heads / shape.kv_heads;
         let (width, suffix) = if group > 1 { (4, "h4") } else { (1, "h1") };

@@ -89,6 +89,12 @@ pub(super) fn qgemv(rows: usize, n: usize, bytes: usize) -> Geometry {
     Geometry { grid: [rows.div_ceil(4 * each), 1, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
 }
 
+/// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on.
+pub(super) fn gemv(rows: usize, n: usize) -> Geometry {
+    let each = if n <= 2 { 2 } else { 4 };
+    Geometry { grid: [rows.div_ceil(4 * each), 1, 1], threads: 4 * 32, shared: 0 }
+}
+
 /// Decoding of grouped integers: threads along outputs, blocks of y along inputs; both loop.
 pub(super) fn grouped_dequant(outputs: usize, inputs: usize) -> Geometry {
     Geometry { grid: [outputs.div_ceil(256).min(1024), inputs.min(4096), 1], threads: 256, shared: 0 }
@@ -97,6 +103,23 @@ pub(super) fn grouped_dequant(outputs: usize, inputs: usize) -> Geometry {
 /// Products with grouped integers: a block has 32 outputs, whose inputs its 16 warps share.
 pub(super) fn grouped_gemv(outputs: usize) -> Geometry {
     Geometry { grid: [outputs.div_ceil(32), 1, 1], threads: 512, shared: 512 * F32 }
+}
+
+/// A block a row, four columns a thread, and where warps meet.
+pub(super) fn by_fours(rows: usize, cols: usize) -> Geometry {
+    let threads = cols.div_ceil(4).clamp(1, 1024).next_multiple_of(32);
+    Geometry { grid: [rows, 1, 1], threads, shared: 32 * F32 }
+}
+
+/// A block a row, whose warps share its heads: each has one in shared memory.
+pub(super) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
+    let warps = heads.clamp(1, 8);
+    Geometry { grid: [rows, 1, 1], threads: warps * 32, shared: warps * head_dim * F32 }
+}
+
+/// A thread a row.
+pub(super) fn advance(rows: usize) -> Geometry {
+    Geometry { grid: [rows.div_ceil(256), 1, 1], threads: 256, shared: 0 }
 }
 
 /// A block a token.

@@ -106,6 +106,9 @@ fn elements_and_rows() {
         check("kv_append", kv_append(n), [Tiles(n, 1), ONE, ONE]);
         check("argmax", argmax(n), [Tiles(n, 1), ONE, ONE]);
         check("sample", sample(n), [Tiles(n, 1), ONE, ONE]);
+        check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);
+        check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), ONE, ONE]);
+        check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
     });
 }
 
@@ -134,6 +137,9 @@ fn weights() {
         check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
         check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
         check("gemm", gemm(inputs, outputs), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
+        for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
+            check("gemv", gemv(outputs, n), [Tiles(outputs, each), ONE, ONE]);
+        }
         for format in QuantFormat::ALL.iter().filter(|f| f.element().is_none()) {
             let jobs = rows * (parts * 32).div_ceil(1024);
             let geometry = dequant(rows, parts * 32, format.group_len(), processors);

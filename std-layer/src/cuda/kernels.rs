@@ -47,7 +47,7 @@ macro_rules! files {
         }
     };
 }
-files! { elementwise rows quant qgemv grouped attention prefill sampling gemm }
+files! { elementwise rows quant qgemv gemv grouped attention prefill sampling gemm decoder }
 
 /// Kernels for one compute capability: they also run on later ones of the same generation.
 struct Embedded {
@@ -182,6 +182,8 @@ fn list(to: &mut dyn FnMut(File, Name, usize)) {
     super::prefill::list(to);
     super::sampling::list(to);
     super::gemm::list(to);
+    super::gemv::list(to);
+    super::decoder::list(to);
 }
 
 /// Every kernel that can be launched.

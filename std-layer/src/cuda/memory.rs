@@ -151,6 +151,40 @@ impl<T: Zeroable> Buffer<T> {
     }
 }
 
+impl<T: Zeroable> Buffer<T> {
+    /// Elements `range`, to be read and written while others have parts of the buffer, too.
+    ///
+    /// # Errors
+    /// `WrongSize`.
+    ///
+    /// # Safety
+    /// All work on these elements is queued on one stream, and no piece of it writes elements that it has as something else, too.
+    pub(crate) unsafe fn shared_range_mut(&self, range: Range<usize>) -> Result<ViewMut<'_, T>, CudaError> {
+        let part = self.range(range)?;
+        Ok(ViewMut { context: part.context, address: part.address, len: part.len, of: PhantomData })
+    }
+}
+
+impl Buffer<u8> {
+    /// `len` elements of any type from byte `from` on, to be read and written while others have parts of the buffer, too.
+    ///
+    /// # Errors
+    /// `WrongSize`, `Misaligned`, `Kernel(SizeOverflow)`.
+    ///
+    /// # Safety
+    /// All work on these bytes is queued on one stream, and no piece of it writes elements that it has as something else, too.
+    pub(crate) unsafe fn place<T: Zeroable>(
+        &self,
+        from: usize,
+        len: usize,
+    ) -> Result<ViewMut<'_, T>, CudaError> {
+        let end = from.checked_add(bytes::<T>(len)?);
+        let end = end.ok_or(KernelError::SizeOverflow { what: "bytes of a buffer" })?;
+        let part = self.range(from..end)?.cast::<T>()?;
+        Ok(ViewMut { context: part.context, address: part.address, len, of: PhantomData })
+    }
+}
+
 impl<T: Zeroable> Drop for Buffer<T> {
     fn drop(&mut self) {
         if self.address != 0 {
@@ -212,6 +246,25 @@ impl<'a, T: Zeroable> View<'a, T> {
     pub fn range(self, range: Range<usize>) -> Result<Self, CudaError> {
         let (from, len) = within(&range, self.len)?;
         Ok(Self { address: self.address + (from * size_of::<T>()) as Address, len, ..self })
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    /// `WrongSize` unless these are whole elements; `Misaligned`.
+    pub(crate) fn cast<U: Zeroable>(self) -> Result<View<'a, U>, CudaError> {
+        let (bytes, each) = (self.len * size_of::<T>(), size_of::<U>());
+        if !bytes.is_multiple_of(each) {
+            return Err(CudaError::WrongSize {
+                arg: "bytes",
+                need: bytes.next_multiple_of(each),
+                got: bytes,
+            });
+        }
+        if !self.address.is_multiple_of(align_of::<U>() as Address) {
+            return Err(CudaError::Misaligned { arg: "bytes", align: align_of::<U>() });
+        }
+        Ok(View { context: self.context, address: self.address, len: bytes / each, of: PhantomData })
     }
 
     /// Copies the elements to `data`. Waits for the stream.
@@ -292,6 +345,11 @@ impl<'a, T: Zeroable> ViewMut<'a, T> {
 
     /// The same elements, to be read.
     pub fn view(&self) -> View<'_, T> {
+        View { context: self.context, address: self.address, len: self.len, of: PhantomData }
+    }
+
+    /// The same elements, to be read from now on.
+    pub fn into_view(self) -> View<'a, T> {
         View { context: self.context, address: self.address, len: self.len, of: PhantomData }
     }
 

@@ -17,10 +17,12 @@
 
 mod attention;
 mod check;
+pub(crate) mod decoder;
 mod driver;
 mod elementwise;
 mod error;
 mod gemm;
+mod gemv;
 mod geometry;
 mod grouped;
 mod kernels;

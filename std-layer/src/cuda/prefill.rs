@@ -78,7 +78,7 @@ impl Ops {
     ///
     /// # Errors
     /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, and `y` is as large
-    /// as `q`; `Kernel` unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
+    /// as `q`; `Kernel` if the cache is of f32, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
     /// a window not empty; `Misaligned` unless `q` and `y` start at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
     /// sequences; `OtherContext`, `Launch`.
     pub fn attention_prefill<'a, T: Float>(
@@ -94,6 +94,9 @@ impl Ops {
         let tabled = self.tables(cache, &tables)?;
         let shape = cache.shape();
         let Prefill { heads, scale, mask, longest } = how;
+        if shape.format == KvFormat::F32 {
+            return Err(bad("cache", "one of 16 or 8 bits: tensor cores multiply no f32"));
+        }
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
             return Err(bad("heads", "a multiple of the KV heads"));
         }
@@ -156,7 +159,7 @@ impl Ops {
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
-    for format in KvFormat::ALL {
+    for format in KvFormat::ALL.into_iter().filter(|&f| f != KvFormat::F32) {
         for (_, dim) in DIMS {
             to(File::prefill, Name("attention_prefill", format.name(), dim), size_of::<PrefillArgs>());
         }

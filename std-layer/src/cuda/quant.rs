@@ -1,5 +1,7 @@
 //! Weights in blocks: decoding, lookup, products with few vectors.
 
+use std::ops::Range;
+
 use gllm_kernels_core::{KernelError, Precision, QuantFormat};
 
 use super::check::{aligned, area, bad, same_len, small};
@@ -167,10 +169,57 @@ impl Activations {
     pub fn shape(&self) -> (usize, usize) {
         self.shape
     }
+    /// Vectors that there is room for, and their columns.
+    pub fn capacity(&self) -> (usize, usize) {
+        self.capacity
+    }
     /// Whether they are integers.
     pub fn precision(&self) -> Precision {
         self.precision
     }
+
+    /// Says what a kernel is about to write: as many vectors of so many columns.
+    ///
+    /// # Errors
+    /// `WrongSize` if the room is too small; `Kernel` unless these are whole groups of 32.
+    pub(super) fn set_shape(&mut self, batch: usize, cols: usize) -> Result<(), CudaError> {
+        if cols == 0 || !cols.is_multiple_of(32) {
+            return Err(KernelError::NotBlockMultiple { cols, block: 32 }.into());
+        }
+        if batch > self.capacity.0 || cols > self.capacity.1 {
+            let (got, need) = (self.capacity.0 * self.capacity.1, batch * cols);
+            return Err(CudaError::WrongSize { arg: "activations", need, got });
+        }
+        self.shape = (batch, cols);
+        Ok(())
+    }
+
+    /// Where vectors from `first` on are; what they do not have is at 0.
+    pub(super) fn places(&self, first: usize) -> ActivationPlaces {
+        let (batch, cols) = self.shape;
+        let jobs = cols.div_ceil(CHUNK);
+        let at = |buffer: Address, bytes: usize| if buffer == 0 { 0 } else { buffer + bytes as Address };
+        let sums = batch * jobs * CHUNK + first * jobs * (CHUNK / 16);
+        ActivationPlaces {
+            codes: at(self.codes.address(), first * cols),
+            groups: at(self.groups.address(), first * (cols / 32) * 8),
+            exact: at(self.exact.address(), first * jobs * CHUNK * size_of::<f32>()),
+            sums: at(self.exact.address(), sums * size_of::<f32>()),
+        }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        self.exact.context()
+    }
+}
+
+/// Where prepared vectors are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ActivationPlaces {
+    pub(super) codes: Address,
+    pub(super) groups: Address,
+    pub(super) exact: Address,
+    pub(super) sums: Address,
 }
 
 /// The kernels for so many vectors: the narrowest that are wide enough.
@@ -251,14 +300,9 @@ impl Ops {
         to: &mut Activations,
     ) -> Result<(), CudaError> {
         let x = x.into();
-        if cols == 0 || !cols.is_multiple_of(32) {
-            return Err(KernelError::NotBlockMultiple { cols, block: 32 }.into());
-        }
         let batch = super::check::rows(x.len(), cols)?;
-        if batch > to.capacity.0 || cols > to.capacity.1 {
-            let (got, need) = (to.capacity.0 * to.capacity.1, batch * cols);
-            return Err(CudaError::WrongSize { arg: "activations", need, got });
-        }
+        let before = to.shape;
+        to.set_shape(batch, cols)?;
         self.here(x.context())?;
         self.here(to.exact.context())?;
         let args = PrepareArgs {
@@ -276,9 +320,11 @@ impl Ops {
         };
         let geometry = geometry::warps(batch * cols.div_ceil(piece), 0, self.multiprocessors());
         // SAFETY: checked above.
-        unsafe { self.loader.launch((File::quant, name), stream, geometry, &args)? };
-        to.shape = (batch, cols);
-        Ok(())
+        let launched = unsafe { self.loader.launch((File::quant, name), stream, geometry, &args) };
+        if launched.is_err() {
+            to.shape = before;
+        }
+        launched
     }
 
     /// `Y = X W^T`: for each of one to eight vectors of activations, products with all rows of `W`. `y` holds one result after
@@ -297,8 +343,25 @@ impl Ops {
         x: &Activations,
         y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        let y = y.into();
-        let (batch, cols) = x.shape;
+        self.qgemv_of(stream, w, (x, 0..x.shape.0), y.into())
+    }
+
+    /// The same for vectors `which` of the activations.
+    ///
+    /// # Errors
+    /// As [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.
+    pub(crate) fn qgemv_of<T: Float>(
+        &self,
+        stream: &Stream,
+        w: QuantView<'_>,
+        (x, which): (&Activations, Range<usize>),
+        y: ViewMut<'_, T>,
+    ) -> Result<(), CudaError> {
+        let (all, cols) = x.shape;
+        let (first, batch) = (which.start, which.len());
+        if which.end > all {
+            return Err(CudaError::WrongSize { arg: "x", need: which.end * cols, got: all * cols });
+        }
         if !(1..=8).contains(&batch) {
             return Err(bad("x", "1 to 8 vectors"));
         }
@@ -309,13 +372,13 @@ impl Ops {
         self.here(w.bytes.context())?;
         self.here(x.exact.context())?;
         self.here(y.context())?;
-        let arranged = batch * cols.div_ceil(CHUNK) * CHUNK * size_of::<f32>();
+        let at = x.places(first);
         let args = QgemvArgs {
             w: w.bytes.address(),
-            codes: x.codes.address(),
-            groups: x.groups.address(),
-            exact: x.exact.address(),
-            sums: x.exact.address() + arranged as u64,
+            codes: at.codes,
+            groups: at.groups,
+            exact: at.exact,
+            sums: at.sums,
             y: y.address(),
             row_bytes: w.row_bytes() as u64,
             rows: small("rows", w.rows)?,

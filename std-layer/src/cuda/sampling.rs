@@ -28,6 +28,7 @@ struct SampleArgs {
     vocabulary: u32,
     history_room: u32,
     ty: u32,
+    alike: u32,
 }
 // SAFETY: as in sampling.cu.
 unsafe impl Arguments for SampleArgs {}
@@ -163,6 +164,7 @@ impl Ops {
             vocabulary: small("vocabulary", vocabulary)?,
             history_room: 0,
             ty: type_number(T::TYPE),
+            alike: 0,
         })
     }
 
@@ -194,11 +196,36 @@ impl Ops {
         stream: &Stream,
         table: &SamplingTable,
         x: impl Into<View<'a, T>>,
-        (history, counters): (Option<History<'_>>, View<'_, u64>),
+        from: (Option<History<'_>>, View<'_, u64>),
         (room, tokens): (&mut SamplingRoom, impl Into<ViewMut<'a, u32>>),
     ) -> Result<(), CudaError> {
-        let tokens = tokens.into();
-        let args = self.scores(x.into(), &tokens)?;
+        self.choose(stream, (table, false), x.into(), from, (room, tokens.into()))
+    }
+
+    /// The same with the random numbers of row 0 for each: a sequence then has the same ones in any row.
+    ///
+    /// # Errors
+    /// As [`sample`](Self::sample).
+    pub(crate) fn sample_alike<T: Float>(
+        &self,
+        stream: &Stream,
+        table: &SamplingTable,
+        x: View<'_, T>,
+        from: (Option<History<'_>>, View<'_, u64>),
+        to: (&mut SamplingRoom, ViewMut<'_, u32>),
+    ) -> Result<(), CudaError> {
+        self.choose(stream, (table, true), x, from, to)
+    }
+
+    fn choose<T: Float>(
+        &self,
+        stream: &Stream,
+        (table, alike): (&SamplingTable, bool),
+        x: View<'_, T>,
+        (history, counters): (Option<History<'_>>, View<'_, u64>),
+        (room, tokens): (&mut SamplingRoom, ViewMut<'_, u32>),
+    ) -> Result<(), CudaError> {
+        let args = self.scores(x, &tokens)?;
         let rows = tokens.len();
         same_len("table", table.rows(), rows)?;
         same_len("vocabulary", args.vocabulary as usize, table.vocabulary)?;
@@ -228,6 +255,7 @@ impl Ops {
             counts: room.counts.address(),
             counters: counters.address(),
             history_room: small("history", history_room)?,
+            alike: alike.into(),
             ..args
         };
         let geometry = geometry::sample(rows);

@@ -203,7 +203,7 @@ static std::map<void*, Guarded> hosts;
 static size_t used;
 static std::set<std::string> launched;
 static u32 launches;
-static int sticky;
+static int sticky, kernel_starts, graph_starts;
 bool by_shuffles() { return launches % 8 == 3; }
 
 // Work in the order in which it was queued, and how many pieces of it were queued and done.
@@ -351,6 +351,8 @@ API emu_launched(const char* name) { LOCKED; return launched.erase(name) > 0; }
 API emu_args(const char* name) { Kernel* k = find(name); return k ? static_cast<int>(k->args) : -1; }
 // Allocations that exist.
 API emu_allocations(const char*) { LOCKED; return static_cast<int>(allocations.size()); }
+// Kernels or recordings that the host has started.
+API emu_count(const char* what) { LOCKED; return strcmp(what, "graphs") ? kernel_starts : graph_starts; }
 // Modules that are loaded.
 API emu_modules(const char*) { LOCKED; return modules; }
 
@@ -565,6 +567,7 @@ API cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
     if (settings["launch"]) return static_cast<int>(settings["launch"]);
     if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || bx % 32 || by != 1 || bz != 1) return 1;
     if (bx > k->threads || shared_bytes > function->max_shared) return 701;
+    kernel_starts++;
     const u8* first = static_cast<const u8*>(args[0]);
     std::vector<u8> copied(first, first + k->args);
     return queue(s, [=] { run(function, {gx, gy, gz}, bx, shared_bytes, copied); });
@@ -592,6 +595,7 @@ API cuGraphDestroy(void* g) { INSIDE; return delete static_cast<Graph*>(g), 0; }
 API cuGraphExecDestroy(void* g) { INSIDE; return delete static_cast<Graph*>(g), 0; }
 API cuGraphLaunch(void* g, void* s) {
     INSIDE;
+    graph_starts++;
     // What has been started is done even if the graph is destroyed.
     for (const auto& work : static_cast<Graph*>(g)->work)
         if (int code = queue(s, work)) return code;

@@ -44,39 +44,64 @@ fn files(folder: &str, kinds: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Path of the emulated driver; builds it if it is not there.
+/// What a source is compiled from: itself, and what it includes.
+fn hash_source(source: &Path, seen: &mut Vec<PathBuf>, hash: &mut DefaultHasher) {
+    if seen.iter().any(|path| path == source) {
+        return;
+    }
+    seen.push(source.to_path_buf());
+    let text = std::fs::read_to_string(source).expect("a source");
+    text.hash(hash);
+    for line in text.lines() {
+        let Some(name) = line.trim().strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'))
+        else {
+            continue;
+        };
+        let found =
+            [TESTS, KERNELS].map(|folder| Path::new(folder).join(name)).into_iter().find(|p| p.exists());
+        hash_source(&found.expect(name), seen, hash);
+    }
+}
+
+/// Path of the emulated driver; builds what of it is not there. Objects are kept, by what they are compiled from.
 pub fn emulator() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        let sources = [files(TESTS, &["cpp"]), files(KERNELS, &["cu"])].concat();
+        let object = |source: &PathBuf| {
+            let mut hash = DefaultHasher::new();
+            FLAGS.hash(&mut hash);
+            hash_source(source, &mut Vec::new(), &mut hash);
+            let name = source.file_stem().expect("a name").to_string_lossy().into_owned();
+            Path::new(TEMPORARY).join(format!("emulated-{name}-{:016x}.o", hash.finish()))
+        };
+        let objects: Vec<PathBuf> = sources.iter().map(object).collect();
         let mut hash = DefaultHasher::new();
-        FLAGS.hash(&mut hash);
-        for file in [files(TESTS, &["cpp", "h"]), files(KERNELS, &["cu", "cuh"])].concat() {
-            std::fs::read(file).expect("a source").hash(&mut hash);
-        }
+        objects.hash(&mut hash);
         let library = Path::new(TEMPORARY).join(format!("libcuda-emulated-{:016x}.so", hash.finish()));
         if library.exists() {
             return library;
         }
-        let work = Path::new(TEMPORARY).join(format!("emulator-{}", std::process::id()));
-        std::fs::create_dir_all(&work).expect("a folder for objects");
-        let sources = [files(TESTS, &["cpp"]), files(KERNELS, &["cu"])].concat();
         let next = AtomicUsize::new(0);
-        let object = |i: usize| work.join(format!("{i}.o"));
+        // Nobody sees a file before it is complete.
+        let unfinished = |path: &Path| path.with_extension(format!("{}.unfinished", std::process::id()));
         std::thread::scope(|s| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
                 s.spawn(|| loop {
                     let i = next.fetch_add(1, Relaxed);
-                    let Some(source) = sources.get(i) else { return };
+                    let Some((source, object)) = sources.get(i).zip(objects.get(i)) else { return };
+                    if object.exists() {
+                        continue;
+                    }
                     let mut gcc = Command::new("g++");
                     gcc.args(FLAGS).args(["-I", TESTS, "-I", KERNELS, "-x", "c++", "-c"]);
-                    run(gcc.arg(source).arg("-o").arg(object(i)));
+                    run(gcc.arg(source).arg("-o").arg(unfinished(object)));
+                    std::fs::rename(unfinished(object), object).expect("the object to move");
                 });
             }
         });
-        let linked = work.join("linked.so");
-        run(Command::new("g++").arg("-shared").args((0..sources.len()).map(object)).arg("-o").arg(&linked));
-        std::fs::rename(&linked, &library).expect("the library to move");
-        std::fs::remove_dir_all(&work).expect("the objects to go");
+        run(Command::new("g++").arg("-shared").args(&objects).arg("-o").arg(unfinished(&library)));
+        std::fs::rename(unfinished(&library), &library).expect("the library to move");
         library
     })
 }
@@ -122,6 +147,11 @@ impl Controls {
     /// Allocations that exist.
     pub fn allocations(&self) -> i32 {
         self.ask("emu_allocations", "")
+    }
+
+    /// How many kernels or recordings have been started so far, recordings without their kernels.
+    pub fn count(&self, what: &str) -> i32 {
+        self.ask("emu_count", what)
     }
 
     /// Files of kernels that are loaded.

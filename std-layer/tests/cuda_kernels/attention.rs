@@ -27,6 +27,7 @@ fn stored(format: KvFormat, x: f32) -> f64 {
             let nearest = (0..127u8).min_by(|a, b| far(a).partial_cmp(&far(b)).unwrap());
             e4m3(nearest.unwrap()).copysign(x.into())
         }
+        KvFormat::F32 => x.into(),
     }
 }
 
@@ -195,7 +196,7 @@ fn not_numbers() -> Outcome {
 
 pub fn trials(trials: &mut Trials) {
     trials.push(trial("attention_decode_not_numbers", not_numbers));
-    for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
+    for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3, KvFormat::F32] {
         super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
     }
 }

@@ -269,5 +269,6 @@ pub fn main() -> Outcome {
     matrices(&gpu)?;
     attention(&gpu, &table)?;
     prompts(&gpu)?;
-    integers_and_tokens(&gpu, &table)
+    integers_and_tokens(&gpu, &table)?;
+    super::model_bench::main(table.copy)
 }

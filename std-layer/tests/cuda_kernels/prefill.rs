@@ -250,7 +250,14 @@ fn refusals() -> Outcome {
             other => return Err(format!("case {i}: {other:?} instead of {part}")),
         }
     }
-    Ok(())
+    let wide = Filled::new::<f32>(&gpu, &mut source("refusals"), KvFormat::F32, (2, 16, 4), &[5])?;
+    let mut y: Buffer<f16> = Buffer::new(gpu.ops.context(), 64).map_err(text)?;
+    let at = (numbers.range(0..2).map_err(text)?, numbers.range(0..1).map_err(text)?);
+    let from = (&wide.cache, wide.tables());
+    match gpu.ops.attention_prefill(&gpu.stream, from, at, good, q.view(), &mut y) {
+        Err(e) if e.to_string().contains("tensor cores multiply no f32") => Ok(()),
+        other => Err(format!("a cache of f32: {other:?}")),
+    }
 }
 
 pub fn trials(trials: &mut Trials) {

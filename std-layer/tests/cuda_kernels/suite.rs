@@ -18,8 +18,14 @@ mod bench;
 mod elementwise;
 #[path = "gemm.rs"]
 mod gemm;
+#[path = "gemv.rs"]
+mod gemv;
 #[path = "grouped.rs"]
 mod grouped;
+#[path = "model_bench.rs"]
+mod model_bench;
+#[path = "models.rs"]
+mod models;
 #[path = "prefill.rs"]
 mod prefill;
 #[path = "quant.rs"]
@@ -148,6 +154,8 @@ pub fn main() {
     prefill::trials(&mut trials);
     sampling::trials(&mut trials);
     gemm::trials(&mut trials);
+    gemv::trials(&mut trials);
+    models::trials(&mut trials);
     let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {

@@ -97,7 +97,10 @@ impl Tiny {
     /// Writes the file, and opens it.
     pub fn open(&self) -> Model<'static> {
         let name = format!("{}-{:?}-{}.gguf", self.architecture, self.format, std::process::id());
-        let path = PathBuf::from(option_env!("CARGO_TARGET_TMPDIR").unwrap_or("."))
+        // A program that was built elsewhere has no folder of the build's.
+        let folder = option_env!("CARGO_TARGET_TMPDIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+        let path = folder
+            .unwrap_or_else(std::env::temp_dir)
             .join(format!("{:?}-{name}", std::thread::current().id()));
         self.write(&path);
         let model = Model::open(&path).unwrap();

@@ -2,7 +2,7 @@
 //
 // A page has PAGE tokens; of one it holds for each KV head the keys of all its tokens, then (in an array of their own) the values: element
 // ((page * kv_heads + head) * page_tokens + token) * dim + i. `tables` has for each sequence the numbers of its pages.
-#include "simt.cuh"
+#include "attention.cuh"
 
 // FP8 E4M3 with a scale for each array; the largest number is 448, above it there is NaN alone.
 struct e4m3 { u8 bits; };
@@ -47,28 +47,13 @@ template <class C> DEVICE void append(const AppendArgs& a) {
     }
 }
 
-struct DecodeArgs {
-    const void* q;
-    const void* keys;
-    const void* values;
-    const u32* tables;
-    // Tokens of each sequence, the query's own among them.
-    const u32* lengths;
-    // Of each part of each query: `dim` sums, then the largest score and the sum of exponentials.
-    f32* partial;
-    void* y;
-    u32 sequences, heads, kv_heads, dim, page_tokens, table_len, pages, parts, window, type;
-    f32 scale, key_scale, value_scale;
-};
-
-DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
-
 // Eight numbers of a row.
 template <class C> struct alignas(8 * sizeof(C)) Eight { C at[8]; };
 template <class C> DEVICE Eight<C> load8(const C* p) {
     if (sizeof(C) == 1) return *reinterpret_cast<const Eight<C>*>(p);
-    union { Quad quad; Eight<C> eight; } both;
-    both.quad = load_once(p);
+    constexpr u32 QUADS = sizeof(C) <= 2 ? 1 : 2;
+    union { Quad quad[QUADS]; Eight<C> eight; } both;
+    for (u32 i = 0; i < QUADS; i++) both.quad[i] = load_once(p + i * 8 / QUADS);
     return both.eight;
 }
 
@@ -76,11 +61,14 @@ template <class C> DEVICE Eight<C> load8(const C* p) {
 // dimensions of one. Warps meet at the end.
 template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
     const u32 group = a.heads / a.kv_heads, per = div_up(group, HEADS);
-    const u32 sequence = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
-    const u32 count = least(HEADS, (kv + 1) * group - first), length = least(a.lengths[sequence], 0x7fffffffu);
-    const u32 start = a.window && length > a.window ? length - a.window : 0;
-    const u32 share = div_up(length - start, a.parts);
-    const u32 from = least(length, start + part * share), to = least(length, from + share);
+    const u32 query = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
+    const u32 sequence = a.sequences ? a.sequences[query] : query;
+    const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
+    const u32 start = seen_from(length, a.window), share = a.piece ? a.piece : div_up(length - start, a.parts);
+    const u32 begin = a.piece ? 0 : start, end = least(static_cast<u64>(length), begin + (part + static_cast<u64>(1)) * share);
+    const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin + static_cast<u64>(part) * share))), to = most(from, end);
+    // Whoever joins pieces knows which have tokens.
+    if (a.piece && from == to) return;
     // Lanes of a warp that a token takes, and tokens side by side.
     u32 lanes = 1;
     while (lanes < a.dim / 8) lanes *= 2;
@@ -92,9 +80,11 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
             acc[h][i] = 0;
-            q[h][i] = h < count && mine < a.dim ? load_as(a.q, (static_cast<u64>(sequence) * a.heads + first + h) * a.dim + mine + i, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
+            q[h][i] = h < count && mine < a.dim ? load_as(a.q, (static_cast<u64>(query) * a.heads + first + h) * a.dim + mine + i, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
         }
     }
+    // In units of log2(e), as scores are.
+    const f32 cap = a.cap * 1.44269504f;
     const u32 warps = threads() / WARP;
     for (u32 base = from + warp() * side; base < to; base += warps * side) {
         const u32 token = base + which;
@@ -113,6 +103,7 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
 #pragma unroll
             for (u32 i = 0; i < 8; i++) s = fmaf(q[h][i], to_f32(k.at[i]), s);
             for (u32 x = 1; x < lanes; x *= 2) s += shuffle_xor(s, x);
+            if (cap != 0) s = cap * tanhf(s / cap);
             if (!there) s = minus_infinity();
             const f32 next = most(top[h], s);
             // Both may be -infinity, whose difference is NaN.
@@ -144,7 +135,7 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
         if (h < count) {
             f32 over = minus_infinity();
             for (u32 w = 0; w < warps; w++) over = most(over, room[w * (a.dim + 2) + a.dim]);
-            f32* out = a.partial + ((static_cast<u64>(sequence) * a.heads + first + h) * a.parts + part) * (a.dim + 2);
+            f32* out = a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (a.dim + 2);
             for (u32 i = thread(); i < a.dim + 2; i += threads()) {
                 f32 o = 0;
                 for (u32 w = 0; w < warps; w++) {
@@ -183,3 +174,4 @@ KERNEL(attention_join, DecodeArgs, 256) {
 CACHE(f16)
 CACHE(bf16)
 CACHE(e4m3)
+CACHE(f32)

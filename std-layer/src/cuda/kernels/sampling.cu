@@ -24,6 +24,8 @@ struct SampleArgs {
     // Where in the stream of random numbers each row is.
     const u64* counters;
     u32 vocabulary, history_room, type;
+    // Whether all rows have the random numbers of the first.
+    u32 alike;
 };
 
 // Philox 4x32-10 (Salmon et al., 2011): the first word for a counter and a key.
@@ -241,7 +243,7 @@ KERNEL(sample, SampleArgs, 1024) {
         floor = most(floor, last ? from_bits(last & 0x7fffffff) : 0);
     }
     add_up(floor);
-    const u64 goal = share_of(all, philox(a.counters[block_x()], block_x(), way.seed) >> 8);
+    const u64 goal = share_of(all, philox(a.counters[block_x()], a.alike ? 0 : block_x(), way.seed) >> 8);
     if (goal < before || goal >= before + mine) return;
     for (u32 base = from; base < to; base += WARP) {
         const u32 i = base + lane();

@@ -1,0 +1,370 @@
+//! The memory of a KV cache on a GPU, and what steps need beside it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gllm_kernels_core::{Precision, RopePositions};
+
+use super::step::Place;
+use super::weights::{Stored, INTEGERS};
+use super::Gpu;
+use crate::backend::{BackendError, CacheOptions, KvType, Linear};
+use crate::cuda::decoder::PIECE;
+use crate::cuda::{Activations, Buffer, Context, CudaError, Graph, KvCache, KvFormat, KvShape, Stream};
+use crate::gpu::Layout;
+use crate::model::{CacheError, Config, PageCopy, Pages, Rope, SequenceId};
+
+/// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.
+#[derive(Debug)]
+pub struct CudaKvCache {
+    /// Steps that can be started as they are. They use what is below, so they go first.
+    pub(super) recorded: Vec<Recorded>,
+    pub(super) options: CacheOptions,
+    pub(super) pages: Pages,
+    pub(super) group_of: Vec<usize>,
+    pub(super) layers: Vec<KvCache>,
+    pub(super) tables: Tables,
+    pub(super) angles: Angles,
+    pub(super) inputs: Inputs,
+    pub(super) arena: Buffer<u8>,
+    /// Activations of 8 bits, and of 32.
+    pub(super) activations: [Option<Activations>; 2],
+    /// Memory of logits; what nobody holds is used again.
+    pub(super) logits: Vec<Arc<Buffer<f32>>>,
+    windows: Vec<Option<usize>>,
+    shape: [usize; 2],
+}
+
+/// A step of single tokens, recorded.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) graph: Graph,
+    pub(super) weights: Arc<Stored>,
+    /// Rows, pieces of attention, and whether it is exact.
+    pub(super) key: (usize, usize, bool),
+    pub(super) logits: Arc<Buffer<f32>>,
+}
+
+/// Page tables of sequences, for each group: a row for each sequence.
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// What is on the GPU, and there.
+    groups: Vec<(Vec<u32>, Buffer<u32>)>,
+    rows: usize,
+    pub(super) len: usize,
+    of: HashMap<SequenceId, usize>,
+    free: Vec<usize>,
+}
+
+impl Tables {
+    fn new(context: &Context, groups: usize, rows: usize, len: usize) -> Result<Self, CudaError> {
+        let empty = || Ok((vec![Pages::GONE; rows * len], Buffer::new(context, rows * len)?));
+        let groups = (0..groups).map(|_| empty()).collect::<Result<Vec<_>, CudaError>>()?;
+        Ok(Self { groups, rows, len, of: HashMap::new(), free: (0..rows).rev().collect() })
+    }
+
+    pub(super) fn group(&self, group: usize) -> &Buffer<u32> {
+        &self.groups[group].1
+    }
+
+    /// The row of a sequence that has one.
+    pub(super) fn row(&self, sequence: SequenceId) -> Option<usize> {
+        self.of.get(&sequence).copied()
+    }
+
+    /// Gives up a sequence's row.
+    fn remove(&mut self, sequence: SequenceId) {
+        self.free.extend(self.of.remove(&sequence));
+    }
+
+    /// Whether these sequences fit; if not, rows and numbers of each that do.
+    fn larger(&self, sequences: &[SequenceId], longest: usize) -> Option<(usize, usize)> {
+        let new = sequences.iter().filter(|id| !self.of.contains_key(id)).count();
+        let (rows, len) = (self.of.len() + new, longest.max(self.len));
+        (rows > self.rows || len > self.len).then(|| {
+            let more = |need: usize, have: usize| if need > have { need.next_power_of_two() } else { have };
+            (more(rows, self.rows), more(len, self.len))
+        })
+    }
+
+    /// Brings the tables of these sequences to the GPU, as far as they have changed.
+    fn update(
+        &mut self,
+        stream: &Stream,
+        pages: &Pages,
+        sequences: &[SequenceId],
+    ) -> Result<(), BackendError> {
+        for &sequence in sequences {
+            let row = match self.of.get(&sequence) {
+                Some(&row) => row,
+                None => {
+                    let row = self.free.pop().ok_or(CacheError::Unknown(sequence))?;
+                    self.of.insert(sequence, row);
+                    row
+                }
+            };
+            for (group, (known, buffer)) in self.groups.iter_mut().enumerate() {
+                let table = pages.table(sequence, group)?;
+                let known = &mut known[row * self.len..][..table.len()];
+                let differs = |(a, b): (&u32, &u32)| a != b;
+                let Some(first) = known.iter().zip(table).position(differs) else { continue };
+                let end = known.iter().zip(table).rposition(differs).map_or(first, |last| last + 1);
+                let at = row * self.len + first;
+                buffer.range_mut(at..at + end - first)?.upload(stream, &table[first..end])?;
+                known[first..end].copy_from_slice(&table[first..end]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cosines and sines of each rope, for as many positions.
+#[derive(Debug)]
+pub(super) struct Angles {
+    ropes: Vec<Rope>,
+    pub(super) tables: Vec<[Buffer<f32>; 2]>,
+    positions: usize,
+}
+
+impl Angles {
+    fn new(stream: &Stream, ropes: &[Rope], positions: usize) -> Result<Self, BackendError> {
+        let numbers: Vec<u32> = (0..positions as u32).collect();
+        let mut tables = Vec::with_capacity(ropes.len());
+        for rope in ropes {
+            let n = positions * (rope.dims / 2);
+            let (mut cos, mut sin) = (vec![0.0; n], vec![0.0; n]);
+            rope.freqs().table(RopePositions::Each(&numbers), &mut cos, &mut sin)?;
+            tables.push([Buffer::from_slice(stream, &cos)?, Buffer::from_slice(stream, &sin)?]);
+        }
+        Ok(Self { ropes: ropes.to_vec(), tables, positions })
+    }
+}
+
+/// What a step is told from outside, on the GPU, and what of it is known to be there already.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    rows: usize,
+    pub(super) tokens: Buffer<u32>,
+    pub(super) sequences: Mirrored,
+    /// Tokens of each row's sequence, up to its own.
+    pub(super) lengths: Mirrored,
+    pub(super) outputs: Mirrored,
+    /// Where runs begin.
+    pub(super) starts: Mirrored,
+}
+
+impl Inputs {
+    fn new(stream: &Stream, rows: usize) -> Result<Self, CudaError> {
+        let mirrored =
+            |n| Ok::<_, CudaError>(Mirrored { there: Buffer::new(stream.context(), n)?, known: Vec::new() });
+        let mut tokens = Buffer::new(stream.context(), rows)?;
+        // What stands behind the tokens of a step is looked up, too.
+        tokens.fill_bytes(stream, 0)?;
+        let [sequences, lengths, outputs] = [mirrored(rows)?, mirrored(rows)?, mirrored(rows)?];
+        Ok(Self { rows, tokens, sequences, lengths, outputs, starts: mirrored(rows + 1)? })
+    }
+}
+
+/// Numbers on the GPU, and which are known to be there.
+#[derive(Debug)]
+pub(super) struct Mirrored {
+    pub(super) there: Buffer<u32>,
+    known: Vec<u32>,
+}
+
+impl Mirrored {
+    /// Makes the first numbers these, unless they are.
+    pub(super) fn set(&mut self, stream: &Stream, numbers: &[u32]) -> Result<(), CudaError> {
+        if self.known.len() < numbers.len() || self.known[..numbers.len()] != *numbers {
+            // If copying fails, nothing is known.
+            self.known.clear();
+            self.there.range_mut(0..numbers.len())?.upload(stream, numbers)?;
+            self.known = numbers.to_vec();
+        }
+        Ok(())
+    }
+
+    /// The first `n` numbers have been counted up on the GPU.
+    pub(super) fn advanced(&mut self, n: usize) {
+        self.known.truncate(n);
+        self.known.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+    }
+
+    /// Whether the first numbers are these.
+    pub(super) fn are(&self, numbers: &[u32]) -> bool {
+        self.known.starts_with(numbers)
+    }
+}
+
+/// What a step needs room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) rows: usize,
+    /// Positions of the longest sequence.
+    pub(super) positions: usize,
+    pub(super) exact: bool,
+}
+
+impl CudaKvCache {
+    pub(super) fn new(
+        gpu: &Gpu,
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<Self, BackendError> {
+        let context = gpu.stream.context();
+        let page_tokens = options.page_tokens;
+        if page_tokens == 0 || !page_tokens.is_multiple_of(16) {
+            let what = format!("pages of {page_tokens} positions: their number must be a multiple of 16");
+            return Err(BackendError::Unsupported(what));
+        }
+        let (groups, group_of) = options.groups(max_tokens, config);
+        let format = match options.kind {
+            KvType::F16 => KvFormat::F16,
+            KvType::Bf16 => KvFormat::Bf16,
+            KvType::F32 => KvFormat::F32,
+            KvType::Q8_0 => {
+                return Err(BackendError::Unsupported("a cache of 8 bits on an NVIDIA GPU".to_owned()))
+            }
+        };
+        let layer = |&group: &usize| {
+            let (kv_heads, head_dim, pages) = (config.kv_heads, config.head_dim, groups[group].pages);
+            KvCache::new(
+                context,
+                KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] },
+            )
+        };
+        let layers = group_of.iter().map(layer).collect::<Result<Vec<_>, _>>()?;
+        let rows = options.sequences.max(1).next_power_of_two();
+        // More positions than a model was made for are rare: tables grow where they come.
+        let positions = max_tokens.min(config.context).max(1);
+        let len = positions.div_ceil(page_tokens);
+        Ok(Self {
+            recorded: Vec::new(),
+            options: *options,
+            pages: Pages::new(page_tokens, &groups)?,
+            group_of,
+            layers,
+            tables: Tables::new(context, groups.len(), rows, len)?,
+            angles: Angles::new(&gpu.stream, &config.ropes, positions)?,
+            inputs: Inputs::new(&gpu.stream, rows)?,
+            arena: Buffer::new(context, 0)?,
+            activations: [None, None],
+            logits: Vec::new(),
+            windows: config.layer.iter().map(|layer| layer.window).collect(),
+            shape: [config.kv_heads, config.head_dim],
+        })
+    }
+
+    /// Whether it was made for such a model.
+    pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
+        let windows = config.layer.iter().map(|layer| layer.window);
+        let same = windows.eq(self.windows.iter().copied()) && self.angles.ropes == config.ropes;
+        if same && [config.kv_heads, config.head_dim] == self.shape {
+            return Ok(());
+        }
+        Err(BackendError::Unsupported("a cache that was made for another model".to_owned()))
+    }
+
+    /// Bytes that attention of a token at `position` reads.
+    pub fn bytes_at(&self, position: usize) -> usize {
+        let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
+        let positions: usize = self.windows.iter().map(seen).sum();
+        let bytes = if self.options.kind == KvType::F32 { size_of::<f32>() } else { size_of::<u16>() };
+        positions * 2 * self.shape.iter().product::<usize>() * bytes
+    }
+
+    /// Makes room for a step's tokens; the copies that sharing asks for are queued.
+    pub(super) fn append(&mut self, gpu: &Gpu, wanted: &[(SequenceId, usize)]) -> Result<(), BackendError> {
+        for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
+            for (layer, _) in self.layers.iter_mut().zip(&self.group_of).filter(|(_, &g)| g == group) {
+                layer.copy_page(&gpu.stream, from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Room for a step with these sequences, whose tables are brought to the GPU. What has grown, recordings know nothing of.
+    pub(super) fn prepare(
+        &mut self,
+        gpu: &Gpu,
+        weights: &Stored,
+        room: Room,
+        sequences: &[SequenceId],
+    ) -> Result<(), BackendError> {
+        let (context, stream) = (gpu.stream.context(), &gpu.stream);
+        let lengths = sequences.iter().map(|&id| self.pages.table(id, 0).map(<[u32]>::len));
+        let longest = lengths.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or(0);
+        if let Some((rows, len)) = self.tables.larger(sequences, longest) {
+            self.recorded.clear();
+            // Sequences that this step does not have come back with their next one.
+            self.tables = Tables::new(context, self.tables.groups.len(), rows, len)?;
+        }
+        self.tables.update(stream, &self.pages, sequences)?;
+        if room.positions > self.angles.positions {
+            self.recorded.clear();
+            self.angles = Angles::new(stream, &self.angles.ropes, room.positions.next_power_of_two())?;
+        }
+        if room.rows > self.inputs.rows {
+            self.recorded.clear();
+            self.inputs = Inputs::new(stream, room.rows.next_power_of_two())?;
+        }
+        let config = &weights.config;
+        let widest = [Linear::Qkv(0), Linear::AttentionOutput(0), Linear::Down(0)];
+        let widest =
+            widest.map(|l| weights.linear(l).matrices[0].cols).into_iter().max().unwrap_or(config.hidden);
+        let (which, precision, rows) = match room.exact {
+            true => (1, Precision::Exact, self.inputs.rows),
+            false => (0, Precision::Integer, INTEGERS),
+        };
+        let enough = |a: &Activations| a.capacity().0 >= rows && a.capacity().1 >= widest;
+        if !self.activations[which].as_ref().is_some_and(enough) {
+            self.recorded.clear();
+            self.activations[which] = None;
+            self.activations[which] = Some(Activations::new(context, precision, rows, widest)?);
+        }
+        Ok(())
+    }
+
+    /// Room for intermediate results.
+    pub(super) fn reserve(&mut self, gpu: &Gpu, layout: &Layout<Place>) -> Result<(), CudaError> {
+        if layout.bytes() > self.arena.len() {
+            self.recorded.clear();
+            let context = gpu.stream.context();
+            // The old one goes first.
+            self.arena = Buffer::new(context, 0)?;
+            self.arena = Buffer::new(context, layout.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Room for so many logits that nobody holds.
+    pub(super) fn free_logits(&mut self, gpu: &Gpu, len: usize) -> Result<Arc<Buffer<f32>>, CudaError> {
+        /// Memory that nobody holds, at most.
+        const KEEP: usize = 4;
+        let free = |logits: &&Arc<Buffer<f32>>| Arc::strong_count(logits) == 1;
+        if let Some(logits) = self.logits.iter().filter(free).find(|logits| logits.len() >= len) {
+            return Ok(Arc::clone(logits));
+        }
+        let mut kept = 0;
+        self.logits.retain(|logits| {
+            kept += usize::from(Arc::strong_count(logits) == 1);
+            Arc::strong_count(logits) > 1 || kept < KEEP
+        });
+        let logits = Arc::new(Buffer::new(gpu.stream.context(), len)?);
+        self.logits.push(Arc::clone(&logits));
+        Ok(logits)
+    }
+
+    /// Ends a sequence.
+    pub(super) fn remove(&mut self, sequence: SequenceId) -> Result<(), CacheError> {
+        self.pages.remove(sequence)?;
+        self.tables.remove(sequence);
+        Ok(())
+    }
+}
+
+/// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.
+pub(super) fn pieces(positions: usize) -> usize {
+    positions.div_ceil(PIECE).max(1).next_power_of_two()
+}

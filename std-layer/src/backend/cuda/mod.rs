@@ -1,0 +1,356 @@
+//! Models on NVIDIA GPUs.
+//!
+//! Weights, caches and intermediate results stay on the GPU. Operations of a step become launches ([`step`]), which fuse what stands between
+//! products; a step in which every sequence has one token is recorded when it first occurs and started as a whole from then on. Where rows stand in
+//! their sequences is counted on the GPU, so that such a step takes 4 bytes of each sequence, its token, and gives back 4, the next one ([`sampler`]).
+
+mod cache;
+mod sampler;
+mod step;
+mod weights;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gllm_kernels_core::Precision;
+
+use super::{
+    Backend, BackendError, CacheOptions, ForwardConfig, KvType, Outputs, Progress, Run, SampleRow, Topology,
+};
+use crate::cuda::decoder::StepRows;
+use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, Stream};
+use crate::gpu::Layout;
+use crate::model::{decode, CacheError, Config, HostWeights, Pages, SequenceId};
+pub use cache::CudaKvCache;
+use cache::{pieces, Recorded, Room};
+use sampler::Sampler;
+use step::{Lowering, Memory, Place};
+pub use weights::CudaWeights;
+use weights::Stored;
+
+/// Where everything is queued.
+#[derive(Debug)]
+struct Gpu {
+    ops: Ops,
+    stream: Stream,
+}
+
+/// An NVIDIA GPU that runs models.
+#[derive(Debug)]
+pub struct CudaBackend {
+    gpu: Gpu,
+    sampler: Mutex<Option<Sampler>>,
+}
+
+/// Rows of logits in the memory of a GPU.
+#[derive(Debug)]
+pub struct CudaLogits {
+    memory: Arc<Buffer<f32>>,
+    rows: usize,
+    vocabulary: usize,
+}
+
+impl CudaLogits {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// The rows of a step.
+#[derive(Debug)]
+struct Rows {
+    rows: usize,
+    outputs: usize,
+    /// Pieces of attention that the longest sequence has, or more.
+    pieces: usize,
+    /// Whether activations stay in f32.
+    exact: bool,
+    /// Whether the cache's numbers have 16 bits.
+    narrow_cache: bool,
+    /// None in a step that is recorded: it is started with other runs, too.
+    runs: Vec<RunRows>,
+}
+
+/// A run's rows.
+#[derive(Clone, Copy, Debug)]
+struct RunRows {
+    index: usize,
+    row: usize,
+    tokens: usize,
+    /// The sequence's row of the page tables.
+    slot: usize,
+}
+
+/// Recorded steps that are kept, at most.
+const RECORDINGS: usize = 32;
+/// Rows up to which steps are recorded.
+const RECORDED_ROWS: usize = 256;
+
+impl CudaBackend {
+    /// GPU `index`, counted from 0.
+    ///
+    /// # Errors
+    /// `NoDevice`: no driver, no such GPU, no kernels for it; `Device`.
+    pub fn new(index: usize) -> Result<Self, BackendError> {
+        Self::with_context(&Driver::open()?.device(index)?.context()?)
+    }
+
+    /// The GPU of a context.
+    ///
+    /// # Errors
+    /// `NoDevice` without kernels for it; `Device`.
+    pub fn with_context(context: &Context) -> Result<Self, BackendError> {
+        let gpu = Gpu { ops: Ops::new(context)?, stream: Stream::new(context)? };
+        Ok(Self { gpu, sampler: Mutex::new(None) })
+    }
+
+    /// Where its memory is: for counters of bytes, and what is free.
+    pub fn context(&self) -> &Context {
+        self.gpu.stream.context()
+    }
+
+    /// Queues the operations of a step on memory that has been prepared for it.
+    fn queue(
+        &self,
+        weights: &Stored,
+        kv: &mut CudaKvCache,
+        rows: &Rows,
+        layout: &Layout<Place>,
+        logits: &Buffer<f32>,
+    ) -> Result<(), BackendError> {
+        let n = rows.rows;
+        let CudaKvCache { layers, group_of, tables, angles, inputs, arena, activations, .. } = kv;
+        let groups = group_of.iter().max().map_or(0, |last| last + 1);
+        let [integer, exact] = activations;
+        let memory = Memory {
+            layers,
+            group_of,
+            tables: (0..groups).map(|group| tables.group(group).view()).collect(),
+            table_len: tables.len,
+            angles: &angles.tables,
+            tokens: inputs.tokens.range(0..n)?,
+            rows: StepRows {
+                sequences: inputs.sequences.there.range(0..n)?,
+                lengths: inputs.lengths.there.range(0..n)?,
+            },
+            outputs: inputs.outputs.there.range(0..rows.outputs)?,
+            starts: inputs.starts.there.view(),
+            arena,
+            activations: [integer, exact],
+            logits,
+        };
+        let mut step = Lowering::new(&self.gpu, weights, rows, Some((memory, layout)));
+        decode(&weights.config, &mut step)
+    }
+
+    /// The arena of a step.
+    fn layout(&self, weights: &Stored, rows: &Rows) -> Result<Layout<Place>, BackendError> {
+        let mut dry = Lowering::new(&self.gpu, weights, rows, None);
+        decode(&weights.config, &mut dry)?;
+        Ok(dry.plan.layout())
+    }
+
+    /// A step in which every run has one token: started as it was recorded, or done and then recorded.
+    fn decode_step(
+        &self,
+        weights: &Arc<Stored>,
+        kv: &mut CudaKvCache,
+        rows: Rows,
+    ) -> Result<Arc<Buffer<f32>>, BackendError> {
+        let (stream, key) = (&self.gpu.stream, (rows.rows, rows.pieces, rows.exact));
+        let usable = |r: &Recorded| {
+            r.key == key && Arc::ptr_eq(&r.weights, weights) && Arc::strong_count(&r.logits) == 1
+        };
+        if let Some(recorded) = kv.recorded.iter_mut().find(|r| usable(r)) {
+            // SAFETY: the recording keeps weights and logits; all else belongs to the cache, which forgets recordings before it frees
+            // or moves anything.
+            unsafe { recorded.graph.launch(stream)? };
+            let logits = Arc::clone(&recorded.logits);
+            kv.inputs.lengths.advanced(rows.rows);
+            return Ok(logits);
+        }
+        let layout = self.layout(weights, &rows)?;
+        kv.reserve(&self.gpu, &layout)?;
+        // Of this recording alone, so that nobody else writes there.
+        let len = rows.outputs * weights.config.vocabulary;
+        let logits = Arc::new(Buffer::new(stream.context(), len)?);
+        // The first time loads the kernels, which a recording cannot.
+        self.queue(weights, kv, &rows, &layout, &logits)?;
+        self.advance(kv, rows.rows)?;
+        let mut queued = Ok(());
+        let graph = stream.capture(|| {
+            queued = self
+                .queue(weights, kv, &rows, &layout, &logits)
+                .and_then(|()| Ok(self.advance(kv, rows.rows)?));
+            Ok(())
+        });
+        queued?;
+        if kv.recorded.len() >= RECORDINGS {
+            kv.recorded.remove(0);
+        }
+        kv.inputs.lengths.advanced(rows.rows);
+        let recorded =
+            Recorded { graph: graph?, weights: Arc::clone(weights), key, logits: Arc::clone(&logits) };
+        kv.recorded.push(recorded);
+        Ok(logits)
+    }
+
+    /// The next step's rows stand one position further.
+    fn advance(&self, kv: &mut CudaKvCache, rows: usize) -> Result<(), CudaError> {
+        let lengths = kv.inputs.lengths.there.range_mut(0..rows)?;
+        self.gpu.ops.decoder_advance(&self.gpu.stream, lengths)
+    }
+
+    /// The rows of logits as one piece of memory.
+    fn check_rows(logits: &CudaLogits, rows: &[SampleRow<'_>]) -> Result<(), BackendError> {
+        if rows.len() != logits.rows {
+            let what = format!("{} rows of logits, but {} ways to sample them", logits.rows, rows.len());
+            return Err(BackendError::Tokens(what));
+        }
+        Ok(())
+    }
+}
+
+impl Backend for CudaBackend {
+    type Weights = CudaWeights;
+    type KvCache = CudaKvCache;
+    type Logits = CudaLogits;
+
+    fn upload_generator_weights(
+        &self,
+        config: &Config,
+        weights: &HostWeights<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<CudaWeights, BackendError> {
+        weights::upload(&self.gpu.stream, config, weights, progress)
+    }
+
+    fn alloc_kv_cache(
+        &self,
+        max_tokens: usize,
+        config: &Config,
+        options: &CacheOptions,
+    ) -> Result<CudaKvCache, BackendError> {
+        CudaKvCache::new(&self.gpu, max_tokens, config, options)
+    }
+
+    fn generator_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &CudaWeights,
+        kv: &mut CudaKvCache,
+        config: &ForwardConfig,
+    ) -> Result<CudaLogits, BackendError> {
+        let (gpu, weights) = (&self.gpu, &weights.0);
+        let vocabulary = weights.config.vocabulary;
+        topology.check(tokens, &weights.config)?;
+        kv.fits(&weights.config)?;
+        if tokens.is_empty() {
+            let memory = kv.free_logits(gpu, 0)?;
+            return Ok(CudaLogits { memory, rows: 0, vocabulary });
+        }
+        let (mut lengths, mut outputs, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        for &Run { sequence, tokens, outputs: wanted } in &topology.runs {
+            let (row, position) = (lengths.len(), kv.pages.positions(sequence)?);
+            starts.push(row as u32);
+            lengths.extend((1..=tokens).map(|t| (position + t) as u32));
+            match wanted {
+                Outputs::None => {}
+                Outputs::Last => outputs.push((row + tokens - 1) as u32),
+                Outputs::All => outputs.extend((row..row + tokens).map(|row| row as u32)),
+            }
+        }
+        starts.push(lengths.len() as u32);
+        let wanted: Vec<_> = topology.runs.iter().map(|run| (run.sequence, run.tokens)).collect();
+        kv.append(gpu, &wanted)?;
+        let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
+        let single = topology.runs.iter().all(|run| run.tokens == 1 && run.outputs == Outputs::Last);
+        let recorded = single && tokens.len() <= RECORDED_ROWS;
+        let n = if recorded { tokens.len().next_power_of_two() } else { tokens.len() };
+        let positions = lengths.iter().max().map_or(0, |&n| n as usize);
+        // There are fast ways and exact ones.
+        let exact = config.precision == Precision::Exact;
+        kv.prepare(gpu, weights, Room { rows: n, positions, exact }, &ids)?;
+        let slot = |id: SequenceId| kv.tables.row(id).ok_or(CacheError::Unknown(id));
+        let slots = ids.iter().map(|&id| slot(id)).collect::<Result<Vec<_>, _>>()?;
+        let mut sequences: Vec<u32> = Vec::with_capacity(n);
+        let mut runs = Vec::with_capacity(ids.len());
+        for (index, (run, &slot)) in topology.runs.iter().zip(&slots).enumerate() {
+            runs.push(RunRows { index, row: sequences.len(), tokens: run.tokens, slot });
+            sequences.extend(std::iter::repeat_n(slot as u32, run.tokens));
+        }
+        // Rows that fill up a recorded step belong to no sequence.
+        sequences.resize(n, u32::MAX);
+        let inputs = &mut kv.inputs;
+        inputs.tokens.range_mut(0..tokens.len())?.upload(&gpu.stream, tokens)?;
+        inputs.sequences.set(&gpu.stream, &sequences)?;
+        if !inputs.lengths.are(&lengths) {
+            lengths.resize(n, 0);
+            inputs.lengths.set(&gpu.stream, &lengths)?;
+        }
+        let rows = Rows {
+            rows: n,
+            outputs: if recorded { n } else { outputs.len() },
+            pieces: pieces(positions),
+            exact,
+            narrow_cache: kv.options.kind != KvType::F32,
+            runs: if recorded { Vec::new() } else { runs },
+        };
+        if recorded {
+            let memory = self.decode_step(weights, kv, rows)?;
+            return Ok(CudaLogits { memory, rows: tokens.len(), vocabulary });
+        }
+        kv.inputs.outputs.set(&gpu.stream, &outputs)?;
+        kv.inputs.starts.set(&gpu.stream, &starts)?;
+        let layout = self.layout(weights, &rows)?;
+        kv.reserve(gpu, &layout)?;
+        let memory = kv.free_logits(gpu, outputs.len() * vocabulary)?;
+        self.queue(weights, kv, &rows, &layout, &memory)?;
+        Ok(CudaLogits { memory, rows: outputs.len(), vocabulary })
+    }
+
+    fn sample_from_tensor(
+        &self,
+        logits: &CudaLogits,
+        rows: &[SampleRow<'_>],
+    ) -> Result<Vec<u32>, BackendError> {
+        Self::check_rows(logits, rows)?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = logits.memory.range(0..logits.rows * logits.vocabulary)?;
+        Sampler::sample(&mut sampler, &self.gpu, (all, logits.vocabulary), rows)
+    }
+
+    fn wait(&self, _logits: &CudaLogits) -> Result<(), BackendError> {
+        Ok(self.gpu.stream.wait()?)
+    }
+
+    fn read_logits(&self, logits: &CudaLogits) -> Result<Vec<f32>, BackendError> {
+        let all = logits.memory.range(0..logits.rows * logits.vocabulary)?;
+        Ok(all.to_vec(&self.gpu.stream)?)
+    }
+
+    fn pages<'a>(&self, kv: &'a CudaKvCache) -> &'a Pages {
+        &kv.pages
+    }
+
+    fn create_sequence(&self, kv: &mut CudaKvCache) -> SequenceId {
+        kv.pages.create()
+    }
+
+    fn fork_sequence(
+        &self,
+        kv: &mut CudaKvCache,
+        of: SequenceId,
+        len: usize,
+    ) -> Result<SequenceId, BackendError> {
+        Ok(kv.pages.fork(of, len)?)
+    }
+
+    fn remove_sequence(&self, kv: &mut CudaKvCache, sequence: SequenceId) -> Result<(), BackendError> {
+        Ok(kv.remove(sequence)?)
+    }
+}

@@ -1,0 +1,588 @@
+//! A step on a GPU: operations become launches, once those behind them say in which form they take their results.
+
+use std::ops::Range;
+
+use gllm_kernels_core::{bf16, f16, ElementType};
+
+use super::weights::{half_type, Kind, Product, Stored, Way, FEW};
+use super::{Gpu, Rows};
+use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
+use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
+use crate::cuda::{Activations, Buffer, CudaError, KvCache, Mask, Ops, PageTables, Prefill, View, ViewMut};
+use crate::gpu::{Access, Layout, Plan};
+use crate::model::{Config, Gate};
+
+/// An intermediate result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// The residual stream.
+    Hidden,
+    /// Those of its rows whose logits are asked for.
+    Moved,
+    /// What products take: in f32, and in 16 bits.
+    Inputs,
+    Half,
+    /// What the product of queries, keys and values gives.
+    Heads,
+    /// Queries, ready for attention.
+    Queries,
+    /// What pieces of attention give, and all of them together.
+    Partial,
+    Mixed,
+    /// What the residual stream grows by.
+    Delta,
+    /// Gates and what they are for.
+    Gates,
+}
+
+/// The memory that a step works on.
+pub(super) struct Memory<'a> {
+    pub(super) layers: &'a mut [KvCache],
+    pub(super) group_of: &'a [usize],
+    /// Page tables of each group, and numbers of a row.
+    pub(super) tables: Vec<View<'a, u32>>,
+    pub(super) table_len: usize,
+    /// Cosines and sines for each of the model's ropes.
+    pub(super) angles: &'a [[Buffer<f32>; 2]],
+    pub(super) tokens: View<'a, u32>,
+    pub(super) rows: StepRows<'a>,
+    pub(super) outputs: View<'a, u32>,
+    pub(super) starts: View<'a, u32>,
+    pub(super) arena: &'a Buffer<u8>,
+    pub(super) activations: [&'a mut Option<Activations>; 2],
+    pub(super) logits: &'a Buffer<f32>,
+}
+
+/// Rows that attention takes at a time, so that its pieces find room.
+const TOGETHER: usize = 64;
+/// Rows of a sequence from which on attention is worth tensor cores.
+const MANY: usize = 16;
+
+/// What has been asked for, but waits for whoever takes it.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    Nothing,
+    Norm(NormWeight),
+    Attention(usize),
+    Gate(usize),
+}
+
+/// Turns operations into launches; without memory, into a plan for it.
+pub(super) struct Lowering<'a> {
+    gpu: &'a Gpu,
+    weights: &'a Stored,
+    rows: &'a Rows,
+    memory: Option<(Memory<'a>, &'a Layout<Place>)>,
+    pub(super) plan: Plan<Place>,
+    /// Rows that operations have from here on.
+    m: usize,
+    waiting: Waiting,
+    /// What the next norm adds: nothing, or `Delta`, which is normed before by this weight.
+    add: Option<Option<NormWeight>>,
+    /// Where the residual stream is, and whether it has yet to be moved there.
+    hidden: Place,
+    move_hidden: bool,
+    gates: usize,
+}
+
+impl<'a> Lowering<'a> {
+    pub(super) fn new(
+        gpu: &'a Gpu,
+        weights: &'a Stored,
+        rows: &'a Rows,
+        memory: Option<(Memory<'a>, &'a Layout<Place>)>,
+    ) -> Self {
+        Self {
+            gpu,
+            weights,
+            rows,
+            memory,
+            plan: Plan::new(),
+            m: rows.rows,
+            waiting: Waiting::Nothing,
+            add: None,
+            hidden: Place::Hidden,
+            move_hidden: false,
+            gates: 0,
+        }
+    }
+
+    /// Elements of a place; `bytes` each.
+    fn size(&mut self, place: Place, elements: usize, bytes: usize) {
+        self.plan.size(place, elements * bytes);
+    }
+
+    /// The operation's uses of the arena, and what it launches if there is memory.
+    fn launch(
+        &mut self,
+        uses: &[(Place, Access)],
+        work: impl FnOnce(&mut Memory<'a>, &Layout<Place>, &'a Gpu) -> Result<(), CudaError>,
+    ) -> Result<(), BackendError> {
+        self.plan.operation(uses);
+        match &mut self.memory {
+            Some((memory, layout)) => Ok(work(memory, layout, self.gpu)?),
+            None => Ok(()),
+        }
+    }
+
+    /// The width of a slot.
+    fn width(&self, slot: Slot) -> usize {
+        slot.width(&self.weights.config)
+    }
+
+    /// Which forms of its input a product takes.
+    fn wanted(&self, product: &Product) -> Wanted {
+        let (half, cols) = (half_type(product), product.matrices[0].cols);
+        let mut wanted = Wanted { cols, half: None, rows: false, integer: false, exact: false };
+        for matrix in &product.matrices {
+            match matrix.way(self.rows.exact, self.m, half) {
+                Way::Gemv(_) => wanted.rows = true,
+                Way::Exact(_) => wanted.exact = true,
+                Way::Integer(_) => wanted.integer = true,
+                Way::Gemm | Way::Qgemm(_) => wanted.half = Some(half),
+            }
+        }
+        wanted
+    }
+
+    /// Computes what waits, in the forms that are wanted.
+    fn produce(&mut self, wanted: Wanted) -> Result<(), BackendError> {
+        let m = self.m;
+        self.size(Place::Inputs, if wanted.rows { m * wanted.cols } else { 0 }, 4);
+        self.size(Place::Half, if wanted.half.is_some() { m * wanted.cols } else { 0 }, 2);
+        let outputs = [(Place::Inputs, Access::Write), (Place::Half, Access::Write)];
+        match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
+            Waiting::Norm(weight) => self.norm_rows(weight, wanted, outputs),
+            Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
+            Waiting::Gate(layer) => self.gate(layer, wanted, outputs),
+            Waiting::Nothing => {
+                Err(BackendError::Unsupported("a product whose input nothing computes".to_owned()))
+            }
+        }
+    }
+
+    fn norm_rows(
+        &mut self,
+        weight: NormWeight,
+        wanted: Wanted,
+        [inputs, half]: [(Place, Access); 2],
+    ) -> Result<(), BackendError> {
+        let (weights, m, from) = (self.weights, self.m, self.hidden);
+        let config = &weights.config;
+        let to = if self.move_hidden { Place::Moved } else { from };
+        self.size(to, m * config.hidden, 4);
+        let mut uses = vec![(from, Access::Read), (to, Access::Write), inputs, half];
+        let (add, moved) = (self.add.take(), std::mem::take(&mut self.move_hidden));
+        if add.is_some() {
+            uses.push((Place::Delta, Access::Read));
+        }
+        let weight = weights.norm(weight)?;
+        let post = add.flatten().map(|post| weights.norm(post)).transpose()?;
+        let (all, hidden, eps) = (self.rows.rows, config.hidden, config.norm_eps);
+        // Nothing has been added to embeddings yet, and they have not had their factor.
+        let scale = if add.is_none() { config.embedding_scale } else { 1.0 };
+        self.hidden = to;
+        self.launch(&uses, |memory, layout, gpu| {
+            let count = if from == Place::Hidden { all } else { m };
+            let x = memory.floats(layout, from, 0, count * hidden)?;
+            let moved = match moved {
+                true => Some((memory.outputs, memory.floats(layout, to, 0, m * hidden)?)),
+                false => None,
+            };
+            let delta = match add {
+                Some(_) => Some((memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view(), post)),
+                None => None,
+            };
+            let how = AddNorm { x, moved, delta, weight, eps, scale };
+            let forms = memory.forms(layout, wanted, m)?;
+            gpu.ops.decoder_norm(&gpu.stream, how, forms)
+        })
+    }
+
+    fn attention(
+        &mut self,
+        layer: usize,
+        wanted: Wanted,
+        [inputs, half]: [(Place, Access); 2],
+    ) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let (rows, m, width) = (self.rows, self.m, self.width(Slot::Mixed));
+        let (heads, dim, window) = (config.heads, config.head_dim, config.layer[layer].window);
+        let (scale, cap) = (config.attention_scale, config.attention_softcap);
+        // In pieces, straight to whoever takes it; or row by row first.
+        let tensor = rows.tensor_attention(config);
+        let at_once = rows.rows <= TOGETHER && !tensor;
+        let part = rows.rows.min(TOGETHER);
+        self.size(Place::Partial, Ops::partial_len(part, heads, rows.pieces, dim)?, 4);
+        let mut uses = vec![(Place::Queries, Access::Read), (Place::Partial, Access::Write), inputs, half];
+        if !at_once {
+            self.size(Place::Mixed, rows.rows * width, 4);
+            uses.push((Place::Mixed, Access::Write));
+        }
+        let some = m < rows.rows;
+        self.launch(&uses, |memory, layout, gpu| {
+            let (ops, stream) = (&gpu.ops, &gpu.stream);
+            let group = memory.group_of[layer];
+            let tables = PageTables { pages: memory.tables[group], len: memory.table_len };
+            let which = some.then_some(memory.outputs);
+            // Rows `from` to `to` in pieces.
+            let attend = |memory: &Memory<'a>, from: usize, to: usize| {
+                let rows_of = StepRows {
+                    sequences: memory.rows.sequences.range(from..to)?,
+                    lengths: memory.rows.lengths.range(from..to)?,
+                };
+                let queries = memory.floats(layout, Place::Queries, from * width, (to - from) * width)?;
+                Ok::<_, CudaError>(Attend {
+                    rows: rows_of,
+                    heads,
+                    scale,
+                    window,
+                    cap,
+                    pieces: rows.pieces,
+                    queries: queries.into_view(),
+                })
+            };
+            let partial = |memory: &Memory<'a>, count: usize| {
+                let len = Ops::partial_len(count, heads, rows.pieces, dim)?;
+                memory.floats(layout, Place::Partial, 0, len)
+            };
+            if at_once {
+                let how = attend(memory, 0, rows.rows)?;
+                let mut room = partial(memory, rows.rows)?;
+                ops.decoder_attend(stream, (&memory.layers[layer], tables), &how, room.reborrow())?;
+                let from = (room.into_view(), which);
+                let (cache, forms) = memory.cache_and_forms(layout, layer, wanted, m)?;
+                return ops.decoder_join(stream, (cache, tables), &how, from, forms);
+            }
+            // Rows in pieces, and runs of many on tensor cores.
+            let in_pieces = |memory: &Memory<'a>, rows: Range<usize>| {
+                for from in rows.clone().step_by(TOGETHER) {
+                    let to = rows.end.min(from + TOGETHER);
+                    let how = attend(memory, from, to)?;
+                    let mut room = partial(memory, to - from)?;
+                    let cache = (&memory.layers[layer], tables);
+                    ops.decoder_attend(stream, cache, &how, room.reborrow())?;
+                    let mixed = memory.floats(layout, Place::Mixed, from * width, (to - from) * width)?;
+                    let forms =
+                        Forms { cols: width, rows: Some(mixed), half: None, integer: None, exact: None };
+                    ops.decoder_join(stream, cache, &how, (room.into_view(), None), forms)?;
+                }
+                Ok::<_, CudaError>(())
+            };
+            if !tensor {
+                in_pieces(memory, 0..rows.rows)?;
+            }
+            for run in rows.runs.iter().filter(|_| tensor) {
+                let end = run.row + run.tokens;
+                if run.tokens < MANY {
+                    in_pieces(memory, run.row..end)?;
+                    continue;
+                }
+                let q = memory.floats(layout, Place::Queries, 0, rows.rows * width)?.into_view();
+                let y = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?;
+                let mask = window.map_or(Mask::Causal, Mask::Window);
+                let how = Prefill { heads, scale, mask, longest: run.tokens };
+                let table = run.slot * tables.len..(run.slot + 1) * tables.len;
+                let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
+                let starts = memory.starts.range(run.index..run.index + 2)?;
+                let lengths = memory.rows.lengths.range(end - 1..end)?;
+                let cache = (&memory.layers[layer], own);
+                ops.attention_prefill(stream, cache, (starts, lengths), how, q, y)?;
+            }
+            let x = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?.into_view();
+            let forms = memory.forms(layout, wanted, m)?;
+            ops.decoder_rows(stream, (x, which), forms)
+        })
+    }
+
+    fn gate(
+        &mut self,
+        layer: usize,
+        wanted: Wanted,
+        [inputs, half]: [(Place, Access); 2],
+    ) -> Result<(), BackendError> {
+        let (weights, m, width) = (self.weights, self.m, self.width(Slot::Gates));
+        let product = weights.linear(Linear::GateUp(layer));
+        let gelu = match weights.config.gate {
+            Gate::Silu => false,
+            Gate::GeluTanh => true,
+        };
+        self.launch(&[(Place::Gates, Access::Read), inputs, half], |memory, layout, gpu| {
+            let all = memory.floats(layout, Place::Gates, 0, m * width)?.into_view();
+            let part = |member| {
+                let (from, stride) = product.member(member, m);
+                Ok::<_, CudaError>((all.range(from..all.len())?, stride))
+            };
+            let x = [part(0)?, part(1)?];
+            let forms = memory.forms(layout, wanted, m)?;
+            gpu.ops.decoder_gate(&gpu.stream, (gelu, m), x, forms)
+        })
+    }
+
+    /// The products of a linear operation, one matrix behind the other in `to`.
+    fn multiply(&mut self, product: &'a Product, to: Option<Place>) -> Result<(), BackendError> {
+        let (m, exact, half) = (self.m, self.rows.exact, half_type(product));
+        let mut uses = vec![(Place::Inputs, Access::Read), (Place::Half, Access::Read)];
+        uses.extend(to.map(|to| (to, Access::Write)));
+        self.launch(&uses, |memory, layout, gpu| {
+            let (ops, stream) = (&gpu.ops, &gpu.stream);
+            for (i, matrix) in product.matrices.iter().enumerate() {
+                let (n, k) = (matrix.rows, matrix.cols);
+                let (from, _) = product.results(i, m);
+                let y = |first: usize, rows: usize| match to {
+                    Some(place) => memory.floats(layout, place, from + first * n, rows * n),
+                    None => memory.logits_of(first * n, rows * n),
+                };
+                let few = (0..m).step_by(FEW).map(|first| first..m.min(first + FEW));
+                match matrix.way(exact, m, half) {
+                    Way::Gemv(ty) => {
+                        for rows in few {
+                            let x = memory.floats(layout, Place::Inputs, rows.start * k, rows.len() * k)?;
+                            let (x, y) = (x.into_view(), y(rows.start, rows.len())?);
+                            match ty {
+                                ElementType::F16 => {
+                                    ops.gemv(stream, (n, k), matrix.bytes().cast::<f16>()?, x, y)?
+                                }
+                                ElementType::Bf16 => {
+                                    ops.gemv(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, y)?
+                                }
+                                _ => ops.gemv(stream, (n, k), matrix.bytes().cast::<f32>()?, x, y)?,
+                            }
+                        }
+                    }
+                    Way::Exact(format) | Way::Integer(format) => {
+                        let x = memory.activations[usize::from(exact)].as_ref();
+                        let x = x.ok_or(CudaError::WrongSize { arg: "activations", need: m * k, got: 0 })?;
+                        let w = matrix.blocks(format)?;
+                        for rows in few {
+                            let y = y(rows.start, rows.len())?;
+                            ops.qgemv_of(stream, w, (x, rows), y)?;
+                        }
+                    }
+                    Way::Gemm => {
+                        let y = y(0, m)?;
+                        match half {
+                            ElementType::F16 => {
+                                let x = memory.half::<f16>(layout, m * k)?;
+                                ops.gemm(stream, (n, k), matrix.bytes().cast::<f16>()?, x, y)?
+                            }
+                            _ => {
+                                let x = memory.half::<bf16>(layout, m * k)?;
+                                ops.gemm(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, y)?
+                            }
+                        }
+                    }
+                    Way::Qgemm(format) => {
+                        let (w, y) = (matrix.blocks(format)?, y(0, m)?);
+                        match half {
+                            ElementType::F16 => {
+                                ops.qgemm(stream, w, memory.half::<f16>(layout, m * k)?, y)?
+                            }
+                            _ => ops.qgemm(stream, w, memory.half::<bf16>(layout, m * k)?, y)?,
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Rows {
+    /// Whether some of the step's attention is done on tensor cores, whose numbers have 16 bits.
+    fn tensor_attention(&self, config: &Config) -> bool {
+        let many = self.runs.iter().any(|run| run.tokens >= MANY);
+        many && !self.exact && self.narrow_cache && config.attention_softcap.is_none()
+    }
+}
+
+/// The forms in which a product takes rows of `cols` columns.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    cols: usize,
+    rows: bool,
+    half: Option<ElementType>,
+    integer: bool,
+    exact: bool,
+}
+
+impl<'a> Memory<'a> {
+    /// Elements of a place.
+    fn floats(
+        &self,
+        layout: &Layout<Place>,
+        place: Place,
+        from: usize,
+        len: usize,
+    ) -> Result<ViewMut<'a, f32>, CudaError> {
+        self.part(layout, place, from, len)
+    }
+
+    fn part<T: crate::Zeroable>(
+        &self,
+        layout: &Layout<Place>,
+        place: Place,
+        from: usize,
+        len: usize,
+    ) -> Result<ViewMut<'a, T>, CudaError> {
+        let (at, bytes) = layout.place(place);
+        let need = (from + len) * size_of::<T>();
+        if need > bytes {
+            return Err(CudaError::WrongSize { arg: "arena", need, got: bytes });
+        }
+        // SAFETY: all work on the arena is queued on the backend's stream; what an operation uses together has been planned to lie apart.
+        unsafe { self.arena.place(at + from * size_of::<T>(), len) }
+    }
+
+    /// Inputs of a product in 16 bits.
+    fn half<T: crate::Zeroable>(&self, layout: &Layout<Place>, len: usize) -> Result<View<'a, T>, CudaError> {
+        Ok(self.part(layout, Place::Half, 0, len)?.into_view())
+    }
+
+    /// Elements of the logits.
+    fn logits_of(&self, from: usize, len: usize) -> Result<ViewMut<'a, f32>, CudaError> {
+        // SAFETY: only this step writes logits, on the backend's stream, every operation what no other has.
+        unsafe { self.logits.shared_range_mut(from..from + len) }
+    }
+
+    /// Where a product takes its input from.
+    fn forms<'b>(
+        &'b mut self,
+        layout: &Layout<Place>,
+        wanted: Wanted,
+        m: usize,
+    ) -> Result<Forms<'b>, CudaError> {
+        self.cache_and_forms(layout, 0, wanted, m).map(|(_, forms)| forms)
+    }
+
+    /// The same, and a layer's cache.
+    fn cache_and_forms<'b>(
+        &'b mut self,
+        layout: &Layout<Place>,
+        layer: usize,
+        wanted: Wanted,
+        m: usize,
+    ) -> Result<(&'b KvCache, Forms<'b>), CudaError> {
+        let Wanted { cols, rows, half, integer, exact } = wanted;
+        let rows = rows.then(|| self.floats(layout, Place::Inputs, 0, m * cols)).transpose()?;
+        let half = match half {
+            Some(ty) => Some((ty, self.part(layout, Place::Half, 0, m * cols)?)),
+            None => None,
+        };
+        let [of_integers, of_floats] = &mut self.activations;
+        let integer = if integer { of_integers.as_mut() } else { None };
+        let exact = if exact { of_floats.as_mut() } else { None };
+        Ok((&self.layers[layer], Forms { cols, rows, half, integer, exact }))
+    }
+}
+
+impl Step for Lowering<'_> {
+    type Error = BackendError;
+
+    fn outputs(&self) -> usize {
+        self.rows.outputs
+    }
+
+    fn embed(&mut self) -> Result<(), BackendError> {
+        let (table, m) = (&*self.weights.embedding, self.m);
+        let hidden = self.weights.config.hidden;
+        self.size(Place::Hidden, m * hidden, 4);
+        self.launch(&[(Place::Hidden, Access::Write)], |memory, layout, gpu| {
+            let y = memory.floats(layout, Place::Hidden, 0, m * hidden)?;
+            match table.kind {
+                Kind::Dense(ty) => {
+                    let from = (table.bytes(), ty, hidden);
+                    gpu.ops.decoder_embed(&gpu.stream, from, memory.tokens, y)
+                }
+                Kind::Blocks(format) => {
+                    gpu.ops.embed_quant(&gpu.stream, table.blocks(format)?, memory.tokens, y)
+                }
+            }
+        })
+    }
+
+    fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
+        self.add = Some(post);
+        Ok(())
+    }
+
+    fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
+        self.waiting = Waiting::Norm(weight);
+        Ok(())
+    }
+
+    fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
+        let product = self.weights.linear(linear);
+        let wanted = self.wanted(product);
+        self.produce(wanted)?;
+        let [_, slot] = linear.slots();
+        let to = match slot {
+            Slot::Heads => Some(Place::Heads),
+            Slot::Gates => Some(Place::Gates),
+            Slot::Logits => None,
+            _ => Some(Place::Delta),
+        };
+        if let Some(to) = to {
+            let elements = self.m * self.width(slot);
+            self.size(to, elements, 4);
+        }
+        if let Linear::GateUp(layer) = linear {
+            self.gates = layer;
+        }
+        self.multiply(product, to)
+    }
+
+    fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
+        let (weights, m) = (self.weights, self.m);
+        let config = &weights.config;
+        let rope = &config.ropes[config.layer[layer].rope];
+        let product = weights.linear(Linear::Qkv(layer));
+        let (width, queries) = (self.width(Slot::Heads), self.width(Slot::Mixed));
+        self.size(Place::Queries, m * queries, 4);
+        let uses = [(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
+        self.launch(&uses, |memory, layout, gpu| {
+            let all = memory.floats(layout, Place::Heads, 0, m * width)?.into_view();
+            let part = |member| {
+                let (from, stride) = product.member(member, m);
+                Ok::<_, CudaError>((all.range(from..all.len())?, stride))
+            };
+            let [cos, sin] = &memory.angles[config.layer[layer].rope];
+            let how = Heads {
+                x: [part(0)?, part(1)?, part(2)?],
+                bias: weights.bias(layer),
+                norm: weights.head_norms(layer),
+                eps: config.norm_eps,
+                angles: (cos.view(), sin.view()),
+                rot_dim: rope.dims,
+                pairing: rope.pairing,
+                heads: config.heads,
+                queries: memory.floats(layout, Place::Queries, 0, m * queries)?,
+            };
+            let tables = PageTables { pages: memory.tables[memory.group_of[layer]], len: memory.table_len };
+            let rows = memory.rows;
+            gpu.ops.decoder_heads(&gpu.stream, (&mut memory.layers[layer], tables), rows, how)
+        })
+    }
+
+    fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.waiting = Waiting::Attention(layer);
+        Ok(())
+    }
+
+    fn glu(&mut self) -> Result<(), BackendError> {
+        self.waiting = Waiting::Gate(self.gates);
+        Ok(())
+    }
+
+    fn last_rows(&mut self) -> Result<(), BackendError> {
+        self.move_hidden = self.rows.outputs < self.rows.rows;
+        self.m = self.rows.outputs;
+        Ok(())
+    }
+
+    fn cap_logits(&mut self) -> Result<(), BackendError> {
+        let Some(cap) = self.weights.config.logit_softcap else { return Ok(()) };
+        let len = self.m * self.weights.config.vocabulary;
+        self.launch(&[], |memory, _, gpu| gpu.ops.decoder_cap(&gpu.stream, cap, memory.logits_of(0, len)?))
+    }
+}

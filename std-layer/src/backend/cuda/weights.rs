@@ -1,0 +1,335 @@
+//! Weights in the memory of a GPU.
+
+use std::sync::Arc;
+
+use gllm_kernels_core::{ElementType, QuantFormat};
+
+use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
+use crate::model::{Config, HostWeights, Matrix as HostMatrix};
+
+/// How the numbers of a matrix are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One by one.
+    Dense(ElementType),
+    /// In blocks.
+    Blocks(QuantFormat),
+}
+
+impl Kind {
+    fn of(matrix: &HostMatrix<'_>) -> Self {
+        match matrix.format() {
+            None => Self::Dense(ElementType::F32),
+            Some(format) => format.element().map_or(Self::Blocks(format), Self::Dense),
+        }
+    }
+}
+
+/// A matrix of weights, `rows x cols`, by rows.
+#[derive(Debug)]
+pub(super) struct Matrix {
+    pub(super) kind: Kind,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    bytes: Buffer<u8>,
+}
+
+impl Matrix {
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> View<'_, u8> {
+        self.bytes.view()
+    }
+
+    /// Weights in blocks.
+    pub(super) fn blocks(&self, format: QuantFormat) -> Result<QuantView<'_>, CudaError> {
+        QuantView::new(&self.bytes, format, self.rows, self.cols)
+    }
+}
+
+/// Matrices that multiply the same input. Those that are stored alike lie one behind the other, and are one product.
+#[derive(Debug)]
+pub(super) struct Product {
+    pub(super) matrices: Vec<Arc<Matrix>>,
+    /// For each of the model's matrices the one that it is part of, its first row there, and its rows.
+    pub(super) members: Vec<(usize, usize, usize)>,
+}
+
+impl Product {
+    /// For `m` vectors, where the results of a matrix begin in the slot of the product, and how far rows are apart: each of the matrices
+    /// has the results of all rows, one matrix behind the other.
+    pub(super) fn results(&self, matrix: usize, m: usize) -> (usize, usize) {
+        let before: usize = self.matrices[..matrix].iter().map(|matrix| matrix.rows).sum();
+        (before * m, self.matrices[matrix].rows)
+    }
+
+    /// The same for one of the model's matrices.
+    pub(super) fn member(&self, member: usize, m: usize) -> (usize, usize) {
+        let (matrix, first, _) = self.members[member];
+        let (from, stride) = self.results(matrix, m);
+        (from + first, stride)
+    }
+}
+
+/// A layer's matrices and vectors.
+#[derive(Debug)]
+struct LayerWeights {
+    qkv: Product,
+    attention_output: Product,
+    gate_up: Product,
+    down: Product,
+    attention_norm: Buffer<f32>,
+    post_attention_norm: Option<Buffer<f32>>,
+    ffn_norm: Buffer<f32>,
+    post_ffn_norm: Option<Buffer<f32>>,
+    head_norms: Option<[Buffer<f32>; 2]>,
+    bias: Option<[Buffer<f32>; 3]>,
+}
+
+/// What [`CudaWeights`] refers to: recordings of steps keep it, too.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) config: Config,
+    pub(super) embedding: Arc<Matrix>,
+    layers: Vec<LayerWeights>,
+    output: Product,
+    output_norm: Buffer<f32>,
+    bytes: usize,
+}
+
+impl Stored {
+    pub(super) fn linear(&self, linear: Linear) -> &Product {
+        match linear {
+            Linear::Qkv(l) => &self.layers[l].qkv,
+            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
+            Linear::GateUp(l) => &self.layers[l].gate_up,
+            Linear::Down(l) => &self.layers[l].down,
+            Linear::Output => &self.output,
+        }
+    }
+
+    /// A norm's weight; of norms that the model lacks there is none.
+    pub(super) fn norm(&self, norm: NormWeight) -> Result<View<'_, f32>, BackendError> {
+        let weight = match norm {
+            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
+            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_ref(),
+            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
+            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_ref(),
+            NormWeight::Output => Some(&self.output_norm),
+        };
+        let missing = || BackendError::Unsupported(format!("the model has no weight for {norm:?}"));
+        weight.map(Buffer::view).ok_or_else(missing)
+    }
+
+    /// Norms of each head of queries and of keys.
+    pub(super) fn head_norms(&self, layer: usize) -> Option<[View<'_, f32>; 2]> {
+        self.layers[layer].head_norms.as_ref().map(|[q, k]| [q.view(), k.view()])
+    }
+
+    /// Biases of queries, keys and values.
+    pub(super) fn bias(&self, layer: usize) -> Option<[View<'_, f32>; 3]> {
+        self.layers[layer].bias.as_ref().map(|[q, k, v]| [q.view(), k.view(), v.view()])
+    }
+}
+
+/// A model's weights in the memory of a GPU.
+#[derive(Clone, Debug)]
+pub struct CudaWeights(pub(super) Arc<Stored>);
+
+impl CudaWeights {
+    /// The model's sizes.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Bytes of weights that a step of one token reads.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+}
+
+/// Brings matrices to the GPU, and tells how far it is.
+struct Uploader<'a> {
+    stream: &'a Stream,
+    progress: &'a mut dyn FnMut(Progress),
+    done: Progress,
+}
+
+/// Bytes that go to the GPU at a time, so that progress is told now and then.
+const PIECE: usize = 64 << 20;
+
+impl Uploader<'_> {
+    /// Matrices one behind the other, which are stored alike.
+    fn matrix(&mut self, parts: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
+        let (kind, cols) = (Kind::of(&parts[0]), parts[0].cols());
+        let rows = parts.iter().map(HostMatrix::rows).sum();
+        let bytes = parts.iter().map(HostMatrix::bytes).sum();
+        let mut buffer = Buffer::new(self.stream.context(), bytes)?;
+        let mut at = 0;
+        for part in parts {
+            match part {
+                HostMatrix::Quantised(w) => self.bytes(&mut buffer, &mut at, w.as_bytes())?,
+                HostMatrix::F32(w) => {
+                    let mut row = vec![0; w.cols() * size_of::<f32>()];
+                    for r in 0..w.rows() {
+                        for (c, to) in row.chunks_exact_mut(size_of::<f32>()).enumerate() {
+                            // SAFETY: an element of the view.
+                            let x = unsafe { *w.as_ptr().add(r * w.row_stride() + c * w.col_stride()) };
+                            to.copy_from_slice(&x.to_le_bytes());
+                        }
+                        self.bytes(&mut buffer, &mut at, &row)?;
+                    }
+                }
+            }
+        }
+        Ok(Matrix { kind, rows, cols, bytes: buffer })
+    }
+
+    fn bytes(&mut self, to: &mut Buffer<u8>, at: &mut usize, bytes: &[u8]) -> Result<(), BackendError> {
+        for piece in bytes.chunks(PIECE) {
+            to.range_mut(*at..*at + piece.len())?.upload(self.stream, piece)?;
+            *at += piece.len();
+            self.done.done += piece.len();
+            (self.progress)(self.done);
+        }
+        Ok(())
+    }
+
+    fn product(&mut self, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
+        let (mut matrices, mut members, mut first) = (Vec::new(), Vec::new(), 0);
+        while first < all.len() {
+            let kind = Kind::of(&all[first]);
+            let alike = all[first..].iter().take_while(|matrix| Kind::of(matrix) == kind).count();
+            let mut row = 0;
+            for matrix in &all[first..first + alike] {
+                members.push((matrices.len(), row, matrix.rows()));
+                row += matrix.rows();
+            }
+            matrices.push(Arc::new(self.matrix(&all[first..first + alike])?));
+            first += alike;
+        }
+        Ok(Product { matrices, members })
+    }
+
+    fn vector(&mut self, x: &[f32]) -> Result<Buffer<f32>, BackendError> {
+        Ok(Buffer::from_slice(self.stream, x)?)
+    }
+
+    fn optional(&mut self, x: &Option<Vec<f32>>) -> Result<Option<Buffer<f32>>, BackendError> {
+        x.as_ref().map(|x| self.vector(x)).transpose()
+    }
+}
+
+/// Refuses models whose sizes the kernels do not have.
+fn check(config: &Config) -> Result<(), BackendError> {
+    let refuse = |what: String| Err(BackendError::Unsupported(what));
+    let (dim, hidden, intermediate) = (config.head_dim, config.hidden, config.intermediate);
+    if dim > 256 || !dim.is_multiple_of(16) {
+        return refuse(format!(
+            "heads of {dim} elements on a GPU: they must be a multiple of 16, at most 256"
+        ));
+    }
+    for (what, n) in [("the residual stream", hidden), ("the feed-forward network", intermediate)] {
+        if !n.is_multiple_of(8) {
+            return refuse(format!("{what} of {n} elements on a GPU: they must be a multiple of 8"));
+        }
+    }
+    Ok(())
+}
+
+/// Brings a model's weights to the GPU.
+pub(super) fn upload(
+    stream: &Stream,
+    config: &Config,
+    weights: &HostWeights<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CudaWeights, BackendError> {
+    check(config)?;
+    let layers = weights.layers.iter();
+    let matrices = layers.flat_map(|l| [l.q, l.k, l.v, l.output, l.gate, l.up, l.down]);
+    let tied = config.tied_embeddings;
+    let ends = [Some(weights.output), (!tied).then_some(weights.embedding)];
+    let total = matrices.chain(ends.into_iter().flatten()).map(|matrix| matrix.bytes()).sum();
+    let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
+    let mut layers = Vec::with_capacity(config.layers);
+    for l in &weights.layers {
+        let bias = match (&l.q_bias, &l.k_bias, &l.v_bias) {
+            (Some(q), Some(k), Some(v)) => Some([to.vector(q)?, to.vector(k)?, to.vector(v)?]),
+            _ => None,
+        };
+        let head_norms = match (&l.q_norm, &l.k_norm) {
+            (Some(q), Some(k)) => Some([to.vector(q)?, to.vector(k)?]),
+            _ => None,
+        };
+        layers.push(LayerWeights {
+            qkv: to.product(&[l.q, l.k, l.v])?,
+            attention_output: to.product(&[l.output])?,
+            gate_up: to.product(&[l.gate, l.up])?,
+            down: to.product(&[l.down])?,
+            attention_norm: to.vector(&l.attention_norm)?,
+            post_attention_norm: to.optional(&l.post_attention_norm)?,
+            ffn_norm: to.vector(&l.ffn_norm)?,
+            post_ffn_norm: to.optional(&l.post_ffn_norm)?,
+            head_norms,
+            bias,
+        });
+    }
+    let output = to.product(&[weights.output])?;
+    let embedding = match tied {
+        true => Arc::clone(&output.matrices[0]),
+        false => Arc::new(to.matrix(&[weights.embedding])?),
+    };
+    let output_norm = to.vector(&weights.output_norm)?;
+    Ok(CudaWeights(Arc::new(Stored {
+        config: config.clone(),
+        embedding,
+        layers,
+        output,
+        output_norm,
+        bytes: total - if tied { 0 } else { weights.embedding.bytes() },
+    })))
+}
+
+/// The type that 16-bit activations have in a product, if it has use for them.
+pub(super) fn half_type(product: &Product) -> ElementType {
+    let dense = product.matrices.iter().find_map(|matrix| match matrix.kind {
+        Kind::Dense(ty) if ty != ElementType::F32 => Some(ty),
+        _ => None,
+    });
+    // As far as numbers reach, bf16 reaches as well as f32.
+    dense.unwrap_or(ElementType::Bf16)
+}
+
+/// How a matrix is multiplied with `m` vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Dense weights with f32, up to eight at a time.
+    Gemv(ElementType),
+    /// Weights in blocks with f32, up to eight at a time.
+    Exact(QuantFormat),
+    /// Weights in blocks with integers of 8 bits, up to eight at a time.
+    Integer(QuantFormat),
+    /// Dense weights on tensor cores.
+    Gemm,
+    /// Weights in blocks on tensor cores.
+    Qgemm(QuantFormat),
+}
+
+/// Vectors that products without tensor cores take at a time.
+pub(super) const FEW: usize = 8;
+/// Vectors up to which weights in blocks are multiplied so, eight at a time. The kernels of tensor cores have tiles of 128 rows: for 16 they
+/// take about as long as for 128, which is longer than reading such weights twice.
+pub(super) const INTEGERS: usize = 16;
+
+impl Matrix {
+    /// How it is multiplied with `m` vectors, which tensor cores get as `half`.
+    pub(super) fn way(&self, exact: bool, m: usize, half: ElementType) -> Way {
+        match self.kind {
+            Kind::Dense(ty) if exact || m <= FEW || ty != half => Way::Gemv(ty),
+            Kind::Dense(_) => Way::Gemm,
+            Kind::Blocks(format) if exact => Way::Exact(format),
+            Kind::Blocks(format) if m <= INTEGERS => Way::Integer(format),
+            Kind::Blocks(format) => Way::Qgemm(format),
+        }
+    }
+}

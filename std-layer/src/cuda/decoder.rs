@@ -1,0 +1,667 @@
+//! What a decoder computes between its products, fused: rows are in f32, and whoever computes the rows of a product writes them in the forms that the
+//! product takes.
+
+use gllm_kernels_core::{ElementType, RopePairing};
+
+use super::attention::{DecodeArgs, KvCache, PageTables};
+use super::check::{aligned, area, bad, same_len, small};
+use super::error::CudaError;
+use super::geometry;
+use super::kernels::{type_number, File, Name};
+use super::memory::{View, ViewMut};
+use super::module::Arguments;
+use super::quant::{ActivationPlaces, Activations};
+use super::stream::Stream;
+use super::sys::Address;
+use super::{KvFormat, Ops};
+
+/// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
+pub(crate) const PIECE: usize = 256;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct FormsArgs {
+    rows: Address,
+    half: Address,
+    codes: Address,
+    groups: Address,
+    exact: Address,
+    sums: Address,
+    half_type: u32,
+    cols: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct EmbeddingArgs {
+    table: Address,
+    ids: Address,
+    y: Address,
+    rows: u32,
+    cols: u32,
+    ty: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AddNormArgs {
+    x: Address,
+    rows: Address,
+    y: Address,
+    delta: Address,
+    post: Address,
+    w: Address,
+    out: FormsArgs,
+    eps: f32,
+    scale: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct HeadsArgs {
+    x: [Address; 3],
+    bias: [Address; 3],
+    norm: [Address; 2],
+    cos: Address,
+    sin: Address,
+    queries: Address,
+    keys: Address,
+    values: Address,
+    tables: Address,
+    sequences: Address,
+    lengths: Address,
+    stride: [u32; 3],
+    heads: u32,
+    kv_heads: u32,
+    dim: u32,
+    half: u32,
+    adjacent: u32,
+    angles: u32,
+    table_rows: u32,
+    table_len: u32,
+    pages: u32,
+    page_tokens: u32,
+    ty: u32,
+    eps: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct JoinRowsArgs {
+    decode: DecodeArgs,
+    rows: Address,
+    out: FormsArgs,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GateArgs {
+    gate: Address,
+    up: Address,
+    out: FormsArgs,
+    strides: [u32; 2],
+    gelu: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RowsArgs {
+    x: Address,
+    rows: Address,
+    out: FormsArgs,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CapArgs {
+    x: Address,
+    n: u64,
+    cap: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AdvanceArgs {
+    lengths: Address,
+    tokens: Address,
+    history: Address,
+    history_lengths: Address,
+    counters: Address,
+    rows: u32,
+    room: u32,
+}
+
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for EmbeddingArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for AddNormArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for HeadsArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for JoinRowsArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for GateArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for RowsArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for CapArgs {}
+// SAFETY: as in decoder.cu.
+unsafe impl Arguments for AdvanceArgs {}
+
+/// Where rows of `cols` columns go, in each form that somebody takes.
+#[derive(Debug)]
+pub(crate) struct Forms<'a> {
+    pub(crate) cols: usize,
+    /// As they are.
+    pub(crate) rows: Option<ViewMut<'a, f32>>,
+    /// In 16 bits, of this type.
+    pub(crate) half: Option<(ElementType, ViewMut<'a, u16>)>,
+    /// For products with weights in blocks.
+    pub(crate) integer: Option<&'a mut Activations>,
+    pub(crate) exact: Option<&'a mut Activations>,
+}
+
+impl Forms<'_> {
+    /// For kernels that write `m` rows.
+    fn args(self, ops: &Ops, m: usize) -> Result<FormsArgs, CudaError> {
+        let elements = area("elements of rows", &[m, self.cols])?;
+        if !self.cols.is_multiple_of(4) {
+            return Err(bad("cols", "a multiple of 4"));
+        }
+        let (mut rows, mut half, mut half_type) = (0, 0, 0);
+        if let Some(view) = self.rows {
+            ops.here(view.context())?;
+            same_len("rows", view.len(), elements)?;
+            rows = view.address();
+        }
+        if let Some((ty, view)) = self.half {
+            ops.here(view.context())?;
+            same_len("half", view.len(), elements)?;
+            (half, half_type) = (view.address(), type_number(ty));
+        }
+        aligned("rows", rows | half)?;
+        let places = |activations: Option<&mut Activations>| match activations {
+            Some(to) => {
+                ops.here(to.context())?;
+                to.set_shape(m, self.cols).map(|()| to.places(0))
+            }
+            None => Ok(ActivationPlaces::default()),
+        };
+        let (integer, exact) = (places(self.integer)?, places(self.exact)?);
+        Ok(FormsArgs {
+            rows,
+            half,
+            codes: integer.codes,
+            groups: integer.groups,
+            exact: exact.exact,
+            sums: exact.sums,
+            half_type,
+            cols: small("cols", self.cols)?,
+        })
+    }
+}
+
+/// The residual stream, what is added to it, and the norm behind that.
+#[derive(Debug)]
+pub(crate) struct AddNorm<'a> {
+    /// The residual stream.
+    pub(crate) x: ViewMut<'a, f32>,
+    /// Which of its rows go on, and where to; otherwise all of them do, where they are.
+    pub(crate) moved: Option<(View<'a, u32>, ViewMut<'a, f32>)>,
+    /// What is added, a row for each that goes on, and the weight of its norm if it is normed before.
+    pub(crate) delta: Option<(View<'a, f32>, Option<View<'a, f32>>)>,
+    /// The norm's weight.
+    pub(crate) weight: View<'a, f32>,
+    pub(crate) eps: f32,
+    /// Factor of the residual stream.
+    pub(crate) scale: f32,
+}
+
+/// Which tokens the rows of a step are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepRows<'a> {
+    /// Row of the page tables of each row's sequence.
+    pub(crate) sequences: View<'a, u32>,
+    /// Tokens of each row's sequence up to its own.
+    pub(crate) lengths: View<'a, u32>,
+}
+
+/// Queries, keys and values as products left them.
+#[derive(Debug)]
+pub(crate) struct Heads<'a> {
+    /// Rows of each, and how far one is from the next.
+    pub(crate) x: [(View<'a, f32>, usize); 3],
+    pub(crate) bias: Option<[View<'a, f32>; 3]>,
+    /// Weights of the norms of queries and keys.
+    pub(crate) norm: Option<[View<'a, f32>; 2]>,
+    pub(crate) eps: f32,
+    /// Cosines and sines, a row for each position, and which elements form pairs.
+    pub(crate) angles: (View<'a, f32>, View<'a, f32>),
+    pub(crate) rot_dim: usize,
+    pub(crate) pairing: RopePairing,
+    pub(crate) heads: usize,
+    /// Where queries go, one behind the other.
+    pub(crate) queries: ViewMut<'a, f32>,
+}
+
+/// Attention of rows to the tokens before them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attend<'a> {
+    pub(crate) rows: StepRows<'a>,
+    pub(crate) heads: usize,
+    pub(crate) scale: f32,
+    pub(crate) window: Option<usize>,
+    pub(crate) cap: Option<f32>,
+    /// Pieces that the longest sequence has, at least.
+    pub(crate) pieces: usize,
+    pub(crate) queries: View<'a, f32>,
+}
+
+impl Ops {
+    fn decoder(&self, name: &'static str) -> (File, Name) {
+        debug_assert!(NAMES.iter().any(|n| n.0 == name));
+        (File::decoder, Name("decoder", name, ""))
+    }
+
+    /// `y_t = table[ids_t]`, widened; a row that does not exist gives NaN.
+    pub(crate) fn decoder_embed(
+        &self,
+        stream: &Stream,
+        (table, ty, cols): (View<'_, u8>, ElementType, usize),
+        ids: View<'_, u32>,
+        y: ViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let size = if ty == ElementType::F32 { size_of::<f32>() } else { size_of::<u16>() };
+        let rows = super::check::rows(table.len(), area("bytes of a row", &[cols, size])?)?;
+        same_len("y", y.len(), area("elements of y", &[ids.len(), cols])?)?;
+        for context in [table.context(), ids.context(), y.context()] {
+            self.here(context)?;
+        }
+        let args = EmbeddingArgs {
+            table: table.address(),
+            ids: ids.address(),
+            y: y.address(),
+            rows: small("rows", rows)?,
+            cols: small("cols", cols)?,
+            ty: type_number(ty),
+        };
+        let geometry = geometry::embed(ids.len(), cols);
+        // SAFETY: checked above; ids are checked by the kernel.
+        unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
+    }
+
+    /// `x = scale x + delta`, or with the norm of `delta`; then the norm of that, in the forms of `to`.
+    pub(crate) fn decoder_norm(
+        &self,
+        stream: &Stream,
+        how: AddNorm<'_>,
+        to: Forms<'_>,
+    ) -> Result<(), CudaError> {
+        let AddNorm { x, moved, delta, weight, eps, scale } = how;
+        let cols = to.cols;
+        let all = super::check::rows(x.len(), cols)?;
+        let (m, rows, y) = match &moved {
+            Some((rows, y)) => {
+                same_len("moved", y.len(), area("elements that go on", &[rows.len(), cols])?)?;
+                self.here(y.context())?;
+                (rows.len(), rows.address(), y.address())
+            }
+            None => (all, 0, x.address()),
+        };
+        same_len("weight", weight.len(), cols)?;
+        let mut args = AddNormArgs {
+            x: x.address(),
+            rows,
+            y,
+            delta: 0,
+            post: 0,
+            w: weight.address(),
+            out: to.args(self, m)?,
+            eps,
+            scale,
+        };
+        if let Some((delta, post)) = delta {
+            same_len("delta", delta.len(), m * cols)?;
+            self.here(delta.context())?;
+            args.delta = delta.address();
+            if let Some(post) = post {
+                same_len("post", post.len(), cols)?;
+                self.here(post.context())?;
+                args.post = post.address();
+            }
+        }
+        for context in [x.context(), weight.context()] {
+            self.here(context)?;
+        }
+        aligned("x", args.x | args.y | args.delta | args.post | args.w)?;
+        let geometry = geometry::by_fours(m, cols);
+        // SAFETY: checked above; whoever makes the row numbers vouches that these rows exist.
+        unsafe { self.loader.launch(self.decoder("norm"), stream, geometry, &args) }
+    }
+
+    /// Biases, norms and rotations of queries, keys and values; keys and values are appended to the cache. Rows of sequences or pages
+    /// that do not exist are not appended.
+    pub(crate) fn decoder_heads(
+        &self,
+        stream: &Stream,
+        (cache, tables): (&mut KvCache, PageTables<'_>),
+        rows: StepRows<'_>,
+        how: Heads<'_>,
+    ) -> Result<(), CudaError> {
+        let shape = cache.shape();
+        let table_rows = self.tables(cache, &tables)?;
+        let (heads, kv_heads, dim) = (how.heads, shape.kv_heads, shape.head_dim);
+        let m = rows.lengths.len();
+        same_len("sequences", rows.sequences.len(), m)?;
+        same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, dim])?)?;
+        let widths = [heads, kv_heads, kv_heads].map(|n| n * dim);
+        for ((x, stride), width) in how.x.iter().zip(widths) {
+            let need = m.saturating_sub(1) * stride + width;
+            if *stride < width || (m > 0 && x.len() < need) {
+                return Err(CudaError::WrongSize { arg: "x", need, got: x.len() });
+            }
+            self.here(x.context())?;
+        }
+        for (bias, width) in how.bias.iter().flatten().zip(widths) {
+            same_len("bias", bias.len(), width)?;
+            self.here(bias.context())?;
+        }
+        for norm in how.norm.iter().flatten() {
+            same_len("norm", norm.len(), dim)?;
+            self.here(norm.context())?;
+        }
+        if !how.rot_dim.is_multiple_of(2) || how.rot_dim > dim {
+            return Err(bad("rot_dim", "even and at most head_dim"));
+        }
+        let (cos, sin) = how.angles;
+        same_len("sin", sin.len(), cos.len())?;
+        let angles = super::check::rows(cos.len(), how.rot_dim / 2)?;
+        for context in [rows.lengths.context(), rows.sequences.context(), cos.context(), sin.context()] {
+            self.here(context)?;
+        }
+        self.here(how.queries.context())?;
+        let (keys, values) = cache.places();
+        let args = HeadsArgs {
+            x: how.x.map(|x| x.0.address()),
+            bias: how.bias.map_or([0; 3], |bias| bias.map(|b| b.address())),
+            norm: how.norm.map_or([0; 2], |norm| norm.map(|n| n.address())),
+            cos: cos.address(),
+            sin: sin.address(),
+            queries: how.queries.address(),
+            keys,
+            values,
+            tables: tables.pages.address(),
+            sequences: rows.sequences.address(),
+            lengths: rows.lengths.address(),
+            stride: [
+                small("stride", how.x[0].1)?,
+                small("stride", how.x[1].1)?,
+                small("stride", how.x[2].1)?,
+            ],
+            heads: small("heads", heads)?,
+            kv_heads: small("kv_heads", kv_heads)?,
+            dim: small("head_dim", dim)?,
+            half: small("rot_dim", how.rot_dim)? / 2,
+            adjacent: (how.pairing == RopePairing::Adjacent).into(),
+            angles: small("rows of cos", angles)?,
+            table_rows: small("rows of tables", table_rows)?,
+            table_len: small("numbers of a table", tables.len)?,
+            pages: small("pages", shape.pages)?,
+            page_tokens: small("page_tokens", shape.page_tokens)?,
+            ty: match shape.format {
+                KvFormat::F32 => type_number(ElementType::F32),
+                KvFormat::F16 => type_number(ElementType::F16),
+                KvFormat::Bf16 => type_number(ElementType::Bf16),
+                KvFormat::E4m3 => return Err(bad("cache", "one of 16 or 32 bits")),
+            },
+            eps: how.eps,
+        };
+        let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
+        // SAFETY: checked above; sequences, positions and pages are checked by the kernel.
+        unsafe { self.loader.launch(self.decoder("heads"), stream, geometry, &args) }
+    }
+
+    /// Elements of the partial results of so many rows.
+    pub(crate) fn partial_len(
+        rows: usize,
+        heads: usize,
+        pieces: usize,
+        head_dim: usize,
+    ) -> Result<usize, CudaError> {
+        area("partial results", &[rows, heads, pieces, head_dim + 2])
+    }
+
+    fn attend_args(
+        &self,
+        (cache, tables): (&KvCache, PageTables<'_>),
+        how: &Attend<'_>,
+        partial: Address,
+    ) -> Result<DecodeArgs, CudaError> {
+        let table_rows = self.tables(cache, &tables)?;
+        let shape = cache.shape();
+        if how.heads == 0 || !how.heads.is_multiple_of(shape.kv_heads) {
+            return Err(bad("heads", "a multiple of the KV heads"));
+        }
+        let queries = how.rows.lengths.len();
+        same_len("sequences", how.rows.sequences.len(), queries)?;
+        same_len("queries", how.queries.len(), area("elements", &[queries, how.heads, shape.head_dim])?)?;
+        for context in [how.rows.lengths.context(), how.rows.sequences.context(), how.queries.context()] {
+            self.here(context)?;
+        }
+        let (keys, values) = cache.places();
+        aligned("cache", keys | values)?;
+        Ok(DecodeArgs {
+            q: how.queries.address(),
+            keys,
+            values,
+            tables: tables.pages.address(),
+            sequences: how.rows.sequences.address(),
+            lengths: how.rows.lengths.address(),
+            partial,
+            y: 0,
+            queries: small("queries", queries)?,
+            rows: small("rows of tables", table_rows)?,
+            heads: small("heads", how.heads)?,
+            kv_heads: small("kv_heads", shape.kv_heads)?,
+            dim: small("head_dim", shape.head_dim)?,
+            page_tokens: small("page_tokens", shape.page_tokens)?,
+            table_len: small("numbers of a table", tables.len)?,
+            pages: small("pages", shape.pages)?,
+            parts: small("pieces", how.pieces)?,
+            piece: small("tokens of a piece", PIECE)?,
+            window: small("window", how.window.unwrap_or(0))?,
+            ty: type_number(ElementType::F32),
+            scale: how.scale,
+            key_scale: shape.scales[0],
+            value_scale: shape.scales[1],
+            cap: how.cap.unwrap_or(0.0),
+        })
+    }
+
+    /// What each piece of the tokens gives the heads of each row, to be joined by [`decoder_join`](Self::decoder_join).
+    pub(crate) fn decoder_attend(
+        &self,
+        stream: &Stream,
+        cache: (&KvCache, PageTables<'_>),
+        how: &Attend<'_>,
+        partial: ViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let shape = cache.0.shape();
+        let queries = how.rows.lengths.len();
+        same_len(
+            "partial",
+            partial.len(),
+            Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
+        )?;
+        self.here(partial.context())?;
+        let args = self.attend_args(cache, how, partial.address())?;
+        let (width, suffix) = if how.heads > shape.kv_heads { (4, "h4") } else { (1, "h1") };
+        let of_heads = (how.heads, shape.kv_heads);
+        let geometry = geometry::decode((queries, how.pieces), of_heads, (shape.head_dim, width));
+        let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
+        // SAFETY: checked above; lengths, sequences and pages are checked by the kernel.
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// Joins what [`decoder_attend`](Self::decoder_attend) left of `rows`, or of all.
+    pub(crate) fn decoder_join(
+        &self,
+        stream: &Stream,
+        cache: (&KvCache, PageTables<'_>),
+        how: &Attend<'_>,
+        (partial, rows): (View<'_, f32>, Option<View<'_, u32>>),
+        to: Forms<'_>,
+    ) -> Result<(), CudaError> {
+        let shape = cache.0.shape();
+        let queries = how.rows.lengths.len();
+        same_len(
+            "partial",
+            partial.len(),
+            Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
+        )?;
+        same_len("cols", to.cols, how.heads * shape.head_dim)?;
+        self.here(partial.context())?;
+        rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
+        let m = rows.map_or(queries, |rows| rows.len());
+        let geometry = geometry::by_fours(m, to.cols);
+        let args = JoinRowsArgs {
+            decode: self.attend_args(cache, how, partial.address())?,
+            rows: rows.map_or(0, |rows| rows.address()),
+            out: to.args(self, m)?,
+        };
+        // SAFETY: checked above; whoever makes the row numbers vouches that these rows exist.
+        unsafe { self.loader.launch(self.decoder("join"), stream, geometry, &args) }
+    }
+
+    /// `activation(gate) * up`: SiLU, or the GELU by tanh. Of each the rows, and how far one is from the next.
+    pub(crate) fn decoder_gate(
+        &self,
+        stream: &Stream,
+        (gelu, m): (bool, usize),
+        x: [(View<'_, f32>, usize); 2],
+        to: Forms<'_>,
+    ) -> Result<(), CudaError> {
+        for (x, stride) in x {
+            let need = m.saturating_sub(1) * stride + to.cols;
+            if stride < to.cols || !stride.is_multiple_of(4) || (m > 0 && x.len() < need) {
+                return Err(CudaError::WrongSize { arg: "x", need, got: x.len() });
+            }
+            self.here(x.context())?;
+            aligned("x", x.address())?;
+        }
+        let geometry = geometry::by_fours(m, to.cols);
+        let args = GateArgs {
+            gate: x[0].0.address(),
+            up: x[1].0.address(),
+            out: to.args(self, m)?,
+            strides: [small("stride", x[0].1)?, small("stride", x[1].1)?],
+            gelu: gelu.into(),
+        };
+        // SAFETY: checked above.
+        unsafe { self.loader.launch(self.decoder("gate"), stream, geometry, &args) }
+    }
+
+    /// Rows as they are, or those that `rows` names.
+    pub(crate) fn decoder_rows(
+        &self,
+        stream: &Stream,
+        (x, rows): (View<'_, f32>, Option<View<'_, u32>>),
+        to: Forms<'_>,
+    ) -> Result<(), CudaError> {
+        let all = super::check::rows(x.len(), to.cols)?;
+        self.here(x.context())?;
+        aligned("x", x.address())?;
+        rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
+        let m = rows.map_or(all, |rows| rows.len());
+        let geometry = geometry::by_fours(m, to.cols);
+        let args =
+            RowsArgs { x: x.address(), rows: rows.map_or(0, |rows| rows.address()), out: to.args(self, m)? };
+        // SAFETY: checked above; whoever makes the row numbers vouches that these rows exist.
+        unsafe { self.loader.launch(self.decoder("rows"), stream, geometry, &args) }
+    }
+
+    /// `x = cap tanh(x / cap)`.
+    pub(crate) fn decoder_cap(
+        &self,
+        stream: &Stream,
+        cap: f32,
+        x: ViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        self.here(x.context())?;
+        let args = CapArgs { x: x.address(), n: x.len() as u64, cap };
+        let geometry = geometry::elementwise(x.len(), size_of::<f32>(), self.multiprocessors());
+        // SAFETY: the view has its elements.
+        unsafe { self.loader.launch(self.decoder("cap"), stream, geometry, &args) }
+    }
+
+    /// Every sequence has a token more.
+    pub(crate) fn decoder_advance(
+        &self,
+        stream: &Stream,
+        lengths: ViewMut<'_, u32>,
+    ) -> Result<(), CudaError> {
+        self.here(lengths.context())?;
+        let args = AdvanceArgs {
+            lengths: lengths.address(),
+            tokens: 0,
+            history: 0,
+            history_lengths: 0,
+            counters: 0,
+            rows: small("rows", lengths.len())?,
+            room: 0,
+        };
+        // SAFETY: the view has its elements.
+        unsafe {
+            self.loader.launch(self.decoder("advance"), stream, geometry::advance(lengths.len()), &args)
+        }
+    }
+
+    /// The token that was chosen for each row joins its history, as long as there is room, and its counter goes on.
+    pub(crate) fn decoder_record(
+        &self,
+        stream: &Stream,
+        tokens: View<'_, u32>,
+        (history, lengths): (ViewMut<'_, u32>, ViewMut<'_, u32>),
+        counters: ViewMut<'_, u64>,
+    ) -> Result<(), CudaError> {
+        let rows = tokens.len();
+        same_len("lengths", lengths.len(), rows)?;
+        same_len("counters", counters.len(), rows)?;
+        let room = history.len().checked_div(rows).unwrap_or(0);
+        same_len("history", history.len(), room * rows)?;
+        self.here(tokens.context())?;
+        for context in [history.context(), lengths.context()] {
+            self.here(context)?;
+        }
+        self.here(counters.context())?;
+        let args = AdvanceArgs {
+            lengths: 0,
+            tokens: tokens.address(),
+            history: history.address(),
+            history_lengths: lengths.address(),
+            counters: counters.address(),
+            rows: small("rows", rows)?,
+            room: small("room", room)?,
+        };
+        // SAFETY: checked above.
+        unsafe { self.loader.launch(self.decoder("advance"), stream, geometry::advance(rows), &args) }
+    }
+}
+
+/// The kernels, and the bytes of their arguments.
+const NAMES: [(&str, usize); 8] = [
+    ("embed", size_of::<EmbeddingArgs>()),
+    ("norm", size_of::<AddNormArgs>()),
+    ("heads", size_of::<HeadsArgs>()),
+    ("join", size_of::<JoinRowsArgs>()),
+    ("gate", size_of::<GateArgs>()),
+    ("rows", size_of::<RowsArgs>()),
+    ("cap", size_of::<CapArgs>()),
+    ("advance", size_of::<AdvanceArgs>()),
+];
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    for (name, bytes) in NAMES {
+        to(File::decoder, Name("decoder", name, ""), bytes);
+    }
+}

@@ -1,0 +1,27 @@
+// Attention of single queries over keys and values in pages: what goes into it, and what its parts leave to be joined.
+#pragma once
+
+#include "simt.cuh"
+
+struct DecodeArgs {
+    const void* q;
+    const void* keys;
+    const void* values;
+    const u32* tables;
+    // Of each query: which row of the tables is its sequence's (its own number, without), and how many tokens it sees or has behind its
+    // window, its own among them.
+    const u32* sequences;
+    const u32* lengths;
+    // Of each part of each query: `dim` sums, then the largest score and the sum of exponentials.
+    f32* partial;
+    void* y;
+    // A part has `piece` tokens, counted from the first one of the sequence; if that is 0, an equal share of those that are seen.
+    u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type;
+    // Scores are capped at `cap * tanh(score / cap)` unless it is 0.
+    f32 scale, key_scale, value_scale, cap;
+};
+
+DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
+
+// The tokens of a sequence of `length` that a query behind them sees begin here.
+DEVICE u32 seen_from(u32 length, u32 window) { return window && length > window ? length - window : 0; }

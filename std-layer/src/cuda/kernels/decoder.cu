@@ -1,0 +1,253 @@
+// What a decoder computes between its products. Rows are in f32, a block has a row, and what products take next is written in the forms that
+// they take.
+#include "attention.cuh"
+#include "forms.cuh"
+
+struct EmbeddingArgs {
+    const void* table;
+    const u32* ids;
+    f32* y;
+    u32 rows, cols, type;
+};
+
+// Rows of a dense table, widened; one that does not exist is NaN.
+KERNEL(decoder_embed, EmbeddingArgs, 256) {
+    const u32 id = a.ids[block_x()];
+    f32* y = a.y + static_cast<u64>(block_x()) * a.cols;
+    for (u32 i = thread(); i < a.cols; i += threads())
+        y[i] = id < a.rows ? load_as(a.table, static_cast<u64>(id) * a.cols + i, a.type) : from_bits(0x7fc00000);
+}
+
+struct AddNormArgs {
+    // The residual stream, and which of its rows; all of them, in order, without. It goes on in `y`, row by row.
+    const f32* x;
+    const u32* rows;
+    f32* y;
+    // What is added, if anything, and the weight of its norm, if it is normed before.
+    const f32* delta;
+    const f32* post;
+    const f32* w;
+    Forms out;
+    f32 eps, scale;
+};
+
+// y = scale x + delta, or scale x + norm(delta) post; out = norm(y) w, with norm(x) = x / sqrt(mean(x^2) + eps).
+KERNEL(decoder_norm, AddNormArgs, 1024) {
+    const u32 cols = a.out.cols;
+    const u64 row = static_cast<u64>(block_x()) * cols;
+    const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * cols;
+    const f32* delta = a.delta + row;
+    f32 *y = a.y + row, *room = shared<f32>();
+    const auto norm = [&](f32 square) { return 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(cols) + a.eps); };
+    f32 by = 1, square = 0;
+    if (a.post) {
+        each_four(cols, [&](u32 at) {
+            if (at >= cols) return;
+            f32 d[4];
+            load_pack(d, delta + at);
+            for (u32 i = 0; i < 4; i++) square = fmaf(d[i], d[i], square);
+        });
+        by = norm(square);
+        square = 0;
+    }
+    each_four(cols, [&](u32 at) {
+        if (at >= cols) return;
+        f32 v[4], d[4], p[4];
+        load_pack(v, x + at);
+        if (a.delta) load_pack(d, delta + at);
+        if (a.post) load_pack(p, a.post + at);
+        for (u32 i = 0; i < 4; i++) {
+            v[i] *= a.scale;
+            if (a.delta) v[i] += a.post ? d[i] * by * p[i] : d[i];
+            square = fmaf(v[i], v[i], square);
+        }
+        store_pack(y + at, v);
+    });
+    by = norm(square);
+    // Every thread reads back what it wrote itself.
+    each_four(cols, [&](u32 at) {
+        f32 v[4] = {0, 0, 0, 0};
+        if (at < cols) {
+            f32 w[4];
+            load_pack(v, y + at);
+            load_pack(w, a.w + at);
+            for (u32 i = 0; i < 4; i++) v[i] = v[i] * by * w[i];
+        }
+        put4(a.out, block_x(), at, v);
+    });
+}
+
+struct HeadsArgs {
+    // Of queries, keys and values: their rows, how far one is from the next, their biases if there are any, the weights of their norms if
+    // they are normed.
+    const f32* x[3];
+    const f32* bias[3];
+    const f32* norm[2];
+    // Tables of angles, a row for each position.
+    const f32* cos;
+    const f32* sin;
+    f32* queries;
+    void* keys;
+    void* values;
+    const u32* tables;
+    // Of each row: its sequence's row of the tables, and tokens up to its own.
+    const u32* sequences;
+    const u32* lengths;
+    u32 stride[3];
+    u32 heads, kv_heads, dim, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
+    f32 eps;
+};
+
+// Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, and `dim`
+// numbers of shared memory.
+KERNEL(decoder_heads, HeadsArgs, 256) {
+    const u32 row = block_x(), sequence = a.sequences[row], position = a.lengths[row] - 1, slot = position / a.page_tokens;
+    u32 page = a.pages;
+    if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
+    f32* room = shared<f32>() + warp() * a.dim;
+    for (u32 job = warp(); job < a.heads + 2 * a.kv_heads; job += threads() / WARP) {
+        const u32 kind = job < a.heads ? 0 : job < a.heads + a.kv_heads ? 1 : 2;
+        const u32 head = kind == 0 ? job : job - a.heads - (kind == 2 ? a.kv_heads : 0);
+        const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * a.dim;
+        const f32* bias = a.bias[kind] ? a.bias[kind] + head * a.dim : nullptr;
+        const f32* weight = kind < 2 ? a.norm[kind] : nullptr;
+        f32 square = 0;
+        for (u32 i = lane(); i < a.dim; i += WARP) {
+            const f32 v = x[i] + (bias ? bias[i] : 0);
+            square = fmaf(v, v, square);
+            room[i] = v;
+        }
+        if (weight) {
+            const f32 by = 1 / sqrtf(warp_reduce<Add>(square) / static_cast<f32>(a.dim) + a.eps);
+            for (u32 i = lane(); i < a.dim; i += WARP) room[i] = room[i] * by * weight[i];
+        }
+        sync_warp();
+        // A key or value without a page goes nowhere.
+        const bool kept = kind == 0 || page < a.pages;
+        const u64 at = ((static_cast<u64>(kept ? page : 0) * a.kv_heads + head) * a.page_tokens + position % a.page_tokens) * a.dim;
+        for (u32 i = lane(); i < a.dim && kept; i += WARP) {
+            f32 v = room[i];
+            if (kind < 2 && i < 2 * a.half) {
+                const u32 k = a.adjacent ? i / 2 : i % a.half;
+                const bool second = a.adjacent ? i % 2 : i >= a.half, known = position < a.angles;
+                const f32 c = known ? a.cos[static_cast<u64>(position) * a.half + k] : from_bits(0x7fc00000);
+                const f32 s = known ? a.sin[static_cast<u64>(position) * a.half + k] : c;
+                const f32 other = room[a.adjacent ? i ^ 1 : second ? i - a.half : i + a.half];
+                v = second ? fmaf(other, s, v * c) : fmaf(-other, s, v * c);
+            }
+            if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.dim + i] = v;
+            else store_as(kind == 1 ? a.keys : a.values, at + i, v, a.type);
+        }
+        sync_warp();
+    }
+}
+
+struct JoinRowsArgs {
+    DecodeArgs decode;
+    // Which queries; all of them, in order, without.
+    const u32* rows;
+    Forms out;
+};
+
+// The pieces of a query's heads together; a query without tokens gives zeros.
+KERNEL(decoder_join, JoinRowsArgs, 1024) {
+    const DecodeArgs& d = a.decode;
+    const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? d.lengths[query] : 0;
+    const u32 first = seen_from(length, d.window) / d.piece, last = least(d.parts, div_up(length, d.piece));
+    each_four(a.out.cols, [&](u32 at) {
+        f32 v[4] = {0, 0, 0, 0}, total = 0, over = minus_infinity();
+        if (at < a.out.cols) {
+            const f32* in = d.partial + (static_cast<u64>(query) * d.heads + at / d.dim) * d.parts * (d.dim + 2);
+            for (u32 p = first; p < last; p++) over = most(over, in[p * (d.dim + 2) + d.dim]);
+            for (u32 p = first; p < last; p++) {
+                const f32* part = in + p * (d.dim + 2);
+                if (part[d.dim + 1] == 0) continue;
+                const f32 keep = exp2_fast(part[d.dim] - over);
+                for (u32 i = 0; i < 4; i++) v[i] = fmaf(keep, part[at % d.dim + i], v[i]);
+                total = fmaf(keep, part[d.dim + 1], total);
+            }
+            for (u32 i = 0; i < 4; i++) v[i] = total == 0 ? 0 : v[i] / total * d.value_scale;
+        }
+        put4(a.out, block_x(), at, v);
+    });
+}
+
+struct GateArgs {
+    const f32* gate;
+    const f32* up;
+    Forms out;
+    // How far a row of gates is from the next, and a row of what they are for.
+    u32 strides[2];
+    u32 gelu;
+};
+
+// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one by tanh.
+KERNEL(decoder_gate, GateArgs, 1024) {
+    const f32* gate = a.gate + static_cast<u64>(block_x()) * a.strides[0];
+    const f32* up = a.up + static_cast<u64>(block_x()) * a.strides[1];
+    each_four(a.out.cols, [&](u32 at) {
+        f32 v[4] = {0, 0, 0, 0};
+        if (at < a.out.cols) {
+            f32 u[4];
+            load_pack(v, gate + at);
+            load_pack(u, up + at);
+            for (u32 i = 0; i < 4; i++) {
+                const f32 inner = a.gelu ? 1.59576912f * v[i] * (1 + 0.044715f * v[i] * v[i]) : v[i];
+                v[i] = divide(v[i], 1 + exp_fast(-inner)) * u[i];
+            }
+        }
+        put4(a.out, block_x(), at, v);
+    });
+}
+
+struct RowsArgs {
+    const f32* x;
+    // Which rows; all of them, in order, without.
+    const u32* rows;
+    Forms out;
+};
+
+// Rows as they are, in the forms that products take.
+KERNEL(decoder_rows, RowsArgs, 1024) {
+    const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * a.out.cols;
+    each_four(a.out.cols, [&](u32 at) {
+        f32 v[4] = {0, 0, 0, 0};
+        if (at < a.out.cols) load_pack(v, x + at);
+        put4(a.out, block_x(), at, v);
+    });
+}
+
+struct CapArgs {
+    f32* x;
+    u64 n;
+    f32 cap;
+};
+
+// x = cap tanh(x / cap), in place.
+KERNEL(decoder_cap, CapArgs, 256) {
+    for (u64 i = static_cast<u64>(block_x()) * threads() + thread(); i < a.n; i += static_cast<u64>(grid_x()) * threads())
+        a.x[i] = a.cap * tanhf(a.x[i] / a.cap);
+}
+
+struct AdvanceArgs {
+    // Tokens of each row's sequence so far, if these are to be counted.
+    u32* lengths;
+    // The token that was chosen for each row: it joins the row's history, in room for `room` tokens, and the next one has the next random
+    // number.
+    const u32* tokens;
+    u32* history;
+    u32* history_lengths;
+    u64* counters;
+    u32 rows, room;
+};
+
+// A step is over: a thread has a row.
+KERNEL(decoder_advance, AdvanceArgs, 256) {
+    const u32 row = block_x() * threads() + thread();
+    if (row >= a.rows) return;
+    if (a.lengths) a.lengths[row]++;
+    if (!a.tokens) return;
+    const u32 at = a.history_lengths[row]++;
+    if (at < a.room) a.history[static_cast<u64>(row) * a.room + at] = a.tokens[row];
+    a.counters[row]++;
+}

@@ -1,0 +1,5 @@
+//! What backends on GPUs share.
+
+mod arena;
+
+pub(crate) use arena::{Access, Layout, Plan};

@@ -1,0 +1,279 @@
+//! Whole models, compared with the CPU's exact results.
+
+use std::path::Path;
+
+use gllm_kernels_std::backend::{
+    Backend, BackendError, CacheOptions, CpuBackend, CudaBackend, ForwardConfig, KvType, Outputs, Run,
+    Topology,
+};
+use gllm_kernels_std::core::{Precision, QuantFormat};
+use gllm_kernels_std::model::{Config, Generator, Model, Options, Sampling};
+
+use super::{context, on_a_gpu, text, trial, Outcome, Trials};
+
+// What these models compute in f64 is the business of the CPU's tests.
+#[allow(dead_code)]
+#[path = "../decoder/tiny.rs"]
+mod tiny;
+use tiny::Tiny;
+
+/// Any tokens, no two stretches alike.
+fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
+    (0..n).map(|i| ((i * i + 7 * i + i / 11) % vocabulary) as u32).collect()
+}
+
+fn exact() -> Options {
+    let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
+    let cache = CacheOptions { kind: KvType::F32, sequences: 8, ..CacheOptions::default() };
+    Options { forward, cache, max_tokens: Some(1024), ..Options::default() }
+}
+
+fn on_cpu(model: &Model<'_>) -> Result<Generator<CpuBackend>, String> {
+    Generator::new(CpuBackend::new(2).map_err(text)?, model, exact()).map_err(text)
+}
+
+fn on_gpu(model: &Model<'_>, options: Options) -> Result<Generator<CudaBackend>, String> {
+    Generator::new(CudaBackend::with_context(context()).map_err(text)?, model, options).map_err(text)
+}
+
+/// `Err` if a logit is off by more than 3e-5 of the largest one.
+fn same(what: &str, want: &[f32], got: &[f32]) -> Outcome {
+    let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
+    if want.len() != got.len() {
+        return Err(format!("{what}: {} logits instead of {}", got.len(), want.len()));
+    }
+    for (i, (want, got)) in want.iter().zip(got).enumerate() {
+        // Not `far > allowed`: NaN is never near.
+        let near = (want - got).abs() <= 3e-5 * scale;
+        if !near {
+            return Err(format!("{what}: logit {i} is {got} instead of {want}, the largest is {scale}"));
+        }
+    }
+    Ok(())
+}
+
+/// KL divergence of `q` from `p`, the mean of all rows of logits.
+fn divergence(p: &[f32], q: &[f32], vocabulary: usize) -> f64 {
+    let log_sum = |x: &[f32]| x.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+    let row = |(p, q): (&[f32], &[f32])| {
+        let (lp, lq) = (log_sum(p), log_sum(q));
+        let one = |(&p, &q): (&f32, &f32)| {
+            let (p, q) = (f64::from(p) - lp, f64::from(q) - lq);
+            p.exp() * (p - q)
+        };
+        p.iter().zip(q).map(one).sum::<f64>()
+    };
+    p.chunks(vocabulary).zip(q.chunks(vocabulary)).map(row).sum::<f64>() / (p.len() / vocabulary) as f64
+}
+
+fn exact_logits(tiny: Tiny) -> Outcome {
+    let model = tiny.open();
+    let tokens = tokens(40, tiny.vocabulary);
+    let want = on_cpu(&model)?.logits(&tokens).map_err(text)?;
+    for chunk in [512, 7] {
+        let got = on_gpu(&model, Options { chunk, ..exact() })?.logits(&tokens).map_err(text)?;
+        same(&format!("{tiny:?}, chunks of {chunk}"), &want, &got)?;
+    }
+    Ok(())
+}
+
+fn fast_path(tiny: Tiny) -> Outcome {
+    let model = tiny.open();
+    let tokens = tokens(70, tiny.vocabulary);
+    let want = on_cpu(&model)?.logits(&tokens).map_err(text)?;
+    for (kind, chunk) in [(KvType::F16, 512), (KvType::Bf16, 9), (KvType::F32, 64)] {
+        let cache = CacheOptions { kind, ..CacheOptions::default() };
+        let options = Options { cache, chunk, max_tokens: Some(256), ..Options::default() };
+        let got = on_gpu(&model, options)?.logits(&tokens).map_err(text)?;
+        let mean = divergence(&want, &got, tiny.vocabulary);
+        // Not `mean >= 4e-3`: NaN is never near.
+        let near = mean < 4e-3;
+        if !near {
+            return Err(format!("{tiny:?}, {kind:?}, chunks of {chunk}: KL divergence {mean}"));
+        }
+    }
+    Ok(())
+}
+
+/// Tokens that are taken are the same, chosen in every way.
+fn same_tokens(name: &'static str) -> Outcome {
+    let tiny = Tiny::new(name, Some(QuantFormat::Q4_1));
+    let model = tiny.open();
+    let prompt = tokens(20, tiny.vocabulary);
+    let ways = [
+        Sampling::greedy(),
+        Sampling { seed: 3, ..Sampling::default() },
+        Sampling { temperature: 0.7, top_k: 9, top_p: 0.9, min_p: 0.01, seed: 5, ..Sampling::default() },
+        Sampling { repetition: 1.3, frequency: 0.2, presence: 0.4, last_n: 8, ..Sampling::default() },
+        Sampling { logit_bias: vec![(5, 30.0), (9, f32::NEG_INFINITY)], ..Sampling::greedy() },
+    ];
+    let mut cpu = on_cpu(&model)?;
+    let mut gpu = on_gpu(&model, exact())?;
+    for way in &ways {
+        let all = |tokens: &mut dyn Iterator<Item = Result<u32, BackendError>>| {
+            tokens.take(8).collect::<Result<Vec<u32>, _>>().map_err(text)
+        };
+        let want = all(&mut cpu.generate(&prompt, way.clone()).map_err(text)?)?;
+        let got = all(&mut gpu.generate(&prompt, way.clone()).map_err(text)?)?;
+        if want != got {
+            return Err(format!("{name}, {way:?}: {got:?} instead of {want:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Sequences that join, leave and share what they begin with have the logits that each has alone.
+fn side_by_side(name: &'static str) -> Outcome {
+    let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
+    let model = tiny.open();
+    let all = tokens(90, tiny.vocabulary);
+    let other: Vec<u32> = all.iter().map(|t| (t + 13) % 97).collect();
+    let (mut g, mut cpu) = (on_gpu(&model, exact())?, on_cpu(&model)?);
+    let (a, b) = (g.create(), g.create());
+    let mut step = |g: &mut Generator<CudaBackend>, runs: &[(_, &[u32])], whole: &[&[u32]]| {
+        let tokens: Vec<u32> = runs.iter().flat_map(|r| r.1).copied().collect();
+        let run = |r: &(_, &[u32])| Run { sequence: r.0, tokens: r.1.len(), outputs: Outputs::Last };
+        let topology = Topology { runs: runs.iter().map(run).collect() };
+        let logits = g.forward(&tokens, &topology).map_err(text)?;
+        let got = g.backend().read_logits(&logits).map_err(text)?;
+        let mut want = Vec::new();
+        for tokens in whole {
+            let all = cpu.logits(tokens).map_err(text)?;
+            want.extend_from_slice(&all[all.len() - tiny.vocabulary..]);
+        }
+        same(&format!("{name}, {} tokens", tokens.len()), &want, &got)
+    };
+    step(&mut g, &[(a, &all[..40])], &[&all[..40]])?;
+    step(&mut g, &[(b, &other[..50]), (a, &all[40..41])], &[&other[..50], &all[..41]])?;
+    let c = g.fork(b, 50).map_err(text)?;
+    let of_c = |n: usize| [&other[..50], &all[50..n]].concat();
+    let runs: [(_, &[u32]); 3] = [(c, &all[50..55]), (b, &other[50..51]), (a, &all[41..43])];
+    step(&mut g, &runs, &[&of_c(55), &other[..51], &all[..43]])?;
+    // Steps of single tokens: recorded, started as recorded, and with a sequence less.
+    for i in 0..3 {
+        let runs: [(_, &[u32]); 3] =
+            [(c, &all[55 + i..56 + i]), (b, &other[51 + i..52 + i]), (a, &all[43 + i..44 + i])];
+        step(&mut g, &runs, &[&of_c(56 + i), &other[..52 + i], &all[..44 + i]])?;
+    }
+    g.remove(b).map_err(text)?;
+    step(&mut g, &[(a, &all[46..47]), (c, &all[58..59])], &[&all[..47], &of_c(59)])
+}
+
+/// The logits behind `tokens` of a model with another configuration than its file's.
+fn run<B: Backend>(
+    backend: &B,
+    model: &Model<'_>,
+    config: &Config,
+    tokens: &[u32],
+) -> Result<Vec<f32>, BackendError> {
+    let Options { forward, cache, .. } = exact();
+    let weights = model.weights().expect("the model's weights");
+    let weights = backend.upload_generator_weights(config, &weights, &mut |_| ())?;
+    let mut kv = backend.alloc_kv_cache(256, config, &cache)?;
+    let sequence = backend.create_sequence(&mut kv);
+    let topology = Topology { runs: vec![Run { sequence, tokens: tokens.len(), outputs: Outputs::All }] };
+    let logits = backend.generator_forward_gpu_pure(tokens, &topology, &weights, &mut kv, &forward)?;
+    backend.read_logits(&logits)
+}
+
+/// Scores of attention and logits are capped, rotations take a part of a head, embeddings have a factor.
+fn other_configurations() -> Outcome {
+    let model = Tiny::new("llama", Some(QuantFormat::Q8_0)).open();
+    let mut config = model.config().clone();
+    config.attention_softcap = Some(0.7);
+    config.logit_softcap = Some(1.5);
+    config.embedding_scale = 3.0;
+    config.ropes[0].dims = 16;
+    let tokens = tokens(30, config.vocabulary);
+    let want = run(&CpuBackend::new(1).map_err(text)?, &model, &config, &tokens).map_err(text)?;
+    let gpu = CudaBackend::with_context(context()).map_err(text)?;
+    let got = run(&gpu, &model, &config, &tokens).map_err(text)?;
+    same("capped", &want, &got)?;
+    let plain = run(&gpu, &model, model.config(), &tokens).map_err(text)?;
+    if same("", &plain, &got).is_ok() {
+        return Err("the configuration changes nothing".to_owned());
+    }
+    Ok(())
+}
+
+/// More tokens than a piece of attention, heads of 128, more columns than a warp takes at once; on a GPU more of everything.
+fn large_shapes() -> Outcome {
+    let (hidden, intermediate, n) = if on_a_gpu() { (2048, 5632, 1500) } else { (256, 320, 300) };
+    let tiny = Tiny {
+        hidden,
+        intermediate,
+        heads: hidden / 128,
+        kv_heads: (hidden / 256).max(1),
+        head_dim: 128,
+        layers: 2,
+        vocabulary: 1003,
+        ..Tiny::new("qwen3", Some(QuantFormat::Q8_0))
+    };
+    let model = tiny.open();
+    let tokens = tokens(n, tiny.vocabulary);
+    let options = |options: Options| Options { max_tokens: Some(2048), ..options };
+    let cpu = Generator::new(CpuBackend::new(0).map_err(text)?, &model, options(exact()));
+    let want = cpu.map_err(text)?.logits(&tokens).map_err(text)?;
+    let mut gpu = on_gpu(&model, options(exact()))?;
+    let sequence = gpu.create();
+    // The last rows alone: a prompt, and then single tokens.
+    let (prompt, rest) = tokens.split_at(n - 3);
+    let mut got = Vec::new();
+    for tokens in [prompt, &rest[..1], &rest[1..2], &rest[2..]] {
+        let logits = gpu.extend(sequence, tokens, Outputs::Last).map_err(text)?;
+        got.extend(gpu.backend().read_logits(&logits).map_err(text)?);
+    }
+    same("exact", &want[(n - 4) * tiny.vocabulary..], &got)?;
+    let mut fast = on_gpu(&model, options(Options::default()))?;
+    let sequence = fast.create();
+    let logits = fast.extend(sequence, &tokens, Outputs::Last).map_err(text)?;
+    let got = fast.backend().read_logits(&logits).map_err(text)?;
+    let far = divergence(&want[(n - 1) * tiny.vocabulary..], &got, tiny.vocabulary);
+    let near = far < 4e-3;
+    if !near {
+        return Err(format!("KL divergence {far}"));
+    }
+    Ok(())
+}
+
+const REAL: &str = "smollm2-135m-instruct-q4_1.gguf";
+
+/// The first tokens that a real model goes on with are those of the CPU's exact results.
+fn real_model(path: &Path) -> Outcome {
+    let model = Model::open(path).map_err(text)?;
+    let prompt = [504, 6330, 282, 4649, 314];
+    let mut cpu = on_cpu(&model)?;
+    let want: Result<Vec<u32>, _> =
+        cpu.generate(&prompt, Sampling::greedy()).map_err(text)?.take(8).collect();
+    let options = Options { max_tokens: Some(64), ..Options::default() };
+    let mut gpu = on_gpu(&model, options)?;
+    let got: Result<Vec<u32>, _> = gpu.generate(&prompt, Sampling::greedy()).map_err(text)?.take(8).collect();
+    let (want, got) = (want.map_err(text)?, got.map_err(text)?);
+    if want != got {
+        return Err(format!("{got:?} instead of {want:?}"));
+    }
+    Ok(())
+}
+
+pub fn trials(trials: &mut Trials) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models").join(REAL);
+    let missing = !path.exists();
+    if missing {
+        eprintln!("skipped: {} is not there; `ci/setup` fetches it", path.display());
+    }
+    let real = trial("model_real_smollm2", move || real_model(&path));
+    trials.push(real.with_ignored_flag(missing));
+    for tiny in Tiny::all() {
+        let name = format!("{}_{}", tiny.architecture, tiny.format.map_or("f32", QuantFormat::name));
+        trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny)));
+        trials.push(trial(format!("model_fast_{name}"), move || fast_path(tiny)));
+    }
+    for name in ["llama", "qwen2", "qwen3", "gemma3"] {
+        trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
+    }
+    for name in ["llama", "gemma3"] {
+        trials.push(trial(format!("model_side_by_side_{name}"), move || side_by_side(name)));
+    }
+    trials.push(trial("model_other_configurations", other_configurations));
+    trials.push(trial("model_large_shapes", large_shapes));
+}
