@@ -263,8 +263,10 @@ pub fn trials(trials: &mut Trials) {
     }
     let real = trial("model_real_smollm2", move || real_model(&path));
     trials.push(real.with_ignored_flag(missing));
-    for tiny in Tiny::all() {
-        let name = format!("{}_{}", tiny.architecture, tiny.format.map_or("f32", QuantFormat::name));
+    // Other heads are refused.
+    for tiny in Tiny::all().into_iter().filter(|tiny| tiny.head_dim.is_multiple_of(16)) {
+        let format = tiny.format.map_or("f32", QuantFormat::name);
+        let name = format!("{}_{format}_heads_of_{}", tiny.architecture, tiny.head_dim);
         trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny)));
         trials.push(trial(format!("model_fast_{name}"), move || fast_path(tiny)));
     }
