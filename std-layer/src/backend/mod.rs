@@ -48,7 +48,8 @@ pub enum KvType {
     Bf16,
     /// IEEE 754 binary32.
     F32,
-    /// 8 bits, with a scale of 16 bits for each 32 elements of a head: 8.5 bits a number.
+    /// 8 bits, with a scale of 16 bits for each 32 elements of a head: 8.5 bits a number. The CPU has it; other backends refuse
+    /// it with `Unsupported`.
     Q8_0,
 }
 

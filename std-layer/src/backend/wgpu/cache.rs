@@ -110,6 +110,10 @@ impl WgpuKvCache {
                 format!("pages of {size} positions and heads of {}: the first must be a multiple of 16, the second of 2", config.head_dim);
             return Err(BackendError::Unsupported(what));
         }
+        if !matches!(options.kind, KvType::F16 | KvType::Bf16 | KvType::F32) {
+            let what = format!("a cache of {:?} with WebGPU: choose F16, BF16 or F32", options.kind);
+            return Err(BackendError::Unsupported(what));
+        }
         let (groups, group_of) = options.groups(max_tokens, config);
         let shape = CacheShape {
             kind: options.kind,
