@@ -1,11 +1,13 @@
 //! Weights, packed.
 
 use crate::args::unpacker::Made;
+use crate::caps::Caps;
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::header::Header;
 use crate::ops::qpack::{header, open, panels, PackQArgs, PackedQ};
+use crate::quant::packed::{Packing, Unit, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
 use crate::table::Kernels;
 
@@ -89,5 +91,42 @@ impl<E: Element> Kernels<E> {
         buf: &'a [u8],
     ) -> Result<PackedQ<'a>, KernelError> {
         open(self.table.formats.of(format).packing(), format, rows, cols, buf)
+    }
+}
+
+impl PackedQ<'_> {
+    /// Decodes row `r`, bit for bit as the format says.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there is no such row, `WrongLength` unless `y` has `cols` elements.
+    pub fn decode_row(&self, r: usize, y: &mut [f32]) -> Result<(), KernelError> {
+        check::len("y", y.len(), self.cols())?;
+        check::range("rows", r, 1, self.rows())?;
+        let Some(packing) = self.packing() else {
+            return Kernels::<f32>::with(Caps::SCALAR).dequant(self.floats()?.row_range(r, 1)?, y);
+        };
+        let first = r / ROWS * packing.panel_bytes(self.cols()).unwrap_or(0);
+        for (u, y) in y.chunks_mut(UNIT).enumerate() {
+            let head = self.as_ptr().wrapping_add(first + u * packing.unit_bytes(STEPS));
+            let unit = Unit { packing, head, steps: y.len() / STEP };
+            let group = STEP / packing.groups().max(1);
+            for (g, y) in y.chunks_mut(group.max(1)).enumerate() {
+                // SAFETY: the row is in the matrix, and its units are in the panels.
+                let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
+                for (i, y) in y.iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
+                    *y = match packing {
+                        Packing { eighths: true, .. } => {
+                            let sign = f32::from_bits(offset.to_bits() ^ scale.to_bits());
+                            (v + 0.125f32.copysign(sign)) * scale
+                        }
+                        Packing { offsets: true, .. } => v * scale + offset,
+                        _ => v * scale,
+                    };
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -11,7 +11,6 @@ use crate::header::Header;
 use crate::ops::dequant::Chunk;
 use crate::quant::packed::{Pack, Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
-use crate::table::Kernels;
 use crate::vector::Vector;
 
 /// First word of the header.
@@ -104,7 +103,7 @@ macro_rules! packings {
 }
 expand_all_formats! { packings! {} }
 
-/// [`Kernels::packed_q`], for weights that are packed so.
+/// [`Kernels::packed_q`](crate::Kernels::packed_q), for weights that are packed so.
 pub(crate) fn open<'a>(
     packing: Option<&'static Packing>,
     format: QuantFormat,
@@ -304,40 +303,5 @@ impl<'a> PackedQ<'a> {
         let (skip, bytes) = (bytes(start)?, bytes(len)?);
         let panels = self.panels.get(skip..).and_then(|p| p.get(..bytes)).unwrap_or(&[]);
         Ok(Self { panels, rows: len, ..self })
-    }
-
-    /// Decodes row `r`, bit for bit as the format says.
-    ///
-    /// # Errors
-    /// `OutOfRange` if there is no such row, `WrongLength` unless `y` has `cols` elements.
-    pub fn decode_row(&self, r: usize, y: &mut [f32]) -> Result<(), KernelError> {
-        check::len("y", y.len(), self.cols)?;
-        check::range("rows", r, 1, self.rows)?;
-        let Some(packing) = self.packing else {
-            return Kernels::<f32>::with(Caps::SCALAR).dequant(self.floats()?.row_range(r, 1)?, y);
-        };
-        let first = r / ROWS * packing.panel_bytes(self.cols).unwrap_or(0);
-        for (u, y) in y.chunks_mut(UNIT).enumerate() {
-            let head = self.panels.as_ptr().wrapping_add(first + u * packing.unit_bytes(STEPS));
-            let unit = Unit { packing, head, steps: y.len() / STEP };
-            let group = STEP / packing.groups().max(1);
-            for (g, y) in y.chunks_mut(group.max(1)).enumerate() {
-                // SAFETY: the row is in the matrix, and its units are in the panels.
-                let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
-                for (i, y) in y.iter_mut().enumerate() {
-                    // SAFETY: as above.
-                    let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
-                    *y = match packing {
-                        Packing { eighths: true, .. } => {
-                            let sign = f32::from_bits(offset.to_bits() ^ scale.to_bits());
-                            (v + 0.125f32.copysign(sign)) * scale
-                        }
-                        Packing { offsets: true, .. } => v * scale + offset,
-                        _ => v * scale,
-                    };
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -112,7 +112,7 @@ macro_rules! define_int8 {
             use crate::ops::int8;
             define_int8! { @$attr
                 gemm(t: &MicroArgs) => int8::tile::<$isa>(t);
-                pack(g: &PackArgs) => int8::pack(g, super::super::$module::pack_b::<f32>);
+                pack(g: &PackArgs) => int8::pack(g, crate::table::$module::pack_b::<f32>);
                 merge(m: &MergeArgs) => int8::merge(m);
                 finish(f: &FinishArgs) => int8::finish(f);
             }

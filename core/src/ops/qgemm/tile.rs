@@ -17,8 +17,6 @@ use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
 use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::quant::MIN_GROUP;
-#[cfg(doc)]
-use crate::table::kernels::QgemmTier;
 use crate::vector::{Prim, Vector};
 
 /// Rows of activations in a panel, at most.
