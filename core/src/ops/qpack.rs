@@ -4,12 +4,11 @@ use core::mem::MaybeUninit;
 
 use crate::args::unpacker::Unpacker;
 use crate::arrays::Each;
-use crate::caps::Caps;
 use crate::check;
 use crate::error::KernelError;
 use crate::header::Header;
 use crate::ops::dequant::Chunk;
-use crate::quant::packed::{Pack, Packing, Parts, Scales, Unit, MOST, ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{Pack, Packing, Parts, Scales, MOST, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
 use crate::vector::Vector;
 
