@@ -1,5 +1,7 @@
 //! Whole models on the CPU.
 
+#[path = "decoder/golden.rs"]
+mod golden;
 #[path = "decoder/real.rs"]
 mod real;
 #[path = "decoder/tiny.rs"]

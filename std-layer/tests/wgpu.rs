@@ -1,20 +1,24 @@
 //! Whole models on a GPU through wgpu: on the first adapter of this machine, be it software (`mesa-vulkan-drivers` has one).
 
+#[path = "decoder/golden.rs"]
+mod golden;
 #[path = "decoder/tiny.rs"]
 mod tiny;
 
 use gllm_kernels_std::backend::{
-    Backend, CacheOptions, CpuBackend, ForwardConfig, KvType, Traffic, WgpuAdapter, WgpuBackend,
+    Backend, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run,
+    SampleRow, Topology, WgpuAdapter, WgpuBackend,
 };
 use gllm_kernels_std::core::Precision;
-use gllm_kernels_std::model::{Generator, Model, Options, Sampling};
+use gllm_kernels_std::model::{sample, CacheError, Generator, Model, Options, Sampling};
+use gllm_testkit::data::Source;
 use tiny::{oracle, Tiny};
 
 /// A backend on the first adapter; where there is none, that is said.
 fn backend() -> Option<WgpuBackend> {
     let all = WgpuAdapter::all();
     if all.is_empty() {
-        eprintln!("skipped: no adapter with Vulkan, Metal or DirectX 12");
+        golden::say(format_args!("SKIPPED: there is no adapter with Vulkan, Metal or DirectX 12"));
     }
     all.first().map(|adapter| WgpuBackend::on(adapter).unwrap())
 }
@@ -70,13 +74,13 @@ fn eight_bytes_a_step() {
     let cache = CacheOptions { page_tokens: 16, ..options().cache };
     let mut g = Generator::new(backend, &model, Options { cache, ..options() }).unwrap();
     let sequence = g.create();
-    let mut logits = g.extend(sequence, &tokens(9, 97), gllm_kernels_std::backend::Outputs::Last).unwrap();
+    let mut logits = g.extend(sequence, &tokens(9, 97), Outputs::Last).unwrap();
     let sampling = Sampling::greedy();
     for position in 9..60 {
-        let how = gllm_kernels_std::backend::SampleRow { sampling: &sampling, history: &[], counter: 0 };
+        let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
         let token = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
         let before = g.backend().traffic();
-        logits = g.extend(sequence, &token, gllm_kernels_std::backend::Outputs::Last).unwrap();
+        logits = g.extend(sequence, &token, Outputs::Last).unwrap();
         g.backend().sample_from_tensor(&logits, &[how]).unwrap();
         let after = g.backend().traffic();
         let page = if position % 16 == 0 { 4 } else { 0 };
@@ -87,5 +91,254 @@ fn eight_bytes_a_step() {
         assert_eq!(after.from_device - before.from_device, 4);
         assert_eq!(after.submissions - before.submissions, 1);
     }
-    assert_ne!(g.backend().traffic(), Traffic::default());
+}
+
+/// The same with chance and penalties: random numbers and histories go on by themselves.
+#[test]
+fn eight_bytes_a_step_with_chance() {
+    let Some(backend) = backend() else { return };
+    let model = Tiny::new("llama", None).open();
+    let mut g = Generator::new(backend, &model, options()).unwrap();
+    let sequence = g.create();
+    let prompt = tokens(9, 97);
+    let mut logits = g.extend(sequence, &prompt, Outputs::Last).unwrap();
+    let sampling = Sampling { seed: 5, repetition: 1.2, top_k: 20, top_p: 0.9, ..Sampling::default() };
+    let mut history = prompt;
+    // Room for 32 tokens is made at first.
+    for counter in 0..20 {
+        let before = g.backend().traffic();
+        let how = SampleRow { sampling: &sampling, history: &history, counter };
+        let token = g.backend().sample_from_tensor(&logits, &[how]).unwrap()[0];
+        let after = g.backend().traffic();
+        let mut row = g.backend().read_logits(&logits).unwrap();
+        assert_eq!(token, sample(&mut row, &history, counter, 0, &sampling).unwrap());
+        if counter > 0 && history.len() != 16 {
+            assert_eq!(after.to_device, before.to_device, "token {counter}");
+        }
+        assert_eq!(after.from_device - before.from_device, 4);
+        assert_eq!(after.submissions - before.submissions, 1);
+        history.push(token);
+        logits = g.extend(sequence, &[token], Outputs::Last).unwrap();
+    }
+}
+
+/// Every combination of parameters, on logits of every kind: the token that the definition chooses.
+#[test]
+fn sampling_is_its_definition() {
+    let Some(backend) = backend() else { return };
+    let mut source = Source::new(3);
+    for n in [1, 2, 31, 255, 256, 257, 1000, 5000] {
+        for kind in 0..6 {
+            let rows = 7;
+            let mut logits: Vec<f32> = source.normals::<f32>(n * rows).iter().map(|x| x * 5.0).collect();
+            match kind {
+                1 => logits.iter_mut().for_each(|x| *x = x.round()),
+                2 => logits.iter_mut().step_by(3).for_each(|x| *x = f32::NAN),
+                3 => logits.iter_mut().step_by(2).for_each(|x| *x = f32::NEG_INFINITY),
+                4 => logits.fill([f32::NAN, f32::NEG_INFINITY, 0.0, -0.0][n % 4]),
+                5 => logits.iter_mut().step_by(n).for_each(|x| *x = f32::INFINITY),
+                _ => {}
+            }
+            let handle = backend.upload_logits(&logits, n).unwrap();
+            let history: Vec<u32> = (0..40).map(|_| source.below(n.min(20) + 2) as u32).collect();
+            for _ in 0..8 {
+                let all: Vec<(Sampling, u64)> = (0..rows).map(|_| some_sampling(&mut source, n)).collect();
+                let ways: Vec<_> = all
+                    .iter()
+                    .map(|(sampling, counter)| SampleRow { sampling, history: &history, counter: *counter })
+                    .collect();
+                let got = backend.sample_from_tensor(&handle, &ways).unwrap();
+                for (((row, way), got), i) in logits.chunks(n).zip(&ways).zip(got).zip(0..) {
+                    let want = sample(&mut row.to_vec(), &history, way.counter, 0, way.sampling).unwrap();
+                    assert_eq!(got, want, "{n} logits of kind {kind}, row {i}: {:?}", way.sampling);
+                }
+            }
+        }
+    }
+}
+
+/// Any parameters, and a number of random numbers.
+fn some_sampling(source: &mut Source, n: usize) -> (Sampling, u64) {
+    let token = source.below(n) as u32;
+    let mut pick = |all: &[f32]| all[source.below(all.len())];
+    let sampling = Sampling {
+        repetition: pick(&[1.0, 1.3, 0.5, 1e30]),
+        frequency: pick(&[0.0, 0.4, -0.7]),
+        presence: pick(&[0.0, 1.1, -2.0]),
+        temperature: pick(&[0.0, 1e-30, 0.1, 0.8, 1.0, 3.0, 1e30]),
+        top_p: pick(&[1.0, 2.0, 0.95, 0.5, 1e-9]),
+        min_p: pick(&[0.0, 0.05, 0.3, 1.0]),
+        last_n: [0, 7, usize::MAX][source.below(3)],
+        logit_bias: [vec![], vec![(token, 8.0)], vec![(token, f32::NEG_INFINITY), (0, 1.5), (token, 2.0)]]
+            [source.below(3)]
+        .clone(),
+        top_k: [0, 1, 2, 40, n, n + 5, 300][source.below(7)],
+        seed: source.below(1 << 50) as u64,
+    };
+    (sampling, source.below(1 << 40) as u64)
+}
+
+/// Logits do not depend, beyond rounding, on how a prompt is cut, on pages, on sequences side by side, or on windows that forget.
+#[test]
+fn cuts_pages_and_sequences() {
+    for name in ["llama", "gemma3"] {
+        let Some(backend) = backend() else { return };
+        let tiny = Tiny::new(name, Some(gllm_kernels_std::core::QuantFormat::Q8_0));
+        let model = tiny.open();
+        let all = tokens(600, tiny.vocabulary);
+        let want = oracle(model.config(), &model.weights().unwrap(), &all[..300]);
+        let close = |row: &[f32], position: usize, what: &str| {
+            for (i, (&got, want)) in row.iter().zip(&want[position]).enumerate() {
+                let error = (f64::from(got) - want).abs();
+                assert!(error <= 3e-4, "{name}, {what}, position {position}, {i}: {got} instead of {want}");
+            }
+        };
+        let cache = CacheOptions { page_tokens: 16, sequences: 3, ..options().cache };
+        let mut g = Generator::new(backend, &model, Options { cache, chunk: 77, ..options() }).unwrap();
+        let (a, b) = (g.create(), g.create());
+        // One in small steps behind a long one, past the length at which attention works in pieces.
+        g.extend(a, &all[..260], Outputs::None).unwrap();
+        for (position, token) in all.iter().enumerate().take(300).skip(260) {
+            let logits = g.extend(a, &[*token], Outputs::Last).unwrap();
+            close(&g.backend().read_logits(&logits).unwrap(), position, "steps of one");
+        }
+        // Another beside it, then a third that goes on from where the second is.
+        g.extend(b, &all[..40], Outputs::None).unwrap();
+        let c = g.fork(b, 40).unwrap();
+        let run = |sequence, tokens, outputs| Run { sequence, tokens, outputs };
+        let runs = vec![run(c, 3, Outputs::All), run(a, 1, Outputs::None), run(b, 20, Outputs::Last)];
+        let step = [&all[40..43], &all[300..301], &all[40..60]].concat();
+        let logits = g.forward(&step, &Topology { runs }).unwrap();
+        let rows = g.backend().read_logits(&logits).unwrap();
+        let positions = [40, 41, 42, 59];
+        assert_eq!(rows.len(), positions.len() * tiny.vocabulary);
+        for (row, position) in rows.chunks(tiny.vocabulary).zip(positions) {
+            close(row, position, "side by side");
+        }
+        g.remove(b).unwrap();
+        let logits = g.extend(c, &all[43..44], Outputs::Last).unwrap();
+        close(&g.backend().read_logits(&logits).unwrap(), 43, "alone again");
+    }
+}
+
+/// Real models: logits close to the exact reference's, and its text as far as it is sure.
+#[test]
+fn real_models() {
+    for (name, model) in golden::models() {
+        let Some(backend) = backend() else { return };
+        let cache = CacheOptions { kind: KvType::F16, ..CacheOptions::default() };
+        let options = Options { cache, max_tokens: Some(512), ..options() };
+        let mut g = Generator::new(backend, &model, options).unwrap();
+        let vocabulary = model.config().vocabulary;
+        let (mut largest, mut texts) = (0f64, 0);
+        for (i, golden) in golden::golden(name).iter().enumerate() {
+            let logits = g.logits(&golden.tokens).unwrap();
+            for (row, want) in logits.chunks(vocabulary).zip(&golden.rows) {
+                for &(token, want) in &want.top {
+                    largest = largest.max((f64::from(row[token]) - want).abs());
+                }
+            }
+            let text = g.generate(&golden.tokens, Sampling::greedy()).unwrap();
+            for (n, (token, &(want, margin))) in text.zip(&golden.greedy).enumerate() {
+                let token = token.unwrap();
+                if token != want {
+                    assert!(
+                        margin <= 0.1,
+                        "{name}, prompt {i}, token {n}: {token} instead of {want}, ahead by {margin}"
+                    );
+                    break;
+                }
+                texts += 1;
+            }
+        }
+        eprintln!("{name}: logits within {largest:.1e}, {texts} tokens of text");
+        // What rounding keys and values to f16 changes.
+        assert!(largest <= 0.15, "{name}: {largest}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let Some(backend) = backend() else { return };
+    let model = Tiny::new("llama", None).open();
+    let mut g = Generator::new(backend, &model, Options { max_tokens: Some(128), ..options() }).unwrap();
+    let a = g.create();
+    let run = |tokens| Run { sequence: a, tokens, outputs: Outputs::Last };
+    let refused = g.forward(&[1, 97], &Topology { runs: vec![run(2)] });
+    assert!(matches!(refused, Err(BackendError::Tokens(_))), "{refused:?}");
+    let full = g.extend(a, &tokens(200, 97), Outputs::Last).unwrap_err();
+    assert!(matches!(full, BackendError::Cache(CacheError::Full { .. })), "{full:?}");
+    // What was on the device before is still there.
+    g.remove(a).unwrap();
+    let a = g.create();
+    assert!(g.extend(a, &tokens(100, 97), Outputs::Last).is_ok());
+    // A cache larger than the device's buffers.
+    let Some(backend) = self::backend() else { return };
+    let huge = backend.alloc_kv_cache(1 << 40, model.config(), &CacheOptions::default()).unwrap_err();
+    assert!(matches!(huge, BackendError::Limit { need, allowed, .. } if need > allowed), "{huge:?}");
+    // More rows of logits than a buffer has room for a tile of.
+    let wide = backend.upload_logits(&[0.0; 9], 1).and_then(|_| backend.upload_logits(&[0.0; 3], 2));
+    assert!(matches!(wide, Err(BackendError::Tokens(_))), "{wide:?}");
+}
+
+/// Where a buffer may be small, matrices and logits are split, and that changes no bit; what cannot be split is refused with both numbers.
+#[test]
+fn small_buffers_are_enough() {
+    let all = WgpuAdapter::all();
+    let Some(adapter) = all.first() else { return drop(backend()) };
+    let tiny = Tiny { vocabulary: 400, ..Tiny::new("qwen2", None) };
+    let model = tiny.open();
+    let tokens = tokens(70, tiny.vocabulary);
+    let cache = CacheOptions { page_tokens: 16, ..options().cache };
+    let options = Options { max_tokens: Some(80), chunk: 40, cache, ..options() };
+    let logits = |bytes: u64| {
+        let backend = WgpuBackend::with_largest(adapter, bytes)?;
+        let mut g = Generator::new(backend, &model, options).map_err(|e| match e {
+            gllm_kernels_std::model::GeneratorError::Backend(e) => e,
+            e => panic!("{e}"),
+        })?;
+        g.logits(&tokens)
+    };
+    // What a step has room for: 64 rows of 256 numbers of heads. The largest matrices have 100 KiB, and 40 rows of logits 64,000 bytes, but
+    // products fill tiles of 32 rows.
+    let want = logits(u64::MAX).unwrap();
+    assert!(logits(64 << 10).unwrap() == want, "with buffers of 64 KiB");
+    let refused = logits(4 << 10).unwrap_err();
+    assert!(matches!(refused, BackendError::Limit { need, allowed: 4096, .. } if need > 4096), "{refused:?}");
+}
+
+/// A device that is lost gives errors, whatever is done; a new backend works.
+#[test]
+fn a_lost_device_is_an_error() {
+    let Some(backend) = backend() else { return };
+    let model = Tiny::new("llama", None).open();
+    let mut g = Generator::new(backend, &model, options()).unwrap();
+    let a = g.create();
+    let logits = g.extend(a, &[1, 2, 3], Outputs::Last).unwrap();
+    g.backend().destroy();
+    let read = g.backend().read_logits(&logits).unwrap_err();
+    assert!(matches!(read, BackendError::Lost(_)), "{read:?}");
+    let step = g.extend(a, &[4], Outputs::Last).unwrap_err();
+    assert!(matches!(step, BackendError::Lost(_)), "{step:?}");
+    let cache = g.backend().alloc_kv_cache(64, model.config(), &CacheOptions::default()).unwrap_err();
+    assert!(matches!(cache, BackendError::Lost(_)), "{cache:?}");
+    let Some(backend) = self::backend() else { return };
+    assert_eq!(greedy(backend, &model, &[1, 2, 3], 4).len(), 4);
+}
+
+/// Software is never chosen by itself, and taken if it is asked for.
+#[test]
+fn software_is_not_chosen() {
+    let choice = gllm_kernels_std::backend::choose(1).unwrap();
+    let hardware = WgpuAdapter::all().iter().any(|adapter| !adapter.is_software());
+    eprintln!("{choice}");
+    if !hardware {
+        let why = choice.passed_over.iter().find(|passed| passed.0 == BackendKind::Wgpu).unwrap();
+        assert!(matches!(why.1, BackendError::NoDevice(_)), "{why:?}");
+        assert_eq!(choice.kind, BackendKind::Cpu);
+    }
+    if !WgpuAdapter::all().is_empty() {
+        assert!(BackendKind::Wgpu.open(1).is_ok() || BackendKind::Metal.open(1).is_ok());
+    }
+    assert_eq!(BackendKind::from_name("wgpu"), Some(BackendKind::Wgpu));
 }

@@ -243,7 +243,7 @@ impl WgpuKvCache {
     pub(super) fn reach(&mut self, gpu: &Gpu, config: &Config, positions: usize) -> Result<(), BackendError> {
         let known = self.angles.first().map_or(0, |angles| angles.1);
         if known < positions || self.angles.len() != config.ropes.len() {
-            let n = positions.next_power_of_two().max(1024);
+            let n = positions.next_power_of_two().max(64);
             self.angles = config.ropes.iter().map(|rope| angles(gpu, rope, n)).collect::<Result<_, _>>()?;
             if let Some(arena) = &mut self.arena {
                 arena.bind_groups.clear();

@@ -38,7 +38,8 @@ pub(super) struct Gpu {
 pub(super) const THREADS: u32 = 256;
 
 impl Gpu {
-    pub(super) fn new(adapter: WgpuAdapter) -> Result<Self, BackendError> {
+    /// A device whose buffers have so many bytes at most.
+    pub(super) fn new(adapter: WgpuAdapter, largest: u64) -> Result<Self, BackendError> {
         let (device, queue) = adapter.open()?;
         let lost = Arc::new(OnceLock::new());
         let told = Arc::clone(&lost);
@@ -47,7 +48,8 @@ impl Gpu {
         });
         // What no scope catches happens after the device was lost; that is noticed by itself.
         device.on_uncaptured_error(Arc::new(|_| ()));
-        let limits = device.limits();
+        let mut limits = device.limits();
+        limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(largest);
         let (threads, side) =
             (limits.max_compute_invocations_per_workgroup, limits.max_compute_workgroup_size_x);
         if threads.min(side) < THREADS {

@@ -107,8 +107,16 @@ impl WgpuBackend {
     /// # Errors
     /// `NoDevice` if the driver refuses; `Limit` if it allows too little.
     pub fn on(adapter: &WgpuAdapter) -> Result<Self, BackendError> {
+        Self::with_largest(adapter, u64::MAX)
+    }
+
+    /// The same, with no buffer larger than `bytes`, even if the adapter allows it: what is larger is split, or refused.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn with_largest(adapter: &WgpuAdapter, bytes: u64) -> Result<Self, BackendError> {
         Ok(Self {
-            gpu: Gpu::new(adapter.clone())?,
+            gpu: Gpu::new(adapter.clone(), bytes)?,
             home: Arc::new(Mutex::new(Home { free: Vec::new(), next: 1 })),
             pending: Mutex::default(),
             sampler: Mutex::default(),

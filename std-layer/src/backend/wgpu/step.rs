@@ -52,6 +52,9 @@ struct Dispatch<'b> {
     groups: [usize; 3],
 }
 
+/// Bind groups that are kept, at most.
+const MOST_BIND_GROUPS: usize = 1 << 14;
+
 /// Of an operation that has nothing to do with logits.
 const NO_LOGITS: u64 = 0;
 
@@ -110,6 +113,10 @@ impl<'a> Recorder<'a> {
         let arena = self.kv.arena.as_mut().ok_or_else(no_room)?;
         let key = BindKey { shader, weights: self.weights.id, place, part, logits, last: self.last };
         if !arena.bind_groups.contains_key(&key) {
+            // Some may be about logits that are gone.
+            if arena.bind_groups.len() >= MOST_BIND_GROUPS {
+                arena.bind_groups.clear();
+            }
             arena.bind_groups.insert(key, self.gpu.bind(&pipeline, buffers, constants)?);
         }
         self.pass.set_pipeline(&pipeline);

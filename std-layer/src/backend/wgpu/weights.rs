@@ -189,17 +189,19 @@ impl Uploader<'_> {
         let blocks = cols.div_ceil(layout.len);
         let row_bytes = (blocks * (layout.words.len() + layout.tail.len())) as u64;
         // Scales behind blocks end with a whole word. A thread may have one row, and 32 threads may share it.
-        let fit = self.gpu.largest().saturating_sub(8) / row_bytes.max(1);
+        let book = format.book();
+        let beside = 8 + size_of_val(&*book) as u64;
+        let fit = self.gpu.largest().saturating_sub(beside) / row_bytes.max(1);
         let fit = (fit as usize).min(self.gpu.groups() as usize * 2);
         if fit == 0 {
             let what = "bytes of a row of a matrix".to_owned();
-            return Err(BackendError::Limit { what, need: row_bytes + 8, allowed: self.gpu.largest() });
+            return Err(BackendError::Limit { what, need: row_bytes + beside, allowed: self.gpu.largest() });
         }
         let height: usize = all.iter().map(HostMatrix::rows).sum();
         let mut rows = Vec::new();
         for first in (0..height).step_by(fit) {
             let n = fit.min(height - first);
-            rows.push(self.rows(all, &layout, (first, n, blocks))?);
+            rows.push(self.rows(all, (&layout, &book), (first, n, blocks))?);
             let bytes = host_bytes(&all[0]) / all[0].rows().max(1) * n;
             self.done.done += bytes;
             (self.progress)(self.done);
@@ -211,14 +213,16 @@ impl Uploader<'_> {
     fn rows(
         &mut self,
         all: &[HostMatrix<'_>],
-        layout: &Layout,
+        (layout, book): (&Layout, &[u32]),
         (first, n, blocks): (usize, usize, usize),
     ) -> Result<Rows, BackendError> {
         let words = blocks * layout.words.len() / 4;
-        let tails = n * words;
+        let tails = book.len() + n * words;
         let tail_bytes = (n * blocks * layout.tail.len()).next_multiple_of(4);
         let mut to = vec![0u32; tails + tail_bytes / 4];
         let (to_words, to_tails) = to.split_at_mut(tails);
+        let (to_book, to_words) = to_words.split_at_mut(book.len());
+        to_book.copy_from_slice(book);
         let mut tail_of_rows = vec![0u8; tail_bytes];
         // A row without words, or tails, has no chunk in them: formats always have words.
         let tail_row = blocks * layout.tail.len();

@@ -296,6 +296,8 @@ fn sum_before(end: u32) -> Wide {
 
 fn choose(best: u32, thread: u32) -> u32 {
     let top = x[at_row + best];
+    // Nobody changes it before all have read it.
+    storageBarrier();
     let vocabulary = a.vocabulary;
     var least = 0u;
     let k = word(TOP_K);

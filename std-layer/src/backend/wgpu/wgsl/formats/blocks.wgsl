@@ -22,7 +22,7 @@ fn tail(block: u32) -> f32 {
 fn part_of(row: u32, parts: u32, part: u32) -> Part {
     let block = row * (parts / PER) + part / PER;
     let p = part % PER;
-    let b = block * WORDS;
+    let b = BOOK + block * WORDS;
     let d = tail(block);
     let c = codes(b, p);
     var all: Part;

@@ -1,5 +1,6 @@
-// What formats have in common. The weights of a matrix, `w`, are words. First come the words of all blocks, row by row: a block
-// without its scale, if that would leave the block at an odd place. Such scales follow from word `tails_at()` on, two or four to a word.
+// What formats have in common. The weights of a matrix, `w`, are words. First comes the codebook of formats that have one, BOOK words; then
+// the words of all blocks, row by row: a block without its scale, if that would leave blocks at odd places. Such scales follow from word
+// `tails_at()` on, two or four to a word.
 //
 // A format has: LEN weights in WORDS words, TAIL bytes of scale behind all blocks; codes(b, p) of part p, 32 weights in eight words of signed
 // bytes; scale(b, d, g) and offset(b, d, g) of group g of GROUP weights. `b` is the block's first word and `d` its scale from the end.
@@ -72,4 +73,31 @@ fn six_bits(b: u32, g: u32, min: u32) -> f32 {
     let top = byte_at(b, k + 4u * min);
     let low = (byte_at(b, 8u + k) >> (4u * min)) & 15u;
     return f32(select(low | ((top >> 6u) << 4u), top & 63u, g < 4u));
+}
+// Negative where the lowest bit of a byte of `bits` is set; no byte of `v` is 0.
+fn negate4(v: u32, bits: u32) -> u32 {
+    return (v ^ (bits * 255u)) + bits;
+}
+// The eighth sign of the seven in `pattern` makes their number even.
+fn eight_signs(pattern: u32) -> u32 {
+    let seven = pattern & 127u;
+    return seven | ((countOneBits(seven) & 1u) << 7u);
+}
+// Eight numbers of the codebook, with signs.
+fn eight(index: u32, signs: u32) -> vec2<u32> {
+    return vec2<u32>(negate4(w[2u * index], bits4(signs)), negate4(w[2u * index + 1u], bits4(signs >> 4u)));
+}
+fn odd(scale: u32) -> f32 {
+    return f32(2u * scale + 1u);
+}
+// What codes of 4 bits stand for in a codebook of 16 bytes.
+fn looked_up(c: Codes) -> Codes {
+    var all: Codes;
+    for (var i = 0u; i < 8u; i++) {
+        for (var k = 0u; k < 4u; k++) {
+            let n = (c[i] >> (8u * k)) & 15u;
+            all[i] |= ((w[n / 4u] >> ((n % 4u) * 8u)) & 255u) << (8u * k);
+        }
+    }
+    return all;
 }

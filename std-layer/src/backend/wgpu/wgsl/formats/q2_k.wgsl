@@ -3,6 +3,7 @@ const WORDS: u32 = 21u;
 const TAIL: u32 = 0u;
 const GROUP: u32 = 16u;
 const ZERO: i32 = 0;
+const BOOK: u32 = 0u;
 fn codes(b: u32, p: u32) -> Codes {
     return fields(b + 4u + (p / 4u) * 8u, (p % 4u) * 2u, 0x03030303u);
 }

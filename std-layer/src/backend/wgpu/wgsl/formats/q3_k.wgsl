@@ -3,6 +3,7 @@ const WORDS: u32 = 27u;
 const TAIL: u32 = 2u;
 const GROUP: u32 = 16u;
 const ZERO: i32 = 4;
+const BOOK: u32 = 0u;
 fn nibble_of(b: u32, g: u32) -> u32 {
     return (byte_at(b, g % 8u) >> ((g / 8u) * 4u)) & 15u;
 }

@@ -3,6 +3,7 @@ const WORDS: u32 = 5u;
 const TAIL: u32 = 2u;
 const GROUP: u32 = 32u;
 const ZERO: i32 = 16;
+const BOOK: u32 = 0u;
 fn codes(b: u32, p: u32) -> Codes {
     return fifth(nibbles(b + 1u), w[b]);
 }

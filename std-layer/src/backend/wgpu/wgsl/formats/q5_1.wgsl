@@ -3,6 +3,7 @@ const WORDS: u32 = 6u;
 const TAIL: u32 = 0u;
 const GROUP: u32 = 32u;
 const ZERO: i32 = 0;
+const BOOK: u32 = 0u;
 fn codes(b: u32, p: u32) -> Codes {
     return fifth(nibbles(b + 2u), w[b + 1u]);
 }

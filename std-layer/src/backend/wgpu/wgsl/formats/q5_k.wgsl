@@ -3,6 +3,7 @@ const WORDS: u32 = 44u;
 const TAIL: u32 = 0u;
 const GROUP: u32 = 32u;
 const ZERO: i32 = 0;
+const BOOK: u32 = 0u;
 fn codes(b: u32, p: u32) -> Codes {
     let low = fields(b + 12u + (p / 2u) * 8u, (p % 2u) * 4u, 0x0f0f0f0fu);
     return more(low, b + 4u, p, 0x01010101u, 4u);

@@ -3,6 +3,7 @@ const WORDS: u32 = 8u;
 const TAIL: u32 = 2u;
 const GROUP: u32 = 32u;
 const ZERO: i32 = 0;
+const BOOK: u32 = 0u;
 fn codes(b: u32, p: u32) -> Codes {
     return fields(b, 0u, 0xffffffffu);
 }

@@ -3,6 +3,7 @@ const WORDS: u32 = 9u;
 const TAIL: u32 = 0u;
 const GROUP: u32 = 32u;
 const ZERO: i32 = 0;
+const BOOK: u32 = 0u;
 fn codes(b: u32, p: u32) -> Codes {
     return fields(b + 1u, 0u, 0xffffffffu);
 }

@@ -3,6 +3,7 @@ const WORDS: u32 = 13u;
 const TAIL: u32 = 2u;
 const GROUP: u32 = 32u;
 const ZERO: i32 = 1;
+const BOOK: u32 = 0u;
 // The digit behind the point of four bytes after so many multiplications by 3.
 fn digit(v: u32, e: u32) -> u32 {
     let power = select((0x1b090301u >> (8u * e)) & 255u, 81u, e == 4u);

@@ -1,0 +1,64 @@
+//! Real models, where `ci/setup` has fetched them, and what the exact reference makes of them: `golden.json`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use gllm_kernels_std::model::Model;
+use serde_json::Value;
+
+const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
+
+/// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.
+#[allow(dead_code)] // Not every program reads all of it.
+pub struct Row {
+    pub top: Vec<(usize, f64)>,
+    pub lse: f64,
+    pub kl: f64,
+}
+
+/// A prompt, and what the exact reference makes of it.
+pub struct Golden {
+    pub tokens: Vec<u32>,
+    pub rows: Vec<Row>,
+    /// The tokens that follow, and by how much each is ahead.
+    pub greedy: Vec<(u32, f64)>,
+}
+
+pub fn golden(model: &str) -> Vec<Golden> {
+    let all: Value = serde_json::from_str(include_str!("../data/golden.json")).unwrap();
+    let numbers = |v: &Value| v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
+    let prompt = |p: &Value| Golden {
+        tokens: numbers(&p["tokens"]).into_iter().map(|t| t as u32).collect(),
+        rows: p["top"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row.as_array().unwrap().iter().map(numbers).map(|t| (t[0] as usize, t[1])).collect())
+            .zip(numbers(&p["lse"]))
+            .zip(numbers(&p["kl_llama_cpp"]))
+            .map(|((top, lse), kl)| Row { top, lse, kl })
+            .collect(),
+        greedy: numbers(&p["greedy"]).into_iter().map(|t| t as u32).zip(numbers(&p["margin"])).collect(),
+    };
+    all[model].as_array().unwrap().iter().map(prompt).collect()
+}
+
+/// Not by a macro, whose output is shown of tests that fail.
+pub fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// The models that are there; what is missing is said.
+pub fn models() -> Vec<(&'static str, Model<'static>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models");
+    let mut all = Vec::new();
+    for name in MODELS {
+        let path = folder.join(format!("{name}.gguf"));
+        if path.exists() {
+            all.push((name, Model::open(&path).unwrap()));
+        } else {
+            say(format_args!("SKIPPED: {} is missing (ci/setup fetches it)", path.display()));
+        }
+    }
+    all
+}
