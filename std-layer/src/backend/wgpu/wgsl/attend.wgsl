@@ -68,7 +68,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var base = start - start % THREADS; base < to; base += THREADS) {
         let p = base + thread;
         let seen = p >= start && p < to;
-        var score: array<f32, H>;
+        var score = array<f32, H>();
         if (seen) {
             let page = page_of(run, p);
             for (var pair = 0u; pair < PAIRS; pair++) {

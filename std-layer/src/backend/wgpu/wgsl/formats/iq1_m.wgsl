@@ -19,8 +19,8 @@ fn scale(b: u32, d: f32, g: u32) -> f32 {
     // Four bits of the common scale are above each of the four words of scales.
     let low = w[b + 12u];
     let high = w[b + 13u];
-    let common = ((low >> 12u) & 15u) | ((low >> 24u) & 0xf0u) | ((high >> 4u) & 0xf00u) | ((high >> 16u) & 0xf000u);
-    return half(common) * 0.125 * odd((short_at(b + 12u, g / 4u) >> ((g % 4u) * 3u)) & 7u);
+    let both = ((low >> 12u) & 15u) | ((low >> 24u) & 0xf0u) | ((high >> 4u) & 0xf00u) | ((high >> 16u) & 0xf000u);
+    return half(both) * 0.125 * odd((short_at(b + 12u, g / 4u) >> ((g % 4u) * 3u)) & 7u);
 }
 fn offset(b: u32, d: f32, g: u32) -> f32 {
     return 0.0;
