@@ -285,6 +285,11 @@ fn dots_of_bytes() {
                 "{{vex}} vpdpbusd ymm9, ymm8, ymm12",
                 "{{vex}} vpdpbusd ymm2, ymm1, ymm12",
                 "{{vex}} vpdpbusd ymm15, ymm12, ymm3",
+                "vmovdqu ymm10, [{b}]",
+                "vpsrld ymm4, ymm10, 4",
+                "vpand ymm10, ymm4, [{a}]",
+                "vpand ymm4, ymm10, ymm3",
+                "{{vex}} vpdpbusd ymm0, ymm4, ymm12",
                 "vmovups [{sums}], ymm0",
                 "vmovups [{sums} + 32], ymm9",
                 "vmovups [{sums} + 64], ymm15",
@@ -299,8 +304,10 @@ fn dots_of_bytes() {
                 out("ymm1") _,
                 out("ymm2") _,
                 out("ymm3") _,
+                out("ymm4") _,
                 out("ymm8") _,
                 out("ymm9") _,
+                out("ymm10") _,
                 out("ymm12") _,
                 out("ymm15") _,
                 options(nostack),
@@ -311,7 +318,9 @@ fn dots_of_bytes() {
         };
         for i in 0..8 {
             let (forth, back) = (dot(a[i], b[i]), dot(b[i], a[i]));
-            let added = [forth, forth + dot(a[2], b[i]), back, dot(a[7], b[i])];
+            let shifted = u32::from_le_bytes(b[i]) >> 4 & u32::from_le_bytes(a[i]);
+            let added =
+                [forth + dot(shifted.to_le_bytes(), b[i]), forth + dot(a[2], b[i]), back, dot(a[7], b[i])];
             for (sums, added) in sums.iter().zip(added) {
                 assert_eq!(i32::from_le_bytes(sums[i]), i32::from_le_bytes(before[i]).wrapping_add(added));
             }

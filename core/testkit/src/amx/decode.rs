@@ -17,13 +17,27 @@ pub(super) enum Product {
     I8,
 }
 
-/// An instruction on vector registers of 256 bits.
+/// An instruction on vector registers of 256 bits. All but the first are instructions of every CPU with AVX2 that come between
+/// the first ones: stopping a thread takes longer than executing them here.
 #[derive(Clone, Copy)]
 pub(super) enum Vector {
     /// `vpdpbusd`
     Dot { c: usize, a: usize, b: usize },
-    /// `vbroadcastss` or `vpbroadcastd`, which all CPUs have: they come between the others.
+    /// `vbroadcastss` or `vpbroadcastd`
     Broadcast { c: usize, at: usize },
+    /// `vmovdqu`
+    Load { c: usize, at: usize },
+    /// `vpand`
+    And { c: usize, a: usize, b: Operand },
+    /// `vpsrld` by a constant
+    Shift { c: usize, a: usize, by: u32 },
+}
+
+/// The second operand.
+#[derive(Clone, Copy)]
+pub(super) enum Operand {
+    Register(usize),
+    Memory(usize),
 }
 
 /// An instruction, and what it works on. Numbers are those of tile registers.
@@ -68,32 +82,48 @@ pub(super) unsafe fn decode(
     let mut code = Code(code);
     // SAFETY: what has been read so far says that there is more.
     unsafe {
-        // The long form of VEX, with the opcodes behind 0F 38 and W = 0.
-        if code.byte() != 0xc4 {
-            return None;
-        }
-        let (first, second) = (code.byte(), code.byte());
-        if first & 0x1f != 2 || second & 0x80 != 0 {
+        // VEX: the short form, whose opcodes are behind 0F, or the long one with those behind 0F or 0F 38, and W = 0. Bits of
+        // numbers are stored inverted.
+        let (map, [r, x, b], second) = match code.byte() {
+            0xc5 => {
+                let second = code.byte();
+                (1, [!second >> 7 & 1, 0, 0], second & 0x7f)
+            }
+            0xc4 => {
+                let first = code.byte();
+                (first & 0x1f, [7, 6, 5].map(|bit| !first >> bit & 1), code.byte())
+            }
+            _ => return None,
+        };
+        if !matches!(map, 1 | 2) || second & 0x80 != 0 {
             return None;
         }
         let long = second & 4 != 0;
-        // These bits are stored inverted.
-        let [r, x, b] = [7, 6, 5].map(|bit| !first >> bit & 1);
         let (prefix, third) = (second & 3, usize::from(!second >> 3 & 15));
         let (opcode, modrm) = (code.byte(), code.byte());
         let (in_register, reg, rm) = (modrm >> 6 == 3, modrm >> 3 & 7, modrm & 7);
         let (tile, plain) = (usize::from(reg), third == 0 && r == 0);
         if long {
-            let c = usize::from(reg | r << 3);
-            let instruction = match (opcode, prefix, in_register) {
-                (0x50, 1, true) => Vector::Dot { c, a: third, b: usize::from(rm | b << 3) },
-                (0x18 | 0x58, 1, false) if third == 0 => {
-                    let Memory { start, stride } = memory(&mut code, modrm, x, b, value);
-                    Vector::Broadcast { c, at: start.wrapping_add(stride) }
+            let (c, register) = (usize::from(reg | r << 3), usize::from(rm | b << 3));
+            let mut at = || {
+                let Memory { start, stride } = memory(&mut code, modrm, x, b, &value);
+                start.wrapping_add(stride)
+            };
+            let instruction = match (map, opcode, prefix, in_register) {
+                (2, 0x50, 1, true) => Vector::Dot { c, a: third, b: register },
+                (2, 0x18 | 0x58, 1, false) if third == 0 => Vector::Broadcast { c, at: at() },
+                (1, 0x6f, 2, false) if third == 0 => Vector::Load { c, at: at() },
+                (1, 0xdb, 1, true) => Vector::And { c, a: third, b: Operand::Register(register) },
+                (1, 0xdb, 1, false) => Vector::And { c, a: third, b: Operand::Memory(at()) },
+                (1, 0x72, 1, true) if reg == 2 => {
+                    Vector::Shift { c: third, a: register, by: u32::from(code.byte()) }
                 }
                 _ => return None,
             };
             return Some((Instruction::Vector(instruction), code.0));
+        }
+        if map != 2 {
+            return None;
         }
         let instruction = match (opcode, prefix, in_register) {
             (0x49, 0, true) if plain && modrm == 0xc0 => Instruction::Release,

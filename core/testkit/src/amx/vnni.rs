@@ -1,7 +1,7 @@
 //! `vpdpbusd` and its company on the vector registers of an interrupted thread (Intel SDM volume 2; volume 1, section 13.4: where
 //! XSAVE, whose format Linux uses, has them).
 
-use super::decode::Vector;
+use super::decode::{Operand, Vector};
 
 /// Bytes of half a register.
 const HALF: usize = 16;
@@ -10,8 +10,8 @@ const PARTS: [(usize, u64); 2] = [(160, 2), (576, 4)];
 /// Where the header is.
 const HEADER: usize = 512;
 
-/// `c += a0 b0 + .. + a3 b3` in each of eight words, unsigned by signed, or a word in all of them. Sums wrap. What is
-/// above 256 bits stays: code in this encoding does not have it.
+/// Executes the instruction on both halves of its registers. What is above 256 bits stays: code in this encoding does not have
+/// it.
 ///
 /// # Safety
 /// `area` has been saved with the parts of AVX; numbers are below 16, and memory is what the instruction needs.
@@ -19,25 +19,42 @@ pub(super) unsafe fn execute(area: *mut u8, instruction: Vector) -> Option<()> {
     // SAFETY: the caller's contract; the area is aligned to 64 bytes.
     unsafe {
         let there = area.add(HEADER).cast::<u64>();
-        for (at, bit) in PARTS {
-            let registers: *mut [u8; HALF] = area.add(at).cast();
+        for (half, (place, bit)) in PARTS.into_iter().enumerate() {
+            let registers: *mut [u8; HALF] = area.add(place).cast();
             // What is not there is zero, and has not been written.
             if *there & bit == 0 {
                 registers.write_bytes(0, 16);
                 *there |= bit;
             }
+            let load = |at: usize| ((at + half * HALF) as *const [u8; HALF]).read_unaligned();
             match instruction {
-                Vector::Broadcast { c, at } => {
-                    let c = &mut *registers.add(c);
-                    c.as_chunks_mut::<4>().0.fill(*(at as *const [u8; 4]));
-                }
                 Vector::Dot { c, a, b } => dot(&mut *registers.add(c), *registers.add(a), *registers.add(b)),
+                Vector::Broadcast { c, at } => {
+                    (*registers.add(c)).as_chunks_mut::<4>().0.fill(*(at as *const [u8; 4]));
+                }
+                Vector::Load { c, at } => *registers.add(c) = load(at),
+                Vector::And { c, a, b } => {
+                    let b = match b {
+                        Operand::Register(b) => *registers.add(b),
+                        Operand::Memory(at) => load(at),
+                    };
+                    let a = *registers.add(a);
+                    *registers.add(c) = (u128::from_ne_bytes(a) & u128::from_ne_bytes(b)).to_ne_bytes();
+                }
+                Vector::Shift { c, a, by } => {
+                    let mut words = *registers.add(a);
+                    for word in words.as_chunks_mut::<4>().0 {
+                        *word = u32::from_le_bytes(*word).checked_shr(by).unwrap_or(0).to_le_bytes();
+                    }
+                    *registers.add(c) = words;
+                }
             }
         }
     }
     Some(())
 }
 
+/// `c += a0 b0 + .. + a3 b3` in each of four words, unsigned by signed. Sums wrap.
 fn dot(c: &mut [u8; HALF], a: [u8; HALF], b: [u8; HALF]) {
     let factors = a.as_chunks::<4>().0.iter().zip(b.as_chunks::<4>().0);
     for (c, (a, b)) in c.as_chunks_mut::<4>().0.iter_mut().zip(factors) {
