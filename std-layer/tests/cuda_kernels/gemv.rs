@@ -50,7 +50,7 @@ fn refusals() -> Outcome {
         gpu.ops.gemv(&gpu.stream, (n, k), &w, x, y)
     };
     let results = [
-        (run(20, 4, 0, 4, 20), "multiple of 8"),
+        (run(20, 4, 0, 4, 20), "blocks of 8"),
         (run(10, 8, 0, 72, 90), "1 to 8 vectors"),
         (run(10, 8, 0, 0, 0), "1 to 8 vectors"),
         (run(9, 8, 0, 8, 9), "`w`"),
