@@ -199,7 +199,7 @@ fn norms() {
     let Some(gpu) = gpu() else { return };
     let mut source = Source::new(5);
     let eps = 1e-5f32;
-    for (rows, cols) in [(1, 1), (2, 33), (3, 576), (2, 4100)] {
+    for (rows, cols) in [(1usize, 1usize), (2, 33), (3, 576), (2, 4100)] {
         for (add, post) in [(false, false), (true, false), (true, true)] {
             let stride = cols.next_multiple_of(32);
             let [hidden, delta] = [(); 2].map(|()| source.normals::<f32>(rows * stride));
