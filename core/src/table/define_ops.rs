@@ -131,7 +131,7 @@ macro_rules! define_int8 {
                 around: None,
             }
             .checked();
-            pub(in super::super) static TABLE: Products = Products {
+            pub(in crate::table) static TABLE: Products = Products {
                 level: IsaLevel::$isa,
                 baseline: &BASELINE,
                 helpers: Helpers { pack_a: pack, pack_b: pack, merge, finish },
