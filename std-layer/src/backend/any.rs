@@ -159,6 +159,7 @@ macro_rules! backends {
         #[derive(Debug)]
         #[non_exhaustive]
         #[allow(missing_docs)] // The names say it.
+        #[allow(clippy::large_enum_variant)] // A program has one or two.
         pub enum AnyBackend { $($(#[$attribute])* $name($backend)),* }
 
         /// Weights on any backend.
@@ -171,6 +172,7 @@ macro_rules! backends {
         #[derive(Debug)]
         #[non_exhaustive]
         #[allow(missing_docs)] // The names say it.
+        #[allow(clippy::large_enum_variant)] // A program has a few.
         pub enum AnyKvCache { $($(#[$attribute])* $name(<$backend as Backend>::KvCache)),* }
 
         /// Logits on any backend.

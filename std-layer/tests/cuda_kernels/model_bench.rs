@@ -24,7 +24,7 @@ type Recipe = fn(&str, usize) -> (QuantFormat, GgmlType);
 
 /// As llama.cpp mixes formats: values, the end of the feed-forward network of half of the layers, and the output are finer.
 fn q4_k_m(name: &str, layer: usize) -> (QuantFormat, GgmlType) {
-    let more = layer < LAYERS / 8 || layer >= LAYERS - LAYERS / 8 || layer % 3 == 2;
+    let more = !(LAYERS / 8..LAYERS - LAYERS / 8).contains(&layer) || layer % 3 == 2;
     if name == "output" || (more && (name == "attn_v" || name == "ffn_down")) {
         (QuantFormat::Q6K, GgmlType::Q6_K)
     } else {

@@ -105,7 +105,7 @@ impl WgpuKvCache {
         options: &CacheOptions,
     ) -> Result<Self, BackendError> {
         let size = options.page_tokens;
-        if size == 0 || size % 16 != 0 || !config.head_dim.is_multiple_of(2) {
+        if size == 0 || !size.is_multiple_of(16) || !config.head_dim.is_multiple_of(2) {
             let what =
                 format!("pages of {size} positions and heads of {}: the first must be a multiple of 16, the second of 2", config.head_dim);
             return Err(BackendError::Unsupported(what));
