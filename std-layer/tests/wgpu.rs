@@ -281,7 +281,8 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(wide, Err(BackendError::Tokens(_))), "{wide:?}");
 }
 
-/// Where a buffer may be small, matrices and logits are split, and that changes no bit; what cannot be split is refused with both numbers.
+/// Where a buffer may be small, matrices and logits are split: products of a few rows that a split leaves over are summed in another
+/// order, so results are the same within rounding. What cannot be split is refused with both numbers.
 #[test]
 fn small_buffers_are_enough() {
     let all = WgpuAdapter::all();
@@ -302,7 +303,11 @@ fn small_buffers_are_enough() {
     // What a step has room for: 64 rows of 256 numbers of heads. The largest matrices have 100 KiB, and 40 rows of logits 64,000 bytes, but
     // products fill tiles of 32 rows.
     let want = logits(u64::MAX).unwrap();
-    assert!(logits(64 << 10).unwrap() == want, "with buffers of 64 KiB");
+    let got = logits(64 << 10).unwrap();
+    assert_eq!(got.len(), want.len());
+    let largest = want.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let off = got.iter().zip(&want).fold(0.0, |most: f32, (a, b)| most.max((a - b).abs()));
+    assert!(off <= 4e-6 * largest, "with buffers of 64 KiB: off by {off} of {largest}");
     let refused = logits(4 << 10).unwrap_err();
     assert!(matches!(refused, BackendError::Limit { need, allowed: 4096, .. } if need > 4096), "{refused:?}");
 }

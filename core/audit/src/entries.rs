@@ -267,6 +267,7 @@ audit! {
         a.qgemm().map(|plan| plan.kernels().level()),
     );
     qgemm_plan(a) => a.qgemm().map(|plan| (plan.resized(a.n[3], a.n[2]).shape(), plan.precision(), plan.scratch(), plan.prepared_size(), plan.scratch_prepared()));
+    quant_weights(a) => a.weights().map(|w| (w.rows(), w.is_packed()));
     quant_ref(a) => a.quant().map(|w| (w.rows(), w.cols(), w.row_bytes(), w.as_bytes().len(), w.format()));
     quant_format(a) => (a.format.row_bytes(a.n[0]), a.format.block_len(), a.format.block_bytes(), a.format.gguf_type(), a.format.name(), a.format.group_len(), a.format.has_offsets(), a.format.element());
     get(a) => blocks::Half([a.bytes.first().copied().unwrap_or(0); 2]).get();
@@ -291,7 +292,7 @@ audit! {
     with_features(a) => unsafe { a.caps.with_features(a.features) };
     // SAFETY: never called.
     of_this_core(a) => (unsafe { Caps::of_this_core() }.common(a.caps).level(), a.x);
-    with_caches(a) => a.caps.with_caches(a.caches).caches().last_level();
+    with_caches(a) => (a.caps.with_caches(a.caches).caches().last_level(), a.caches.share());
     with_prefetcher(a) => a.caps.with_prefetcher(a.prefetcher).prefetcher();
     features(a) => (a.caps.features().union(a.features).intersection(a.features), a.features.contains(a.features));
     requires(a) => (a.level.requires(), a.level.name());
