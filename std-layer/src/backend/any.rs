@@ -166,6 +166,7 @@ macro_rules! backends {
         #[derive(Debug)]
         #[non_exhaustive]
         #[allow(missing_docs)] // The names say it.
+        #[allow(clippy::large_enum_variant)] // A program has a few.
         pub enum AnyWeights { $($(#[$attribute])* $name(<$backend as Backend>::Weights)),* }
 
         /// A cache on any backend.
