@@ -10,7 +10,7 @@ use crate::table::Kernels;
 /// # Rotary position embedding
 ///
 /// Elements are widened to f32, computed, and narrowed once. `x` holds tokens, each of `heads` heads
-/// of `head_dim` elements; `cos`, `sin` hold `rot_dim / 2` values for each token, see [`RopeFreqs`].
+/// of `head_dim` elements; `cos`, `sin` hold `rot_dim / 2` values for each token, see [`RopeFreqs`](crate::RopeFreqs).
 impl<E: Element> Kernels<E> {
     /// Every pair `(a, b)` becomes `(a cos - b sin, a sin + b cos)`; elements from `rot_dim` on are
     /// copied. (Su et al., "RoFormer", 2021.)

@@ -20,7 +20,7 @@ pub(crate) use body::{append, append_q8_0, attend, attend_q8_0, join};
 /// Keys and values of one KV head at consecutive positions, and what queries see of them.
 #[derive(Clone, Copy, Debug)]
 pub struct KvPiece<'a, E> {
-    /// Blocks, each of [`Kernels::kv_block_len`] elements, or of [`Kernels::kv_block_len_q8_0`] bytes.
+    /// Blocks, each of [`kv_block_len`](crate::Kernels::kv_block_len) elements, or of [`kv_block_len_q8_0`](crate::Kernels::kv_block_len_q8_0) bytes.
     pub blocks: &'a [&'a [E]],
     /// The position of the first block: a multiple of [`KV_BLOCK`].
     pub first: usize,
