@@ -8,11 +8,11 @@ use crate::arrays::Each;
 use crate::quant::dots::halves;
 use crate::quant::packed::{Pack, STEP, STEPS};
 
-#[allow(dead_code)] // Not every target has such registers.
 /// 64 bytes. Where there are two numbers, they stand for the halves.
 ///
 /// # Safety
 /// Methods require that the CPU has the instruction set; those that take a pointer, what they say of it.
+#[allow(dead_code)] // Not every target has such registers.
 pub(crate) unsafe trait WideBytes: Copy {
     /// 64 bytes at `p`.
     unsafe fn load(p: *const u8) -> Self;
@@ -24,8 +24,8 @@ pub(crate) unsafe trait WideBytes: Copy {
     unsafe fn or(self, other: Self) -> Self;
 }
 
-#[allow(dead_code)] // Not every target has such registers.
 /// A format whose codes may be unpacked 64 at a time.
+#[allow(dead_code)] // Not every target has such registers.
 pub(crate) trait Wide: Pack + Sized {
     /// Whether there are 64 codes in a register, not 32: where factors change within 32 columns, which then takes one
     /// permutation for 64, or where it takes fewer instructions for other reasons.
@@ -41,8 +41,8 @@ pub(crate) trait Wide: Pack + Sized {
     }
 }
 
-#[allow(dead_code)] // Not every target has such registers.
 /// The shifts of the two steps from column `i` of a unit.
+#[allow(dead_code)] // Not every target has such registers.
 #[inline(always)]
 pub(crate) fn shifts<F: Pack>(i: usize) -> [usize; 2] {
     [0, 1].each(|k| F::PACKING.shifts[(i / STEP + k) % STEPS])

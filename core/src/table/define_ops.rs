@@ -15,7 +15,7 @@ macro_rules! define_table {
             pub(crate) products: Products,
             /// What the formats have of their own.
             pub(crate) formats: &'static Formats,
-            // `gemm` is called through `baseline`.
+            // Nobody reads the slots of `gemm`, `merge`, `finish` and `pack_b`: `products` has their wrappers.
             $(#[cfg($when)] #[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
         }
     };

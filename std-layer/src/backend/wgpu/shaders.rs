@@ -191,10 +191,12 @@ impl Shader {
             Self::LinearFew { format, n, lanes } => {
                 all.constants(&[("N", n), ("LANES", lanes), ("ROWS", rows_of_thread(n))]);
                 all.format(format)?;
+                all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_few.wgsl"));
             }
             Self::LinearMany { format } => {
                 all.format(format)?;
+                all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_many.wgsl"));
             }
             Self::Embed { format } => {

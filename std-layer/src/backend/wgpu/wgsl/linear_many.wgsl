@@ -1,24 +1,5 @@
 // Y[n][r] = sum over c of W[r][c] X[n][c], for many rows of X: a workgroup has 64 rows of W and 32 of X, and goes through them 32 columns
 // at a time. A thread has eight rows of W and four of X.
-struct Linear {
-    rows: u32,
-    parts: u32,
-    tails: u32,
-    x_stride: u32,
-    y_stride: u32,
-    y_first: u32,
-    x_row: u32,
-    y_row: u32,
-}
-@group(0) @binding(0) var<storage, read> w: array<u32>;
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;
-@group(0) @binding(3) var<uniform> a: Linear;
-
-fn tails_at() -> u32 {
-    return a.tails;
-}
-
 // By columns, four at a time, then rows.
 var<workgroup> of_w: array<vec4<f32>, 512>;
 var<workgroup> of_x: array<vec4<f32>, 256>;
