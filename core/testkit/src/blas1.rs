@@ -30,12 +30,15 @@ fn check_sum<E: Element>(
     let mut report = Report::BOUND;
     let chains = accumulators * lanes(row.level);
     for n in lengths(row.level).into_iter().chain([long::<E>()]) {
-        for (what, x, y) in [
+        for (i, (what, x, y)) in [
             ("whole numbers", source.whole::<E>(n, 3), source.whole::<E>(n, 3)),
             ("normal", source.normals(n), source.normals(n)),
             ("positive", source.uniform(n, 0.5, 1.5), source.uniform(n, 0.5, 1.5)),
-        ] {
-            let edge = if report.cases.is_multiple_of(2) { Edge::Start } else { Edge::End };
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let edge = Edge::BOTH[i % 2];
             let (gx, gy) = (Guarded::copy_of(&x, edge), Guarded::copy_of(&y, edge));
             let (exact, magnitudes) = exact_sum(wide(&x).iter().zip(wide(&y)).map(|(&x, y)| term(x, y)));
             // The chain, the remainder of up to `accumulators` vectors, joining, the lanes.
@@ -70,9 +73,9 @@ pub fn max<E: Element>(row: &KernelInfo) -> Outcome {
     let mut report = Report::ULP;
     let nan = E::from_f32(f32::NAN);
     let mut case = |x: &[E], want: f32| {
-        let edge = if report.cases.is_multiple_of(2) { Edge::Start } else { Edge::End };
-        let x = Guarded::copy_of(x, edge);
-        for k in both_walks(&k) {
+        // Each case is run in both ways: of these, one starts at an edge and the other ends at one.
+        for (k, edge) in both_walks(&k).into_iter().zip(Edge::BOTH) {
+            let x = Guarded::copy_of(x, edge);
             let got = call(|| k.vec_max(&x)).map_err(|e| e.to_string())?;
             report.cases += 1;
             let err = if got == want { 0.0 } else { f64::INFINITY };

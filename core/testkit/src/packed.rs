@@ -303,7 +303,8 @@ fn check_product(
     let plan = plan_of(k, p, batch).map_err(text)?;
     let size = plan.prepared_size().map_err(text)?.size_unaligned();
     let mut steps = Guarded::<u8>::poisoned(size, edge);
-    let view = MatRef::new(x, batch, cols).map_err(text)?;
+    let guarded = Guarded::copy_of(x, edge);
+    let view = MatRef::new(&guarded, batch, cols).map_err(text)?;
     let a = plan.prepare(view, &mut steps).map_err(text)?;
     let mut y = Guarded::<f32>::poisoned(batch * rows, edge);
     call(|| plan.run(MatMut::new(&mut y, batch, rows)?, p, a, None, Scratch::empty())).map_err(text)?;

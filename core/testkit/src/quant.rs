@@ -303,9 +303,9 @@ pub fn qgemv<E: Element>(row: &KernelInfo) -> Outcome {
         (17, tile + 2),
         (6, 4096 / format.block_len()),
     ];
-    for (rows, blocks) in shapes {
+    for (i, (rows, blocks)) in shapes.into_iter().enumerate() {
         let cols = blocks * format.block_len();
-        let edge = if report.cases.is_multiple_of(2) { Edge::Start } else { Edge::End };
+        let edge = Edge::BOTH[i % 2];
         let mut bytes = vec![0];
         bytes.extend(shuffled_blocks(&mut source, format, &vectors, rows * blocks));
         let ordinary = Guarded::copy_of(&bytes, edge);

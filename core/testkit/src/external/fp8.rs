@@ -68,6 +68,11 @@ const SCALINGS: [Fp8Scaling; 5] = [
     Fp8Scaling::Block { rows: 2, cols: 5 },
 ];
 
+/// Shapes whose inputs leave every remainder of a vector, besides `shapes`.
+fn with_remainders(shapes: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    shapes.iter().copied().chain((2..15).map(|rest| (1, 16 + rest))).collect()
+}
+
 /// Calls `check` with weights of every format and scaling. `draw` gives bytes and scales.
 fn each(
     shapes: &[(usize, usize)],
@@ -113,6 +118,7 @@ pub fn dequant_fp8<E: Element>(row: &KernelInfo) -> Outcome {
     let mut report = Report::ULP;
     let mut source = Source::new(11);
     let shapes = [(0, 3), (3, 0), (1, 1), (2, 15), (3, 16), (5, 33), (7, 128), (130, 131), (1, 700)];
+    let shapes = with_remainders(&shapes);
     let draw = |s: &mut Source, _| (s.below(256) as u8, s.pattern::<f32>());
     each(&shapes, &mut source, draw, |w, truth, _| {
         let what = format!("{:?} {}x{}", w.format(), w.outputs(), w.inputs());
@@ -142,6 +148,7 @@ pub fn qgemv_fp8<E: Element>(row: &KernelInfo) -> Outcome {
     let mut source = Source::new(12);
     let shapes =
         [(0, 3), (3, 0), (1, 1), (4, 15), (5, 16), (9, 33), (8, 128), (131, 257), (6, 1000), (3, 4099)];
+    let shapes = with_remainders(&shapes);
     let mut xs = Source::new(13);
     let mut run = |w: Fp8Ref<'_>, truth: &Truth, x: &[E], steps| {
         check_product::<E>(row.level, truth, &LAYOUT, (x, steps), &mut report, &|k, range, x, y| {
