@@ -6,9 +6,9 @@ use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT};
 /// A word of four equal bytes.
 pub(super) const EACH: u32 = 0x0101_0101;
 
-/// In every byte of a word, what makes codes unsigned numbers.
+/// What makes codes unsigned numbers.
 pub(super) const fn bias(p: &Packing) -> u32 {
-    EACH * match p.values {
+    match p.values {
         Values::Linear(bias) => bias as u32,
         Values::Table(table) => {
             let (mut least, mut i) = (0, 0);
@@ -30,7 +30,7 @@ pub(super) const fn bias(p: &Packing) -> u32 {
 const fn largest(p: &Packing) -> u32 {
     let (mut largest, mut i) = (0, 0);
     while i < 1 << (p.bits[0] + p.bits[1]) {
-        let code = p.value(i as u8) as i32 + (bias(p) & 0xff) as i32;
+        let code = p.value(i as u8) as i32 + bias(p) as i32;
         largest = if code > largest { code } else { largest };
         i += 1;
     }
@@ -57,7 +57,7 @@ macro_rules! agrees {
             assert!(P.block == UNIT || !P.by_row && !matches!(P.scales, Scales::Factors | Scales::Whole));
             assert!(P.offsets == agrees!(@offsets $min));
             assert!(matches!(P.scales, agrees!(@scales $kind)));
-            assert!(bias(&P) == EACH * agrees!(@bias $bias));
+            assert!(bias(&P) == agrees!(@bias $bias));
             assert!(matches!(P.values, Values::Table(_)) == agrees!(@table $values));
             // Pairs of products with activations fit 16 bits: as many as a half step has, or one.
             assert!(2 * 127 * largest(&P) * agrees!(@pairs $way) <= 0x7fff);

@@ -5,6 +5,8 @@
 
 #![allow(non_snake_case)] // Files are named like kernels.
 
+use crate::quant::packed::Packing;
+
 /// Brings the lines of the head of a unit, at `rax`, to the first-level cache. Read as its steps go, in turn
 /// with those of codes, they would take the lines of the unit out of order, and the prefetcher of the second-level
 /// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4). Asks for those of a later unit.
@@ -41,6 +43,56 @@ macro_rules! lines {
 /// `bits` bits from `from` of every byte of a word.
 const fn mask(bits: u32, from: u32) -> u32 {
     (((1 << bits) - 1) << from & 0xff) * super::packings::EACH
+}
+
+/// A [`panel_kernel!`] for so many rows of activations. What its text has to know of the format are operands, too: so
+/// `.if` chooses instructions.
+macro_rules! packed_kernel {
+    ($name:expr, $format:ident, $rows:literal, $($line:expr),* $(,)?; $($operand:tt)*) => {
+        panel_kernel! {
+            $name, $format, $($line,)*;
+            rows = const $rows,
+            low_bits = const packed_kernel!(@$format).bits[0],
+            high_bits = const packed_kernel!(@$format).bits[1],
+            by_row = const packed_kernel!(@$format).by_row as u8,
+            table_of_values = const matches!(packed_kernel!(@$format).values, crate::quant::packed::Values::Table(_)) as u8,
+            group = const packed_kernel!(@$format).group,
+            offsets = const packed_kernel!(@$format).offsets as u8,
+            scales = const packed_kernel!(@$format).scales as u8,
+            halves = const crate::quant::packed::Scales::Halves as u8,
+            whole = const crate::quant::packed::Scales::Whole as u8,
+            factors = const crate::quant::packed::Scales::Factors as u8,
+            e8m0 = const crate::quant::packed::Scales::E8m0 as u8,
+            ue4m3 = const crate::quant::packed::Scales::Ue4m3 as u8,
+            bias = const crate::asm::packings::bias(&packed_kernel!(@$format)),
+            bias_bits = const crate::asm::packings::bias(&packed_kernel!(@$format)).trailing_zeros(),
+            low_mask = const crate::asm::x86_64::low_mask(&packed_kernel!(@$format)),
+            high_mask = const crate::asm::x86_64::high_mask(&packed_kernel!(@$format)),
+            far = const crate::ops::ahead::FAR,
+            $($operand)*
+        }
+    };
+    (@$format:ident) => {
+        <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING
+    };
+}
+
+/// Masks of the low and of the high plane. One by row is multiplied by two; and the low one by eight, then.
+const fn low_mask(p: &Packing) -> u32 {
+    if p.by_row {
+        mask(2, 3)
+    } else {
+        mask(p.bits[0] as u32, 0)
+    }
+}
+
+/// See [`low_mask`].
+const fn high_mask(p: &Packing) -> u32 {
+    if p.by_row {
+        mask(1, 1)
+    } else {
+        mask(p.bits[1] as u32, p.bits[0] as u32)
+    }
 }
 
 #[macro_use]

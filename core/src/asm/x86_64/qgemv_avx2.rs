@@ -28,7 +28,7 @@
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 2 times 28 to unpack, 24 for products,
 //! 22 for the rest: 148 for 296 bytes of weights.
 
-use super::super::packings::bias;
+use super::super::packings::{bias, EACH};
 use super::mask;
 use crate::quant::packed::Pack;
 
@@ -505,7 +505,7 @@ macro_rules! kernel {
             low_mask = const by_row!(low $low $high),
             high_mask = const by_row!(high $low $high),
             // Signed values are looked up as they are.
-            bias = const kernel!(@table $way, bias(&<crate::quant::formats::$format as Pack>::PACKING)),
+            bias = const EACH * kernel!(@table $way, bias(&<crate::quant::formats::$format as Pack>::PACKING)),
         }
     };
     (@constant $v:tt $value:tt) => {

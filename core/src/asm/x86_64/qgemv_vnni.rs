@@ -25,402 +25,390 @@
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 16 to unpack, 4 for scales, 9
 //! for the products, 4 in f32, 4 for the loop: 37 for 296 bytes of weights.
 
-use super::super::packings::bias;
-use super::mask;
-use crate::quant::packed::Pack;
-
-/// Low planes: each vector of 64 bytes becomes several.
-macro_rules! low {
-    // Bytes are columns already.
-    (8) => {
-        concat!(
-            "vmovdqu8 zmm16, [r10]\n",
-            "vmovdqu8 zmm17, [r10 + 64]\n",
-            "vmovdqu8 zmm18, [r10 + 128]\n",
-            "vmovdqu8 zmm19, [r10 + 192]\n",
-            "vmovdqu8 zmm20, [r10 + 256]\n",
-            "vmovdqu8 zmm21, [r10 + 320]\n",
-            "vmovdqu8 zmm22, [r10 + 384]\n",
-            "vmovdqu8 zmm23, [r10 + 448]\n",
-        )
-    };
-    (4) => {
-        concat!(
-            low!(@"0" "16" ("20" "4")),
-            low!(@"64" "17" ("21" "4")),
-            low!(@"128" "18" ("22" "4")),
-            low!(@"192" "19" ("23" "4")),
-        )
-    };
-    (2) => {
-        concat!(
-            low!(@"0" "16" ("18" "2") ("20" "4") ("22" "6")),
-            low!(@"64" "17" ("19" "2") ("21" "4") ("23" "6")),
-        )
-    };
-    (1) => {
-        low!(@"0" "16" ("17" "1") ("18" "2") ("19" "3") ("20" "4") ("21" "5") ("22" "6") ("23" "7"))
-    };
-    (@$at:tt $first:tt $(($v:tt $by:tt))*) => {
-        concat!(
-            "vmovdqu8 zmm", $first, ", [r10 + ", $at, "]\n",
-            $(
-                "vpsrld zmm", $v, ", zmm", $first, ", ", $by, "\n",
-                "vpandd zmm", $v, ", zmm", $v, ", zmm30\n",
-            )*
-            "vpandd zmm", $first, ", zmm", $first, ", zmm30\n",
-        )
-    };
-}
-
-/// High planes: their bits are shifted to where they belong, and join the low ones.
-macro_rules! high {
-    ($low:tt 0) => {
-        ""
-    };
-    (4 1) => {
-        high!(@("24" "256") {
-            ("16" "24" "l" "4") ("17" "24" "l" "3") ("18" "24" "l" "2") ("19" "24" "l" "1")
-            ("20" "24" "l" "0") ("21" "24" "r" "1") ("22" "24" "r" "2") ("23" "24" "r" "3")
-        })
-    };
-    (2 1) => {
-        high!(@("24" "128") {
-            ("16" "24" "l" "2") ("17" "24" "l" "1") ("18" "24" "l" "0") ("19" "24" "r" "1")
-            ("20" "24" "r" "2") ("21" "24" "r" "3") ("22" "24" "r" "4") ("23" "24" "r" "5")
-        })
-    };
-    (4 2) => {
-        high!(@("24" "256") ("25" "320") {
-            ("16" "24" "l" "4") ("17" "25" "l" "4") ("18" "24" "l" "2") ("19" "25" "l" "2")
-            ("20" "24" "l" "0") ("21" "25" "l" "0") ("22" "24" "r" "2") ("23" "25" "r" "2")
-        })
-    };
-    (@$(($plane:tt $at:tt))* { $(($v:tt $from:tt $way:tt $by:tt))* }) => {
-        concat!(
-            $("vmovdqu8 zmm", $plane, ", [r10 + ", $at, "]\n",)*
-            $(
-                "vps", $way, "ld zmm26, zmm", $from, ", ", $by, "\n",
-                // v | zmm26 & mask
-                "vpternlogd zmm", $v, ", zmm26, zmm31, 0xf8\n",
-            )*
-        )
-    };
-}
-
-/// What high planes by row need: ones in all bytes, and a step's scales to be 16 bytes more.
-macro_rules! by_row {
-    (begin row) => {
-        "mov r9d, 0x01010101\nvpbroadcastd zmm25, r9d\n"
-    };
-    (end row) => {
-        "add r11, 16\n"
-    };
-    // Masks.
-    (low 2 row) => {
-        mask(2, 3)
-    };
-    (high 2 row) => {
-        mask(1, 1)
-    };
-    (low $low:tt $high:tt) => {
-        mask($low, 0)
-    };
-    (high $low:tt $high:tt) => {
-        mask($high, $low)
-    };
-    ($place:ident $high:tt) => {
-        ""
-    };
-}
-
-/// What is multiplied, from the planes.
-macro_rules! codes {
-    // Eight times the low bits, and twice the high one: a byte of each row, that becomes those of four columns, and serves
-    // eight.
-    (2 row table) => {
-        concat!(
-            "vmovdqu8 zmm16, [r10]\n",
-            "vmovdqu8 zmm17, [r10 + 64]\n",
-            "vpmovzxbd zmm24, [r11 + 32]\n",
-            "vpmulld zmm24, zmm24, zmm25\n",
-            codes!(@high ("26" "l" "1") ("27" "r" "1") ("28" "r" "3") ("29" "r" "5")),
-            codes!(@low
-                ("18" "16" "l" "1" "27") ("20" "16" "r" "1" "28") ("22" "16" "r" "3" "29") ("16" "16" "l" "3" "26")
-                ("19" "17" "l" "1" "27") ("21" "17" "r" "1" "28") ("23" "17" "r" "3" "29") ("17" "17" "l" "3" "26")),
-        )
-    };
-    (@high $(($v:tt $way:tt $by:tt))*) => {
-        concat!($(
-            "vps", $way, "ld zmm", $v, ", zmm24, ", $by, "\n",
-            "vpandd zmm", $v, ", zmm", $v, ", zmm31\n",
-        )*)
-    };
-    (@low $(($v:tt $from:tt $way:tt $by:tt $high:tt))*) => {
-        concat!($(
-            "vps", $way, "ld zmm", $v, ", zmm", $from, ", ", $by, "\n",
-            // v & zmm30 | high
-            "vpternlogd zmm", $v, ", zmm30, zmm", $high, ", 0xea\n",
-        )*)
-    };
-    ($low:tt $high:tt $values:ident) => {
-        concat!(low!($low), high!($low $high), values!($values))
-    };
-}
-
-/// From indices to what is multiplied, where a table says it.
-macro_rules! values {
-    (linear) => {
-        ""
-    };
-    (table) => {
-        concat!(
-            "vpshufb zmm16, zmm27, zmm16\n",
-            "vpshufb zmm17, zmm27, zmm17\n",
-            "vpshufb zmm18, zmm27, zmm18\n",
-            "vpshufb zmm19, zmm27, zmm19\n",
-            "vpshufb zmm20, zmm27, zmm20\n",
-            "vpshufb zmm21, zmm27, zmm21\n",
-            "vpshufb zmm22, zmm27, zmm22\n",
-            "vpshufb zmm23, zmm27, zmm23\n",
-        )
-    };
-}
-
-/// What a group's integers start with: its negative sum of activations, at `$sum`, times a power of two or 9.
-macro_rules! start {
-    (none $sum:tt $t:tt $x:tt) => {
-        concat!("vpxord zmm", $t, ", zmm", $t, ", zmm", $t, "\n")
-    };
-    (0 $sum:tt $t:tt $x:tt) => {
-        concat!("vpbroadcastd zmm", $t, ", dword ptr [", $x, " + ", $sum, "]\n")
-    };
-    (9 $sum:tt $t:tt $x:tt) => {
-        concat!(start!(0 $sum $t $x), "vpslld zmm24, zmm", $t, ", 3\nvpaddd zmm", $t, ", zmm", $t, ", zmm24\n")
-    };
-    ($bias:tt $sum:tt $t:tt $x:tt) => {
-        concat!(start!(0 $sum $t $x), "vpslld zmm", $t, ", zmm", $t, ", ", $bias, "\n")
-    };
-}
-
-/// Products of some fours of columns, with one row of activations, in f32.
-macro_rules! dot {
-    ($bias:tt $sum:tt $t:tt $x:tt $(($v:tt $q:tt))*) => {
-        concat!(
-            start!($bias $sum $t $x),
-            $("vpdpbusd zmm", $t, ", zmm", $v, ", dword ptr [", $x, " + ", $q, "]{{1to16}}\n",)*
-            "vcvtdq2ps zmm", $t, ", zmm", $t, "\n",
-            "vmulps zmm", $t, ", zmm", $t, ", dword ptr [", $x, " + 44]{{1to16}}\n",
-        )
-    };
-}
-
-/// Brings a group's scales to `zmm28`, its offsets to `zmm29`.
-macro_rules! scales {
-    (halves none) => {
-        "vcvtph2ps zmm28, [r11]\nadd r11, 32\n"
-    };
-    (halves min) => {
-        "vcvtph2ps zmm28, [r11]\nvcvtph2ps zmm29, [r11 + 32]\nadd r11, 64\n"
-    };
-    (whole none) => {
-        ""
-    };
-    (factors none) => {
-        "vpmovsxbd zmm28, [r11]\nvcvtdq2ps zmm28, zmm28\nadd r11, 16\n"
-    };
-    (factors min) => {
-        concat!(
-            "vpmovsxbd zmm28, [r11]\nvcvtdq2ps zmm28, zmm28\n",
-            "vpmovsxbd zmm29, [r11 + 16]\nvcvtdq2ps zmm29, zmm29\nadd r11, 32\n",
-        )
-    };
-    (e8m0 none) => {
-        "vpmovzxbd zmm28, [r11]\nvpslld zmm28, zmm28, 23\nadd r11, 16\n"
-    };
-    (ue4m3 none) => {
-        "vpmovzxbw ymm28, [r11]\nvpsllw ymm28, ymm28, 7\nvcvtph2ps zmm28, ymm28\nadd r11, 16\n"
-    };
-}
-
-/// Adds a group's products to the sums, and its offset times the activations' sum at `$sum`.
-macro_rules! add {
-    (whole none $sum:tt ($y:tt $u:tt $o:tt $t:tt $x:tt)) => {
-        concat!("vaddps zmm", $u, ", zmm", $u, ", zmm", $t, "\n")
-    };
-    (factors $min:ident $sum:tt ($y:tt $u:tt $o:tt $t:tt $x:tt)) => {
-        concat!("vfmadd231ps zmm", $u, ", zmm", $t, ", zmm28\n", add!(@$min $sum $o $x))
-    };
-    ($kind:ident $min:ident $sum:tt ($y:tt $u:tt $o:tt $t:tt $x:tt)) => {
-        concat!("vfmadd231ps zmm", $y, ", zmm", $t, ", zmm28\n", add!(@$min $sum $y $x))
-    };
-    (@none $sum:tt $to:tt $x:tt) => {
-        ""
-    };
-    (@min $sum:tt $to:tt $x:tt) => {
-        concat!("vfmadd231ps zmm", $to, ", zmm29, dword ptr [", $x, " + ", $sum, "]{{1to16}}\n")
-    };
-}
-
-/// The products of a step.
-macro_rules! products {
-    (32 $bias:tt $kind:ident $min:ident $(($y:tt $u:tt $o:tt $t:tt $x:tt))*) => {
-        concat!(
-            scales!($kind $min),
-            $(
-                dot!($bias "40" $t $x ("16" "0") ("17" "4") ("18" "8") ("19" "12")
-                    ("20" "16") ("21" "20") ("22" "24") ("23" "28")),
-                add!($kind $min "56" ($y $u $o $t $x)),
-            )*
-        )
-    };
-    (16 $bias:tt $kind:ident $min:ident $(($y:tt $u:tt $o:tt $t:tt $x:tt))*) => {
-        concat!(
-            scales!($kind $min),
-            $(
-                dot!($bias "32" $t $x ("16" "0") ("17" "4") ("18" "8") ("19" "12")),
-                add!($kind $min "48" ($y $u $o $t $x)),
-            )*
-            scales!($kind $min),
-            $(
-                dot!($bias "36" $t $x ("20" "16") ("21" "20") ("22" "24") ("23" "28")),
-                add!($kind $min "52" ($y $u $o $t $x)),
-            )*
-        )
-    };
-}
-
-/// Before and after the steps of a unit.
-macro_rules! unit {
-    (begin $kind:ident $min:ident $(($y:tt $u:tt $o:tt $t:tt $x:tt))*) => {
-        concat!($(unit!(@begin $kind $min $u $o),)*)
-    };
-    (@begin factors min $u:tt $o:tt) => {
-        concat!(unit!(@begin factors none $u $o), "vpxord zmm", $o, ", zmm", $o, ", zmm", $o, "\n")
-    };
-    (@begin factors none $u:tt $o:tt) => {
-        concat!("vpxord zmm", $u, ", zmm", $u, ", zmm", $u, "\n")
-    };
-    (@begin whole none $u:tt $o:tt) => {
-        unit!(@begin factors none $u $o)
-    };
-    (@begin $kind:ident $min:ident $u:tt $o:tt) => {
-        ""
-    };
-    (end factors none $(($y:tt $u:tt $o:tt $t:tt $x:tt))*) => {
-        concat!("vcvtph2ps zmm28, [rax]\n", $("vfmadd231ps zmm", $y, ", zmm", $u, ", zmm28\n",)*)
-    };
-    (end factors min $(($y:tt $u:tt $o:tt $t:tt $x:tt))*) => {
-        concat!(
-            unit!(end factors none $(($y $u $o $t $x))*),
-            "vcvtph2ps zmm29, [rax + 32]\n",
-            $("vfmadd231ps zmm", $y, ", zmm", $o, ", zmm29\n",)*
-        )
-    };
-    (end whole none $(($y:tt $u:tt $o:tt $t:tt $x:tt))*) => {
-        concat!("vmovups zmm28, [rax]\n", $("vfmadd231ps zmm", $y, ", zmm", $u, ", zmm28\n",)*)
-    };
-    (end $kind:ident $min:ident $($row:tt)*) => {
-        ""
-    };
-    // Where the first group's scales are.
-    (scales factors none) => {
-        "lea r11, [rax + 32]\n"
-    };
-    (scales factors min) => {
-        "lea r11, [rax + 64]\n"
-    };
-    (scales $kind:ident $min:ident) => {
-        "mov r11, rax\n"
-    };
-}
-
 /// One kernel: so many rows of activations.
 macro_rules! kernel {
-    (
-        $field:ident $format:ident $batch:tt
-        { bits: ($low:tt $high:tt), values: $values:ident $bias:tt, scales: $kind:ident $min:ident $group:tt }
-        $(($y:tt $u:tt $o:tt $t:tt $x:tt))*
-    ) => {
-        panel_kernel! {
-            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__avx512_vnni"),
-            $format,
+    ($field:ident $format:ident $rows:literal) => {
+        packed_kernel! {
+            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $rows, "__avx512_vnni"), $format, $rows,
+            r"
+            // Does something for each row of activations: its results, its sums of products and of offsets, its
+            // integers, the address of its step.
+            .macro each_row do
+                \do 0, 4, 8, 12, rsi
+                .if {rows} > 1
+                \do 1, 5, 9, 13, rsi+rdx
+                .endif
+                .if {rows} > 2
+                \do 2, 6, 10, 14, rsi+2*rdx
+                .endif
+                .if {rows} > 3
+                \do 3, 7, 11, 15, rsi+r8
+                .endif
+            .endm
+
+            // LOW PLANE: each vector of 64 bytes becomes several; v, v2 .. get the bits from 0, 2 ..
+            .macro plane_bits v, from, by
+                vpsrld zmm\v, zmm\from, \by
+                vpandd zmm\v, zmm\v, zmm30
+            .endm
+            .macro plane_8 v, at
+                vmovdqu8 zmm\v, [r10 + \at]
+            .endm
+            .macro plane_4 at, v, v4
+                plane_8 \v, \at
+                plane_bits \v4, \v, 4
+                vpandd zmm\v, zmm\v, zmm30
+            .endm
+            .macro plane_2 at, v, v2, v4, v6
+                plane_8 \v, \at
+                plane_bits \v2, \v, 2
+                plane_bits \v4, \v, 4
+                plane_bits \v6, \v, 6
+                vpandd zmm\v, zmm\v, zmm30
+            .endm
+            .macro plane_1 at, v, v1, v2, v3, v4, v5, v6, v7
+                plane_8 \v, \at
+                plane_bits \v1, \v, 1
+                plane_bits \v2, \v, 2
+                plane_bits \v3, \v, 3
+                plane_bits \v4, \v, 4
+                plane_bits \v5, \v, 5
+                plane_bits \v6, \v, 6
+                plane_bits \v7, \v, 7
+                vpandd zmm\v, zmm\v, zmm30
+            .endm
+            .macro low_plane
+                .if {low_bits} == 8
+                plane_8 16, 0
+                plane_8 17, 64
+                plane_8 18, 128
+                plane_8 19, 192
+                plane_8 20, 256
+                plane_8 21, 320
+                plane_8 22, 384
+                plane_8 23, 448
+                .elseif {low_bits} == 4
+                plane_4 0, 16, 20
+                plane_4 64, 17, 21
+                plane_4 128, 18, 22
+                plane_4 192, 19, 23
+                .elseif {low_bits} == 2
+                plane_2 0, 16, 18, 20, 22
+                plane_2 64, 17, 19, 21, 23
+                .else
+                plane_1 0, 16, 17, 18, 19, 20, 21, 22, 23
+                .endif
+            .endm
+
+            // HIGH PLANE: its bits are shifted to where they belong, and join the low ones.
+            .macro high_bits v, from, shift, by
+                \shift zmm26, zmm\from, \by
+                vpternlogd zmm\v, zmm26, zmm31, 0xf8 // v | zmm26 & mask
+            .endm
+            .macro high_plane
+                .if {low_bits} == 4 && {high_bits} == 1
+                vmovdqu8 zmm24, [r10 + 256]
+                high_bits 16, 24, vpslld, 4
+                high_bits 17, 24, vpslld, 3
+                high_bits 18, 24, vpslld, 2
+                high_bits 19, 24, vpslld, 1
+                high_bits 20, 24, vpslld, 0
+                high_bits 21, 24, vpsrld, 1
+                high_bits 22, 24, vpsrld, 2
+                high_bits 23, 24, vpsrld, 3
+                .elseif {low_bits} == 4 && {high_bits} == 2
+                vmovdqu8 zmm24, [r10 + 256]
+                vmovdqu8 zmm25, [r10 + 320]
+                high_bits 16, 24, vpslld, 4
+                high_bits 17, 25, vpslld, 4
+                high_bits 18, 24, vpslld, 2
+                high_bits 19, 25, vpslld, 2
+                high_bits 20, 24, vpslld, 0
+                high_bits 21, 25, vpslld, 0
+                high_bits 22, 24, vpsrld, 2
+                high_bits 23, 25, vpsrld, 2
+                .elseif {high_bits} == 1
+                vmovdqu8 zmm24, [r10 + 128]
+                high_bits 16, 24, vpslld, 2
+                high_bits 17, 24, vpslld, 1
+                high_bits 18, 24, vpslld, 0
+                high_bits 19, 24, vpsrld, 1
+                high_bits 20, 24, vpsrld, 2
+                high_bits 21, 24, vpsrld, 3
+                high_bits 22, 24, vpsrld, 4
+                high_bits 23, 24, vpsrld, 5
+                .endif
+            .endm
+
+            // BOTH PLANES, the high one by row: eight times the low bits, and twice the high one, which is a byte of
+            // each row, becomes those of four columns, and serves eight.
+            .macro row_bits v, shift, by
+                \shift zmm\v, zmm24, \by
+                vpandd zmm\v, zmm\v, zmm31
+            .endm
+            .macro row_code v, from, shift, by, high
+                \shift zmm\v, zmm\from, \by
+                vpternlogd zmm\v, zmm30, zmm\high, 0xea // v & zmm30 | high
+            .endm
+            .macro planes_by_row
+                plane_8 16, 0
+                plane_8 17, 64
+                vpmovzxbd zmm24, [r11 + 32]
+                vpmulld zmm24, zmm24, zmm25
+                row_bits 26, vpslld, 1
+                row_bits 27, vpsrld, 1
+                row_bits 28, vpsrld, 3
+                row_bits 29, vpsrld, 5
+                row_code 18, 16, vpslld, 1, 27
+                row_code 20, 16, vpsrld, 1, 28
+                row_code 22, 16, vpsrld, 3, 29
+                row_code 16, 16, vpslld, 3, 26
+                row_code 19, 17, vpslld, 1, 27
+                row_code 21, 17, vpsrld, 1, 28
+                row_code 23, 17, vpsrld, 3, 29
+                row_code 17, 17, vpslld, 3, 26
+            .endm
+
+            // CODES of a step: zmm16..zmm23, four columns each.
+            .macro step_codes
+                .if {by_row}
+                planes_by_row
+                .else
+                low_plane
+                high_plane
+                .if {table_of_values}
+                .irp v, 16, 17, 18, 19, 20, 21, 22, 23
+                vpshufb zmm\v, zmm27, zmm\v
+                .endr
+                .endif
+                .endif
+            .endm
+
+            // A GROUP'S SCALES to zmm28, its offsets to zmm29.
+            .macro group_scales
+                .if {scales} == {halves}
+                vcvtph2ps zmm28, [r11]
+                .if {offsets}
+                vcvtph2ps zmm29, [r11 + 32]
+                add r11, 64
+                .else
+                add r11, 32
+                .endif
+                .elseif {scales} == {factors}
+                vpmovsxbd zmm28, [r11]
+                vcvtdq2ps zmm28, zmm28
+                .if {offsets}
+                vpmovsxbd zmm29, [r11 + 16]
+                vcvtdq2ps zmm29, zmm29
+                add r11, 32
+                .else
+                add r11, 16
+                .endif
+                .elseif {scales} == {e8m0}
+                vpmovzxbd zmm28, [r11]
+                vpslld zmm28, zmm28, 23
+                add r11, 16
+                .elseif {scales} == {ue4m3}
+                vpmovzxbw ymm28, [r11]
+                vpsllw ymm28, ymm28, 7
+                vcvtph2ps zmm28, ymm28
+                add r11, 16
+                .endif
+            .endm
+
+            // A GROUP of one row of activations. Its integers start with the negative sum of the activations, at
+            // biases, times the bias of codes; the products with its columns are added.
+            .macro multiply_four t, x, v, at
+                vpdpbusd zmm\t, zmm\v, dword ptr [\x + \at]{{1to16}}
+            .endm
+            .macro group_products y, u, o, t, x, first=0, second=0, biases, sum
+                .if {bias} == 0
+                vpxord zmm\t, zmm\t, zmm\t
+                .else
+                vpbroadcastd zmm\t, dword ptr [\x + \biases]
+                .if {bias} == 9
+                vpslld zmm24, zmm\t, 3
+                vpaddd zmm\t, zmm\t, zmm24
+                .elseif {bias} > 1
+                vpslld zmm\t, zmm\t, {bias_bits}
+                .endif
+                .endif
+                .if \first
+                multiply_four \t, \x, 16, 0
+                multiply_four \t, \x, 17, 4
+                multiply_four \t, \x, 18, 8
+                multiply_four \t, \x, 19, 12
+                .endif
+                .if \second
+                multiply_four \t, \x, 20, 16
+                multiply_four \t, \x, 21, 20
+                multiply_four \t, \x, 22, 24
+                multiply_four \t, \x, 23, 28
+                .endif
+                // In f32: times the activations' scale, added to the sums times the group's.
+                vcvtdq2ps zmm\t, zmm\t
+                vmulps zmm\t, zmm\t, dword ptr [\x + 44]{{1to16}}
+                .if {scales} == {whole}
+                vaddps zmm\u, zmm\u, zmm\t
+                .elseif {scales} == {factors}
+                vfmadd231ps zmm\u, zmm\t, zmm28
+                .else
+                vfmadd231ps zmm\y, zmm\t, zmm28
+                .endif
+                // Its offset times the activations' sum.
+                .if {offsets} && {scales} == {factors}
+                vfmadd231ps zmm\o, zmm29, dword ptr [\x + \sum]{{1to16}}
+                .elseif {offsets}
+                vfmadd231ps zmm\y, zmm29, dword ptr [\x + \sum]{{1to16}}
+                .endif
+            .endm
+
+            .macro whole_step y, u, o, t, x
+                group_products \y, \u, \o, \t, \x, first=1, second=1, biases=40, sum=56
+            .endm
+            .macro first_half y, u, o, t, x
+                group_products \y, \u, \o, \t, \x, first=1, biases=32, sum=48
+            .endm
+            .macro second_half y, u, o, t, x
+                group_products \y, \u, \o, \t, \x, second=1, biases=36, sum=52
+            .endm
+
+            // BEFORE AND AFTER the steps of a unit.
+            .macro clear_results y, u, o, t, x
+                vpxord zmm\y, zmm\y, zmm\y
+            .endm
+            .macro clear_sums y, u, o, t, x
+                .if {scales} == {factors} || {scales} == {whole}
+                vpxord zmm\u, zmm\u, zmm\u
+                .if {offsets}
+                vpxord zmm\o, zmm\o, zmm\o
+                .endif
+                .endif
+            .endm
+            .macro add_products y, u, o, t, x
+                vfmadd231ps zmm\y, zmm\u, zmm28
+            .endm
+            .macro add_offsets y, u, o, t, x
+                vfmadd231ps zmm\y, zmm\o, zmm29
+            .endm
+            .macro unit_end
+                .if {scales} == {whole}
+                vmovups zmm28, [rax]
+                each_row add_products
+                .elseif {scales} == {factors}
+                vcvtph2ps zmm28, [rax]
+                each_row add_products
+                .if {offsets}
+                vcvtph2ps zmm29, [rax + 32]
+                each_row add_offsets
+                .endif
+                .endif
+            .endm
+            .macro store_results y, u, o, t, x
+                vmovups [rax], zmm\y
+                add rax, 64
+            .endm
+
             // PROLOGUE
-            "mov rax, [rdi + {w}]",
-            "mov rcx, [rdi + {units}]",
-            "mov rsi, [rdi + {x}]",
-            "mov rdx, [rdi + {stride}]",
-            "lea r8, [rdx + 2*rdx]",
-            "mov r9d, {low_mask}",
-            "vpbroadcastd zmm30, r9d",
-            "mov r9d, {high_mask}",
-            "vpbroadcastd zmm31, r9d",
-            "mov r9d, {bias}",
-            "vpbroadcastd zmm27, r9d",
-            "vbroadcasti32x4 zmm26, [rdi + {table}]",
-            "vpaddb zmm27, zmm27, zmm26",
-            by_row!(begin $high),
-            concat!($("vpxord zmm", $y, ", zmm", $y, ", zmm", $y, "\n",)*),
+            mov rax, [rdi + {w}]
+            mov rcx, [rdi + {units}]
+            mov rsi, [rdi + {x}]
+            mov rdx, [rdi + {stride}]
+            lea r8, [rdx + 2*rdx]
+            mov r9d, {low_mask}
+            vpbroadcastd zmm30, r9d
+            mov r9d, {high_mask}
+            vpbroadcastd zmm31, r9d
+            mov r9d, {bias} * 0x01010101
+            vpbroadcastd zmm27, r9d
+            vbroadcasti32x4 zmm26, [rdi + {table}]
+            vpaddb zmm27, zmm27, zmm26
+            .if {by_row}
+            mov r9d, 0x01010101
+            vpbroadcastd zmm25, r9d
+            .endif
+            each_row clear_results
+
             // A UNIT
-            ".p2align 5",
-            "2:",
+            .p2align 5
+        2:
+            ",
             head_first!(),
-            unit!(begin $kind $min $(($y $u $o $t $x))*),
-            unit!(scales $kind $min),
-            "lea r10, [rax + {head}]",
-            "mov r9d, 8",
-            "dec rcx",
-            "jnz 3f",
+            r"
+            each_row clear_sums
+            .if {scales} != {factors}
+            mov r11, rax
+            .elseif {offsets}
+            lea r11, [rax + 64]
+            .else
+            lea r11, [rax + 32]
+            .endif
+            lea r10, [rax + {head}]
+            mov r9d, 8
+            dec rcx
+            jnz 3f
             // The last unit may have fewer steps, and a shorter head.
-            "mov r9, [rdi + {last_steps}]",
-            "mov r10, [rdi + {last_head}]",
-            "add r10, rax",
+            mov r9, [rdi + {last_steps}]
+            mov r10, [rdi + {last_head}]
+            add r10, rax
+
             // A STEP
-            ".p2align 5",
-            "3:",
+            .p2align 5
+        3:
+            ",
             planes_ahead!(),
-            codes!($low $high $values),
-            products!($group $bias $kind $min $(($y $u $o $t $x))*),
-            by_row!(end $high),
-            "add r10, {step}",
-            "add rsi, 64",
-            "dec r9d",
-            "jnz 3b",
-            unit!(end $kind $min $(($y $u $o $t $x))*),
-            "mov rax, r10",
-            "test rcx, rcx",
-            "jnz 2b",
+            r"
+            step_codes
+            group_scales
+            .if {group} == 32
+            each_row whole_step
+            .else
+            each_row first_half
+            group_scales
+            each_row second_half
+            .endif
+            .if {by_row}
+            add r11, 16
+            .endif
+            add r10, {step}
+            add rsi, 64
+            dec r9d
+            jnz 3b
+            unit_end
+            mov rax, r10
+            test rcx, rcx
+            jnz 2b
+
             // STORE
-            "mov rax, [rdi + {y}]",
-            concat!($("vmovups [rax], zmm", $y, "\nadd rax, 64\n",)*),
-            "vzeroupper",
-            "ret";
-            far = const crate::ops::ahead::FAR,
-            low_mask = const by_row!(low $low $high),
-            high_mask = const by_row!(high $low $high),
-            bias = const bias(&<crate::quant::formats::$format as Pack>::PACKING),
+            mov rax, [rdi + {y}]
+            each_row store_results
+            vzeroupper
+            ret
+
+            .irp name, each_row, plane_bits, plane_8, plane_4, plane_2, plane_1, low_plane, high_bits, high_plane, row_bits
+            .purgem \name
+            .endr
+            .irp name, row_code, planes_by_row, step_codes, group_scales, multiply_four, group_products, whole_step, first_half, second_half
+            .purgem \name
+            .endr
+            .irp name, clear_results, clear_sums, add_products, add_offsets, unit_end, store_results
+            .purgem \name
+            .endr
+            ";
         }
     };
 }
 
 /// The kernels of all formats.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident
-        { bits: $bits:tt, values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt })*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
         $(#[$on])*
         mod $field {
-            use super::*;
-            kernels! { @$field $format { bits: $bits, values: $values $bias, scales: $kind $min $group } }
+            kernel! { $field $format 1 }
+            kernel! { $field $format 2 }
+            kernel! { $field $format 3 }
+            kernel! { $field $format 4 }
         }
     )*};
-    (@$field:ident $format:ident $row:tt) => {
-        kernel! { $field $format "1" $row ("0" "4" "8" "12" "rsi") }
-        kernel! { $field $format "2" $row ("0" "4" "8" "12" "rsi") ("1" "5" "9" "13" "rsi + rdx") }
-        kernel! { $field $format "3" $row
-            ("0" "4" "8" "12" "rsi") ("1" "5" "9" "13" "rsi + rdx") ("2" "6" "10" "14" "rsi + 2*rdx") }
-        kernel! { $field $format "4" $row
-            ("0" "4" "8" "12" "rsi") ("1" "5" "9" "13" "rsi + rdx") ("2" "6" "10" "14" "rsi + 2*rdx")
-            ("3" "7" "11" "15" "rsi + r8") }
-    };
 }
 expand_all_packings! { kernels! {} }
