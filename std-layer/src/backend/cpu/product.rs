@@ -139,8 +139,8 @@ impl Product {
             let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
             let x = || MatRef::new(self.x.get(0..rows), rows, cols);
             match (matrix, part.way) {
-                (Matrix::Packed { format, memory: w, .. }, Way::Quantised(plan, rounded)) => {
-                    let w = Matrix::packed(*format, [matrix.rows(), cols], w)?.row_range(first, n)?;
+                (Matrix::Packed { format, memory: w, at, .. }, Way::Quantised(plan, rounded)) => {
+                    let w = k.packed_q(*format, matrix.rows(), cols, &w[at.clone()])?.row_range(first, n)?;
                     let part = plan.resized(rows, n);
                     let (x, need) = match rounded {
                         Some(to) => (Rounded { plan, to }.get(x()?)?, part.scratch_prepared()?),

@@ -1,5 +1,6 @@
 //! Weights as the CPU multiplies them.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -15,8 +16,8 @@ const ROWS: usize = 256;
 /// A matrix of weights, `rows x cols`.
 #[derive(Debug)]
 pub(super) enum Matrix {
-    /// Packed by core.
-    Packed { format: QuantFormat, rows: usize, cols: usize, memory: AlignedVec<u8> },
+    /// Packed by core; where in the memory that all packed matrices of a model share.
+    Packed { format: QuantFormat, rows: usize, cols: usize, memory: Arc<AlignedVec<u8>>, at: Range<usize> },
     /// Floating point of 32 bits, row by row.
     Dense { rows: usize, cols: usize, memory: AlignedVec<f32> },
 }
@@ -37,19 +38,11 @@ impl Matrix {
     /// Bytes that a product reads.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Packed { memory, .. } => memory.len(),
+            Self::Packed { at, .. } => at.len(),
             Self::Dense { memory, .. } => memory.len() * size_of::<f32>(),
         }
     }
 
-    /// The packed weights.
-    pub(super) fn packed(
-        format: QuantFormat,
-        [rows, cols]: [usize; 2],
-        memory: &[u8],
-    ) -> Result<PackedQ<'_>, KernelError> {
-        crate::kernels::<f32>().packed_q(format, rows, cols, memory)
-    }
 }
 
 /// The table that tokens are looked up in.
@@ -71,8 +64,8 @@ impl Embedding {
     ) -> Result<(), KernelError> {
         match self {
             Self::Tied(matrix) => match &**matrix {
-                Matrix::Packed { format, rows, cols, memory } => {
-                    kernels.gather_q(Matrix::packed(*format, [*rows, *cols], memory)?, tokens, y)
+                Matrix::Packed { format, rows, cols, memory, at } => {
+                    kernels.gather_q(kernels.packed_q(*format, *rows, *cols, &memory[at.clone()])?, tokens, y)
                 }
                 Matrix::Dense { rows, cols, memory } => {
                     kernels.gather(MatRef::new(memory, *rows, *cols)?, tokens, y)
@@ -164,12 +157,33 @@ struct Piece<'a> {
 unsafe impl Send for Piece<'_> {}
 
 /// Collects matrices, then packs all of them on all threads.
-#[derive(Default)]
 struct Packer<'a> {
     pieces: Vec<Piece<'a>>,
+    /// What all packed matrices share: those of small models are shorter than a huge page, of which this has many.
+    memory: Arc<AlignedVec<u8>>,
+    /// Where it starts, to be written to, and how much of it is taken.
+    start: *mut u8,
+    used: usize,
 }
 
 impl<'a> Packer<'a> {
+    /// With room for these matrices.
+    fn new<'m>(matrices: impl Iterator<Item = &'m HostMatrix<'a>>) -> Result<Self, BackendError>
+    where
+        'a: 'm,
+    {
+        let mut len = 0usize;
+        for matrix in matrices {
+            if let HostMatrix::Quantised(w) = matrix {
+                let more = w.format().packed_size(w.rows(), w.cols())?;
+                len = len.saturating_add(more.next_multiple_of(AlignedVec::<u8>::ALIGN));
+            }
+        }
+        let mut memory = AlignedVec::zeroed(len);
+        let start = memory.as_mut_ptr();
+        Ok(Self { pieces: Vec::new(), memory: Arc::new(memory), start, used: 0 })
+    }
+
     /// Room for a matrix, which is packed later.
     fn matrix(&mut self, matrix: HostMatrix<'a>) -> Result<Arc<Matrix>, BackendError> {
         let kernels = crate::kernels::<f32>();
@@ -189,15 +203,19 @@ impl<'a> Packer<'a> {
             }
         };
         let (format, rows, cols) = (w.format(), w.rows(), w.cols());
-        let mut memory = AlignedVec::zeroed(format.packed_size(rows, cols)?);
-        let room = kernels.packed_q_room(format, rows, cols, &mut memory)?;
+        let at = self.used..self.used + format.packed_size(rows, cols)?;
+        self.used = at.end.next_multiple_of(AlignedVec::<u8>::ALIGN);
+        assert!(at.end <= self.memory.len(), "room was made for every matrix");
+        // SAFETY: within the memory, and no other matrix's; nobody reads it before everything is packed.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.start.add(at.start), at.len()) };
+        let room = kernels.packed_q_room(format, rows, cols, memory)?;
         // Parts of 16 rows are equally long.
         let part = room.len() / rows.div_ceil(PackedQ::ROW_STEP).max(1) * (ROWS / PackedQ::ROW_STEP);
         for (i, room) in room.chunks_mut(part.max(1)).enumerate() {
             let rows = w.row_range(i * ROWS, ROWS.min(rows - i * ROWS))?;
             self.pieces.push(Piece { rows, room: room.as_mut_ptr(), room_len: room.len() });
         }
-        Ok(Arc::new(Matrix::Packed { format, rows, cols, memory }))
+        Ok(Arc::new(Matrix::Packed { format, rows, cols, memory: Arc::clone(&self.memory), at }))
     }
 
     fn pack(self, threads: usize, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
@@ -211,8 +229,8 @@ impl<'a> Packer<'a> {
             else {
                 return;
             };
-            // SAFETY: a part of a matrix's memory that no other piece has; the matrix lives in an `Arc` that nobody looks into
-            // before everything is packed.
+            // SAFETY: a part of a matrix's memory that no other piece has; nobody looks into that memory before everything is
+            // packed.
             let room = unsafe { std::slice::from_raw_parts_mut(piece.room, piece.room_len) };
             if let Err(e) = kernels.pack_q_rows(piece.rows, room) {
                 failed.get_or_init(|| e);
@@ -238,7 +256,8 @@ pub(super) fn upload(
     threads: usize,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CpuWeights, BackendError> {
-    let mut packer = Packer::default();
+    let matrices = weights.layers.iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down]);
+    let mut packer = Packer::new(matrices.chain([&weights.output]))?;
     let mut layers = Vec::with_capacity(config.layers);
     for l in &weights.layers {
         let bias = [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref());
