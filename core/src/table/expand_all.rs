@@ -261,7 +261,7 @@ macro_rules! expand_all_ops {
                 ops: [],
                 named: shared,
                 args: (a: &PanelQArgs) -> (),
-                body: qgemm::tile::panel_q,
+                body: qgemm::packed::panel_q,
             }
             qgemm_exact {
                 when: all(),

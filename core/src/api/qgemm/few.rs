@@ -4,7 +4,7 @@ use super::{QgemmPlan, FEW_EXACT};
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::qgemm::few::{FewArgs, PIECE};
-use crate::ops::qgemm::tile::PanelQArgs;
+use crate::ops::qgemm::packed::PanelQArgs;
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
 use crate::scratch::{Scratch, ScratchReq};

@@ -105,8 +105,8 @@ const FEW_EXACT: usize = 8;
 const FEW_FLOATS: usize = 12;
 
 /// The same for packed weights: with codes in one plane, and in two, which kernels for a few rows unpack for every four rows
-/// of activations again. That these are the same on every CPU gives all of them the same results. (Zen 4: tiles are faster from
-/// 18 to 44 rows, and from 9 to 14.)
+/// of activations again. That these are the same on every CPU gives all of them the same results. (Rows from which tiles are
+/// faster: Zen 4 18 to 44, and 9 to 14 with two planes; Zen 5 24 to 48, and 24 to 32; with AVX2 alone 24, and 8.)
 const FEW_PACKED: [usize; 2] = [24, 16];
 
 /// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than what

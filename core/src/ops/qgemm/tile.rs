@@ -7,17 +7,15 @@
 use crate::args::micro::{Panel, PanelType};
 use crate::args::unpacker::Unpacked;
 use crate::args::unpacker::Unpacker;
-use crate::arrays::{from_fn, Each};
-use crate::element::{f16, Element};
+use crate::arrays::Each;
+use crate::element::Element;
 use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
 use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
-use crate::quant::bytes::Lookup;
-use crate::quant::codebooks::e8m0_half;
-use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::quant::packed::{ROWS, STEP};
 use crate::quant::MIN_GROUP;
-use crate::vector::{Prim, Vector};
+use crate::vector::Prim;
 
 /// Rows of activations in a panel, at most.
 pub(crate) const PANEL: usize = 12;
@@ -27,7 +25,7 @@ pub(crate) const PANEL: usize = 12;
 pub(crate) const BIAS: u8 = 0x80;
 
 /// Four columns of a panel of weights.
-type Cell = [u32; ROWS];
+pub(super) type Cell = [u32; ROWS];
 
 /// What of a format makes a difference to microkernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,160 +256,8 @@ unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *m
     }
 }
 
-/// What [`panel_q`] works on: a panel of packed weights.
-pub struct PanelQArgs {
-    pub(crate) packing: &'static Packing,
-    pub(crate) w: *const u8,
-    /// Steps of a row.
-    pub(crate) steps: usize,
-    pub(crate) to: PanelRoom,
-}
-
-/// Takes a panel of packed weights apart.
-///
-/// # Safety
-/// The panel at `w`, room for what it unpacks to, the instruction set.
-#[inline(always)]
-pub(crate) unsafe fn panel_q<P: Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) {
-    let PanelQArgs { packing, w, steps, to } = *a;
-    let groups = packing.groups();
-    for s in 0..steps {
-        // SAFETY: steps are within the panel, and there is room for them.
-        unsafe {
-            let head = w.add(s / STEPS * packing.unit_bytes(STEPS));
-            let unit = Unit { packing, head, steps: (steps - s / STEPS * STEPS).min(STEPS) };
-            let signs = scales::<P>(unit, s % STEPS * groups, groups, s, to);
-            codes::<P>(unit, s % STEPS, signs, to.codes.add(s * STEP * ROWS), to.bias);
-        }
-    }
-}
-
 /// Every byte of a word.
-const EACH: u32 = 0x0101_0101;
-
-/// The codes of step `s` of a unit. `signs` are those of offsets, where these are eighths of scales.
-///
-/// # Safety
-/// The unit, room at `to`, the instruction set.
-#[inline(always)]
-unsafe fn codes<P: Lookup>(unit: Unit<'_>, s: usize, signs: Cell, to: *mut u8, bias: u8) {
-    let (packing, planes) = (unit.packing, unit.planes(s));
-    let [low, high] = packing.bits;
-    let mask = |bits: usize| EACH * ((1u32 << (bits & 15)) - 1);
-    // What makes numbers of indices that are 128 too large, and fit a byte without a sign.
-    let (times, base) = match packing.values {
-        Values::Linear(bias) if packing.eighths => {
-            // Eight times the number, plus or minus one.
-            let zero = 0x81u32.wrapping_sub(8 * u32::from(bias));
-            (3, signs.each(|sign| EACH.wrapping_mul(zero) - (sign >> 31) * 2 * EACH))
-        }
-        Values::Linear(bias) => (0, [EACH * u32::from(BIAS - bias); ROWS]),
-        Values::Table(_) => (0, [0; ROWS]),
-    };
-    let flip = match packing.values {
-        Values::Linear(_) => EACH * u32::from(BIAS ^ bias),
-        Values::Table(_) => 0,
-    };
-    let (low_mask, high_mask) = (mask(low), mask(high));
-    // The vector of a plane in which a four of columns is, and its first bit there. Bits are powers of two, and divisions
-    // would take longer than all the rest.
-    let place = |v: usize, bits: usize| (v & bits.wrapping_sub(1), v & !bits.wrapping_sub(1));
-    // SAFETY: planes are those of the step.
-    unsafe {
-        let to = to.cast::<Cell>();
-        for v in 0..STEP / 4 {
-            let (at, by) = place(v, low);
-            let words = planes.low(at).each(|w| u32::from_ne_bytes(w) >> (by & 31) & low_mask);
-            let words = if high > 0 {
-                let (at, by) = place(v, high);
-                let above = planes.high(at);
-                let above = above.each(|w| (u32::from_ne_bytes(w) >> (by & 31) & high_mask) << (low & 31));
-                from_fn(|i| words[i] | above[i])
-            } else {
-                words
-            };
-            *to.add(v) = from_fn(|i| (words[i] << times).wrapping_add(base[i]) ^ flip);
-        }
-        if let Values::Table(table) = packing.values {
-            P::look_up(&table.each(|code| code ^ bias as i8), to.cast(), STEP * ROWS);
-        }
-    }
-}
-
-/// Brings the scales of the `groups` groups from `g` of a unit to where those of step `s` belong, and their offsets.
-/// Where these are eighths of scales, there are signs instead, which are returned: they join the codes.
-///
-/// # Safety
-/// The unit, room for the panel, the instruction set.
-#[inline(always)]
-unsafe fn scales<P: Prim<f16> + Prim<f32>>(
-    unit: Unit<'_>,
-    g: usize,
-    groups: usize,
-    s: usize,
-    to: PanelRoom,
-) -> Cell {
-    let packing = unit.packing;
-    let mut signs = [0; ROWS];
-    for h in 0..groups {
-        let (scale, factor) = packing.places(g + h);
-        // SAFETY: places are within the head.
-        unsafe {
-            let bytes = |at: usize| *unit.head.add(at).cast::<[u8; ROWS]>();
-            let halves = |at: usize| {
-                let halves = (*unit.head.add(at).cast::<[[u8; 2]; ROWS]>()).each(f16::from_le_bytes);
-                widened::<P>(&halves)
-            };
-            let common = |at: usize, unit: f32| halves(at).each(|d| d * unit);
-            let times = |common: [f32; ROWS], at: usize| {
-                let factors = bytes(at).each(|b| f32::from(b as i8));
-                from_fn(|i| common[i] * factors[i])
-            };
-            let of_group = match packing.scales {
-                Scales::Whole => (*unit.head.add(scale).cast::<[[u8; 4]; ROWS]>()).each(f32::from_le_bytes),
-                Scales::Halves => halves(scale),
-                Scales::E8m0 => bytes(factor).each(e8m0_half),
-                Scales::Ue4m3 => {
-                    let halves = bytes(factor).each(|b| f16::from_bits(u16::from(b) << 7));
-                    widened::<P>(&halves).each(|d| d * packing.unit)
-                }
-                Scales::Factors => times(common(scale, packing.unit), factor),
-            };
-            let at = (s * groups + h) * ROWS;
-            let scales = to.scales.add(at).cast::<[f32; ROWS]>();
-            *scales = of_group;
-            if packing.offsets {
-                let mut offsets = common(scale + 2 * ROWS, packing.offset_unit);
-                if packing.scales == Scales::Factors {
-                    offsets = times(offsets, factor + ROWS);
-                }
-                if packing.eighths {
-                    signs = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
-                    *scales = of_group.each(|d| d * 0.125);
-                } else {
-                    *to.offsets.add(at).cast::<[f32; ROWS]>() = offsets;
-                }
-            }
-        }
-    }
-    signs
-}
-
-/// As f32.
-///
-/// # Safety
-/// The instruction set.
-#[inline(always)]
-unsafe fn widened<P: Prim<f16> + Prim<f32>>(halves: &[f16; ROWS]) -> [f32; ROWS] {
-    let mut all = [0.0; ROWS];
-    for i in (0..ROWS).step_by(<P as Vector>::LANES) {
-        // SAFETY: whole vectors of 16 elements.
-        unsafe {
-            <P as Prim<f32>>::store(all.as_mut_ptr().add(i), <P as Prim<f16>>::load(halves.as_ptr().add(i)));
-        }
-    }
-    all
-}
+pub(super) const EACH: u32 = 0x0101_0101;
 
 /// What [`decode_panel`] works on: a panel with signed codes.
 pub struct DecodePanelArgs<E> {

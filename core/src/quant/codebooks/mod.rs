@@ -69,11 +69,9 @@ pub const fn signs(pattern: u8) -> u8 {
 /// Half of the E8M0 number `e`: `2^(e - 128)`; denormal for 0 and 1. The NaN of E8M0 (255) is not one here.
 #[inline(always)]
 pub const fn e8m0_half(e: u8) -> f32 {
-    f32::from_bits(match e {
-        0 => 1 << 21,
-        1 => 1 << 22,
-        _ => (e as u32 - 1) << 23,
-    })
+    // Both are computed, so that compilers make one selection of vectors out of it.
+    let (denormal, normal) = (1 << 21 << (e & 1), (e as u32).wrapping_sub(1) << 23);
+    f32::from_bits(if e < 2 { denormal } else { normal })
 }
 
 /// Half of the unsigned E4M3 number in the low 7 bits of `d`: with its upper 4 bits `e` and its lower 3 bits

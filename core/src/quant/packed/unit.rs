@@ -48,11 +48,21 @@ impl Planes {
         // SAFETY: the caller's contract.
         unsafe {
             if self.by_row {
-                (*self.high.cast::<[u8; ROWS]>()).each(|byte| [byte; 4])
+                self.each_row()
             } else {
                 *self.high.add(64 * v).cast()
             }
         }
+    }
+
+    /// The high plane, if it has a byte for each row.
+    ///
+    /// # Safety
+    /// The step exists, and has such a plane.
+    #[inline(always)]
+    pub(crate) unsafe fn each_row(self) -> Vector {
+        // SAFETY: the caller's contract.
+        unsafe { (*self.high.cast::<[u8; ROWS]>()).each(|byte| [byte; 4]) }
     }
 }
 

@@ -42,7 +42,6 @@ impl Matrix {
             Self::Dense { memory, .. } => memory.len() * size_of::<f32>(),
         }
     }
-
 }
 
 /// The table that tokens are looked up in.

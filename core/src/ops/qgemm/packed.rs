@@ -1,0 +1,218 @@
+//! Packed weights, taken apart for the microkernels of `qgemm`.
+
+use super::tile::{Cell, PanelRoom, BIAS, EACH};
+use crate::arrays::{from_fn, Each};
+use crate::element::f16;
+use crate::quant::bytes::Lookup;
+use crate::quant::codebooks::e8m0_half;
+use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::vector::{Prim, Vector};
+
+/// What [`panel_q`] works on: a panel of packed weights.
+pub struct PanelQArgs {
+    pub(crate) packing: &'static Packing,
+    pub(crate) w: *const u8,
+    /// Steps of a row.
+    pub(crate) steps: usize,
+    pub(crate) to: PanelRoom,
+}
+
+/// Takes a panel of packed weights apart.
+///
+/// # Safety
+/// The panel at `w`, room for what it unpacks to, the instruction set.
+#[inline(always)]
+pub(crate) unsafe fn panel_q<P: Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        match a.packing.bits {
+            [_, 0] => panel::<P, NONE>(a),
+            _ if a.packing.by_row => panel::<P, BY_ROW>(a),
+            _ => panel::<P, PLANE>(a),
+        }
+    }
+}
+
+/// Where the upper bits of codes are: there are none; in a plane of their own; in a byte for each row.
+const NONE: u8 = 0;
+const PLANE: u8 = 1;
+const BY_ROW: u8 = 2;
+
+/// [`panel_q`], with the upper bits of codes where `HIGH` says.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArgs) {
+    let PanelQArgs { packing, w, steps, to } = *a;
+    let (groups, fields) = (packing.groups(), Fields::of(packing, to.bias));
+    for s in 0..steps {
+        // SAFETY: steps are within the panel, and there is room for them.
+        unsafe {
+            let head = w.add(s / STEPS * packing.unit_bytes(STEPS));
+            let unit = Unit { packing, head, steps: (steps - s / STEPS * STEPS).min(STEPS) };
+            let signs = scales::<P>(unit, s % STEPS * groups, groups, s, to);
+            let codes = to.codes.add(s * STEP * ROWS);
+            fields.take::<HIGH>(unit, s % STEPS, signs, codes.cast());
+            if let Values::Table(table) = packing.values {
+                P::look_up(&table.each(|code| code ^ to.bias as i8), codes, STEP * ROWS);
+            }
+        }
+    }
+}
+
+/// How codes are taken out of planes, which is the same for all steps of a panel.
+struct Fields {
+    /// For each four columns of a step: in which vector of a plane their bits are, and the first bit there.
+    low: [(usize, u32); STEP / 4],
+    high: [(usize, u32); STEP / 4],
+    /// Bits of a code in each byte: in a plane.
+    masks: [u32; 2],
+    /// How far upper bits are shifted to the left, to stand above the lower ones.
+    above: u32,
+    /// What is done to indices: a shift to the left, an addition, then some bits are flipped.
+    shift: u32,
+    base: u32,
+    flip: u32,
+    /// Whether the signs of offsets join the codes.
+    signs: bool,
+}
+
+impl Fields {
+    /// Those of a format, for codes to which `bias` is added.
+    #[inline(always)]
+    fn of(packing: &Packing, bias: u8) -> Self {
+        let [low, high] = packing.bits;
+        // Bits are powers of two, and divisions would take longer.
+        let places =
+            |bits: usize| from_fn(|v| (v & bits.wrapping_sub(1), (v & !bits.wrapping_sub(1)) as u32));
+        // Numbers of indices that are 128 too large fit a byte without a sign.
+        let (shift, base, flip) = match packing.values {
+            // Eight times the number, plus or minus one.
+            Values::Linear(zero) if packing.eighths => (
+                3,
+                EACH.wrapping_mul(0x81u32.wrapping_sub(8 * u32::from(zero))),
+                EACH * u32::from(BIAS ^ bias),
+            ),
+            Values::Linear(zero) => (0, EACH * u32::from(BIAS - zero), EACH * u32::from(BIAS ^ bias)),
+            Values::Table(_) => (0, 0, 0),
+        };
+        Self {
+            low: places(low),
+            high: places(high),
+            masks: packing.bits.each(|bits| EACH * ((1u32 << (bits & 15)) - 1)),
+            above: low as u32,
+            shift,
+            base,
+            flip,
+            signs: packing.eighths,
+        }
+    }
+
+    /// The codes of step `s` of a unit, in cells of four columns. `signs` are those of offsets.
+    ///
+    /// # Safety
+    /// The unit, room for a step at `to`, the instruction set.
+    #[inline(always)]
+    unsafe fn take<const HIGH: u8>(&self, unit: Unit<'_>, s: usize, signs: Cell, to: *mut Cell) {
+        let base = if self.signs {
+            signs.each(|sign| self.base - (sign >> 31) * 2 * EACH)
+        } else {
+            [self.base; ROWS]
+        };
+        let planes = unit.planes(s);
+        // SAFETY: vectors are those of the step's planes.
+        unsafe {
+            let word = |vector: [[u8; 4]; ROWS], (at, mask): (u32, u32)| {
+                vector.each(|w| u32::from_ne_bytes(w).wrapping_shr(at) & mask)
+            };
+            for v in 0..STEP / 4 {
+                let (vector, at) = self.low[v];
+                let mut words = word(planes.low(vector), (at, self.masks[0]));
+                if HIGH != NONE {
+                    let (vector, at) = self.high[v];
+                    let high = if HIGH == BY_ROW { planes.each_row() } else { planes.high(vector) };
+                    let above = word(high, (at, self.masks[1]));
+                    words = from_fn(|i| words[i] | above[i].wrapping_shl(self.above));
+                }
+                let codes = |i: usize| words[i].wrapping_shl(self.shift).wrapping_add(base[i]) ^ self.flip;
+                *to.add(v) = from_fn(codes);
+            }
+        }
+    }
+}
+
+/// Brings the scales of the `groups` groups from `g` of a unit to where those of step `s` belong, and their offsets.
+/// Where these are eighths of scales, there are signs instead, which are returned: they join the codes.
+///
+/// # Safety
+/// The unit, room for the panel, the instruction set.
+#[inline(always)]
+unsafe fn scales<P: Prim<f16> + Prim<f32>>(
+    unit: Unit<'_>,
+    g: usize,
+    groups: usize,
+    s: usize,
+    to: PanelRoom,
+) -> Cell {
+    let packing = unit.packing;
+    let mut signs = [0; ROWS];
+    for h in 0..groups {
+        let (scale, factor) = packing.places(g + h);
+        // SAFETY: places are within the head.
+        unsafe {
+            let bytes = |at: usize| *unit.head.add(at).cast::<[u8; ROWS]>();
+            let halves = |at: usize| {
+                let halves = (*unit.head.add(at).cast::<[[u8; 2]; ROWS]>()).each(f16::from_le_bytes);
+                widened::<P>(&halves)
+            };
+            let common = |at: usize, unit: f32| halves(at).each(|d| d * unit);
+            let times = |common: [f32; ROWS], at: usize| {
+                let factors = bytes(at).each(|b| f32::from(b as i8));
+                from_fn(|i| common[i] * factors[i])
+            };
+            let of_group = match packing.scales {
+                Scales::Whole => (*unit.head.add(scale).cast::<[[u8; 4]; ROWS]>()).each(f32::from_le_bytes),
+                Scales::Halves => halves(scale),
+                Scales::E8m0 => bytes(factor).each(e8m0_half),
+                Scales::Ue4m3 => {
+                    let halves = bytes(factor).each(|b| f16::from_bits(u16::from(b) << 7));
+                    widened::<P>(&halves).each(|d| d * packing.unit)
+                }
+                Scales::Factors => times(common(scale, packing.unit), factor),
+            };
+            let at = (s * groups + h) * ROWS;
+            let scales = to.scales.add(at).cast::<[f32; ROWS]>();
+            *scales = of_group;
+            if packing.offsets {
+                let mut offsets = common(scale + 2 * ROWS, packing.offset_unit);
+                if packing.scales == Scales::Factors {
+                    offsets = times(offsets, factor + ROWS);
+                }
+                if packing.eighths {
+                    signs = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
+                    *scales = of_group.each(|d| d * 0.125);
+                } else {
+                    *to.offsets.add(at).cast::<[f32; ROWS]>() = offsets;
+                }
+            }
+        }
+    }
+    signs
+}
+
+/// As f32.
+///
+/// # Safety
+/// The instruction set.
+#[inline(always)]
+unsafe fn widened<P: Prim<f16> + Prim<f32>>(halves: &[f16; ROWS]) -> [f32; ROWS] {
+    let mut all = [0.0; ROWS];
+    for i in (0..ROWS).step_by(<P as Vector>::LANES) {
+        // SAFETY: whole vectors of 16 elements.
+        unsafe {
+            <P as Prim<f32>>::store(all.as_mut_ptr().add(i), <P as Prim<f16>>::load(halves.as_ptr().add(i)));
+        }
+    }
+    all
+}
