@@ -27,7 +27,7 @@ pub(super) const fn bias(p: &Packing) -> u32 {
 }
 
 /// The largest code, as an unsigned number.
-const fn largest(p: &Packing) -> u32 {
+pub(super) const fn largest(p: &Packing) -> u32 {
     let (mut largest, mut i) = (0, 0);
     while i < 1 << (p.bits[0] + p.bits[1]) {
         let code = p.value(i as u8) as i32 + bias(p) as i32;

@@ -46,9 +46,9 @@ const fn mask(bits: u32, from: u32) -> u32 {
 }
 
 /// A [`panel_kernel!`] for so many rows of activations. What its text has to know of the format are operands, too: so
-/// `.if` chooses instructions.
+/// `.if` chooses instructions. `$bias` says what is added to codes.
 macro_rules! packed_kernel {
-    ($name:expr, $format:ident, $rows:literal, $($line:expr),* $(,)?; $($operand:tt)*) => {
+    ($name:expr, $format:ident, $rows:literal, $bias:path, $($line:expr),* $(,)?; $($operand:tt)*) => {
         panel_kernel! {
             $name, $format, $($line,)*;
             rows = const $rows,
@@ -64,8 +64,8 @@ macro_rules! packed_kernel {
             factors = const crate::quant::packed::Scales::Factors as u8,
             e8m0 = const crate::quant::packed::Scales::E8m0 as u8,
             ue4m3 = const crate::quant::packed::Scales::Ue4m3 as u8,
-            bias = const crate::asm::packings::bias(&packed_kernel!(@$format)),
-            bias_bits = const crate::asm::packings::bias(&packed_kernel!(@$format)).trailing_zeros(),
+            bias = const $bias(&packed_kernel!(@$format)),
+            bias_bits = const ($bias(&packed_kernel!(@$format)) | 1).ilog2(),
             low_mask = const crate::asm::x86_64::low_mask(&packed_kernel!(@$format)),
             high_mask = const crate::asm::x86_64::high_mask(&packed_kernel!(@$format)),
             far = const crate::ops::ahead::FAR,

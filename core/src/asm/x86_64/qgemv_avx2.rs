@@ -28,514 +28,467 @@
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 2 times 28 to unpack, 24 for products,
 //! 22 for the rest: 148 for 296 bytes of weights.
 
-use super::super::packings::{bias, EACH};
-use super::mask;
-use crate::quant::packed::Pack;
+use crate::asm::packings::{bias, largest};
+use crate::quant::packed::{Pack, Packing};
 
-/// Indices of four columns: so many bits from `$by` of the bytes at `$at`.
-macro_rules! low {
-    (8 $at:tt $by:tt) => {
-        concat!("vmovdqu ymm8, [r10 + ", $at, "]\n")
-    };
-    ($low:tt $at:tt "0") => {
-        concat!("vpand ymm8, ymm12, [r10 + ", $at, "]\n")
-    };
-    ($low:tt $at:tt $by:tt) => {
-        concat!(low!(8 $at $by), "vpsrld ymm8, ymm8, ", $by, "\nvpand ymm8, ymm8, ymm12\n")
-    };
+/// How products of bytes are added up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Products {
+    /// In 16 bits, all of a half step.
+    Words,
+    /// In 16 bits, pairs.
+    Pairs,
+    /// In 16 bits, pairs: of magnitudes, with activations that have taken the signs of codes.
+    Signed,
+    /// In 32 bits, by AVX-VNNI.
+    Dot,
 }
 
-/// Their high bits.
-macro_rules! high {
-    (none) => {
-        ""
-    };
-    (($at:tt $way:tt $by:tt)) => {
-        concat!(
-            "vmovdqu ymm9, [r10 + ",
-            $at,
-            "]\n",
-            "vps",
-            $way,
-            "ld ymm9, ymm9, ",
-            $by,
-            "\n",
-            "vpand ymm9, ymm9, ymm13\n",
-            "vpor ymm8, ymm8, ymm9\n",
-        )
-    };
+/// With AVX2, what fits 16 bits.
+const fn maddubs(p: &Packing) -> Products {
+    match 0x7fff / (2 * 127 * largest(p)) {
+        0 => Products::Signed,
+        1..=3 => Products::Pairs,
+        _ => Products::Words,
+    }
 }
 
-/// From indices to what is multiplied: unsigned codes, or signed ones in `ymm8` and magnitudes in `ymm9`.
-macro_rules! values {
-    (linear signed) => {
-        "vpsubb ymm8, ymm8, ymm12\nvpabsb ymm9, ymm8\n"
-    };
-    (linear $way:ident) => {
-        ""
-    };
-    (table signed) => {
-        "vpshufb ymm8, ymm14, ymm8\nvpabsb ymm9, ymm8\n"
-    };
-    (table $way:ident) => {
-        "vpshufb ymm8, ymm14, ymm8\n"
-    };
+/// With AVX-VNNI, every sum.
+const fn dot(_: &Packing) -> Products {
+    Products::Dot
 }
 
-/// Products of four columns with activations, added to a half step's integers. (They start at zero, as it is the
-/// shorter text.)
-macro_rules! multiply {
-    (words $q:tt $sum:tt $x:tt) => {
-        concat!(
-            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $q, "]\n",
-            "vpmaddubsw ymm11, ymm8, ymm10\n",
-            "vpaddw ymm", $sum, ", ymm", $sum, ", ymm11\n",
-        )
-    };
-    (each $q:tt $sum:tt $x:tt) => {
-        concat!(
-            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $q, "]\n",
-            "vpmaddubsw ymm11, ymm8, ymm10\n",
-            multiply!(@$sum),
-        )
-    };
-    (dot $q:tt $sum:tt $x:tt) => {
-        concat!(
-            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $q, "]\n",
-            "{{vex}} vpdpbusd ymm", $sum, ", ymm8, ymm10\n",
-        )
-    };
-    (signed $q:tt $sum:tt $x:tt) => {
-        concat!(
-            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $q, "]\n",
-            "vpsignb ymm10, ymm10, ymm8\n",
-            "vpmaddubsw ymm11, ymm9, ymm10\n",
-            multiply!(@$sum),
-        )
-    };
-    (@$sum:tt) => {
-        concat!("vpmaddwd ymm11, ymm11, ymm15\nvpaddd ymm", $sum, ", ymm", $sum, ", ymm11\n")
-    };
+/// What makes codes unsigned numbers, if they become that.
+const fn maddubs_bias(p: &Packing) -> u32 {
+    if matches!(maddubs(p), Products::Signed) {
+        0
+    } else {
+        bias(p)
+    }
 }
 
-/// The products of a step: for each four columns where their bits are, their activations, and which half they are of.
-macro_rules! products {
-    (8 0 $row:tt $batch:tt) => {
-        products!(@8 $row $batch
-            ("0" "0" none "0" first) ("64" "0" none "4" first) ("128" "0" none "8" first) ("192" "0" none "12" first)
-            ("256" "0" none "16" second) ("320" "0" none "20" second) ("384" "0" none "24" second)
-            ("448" "0" none "28" second))
-    };
-    (4 0 $row:tt $batch:tt) => {
-        products!(@4 $row $batch
-            ("0" "0" none "0" first) ("64" "0" none "4" first) ("128" "0" none "8" first) ("192" "0" none "12" first)
-            ("0" "4" none "16" second) ("64" "4" none "20" second) ("128" "4" none "24" second)
-            ("192" "4" none "28" second))
-    };
-    (4 1 $row:tt $batch:tt) => {
-        products!(@4 $row $batch
-            ("0" "0" ("256" "l" "4") "0" first) ("64" "0" ("256" "l" "3") "4" first)
-            ("128" "0" ("256" "l" "2") "8" first) ("192" "0" ("256" "l" "1") "12" first)
-            ("0" "4" ("256" "l" "0") "16" second) ("64" "4" ("256" "r" "1") "20" second)
-            ("128" "4" ("256" "r" "2") "24" second) ("192" "4" ("256" "r" "3") "28" second))
-    };
-    (4 2 $row:tt $batch:tt) => {
-        products!(@4 $row $batch
-            ("0" "0" ("256" "l" "4") "0" first) ("64" "0" ("320" "l" "4") "4" first)
-            ("128" "0" ("256" "l" "2") "8" first) ("192" "0" ("320" "l" "2") "12" first)
-            ("0" "4" ("256" "l" "0") "16" second) ("64" "4" ("320" "l" "0") "20" second)
-            ("128" "4" ("256" "r" "2") "24" second) ("192" "4" ("320" "r" "2") "28" second))
-    };
-    (2 0 $row:tt $batch:tt) => {
-        products!(@2 $row $batch
-            ("0" "0" none "0" first) ("64" "0" none "4" first) ("0" "2" none "8" first) ("64" "2" none "12" first)
-            ("0" "4" none "16" second) ("64" "4" none "20" second) ("0" "6" none "24" second)
-            ("64" "6" none "28" second))
-    };
-    (2 1 $row:tt $batch:tt) => {
-        products!(@2 $row $batch
-            ("0" "0" ("128" "l" "2") "0" first) ("64" "0" ("128" "l" "1") "4" first)
-            ("0" "2" ("128" "l" "0") "8" first) ("64" "2" ("128" "r" "1") "12" first)
-            ("0" "4" ("128" "r" "2") "16" second) ("64" "4" ("128" "r" "3") "20" second)
-            ("0" "6" ("128" "r" "4") "24" second) ("64" "6" ("128" "r" "5") "28" second))
-    };
-    // Eight times the low bits, and twice the high one: a byte of each row, that becomes those of four columns, and serves
-    // eight.
-    (2 row $row:tt $batch:tt) => {
-        concat!(
-            "vpmovzxbd ymm3, [r11 + 32]\n",
-            "vpmulld ymm3, ymm3, ymm2\n",
-            products!(@eight $row $batch "l" "1" "l" "3" ("0" "0" first) ("64" "4" first)),
-            products!(@eight $row $batch "r" "1" "l" "1" ("0" "8" first) ("64" "12" first)),
-            products!(@eight $row $batch "r" "3" "r" "1" ("0" "16" second) ("64" "20" second)),
-            products!(@eight $row $batch "r" "5" "r" "3" ("0" "24" second) ("64" "28" second)),
-        )
-    };
-    (@eight ($values:ident $way:ident) $batch:tt $high_way:tt $high_by:tt $low_way:tt $low_by:tt
-        $(($at:tt $q:tt $half:ident))*) => {
-        concat!(
-            "vps", $high_way, "ld ymm9, ymm3, ", $high_by, "\n",
-            "vpand ymm9, ymm9, ymm13\n",
-            $(
-                "vmovdqu ymm8, [r10 + ", $at, "]\n",
-                "vps", $low_way, "ld ymm8, ymm8, ", $low_by, "\n",
-                "vpand ymm8, ymm8, ymm12\n",
-                "vpor ymm8, ymm8, ymm9\n",
-                products!(@$half $way $q $batch),
-            )*
-        )
-    };
-    (1 0 $row:tt $batch:tt) => {
-        products!(@1 $row $batch
-            ("0" "0" none "0" first) ("0" "1" none "4" first) ("0" "2" none "8" first) ("0" "3" none "12" first)
-            ("0" "4" none "16" second) ("0" "5" none "20" second) ("0" "6" none "24" second) ("0" "7" none "28" second))
-    };
-    (@$low:tt ($values:ident $way:ident) $batch:tt $(($at:tt $by:tt $high:tt $q:tt $half:ident))*) => {
-        concat!($(
-            low!($low $at $by),
-            high!($high),
-            values!($values $way),
-            products!(@$half $way $q $batch),
-        )*)
-    };
-    (@first $way:ident $q:tt [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!($(multiply!($way $q $a $x),)*)
-    };
-    (@second $way:ident $q:tt [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!($(multiply!($way $q $b $x),)*)
-    };
-}
-
-/// What high planes by row need: ones in all bytes, and a step's scales to be 16 bytes more.
-macro_rules! by_row {
-    (begin row) => {
-        kernel!(@constant "2" "0x01010101")
-    };
-    (end row) => {
-        "add r11, 16\n"
-    };
-    // Masks.
-    (low 2 row) => {
-        mask(2, 3)
-    };
-    (high 2 row) => {
-        mask(1, 1)
-    };
-    (low 8 $high:tt) => {
-        mask(1, 7)
-    };
-    (low $low:tt $high:tt) => {
-        mask($low, 0)
-    };
-    (high $low:tt $high:tt) => {
-        mask($high, $low)
-    };
-    ($place:ident $high:tt) => {
-        ""
-    };
-}
-
-/// Sums of pairs become sums of fours.
-macro_rules! fours {
-    (words $sum:tt) => {
-        concat!("vpmaddwd ymm", $sum, ", ymm", $sum, ", ymm15\n")
-    };
-    ($way:ident $sum:tt) => {
-        ""
-    };
-}
-
-/// Adds what a group's integers have too much of: its negative sum of activations, at `$at`, times a power of two or 9.
-macro_rules! unbias {
-    (signed $bias:tt $at:tt $sum:tt $x:tt) => {
-        ""
-    };
-    ($way:ident none $at:tt $sum:tt $x:tt) => {
-        ""
-    };
-    ($way:ident 9 $at:tt $sum:tt $x:tt) => {
-        concat!(
-            unbias!($way 3 $at $sum $x),
-            "vpbroadcastd ymm10, dword ptr [", $x, " + ", $at, "]\n",
-            "vpaddd ymm", $sum, ", ymm", $sum, ", ymm10\n",
-        )
-    };
-    ($way:ident $bias:tt $at:tt $sum:tt $x:tt) => {
-        concat!(
-            "vpbroadcastd ymm10, dword ptr [",
-            $x,
-            " + ",
-            $at,
-            "]\n",
-            "vpslld ymm10, ymm10, ",
-            $bias,
-            "\n",
-            "vpaddd ymm",
-            $sum,
-            ", ymm",
-            $sum,
-            ", ymm10\n",
-        )
-    };
-}
-
-/// Brings a group's scales to `ymm8`, its offsets to `ymm9`.
-macro_rules! scales {
-    (halves none) => {
-        "vcvtph2ps ymm8, [r11]\nadd r11, 32\n"
-    };
-    (halves min) => {
-        "vcvtph2ps ymm8, [r11]\nvcvtph2ps ymm9, [r11 + 32]\nadd r11, 64\n"
-    };
-    (whole none) => {
-        ""
-    };
-    (factors none) => {
-        "vpmovsxbd ymm8, [r11]\nvcvtdq2ps ymm8, ymm8\nadd r11, 16\n"
-    };
-    (factors min) => {
-        concat!(
-            "vpmovsxbd ymm8, [r11]\nvcvtdq2ps ymm8, ymm8\n",
-            "vpmovsxbd ymm9, [r11 + 16]\nvcvtdq2ps ymm9, ymm9\nadd r11, 32\n",
-        )
-    };
-    (e8m0 none) => {
-        "vpmovzxbd ymm8, [r11]\nvpslld ymm8, ymm8, 23\nadd r11, 16\n"
-    };
-    (ue4m3 none) => {
-        "vpmovzxbw xmm8, [r11]\nvpsllw xmm8, xmm8, 7\nvcvtph2ps ymm8, xmm8\nadd r11, 16\n"
-    };
-}
-
-/// A group's integers in f32, times the activations' scale, added to the sums; and its offset times the sum of the
-/// activations, at `$at`.
-macro_rules! add {
-    ($kind:ident $min:ident $at:tt $sum:tt ($y:tt $o:tt $a:tt $b:tt $x:tt)) => {
-        concat!(
-            "vcvtdq2ps ymm", $sum, ", ymm", $sum, "\n",
-            "vbroadcastss ymm10, dword ptr [", $x, " + 44]\n",
-            "vmulps ymm", $sum, ", ymm", $sum, ", ymm10\n",
-            add!(@$kind $y $sum),
-            add!(@$kind $min $at $y $o $x),
-        )
-    };
-    (@whole $y:tt $sum:tt) => {
-        concat!("vaddps ymm", $y, ", ymm", $y, ", ymm", $sum, "\n")
-    };
-    (@$kind:ident $y:tt $sum:tt) => {
-        concat!("vfmadd231ps ymm", $y, ", ymm", $sum, ", ymm8\n")
-    };
-    (@$kind:ident none $at:tt $y:tt $o:tt $x:tt) => {
-        ""
-    };
-    (@halves min $at:tt $y:tt $o:tt $x:tt) => {
-        concat!("vbroadcastss ymm10, dword ptr [", $x, " + ", $at, "]\nvfmadd231ps ymm", $y, ", ymm9, ymm10\n")
-    };
-    (@factors min $at:tt $y:tt $o:tt $x:tt) => {
-        add!(@halves min $at $o $o $x)
-    };
-}
-
-/// What becomes of a step's integers.
-macro_rules! finish {
-    (32 $bias:tt $way:ident $kind:ident $min:ident [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!(
-            scales!($kind $min),
-            $(
-                fours!($way $a),
-                fours!($way $b),
-                "vpaddd ymm", $a, ", ymm", $a, ", ymm", $b, "\n",
-                unbias!($way $bias "40" $a $x),
-                add!($kind $min "56" $a ($y $o $a $b $x)),
-            )*
-        )
-    };
-    (16 $bias:tt $way:ident $kind:ident $min:ident [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!(
-            scales!($kind $min),
-            $(
-                fours!($way $a),
-                unbias!($way $bias "32" $a $x),
-                add!($kind $min "48" $a ($y $o $a $b $x)),
-            )*
-            scales!($kind $min),
-            $(
-                fours!($way $b),
-                unbias!($way $bias "36" $b $x),
-                add!($kind $min "52" $b ($y $o $a $b $x)),
-            )*
-        )
-    };
-}
-
-/// Before and after the steps of half a unit. Results are in memory meanwhile, where groups have factors.
-macro_rules! unit {
-    (begin factors min [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!(
-            unit!(begin factors none [$(($y $o $a $b $x))*]),
-            $("vpxor ymm", $o, ", ymm", $o, ", ymm", $o, "\n",)*
-        )
-    };
-    (begin factors none [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!($("vpxor ymm", $y, ", ymm", $y, ", ymm", $y, "\n",)*)
-    };
-    (begin whole none $batch:tt) => {
-        unit!(begin factors none $batch)
-    };
-    (begin $kind:ident $min:ident [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!("mov r9, [rdi + {y}]\n", $("vmovups ymm", $y, ", [r9 + 4*rdx]\nadd r9, 64\n",)*)
-    };
-    (end factors none $batch:tt) => {
-        concat!("vcvtph2ps ymm8, [rax + 2*rdx]\n", unit!(@end $batch))
-    };
-    (end factors min [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!(
-            "vcvtph2ps ymm8, [rax + 2*rdx]\nvcvtph2ps ymm9, [rax + 2*rdx + 32]\n",
-            "mov r9, [rdi + {y}]\n",
-            $(
-                "vfmadd213ps ymm", $y, ", ymm8, [r9 + 4*rdx]\n",
-                "vfmadd231ps ymm", $y, ", ymm", $o, ", ymm9\n",
-                "vmovups [r9 + 4*rdx], ymm", $y, "\nadd r9, 64\n",
-            )*
-        )
-    };
-    (end whole none $batch:tt) => {
-        concat!("vmovups ymm8, [rax + 4*rdx]\n", unit!(@end $batch))
-    };
-    (end $kind:ident $min:ident [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!("mov r9, [rdi + {y}]\n", $("vmovups [r9 + 4*rdx], ymm", $y, "\nadd r9, 64\n",)*)
-    };
-    (@end [$(($y:tt $o:tt $a:tt $b:tt $x:tt))*]) => {
-        concat!(
-            "mov r9, [rdi + {y}]\n",
-            $(
-                "vfmadd213ps ymm", $y, ", ymm8, [r9 + 4*rdx]\n",
-                "vmovups [r9 + 4*rdx], ymm", $y, "\nadd r9, 64\n",
-            )*
-        )
-    };
-    // Where the first group's scales are.
-    (scales factors none) => {
-        "lea r11, [rax + rdx + 32]\n"
-    };
-    (scales factors min) => {
-        "lea r11, [rax + rdx + 64]\n"
-    };
-    (scales halves $min:ident) => {
-        "lea r11, [rax + 2*rdx]\n"
-    };
-    (scales $kind:ident $min:ident) => {
-        "lea r11, [rax + rdx]\n"
-    };
-}
-
-/// One kernel: so many rows of activations, each with its registers and where it is.
+/// One kernel: so many rows of activations.
 macro_rules! kernel {
-    (
-        $tier:literal $field:ident $format:ident $batch:tt
-        { bits: ($low:tt $high:tt), values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt }
-        $rows:tt [$($sum:tt)*]
-    ) => {
-        panel_kernel! {
-            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", $tier),
-            $format,
+    ($tier:literal $field:ident $format:ident $rows:literal, $products:expr, $bias:path) => {
+        packed_kernel! {
+            concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $rows, "__", $tier), $format, $rows, $bias,
+            r"
+            // Does something for each row of activations: its results, its sums of offsets, its integers of the first
+            // and of the second half, the address of its step; and q, which four columns.
+            .macro each_row do, q
+                \do 0, 2, 4, 5, rsi, \q
+                .if {rows} > 1
+                \do 1, 3, 6, 7, rsi+r8, \q
+                .endif
+            .endm
+
+            .macro broadcast v, word
+                mov r9d, \word
+                vmovd xmm\v, r9d
+                vpbroadcastd ymm\v, xmm\v
+            .endm
+
+            // PRODUCTS of four columns with activations, added to a half step's integers. (These start at zero, as it is
+            // the shorter text.)
+            .macro multiply sum, x, q
+                vpbroadcastd ymm10, dword ptr [\x + \q]
+                .if {products} == {dot}
+                {{vex}} vpdpbusd ymm\sum, ymm8, ymm10
+                .elseif {products} == {words}
+                vpmaddubsw ymm11, ymm8, ymm10
+                vpaddw ymm\sum, ymm\sum, ymm11
+                .else
+                .if {products} == {signed}
+                vpsignb ymm10, ymm10, ymm8
+                vpmaddubsw ymm11, ymm9, ymm10
+                .else
+                vpmaddubsw ymm11, ymm8, ymm10
+                .endif
+                vpmaddwd ymm11, ymm11, ymm15
+                vpaddd ymm\sum, ymm\sum, ymm11
+                .endif
+            .endm
+            .macro multiply_row y, o, a, b, x, q
+                .if \q < 16
+                multiply \a, \x, \q
+                .else
+                multiply \b, \x, \q
+                .endif
+            .endm
+
+            // FOUR COLUMNS, q bytes behind the step's activations: their low bits are from bit `by` of the bytes at `low`,
+            // their high ones in those at `high`, shifted by `shift` and `high_by`.
+            .macro four q, low, by=0, high=none, shift, high_by
+                .if {low_bits} == 8
+                vmovdqu ymm8, [r10 + \low]
+                .elseif \by == 0
+                vpand ymm8, ymm12, [r10 + \low]
+                .else
+                vmovdqu ymm8, [r10 + \low]
+                vpsrld ymm8, ymm8, \by
+                vpand ymm8, ymm8, ymm12
+                .endif
+                .ifnc \high, none
+                vmovdqu ymm9, [r10 + \high]
+                \shift ymm9, ymm9, \high_by
+                vpand ymm9, ymm9, ymm13
+                vpor ymm8, ymm8, ymm9
+                .endif
+                // From indices to what is multiplied: unsigned codes, or signed ones and in ymm9 their magnitudes.
+                .if {table_of_values}
+                vpshufb ymm8, ymm14, ymm8
+                .elseif {products} == {signed}
+                vpsubb ymm8, ymm8, ymm12
+                .endif
+                .if {products} == {signed}
+                vpabsb ymm9, ymm8
+                .endif
+                each_row multiply_row, \q
+            .endm
+
+            // High planes by row: eight times the low bits, and twice the high one, which is a byte of each row, becomes
+            // those of four columns, and serves eight.
+            .macro eight q, high_shift, high_by, low_shift, low_by
+                \high_shift ymm9, ymm3, \high_by
+                vpand ymm9, ymm9, ymm13
+                four_by_row \q, 0, \low_shift, \low_by
+                four_by_row \q+4, 64, \low_shift, \low_by
+            .endm
+            .macro four_by_row q, low, shift, by
+                vmovdqu ymm8, [r10 + \low]
+                \shift ymm8, ymm8, \by
+                vpand ymm8, ymm8, ymm12
+                vpor ymm8, ymm8, ymm9
+                each_row multiply_row, \q
+            .endm
+
+            .macro step_products
+                .if {low_bits} == 8
+                four 0, low=0
+                four 4, low=64
+                four 8, low=128
+                four 12, low=192
+                four 16, low=256
+                four 20, low=320
+                four 24, low=384
+                four 28, low=448
+                .elseif {low_bits} == 4 && {high_bits} == 0
+                four 0, low=0
+                four 4, low=64
+                four 8, low=128
+                four 12, low=192
+                four 16, low=0, by=4
+                four 20, low=64, by=4
+                four 24, low=128, by=4
+                four 28, low=192, by=4
+                .elseif {low_bits} == 4 && {high_bits} == 1
+                four 0, low=0, high=256, shift=vpslld, high_by=4
+                four 4, low=64, high=256, shift=vpslld, high_by=3
+                four 8, low=128, high=256, shift=vpslld, high_by=2
+                four 12, low=192, high=256, shift=vpslld, high_by=1
+                four 16, low=0, by=4, high=256, shift=vpslld, high_by=0
+                four 20, low=64, by=4, high=256, shift=vpsrld, high_by=1
+                four 24, low=128, by=4, high=256, shift=vpsrld, high_by=2
+                four 28, low=192, by=4, high=256, shift=vpsrld, high_by=3
+                .elseif {low_bits} == 4
+                four 0, low=0, high=256, shift=vpslld, high_by=4
+                four 4, low=64, high=320, shift=vpslld, high_by=4
+                four 8, low=128, high=256, shift=vpslld, high_by=2
+                four 12, low=192, high=320, shift=vpslld, high_by=2
+                four 16, low=0, by=4, high=256, shift=vpslld, high_by=0
+                four 20, low=64, by=4, high=320, shift=vpslld, high_by=0
+                four 24, low=128, by=4, high=256, shift=vpsrld, high_by=2
+                four 28, low=192, by=4, high=320, shift=vpsrld, high_by=2
+                .elseif {low_bits} == 2 && {high_bits} == 0
+                four 0, low=0
+                four 4, low=64
+                four 8, low=0, by=2
+                four 12, low=64, by=2
+                four 16, low=0, by=4
+                four 20, low=64, by=4
+                four 24, low=0, by=6
+                four 28, low=64, by=6
+                .elseif {by_row}
+                vpmovzxbd ymm3, [r11 + 32]
+                vpmulld ymm3, ymm3, ymm2
+                eight 0, vpslld, 1, vpslld, 3
+                eight 8, vpsrld, 1, vpslld, 1
+                eight 16, vpsrld, 3, vpsrld, 1
+                eight 24, vpsrld, 5, vpsrld, 3
+                .elseif {low_bits} == 2
+                four 0, low=0, high=128, shift=vpslld, high_by=2
+                four 4, low=64, high=128, shift=vpslld, high_by=1
+                four 8, low=0, by=2, high=128, shift=vpslld, high_by=0
+                four 12, low=64, by=2, high=128, shift=vpsrld, high_by=1
+                four 16, low=0, by=4, high=128, shift=vpsrld, high_by=2
+                four 20, low=64, by=4, high=128, shift=vpsrld, high_by=3
+                four 24, low=0, by=6, high=128, shift=vpsrld, high_by=4
+                four 28, low=64, by=6, high=128, shift=vpsrld, high_by=5
+                .else
+                four 0, low=0
+                four 4, low=0, by=1
+                four 8, low=0, by=2
+                four 12, low=0, by=3
+                four 16, low=0, by=4
+                four 20, low=0, by=5
+                four 24, low=0, by=6
+                four 28, low=0, by=7
+                .endif
+            .endm
+
+            // A GROUP'S SCALES to ymm8, its offsets to ymm9.
+            .macro group_scales
+                .if {scales} == {halves}
+                vcvtph2ps ymm8, [r11]
+                .if {offsets}
+                vcvtph2ps ymm9, [r11 + 32]
+                add r11, 64
+                .else
+                add r11, 32
+                .endif
+                .elseif {scales} == {factors}
+                vpmovsxbd ymm8, [r11]
+                vcvtdq2ps ymm8, ymm8
+                .if {offsets}
+                vpmovsxbd ymm9, [r11 + 16]
+                vcvtdq2ps ymm9, ymm9
+                add r11, 32
+                .else
+                add r11, 16
+                .endif
+                .elseif {scales} == {e8m0}
+                vpmovzxbd ymm8, [r11]
+                vpslld ymm8, ymm8, 23
+                add r11, 16
+                .elseif {scales} == {ue4m3}
+                vpmovzxbw xmm8, [r11]
+                vpsllw xmm8, xmm8, 7
+                vcvtph2ps ymm8, xmm8
+                add r11, 16
+                .endif
+            .endm
+
+            // A GROUP'S INTEGERS: pairs become fours; the bias of codes times the negative sum of the activations, at
+            // `biases`, is added. In f32 they are added to sums, times scales; and the offset times the sum of the
+            // activations, at `sums`.
+            .macro add_pairs sum
+                .if {products} == {words}
+                vpmaddwd ymm\sum, ymm\sum, ymm15
+                .endif
+            .endm
+            .macro add_group y, o, sum, x, biases, sums
+                .if {bias}
+                vpbroadcastd ymm10, dword ptr [\x + \biases]
+                vpslld ymm10, ymm10, {bias_bits}
+                vpaddd ymm\sum, ymm\sum, ymm10
+                .if {bias} == 9
+                vpbroadcastd ymm10, dword ptr [\x + \biases]
+                vpaddd ymm\sum, ymm\sum, ymm10
+                .endif
+                .endif
+                vcvtdq2ps ymm\sum, ymm\sum
+                vbroadcastss ymm10, dword ptr [\x + 44]
+                vmulps ymm\sum, ymm\sum, ymm10
+                .if {scales} == {whole}
+                vaddps ymm\y, ymm\y, ymm\sum
+                .else
+                vfmadd231ps ymm\y, ymm\sum, ymm8
+                .endif
+                .if {offsets}
+                vbroadcastss ymm10, dword ptr [\x + \sums]
+                .if {scales} == {factors}
+                vfmadd231ps ymm\o, ymm9, ymm10
+                .else
+                vfmadd231ps ymm\y, ymm9, ymm10
+                .endif
+                .endif
+            .endm
+            .macro add_step y, o, a, b, x, q
+                add_pairs \a
+                add_pairs \b
+                vpaddd ymm\a, ymm\a, ymm\b
+                add_group \y, \o, \a, \x, biases=40, sums=56
+            .endm
+            .macro add_first_half y, o, a, b, x, q
+                add_pairs \a
+                add_group \y, \o, \a, \x, biases=32, sums=48
+            .endm
+            .macro add_second_half y, o, a, b, x, q
+                add_pairs \b
+                add_group \y, \o, \b, \x, biases=36, sums=52
+            .endm
+            .macro clear_integers y, o, a, b, x, q
+                vpxor ymm\a, ymm\a, ymm\a
+                vpxor ymm\b, ymm\b, ymm\b
+            .endm
+
+            // BEFORE AND AFTER the steps of half a unit. Results are in memory meanwhile, where a unit has a scale.
+            .macro clear_sums y, o, a, b, x, q
+                vpxor ymm\y, ymm\y, ymm\y
+            .endm
+            .macro clear_offsets y, o, a, b, x, q
+                vpxor ymm\o, ymm\o, ymm\o
+            .endm
+            .macro load_results y, o, a, b, x, q
+                vmovups ymm\y, [r9 + 4*rdx]
+                add r9, 64
+            .endm
+            .macro store_results y, o, a, b, x, q
+                .if {scales} == {factors} || {scales} == {whole}
+                vfmadd213ps ymm\y, ymm8, [r9 + 4*rdx]
+                .endif
+                .if {scales} == {factors} && {offsets}
+                vfmadd231ps ymm\y, ymm\o, ymm9
+                .endif
+                vmovups [r9 + 4*rdx], ymm\y
+                add r9, 64
+            .endm
+            .macro half_begin
+                .if {scales} == {factors} || {scales} == {whole}
+                each_row clear_sums
+                .if {offsets}
+                each_row clear_offsets
+                .endif
+                .else
+                mov r9, [rdi + {y}]
+                each_row load_results
+                .endif
+            .endm
+            .macro half_end
+                .if {scales} == {whole}
+                vmovups ymm8, [rax + 4*rdx]
+                .elseif {scales} == {factors}
+                vcvtph2ps ymm8, [rax + 2*rdx]
+                .if {offsets}
+                vcvtph2ps ymm9, [rax + 2*rdx + 32]
+                .endif
+                .endif
+                mov r9, [rdi + {y}]
+                each_row store_results
+            .endm
+
             // PROLOGUE
-            "mov rax, [rdi + {w}]",
-            "mov rcx, [rdi + {units}]",
-            "mov rsi, [rdi + {x}]",
-            "mov r8, [rdi + {stride}]",
-            kernel!(@constant "12" "{low_mask}"),
-            kernel!(@constant "13" "{high_mask}"),
-            kernel!(@constant "15" "0x10001"),
-            kernel!(@constant "11" "{bias}"),
-            "vbroadcasti128 ymm14, [rdi + {table}]",
-            "vpaddb ymm14, ymm14, ymm11",
-            by_row!(begin $high),
+            mov rax, [rdi + {w}]
+            mov rcx, [rdi + {units}]
+            mov rsi, [rdi + {x}]
+            mov r8, [rdi + {stride}]
+            .if {low_bits} == 8
+            broadcast 12, 0x80808080 // Codes of 8 bits need no mask, but what is to be subtracted from them.
+            .else
+            broadcast 12, {low_mask}
+            .endif
+            broadcast 13, {high_mask}
+            broadcast 15, 0x10001
+            broadcast 11, {bias}*0x01010101
+            vbroadcasti128 ymm14, [rdi + {table}]
+            vpaddb ymm14, ymm14, ymm11
+            .if {by_row}
+            broadcast 2, 0x01010101
+            .endif
+
             // A UNIT
-            ".p2align 5",
-            "2:",
+            .p2align 5
+        2:
+            ",
             head_first!(),
-            "xor edx, edx",
+            r"
+            xor edx, edx
+
             // A HALF OF IT
-            "3:",
-            unit!(begin $kind $min $rows),
-            unit!(scales $kind $min),
-            "lea r10, [rax + 4*rdx + {head}]",
-            "mov r9d, 8",
-            "cmp rcx, 1",
-            "jne 4f",
+        3:
+            half_begin
+            // The first group's scales.
+            .if {scales} == {halves}
+            lea r11, [rax + 2*rdx]
+            .elseif {scales} != {factors}
+            lea r11, [rax + rdx]
+            .elseif {offsets}
+            lea r11, [rax + rdx + 64]
+            .else
+            lea r11, [rax + rdx + 32]
+            .endif
+            lea r10, [rax + 4*rdx + {head}]
+            mov r9d, 8
+            cmp rcx, 1
+            jne 4f
             // The last unit may have fewer steps, and a shorter head.
-            "mov r10, [rdi + {last_head}]",
-            "lea r9, [rax + 4*rdx]",
-            "add r10, r9",
-            "mov r9, [rdi + {last_steps}]",
+            mov r10, [rdi + {last_head}]
+            lea r9, [rax + 4*rdx]
+            add r10, r9
+            mov r9, [rdi + {last_steps}]
+
             // A STEP
-            ".p2align 5",
-            "4:",
+            .p2align 5
+        4:
+            ",
             planes_ahead!(),
-            concat!($("vpxor ymm", $sum, ", ymm", $sum, ", ymm", $sum, "\n",)*),
-            products!($low $high ($values $way) $rows),
-            finish!($group $bias $way $kind $min $rows),
-            by_row!(end $high),
-            "add r10, {step}",
-            "add rsi, 64",
-            "dec r9d",
-            "jnz 4b",
-            unit!(end $kind $min $rows),
-            "test edx, edx",
-            "jnz 5f",
-            "mov edx, 8",
+            r"
+            each_row clear_integers
+            step_products
+            group_scales
+            .if {group} == 32
+            each_row add_step
+            .else
+            each_row add_first_half
+            group_scales
+            each_row add_second_half
+            .endif
+            .if {by_row}
+            add r11, 16
+            .endif
+            add r10, {step}
+            add rsi, 64
+            dec r9d
+            jnz 4b
+            half_end
+            test edx, edx
+            jnz 5f
+            mov edx, 8
             // Back to the unit's first activations.
-            "mov r9d, 512",
-            "cmp rcx, 1",
-            "jne 6f",
-            "mov r9, [rdi + {last_steps}]",
-            "shl r9, 6",
-            "6:",
-            "sub rsi, r9",
-            "jmp 3b",
-            "5:",
-            "lea rax, [r10 - 32]",
-            "dec rcx",
-            "jnz 2b",
-            "vzeroupper",
-            "ret";
-            far = const crate::ops::ahead::FAR,
-            // Codes of 8 bits need no mask, but what is to be subtracted from them.
-            low_mask = const by_row!(low $low $high),
-            high_mask = const by_row!(high $low $high),
-            // Signed values are looked up as they are.
-            bias = const EACH * kernel!(@table $way, bias(&<crate::quant::formats::$format as Pack>::PACKING)),
+            mov r9d, 512
+            cmp rcx, 1
+            jne 6f
+            mov r9, [rdi + {last_steps}]
+            shl r9, 6
+        6:
+            sub rsi, r9
+            jmp 3b
+        5:
+            lea rax, [r10 - 32]
+            dec rcx
+            jnz 2b
+            vzeroupper
+            ret
+
+            .irp name, each_row, broadcast, multiply, multiply_row, four, eight, four_by_row, step_products, group_scales
+            .purgem \name
+            .endr
+            .irp name, add_pairs, add_group, add_step, add_first_half, add_second_half, clear_integers, clear_sums
+            .purgem \name
+            .endr
+            .irp name, clear_offsets, load_results, store_results, half_begin, half_end
+            .purgem \name
+            .endr
+            ";
+            products = const $products(&<crate::quant::formats::$format as Pack>::PACKING) as u8,
+            words = const Products::Words as u8,
+            signed = const Products::Signed as u8,
+            dot = const Products::Dot as u8,
         }
     };
-    (@constant $v:tt $value:tt) => {
-        concat!("mov r9d, ", $value, "\nvmovd xmm", $v, ", r9d\nvpbroadcastd ymm", $v, ", xmm", $v, "\n")
-    };
-    (@table signed, $bias:expr) => {
-        0
-    };
-    (@table $way:ident, $bias:expr) => {
-        $bias
-    };
 }
 
-/// The kernels of all formats: with AVX2 in the format's own way, with AVX-VNNI all in the same.
+/// The kernels of all formats.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident
-        { bits: $bits:tt, values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt })*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
         $(#[$on])*
         mod $field {
             use super::*;
-            kernels! { @"avx2_maddubs" $field $format
-                { bits: $bits, values: $values $bias $way, scales: $kind $min $group } }
-            kernels! { @"avx2_vnni" $field $format
-                { bits: $bits, values: $values $bias dot, scales: $kind $min $group } }
+            kernel! { "avx2_maddubs" $field $format 1, maddubs, maddubs_bias }
+            kernel! { "avx2_maddubs" $field $format 2, maddubs, maddubs_bias }
+            kernel! { "avx2_vnni" $field $format 1, dot, bias }
+            kernel! { "avx2_vnni" $field $format 2, dot, bias }
         }
     )*};
-    (@$tier:literal $field:ident $format:ident $row:tt) => {
-        kernel! { $tier $field $format "1" $row [("0" "2" "4" "5" "rsi")] ["4" "5"] }
-        kernel! { $tier $field $format "2" $row
-            [("0" "2" "4" "5" "rsi") ("1" "3" "6" "7" "rsi + r8")] ["4" "5" "6" "7"] }
-    };
 }
 expand_all_packings! { kernels! {} }

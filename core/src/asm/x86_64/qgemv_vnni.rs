@@ -30,6 +30,7 @@ macro_rules! kernel {
     ($field:ident $format:ident $rows:literal) => {
         packed_kernel! {
             concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $rows, "__avx512_vnni"), $format, $rows,
+            crate::asm::packings::bias,
             r"
             // Does something for each row of activations: its results, its sums of products and of offsets, its
             // integers, the address of its step.
