@@ -21,8 +21,8 @@ fn refuses_wrong_calls<W: External>(w: W) {
     );
     assert!(matches!(range(usize::MAX, 2), Err(SizeOverflow { .. })));
     assert_eq!(range(outputs, 0), Ok(()));
-    if W::STEP > 1 {
-        assert!(matches!(range(W::STEP - 1, 1), Err(KernelError::NotBlockMultiple { .. })));
+    if W::OUTPUT_MULTIPLE > 1 {
+        assert!(matches!(range(W::OUTPUT_MULTIPLE - 1, 1), Err(KernelError::NotBlockMultiple { .. })));
     }
 
     let k = Kernels::<f32>::detect();

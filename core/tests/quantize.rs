@@ -3,7 +3,7 @@
 use gllm_kernels_core::{bf16, f16, Element, IsaLevel, KernelError, Kernels, QuantFormat, QuantRef};
 use gllm_testkit::data::{levels, Source};
 use gllm_testkit::effort;
-use gllm_testkit::vectors::{floats, input, vector, COLS, ROWS};
+use gllm_testkit::vectors::{floats, input, vector, MATRIX_COLS, MATRIX_ROWS};
 
 /// Formats whose codes are indices of large codebooks; decoded only.
 const DECODED_ONLY: [&str; 7] = ["iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s"];
@@ -63,8 +63,8 @@ fn errors_are_no_larger_than_those_of_ggml() {
             continue;
         };
         let theirs = floats(theirs);
-        for row in 0..ROWS {
-            let row = row * COLS..(row + 1) * COLS;
+        for row in 0..MATRIX_ROWS {
+            let row = row * MATRIX_COLS..(row + 1) * MATRIX_COLS;
             let [ours, theirs] = [&ours, &theirs].map(|y| error(&x[row.clone()], &y[row.clone()], &[1.0]));
             assert!(ours <= 1.005 * theirs, "{f}, weights {row:?}: {ours:e} instead of {theirs:e}");
         }
@@ -75,14 +75,14 @@ fn errors_are_no_larger_than_those_of_ggml() {
 #[test]
 fn every_instruction_set_gives_the_same_blocks() {
     let x = input();
-    let importance = importance(COLS);
+    let importance = importance(MATRIX_COLS);
     for f in encoders() {
         for importance in [None, Some(&importance[..])] {
             let all = encode(f, &x, importance);
             for level in levels() {
                 let k = Kernels::<f32>::forced(level).unwrap();
-                for (i, x) in x.chunks_exact(COLS).enumerate() {
-                    let mut one = vec![0; f.row_bytes(COLS).unwrap()];
+                for (i, x) in x.chunks_exact(MATRIX_COLS).enumerate() {
+                    let mut one = vec![0; f.row_bytes(MATRIX_COLS).unwrap()];
                     k.quantize(f, x, importance, &mut one).unwrap();
                     assert!(one == row(f, &all, i), "{f} {level}");
                 }
@@ -142,7 +142,7 @@ fn decoded_weights_lose_nothing() {
 #[test]
 fn importance_pays() {
     let x = input();
-    let importance = importance(COLS);
+    let importance = importance(MATRIX_COLS);
     for f in encoders() {
         let even = encode(f, &x, None);
         let weighted = encode(f, &x, Some(&importance));
@@ -159,16 +159,16 @@ fn importance_pays() {
         assert!(encode(f, &x, Some(&scaled)) == weighted, "{f}");
         // Importances that are none.
         for none in [0.0, -1.0, f32::NAN, f32::NEG_INFINITY] {
-            assert!(encode(f, &x, Some(&vec![none; COLS])) == even, "{f}: {none}");
+            assert!(encode(f, &x, Some(&vec![none; MATRIX_COLS])) == even, "{f}: {none}");
         }
         for large in [1e38, f32::INFINITY, 1e-45] {
-            assert!(encode(f, &x, Some(&vec![large; COLS])) == even, "{f}: {large}");
+            assert!(encode(f, &x, Some(&vec![large; MATRIX_COLS])) == even, "{f}: {large}");
         }
     }
 }
 
 fn row(f: QuantFormat, blocks: &[u8], row: usize) -> &[u8] {
-    let bytes = f.row_bytes(COLS).unwrap();
+    let bytes = f.row_bytes(MATRIX_COLS).unwrap();
     &blocks[row * bytes..(row + 1) * bytes]
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Buffers {
 }
 
 /// How many are kept; more are in use only while calls overlap.
-const KEEP: usize = 64;
+const MAX_IDLE: usize = 64;
 
 impl Buffers {
     /// A buffer; it has no bytes before they are asked for.
@@ -58,7 +58,7 @@ impl Buffer<'_> {
     fn give_back(&mut self, replacement: AlignedVec<u8>) {
         let old = std::mem::replace(&mut self.memory, replacement);
         let mut free = self.home.free();
-        if !old.is_empty() && free.len() < KEEP {
+        if !old.is_empty() && free.len() < MAX_IDLE {
             free.push(old);
         }
     }

@@ -6,7 +6,7 @@ use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::dequant::DecodeArgs;
-use crate::ops::floats::FloatDecodeArgs;
+use crate::ops::unquantised::UnquantisedDecodeArgs;
 use crate::quant::QuantRef;
 use crate::table::Kernels;
 
@@ -29,7 +29,7 @@ impl<E: Element> Kernels<E> {
         unsafe {
             match format {
                 Made::Blocks(&format) => (self.table.decode)(&DecodeArgs { format, blocks, w, y, access }),
-                Made::Floats(of) => (self.table.float_decode)(&FloatDecodeArgs { of, n, w, y, access }),
+                Made::Floats(of) => (self.table.float_decode)(&UnquantisedDecodeArgs { of, n, w, y, access }),
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ pub trait External: sealed::Sealed + Copy + Send + Sync {
     /// (`inputs x outputs`).
     const BY_OUTPUT: bool;
     /// What the first output of a range has to be a multiple of.
-    const STEP: usize;
+    const OUTPUT_MULTIPLE: usize;
     /// Rows of `W`.
     fn outputs(&self) -> usize;
     /// Columns of `W`.
@@ -58,7 +58,7 @@ macro_rules! external {
             impl sealed::Sealed for $view<'_> {}
             impl External for $view<'_> {
                 const BY_OUTPUT: bool = $by_output;
-                const STEP: usize = $step;
+                const OUTPUT_MULTIPLE: usize = $step;
                 fn outputs(&self) -> usize {
                     self.outputs()
                 }

@@ -2,7 +2,7 @@
 
 use crate::element::Operand;
 use crate::error::KernelError;
-use crate::ops::pack::{Kind, PackArgs, PackedB, Reading};
+use crate::ops::pack::{PackArgs, PackedB, PanelLayout, Reading};
 use crate::table::Kernels;
 use crate::view::MatRef;
 
@@ -17,7 +17,7 @@ impl<E: Operand> Kernels<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub fn packed_b_size(&self, k: usize, n: usize) -> Result<usize, KernelError> {
-        Kind::of(self.micro).header(k, n)?.size()
+        PanelLayout::of(self.micro).header(k, n)?.size()
     }
 
     /// Packs `B` (`k x n`, any strides; for weights stored as `n x k` pass [`b.t()`](MatRef::t)) for
@@ -26,7 +26,7 @@ impl<E: Operand> Kernels<E> {
     /// # Errors
     /// `ShortSlice` if `buf` has less than [`packed_b_size`](Self::packed_b_size) bytes, `SizeOverflow`.
     pub fn pack_b<'a>(&self, b: MatRef<'_, E>, buf: &'a mut [u8]) -> Result<PackedB<'a>, KernelError> {
-        let (k, n, kind) = (b.rows(), b.cols(), Kind::of(self.micro));
+        let (k, n, kind) = (b.rows(), b.cols(), PanelLayout::of(self.micro));
         let panels = kind.header(k, n)?.write(buf)?;
         if panels.is_empty() {
             return PackedB::open(buf, kind, k, n);
@@ -58,6 +58,6 @@ impl<E: Operand> Kernels<E> {
     /// set's; `DimMismatch` if it is another shape's; `ShortSlice` if bytes are missing; `BadParameter` if the bytes have moved by
     /// something else than a multiple of 4.
     pub fn packed_b<'a>(&self, buf: &'a [u8], k: usize, n: usize) -> Result<PackedB<'a>, KernelError> {
-        PackedB::open(buf, Kind::of(self.micro), k, n)
+        PackedB::open(buf, PanelLayout::of(self.micro), k, n)
     }
 }

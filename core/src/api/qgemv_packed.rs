@@ -36,7 +36,7 @@ impl<E: Element> Kernels<E> {
             return Ok(());
         }
         let Some(packing) = w.packing() else {
-            return self.qgemv_q8(y, w.floats()?, x);
+            return self.qgemv_q8(y, w.unquantised()?, x);
         };
         let step = self.tier.map_or(BATCH, |tier| tier.batch);
         // SAFETY: packed weights have all their panels, activations all their rows; the table's and the tier's

@@ -103,7 +103,7 @@ impl PackedQ<'_> {
         check::len("y", y.len(), self.cols())?;
         check::range("rows", r, 1, self.rows())?;
         let Some(packing) = self.packing() else {
-            return Kernels::<f32>::with(Caps::SCALAR).dequant(self.floats()?.row_range(r, 1)?, y);
+            return Kernels::<f32>::with(Caps::SCALAR).dequant(self.unquantised()?.row_range(r, 1)?, y);
         };
         let first = r / ROWS * packing.panel_bytes(self.cols()).unwrap_or(0);
         for (u, y) in y.chunks_mut(UNIT).enumerate() {

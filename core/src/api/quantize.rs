@@ -4,7 +4,7 @@ use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::encode::{encoder, Isa};
-use crate::ops::floats::FloatEncodeArgs;
+use crate::ops::unquantised::UnquantisedEncodeArgs;
 use crate::quant::QuantFormat;
 use crate::table::Kernels;
 
@@ -33,9 +33,9 @@ impl<E: Element> Kernels<E> {
         importance: Option<&[f32]>,
         out: &mut [u8],
     ) -> Result<(), KernelError> {
-        let floats = format.element();
+        let unquantised = format.element();
         let encode = encoder::<E>(format);
-        if encode.is_none() && floats.is_none() {
+        if encode.is_none() && unquantised.is_none() {
             return Err(KernelError::NoEncoder(format));
         }
         let need = format.row_bytes(x.len())?;
@@ -49,9 +49,9 @@ impl<E: Element> Kernels<E> {
         unsafe {
             if let Some(encode) = encode {
                 encode(Isa::new(self.level()), x, importance, out);
-            } else if let Some(to) = floats {
+            } else if let Some(to) = unquantised {
                 let (n, x, w) = (x.len(), x.as_ptr(), out.as_mut_ptr());
-                (self.table.float_encode)(&FloatEncodeArgs { to, n, x, w });
+                (self.table.float_encode)(&UnquantisedEncodeArgs { to, n, x, w });
             }
         }
         Ok(())

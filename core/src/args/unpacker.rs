@@ -2,7 +2,7 @@
 
 use crate::element::ElementType;
 use crate::quant::packed::{Packing, Parts};
-use crate::quant::steps::Slot;
+use crate::quant::steps::FineOrCoarse;
 
 /// Where codes, scales and offsets of consecutive blocks go.
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ pub(crate) struct Q8Args {
 impl Q8Args {
     /// The units of row `m` of the activations, or of the last one.
     #[inline(always)]
-    pub(crate) fn activations(&self, m: usize) -> *const Slot {
+    pub(crate) fn activations(&self, m: usize) -> *const FineOrCoarse {
         self.x.wrapping_add(m.min(self.batch - 1) * self.x_stride).cast()
     }
 }

@@ -3,9 +3,6 @@
 
 use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT};
 
-/// A word of four equal bytes.
-pub(super) const EACH: u32 = 0x0101_0101;
-
 /// What makes codes unsigned numbers.
 pub(super) const fn bias(p: &Packing) -> u32 {
     match p.values {

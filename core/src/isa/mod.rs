@@ -52,5 +52,5 @@ pub(crate) unsafe trait InstructionSet:
     const TILE: Tile;
     /// The tile of products of a few rows with contiguous rows of weights: sums, a vector of weights, and one of each row
     /// of `A` fit the register file.
-    const FEW_ROWS: Tile;
+    const SKINNY_TILE: Tile;
 }

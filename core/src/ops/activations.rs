@@ -13,7 +13,7 @@ use crate::quant::packed::Scales;
 use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};
 #[cfg(target_arch = "x86_64")]
 use crate::quant::steps::starts;
-pub(crate) use crate::quant::steps::{Coarse, Slot, Step, Unit};
+pub(crate) use crate::quant::steps::{Coarse, Fine, FineOrCoarse, Step};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
 use crate::vector::Prim;
@@ -21,7 +21,7 @@ use crate::view::MatRef;
 
 /// What 256 activations take: their steps, and the slot behind those of all; or as many f32.
 union Room {
-    _rounded: ([Step; STEPS], Slot),
+    _rounded: ([Step; STEPS], FineOrCoarse),
     _kept: [f32; UNIT],
 }
 
@@ -101,7 +101,8 @@ impl Activations<'_> {
             return None;
         }
         // SAFETY: the row has this unit, which is a coarse one.
-        let coarse = unsafe { &(*self.units().wrapping_add(m * self.stride()).cast::<Slot>().add(b)).long };
+        let coarse =
+            unsafe { &(*self.units().wrapping_add(m * self.stride()).cast::<FineOrCoarse>().add(b)).coarse };
         Some((&coarse.q, coarse.scale))
     }
     /// Row `m`.
@@ -202,7 +203,7 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
         unsafe {
             let to = a.dst.add(r * units * size_of::<Room>());
             let (to, to_units) =
-                (to.cast::<[Step; STEPS]>(), to.cast::<[Step; STEPS]>().add(units).cast::<Slot>());
+                (to.cast::<[Step; STEPS]>(), to.cast::<[Step; STEPS]>().add(units).cast::<FineOrCoarse>());
             for u in 0..units {
                 let steps = &mut *to.add(u);
                 // Blocks of weights are whole steps, and so are rows.
@@ -220,9 +221,9 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
                     step::<E, P>(columns(s), factors, out);
                 }
                 if UNITS && packing.block == UNIT {
-                    coarse::<E, P>(steps, packing, columns, &mut (*to_units.add(u)).long);
+                    coarse::<E, P>(steps, packing, columns, &mut (*to_units.add(u)).coarse);
                 } else if UNITS {
-                    (*to_units.add(u)).short = Unit::of(steps, packing);
+                    (*to_units.add(u)).fine = Fine::of(steps, packing);
                 }
             }
         }

@@ -22,7 +22,7 @@ pub(crate) struct Access {
 const PAGE: usize = 4096;
 
 /// Bytes of one operand from which pages are walked side by side; below, data sits in L2.
-const SIDE_BY_SIDE: usize = 1 << 20;
+const SIDE_BY_SIDE_BYTES: usize = 1 << 20;
 
 /// One operation on consecutive elements, told where it stands.
 pub(crate) trait Sweep {
@@ -61,7 +61,7 @@ pub(crate) unsafe fn sweep<E: Element, P: Vector, const K: usize>(
     n: usize,
     access: Access,
 ) {
-    let large = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
+    let large = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE_BYTES;
     // SAFETY: the caller's contract.
     unsafe { walk::<E, P, K>(s, start, n, large && access.side_by_side) }
 }

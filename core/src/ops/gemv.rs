@@ -31,16 +31,16 @@ pub(crate) struct GemvArgs<E> {
 }
 
 /// Rows (or columns) walked side by side.
-const SIDE: usize = 8;
+const ROWS_SIDE_BY_SIDE: usize = 8;
 
 /// How far ahead to ask for memory, in bytes.
-const AHEAD: usize = 4 * LINE;
+const PREFETCH_DISTANCE: usize = 4 * LINE;
 
 /// Asks for what `R` streams need after index `i`.
 #[inline(always)]
 fn ask_ahead<E, const R: usize>(streams: &[*const E; R], i: usize) {
     for a in streams {
-        prefetch(a.wrapping_add(i + AHEAD / size_of::<E>()));
+        prefetch(a.wrapping_add(i + PREFETCH_DISTANCE / size_of::<E>()));
     }
 }
 
@@ -234,9 +234,9 @@ pub(crate) unsafe fn gemv<E: Element, P: Prim<E> + Prim<f32>>(g: &GemvArgs<E>) {
         }
         if g.col_stride == 1 && g.x_stride == 1 {
             let mut i = 0;
-            while g.rows - i >= SIDE {
-                rows::<E, P, SIDE>(g, i);
-                i += SIDE;
+            while g.rows - i >= ROWS_SIDE_BY_SIDE {
+                rows::<E, P, ROWS_SIDE_BY_SIDE>(g, i);
+                i += ROWS_SIDE_BY_SIDE;
             }
             while g.rows - i >= 2 {
                 rows::<E, P, 2>(g, i);
@@ -248,9 +248,9 @@ pub(crate) unsafe fn gemv<E: Element, P: Prim<E> + Prim<f32>>(g: &GemvArgs<E>) {
         } else if g.row_stride == 1 && g.y_stride == 1 {
             scale_y(g);
             let mut j = 0;
-            while g.cols - j >= SIDE {
-                cols::<E, P, SIDE>(g, j);
-                j += SIDE;
+            while g.cols - j >= ROWS_SIDE_BY_SIDE {
+                cols::<E, P, ROWS_SIDE_BY_SIDE>(g, j);
+                j += ROWS_SIDE_BY_SIDE;
             }
             while j < g.cols {
                 cols::<E, P, 1>(g, j);

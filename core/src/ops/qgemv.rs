@@ -13,7 +13,7 @@ use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
 /// Rows of weights at a time: what is loaded of the activations serves all.
-const ROWS: usize = 4;
+const ROWS_SIDE_BY_SIDE: usize = 4;
 
 /// Rows of activations that one pass over the weights serves.
 pub(crate) const BATCH: usize = 8;
@@ -126,13 +126,13 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &Qg
 /// overlaps neither; the instruction set is present.
 #[inline(always)]
 pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Widen>(g: &QgemvArgs<E>) {
-    let fours = g.rows / ROWS;
+    let fours = g.rows / ROWS_SIDE_BY_SIDE;
     // SAFETY: every row is below `rows`.
     unsafe {
         for r in 0..fours {
-            rows::<E, P, ROWS>(g, r * ROWS);
+            rows::<E, P, ROWS_SIDE_BY_SIDE>(g, r * ROWS_SIDE_BY_SIDE);
         }
-        for r in ROWS * fours..g.rows {
+        for r in ROWS_SIDE_BY_SIDE * fours..g.rows {
             rows::<E, P, 1>(g, r);
         }
     }

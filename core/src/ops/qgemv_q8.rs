@@ -6,11 +6,11 @@ use core::ptr::NonNull;
 use crate::args::unpacker::Q8Args;
 use crate::arrays::{from_fn, Each};
 use crate::isa::machine::in_memory;
-use crate::ops::activations::{Slot, Unit};
+use crate::ops::activations::{Fine, FineOrCoarse};
 use crate::ops::ahead::ask_far;
 use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
-use crate::quant::{Unpack, TILE};
+use crate::quant::{Unpack, SUPER_BLOCK};
 use crate::vector::{Prim, Vector};
 
 /// Repeats statements for each step of a unit, with its number as a constant. Unrolled, whatever the compiler thinks of it:
@@ -18,7 +18,7 @@ use crate::vector::{Prim, Vector};
 macro_rules! for_each_step {
     ($k:ident in $columns:expr => $body:block) => { for_each_step! { @ $k $columns, $body 0 1 2 3 4 5 6 7 } };
     (@ $k:ident $columns:expr, $body:block $($number:literal)*) => {$(
-        if const { $number * $columns < TILE } {
+        if const { $number * $columns < SUPER_BLOCK } {
             let $k = const { $number };
             $body
         }
@@ -27,19 +27,19 @@ macro_rules! for_each_step {
 
 mod coarse;
 
-pub(crate) use coarse::Long;
+pub(crate) use coarse::SuperBlocks;
 
 /// Rows of activations that a row of weights is multiplied with at a time, at most.
 const BATCH: usize = 4;
 
 /// Rows of weights that meet each batch in turn: they stay in L2, and what asks for memory sees them in their order.
-const NEAR: usize = 16;
+const L2_ROWS: usize = 16;
 
 /// How a row of weights is walked.
 ///
 /// # Safety
 /// Methods read the row's blocks and as many columns of activations.
-pub(crate) unsafe trait Walk<F: Pack, D: Dots<F>> {
+pub(crate) unsafe trait BlockProducts<F: Pack, D: Dots<F>> {
     /// The products of a row of weights with `M` rows of activations, from row `m`; with the last one in place of those
     /// behind it.
     ///
@@ -49,20 +49,20 @@ pub(crate) unsafe trait Walk<F: Pack, D: Dots<F>> {
 }
 
 /// In blocks of less than 256.
-pub(crate) struct Short;
+pub(crate) struct SmallBlocks;
 
 // SAFETY: as the trait says.
-unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Short {
+unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SmallBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
-        let tile = const { TILE / F::LEN };
+        let tile = const { SUPER_BLOCK / F::LEN };
         const { assert!(size_of::<<D::Isa as Unpack<F>>::Ready>() == 0) };
-        const { assert!(TILE / F::LEN * size_of::<F::Block>() <= 2 * TILE) };
-        let mut last = MaybeUninit::<[u8; 2 * TILE]>::uninit();
+        const { assert!(SUPER_BLOCK / F::LEN * size_of::<F::Block>() <= 2 * SUPER_BLOCK) };
+        let mut last = MaybeUninit::<[u8; 2 * SUPER_BLOCK]>::uninit();
         let mut prepared = [const { MaybeUninit::<[Factors; M]>::uninit() }; 2];
         let [to, from] = &mut prepared;
         let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-        let mut x: [*const Slot; M] = from_fn(|i| g.activations(m + i));
+        let mut x: [*const FineOrCoarse; M] = from_fn(|i| g.activations(m + i));
         let mut left = g.blocks.div_ceil(tile);
         // SAFETY: blocks are bounded by the number of units; activations have whole ones, of zeros at the end.
         unsafe {
@@ -74,16 +74,16 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Short {
                     if left == 1 && !g.blocks.is_multiple_of(tile) {
                         // Zeros are blocks, too, and finite ones.
                         let bytes = g.blocks % tile * size_of::<F::Block>();
-                        let last = last.write([0; 2 * TILE]);
+                        let last = last.write([0; 2 * SUPER_BLOCK]);
                         core::ptr::copy_nonoverlapping(next.cast::<u8>(), last.as_mut_ptr(), bytes);
                         next = last.as_ptr().cast();
                     }
-                    prepare::<F, D, M>(next, x.each(|x| &(*x).short), to, &mut sums.offsets);
+                    prepare::<F, D, M>(next, x.each(|x| &(*x).fine), to, &mut sums.offsets);
                     in_memory(to);
                     ask_far(next.cast(), tile * size_of::<F::Block>());
                 }
                 if !now.is_null() {
-                    multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).short), &mut sums.products);
+                    multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).fine), &mut sums.products);
                 }
                 if left == 0 {
                     break;
@@ -123,16 +123,16 @@ struct Sums<S, const M: usize> {
 #[inline(always)]
 unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
-    x: [&Unit; M],
+    x: [&Fine; M],
     to: *mut [Factors; M],
     sums: &mut [[f32; GROUPS]; M],
 ) {
-    let groups = const { TILE / F::GROUP };
+    let groups = const { SUPER_BLOCK / F::GROUP };
     let mut all = [0f32; GROUPS];
     // SAFETY: there is room for a unit's factors.
     unsafe {
         if F::OFFSETS {
-            D::Isa::offsets(w, TILE / F::LEN, all.as_mut_ptr());
+            D::Isa::offsets(w, SUPER_BLOCK / F::LEN, all.as_mut_ptr());
             for (sums, x) in sums.iter_mut().zip(x) {
                 for k in (0..groups).step_by(D::Isa::LANES) {
                     let at = |p: *const f32| <D::Isa as Prim<f32>>::load(p.add(k));
@@ -141,7 +141,7 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
                 }
             }
         }
-        D::Isa::scales(w, TILE / F::LEN, all.as_mut_ptr());
+        D::Isa::scales(w, SUPER_BLOCK / F::LEN, all.as_mut_ptr());
         for (m, x) in x.into_iter().enumerate() {
             let mut factors = [0f32; GROUPS];
             for (k, factor) in factors.iter_mut().enumerate().take(groups) {
@@ -160,7 +160,7 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
 unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
     factors: &[Factors; M],
-    x: [&Unit; M],
+    x: [&Fine; M],
     sums: &mut [D::Sums; M],
 ) {
     // Two sums at a time: additions wait for each other.
@@ -185,7 +185,11 @@ unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
 /// # Safety
 /// As for [`qgemv_q8`]; the rows exist.
 #[inline(always)]
-unsafe fn products<F: Pack, D: Dots<F>, W: Walk<F, D>, const M: usize>(g: &Q8Args, r: usize, m: usize) {
+unsafe fn products<F: Pack, D: Dots<F>, W: BlockProducts<F, D>, const M: usize>(
+    g: &Q8Args,
+    r: usize,
+    m: usize,
+) {
     let [next_m, next_r] = g.y_strides;
     // SAFETY: rows are below `rows` and `batch`.
     unsafe {
@@ -200,10 +204,10 @@ unsafe fn products<F: Pack, D: Dots<F>, W: Walk<F, D>, const M: usize>(g: &Q8Arg
 /// `rows * blocks` blocks at `w`, `batch` rows of units for their columns at `x`, `batch * rows` elements at `y`, which
 /// overlaps neither; the instructions are present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: Walk<F, D>>(g: &Q8Args) {
-    for first in (0..g.rows).step_by(NEAR) {
+pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: BlockProducts<F, D>>(g: &Q8Args) {
+    for first in (0..g.rows).step_by(L2_ROWS) {
         for m in (0..g.batch).step_by(BATCH) {
-            for r in first..g.rows.min(first + NEAR) {
+            for r in first..g.rows.min(first + L2_ROWS) {
                 // SAFETY: rows are below `rows` and `batch`.
                 unsafe {
                     match g.batch - m {

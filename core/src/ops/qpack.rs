@@ -8,7 +8,7 @@ use crate::check;
 use crate::error::KernelError;
 use crate::header::Header;
 use crate::ops::dequant::Chunk;
-use crate::quant::packed::{Pack, Packing, Parts, Scales, MOST, ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{Pack, Packing, Parts, Scales, MAX_PACKED_BYTES, ROWS, STEP, STEPS, UNIT};
 use crate::quant::{QuantFormat, QuantRef};
 use crate::vector::Vector;
 
@@ -48,7 +48,7 @@ pub(crate) const fn panels(
                 return overflow;
             };
             match rows.checked_mul(row) {
-                Some(n) if n <= MOST => Ok(n),
+                Some(n) if n <= MAX_PACKED_BYTES => Ok(n),
                 _ => overflow,
             }
         }
@@ -275,7 +275,7 @@ impl<'a> PackedQ<'a> {
         self.packing
     }
     /// The matrix, if it is plain floating point.
-    pub(crate) fn floats(&self) -> Result<QuantRef<'a>, KernelError> {
+    pub(crate) fn unquantised(&self) -> Result<QuantRef<'a>, KernelError> {
         QuantRef::new(self.panels, self.format, self.rows, self.cols)
     }
     /// The panels.

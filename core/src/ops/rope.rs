@@ -61,7 +61,7 @@ const BUFFER: usize = 8192;
 const PARTS: usize = 4;
 
 /// How far ahead inputs are asked for: the next page, where the hardware prefetcher does not reach.
-const AHEAD: usize = 4096;
+const PREFETCH_DISTANCE: usize = 4096;
 
 /// Stores a vector, with `STREAM` past the cache.
 ///
@@ -137,8 +137,8 @@ unsafe fn head<E: Element, P: Prim<E> + Prim<f32>, const STREAM: bool>(
     unsafe {
         while half - i >= P::LANES {
             let at = if adjacent { [2 * i, 2 * i + P::LANES] } else { [i, i + half] };
-            prefetch(x.wrapping_add(at[0] + AHEAD / size_of::<E>()));
-            prefetch(x.wrapping_add(at[1] + AHEAD / size_of::<E>()));
+            prefetch(x.wrapping_add(at[0] + PREFETCH_DISTANCE / size_of::<E>()));
+            prefetch(x.wrapping_add(at[1] + PREFETCH_DISTANCE / size_of::<E>()));
             pairs::<E, P, true, STREAM>(at, [cos.add(i), sin.add(i)], adjacent, x, y, 0);
             i += P::LANES;
         }

@@ -15,16 +15,16 @@ use crate::vector::Prim;
 const K: usize = 4;
 
 /// Bytes of a row from which its pages are walked side by side.
-const SIDE_BY_SIDE: usize = 4 * 4096;
+const SIDE_BY_SIDE_BYTES: usize = 4 * 4096;
 
 /// How far ahead rows are asked for.
-const AHEAD: usize = 4096;
+const PREFETCH_DISTANCE: usize = 4096;
 
 /// Bytes of a row that stays in L1 with weights of the same size and the row after it.
-const SMALL: usize = 8 << 10;
+const L1_BYTES: usize = 8 << 10;
 
 /// Bytes of a row up to which the next one is asked for as a whole: some of them fit L2.
-const WHOLE: usize = 64 << 10;
+const WHOLE_PREFETCH_BYTES: usize = 64 << 10;
 
 /// What is known about a row: scalars, and later the same in every lane.
 #[derive(Clone, Copy)]
@@ -189,11 +189,11 @@ where
                 other,
                 shift: P::splat(newest.row.shift),
                 row: other.row.splat::<P>(),
-                ask: n.saturating_mul(size_of::<E>()) <= WHOLE,
+                ask: n.saturating_mul(size_of::<E>()) <= WHOLE_PREFETCH_BYTES,
                 gathered: [[none, P::splat(0.0)]; K],
                 summed: [P::splat(0.0); K],
             };
-            let side_by_side = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE;
+            let side_by_side = n.saturating_mul(size_of::<E>()) >= SIDE_BY_SIDE_BYTES;
             walk::<E, P, K>(&mut pass, 0, n, side_by_side);
             if W {
                 if pass.head > 0 {
@@ -254,7 +254,7 @@ where
                 }
             }
             if G {
-                prefetch(self.newest.x.wrapping_add(i + AHEAD / size_of::<E>()));
+                prefetch(self.newest.x.wrapping_add(i + PREFETCH_DISTANCE / size_of::<E>()));
                 let x = <P as Prim<E>>::load(self.newest.x.add(i));
                 let acc = self.gathered.get_unchecked_mut(lane);
                 *acc = self.op.gather(self.shift, *acc, x);
@@ -331,7 +331,7 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, ke
         let at = r.wrapping_mul(stride);
         Stage { x: x.wrapping_add(at), y: y.wrapping_add(at), keep: keep.row(r), row }
     };
-    let small = n.saturating_mul(size_of::<E>()) <= SMALL;
+    let small = n.saturating_mul(size_of::<E>()) <= L1_BYTES;
     let serial = O::SPREAD || (small && !access.side_by_side);
     let mut older = Row::UNKNOWN;
     for r in 0..rows {

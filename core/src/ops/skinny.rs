@@ -21,7 +21,7 @@ mod axpy;
 mod dot;
 
 /// Most rows of a skinny product.
-pub(crate) const ROWS: usize = 32;
+pub(crate) const MAX_ROWS: usize = 32;
 
 /// The same for panels of pairs: their microkernels multiply faster than these kernels, so that is only for
 /// products that wait for memory.
@@ -36,7 +36,7 @@ pub(crate) struct Panels {
     pub(crate) pairs: bool,
 }
 
-/// One product of up to `ROWS` rows. Strides are in elements.
+/// One product of up to `MAX_ROWS` rows. Strides are in elements.
 pub(crate) struct SkinnyArgs<E> {
     pub(crate) m: usize,
     pub(crate) n: usize,
@@ -64,14 +64,14 @@ pub(crate) struct SkinnyArgs<E> {
 
 /// Whether there is a form for a `B` with these strides.
 pub(crate) fn serves(m: usize, b_row: usize, b_col: usize) -> bool {
-    (2..=ROWS).contains(&m) && (b_row == 1 || b_col == 1)
+    (2..=MAX_ROWS).contains(&m) && (b_row == 1 || b_col == 1)
 }
 
 /// Whether `m` rows of a product go this way where `B` is in this microkernel's panels.
 pub(crate) fn serves_panels(micro: &Micro, m: usize) -> bool {
     let Panel { width, kr, .. } = micro.b;
     let rows = match kr {
-        1 => ROWS,
+        1 => MAX_ROWS,
         2 if matches!(micro.level, IsaLevel::Avx512) => ROWS_OF_PAIRS,
         _ => 0,
     };
@@ -81,7 +81,7 @@ pub(crate) fn serves_panels(micro: &Micro, m: usize) -> bool {
 /// Floats of a cache line; no register is longer.
 const FLOATS: usize = 16;
 
-/// Scratch memory of either form on any instruction set; nothing for more than [`ROWS`] rows.
+/// Scratch memory of either form on any instruction set; nothing for more than [`MAX_ROWS`] rows.
 pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
     const fn larger(a: usize, b: usize) -> usize {
         if a > b {
@@ -90,7 +90,7 @@ pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, 
             b
         }
     }
-    if m > ROWS {
+    if m > MAX_ROWS {
         return Ok(ScratchReq::EMPTY);
     }
     let own = larger(dot::scratch(m, k), axpy::scratch(m, n));
@@ -152,7 +152,7 @@ unsafe fn widen<E: Element, P: Prim<E> + Prim<f32>>(
 
 /// # Safety
 /// Every element that the dimensions and strides address is valid, those of `C` for writing and apart from
-/// the rest; `1 <= m <= ROWS`; `n`, `k` are not 0; `B` is contiguous in one direction, or panels that
+/// the rest; `1 <= m <= MAX_ROWS`; `n`, `k` are not 0; `B` is contiguous in one direction, or panels that
 /// [`serves_panels`] knows; `scratch` is as
 /// [`scratch`] asks; the instruction set is present.
 #[inline(always)]

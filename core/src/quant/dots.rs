@@ -2,7 +2,7 @@
 
 use crate::quant::bytes::{Bytes, Codes};
 use crate::quant::packed::{Pack, Scales, GROUPS};
-use crate::quant::steps::{Coarse, Unit};
+use crate::quant::steps::{Coarse, Fine};
 use crate::quant::{Unpack, MIN_GROUP};
 use crate::vector::Prim;
 
@@ -55,7 +55,7 @@ pub(crate) unsafe trait Dots<F: Pack> {
 
     /// Multiplies the codes from column `i` of a unit with the activations of `x`, which are -127 to 127, exactly, and adds the
     /// products times their group's factor to the sums.
-    unsafe fn dot(w: Self::Codes, x: &Unit, i: usize, factors: &Factors, sums: Self::Sums) -> Self::Sums;
+    unsafe fn dot(w: Self::Codes, x: &Fine, i: usize, factors: &Factors, sums: Self::Sums) -> Self::Sums;
 
     /// The integers of a block's groups, as [`dot_coarse`](Self::dot_coarse) takes them.
     type Integers: Copy;

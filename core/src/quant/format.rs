@@ -48,7 +48,7 @@ macro_rules! define_sizes {
         // What the kernels rely on.
         $($(#[$on])* const _: () = {
             type F = super::$module::$name;
-            assert!(super::TILE % F::LEN == 0 && F::LEN % super::PART == 0);
+            assert!(super::SUPER_BLOCK % F::LEN == 0 && F::LEN % super::PART == 0);
             assert!(F::GROUP == super::MIN_GROUP || F::GROUP == super::PART);
         };)*
     };

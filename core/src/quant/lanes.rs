@@ -4,7 +4,7 @@ use crate::element::f16;
 use crate::vector::Prim;
 
 /// Weights that are unpacked at a time.
-pub(crate) const STEP: usize = 16;
+pub(crate) const UNPACKED: usize = 16;
 
 /// Unpacking.
 ///
@@ -28,7 +28,7 @@ pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
     /// 16 integers in the lowest bits of words, in the first `16 / LANES` vectors: eight lie in each of the
     /// first two of `packed`, or if they have 8 bits four in each; the lowest bits come first. Above them are
     /// others.
-    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [Self::I; STEP];
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [Self::I; UNPACKED];
 
     /// A table of 8 numbers (`BITS` = 3) or 16 (4).
     type Table: Copy;
@@ -39,7 +39,7 @@ pub(crate) unsafe trait Lanes: Prim<f16> + Prim<f32> {
     unsafe fn lookup<const BITS: u32>(table: Self::Table, w: Self::I) -> Self::V;
     /// 16 numbers at `p`, E5M2 or else E4M3 times 2^-8, in the first `16 / LANES` vectors. Unless `NAN`, a NaN of
     /// E4M3 becomes some number.
-    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [Self::V; STEP];
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [Self::V; UNPACKED];
     /// Nothing seen yet by [`Self::peak`].
     unsafe fn none() -> Self::I;
     /// For each byte, the larger of `before` and the lower seven bits of `w`.

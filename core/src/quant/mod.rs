@@ -41,10 +41,13 @@ use dots::Hold;
 use packed::GROUPS;
 
 /// Elements that a block's length divides, and codes are unpacked in multiples of.
-pub(crate) const TILE: usize = 256;
+pub(crate) const SUPER_BLOCK: usize = 256;
 
 /// Codes that a SIMD row unpacks at a time; every block has a multiple of them.
 pub(crate) const PART: usize = 32;
+
+/// Times a byte: a word of four bytes that equal it.
+pub(crate) const EVERY_BYTE: u32 = 0x0101_0101;
 
 /// The smallest group of elements with a scale of its own; no vector is longer.
 pub(crate) const MIN_GROUP: usize = 16;
@@ -55,7 +58,7 @@ pub(crate) const MIN_GROUP: usize = 16;
 pub(crate) trait Format: 'static {
     /// The layout.
     type Block: Block;
-    /// Elements per block; divides [`TILE`].
+    /// Elements per block; divides [`SUPER_BLOCK`].
     const LEN: usize;
     /// Consecutive elements that share a scale: 16 or 32. Where the format shares one among
     /// more, it is repeated.

@@ -39,7 +39,7 @@ pub(crate) const fn units(cols: usize) -> (usize, usize) {
 }
 
 /// Bytes of a packed matrix, at most.
-pub(crate) const MOST: usize = isize::MAX as usize / 2;
+pub(crate) const MAX_PACKED_BYTES: usize = isize::MAX as usize / 2;
 
 /// What indices stand for.
 #[derive(Clone, Copy, Debug)]
@@ -226,7 +226,7 @@ impl Packing {
         let overflow = Err(KernelError::SizeOverflow { what: "packed size" });
         let Some(panel) = self.panel_bytes(cols) else { return overflow };
         match rows.div_ceil(ROWS).checked_mul(panel) {
-            Some(n) if n <= MOST => Ok(n),
+            Some(n) if n <= MAX_PACKED_BYTES => Ok(n),
             _ => overflow,
         }
     }

@@ -22,7 +22,7 @@ pub struct Step {
 /// 256 activations, and everything products with weights in place take from them, if blocks are shorter.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub(crate) struct Unit {
+pub(crate) struct Fine {
     /// The integers, by step.
     pub(crate) q: [[i8; STEP]; STEPS],
     /// [`Step::scale`], by group of weights.
@@ -38,7 +38,7 @@ pub(crate) struct Unit {
 #[cfg(target_arch = "x86_64")]
 type Starts = [[i32; STEP / 4]; STEPS];
 
-impl Unit {
+impl Fine {
     /// For weights that are packed so.
     #[inline(always)]
     pub(crate) fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
@@ -66,7 +66,7 @@ impl Unit {
 pub(crate) struct Coarse {
     /// The integers, by step.
     pub(crate) q: [[i8; STEP]; STEPS],
-    /// [`Unit::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
+    /// [`Fine::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
     /// steps that are four apart.
     #[cfg(target_arch = "x86_64")]
     pub(crate) starts: Starts,
@@ -90,11 +90,11 @@ impl Coarse {
 /// 256 activations for products with weights in place.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) union Slot {
+pub(crate) union FineOrCoarse {
     /// If blocks are shorter.
-    pub(crate) short: Unit,
+    pub(crate) fine: Fine,
     /// If blocks are as long.
-    pub(crate) long: Coarse,
+    pub(crate) coarse: Coarse,
 }
 
 /// Sums of `N` parts of a step, times `by`.

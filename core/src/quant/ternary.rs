@@ -2,9 +2,7 @@
 
 use super::k::pair;
 use crate::quant::blocks::{BlockTq1_0, BlockTq2_0};
-
-/// A word of four equal bytes.
-const EACH: u32 = 0x0101_0101;
+use crate::quant::EVERY_BYTE;
 
 quant_primitive! {
     format: Tq1_0,
@@ -38,17 +36,17 @@ quant_primitive! {
                     (B::load(b.qs.as_ptr()), B::splat([1, 3, 9, 27, 81, 0, 0, 0][p % 8]))
                 }
                 p @ 5..7 => {
-                    let (one, other) = if p == 5 { (EACH, 3 * EACH) } else { (9 * EACH, 27 * EACH) };
+                    let (one, other) = if p == 5 { (EVERY_BYTE, 3 * EVERY_BYTE) } else { (9 * EVERY_BYTE, 27 * EVERY_BYTE) };
                     let power = B::words32([one, one, one, one, other, other, other, other]);
                     (B::load_twice(b.qs.as_ptr().add(32)), power)
                 }
                 _ => {
                     let q = |k: usize| b.qs.as_ptr().add(32 + 4 * k).cast::<u32>().read_unaligned();
                     let h = u32::from_le_bytes(b.qh);
-                    let last = 81 * EACH;
+                    let last = 81 * EVERY_BYTE;
                     (
                         B::words32([q(0), q(1), q(2), q(3), h, h, h, h]),
-                        B::words32([last, last, last, last, EACH, 3 * EACH, 9 * EACH, 27 * EACH]),
+                        B::words32([last, last, last, last, EVERY_BYTE, 3 * EVERY_BYTE, 9 * EVERY_BYTE, 27 * EVERY_BYTE]),
                     )
                 }
             };

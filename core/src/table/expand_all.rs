@@ -127,22 +127,22 @@ macro_rules! expand_all_ops {
                 when: all(),
                 ops: [],
                 named: storage,
-                args: (d: &FloatDecodeArgs<E>) -> (),
-                body: floats::decode,
+                args: (d: &UnquantisedDecodeArgs<E>) -> (),
+                body: unquantised::decode,
             }
             float_encode {
                 when: all(),
                 ops: [],
                 named: storage,
-                args: (e: &FloatEncodeArgs<E>) -> (),
-                body: floats::encode,
+                args: (e: &UnquantisedEncodeArgs<E>) -> (),
+                body: unquantised::encode,
             }
             float_qgemv {
                 when: all(),
                 ops: [],
                 named: storage,
-                args: (g: &FloatGemvArgs<E>) -> (),
-                body: floats::qgemv,
+                args: (g: &UnquantisedGemvArgs<E>) -> (),
+                body: unquantised::qgemv,
             }
                 widen {
                 when: feature = "external",

@@ -5,7 +5,7 @@ use crate::element::ElementType;
 use crate::ops::qgemv_q8;
 use crate::quant::dots::Dots;
 use crate::quant::packed::{Pack, Parts};
-use crate::quant::{QuantFormat, TILE};
+use crate::quant::{QuantFormat, SUPER_BLOCK};
 
 /// # Safety
 /// A block at `w`.
@@ -47,7 +47,7 @@ macro_rules! define_qgemv_q8 {
             $engine: Dots<F>,
         {
             // SAFETY: the caller keeps the body's contract and vouches for the CPU.
-            unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::Short>(g) }
+            unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::SmallBlocks>(g) }
         }
         #[$attr]
         unsafe fn qgemv_q8_long<F: Pack>(g: &Q8Args)
@@ -55,13 +55,13 @@ macro_rules! define_qgemv_q8 {
             $engine: Dots<F>,
         {
             // SAFETY: as above.
-            unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::Long>(g) }
+            unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::SuperBlocks>(g) }
         }
         pub(super) const fn in_place<F: Pack>() -> unsafe fn(&Q8Args)
         where
             $engine: Dots<F>,
         {
-            if F::LEN == TILE {
+            if F::LEN == SUPER_BLOCK {
                 qgemv_q8_long::<F>
             } else {
                 qgemv_q8_short::<F>

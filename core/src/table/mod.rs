@@ -13,7 +13,6 @@ use crate::ops::attention::{AppendArgs, AttendArgs, JoinArgs};
 use crate::ops::dequant::DecodeArgs;
 use crate::ops::engine::Access;
 use crate::ops::external::{AwqRef, ColumnsArgs, ExternalArgs, Fp8Ref, GptqRef, SqueezeLlmRef};
-use crate::ops::floats::{FloatDecodeArgs, FloatEncodeArgs, FloatGemvArgs};
 use crate::ops::gemv::GemvArgs;
 use crate::ops::loops::drive::Helpers;
 use crate::ops::pack::PackArgs;
@@ -27,6 +26,7 @@ use crate::ops::rope::RopeShape;
 use crate::ops::skinny::SkinnyArgs;
 use crate::ops::softmax::Softmax;
 use crate::ops::tile::{FinishArgs, MergeArgs};
+use crate::ops::unquantised::{UnquantisedDecodeArgs, UnquantisedEncodeArgs, UnquantisedGemvArgs};
 use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::tile::Tile;
@@ -54,7 +54,7 @@ macro_rules! wrap {
             assert!(IsaLevel::$isa.lanes() == <$isa as crate::vector::Vector>::LANES);
             assert!(IsaLevel::$isa as usize == $isa::LEVEL as usize);
             assert!($isa::TILE.is_in(concat!("_", $tile, "__")));
-            assert!($isa::FEW_ROWS.is_in(concat!("_", $skinny, "__")));
+            assert!($isa::SKINNY_TILE.is_in(concat!("_", $skinny, "__")));
         };
         expand_all_ops! { define_ops! { isa: $isa, module: $module, tile: $tile, skinny: $skinny, attribute: $attr } }
     };

@@ -141,10 +141,10 @@ macro_rules! rows_of_int8 {
 }
 /// The name of a format's kernel.
 macro_rules! format_kernel_name {
-    (blocks $name:literal $around:tt $floats:tt $middle:tt $module:ident) => {
+    (blocks $name:literal $around:tt $unquantised:tt $middle:tt $module:ident) => {
         format_kernel_name!(@$name $around $middle $module)
     };
-    (floats $name:literal $blocks:tt $around:tt $middle:tt $module:ident) => {
+    (unquantised $name:literal $blocks:tt $around:tt $middle:tt $module:ident) => {
         format_kernel_name!(@$name $around $middle $module)
     };
     (@$name:literal ($before:literal, $after:literal) ($($middle:expr),*) $module:ident) => {
@@ -154,11 +154,11 @@ macro_rules! format_kernel_name {
 macro_rules! rows_of_format {
     (
         { $e:ident $text:literal $isa:ident $module:ident $kind:ident $field:ident $format:ident }
-        stored: [$($op:ident = $name:literal $blocks:tt $floats:tt),*],
+        stored: [$($op:ident = $name:literal $blocks:tt $unquantised:tt),*],
         any: $any:tt
     ) => {
         &[$(KernelInfo {
-            name: format_kernel_name!($kind $name $blocks $floats ($text, "_", stringify!($field)) $module),
+            name: format_kernel_name!($kind $name $blocks $unquantised ($text, "_", stringify!($field)) $module),
             op: Op::$op,
             element: ElementType::$e,
             format: Some(QuantFormat::$format),
@@ -172,10 +172,10 @@ macro_rules! rows_of_any {
     (
         { $isa:ident $module:ident $kind:ident $field:ident $format:ident }
         stored: $stored:tt,
-        any: [$($op:ident = $name:literal $blocks:tt $floats:tt),*]
+        any: [$($op:ident = $name:literal $blocks:tt $unquantised:tt),*]
     ) => {
         &[$(KernelInfo {
-            name: format_kernel_name!($kind $name $blocks $floats (stringify!($field)) $module),
+            name: format_kernel_name!($kind $name $blocks $unquantised (stringify!($field)) $module),
             op: Op::$op,
             element: ElementType::F32,
             format: Some(QuantFormat::$format),
@@ -195,7 +195,7 @@ macro_rules! rows_of_formats {
         { { $rows:ident $($arg:tt)* } $($block:tt)* }
         $($(#[$on:meta])* $field:ident = $name:ident: gguf $gguf:literal, $what:literal;)*
     ) => {
-        rows_of_formats! { @$rows { $($arg)* } $($block)* $({ [] floats $field $name })* }
+        rows_of_formats! { @$rows { $($arg)* } $($block)* $({ [] unquantised $field $name })* }
     };
     (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ [$($on:meta),*] $kind:ident $field:ident $name:ident })*) => {
         &[$($(#[$on])* expand_all_format_ops! { $rows! { $e $text $isa $module $kind $field $name } }),*]

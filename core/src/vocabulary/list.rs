@@ -53,7 +53,7 @@ macro_rules! expand_blocks_and_floats {
     ($then:ident!) => {
         expand_all_float_formats! { expand_blocks_and_floats! { $then } }
     };
-    ({ $then:ident } $($floats:tt)*) => {
-        expand_all_formats! { $then! { $($floats)* } }
+    ({ $then:ident } $($unquantised:tt)*) => {
+        expand_all_formats! { $then! { $($unquantised)* } }
     };
 }

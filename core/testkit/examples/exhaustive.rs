@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use gllm_kernels_core::{IsaLevel, Kernels, Op};
-use gllm_testkit::activation::{activation, Activation};
+use gllm_testkit::elementwise::{activation, Activation};
 use gllm_testkit::numeric::ulp_error;
 
 /// Inputs per call.

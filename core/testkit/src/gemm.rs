@@ -5,8 +5,8 @@ use gllm_kernels_core::{
     Operand, PackedB, Right, Scratch,
 };
 
-use crate::activation::activation;
 use crate::data::Source;
+use crate::elementwise::activation;
 use crate::matrix::{Layout, Matrix};
 use crate::numeric::{gamma, sum as exact_sum, ulp, Number};
 use crate::report::{Outcome, Report};

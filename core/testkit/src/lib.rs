@@ -9,13 +9,13 @@ use std::sync::OnceLock;
 
 use gllm_kernels_core::{bf16, f16, Element, ElementType, IsaLevel, KernelInfo, Op};
 
-pub mod activation;
 pub mod alloc;
 pub mod amx;
 mod attention;
 mod blas1;
 pub mod canary;
 pub mod data;
+pub mod elementwise;
 mod external;
 mod gemm;
 mod gemv;
@@ -76,8 +76,8 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::VecScale => blas1::scale::<E>,
         Op::VecAxpy => blas1::axpy::<E>,
         Op::Relu => blas1::relu::<E>,
-        Op::Exp | Op::Tanh | Op::Silu | Op::Gelu | Op::GeluTanh => activation::unary::<E>,
-        Op::Swiglu | Op::Geglu => activation::gated::<E>,
+        Op::Exp | Op::Tanh | Op::Silu | Op::Gelu | Op::GeluTanh => elementwise::unary::<E>,
+        Op::Swiglu | Op::Geglu => elementwise::gated::<E>,
         Op::Gemv => gemv::gemv::<E>,
         Op::Dequant => quant::dequant::<E>,
         Op::Qgemv => quant::qgemv::<E>,

@@ -11,7 +11,7 @@ use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::packed::{packed, rounded};
 use crate::quant::{halves, magnitudes, shuffled_blocks, specified, subject, unpacked, vectors};
 use crate::report::{Outcome, Report};
-use crate::vectors::{COLS, ROWS};
+use crate::vectors::{MATRIX_COLS, MATRIX_ROWS};
 use crate::{call, caps, effort, Edge, Guarded};
 
 /// One product: operands, and what they are multiplied with.
@@ -144,8 +144,8 @@ impl<E: Element> Case<'_, E> {
     /// Whether weights are multiplied as they are, not as rounded to the type of the activations: for few rows, and
     /// whatever is multiplied in integers.
     fn sees_weights(&self) -> bool {
-        let floats = self.w.format().element().is_some() && !by_pairs(self.k.caps());
-        let few = if floats { 12 } else { 8 };
+        let unquantised = self.w.format().element().is_some() && !by_pairs(self.k.caps());
+        let few = if unquantised { 12 } else { 8 };
         self.precision == Precision::Integer || self.m <= few
     }
 
@@ -405,7 +405,8 @@ fn class(format: QuantFormat, codes: &[i8]) -> (usize, usize, bool, bool) {
 fn leads(format: QuantFormat) -> Result<bool, String> {
     let class_of = |format: QuantFormat| -> Result<_, String> {
         let vectors = vectors(format).ok_or_else(|| format!("no vectors for {format}"))?;
-        let w = QuantRef::new(&vectors.blocks, format, ROWS, COLS).map_err(|e| e.to_string())?;
+        let w =
+            QuantRef::new(&vectors.blocks, format, MATRIX_ROWS, MATRIX_COLS).map_err(|e| e.to_string())?;
         Ok(class(format, &unpacked(w)?.0))
     };
     let own = class_of(format)?;

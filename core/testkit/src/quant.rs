@@ -8,7 +8,7 @@ use gllm_kernels_core::{
 use crate::data::{both_walks, lanes, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::report::{Outcome, Report};
-use crate::vectors::{floats, vector, COLS, ROWS};
+use crate::vectors::{floats, vector, MATRIX_COLS, MATRIX_ROWS};
 use crate::{call, effort, Edge, Guarded};
 
 /// Weights in blocks, and what they decode to: 8 rows of 512.
@@ -175,7 +175,7 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
     let policies = [StorePolicy::Cached, StorePolicy::Streamed];
     let ways = both_walks(&k).map(|k| policies.map(|p| k.with_stores(p)));
 
-    let (rows, cols) = (ROWS, COLS);
+    let (rows, cols) = (MATRIX_ROWS, MATRIX_COLS);
     for edge in Edge::BOTH {
         let bytes = Guarded::copy_of(&vectors.blocks, edge);
         let w = QuantRef::new(&bytes, format, rows, cols).map_err(|e| e.to_string())?;

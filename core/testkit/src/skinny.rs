@@ -12,7 +12,7 @@ use crate::{effort, Edge};
 const FORMS: [Op; 4] = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked];
 
 /// Rows: around every block and the largest number.
-const ROWS: [usize; 12] = [2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32];
+const HEIGHTS: [usize; 12] = [2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32];
 
 /// Layouts of `B` that are read as they are; then one that is packed.
 const LAYOUTS: [Layout; 7] = [
@@ -42,7 +42,7 @@ pub fn skinny<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     };
     let mut left = Layout::ALL.iter().cycle();
     let mut out = Layout::DISTINCT.iter().cycle();
-    for m in ROWS {
+    for m in HEIGHTS {
         let plan = k.gemm_plan(m, 40, 50).map_err(|e| e.to_string())?;
         if plan.kernel_name() != row.name {
             return Err(format!("the plan names {} instead", plan.kernel_name()));
@@ -90,7 +90,7 @@ fn panels<E: Element + Sample>(
     source: &mut Source,
     report: &mut Report,
 ) -> Result<(), String> {
-    for m in ROWS.into_iter().chain([1]) {
+    for m in HEIGHTS.into_iter().chain([1]) {
         for (turn, (n, depth)) in
             [(1, 1), (3, 12), (31, 25), (33, 24), (64, 7), (75, 301)].into_iter().enumerate()
         {

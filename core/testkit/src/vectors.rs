@@ -25,9 +25,9 @@ vectors! {
 }
 
 /// Rows of the matrix.
-pub const ROWS: usize = 8;
+pub const MATRIX_ROWS: usize = 8;
 /// Columns of the matrix.
-pub const COLS: usize = 512;
+pub const MATRIX_COLS: usize = 512;
 
 /// What was quantised, in every format.
 pub fn input() -> Vec<f32> {

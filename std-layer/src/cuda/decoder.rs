@@ -16,7 +16,7 @@ use super::sys::Address;
 use super::{KvFormat, Ops};
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
-pub(crate) const PIECE: usize = 256;
+pub(crate) const KV_PIECE: usize = 256;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -468,7 +468,7 @@ impl Ops {
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
             parts: small("pieces", how.pieces)?,
-            piece: small("tokens of a piece", PIECE)?,
+            piece: small("tokens of a piece", KV_PIECE)?,
             window: small("window", how.window.unwrap_or(0))?,
             ty: type_number(ElementType::F32),
             scale: how.scale,

@@ -349,7 +349,7 @@ fn weigh(logits: &mut [f32], tops: &[i32], least: i32, top: f32, by: f32) -> Vec
 /// The largest weight such that all that weigh as much or more have `goal` units together, which is not 0; 0 if there are not so many.
 fn weight_of(weights: &[f32], sums: &[u64], goal: u64) -> f32 {
     // Few tokens usually have most of the weight; where they do not, all are looked at.
-    const FEW: f32 = 1.0 / 16384.0;
+    const WORTH_COUNTING: f32 = 1.0 / 16384.0;
     // By exponent and three bits of the mantissa, from 2^-40 to 1.
     const SHIFT: u32 = 20;
     const LOWEST: u32 = (127 - 40) << 3;
@@ -357,7 +357,7 @@ fn weight_of(weights: &[f32], sums: &[u64], goal: u64) -> f32 {
     let bin = |w: f32| (w.to_bits() >> SHIFT).saturating_sub(LOWEST) as usize;
     let blocks =
         || weights.chunks(BLOCK).zip(sums).filter(|(_, &sum)| sum > 0).flat_map(|(b, _)| b.chunks(16));
-    for least in [FEW, f32::MIN_POSITIVE] {
+    for least in [WORTH_COUNTING, f32::MIN_POSITIVE] {
         let at_least = |w: &f32| *w >= least;
         let heavy = || blocks().filter(|few| few.iter().fold(false, |any, w| any | at_least(w)));
         let mut bins = [0; BINS];

@@ -7,10 +7,10 @@ use gllm_kernels_core::{Element, External, KernelError, MatMut};
 use super::{chunks_mut, Cuts, Parallel};
 
 /// Outputs of a part, at least and in multiples of, where they are rows: what core's kernels block by.
-const ROWS: usize = 64;
+const ROW_MULTIPLE: usize = 64;
 
 /// Outputs of a part, at least and in multiples of: enough for long pieces of memory where the inputs are rows.
-const GROUP: usize = 512;
+const OUTPUT_MULTIPLE: usize = 512;
 
 /// # External formats
 ///
@@ -18,7 +18,7 @@ const GROUP: usize = 512;
 impl<E: Element> Parallel<'_, E> {
     /// How outputs are shared out: by `size` bytes.
     fn parts<W: External>(&self, w: &W, size: usize, threads: usize) -> Cuts {
-        let group = if W::BY_OUTPUT { ROWS } else { GROUP };
+        let group = if W::BY_OUTPUT { ROW_MULTIPLE } else { OUTPUT_MULTIPLE };
         if threads == 1 {
             return Cuts { first: w.outputs().max(1), step: 1 };
         }

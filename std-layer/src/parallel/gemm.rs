@@ -10,25 +10,25 @@ use gllm_kernels_core::{
 use super::{chunks_mut, Cuts, Parallel};
 
 /// Multiply-adds below which a product runs on the calling thread: some ten microseconds.
-const SMALL: usize = 1 << 20;
+const MIN_PARALLEL_WORK: usize = 1 << 20;
 
-/// Tiles a thread, so that one stalled thread delays little; fewer where tiles would have less than [`PIECE`].
-const SHARE: usize = 4;
+/// Tiles a thread, so that one stalled thread delays little; fewer where tiles would have less than [`CHUNK_WORK`].
+const CHUNKS_PER_THREAD: usize = 4;
 
 /// Multiply-adds of a tile, about: half a millisecond, as each packs its part of `A` anew.
-const PIECE: usize = 1 << 25;
+const CHUNK_WORK: usize = 1 << 25;
 
 /// Rows of a tile, about: many, as each tile packs its part of `B` or reads it from L3.
-const ROWS: Range<usize> = 48..240;
+const TILE_ROWS: Range<usize> = 48..240;
 
 /// Columns of a tile, about: many, as each tile packs its part of `A`.
-const COLS: Range<usize> = 64..1024;
+const TILE_COLS: Range<usize> = 64..1024;
 
 /// Rows of a product that reads `B` where it is, at most; bytes of a row of `B` that such a tile takes, about; tiles a
 /// thread. From memory, long pieces of rows come up to 1.5 times as fast as short ones.
-const FEW: usize = 32;
-const LONG: usize = 32 << 10;
-const FEW_SHARE: usize = 2;
+const MAX_SKINNY_ROWS: usize = 32;
+const SKINNY_TILE_BYTES: usize = 32 << 10;
+const SKINNY_CHUNKS_PER_THREAD: usize = 2;
 
 /// Bytes of `B` that are packed before tiles use them.
 const PACKED: usize = 32 << 20;
@@ -112,16 +112,18 @@ impl<E: Operand> Parallel<'_, E> {
         let [m, n, k] = product.plan.shape();
         let threads = self.runtime.threads();
         let work = m.saturating_mul(n).saturating_mul(k);
-        if threads == 1 || work < SMALL {
+        if threads == 1 || work < MIN_PARALLEL_WORK {
             return self.tiles(product, vec![(0..m, 0..n, b, c)]);
         }
         // To tiles the transpose of a matrix is a matrix like any other.
         let b = if let Right::Transposed(bt) = b { Right::RowMajor(bt.t()) } else { b };
         let (cols, share) = match b {
-            Right::RowMajor(b) if m <= FEW && b.col_stride() == 1 => (LONG / size_of::<E>(), FEW_SHARE),
-            _ => (COLS.end, SHARE),
+            Right::RowMajor(b) if m <= MAX_SKINNY_ROWS && b.col_stride() == 1 => {
+                (SKINNY_TILE_BYTES / size_of::<E>(), SKINNY_CHUNKS_PER_THREAD)
+            }
+            _ => (TILE_COLS.end, CHUNKS_PER_THREAD),
         };
-        let share = (work / threads / PIECE).clamp(1, share);
+        let share = (work / threads / CHUNK_WORK).clamp(1, share);
         let mut grid = Grid::new(m, n, [threads, share], product.plan.tile(), cols);
         // Tiles of all rows that are wider than high: to pack A for each costs less than to write all of packed B to memory.
         if grid.rows < m && matches!(b, Right::RowMajor(_)) && m.saturating_mul(threads * share) <= n {
@@ -179,7 +181,7 @@ impl<E: Operand> Parallel<'_, E> {
     }
 
     /// Works through tiles in their order.
-    fn tiles(&self, product: Product<'_, E>, tiles: Vec<Tile<'_, E, E::Sum>>) -> Result<(), KernelError> {
+    fn tiles(&self, product: Product<'_, E>, tiles: Vec<TileTask<'_, E, E::Sum>>) -> Result<(), KernelError> {
         // Each is taken once, by whoever gets its number.
         let tiles: Vec<_> = tiles.into_iter().map(|t| Mutex::new(Some(t))).collect();
         let failed = OnceLock::new();
@@ -209,7 +211,7 @@ impl<E: Operand> Parallel<'_, E> {
 }
 
 /// Rows and columns of the product, the columns of `B`, the part of `C`.
-type Tile<'a, E, S> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, S>);
+type TileTask<'a, E, S> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, S>);
 
 /// The size of a tile. It changes no bits: the order of an element's sum depends on `k` alone, and the plan of a
 /// tile takes the way that the whole product would.
@@ -223,12 +225,13 @@ impl Grid {
     /// Large tiles of about the same size, but at least `share` for each thread, of at most about `cols` columns, and of
     /// whole tiles of the microkernel (`mr x nr`).
     fn new(m: usize, n: usize, [threads, share]: [usize; 2], [mr, nr]: [usize; 2], cols: usize) -> Self {
-        let rows = match (m + ROWS.end / 2) / ROWS.end {
+        let rows = match (m + TILE_ROWS.end / 2) / TILE_ROWS.end {
             0 | 1 => m,
             parts => m.div_ceil(parts).next_multiple_of(mr),
         };
         let mut grid = Self { rows, cols: cols.next_multiple_of(nr) };
-        let least = Self { rows: ROWS.start.next_multiple_of(mr), cols: COLS.start.next_multiple_of(nr) };
+        let least =
+            Self { rows: TILE_ROWS.start.next_multiple_of(mr), cols: TILE_COLS.start.next_multiple_of(nr) };
         let few = |grid: Self| m.div_ceil(grid.rows) * n.div_ceil(grid.cols) < threads * share;
         while few(grid) && grid.cols > least.cols {
             grid.cols = (grid.cols / 2).next_multiple_of(nr).max(least.cols);
@@ -249,7 +252,7 @@ impl Grid {
         cols: Range<usize>,
         c: MatMut<'a, S>,
         b: impl Fn(&Range<usize>) -> Result<Right<'a, E>, KernelError>,
-    ) -> Result<Vec<Tile<'a, E, S>>, KernelError> {
+    ) -> Result<Vec<TileTask<'a, E, S>>, KernelError> {
         let mut tiles = Vec::new();
         let mut rest = c;
         for col in cols.clone().step_by(self.cols) {
@@ -278,15 +281,16 @@ mod tests {
     fn grids_have_enough_tiles_of_good_size() {
         for (m, n) in [(1, 4096), (32, 4096), (512, 4096), (4096, 4096), (100, 100), (5000, 64)] {
             for (threads, [mr, nr]) in [(2, [14, 32]), (4, [8, 12]), (64, [6, 16]), (7, [32, 32])] {
-                let grid = Grid::new(m, n, [threads, SHARE], [mr, nr], COLS.end);
-                assert!(grid.cols.is_multiple_of(nr) && grid.cols < COLS.end + nr, "{grid:?}");
+                let grid = Grid::new(m, n, [threads, CHUNKS_PER_THREAD], [mr, nr], TILE_COLS.end);
+                assert!(grid.cols.is_multiple_of(nr) && grid.cols < TILE_COLS.end + nr, "{grid:?}");
                 assert!(
-                    grid.rows == m || grid.rows.is_multiple_of(mr) && grid.rows >= ROWS.start,
+                    grid.rows == m || grid.rows.is_multiple_of(mr) && grid.rows >= TILE_ROWS.start,
                     "{grid:?}"
                 );
                 let tiles = m.div_ceil(grid.rows) * n.div_ceil(grid.cols);
-                let smallest = grid.cols < COLS.start + nr && grid.rows < (ROWS.start + mr).max(m + 1);
-                assert!(tiles >= threads * SHARE || smallest, "{m}x{n} {threads}: {grid:?}");
+                let smallest =
+                    grid.cols < TILE_COLS.start + nr && grid.rows < (TILE_ROWS.start + mr).max(m + 1);
+                assert!(tiles >= threads * CHUNKS_PER_THREAD || smallest, "{m}x{n} {threads}: {grid:?}");
             }
         }
     }

@@ -5,7 +5,7 @@ mod elementwise;
 mod external;
 mod gemm;
 mod matrix;
-mod qgemm;
+pub(crate) mod qgemm;
 mod rows;
 
 use std::ops::Range;
@@ -119,13 +119,13 @@ struct Cuts {
 }
 
 /// Bytes below which a chunk costs more to hand out than to work through.
-const SMALL: usize = 64 << 10;
+const MIN_CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes from which core walks several pages side by side; more than this balances no better.
-const LARGE: usize = 1 << 20;
+const MAX_CHUNK_BYTES: usize = 1 << 20;
 
 /// Chunks a thread, where there is enough work: what one stalled thread can delay.
-const SHARE: usize = 8;
+const CHUNKS_PER_THREAD: usize = 8;
 
 const PAGE: usize = 4096;
 
@@ -133,38 +133,47 @@ impl Cuts {
     /// For independent elements: chunks start on a page.
     fn elements<E>(out: &[E], threads: usize) -> Self {
         let bytes = size_of_val(out);
-        if threads == 1 || bytes < 2 * SMALL {
+        if threads == 1 || bytes < 2 * MIN_CHUNK_BYTES {
             return Self { first: out.len().max(1), step: 1 };
         }
-        let step = (bytes / (threads * SHARE)).clamp(SMALL, LARGE).next_multiple_of(PAGE);
+        let step = (bytes / (threads * CHUNKS_PER_THREAD))
+            .clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES)
+            .next_multiple_of(PAGE);
         let to_page = (out.as_ptr() as usize).wrapping_neg() % PAGE;
         Self { first: (to_page + step) / size_of::<E>(), step: step / size_of::<E>() }
     }
 
     /// For sums over `n` elements of `E`, whatever the number of threads.
     fn fixed<E>(n: usize) -> Self {
-        let bytes = (n.saturating_mul(size_of::<E>()) / 64).clamp(SMALL, LARGE).next_multiple_of(PAGE);
+        let bytes = (n.saturating_mul(size_of::<E>()) / 64)
+            .clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES)
+            .next_multiple_of(PAGE);
         Self { first: bytes / size_of::<E>(), step: bytes / size_of::<E>() }
     }
 
     /// For `rows` independent rows of `bytes` bytes together.
     fn rows(bytes: usize, rows: usize, threads: usize) -> Self {
-        if threads == 1 || bytes < 2 * SMALL {
+        if threads == 1 || bytes < 2 * MIN_CHUNK_BYTES {
             return Self { first: rows.max(1), step: 1 };
         }
-        let step = (bytes / (threads * SHARE)).clamp(SMALL, LARGE);
+        let step = (bytes / (threads * CHUNKS_PER_THREAD)).clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES);
         Self::whole_rows(step, bytes, rows, 1)
     }
 
     /// For `rows` rows of `bytes` bytes together, in multiples of `group`, whatever the number of threads.
     fn rows_fixed(bytes: usize, rows: usize, group: usize) -> Self {
-        Self::whole_rows((bytes / 64).clamp(SMALL, LARGE), bytes, rows, group)
+        Self::whole_rows((bytes / 64).clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES), bytes, rows, group)
     }
 
     /// For `rows` rows of a matrix of `bytes` bytes that is read once, in multiples of `group`: more than the second-level
     /// cache holds, as core asks for what is not there ahead of time.
     fn long_rows(bytes: usize, rows: usize, group: usize, threads: usize) -> Self {
-        Self::whole_rows((bytes / (threads * SHARE)).clamp(SMALL, 4 * LARGE), bytes, rows, group)
+        Self::whole_rows(
+            (bytes / (threads * CHUNKS_PER_THREAD)).clamp(MIN_CHUNK_BYTES, 4 * MAX_CHUNK_BYTES),
+            bytes,
+            rows,
+            group,
+        )
     }
 
     /// As many rows as have `step` bytes, rounded up to a multiple of `group`.

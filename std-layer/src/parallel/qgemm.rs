@@ -11,22 +11,23 @@ use super::{chunks_mut, Cuts, Parallel};
 
 /// Multiply-adds below which a product runs on the calling thread: about six microseconds with one row of activations (Zen
 /// 4), twice of what other threads need to begin.
-const SMALL: usize = 1 << 19;
+const MIN_PARALLEL_WORK: usize = 1 << 19;
 
 /// Multiply-adds of a piece, about: a few hundred microseconds.
-const PIECE: usize = 1 << 25;
+const CHUNK_WORK: usize = 1 << 25;
 
 /// Pieces a thread, so that one stalled thread delays little.
-const SHARE: usize = 4;
+const CHUNKS_PER_THREAD: usize = 4;
 
-/// Columns that a piece is a multiple of: whole panels of packed weights, and enough to share each row of activations.
-const COLUMNS: usize = 96;
+/// Rows of weights that large chunks are a multiple of: whole panels of packed weights, and enough to share each row of
+/// activations.
+pub(crate) const CHUNK_MULTIPLE: usize = 96;
 
 /// Rows of activations that are prepared at a time.
-const ROWS: usize = 768;
+const PREPARED_ROWS: usize = 768;
 
 /// Rows of activations up to which a product waits for the weights: what threads share out is measured in bytes of these.
-const FEW: usize = 8;
+const MEMORY_BOUND_ROWS: usize = 8;
 
 /// One product of [`Parallel::qgemm_grouped`]: of a mixture of experts one expert, with the tokens that chose it.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ impl<E: Element> Parallel<'_, E> {
         }
         let ([m, n, k], plan) = (plan.shape(), plan.packed(w.is_packed()));
         let mut buffer = self.runtime.buffers().take();
-        if self.runtime.threads() == 1 || m.saturating_mul(n).saturating_mul(k) < SMALL {
+        if self.runtime.threads() == 1 || m.saturating_mul(n).saturating_mul(k) < MIN_PARALLEL_WORK {
             let need = scratch(&plan, &x)?;
             return plan.run(y, w, x, bias, Scratch::new(buffer.bytes(need)));
         }
@@ -96,8 +97,8 @@ impl<E: Element> Parallel<'_, E> {
             return self.columns(&plan, y, w, x, bias);
         };
         let mut rest = y;
-        for first in (0..m).step_by(ROWS) {
-            let rows = ROWS.min(m - first);
+        for first in (0..m).step_by(PREPARED_ROWS) {
+            let rows = PREPARED_ROWS.min(m - first);
             let (y, below) = rest.split_rows(rows)?;
             rest = below;
             let part = plan.resized(rows, n);
@@ -150,7 +151,7 @@ impl<E: Element> Parallel<'_, E> {
         let works = groups.iter().map(|group| group.plan.shape().into_iter().fold(1, usize::saturating_mul));
         let (work, threads) = (works.fold(0, usize::saturating_add), self.runtime.threads());
         let fit = groups.iter().all(|QgemmGroup { plan, y, w, x, bias }| fits(plan, y, w, x, *bias));
-        if threads == 1 || work < SMALL || !fit {
+        if threads == 1 || work < MIN_PARALLEL_WORK || !fit {
             return groups.iter_mut().try_for_each(|group| {
                 self.qgemm(&group.plan, group.y.reborrow(), group.w, group.x, group.bias)
             });
@@ -189,12 +190,13 @@ impl<E: Element> Parallel<'_, E> {
         let rooms = rooms.into_iter().map(|room| &*room.into_inner().unwrap_or_else(PoisonError::into_inner));
         let rooms: Vec<&[u8]> = rooms.collect();
         // Then the columns of all products are shared out.
-        let each = (work / (threads * SHARE)).clamp(1, PIECE);
+        let each = (work / (threads * CHUNKS_PER_THREAD)).clamp(1, CHUNK_WORK);
         let mut pieces = Vec::new();
         for (i, group) in groups.iter_mut().enumerate() {
             let [m, n, k] = group.plan.shape();
             let step = (each / m.saturating_mul(k).max(1)).max(1);
-            let step = step.next_multiple_of(if step > COLUMNS { COLUMNS } else { PackedQ::ROW_STEP });
+            let step =
+                step.next_multiple_of(if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { PackedQ::ROW_STEP });
             let mut rest = group.y.reborrow().t();
             for first in (0..n).step_by(step) {
                 let (part, right) = rest.split_rows(step.min(n - first))?;
@@ -228,9 +230,13 @@ impl<E: Element> Parallel<'_, E> {
     /// Where the columns of a product are cut: each thread has `share` pieces, or fewer if they were too small.
     fn pieces(&self, [m, n, k]: [usize; 3], share: usize) -> Cuts {
         let threads = self.runtime.threads();
-        let least = PIECE.div_ceil(m.saturating_mul(k).max(1));
+        let least = CHUNK_WORK.div_ceil(m.saturating_mul(k).max(1));
         let step = n.div_ceil(threads * share).max(least).min(n.div_ceil(threads)).max(1);
-        let step = step.next_multiple_of(if n >= 2 * threads * COLUMNS { COLUMNS } else { 16 });
+        let step = step.next_multiple_of(if n >= 2 * threads * CHUNK_MULTIPLE {
+            CHUNK_MULTIPLE
+        } else {
+            PackedQ::ROW_STEP
+        });
         Cuts { first: step, step }
     }
 
@@ -244,12 +250,12 @@ impl<E: Element> Parallel<'_, E> {
         bias: Option<&[f32]>,
     ) -> Result<(), KernelError> {
         let [m, n, k] = plan.shape();
-        let cuts = if m <= FEW {
+        let cuts = if m <= MEMORY_BOUND_ROWS {
             let bytes = w.format().row_bytes(k)?.saturating_mul(n);
             Cuts::long_rows(bytes, n, PackedQ::ROW_STEP, self.runtime.threads())
         } else {
             // Plans that unpack weights to floating point pack the activations for each part.
-            self.pieces([m, n, k], if plan.precision() == Precision::Integer { SHARE } else { 1 })
+            self.pieces([m, n, k], if plan.precision() == Precision::Integer { CHUNKS_PER_THREAD } else { 1 })
         };
         self.by_columns(cuts, [m, n], y, |range, y| {
             let part = plan.resized(m, range.len());

@@ -18,7 +18,7 @@ use crate::ops::loops::drive::Drive;
 pub(crate) use crate::ops::loops::drive::{Activate, Finish};
 use crate::ops::loops::operands::Strided;
 pub(crate) use crate::ops::loops::operands::{Source, Wanted};
-use crate::ops::pack::{Kind, PackedB};
+use crate::ops::pack::{PackedB, PanelLayout};
 use crate::ops::skinny::{self, Panels, SkinnyArgs};
 use crate::ops::tile::{FinishArgs, MergeArgs};
 use crate::scratch::{Scratch, ScratchReq};
@@ -214,7 +214,7 @@ impl<E: Operand> GemmPlan<E> {
     pub fn kernel_name(&self) -> &'static str {
         let op = match self.whole {
             [1, _] | [_, 1] if E::TYPE.is_float() => Op::Gemv,
-            [2..=skinny::ROWS, _] if E::TYPE.is_float() => Op::GemmSkinny,
+            [2..=skinny::MAX_ROWS, _] if E::TYPE.is_float() => Op::GemmSkinny,
             _ => Op::Gemm,
         };
         self.kernels.kernel(op, None).map_or("", |row| row.name)
@@ -256,7 +256,7 @@ impl<E: Operand> GemmPlan<E> {
 
     /// Scratch memory of a skinny product.
     fn skinny(&self) -> Result<ScratchReq, KernelError> {
-        if self.whole[0] > skinny::ROWS {
+        if self.whole[0] > skinny::MAX_ROWS {
             return Ok(ScratchReq::EMPTY);
         }
         skinny::scratch(self.m, self.n, self.k)
@@ -332,7 +332,7 @@ impl<E: Operand> GemmPlan<E> {
                 CheckedRight::View(bt.t())
             }
             Right::Packed(b) => {
-                CheckedRight::Panels(b.panels_for(Kind::of(self.kernels.micro), self.k, self.n)?)
+                CheckedRight::Panels(b.panels_for(PanelLayout::of(self.kernels.micro), self.k, self.n)?)
             }
         };
         check::dim("c.rows != m", c.rows(), self.m)?;
@@ -361,7 +361,7 @@ impl<E: Operand> GemmPlan<E> {
             return Some(self.vector(table, c, false, a, view, bias, scratch));
         }
         // Few rows have the bits of a skinny product, of which there may be more columns.
-        let few = self.whole[0] <= skinny::ROWS;
+        let few = self.whole[0] <= skinny::MAX_ROWS;
         let contiguous = a.col_stride() == 1 || a.row_stride() == 1 && !few;
         if self.whole[1] == 1 && contiguous && (view.row_stride() == 1 || !few) {
             return Some(self.vector(table, c, true, view.t(), a.t(), bias, scratch));

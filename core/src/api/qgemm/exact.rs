@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{QgemmPlan, QuantWeights, FEW_EXACT, FEW_FLOATS};
+use super::{QgemmPlan, QuantWeights, MAX_GEMV_ROWS_EXACT, MAX_GEMV_ROWS_UNQUANTISED};
 use crate::api::gemm::{GemmPlan, Source, Wanted};
 use crate::element::Element;
 use crate::error::KernelError;
@@ -38,8 +38,8 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Whether so few rows are multiplied with weights as they are.
     pub(super) fn few_exact(&self) -> bool {
-        let floats = self.format.element().is_some() && !self.kernels.by_pairs();
-        self.whole <= if floats { FEW_FLOATS } else { FEW_EXACT }
+        let unquantised = self.format.element().is_some() && !self.kernels.by_pairs();
+        self.whole <= if unquantised { MAX_GEMV_ROWS_UNQUANTISED } else { MAX_GEMV_ROWS_EXACT }
     }
 
     /// The dense product of some rows and all columns, whose weights are decoded block by block: pieces of rows end where
@@ -84,7 +84,9 @@ impl<E: Element> QgemmPlan<E> {
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         let w = match w {
-            QuantWeights::Packed(w) if self.format.element().is_some() => QuantWeights::InPlace(w.floats()?),
+            QuantWeights::Packed(w) if self.format.element().is_some() => {
+                QuantWeights::InPlace(w.unquantised()?)
+            }
             w => w,
         };
         if self.few_rows(w.is_packed()) {
@@ -100,9 +102,9 @@ impl<E: Element> QgemmPlan<E> {
         }
         let rows = self.m.min(PACKED_ROWS);
         // Weights that are plain floating point are copied, all others decoded.
-        let floats = self.format.element().is_some();
-        let dense = if floats { self.dense(rows, self.columns())? } else { self.decoding(rows)? };
-        let of_b = if floats { dense.panels_b()? } else { dense.block_b() };
+        let unquantised = self.format.element().is_some();
+        let dense = if unquantised { self.dense(rows, self.columns())? } else { self.decoding(rows)? };
+        let of_b = if unquantised { dense.panels_b()? } else { dense.block_b() };
         let a = scratch.take::<u8>(dense.panels_a()?.size())?.as_mut_ptr();
         let b = scratch.take::<u8>(of_b.size())?.as_mut_ptr();
         let rest = scratch.take::<u8>(self.scratch_decoded()?.size())?;
@@ -115,7 +117,7 @@ impl<E: Element> QgemmPlan<E> {
             // SAFETY: there is room for the panels of so many rows.
             let a = unsafe { self.dense(rows, self.n)?.pack_a(x, a) };
             match w {
-                QuantWeights::InPlace(w) if floats => self.copied_rows(part, w, a, b, bias, rest)?,
+                QuantWeights::InPlace(w) if unquantised => self.copied_rows(part, w, a, b, bias, rest)?,
                 w => self.decoded_rows(part, w, a, b, bias, rest)?,
             }
             first += rows;

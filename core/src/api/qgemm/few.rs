@@ -1,9 +1,9 @@
 //! Products of packed weights with a few rows of exact activations.
 
-use super::{QgemmPlan, FEW_EXACT};
+use super::{QgemmPlan, MAX_GEMV_ROWS_EXACT};
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::qgemm::few::{FewArgs, PIECE};
+use crate::ops::qgemm::few::{FewArgs, UNPACKED_COLUMNS};
 use crate::ops::qgemm::packed::PanelQArgs;
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
@@ -13,10 +13,10 @@ use crate::view::{MatMut, MatRef};
 impl<E: Element> QgemmPlan<E> {
     /// Memory for a piece.
     pub(super) fn scratch_few(&self) -> Result<ScratchReq, KernelError> {
-        ScratchReq::array::<u8>(self.panel_of(self.k.min(PIECE))?.bytes())
+        ScratchReq::array::<u8>(self.panel_of(self.k.min(UNPACKED_COLUMNS))?.bytes())
     }
 
-    /// The product with packed weights, for at most [`FEW_EXACT`] rows of activations.
+    /// The product with packed weights, for at most [`MAX_GEMV_ROWS_EXACT`] rows of activations.
     pub(super) fn few_packed(
         &self,
         mut y: MatMut<'_, f32>,
@@ -27,15 +27,15 @@ impl<E: Element> QgemmPlan<E> {
     ) -> Result<(), KernelError> {
         // Plain floating point is taken in place.
         let Some(packing) = w.packing() else { return Ok(()) };
-        let size = self.panel_of(self.k.min(PIECE))?;
+        let size = self.panel_of(self.k.min(UNPACKED_COLUMNS))?;
         let to = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
         let (strides, y) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
         let panel_bytes = packing.panel_bytes(self.k).unwrap_or(0);
         for panel in 0..self.n.div_ceil(ROWS) {
-            let mut sums = [[0f32; ROWS]; FEW_EXACT];
-            for first in (0..self.k).step_by(PIECE) {
+            let mut sums = [[0f32; ROWS]; MAX_GEMV_ROWS_EXACT];
+            for first in (0..self.k).step_by(UNPACKED_COLUMNS) {
                 let at = panel * panel_bytes + first / UNIT * packing.unit_bytes(STEPS);
-                let steps = (self.k - first).min(PIECE) / STEP;
+                let steps = (self.k - first).min(UNPACKED_COLUMNS) / STEP;
                 // SAFETY: the panel is one of the weights, whose shape was checked, and so was that of the activations, of
                 // which there are not more rows than sums; there is room for a piece; the instruction set is present.
                 unsafe {
@@ -44,7 +44,7 @@ impl<E: Element> QgemmPlan<E> {
                         kind: self.kind(),
                         steps,
                         from: to,
-                        rows: self.m.min(FEW_EXACT),
+                        rows: self.m.min(MAX_GEMV_ROWS_EXACT),
                         x: x.as_ptr().add(first),
                         stride: x.row_stride(),
                         sums: sums.as_mut_ptr(),

@@ -23,7 +23,7 @@ use crate::ops::activations::Activations;
 use crate::ops::qgemm::tile::{Kind, PANEL};
 use crate::ops::tile::FinishArgs;
 use crate::quant::packed::Scales;
-use crate::quant::{QuantFormat, TILE};
+use crate::quant::{QuantFormat, SUPER_BLOCK};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::registry::Op;
 use crate::table::Kernels;
@@ -100,9 +100,9 @@ pub struct QgemmPlan<E: Element> {
 /// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless
 /// [microkernels](crate::table::kernels::QgemmTier::few) know better; exact ones; and with plain floating point where pairs of bf16 are
 /// not multiplied at once.
-const FEW: [usize; 3] = [4; 3];
-const FEW_EXACT: usize = 8;
-const FEW_FLOATS: usize = 12;
+const MAX_GEMV_ROWS: [usize; 3] = [4; 3];
+const MAX_GEMV_ROWS_EXACT: usize = 8;
+const MAX_GEMV_ROWS_UNQUANTISED: usize = 12;
 
 /// The same for packed weights: with codes in one plane, and in two, which kernels for a few rows unpack for every four rows
 /// of activations again. That these are the same on every CPU gives all of them the same results. (Rows from which tiles are
@@ -157,7 +157,9 @@ impl<E: Element> Kernels<E> {
         format.row_bytes(k)?;
         let precision = if precision == Precision::Fast { self.fast(m) } else { precision };
         let precision = match precision {
-            Precision::Integer if format == QuantFormat::Bf16 && m > FEW_EXACT && self.by_pairs() => {
+            Precision::Integer
+                if format == QuantFormat::Bf16 && m > MAX_GEMV_ROWS_EXACT && self.by_pairs() =>
+            {
                 Precision::Bf16
             }
             Precision::Integer if format.element().is_some() => Precision::Exact,
@@ -244,10 +246,10 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Rows up to which weights in place are not unpacked.
     fn few(&self) -> usize {
-        let [short, long, fast] = self.kernels.qgemm.map_or(FEW, |qgemm| qgemm.few);
+        let [short, long, fast] = self.kernels.qgemm.map_or(MAX_GEMV_ROWS, |qgemm| qgemm.few);
         match self.kernels.table.formats.of(self.format) {
             Made::Blocks(format) if Kind::of(format).halves || format.packing.scales == Scales::Whole => fast,
-            Made::Blocks(format) if format.len < TILE => short,
+            Made::Blocks(format) if format.len < SUPER_BLOCK => short,
             _ => long,
         }
     }

@@ -4,7 +4,7 @@ use super::{Precision, QgemmPlan, QuantWeights, BLOCK};
 use crate::check;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
-use crate::ops::floats::FloatEncodeArgs;
+use crate::ops::unquantised::UnquantisedEncodeArgs;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::Kernels;
 use crate::view::{MatMut, MatRef};
@@ -26,7 +26,7 @@ impl<E: Element> Kernels<E> {
                 x.as_ptr().wrapping_add(row.wrapping_mul(x.row_stride())),
                 y.as_mut_ptr().wrapping_add(row * cols),
             );
-            let args = FloatEncodeArgs { to: ElementType::Bf16, n: cols, x, w: w.cast() };
+            let args = UnquantisedEncodeArgs { to: ElementType::Bf16, n: cols, x, w: w.cast() };
             // SAFETY: a row of the view, room for it; the table's instruction set is present.
             unsafe { (self.table.float_encode)(&args) };
         }

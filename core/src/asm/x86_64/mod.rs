@@ -42,7 +42,7 @@ macro_rules! lines {
 
 /// `bits` bits from `from` of every byte of a word.
 const fn mask(bits: u32, from: u32) -> u32 {
-    (((1 << bits) - 1) << from & 0xff) * super::packings::EACH
+    (((1 << bits) - 1) << from & 0xff) * crate::quant::EVERY_BYTE
 }
 
 /// A [`panel_kernel!`] for so many rows of activations. What its text has to know of the format are operands, too: so

@@ -9,7 +9,7 @@ use crate::isa::Avx2;
 use crate::quant::bytes::Codes;
 use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
-use crate::quant::steps::{Coarse, Unit};
+use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
 use crate::vector::Vector;
 
@@ -74,7 +74,7 @@ where
         unsafe { _mm256_setzero_ps() }
     }
     #[inline(always)]
-    unsafe fn dot(w: Self::Codes, x: &Unit, i: usize, factors: &Factors, sums: __m256) -> __m256 {
+    unsafe fn dot(w: Self::Codes, x: &Fine, i: usize, factors: &Factors, sums: __m256) -> __m256 {
         // SAFETY: the caller's contract; the columns have these factors.
         unsafe {
             let (first, g) = (factors.0.as_ptr(), i / F::GROUP);

@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use crate::isa::x86::lanes::{halves, homes, places};
 use crate::isa::Avx2;
-use crate::quant::lanes::{Lanes, STEP};
+use crate::quant::lanes::{Lanes, UNPACKED};
 
 // SAFETY: reads a register of words, or 16 bytes.
 unsafe impl Lanes for Avx2 {
@@ -40,11 +40,11 @@ unsafe impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m256i; STEP] {
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m256i; UNPACKED] {
         // SAFETY: as above.
         unsafe {
             let of = |eight| _mm256_srlv_epi32(homes::<BITS>(packed, eight), places::<BITS>());
-            let mut all = [of(0); STEP];
+            let mut all = [of(0); UNPACKED];
             all[1] = of(1);
             all
         }
@@ -84,12 +84,12 @@ unsafe impl Lanes for Avx2 {
         unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(peak, _mm256_set1_epi8(0x7f))) != 0 }
     }
     #[inline(always)]
-    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m256; STEP] {
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m256; UNPACKED] {
         // SAFETY: the caller's contract.
         unsafe {
             let halves = halves::<E5M2, NAN>(p);
             let low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-            let mut all = [low; STEP];
+            let mut all = [low; UNPACKED];
             all[1] = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves));
             all
         }

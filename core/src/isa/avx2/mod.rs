@@ -14,5 +14,5 @@ use crate::tile::Tile;
 unsafe impl InstructionSet for Avx2 {
     const LEVEL: IsaLevel = IsaLevel::Avx2;
     const TILE: Tile = Tile { rows: 4, cols: 24 };
-    const FEW_ROWS: Tile = Tile { rows: 4, cols: 3 };
+    const SKINNY_TILE: Tile = Tile { rows: 4, cols: 3 };
 }

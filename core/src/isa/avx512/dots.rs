@@ -10,7 +10,7 @@ use crate::isa::avx512::wide;
 use crate::isa::{Avx2, Avx512, Vnni};
 use crate::quant::dots::{halves, one_scale, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
-use crate::quant::steps::{Coarse, Unit};
+use crate::quant::steps::{Coarse, Fine};
 use crate::quant::wide::Wide;
 use crate::quant::Unpack;
 use crate::vector::Vector;
@@ -57,7 +57,7 @@ where
         unsafe { _mm512_setzero_ps() }
     }
     #[inline(always)]
-    unsafe fn dot(w: __m512i, x: &Unit, i: usize, factors: &Factors, sums: __m512) -> __m512 {
+    unsafe fn dot(w: __m512i, x: &Fine, i: usize, factors: &Factors, sums: __m512) -> __m512 {
         let (q, starts) = (x.step(i / STEP).as_ptr(), x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4));
         let (bias, g) = (F::PACKING.bias(), i / F::GROUP);
         // SAFETY: columns of a unit, and their factors.

@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 
 use crate::isa::x86::lanes::{halves, homes, places};
 use crate::isa::Avx512;
-use crate::quant::lanes::{Lanes, STEP};
+use crate::quant::lanes::{Lanes, UNPACKED};
 
 // SAFETY: reads a register of words, or 16 bytes.
 unsafe impl Lanes for Avx512 {
@@ -40,14 +40,14 @@ unsafe impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m512i; STEP] {
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m512i; UNPACKED] {
         // SAFETY: as above.
         unsafe {
             let low = _mm512_castsi256_si512(homes::<BITS>(packed, 0));
             let words = _mm512_inserti64x4::<1>(low, homes::<BITS>(packed, 1));
             let places = places::<BITS>();
             let places = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(places), places);
-            [_mm512_srlv_epi32(words, places); STEP]
+            [_mm512_srlv_epi32(words, places); UNPACKED]
         }
     }
 
@@ -70,9 +70,9 @@ unsafe impl Lanes for Avx512 {
         unsafe { _mm512_permutexvar_ps(w, table) }
     }
     #[inline(always)]
-    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m512; STEP] {
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m512; UNPACKED] {
         // SAFETY: the caller's contract.
-        unsafe { [_mm512_cvtph_ps(halves::<E5M2, NAN>(p)); STEP] }
+        unsafe { [_mm512_cvtph_ps(halves::<E5M2, NAN>(p)); UNPACKED] }
     }
     #[inline(always)]
     unsafe fn none() -> __m512i {

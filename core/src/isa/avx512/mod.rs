@@ -19,5 +19,5 @@ unsafe impl Transpose for Avx512 {}
 unsafe impl InstructionSet for Avx512 {
     const LEVEL: IsaLevel = IsaLevel::Avx512;
     const TILE: Tile = Tile { rows: 8, cols: 32 };
-    const FEW_ROWS: Tile = Tile { rows: 4, cols: 6 };
+    const SKINNY_TILE: Tile = Tile { rows: 4, cols: 6 };
 }

@@ -8,7 +8,7 @@ use crate::isa::{Dotprod, Neon};
 use crate::quant::bytes::Codes;
 use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP};
-use crate::quant::steps::{Coarse, Unit};
+use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
 
 /// The sums of four products each, of 16, added to `sums`.
@@ -126,7 +126,7 @@ macro_rules! dots {
             #[inline(always)]
             unsafe fn dot(
                 w: [[int8x16_t; 2]; 4],
-                x: &Unit,
+                x: &Fine,
                 i: usize,
                 factors: &Factors,
                 sums: float32x4_t,

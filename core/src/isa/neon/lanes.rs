@@ -4,7 +4,7 @@ use core::arch::aarch64::*;
 
 use crate::element::f16;
 use crate::isa::Neon;
-use crate::quant::lanes::{Lanes, STEP};
+use crate::quant::lanes::{Lanes, UNPACKED};
 use crate::vector::Prim;
 
 /// The f16 of 8 bytes, as [`Lanes::fp8`] says.
@@ -57,12 +57,12 @@ unsafe impl Lanes for Neon {
         unsafe { vreinterpretq_f32_u32(vbslq_u32(vdupq_n_u32(mask), w, vdupq_n_u32(above))) }
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [uint32x4_t; STEP] {
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [uint32x4_t; UNPACKED] {
         let b = BITS as i32;
         // SAFETY: as above; four numbers are read.
         unsafe {
-            let mut all = [vdupq_n_u32(0); STEP];
-            for (i, codes) in all.iter_mut().enumerate().take(STEP / 4) {
+            let mut all = [vdupq_n_u32(0); UNPACKED];
+            for (i, codes) in all.iter_mut().enumerate().take(UNPACKED / 4) {
                 let (word, from) =
                     if BITS == 8 { (packed[i], 0) } else { (packed[i / 2], i as i32 % 2 * 4 * b) };
                 let places = [-from, -from - b, -from - 2 * b, -from - 3 * b];
@@ -111,16 +111,16 @@ unsafe impl Lanes for Neon {
         unsafe { vmaxvq_u8(vreinterpretq_u8_u32(peak)) == 0x7f }
     }
     #[inline(always)]
-    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [float32x4_t; STEP] {
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [float32x4_t; UNPACKED] {
         // SAFETY: the caller vouches for 16 bytes; the halves are read from where they were written.
         unsafe {
             let bytes = vld1q_u8(p);
-            let mut halves16 = [f16::ZERO; STEP];
+            let mut halves16 = [f16::ZERO; UNPACKED];
             let at = halves16.as_mut_ptr();
             vst1q_u16(at.cast(), halves::<E5M2, NAN>(vget_low_u8(bytes)));
             vst1q_u16(at.add(8).cast(), halves::<E5M2, NAN>(vget_high_u8(bytes)));
-            let mut all = [vdupq_n_f32(0.0); STEP];
-            for (i, v) in all.iter_mut().enumerate().take(STEP / 4) {
+            let mut all = [vdupq_n_f32(0.0); UNPACKED];
+            for (i, v) in all.iter_mut().enumerate().take(UNPACKED / 4) {
                 *v = <Self as Prim<f16>>::load(at.add(4 * i));
             }
             all

@@ -17,5 +17,5 @@ unsafe impl Transpose for Neon {}
 unsafe impl InstructionSet for Neon {
     const LEVEL: IsaLevel = IsaLevel::Neon;
     const TILE: Tile = Tile { rows: 8, cols: 8 };
-    const FEW_ROWS: Tile = Tile { rows: 4, cols: 6 };
+    const SKINNY_TILE: Tile = Tile { rows: 4, cols: 6 };
 }

@@ -4,8 +4,8 @@ use crate::arrays::from_fn;
 use crate::isa::Scalar;
 use crate::quant::dots::{part, Dots, Factors, Hold};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
-use crate::quant::steps::{Coarse, Unit};
-use crate::quant::TILE;
+use crate::quant::steps::{Coarse, Fine};
+use crate::quant::SUPER_BLOCK;
 
 // SAFETY: writes 32 bytes.
 unsafe impl Hold for Scalar {
@@ -23,7 +23,7 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     type Isa = Self;
     type Codes = [[i8; STEP]; STEPS];
     // Code for each step would be long and no faster.
-    const COLUMNS: usize = TILE;
+    const COLUMNS: usize = SUPER_BLOCK;
     type Sums = f32;
     #[inline(never)]
     unsafe fn codes(unit: *const F::Block, _: usize, ready: &()) -> [[i8; STEP]; STEPS] {
@@ -35,7 +35,7 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
         0.0
     }
     #[inline(never)]
-    unsafe fn dot(w: [[i8; STEP]; STEPS], x: &Unit, _: usize, factors: &Factors, sums: f32) -> f32 {
+    unsafe fn dot(w: [[i8; STEP]; STEPS], x: &Fine, _: usize, factors: &Factors, sums: f32) -> f32 {
         group_dots::<F>(w, |step| x.step(step), &factors.0, sums)
     }
     #[inline(always)]

@@ -3,7 +3,7 @@
 use crate::arrays::from_fn;
 use crate::element::f16;
 use crate::isa::Scalar;
-use crate::quant::lanes::{Lanes, STEP};
+use crate::quant::lanes::{Lanes, UNPACKED};
 
 /// The f16 that an E5M2 number (the upper half of an f16) is, or an E4M3 number times 2^-8: its fields in the
 /// places of f16's, with the exponent's bias unchanged.
@@ -44,8 +44,8 @@ unsafe impl Lanes for Scalar {
         f32::from_bits(w & mask | above)
     }
     #[inline(always)]
-    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [u32; STEP] {
-        let mut all = [0; STEP];
+    unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [u32; UNPACKED] {
+        let mut all = [0; UNPACKED];
         for (i, code) in all.iter_mut().enumerate() {
             let per = if BITS == 8 { 4 } else { 8 };
             *code = packed[i / per] >> (i as u32 % per as u32 * BITS);
@@ -65,9 +65,9 @@ unsafe impl Lanes for Scalar {
         unsafe { *table.add((w & ((1 << BITS) - 1)) as usize) }
     }
     #[inline(always)]
-    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [f32; STEP] {
+    unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [f32; UNPACKED] {
         // SAFETY: the caller vouches for 16 bytes.
-        let bytes = unsafe { p.cast::<[u8; STEP]>().read() };
+        let bytes = unsafe { p.cast::<[u8; UNPACKED]>().read() };
         bytes.map(|b| f16::from_bits(half::<E5M2>(b)).to_f32())
     }
     #[inline(always)]

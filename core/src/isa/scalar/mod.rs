@@ -17,5 +17,5 @@ unsafe impl Transpose for Scalar {}
 unsafe impl InstructionSet for Scalar {
     const LEVEL: IsaLevel = IsaLevel::Scalar;
     const TILE: Tile = Tile { rows: 4, cols: 4 };
-    const FEW_ROWS: Tile = Tile { rows: 4, cols: 2 };
+    const SKINNY_TILE: Tile = Tile { rows: 4, cols: 2 };
 }

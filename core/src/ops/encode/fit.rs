@@ -144,7 +144,7 @@ pub(super) fn lines<G: Grid, const N: usize, const M: usize>(
         cuts
     };
     /// Steps from a pair of integers to it and its neighbours.
-    const NEAR: [(f32, f32); 9] = {
+    const NEIGHBOURS: [(f32, f32); 9] = {
         let (steps, mut near, mut i) = ([0.0, -1.0, 1.0], [(0.0, 0.0); 9], 0);
         while i < 9 {
             near[i] = (steps[i / 3], steps[i % 3]);
@@ -180,7 +180,7 @@ pub(super) fn lines<G: Grid, const N: usize, const M: usize>(
         let mut next = Lines { d: scales.0, dmin: scales.1, k: [0.0; M], l: [0.0; M], err: 0.0 };
         let [mut a, mut b, mut c, mut p, mut q] = [0.0; 5];
         for (((k, l), group), line) in next.k.iter_mut().zip(&mut next.l).zip(groups).zip(ideal) {
-            let near = NEAR.map(|step| stored(group, line, (d, dmin), step));
+            let near = NEIGHBOURS.map(|step| stored(group, line, (d, dmin), step));
             let trial = isa.measure::<G, N>(group, near).best();
             (*k, *l) = (round(trial.line.0 * inverse(d)), round(trial.line.1 * inverse(dmin)));
             next.err += trial.err;

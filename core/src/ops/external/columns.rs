@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 
 use super::grouped::{AwqRef, GptqRef, Grouped};
 use super::layout::{centred, from_bit, integer, join, some_words, Awq, Gptq, Layout, VECTORS};
-use super::{put, streams, ExternalArgs, STEP};
+use super::{put, streams, ExternalArgs, UNPACKED};
 use crate::element::Element;
 use crate::isa::machine::fence;
 use crate::isa::machine::into_l2;
@@ -141,17 +141,17 @@ unsafe fn steps<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
 ) {
     // SAFETY: the caller's contract; what is missing of the last vector is made up.
     unsafe {
-        let mut rest = MaybeUninit::<[[u32; STEP]; DEPTH / 2]>::uninit();
+        let mut rest = MaybeUninit::<[[u32; UNPACKED]; DEPTH / 2]>::uninit();
         for at in (0..words).step_by(P::LANES) {
             let mut here = (w.add(at), pitch);
             if words - at < P::LANES {
-                let rest = rest.write([[0; STEP]; DEPTH / 2]);
+                let rest = rest.write([[0; UNPACKED]; DEPTH / 2]);
                 for (r, rest) in rest.iter_mut().enumerate().take(L::place(T - 1, 0).0 + 1) {
                     for (i, word) in rest.iter_mut().enumerate().take(words - at) {
                         *word = *w.add(r * pitch + at + i);
                     }
                 }
-                here = (rest.as_ptr().cast(), STEP);
+                here = (rest.as_ptr().cast(), UNPACKED);
             }
             let of = at * L::VECTORS;
             let tables = (zeros.add(of), scales.add(of), sums.add(of));

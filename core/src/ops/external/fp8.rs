@@ -1,6 +1,6 @@
 //! Floating point of 8 bits, with scales.
 
-use super::{area, put, streams, ExternalArgs, STEP};
+use super::{area, put, streams, ExternalArgs, UNPACKED};
 use crate::arrays::from_fn;
 use crate::check;
 use crate::element::{bf16, f16, Element};
@@ -197,18 +197,18 @@ unsafe fn look<P: Lanes>(before: P::I, p: *const u8) -> P::I {
 }
 
 /// How far ahead of a row's numbers the next ones are asked for, in bytes.
-const AHEAD: usize = 1024;
+const PREFETCH_DISTANCE: usize = 1024;
 
 /// Outputs at a time: each load of activations serves all, and each is a memory stream of its own.
-const ROWS: usize = 4;
+const OUTPUTS: usize = 4;
 
-/// The first `n <= STEP` numbers at `p`, and zeros.
+/// The first `n <= UNPACKED` numbers at `p`, and zeros.
 ///
 /// # Safety
 /// `n` bytes at `p`, the instruction set.
 #[inline(always)]
-unsafe fn some<P: Lanes, const E5M2: bool>(p: *const u8, n: usize) -> [P::V; STEP] {
-    let mut bytes = [0u8; STEP];
+unsafe fn some<P: Lanes, const E5M2: bool>(p: *const u8, n: usize) -> [P::V; UNPACKED] {
+    let mut bytes = [0u8; UNPACKED];
     for (i, b) in bytes.iter_mut().enumerate().take(n) {
         // SAFETY: i < n.
         *b = unsafe { *p.add(i) };
@@ -217,20 +217,20 @@ unsafe fn some<P: Lanes, const E5M2: bool>(p: *const u8, n: usize) -> [P::V; STE
     unsafe { P::fp8::<E5M2, true>(bytes.as_ptr()) }
 }
 
-/// Adds the products of `STEP` inputs of `R` outputs.
+/// Adds the products of `UNPACKED` inputs of `R` outputs.
 ///
 /// # Safety
 /// The inputs exist at each pointer; the instruction set.
 #[inline(always)]
 unsafe fn add<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const NAN: bool, const R: usize>(
-    sums: &mut [[P::V; STEP]; R],
+    sums: &mut [[P::V; UNPACKED]; R],
     rows: &[*const u8; R],
     (x, at): (*const E, usize),
 ) {
     // SAFETY: the caller's contract.
     unsafe {
         let numbers: [_; R] = from_fn(|r| P::fp8::<E5M2, NAN>(rows[r].add(at)));
-        for v in 0..STEP / P::LANES {
+        for v in 0..UNPACKED / P::LANES {
             let x = <P as Prim<E>>::load(x.add(at + v * P::LANES));
             for r in 0..R {
                 sums[r][v] = P::fma(numbers[r][v], x, sums[r][v]);
@@ -257,26 +257,26 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
         let (mut at, mut tile) = (0, 0);
         while at < inputs {
             let end = at + cols.min(inputs - at);
-            let mut sums = [[P::splat(0.0); STEP]; R];
+            let mut sums = [[P::splat(0.0); UNPACKED]; R];
             while end - at >= LOOK {
                 for r in 0..R {
-                    into_l2(rows[r].wrapping_add(at + AHEAD));
+                    into_l2(rows[r].wrapping_add(at + PREFETCH_DISTANCE));
                     if !E5M2 {
                         peaks[r] = look::<P>(peaks[r], rows[r].add(at));
                     }
                 }
-                for step in 0..LOOK / STEP {
-                    add::<E, P, E5M2, false, R>(&mut sums, &rows, (g.x, at + step * STEP));
+                for step in 0..LOOK / UNPACKED {
+                    add::<E, P, E5M2, false, R>(&mut sums, &rows, (g.x, at + step * UNPACKED));
                 }
                 at += LOOK;
             }
-            while end - at >= STEP {
+            while end - at >= UNPACKED {
                 add::<E, P, E5M2, true, R>(&mut sums, &rows, (g.x, at));
-                at += STEP;
+                at += UNPACKED;
             }
             if at < end {
                 let rest: [_; R] = from_fn(|r| some::<P, E5M2>(rows[r].add(at), end - at));
-                for v in 0..STEP / P::LANES {
+                for v in 0..UNPACKED / P::LANES {
                     let n = (end - at).saturating_sub(v * P::LANES).min(P::LANES);
                     let x = <P as Prim<E>>::load_n(g.x.add(at).wrapping_add(v * P::LANES), n);
                     for r in 0..R {
@@ -287,7 +287,7 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
             }
             for r in 0..R {
                 let mut sum = sums[r][0];
-                for &more in sums[r].iter().take(STEP / P::LANES).skip(1) {
+                for &more in sums[r].iter().take(UNPACKED / P::LANES).skip(1) {
                     sum = P::add(sum, more);
                 }
                 let sum = P::mul(sum, P::splat(unit::<E5M2>()));
@@ -302,16 +302,16 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
 #[inline(always)]
 unsafe fn products<E: Element, P: Prim<E> + Lanes, const E5M2: bool>(g: &ExternalArgs<E, Fp8Ref<'_>>) {
     // Outputs that are worked on together lie far apart: each stream runs on from one to the next.
-    let part = g.w.outputs / ROWS;
+    let part = g.w.outputs / OUTPUTS;
     // SAFETY: every output exists.
     unsafe {
         for r in 0..part {
             let outputs = [0, 1, 2, 3].map(|k| r + k * part);
-            for (&r, sum) in outputs.iter().zip(dots::<E, P, E5M2, ROWS>(g, outputs)) {
+            for (&r, sum) in outputs.iter().zip(dots::<E, P, E5M2, OUTPUTS>(g, outputs)) {
                 *g.y.add(r) = sum;
             }
         }
-        for r in ROWS * part..g.w.outputs {
+        for r in OUTPUTS * part..g.w.outputs {
             let [sum] = dots::<E, P, E5M2, 1>(g, [r]);
             *g.y.add(r) = sum;
         }
@@ -332,7 +332,7 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, F
     }
 }
 
-/// Decodes `n <= STEP` numbers at `p`. With `ONCE`, `scale` includes the [`unit`].
+/// Decodes `n <= UNPACKED` numbers at `p`. With `ONCE`, `scale` includes the [`unit`].
 ///
 /// # Safety
 /// The numbers exist, and room for them at `to`; the instruction set.
@@ -351,8 +351,8 @@ unsafe fn scaled<
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        let numbers = if n == STEP { P::fp8::<E5M2, NAN>(p) } else { some::<P, E5M2>(p, n) };
-        for (v, &number) in numbers.iter().enumerate().take(STEP / P::LANES) {
+        let numbers = if n == UNPACKED { P::fp8::<E5M2, NAN>(p) } else { some::<P, E5M2>(p, n) };
+        for (v, &number) in numbers.iter().enumerate().take(UNPACKED / P::LANES) {
             let number = if ONCE { number } else { P::mul(number, P::splat(unit::<E5M2>())) };
             let n = n.saturating_sub(v * P::LANES).min(P::LANES);
             put::<E, P, PAST>(to.wrapping_add(v * P::LANES), P::mul(number, scale), n);
@@ -376,18 +376,18 @@ unsafe fn run<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool
         let mut at = 0;
         while n - at >= LOOK {
             if !E5M2 && P::saw_nan(look::<P>(P::none(), p.add(at))) {
-                for i in (at..at + LOOK).step_by(STEP) {
-                    scaled::<E, P, E5M2, PAST, ONCE, true>((p.add(i), to.add(i)), STEP, scale);
+                for i in (at..at + LOOK).step_by(UNPACKED) {
+                    scaled::<E, P, E5M2, PAST, ONCE, true>((p.add(i), to.add(i)), UNPACKED, scale);
                 }
             } else {
-                for i in (at..at + LOOK).step_by(STEP) {
-                    scaled::<E, P, E5M2, PAST, ONCE, false>((p.add(i), to.add(i)), STEP, scale);
+                for i in (at..at + LOOK).step_by(UNPACKED) {
+                    scaled::<E, P, E5M2, PAST, ONCE, false>((p.add(i), to.add(i)), UNPACKED, scale);
                 }
             }
             at += LOOK;
         }
         while at < n {
-            let some = STEP.min(n - at);
+            let some = UNPACKED.min(n - at);
             scaled::<E, P, E5M2, PAST, ONCE, true>((p.add(at), to.add(at)), some, scale);
             at += some;
         }
@@ -427,7 +427,7 @@ pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E,
     // Whole vectors of tiles that start anywhere else would not be aligned.
     let past = g.access.streamed
         && streams::<E, P>(g.out, g.row_stride)
-        && (g.w.tile[1].is_multiple_of(STEP) || g.w.tile[1] >= g.w.inputs);
+        && (g.w.tile[1].is_multiple_of(UNPACKED) || g.w.tile[1] >= g.w.inputs);
     // SAFETY: the caller's contract.
     unsafe {
         match (g.w.format, past) {

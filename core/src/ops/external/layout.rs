@@ -4,7 +4,7 @@
 //! the zero point are subtracted together, exactly.
 
 use super::grouped::{GptqZeros, Grouped};
-use super::{eight, STEP};
+use super::{eight, UNPACKED};
 use crate::element::f16;
 use crate::quant::lanes::Lanes;
 use crate::vector::Prim;
@@ -179,7 +179,7 @@ impl<const BITS: u32> Layout for Gptq<BITS> {
             while at < n {
                 // 16 outputs, in eights or fours.
                 let mut codes = [0u32; 4];
-                for (i, codes) in codes.iter_mut().enumerate().take(STEP / per_word) {
+                for (i, codes) in codes.iter_mut().enumerate().take(UNPACKED / per_word) {
                     if at + i * per_word < n {
                         *codes = eight::<BITS>(at / per_word + i, |word| *words.add(word));
                         if self.0 == GptqZeros::V1 {
@@ -188,14 +188,14 @@ impl<const BITS: u32> Layout for Gptq<BITS> {
                     }
                 }
                 let codes = P::codes::<BITS>(codes);
-                for (v, &code) in codes.iter().enumerate().take(STEP / P::LANES) {
+                for (v, &code) in codes.iter().enumerate().take(UNPACKED / P::LANES) {
                     let to = at + v * P::LANES;
                     let left = n.saturating_sub(to).min(P::LANES);
                     <P as Prim<f32>>::store(zeros.add(to), integer::<P>(code, BITS));
                     let s = <P as Prim<f16>>::load_n(halves.wrapping_add(to), left);
                     <P as Prim<f32>>::store(scales.add(to), s);
                 }
-                at += STEP;
+                at += UNPACKED;
             }
         }
     }
@@ -212,7 +212,7 @@ pub(super) unsafe fn some_words<P: Lanes>(p: *const u32, n: usize) -> P::I {
         if n >= P::LANES {
             return P::words(p);
         }
-        let mut words = [0u32; STEP];
+        let mut words = [0u32; UNPACKED];
         for (i, w) in words.iter_mut().enumerate().take(n) {
             *w = *p.add(i);
         }

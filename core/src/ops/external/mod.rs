@@ -18,7 +18,7 @@ use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::engine::Access;
-use crate::quant::lanes::STEP;
+use crate::quant::lanes::UNPACKED;
 use crate::vector::Prim;
 use crate::view::MatMut;
 

@@ -1,6 +1,6 @@
 //! Lookup tables for each output, and sparse outliers: SqueezeLLM.
 
-use super::{area, eight, put, streams, ExternalArgs, STEP};
+use super::{area, eight, put, streams, ExternalArgs, UNPACKED};
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
@@ -200,7 +200,7 @@ unsafe fn blocks<const BITS: u32>(
 
 /// 16 indices of column `c` of a block, from the `s`-th 16 inputs.
 #[inline(always)]
-unsafe fn indices<P: Lanes, const BITS: u32>(words: &Words, c: usize, s: usize) -> [P::I; STEP] {
+unsafe fn indices<P: Lanes, const BITS: u32>(words: &Words, c: usize, s: usize) -> [P::I; UNPACKED] {
     let word = |row: usize| words[row % (DEPTH / 8)][c % WIDTH];
     // SAFETY: the caller vouches for the instruction set.
     unsafe { P::codes::<BITS>([eight::<BITS>(2 * s, word), eight::<BITS>(2 * s + 1, word), 0, 0]) }
@@ -224,13 +224,14 @@ unsafe fn products<E: Element, P: Prim<E> + Lanes, const BITS: u32>(g: &External
                 for c in 0..width {
                     let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
                     let mut sums = [P::splat(0.0); 4];
-                    for s in (0..depth / STEP).step_by(2) {
+                    for s in (0..depth / UNPACKED).step_by(2) {
                         for h in 0..2 {
                             let q = indices::<P, BITS>(words, c, s + h);
-                            for (v, &q) in q.iter().enumerate().take(STEP / P::LANES) {
-                                let x =
-                                    <P as Prim<f32>>::load(wide.as_ptr().add((s + h) * STEP + v * P::LANES));
-                                let sum = &mut sums[(h * (STEP / P::LANES) + v) % 4];
+                            for (v, &q) in q.iter().enumerate().take(UNPACKED / P::LANES) {
+                                let x = <P as Prim<f32>>::load(
+                                    wide.as_ptr().add((s + h) * UNPACKED + v * P::LANES),
+                                );
+                                let sum = &mut sums[(h * (UNPACKED / P::LANES) + v) % 4];
                                 *sum = P::fma(P::lookup::<BITS>(table, q), x, *sum);
                             }
                         }
@@ -276,10 +277,10 @@ unsafe fn decode<E: Element, P: Prim<E> + Lanes, const BITS: u32, const PAST: bo
                 for c in 0..width {
                     let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
                     let to = g.out.add((n + c) * g.row_stride + k);
-                    for s in 0..depth / STEP {
+                    for s in 0..depth / UNPACKED {
                         let q = indices::<P, BITS>(words, c, s);
-                        for (v, &q) in q.iter().enumerate().take(STEP / P::LANES) {
-                            let to = to.add(s * STEP + v * P::LANES);
+                        for (v, &q) in q.iter().enumerate().take(UNPACKED / P::LANES) {
+                            let to = to.add(s * UNPACKED + v * P::LANES);
                             put::<E, P, PAST>(to, P::lookup::<BITS>(table, q), P::LANES);
                         }
                     }

@@ -12,11 +12,11 @@ use crate::scratch::ScratchReq;
 const PAGE: usize = 4096;
 
 /// Steps of `B` that are in L1 at a time, as they are asked for ahead.
-const SOON: usize = 9;
+const PREFETCHED_STEPS: usize = 9;
 
 /// Rows of `C` up to which packing `B` costs more than reading it at strides that suit no cache, where the hardware prefetcher
 /// ends with its page.
-const FEW: usize = 64;
+const MAX_ROWS_IN_PLACE: usize = 64;
 
 /// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl Blocks {
             Prefetcher::Sequential => [caches.share(); 2],
             // Lines of `B` that are farther away than L2 are not asked for ahead, as each row of it is another page. `A` is
             // read along its rows.
-            Prefetcher::PerPage if whole <= FEW => [usize::MAX; 2],
+            Prefetcher::PerPage if whole <= MAX_ROWS_IN_PLACE => [usize::MAX; 2],
             Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
         };
         let (ways, reading) = (caches.l1d / PAGE, Reading::of(caps.prefetcher()));
@@ -162,7 +162,7 @@ impl Blocks {
         let Panel { width, kr, element } = micro.a;
         let steps = kr == 1 || along == element.size() && k.is_multiple_of(kr);
         let extent = m.saturating_mul(across).max(k.saturating_mul(along));
-        let fits = if across < along { self.fits(along, SOON) } else { self.fits(across, width) };
+        let fits = if across < along { self.fits(along, PREFETCHED_STEPS) } else { self.fits(across, width) };
         micro.strides && micro.a.holds(micro.storage) && steps && extent <= self.near[0] && fits
     }
 
@@ -177,7 +177,7 @@ impl Blocks {
             && micro.b.holds(micro.storage)
             && whole
             && extent <= self.near[1]
-            && self.fits(along, SOON)
+            && self.fits(along, PREFETCHED_STEPS)
     }
 
     /// Whether so many lines at a stride leave room in L1 for others: all that fall into one set.

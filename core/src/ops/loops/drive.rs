@@ -94,7 +94,7 @@ pub(crate) struct Buffer(pub(crate) [MaybeUninit<f32>; MAX_TILE]);
 
 /// How tiles find their part of `A` or `B`. In bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Walk {
+pub(crate) struct PanelWalk {
     pub(crate) ptr: *const u8,
     /// From one row of `A` (column of `B`) to the next.
     pub(crate) across: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Walk {
     pub(crate) pitch: usize,
 }
 
-impl Walk {
+impl PanelWalk {
     /// Over panels that are `pitch` apart.
     fn panels(ptr: *const u8, panel: Panel, pitch: usize) -> Self {
         Self { ptr, across: panel.steps(1, panel.kr), along: panel.steps(panel.width, panel.kr), pitch }
@@ -117,8 +117,8 @@ pub(crate) struct Block {
     pub(crate) cols: usize,
     /// Steps, filled up.
     pub(crate) depth: usize,
-    pub(crate) a: Walk,
-    pub(crate) b: Walk,
+    pub(crate) a: PanelWalk,
+    pub(crate) b: PanelWalk,
     /// Bytes from a panel of `B` to what is behind its steps, if that counts here.
     pub(crate) tail: Option<usize>,
     /// Its corner.
@@ -162,12 +162,12 @@ impl Drive<'_> {
                             // It is about all steps, and counted with the first ones.
                             let tail = (p == 0).then(|| panel.steps(panel.width, padded));
                             let whole = panel.bytes(panel.width, padded);
-                            (Walk::panels(b.add(before), panel, whole), tail)
+                            (PanelWalk::panels(b.add(before), panel, whole), tail)
                         }
                         Source::InPlace(Strided { ptr, across, along }) => {
                             let src = ptr.add(col * across + p * along);
                             let pitch = panel.width.wrapping_mul(across);
-                            (Walk { ptr: src, across, along, pitch }, None)
+                            (PanelWalk { ptr: src, across, along, pitch }, None)
                         }
                         Source::Pack(Strided { ptr, across, along }, dst) => {
                             let (len, src) = (cols, ptr.add(col * across + p * along));
@@ -175,11 +175,11 @@ impl Drive<'_> {
                                 PackArgs { len, k: steps, depth, src, across, along, panel, dst, reading };
                             (self.helpers.pack_b)(&to);
                             let tail = Some(panel.steps(panel.width, depth));
-                            (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
+                            (PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
                         }
                         Source::Made(make, dst) => {
                             make(Wanted { col, cols, step: p, steps }, dst);
-                            (Walk::panels(dst, panel, panel.bytes(panel.width, depth)), None)
+                            (PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth)), None)
                         }
                     }
                 };
@@ -191,7 +191,7 @@ impl Drive<'_> {
                     unsafe {
                         let panels = |a: *const u8| {
                             let before = panel.bytes(row, padded) + panel.steps(panel.width, p);
-                            Walk::panels(a.add(before), panel, panel.bytes(panel.width, padded))
+                            PanelWalk::panels(a.add(before), panel, panel.bytes(panel.width, padded))
                         };
                         let a = match self.a {
                             Source::Panels(a) => panels(a),
@@ -200,7 +200,7 @@ impl Drive<'_> {
                             Source::InPlace(Strided { ptr, across, along }) => {
                                 let src = ptr.add(row * across + p * along);
                                 let pitch = panel.width.wrapping_mul(across);
-                                Walk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
+                                PanelWalk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
                             }
                             Source::Pack(Strided { ptr, across, along }, dst) => {
                                 let (len, src) = (rows, ptr.add(row * across + p * along));
@@ -216,7 +216,7 @@ impl Drive<'_> {
                                     reading,
                                 };
                                 (self.helpers.pack_a)(&to);
-                                Walk::panels(dst, panel, panel.bytes(panel.width, depth))
+                                PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth))
                             }
                         };
                         let (first, last) = (p == 0, k - p == steps);

@@ -25,21 +25,21 @@ const VERSION: u64 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct PackedB<'a> {
     pub(crate) panels: &'a [u8],
-    pub(crate) kind: Kind,
+    pub(crate) kind: PanelLayout,
     pub(crate) k: usize,
     pub(crate) n: usize,
 }
 
 /// What kind of panels a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct PanelLayout {
     pub(crate) storage: ElementType,
     pub(crate) panel: Panel,
     /// See [`Micro::depth`].
     pub(crate) depth: usize,
 }
 
-impl Kind {
+impl PanelLayout {
     /// Panels of `B` for a microkernel.
     pub(crate) const fn of(micro: &Micro) -> Self {
         Self { storage: micro.storage, panel: micro.b, depth: micro.depth }
@@ -119,7 +119,7 @@ impl<'a> PackedB<'a> {
     }
 
     /// The panels, if they are what a kernel of this kind wants for this shape.
-    pub(crate) fn panels_for(&self, kind: Kind, k: usize, n: usize) -> Result<*const u8, KernelError> {
+    pub(crate) fn panels_for(&self, kind: PanelLayout, k: usize, n: usize) -> Result<*const u8, KernelError> {
         same("the layout", kind.word(), self.kind.word())?;
         check::dim("b.k() != k", self.k, k)?;
         check::dim("b.n() != n", self.n, n)?;
@@ -127,7 +127,7 @@ impl<'a> PackedB<'a> {
     }
 
     /// Checks a header and everything it says.
-    pub(crate) fn open(buf: &'a [u8], kind: Kind, k: usize, n: usize) -> Result<Self, KernelError> {
+    pub(crate) fn open(buf: &'a [u8], kind: PanelLayout, k: usize, n: usize) -> Result<Self, KernelError> {
         Ok(Self { panels: kind.header(k, n)?.open(buf)?, kind, k, n })
     }
 }

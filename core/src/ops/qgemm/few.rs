@@ -8,7 +8,7 @@ use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::vector::Prim;
 
 /// Columns of a panel that are unpacked at a time, in whole units: their codes take half of a first-level cache.
-pub(crate) const PIECE: usize = 4 * UNIT;
+pub(crate) const UNPACKED_COLUMNS: usize = 4 * UNIT;
 
 /// What [`few`] works on: some columns of an unpacked panel, with signed codes, and rows of activations.
 pub struct FewArgs<E> {

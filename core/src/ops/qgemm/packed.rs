@@ -1,11 +1,12 @@
 //! Packed weights, taken apart for the microkernels of `qgemm`.
 
-use super::tile::{Cell, PanelRoom, BIAS, EACH};
+use super::tile::{Cell, PanelRoom, BIAS};
 use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
 use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::quant::EVERY_BYTE;
 use crate::vector::{Prim, Vector};
 
 /// What [`panel_q`] works on: a panel of packed weights.
@@ -91,16 +92,18 @@ impl Fields {
             // Eight times the number, plus or minus one.
             Values::Linear(zero) if packing.eighths => (
                 3,
-                EACH.wrapping_mul(0x81u32.wrapping_sub(8 * u32::from(zero))),
-                EACH * u32::from(BIAS ^ bias),
+                EVERY_BYTE.wrapping_mul(0x81u32.wrapping_sub(8 * u32::from(zero))),
+                EVERY_BYTE * u32::from(BIAS ^ bias),
             ),
-            Values::Linear(zero) => (0, EACH * u32::from(BIAS - zero), EACH * u32::from(BIAS ^ bias)),
+            Values::Linear(zero) => {
+                (0, EVERY_BYTE * u32::from(BIAS - zero), EVERY_BYTE * u32::from(BIAS ^ bias))
+            }
             Values::Table(_) => (0, 0, 0),
         };
         Self {
             low: places(low),
             high: places(high),
-            masks: packing.bits.each(|bits| EACH * ((1u32 << (bits & 15)) - 1)),
+            masks: packing.bits.each(|bits| EVERY_BYTE * ((1u32 << (bits & 15)) - 1)),
             above: low as u32,
             shift,
             base,
@@ -116,7 +119,7 @@ impl Fields {
     #[inline(always)]
     unsafe fn take<const HIGH: u8>(&self, unit: Unit<'_>, s: usize, signs: Cell, to: *mut Cell) {
         let base = if self.signs {
-            signs.each(|sign| self.base - (sign >> 31) * 2 * EACH)
+            signs.each(|sign| self.base - (sign >> 31) * 2 * EVERY_BYTE)
         } else {
             [self.base; ROWS]
         };

@@ -14,7 +14,7 @@ use crate::ops::activations::{self, Step};
 use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
 use crate::quant::packed::{ROWS, STEP};
-use crate::quant::MIN_GROUP;
+use crate::quant::{EVERY_BYTE, MIN_GROUP};
 use crate::vector::Prim;
 
 /// Rows of activations in a panel, at most.
@@ -213,7 +213,7 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
                 ask(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
             let to_codes = to.codes.add(column * ROWS).cast();
-            by_column::<_, P>(codes, cols / 4, u32::from(to.bias) * EACH, to_codes);
+            by_column::<_, P>(codes, cols / 4, u32::from(to.bias) * EVERY_BYTE, to_codes);
             let group = column / STEP * kind.groups();
             by_column::<_, P>(scales, groups, 0, to.scales.add(group * ROWS));
             if kind.offsets {
@@ -255,9 +255,6 @@ unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *m
         }
     }
 }
-
-/// Every byte of a word.
-pub(super) const EACH: u32 = 0x0101_0101;
 
 /// What [`decode_panel`] works on: a panel with signed codes.
 pub struct DecodePanelArgs<E> {

@@ -2,14 +2,14 @@
 
 use core::mem::MaybeUninit;
 
-use super::{Q8Args, Walk};
+use super::{BlockProducts, Q8Args};
 use crate::arrays::{from_fn, Each};
 use crate::isa::machine::in_memory;
-use crate::ops::activations::{Coarse, Slot};
+use crate::ops::activations::{Coarse, FineOrCoarse};
 use crate::ops::ahead::ask_far;
 use crate::quant::dots::Dots;
 use crate::quant::packed::Pack;
-use crate::quant::{Unpack, TILE};
+use crate::quant::{Unpack, SUPER_BLOCK};
 
 /// What is prepared of a block, in memory: numbers that vectors have written are broadcast as they are read.
 struct Prepared<F: Pack, D: Dots<F>> {
@@ -27,16 +27,16 @@ struct Prepared<F: Pack, D: Dots<F>> {
 struct Line<T>(T);
 
 /// In blocks of 256.
-pub(crate) struct Long;
+pub(crate) struct SuperBlocks;
 
 // SAFETY: as the trait says.
-unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Long {
+unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
         let mut prepared = [const { MaybeUninit::<Prepared<F, D>>::uninit() }; 2];
         let [to, from] = &mut prepared;
         let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
-        let mut x: [*const Slot; M] = from_fn(|i| g.activations(m + i));
+        let mut x: [*const FineOrCoarse; M] = from_fn(|i| g.activations(m + i));
         let mut w = w;
         // SAFETY: blocks are bounded by their number, and activations have as many units.
         unsafe {
@@ -52,7 +52,7 @@ unsafe impl<F: Pack, D: Dots<F>> Walk<F, D> for Long {
                 prepare::<F, D>(next, to);
                 in_memory(to);
                 ask_far(next.cast(), size_of::<F::Block>());
-                multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).long), &mut sums);
+                multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).coarse), &mut sums);
                 (w, to, from) = (next, from, to);
                 x = x.each(|x| x.wrapping_add(1));
             }

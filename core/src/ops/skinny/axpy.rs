@@ -22,7 +22,7 @@ const PAIRS: usize = 2;
 const WIDEST: usize = 2 * FLOATS;
 
 /// How far ahead panels are asked for, in bytes.
-const AHEAD: usize = 8 << 10;
+const PREFETCH_DISTANCE: usize = 8 << 10;
 
 /// Whether there are tiles for panels of this width: as wide as a tile, or several.
 pub(super) const fn width(level: IsaLevel, width: usize) -> bool {
@@ -225,7 +225,8 @@ unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: u
                     let left = U.min(g.k - p - group.rows);
                     ahead = Ahead::new(g.order, next, left, len, g.b_row, turns);
                 } else {
-                    ahead.from(s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(AHEAD));
+                    ahead
+                        .from(s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(PREFETCH_DISTANCE));
                 }
                 let mut at = 0;
                 while at < there {

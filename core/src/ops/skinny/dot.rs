@@ -5,7 +5,7 @@
 //! after the other; all but the first find them in a cache, already widened. Between the pieces, the sums of
 //! the blocks wait in memory.
 
-use super::{before, pitch, widen, SkinnyArgs, ROWS};
+use super::{before, pitch, widen, SkinnyArgs, MAX_ROWS};
 use crate::element::Element;
 use crate::isa::machine::{prefetch, LINE};
 use crate::isa::InstructionSet;
@@ -16,19 +16,19 @@ use crate::vector::Prim;
 const MR: usize = 4;
 
 /// Most rows of weights in a tile.
-const MOST: usize = 6;
+const MAX_TILE_ROWS: usize = 6;
 
 /// Elements of a piece of a row of weights: six pieces are in the second-level cache while all rows of `A` meet them.
 /// Shorter ones that stay in the first-level cache are slower, as each begins and ends with all sums in memory.
 const DEPTH: usize = 4096;
 
 /// How far ahead a row asks for itself, in bytes.
-const NEAR: usize = 8 * LINE;
+const PREFETCH_DISTANCE: usize = 8 * LINE;
 
 /// Elements of scratch memory besides the widened `A`: waiting sums and widened weights.
 pub(super) const fn scratch(m: usize, k: usize) -> usize {
     let piece = if pitch(k) < DEPTH { pitch(k) } else { DEPTH };
-    m * MOST * super::FLOATS + MOST * piece
+    m * MAX_TILE_ROWS * super::FLOATS + MAX_TILE_ROWS * piece
 }
 
 /// One block of rows of `A` against one piece of the weights.
@@ -112,7 +112,7 @@ unsafe fn run<
         while pass.depth - p >= line {
             if FIRST {
                 for w in pass.w {
-                    prefetch(w.wrapping_add(p + NEAR / size_of::<E>()));
+                    prefetch(w.wrapping_add(p + PREFETCH_DISTANCE / size_of::<E>()));
                 }
             }
             ahead.ask();
@@ -151,8 +151,8 @@ struct Place {
 
 /// Sums to begin with.
 #[repr(align(64))]
-struct Zeros([f32; MR * MOST * super::FLOATS]);
-static ZEROS: Zeros = Zeros([0.0; MR * MOST * super::FLOATS]);
+struct Zeros([f32; MR * MAX_TILE_ROWS * super::FLOATS]);
+static ZEROS: Zeros = Zeros([0.0; MR * MAX_TILE_ROWS * super::FLOATS]);
 
 /// One block of `M` rows against one piece of `R` rows of weights.
 #[inline(always)]
@@ -220,8 +220,8 @@ struct Memory {
 pub(super) unsafe fn dot<E: Element, P: InstructionSet + Prim<E>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
-        const { assert!(P::FEW_ROWS.rows == MR && P::FEW_ROWS.cols <= MOST) };
-        match P::FEW_ROWS.cols {
+        const { assert!(P::SKINNY_TILE.rows == MR && P::SKINNY_TILE.cols <= MAX_TILE_ROWS) };
+        match P::SKINNY_TILE.cols {
             6 => tiles::<E, P, 6>(g),
             3 => tiles::<E, P, 3>(g),
             _ => tiles::<E, P, 2>(g),
@@ -242,7 +242,8 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
             i += rows;
         }
         let sums = a.add(g.m * pitch(g.k));
-        let memory = Memory { a, row, sums, kept: sums.add(ROWS.min(g.m) * MOST * super::FLOATS) };
+        let memory =
+            Memory { a, row, sums, kept: sums.add(MAX_ROWS.min(g.m) * MAX_TILE_ROWS * super::FLOATS) };
         let blocks = g.m.div_ceil(MR);
         let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
         // Equal pieces of whole lines.

@@ -6,20 +6,20 @@ use gllm_kernels_core::{bf16, f16};
 
 use super::decode::{Instruction, Memory, Product};
 
-const ROWS: usize = 16;
+const TILE_ROWS: usize = 16;
 const ROW_BYTES: usize = 64;
-type Tile = [[u8; ROW_BYTES]; ROWS];
+type TileRegister = [[u8; ROW_BYTES]; TILE_ROWS];
 
 /// The tile registers of a thread. What lies outside of a tile's rows and columns is zero.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     /// As in memory; all zeros when nothing is configured.
     config: [u8; 64],
-    tiles: [Tile; 8],
+    tiles: [TileRegister; 8],
 }
 
 impl State {
-    pub(super) const INIT: Self = Self { config: [0; 64], tiles: [[[0; ROW_BYTES]; ROWS]; 8] };
+    pub(super) const INIT: Self = Self { config: [0; 64], tiles: [[[0; ROW_BYTES]; TILE_ROWS]; 8] };
 
     /// Whether tiles are configured.
     pub(super) fn in_use(&self) -> bool {
@@ -101,7 +101,7 @@ impl State {
             _ => return None,
         }
         let each = |tile| match self.shape(tile) {
-            Some((rows, bytes)) => rows <= ROWS && bytes <= ROW_BYTES,
+            Some((rows, bytes)) => rows <= TILE_ROWS && bytes <= ROW_BYTES,
             // Both are zero, or neither.
             None => self.config[16 + 2 * tile..18 + 2 * tile] == [0, 0] && self.config[48 + tile] == 0,
         };
@@ -113,9 +113,16 @@ impl State {
 ///
 /// # Safety
 /// AVX-512 is there.
-unsafe fn pairs(c: &mut Tile, a: &Tile, b: &Tile, rows: usize, steps: usize, wide: fn([u8; 2]) -> f32) {
+unsafe fn pairs(
+    c: &mut TileRegister,
+    a: &TileRegister,
+    b: &TileRegister,
+    rows: usize,
+    steps: usize,
+    wide: fn([u8; 2]) -> f32,
+) {
     // Row `k`: the first elements of each pair, then the second ones.
-    let mut right = [[0f32; 32]; ROWS];
+    let mut right = [[0f32; 32]; TILE_ROWS];
     for (right, b) in right.iter_mut().zip(b) {
         for (i, x) in b.as_chunks::<2>().0.iter().enumerate() {
             right[i % 2 * 16 + i / 2] = wide(*x);
@@ -137,7 +144,12 @@ unsafe fn pairs(c: &mut Tile, a: &Tile, b: &Tile, rows: usize, steps: usize, wid
 /// # Safety
 /// `1 <= steps <= 16`.
 #[target_feature(enable = "avx512f")]
-unsafe fn row_of_pairs(c: &mut [u8; ROW_BYTES], left: &[f32; 32], right: &[[f32; 32]; ROWS], steps: usize) {
+unsafe fn row_of_pairs(
+    c: &mut [u8; ROW_BYTES],
+    left: &[f32; 32],
+    right: &[[f32; 32]; TILE_ROWS],
+    steps: usize,
+) {
     /// No exceptions, to nearest even, denormal operands and results are zeros.
     static FLUSH: u32 = 0x9fc0;
     let mut kept = 0u32;
@@ -177,7 +189,7 @@ unsafe fn row_of_pairs(c: &mut [u8; ROW_BYTES], left: &[f32; 32], right: &[[f32;
 }
 
 /// Products of four bytes each, signed, in i32. Sums wrap.
-fn fours(c: &mut Tile, a: &Tile, b: &Tile, rows: usize, steps: usize) {
+fn fours(c: &mut TileRegister, a: &TileRegister, b: &TileRegister, rows: usize, steps: usize) {
     for (c, a) in c.iter_mut().zip(a).take(rows) {
         for (left, right) in a.as_chunks::<4>().0.iter().zip(b).take(steps) {
             for (c, right) in c.as_chunks_mut::<4>().0.iter_mut().zip(right.as_chunks::<4>().0) {

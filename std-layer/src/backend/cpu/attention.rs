@@ -1,6 +1,6 @@
 //! Attention on the CPU: what is shared out, and how pieces are joined.
 //!
-//! The positions of a sequence are cut into pieces of [`PIECE`], by their number alone. What a query gathers of a piece depends on nothing else,
+//! The positions of a sequence are cut into pieces of [`KV_PIECE`], by their number alone. What a query gathers of a piece depends on nothing else,
 //! and pieces are joined in order: so neither threads nor pages nor the tokens of a step change a bit.
 
 use std::ops::Range;
@@ -18,14 +18,14 @@ use crate::backend::KvType;
 use crate::model::Config;
 
 /// Positions of a piece.
-const PIECE: usize = 256;
-const PIECE_BLOCKS: usize = PIECE / KV_BLOCK;
+const KV_PIECE: usize = 256;
+const PIECE_BLOCKS: usize = KV_PIECE / KV_BLOCK;
 
 /// Queries that attend together, about: so many that scores and keys of a piece stay in L2.
 const QUERIES: usize = 48;
 
 /// Chunks of attention for each thread, below which pieces are chunks of their own.
-const SHARE: usize = 4;
+const CHUNKS_PER_THREAD: usize = 4;
 
 /// Consecutive tokens of a sequence.
 #[derive(Clone, Copy, Debug)]
@@ -92,15 +92,15 @@ impl Shares {
         let step = (QUERIES / heads.group).max(1);
         let see_from = |position: usize| window.map_or(0, |w| (position + 1).saturating_sub(w));
         let chunks: usize = runs.iter().map(|run| run.tokens.div_ceil(step) * heads.kv_heads).sum();
-        let split = chunks < threads * SHARE && threads > 1;
+        let split = chunks < threads * CHUNKS_PER_THREAD && threads > 1;
         let (mut units, mut partial_len) = (Vec::new(), 0);
         let rows = runs.iter().map(|run| run.row + run.tokens).max().unwrap_or(0);
         let mut joins = vec![Vec::new(); if split { rows } else { 0 }];
         for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
             for first in (0..tokens).step_by(step) {
                 let tokens = first..(first + step).min(tokens);
-                let from = see_from(position + tokens.start) / PIECE;
-                let pieces = from..(position + tokens.end).div_ceil(PIECE);
+                let from = see_from(position + tokens.start) / KV_PIECE;
+                let pieces = from..(position + tokens.end).div_ceil(KV_PIECE);
                 for head in 0..heads.kv_heads {
                     let unit =
                         Unit { run, head, tokens: tokens.clone(), pieces: pieces.clone(), partial: None };

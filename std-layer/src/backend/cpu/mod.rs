@@ -48,7 +48,7 @@ pub struct CpuLogits {
 }
 
 /// Memory of logits that is kept, at most.
-const KEEP: usize = 4;
+const MAX_IDLE: usize = 4;
 
 impl CpuLogits {
     /// Number of rows.
@@ -66,7 +66,7 @@ impl Drop for CpuLogits {
     fn drop(&mut self) {
         let memory = std::mem::replace(&mut self.memory, AlignedVec::zeroed(0));
         let mut free = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < KEEP {
+        if free.len() < MAX_IDLE {
             free.push(memory);
         }
     }

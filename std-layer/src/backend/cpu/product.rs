@@ -9,18 +9,16 @@ use gllm_kernels_core::{
 use super::rows::{Rounded, Rows};
 use super::team::Memory;
 use super::weights::Matrix;
+use crate::parallel::qgemm::CHUNK_MULTIPLE;
 
 /// Multiply-adds of a chunk, at most, about: less than a millisecond.
-const MOST: usize = 1 << 25;
+const CHUNK_WORK: usize = 1 << 25;
 
 /// Bytes of weights below which a chunk is not worth claiming: about a microsecond.
-const LEAST: usize = 16 << 10;
+const MIN_CHUNK_BYTES: usize = 16 << 10;
 
 /// Chunks for each thread, so that one that is held up delays little.
-const SHARE: usize = 6;
-
-/// Rows of weights that large chunks are a multiple of.
-const COLUMNS: usize = 96;
+const CHUNKS_PER_THREAD: usize = 6;
 
 /// Rows of activations that an exact plan is for, at least: then every number of them takes the same way, and gets the same bits.
 const EXACT_ROWS: usize = 64;
@@ -82,11 +80,11 @@ impl Product {
             };
             // Large enough to be worth claiming, small enough to be shared out evenly.
             let row_bytes = (matrix.bytes() / n.max(1)).max(1);
-            let least = LEAST.div_ceil(row_bytes);
-            let most = MOST / rows.saturating_mul(cols).max(1);
-            let fair = weights.div_ceil(threads * SHARE);
+            let least = MIN_CHUNK_BYTES.div_ceil(row_bytes);
+            let most = CHUNK_WORK / rows.saturating_mul(cols).max(1);
+            let fair = weights.div_ceil(threads * CHUNKS_PER_THREAD);
             let step = if threads == 1 { most } else { fair.max(least).min(most) };
-            let whole = if step > COLUMNS { COLUMNS } else { PackedQ::ROW_STEP };
+            let whole = if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { PackedQ::ROW_STEP };
             let step = step.max(1).next_multiple_of(whole);
             let chunks = n.div_ceil(step);
             parts.push(Part { matrix: Arc::as_ptr(matrix), way, step, chunks, column });

@@ -11,7 +11,7 @@ use crate::backend::{BackendError, Linear, NormWeight, Progress};
 use crate::model::{Config, HostWeights, Matrix as HostMatrix};
 
 /// Rows that a thread packs at a time.
-const ROWS: usize = 256;
+const PACKED_ROWS: usize = 256;
 
 /// A matrix of weights, `rows x cols`.
 #[derive(Debug)]
@@ -209,9 +209,9 @@ impl<'a> Packer<'a> {
         let memory = unsafe { std::slice::from_raw_parts_mut(self.start.add(at.start), at.len()) };
         let room = kernels.packed_q_room(format, rows, cols, memory)?;
         // Parts of 16 rows are equally long.
-        let part = room.len() / rows.div_ceil(PackedQ::ROW_STEP).max(1) * (ROWS / PackedQ::ROW_STEP);
+        let part = room.len() / rows.div_ceil(PackedQ::ROW_STEP).max(1) * (PACKED_ROWS / PackedQ::ROW_STEP);
         for (i, room) in room.chunks_mut(part.max(1)).enumerate() {
-            let rows = w.row_range(i * ROWS, ROWS.min(rows - i * ROWS))?;
+            let rows = w.row_range(i * PACKED_ROWS, PACKED_ROWS.min(rows - i * PACKED_ROWS))?;
             self.pieces.push(Piece { rows, room: room.as_mut_ptr(), room_len: room.len() });
         }
         Ok(Arc::new(Matrix::Packed { format, rows, cols, memory: Arc::clone(&self.memory), at }))

@@ -9,7 +9,7 @@ use super::step::Place;
 use super::weights::{Stored, INTEGERS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear};
-use crate::cuda::decoder::PIECE;
+use crate::cuda::decoder::KV_PIECE;
 use crate::cuda::{Activations, Buffer, Context, CudaError, Graph, KvCache, KvFormat, KvShape, Stream};
 use crate::gpu::Layout;
 use crate::model::{CacheError, Config, PageCopy, Pages, Rope, SequenceId};
@@ -341,7 +341,7 @@ impl CudaKvCache {
     /// Room for so many logits that nobody holds.
     pub(super) fn free_logits(&mut self, gpu: &Gpu, len: usize) -> Result<Arc<Buffer<f32>>, CudaError> {
         /// Memory that nobody holds, at most.
-        const KEEP: usize = 4;
+        const MAX_IDLE: usize = 4;
         let free = |logits: &&Arc<Buffer<f32>>| Arc::strong_count(logits) == 1;
         if let Some(logits) = self.logits.iter().filter(free).find(|logits| logits.len() >= len) {
             return Ok(Arc::clone(logits));
@@ -349,7 +349,7 @@ impl CudaKvCache {
         let mut kept = 0;
         self.logits.retain(|logits| {
             kept += usize::from(Arc::strong_count(logits) == 1);
-            Arc::strong_count(logits) > 1 || kept < KEEP
+            Arc::strong_count(logits) > 1 || kept < MAX_IDLE
         });
         let logits = Arc::new(Buffer::new(gpu.stream.context(), len)?);
         self.logits.push(Arc::clone(&logits));
@@ -366,5 +366,5 @@ impl CudaKvCache {
 
 /// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.
 pub(super) fn pieces(positions: usize) -> usize {
-    positions.div_ceil(PIECE).max(1).next_power_of_two()
+    positions.div_ceil(KV_PIECE).max(1).next_power_of_two()
 }

@@ -24,7 +24,7 @@ pub(super) struct Sampler {
 }
 
 /// Tokens that a history has room for beside those that it has.
-const AHEAD: usize = 256;
+const SPARE_TOKENS: usize = 256;
 
 impl Sampler {
     fn new(gpu: &Gpu, vocabulary: usize, rows: &[SampleRow<'_>], biases: usize) -> Result<Self, CudaError> {
@@ -117,7 +117,7 @@ impl Sampler {
         let stream = &gpu.stream;
         let longest = rows.iter().map(|row| row.history.len()).max().unwrap_or(0);
         if longest >= self.each {
-            self.each = (longest + AHEAD).next_power_of_two();
+            self.each = (longest + SPARE_TOKENS).next_power_of_two();
             self.history = Buffer::new(stream.context(), self.each * rows.len())?;
             self.known.clear();
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gllm_kernels_core::{bf16, f16, ElementType};
 
-use super::weights::{half_type, Kind, Product, Stored, Way, FEW};
+use super::weights::{half_type, Product, Storage, Stored, Way, MAX_GEMV_ROWS};
 use super::{Gpu, Rows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
@@ -333,7 +333,7 @@ impl<'a> Lowering<'a> {
                     Some(place) => memory.floats(layout, place, from + first * n, rows * n),
                     None => memory.logits_of(first * n, rows * n),
                 };
-                let few = (0..m).step_by(FEW).map(|first| first..m.min(first + FEW));
+                let few = (0..m).step_by(MAX_GEMV_ROWS).map(|first| first..m.min(first + MAX_GEMV_ROWS));
                 match matrix.way(exact, m, half) {
                     Way::Gemv(ty) => {
                         for rows in few {
@@ -490,11 +490,11 @@ impl Step for Lowering<'_> {
         self.launch(&[(Place::Hidden, Access::Write)], |memory, layout, gpu| {
             let y = memory.floats(layout, Place::Hidden, 0, m * hidden)?;
             match table.kind {
-                Kind::Dense(ty) => {
+                Storage::Dense(ty) => {
                     let from = (table.bytes(), ty, hidden);
                     gpu.ops.decoder_embed(&gpu.stream, from, memory.tokens, y)
                 }
-                Kind::Blocks(format) => {
+                Storage::Blocks(format) => {
                     gpu.ops.embed_quant(&gpu.stream, table.blocks(format)?, memory.tokens, y)
                 }
             }

@@ -10,14 +10,14 @@ use crate::model::{Config, HostWeights, Matrix as HostMatrix};
 
 /// How the numbers of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Storage {
     /// One by one.
     Dense(ElementType),
     /// In blocks.
     Blocks(QuantFormat),
 }
 
-impl Kind {
+impl Storage {
     fn of(matrix: &HostMatrix<'_>) -> Self {
         match matrix.format() {
             None => Self::Dense(ElementType::F32),
@@ -29,7 +29,7 @@ impl Kind {
 /// A matrix of weights, `rows x cols`, by rows.
 #[derive(Debug)]
 pub(super) struct Matrix {
-    pub(super) kind: Kind,
+    pub(super) kind: Storage,
     pub(super) rows: usize,
     pub(super) cols: usize,
     bytes: Buffer<u8>,
@@ -156,12 +156,12 @@ struct Uploader<'a> {
 }
 
 /// Bytes that go to the GPU at a time, so that progress is told now and then.
-const PIECE: usize = 64 << 20;
+const UPLOAD_BYTES: usize = 64 << 20;
 
 impl Uploader<'_> {
     /// Matrices one behind the other, which are stored alike.
     fn matrix(&mut self, parts: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
-        let (kind, cols) = (Kind::of(&parts[0]), parts[0].cols());
+        let (kind, cols) = (Storage::of(&parts[0]), parts[0].cols());
         let rows = parts.iter().map(HostMatrix::rows).sum();
         let bytes = parts.iter().map(HostMatrix::bytes).sum();
         let mut buffer = Buffer::new(self.stream.context(), bytes)?;
@@ -186,7 +186,7 @@ impl Uploader<'_> {
     }
 
     fn bytes(&mut self, to: &mut Buffer<u8>, at: &mut usize, bytes: &[u8]) -> Result<(), BackendError> {
-        for piece in bytes.chunks(PIECE) {
+        for piece in bytes.chunks(UPLOAD_BYTES) {
             to.range_mut(*at..*at + piece.len())?.upload(self.stream, piece)?;
             *at += piece.len();
             self.done.done += piece.len();
@@ -198,8 +198,8 @@ impl Uploader<'_> {
     fn product(&mut self, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
         let (mut matrices, mut members, mut first) = (Vec::new(), Vec::new(), 0);
         while first < all.len() {
-            let kind = Kind::of(&all[first]);
-            let alike = all[first..].iter().take_while(|matrix| Kind::of(matrix) == kind).count();
+            let kind = Storage::of(&all[first]);
+            let alike = all[first..].iter().take_while(|matrix| Storage::of(matrix) == kind).count();
             let mut row = 0;
             for matrix in &all[first..first + alike] {
                 members.push((matrices.len(), row, matrix.rows()));
@@ -293,7 +293,7 @@ pub(super) fn upload(
 /// The type that 16-bit activations have in a product, if it has use for them.
 pub(super) fn half_type(product: &Product) -> ElementType {
     let dense = product.matrices.iter().find_map(|matrix| match matrix.kind {
-        Kind::Dense(ty) if ty != ElementType::F32 => Some(ty),
+        Storage::Dense(ty) if ty != ElementType::F32 => Some(ty),
         _ => None,
     });
     // As far as numbers reach, bf16 reaches as well as f32.
@@ -316,7 +316,7 @@ pub(super) enum Way {
 }
 
 /// Vectors that products without tensor cores take at a time.
-pub(super) const FEW: usize = 8;
+pub(super) const MAX_GEMV_ROWS: usize = 8;
 /// Vectors up to which weights in blocks are multiplied so, eight at a time. The kernels of tensor cores have tiles of 128 rows: for 16 they
 /// take about as long as for 128, which is longer than reading such weights twice.
 pub(super) const INTEGERS: usize = 16;
@@ -325,11 +325,11 @@ impl Matrix {
     /// How it is multiplied with `m` vectors, which tensor cores get as `half`.
     pub(super) fn way(&self, exact: bool, m: usize, half: ElementType) -> Way {
         match self.kind {
-            Kind::Dense(ty) if exact || m <= FEW || ty != half => Way::Gemv(ty),
-            Kind::Dense(_) => Way::Gemm,
-            Kind::Blocks(format) if exact => Way::Exact(format),
-            Kind::Blocks(format) if m <= INTEGERS => Way::Integer(format),
-            Kind::Blocks(format) => Way::Qgemm(format),
+            Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS || ty != half => Way::Gemv(ty),
+            Storage::Dense(_) => Way::Gemm,
+            Storage::Blocks(format) if exact => Way::Exact(format),
+            Storage::Blocks(format) if m <= INTEGERS => Way::Integer(format),
+            Storage::Blocks(format) => Way::Qgemm(format),
         }
     }
 }

@@ -15,10 +15,10 @@ use crate::backend::{BackendError, CacheOptions, KvType, Slot};
 use crate::model::{Config, PageCopy, Pages, Rope, SequenceId};
 
 /// Positions of a piece of attention.
-pub(super) const PIECE: usize = 256;
+pub(super) const KV_PIECE: usize = 256;
 
 /// Rows that are few: their products are computed without tiles, and their attention in pieces.
-pub(super) const FEW: usize = 8;
+pub(super) const MAX_GEMV_ROWS: usize = 8;
 
 /// Numbers from a row to the next one.
 pub(super) fn stride(slot: Slot, config: &Config) -> usize {
@@ -215,9 +215,10 @@ impl WgpuKvCache {
             return Ok(());
         }
         let old = self.arena.take();
-        let old = old.as_ref().map_or([FEW, 1, 16], |old| [old.rows, old.runs, old.table_len]);
+        let old = old.as_ref().map_or([MAX_GEMV_ROWS, 1, 16], |old| [old.rows, old.runs, old.table_len]);
         // Tiles of products have 32 rows.
-        let rows = old[0].max(if rows <= FEW { FEW } else { rows.next_power_of_two().max(32) });
+        let rows =
+            old[0].max(if rows <= MAX_GEMV_ROWS { MAX_GEMV_ROWS } else { rows.next_power_of_two().max(32) });
         let runs = old[1].max(sequences.len().next_power_of_two());
         let table_len = old[2].max(longest.next_power_of_two());
         let room = |slot: Slot| {
@@ -249,11 +250,11 @@ impl WgpuKvCache {
                 arena.bind_groups.clear();
             }
         }
-        let pieces = positions.div_ceil(PIECE);
+        let pieces = positions.div_ceil(KV_PIECE);
         if let Some(arena) = &mut self.arena {
             if pieces > 1 && arena.partial.as_ref().is_none_or(|partial| partial.1 < pieces) {
                 let pieces = pieces.next_power_of_two();
-                let words = FEW * config.heads * pieces * (config.head_dim + 2);
+                let words = MAX_GEMV_ROWS * config.heads * pieces * (config.head_dim + 2);
                 arena.partial = Some((gpu.storage("pieces of attention", 4 * words as u64)?, pieces));
                 arena.bind_groups.clear();
             }

@@ -29,7 +29,7 @@ use super::{
 use crate::model::{decode, Config, HostWeights, Pages, SequenceId};
 pub use adapter::WgpuAdapter;
 pub use cache::WgpuKvCache;
-use cache::FEW;
+use cache::MAX_GEMV_ROWS;
 use device::Gpu;
 pub use device::Traffic;
 use sampling::Sampler;
@@ -55,7 +55,7 @@ struct Home {
 }
 
 /// Memory of logits that is kept, at most.
-const KEEP: usize = 4;
+const MAX_IDLE: usize = 4;
 
 /// Rows of logits on a GPU.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl WgpuLogits {
 impl Drop for WgpuLogits {
     fn drop(&mut self) {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-        if home.free.len() < KEEP {
+        if home.free.len() < MAX_IDLE {
             home.free.extend(self.memory.take());
         }
     }
@@ -177,8 +177,8 @@ impl WgpuBackend {
         let row = 4 * vocabulary as u64;
         let fit = (self.gpu.largest() / row.max(1)) as usize;
         // Products compute 8 rows, or tiles of 32 rows.
-        let wanted = if rows <= FEW { FEW } else { rows.next_multiple_of(32) };
-        let each = wanted.min(if wanted == FEW { FEW } else { fit / 32 * 32 });
+        let wanted = if rows <= MAX_GEMV_ROWS { MAX_GEMV_ROWS } else { rows.next_multiple_of(32) };
+        let each = wanted.min(if wanted == MAX_GEMV_ROWS { MAX_GEMV_ROWS } else { fit / 32 * 32 });
         if each == 0 || fit < each {
             let what = format!("bytes of {} rows of {vocabulary} logits", wanted.min(32));
             let need = wanted.min(32) as u64 * row;

@@ -2,7 +2,7 @@
 
 use wgpu::{Buffer, CommandEncoder, ComputePass};
 
-use super::cache::{stride, Arena, BindKey, WgpuKvCache, FEW, PIECE};
+use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE, MAX_GEMV_ROWS};
 use super::device::Gpu;
 use super::shaders::{rows_of_thread, Shader};
 use super::weights::{Matrix, WgpuWeights};
@@ -136,7 +136,7 @@ impl<'a> Recorder<'a> {
     ) -> Result<(), BackendError> {
         let (format, parts) = (matrix.format, matrix.parts());
         let weights = &matrix.rows[part];
-        let (shader, groups) = if rows <= FEW {
+        let (shader, groups) = if rows <= MAX_GEMV_ROWS {
             let n = rows.next_power_of_two() as u32;
             let lanes = match parts {
                 0..32 => 8,
@@ -313,8 +313,8 @@ impl Step for Recorder<'_> {
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
         let arena = self.table()?;
         let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
-        let pieces = self.end.div_ceil(PIECE);
-        let partial = arena.partial.clone().filter(|_| self.rows <= FEW && pieces > 1);
+        let pieces = self.end.div_ceil(KV_PIECE);
+        let partial = arena.partial.clone().filter(|_| self.rows <= MAX_GEMV_ROWS && pieces > 1);
         let room = partial.as_ref().map_or(1, |partial| partial.1);
         let constants = [
             from_stride,
@@ -326,7 +326,7 @@ impl Step for Recorder<'_> {
             arena.table_at(group) as u32,
             arena.table_len as u32,
             self.kv.group_pages[group] as u32,
-            PIECE as u32,
+            KV_PIECE as u32,
             room as u32,
         ];
         let results = partial.as_ref().map_or(&mixed, |partial| &partial.0);
@@ -349,7 +349,7 @@ impl Step for Recorder<'_> {
             part: 0,
             logits: NO_LOGITS,
             buffers: &[(0, partial), (1, &table), (2, &mixed)],
-            constants: (3, &[to_stride, window, PIECE as u32, room as u32]),
+            constants: (3, &[to_stride, window, KV_PIECE as u32, room as u32]),
             groups: [config.heads, self.rows, 1],
         })
     }

@@ -14,19 +14,19 @@ use crate::vector::Prim;
 pub(crate) const SIZE: usize = 2;
 
 /// Rows of weights that are asked for at a time: while they are multiplied, the next ones are.
-const SIDE: usize = 8;
+const ROWS_SIDE_BY_SIDE: usize = 8;
 
 /// Activations that are multiplied at a time, of all rows together: f32 take 16 KiB of L1.
 const CHUNK: usize = 4096;
 
 /// How far ahead a row asks for itself, in bytes.
-const AHEAD: usize = 4 * LINE;
+const PREFETCH_DISTANCE: usize = 4 * LINE;
 
 /// Sums of a product, of vectors in turn: one alone would wait for its additions longer than for memory.
 const CHAINS: usize = 2;
 
 /// What [`decode`] works on.
-pub struct FloatDecodeArgs<E> {
+pub struct UnquantisedDecodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) of: ElementType,
     pub(crate) n: usize,
@@ -36,7 +36,7 @@ pub struct FloatDecodeArgs<E> {
 }
 
 /// What [`encode`] works on.
-pub struct FloatEncodeArgs<E> {
+pub struct UnquantisedEncodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) to: ElementType,
     pub(crate) n: usize,
@@ -45,7 +45,7 @@ pub struct FloatEncodeArgs<E> {
 }
 
 /// What [`qgemv`] works on.
-pub struct FloatGemvArgs<E> {
+pub struct UnquantisedGemvArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) of: ElementType,
     pub(crate) rows: usize,
@@ -113,8 +113,8 @@ impl<W: Element, E: Element, P: Prim<W> + Prim<E>, const STREAM: bool> Sweep for
 /// # Safety
 /// That of [`decode`].
 #[inline(always)]
-unsafe fn decode_from<W: Element, E: Element, P: Prim<W> + Prim<E>>(d: &FloatDecodeArgs<E>) {
-    let FloatDecodeArgs { n, w, y, access, .. } = *d;
+unsafe fn decode_from<W: Element, E: Element, P: Prim<W> + Prim<E>>(d: &UnquantisedDecodeArgs<E>) {
+    let UnquantisedDecodeArgs { n, w, y, access, .. } = *d;
     // SAFETY: the caller's contract.
     unsafe {
         if P::STREAMS && access.streamed {
@@ -130,7 +130,7 @@ unsafe fn decode_from<W: Element, E: Element, P: Prim<W> + Prim<E>>(d: &FloatDec
 /// # Safety
 /// They are at `w`, room for them at `y`, which does not overlap them; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(d: &FloatDecodeArgs<E>) {
+pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(d: &UnquantisedDecodeArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match d.of {
@@ -163,8 +163,8 @@ unsafe fn store<W: Element, P: Prim<W>>(w: *mut u8, v: P::V, n: usize) {
 /// # Safety
 /// That of [`encode`].
 #[inline(always)]
-unsafe fn encode_to<W: Element, E: Element, P: Prim<W> + Prim<E>>(e: &FloatEncodeArgs<E>) {
-    let FloatEncodeArgs { n, x, w, .. } = *e;
+unsafe fn encode_to<W: Element, E: Element, P: Prim<W> + Prim<E>>(e: &UnquantisedEncodeArgs<E>) {
+    let UnquantisedEncodeArgs { n, x, w, .. } = *e;
     let mut i = 0;
     // SAFETY: elements below `n`.
     unsafe {
@@ -183,7 +183,7 @@ unsafe fn encode_to<W: Element, E: Element, P: Prim<W> + Prim<E>>(e: &FloatEncod
 /// # Safety
 /// They are at `x`, room for the weights at `w`, which does not overlap them; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: &FloatEncodeArgs<E>) {
+pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: &UnquantisedEncodeArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match e.to {
@@ -193,7 +193,7 @@ pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: 
     }
 }
 
-/// The products of `SIDE` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
+/// The products of `ROWS_SIDE_BY_SIDE` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
 /// What is added in which order does not depend on their number.
 ///
 /// # Safety
@@ -203,22 +203,23 @@ pub(crate) unsafe fn rows<
     W: Element,
     E: Element,
     P: Prim<W> + Prim<E>,
-    const SIDE: usize,
+    const ROWS_SIDE_BY_SIDE: usize,
     const R: usize,
     const M: usize,
 >(
-    g: &FloatGemvArgs<E>,
+    g: &UnquantisedGemvArgs<E>,
     [r, m]: [usize; 2],
     ahead: &mut Ahead<W>,
 ) {
     // SAFETY: the rows are the matrix's, columns are below `cols`; the instruction set.
     unsafe {
-        let mut sums = [[[P::splat(0.0); CHAINS]; M]; SIDE];
+        let mut sums = [[[P::splat(0.0); CHAINS]; M]; ROWS_SIDE_BY_SIDE];
         let mut start = 0;
         while start < g.cols {
             let end = g.cols.min(start + const { CHUNK / M });
             for (i, sums) in sums.as_chunks_mut::<R>().0.iter_mut().enumerate() {
-                *sums = tile::<W, E, P, SIDE, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
+                *sums =
+                    tile::<W, E, P, ROWS_SIDE_BY_SIDE, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
             }
             start = end;
         }
@@ -241,11 +242,11 @@ unsafe fn tile<
     W: Element,
     E: Element,
     P: Prim<W> + Prim<E>,
-    const SIDE: usize,
+    const ROWS_SIDE_BY_SIDE: usize,
     const R: usize,
     const M: usize,
 >(
-    g: &FloatGemvArgs<E>,
+    g: &UnquantisedGemvArgs<E>,
     [r, m]: [usize; 2],
     [mut j, end]: [usize; 2],
     ahead: &mut Ahead<W>,
@@ -258,10 +259,10 @@ unsafe fn tile<
         while end - j >= LINE / SIZE {
             for w in w {
                 let at = w.wrapping_add(j * SIZE);
-                if SIDE == 1 {
+                if ROWS_SIDE_BY_SIDE == 1 {
                     ask_far(at, LINE);
                 } else {
-                    prefetch(at.wrapping_add(AHEAD));
+                    prefetch(at.wrapping_add(PREFETCH_DISTANCE));
                 }
             }
             ahead.ask();
@@ -315,7 +316,7 @@ unsafe fn step<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
     sums
 }
 
-/// The products of [`SIDE`] rows of weights from row `r`: of `R1`, `R2` or `R4` rows at a time, with one, two or four rows
+/// The products of [`ROWS_SIDE_BY_SIDE`] rows of weights from row `r`: of `R1`, `R2` or `R4` rows at a time, with one, two or four rows
 /// of activations.
 ///
 /// # Safety
@@ -329,7 +330,7 @@ unsafe fn side<
     const R2: usize,
     const R4: usize,
 >(
-    g: &FloatGemvArgs<E>,
+    g: &UnquantisedGemvArgs<E>,
     r: usize,
     ahead: &mut Ahead<W>,
 ) {
@@ -337,15 +338,15 @@ unsafe fn side<
     // SAFETY: the caller's contract.
     unsafe {
         while g.batch - m >= 4 {
-            rows::<W, E, P, SIDE, R4, 4>(g, [r, m], ahead);
+            rows::<W, E, P, ROWS_SIDE_BY_SIDE, R4, 4>(g, [r, m], ahead);
             m += 4;
         }
         if g.batch - m >= 2 {
-            rows::<W, E, P, SIDE, R2, 2>(g, [r, m], ahead);
+            rows::<W, E, P, ROWS_SIDE_BY_SIDE, R2, 2>(g, [r, m], ahead);
             m += 2;
         }
         if m < g.batch {
-            rows::<W, E, P, SIDE, R1, 1>(g, [r, m], ahead);
+            rows::<W, E, P, ROWS_SIDE_BY_SIDE, R1, 1>(g, [r, m], ahead);
         }
     }
 }
@@ -353,8 +354,8 @@ unsafe fn side<
 /// # Safety
 /// That of [`qgemv`].
 #[inline(always)]
-unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvArgs<E>) {
-    let whole = if g.alone && g.batch == 1 { 0 } else { g.rows / SIDE * SIDE };
+unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &UnquantisedGemvArgs<E>) {
+    let whole = if g.alone && g.batch == 1 { 0 } else { g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE };
     // How often eight rows ask for the next ones: each time that some are multiplied with the first rows of activations.
     let passes = match g.batch {
         0 | 1 => 1,
@@ -365,9 +366,9 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvAr
     let turns = (passes << const { (P::LANES == 8) as usize }) * (g.cols / (LINE / SIZE));
     // SAFETY: rows are below `rows` and `batch`.
     unsafe {
-        for r in (0..whole).step_by(SIDE) {
-            let next = g.w.wrapping_add((r + SIDE) * g.cols * SIZE).cast();
-            let left = SIDE.min(g.rows - r - SIDE);
+        for r in (0..whole).step_by(ROWS_SIDE_BY_SIDE) {
+            let next = g.w.wrapping_add((r + ROWS_SIDE_BY_SIDE) * g.cols * SIZE).cast();
+            let left = ROWS_SIDE_BY_SIDE.min(g.rows - r - ROWS_SIDE_BY_SIDE);
             let mut ahead = Ahead::new(g.order, next, left, g.cols, g.cols, turns);
             if const { P::LANES == 8 } {
                 side::<W, E, P, 4, 2, 1>(g, r, &mut ahead);
@@ -390,7 +391,7 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &FloatGemvAr
 /// `rows` of `cols` weights at `w`, `batch` rows of `cols` elements at `x`, `batch * rows` elements at `y`, which overlaps
 /// neither; the instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(g: &FloatGemvArgs<E>) {
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(g: &UnquantisedGemvArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match g.of {

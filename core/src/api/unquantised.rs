@@ -2,7 +2,7 @@
 
 use crate::element::{Element, ElementType};
 use crate::ops::ahead::Order;
-use crate::ops::floats::FloatGemvArgs;
+use crate::ops::unquantised::UnquantisedGemvArgs;
 use crate::quant::QuantRef;
 use crate::table::{Kernels, Table};
 use crate::view::MatMut;
@@ -22,7 +22,7 @@ impl<E: Element> Kernels<E> {
     ) {
         let bytes = w.as_bytes();
         let order = self.order_of(bytes.len());
-        let args = FloatGemvArgs {
+        let args = UnquantisedGemvArgs {
             of,
             rows: w.rows(),
             cols: w.cols(),
