@@ -161,7 +161,7 @@ unsafe fn arithmetic<P: Prim<f32>>() {
 }
 
 /// # Safety
-/// See above.
+/// The CPU has the instruction set of `P`.
 unsafe fn division<P: Prim<f32>>() {
     let mut bits = Bits(9);
     // b and 1 / b normal; quotients normal.
@@ -184,7 +184,7 @@ unsafe fn division<P: Prim<f32>>() {
 }
 
 /// # Safety
-/// See above.
+/// The CPU has the instruction set of `P`.
 unsafe fn comparison<P: Prim<f32>>() {
     let inputs = || special_triples().into_iter().chain(random_triples());
     // The operands themselves come out: NaNs and zeros keep their bits.
@@ -200,7 +200,7 @@ unsafe fn comparison<P: Prim<f32>>() {
 }
 
 /// # Safety
-/// See above.
+/// The CPU has the instruction set of `P`.
 unsafe fn rounding<P: Prim<f32>>() {
     let mut bits = Bits(10);
     let ties = (-50..50).map(|i| i as f32 * 0.5).chain([4_194_303.5, -4_194_303.5, 4_194_304.0, 4_194_302.5]);
@@ -224,7 +224,7 @@ unsafe fn rounding<P: Prim<f32>>() {
 }
 
 /// # Safety
-/// See above.
+/// The CPU has the instruction set of `P`.
 unsafe fn across_lanes<P: Prim<f32>>() {
     let n = P::LANES;
     // SAFETY: the caller vouches for the instruction set.
@@ -269,7 +269,7 @@ fn from_pattern<E: Element>(bits: u32) -> E {
 /// Loads widen every pattern exactly; partial loads zero the rest and touch nothing behind.
 ///
 /// # Safety
-/// See above.
+/// The CPU has the instruction set of `P`.
 unsafe fn loads<E: Element + Debug, P: Prim<E> + Prim<f32>>() {
     let mut bits = Bits(11);
     let all: Vec<E> = match size_of::<E>() {
@@ -337,7 +337,7 @@ fn edges<E: Element>() -> Vec<f32> {
 /// Stores round to nearest even as `half` does; partial stores leave the rest alone.
 ///
 /// # Safety
-/// See above.
+/// The CPU has the instruction set of `P`.
 unsafe fn stores<E: Element + Debug, P: Prim<E> + Prim<f32>>() {
     // SAFETY: every pointer below has as many elements as the operation addresses.
     unsafe {

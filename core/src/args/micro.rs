@@ -18,7 +18,7 @@ pub(crate) struct MicroArgs {
     pub(crate) b: *const u8,
     /// The corner of the tile. Its columns are contiguous.
     pub(crate) c: *mut u8,
-    /// Steps of [`Micro::depth`], at least 1 (but see above).
+    /// Steps of [`Micro::depth`], at least 1, or 0 as said of [`Micro::around`].
     pub(crate) steps: usize,
     /// For kernels with [`Micro::strides`], in bytes: from one row of `A` to the next, from one step (of `kr`) to the
     /// next, and from one step of `B` to the next.
@@ -155,7 +155,7 @@ pub(crate) enum Edges {
     #[allow(dead_code)] // Not every target has one.
     Kernel,
     /// The kernel for missing rows, the driver for missing columns: the kernel writes `rows x nr` elements.
-    #[allow(dead_code)] // As above.
+    #[allow(dead_code)] // Not every target has one.
     Rows,
     /// The driver: the kernel always writes whole tiles.
     Driver,

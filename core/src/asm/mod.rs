@@ -23,7 +23,7 @@ macro_rules! symbol {
     };
 }
 
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 /// Defines the symbol of a kernel: a section of its own, seen by this crate alone. Then come lines of
 /// assembly, a semicolon, and the operands they name.
 macro_rules! microkernel {
@@ -61,7 +61,7 @@ macro_rules! microkernel {
     };
 }
 
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 /// A [`microkernel!`] on packed weights of a format: the fields of its argument and the sizes of a unit are operands.
 macro_rules! panel_kernel {
     ($name:expr, $format:ident, $($line:expr),* $(,)?; $($operand:tt)*) => {
@@ -84,7 +84,7 @@ macro_rules! panel_kernel {
     };
 }
 
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 /// A [`microkernel!`] of `qgemm`: the fields of its argument are operands.
 macro_rules! qgemm_kernel {
     ($name:expr, $($line:expr),* $(,)?; $($operand:tt)*) => {

@@ -73,11 +73,8 @@ impl Function<2> for Axpy {
     }
 }
 
-// The bodies. The contract of each: `n` elements at every pointer; an input equals the output or does
-// not overlap it; the instruction set is present.
-
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn dot<E: Element, P: Prim<E> + Prim<f32>>(
     n: usize,
@@ -85,28 +82,28 @@ pub(crate) unsafe fn dot<E: Element, P: Prim<E> + Prim<f32>>(
     y: *const E,
     access: Access,
 ) -> f32 {
-    // SAFETY: the caller's contract is the engine's; so below.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { fold::<E, P, _, 2, 4>(Dot, n, [x, y], access) }
 }
 
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn sum<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E, access: Access) -> f32 {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { fold::<E, P, _, 1, 8>(Sum, n, [x], access) }
 }
 
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn max<E: Element, P: Prim<E> + Prim<f32>>(n: usize, x: *const E, access: Access) -> f32 {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { fold::<E, P, _, 1, 8>(Max, n, [x], access) }
 }
 
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn add<E: Element, P: Prim<E>>(
     n: usize,
@@ -115,12 +112,12 @@ pub(crate) unsafe fn add<E: Element, P: Prim<E>>(
     z: *mut E,
     access: Access,
 ) {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { map::<E, P, _, 2, 4>(Add, n, [x, y], z, access) }
 }
 
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn mul<E: Element, P: Prim<E>>(
     n: usize,
@@ -129,12 +126,12 @@ pub(crate) unsafe fn mul<E: Element, P: Prim<E>>(
     z: *mut E,
     access: Access,
 ) {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { map::<E, P, _, 2, 4>(Mul, n, [x, y], z, access) }
 }
 
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn scale<E: Element, P: Prim<E>>(
     n: usize,
@@ -143,12 +140,12 @@ pub(crate) unsafe fn scale<E: Element, P: Prim<E>>(
     y: *mut E,
     access: Access,
 ) {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { map::<E, P, _, 1, 4>(Scale(alpha), n, [x], y, access) }
 }
 
 /// # Safety
-/// See above.
+/// `n` elements at every pointer; an input equals the output or does not overlap it; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn axpy<E: Element, P: Prim<E>>(
     n: usize,
@@ -157,6 +154,6 @@ pub(crate) unsafe fn axpy<E: Element, P: Prim<E>>(
     y: *mut E,
     access: Access,
 ) {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract is the engine's.
     unsafe { map::<E, P, _, 2, 4>(Axpy(alpha), n, [x, y], y, access) }
 }

@@ -14,7 +14,7 @@ pub struct Step {
     /// Their scale, times [`Packing::unit`](crate::quant::packed::Packing::unit).
     pub(crate) scale: f32,
     /// Sums of what they stand for, times
-    /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): as above.
+    /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): of the first half, of the second, of both.
     pub(crate) offsets: [f32; 3],
     pub(crate) _pad: f32,
 }

@@ -162,7 +162,7 @@ macro_rules! tier_kernels {
     }};
 }
 
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 /// Whether microkernels take unsigned codes, whether they take two panels, those for narrow codes; and microkernels.
 macro_rules! qgemm_kernels {
     (@unsigned) => { true };
@@ -221,7 +221,7 @@ macro_rules! qgemms {
 }
 expand_all_qgemms! { qgemms! }
 
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 macro_rules! in_place {
     () => {
         None

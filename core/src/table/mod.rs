@@ -200,7 +200,7 @@ pub struct Kernels<E: Operand> {
     pub(crate) micro: &'static Micro,
     /// Kernels in assembly for packed weights, of this level or a lower one; without, the baseline does it.
     pub(crate) tier: Option<&'static Tier>,
-    /// Microkernels in assembly for many rows of activations in 8 bits; without, as above.
+    /// Microkernels in assembly for many rows of activations in 8 bits; without, the baseline does it.
     pub(crate) qgemm: Option<&'static QgemmTier>,
     caps: Caps,
     policy: StorePolicy,

@@ -271,7 +271,7 @@ macro_rules! rows_of_micros {
         ];
     };
 }
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 macro_rules! micro_ops {
     (I8 $micro:tt) => {
         expand_all_int8_ops! { micro_rows! $micro }
@@ -323,7 +323,7 @@ macro_rules! tier_requires {
         IsaLevel::$isa.requires()$(.union(Features::$feature))*
     };
 }
-#[allow(unused_macros)] // As above.
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 macro_rules! rows_of_tier {
     (
         { $op:ident $before:literal $after:expr, $isa:ident $requires:tt }

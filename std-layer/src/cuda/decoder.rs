@@ -1,7 +1,15 @@
 //! What a decoder computes between its products, fused: rows are in f32, and whoever computes the rows of a product writes them in the forms that the
 //! product takes.
 
+mod args;
+
 use gllm_kernels_core::{ElementType, RopePairing};
+
+pub(super) use args::list;
+use args::{
+    AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, FormsArgs, GateArgs, HeadsArgs, JoinRowsArgs, RowsArgs,
+    NAMES,
+};
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
 use super::check::{aligned, area, bad, same_len, small};
@@ -9,7 +17,6 @@ use super::error::CudaError;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{View, ViewMut};
-use super::module::Arguments;
 use super::quant::{ActivationPlaces, Activations};
 use super::stream::Stream;
 use super::sys::Address;
@@ -17,136 +24,6 @@ use super::{KvFormat, Ops};
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
 pub(crate) const KV_PIECE: usize = 256;
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct FormsArgs {
-    rows: Address,
-    half: Address,
-    codes: Address,
-    groups: Address,
-    exact: Address,
-    sums: Address,
-    half_type: u32,
-    cols: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct EmbeddingArgs {
-    table: Address,
-    ids: Address,
-    y: Address,
-    rows: u32,
-    cols: u32,
-    ty: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct AddNormArgs {
-    x: Address,
-    rows: Address,
-    y: Address,
-    delta: Address,
-    post: Address,
-    w: Address,
-    out: FormsArgs,
-    eps: f32,
-    scale: f32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct HeadsArgs {
-    x: [Address; 3],
-    bias: [Address; 3],
-    norm: [Address; 2],
-    cos: Address,
-    sin: Address,
-    queries: Address,
-    keys: Address,
-    values: Address,
-    tables: Address,
-    sequences: Address,
-    lengths: Address,
-    stride: [u32; 3],
-    heads: u32,
-    kv_heads: u32,
-    dim: u32,
-    half: u32,
-    adjacent: u32,
-    angles: u32,
-    table_rows: u32,
-    table_len: u32,
-    pages: u32,
-    page_tokens: u32,
-    ty: u32,
-    eps: f32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct JoinRowsArgs {
-    decode: DecodeArgs,
-    rows: Address,
-    out: FormsArgs,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct GateArgs {
-    gate: Address,
-    up: Address,
-    out: FormsArgs,
-    strides: [u32; 2],
-    gelu: u32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct RowsArgs {
-    x: Address,
-    rows: Address,
-    out: FormsArgs,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct CapArgs {
-    x: Address,
-    n: u64,
-    cap: f32,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct AdvanceArgs {
-    lengths: Address,
-    tokens: Address,
-    history: Address,
-    history_lengths: Address,
-    counters: Address,
-    rows: u32,
-    room: u32,
-}
-
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for EmbeddingArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for AddNormArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for HeadsArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for JoinRowsArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for GateArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for RowsArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for CapArgs {}
-// SAFETY: as in decoder.cu.
-unsafe impl Arguments for AdvanceArgs {}
 
 /// Where rows of `cols` columns go, in each form that somebody takes.
 #[derive(Debug)]
@@ -645,23 +522,5 @@ impl Ops {
         };
         // SAFETY: checked above.
         unsafe { self.loader.launch(self.decoder("advance"), stream, geometry::advance(rows), &args) }
-    }
-}
-
-/// The kernels, and the bytes of their arguments.
-const NAMES: [(&str, usize); 8] = [
-    ("embed", size_of::<EmbeddingArgs>()),
-    ("norm", size_of::<AddNormArgs>()),
-    ("heads", size_of::<HeadsArgs>()),
-    ("join", size_of::<JoinRowsArgs>()),
-    ("gate", size_of::<GateArgs>()),
-    ("rows", size_of::<RowsArgs>()),
-    ("cap", size_of::<CapArgs>()),
-    ("advance", size_of::<AdvanceArgs>()),
-];
-
-pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
-    for (name, bytes) in NAMES {
-        to(File::decoder, Name("decoder", name, ""), bytes);
     }
 }
