@@ -138,7 +138,7 @@ fn list_is_the_registry() {
     let names: Vec<&str> = rows.as_array().unwrap().iter().map(|r| r["kernel"].as_str().unwrap()).collect();
     assert_eq!(names, kernels().map(|k| k.name).collect::<Vec<_>>());
     let text = stdout(&gllm_bench(&["list"]));
-    assert_eq!(text.lines().count(), names.len());
+    assert_eq!(text.lines().count(), names.len() + 1);
     // What a kernel needs beside its level counts, too.
     let there = gllm_kernels_std::caps().features();
     for (row, kernel) in rows.as_array().unwrap().iter().zip(kernels()) {

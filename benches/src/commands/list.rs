@@ -1,5 +1,6 @@
 //! `list`: every kernel of this build.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use clap::Args;
@@ -21,6 +22,8 @@ pub struct Options {
 #[derive(Serialize)]
 struct Listed {
     kernel: &'static str,
+    /// The kernel that does its work: one microkernel does that of several rows.
+    done_by: &'static str,
     op: &'static str,
     element: &'static str,
     format: Option<&'static str>,
@@ -42,6 +45,7 @@ pub fn execute(options: &Options) -> Outcome {
         let missing = k.requires.without(there);
         Listed {
             kernel: k.name,
+            done_by: k.kernel(),
             op: k.op.name(),
             element: k.element.name(),
             format: k.format.map(|f| f.name()),
@@ -65,5 +69,7 @@ pub fn execute(options: &Options) -> Outcome {
             writeln!(out, "{:<6}  {DIM}needs {}{DIM:#}", r.isa, r.missing.join(", "))?;
         }
     }
+    let distinct: BTreeSet<_> = rows.iter().map(|r| r.done_by).collect();
+    writeln!(out, "{} rows, done by {} kernels", rows.len(), distinct.len())?;
     Ok(())
 }

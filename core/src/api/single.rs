@@ -15,8 +15,8 @@ use crate::ops::qpack::{self, PackedQ};
 use crate::quant::packed::{Pack, Packing};
 use crate::quant::QuantFormat;
 use crate::scratch::{Scratch, ScratchReq};
-use crate::table::kernels::{PanelFn, Tier, TIERS};
-use crate::tile::same;
+#[allow(unused_imports)] // Not every target has tiers.
+use crate::table::kernels::{PanelFn, Tier, TierId, TIERS};
 use crate::view::{MatMut, MatRef};
 
 /// Scratch memory of a product with `batch` rows of `cols` activations, of any format.
@@ -127,24 +127,20 @@ impl Single {
 /// The kernels of a tier for a format.
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! tier {
-    ($field:ident $tier:literal $module:ident) => {
+    ($field:ident $tier:ident $module:ident) => {
         Choice {
-            requires: tier($tier, $module::LEVEL).requires,
+            requires: of_level(&TIERS[TierId::$tier as usize], $module::LEVEL).requires,
             quantize: $module::quantize,
-            kernels: tier($tier, $module::LEVEL).kernels.$field,
+            kernels: TIERS[TierId::$tier as usize].kernels.$field,
         }
     };
 }
 
-/// The tier of this name. It is one of this level: its features are those that the level's code needs.
+/// The tier, which is one of this level: its features are those that the level's code needs.
 #[allow(dead_code)] // Not every target has tiers.
-const fn tier(name: &str, level: IsaLevel) -> &'static Tier {
-    let mut i = 0;
-    while !same(TIERS[i].name, name) {
-        i += 1;
-    }
-    assert!(TIERS[i].level as usize == level as usize && TIERS[i].requires.contains(level.requires()));
-    &TIERS[i]
+const fn of_level(tier: &'static Tier, level: IsaLevel) -> &'static Tier {
+    assert!(tier.level as usize == level as usize && tier.requires.contains(level.requires()));
+    tier
 }
 
 macro_rules! define {
@@ -160,13 +156,13 @@ macro_rules! define {
                     packing: &<crate::quant::formats::$name as Pack>::PACKING,
                     choices: &[
                         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field "neon_dotprod" neon),
+                        tier!($field neon_dotprod neon),
                         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field "neon_smull" neon),
+                        tier!($field neon_smull neon),
                         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-                        tier!($field "avx512_vnni" avx512),
+                        tier!($field avx512_vnni avx512),
                         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-                        tier!($field "avx2_maddubs" avx2),
+                        tier!($field avx2_maddubs avx2),
                         #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
                         Choice { requires: Features::NONE, quantize: super::scalar::quantize, kernels: &[] },
                     ],

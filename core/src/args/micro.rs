@@ -161,11 +161,17 @@ pub(crate) enum Edges {
     Driver,
 }
 
+/// Which microkernel in assembly: its place in their enumeration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MicroId(pub(crate) u16);
+
 /// A microkernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Micro {
     /// Its registry row for `gemm`, its file, its symbol.
     pub(crate) name: &'static str,
+    /// Which one it is, if it is in assembly.
+    pub(crate) id: Option<MicroId>,
     /// Storage type of `A` and `B`.
     pub(crate) storage: ElementType,
     pub(crate) level: IsaLevel,

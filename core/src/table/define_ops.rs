@@ -56,6 +56,7 @@ macro_rules! define_ops {
                                     ElementType::F16 => kernel_name!(gemm "gemm" "f16" $tile $skinny $module),
                                     _ => kernel_name!(gemm "gemm" "bf16" $tile $skinny $module),
                                 },
+                                id: None,
                                 storage: E::TYPE,
                                 level: IsaLevel::$isa,
                                 requires: IsaLevel::$isa.requires(),
@@ -119,6 +120,7 @@ macro_rules! define_int8 {
             const TILE: Tile = $isa::TILE;
             const BASELINE: Micro = Micro {
                 name: int8_name!("gemm" $tile $module),
+                id: None,
                 storage: ElementType::I8,
                 level: IsaLevel::$isa,
                 requires: IsaLevel::$isa.requires(),

@@ -188,21 +188,21 @@ macro_rules! expand_all_tiers {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
         $then! {
             { "sysv64" }
-            "avx512_vnni" {
+            avx512_vnni {
                 isa: Avx512,
                 requires: [AVX512_VNNI],
                 batch: 4,
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"]
             }
-            "avx2_vnni" { isa: Avx2, requires: [AVX_VNNI], batch: 2, in_place: [] }
-            "avx2_maddubs" { isa: Avx2, requires: [], batch: 2, in_place: [] }
+            avx2_vnni { isa: Avx2, requires: [AVX_VNNI], batch: 2, in_place: [] }
+            avx2_maddubs { isa: Avx2, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"] }
-            "neon_i8mm" { isa: Neon, requires: [I8MM], batch: 2, in_place: [] }
-            "neon_smull" { isa: Neon, requires: [], batch: 2, in_place: [] }
+            neon_dotprod { isa: Neon, requires: [DOTPROD], batch: 4, in_place: [Dotprod: "neon,dotprod"] }
+            neon_i8mm { isa: Neon, requires: [I8MM], batch: 2, in_place: [] }
+            neon_smull { isa: Neon, requires: [], batch: 2, in_place: [] }
         }
         #[cfg(not(any(
             all(target_arch = "x86_64", target_feature = "sse2"),
@@ -221,19 +221,19 @@ macro_rules! expand_all_qgemms {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
         $then! {
             { "sysv64" }
-            "avx512_vnni" {
+            avx512_vnni {
                 isa: Avx512,
                 requires: [AVX512_VNNI],
                 kernels: [unsigned x32 6 5 4 3 2 1],
                 few: [2, 3, 4]
             }
-            "avx2_vnni" {
+            avx2_vnni {
                 isa: Avx2,
                 requires: [AVX_VNNI],
                 kernels: [unsigned x16 4 3 2 1],
                 few: [4, 6, 6]
             }
-            "avx2_maddubs" {
+            avx2_maddubs {
                 isa: Avx2,
                 requires: [],
                 kernels: [narrow x16 4 3 2 1],
@@ -243,19 +243,19 @@ macro_rules! expand_all_qgemms {
         #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
         $then! {
             { "C" }
-            "neon_dotprod" {
+            neon_dotprod {
                 isa: Neon,
                 requires: [DOTPROD],
                 kernels: [signed x16 4 3 2 1],
                 few: [4, 4, 4]
             }
-            "neon_i8mm" {
+            neon_i8mm {
                 isa: Neon,
                 requires: [I8MM],
                 kernels: [signed x16 4 2 1],
                 few: [4, 4, 4]
             }
-            "neon_smull" {
+            neon_smull {
                 isa: Neon,
                 requires: [],
                 kernels: [signed x16 2 1],

@@ -138,7 +138,7 @@ macro_rules! define_wrappers {
 expand_all_isas! { define_wrappers! {} }
 
 macro_rules! define_in_place {
-    ({ $abi:literal } $($tier:literal {
+    ({ $abi:literal } $($tier:ident {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,

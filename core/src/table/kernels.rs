@@ -32,9 +32,22 @@ macro_rules! micros {
             )*
         }
 
+        /// The places of microkernels in their enumeration.
+        #[allow(non_camel_case_types, dead_code)] // They are named like kernels; not every target has some.
+        enum Place {
+            $($name),*
+        }
+
+        /// Which microkernel is which.
+        #[allow(non_upper_case_globals)] // They are named like kernels.
+        pub(crate) mod micro_id {
+            $(pub(crate) const $name: super::MicroId = super::MicroId(super::Place::$name as u16);)*
+        }
+
         /// Every microkernel in assembly; of those for one storage type and level, the best first.
         pub(crate) static MICROS: &[Micro] = &[$(Micro {
             name: concat!("gemm", $tail),
+            id: Some(micro_id::$name),
             storage: crate::element::ElementType::$storage,
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
@@ -66,8 +79,7 @@ pub(crate) type PanelFn = unsafe extern "C" fn(*const PanelArgs);
 /// Kernels for products in integers. Those for packed weights are in assembly: of every format, for every number of rows
 /// of activations.
 pub(crate) struct Tier {
-    /// What names of kernels end in.
-    pub(crate) name: &'static str,
+    pub(crate) id: TierId,
     pub(crate) level: IsaLevel,
     /// What the CPU must have.
     pub(crate) requires: Features,
@@ -87,8 +99,7 @@ pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
 
 /// Microkernels of `qgemm`, for products in integers of many rows of activations.
 pub(crate) struct QgemmTier {
-    /// What names of kernels end in.
-    pub(crate) name: &'static str,
+    pub(crate) id: TierId,
     pub(crate) level: IsaLevel,
     /// What the CPU must have.
     pub(crate) requires: Features,
@@ -107,13 +118,13 @@ pub(crate) struct QgemmTier {
 
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tier({})", self.name)
+        write!(f, "Tier({:?})", self.id)
     }
 }
 
 impl fmt::Debug for QgemmTier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QgemmTier({})", self.name)
+        write!(f, "QgemmTier({:?})", self.id)
     }
 }
 
@@ -140,20 +151,20 @@ expand_all_formats! { define_tier_kernels! {} }
 
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! tier_kernels {
-    ({ $abi:literal $tier:literal $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({ $abi:literal $tier:ident $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         TierKernels { $($(#[$on])* $field: tier_kernels!(@$batch $abi $field $tier),)* }
     };
-    (@2 $abi:literal $field:ident $tier:literal) => {
+    (@2 $abi:literal $field:ident $tier:ident) => {
         tier_kernels!(@$abi $field $tier, one "1", two "2")
     };
-    (@4 $abi:literal $field:ident $tier:literal) => {
+    (@4 $abi:literal $field:ident $tier:ident) => {
         tier_kernels!(@$abi $field $tier, one "1", two "2", three "3", four "4")
     };
-    (@$abi:literal $field:ident $tier:literal, $($kernel:ident $batch:literal),*) => {{
+    (@$abi:literal $field:ident $tier:ident, $($kernel:ident $batch:literal),*) => {{
         extern $abi {
             $(
                 #[link_name = symbol!(
-                    concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", $tier)
+                    concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", stringify!($tier))
                 )]
                 fn $kernel(args: *const PanelArgs);
             )*
@@ -170,17 +181,17 @@ macro_rules! qgemm_kernels {
     (@narrow) => { false };
     (@x16) => { false };
     (@x32) => { true };
-    (@narrow $abi:literal $tier:literal $width:ident $($height:literal)+) => {
+    (@narrow $abi:literal $tier:ident $width:ident $($height:literal)+) => {
         qgemm_kernels!($abi $tier $width $($height)+ => [n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"])
     };
     (@$codes:ident $abi:literal $($rest:tt)+) => { &[] };
-    ($abi:literal $tier:literal $width:ident $($height:literal)+ => $kinds:tt) => {
+    ($abi:literal $tier:ident $width:ident $($height:literal)+ => $kinds:tt) => {
         &[$(($height, qgemm_kernels!(@$abi $tier $height $width $kinds))),+]
     };
-    (@$abi:literal $tier:literal $height:literal $width:ident [$($kernel:ident $kind:literal),*]) => {{
+    (@$abi:literal $tier:ident $height:literal $width:ident [$($kernel:ident $kind:literal),*]) => {{
         extern $abi {
             $(
-                #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, stringify!($width), "__", $tier))]
+                #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, stringify!($width), "__", stringify!($tier)))]
                 fn $kernel(args: *const QTileArgs);
             )*
         }
@@ -189,7 +200,7 @@ macro_rules! qgemm_kernels {
 }
 
 macro_rules! qgemms {
-    ({ $abi:literal } $($tier:literal {
+    ({ $abi:literal } $($tier:ident {
         isa: $isa:ident,
         requires: [$($feature:ident),*],
         kernels: [$codes:ident $width:ident $($heights:literal)+],
@@ -197,7 +208,7 @@ macro_rules! qgemms {
     })*) => {
         /// All of them, the best first.
         pub(crate) static QGEMMS: &[QgemmTier] = &[$(QgemmTier {
-            name: $tier,
+            id: TierId::$tier,
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
             unsigned: qgemm_kernels!(@$codes),
@@ -232,15 +243,22 @@ macro_rules! in_place {
 }
 
 macro_rules! tiers {
-    ({ $abi:literal } $($tier:literal {
+    ({ $abi:literal } $($tier:ident {
         isa: $isa:ident,
         requires: [$($feature:ident),*],
         batch: $batch:tt,
         in_place: [$($engine:ident: $features:literal)?]
     })*) => {
+        /// Which tier is which. Names of kernels end in that.
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum TierId {
+            $($tier),*
+        }
+
         /// All of them, the best first.
         pub(crate) static TIERS: &[Tier] = &[$(Tier {
-            name: $tier,
+            id: TierId::$tier,
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
             batch: $batch,

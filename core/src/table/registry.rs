@@ -1,10 +1,12 @@
 //! The kernel table: every operator x storage type x instruction set that this build contains.
 
-use crate::args::micro::Micro;
+use crate::args::micro::{Micro, MicroId};
 use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
 use crate::quant::QuantFormat;
-use crate::table::kernels::{QgemmTier, Tier};
+#[allow(unused_imports)] // Not every target has microkernels.
+use crate::table::kernels::micro_id;
+use crate::table::kernels::{QgemmTier, Tier, TierId};
 
 /// One kernel. Its name is its registry row, its test and its benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -22,25 +24,57 @@ pub struct KernelInfo {
     pub level: IsaLevel,
     /// What the CPU must have, the level's features included.
     pub requires: Features,
+    /// What does the work, if that is not a body of its own.
+    pub(crate) work: Option<Work>,
+}
+
+/// What does the work of a row, where that is not a body of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// The name of the kernel, or of the set of kernels.
+    name: &'static str,
+    id: WorkId,
+}
+
+/// Which it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkId {
+    /// The generic microkernel of the level, for this storage type.
+    Baseline,
+    /// A microkernel in assembly.
+    #[allow(dead_code)] // Not every target has one.
+    Micro(MicroId),
+    /// Kernels for products in integers.
+    #[allow(dead_code)] // Not every target has them.
+    Tier(TierId),
 }
 
 impl KernelInfo {
-    /// Whether `micro` is the microkernel of this row: the names are the same but for the operator.
-    pub(crate) fn is_done_by(&self, micro: &Micro) -> bool {
-        let tail = self.name.strip_prefix(self.op.name());
-        tail.is_some() && tail == micro.name.strip_prefix(Op::Gemm.name())
+    /// The name of what does the work: that of the row, or of a microkernel that does the work of several rows.
+    pub fn kernel(&self) -> &'static str {
+        self.work.map_or(self.name, |work| work.name)
     }
 
-    /// Whether this row is one of the tier's, or of these microkernels': its name ends in theirs.
+    /// Whether `micro` is the microkernel of this row.
+    pub(crate) fn is_done_by(&self, micro: &Micro) -> bool {
+        let id = micro.id.map_or(WorkId::Baseline, WorkId::Micro);
+        self.is(id) && (self.element, self.level) == (micro.storage, micro.level)
+    }
+
+    /// Whether this row is one of the tier's, or of these microkernels'.
     pub(crate) fn is_done_by_tier(&self, tier: Option<&Tier>, qgemm: Option<&QgemmTier>) -> bool {
-        let name = match self.op {
-            Op::QgemvPacked => tier.map(|tier| tier.name),
-            Op::QgemvQ8 => tier.filter(|tier| tier.in_place.is_some()).map(|tier| tier.name),
-            Op::Qgemm => qgemm.map(|qgemm| qgemm.name),
+        let id = match self.op {
+            Op::QgemvPacked => tier.map(|tier| tier.id),
+            Op::QgemvQ8 => tier.filter(|tier| tier.in_place.is_some()).map(|tier| tier.id),
+            Op::Qgemm => qgemm.map(|qgemm| qgemm.id),
             _ => None,
         };
-        let rest = name.and_then(|name| self.name.strip_suffix(name));
-        rest.is_some_and(|rest| rest.ends_with("__"))
+        id.is_some_and(|id| self.is(WorkId::Tier(id)))
+    }
+
+    /// Whether it does the work.
+    fn is(&self, id: WorkId) -> bool {
+        self.work.is_some_and(|work| work.id == id)
     }
 }
 
@@ -92,6 +126,18 @@ macro_rules! with_format_ops {
 }
 expand_all_format_ops! { with_format_ops! {} }
 
+/// The generic microkernel, if the rows of an operator are named like its.
+macro_rules! baseline {
+    (gemm $text:literal $tile:literal $skinny:literal $module:ident) => {
+        Some(Work {
+            name: kernel_name!(gemm "gemm" $text $tile $skinny $module),
+            id: WorkId::Baseline,
+        })
+    };
+    ($named:ident $($name:tt)*) => {
+        None
+    };
+}
 macro_rules! rows {
     (
         { $e:ident $text:literal $isa:ident $module:ident $tile:literal $skinny:literal }
@@ -110,6 +156,7 @@ macro_rules! rows {
             format: None,
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires(),
+            work: baseline!($named $text $tile $skinny $module),
         },)*)*]
     };
 }
@@ -127,6 +174,7 @@ macro_rules! rows_of_int8 {
                 format: None,
                 level: IsaLevel::$isa,
                 requires: IsaLevel::$isa.requires(),
+                work: Some(Work { name: int8_name!("gemm" $tile $module), id: WorkId::Baseline }),
             }),*],
             &[KernelInfo {
                 name: concat!($pack_name, "_i8__", stringify!($module)),
@@ -135,6 +183,7 @@ macro_rules! rows_of_int8 {
                 format: None,
                 level: IsaLevel::$isa,
                 requires: IsaLevel::$isa.requires(),
+                work: None,
             }],
         ]
     };
@@ -164,6 +213,7 @@ macro_rules! rows_of_format {
             format: Some(QuantFormat::$format),
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires(),
+            work: None,
         }),*]
     };
 }
@@ -181,6 +231,7 @@ macro_rules! rows_of_any {
             format: Some(QuantFormat::$format),
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires(),
+            work: None,
         }),*]
     };
 }
@@ -232,7 +283,7 @@ macro_rules! micro_rows {
     ($micro:tt products: [$($op:ident = $name:literal),*], packing: $pack:ident = $pack_name:literal) => {
         &[micro_rows! { @gemm $micro $($op = $name)* }]
     };
-    (@gemm { $tail:literal $storage:ident $isa:ident $requires:tt } $($op:ident = $name:literal)*) => {
+    (@gemm { $kernel:ident $tail:literal $storage:ident $isa:ident $requires:tt } $($op:ident = $name:literal)*) => {
         &[$(KernelInfo {
             name: concat!($name, $tail),
             op: Op::$op,
@@ -240,6 +291,7 @@ macro_rules! micro_rows {
             format: None,
             level: IsaLevel::$isa,
             requires: $requires,
+            work: Some(Work { name: concat!("gemm", $tail), id: WorkId::Micro(micro_id::$kernel) }),
         }),*]
     };
     (@$named:ident $micro:tt $($op:ident = $name:literal)*) => {
@@ -267,7 +319,7 @@ macro_rules! rows_of_micros {
         micro: $micro:tt,
     })*) => {
         const MICRO_ROWS: &[&[&[KernelInfo]]] = &[
-            $(micro_ops! { $storage { $tail $storage $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) } }),*
+            $(micro_ops! { $storage { $kernel $tail $storage $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) } }),*
         ];
     };
 }
@@ -283,7 +335,7 @@ macro_rules! micro_ops {
 expand_all_micros! { rows_of_micros! }
 
 macro_rules! rows_of_tiers {
-    ($abi:tt $($tier:literal {
+    ($abi:tt $($tier:ident {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,
@@ -291,26 +343,26 @@ macro_rules! rows_of_tiers {
     })*) => {
         const TIER_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
-                QgemvPacked "qgemv_packed_f32_q8_" concat!("_16x", stringify!($batch), "__", $tier),
+                QgemvPacked $tier "qgemv_packed_f32_q8_" concat!("_16x", stringify!($batch), "__", stringify!($tier)),
                 $isa (tier_requires!($isa $requires))
             } },
             $(expand_all_formats! { rows_of_tier! {
-                QgemvQ8 "qgemv_q8_f32_q8_" concat!("_1x4__", $tier),
+                QgemvQ8 $tier "qgemv_q8_f32_q8_" concat!("_1x4__", stringify!($tier)),
                 $isa (tier_requires!($isa $requires, $engine))
             } },)?
         )*];
     };
 }
 macro_rules! rows_of_qgemms {
-    ($abi:tt $($tier:literal {
+    ($abi:tt $($tier:ident {
         isa: $isa:ident,
         requires: $requires:tt,
-        kernels: $kernels:tt,
+        kernels: [$codes:ident $width:ident $height:literal $($lower:literal)*],
         few: $few:tt
     })*) => {
         const QGEMM_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
-                Qgemm "qgemm_f32_q8_" concat!("_12x16__", $tier),
+                Qgemm $tier "qgemm_f32_q8_" concat!("_", $height, stringify!($width), "__", stringify!($tier)),
                 $isa (tier_requires!($isa $requires))
             } },
         )*];
@@ -326,7 +378,7 @@ macro_rules! tier_requires {
 #[allow(unused_macros)] // Not every target has kernels of this kind.
 macro_rules! rows_of_tier {
     (
-        { $op:ident $before:literal $after:expr, $isa:ident $requires:tt }
+        { $op:ident $tier:ident $before:literal $after:expr, $isa:ident $requires:tt }
         $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         &[$($(#[$on])* KernelInfo {
@@ -336,7 +388,18 @@ macro_rules! rows_of_tier {
             format: Some(QuantFormat::$name),
             level: IsaLevel::$isa,
             requires: $requires,
+            work: Some(Work {
+                name: rows_of_tier!(@$op $before stringify!($field), $after),
+                id: WorkId::Tier(TierId::$tier),
+            }),
         }),*]
+    };
+    // Those of `qgemm` serve all formats.
+    (@Qgemm $before:literal $field:expr, $after:expr) => {
+        concat!($before, "groups", $after)
+    };
+    (@$op:ident $before:literal $field:expr, $after:expr) => {
+        concat!($before, $field, $after)
     };
 }
 expand_all_tiers! { rows_of_tiers! }
