@@ -250,7 +250,8 @@ pub trait Backend: Debug {
     ///
     /// # Errors
     /// `Cache` if it is full: nothing has changed then, and the same can be tried again when sequences have been removed; `Tokens`
-    /// if tokens and topology do not fit each other or the model; `Kernel`; the device's.
+    /// if tokens and topology do not fit each other or the model, which changes nothing either; `Kernel`; the device's. After the last two the step's
+    /// sequences may have positions that were never computed: remove these sequences.
     fn generator_forward_gpu_pure(
         &self,
         tokens: &[u32],
