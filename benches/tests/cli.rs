@@ -149,12 +149,23 @@ fn list_is_the_registry() {
 
 #[test]
 fn info_describes_the_machine() {
-    let machine = &json(&["info", "--json"])["machine"];
+    let all = json(&["info", "--json"]);
+    let machine = &all["machine"];
     assert!(!machine["cpu"].as_str().unwrap().is_empty());
     assert!(machine["cores"].as_u64().unwrap() >= 1);
     assert!(machine["levels"].as_array().unwrap().contains(&Value::from("scalar")));
     assert!(machine["caches"]["l1d"].as_u64().unwrap() > 0);
-    assert!(stdout(&gllm_bench(&["info"])).contains("caches"));
+    // Every backend is named until one is chosen, each with a reason.
+    let backends = all["backends"].as_array().unwrap();
+    let (chosen, passed_over) = backends.split_last().unwrap();
+    assert_eq!(chosen["chosen"], true);
+    assert!(passed_over.iter().all(|b| b["chosen"] == false));
+    let text = stdout(&gllm_bench(&["info"]));
+    for backend in backends {
+        assert!(text.contains(backend["name"].as_str().unwrap()));
+        assert!(text.contains(backend["about"].as_str().unwrap()));
+    }
+    assert!(text.contains("caches"));
 }
 
 #[test]

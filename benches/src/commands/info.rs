@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use gllm_kernels_std::backend::choose;
+use gllm_kernels_std::backend::{choose, Choice};
 use gllm_kernels_std::Runtime;
+use serde::Serialize;
 
 use crate::error::{Failure, Outcome};
 use crate::html::Report;
@@ -30,6 +31,24 @@ pub struct Options {
     pub without: Without,
 }
 
+/// What `--json` prints: a report without results, and the backends.
+#[derive(Serialize)]
+struct Described {
+    #[serde(flatten)]
+    report: Report,
+    /// In the order in which they were tried.
+    backends: Vec<Considered>,
+}
+
+/// A backend that models might run on.
+#[derive(Serialize)]
+struct Considered {
+    name: &'static str,
+    chosen: bool,
+    /// What it runs on, or why it was passed over.
+    about: String,
+}
+
 /// Describes the machine.
 pub fn execute(options: &Options) -> Outcome {
     let caps = options.without.caps()?;
@@ -40,7 +59,8 @@ pub fn execute(options: &Options) -> Outcome {
         Vec::new()
     };
     if options.json {
-        return print_json(&Report::new(machine, limits, Vec::new()));
+        let report = Report::new(machine, limits, Vec::new());
+        return print_json(&Described { report, backends: considered(&choice()?) });
     }
     let mut out = stdout();
     print_machine(&mut out, &machine)?;
@@ -94,11 +114,26 @@ pub(super) fn print_machine(out: &mut impl Write, m: &Machine) -> io::Result<()>
     Ok(())
 }
 
+/// What models run on.
+fn choice() -> Outcome<Choice> {
+    choose(0).map_err(|e| Failure::Failed(e.to_string()))
+}
+
+/// The backends of a choice.
+fn considered(choice: &Choice) -> Vec<Considered> {
+    let passed_over = choice.passed_over.iter().map(|(kind, why)| Considered {
+        name: kind.name(),
+        chosen: false,
+        about: why.to_string(),
+    });
+    let chosen = Considered { name: choice.kind.name(), chosen: true, about: choice.backend.to_string() };
+    passed_over.chain([chosen]).collect()
+}
+
 /// What models run on, and why not on something else.
 fn print_backends(out: &mut impl Write) -> Outcome {
-    let choice = choose(0).map_err(|e| Failure::Failed(e.to_string()))?;
     writeln!(out, "{HEAD}Models run on{HEAD:#}")?;
-    for line in choice.to_string().lines() {
+    for line in choice()?.to_string().lines() {
         writeln!(out, "  {line}")?;
     }
     Ok(())
