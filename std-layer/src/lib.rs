@@ -28,6 +28,8 @@ pub mod gguf;
 mod gpu;
 pub mod model;
 mod parallel;
+#[cfg(feature = "rocm")]
+pub mod rocm;
 mod runtime;
 pub mod safetensors;
 

@@ -13,12 +13,12 @@ use super::error::{Capability, CudaError, CudaVersion};
 use super::geometry::Limits;
 use super::kernels::{NEED, NEED_DRIVER};
 use super::lifetime::{self, Resource};
-use super::sys::{self, attribute, Functions, Handle};
+use super::sys::{self, attribute, Api, Functions, Handle};
 
-/// NVIDIA's driver, opened.
+/// A driver, opened: NVIDIA's, or what does the same on GPUs of others.
 #[derive(Clone)]
 pub struct Driver {
-    f: Arc<Functions>,
+    f: Arc<dyn Api>,
     version: CudaVersion,
 }
 
@@ -45,20 +45,24 @@ impl Driver {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_at(path: &Path) -> Result<Self, CudaError> {
-        let f = Functions::open(path)?;
+        Self::start(Arc::new(Functions::open(path)?))
+    }
+
+    /// Initialises a driver.
+    pub(crate) fn start(f: Arc<dyn Api>) -> Result<Self, CudaError> {
         let mut version = 0;
         // SAFETY: may be called before anything else; writes one number.
-        f.check("cuDriverGetVersion", unsafe { (f.driver_version)(&mut version) })?;
+        f.check("cuDriverGetVersion", unsafe { f.driver_version(&mut version) })?;
         let have = CudaVersion(version);
         if have < NEED {
             return Err(CudaError::DriverTooOld { have, need: NEED, driver: NEED_DRIVER });
         }
         // SAFETY: may be called any number of times.
-        match unsafe { (f.init)(0) } {
+        match unsafe { f.init(0) } {
             sys::NO_DEVICE => return Err(CudaError::NoDevice),
             code => f.check("cuInit", code)?,
         }
-        Ok(Self { f: Arc::new(f), version: have })
+        Ok(Self { f, version: have })
     }
 
     /// The newest CUDA version that the driver knows.
@@ -73,7 +77,7 @@ impl Driver {
     pub fn device_count(&self) -> Result<usize, CudaError> {
         let mut count = 0;
         // SAFETY: the driver is initialised; writes one number.
-        match unsafe { (self.f.device_count)(&mut count) } {
+        match unsafe { self.f.device_count(&mut count) } {
             sys::NO_DEVICE => Ok(0),
             code => self.f.check("cuDeviceGetCount", code).map(|()| usize::try_from(count).unwrap_or(0)),
         }
@@ -93,17 +97,17 @@ impl Driver {
         let f = &self.f;
         let mut raw = 0;
         // SAFETY: the driver is initialised; writes one number.
-        f.check("cuDeviceGet", unsafe { (f.device_get)(&mut raw, ordinal) })?;
+        f.check("cuDeviceGet", unsafe { f.device_get(&mut raw, ordinal) })?;
         let mut name = [0 as c_char; 256];
         // SAFETY: there are 256 bytes, of which the last stays 0.
-        f.check("cuDeviceGetName", unsafe { (f.device_name)(name.as_mut_ptr(), 255, raw) })?;
+        f.check("cuDeviceGetName", unsafe { f.device_name(name.as_mut_ptr(), 255, raw) })?;
         let mut memory = 0;
         // SAFETY: writes one number.
-        f.check("cuDeviceTotalMem", unsafe { (f.device_memory)(&mut memory, raw) })?;
+        f.check("cuDeviceTotalMem", unsafe { f.device_memory(&mut memory, raw) })?;
         let get = |what| {
             let mut value = 0;
             // SAFETY: writes one number.
-            f.check("cuDeviceGetAttribute", unsafe { (f.device_attribute)(&mut value, what, raw) })?;
+            f.check("cuDeviceGetAttribute", unsafe { f.device_attribute(&mut value, what, raw) })?;
             Ok::<u32, CudaError>(u32::try_from(value).unwrap_or(0))
         };
         let [x, y, z] = attribute::MAX_GRID;
@@ -168,7 +172,7 @@ impl Device {
         let f = &self.driver.f;
         let mut raw = null_mut();
         // SAFETY: the device exists; writes one handle.
-        let code = unsafe { (f.context_retain)(&mut raw, self.raw) };
+        let code = unsafe { f.context_retain(&mut raw, self.raw) };
         if code == sys::OUT_OF_MEMORY {
             return Err(CudaError::OutOfMemory { asked: 0, free: Some(0) });
         }
@@ -193,7 +197,7 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: retained once by `Device::context`; whatever lives in it holds a reference to this.
-        unsafe { (self.device.driver.f.context_release)(self.device.raw) };
+        unsafe { self.device.driver.f.context_release(self.device.raw) };
     }
 }
 
@@ -247,7 +251,7 @@ impl Context {
         let f = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: writes two numbers.
-        f.check("cuMemGetInfo", unsafe { (f.memory_info)(&mut free, &mut total) })?;
+        f.check("cuMemGetInfo", unsafe { f.memory_info(&mut free, &mut total) })?;
         Ok((free, total))
     }
 
@@ -258,14 +262,14 @@ impl Context {
     pub fn wait(&self) -> Result<(), CudaError> {
         let f = self.enter()?;
         // SAFETY: the context is current.
-        f.check("cuCtxSynchronize", unsafe { (f.context_wait)() })
+        f.check("cuCtxSynchronize", unsafe { f.context_wait() })
     }
 
     /// The functions, with this context current on this thread as long as the answer exists.
     pub(super) fn enter(&self) -> Result<Current<'_>, CudaError> {
         let f = &*self.0.device.driver.f;
         // SAFETY: the context is retained.
-        f.check("cuCtxPushCurrent", unsafe { (f.context_push)(self.0.raw) })?;
+        f.check("cuCtxPushCurrent", unsafe { f.context_push(self.0.raw) })?;
         Ok(Current { f, thread: PhantomData })
     }
 
@@ -274,7 +278,7 @@ impl Context {
     pub(super) fn release(&self, resource: Resource) {
         if let Some(resource) = lifetime::defer(self, resource) {
             if let Ok(f) = self.enter() {
-                resource.release(&f);
+                resource.release(&*f);
             }
         }
     }
@@ -298,14 +302,14 @@ impl Context {
 
 /// The driver's functions while a context is current on this thread. Afterwards the one that the caller had is again.
 pub(super) struct Current<'a> {
-    f: &'a Functions,
+    f: &'a (dyn Api + 'static),
     /// It has to be dropped on the thread that made it.
     thread: PhantomData<*const ()>,
 }
 
 impl Deref for Current<'_> {
-    type Target = Functions;
-    fn deref(&self) -> &Functions {
+    type Target = dyn Api;
+    fn deref(&self) -> &(dyn Api + 'static) {
         self.f
     }
 }
@@ -314,6 +318,6 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut ours = null_mut();
         // SAFETY: takes off what `Context::enter` put on this thread's stack of contexts; writes one handle.
-        unsafe { (self.f.context_pop)(&mut ours) };
+        unsafe { self.f.context_pop(&mut ours) };
     }
 }

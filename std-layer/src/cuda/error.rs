@@ -14,12 +14,22 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// A compute capability: 90 is 9.0.
+/// A compute capability: 90 is 9.0. Of GPUs of AMD's the number that their maker gives them: 1100 is gfx1100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability(pub u32);
 
+impl Capability {
+    /// Whether it is one of AMD's.
+    pub const fn is_gfx(self) -> bool {
+        self.0 >= 1000
+    }
+}
+
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_gfx() {
+            return write!(f, "gfx{}", self.0);
+        }
         write!(f, "{}.{}", self.0 / 10, self.0 % 10)
     }
 }
@@ -143,16 +153,16 @@ impl fmt::Display for CudaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDriver { library, why } => {
-                write!(f, "no CUDA driver: {library} cannot be opened ({why}); install NVIDIA's driver")
+                write!(f, "no driver: {library} cannot be opened ({why}); install the driver of the GPU's maker")
             }
             Self::MissingFunction { name } => {
-                write!(f, "the CUDA driver has no function {name}: update the driver")
+                write!(f, "the driver has no function {name}: update it")
             }
             Self::DriverTooOld { have, need, driver } => write!(
                 f,
                 "the CUDA driver supports CUDA {have}, the kernels need {need}: install NVIDIA's driver {driver} or later"
             ),
-            Self::NoDevice => write!(f, "the CUDA driver finds no GPU"),
+            Self::NoDevice => write!(f, "the driver finds no GPU"),
             Self::NoSuchDevice { index, count } => {
                 write!(f, "there is no GPU {index}: there are {count}, counted from 0")
             }

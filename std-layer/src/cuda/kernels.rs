@@ -44,6 +44,14 @@ macro_rules! files {
                     cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $sm, ".xz"))),*],
                 }
             };
+            (gfx $gfx:literal) => {
+                Embedded {
+                    capability: Capability($gfx),
+                    cubins: &[$(
+                        include_bytes!(concat!("../rocm/objects/", stringify!($file), ".gfx", $gfx, ".xz"))
+                    ),*],
+                }
+            };
         }
     };
 }
@@ -73,6 +81,12 @@ static EMBEDDED: &[Embedded] = &[
     embedded!(100),
     #[cfg(feature = "cuda-blackwell")]
     embedded!(120),
+    #[cfg(feature = "rocm")]
+    embedded!(gfx 1030),
+    #[cfg(feature = "rocm")]
+    embedded!(gfx 1100),
+    #[cfg(feature = "rocm")]
+    embedded!(gfx 1200),
 ];
 
 /// The kernels for GPUs of this capability: of the same generation, none newer, the newest of these.
@@ -80,7 +94,11 @@ fn embedded(capability: Capability) -> Result<&'static Embedded, CudaError> {
     let fits = |e: &&Embedded| e.capability <= capability && e.capability.0 / 10 == capability.0 / 10;
     EMBEDDED.iter().filter(fits).max_by_key(|e| e.capability).ok_or_else(|| CudaError::NoKernels {
         capability,
-        embedded: EMBEDDED.iter().map(|e| e.capability).collect(),
+        embedded: EMBEDDED
+            .iter()
+            .map(|e| e.capability)
+            .filter(|c| c.is_gfx() == capability.is_gfx())
+            .collect(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use super::driver::Context;
 use super::module::Module;
-use super::sys::{Address, Functions, Handle};
+use super::sys::{Address, Api, Handle};
 
 /// Something of the driver's that is not used any more.
 pub(super) enum Resource {
@@ -25,23 +25,23 @@ unsafe impl Send for Resource {}
 
 impl Resource {
     /// Gives it back to the driver, in the context that is current.
-    pub(super) fn release(self, f: &Functions) {
+    pub(super) fn release(self, f: &(dyn Api + 'static)) {
         // SAFETY: whoever made a resource had it from the driver, and gave it up with this.
         unsafe {
             match self {
-                Self::Memory(address) => (f.memory_free)(address),
-                Self::HostMemory(start) => (f.host_free)(start),
+                Self::Memory(address) => f.memory_free(address),
+                Self::HostMemory(start) => f.host_free(start),
                 Self::Stream(stream, running) => {
                     // What is queued is done even after the stream is destroyed; the kernels must be there as long.
                     if !running.0.is_empty() {
-                        (f.stream_wait)(stream);
+                        f.stream_wait(stream);
                     }
-                    (f.stream_destroy)(stream)
+                    f.stream_destroy(stream)
                 }
-                Self::Event(event) => (f.event_destroy)(event),
-                Self::Module(module) => (f.module_unload)(module),
-                Self::Recording(recording) => (f.graph_destroy)(recording),
-                Self::Graph(graph) => (f.graph_exec_destroy)(graph),
+                Self::Event(event) => f.event_destroy(event),
+                Self::Module(module) => f.module_unload(module),
+                Self::Recording(recording) => f.graph_destroy(recording),
+                Self::Graph(graph) => f.graph_exec_destroy(graph),
             }
         };
     }

@@ -47,7 +47,7 @@ impl<T: Zeroable> Buffer<T> {
         if asked > 0 {
             let f = context.enter()?;
             // SAFETY: writes one address. The multiple is at most 2^63.
-            match unsafe { (f.memory_alloc)(&mut address, asked.next_multiple_of(PIECE)) } {
+            match unsafe { f.memory_alloc(&mut address, asked.next_multiple_of(PIECE)) } {
                 sys::OUT_OF_MEMORY => {
                     return Err(CudaError::OutOfMemory { asked, free: context.memory().ok().map(|m| m.0) })
                 }
@@ -283,7 +283,7 @@ impl<'a, T: Zeroable> View<'a, T> {
         let size = size_of_val(data);
         // SAFETY: both have `size` bytes, any of which are a valid `T`; `data` is borrowed until the stream has been
         // waited for.
-        let code = unsafe { (f.download)(data.as_mut_ptr().cast(), self.address, size, stream.raw()) };
+        let code = unsafe { f.download(data.as_mut_ptr().cast(), self.address, size, stream.raw()) };
         f.check("cuMemcpyDtoHAsync", code).map_err(|e| stream.blame(e))?;
         self.context.count_download(size);
         stream.wait()
@@ -388,7 +388,7 @@ impl<'a, T: Zeroable> ViewMut<'a, T> {
         let f = self.context.enter()?;
         let size = size_of_val(data);
         // SAFETY: both have `size` bytes; `data` is borrowed until the stream has been waited for.
-        let code = unsafe { (f.upload)(self.address, data.as_ptr().cast(), size, stream.raw()) };
+        let code = unsafe { f.upload(self.address, data.as_ptr().cast(), size, stream.raw()) };
         f.check("cuMemcpyHtoDAsync", code)?;
         self.context.count_upload(size);
         stream.wait()
@@ -405,7 +405,7 @@ impl<'a, T: Zeroable> ViewMut<'a, T> {
         }
         let f = self.context.enter()?;
         // SAFETY: the view has that many bytes.
-        let code = unsafe { (f.fill)(self.address, byte, self.len * size_of::<T>(), stream.raw()) };
+        let code = unsafe { f.fill(self.address, byte, self.len * size_of::<T>(), stream.raw()) };
         f.check("cuMemsetD8Async", code)
     }
 
@@ -425,7 +425,7 @@ impl<'a, T: Zeroable> ViewMut<'a, T> {
         }
         let f = self.context.enter()?;
         // SAFETY: both have that many bytes, and do not overlap: these are borrowed exclusively.
-        let code = unsafe { (f.copy)(self.address, from.address, self.len * size_of::<T>(), stream.raw()) };
+        let code = unsafe { f.copy(self.address, from.address, self.len * size_of::<T>(), stream.raw()) };
         f.check("cuMemcpyDtoDAsync", code)
     }
 }
@@ -466,7 +466,7 @@ impl<T: Zeroable> PinnedBuffer<T> {
             let f = context.enter()?;
             let mut raw = null_mut();
             // SAFETY: writes one address.
-            match unsafe { (f.host_alloc)(&mut raw, asked, 0) } {
+            match unsafe { f.host_alloc(&mut raw, asked, 0) } {
                 sys::OUT_OF_MEMORY => return Err(CudaError::OutOfMemory { asked, free: None }),
                 code => f.check("cuMemHostAlloc", code)?,
             }

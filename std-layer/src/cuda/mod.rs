@@ -18,9 +18,9 @@
 mod attention;
 mod check;
 pub(crate) mod decoder;
-mod driver;
+pub(crate) mod driver;
 mod elementwise;
-mod error;
+pub(crate) mod error;
 mod gemm;
 mod gemv;
 mod geometry;
@@ -34,7 +34,7 @@ mod quant;
 mod rows;
 mod sampling;
 mod stream;
-mod sys;
+pub(crate) mod sys;
 
 use std::fmt;
 

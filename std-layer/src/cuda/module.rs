@@ -50,8 +50,8 @@ impl Module {
     pub(super) fn load(context: &Context, cubin: &[u8]) -> Result<Self, CudaError> {
         let f = context.enter()?;
         let mut raw = null_mut();
-        // SAFETY: the driver reads an ELF file, whose headers say how long it is; writes one handle.
-        match unsafe { (f.module_load)(&mut raw, cubin.as_ptr().cast()) } {
+        // SAFETY: an ELF file that was compiled for this GPU; writes one handle.
+        match unsafe { f.module_load(&mut raw, cubin) } {
             sys::OUT_OF_MEMORY => {
                 let free = context.memory().ok().map(|m| m.0);
                 return Err(CudaError::OutOfMemory { asked: cubin.len(), free });
@@ -67,7 +67,7 @@ impl Module {
         let mut raw = null_mut();
         let c_name = CString::new(name).unwrap_or_default();
         // SAFETY: the module exists; writes one handle.
-        let code = unsafe { (f.module_function)(&mut raw, self.0.raw, c_name.as_ptr()) };
+        let code = unsafe { f.module_function(&mut raw, self.0.raw, c_name.as_ptr()) };
         if code != sys::SUCCESS {
             return Err(CudaError::Launch { kernel: name.into(), why: f.code(code) });
         }
@@ -96,7 +96,7 @@ impl Function {
         let f = self.module.0.context.enter()?;
         let bytes = c_int::try_from(shared).unwrap_or(c_int::MAX);
         // SAFETY: the function exists.
-        f.check("cuFuncSetAttribute", unsafe { (f.function_set)(self.raw, sys::MAX_DYNAMIC_SHARED, bytes) })
+        f.check("cuFuncSetAttribute", unsafe { f.function_set(self.raw, sys::MAX_DYNAMIC_SHARED, bytes) })
     }
 
     /// Queues a launch. No blocks are no launch.
@@ -119,12 +119,9 @@ impl Function {
             self.allow_shared(geometry.shared)?;
         }
         let f = context.enter()?;
-        let mut params = [std::ptr::from_ref(args).cast_mut().cast::<c_void>()];
-        let raw = stream.raw();
-        // SAFETY: the caller vouches for the argument, which the driver copies.
-        let code = unsafe {
-            (f.launch)(self.raw, x, y, z, threads, 1, 1, bytes, raw, params.as_mut_ptr(), null_mut())
-        };
+        let argument = (std::ptr::from_ref(args).cast::<c_void>(), size_of::<A>());
+        // SAFETY: the caller vouches for the argument.
+        let code = unsafe { f.launch(self.raw, [x, y, z], threads, bytes, stream.raw(), argument) };
         if code != sys::SUCCESS {
             return Err(CudaError::Launch { kernel: self.name.to_string(), why: f.code(code) });
         }

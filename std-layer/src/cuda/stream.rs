@@ -40,7 +40,7 @@ impl Stream {
         let f = context.enter()?;
         let mut raw = null_mut();
         // SAFETY: writes one handle.
-        let code = unsafe { (f.stream_create)(&mut raw, sys::STREAM_NON_BLOCKING) };
+        let code = unsafe { f.stream_create(&mut raw, sys::STREAM_NON_BLOCKING) };
         f.check("cuStreamCreate", code)?;
         Ok(Self { context: context.clone(), raw, queued: Mutex::default() })
     }
@@ -59,7 +59,7 @@ impl Stream {
         // Other threads may start kernels while this one waits.
         let before = std::mem::take(&mut self.queued().modules);
         // SAFETY: the stream exists.
-        let done = f.check("cuStreamSynchronize", unsafe { (f.stream_wait)(self.raw) });
+        let done = f.check("cuStreamSynchronize", unsafe { f.stream_wait(self.raw) });
         done.map_err(|e| {
             self.queued().modules.add_all(&before);
             self.blame(e)
@@ -74,7 +74,7 @@ impl Stream {
         self.context.same(&event.context)?;
         let f = self.context.enter()?;
         // SAFETY: both exist.
-        f.check("cuStreamWaitEvent", unsafe { (f.stream_after)(self.raw, event.raw, 0) })
+        f.check("cuStreamWaitEvent", unsafe { f.stream_after(self.raw, event.raw, 0) })
     }
 
     /// Records what `work` queues on this stream, instead of doing it: launches, fills and copies on the GPU; nothing
@@ -86,7 +86,7 @@ impl Stream {
     pub fn capture(&self, work: impl FnOnce() -> Result<(), CudaError>) -> Result<Graph, CudaError> {
         let f = self.context.enter()?;
         // SAFETY: the stream exists.
-        let code = unsafe { (f.capture_begin)(self.raw, sys::CAPTURE_THREAD_LOCAL) };
+        let code = unsafe { f.capture_begin(self.raw, sys::CAPTURE_THREAD_LOCAL) };
         f.check("cuStreamBeginCapture", code)?;
         let end = EndCapture::begin(self);
         let done = work();
@@ -97,7 +97,7 @@ impl Stream {
         kept.modules.add_all(&self.queued().modules);
         let mut raw = null_mut();
         // SAFETY: the recording exists; writes one handle.
-        let code = unsafe { (f.graph_instantiate)(&mut raw, recorded.raw, 0) };
+        let code = unsafe { f.graph_instantiate(&mut raw, recorded.raw, 0) };
         f.check("cuGraphInstantiate", code)?;
         Ok(Graph { context: self.context.clone(), raw, last: self.queued().last.clone(), kept })
     }
@@ -158,7 +158,7 @@ impl<'a> EndCapture<'a> {
         let mut raw = null_mut();
         let ended = self.0.context.enter().and_then(|f| {
             // SAFETY: the stream is recording; writes one handle.
-            f.check("cuStreamEndCapture", unsafe { (f.capture_end)(self.0.raw, &mut raw) })
+            f.check("cuStreamEndCapture", unsafe { f.capture_end(self.0.raw, &mut raw) })
         });
         (ended.map(|()| Recorded { context: &self.0.context, raw }), lifetime::end())
     }
@@ -212,7 +212,7 @@ impl Graph {
         let f = self.context.enter()?;
         stream.starts(self.last.as_ref(), |modules| modules.add_all(&self.kept.modules));
         // SAFETY: both exist; the caller vouches for the buffers.
-        let code = unsafe { (f.graph_launch)(self.raw, stream.raw) };
+        let code = unsafe { f.graph_launch(self.raw, stream.raw) };
         f.check("cuGraphLaunch", code).map_err(|e| stream.blame(e))
     }
 }
@@ -250,7 +250,7 @@ impl Event {
         let f = context.enter()?;
         let mut raw = null_mut();
         // SAFETY: writes one handle.
-        f.check("cuEventCreate", unsafe { (f.event_create)(&mut raw, 0) })?;
+        f.check("cuEventCreate", unsafe { f.event_create(&mut raw, 0) })?;
         Ok(Self { context: context.clone(), raw })
     }
 
@@ -262,7 +262,7 @@ impl Event {
         self.context.same(&stream.context)?;
         let f = self.context.enter()?;
         // SAFETY: both exist.
-        f.check("cuEventRecord", unsafe { (f.event_record)(self.raw, stream.raw) })
+        f.check("cuEventRecord", unsafe { f.event_record(self.raw, stream.raw) })
     }
 
     /// Whether it has been reached.
@@ -272,7 +272,7 @@ impl Event {
     pub fn reached(&self) -> Result<bool, CudaError> {
         let f = self.context.enter()?;
         // SAFETY: the event exists.
-        match unsafe { (f.event_query)(self.raw) } {
+        match unsafe { f.event_query(self.raw) } {
             sys::NOT_READY => Ok(false),
             code => f.check("cuEventQuery", code).map(|()| true),
         }
@@ -285,7 +285,7 @@ impl Event {
     pub fn wait(&self) -> Result<(), CudaError> {
         let f = self.context.enter()?;
         // SAFETY: the event exists.
-        f.check("cuEventSynchronize", unsafe { (f.event_wait)(self.raw) })
+        f.check("cuEventSynchronize", unsafe { f.event_wait(self.raw) })
     }
 
     /// Milliseconds from `earlier` to this one; both have been reached.
@@ -297,7 +297,7 @@ impl Event {
         let f = self.context.enter()?;
         let mut ms = 0.0;
         // SAFETY: both exist; writes one number.
-        f.check("cuEventElapsedTime", unsafe { (f.event_elapsed)(&mut ms, earlier.raw, self.raw) })?;
+        f.check("cuEventElapsedTime", unsafe { f.event_elapsed(&mut ms, earlier.raw, self.raw) })?;
         Ok(ms)
     }
 }

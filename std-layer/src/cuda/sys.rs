@@ -1,136 +1,219 @@
 //! The functions of the CUDA Driver API that are used, found when the program runs.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
-use std::ptr::null;
+use std::path::Path;
+use std::ptr::{null, null_mut};
 
 use libloading::Library;
 
 use super::error::{CudaError, DriverCode};
 
 /// An opaque thing of the driver's.
-pub(super) type Handle = *mut c_void;
+pub(crate) type Handle = *mut c_void;
 /// An address on a GPU.
-pub(super) type Address = u64;
+pub(crate) type Address = u64;
 
-pub(super) const SUCCESS: c_int = 0;
-pub(super) const OUT_OF_MEMORY: c_int = 2;
-pub(super) const NO_DEVICE: c_int = 100;
-pub(super) const NOT_READY: c_int = 600;
+pub(crate) const SUCCESS: c_int = 0;
+pub(crate) const OUT_OF_MEMORY: c_int = 2;
+pub(crate) const NO_DEVICE: c_int = 100;
+pub(crate) const NOT_READY: c_int = 600;
 
 /// Attributes of a device.
-pub(super) mod attribute {
+pub(crate) mod attribute {
     use std::ffi::c_int;
-    pub(in super::super) const MAX_THREADS: c_int = 1;
-    pub(in super::super) const MAX_GRID: [c_int; 3] = [5, 6, 7];
-    pub(in super::super) const MULTIPROCESSORS: c_int = 16;
-    pub(in super::super) const L2_BYTES: c_int = 38;
-    pub(in super::super) const MAJOR: c_int = 75;
-    pub(in super::super) const MINOR: c_int = 76;
-    pub(in super::super) const SHARED_OPTIN: c_int = 97;
+    pub(crate) const MAX_THREADS: c_int = 1;
+    pub(crate) const MAX_GRID: [c_int; 3] = [5, 6, 7];
+    pub(crate) const MULTIPROCESSORS: c_int = 16;
+    pub(crate) const L2_BYTES: c_int = 38;
+    pub(crate) const MAJOR: c_int = 75;
+    pub(crate) const MINOR: c_int = 76;
+    pub(crate) const SHARED_OPTIN: c_int = 97;
 }
 
 /// The attribute of a function: bytes of shared memory that a launch may ask for.
-pub(super) const MAX_DYNAMIC_SHARED: c_int = 8;
+pub(crate) const MAX_DYNAMIC_SHARED: c_int = 8;
 /// Streams and events: a stream does not wait for the default one; events are not timed.
-pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
+pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
 /// Other threads may call what they like during a capture.
-pub(super) const CAPTURE_THREAD_LOCAL: c_int = 1;
+pub(crate) const CAPTURE_THREAD_LOCAL: c_int = 1;
 
 macro_rules! functions {
-    ($($field:ident = $symbol:literal ($($ty:ty),*);)*) => {
-        /// A pointer to each function; the library stays open as long as they exist.
-        pub(super) struct Functions {
-            $(pub(super) $field: unsafe extern "system" fn($($ty),*) -> c_int,)*
+    ($($field:ident = $symbol:literal ($($arg:ident: $ty:ty),*);)*) => {
+        /// What is asked of a driver, as CUDA's Driver API says it: of CUDA's own, or of another one that does the same.
+        pub(crate) trait Api: Send + Sync {
+            $(
+                #[doc = concat!("`", $symbol, "`.")]
+                ///
+                /// # Safety
+                /// The arguments are what the function of CUDA's takes.
+                unsafe fn $field(&self, $($arg: $ty),*) -> c_int;
+            )*
+            /// `cuModuleLoadData`.
+            ///
+            /// # Safety
+            /// The image is a whole ELF file for the device whose context is current.
+            unsafe fn module_load(&self, module: *mut Handle, image: &[u8]) -> c_int;
+            /// `cuLaunchKernel`, with one argument of that many bytes.
+            ///
+            /// # Safety
+            /// The kernel takes such an argument.
+            unsafe fn launch(
+                &self,
+                function: Handle,
+                blocks: [c_uint; 3],
+                threads: c_uint,
+                shared: c_uint,
+                stream: Handle,
+                argument: (*const c_void, usize),
+            ) -> c_int;
+            /// The name of a result code.
+            fn code_name(&self, code: c_int) -> String;
+        }
+
+        /// A pointer to each function of CUDA's driver; the library stays open as long as they exist.
+        pub(crate) struct Functions {
+            $($field: unsafe extern "system" fn($($ty),*) -> c_int,)*
+            error_name: ErrorName,
+            module_load: ModuleLoad,
+            launch: Launch,
             _library: Library,
         }
 
         impl Functions {
             /// The functions of the library at `path`, or of that name where the system looks for libraries.
-            pub(super) fn open(path: &std::path::Path) -> Result<Self, CudaError> {
-                // SAFETY: initialisers of the driver's library are as trustworthy as the driver.
-                let library = unsafe { Library::new(path) }.map_err(|why| CudaError::NoDriver {
-                    library: path.display().to_string(),
-                    why: why.to_string(),
-                })?;
+            pub(crate) fn open(path: &Path) -> Result<Self, CudaError> {
+                let library = open(path)?;
                 Ok(Self {
-                    $($field: {
-                        // SAFETY: NVIDIA's `cuda.h` declares the function with these types.
-                        let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
-                        *found.map_err(|_| CudaError::MissingFunction { name: $symbol })?
-                    },)*
+                    // SAFETY: NVIDIA's `cuda.h` declares the functions with these types.
+                    $($field: unsafe { find(&library, concat!($symbol, "\0"))? },)*
+                    // SAFETY: as above.
+                    error_name: unsafe { find(&library, "cuGetErrorName\0")? },
+                    // SAFETY: as above.
+                    module_load: unsafe { find(&library, "cuModuleLoadData\0")? },
+                    // SAFETY: as above.
+                    launch: unsafe { find(&library, "cuLaunchKernel\0")? },
                     _library: library,
                 })
+            }
+        }
+
+        impl Api for Functions {
+            $(unsafe fn $field(&self, $($arg: $ty),*) -> c_int {
+                // SAFETY: the caller's contract.
+                unsafe { (self.$field)($($arg),*) }
+            })*
+
+            unsafe fn module_load(&self, module: *mut Handle, image: &[u8]) -> c_int {
+                // SAFETY: the headers of an ELF file say how long it is; writes one handle.
+                unsafe { (self.module_load)(module, image.as_ptr().cast()) }
+            }
+
+            unsafe fn launch(
+                &self,
+                function: Handle,
+                [x, y, z]: [c_uint; 3],
+                threads: c_uint,
+                shared: c_uint,
+                stream: Handle,
+                (argument, _): (*const c_void, usize),
+            ) -> c_int {
+                let mut arguments = [argument.cast_mut()];
+                let arguments = arguments.as_mut_ptr();
+                // SAFETY: the caller vouches for the argument, which the driver copies.
+                unsafe { (self.launch)(function, x, y, z, threads, 1, 1, shared, stream, arguments, null_mut()) }
+            }
+
+            fn code_name(&self, code: c_int) -> String {
+                let mut name = null();
+                // SAFETY: the driver sets `name` to a string of its own that stays, or to null.
+                unsafe {
+                    (self.error_name)(code, &mut name);
+                    if name.is_null() {
+                        "an unknown error".into()
+                    } else {
+                        CStr::from_ptr(name).to_string_lossy().into_owned()
+                    }
+                }
             }
         }
     };
 }
 
-functions! {
-    init = "cuInit" (c_uint);
-    driver_version = "cuDriverGetVersion" (*mut c_int);
-    error_name = "cuGetErrorName" (c_int, *mut *const c_char);
-    device_count = "cuDeviceGetCount" (*mut c_int);
-    device_get = "cuDeviceGet" (*mut c_int, c_int);
-    device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
-    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
-    device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
-    context_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
-    context_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
-    context_push = "cuCtxPushCurrent_v2" (Handle);
-    context_pop = "cuCtxPopCurrent_v2" (*mut Handle);
-    context_wait = "cuCtxSynchronize" ();
-    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
-    memory_alloc = "cuMemAlloc_v2" (*mut Address, usize);
-    memory_free = "cuMemFree_v2" (Address);
-    host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
-    host_free = "cuMemFreeHost" (*mut c_void);
-    upload = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
-    download = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
-    copy = "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
-    fill = "cuMemsetD8Async" (Address, u8, usize, Handle);
-    stream_create = "cuStreamCreate" (*mut Handle, c_uint);
-    stream_destroy = "cuStreamDestroy_v2" (Handle);
-    stream_wait = "cuStreamSynchronize" (Handle);
-    stream_after = "cuStreamWaitEvent" (Handle, Handle, c_uint);
-    event_create = "cuEventCreate" (*mut Handle, c_uint);
-    event_destroy = "cuEventDestroy_v2" (Handle);
-    event_record = "cuEventRecord" (Handle, Handle);
-    event_query = "cuEventQuery" (Handle);
-    event_wait = "cuEventSynchronize" (Handle);
-    event_elapsed = "cuEventElapsedTime" (*mut f32, Handle, Handle);
-    module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
-    module_unload = "cuModuleUnload" (Handle);
-    module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
-    function_set = "cuFuncSetAttribute" (Handle, c_int, c_int);
-    launch = "cuLaunchKernel" (
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
-    capture_begin = "cuStreamBeginCapture_v2" (Handle, c_int);
-    capture_end = "cuStreamEndCapture" (Handle, *mut Handle);
-    graph_instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
-    graph_launch = "cuGraphLaunch" (Handle, Handle);
-    graph_exec_destroy = "cuGraphExecDestroy" (Handle);
-    graph_destroy = "cuGraphDestroy" (Handle);
+type ErrorName = unsafe extern "system" fn(c_int, *mut *const c_char) -> c_int;
+type ModuleLoad = unsafe extern "system" fn(*mut Handle, *const c_void) -> c_int;
+#[rustfmt::skip]
+type Launch = unsafe extern "system" fn(
+    Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+) -> c_int;
+
+/// Opens a library at a path, or of that name where the system looks for libraries.
+pub(crate) fn open(path: &Path) -> Result<Library, CudaError> {
+    // SAFETY: initialisers of a driver's library are as trustworthy as the driver.
+    unsafe { Library::new(path) }
+        .map_err(|why| CudaError::NoDriver { library: path.display().to_string(), why: why.to_string() })
 }
 
-impl Functions {
+/// The function of a library with a name that ends with a 0.
+///
+/// # Safety
+/// It has the type `T`, and is not called after the library has been closed.
+pub(crate) unsafe fn find<T: Copy>(library: &Library, name: &'static str) -> Result<T, CudaError> {
+    // SAFETY: the caller's contract.
+    let found = unsafe { library.get(name.as_bytes()) };
+    found.map(|f| *f).map_err(|_| CudaError::MissingFunction { name: name.trim_end_matches('\0') })
+}
+
+functions! {
+    init = "cuInit" (flags: c_uint);
+    driver_version = "cuDriverGetVersion" (version: *mut c_int);
+    device_count = "cuDeviceGetCount" (count: *mut c_int);
+    device_get = "cuDeviceGet" (device: *mut c_int, ordinal: c_int);
+    device_name = "cuDeviceGetName" (name: *mut c_char, len: c_int, device: c_int);
+    device_attribute = "cuDeviceGetAttribute" (value: *mut c_int, attribute: c_int, device: c_int);
+    device_memory = "cuDeviceTotalMem_v2" (bytes: *mut usize, device: c_int);
+    context_retain = "cuDevicePrimaryCtxRetain" (context: *mut Handle, device: c_int);
+    context_release = "cuDevicePrimaryCtxRelease_v2" (device: c_int);
+    context_push = "cuCtxPushCurrent_v2" (context: Handle);
+    context_pop = "cuCtxPopCurrent_v2" (context: *mut Handle);
+    context_wait = "cuCtxSynchronize" ();
+    memory_info = "cuMemGetInfo_v2" (free: *mut usize, total: *mut usize);
+    memory_alloc = "cuMemAlloc_v2" (address: *mut Address, bytes: usize);
+    memory_free = "cuMemFree_v2" (address: Address);
+    host_alloc = "cuMemHostAlloc" (start: *mut *mut c_void, bytes: usize, flags: c_uint);
+    host_free = "cuMemFreeHost" (start: *mut c_void);
+    upload = "cuMemcpyHtoDAsync_v2" (to: Address, from: *const c_void, bytes: usize, stream: Handle);
+    download = "cuMemcpyDtoHAsync_v2" (to: *mut c_void, from: Address, bytes: usize, stream: Handle);
+    copy = "cuMemcpyDtoDAsync_v2" (to: Address, from: Address, bytes: usize, stream: Handle);
+    fill = "cuMemsetD8Async" (to: Address, byte: u8, bytes: usize, stream: Handle);
+    stream_create = "cuStreamCreate" (stream: *mut Handle, flags: c_uint);
+    stream_destroy = "cuStreamDestroy_v2" (stream: Handle);
+    stream_wait = "cuStreamSynchronize" (stream: Handle);
+    stream_after = "cuStreamWaitEvent" (stream: Handle, event: Handle, flags: c_uint);
+    event_create = "cuEventCreate" (event: *mut Handle, flags: c_uint);
+    event_destroy = "cuEventDestroy_v2" (event: Handle);
+    event_record = "cuEventRecord" (event: Handle, stream: Handle);
+    event_query = "cuEventQuery" (event: Handle);
+    event_wait = "cuEventSynchronize" (event: Handle);
+    event_elapsed = "cuEventElapsedTime" (ms: *mut f32, from: Handle, to: Handle);
+    module_unload = "cuModuleUnload" (module: Handle);
+    module_function = "cuModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
+    function_set = "cuFuncSetAttribute" (function: Handle, attribute: c_int, value: c_int);
+    capture_begin = "cuStreamBeginCapture_v2" (stream: Handle, mode: c_int);
+    capture_end = "cuStreamEndCapture" (stream: Handle, recording: *mut Handle);
+    graph_instantiate = "cuGraphInstantiateWithFlags" (graph: *mut Handle, recording: Handle, flags: u64);
+    graph_launch = "cuGraphLaunch" (graph: Handle, stream: Handle);
+    graph_exec_destroy = "cuGraphExecDestroy" (graph: Handle);
+    graph_destroy = "cuGraphDestroy" (recording: Handle);
+}
+
+impl dyn Api {
     /// A result code and its name.
-    pub(super) fn code(&self, code: c_int) -> DriverCode {
-        let mut name = null();
-        // SAFETY: the driver sets `name` to a string of its own that stays, or to null.
-        let name = unsafe {
-            (self.error_name)(code, &mut name);
-            if name.is_null() {
-                "an unknown error".into()
-            } else {
-                CStr::from_ptr(name).to_string_lossy().into_owned()
-            }
-        };
-        DriverCode { code, name }
+    pub(crate) fn code(&self, code: c_int) -> DriverCode {
+        DriverCode { code, name: self.code_name(code) }
     }
 
     /// `Ok` if the call named `call` returned success.
-    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
+    pub(crate) fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
         match code {
             SUCCESS => Ok(()),
             _ => Err(CudaError::Driver { call, why: self.code(code) }),

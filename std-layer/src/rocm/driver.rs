@@ -1,0 +1,775 @@
+//! What CUDA's Driver API does, on top of the HSA runtime.
+//!
+//! Kernels, copies on the GPU and fills of a stream are packets of a queue that wait for each other. Copies between host and GPU wait for the
+//! stream first. A recording is a list of packets whose arguments stay where they are; starting it copies the packets into the queue.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::hsa::{number, Functions, Id, Status, OUT_OF_RESOURCES};
+use super::queue::{allocate, check, Arguments, Dispatch, Packets, DISPATCH};
+use crate::cuda::sys::{self, attribute, Address, Api, Handle};
+use crate::cuda::CudaError;
+
+/// Codes of CUDA's beside those of `sys`; larger ones are HSA's.
+const INVALID: c_int = 1;
+const RECORDING: c_int = 900;
+const NOT_SUPPORTED: c_int = 801;
+const FAILED: c_int = 719;
+const HSA: c_int = 0x1000;
+
+/// Bytes of arguments that a stream's kernels have before it is waited for.
+const ARGUMENTS: usize = 1 << 20;
+
+/// The version of the interface that is offered.
+const VERSION: c_int = 12000;
+
+/// The runtime, and its GPUs.
+pub(super) struct Hsa {
+    f: Functions,
+    devices: OnceLock<Vec<Device>>,
+}
+
+/// A GPU.
+struct Device {
+    agent: Id,
+    name: String,
+    /// 1100 of gfx1100.
+    gfx: u32,
+    units: u32,
+    l2: u32,
+    shared: usize,
+    memory: usize,
+    used: AtomicUsize,
+    /// Bytes of each piece that is used.
+    sizes: Mutex<HashMap<Address, usize>>,
+    /// Memory of the GPU, and of the host for arguments and for copies.
+    local: Id,
+    arguments: Id,
+    host: Id,
+    streams: Mutex<Vec<Handle>>,
+    /// The kernels that copy and fill.
+    kernels: OnceLock<[Kernel; 2]>,
+}
+
+// SAFETY: handles of streams are only used while the list is locked; everything else is numbers.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// A kernel of a loaded file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kernel {
+    object: u64,
+    arguments: u32,
+    group: u32,
+    private: u32,
+}
+
+struct Module {
+    executable: Id,
+    /// Kernels that were asked for: their addresses are handles.
+    #[allow(clippy::vec_box)]
+    kernels: Mutex<Vec<Box<Kernel>>>,
+    device: *const Device,
+}
+
+struct Stream {
+    device: *const Device,
+    state: Mutex<State>,
+}
+
+struct State {
+    packets: Packets,
+    arguments: Arguments,
+    recording: Option<Vec<(Dispatch, Vec<u8>)>>,
+}
+
+/// Packets, and the memory in which their arguments are.
+struct Graph {
+    device: *const Device,
+    packets: Vec<Dispatch>,
+    arguments: Arguments,
+}
+
+/// A signal that is 0 once a point of a stream has been reached.
+struct Event {
+    signal: Id,
+    stream: Mutex<Handle>,
+}
+
+/// What `memory.cu` takes.
+#[repr(C)]
+struct MemoryArguments {
+    to: Address,
+    from: Address,
+    bytes: u64,
+    byte: u32,
+    unused: u32,
+}
+
+/// The files with the kernels that copy and fill.
+static MEMORY: &[(u32, &[u8])] = &[
+    (1030, include_bytes!("objects/memory.gfx1030.xz")),
+    (1100, include_bytes!("objects/memory.gfx1100.xz")),
+    (1200, include_bytes!("objects/memory.gfx1200.xz")),
+];
+
+/// What files of a family are marked with in the flags of their ELF header: members of a family differ in nothing else.
+/// (LLVM, "User Guide for AMDGPU Backend", table "AMDGPU e_flags Values".)
+static MACHINES: &[(u32, u8)] = &[
+    (1030, 0x36),
+    (1031, 0x37),
+    (1032, 0x38),
+    (1033, 0x39),
+    (1034, 0x3e),
+    (1035, 0x3d),
+    (1036, 0x45),
+    (1100, 0x41),
+    (1101, 0x46),
+    (1102, 0x47),
+    (1103, 0x44),
+    (1200, 0x48),
+    (1201, 0x4e),
+];
+
+thread_local! {
+    /// Devices that this thread has entered, the innermost last.
+    static ENTERED: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A result as CUDA has it.
+fn code(result: Result<(), Status>) -> c_int {
+    match result {
+        Ok(()) => sys::SUCCESS,
+        Err(OUT_OF_RESOURCES) => sys::OUT_OF_MEMORY,
+        Err(status) => status,
+    }
+}
+
+/// The same of work on a queue, which does nothing any more once it has failed.
+fn work(result: Result<(), Status>) -> c_int {
+    match result {
+        Err(status) if status >= HSA => FAILED,
+        other => code(other),
+    }
+}
+
+impl Hsa {
+    pub(super) fn open(path: &Path) -> Result<Self, CudaError> {
+        Ok(Self { f: Functions::open(path)?, devices: OnceLock::new() })
+    }
+
+    fn devices(&self) -> &[Device] {
+        self.devices.get().map_or(&[], Vec::as_slice)
+    }
+
+    fn device(&self, index: c_int) -> Option<&Device> {
+        self.devices().get(usize::try_from(index).ok()?)
+    }
+
+    /// The device that this thread has entered.
+    fn here(&self) -> Option<&Device> {
+        let raw = ENTERED.with_borrow(|all| all.last().copied())?;
+        self.devices().iter().find(|d| std::ptr::from_ref(*d).cast() == raw.cast_const())
+    }
+
+    /// Everything that has been queued on a device is done.
+    fn settle(&self, device: &Device) -> Result<(), Status> {
+        for &stream in lock(&device.streams).iter() {
+            // SAFETY: streams leave the list before they are destroyed.
+            lock(&unsafe { &*stream.cast::<Stream>() }.state).packets.wait(&self.f)?;
+        }
+        Ok(())
+    }
+
+    fn load(&self, device: &Device, image: &[u8]) -> Result<Module, Status> {
+        let mut image = image.to_vec();
+        if let (Some(flags), Some(&(_, machine))) =
+            (image.get_mut(48), MACHINES.iter().find(|m| m.0 == device.gfx))
+        {
+            *flags = machine;
+        }
+        let f = &self.f;
+        let (mut reader, mut executable) = (0, 0);
+        // SAFETY: the image lives until the reader is destroyed; handles are written and used once they are.
+        unsafe {
+            check((f.reader_create)(image.as_ptr().cast(), image.len(), &mut reader))?;
+            let mut done = (f.executable_create)(number::PROFILE_FULL, 0, std::ptr::null(), &mut executable);
+            if done == 0 {
+                let (agent, none) = (device.agent, std::ptr::null());
+                done = (f.executable_load)(executable, agent, reader, none, std::ptr::null_mut());
+                if done == 0 {
+                    done = (f.executable_freeze)(executable, none);
+                }
+                if done != 0 {
+                    (f.executable_destroy)(executable);
+                }
+            }
+            (f.reader_destroy)(reader);
+            check(done)?;
+        }
+        Ok(Module { executable, kernels: Mutex::default(), device })
+    }
+
+    fn kernel(&self, device: &Device, executable: Id, name: &CStr) -> Result<Kernel, Status> {
+        let symbol_name = [name.to_bytes(), b".kd\0"].concat();
+        let f = &self.f;
+        let mut symbol = 0;
+        // SAFETY: the executable exists, and the name ends with a 0; each question writes one number of its type.
+        unsafe {
+            let name = symbol_name.as_ptr().cast();
+            check((f.executable_symbol)(executable, name, &device.agent, &mut symbol))?;
+            let mut kernel = Kernel::default();
+            let object = (&raw mut kernel.object).cast();
+            check((f.symbol_info)(symbol, number::SYMBOL_OBJECT, object))?;
+            for (what, to) in [
+                (number::SYMBOL_ARGUMENTS, &raw mut kernel.arguments),
+                (number::SYMBOL_GROUP, &raw mut kernel.group),
+                (number::SYMBOL_PRIVATE, &raw mut kernel.private),
+            ] {
+                check((f.symbol_info)(symbol, what, to.cast()))?;
+            }
+            Ok(kernel)
+        }
+    }
+
+    /// The kernels that copy and fill.
+    fn memory_kernels(&self, device: &Device) -> Result<[Kernel; 2], c_int> {
+        if let Some(&kernels) = device.kernels.get() {
+            return Ok(kernels);
+        }
+        let packed = MEMORY.iter().find(|m| m.0 / 10 == device.gfx / 10).ok_or(INVALID)?.1;
+        let mut image = Vec::new();
+        lzma_rs::xz_decompress(&mut &*packed, &mut image).map_err(|_| INVALID)?;
+        let module = self.load(device, &image).map_err(|e| code(Err(e)))?;
+        let kernel = |name| self.kernel(device, module.executable, name).map_err(|e| code(Err(e)));
+        let both = [kernel(c"memory_copy")?, kernel(c"memory_fill")?];
+        // They stay loaded as long as the process runs.
+        Ok(*device.kernels.get_or_init(|| both))
+    }
+
+    /// Queues or records a kernel.
+    ///
+    /// # Safety
+    /// The stream exists, and the kernel takes the argument.
+    unsafe fn start(
+        &self,
+        kernel: Kernel,
+        blocks: [c_uint; 3],
+        threads: c_uint,
+        shared: c_uint,
+        stream: Handle,
+        (argument, bytes): (*const c_void, usize),
+    ) -> c_int {
+        let Some(x) = blocks[0].checked_mul(threads) else { return INVALID };
+        if bytes > kernel.arguments as usize {
+            return INVALID;
+        }
+        let mut packet = Dispatch {
+            header: DISPATCH,
+            setup: 3,
+            threads: [threads as u16, 1, 1],
+            grid: [x, blocks[1], blocks[2]],
+            private_bytes: kernel.private,
+            group_bytes: kernel.group + shared,
+            object: kernel.object,
+            ..Dispatch::default()
+        };
+        // SAFETY: the caller's contract.
+        let (state, argument) = unsafe {
+            (
+                &mut *lock(&(*stream.cast::<Stream>()).state),
+                std::slice::from_raw_parts(argument.cast(), bytes),
+            )
+        };
+        if let Some(recording) = &mut state.recording {
+            recording.push((packet, argument.to_vec()));
+            return sys::SUCCESS;
+        }
+        let f = &self.f;
+        // SAFETY: the bytes are there.
+        let mut place = unsafe { state.arguments.put(argument.as_ptr(), bytes) };
+        if place.is_none() {
+            if let Err(e) = state.packets.wait(f) {
+                return work(Err(e));
+            }
+            state.arguments.clear();
+            // SAFETY: as above.
+            place = unsafe { state.arguments.put(argument.as_ptr(), bytes) };
+        }
+        let Some(place) = place else { return INVALID };
+        packet.arguments = place;
+        // SAFETY: the caller vouches for the kernel; its argument stays until the stream has been waited for.
+        work(unsafe { state.packets.dispatch(f, &[packet]) })
+    }
+
+    /// Copies or fills in the order of the stream.
+    ///
+    /// # Safety
+    /// The stream exists, and so do the bytes.
+    unsafe fn memory(&self, which: usize, arguments: MemoryArguments, stream: Handle) -> c_int {
+        // SAFETY: streams keep the device that they were made on, which stays.
+        let device = unsafe { &*(*stream.cast::<Stream>()).device };
+        let kernels = match self.memory_kernels(device) {
+            Ok(kernels) => kernels,
+            Err(code) => return code,
+        };
+        let blocks = arguments.bytes.div_ceil(4096).clamp(1, 4096) as c_uint;
+        let argument = (std::ptr::from_ref(&arguments).cast(), size_of::<MemoryArguments>());
+        // SAFETY: the caller's contract; the kernels take this argument.
+        unsafe { self.start(kernels[which], [blocks, 1, 1], 256, 0, stream, argument) }
+    }
+
+    /// Copies between host and GPU, behind what the stream has.
+    ///
+    /// # Safety
+    /// The stream exists, and so do the bytes.
+    unsafe fn transfer(&self, to: *mut c_void, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
+        // SAFETY: the caller's contract.
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        if state.recording.is_some() {
+            return RECORDING;
+        }
+        let waited = state.packets.wait(&self.f);
+        if waited.is_err() {
+            return work(waited);
+        }
+        state.arguments.clear();
+        // SAFETY: the caller's contract.
+        code(check(unsafe { (self.f.copy)(to, from, bytes) }))
+    }
+}
+
+/// Calls `each` for what a function of the runtime's enumerates.
+unsafe extern "C" fn collect(id: Id, to: *mut c_void) -> Status {
+    // SAFETY: whoever enumerates passes such a list.
+    unsafe { &mut *to.cast::<Vec<Id>>() }.push(id);
+    0
+}
+
+impl Functions {
+    /// A fact about an agent or a pool.
+    ///
+    /// # Safety
+    /// The answer has the type `T`.
+    unsafe fn ask<T: Default>(
+        &self,
+        ask: unsafe extern "C" fn(Id, u32, *mut c_void) -> Status,
+        id: Id,
+        what: u32,
+    ) -> Result<T, Status> {
+        let mut answer = T::default();
+        // SAFETY: writes one `T`.
+        check(unsafe { ask(id, what, (&raw mut answer).cast()) })?;
+        Ok(answer)
+    }
+
+    fn text(&self, agent: Id, what: u32) -> String {
+        let mut text = [0 as c_char; 65];
+        // SAFETY: names have up to 64 bytes.
+        unsafe { (self.agent_info)(agent, what, text.as_mut_ptr().cast()) };
+        // SAFETY: ends with a 0 at the latest at its last byte.
+        unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
+    }
+
+    fn pools_of(&self, agent: Id) -> Result<Vec<Pool>, Status> {
+        let mut ids = Vec::<Id>::new();
+        // SAFETY: the callback gets this list.
+        check(unsafe { (self.pools)(agent, collect, (&raw mut ids).cast()) })?;
+        let mut all = Vec::new();
+        for id in ids {
+            // SAFETY: numbers of these types.
+            let (segment, bytes) = unsafe {
+                (
+                    self.ask(self.pool_info, id, number::POOL_SEGMENT)?,
+                    self.ask(self.pool_info, id, number::POOL_SIZE)?,
+                )
+            };
+            let flags = match segment {
+                // SAFETY: a number of this type.
+                number::SEGMENT_GLOBAL => unsafe { self.ask(self.pool_info, id, number::POOL_FLAGS)? },
+                _ => 0,
+            };
+            all.push(Pool { id, segment, flags, bytes });
+        }
+        Ok(all)
+    }
+
+    /// The GPUs.
+    fn gpus(&self) -> Result<Vec<Device>, Status> {
+        let mut agents = Vec::<Id>::new();
+        // SAFETY: the callback gets this list.
+        check(unsafe { (self.agents)(collect, (&raw mut agents).cast()) })?;
+        let (mut gpus, mut hosts) = (Vec::new(), Vec::new());
+        for agent in agents {
+            // SAFETY: a number of this type.
+            match unsafe { self.ask::<u32>(self.agent_info, agent, number::AGENT_DEVICE)? } {
+                number::DEVICE_GPU => gpus.push(agent),
+                _ => hosts.extend(self.pools_of(agent)?),
+            }
+        }
+        let host = |flags| {
+            let fits = |p: &&Pool| p.segment == number::SEGMENT_GLOBAL && p.flags & flags == flags;
+            hosts.iter().find(fits).map(|p| p.id).ok_or(OUT_OF_RESOURCES)
+        };
+        let mut all = Vec::new();
+        for agent in gpus {
+            let pools = self.pools_of(agent)?;
+            let local = |p: &&Pool| p.segment == number::SEGMENT_GLOBAL && p.flags & number::FLAG_COARSE != 0;
+            let Some(local) = pools.iter().find(local) else { continue };
+            let shared = pools.iter().find(|p| p.segment == number::SEGMENT_GROUP).map_or(0, |p| p.bytes);
+            // SAFETY: numbers of these types.
+            let (units, caches) = unsafe {
+                let units = self.ask(self.agent_info, agent, number::AGENT_COMPUTE_UNITS)?;
+                (units, self.ask::<[u32; 4]>(self.agent_info, agent, number::AGENT_CACHES)?)
+            };
+            let gfx = self.text(agent, number::AGENT_NAME);
+            let gfx = gfx.strip_prefix("gfx").and_then(|n| n.parse().ok()).unwrap_or(0);
+            all.push(Device {
+                agent,
+                name: self.text(agent, number::AGENT_PRODUCT),
+                gfx,
+                units,
+                l2: caches[1],
+                shared,
+                memory: local.bytes,
+                used: AtomicUsize::new(0),
+                sizes: Mutex::default(),
+                local: local.id,
+                arguments: host(number::FLAG_FINE | number::FLAG_KERNARG)?,
+                host: host(number::FLAG_FINE)?,
+                streams: Mutex::default(),
+                kernels: OnceLock::new(),
+            });
+        }
+        Ok(all)
+    }
+}
+
+/// A pool of memory.
+struct Pool {
+    id: Id,
+    segment: u32,
+    flags: u32,
+    bytes: usize,
+}
+
+/// A thing of ours as a handle.
+fn handle<T>(thing: T) -> Handle {
+    Box::into_raw(Box::new(thing)).cast()
+}
+
+// Handles are those that these functions gave, which the callers' contracts say.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Api for Hsa {
+    unsafe fn init(&self, _: c_uint) -> c_int {
+        match check(unsafe { (self.f.init)() }).and_then(|()| self.f.gpus()) {
+            Ok(gpus) if gpus.is_empty() => sys::NO_DEVICE,
+            Ok(gpus) => {
+                let _ = self.devices.set(gpus);
+                sys::SUCCESS
+            }
+            // What the runtime says where the kernel's driver is missing.
+            Err(OUT_OF_RESOURCES) => sys::NO_DEVICE,
+            Err(status) => status,
+        }
+    }
+    unsafe fn driver_version(&self, version: *mut c_int) -> c_int {
+        unsafe { *version = VERSION };
+        sys::SUCCESS
+    }
+    unsafe fn device_count(&self, count: *mut c_int) -> c_int {
+        unsafe { *count = self.devices().len() as c_int };
+        sys::SUCCESS
+    }
+    unsafe fn device_get(&self, device: *mut c_int, ordinal: c_int) -> c_int {
+        unsafe { *device = ordinal };
+        sys::SUCCESS
+    }
+    unsafe fn device_name(&self, value: *mut c_char, len: c_int, device: c_int) -> c_int {
+        let Some(device) = self.device(device) else { return INVALID };
+        let name = &device.name.as_bytes()[..device.name.len().min(len as usize - 1)];
+        unsafe {
+            value.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len());
+            *value.add(name.len()) = 0;
+        }
+        sys::SUCCESS
+    }
+    unsafe fn device_attribute(&self, value: *mut c_int, what: c_int, device: c_int) -> c_int {
+        let Some(device) = self.device(device) else { return INVALID };
+        let answer = match what {
+            attribute::MAX_THREADS => 1024,
+            // Threads of a grid are counted in 32 bits.
+            what if what == attribute::MAX_GRID[0] => u32::MAX / 1024,
+            what if attribute::MAX_GRID.contains(&what) => 65535,
+            attribute::MULTIPROCESSORS => device.units,
+            attribute::L2_BYTES => device.l2,
+            attribute::MAJOR => device.gfx / 10,
+            attribute::MINOR => device.gfx % 10,
+            attribute::SHARED_OPTIN => device.shared as u32,
+            _ => return INVALID,
+        };
+        unsafe { *value = answer as c_int };
+        sys::SUCCESS
+    }
+    unsafe fn device_memory(&self, bytes: *mut usize, device: c_int) -> c_int {
+        let Some(device) = self.device(device) else { return INVALID };
+        unsafe { *bytes = device.memory };
+        sys::SUCCESS
+    }
+    unsafe fn context_retain(&self, context: *mut Handle, device: c_int) -> c_int {
+        let Some(device) = self.device(device) else { return INVALID };
+        unsafe { *context = std::ptr::from_ref(device).cast_mut().cast() };
+        sys::SUCCESS
+    }
+    unsafe fn context_release(&self, _: c_int) -> c_int {
+        sys::SUCCESS
+    }
+    unsafe fn context_push(&self, context: Handle) -> c_int {
+        ENTERED.with_borrow_mut(|all| all.push(context));
+        sys::SUCCESS
+    }
+    unsafe fn context_pop(&self, context: *mut Handle) -> c_int {
+        let Some(last) = ENTERED.with_borrow_mut(Vec::pop) else { return INVALID };
+        unsafe { *context = last };
+        sys::SUCCESS
+    }
+    unsafe fn context_wait(&self) -> c_int {
+        self.here().map_or(INVALID, |device| work(self.settle(device)))
+    }
+    unsafe fn memory_info(&self, free: *mut usize, total: *mut usize) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        unsafe {
+            *total = device.memory;
+            *free = device.memory.saturating_sub(device.used.load(Relaxed));
+        }
+        sys::SUCCESS
+    }
+    unsafe fn memory_alloc(&self, address: *mut Address, bytes: usize) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        let result = allocate(&self.f, device.local, device.agent, bytes);
+        code(result.map(|start| {
+            device.used.fetch_add(bytes, Relaxed);
+            lock(&device.sizes).insert(start as Address, bytes);
+            unsafe { *address = start as Address };
+        }))
+    }
+    unsafe fn memory_free(&self, address: Address) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        let settled = self.settle(device);
+        device.used.fetch_sub(lock(&device.sizes).remove(&address).unwrap_or(0), Relaxed);
+        let freed = check(unsafe { (self.f.free)(address as *mut c_void) });
+        work(settled.and(freed))
+    }
+    unsafe fn host_alloc(&self, start: *mut *mut c_void, bytes: usize, _: c_uint) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        code(allocate(&self.f, device.host, device.agent, bytes).map(|at| unsafe { *start = at }))
+    }
+    unsafe fn host_free(&self, start: *mut c_void) -> c_int {
+        code(check(unsafe { (self.f.free)(start) }))
+    }
+    unsafe fn upload(&self, to: Address, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
+        unsafe { self.transfer(to as *mut c_void, from, bytes, stream) }
+    }
+    unsafe fn download(&self, to: *mut c_void, from: Address, bytes: usize, stream: Handle) -> c_int {
+        unsafe { self.transfer(to, from as *const c_void, bytes, stream) }
+    }
+    unsafe fn copy(&self, to: Address, from: Address, bytes: usize, stream: Handle) -> c_int {
+        let arguments = MemoryArguments { to, from, bytes: bytes as u64, byte: 0, unused: 0 };
+        unsafe { self.memory(0, arguments, stream) }
+    }
+    unsafe fn fill(&self, to: Address, byte: u8, bytes: usize, stream: Handle) -> c_int {
+        let arguments = MemoryArguments { to, from: 0, bytes: bytes as u64, byte: byte.into(), unused: 0 };
+        unsafe { self.memory(1, arguments, stream) }
+    }
+    unsafe fn stream_create(&self, stream: *mut Handle, _: c_uint) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        let made = Packets::new(&self.f, device.agent).and_then(|packets| {
+            match Arguments::new(&self.f, device.arguments, device.agent, ARGUMENTS) {
+                Ok(arguments) => Ok(State { packets, arguments, recording: None }),
+                Err(status) => {
+                    packets.destroy(&self.f);
+                    Err(status)
+                }
+            }
+        });
+        code(made.map(|state| {
+            let raw = handle(Stream { device, state: Mutex::new(state) });
+            lock(&device.streams).push(raw);
+            unsafe { *stream = raw };
+        }))
+    }
+    unsafe fn stream_destroy(&self, stream: Handle) -> c_int {
+        let whole = unsafe { &*stream.cast::<Stream>() };
+        lock(unsafe { &(*whole.device).streams }).retain(|&s| s != stream);
+        let State { packets, arguments, .. } = unsafe { Box::from_raw(stream.cast::<Stream>()) }
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        packets.destroy(&self.f);
+        arguments.free(&self.f);
+        sys::SUCCESS
+    }
+    unsafe fn stream_wait(&self, stream: Handle) -> c_int {
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        if state.recording.is_some() {
+            return RECORDING;
+        }
+        let waited = state.packets.wait(&self.f);
+        state.arguments.clear();
+        work(waited)
+    }
+    unsafe fn stream_after(&self, stream: Handle, event: Handle, _: c_uint) -> c_int {
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        if state.recording.is_some() {
+            return RECORDING;
+        }
+        work(unsafe { state.packets.barrier(&self.f, (*event.cast::<Event>()).signal, 0) })
+    }
+    unsafe fn event_create(&self, event: *mut Handle, _: c_uint) -> c_int {
+        let mut signal = 0;
+        let made = check(unsafe { (self.f.signal_create)(0, 0, std::ptr::null(), &mut signal) });
+        code(made.map(|()| {
+            unsafe { *event = handle(Event { signal, stream: Mutex::new(std::ptr::null_mut()) }) };
+        }))
+    }
+    unsafe fn event_destroy(&self, event: Handle) -> c_int {
+        let waited = unsafe { self.event_wait(event) };
+        let event = unsafe { Box::from_raw(event.cast::<Event>()) };
+        unsafe { (self.f.signal_destroy)(event.signal) };
+        waited
+    }
+    unsafe fn event_record(&self, event: Handle, stream: Handle) -> c_int {
+        let waited = unsafe { self.event_wait(event) };
+        if waited != sys::SUCCESS {
+            return waited;
+        }
+        let event = unsafe { &*event.cast::<Event>() };
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        if state.recording.is_some() {
+            return RECORDING;
+        }
+        *lock(&event.stream) = stream;
+        unsafe { (self.f.signal_store)(event.signal, 1) };
+        work(unsafe { state.packets.barrier(&self.f, 0, event.signal) })
+    }
+    unsafe fn event_query(&self, event: Handle) -> c_int {
+        match unsafe { (self.f.signal_load)((*event.cast::<Event>()).signal) } {
+            ..1 => sys::SUCCESS,
+            _ => sys::NOT_READY,
+        }
+    }
+    unsafe fn event_wait(&self, event: Handle) -> c_int {
+        let event = unsafe { &*event.cast::<Event>() };
+        let stream = *lock(&event.stream);
+        // A stream that has been destroyed was waited for.
+        let device = self.here();
+        let exists = device.is_some_and(|device| lock(&device.streams).contains(&stream));
+        if !exists {
+            return sys::SUCCESS;
+        }
+        let state = lock(unsafe { &(*stream.cast::<Stream>()).state });
+        work(state.packets.wait_for(&self.f, event.signal))
+    }
+    unsafe fn event_elapsed(&self, _: *mut f32, _: Handle, _: Handle) -> c_int {
+        NOT_SUPPORTED
+    }
+    unsafe fn module_load(&self, module: *mut Handle, image: &[u8]) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        code(self.load(device, image).map(|loaded| unsafe { *module = handle(loaded) }))
+    }
+    unsafe fn module_unload(&self, module: Handle) -> c_int {
+        let module = unsafe { Box::from_raw(module.cast::<Module>()) };
+        code(check(unsafe { (self.f.executable_destroy)(module.executable) }))
+    }
+    unsafe fn module_function(&self, function: *mut Handle, module: Handle, name: *const c_char) -> c_int {
+        let (module, name) = unsafe { (&*module.cast::<Module>(), CStr::from_ptr(name)) };
+        code(self.kernel(unsafe { &*module.device }, module.executable, name).map(|kernel| {
+            let kernel = Box::new(kernel);
+            unsafe { *function = std::ptr::from_ref(&*kernel).cast_mut().cast() };
+            lock(&module.kernels).push(kernel);
+        }))
+    }
+    unsafe fn function_set(&self, _: Handle, _: c_int, _: c_int) -> c_int {
+        // Every kernel may have all shared memory that there is.
+        sys::SUCCESS
+    }
+    unsafe fn launch(
+        &self,
+        function: Handle,
+        blocks: [c_uint; 3],
+        threads: c_uint,
+        shared: c_uint,
+        stream: Handle,
+        argument: (*const c_void, usize),
+    ) -> c_int {
+        unsafe { self.start(*function.cast::<Kernel>(), blocks, threads, shared, stream, argument) }
+    }
+    unsafe fn capture_begin(&self, stream: Handle, _: c_int) -> c_int {
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        if state.recording.is_some() {
+            return RECORDING;
+        }
+        state.recording = Some(Vec::new());
+        sys::SUCCESS
+    }
+    unsafe fn capture_end(&self, stream: Handle, recording: *mut Handle) -> c_int {
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        let Some(recorded) = state.recording.take() else { return INVALID };
+        unsafe { *recording = handle(recorded) };
+        sys::SUCCESS
+    }
+    unsafe fn graph_instantiate(&self, graph: *mut Handle, recording: Handle, _: u64) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
+        let recorded = unsafe { &*recording.cast::<Vec<(Dispatch, Vec<u8>)>>() };
+        let bytes = recorded.iter().map(|(_, argument)| Arguments::room(argument.len())).sum();
+        let made = Arguments::new(&self.f, device.arguments, device.agent, bytes);
+        code(made.map(|mut arguments| {
+            let packets = recorded.iter().map(|(packet, argument)| Dispatch {
+                arguments: unsafe { arguments.put(argument.as_ptr(), argument.len()) }.unwrap_or(0),
+                ..*packet
+            });
+            let packets = packets.collect();
+            unsafe { *graph = handle(Graph { device, packets, arguments }) };
+        }))
+    }
+    unsafe fn graph_launch(&self, graph: Handle, stream: Handle) -> c_int {
+        let graph = unsafe { &*graph.cast::<Graph>() };
+        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        if state.recording.is_some() {
+            return RECORDING;
+        }
+        work(unsafe { state.packets.dispatch(&self.f, &graph.packets) })
+    }
+    unsafe fn graph_exec_destroy(&self, graph: Handle) -> c_int {
+        let graph = unsafe { Box::from_raw(graph.cast::<Graph>()) };
+        // What was started is done first.
+        let settled = self.settle(unsafe { &*graph.device });
+        graph.arguments.free(&self.f);
+        work(settled)
+    }
+    unsafe fn graph_destroy(&self, recording: Handle) -> c_int {
+        drop(unsafe { Box::from_raw(recording.cast::<Vec<(Dispatch, Vec<u8>)>>()) });
+        sys::SUCCESS
+    }
+    fn code_name(&self, code: c_int) -> String {
+        match code {
+            FAILED => "the queue has failed: a kernel did what it may not".into(),
+            RECORDING => "not possible during a recording".into(),
+            NOT_SUPPORTED => "not supported".into(),
+            sys::OUT_OF_MEMORY => "out of memory".into(),
+            sys::NO_DEVICE => "no GPU".into(),
+            code if code >= HSA => self.f.name(code),
+            _ => "invalid".into(),
+        }
+    }
+}

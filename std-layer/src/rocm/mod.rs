@@ -1,0 +1,32 @@
+//! GPUs of AMD's, through the HSA runtime of ROCm alone: what does for them what CUDA's driver does for NVIDIA's, so that all else is
+//! shared with [`cuda`](crate::cuda).
+//!
+//! None of it has run on a GPU yet. The tests run it on an emulated runtime.
+
+mod driver;
+mod hsa;
+mod queue;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cuda::{CudaError, Driver};
+
+/// The name of the runtime's library.
+pub const LIBRARY: &str = "libhsa-runtime64.so.1";
+
+/// Opens the runtime that the system finds.
+///
+/// # Errors
+/// `NoDriver`, `MissingFunction`, `NoDevice`, `Driver`.
+pub fn open() -> Result<Driver, CudaError> {
+    open_at(Path::new(LIBRARY))
+}
+
+/// Opens the runtime's library at `path`.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_at(path: &Path) -> Result<Driver, CudaError> {
+    Driver::start(Arc::new(driver::Hsa::open(path)?))
+}
