@@ -49,7 +49,9 @@ fn arguments(info: &[u8]) -> usize {
 
 #[test]
 fn every_kernel_for_every_gpu() {
-    let (all, cubins) = (catalogue(), embedded_cubins().unwrap());
+    let all = catalogue();
+    let cubins: Vec<Cubin> =
+        embedded_cubins().unwrap().into_iter().filter(|c| !c.capability.is_gfx()).collect();
     assert_eq!(
         all.len(),
         all.iter().map(|k| &k.name).collect::<BTreeSet<_>>().len(),

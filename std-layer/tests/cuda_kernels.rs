@@ -7,6 +7,21 @@ mod cuda;
 #[path = "cuda_kernels/suite.rs"]
 mod suite;
 
+/// The emulated driver, and how drivers are opened.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod platform {
+    use gllm_kernels_std::cuda::{CudaError, Driver};
+
+    pub use crate::cuda::emulator;
+
+    pub fn real() -> Result<Driver, CudaError> {
+        Driver::open()
+    }
+    pub fn emulated() -> Result<Driver, CudaError> {
+        Driver::open_at(emulator())
+    }
+}
+
 /// The emulator switches stacks by instructions of x86-64.
 fn main() {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -196,7 +196,7 @@ static void on_fault(int signal, siginfo_t* info, void*) {
 static std::recursive_mutex lock;
 static std::map<std::string, long> settings = {
     {"driver_version", 13000}, {"device_count", 1}, {"capability", 90}, {"memory", 1L << 32}, {"init", 0}, {"launch", 0}, {"wait", 0},
-    {"load", 0}, {"host_memory", 1L << 32}, {"at_once", 0},
+    {"load", 0}, {"host_memory", 1L << 32}, {"at_once", 0}, {"gfx", 1100},
 };
 static std::map<uintptr_t, std::pair<Guarded, size_t>> allocations;
 static std::map<void*, Guarded> hosts;
@@ -345,6 +345,7 @@ using namespace emu;
 #define INSIDE LOCKED; if (!inside()) return 201
 
 API emu_set(const char* key, long value) { LOCKED; settings.at(key) = value; return 0; }
+API emu_get(const char* key) { LOCKED; return static_cast<int>(settings.at(key)); }
 // Whether a kernel has run since the last question.
 API emu_launched(const char* name) { LOCKED; return launched.erase(name) > 0; }
 // Bytes of a kernel's arguments, or -1.

@@ -1,4 +1,4 @@
-//! Builds the emulated driver: the kernels, compiled by a C++ compiler, behind the functions of the Driver API.
+//! Builds the emulated drivers: the kernels, compiled by a C++ compiler, behind the functions of CUDA's Driver API or of the HSA runtime.
 
 // Each of the test programs uses a part.
 #![allow(dead_code)]
@@ -14,7 +14,9 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda");
+const ROCM_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm");
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels");
+const ROCM_KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rocm/kernels");
 const TEMPORARY: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// Every order of operations as written, so that results do not depend on the compiler.
@@ -44,41 +46,59 @@ fn files(folder: &str, kinds: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// What a source is compiled from: itself, and what it includes.
-fn hash_source(source: &Path, seen: &mut Vec<PathBuf>, hash: &mut DefaultHasher) {
-    if seen.iter().any(|path| path == source) {
-        return;
-    }
-    seen.push(source.to_path_buf());
-    let text = std::fs::read_to_string(source).expect("a source");
-    text.hash(hash);
-    for line in text.lines() {
-        let Some(name) = line.trim().strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'))
-        else {
-            continue;
-        };
-        let found =
-            [TESTS, KERNELS].map(|folder| Path::new(folder).join(name)).into_iter().find(|p| p.exists());
-        hash_source(&found.expect(name), seen, hash);
-    }
+/// A driver that is emulated: folders of files, of which the first counts that has one of a name.
+struct Emulated {
+    name: &'static str,
+    folders: &'static [&'static str],
 }
 
-/// Path of the emulated driver; builds what of it is not there. Objects are kept, by what they are compiled from.
-pub fn emulator() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let sources = [files(TESTS, &["cpp"]), files(KERNELS, &["cu"])].concat();
+const CUDA: Emulated = Emulated { name: "libcuda", folders: &[TESTS, KERNELS] };
+const ROCM: Emulated = Emulated { name: "libhsa", folders: &[TESTS, ROCM_TESTS, ROCM_KERNELS, KERNELS] };
+
+impl Emulated {
+    /// The sources that are compiled.
+    fn sources(&self) -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = Vec::new();
+        for source in self.folders.iter().flat_map(|folder| files(folder, &["cpp", "cu"])) {
+            if all.iter().all(|other| other.file_name() != source.file_name()) {
+                all.push(source);
+            }
+        }
+        all
+    }
+
+    /// What a source is compiled from: itself, and what it includes.
+    fn hash_source(&self, source: &Path, seen: &mut Vec<PathBuf>, hash: &mut DefaultHasher) {
+        if seen.iter().any(|path| path == source) {
+            return;
+        }
+        seen.push(source.to_path_buf());
+        let text = std::fs::read_to_string(source).expect("a source");
+        text.hash(hash);
+        for line in text.lines() {
+            let Some(name) = line.trim().strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"'))
+            else {
+                continue;
+            };
+            let found = self.folders.iter().map(|folder| Path::new(folder).join(name)).find(|p| p.exists());
+            self.hash_source(&found.expect(name), seen, hash);
+        }
+    }
+
+    /// Path of the library; builds what of it is not there. Objects are kept, by what they are compiled from.
+    fn build(&self) -> PathBuf {
+        let sources = self.sources();
         let object = |source: &PathBuf| {
             let mut hash = DefaultHasher::new();
             FLAGS.hash(&mut hash);
-            hash_source(source, &mut Vec::new(), &mut hash);
+            self.hash_source(source, &mut Vec::new(), &mut hash);
             let name = source.file_stem().expect("a name").to_string_lossy().into_owned();
             Path::new(TEMPORARY).join(format!("emulated-{name}-{:016x}.o", hash.finish()))
         };
         let objects: Vec<PathBuf> = sources.iter().map(object).collect();
         let mut hash = DefaultHasher::new();
         objects.hash(&mut hash);
-        let library = Path::new(TEMPORARY).join(format!("libcuda-emulated-{:016x}.so", hash.finish()));
+        let library = Path::new(TEMPORARY).join(format!("{}-emulated-{:016x}.so", self.name, hash.finish()));
         if library.exists() {
             return library;
         }
@@ -94,8 +114,10 @@ pub fn emulator() -> &'static Path {
                         continue;
                     }
                     let mut gcc = Command::new("g++");
-                    gcc.args(FLAGS).args(["-I", TESTS, "-I", KERNELS, "-x", "c++", "-c"]);
-                    run(gcc.arg(source).arg("-o").arg(unfinished(object)));
+                    gcc.args(FLAGS).args(self.folders.iter().flat_map(|folder| ["-I", folder]));
+                    // From standard input: what it includes is looked for in the first folder first.
+                    let text = std::fs::File::open(source).expect("a source");
+                    run(gcc.args(["-x", "c++", "-c", "-"]).stdin(text).arg("-o").arg(unfinished(object)));
                     std::fs::rename(unfinished(object), object).expect("the object to move");
                 });
             }
@@ -103,7 +125,19 @@ pub fn emulator() -> &'static Path {
         run(Command::new("g++").arg("-shared").args(&objects).arg("-o").arg(unfinished(&library)));
         std::fs::rename(unfinished(&library), &library).expect("the library to move");
         library
-    })
+    }
+}
+
+/// Path of the emulated driver of CUDA's.
+pub fn emulator() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| CUDA.build())
+}
+
+/// Path of the emulated HSA runtime.
+pub fn rocm_emulator() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| ROCM.build())
 }
 
 /// What the emulated driver has beside the Driver API.
@@ -197,10 +231,15 @@ pub struct Fake {
 
 impl Fake {
     pub fn new(settings: &[(&str, i64)]) -> Self {
+        Self::of(emulator(), settings)
+    }
+
+    /// A copy of one of them.
+    pub fn of(emulator: &Path, settings: &[(&str, i64)]) -> Self {
         static COPIES: AtomicUsize = AtomicUsize::new(0);
         let name = format!("fake-{}-{}.so", std::process::id(), COPIES.fetch_add(1, Relaxed));
         let path = Path::new(TEMPORARY).join(name);
-        std::fs::copy(emulator(), &path).expect("a copy of the emulated driver");
+        std::fs::copy(emulator, &path).expect("a copy of the emulated driver");
         let controls = Controls::of(&path);
         for &(key, value) in settings {
             controls.set(key, value);

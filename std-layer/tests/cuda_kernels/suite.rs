@@ -3,12 +3,13 @@
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::ElementType;
-use gllm_kernels_std::cuda::{catalogue, Buffer, Context, Driver, Float, Ops, Stream};
+use gllm_kernels_std::cuda::{catalogue, Buffer, Context, Float, Ops, Stream};
 use gllm_kernels_std::Zeroable;
 use gllm_testkit::data::Source;
 use libtest_mimic::{Arguments, Trial};
 
-use crate::cuda::{emulator, Controls};
+use crate::cuda::Controls;
+use crate::platform::{emulated, emulator, real};
 
 #[path = "attention.rs"]
 mod attention;
@@ -50,7 +51,7 @@ fn on_a_gpu() -> bool {
 fn context() -> &'static Context {
     static CONTEXT: OnceLock<Context> = OnceLock::new();
     CONTEXT.get_or_init(|| {
-        let driver = if on_a_gpu() { Driver::open() } else { Driver::open_at(emulator()) };
+        let driver = if on_a_gpu() { real() } else { emulated() };
         driver.and_then(|d| d.device(0)?.context()).unwrap_or_else(|e| panic!("{e}"))
     })
 }
