@@ -14,6 +14,9 @@ mod platform {
 
     pub use crate::cuda::emulator;
 
+    /// Whether most of the kernels are those of another platform, which tests them.
+    pub const SHARES_SOURCES: bool = false;
+
     pub fn real() -> Result<Driver, CudaError> {
         Driver::open()
     }

@@ -1,5 +1,5 @@
-//! Every kernel as it is for GPUs of AMD's, and whole models with them, compared with the core and with f64: on an emulated HSA runtime, or on
-//! the GPU of this machine with `GLLM_TEST_CUDA=gpu`.
+//! Kernels that are other ones on GPUs of AMD's than on NVIDIA's, and whole models, compared with the core and with f64: on an emulated HSA
+//! runtime; or every kernel, on the GPU of this machine, with `GLLM_TEST_CUDA=gpu`.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod cuda;
@@ -14,6 +14,9 @@ mod platform {
     use gllm_kernels_std::rocm;
 
     pub use crate::cuda::rocm_emulator as emulator;
+
+    /// Whether most of the kernels are those of another platform, which tests them.
+    pub const SHARES_SOURCES: bool = true;
 
     pub fn real() -> Result<Driver, CudaError> {
         rocm::open()

@@ -53,10 +53,9 @@ impl BackendKind {
 
     /// The same, with or without programs that compute what a GPU would.
     fn find(self, threads: usize, software: bool) -> Result<AnyBackend, BackendError> {
-        let none = |why: &str| Err(BackendError::NoDevice(why.to_owned()));
         match self {
             Self::Cuda => cuda(),
-            Self::Rocm => none("there is no backend for ROCm"),
+            Self::Rocm => rocm(),
             Self::Metal | Self::Wgpu => wgpu(self == Self::Metal, software),
             Self::Cpu => Ok(AnyBackend::Cpu(CpuBackend::new(threads)?)),
         }
@@ -73,6 +72,19 @@ fn cuda() -> Result<AnyBackend, BackendError> {
 #[cfg(not(feature = "cuda"))]
 fn cuda() -> Result<AnyBackend, BackendError> {
     Err(BackendError::NoDevice("this program was built without the feature `cuda`".to_owned()))
+}
+
+/// A backend on the first GPU of AMD's.
+#[cfg(feature = "rocm")]
+fn rocm() -> Result<AnyBackend, BackendError> {
+    let context = crate::rocm::open()?.device(0)?.context()?;
+    super::CudaBackend::with_context(&context).map(AnyBackend::Rocm)
+}
+
+/// Without the feature there is none.
+#[cfg(not(feature = "rocm"))]
+fn rocm() -> Result<AnyBackend, BackendError> {
+    Err(BackendError::NoDevice("this program was built without the feature `rocm`".to_owned()))
 }
 
 /// A backend on the first adapter of wgpu that is, or is not, reached by Metal.
@@ -314,6 +326,8 @@ macro_rules! backends {
 backends! {
     #[cfg(feature = "cuda")]
     Cuda(super::CudaBackend),
+    #[cfg(feature = "rocm")]
+    Rocm(super::CudaBackend),
     #[cfg(feature = "wgpu")]
     Wgpu(super::WgpuBackend),
     Cpu(CpuBackend),
@@ -326,6 +340,8 @@ impl AnyBackend {
         match self {
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => Vec::new(),
+            #[cfg(feature = "rocm")]
+            Self::Rocm(_) => Vec::new(),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => Vec::new(),
             Self::Cpu(backend) => backend.take_times(),
@@ -339,6 +355,8 @@ impl AnyWeights {
         match self {
             #[cfg(feature = "cuda")]
             Self::Cuda(weights) => weights.bytes(),
+            #[cfg(feature = "rocm")]
+            Self::Rocm(weights) => weights.bytes(),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(weights) => weights.bytes(),
             Self::Cpu(weights) => weights.bytes(),
@@ -352,6 +370,8 @@ impl AnyKvCache {
         match self {
             #[cfg(feature = "cuda")]
             Self::Cuda(kv) => kv.bytes_at(position),
+            #[cfg(feature = "rocm")]
+            Self::Rocm(kv) => kv.bytes_at(position),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(kv) => kv.bytes_at(position),
             Self::Cpu(kv) => kv.bytes_at(position),
@@ -367,6 +387,11 @@ impl fmt::Display for AnyBackend {
             Self::Cuda(backend) => {
                 let device = backend.context().device();
                 write!(f, "CUDA: {}, compute capability {}", device.name(), device.capability())
+            }
+            #[cfg(feature = "rocm")]
+            Self::Rocm(backend) => {
+                let device = backend.context().device();
+                write!(f, "ROCm: {}, {}", device.name(), device.capability())
             }
             #[cfg(feature = "wgpu")]
             Self::Wgpu(backend) => {

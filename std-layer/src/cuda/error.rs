@@ -21,7 +21,7 @@ pub struct Capability(pub u32);
 impl Capability {
     /// Whether it is one of AMD's.
     pub const fn is_gfx(self) -> bool {
-        self.0 >= 1000
+        self.0 >= 600
     }
 }
 

@@ -119,8 +119,8 @@ static MEMORY: &[(u32, &[u8])] = &[
     (1200, include_bytes!("objects/memory.gfx1200.xz")),
 ];
 
-/// What files of a family are marked with in the flags of their ELF header: members of a family differ in nothing else.
-/// (LLVM, "User Guide for AMDGPU Backend", table "AMDGPU e_flags Values".)
+/// What files for a GPU are marked with in the flags of their ELF header (LLVM, "User Guide for AMDGPU Backend", table "AMDGPU e_flags Values").
+/// Members of a family have the same instructions, so that a file for one of them runs on the others once it is marked so.
 static MACHINES: &[(u32, u8)] = &[
     (1030, 0x36),
     (1031, 0x37),

@@ -9,7 +9,7 @@ use gllm_testkit::data::Source;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::cuda::Controls;
-use crate::platform::{emulated, emulator, real};
+use crate::platform::{emulated, emulator, real, SHARES_SOURCES};
 
 #[path = "attention.rs"]
 mod attention;
@@ -147,17 +147,21 @@ pub fn main() {
     }
     let args = Arguments::from_args();
     let mut trials = Vec::new();
-    elementwise::trials(&mut trials);
-    rows::trials(&mut trials);
-    quant::trials(&mut trials);
+    // Sources that two platforms share are the same kernels on both emulators.
+    let all = !SHARES_SOURCES || on_a_gpu();
+    if all {
+        elementwise::trials(&mut trials);
+        rows::trials(&mut trials);
+        quant::trials(&mut trials);
+        attention::trials(&mut trials);
+        sampling::trials(&mut trials);
+        gemv::trials(&mut trials);
+    }
     grouped::trials(&mut trials);
-    attention::trials(&mut trials);
     prefill::trials(&mut trials);
-    sampling::trials(&mut trials);
     gemm::trials(&mut trials);
-    gemv::trials(&mut trials);
     models::trials(&mut trials);
-    let everything = args.filter.is_none() && args.skip.is_empty() && !args.list;
+    let everything = all && args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {
         coverage();

@@ -34,7 +34,7 @@ struct Gpu {
     stream: Stream,
 }
 
-/// An NVIDIA GPU that runs models.
+/// An NVIDIA GPU that runs models; with a context of the module `rocm` (a feature) one of AMD's.
 #[derive(Debug)]
 pub struct CudaBackend {
     gpu: Gpu,
