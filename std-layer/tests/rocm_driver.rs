@@ -36,7 +36,7 @@ fn in_both_modes(test: impl Fn(&Fake)) {
 fn without_a_runtime_or_a_gpu() {
     let error = rocm::open_at(Path::new("libnot-there.so")).unwrap_err();
     assert!(
-        matches!(&error, CudaError::NoDriver { library, .. } if library == "libnot-there.so"),
+        matches!(&error, CudaError::NoRuntime { library, .. } if library == "libnot-there.so"),
         "{error:?}"
     );
     // A library that is something else.

@@ -117,6 +117,7 @@ impl From<CudaError> for BackendError {
         match e {
             CudaError::Kernel(e) => Self::Kernel(e),
             CudaError::NoDriver { .. }
+            | CudaError::NoRuntime { .. }
             | CudaError::MissingFunction { .. }
             | CudaError::DriverTooOld { .. }
             | CudaError::NoDevice

@@ -60,6 +60,13 @@ pub enum CudaError {
         /// What the system says.
         why: String,
     },
+    /// ROCm's library cannot be opened: most likely it is not installed.
+    NoRuntime {
+        /// What was opened.
+        library: String,
+        /// What the system says.
+        why: String,
+    },
     /// The library lacks a function, so it is not a CUDA driver, or an old one.
     MissingFunction {
         /// Its name.
@@ -153,7 +160,10 @@ impl fmt::Display for CudaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDriver { library, why } => {
-                write!(f, "no driver: {library} cannot be opened ({why}); install the driver of the GPU's maker")
+                write!(f, "no CUDA driver: {library} cannot be opened ({why}); install NVIDIA's driver")
+            }
+            Self::NoRuntime { library, why } => {
+                write!(f, "no ROCm: {library} cannot be opened ({why}); install ROCm's HSA runtime (hsa-rocr)")
             }
             Self::MissingFunction { name } => {
                 write!(f, "the driver has no function {name}: update it")

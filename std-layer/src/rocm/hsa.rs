@@ -69,7 +69,10 @@ macro_rules! functions {
 
         impl Functions {
             pub(super) fn open(path: &Path) -> Result<Self, CudaError> {
-                let library = sys::open(path)?;
+                let library = sys::open(path).map_err(|error| match error {
+                    CudaError::NoDriver { library, why } => CudaError::NoRuntime { library, why },
+                    other => other,
+                })?;
                 Ok(Self {
                     // SAFETY: `hsa.h` and `hsa_ext_amd.h` declare the functions with these types.
                     $($field: unsafe { sys::find(&library, concat!($symbol, "\0"))? },)*

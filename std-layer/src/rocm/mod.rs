@@ -18,7 +18,7 @@ pub const LIBRARY: &str = "libhsa-runtime64.so.1";
 /// Opens the runtime that the system finds.
 ///
 /// # Errors
-/// `NoDriver`, `MissingFunction`, `NoDevice`, `Driver`.
+/// `NoRuntime`, `MissingFunction`, `NoDevice`, `Driver`.
 pub fn open() -> Result<Driver, CudaError> {
     open_at(Path::new(LIBRARY))
 }
