@@ -42,7 +42,7 @@ pub struct AlignedVec<T: Zeroable> {
 
 // SAFETY: an AlignedVec owns its elements, as a Vec does.
 unsafe impl<T: Zeroable> Send for AlignedVec<T> {}
-// SAFETY: as above.
+// SAFETY: an AlignedVec owns its elements, as a Vec does.
 unsafe impl<T: Zeroable> Sync for AlignedVec<T> {}
 
 impl<T: Zeroable> AlignedVec<T> {
@@ -117,7 +117,7 @@ impl<T: Zeroable> Deref for AlignedVec<T> {
 
 impl<T: Zeroable> DerefMut for AlignedVec<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and borrowed exclusively.
+        // SAFETY: `len` initialised elements (or a dangling pointer and no bytes), and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }

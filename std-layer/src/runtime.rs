@@ -187,7 +187,7 @@ struct Job {
 
 // SAFETY: `work` points at something Sync, and `inside` guards its life; the rest is Send and Sync.
 unsafe impl Send for Job {}
-// SAFETY: as above.
+// SAFETY: `work` points at something Sync, and `inside` guards its life; the rest is Send and Sync.
 unsafe impl Sync for Job {}
 
 const SHUT: usize = 1 << (usize::BITS - 1);

@@ -114,7 +114,7 @@ impl PackedQ<'_> {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
                 for (i, y) in y.iter_mut().enumerate() {
-                    // SAFETY: as above.
+                    // SAFETY: the row is in the matrix, and its units are in the panels.
                     let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
                     *y = match packing {
                         Packing { eighths: true, .. } => {

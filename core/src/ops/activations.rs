@@ -45,7 +45,7 @@ pub(crate) struct Activations<'a> {
 
 // SAFETY: a shared borrow of bytes.
 unsafe impl Send for Activations<'_> {}
-// SAFETY: as above; all access is read-only.
+// SAFETY: a shared borrow of bytes; all access is read-only.
 unsafe impl Sync for Activations<'_> {}
 
 impl Activations<'_> {

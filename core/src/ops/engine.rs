@@ -175,7 +175,7 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
     /// might alias it, and chains of dependent operations need each other's company.
     #[inline(always)]
     unsafe fn block<const K: usize>(&mut self, i: usize, lanes: usize) {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe {
             let mut v = [[P::splat(0.0); ARITY]; K];
             for (lane, v) in v.iter_mut().enumerate() {
@@ -198,7 +198,7 @@ impl<E: Element, P: Prim<E>, F: Function<ARITY>, const ARITY: usize, const STREA
     }
     #[inline(always)]
     unsafe fn part(&mut self, i: usize, len: usize) {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe {
             let mut v = [P::splat(0.0); ARITY];
             for (v, x) in v.iter_mut().zip(self.x) {
@@ -285,7 +285,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, F: Fold<ARITY>, const ARITY: usize, con
     }
     #[inline(always)]
     unsafe fn part(&mut self, i: usize, len: usize) {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the indices and the instruction set; lane < K.
         unsafe {
             let mut v = [P::splat(0.0); ARITY];
             for (v, x) in v.iter_mut().zip(self.x) {

@@ -85,7 +85,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for RmsNorm<E> {
     }
     #[inline(always)]
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe { P::mul(P::mul(x, row.scale), self.w.at::<P, FULL>(i, len)) }
     }
 }
@@ -129,7 +129,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for LayerNorm<E> {
     }
     #[inline(always)]
     unsafe fn gather(self, shift: P::V, [sum, squares]: [P::V; 2], x: P::V) -> [P::V; 2] {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the elements and the instruction set.
         unsafe {
             let d = P::sub(x, shift);
             [P::add(sum, d), P::fma(d, d, squares)]
@@ -152,7 +152,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for LayerNorm<E> {
     }
     #[inline(always)]
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the elements and the instruction set.
         unsafe {
             let deviation = P::sub(P::sub(x, row.shift), row.center);
             let y = P::mul(deviation, row.scale);

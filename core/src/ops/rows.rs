@@ -163,7 +163,7 @@ where
 
     #[inline(always)]
     unsafe fn write_part(&self, i: usize, len: usize) {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe {
             let z = self.kept::<false>(i, len);
             let y = self.op.write::<false>(&self.row, z, i, len);

@@ -76,7 +76,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Op<KE
     }
     #[inline(always)]
     unsafe fn spread(self, row: &Row<P::V>, x: P::V) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe { self.exp::<P>(row.center, x) }
     }
     #[inline(always)]
@@ -89,7 +89,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Op<KE
     }
     #[inline(always)]
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, _i: usize, _len: usize) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let e = if KEEP { x } else { self.exp::<P>(row.center, x) };
             P::mul(e, row.scale)

@@ -105,7 +105,7 @@ impl<W: Element, E: Element, P: Prim<W> + Prim<E>, const STREAM: bool> Sweep for
     }
     #[inline(always)]
     unsafe fn part(&mut self, i: usize, len: usize) {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the indices and the instruction set.
         unsafe { <P as Prim<E>>::store_n(self.y.add(i), load::<W, P>(self.w.add(i * SIZE), len), len) }
     }
 }

@@ -129,7 +129,7 @@ macro_rules! quant_primitive {
         }
         #[inline(always)]
         unsafe fn $apart(b: *const $block) -> (f32, [i8; crate::quant::packed::GROUPS]) {
-            // SAFETY: as above.
+            // SAFETY: the caller's contract.
             unsafe {
                 let $b = &*b;
                 let (of_all, factors): (f32, [i8; { $len / $group }]) = $parts;

@@ -98,7 +98,7 @@ macro_rules! define_ops {
         where
             $isa: Prim<E>,
         {
-            // SAFETY: as above.
+            // SAFETY: the caller keeps the body's contract and vouches for the CPU.
             unsafe { crate::ops::$($body)::+::<E, $isa>($($arg),*) }
         }
     };

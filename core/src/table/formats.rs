@@ -54,7 +54,7 @@ macro_rules! define_qgemv_q8 {
         where
             $engine: Dots<F>,
         {
-            // SAFETY: as above.
+            // SAFETY: the caller keeps the body's contract and vouches for the CPU.
             unsafe { qgemv_q8::qgemv_q8::<F, $engine, qgemv_q8::SuperBlocks>(g) }
         }
         pub(super) const fn in_place<F: Pack>() -> unsafe fn(&Q8Args)
@@ -109,7 +109,7 @@ macro_rules! define_wrappers {
             where
                 $isa: Unpack<F>,
             {
-                // SAFETY: as above.
+                // SAFETY: the caller keeps the body's contract and vouches for the CPU.
                 unsafe { crate::ops::unpack::scales::<F, $isa>(n, w, out) }
             }
             engine! { $isa, $attr }

@@ -51,7 +51,7 @@ impl<E> Copy for MatRef<'_, E> {}
 
 // SAFETY: a MatRef is a shared borrow of a slice of E.
 unsafe impl<E: Sync> Send for MatRef<'_, E> {}
-// SAFETY: as above; all access is read-only.
+// SAFETY: a MatRef is a shared borrow of a slice of E; all access is read-only.
 unsafe impl<E: Sync> Sync for MatRef<'_, E> {}
 
 impl<'a, E> MatRef<'a, E> {

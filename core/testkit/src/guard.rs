@@ -124,7 +124,7 @@ impl<T> Deref for Guarded<T> {
 
 impl<T> DerefMut for Guarded<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and exclusive.
+        // SAFETY: `len` initialised elements, valid for any bits, and exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 }

@@ -117,7 +117,7 @@ fn writes_into_the_slack_are_noticed() {
     unsafe { *g.as_mut_ptr().sub(1) = 3.0 };
     assert!(!g.intact());
     let mut g = Guarded::copy_of(&[1u8], Edge::Start);
-    // SAFETY: as above, at its start.
+    // SAFETY: the page holds more than the byte at its start.
     unsafe { *g.as_mut_ptr().add(1) = 0 };
     assert!(!g.intact());
 }

@@ -436,7 +436,7 @@ impl<E: Operand> GemmPlan<E> {
         }
         if let Some(done) = self.direct(&mut c, a, b, bias, &mut scratch) {
             if done.is_ok() {
-                // SAFETY: as above.
+                // SAFETY: the elements of the view, which is exclusive; the instruction set is present.
                 unsafe { whole.run() };
             }
             return done;

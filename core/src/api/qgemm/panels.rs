@@ -23,7 +23,7 @@ pub(super) struct ActivationPanels<'a> {
 
 // SAFETY: a shared borrow of bytes.
 unsafe impl Send for ActivationPanels<'_> {}
-// SAFETY: as above; all access is read-only.
+// SAFETY: a shared borrow of bytes; all access is read-only.
 unsafe impl Sync for ActivationPanels<'_> {}
 
 /// Bytes of a row.

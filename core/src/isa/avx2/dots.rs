@@ -123,7 +123,7 @@ where
     }
     #[inline(always)]
     unsafe fn minima(b: *const F::Block, out: *mut __m256i) -> f32 {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe {
             let (d, minima) = <Avx2 as Unpack<F>>::minima(b);
             out.write(_mm256_cvtepi8_epi16(transmute::<[i8; GROUPS], __m128i>(minima)));

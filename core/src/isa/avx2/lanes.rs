@@ -13,27 +13,27 @@ unsafe impl Lanes for Avx2 {
     // SAFETY of all: the caller vouches for the instruction set and the words.
     #[inline(always)]
     unsafe fn words(p: *const u32) -> __m256i {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { _mm256_loadu_si256(p.cast()) }
     }
     #[inline(always)]
     unsafe fn shr(w: __m256i, n: u32) -> __m256i {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { _mm256_srl_epi32(w, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     unsafe fn shl(w: __m256i, n: u32) -> __m256i {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { _mm256_sll_epi32(w, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { _mm256_or_si256(a, b) }
     }
     #[inline(always)]
     unsafe fn mantissa(w: __m256i, mask: u32, above: u32) -> __m256 {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe {
             let (mask, above) = (_mm256_set1_epi32(mask as i32), _mm256_set1_epi32(above as i32));
             _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(w, mask), above))
@@ -41,7 +41,7 @@ unsafe impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m256i; UNPACKED] {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe {
             let of = |eight| _mm256_srlv_epi32(homes::<BITS>(packed, eight), places::<BITS>());
             let mut all = [of(0); UNPACKED];

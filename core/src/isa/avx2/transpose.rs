@@ -17,12 +17,12 @@ unsafe fn both(p: *const f32, q: *const f32) -> __m256 {
 }
 #[inline(always)]
 unsafe fn pairs(a: __m256, b: __m256) -> [__m256d; 2] {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract.
     unsafe { [_mm256_castps_pd(_mm256_unpacklo_ps(a, b)), _mm256_castps_pd(_mm256_unpackhi_ps(a, b))] }
 }
 #[inline(always)]
 unsafe fn fours(a: __m256d, b: __m256d) -> [__m256; 2] {
-    // SAFETY: as above.
+    // SAFETY: the caller's contract.
     unsafe { [_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b))] }
 }
 

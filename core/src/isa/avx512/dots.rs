@@ -93,7 +93,7 @@ where
     }
     #[inline(always)]
     unsafe fn minima(b: *const F::Block, out: *mut __m256i) -> f32 {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe { <Avx2 as Dots<F>>::minima(b, out) }
     }
     #[inline(always)]
@@ -229,7 +229,7 @@ unsafe fn groups<F: Pack>(g: usize) -> __m512i {
 #[inline(always)]
 unsafe fn parts<F: Pack>(step: usize) -> __m512 {
     let part = |k: usize| 1.0 / (1u32 << (F::PACKING.shifts[(step + k / 8) % STEPS] % 8)) as f32;
-    // SAFETY: as above.
+    // SAFETY: as many bytes, all of which may be anything.
     unsafe { transmute::<[f32; 16], __m512>(from_fn(part)) }
 }
 

@@ -224,7 +224,7 @@ unsafe impl Codes for Neon {
     }
     #[inline(always)]
     unsafe fn scales_and_minima(packed: &[u8; 12]) -> [i8; 16] {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let all = twelve(packed);
             // Four words: scales and minima of the first four groups, and their high bits for the last ones.
@@ -238,7 +238,7 @@ unsafe impl Codes for Neon {
     }
     #[inline(always)]
     unsafe fn six_bits(packed: &[u8; 12]) -> [i8; 16] {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let all = twelve(packed);
             let low = vreinterpretq_u8_u64(vdupq_laneq_u64::<0>(vreinterpretq_u64_u8(all)));
@@ -250,7 +250,7 @@ unsafe impl Codes for Neon {
     }
     #[inline(always)]
     unsafe fn split_six_bits(low: [u8; 4], high: u16) -> [i8; 16] {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let low = vreinterpretq_u8_u32(vdupq_n_u32(u32::from_le_bytes(low)));
             let low = vandq_u8(vzip1q_u8(low, vshrq_n_u8::<4>(low)), vdupq_n_u8(15));
@@ -264,7 +264,7 @@ unsafe impl Codes for Neon {
     }
     #[inline(always)]
     unsafe fn three_bits(words: u64) -> [i8; 16] {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let all = vreinterpretq_u16_u64(vdupq_n_u64(words));
             let low = |v| vandq_u16(v, vdupq_n_u16(0xe));
@@ -278,7 +278,7 @@ unsafe impl Codes for Neon {
     #[inline(always)]
     unsafe fn halves(h: [Half; 8], out: *mut f32) {
         let h = h.each(|h| h.get());
-        // SAFETY: as above; the caller vouches for the room.
+        // SAFETY: the caller vouches for the instruction set; the caller vouches for the room.
         unsafe {
             vst1q_f32(out, <Self as Prim<f16>>::load(h.as_ptr()));
             vst1q_f32(out.add(4), <Self as Prim<f16>>::load(h.as_ptr().add(4)));
@@ -286,7 +286,7 @@ unsafe impl Codes for Neon {
     }
     #[inline(always)]
     unsafe fn e8m0(e: [u8; 8], out: *mut f32) {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let e = vmovl_u8(vcreate_u8(u64::from_le_bytes(e)));
             for (k, e) in [vmovl_u16(vget_low_u16(e)), vmovl_high_u16(e)].into_iter().enumerate() {
@@ -300,7 +300,7 @@ unsafe impl Codes for Neon {
     #[inline(always)]
     unsafe fn ue4m3(d: [u8; 8], out: *mut f32) {
         // They are numbers of f16 but for where the exponent begins. 0x7f is 0, the sign is none.
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let d = vcreate_u8(u64::from_le_bytes(d));
             let d = vbic_u8(d, vceq_u8(d, vdup_n_u8(0x7f)));

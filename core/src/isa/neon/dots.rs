@@ -162,7 +162,7 @@ macro_rules! dots {
             }
             #[inline(always)]
             unsafe fn minima(b: *const F::Block, out: *mut [int16x8_t; 2]) -> f32 {
-                // SAFETY: as above.
+                // SAFETY: the caller's contract.
                 unsafe {
                     let (d, minima) = <Neon as Unpack<F>>::minima(b);
                     let all: int8x16_t = transmute(minima);

@@ -33,33 +33,33 @@ unsafe impl Lanes for Neon {
     // SAFETY of all: the caller vouches for the instruction set and the words.
     #[inline(always)]
     unsafe fn words(p: *const u32) -> uint32x4_t {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { vld1q_u32(p) }
     }
     #[inline(always)]
     unsafe fn shr(w: uint32x4_t, n: u32) -> uint32x4_t {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { vshlq_u32(w, vdupq_n_s32(-(n as i32))) }
     }
     #[inline(always)]
     unsafe fn shl(w: uint32x4_t, n: u32) -> uint32x4_t {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { vshlq_u32(w, vdupq_n_s32(n as i32)) }
     }
     #[inline(always)]
     unsafe fn or(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for the instruction set and the words.
         unsafe { vorrq_u32(a, b) }
     }
     #[inline(always)]
     unsafe fn mantissa(w: uint32x4_t, mask: u32, above: u32) -> float32x4_t {
-        // SAFETY: as above. Outside of the mask is what is above it.
+        // SAFETY: the caller vouches for the instruction set and the words. Outside of the mask is what is above it.
         unsafe { vreinterpretq_f32_u32(vbslq_u32(vdupq_n_u32(mask), w, vdupq_n_u32(above))) }
     }
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [uint32x4_t; UNPACKED] {
         let b = BITS as i32;
-        // SAFETY: as above; four numbers are read.
+        // SAFETY: the caller vouches for the instruction set and the words; four numbers are read.
         unsafe {
             let mut all = [vdupq_n_u32(0); UNPACKED];
             for (i, codes) in all.iter_mut().enumerate().take(UNPACKED / 4) {

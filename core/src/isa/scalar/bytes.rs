@@ -39,7 +39,7 @@ unsafe impl<F: Format> Unpack<F> for Scalar {
     unsafe fn offsets(first: *const F::Block, n: usize, out: *mut f32) {
         let groups = F::LEN / F::GROUP;
         for k in 0..n * groups {
-            // SAFETY: as above.
+            // SAFETY: the caller vouches for n blocks and room for their offsets.
             unsafe { *out.add(k) = F::offset(&*first.add(k / groups), k % groups) };
         }
     }

@@ -57,7 +57,7 @@ impl Grid for Sign {
     const REACH: &'static [f32] = &[1.0];
     #[inline(always)]
     unsafe fn nearest<P: Vector>(t: P::V) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe { P::select_lt(t, P::splat(0.0), P::splat(-1.0), P::splat(1.0)) }
     }
     fn code(v: f32) -> u8 {
@@ -74,7 +74,7 @@ impl Grid for Iq4 {
     const REACH: &'static [f32] = &[92.0, 100.0, 108.0, 116.0, 124.0, 133.0];
     #[inline(always)]
     unsafe fn nearest<P: Vector>(t: P::V) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe {
             let mut v = P::splat(f32::from(IQ4_VALUES[0]));
             for pair in IQ4_VALUES.windows(2) {
@@ -99,7 +99,7 @@ impl Grid for Fp4 {
     const REACH: &'static [f32] = &[7.2, 8.2, 9.4, 10.8, 12.0, 13.2, 15.0];
     #[inline(always)]
     unsafe fn nearest<P: Vector>(t: P::V) -> P::V {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe {
             let size = P::copysign(t, P::splat(0.0));
             let mut v = P::splat(0.0);

@@ -192,7 +192,7 @@ unsafe fn halve(words: *mut u8, n: usize) {
         }
     }
     for (lane, &high) in high.iter().enumerate().take(n) {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe { halves.add(n + lane).write_unaligned(high) };
     }
 }

@@ -65,7 +65,7 @@ impl Code {
     }
 
     unsafe fn word(&mut self) -> i32 {
-        // SAFETY: as above.
+        // SAFETY: the caller only asks for what belongs to the instruction.
         i32::from_le_bytes(std::array::from_fn(|_| unsafe { self.byte() }))
     }
 }
