@@ -39,6 +39,10 @@ fn without_a_runtime_or_a_gpu() {
         matches!(&error, CudaError::NoRuntime { library, .. } if library == "libnot-there.so"),
         "{error:?}"
     );
+    // This machine's own, if there is one.
+    let own = rocm::open();
+    let told = matches!(&own, Ok(_) | Err(CudaError::NoRuntime { .. } | CudaError::NoDevice));
+    assert!(told, "{own:?}");
     // A library that is something else.
     let error = rocm::open_at(cuda::emulator()).unwrap_err();
     assert_eq!(error, CudaError::MissingFunction { name: "hsa_init" });

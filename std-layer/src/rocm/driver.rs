@@ -4,12 +4,12 @@
 //! stream first. A recording is a list of packets whose arguments stay where they are; starting it copies the packets into the queue.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::device::{Device, Kernel, MACHINES, MEMORY};
 use super::hsa::{number, Functions, Id, Status, OUT_OF_RESOURCES};
 use super::queue::{allocate, check, Arguments, Dispatch, Packets, DISPATCH};
 use crate::cuda::sys::{self, attribute, Address, Api, Handle};
@@ -32,42 +32,6 @@ const VERSION: c_int = 12000;
 pub(super) struct Hsa {
     f: Functions,
     devices: OnceLock<Vec<Device>>,
-}
-
-/// A GPU.
-struct Device {
-    agent: Id,
-    name: String,
-    /// 1100 of gfx1100.
-    gfx: u32,
-    units: u32,
-    l2: u32,
-    shared: usize,
-    memory: usize,
-    used: AtomicUsize,
-    /// Bytes of each piece that is used.
-    sizes: Mutex<HashMap<Address, usize>>,
-    /// Memory of the GPU, and of the host for arguments and for copies.
-    local: Id,
-    arguments: Id,
-    host: Id,
-    streams: Mutex<Vec<Handle>>,
-    /// The kernels that copy and fill.
-    kernels: OnceLock<[Kernel; 2]>,
-}
-
-// SAFETY: handles of streams are only used while the list is locked; everything else is numbers.
-unsafe impl Send for Device {}
-// SAFETY: as above.
-unsafe impl Sync for Device {}
-
-/// A kernel of a loaded file.
-#[derive(Clone, Copy, Debug, Default)]
-struct Kernel {
-    object: u64,
-    arguments: u32,
-    group: u32,
-    private: u32,
 }
 
 struct Module {
@@ -111,31 +75,6 @@ struct MemoryArguments {
     byte: u32,
     unused: u32,
 }
-
-/// The files with the kernels that copy and fill.
-static MEMORY: &[(u32, &[u8])] = &[
-    (1030, include_bytes!("objects/memory.gfx1030.xz")),
-    (1100, include_bytes!("objects/memory.gfx1100.xz")),
-    (1200, include_bytes!("objects/memory.gfx1200.xz")),
-];
-
-/// What files for a GPU are marked with in the flags of their ELF header (LLVM, "User Guide for AMDGPU Backend", table "AMDGPU e_flags Values").
-/// Members of a family have the same instructions, so that a file for one of them runs on the others once it is marked so.
-static MACHINES: &[(u32, u8)] = &[
-    (1030, 0x36),
-    (1031, 0x37),
-    (1032, 0x38),
-    (1033, 0x39),
-    (1034, 0x3e),
-    (1035, 0x3d),
-    (1036, 0x45),
-    (1100, 0x41),
-    (1101, 0x46),
-    (1102, 0x47),
-    (1103, 0x44),
-    (1200, 0x48),
-    (1201, 0x4e),
-];
 
 thread_local! {
     /// Devices that this thread has entered, the innermost last.
@@ -347,120 +286,6 @@ impl Hsa {
         // SAFETY: the caller's contract.
         code(check(unsafe { (self.f.copy)(to, from, bytes) }))
     }
-}
-
-/// Calls `each` for what a function of the runtime's enumerates.
-unsafe extern "C" fn collect(id: Id, to: *mut c_void) -> Status {
-    // SAFETY: whoever enumerates passes such a list.
-    unsafe { &mut *to.cast::<Vec<Id>>() }.push(id);
-    0
-}
-
-impl Functions {
-    /// A fact about an agent or a pool.
-    ///
-    /// # Safety
-    /// The answer has the type `T`.
-    unsafe fn ask<T: Default>(
-        &self,
-        ask: unsafe extern "C" fn(Id, u32, *mut c_void) -> Status,
-        id: Id,
-        what: u32,
-    ) -> Result<T, Status> {
-        let mut answer = T::default();
-        // SAFETY: writes one `T`.
-        check(unsafe { ask(id, what, (&raw mut answer).cast()) })?;
-        Ok(answer)
-    }
-
-    fn text(&self, agent: Id, what: u32) -> String {
-        let mut text = [0 as c_char; 65];
-        // SAFETY: names have up to 64 bytes.
-        unsafe { (self.agent_info)(agent, what, text.as_mut_ptr().cast()) };
-        // SAFETY: ends with a 0 at the latest at its last byte.
-        unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned()
-    }
-
-    fn pools_of(&self, agent: Id) -> Result<Vec<Pool>, Status> {
-        let mut ids = Vec::<Id>::new();
-        // SAFETY: the callback gets this list.
-        check(unsafe { (self.pools)(agent, collect, (&raw mut ids).cast()) })?;
-        let mut all = Vec::new();
-        for id in ids {
-            // SAFETY: numbers of these types.
-            let (segment, bytes) = unsafe {
-                (
-                    self.ask(self.pool_info, id, number::POOL_SEGMENT)?,
-                    self.ask(self.pool_info, id, number::POOL_SIZE)?,
-                )
-            };
-            let flags = match segment {
-                // SAFETY: a number of this type.
-                number::SEGMENT_GLOBAL => unsafe { self.ask(self.pool_info, id, number::POOL_FLAGS)? },
-                _ => 0,
-            };
-            all.push(Pool { id, segment, flags, bytes });
-        }
-        Ok(all)
-    }
-
-    /// The GPUs.
-    fn gpus(&self) -> Result<Vec<Device>, Status> {
-        let mut agents = Vec::<Id>::new();
-        // SAFETY: the callback gets this list.
-        check(unsafe { (self.agents)(collect, (&raw mut agents).cast()) })?;
-        let (mut gpus, mut hosts) = (Vec::new(), Vec::new());
-        for agent in agents {
-            // SAFETY: a number of this type.
-            match unsafe { self.ask::<u32>(self.agent_info, agent, number::AGENT_DEVICE)? } {
-                number::DEVICE_GPU => gpus.push(agent),
-                _ => hosts.extend(self.pools_of(agent)?),
-            }
-        }
-        let host = |flags| {
-            let fits = |p: &&Pool| p.segment == number::SEGMENT_GLOBAL && p.flags & flags == flags;
-            hosts.iter().find(fits).map(|p| p.id).ok_or(OUT_OF_RESOURCES)
-        };
-        let mut all = Vec::new();
-        for agent in gpus {
-            let pools = self.pools_of(agent)?;
-            let local = |p: &&Pool| p.segment == number::SEGMENT_GLOBAL && p.flags & number::FLAG_COARSE != 0;
-            let Some(local) = pools.iter().find(local) else { continue };
-            let shared = pools.iter().find(|p| p.segment == number::SEGMENT_GROUP).map_or(0, |p| p.bytes);
-            // SAFETY: numbers of these types.
-            let (units, caches) = unsafe {
-                let units = self.ask(self.agent_info, agent, number::AGENT_COMPUTE_UNITS)?;
-                (units, self.ask::<[u32; 4]>(self.agent_info, agent, number::AGENT_CACHES)?)
-            };
-            let gfx = self.text(agent, number::AGENT_NAME);
-            let gfx = gfx.strip_prefix("gfx").and_then(|n| n.parse().ok()).unwrap_or(0);
-            all.push(Device {
-                agent,
-                name: self.text(agent, number::AGENT_PRODUCT),
-                gfx,
-                units,
-                l2: caches[1],
-                shared,
-                memory: local.bytes,
-                used: AtomicUsize::new(0),
-                sizes: Mutex::default(),
-                local: local.id,
-                arguments: host(number::FLAG_FINE | number::FLAG_KERNARG)?,
-                host: host(number::FLAG_FINE)?,
-                streams: Mutex::default(),
-                kernels: OnceLock::new(),
-            });
-        }
-        Ok(all)
-    }
-}
-
-/// A pool of memory.
-struct Pool {
-    id: Id,
-    segment: u32,
-    flags: u32,
-    bytes: usize,
 }
 
 /// A thing of ours as a handle.

@@ -3,6 +3,7 @@
 //!
 //! None of it has run on a GPU yet. The tests run it on an emulated runtime.
 
+mod device;
 mod driver;
 mod hsa;
 mod queue;
