@@ -9,7 +9,7 @@
 
 use super::{before, pitch, widen, Panels, SkinnyArgs, FLOATS};
 use crate::caps::IsaLevel;
-use crate::element::Element;
+use crate::element::{Element, ElementType};
 use crate::ops::ahead::Ahead;
 use crate::vector::Prim;
 
@@ -185,7 +185,10 @@ pub(super) unsafe fn axpy<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>)
         match (P::LANES, g.panels) {
             (4, Some(_)) if g.b_row == 4 => stripes::<E, P, 1, 24, PANELS>(g),
             (4, Some(_)) if g.b_row == 12 => stripes::<E, P, 3, 8, PANELS>(g),
-            (16, Some(Panels { pairs: true, .. })) => stripes::<E, P, 2, 12, PAIRS>(g),
+            // Microkernels for bf16 alone have them.
+            (16, Some(Panels { pairs: true, .. })) if const { matches!(E::TYPE, ElementType::Bf16) } => {
+                stripes::<E, P, 2, 12, PAIRS>(g)
+            }
             (4 | 16, Some(_)) => stripes::<E, P, 2, 12, PANELS>(g),
             (8, Some(_)) => stripes::<E, P, 2, 6, PANELS>(g),
             (4 | 16, None) => stripes::<E, P, 2, 12, MATRIX>(g),
