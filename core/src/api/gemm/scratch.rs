@@ -31,7 +31,7 @@ impl<E: Operand> GemmPlan<E> {
         Ok([turned].into_iter().chain(direct).fold(straight, larger))
     }
 
-    /// Scratch memory for [`run`](Self::run) with `B` from [`Kernels::pack_b`]: less where the block of `B` would be large.
+    /// Scratch memory for [`run`](Self::run) with `B` from [`Kernels::pack_b`](crate::Kernels::pack_b): less where the block of `B` would be large.
     ///
     /// # Errors
     /// `SizeOverflow`.
