@@ -60,7 +60,7 @@ impl<E: Element> Kernels<E> {
     /// type `E` makes no difference.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// Those of [`gather`](Self::gather).
     pub fn gather_q<'w>(
         &self,
         table: impl Into<QuantWeights<'w>>,

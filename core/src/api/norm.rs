@@ -43,7 +43,7 @@ fn pointer<E>(p: Option<&[E]>) -> *const E {
 /// is bit for bit that of the one-row form.
 impl<E: Element> Kernels<E> {
     /// `y_i = x_i / sqrt(mean(x^2) + eps) * w_i`, without `w`: all ones.
-    /// (Zhang and Sennrich, "Root Mean Transpose Layer Normalization", 2019.)
+    /// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.)
     ///
     /// # Errors
     /// `WrongLength` unless `x`, `y` and `w` have the same length; `BadParameter` if `eps` is
@@ -55,7 +55,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm`](Self::rms_norm) in place.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm).
+    /// Those of [`rms_norm`](Self::rms_norm).
     pub fn rms_norm_inplace(&self, w: Option<&[E]>, eps: f32, x: &mut [E]) -> Result<(), KernelError> {
         self.rms_norm_rows_inplace(x.len(), w, eps, x)
     }
@@ -63,7 +63,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm`](Self::rms_norm) of every row of `cols` elements, with the same `w`.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm), with `cols` for `w`; `NotWhole` if `x` has no whole number of rows.
+    /// Those of [`rms_norm`](Self::rms_norm), with `cols` for `w`; `NotWhole` if `x` has no whole number of rows.
     pub fn rms_norm_rows(
         &self,
         cols: usize,
@@ -82,7 +82,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm_rows`](Self::rms_norm_rows) in place.
     ///
     /// # Errors
-    /// As [`rms_norm_rows`](Self::rms_norm_rows).
+    /// Those of [`rms_norm_rows`](Self::rms_norm_rows).
     pub fn rms_norm_rows_inplace(
         &self,
         cols: usize,
@@ -121,7 +121,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm`](Self::layer_norm) in place.
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm).
+    /// Those of [`layer_norm`](Self::layer_norm).
     pub fn layer_norm_inplace(
         &self,
         w: Option<&[E]>,
@@ -135,7 +135,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm`](Self::layer_norm) of every row of `cols` elements, with the same `w` and `b`.
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm), with `cols` for `w` and `b`; `NotWhole` if `x` has no
+    /// Those of [`layer_norm`](Self::layer_norm), with `cols` for `w` and `b`; `NotWhole` if `x` has no
     /// whole number of rows.
     pub fn layer_norm_rows(
         &self,
@@ -156,7 +156,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm_rows`](Self::layer_norm_rows) in place.
     ///
     /// # Errors
-    /// As [`layer_norm_rows`](Self::layer_norm_rows).
+    /// Those of [`layer_norm_rows`](Self::layer_norm_rows).
     pub fn layer_norm_rows_inplace(
         &self,
         cols: usize,

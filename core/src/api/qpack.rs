@@ -36,7 +36,7 @@ impl<E: Element> Kernels<E> {
     /// equally long; [`pack_q_rows`](Self::pack_q_rows) fills any number of them.
     ///
     /// # Errors
-    /// As [`pack_q`](Self::pack_q).
+    /// Those of [`pack_q`](Self::pack_q).
     pub fn packed_q_room<'a>(
         &self,
         format: QuantFormat,
@@ -114,7 +114,7 @@ impl PackedQ<'_> {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
                 for (i, y) in y.iter_mut().enumerate() {
-                    // SAFETY: the row is in the matrix, and its units are in the panels.
+                    // SAFETY: the row is in the matrix, and its units, which have this column, are in the panels.
                     let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
                     *y = match packing {
                         Packing { eighths: true, .. } => {

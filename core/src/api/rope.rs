@@ -38,7 +38,7 @@ impl<E: Element> Kernels<E> {
     /// [`rope`](Self::rope) in place.
     ///
     /// # Errors
-    /// As [`rope`](Self::rope).
+    /// Those of [`rope`](Self::rope).
     pub fn rope_inplace(
         &self,
         shape: RopeShape,

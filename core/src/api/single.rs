@@ -75,7 +75,7 @@ struct Single {
 /// The baseline, where there are CPUs that have nothing better.
 ///
 /// # Safety
-/// That of [`qgemv_packed::panel`].
+/// The contract of [`qgemv_packed::panel`].
 #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
 unsafe fn baseline(args: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract.

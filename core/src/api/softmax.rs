@@ -62,7 +62,7 @@ impl<E: Element> Kernels<E> {
     /// [`softmax_rows`](Self::softmax_rows) in place.
     ///
     /// # Errors
-    /// As [`softmax_rows`](Self::softmax_rows).
+    /// Those of [`softmax_rows`](Self::softmax_rows).
     pub fn softmax_rows_inplace(
         &self,
         cols: usize,

@@ -183,7 +183,7 @@ unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
 /// The products of row `r` of weights with up to `M` rows of activations, from row `m`.
 ///
 /// # Safety
-/// As for [`qgemv_q8`]; the rows exist.
+/// The contract of [`qgemv_q8`]; the rows exist.
 #[inline(always)]
 unsafe fn products<F: Pack, D: Dots<F>, W: BlockProducts<F, D>, const M: usize>(
     g: &Q8Args,

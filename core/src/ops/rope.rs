@@ -66,7 +66,7 @@ const PREFETCH_DISTANCE: usize = 4096;
 /// Stores a vector, with `STREAM` past the cache.
 ///
 /// # Safety
-/// As [`Prim::store`] or [`Prim::stream`].
+/// The contract of [`Prim::store`] or [`Prim::stream`].
 #[inline(always)]
 unsafe fn put<E: Element, P: Prim<E>, const STREAM: bool>(p: *mut E, v: P::V) {
     // SAFETY: the caller's contract.
@@ -205,7 +205,7 @@ pub(crate) unsafe fn rope<E: Element, P: Prim<E> + Prim<f32>>(
 }
 
 /// # Safety
-/// As [`rope`]; `adjacent` as the shape says.
+/// The contract of [`rope`]; `adjacent` as the shape says.
 #[inline(always)]
 unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     adjacent: bool,

@@ -96,7 +96,7 @@ pub(crate) unsafe trait Bytes: Copy {
 /// The way from codes to f32.
 ///
 /// # Safety
-/// As [`Bytes`].
+/// The contract of [`Bytes`].
 pub(crate) unsafe trait Widen: Vector {
     /// `LANES` signed bytes at `p` as f32; exact.
     unsafe fn widen(p: *const i8) -> Self::V;
@@ -105,7 +105,7 @@ pub(crate) unsafe trait Widen: Vector {
 /// Tables of 16 codes.
 ///
 /// # Safety
-/// As [`Bytes`].
+/// The contract of [`Bytes`].
 pub(crate) unsafe trait Lookup: Vector {
     /// Replaces each of `n` bytes below 16 at `p` by the table's, `n` being a multiple of 32.
     unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize);
@@ -116,7 +116,7 @@ unsafe impl<P: Codes> Lookup for P {
     #[inline(always)]
     unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {
         for i in (0..n).step_by(32) {
-            // SAFETY: as above, 32 at a time.
+            // SAFETY: the caller vouches for `n` bytes, which are taken 32 at a time, and for the instruction set.
             unsafe { P::Bytes::load(p.add(i)).lookup(table).store(p.add(i).cast()) };
         }
     }
@@ -125,7 +125,7 @@ unsafe impl<P: Codes> Lookup for P {
 /// An instruction set that the rows of layer 3 are compiled for.
 ///
 /// # Safety
-/// As [`Bytes`].
+/// The contract of [`Bytes`].
 pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
     /// 32 bytes.
     type Bytes: Bytes;
@@ -228,7 +228,7 @@ pub(super) fn sixteen<const N: usize>(factors: [i8; N]) -> [i8; GROUPS] {
 /// The scales (or offsets) of blocks whose groups have integer factors of a common one: `d * factors[g]`.
 ///
 /// # Safety
-/// That of [`each`].
+/// The contract of [`each`].
 #[inline(always)]
 pub(super) unsafe fn factored<B: Block, const N: usize>(
     first: *const B,

@@ -98,7 +98,7 @@ pub(crate) const fn one_scale<F: Pack>() -> bool {
 /// Codes `i .. i + 32` of a unit; `i` is a multiple of 32.
 ///
 /// # Safety
-/// That of [`Unpack::codes`].
+/// The contract of [`Unpack::codes`].
 #[inline(always)]
 pub(crate) unsafe fn part<F: Pack, P: Unpack<F>>(
     unit: *const F::Block,

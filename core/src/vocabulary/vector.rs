@@ -55,7 +55,7 @@ pub unsafe trait Vector: Copy + 'static {
 /// The 5 memory operations per storage type; with [`Vector`] the 22 operations of layer 1.
 ///
 /// # Safety
-/// As [`Vector`]; the addressed elements must be valid for the access. Nothing else is touched.
+/// The contract of [`Vector`]; the addressed elements must be valid for the access. Nothing else is touched.
 pub unsafe trait Prim<E: Element>: Vector {
     /// `LANES` elements, widened; any alignment.
     unsafe fn load(p: *const E) -> Self::V;

@@ -154,7 +154,7 @@ pub fn choose(threads: usize) -> Result<Choice, BackendError> {
 /// The best backend of this machine: [`choose`], without its reasons.
 ///
 /// # Errors
-/// As [`choose`].
+/// Those of [`choose`].
 pub fn detect() -> Result<AnyBackend, BackendError> {
     Ok(choose(0)?.backend)
 }

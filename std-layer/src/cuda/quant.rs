@@ -349,7 +349,7 @@ impl Ops {
     /// The same for vectors `which` of the activations.
     ///
     /// # Errors
-    /// As [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.
+    /// Those of [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.
     pub(crate) fn qgemv_of<T: Float>(
         &self,
         stream: &Stream,

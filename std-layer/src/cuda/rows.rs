@@ -155,7 +155,7 @@ impl Ops {
     /// Of every row of `cols`: `y_i = (x_i - mean(x)) / sqrt(var(x) + eps) * w_i + b_i`. In f32, narrowed once.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm), with a bias of `cols`.
+    /// Those of [`rms_norm`](Self::rms_norm), with a bias of `cols`.
     pub fn layer_norm<'a, T: Float>(
         &self,
         stream: &Stream,

@@ -59,7 +59,7 @@ impl SamplingTable {
     /// A row for each of `all`, and room for `biases` biases of all rows together.
     ///
     /// # Errors
-    /// As [`set`](Self::set); `OutOfMemory`.
+    /// Those of [`set`](Self::set); `OutOfMemory`.
     pub fn new(
         stream: &Stream,
         vocabulary: usize,
@@ -205,7 +205,7 @@ impl Ops {
     /// The same with the random numbers of row 0 for each: a sequence then has the same ones in any row.
     ///
     /// # Errors
-    /// As [`sample`](Self::sample).
+    /// Those of [`sample`](Self::sample).
     pub(crate) fn sample_alike<T: Float>(
         &self,
         stream: &Stream,

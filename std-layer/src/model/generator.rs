@@ -104,7 +104,7 @@ impl<B: Backend> Generator<B> {
     /// refused ([`Model::verify`]).
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn with_progress(
         backend: B,
         model: &Model<'_>,

@@ -28,7 +28,7 @@ impl<E: Element> Parallel<'_, E> {
     /// The product that any view's `qgemv_..` of [`Kernels`](gllm_kernels_core::Kernels) forms, on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn qgemv_external<W: External>(&self, w: W, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
         if x.len() != w.inputs() || y.len() != w.outputs() {
             return w.qgemv_with(&self.kernels, x, y);
@@ -42,7 +42,7 @@ impl<E: Element> Parallel<'_, E> {
     /// What any view's `dequant_..` of [`Kernels`](gllm_kernels_core::Kernels) decodes, on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn dequant_external<W: External>(&self, w: W, y: MatMut<'_, E>) -> Result<(), KernelError> {
         let (rows, cols) = if W::BY_OUTPUT { (w.outputs(), w.inputs()) } else { (w.inputs(), w.outputs()) };
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());

@@ -98,7 +98,7 @@ impl<E: Operand> Parallel<'_, E> {
     /// when weights are loaded.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::pack_b`](gllm_kernels_core::Kernels::pack_b).
     pub fn pack_b<'b>(&self, b: MatRef<'_, E>, buf: &'b mut [u8]) -> Result<PackedB<'b>, KernelError> {
         self.kernels.pack_b(b, buf)
     }

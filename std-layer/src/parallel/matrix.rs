@@ -14,7 +14,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::gemv`](gllm_kernels_core::Kernels::gemv) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::gemv`](gllm_kernels_core::Kernels::gemv).
     pub fn gemv(
         &self,
         alpha: f32,
@@ -73,7 +73,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::pack_q`](gllm_kernels_core::Kernels::pack_q) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::pack_q`](gllm_kernels_core::Kernels::pack_q).
     pub fn pack_q<'b>(&self, w: QuantRef<'_>, buf: &'b mut [u8]) -> Result<PackedQ<'b>, KernelError> {
         let (format, rows, cols) = (w.format(), w.rows(), w.cols());
         let room = self.kernels.packed_q_room(format, rows, cols, buf)?;
@@ -92,7 +92,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::dequant`](gllm_kernels_core::Kernels::dequant) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::dequant`](gllm_kernels_core::Kernels::dequant).
     pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
         let cols = w.cols();
         if cols == 0 || Some(y.len()) != w.rows().checked_mul(cols) {
@@ -108,7 +108,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::quantize`](gllm_kernels_core::Kernels::quantize) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::quantize`](gllm_kernels_core::Kernels::quantize).
     pub fn quantize(
         &self,
         format: QuantFormat,

@@ -242,7 +242,7 @@ impl Hsa {
                 return work(Err(e));
             }
             state.arguments.clear();
-            // SAFETY: as above.
+            // SAFETY: the bytes are there.
             place = unsafe { state.arguments.put(argument.as_ptr(), bytes) };
         }
         let Some(place) = place else { return INVALID };

@@ -126,10 +126,10 @@ impl Packets {
         for packet in packets {
             // SAFETY: the queue exists.
             let index = unsafe { (f.queue_reserve)(self.raw, 1) };
-            // SAFETY: as above.
+            // SAFETY: the queue exists.
             while index - unsafe { (f.queue_read)(self.raw) } >= size {
                 if let Some(last) = last.take() {
-                    // SAFETY: as above; packets up to this one are complete.
+                    // SAFETY: the queue's doorbell exists, and packets up to this one are complete.
                     unsafe { (f.signal_store)(doorbell, last) };
                 }
                 self.status()?;

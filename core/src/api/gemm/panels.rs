@@ -68,10 +68,10 @@ impl<E: Operand> GemmPlan<E> {
     /// Brings all of `B` into panels at `to`; `bt` is its transpose.
     ///
     /// # Safety
-    /// As [`pack_a`](Self::pack_a).
+    /// `bt` has the plan's shape, `n x k`; there is room for [`panels_b`](Self::panels_b).
     pub(crate) unsafe fn pack_b(&self, bt: MatRef<'_, E>, to: *mut u8) {
         let args = self.pack_args(bt.rows(), Strided::of(bt), self.kernels.micro.b, to);
-        // SAFETY: as there.
+        // SAFETY: the caller's contract; the microkernel was chosen by what the CPU has.
         unsafe { (self.kernels.helpers().pack_b)(&args) };
     }
 

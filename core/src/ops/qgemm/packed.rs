@@ -42,7 +42,7 @@ const BY_ROW: u8 = 2;
 /// [`panel_q`], with the upper bits of codes where `HIGH` says.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`panel_q`]; `HIGH` is what its packing asks for.
 #[inline(always)]
 unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArgs) {
     let PanelQArgs { packing, w, steps, to } = *a;

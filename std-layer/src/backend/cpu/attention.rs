@@ -245,7 +245,7 @@ impl Attention {
     /// [`run`](Self::run), for a type of cached numbers.
     ///
     /// # Safety
-    /// As there.
+    /// The contract of [`run`](Self::run); the cache has numbers of this type.
     unsafe fn attend<C: Cached>(
         &self,
         layer: usize,
@@ -262,9 +262,9 @@ impl Attention {
         let len = C::len(dim)?;
         let own = queries * (2 * dim + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
         let (own, scratch) = memory.bytes(own + scratch).split_at_mut(own);
-        // SAFETY: any bytes are numbers; memory starts on a cache line, and each part is a multiple of 8 bytes.
         let (spans, own) = own.split_at_mut(queries * size_of::<[usize; 2]>());
-        // SAFETY: as said.
+        // SAFETY: any bytes are numbers. (Memory starts on a cache line, and each part is a multiple of 8 bytes, so nothing is
+        // lost to alignment.)
         let (spans, own) = unsafe { (spans.align_to_mut::<[usize; 2]>().1, own.align_to_mut::<f32>().1) };
         let (q, own) = own.split_at_mut(queries * dim);
         let (sums, values) = own.split_at_mut(2 * queries);
@@ -398,7 +398,7 @@ impl Attention {
     /// Writes the keys and values of tokens to their block.
     ///
     /// # Safety
-    /// As [`prepare`](Self::prepare).
+    /// The contract of [`prepare`](Self::prepare).
     unsafe fn append<C: Cached>(
         &self,
         layer: usize,

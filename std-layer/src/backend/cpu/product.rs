@@ -120,7 +120,7 @@ impl Product {
     /// A chunk of a matrix.
     ///
     /// # Safety
-    /// As [`run`](Self::run).
+    /// The contract of [`run`](Self::run).
     unsafe fn part(
         &self,
         k: &Kernels<f32>,

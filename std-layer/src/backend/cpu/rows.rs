@@ -39,7 +39,7 @@ impl Rows {
     /// One row.
     ///
     /// # Safety
-    /// As [`get_mut`](Self::get_mut).
+    /// The contract of [`get_mut`](Self::get_mut).
     pub(super) unsafe fn row<'a>(self, row: usize) -> &'a mut [f32] {
         // SAFETY: the caller's contract.
         unsafe { self.get_mut(row..row + 1) }
@@ -163,7 +163,7 @@ impl RowOp {
 /// Does a row.
 ///
 /// # Safety
-/// As [`RowOp::run`].
+/// The contract of [`RowOp::run`].
 unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), KernelError> {
     // SAFETY: the caller's contract.
     unsafe {

@@ -49,7 +49,7 @@ pub(super) struct Program {
 // SAFETY: whoever runs a program keeps everything that it points to alive, and exclusive where it is written, until all chunks are done;
 // without a chunk nothing is looked at but the program itself. Chunks of an operation write to different places.
 unsafe impl Send for Program {}
-// SAFETY: as above.
+// SAFETY: a shared program is only read, but for the first error, which has a lock; what chunks write is theirs alone.
 unsafe impl Sync for Program {}
 
 impl Program {

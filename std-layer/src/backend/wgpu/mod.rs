@@ -113,7 +113,7 @@ impl WgpuBackend {
     /// The same, with no buffer larger than `bytes`, even if the adapter allows it: what is larger is split, or refused.
     ///
     /// # Errors
-    /// As [`on`](Self::on).
+    /// Those of [`on`](Self::on).
     pub fn with_largest(adapter: &WgpuAdapter, bytes: u64) -> Result<Self, BackendError> {
         Ok(Self {
             gpu: Gpu::new(adapter.clone(), bytes)?,
