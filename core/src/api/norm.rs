@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::table::Kernels;
 
-/// The number of rows, once everything that both norms share has been checked.
+/// Checks what both norms have in common, and yields the number of rows.
 fn check_norm<E>(
     cols: usize,
     x: usize,
@@ -34,10 +34,10 @@ fn pointer<E>(p: Option<&[E]>) -> *const E {
 #[cfg(feature = "rows")]
 /// # Norms
 ///
-/// Elements are widened to f32, computed, and narrowed once; sums of `n` terms go to four vectors of
-/// accumulators, so their relative error is at most about `(n / (4 * lanes) + 8) * 2^-24`. A NaN or infinity makes its whole row NaN, or 0 where `x / inf`
-/// is; so do magnitudes whose squares overflow f32 (from about 1e19 on). A row without spread and
-/// `eps = 0` gives `0 / 0`, NaN.
+/// Elements are widened to f32, computed, and narrowed once; sums of `n` terms go to four vectors of accumulators, so
+/// their relative error is at most about `(n / (4 * lanes) + 8) * 2^-24`. A NaN or an infinity makes every element of
+/// its row NaN or, where the formula divides by an infinity, 0; so do magnitudes whose squares overflow f32 (from about
+/// 1e19 on). A row without spread and `eps = 0` gives `0 / 0`, NaN.
 ///
 /// In the `_rows` forms `x` holds rows of `cols` elements, one behind the other; every row's result
 /// is bit for bit that of the one-row form.

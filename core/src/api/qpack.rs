@@ -31,9 +31,9 @@ impl<E: Element> Kernels<E> {
         self.packed_q(w.format(), w.rows(), w.cols(), buf)
     }
 
-    /// The first half of [`pack_q`](Self::pack_q), for whoever packs with several threads: writes the header and
-    /// yields the room for the rows. Its parts, one for each 16 rows (the last one perhaps for less), are
-    /// equally long; [`pack_q_rows`](Self::pack_q_rows) fills any number of them.
+    /// The first half of [`pack_q`](Self::pack_q), for packing with several threads: writes the header and yields the
+    /// room for the rows. The room consists of equally long parts, one for each 16 rows (the last one perhaps for
+    /// less); [`pack_q_rows`](Self::pack_q_rows) fills any number of them.
     ///
     /// # Errors
     /// Those of [`pack_q`](Self::pack_q).
@@ -47,8 +47,8 @@ impl<E: Element> Kernels<E> {
         self.packed_q_header(format, rows, cols)?.write(buf)
     }
 
-    /// The second half: packs some rows, the first of which is a multiple of 16, into their part of the
-    /// room.
+    /// The second half of [`pack_q`](Self::pack_q), after [`packed_q_room`](Self::packed_q_room): packs some rows, the
+    /// first of which is a multiple of 16, into their part of the room.
     ///
     /// # Errors
     /// `WrongLength` unless the part's length is that of the rows, in bytes.

@@ -80,7 +80,8 @@ impl<E: Element> Kernels<E> {
     /// under a causal mask. Each row has the bits that it has alone.
     ///
     /// # Errors
-    /// As there; `DimMismatch` unless there is a length for each row, `BadIndex` if one is above `cols`.
+    /// Those of [`softmax_rows`](Self::softmax_rows); `DimMismatch` unless there is a length for each row, `BadIndex`
+    /// if one is above `cols`.
     pub fn softmax_masked_rows(
         &self,
         cols: usize,
@@ -99,7 +100,7 @@ impl<E: Element> Kernels<E> {
     /// [`softmax_masked_rows`](Self::softmax_masked_rows) in place.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`softmax_masked_rows`](Self::softmax_masked_rows).
     pub fn softmax_masked_rows_inplace(
         &self,
         cols: usize,
@@ -114,10 +115,11 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// A softmax of each row.
+    /// The softmax of each row, with its own mask length.
     ///
     /// # Safety
-    /// As many rows of `cols` elements at both places, equal or apart, as there are lengths; none is above `cols`.
+    /// At `x` and at `y`, which are equal or apart, there are as many rows of `cols` elements as lengths, and no length
+    /// is above `cols`.
     unsafe fn masked(
         &self,
         cols: usize,
@@ -134,7 +136,7 @@ impl<E: Element> Kernels<E> {
     }
 }
 
-/// Whether lengths fit the rows.
+/// Checks that there is a mask length for each row, and that none is above `cols`.
 fn check_masked(cols: usize, scale: f32, valid: &[usize], x: usize) -> Result<(), KernelError> {
     let rows = check_softmax(cols, Softmax { scale, valid: None }, x)?;
     check::dim("valid.len() != rows", valid.len(), rows)?;
@@ -146,7 +148,7 @@ fn check_masked(cols: usize, scale: f32, valid: &[usize], x: usize) -> Result<()
     }
 }
 
-/// The number of rows, once everything has been checked.
+/// Checks the arguments, and yields the number of rows.
 fn check_softmax(cols: usize, softmax: Softmax, x: usize) -> Result<usize, KernelError> {
     if !(softmax.scale > 0.0 && softmax.scale < f32::INFINITY) {
         return Err(KernelError::BadParameter { arg: "scale", expected: "a positive, finite number" });

@@ -4,7 +4,7 @@ use gllm_kernels_core::{Element, KernelError};
 
 use super::Parallel;
 
-/// One method a line: `name(scalars; inputs => output)`. Wrong lengths are core's to refuse.
+/// One method a line: `name(scalars; inputs => output)`. Wrong lengths are handed on to core, which refuses them.
 macro_rules! elementwise {
     ($($name:ident($($scalar:ident: $ty:ty),*; $($x:ident),* => $out:ident);)*) => {
         /// # Element by element

@@ -4,8 +4,8 @@ use gllm_kernels_core::{Element, KernelError, RopeShape, Softmax};
 
 use super::{chunks_mut, Cuts, Parallel};
 
-/// One method a line: `name(cols, scalars; inputs; parameters => output)`. Wrong shapes are core's to
-/// refuse.
+/// One method a line: `name(cols, scalars; inputs; parameters => output)`. Wrong shapes are handed on to core, which
+/// refuses them.
 macro_rules! rows {
     ($($name:ident($($scalar:ident: $sty:ty),*; $($x:ident)?; $($param:ident: $pty:ty),* => $out:ident);)*) => {
         /// # Row by row
@@ -50,7 +50,7 @@ rows! {
 
 /// # One row
 ///
-/// On the calling thread: the parts of a row wait for each other.
+/// These run on the calling thread, because the parts of a row wait for each other.
 impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::softmax`](gllm_kernels_core::Kernels::softmax).
     ///
@@ -116,7 +116,7 @@ impl<E: Element> Parallel<'_, E> {
 
 /// # Rotary position embedding
 ///
-/// Tokens are shared out.
+/// Threads share out the tokens.
 impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::rope`](gllm_kernels_core::Kernels::rope) on all threads.
     ///
