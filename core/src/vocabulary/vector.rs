@@ -26,7 +26,7 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// `a / b`, rounded once
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once; scalar code rounds twice where the target cannot.
+    /// `a * b + c`, rounded once; scalar code may round denormal results twice.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `c - a * b`, rounded once.
     unsafe fn fnma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
