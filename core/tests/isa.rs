@@ -137,7 +137,7 @@ fn random_triples() -> Vec<[f32; 3]> {
 }
 
 /// # Safety
-/// The instruction set is present; so below.
+/// The CPU has the instruction set of `P`.
 unsafe fn arithmetic<P: Prim<f32>>() {
     // Products halfway between two f32, and what an f64 of them has no place for.
     let ties = [1e-12, -1e-12, 0.0].map(|c| [4097.0, 4097.0, c]);

@@ -201,7 +201,7 @@ impl Job {
     /// # Safety
     /// The door must be open, or the calling thread be inside.
     unsafe fn work(&self) {
-        // SAFETY: as this function demands.
+        // SAFETY: the door is open or this thread is inside, so `work` is valid.
         let work = unsafe { &*self.work };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&self.next))) {
             self.next.store(self.chunks, Ordering::Relaxed);

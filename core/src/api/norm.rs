@@ -74,7 +74,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), y.len(), [("w", w), ("b", None)], eps)?;
         let (w, access) = (pointer(w), self.access(x.len()));
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the lengths were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.rms_norm)(rows, cols, x.as_ptr(), w, eps, y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", None)], eps)?;
         let p = x.as_mut_ptr();
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the lengths were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.rms_norm)(rows, cols, p, pointer(w), eps, p, self.access_inplace()) };
         Ok(())
     }
@@ -148,7 +148,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), y.len(), [("w", w), ("b", b)], eps)?;
         let (params, access) = ([pointer(w), pointer(b)], self.access(x.len()));
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the lengths were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.layer_norm)(rows, cols, x.as_ptr(), params, eps, y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", b)], eps)?;
         let (p, params) = (x.as_mut_ptr(), [pointer(w), pointer(b)]);
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the lengths were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.layer_norm)(rows, cols, p, params, eps, p, self.access_inplace()) };
         Ok(())
     }

@@ -54,7 +54,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_softmax(cols, softmax, x.len())?;
         check::len("y", y.len(), x.len())?;
         let access = self.access(x.len());
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the lengths and those of masks were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.softmax)(rows, cols, softmax, x.as_ptr(), y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -71,7 +71,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_softmax(cols, softmax, x.len())?;
         let p = x.as_mut_ptr();
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the lengths and those of masks were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.softmax)(rows, cols, softmax, p, p, self.access_inplace()) };
         Ok(())
     }
@@ -92,7 +92,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check_masked(cols, scale, valid, x.len())?;
         check::len("y", y.len(), x.len())?;
-        // SAFETY: checked above; `y` is exclusive.
+        // SAFETY: the lengths and those of masks were checked; `y` is exclusive.
         unsafe { self.masked(cols, scale, valid, (x.as_ptr(), y.as_mut_ptr()), self.access(x.len())) };
         Ok(())
     }
@@ -110,7 +110,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check_masked(cols, scale, valid, x.len())?;
         let p = x.as_mut_ptr();
-        // SAFETY: checked above; the input is the output.
+        // SAFETY: the lengths and those of masks were checked; the input is the output.
         unsafe { self.masked(cols, scale, valid, (p, p), self.access_inplace()) };
         Ok(())
     }

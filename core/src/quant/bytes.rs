@@ -56,7 +56,8 @@ pub(crate) unsafe trait Bytes: Copy {
     /// Writes eight numbers to `out`: their low bytes are at `low`, the `BITS` above those follow each other in `high`.
     unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32);
 
-    /// As [`indices`](Self::indices), of 3 bits and a fourth one; where that is set `negative` gets 0xffff_ffff, else 0.
+    /// The same as [`indices`](Self::indices) with 3 bits, and with a fourth one: where that is set `negative` gets
+    /// 0xffff_ffff, else 0.
     unsafe fn signed_indices(low: *const u8, high: u32, out: *mut u32, negative: *mut u32);
     /// Four numbers of 0 or 0xffff_ffff at `p`, eight bytes each.
     unsafe fn spread(p: *const u32) -> Self;

@@ -59,7 +59,7 @@ pub(crate) unsafe trait Dots<F: Pack> {
 
     /// The integers of a block's groups, as [`dot_coarse`](Self::dot_coarse) takes them.
     type Integers: Copy;
-    /// As [`dot_sums`](Self::dot_sums) takes them.
+    /// The integers of a block's minima, as [`dot_sums`](Self::dot_sums) takes them.
     type Minima: Copy;
     /// Partial sums of a block.
     type Partial: Copy;
@@ -69,7 +69,7 @@ pub(crate) unsafe trait Dots<F: Pack> {
     unsafe fn minima(b: *const F::Block, out: *mut Self::Minima) -> f32;
     /// No sums, for even steps and for odd ones.
     unsafe fn start(x: &Coarse) -> [Self::Partial; 2];
-    /// As [`dot`](Self::dot), times integers.
+    /// The same as [`dot`](Self::dot), but groups have integers as their factors.
     unsafe fn dot_coarse(
         w: Self::Codes,
         x: &Coarse,

@@ -319,7 +319,7 @@ impl Ops {
             _ => (Name("arrange_f32", "", ""), CHUNK),
         };
         let geometry = geometry::warps(batch * cols.div_ceil(piece), 0, self.multiprocessors());
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         let launched = unsafe { self.loader.launch((File::quant, name), stream, geometry, &args) };
         if launched.is_err() {
             to.shape = before;

@@ -249,7 +249,7 @@ impl Ops {
         };
         let geometry = geometry::rope(heads, (head_dim, rot_dim), tokens);
         let kernel = (File::rows, Name("rope", T::TYPE.name(), ""));
-        // SAFETY: checked above; views and buffers have their elements.
+        // SAFETY: the arguments were checked; views and buffers have their elements.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
@@ -283,7 +283,7 @@ impl Ops {
         };
         let kernel = (File::rows, Name("embed", T::TYPE.name(), ""));
         let geometry = geometry::embed(ids.len(), cols);
-        // SAFETY: checked above; ids are checked by the kernel.
+        // SAFETY: the arguments were checked; ids are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }

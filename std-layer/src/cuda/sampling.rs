@@ -181,7 +181,7 @@ impl Ops {
         let tokens = tokens.into();
         let args = self.scores(x.into(), &tokens)?;
         let geometry = geometry::argmax(tokens.len());
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         unsafe { self.loader.launch((File::sampling, Name("argmax", "", "")), stream, geometry, &args) }
     }
 
@@ -259,7 +259,7 @@ impl Ops {
             ..args
         };
         let geometry = geometry::sample(rows);
-        // SAFETY: checked above; biases by `SamplingTable::set`, the history by the kernel.
+        // SAFETY: the arguments were checked; biases by `SamplingTable::set`, the history by the kernel.
         unsafe { self.loader.launch((File::sampling, Name("sample", "", "")), stream, geometry, &args) }
     }
 }

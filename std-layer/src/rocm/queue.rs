@@ -90,7 +90,7 @@ impl Packets {
             )
         };
         if created != SUCCESS {
-            // SAFETY: created above, used by nobody.
+            // SAFETY: just created, and used by nobody.
             unsafe { (f.signal_destroy)(done) };
             return Err(created);
         }
@@ -166,7 +166,7 @@ impl Packets {
     pub(super) unsafe fn barrier(&mut self, f: &Functions, after: Id, completion: Id) -> Result<(), Status> {
         let signals = [after, 0, 0, 0, 0];
         let packet = Barrier { header: BARRIER, signals, completion, ..Barrier::default() };
-        // SAFETY: as in `dispatch`.
+        // SAFETY: 64 bytes of numbers without padding; the caller vouches for the signals.
         unsafe { self.push(f, std::iter::once(std::mem::transmute::<Barrier, [u32; 16]>(packet))) }
     }
 
@@ -268,7 +268,7 @@ pub(super) fn allocate(f: &Functions, pool: Id, agent: Id, bytes: usize) -> Resu
     // SAFETY: one agent, and memory that was just allocated.
     let allowed = unsafe { (f.allow)(1, &agent, null_mut(), start) };
     if start.is_null() || allowed != SUCCESS {
-        // SAFETY: allocated above.
+        // SAFETY: what was just allocated, if anything; nobody uses it.
         unsafe { (f.free)(start) };
         return Err(if allowed == SUCCESS { OUT_OF_RESOURCES } else { allowed });
     }

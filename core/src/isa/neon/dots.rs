@@ -24,7 +24,7 @@ unsafe fn smull(sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
     }
 }
 
-/// As [`smull`].
+/// The same sums as [`smull`], by the instruction for them.
 ///
 /// # Safety
 /// The feature `dotprod`.

@@ -29,7 +29,7 @@ struct Line<T>(T);
 /// In blocks of 256.
 pub(crate) struct SuperBlocks;
 
-// SAFETY: as the trait says.
+// SAFETY: keeps to what the trait's contract names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
