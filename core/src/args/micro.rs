@@ -113,7 +113,7 @@ impl Panel {
         width.wrapping_mul(depth).wrapping_mul(self.element.size())
     }
 
-    /// The same with what is behind the steps: whole panels.
+    /// Bytes of whole panels: [`steps`](Self::steps), and what is behind the steps of each panel.
     pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
         self.steps(width, depth).wrapping_add(width.wrapping_mul(self.tail()))
     }

@@ -77,8 +77,8 @@ pub(crate) unsafe trait Dots<F: Pack> {
         factors: &Self::Integers,
         sums: Self::Partial,
     ) -> Self::Partial;
-    /// The same, computed before what follows is begun. Entries of codebooks take many registers: the compiler must not
-    /// collect those of all steps first.
+    /// The same sums, computed before what follows is begun. Entries of codebooks take many registers: the compiler
+    /// must not collect those of all steps first.
     unsafe fn settled(sums: Self::Partial) -> Self::Partial;
     /// Sums over a block, of its even and of its odd steps.
     unsafe fn joined(steps: [Self::Partial; 2], x: &Coarse) -> Self::Sums;

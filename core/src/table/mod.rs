@@ -377,7 +377,7 @@ impl<E: Operand> Kernels<E> {
         Access { streamed, ..self.access_inplace() }
     }
 
-    /// The same where nothing is written, or only over an input.
+    /// How operands are walked where nothing is written, or only over an input.
     pub(crate) fn access_inplace(&self) -> Access {
         Access { streamed: false, side_by_side: self.caps.prefetcher() == Prefetcher::PerPage }
     }

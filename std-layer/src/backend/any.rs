@@ -51,7 +51,8 @@ impl BackendKind {
         self.find(threads, true)
     }
 
-    /// The same, with or without programs that compute what a GPU would.
+    /// A backend of this kind, as [`open`](Self::open) finds it, with or without programs that compute what a GPU
+    /// would.
     fn find(self, threads: usize, software: bool) -> Result<AnyBackend, BackendError> {
         match self {
             Self::Cuda => cuda(),

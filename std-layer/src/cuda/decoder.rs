@@ -29,7 +29,7 @@ pub(crate) const KV_PIECE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Forms<'a> {
     pub(crate) cols: usize,
-    /// As they are.
+    /// In f32, as they are.
     pub(crate) rows: Option<ViewMut<'a, f32>>,
     /// In 16 bits, of this type.
     pub(crate) half: Option<(ElementType, ViewMut<'a, u16>)>,

@@ -346,7 +346,7 @@ impl Ops {
         self.qgemv_of(stream, w, (x, 0..x.shape.0), y.into())
     }
 
-    /// The same for vectors `which` of the activations.
+    /// [`qgemv`](Self::qgemv) with vectors `which` of the activations alone.
     ///
     /// # Errors
     /// Those of [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.

@@ -202,7 +202,8 @@ impl Ops {
         self.choose(stream, (table, false), x.into(), from, (room, tokens.into()))
     }
 
-    /// The same with the random numbers of row 0 for each: a sequence then has the same ones in any row.
+    /// [`sample`](Self::sample) with the random numbers of row 0 for each row: a sequence then has the same ones in any
+    /// row.
     ///
     /// # Errors
     /// Those of [`sample`](Self::sample).

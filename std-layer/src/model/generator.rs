@@ -100,8 +100,8 @@ impl<B: Backend> Generator<B> {
         Self::with_progress(backend, model, options, &mut |_| ())
     }
 
-    /// The same; `progress` is told how far loading has come. Every weight is looked at before: what is not a finite number is
-    /// refused ([`Model::verify`]).
+    /// Loads a model; `progress` is told how far loading has come. First, every weight is looked at: what is not a
+    /// finite number is refused ([`Model::verify`]).
     ///
     /// # Errors
     /// Those of [`new`](Self::new).

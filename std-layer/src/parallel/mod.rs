@@ -54,8 +54,8 @@ impl<'a, E: Operand> Parallel<'a, E> {
         Self { runtime, kernels, stores: StorePolicy::Auto }
     }
 
-    /// The same with another store policy: under [`StorePolicy::Auto`] the size of the whole output
-    /// decides, not that of a chunk.
+    /// The same operators with another store policy: under [`StorePolicy::Auto`] the size of the whole output decides,
+    /// not that of a chunk.
     pub fn with_stores(self, stores: StorePolicy) -> Self {
         Self { stores, ..self }
     }

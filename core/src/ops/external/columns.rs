@@ -235,8 +235,8 @@ unsafe fn in_runs<P: Lanes, L: Layout, const T: usize>(
     }
 }
 
-/// The same where consecutive inputs may be of any groups. Tables of all groups are made if there is room, else
-/// that of an input when it is due.
+/// The products of a piece where consecutive inputs may be of any groups. Tables of all groups are made beforehand if
+/// there is room, else that of each input when it is due.
 #[inline(always)]
 unsafe fn in_order<P: Lanes, L: Layout>(
     layout: L,

@@ -80,7 +80,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Those of a format, for codes to which `bias` is added.
+    /// The fields of a format's codes, to which `bias` is added.
     #[inline(always)]
     fn of(packing: &Packing, bias: u8) -> Self {
         let [low, high] = packing.bits;

@@ -18,7 +18,7 @@ struct Prepared<F: Pack, D: Dots<F>> {
     ready: Line<<D::Isa as Unpack<F>>::Ready>,
     /// What the integers of scales are multiplied with.
     scale: f32,
-    /// The same of offsets.
+    /// What the integers of offsets are multiplied with.
     minimum: f32,
 }
 

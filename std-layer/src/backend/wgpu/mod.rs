@@ -110,7 +110,8 @@ impl WgpuBackend {
         Self::with_largest(adapter, u64::MAX)
     }
 
-    /// The same, with no buffer larger than `bytes`, even if the adapter allows it: what is larger is split, or refused.
+    /// A backend on this adapter that has no buffer larger than `bytes`, even if the adapter allows it: what is larger
+    /// is split, or refused.
     ///
     /// # Errors
     /// Those of [`on`](Self::on).
