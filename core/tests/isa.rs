@@ -137,7 +137,7 @@ fn random_triples() -> Vec<[f32; 3]> {
 }
 
 /// # Safety
-/// The instruction set is present; so below.
+/// The CPU has the instruction set of `P`.
 unsafe fn arithmetic<P: Prim<f32>>() {
     // Products halfway between two f32, and what an f64 of them has no place for.
     let ties = [1e-12, -1e-12, 0.0].map(|c| [4097.0, 4097.0, c]);
@@ -260,7 +260,7 @@ fn pattern<E: Element>(e: E) -> u32 {
 
 fn from_pattern<E: Element>(bits: u32) -> E {
     match size_of::<E>() {
-        // SAFETY: as above.
+        // SAFETY: `Element` is sealed; its types of two bytes are plain numbers, for which any bits are valid.
         2 => unsafe { core::mem::transmute_copy(&(bits as u16)) },
         _ => E::from_f32(f32::from_bits(bits)),
     }
@@ -288,7 +288,7 @@ unsafe fn loads<E: Element + Debug, P: Prim<E> + Prim<f32>>() {
         }
     }
     for chunk in all.chunks_exact(P::LANES) {
-        // SAFETY: as above.
+        // SAFETY: LANES elements; the caller vouches for the instruction set.
         let got = lanes::<P>(unsafe { <P as Prim<E>>::load(chunk.as_ptr()) });
         for (got, e) in got.into_iter().zip(chunk) {
             assert!(same(got, e.to_f32()), "load {e:?}: {got:e}");

@@ -42,7 +42,7 @@ pub struct AlignedVec<T: Zeroable> {
 
 // SAFETY: an AlignedVec owns its elements, as a Vec does.
 unsafe impl<T: Zeroable> Send for AlignedVec<T> {}
-// SAFETY: an AlignedVec owns its elements, as a Vec does.
+// SAFETY: a shared AlignedVec lends nothing but its elements, which are plain numbers.
 unsafe impl<T: Zeroable> Sync for AlignedVec<T> {}
 
 impl<T: Zeroable> AlignedVec<T> {

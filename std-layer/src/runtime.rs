@@ -86,11 +86,11 @@ impl Runtime {
         self.for_each_with(chunks, || (), |(), i| f(i));
     }
 
-    /// As [`Runtime::for_each`], with a value of each thread's own, such as scratch memory: `init` runs
+    /// Does what [`Runtime::for_each`] does, with a value of each thread's own, such as scratch memory: `init` runs
     /// once on every thread that takes part.
     ///
     /// # Panics
-    /// As [`Runtime::for_each`].
+    /// Those of [`Runtime::for_each`].
     pub fn for_each_with<S>(
         &self,
         chunks: usize,
@@ -201,7 +201,7 @@ impl Job {
     /// # Safety
     /// The door must be open, or the calling thread be inside.
     unsafe fn work(&self) {
-        // SAFETY: as this function demands.
+        // SAFETY: the door is open or this thread is inside, so `work` is valid.
         let work = unsafe { &*self.work };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&self.next))) {
             self.next.store(self.chunks, Ordering::Relaxed);

@@ -258,7 +258,7 @@ fn recorded_work(fake: &Fake) {
     unsafe { graph.launch(&stream) }.unwrap();
     assert_eq!(y.to_vec(&stream).unwrap(), [2.0, 0.0, 6.0]);
     x.upload(&stream, &[5.0, 6.0, -7.0]).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the buffers exist.
     unsafe { graph.launch(&stream) }.unwrap();
     assert_eq!(y.to_vec(&stream).unwrap(), [10.0, 12.0, 0.0]);
 

@@ -122,7 +122,7 @@ fn recordings_and_events() {
         event.wait().unwrap();
         assert!(event.reached().unwrap());
         // What was started is done, also if its recording is dropped.
-        // SAFETY: as above.
+        // SAFETY: the buffers live until the stream has been waited for.
         unsafe { graph.launch(&first) }.unwrap();
         drop(graph);
         assert_eq!(x.to_vec(&first).unwrap(), [5.0; 64]);

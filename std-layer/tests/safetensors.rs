@@ -207,7 +207,7 @@ fn a_file_beside_its_configuration() {
     assert!(checkpoint.quantisation().gptq_v2);
     assert!(checkpoint.weights().iter().filter(|w| w.view.is_ok()).count() == 7);
     drop(checkpoint);
-    // SAFETY: as above.
+    // SAFETY: the folder is this test's own, and has no such file.
     let missing = unsafe { Checkpoint::map(folder.join("none.safetensors")) };
     assert!(matches!(missing, Err(SafetensorsError::Io { .. })));
     std::fs::remove_dir_all(&folder).unwrap();

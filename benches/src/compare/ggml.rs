@@ -231,7 +231,7 @@ impl Weights {
             part.copy_from_slice(&period[..part.len()]);
         }
         if buffer == Buffer::Default {
-            // SAFETY: as above; the memory is kept beside the graph.
+            // SAFETY: the tensor lives as long as the graph, and the memory is kept beside that.
             unsafe { (*w).data = stored.as_mut_ptr().cast() };
             return Self::Stored(stored);
         }

@@ -22,7 +22,7 @@ pub trait Crate: 'static {
     const NAME: &'static str;
     /// Its function.
     const FUNCTION: &'static str;
-    /// As [`Peer::threads`].
+    /// See [`Peer::threads`].
     fn threads(named: &[usize]) -> Outcome<Vec<usize>> {
         let most = rayon::current_num_threads();
         match named.iter().find(|&&t| t > most) {

@@ -224,12 +224,9 @@ macro_rules! put {
     };
 }
 
-// SAFETY of the loops: `Span`'s buffers hold `len` bytes (the input of `expand` a quarter), aligned to
-// 64 bytes; the wrapper below vouches for the instructions.
-
 #[inline(always)]
 unsafe fn read<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
-    // SAFETY: see above.
+    // SAFETY: the buffers in use hold `len` bytes, aligned to 64; the caller vouches for the instructions.
     unsafe {
         let mut acc = [W::zero(); 8];
         walk!(W, PAGES, s.len, |slot, at| acc[slot] = W::xor(acc[slot], W::load(s.a.add(at))));
@@ -243,7 +240,7 @@ unsafe fn read<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
 
 #[inline(always)]
 unsafe fn copy<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
-    // SAFETY: see above.
+    // SAFETY: the buffers in use hold `len` bytes, aligned to 64; the caller vouches for the instructions.
     unsafe {
         walk!(W, PAGES, s.len, |_slot, at| put!(W, STREAM, s.y.add(at), W::load(s.a.add(at))));
     }
@@ -251,7 +248,7 @@ unsafe fn copy<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
 
 #[inline(always)]
 unsafe fn triad<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
-    // SAFETY: see above.
+    // SAFETY: the buffers in use hold `len` bytes, aligned to 64; the caller vouches for the instructions.
     unsafe {
         walk!(W, PAGES, s.len, |_slot, at| put!(
             W,
@@ -264,7 +261,7 @@ unsafe fn triad<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
 
 #[inline(always)]
 unsafe fn update<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
-    // SAFETY: see above.
+    // SAFETY: the buffers in use hold `len` bytes, aligned to 64; the caller vouches for the instructions.
     unsafe {
         let flip = std::hint::black_box(W::zero());
         walk!(W, PAGES, s.len, |_slot, at| put!(W, STREAM, s.y.add(at), W::xor(W::load(s.y.add(at)), flip)));
@@ -273,7 +270,7 @@ unsafe fn update<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
 
 #[inline(always)]
 unsafe fn accumulate<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
-    // SAFETY: see above.
+    // SAFETY: the buffers in use hold `len` bytes, aligned to 64; the caller vouches for the instructions.
     unsafe {
         walk!(W, PAGES, s.len, |_slot, at| put!(
             W,
@@ -286,7 +283,8 @@ unsafe fn accumulate<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
 
 #[inline(always)]
 unsafe fn expand<W: Wide, const PAGES: usize, const STREAM: bool>(s: Span) {
-    // SAFETY: see above. `at / 4` rounded down to a register stays inside the quarter.
+    // SAFETY: `y` holds `len` bytes and `a` a quarter of that, aligned to 64 bytes, and `at / 4` rounded down to a
+    // register stays inside the quarter; the caller vouches for the instructions.
     unsafe {
         walk!(W, PAGES, s.len, |_slot, at| put!(
             W,

@@ -10,7 +10,8 @@ use crate::view::MatRef;
 use core::marker::PhantomData;
 
 impl<E: Element> Kernels<E> {
-    /// The kernel that rounds activations, for packed weights alone or also for those in place, which takes longer.
+    /// The kernel that rounds activations to 8 bits: for packed weights alone, or for weights in place as well, which
+    /// takes longer.
     fn rounds_rows(&self, packed: bool) -> unsafe fn(&ActivationArgs<E>) {
         if packed {
             self.table.quantize_for_packed
@@ -19,8 +20,8 @@ impl<E: Element> Kernels<E> {
         }
     }
 
-    /// Rounds activations for products with weights of `format`, packed or in place: the rows of `x`, as
-    /// [`Prepared`](crate::Prepared) says.
+    /// Rounds the rows of `x` to 8 bits, as [`Prepared`](crate::Prepared) says, for products with weights of `format`:
+    /// with packed ones alone if `packed`, otherwise with those in place as well.
     ///
     /// # Errors
     /// `ShortSlice` if `buf` is smaller than [`Activations::size`] says (unaligned), `BadValue` if the columns of `x` are
@@ -37,7 +38,8 @@ impl<E: Element> Kernels<E> {
         unsafe { quantize(format, (packing, packed), x, buf, self.rounds_rows(packed)) }
     }
 
-    /// Rounds some rows into their part of the memory of all, whose rows are equally long, without gaps.
+    /// Rounds some rows of the activations into their part of the memory for all of them. Rounded rows are equally long
+    /// and follow each other without gaps, so several threads can each fill a part.
     ///
     /// # Errors
     /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
@@ -63,7 +65,8 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// Memory of the right size, aligned, that [`activations_rows`](Self::activations_rows) has filled.
+    /// Opens memory that [`activations_rows`](Self::activations_rows) has filled with all rows; it has the right size
+    /// and alignment.
     pub(crate) fn activations_filled<'a>(
         &self,
         format: QuantFormat,

@@ -29,20 +29,21 @@ impl<E: Element> Kernels<E> {
         row.and_then(|row| row.checked_mul(KV_BLOCK)).ok_or(overflow)
     }
 
-    /// Bytes of a block in 8 bits, for heads of `dim` elements: codes, and a scale of two bytes for each 32 elements (the last of them
-    /// may be fewer) of keys and of values at a position. For heads of 64: 2176, as 16-bit floats take 4096.
+    /// Bytes of a block in 8 bits, for heads of `dim` elements. The keys of a position, and its values, have a code of
+    /// a byte for each element, and a scale of two bytes for each 32 elements, of which the last ones may be fewer. For
+    /// heads of 64 that is 2176 bytes, where 16-bit floats take 4096.
     ///
     /// # Errors
     /// `SizeOverflow`.
     pub fn kv_block_len_q8_0(&self, dim: usize) -> Result<usize, KernelError> {
-        // Twice as many bytes bound the scales, too.
+        // Four bytes for each element are more than codes and scales take: if they do not overflow, nothing below does.
         self.kv_block_len(dim)?.checked_mul(4).ok_or(KernelError::SizeOverflow { what: "KV block" })?;
         let places = Places { dim };
         Ok(places.value_scales(places.groups()))
     }
 
-    /// Writes the keys and values of tokens at consecutive positions, from place `place` on, to a block: a row of each for
-    /// each token, narrowed to `E`.
+    /// Writes the keys and values of tokens to a block, at consecutive places from `place` on, narrowed to `E`. `keys`
+    /// and `values` have a row for each token.
     ///
     /// # Errors
     /// `DimMismatch` unless `keys` and `values` have the same shape; `ShortSlice` if the tokens do not fit the block,
@@ -65,7 +66,7 @@ impl<E: Element> Kernels<E> {
     /// below 1e-36 is zero; magnitudes above 8.3e6 overflow the scale.
     ///
     /// # Errors
-    /// As there, with [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
+    /// Those of [`kv_append`](Self::kv_append), for blocks of [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
     pub fn kv_append_q8_0(
         &self,
         place: usize,
@@ -74,7 +75,8 @@ impl<E: Element> Kernels<E> {
         block: &mut [u8],
     ) -> Result<(), KernelError> {
         let args = append_args(place, keys, values, block, self.kv_block_len_q8_0(keys.cols())?)?;
-        // SAFETY: as in `kv_append`.
+        // SAFETY: the arguments are those of views and of a block that is exclusive; the table's instruction set is
+        // present.
         unsafe { (self.table.kv_append_q8_0)(&args) };
         Ok(())
     }
@@ -119,7 +121,7 @@ impl<E: Element> Kernels<E> {
     /// result is that of the numbers that codes and scales stand for, within the rounding of sums.
     ///
     /// # Errors
-    /// As there, with [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
+    /// Those of [`attend`](Self::attend), for blocks of [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
     pub fn attend_q8_0(
         &self,
         dim: usize,
@@ -129,13 +131,15 @@ impl<E: Element> Kernels<E> {
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
         let args = attend_args(dim, queries, piece, all, scratch, self.kv_block_len_q8_0(dim)?)?;
-        // SAFETY: as in `attend`.
+        // SAFETY: the arguments are checked: a span, sums and a row of values for each query, whole blocks; `all` is
+        // exclusive; the table's instruction set is present.
         unsafe { (self.table.attend_q8_0)(&args) };
         Ok(())
     }
 
-    /// Joins what was gathered of further pieces to what was gathered before, as [`attend`](Self::attend) does: with the same bits as if it
-    /// had gone on with those pieces, where `new` has gathered one piece.
+    /// Joins what was gathered of further pieces to what was gathered before, as [`attend`](Self::attend) does: if
+    /// `new` has gathered a single piece, the result has the bits that [`attend`](Self::attend) to that piece would
+    /// have given.
     ///
     /// # Errors
     /// `DimMismatch` unless both have the same number of rows, of `dim` values each.
@@ -152,7 +156,7 @@ impl<E: Element> Kernels<E> {
     }
 }
 
-/// Numbers of scratch memory: scores, room for a tile's rows, values.
+/// How many f32 of scratch memory attention needs: for scores, for the rows of a tile, and for values.
 fn attend_sizes(rows: usize, dim: usize, blocks: usize) -> Result<[usize; 3], KernelError> {
     let overflow = KernelError::SizeOverflow { what: "scratch size" };
     let positions = blocks.checked_mul(KV_BLOCK).ok_or(overflow)?;
@@ -162,7 +166,8 @@ fn attend_sizes(rows: usize, dim: usize, blocks: usize) -> Result<[usize; 3], Ke
     Ok([scores, room, rows.checked_mul(width).ok_or(overflow)?])
 }
 
-/// What attention works on, once everything has been checked; blocks have `len` cells.
+/// Checks the arguments of attention, whose blocks must have `len` cells, and brings them into the form that kernels
+/// take.
 fn attend_args<'a, C>(
     dim: usize,
     queries: &'a [f32],
@@ -204,7 +209,8 @@ fn attend_args<'a, C>(
     })
 }
 
-/// What is appended, once everything has been checked; the block must have `len` cells.
+/// Checks the arguments of an append to a block, which must have `len` cells, and brings them into the form that
+/// kernels take.
 fn append_args<C>(
     place: usize,
     keys: MatRef<'_, f32>,
@@ -233,7 +239,7 @@ fn append_args<C>(
     })
 }
 
-/// `rows` sums, and as many rows of values.
+/// Checks that there are `rows` sums, and as many rows of `dim` values.
 fn check_attended(rows: usize, dim: usize, of: &Attended<'_>) -> Result<(), KernelError> {
     check::dim("sums.len() != rows", of.sums.len(), rows)?;
     check::dim("values.len() != rows * dim", of.values.len(), rows.saturating_mul(dim))

@@ -65,9 +65,9 @@ activation! {
     /// whose result underflows; NaN stays NaN. (Hendrycks and Gimpel, *Gaussian Error Linear Units*, 2016.)
     gelu, gelu_inplace;
 
-    /// `y_i = x_i / 2 (1 + tanh(sqrt(2 / pi) (x_i + 0.044715 x_i^3)))`, the approximation of
-    /// [`gelu`](Self::gelu) that many models are trained with, within 2.4 ulp of f32 of this formula,
-    /// denormal results included. Special inputs as there. (Hendrycks and Gimpel, 2016.)
+    /// `y_i = x_i / 2 (1 + tanh(sqrt(2 / pi) (x_i + 0.044715 x_i^3)))`, the approximation of [`gelu`](Self::gelu) that
+    /// many models are trained with, within 2.4 ulp of f32 of this formula, denormal results included. Special inputs
+    /// give what they give with [`gelu`](Self::gelu). (Hendrycks and Gimpel, 2016.)
     gelu_tanh, gelu_tanh_inplace;
 }
 

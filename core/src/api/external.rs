@@ -14,10 +14,10 @@ mod sealed {
 
 /// What the views of external formats have in common. Sealed.
 pub trait External: sealed::Sealed + Copy + Send + Sync {
-    /// Whether a decoded row is an output's weights (`outputs x inputs`), not those of an input for all outputs
-    /// (`inputs x outputs`).
+    /// Whether a row of the decoded matrix has all weights of an output (`outputs x inputs`); if not, it has those of
+    /// an input (`inputs x outputs`).
     const BY_OUTPUT: bool;
-    /// What the first output of a range has to be a multiple of.
+    /// A range of outputs may begin at multiples of this.
     const OUTPUT_MULTIPLE: usize;
     /// Rows of `W`.
     fn outputs(&self) -> usize;
@@ -30,15 +30,15 @@ pub trait External: sealed::Sealed + Copy + Send + Sync {
     /// # Errors
     /// Those of the view's own `output_range`.
     fn output_range(self, start: usize, len: usize) -> Result<Self, KernelError>;
-    /// The format's `dequant_..` of [`Kernels`].
+    /// Calls the format's method `dequant_..` of [`Kernels`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     fn dequant_with<E: Element>(self, k: &Kernels<E>, y: MatMut<'_, E>) -> Result<(), KernelError>;
-    /// The format's `qgemv_..` of [`Kernels`].
+    /// Calls the format's method `qgemv_..` of [`Kernels`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     fn qgemv_with<E: Element>(self, k: &Kernels<E>, x: &[E], y: &mut [f32]) -> Result<(), KernelError>;
 }
 
@@ -94,10 +94,10 @@ macro_rules! external {
         /// Weights decode to f32, bit for bit what the reference computes, and are narrowed once. For some of the
         /// outputs use the view's `output_range`.
         ///
-        /// Products take the activations as they are; products and sums are in f32. Each output's sum is formed in an order
-        /// that depends on the number of inputs, and on what shares a scale, only, so splitting the outputs (over
-        /// threads, say) changes no bit. In the errors of products, `u` is 2^-24 and `S` the sum of the terms'
-        /// magnitudes.
+        /// Products take the activations as they are; products and sums are in f32. The order in which an output's
+        /// terms are added depends on nothing but the number of inputs and which of them share a scale, so splitting
+        /// the outputs (over threads, say) changes no bit. In the errors of products, `u` is 2^-24 and `S` the sum of
+        /// the terms' magnitudes.
         impl<E: Element> Kernels<E> {$(
             $(#[$dequant_doc])*
             ///
@@ -183,9 +183,9 @@ external! {
         /// Decodes GPTQ weights: `y[k, n] = w[n, k]`, `inputs x outputs`, as in the file.
         dequant_gptq,
         /// GPTQ matrix times vector: `y_n = sum_k w[n, k] * x_k`. Integers of 32 inputs, less their zero point, are
-        /// summed before the sum is scaled; where these inputs are of several groups they are scaled first, and
-        /// then up to 128 groups are quick. The error is at most `(inputs / 32 + 16) * u * S`; with more than 128
-        /// groups in any order `(inputs + 2) * u * S`.
+        /// summed before the sum is scaled; where these inputs belong to several groups, each is scaled first, which is
+        /// quick with up to 128 groups. The error is at most `(inputs / 32 + 16) * u * S`; with more than 128 groups,
+        /// in any order, it is `(inputs + 2) * u * S`.
         qgemv_gptq(widened),
     }
     SqueezeLlmRef {

@@ -8,7 +8,7 @@ use crate::ops::dequant::Chunk;
 use crate::quant::QuantRef;
 use crate::table::Kernels;
 
-/// Bits of 2^120: a scale of less, times a code of 8 bits, and an offset of less do not overflow together.
+/// The bits of 2^120: a scale below that times a code of 8 bits, plus an offset below that, does not overflow.
 const LARGE: u32 = (127 + 120) << 23;
 
 /// Whether all magnitudes are below [`LARGE`]; a NaN is not.

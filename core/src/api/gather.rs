@@ -7,7 +7,8 @@ use crate::error::KernelError;
 use crate::table::Kernels;
 use crate::view::{MatMut, MatRef};
 
-/// The row numbers are those of a table of `rows` rows of `cols`, and `y` has as many rows, contiguous ones.
+/// Checks that `ids` are rows of a `rows x cols` table, and that `y` has a contiguous row of `cols` elements for each
+/// of them.
 fn check_gather<T>(rows: usize, cols: usize, ids: &[u32], y: &MatMut<'_, T>) -> Result<(), KernelError> {
     check::dim("y.rows() != ids.len()", y.rows(), ids.len())?;
     check::dim("y.cols() != table.cols()", y.cols(), cols)?;
@@ -24,7 +25,7 @@ fn check_gather<T>(rows: usize, cols: usize, ids: &[u32], y: &MatMut<'_, T>) -> 
 /// Row `r` of `y`.
 ///
 /// # Safety
-/// It exists, and its elements are contiguous.
+/// The row exists, and its elements are contiguous.
 unsafe fn row<'a, T>(y: &'a mut MatMut<'_, T>, r: usize) -> &'a mut [T] {
     // SAFETY: the caller's contract; the view is exclusive.
     unsafe { core::slice::from_raw_parts_mut(y.as_mut_ptr().add(r * y.row_stride()), y.cols()) }
@@ -32,7 +33,8 @@ unsafe fn row<'a, T>(y: &'a mut MatMut<'_, T>, r: usize) -> &'a mut [T] {
 
 /// # Tables
 ///
-/// What models do first: a row of the embedding matrix for each token. A row may be asked for any number of times.
+/// What models do first: they look up a row of the embedding matrix for each token. Tokens, and so rows, may occur any
+/// number of times.
 impl<E: Element> Kernels<E> {
     /// `y[i, j] = table[ids[i], j]`.
     ///
@@ -56,11 +58,11 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// `y[i, j] = table[ids[i], j]`, decoded: bit for bit what the format says, whether the table lies as in a file or is packed. The
-    /// type `E` makes no difference.
+    /// `y[i, j] = table[ids[i], j]`, decoded, bit for bit as the format says. The table may lie as in a file or be
+    /// packed. The type `E` makes no difference.
     ///
     /// # Errors
-    /// As [`gather`](Self::gather).
+    /// Those of [`gather`](Self::gather).
     pub fn gather_q<'w>(
         &self,
         table: impl Into<QuantWeights<'w>>,

@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::table::Kernels;
 
-/// The number of rows, once everything that both norms share has been checked.
+/// Checks what both norms have in common, and yields the number of rows.
 fn check_norm<E>(
     cols: usize,
     x: usize,
@@ -34,16 +34,16 @@ fn pointer<E>(p: Option<&[E]>) -> *const E {
 #[cfg(feature = "rows")]
 /// # Norms
 ///
-/// Elements are widened to f32, computed, and narrowed once; sums of `n` terms go to four vectors of
-/// accumulators, so their relative error is at most about `(n / (4 * lanes) + 8) * 2^-24`. A NaN or infinity makes its whole row NaN, or 0 where `x / inf`
-/// is; so do magnitudes whose squares overflow f32 (from about 1e19 on). A row without spread and
-/// `eps = 0` gives `0 / 0`, NaN.
+/// Elements are widened to f32, computed, and narrowed once; sums of `n` terms go to four vectors of accumulators, so
+/// their relative error is at most about `(n / (4 * lanes) + 8) * 2^-24`. A NaN or an infinity makes every element of
+/// its row NaN or, where the formula divides by an infinity, 0; so do magnitudes whose squares overflow f32 (from about
+/// 1e19 on). A row without spread and `eps = 0` gives `0 / 0`, NaN.
 ///
 /// In the `_rows` forms `x` holds rows of `cols` elements, one behind the other; every row's result
 /// is bit for bit that of the one-row form.
 impl<E: Element> Kernels<E> {
     /// `y_i = x_i / sqrt(mean(x^2) + eps) * w_i`, without `w`: all ones.
-    /// (Zhang and Sennrich, "Root Mean Transpose Layer Normalization", 2019.)
+    /// (Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.)
     ///
     /// # Errors
     /// `WrongLength` unless `x`, `y` and `w` have the same length; `BadParameter` if `eps` is
@@ -55,7 +55,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm`](Self::rms_norm) in place.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm).
+    /// Those of [`rms_norm`](Self::rms_norm).
     pub fn rms_norm_inplace(&self, w: Option<&[E]>, eps: f32, x: &mut [E]) -> Result<(), KernelError> {
         self.rms_norm_rows_inplace(x.len(), w, eps, x)
     }
@@ -63,7 +63,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm`](Self::rms_norm) of every row of `cols` elements, with the same `w`.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm), with `cols` for `w`; `NotWhole` if `x` has no whole number of rows.
+    /// Those of [`rms_norm`](Self::rms_norm), with `cols` for `w`; `NotWhole` if `x` has no whole number of rows.
     pub fn rms_norm_rows(
         &self,
         cols: usize,
@@ -74,7 +74,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), y.len(), [("w", w), ("b", None)], eps)?;
         let (w, access) = (pointer(w), self.access(x.len()));
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the lengths were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.rms_norm)(rows, cols, x.as_ptr(), w, eps, y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -82,7 +82,7 @@ impl<E: Element> Kernels<E> {
     /// [`rms_norm_rows`](Self::rms_norm_rows) in place.
     ///
     /// # Errors
-    /// As [`rms_norm_rows`](Self::rms_norm_rows).
+    /// Those of [`rms_norm_rows`](Self::rms_norm_rows).
     pub fn rms_norm_rows_inplace(
         &self,
         cols: usize,
@@ -92,7 +92,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", None)], eps)?;
         let p = x.as_mut_ptr();
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the lengths were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.rms_norm)(rows, cols, p, pointer(w), eps, p, self.access_inplace()) };
         Ok(())
     }
@@ -121,7 +121,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm`](Self::layer_norm) in place.
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm).
+    /// Those of [`layer_norm`](Self::layer_norm).
     pub fn layer_norm_inplace(
         &self,
         w: Option<&[E]>,
@@ -135,7 +135,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm`](Self::layer_norm) of every row of `cols` elements, with the same `w` and `b`.
     ///
     /// # Errors
-    /// As [`layer_norm`](Self::layer_norm), with `cols` for `w` and `b`; `NotWhole` if `x` has no
+    /// Those of [`layer_norm`](Self::layer_norm), with `cols` for `w` and `b`; `NotWhole` if `x` has no
     /// whole number of rows.
     pub fn layer_norm_rows(
         &self,
@@ -148,7 +148,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), y.len(), [("w", w), ("b", b)], eps)?;
         let (params, access) = ([pointer(w), pointer(b)], self.access(x.len()));
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the lengths were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.layer_norm)(rows, cols, x.as_ptr(), params, eps, y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -156,7 +156,7 @@ impl<E: Element> Kernels<E> {
     /// [`layer_norm_rows`](Self::layer_norm_rows) in place.
     ///
     /// # Errors
-    /// As [`layer_norm_rows`](Self::layer_norm_rows).
+    /// Those of [`layer_norm_rows`](Self::layer_norm_rows).
     pub fn layer_norm_rows_inplace(
         &self,
         cols: usize,
@@ -167,7 +167,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_norm(cols, x.len(), x.len(), [("w", w), ("b", b)], eps)?;
         let (p, params) = (x.as_mut_ptr(), [pointer(w), pointer(b)]);
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the lengths were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.layer_norm)(rows, cols, p, params, eps, p, self.access_inplace()) };
         Ok(())
     }

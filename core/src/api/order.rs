@@ -1,4 +1,4 @@
-//! The order in which memory is asked for.
+//! The order in which kernels ask for memory ahead of time.
 
 use crate::caps::Prefetcher;
 use crate::element::Operand;
@@ -6,8 +6,9 @@ use crate::ops::ahead::Order;
 use crate::table::Kernels;
 
 impl<E: Operand> Kernels<E> {
-    /// The order for a `rows x cols` matrix that is multiplied with a vector. What is near comes faster than it is
-    /// asked for, if its elements are wide: from a prefetcher that crosses pages all of L3, else a core's share of it.
+    /// The order for a `rows x cols` matrix that is multiplied with a vector. A matrix of f32 that is near comes faster
+    /// without being asked for. Near is what fits L3, where the prefetcher crosses pages, otherwise what fits a core's
+    /// share of it.
     pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
         let near = match self.caps().prefetcher() {
@@ -25,7 +26,7 @@ impl<E: Operand> Kernels<E> {
         self.order_of(rows.saturating_mul(cols).saturating_mul(size_of::<E>()))
     }
 
-    /// The order for a matrix of so many bytes.
+    /// The order for a matrix of `bytes` bytes.
     pub(crate) fn order_of(&self, bytes: usize) -> Order {
         match self.caps().prefetcher() {
             _ if bytes <= self.caps().caches().l2 => Order::Off,

@@ -15,14 +15,14 @@ impl<E: Element> Kernels<E> {
     /// [`qgemv`](Self::qgemv) computes, with the activations as
     /// [`quantize_activations`](Self::quantize_activations) has rounded them for weights in place.
     ///
-    /// Within a group of 16 or 32 columns the sum is formed in integers, exactly; sums of groups are f32, and scales,
-    /// but those of weights in blocks of 256 are integers times a number of the block's. Against the rounded
+    /// Within a group of 16 or 32 columns the sum is formed in integers, exactly; sums of groups are f32. Scales are
+    /// f32, too, but those of weights in blocks of 256 are integers times a number of the block. Against the rounded
     /// activations, the error of an element is at most `(cols / 16 + 16) * 2^-24` times the sum of the magnitudes of
     /// all groups, with scalar code `(cols / 8 + 16) * 2^-24` times. Rounding the activations costs up to
     /// `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest magnitude of 32 columns, or of 256 where blocks
     /// of weights are as long. Weights that are plain floating point have activations that are not rounded, and the
-    /// bits of [`qgemv`](Self::qgemv) of f32. Splitting the rows or the batch changes no bit. Weights that
-    /// are used often are multiplied faster by [`qgemv_packed`](Self::qgemv_packed).
+    /// bits of [`qgemv`](Self::qgemv) of f32. Splitting the rows or the batch changes no bit. Weights that are used
+    /// often are multiplied faster by [`qgemv_packed`](Self::qgemv_packed).
     ///
     /// # Errors
     /// `DimMismatch` unless `y` is `x.batch() x w.rows()` and `x` has the columns of `w`.

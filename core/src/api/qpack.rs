@@ -31,12 +31,12 @@ impl<E: Element> Kernels<E> {
         self.packed_q(w.format(), w.rows(), w.cols(), buf)
     }
 
-    /// The first half of [`pack_q`](Self::pack_q), for whoever packs with several threads: writes the header and
-    /// yields the room for the rows. Its parts, one for each 16 rows (the last one perhaps for less), are
-    /// equally long; [`pack_q_rows`](Self::pack_q_rows) fills any number of them.
+    /// The first half of [`pack_q`](Self::pack_q), for packing with several threads: writes the header and yields the
+    /// room for the rows. The room consists of equally long parts, one for each 16 rows (the last one perhaps for
+    /// less); [`pack_q_rows`](Self::pack_q_rows) fills any number of them.
     ///
     /// # Errors
-    /// As [`pack_q`](Self::pack_q).
+    /// Those of [`pack_q`](Self::pack_q).
     pub fn packed_q_room<'a>(
         &self,
         format: QuantFormat,
@@ -47,8 +47,8 @@ impl<E: Element> Kernels<E> {
         self.packed_q_header(format, rows, cols)?.write(buf)
     }
 
-    /// The second half: packs some rows, the first of which is a multiple of 16, into their part of the
-    /// room.
+    /// The second half of [`pack_q`](Self::pack_q), after [`packed_q_room`](Self::packed_q_room): packs some rows, the
+    /// first of which is a multiple of 16, into their part of the room.
     ///
     /// # Errors
     /// `WrongLength` unless the part's length is that of the rows, in bytes.
@@ -114,7 +114,7 @@ impl PackedQ<'_> {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
                 let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
                 for (i, y) in y.iter_mut().enumerate() {
-                    // SAFETY: the row is in the matrix, and its units are in the panels.
+                    // SAFETY: the row is in the matrix, and its units, which have this column, are in the panels.
                     let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
                     *y = match packing {
                         Packing { eighths: true, .. } => {

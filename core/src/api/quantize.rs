@@ -1,4 +1,4 @@
-//! Weights to blocks.
+//! Quantising: numbers become blocks of weights.
 
 use crate::check;
 use crate::element::Element;
@@ -17,10 +17,10 @@ impl<E: Element> Kernels<E> {
     /// zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1, Q8_K, F16 and BF16
     /// ignore it.
     ///
-    /// NaN is encoded as 0. Magnitudes beyond a limit are encoded as that limit: 8319008 for Q8_0 and
-    /// Q8_1, 2688 for NVFP4, 1e38 for Q8_K and MXFP4, 65504 for all others. Magnitudes below
-    /// 1e-18 are zeros. Every instruction set gives the same blocks. F16 and BF16 are none of this: numbers are rounded to
-    /// the nearest, ties to even; infinities and NaN stay, what is too large becomes infinite.
+    /// NaN is encoded as 0. Magnitudes beyond a limit are encoded as that limit: 8319008 for Q8_0 and Q8_1, 2688 for
+    /// NVFP4, 1e38 for Q8_K and MXFP4, 65504 for all others. Magnitudes below 1e-18 are zeros. Every instruction set
+    /// gives the same blocks. None of this holds for F16 and BF16: numbers are rounded to the nearest, ties to even;
+    /// infinities and NaN stay, what is too large becomes infinite.
     ///
     /// # Errors
     /// `NoEncoder` for the codebook formats IQ1, IQ2 and IQ3. `NotBlockMultiple` if `x` or `importance`

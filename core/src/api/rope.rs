@@ -30,7 +30,7 @@ impl<E: Element> Kernels<E> {
         let tokens = shape.check(x.len(), cos.len(), sin.len())?;
         check::len("y", y.len(), x.len())?;
         let (angles, access) = ([cos.as_ptr(), sin.as_ptr()], self.access(x.len()));
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the shape and the lengths were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.rope)(shape, tokens, angles, x.as_ptr(), y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -38,7 +38,7 @@ impl<E: Element> Kernels<E> {
     /// [`rope`](Self::rope) in place.
     ///
     /// # Errors
-    /// As [`rope`](Self::rope).
+    /// Those of [`rope`](Self::rope).
     pub fn rope_inplace(
         &self,
         shape: RopeShape,
@@ -48,7 +48,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let tokens = shape.check(x.len(), cos.len(), sin.len())?;
         let (angles, p) = ([cos.as_ptr(), sin.as_ptr()], x.as_mut_ptr());
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the shape and the lengths were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.rope)(shape, tokens, angles, p, p, self.access_inplace()) };
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! Products with packed weights of one format, without the kernel table.
 //!
 //! A table refers to every kernel of its instruction set, so a program that uses [`Kernels`](crate::Kernels) contains
-//! them all. What is here refers to the kernels of one format alone: firmware that has one format, and little flash, pays
-//! for that one. There is one module a format, named like it. Weights are packed where there is more room, at build time
-//! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of a [`QgemmPlan`](crate::QgemmPlan) for one row of
-//! activations, with [`Precision::Integer`](crate::Precision::Integer).
+//! them all. What is here refers to the kernels of one format alone: firmware that has one format, and little flash,
+//! pays for that one. Each format has a module of its name. Weights are packed where there is more room, at build time
+//! perhaps, by [`pack_q`](crate::Kernels::pack_q); results have the bits of a [`QgemmPlan`](crate::QgemmPlan) for one
+//! row of activations, with [`Precision::Integer`](crate::Precision::Integer).
 
 use crate::caps::{Caps, Features, IsaLevel};
 use crate::check;
@@ -30,9 +30,9 @@ pub const fn scratch(batch: usize, cols: usize) -> Result<ScratchReq, KernelErro
     }
 }
 
-/// Every `open` here.
+/// The type of each format's `open`.
 pub type Open = fn(usize, usize, &[u8]) -> Result<PackedQ<'_>, KernelError>;
-/// Every `run` here.
+/// The type of each format's `run`.
 pub type Run =
     fn(Caps, MatMut<'_, f32>, PackedQ<'_>, MatRef<'_, f32>, Scratch<'_>) -> Result<(), KernelError>;
 
@@ -60,11 +60,11 @@ expand_all_isas! { wrap! {} }
 struct Choice {
     requires: Features,
     quantize: unsafe fn(&ActivationArgs<f32>),
-    /// For so many rows of activations less one; none: the baseline is used.
+    /// The kernel for `n` rows of activations is at `n - 1`. Where there are none, the baseline is used.
     kernels: &'static [PanelFn],
 }
 
-/// What a format is.
+/// What `open` and `run` of a format need to know.
 struct Single {
     format: QuantFormat,
     packing: &'static Packing,
@@ -75,13 +75,13 @@ struct Single {
 /// The baseline, where there are CPUs that have nothing better.
 ///
 /// # Safety
-/// That of [`qgemv_packed::panel`].
+/// The contract of [`qgemv_packed::panel`].
 #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
 unsafe fn baseline(args: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract.
     unsafe { crate::table::scalar::qgemv_packed(args, batch, packing) }
 }
-/// There are none: every choice has its kernels.
+/// Never called: every choice for this target has kernels.
 #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
 unsafe fn baseline(_: &PanelArgs, _: usize, _: &Packing) {}
 
@@ -136,7 +136,7 @@ macro_rules! tier {
     };
 }
 
-/// The tier, which is one of this level: its features are those that the level's code needs.
+/// The tier, checked at compile time: it is one of this level, and has the features that the level's code needs.
 #[allow(dead_code)] // Not every target has tiers.
 const fn of_level(tier: &'static Tier, level: IsaLevel) -> &'static Tier {
     assert!(tier.level as usize == level as usize && tier.requires.contains(level.requires()));
@@ -171,7 +171,7 @@ macro_rules! define {
                 /// Opens packed weights, as [`packed_q`](crate::Kernels::packed_q) does.
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of [`packed_q`](crate::Kernels::packed_q).
                 pub fn open(rows: usize, cols: usize, buf: &[u8]) -> Result<PackedQ<'_>, KernelError> {
                     SINGLE.open(rows, cols, buf)
                 }
@@ -194,7 +194,7 @@ macro_rules! define {
             }
         )*
 
-        /// All of them; whoever uses this has the code of all.
+        /// All formats. A program that uses this list contains the code of all of them.
         pub static ALL: &[(QuantFormat, Open, Run)] = &[$($(#[$on])* (QuantFormat::$name, $field::open, $field::run)),*];
     };
 }

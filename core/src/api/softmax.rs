@@ -54,7 +54,7 @@ impl<E: Element> Kernels<E> {
         let rows = check_softmax(cols, softmax, x.len())?;
         check::len("y", y.len(), x.len())?;
         let access = self.access(x.len());
-        // SAFETY: checked above; `y` is exclusive; the table's instruction set is present.
+        // SAFETY: the lengths and those of masks were checked; `y` is exclusive; the table's instruction set is present.
         unsafe { (self.table.softmax)(rows, cols, softmax, x.as_ptr(), y.as_mut_ptr(), access) };
         Ok(())
     }
@@ -62,7 +62,7 @@ impl<E: Element> Kernels<E> {
     /// [`softmax_rows`](Self::softmax_rows) in place.
     ///
     /// # Errors
-    /// As [`softmax_rows`](Self::softmax_rows).
+    /// Those of [`softmax_rows`](Self::softmax_rows).
     pub fn softmax_rows_inplace(
         &self,
         cols: usize,
@@ -71,7 +71,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         let rows = check_softmax(cols, softmax, x.len())?;
         let p = x.as_mut_ptr();
-        // SAFETY: checked above; the input is the output; the table's instruction set is present.
+        // SAFETY: the lengths and those of masks were checked; the input is the output; the table's instruction set is present.
         unsafe { (self.table.softmax)(rows, cols, softmax, p, p, self.access_inplace()) };
         Ok(())
     }
@@ -80,7 +80,8 @@ impl<E: Element> Kernels<E> {
     /// under a causal mask. Each row has the bits that it has alone.
     ///
     /// # Errors
-    /// As there; `DimMismatch` unless there is a length for each row, `BadIndex` if one is above `cols`.
+    /// Those of [`softmax_rows`](Self::softmax_rows); `DimMismatch` unless there is a length for each row, `BadIndex`
+    /// if one is above `cols`.
     pub fn softmax_masked_rows(
         &self,
         cols: usize,
@@ -91,7 +92,7 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check_masked(cols, scale, valid, x.len())?;
         check::len("y", y.len(), x.len())?;
-        // SAFETY: checked above; `y` is exclusive.
+        // SAFETY: the lengths and those of masks were checked; `y` is exclusive.
         unsafe { self.masked(cols, scale, valid, (x.as_ptr(), y.as_mut_ptr()), self.access(x.len())) };
         Ok(())
     }
@@ -99,7 +100,7 @@ impl<E: Element> Kernels<E> {
     /// [`softmax_masked_rows`](Self::softmax_masked_rows) in place.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`softmax_masked_rows`](Self::softmax_masked_rows).
     pub fn softmax_masked_rows_inplace(
         &self,
         cols: usize,
@@ -109,15 +110,16 @@ impl<E: Element> Kernels<E> {
     ) -> Result<(), KernelError> {
         check_masked(cols, scale, valid, x.len())?;
         let p = x.as_mut_ptr();
-        // SAFETY: checked above; the input is the output.
+        // SAFETY: the lengths and those of masks were checked; the input is the output.
         unsafe { self.masked(cols, scale, valid, (p, p), self.access_inplace()) };
         Ok(())
     }
 
-    /// A softmax of each row.
+    /// The softmax of each row, with its own mask length.
     ///
     /// # Safety
-    /// As many rows of `cols` elements at both places, equal or apart, as there are lengths; none is above `cols`.
+    /// At `x` and at `y`, which are equal or apart, there are as many rows of `cols` elements as lengths, and no length
+    /// is above `cols`.
     unsafe fn masked(
         &self,
         cols: usize,
@@ -134,7 +136,7 @@ impl<E: Element> Kernels<E> {
     }
 }
 
-/// Whether lengths fit the rows.
+/// Checks that there is a mask length for each row, and that none is above `cols`.
 fn check_masked(cols: usize, scale: f32, valid: &[usize], x: usize) -> Result<(), KernelError> {
     let rows = check_softmax(cols, Softmax { scale, valid: None }, x)?;
     check::dim("valid.len() != rows", valid.len(), rows)?;
@@ -146,7 +148,7 @@ fn check_masked(cols: usize, scale: f32, valid: &[usize], x: usize) -> Result<()
     }
 }
 
-/// The number of rows, once everything has been checked.
+/// Checks the arguments, and yields the number of rows.
 fn check_softmax(cols: usize, softmax: Softmax, x: usize) -> Result<usize, KernelError> {
     if !(softmax.scale > 0.0 && softmax.scale < f32::INFINITY) {
         return Err(KernelError::BadParameter { arg: "scale", expected: "a positive, finite number" });

@@ -11,7 +11,7 @@ impl<E: Element> Kernels<E> {
     /// Products with `batch` rows of activations at `x`, `x_stride` apart, by a table of this level.
     ///
     /// # Safety
-    /// They have the columns of `w`, and `y` is `batch x rows`.
+    /// The rows exist and have the columns of `w`, and `y` is `batch x rows`.
     pub(crate) unsafe fn float_products<X: Element>(
         &self,
         table: &Table<X>,

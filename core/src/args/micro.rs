@@ -18,7 +18,7 @@ pub(crate) struct MicroArgs {
     pub(crate) b: *const u8,
     /// The corner of the tile. Its columns are contiguous.
     pub(crate) c: *mut u8,
-    /// Steps of [`Micro::depth`], at least 1, or 0 as said of [`Micro::around`].
+    /// Steps of [`Micro::depth`], at least 1; 0 if no tile follows, which is so for kernels with [`Micro::around`] only.
     pub(crate) steps: usize,
     /// For kernels with [`Micro::strides`], in bytes: from one row of `A` to the next, from one step (of `kr`) to the
     /// next, and from one step of `B` to the next.
@@ -113,7 +113,7 @@ impl Panel {
         width.wrapping_mul(depth).wrapping_mul(self.element.size())
     }
 
-    /// The same with what is behind the steps: whole panels.
+    /// Bytes of whole panels: [`steps`](Self::steps), and what is behind the steps of each panel.
     pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
         self.steps(width, depth).wrapping_add(width.wrapping_mul(self.tail()))
     }

@@ -41,7 +41,7 @@ mod x86;
 /// Everything that an instruction set implements.
 ///
 /// # Safety
-/// That of the traits it consists of.
+/// The contracts of the traits that it consists of.
 pub(crate) unsafe trait InstructionSet:
     Prim<f32> + Prim<f16> + Prim<bf16> + Transpose + Hold + Widen + Lookup + Lanes
 {

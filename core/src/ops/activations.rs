@@ -142,7 +142,7 @@ const TINY: f32 = 1.0e-36;
 /// Keeps rows in f32.
 ///
 /// # Safety
-/// That of [`quantize_activations`].
+/// The contract of [`quantize_activations`].
 #[inline(always)]
 unsafe fn keep<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
     for r in 0..a.rows {
@@ -176,7 +176,7 @@ pub(crate) unsafe fn quantize_activations<E: Element, P: Prim<E> + Prim<f32>>(a:
 /// [`quantize_activations`], for packed weights alone.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`quantize_activations`].
 #[inline(always)]
 pub(crate) unsafe fn quantize_for_packed<E: Element, P: Prim<E> + Prim<f32>>(a: &ActivationArgs<E>) {
     // SAFETY: the caller's contract.
@@ -191,7 +191,7 @@ pub(crate) unsafe fn quantize_for_packed<E: Element, P: Prim<E> + Prim<f32>>(a: 
 /// Quantises rows of whole steps, for packed weights alone unless `UNITS`: what products with weights in place take is left out.
 ///
 /// # Safety
-/// That of [`quantize_activations`].
+/// The contract of [`quantize_activations`].
 #[inline(always)]
 pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bool>(
     a: &ActivationArgs<E>,

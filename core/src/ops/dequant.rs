@@ -65,7 +65,7 @@ trait Put<E, P: Vector> {
     /// Stores `LANES` elements.
     ///
     /// # Safety
-    /// As for [`Prim::store`].
+    /// The contract of [`Prim::store`].
     unsafe fn put(p: *mut E, v: P::V);
 }
 struct Through;
@@ -149,7 +149,7 @@ unsafe fn run<E, P: Widen, S: Put<E, P>>(format: Unpacker, blocks: usize, w: *co
 /// left over from the last ones, and whole vectors leave.
 ///
 /// # Safety
-/// That of [`decode`].
+/// The contract of [`decode`].
 #[inline(always)]
 unsafe fn realign<E: Element, P: Prim<E> + Prim<f32> + Widen>(d: &DecodeArgs<E>) {
     let mut buffer = [0f32; CHUNK + MIN_GROUP];

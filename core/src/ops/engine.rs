@@ -53,7 +53,7 @@ pub(crate) trait Sweep {
 /// Walks elements `start..n`, `K` vectors at a time, large operands as `access` says.
 ///
 /// # Safety
-/// As [`walk`].
+/// The contract of [`walk`].
 #[inline(always)]
 pub(crate) unsafe fn sweep<E: Element, P: Vector, const K: usize>(
     s: &mut impl Sweep,
@@ -114,7 +114,7 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
 /// the first one go separately.
 ///
 /// # Safety
-/// As [`walk`].
+/// The contract of [`walk`].
 #[inline(always)]
 pub(crate) unsafe fn stream<E: Element, P: Vector, const K: usize>(
     s: &mut impl Sweep,
@@ -285,7 +285,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, F: Fold<ARITY>, const ARITY: usize, con
     }
     #[inline(always)]
     unsafe fn part(&mut self, i: usize, len: usize) {
-        // SAFETY: the caller vouches for the indices and the instruction set; lane < K.
+        // SAFETY: the caller vouches for the indices and the instruction set; K is at least 1.
         unsafe {
             let mut v = [P::splat(0.0); ARITY];
             for (v, x) in v.iter_mut().zip(self.x) {

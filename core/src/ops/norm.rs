@@ -23,7 +23,7 @@ impl<E: Element> Param<E> {
     }
 
     /// # Safety
-    /// As [`load`], at element `i`.
+    /// The contract of [`load`], at element `i`.
     #[inline(always)]
     unsafe fn at<P: Prim<E>, const FULL: bool>(self, i: usize, len: usize) -> P::V {
         // SAFETY: the caller's contract; the constant has as many elements as any vector.
@@ -68,7 +68,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for RmsNorm<E> {
     }
     #[inline(always)]
     unsafe fn gather(self, _shift: P::V, [squares, none]: [P::V; 2], x: P::V) -> [P::V; 2] {
-        // SAFETY: the caller vouches for the instruction set; so below.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe { [P::fma(x, x, squares), none] }
     }
     #[inline(always)]
@@ -85,7 +85,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for RmsNorm<E> {
     }
     #[inline(always)]
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V {
-        // SAFETY: the caller vouches for the instruction set.
+        // SAFETY: the caller vouches for the instruction set and the columns, each of which has a weight.
         unsafe { P::mul(P::mul(x, row.scale), self.w.at::<P, FULL>(i, len)) }
     }
 }
@@ -113,7 +113,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for LayerNorm<E> {
 
     #[inline(always)]
     unsafe fn shift(self, x: *const E, n: usize) -> f32 {
-        // SAFETY: the caller vouches for the elements and the instruction set; so below.
+        // SAFETY: the caller vouches for the elements and the instruction set.
         unsafe {
             if n < SAMPLE {
                 return (*x).to_f32();
@@ -129,7 +129,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for LayerNorm<E> {
     }
     #[inline(always)]
     unsafe fn gather(self, shift: P::V, [sum, squares]: [P::V; 2], x: P::V) -> [P::V; 2] {
-        // SAFETY: the caller vouches for the elements and the instruction set.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let d = P::sub(x, shift);
             [P::add(sum, d), P::fma(d, d, squares)]
@@ -152,7 +152,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>> RowOp<E, P> for LayerNorm<E> {
     }
     #[inline(always)]
     unsafe fn write<const FULL: bool>(self, row: &Row<P::V>, x: P::V, i: usize, len: usize) -> P::V {
-        // SAFETY: the caller vouches for the elements and the instruction set.
+        // SAFETY: the caller vouches for the instruction set and the columns, each of which has a weight and a bias.
         unsafe {
             let deviation = P::sub(P::sub(x, row.shift), row.center);
             let y = P::mul(deviation, row.scale);
@@ -181,7 +181,7 @@ pub(crate) unsafe fn rms_norm<E: Element, P: Prim<E> + Prim<f32>>(
 }
 
 /// # Safety
-/// As [`rms_norm`], for weights and biases.
+/// The contract of [`rms_norm`], for weights and biases.
 #[inline(always)]
 pub(crate) unsafe fn layer_norm<E: Element, P: Prim<E> + Prim<f32>>(
     n_rows: usize,

@@ -77,7 +77,7 @@ unsafe fn groups<E: Element, P: Prim<E> + Widen, const R: usize, const GROUP: us
 /// company.
 ///
 /// # Safety
-/// That of [`qgemv`], for these rows.
+/// The contract of [`qgemv`], for these rows.
 #[inline(always)]
 pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &QgemvArgs<E>, first: usize) {
     let format = g.format;

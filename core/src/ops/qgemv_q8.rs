@@ -51,7 +51,7 @@ pub(crate) unsafe trait BlockProducts<F: Pack, D: Dots<F>> {
 /// In blocks of less than 256.
 pub(crate) struct SmallBlocks;
 
-// SAFETY: as the trait says.
+// SAFETY: keeps to what the trait's contract names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SmallBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
@@ -183,7 +183,7 @@ unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
 /// The products of row `r` of weights with up to `M` rows of activations, from row `m`.
 ///
 /// # Safety
-/// As for [`qgemv_q8`]; the rows exist.
+/// The contract of [`qgemv_q8`]; the rows exist.
 #[inline(always)]
 unsafe fn products<F: Pack, D: Dots<F>, W: BlockProducts<F, D>, const M: usize>(
     g: &Q8Args,

@@ -66,7 +66,7 @@ const PREFETCH_DISTANCE: usize = 4096;
 /// Stores a vector, with `STREAM` past the cache.
 ///
 /// # Safety
-/// As [`Prim::store`] or [`Prim::stream`].
+/// The contract of [`Prim::store`] or [`Prim::stream`].
 #[inline(always)]
 unsafe fn put<E: Element, P: Prim<E>, const STREAM: bool>(p: *mut E, v: P::V) {
     // SAFETY: the caller's contract.
@@ -205,7 +205,7 @@ pub(crate) unsafe fn rope<E: Element, P: Prim<E> + Prim<f32>>(
 }
 
 /// # Safety
-/// As [`rope`]; `adjacent` as the shape says.
+/// The contract of [`rope`]; `adjacent` as the shape says.
 #[inline(always)]
 unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
     adjacent: bool,
@@ -276,7 +276,7 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum RopeScaling {
-    /// As trained.
+    /// Frequencies as the model was trained with.
     #[default]
     None,
     /// Position interpolation: `f / factor`. (Chen et al. 2023, arXiv:2306.15595.)
@@ -383,7 +383,7 @@ struct Blend {
 }
 
 impl Blend {
-    /// The same for all frequencies.
+    /// The blend that has the same factor for all frequencies.
     const fn constant(factor: f64) -> Self {
         Self { factor, from: 0.0, slope: 0.0, context: None }
     }

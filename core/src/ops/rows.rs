@@ -95,7 +95,7 @@ impl Keep {
 /// A full vector, or the first `len` lanes of one.
 ///
 /// # Safety
-/// As [`Prim::load`] or [`Prim::load_n`].
+/// The contract of [`Prim::load`] or [`Prim::load_n`].
 #[inline(always)]
 pub(crate) unsafe fn load<E: Element, P: Prim<E>, const FULL: bool>(p: *const E, len: usize) -> P::V {
     // SAFETY: the caller's contract.
@@ -264,7 +264,7 @@ where
 
     #[inline(always)]
     unsafe fn part(&mut self, i: usize, len: usize) {
-        // SAFETY: as above. Outputs are written separately.
+        // SAFETY: the caller vouches for the indices and the instruction set. Outputs are written separately.
         unsafe {
             if S {
                 let v = self.op.spread(&self.row, <P as Prim<E>>::load_n(self.other.x.add(i), len));
@@ -319,7 +319,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(
 }
 
 /// # Safety
-/// As [`rows`].
+/// The contract of [`rows`].
 #[inline(always)]
 unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, keep: Keep, shape: Rows<E>) {
     let Rows { rows, stride, n, x, y, access } = shape;

@@ -23,8 +23,8 @@ mod dot;
 /// Most rows of a skinny product.
 pub(crate) const MAX_ROWS: usize = 32;
 
-/// The same for panels of pairs: their microkernels multiply faster than these kernels, so that is only for
-/// products that wait for memory.
+/// Most rows of a skinny product with panels of pairs: their microkernels multiply faster than these kernels, which are
+/// only for products that wait for memory.
 const ROWS_OF_PAIRS: usize = 2;
 
 /// How a packed `B` lies in memory.
@@ -57,7 +57,7 @@ pub(crate) struct SkinnyArgs<E> {
     pub(crate) beta: f32,
     /// One element a column, or null.
     pub(crate) bias: *const f32,
-    /// As [`scratch`] asks for.
+    /// Room for as much as [`scratch`] says.
     pub(crate) scratch: *mut f32,
     pub(crate) order: Order,
 }

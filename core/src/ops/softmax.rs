@@ -62,7 +62,7 @@ impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Op<KE
     }
     #[inline(always)]
     unsafe fn gather(self, _shift: P::V, [max, none]: [P::V; 2], x: P::V) -> [P::V; 2] {
-        // SAFETY: the caller vouches for the instruction set; so below. A NaN leaves `max`.
+        // SAFETY: the caller vouches for the instruction set. A NaN leaves `max`.
         unsafe { [P::max(x, max), none] }
     }
     /// Of -inf alone the maximum is taken as 0, so that all exponentials are 0.

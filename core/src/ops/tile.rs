@@ -8,7 +8,7 @@ use crate::vector::Prim;
 /// The baseline: panels of f32, whole tiles.
 ///
 /// # Safety
-/// As [`Micro::call`](crate::args::micro::Micro::call).
+/// The contract of [`Micro::call`](crate::args::micro::Micro::call).
 #[inline(always)]
 pub(crate) unsafe fn tile<P: InstructionSet>(t: &MicroArgs) {
     let form = const {

@@ -111,7 +111,7 @@ impl<W: Element, E: Element, P: Prim<W> + Prim<E>, const STREAM: bool> Sweep for
 }
 
 /// # Safety
-/// That of [`decode`].
+/// The contract of [`decode`].
 #[inline(always)]
 unsafe fn decode_from<W: Element, E: Element, P: Prim<W> + Prim<E>>(d: &UnquantisedDecodeArgs<E>) {
     let UnquantisedDecodeArgs { n, w, y, access, .. } = *d;
@@ -161,7 +161,7 @@ unsafe fn store<W: Element, P: Prim<W>>(w: *mut u8, v: P::V, n: usize) {
 }
 
 /// # Safety
-/// That of [`encode`].
+/// The contract of [`encode`].
 #[inline(always)]
 unsafe fn encode_to<W: Element, E: Element, P: Prim<W> + Prim<E>>(e: &UnquantisedEncodeArgs<E>) {
     let UnquantisedEncodeArgs { n, x, w, .. } = *e;
@@ -197,7 +197,7 @@ pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: 
 /// What is added in which order does not depend on their number.
 ///
 /// # Safety
-/// That of [`qgemv`], for these rows.
+/// The contract of [`qgemv`], for these rows.
 #[inline(always)]
 pub(crate) unsafe fn rows<
     W: Element,
@@ -320,7 +320,7 @@ unsafe fn step<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
 /// of activations.
 ///
 /// # Safety
-/// That of [`qgemv`], for these rows.
+/// The contract of [`qgemv`], for these rows.
 #[inline(always)]
 unsafe fn side<
     W: Element,
@@ -352,7 +352,7 @@ unsafe fn side<
 }
 
 /// # Safety
-/// That of [`qgemv`].
+/// The contract of [`qgemv`].
 #[inline(always)]
 unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &UnquantisedGemvArgs<E>) {
     let whole = if g.alone && g.batch == 1 { 0 } else { g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE };

@@ -56,7 +56,8 @@ pub(crate) unsafe trait Bytes: Copy {
     /// Writes eight numbers to `out`: their low bytes are at `low`, the `BITS` above those follow each other in `high`.
     unsafe fn indices<const BITS: u32>(low: *const u8, high: u32, out: *mut u32);
 
-    /// As [`indices`](Self::indices), of 3 bits and a fourth one; where that is set `negative` gets 0xffff_ffff, else 0.
+    /// The same as [`indices`](Self::indices) with 3 bits, and with a fourth one: where that is set `negative` gets
+    /// 0xffff_ffff, else 0.
     unsafe fn signed_indices(low: *const u8, high: u32, out: *mut u32, negative: *mut u32);
     /// Four numbers of 0 or 0xffff_ffff at `p`, eight bytes each.
     unsafe fn spread(p: *const u32) -> Self;
@@ -96,7 +97,7 @@ pub(crate) unsafe trait Bytes: Copy {
 /// The way from codes to f32.
 ///
 /// # Safety
-/// As [`Bytes`].
+/// The contract of [`Bytes`].
 pub(crate) unsafe trait Widen: Vector {
     /// `LANES` signed bytes at `p` as f32; exact.
     unsafe fn widen(p: *const i8) -> Self::V;
@@ -105,7 +106,7 @@ pub(crate) unsafe trait Widen: Vector {
 /// Tables of 16 codes.
 ///
 /// # Safety
-/// As [`Bytes`].
+/// The contract of [`Bytes`].
 pub(crate) unsafe trait Lookup: Vector {
     /// Replaces each of `n` bytes below 16 at `p` by the table's, `n` being a multiple of 32.
     unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize);
@@ -116,7 +117,7 @@ unsafe impl<P: Codes> Lookup for P {
     #[inline(always)]
     unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {
         for i in (0..n).step_by(32) {
-            // SAFETY: as above, 32 at a time.
+            // SAFETY: the caller vouches for `n` bytes, which are taken 32 at a time, and for the instruction set.
             unsafe { P::Bytes::load(p.add(i)).lookup(table).store(p.add(i).cast()) };
         }
     }
@@ -125,7 +126,7 @@ unsafe impl<P: Codes> Lookup for P {
 /// An instruction set that the rows of layer 3 are compiled for.
 ///
 /// # Safety
-/// As [`Bytes`].
+/// The contract of [`Bytes`].
 pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
     /// 32 bytes.
     type Bytes: Bytes;
@@ -228,7 +229,7 @@ pub(super) fn sixteen<const N: usize>(factors: [i8; N]) -> [i8; GROUPS] {
 /// The scales (or offsets) of blocks whose groups have integer factors of a common one: `d * factors[g]`.
 ///
 /// # Safety
-/// That of [`each`].
+/// The contract of [`each`].
 #[inline(always)]
 pub(super) unsafe fn factored<B: Block, const N: usize>(
     first: *const B,

@@ -59,7 +59,7 @@ pub(crate) unsafe trait Dots<F: Pack> {
 
     /// The integers of a block's groups, as [`dot_coarse`](Self::dot_coarse) takes them.
     type Integers: Copy;
-    /// As [`dot_sums`](Self::dot_sums) takes them.
+    /// The integers of a block's minima, as [`dot_sums`](Self::dot_sums) takes them.
     type Minima: Copy;
     /// Partial sums of a block.
     type Partial: Copy;
@@ -69,7 +69,7 @@ pub(crate) unsafe trait Dots<F: Pack> {
     unsafe fn minima(b: *const F::Block, out: *mut Self::Minima) -> f32;
     /// No sums, for even steps and for odd ones.
     unsafe fn start(x: &Coarse) -> [Self::Partial; 2];
-    /// As [`dot`](Self::dot), times integers.
+    /// The same as [`dot`](Self::dot), but groups have integers as their factors.
     unsafe fn dot_coarse(
         w: Self::Codes,
         x: &Coarse,
@@ -77,8 +77,8 @@ pub(crate) unsafe trait Dots<F: Pack> {
         factors: &Self::Integers,
         sums: Self::Partial,
     ) -> Self::Partial;
-    /// The same, computed before what follows is begun. Entries of codebooks take many registers: the compiler must not
-    /// collect those of all steps first.
+    /// The same sums, computed before what follows is begun. Entries of codebooks take many registers: the compiler
+    /// must not collect those of all steps first.
     unsafe fn settled(sums: Self::Partial) -> Self::Partial;
     /// Sums over a block, of its even and of its odd steps.
     unsafe fn joined(steps: [Self::Partial; 2], x: &Coarse) -> Self::Sums;
@@ -98,7 +98,7 @@ pub(crate) const fn one_scale<F: Pack>() -> bool {
 /// Codes `i .. i + 32` of a unit; `i` is a multiple of 32.
 ///
 /// # Safety
-/// That of [`Unpack::codes`].
+/// The contract of [`Unpack::codes`].
 #[inline(always)]
 pub(crate) unsafe fn part<F: Pack, P: Unpack<F>>(
     unit: *const F::Block,

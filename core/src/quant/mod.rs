@@ -81,7 +81,7 @@ pub(crate) trait Format: 'static {
 pub(crate) unsafe trait Unpack<F: Format>: Hold {
     /// Writes the `n * LEN / GROUP` scales of `n` consecutive blocks.
     unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32);
-    /// The same for offsets, of a format that has any.
+    /// Writes the `n * LEN / GROUP` offsets of `n` consecutive blocks, of a format that has any.
     #[inline(always)]
     unsafe fn offsets(_first: *const F::Block, _n: usize, _out: *mut f32) {}
     /// What all scales of a block of 256 are multiples of, and their integers, by group; zeros for shorter blocks.
@@ -89,14 +89,14 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
     unsafe fn factors(_b: *const F::Block) -> (f32, [i8; GROUPS]) {
         (0.0, [0; GROUPS])
     }
-    /// The same for offsets, of a format that has any.
+    /// What all offsets of a block of 256 are multiples of, and their integers, by group, of a format that has offsets.
     #[inline(always)]
     unsafe fn minima(_b: *const F::Block) -> (f32, [i8; GROUPS]) {
         (0.0, [0; GROUPS])
     }
     /// What is unpacked for a block as a whole, because that takes less.
     type Ready: Copy;
-    /// Writes that of a block; in memory, where [`codes`](Self::codes) takes it from.
+    /// Writes what is unpacked for a block as a whole to memory, where [`codes`](Self::codes) takes it from.
     unsafe fn ready(b: *const F::Block, out: *mut Self::Ready);
     /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`, `ready` the block's.
     unsafe fn codes(b: *const F::Block, i: usize, ready: &Self::Ready) -> Self::Codes;

@@ -143,27 +143,27 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// A scale.
+    /// A scale in f16.
     #[inline(always)]
     pub(crate) fn half(d: f16) -> Self {
         Self { d: u32::from(d.to_bits()), ..Self::default() }
     }
-    /// A scale and an offset.
+    /// A scale and an offset in f16.
     #[inline(always)]
     pub(crate) fn halves(d: Half, m: Half) -> Self {
         Self { m: u16::from_le_bytes(m.0), ..Self::half(d.get()) }
     }
-    /// A scale.
+    /// A scale in f32.
     #[inline(always)]
     pub(crate) fn whole(d: f32) -> Self {
         Self { d: d.to_bits(), ..Self::default() }
     }
-    /// A scale.
+    /// A scale that is a byte.
     #[inline(always)]
     pub(crate) fn byte(e: u8) -> Self {
         Self { factors: [e, 0], ..Self::default() }
     }
-    /// The same with factors.
+    /// This scale with a factor of the group, and one of its minimum.
     #[inline(always)]
     pub(crate) fn times(self, factor: i8, min: i8) -> Self {
         Self { factors: [factor as u8, min as u8], ..self }

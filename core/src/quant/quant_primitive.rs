@@ -124,7 +124,7 @@ macro_rules! quant_primitive {
     (@scales $all:ident $apart:ident $block:ident $len:literal $group:literal ($b:ident) $parts:expr) => {
         #[inline(always)]
         unsafe fn $all(first: *const $block, n: usize, out: *mut f32) {
-            // SAFETY: the caller's contract; so below.
+            // SAFETY: the caller's contract.
             unsafe { factored::<_, { $len / $group }>(first, n, out, |$b| $parts) }
         }
         #[inline(always)]

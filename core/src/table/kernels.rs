@@ -109,7 +109,7 @@ pub(crate) struct QgemmTier {
     pub(crate) two_panels: bool,
     /// For a number of rows of activations those of each [`Kind`](crate::ops::qgemm::tile::Kind). Numbers fall, to 1.
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
-    /// The same for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
+    /// Kernels for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
     pub(crate) narrow: &'static [(usize, [TileFn; 4])],
     /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
     /// such blocks, and in any with groups of 16 or with one scale.

@@ -315,7 +315,7 @@ impl<E: Operand> Kernels<E> {
     /// level; see [`with_gemm`](Self::with_gemm).
     ///
     /// # Errors
-    /// As there.
+    /// `BadParameter` if the row is of another operator or level; `IsaUnavailable` if the CPU lacks what the kernel needs.
     pub fn with_qgemv(self, row: &KernelInfo) -> Result<Self, KernelError> {
         let expected = "a row of a product in integers of this level";
         if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8 | Op::Qgemm) || row.level != self.level() {
@@ -377,7 +377,7 @@ impl<E: Operand> Kernels<E> {
         Access { streamed, ..self.access_inplace() }
     }
 
-    /// The same where nothing is written, or only over an input.
+    /// How operands are walked where nothing is written, or only over an input.
     pub(crate) fn access_inplace(&self) -> Access {
         Access { streamed: false, side_by_side: self.caps.prefetcher() == Prefetcher::PerPage }
     }

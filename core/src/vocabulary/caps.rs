@@ -21,7 +21,7 @@ pub struct CacheSizes {
 }
 
 impl CacheSizes {
-    /// Used where nothing can be found out: small enough to be right almost everywhere.
+    /// The sizes that are used where none can be found out: small enough to be right almost everywhere.
     pub const DEFAULT: Self = Self { l1d: 32 << 10, l2: 256 << 10, l3: 0, line: 64 };
 
     /// The last level's size.
@@ -53,11 +53,12 @@ impl CacheSizes {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Prefetcher {
-    /// In several 4 KiB pages at once: a stream ends with its page. Intel (Sapphire Rapids reads 4 to 8 pages
-    /// side by side 1.4 times as fast as one after the other), and wherever nothing is known.
+    /// By reading several pages of 4 KiB at once, because the prefetcher's streams end with their page. This is so on
+    /// Intel (Sapphire Rapids reads 4 to 8 pages side by side 1.4 times as fast as one after the other), and assumed
+    /// where nothing is known.
     PerPage,
-    /// From the beginning to the end: streams cross pages, and several disturb each other. AMD (Zen 4 reads
-    /// one page after the other 1.4 times as fast as 8 side by side).
+    /// By reading from the beginning to the end, because the prefetcher's streams cross pages, and several disturb each
+    /// other. This is so on AMD (Zen 4 reads one page after the other 1.4 times as fast as 8 side by side).
     Sequential,
 }
 
@@ -81,12 +82,13 @@ impl Caps {
         ..Self::SCALAR
     };
 
-    /// What this core and another one both have: kernels chosen by it run on both. Cache sizes are those of `self`.
+    /// What this core and another one both have, so that kernels chosen by it run on both. Cache sizes are those of
+    /// `self`.
     pub fn common(self, other: Self) -> Self {
         Self { features: self.features.intersection(other.features), ..self }
     }
 
-    /// Only what `level` may use.
+    /// Without everything that kernels of `level` may not use.
     ///
     /// # Errors
     /// `IsaUnavailable` if the CPU is not at that level.
@@ -97,13 +99,13 @@ impl Caps {
         Ok(Self { features: self.features.intersection(level.allows()), ..self })
     }
 
-    /// That something is missing of what kernels of a level require.
+    /// The error that says which of the features that kernels of a level require are missing.
     pub(crate) fn lacks(self, want: IsaLevel, requires: Features) -> KernelError {
         let missing = requires.without(self.features);
         KernelError::IsaUnavailable { want, have: self.level(), missing }
     }
 
-    /// Without some features. Levels that need them go too.
+    /// Without some features, and so without the levels that need them.
     pub fn without(self, features: Features) -> Self {
         Self { features: self.features.without(features), ..self }
     }

@@ -3,7 +3,7 @@
 use crate::error::KernelError;
 use crate::format::QuantFormat;
 
-/// `got == want`, for the length of a slice.
+/// Checks that `got == want`, for the length of a slice.
 #[inline]
 pub(crate) fn len(arg: &'static str, got: usize, want: usize) -> Result<(), KernelError> {
     if got == want {
@@ -13,7 +13,7 @@ pub(crate) fn len(arg: &'static str, got: usize, want: usize) -> Result<(), Kern
     }
 }
 
-/// `got == want`, for a dimension.
+/// Checks that `got == want`, for a dimension.
 #[inline]
 pub(crate) fn dim(what: &'static str, got: usize, want: usize) -> Result<(), KernelError> {
     if got == want {
@@ -23,7 +23,7 @@ pub(crate) fn dim(what: &'static str, got: usize, want: usize) -> Result<(), Ker
     }
 }
 
-/// `got == want`, for a format.
+/// Checks that `got == want`, for a format.
 #[inline]
 pub(crate) fn format(arg: &'static str, got: QuantFormat, want: QuantFormat) -> Result<(), KernelError> {
     if got == want {
@@ -33,7 +33,7 @@ pub(crate) fn format(arg: &'static str, got: QuantFormat, want: QuantFormat) -> 
     }
 }
 
-/// Elements of a row of `cols` lie side by side; `arg` names the stride of its columns.
+/// Checks that the elements of a row of `cols` lie side by side; `arg` names the stride of its columns.
 #[inline]
 pub(crate) fn contiguous(arg: &'static str, stride: usize, cols: usize) -> Result<(), KernelError> {
     if stride == 1 || cols <= 1 {
@@ -43,7 +43,7 @@ pub(crate) fn contiguous(arg: &'static str, stride: usize, cols: usize) -> Resul
     }
 }
 
-/// `y = x w^T`, for weights, activations and results with these rows and columns.
+/// Checks that weights, activations and results with these rows and columns fit each other in `y = x w^T`.
 #[inline]
 pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: [usize; 2]) -> Result<(), KernelError> {
     dim("x.cols() != w.cols()", x[1], w[1])?;
@@ -51,7 +51,8 @@ pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: [usize; 2]) -> Result<(),
     dim("y.cols() != w.rows()", y[1], w[0])
 }
 
-/// The number of rows of `cols` elements in a slice of `len`; no rows if `cols` is 0. `unit` says what `cols` is.
+/// The number of rows of `cols` elements in a slice of `len`, checked to be whole rows; none if `cols` is 0. `unit`
+/// says in errors what `cols` is.
 #[inline]
 pub(crate) fn rows(
     arg: &'static str,
@@ -68,7 +69,7 @@ pub(crate) fn rows(
     }
 }
 
-/// The end of the range `start .. start + count` of the `len` things that there are.
+/// The end of the range `start .. start + count`, checked to lie within the `len` things that there are.
 #[inline]
 pub(crate) const fn range(
     what: &'static str,

@@ -1,4 +1,5 @@
-//! Storage types: f32, f16 and bf16, whose arithmetic is in f32; i8 for matrix products, whose arithmetic is in i32.
+//! Storage types. Arithmetic on f32, f16 and bf16 is in f32. Matrices of i8 can only be multiplied, with arithmetic in
+//! i32.
 
 use core::fmt;
 
@@ -15,7 +16,7 @@ pub enum ElementType {
     F16,
     /// bfloat16: the upper half of a binary32.
     Bf16,
-    /// Two's complement, 8 bits: matrix products alone.
+    /// Two's complement of 8 bits, for matrix products alone.
     I8,
 }
 
@@ -65,7 +66,7 @@ mod sealed {
     impl Sealed for i8 {}
 }
 
-/// A type of the operands of a matrix product. Sealed: implemented for every [`Element`] and for [`i8`].
+/// A type that matrices to be multiplied can have. Sealed: implemented for every [`Element`] and for [`i8`].
 pub trait Operand: Copy + Default + PartialEq + Send + Sync + fmt::Debug + sealed::Sealed + 'static {
     /// The type as a value.
     const TYPE: ElementType;

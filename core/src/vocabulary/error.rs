@@ -139,7 +139,7 @@ pub enum KernelError {
         want: IsaLevel,
         /// The level that is there.
         have: IsaLevel,
-        /// What they need that is not there. Nothing: this build has no kernels of the level.
+        /// What they need that is not there. If this is empty, the build has no kernels of that level.
         missing: Features,
     },
     /// A size computation does not fit `usize`.

@@ -1,8 +1,9 @@
-//! Buffers of packed weights: a checked header, then what it describes.
+//! Buffers of packed weights: a header that is checked, then the contents that it describes.
 //!
-//! At byte 0 eight little-endian words: magic, layout, two dimensions, where the contents start, three zeros. The
-//! contents start at the next address that is a multiple of 64. Packed bytes may be copied or stored and
-//! used elsewhere, at any address that is a multiple of 4 away from the first one (modulo 64 for full speed).
+//! The header is at byte 0 and has eight little-endian words of 64 bits: a magic number, the layout, two dimensions,
+//! the byte at which the contents start, and three zeros. The contents start at the next address that is a multiple of
+//! 64. Packed bytes may be copied or stored and used elsewhere, at any address that is a multiple of 4 away from the
+//! first one (modulo 64 for full speed).
 
 use crate::check;
 use crate::error::KernelError;
@@ -23,7 +24,7 @@ pub(crate) struct Header {
     pub(crate) bytes: usize,
 }
 
-/// A word of a header against what it must be.
+/// Checks a word of a header against what it must be.
 pub(crate) fn same(what: &'static str, want: u64, got: u64) -> Result<(), KernelError> {
     if want == got {
         Ok(())
@@ -42,7 +43,7 @@ fn word(header: &[u8; HEADER], i: usize) -> u64 {
 }
 
 impl Header {
-    /// Bytes of a buffer, wherever it starts.
+    /// Bytes that a buffer needs, wherever it starts.
     pub(crate) const fn size(&self) -> Result<usize, KernelError> {
         match self.bytes.checked_add(HEADER + ScratchReq::PANEL_ALIGN - 1) {
             Some(size) => Ok(size),

@@ -1,4 +1,5 @@
-//! What everything else is written with. It knows the names of formats and instruction sets, but not what they are; and no kernels.
+//! The types that everything else is written with. They know the names of formats and of instruction sets, but not what
+//! these are, and they know no kernels.
 
 #[macro_use]
 mod list;

@@ -1,4 +1,4 @@
-//! Scratch memory: the caller's, sized by query.
+//! Scratch memory, which belongs to the caller: a query says how much a call needs.
 
 use core::marker::PhantomData;
 
@@ -46,7 +46,7 @@ impl ScratchReq {
         }
     }
 
-    /// Bytes needed from an address with the right alignment.
+    /// Bytes that suffice in a buffer with the right alignment.
     pub const fn size(self) -> usize {
         self.size
     }
@@ -54,7 +54,7 @@ impl ScratchReq {
     pub const fn align(self) -> usize {
         self.align
     }
-    /// Bytes that suffice whatever the buffer's own alignment.
+    /// Bytes that suffice in a buffer of any alignment.
     pub const fn size_unaligned(self) -> usize {
         if self.size == 0 {
             0

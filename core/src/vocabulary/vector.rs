@@ -26,7 +26,7 @@ pub unsafe trait Vector: Copy + 'static {
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// `a / b`, rounded once
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once (scalar: as the target can).
+    /// `a * b + c`, rounded once; scalar code may round denormal results twice.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `c - a * b`, rounded once.
     unsafe fn fnma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
@@ -55,7 +55,7 @@ pub unsafe trait Vector: Copy + 'static {
 /// The 5 memory operations per storage type; with [`Vector`] the 22 operations of layer 1.
 ///
 /// # Safety
-/// As [`Vector`]; the addressed elements must be valid for the access. Nothing else is touched.
+/// The contract of [`Vector`]; the addressed elements must be valid for the access. Nothing else is touched.
 pub unsafe trait Prim<E: Element>: Vector {
     /// `LANES` elements, widened; any alignment.
     unsafe fn load(p: *const E) -> Self::V;
@@ -65,6 +65,7 @@ pub unsafe trait Prim<E: Element>: Vector {
     unsafe fn store(p: *mut E, v: Self::V);
     /// Narrows and stores the first `n <= LANES` lanes.
     unsafe fn store_n(p: *mut E, v: Self::V, n: usize);
-    /// As `store`, past the cache where `STREAMS`; `p` is aligned to `LANES` elements.
+    /// Narrows and stores `LANES` elements, past the caches if [`STREAMS`](Vector::STREAMS); `p` is aligned to `LANES`
+    /// elements.
     unsafe fn stream(p: *mut E, v: Self::V);
 }

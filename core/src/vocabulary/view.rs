@@ -147,7 +147,7 @@ impl<E> MatRef<'_, E> {
 }
 
 impl<E> MatMut<'_, E> {
-    /// As [`MatRef::is_empty`].
+    /// Whether it has no elements; see [`MatRef::is_empty`].
     pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0 || self.cols == 0
     }
@@ -174,7 +174,7 @@ impl<'a, E> MatMut<'a, E> {
         col_stride: usize,
     ) -> Result<Self, KernelError> {
         fits("matrix", data.len(), rows, cols, row_stride, col_stride)?;
-        // Apart if one index moves in whole steps beyond the other's reach.
+        // Elements are apart if each step of one index is longer than all steps of the other one together.
         let apart = |outer: usize, inner: usize, n: usize| {
             inner > 0 && (n - 1).checked_mul(inner).is_some_and(|reach| outer > reach)
         };
@@ -190,7 +190,7 @@ impl<'a, E> MatMut<'a, E> {
         Ok(Self { ptr: data.as_mut_ptr(), rows, cols, row_stride, col_stride, life: PhantomData })
     }
 
-    /// A matrix at `ptr`, for whoever writes parts of one with several threads, where no slice is exclusive.
+    /// A matrix at `ptr`: for several threads that write parts of the same matrix, where no slice is exclusive.
     ///
     /// # Safety
     /// Every element lies in one allocation; no two index pairs share one; while the view lives, nobody else uses them.

@@ -239,7 +239,7 @@ fn canaries_notice_tiles() {
     // A configuration with palette 0 releases tiles as well.
     let none = [0u8; 64];
     let mut seen = [1u8; 64];
-    // SAFETY: the functions ignore their argument, and there are tiles.
+    // SAFETY: the function ignores its argument, there are tiles, and a configuration has 64 bytes.
     unsafe {
         canary::raw(leaves_tiles, null_mut()).unwrap_err();
         asm!("ldtilecfg [{}]", "sttilecfg [{}]", in(reg) &none, in(reg) &mut seen, options(nostack));

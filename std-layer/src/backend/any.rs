@@ -51,7 +51,8 @@ impl BackendKind {
         self.find(threads, true)
     }
 
-    /// The same, with or without programs that compute what a GPU would.
+    /// A backend of this kind, as [`open`](Self::open) finds it, with or without programs that compute what a GPU
+    /// would.
     fn find(self, threads: usize, software: bool) -> Result<AnyBackend, BackendError> {
         match self {
             Self::Cuda => cuda(),
@@ -154,7 +155,7 @@ pub fn choose(threads: usize) -> Result<Choice, BackendError> {
 /// The best backend of this machine: [`choose`], without its reasons.
 ///
 /// # Errors
-/// As [`choose`].
+/// Those of [`choose`].
 pub fn detect() -> Result<AnyBackend, BackendError> {
     Ok(choose(0)?.backend)
 }

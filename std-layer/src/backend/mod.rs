@@ -28,7 +28,7 @@ pub use step::{Linear, NormWeight, Slot, Step};
 
 use crate::model::{Config, Group, HostWeights, Layer, Pages, Sampling, SequenceId};
 
-/// How far loading has come, in bytes of the file's weights.
+/// How far loading has come, in bytes of weights as they are in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes done.
@@ -53,17 +53,17 @@ pub enum KvType {
     Q8_0,
 }
 
-/// What a cache is like.
+/// What a cache holds, and for how much it has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
     /// The type of its numbers.
     pub kind: KvType,
-    /// Positions of a page: a multiple of 16.
+    /// How many positions a page has: a multiple of 16.
     pub page_tokens: usize,
-    /// How many sequences there will be at a time: layers with windows have room for so many, if no step has more than
-    /// `step_tokens` tokens of a sequence.
+    /// How many sequences there will be at a time. Layers with windows have room for so many, as long as no step has
+    /// more than `step_tokens` tokens of a sequence.
     pub sequences: usize,
-    /// Tokens of a sequence in a step, at most.
+    /// How many tokens of a sequence a step has at most.
     pub step_tokens: usize,
 }
 
@@ -74,8 +74,9 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// The groups of pages that a model's layers need, those with the same window together, and the group of each layer. Layers that see
-    /// everything have pages for `max_tokens` positions; those with a window for what they see.
+    /// The groups of pages that a model's layers need, one for all layers with the same window, and the group of each
+    /// layer. Layers that see everything have pages for `max_tokens` positions, layers with a window have pages for
+    /// what they see.
     pub(crate) fn groups(&self, max_tokens: usize, config: &Config) -> (Vec<Group>, Vec<usize>) {
         let (size, all) = (self.page_tokens.max(1), max_tokens.div_ceil(self.page_tokens.max(1)));
         let windows = config.windows();
@@ -90,7 +91,7 @@ impl CacheOptions {
     }
 }
 
-/// Which of a sequence's new tokens need logits.
+/// Which of a sequence's new tokens get logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outputs {
     /// None: there are more tokens to come.
@@ -130,7 +131,7 @@ impl Topology {
         self.runs.iter().map(count).sum()
     }
 
-    /// Checks what tokens, topology and model must have in common.
+    /// Checks that tokens, topology and model fit each other.
     ///
     /// # Errors
     /// `Tokens`.
@@ -158,12 +159,12 @@ impl Topology {
 /// How a step computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardConfig {
-    /// [`Precision::Exact`]: weights as decoded, everything in f32, and the same bits for any number of threads, batch, page size and cut of a
-    /// prompt. Otherwise products are as fast as [`Precision::Fast`] is for
-    /// their number of rows: bits do not depend on threads and pages, but those of a step with many rows may differ from those of
-    /// smaller ones.
+    /// [`Precision::Exact`]: weights as decoded, everything in f32, and the same bits for any number of threads, batch,
+    /// page size and way to cut a prompt into steps. Otherwise products are as fast as [`Precision::Fast`] is for their
+    /// number of rows: bits do not depend on threads and pages, but those of a step with many rows may differ from
+    /// those of smaller ones.
     pub precision: Precision,
-    /// Whether time is taken of each kind of operation.
+    /// Whether the time of each kind of operation is measured.
     pub profile: bool,
 }
 
@@ -176,7 +177,7 @@ impl Default for ForwardConfig {
 /// How a row of logits becomes a token.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRow<'a> {
-    /// How.
+    /// How the token is chosen.
     pub sampling: &'a Sampling,
     /// The tokens so far, for penalties.
     pub history: &'a [u32],
@@ -227,7 +228,7 @@ pub trait Backend: Debug {
     /// Brings weights to the device, in the form that it multiplies; `progress` is told how far it is.
     ///
     /// # Errors
-    /// `Unsupported`, `Kernel`; the device's.
+    /// `Unsupported`, `Kernel`; those of the device.
     fn upload_generator_weights(
         &self,
         config: &Config,
@@ -238,7 +239,7 @@ pub trait Backend: Debug {
     /// A cache for `max_tokens` positions, those of all sequences together.
     ///
     /// # Errors
-    /// `Unsupported`, `Cache`; the device's.
+    /// `Unsupported`, `Cache`; those of the device.
     fn alloc_kv_cache(
         &self,
         max_tokens: usize,
@@ -249,9 +250,10 @@ pub trait Backend: Debug {
     /// A step: continues the topology's sequences with `tokens`, and yields a handle to the logits that are asked for, in the order of tokens.
     ///
     /// # Errors
-    /// `Cache` if it is full: nothing has changed then, and the same can be tried again when sequences have been removed; `Tokens`
-    /// if tokens and topology do not fit each other or the model, which changes nothing either; `Kernel`; the device's. After the last two the step's
-    /// sequences may have positions that were never computed: remove these sequences.
+    /// `Cache` if it is full: nothing has changed then, and the same can be tried again when sequences have been
+    /// removed; `Tokens` if tokens and topology do not fit each other or the model, which changes nothing either;
+    /// `Kernel`; those of the device. After the last two kinds of error the step's sequences may have positions that
+    /// were never computed: remove these sequences.
     fn generator_forward_gpu_pure(
         &self,
         tokens: &[u32],
@@ -264,7 +266,7 @@ pub trait Backend: Debug {
     /// A token for each row of logits.
     ///
     /// # Errors
-    /// `Tokens` unless there are as many `rows`; `Sampling`; the device's.
+    /// `Tokens` unless there are as many `rows`; `Sampling`; those of the device.
     fn sample_from_tensor(
         &self,
         logits: &Self::Logits,
@@ -275,7 +277,7 @@ pub trait Backend: Debug {
     /// return have nothing to wait for.
     ///
     /// # Errors
-    /// The device's.
+    /// Those of the device.
     fn wait(&self, _logits: &Self::Logits) -> Result<(), BackendError> {
         Ok(())
     }
@@ -283,7 +285,7 @@ pub trait Backend: Debug {
     /// The numbers behind a handle, row by row.
     ///
     /// # Errors
-    /// The device's.
+    /// Those of the device.
     fn read_logits(&self, logits: &Self::Logits) -> Result<Vec<f32>, BackendError>;
 
     /// The cache's pages and sequences.
@@ -303,7 +305,7 @@ pub trait Backend: Debug {
         len: usize,
     ) -> Result<SequenceId, BackendError>;
 
-    /// Ends a sequence: its pages are free.
+    /// Ends a sequence, and frees the pages that no other one shares.
     ///
     /// # Errors
     /// `Cache` if there is no such sequence.

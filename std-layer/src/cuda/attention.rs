@@ -266,7 +266,7 @@ impl Ops {
         };
         let kernel = (File::attention, Name("kv_append", shape.format.name(), ""));
         let geometry = geometry::kv_append(tokens);
-        // SAFETY: checked above; sequences, positions and pages are checked by the kernel.
+        // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
@@ -352,7 +352,7 @@ impl Ops {
         let geometry = geometry::decode((sequences, room.parts), of_heads, (shape.head_dim, width));
         let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
         let join = (File::attention, Name("attention_join", "", ""));
-        // SAFETY: checked above; lengths and pages are checked by the kernel.
+        // SAFETY: the arguments were checked; lengths and pages are checked by the kernel.
         unsafe {
             self.loader.launch(kernel, stream, geometry, &args)?;
             self.loader.launch(join, stream, geometry::join(sequences, heads), &args)

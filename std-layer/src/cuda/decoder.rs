@@ -29,7 +29,7 @@ pub(crate) const KV_PIECE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Forms<'a> {
     pub(crate) cols: usize,
-    /// As they are.
+    /// In f32, as they are.
     pub(crate) rows: Option<ViewMut<'a, f32>>,
     /// In 16 bits, of this type.
     pub(crate) half: Option<(ElementType, ViewMut<'a, u16>)>,
@@ -163,7 +163,7 @@ impl Ops {
             ty: type_number(ty),
         };
         let geometry = geometry::embed(ids.len(), cols);
-        // SAFETY: checked above; ids are checked by the kernel.
+        // SAFETY: the arguments were checked; ids are checked by the kernel.
         unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
     }
 
@@ -212,7 +212,7 @@ impl Ops {
         }
         aligned("x", args.x | args.y | args.delta | args.post | args.w)?;
         let geometry = geometry::by_fours(m, cols);
-        // SAFETY: checked above; whoever makes the row numbers vouches that these rows exist.
+        // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("norm"), stream, geometry, &args) }
     }
 
@@ -294,7 +294,7 @@ impl Ops {
             eps: how.eps,
         };
         let geometry = geometry::heads(m, heads + 2 * kv_heads, dim);
-        // SAFETY: checked above; sequences, positions and pages are checked by the kernel.
+        // SAFETY: the arguments were checked; sequences, positions and pages are checked by the kernel.
         unsafe { self.loader.launch(self.decoder("heads"), stream, geometry, &args) }
     }
 
@@ -376,7 +376,7 @@ impl Ops {
         let of_heads = (how.heads, shape.kv_heads);
         let geometry = geometry::decode((queries, how.pieces), of_heads, (shape.head_dim, width));
         let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
-        // SAFETY: checked above; lengths, sequences and pages are checked by the kernel.
+        // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
@@ -406,7 +406,7 @@ impl Ops {
             rows: rows.map_or(0, |rows| rows.address()),
             out: to.args(self, m)?,
         };
-        // SAFETY: checked above; whoever makes the row numbers vouches that these rows exist.
+        // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("join"), stream, geometry, &args) }
     }
 
@@ -434,7 +434,7 @@ impl Ops {
             strides: [small("stride", x[0].1)?, small("stride", x[1].1)?],
             gelu: gelu.into(),
         };
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         unsafe { self.loader.launch(self.decoder("gate"), stream, geometry, &args) }
     }
 
@@ -453,7 +453,7 @@ impl Ops {
         let geometry = geometry::by_fours(m, to.cols);
         let args =
             RowsArgs { x: x.address(), rows: rows.map_or(0, |rows| rows.address()), out: to.args(self, m)? };
-        // SAFETY: checked above; whoever makes the row numbers vouches that these rows exist.
+        // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("rows"), stream, geometry, &args) }
     }
 
@@ -520,7 +520,7 @@ impl Ops {
             rows: small("rows", rows)?,
             room: small("room", room)?,
         };
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         unsafe { self.loader.launch(self.decoder("advance"), stream, geometry::advance(rows), &args) }
     }
 }

@@ -43,7 +43,7 @@ impl Driver {
     /// Opens the driver's library at `path`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_at(path: &Path) -> Result<Self, CudaError> {
         Self::start(Arc::new(Functions::open(path)?))
     }
@@ -191,7 +191,7 @@ struct Inner {
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never changed.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: the driver's functions may be called from several threads at once; the handle is never changed.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {

@@ -47,7 +47,7 @@ impl Ops {
         };
         let geometry = geometry::elementwise(y.len(), size_of::<T>(), self.multiprocessors());
         let kernel = (File::elementwise, Name(name, T::TYPE.name(), ""));
-        // SAFETY: checked above; views and buffers have their elements.
+        // SAFETY: the arguments were checked; views and buffers have their elements.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }

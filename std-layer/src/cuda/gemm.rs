@@ -90,7 +90,7 @@ impl Ops {
     /// result is that of [`dequant`](Self::dequant) and [`gemm`](Self::gemm).
     ///
     /// # Errors
-    /// As [`gemm`](Self::gemm), without those of `w`.
+    /// Those of [`gemm`](Self::gemm), without those of `w`.
     pub fn qgemm<'a, T: Float, U: Float>(
         &self,
         stream: &Stream,

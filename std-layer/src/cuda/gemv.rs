@@ -71,7 +71,7 @@ impl Ops {
         };
         let (width, suffix) = WIDTHS.into_iter().find(|w| w.0 >= batch).unwrap_or((8, "n8"));
         let kernel = (File::gemv, Name("gemv", T::TYPE.name(), suffix));
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         unsafe { self.loader.launch(kernel, stream, geometry::gemv(n, width), &args) }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Limits {
 }
 
 impl Geometry {
-    /// As the driver counts, or what the GPU has too little of.
+    /// The geometry as the driver counts, or what the GPU has too little of.
     pub(super) fn within(
         &self,
         kernel: &str,

@@ -221,7 +221,7 @@ impl Ops {
     /// the way to these. The result is that of [`dequant_grouped`](Self::dequant_grouped), turned, and [`gemm`](Self::gemm).
     ///
     /// # Errors
-    /// As [`gemm`](Self::gemm), without those of `w`.
+    /// Those of [`gemm`](Self::gemm), without those of `w`.
     pub fn gemm_grouped<'a, T: Float, U: Float>(
         &self,
         stream: &Stream,

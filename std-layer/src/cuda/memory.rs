@@ -60,7 +60,7 @@ impl<T: Zeroable> Buffer<T> {
     /// A copy of `data`.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn from_slice(stream: &Stream, data: &[T]) -> Result<Self, CudaError> {
         let mut buffer = Self::new(stream.context(), data.len())?;
         buffer.upload(stream, data)?;
@@ -125,7 +125,7 @@ impl<T: Zeroable> Buffer<T> {
     /// [`View::to_vec`] of all elements.
     ///
     /// # Errors
-    /// As [`download`](Self::download).
+    /// Those of [`download`](Self::download).
     pub fn to_vec(&self, stream: &Stream) -> Result<Vec<T>, CudaError> {
         self.view().to_vec(stream)
     }
@@ -292,7 +292,7 @@ impl<'a, T: Zeroable> View<'a, T> {
     /// The elements. Waits for the stream.
     ///
     /// # Errors
-    /// As [`download`](Self::download).
+    /// Those of [`download`](Self::download).
     pub fn to_vec(self, stream: &Stream) -> Result<Vec<T>, CudaError> {
         // SAFETY: zero bytes are the value zero of every `Zeroable`.
         let mut data = vec![unsafe { std::mem::zeroed::<T>() }; self.len];
@@ -451,7 +451,7 @@ pub struct PinnedBuffer<T: Zeroable> {
 
 // SAFETY: it owns its elements, as a Vec does.
 unsafe impl<T: Zeroable> Send for PinnedBuffer<T> {}
-// SAFETY: as above.
+// SAFETY: a shared buffer lends nothing but its elements, which are plain numbers.
 unsafe impl<T: Zeroable> Sync for PinnedBuffer<T> {}
 
 impl<T: Zeroable> PinnedBuffer<T> {
@@ -497,7 +497,7 @@ impl<T: Zeroable> Deref for PinnedBuffer<T> {
 
 impl<T: Zeroable> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and borrowed exclusively.
+        // SAFETY: `len` initialised elements (or a dangling pointer and no bytes), borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }
 }

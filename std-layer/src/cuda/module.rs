@@ -25,7 +25,7 @@ struct Loaded {
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never changed.
 unsafe impl Send for Loaded {}
-// SAFETY: as above.
+// SAFETY: the driver's functions may be called from several threads at once; the handle is never changed.
 unsafe impl Sync for Loaded {}
 
 impl Drop for Loaded {
@@ -85,9 +85,9 @@ pub(super) struct Function {
     name: Arc<str>,
 }
 
-// SAFETY: as `Loaded`.
+// SAFETY: the driver's functions may be called from any thread; the handle is never changed.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: the driver's functions may be called from several threads at once; the handle is never changed.
 unsafe impl Sync for Function {}
 
 impl Function {

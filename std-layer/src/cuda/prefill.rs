@@ -153,7 +153,7 @@ impl Ops {
         // At least a block a sequence, as blocks loop, and no more than there are queries for.
         let geometry = geometry::prefill(dim, longest.max(1).min(tokens), heads, sequences);
         let kernel = (File::prefill, Name("attention_prefill", shape.format.name(), suffix));
-        // SAFETY: checked above; starts, lengths and pages are checked by the kernel.
+        // SAFETY: the arguments were checked; starts, lengths and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }

@@ -319,7 +319,7 @@ impl Ops {
             _ => (Name("arrange_f32", "", ""), CHUNK),
         };
         let geometry = geometry::warps(batch * cols.div_ceil(piece), 0, self.multiprocessors());
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         let launched = unsafe { self.loader.launch((File::quant, name), stream, geometry, &args) };
         if launched.is_err() {
             to.shape = before;
@@ -346,10 +346,10 @@ impl Ops {
         self.qgemv_of(stream, w, (x, 0..x.shape.0), y.into())
     }
 
-    /// The same for vectors `which` of the activations.
+    /// [`qgemv`](Self::qgemv) with vectors `which` of the activations alone.
     ///
     /// # Errors
-    /// As [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.
+    /// Those of [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.
     pub(crate) fn qgemv_of<T: Float>(
         &self,
         stream: &Stream,

@@ -155,7 +155,7 @@ impl Ops {
     /// Of every row of `cols`: `y_i = (x_i - mean(x)) / sqrt(var(x) + eps) * w_i + b_i`. In f32, narrowed once.
     ///
     /// # Errors
-    /// As [`rms_norm`](Self::rms_norm), with a bias of `cols`.
+    /// Those of [`rms_norm`](Self::rms_norm), with a bias of `cols`.
     pub fn layer_norm<'a, T: Float>(
         &self,
         stream: &Stream,
@@ -249,7 +249,7 @@ impl Ops {
         };
         let geometry = geometry::rope(heads, (head_dim, rot_dim), tokens);
         let kernel = (File::rows, Name("rope", T::TYPE.name(), ""));
-        // SAFETY: checked above; views and buffers have their elements.
+        // SAFETY: the arguments were checked; views and buffers have their elements.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
@@ -283,7 +283,7 @@ impl Ops {
         };
         let kernel = (File::rows, Name("embed", T::TYPE.name(), ""));
         let geometry = geometry::embed(ids.len(), cols);
-        // SAFETY: checked above; ids are checked by the kernel.
+        // SAFETY: the arguments were checked; ids are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }

@@ -59,7 +59,7 @@ impl SamplingTable {
     /// A row for each of `all`, and room for `biases` biases of all rows together.
     ///
     /// # Errors
-    /// As [`set`](Self::set); `OutOfMemory`.
+    /// Those of [`set`](Self::set); `OutOfMemory`.
     pub fn new(
         stream: &Stream,
         vocabulary: usize,
@@ -181,7 +181,7 @@ impl Ops {
         let tokens = tokens.into();
         let args = self.scores(x.into(), &tokens)?;
         let geometry = geometry::argmax(tokens.len());
-        // SAFETY: checked above.
+        // SAFETY: the arguments were checked.
         unsafe { self.loader.launch((File::sampling, Name("argmax", "", "")), stream, geometry, &args) }
     }
 
@@ -202,10 +202,11 @@ impl Ops {
         self.choose(stream, (table, false), x.into(), from, (room, tokens.into()))
     }
 
-    /// The same with the random numbers of row 0 for each: a sequence then has the same ones in any row.
+    /// [`sample`](Self::sample) with the random numbers of row 0 for each row: a sequence then has the same ones in any
+    /// row.
     ///
     /// # Errors
-    /// As [`sample`](Self::sample).
+    /// Those of [`sample`](Self::sample).
     pub(crate) fn sample_alike<T: Float>(
         &self,
         stream: &Stream,
@@ -259,7 +260,7 @@ impl Ops {
             ..args
         };
         let geometry = geometry::sample(rows);
-        // SAFETY: checked above; biases by `SamplingTable::set`, the history by the kernel.
+        // SAFETY: the arguments were checked; biases by `SamplingTable::set`, the history by the kernel.
         unsafe { self.loader.launch((File::sampling, Name("sample", "", "")), stream, geometry, &args) }
     }
 }

@@ -28,7 +28,7 @@ struct Queued {
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never changed.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: the driver's functions may be called from several threads at once; the handle is never changed.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -238,7 +238,7 @@ pub struct Event {
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never changed.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: the driver's functions may be called from several threads at once; the handle is never changed.
 unsafe impl Sync for Event {}
 
 impl Event {

@@ -86,11 +86,11 @@ macro_rules! functions {
                 Ok(Self {
                     // SAFETY: NVIDIA's `cuda.h` declares the functions with these types.
                     $($field: unsafe { find(&library, concat!($symbol, "\0"))? },)*
-                    // SAFETY: as above.
+                    // SAFETY: NVIDIA's `cuda.h` declares the function with this type.
                     error_name: unsafe { find(&library, "cuGetErrorName\0")? },
-                    // SAFETY: as above.
+                    // SAFETY: NVIDIA's `cuda.h` declares the function with this type.
                     module_load: unsafe { find(&library, "cuModuleLoadData\0")? },
-                    // SAFETY: as above.
+                    // SAFETY: NVIDIA's `cuda.h` declares the function with this type.
                     launch: unsafe { find(&library, "cuLaunchKernel\0")? },
                     _library: library,
                 })

@@ -100,11 +100,11 @@ impl<B: Backend> Generator<B> {
         Self::with_progress(backend, model, options, &mut |_| ())
     }
 
-    /// The same; `progress` is told how far loading has come. Every weight is looked at before: what is not a finite number is
-    /// refused ([`Model::verify`]).
+    /// Loads a model; `progress` is told how far loading has come. First, every weight is looked at: what is not a
+    /// finite number is refused ([`Model::verify`]).
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn with_progress(
         backend: B,
         model: &Model<'_>,

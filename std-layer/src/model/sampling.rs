@@ -234,7 +234,7 @@ const BLOCK: usize = 256;
 /// choices with the same seed should have both in common. Tokens of the history that are not in the vocabulary are ignored.
 ///
 /// # Errors
-/// As [`Sampling::check`].
+/// Those of [`Sampling::check`].
 ///
 /// ```
 /// use gllm_kernels_std::model::{sample, Sampling};

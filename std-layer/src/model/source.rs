@@ -369,7 +369,7 @@ impl<'a> Model<'a> {
     /// A model whose file is in memory. Tensors of type F32 must be aligned to 4 bytes there.
     ///
     /// # Errors
-    /// As [`open`](Model::open).
+    /// Those of [`open`](Model::open).
     pub fn from_bytes(bytes: &'a [u8]) -> Result<Self, ModelError> {
         let file =
             Gguf::from_bytes(bytes).map_err(|source| ModelError::Gguf { path: PathBuf::new(), source })?;

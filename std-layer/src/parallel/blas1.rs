@@ -10,7 +10,7 @@ impl<E: Element> Parallel<'_, E> {
     /// order, in f64.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::vec_dot`](gllm_kernels_core::Kernels::vec_dot).
     pub fn vec_dot(&self, x: &[E], y: &[E]) -> Result<f32, KernelError> {
         if x.len() != y.len() {
             return self.kernels.vec_dot(x, y);
@@ -22,7 +22,7 @@ impl<E: Element> Parallel<'_, E> {
     /// order, in f64.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::vec_sum`](gllm_kernels_core::Kernels::vec_sum).
     pub fn vec_sum(&self, x: &[E]) -> Result<f32, KernelError> {
         self.fold(x.len(), |r| self.kernels.vec_sum(&x[r])).map(total)
     }
@@ -30,7 +30,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::vec_max`](gllm_kernels_core::Kernels::vec_max) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::vec_max`](gllm_kernels_core::Kernels::vec_max).
     pub fn vec_max(&self, x: &[E]) -> Result<f32, KernelError> {
         let parts = self.fold(x.len(), |r| self.kernels.vec_max(&x[r]))?;
         Ok(parts.into_iter().fold(f32::NEG_INFINITY, f32::max))

@@ -4,7 +4,7 @@ use gllm_kernels_core::{Element, KernelError};
 
 use super::Parallel;
 
-/// One method a line: `name(scalars; inputs => output)`. Wrong lengths are core's to refuse.
+/// One method a line: `name(scalars; inputs => output)`. Wrong lengths are handed on to core, which refuses them.
 macro_rules! elementwise {
     ($($name:ident($($scalar:ident: $ty:ty),*; $($x:ident),* => $out:ident);)*) => {
         /// # Element by element
@@ -13,7 +13,7 @@ macro_rules! elementwise {
                 #[doc = concat!("[`Kernels::", stringify!($name), "`](gllm_kernels_core::Kernels::", stringify!($name), ") on all threads.")]
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of the method of [`Kernels`](gllm_kernels_core::Kernels).
                 pub fn $name(&self, $($scalar: $ty,)* $($x: &[E],)* $out: &mut [E]) -> Result<(), KernelError> {
                     if false $(|| $x.len() != $out.len())* {
                         return self.kernels.$name($($scalar,)* $($x,)* $out);
@@ -56,7 +56,7 @@ macro_rules! gated_inplace {
                 #[doc = concat!("[`Kernels::", stringify!($name), "`](gllm_kernels_core::Kernels::", stringify!($name), ") on all threads.")]
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of the method of [`Kernels`](gllm_kernels_core::Kernels).
                 pub fn $name(&self, gate: &mut [E], up: &[E]) -> Result<(), KernelError> {
                     if gate.len() != up.len() {
                         return self.kernels.$name(gate, up);

@@ -6,17 +6,19 @@ use gllm_kernels_core::{Element, External, KernelError, MatMut};
 
 use super::{chunks_mut, Cuts, Parallel};
 
-/// Outputs of a part, at least and in multiples of, where they are rows: what core's kernels block by.
+/// Outputs of a part are a multiple of this where they are rows of the decoded matrix: core's kernels take so many at a
+/// time.
 const ROW_MULTIPLE: usize = 64;
 
-/// Outputs of a part, at least and in multiples of: enough for long pieces of memory where the inputs are rows.
+/// Outputs of a part are a multiple of this where inputs are the rows, so that the part's piece of each row is a long
+/// one.
 const OUTPUT_MULTIPLE: usize = 512;
 
 /// # External formats
 ///
-/// Outputs are shared out.
+/// Threads share out the outputs.
 impl<E: Element> Parallel<'_, E> {
-    /// How outputs are shared out: by `size` bytes.
+    /// How outputs are shared out, by the bytes that all of them take.
     fn parts<W: External>(&self, w: &W, size: usize, threads: usize) -> Cuts {
         let group = if W::BY_OUTPUT { ROW_MULTIPLE } else { OUTPUT_MULTIPLE };
         if threads == 1 {
@@ -28,7 +30,7 @@ impl<E: Element> Parallel<'_, E> {
     /// The product that any view's `qgemv_..` of [`Kernels`](gllm_kernels_core::Kernels) forms, on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn qgemv_external<W: External>(&self, w: W, x: &[E], y: &mut [f32]) -> Result<(), KernelError> {
         if x.len() != w.inputs() || y.len() != w.outputs() {
             return w.qgemv_with(&self.kernels, x, y);
@@ -42,7 +44,7 @@ impl<E: Element> Parallel<'_, E> {
     /// What any view's `dequant_..` of [`Kernels`](gllm_kernels_core::Kernels) decodes, on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of that method.
     pub fn dequant_external<W: External>(&self, w: W, y: MatMut<'_, E>) -> Result<(), KernelError> {
         let (rows, cols) = if W::BY_OUTPUT { (w.outputs(), w.inputs()) } else { (w.inputs(), w.outputs()) };
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
@@ -51,7 +53,7 @@ impl<E: Element> Parallel<'_, E> {
             return w.dequant_with(&k, y);
         }
         let cuts = self.parts(&w, bytes, self.runtime.threads());
-        // Outputs are rows or columns of `y`; after this, rows.
+        // Outputs are rows or columns of `y`; of `rest` they are rows.
         let mut rest = if W::BY_OUTPUT { y } else { y.t() };
         let mut parts = Vec::new();
         for i in 0..cuts.count(w.outputs()) {

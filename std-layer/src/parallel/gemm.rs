@@ -12,22 +12,27 @@ use super::{chunks_mut, Cuts, Parallel};
 /// Multiply-adds below which a product runs on the calling thread: some ten microseconds.
 const MIN_PARALLEL_WORK: usize = 1 << 20;
 
-/// Tiles a thread, so that one stalled thread delays little; fewer where tiles would have less than [`CHUNK_WORK`].
+/// Tiles for each thread, so that a thread that stalls delays little; fewer where tiles would have less than
+/// [`CHUNK_WORK`].
 const CHUNKS_PER_THREAD: usize = 4;
 
-/// Multiply-adds of a tile, about: half a millisecond, as each packs its part of `A` anew.
+/// About how many multiply-adds a tile has: half a millisecond of work, as each tile packs its part of `A` anew.
 const CHUNK_WORK: usize = 1 << 25;
 
-/// Rows of a tile, about: many, as each tile packs its part of `B` or reads it from L3.
+/// About how few and how many rows a tile has: many, as each tile packs its part of `B` or reads it from L3.
 const TILE_ROWS: Range<usize> = 48..240;
 
-/// Columns of a tile, about: many, as each tile packs its part of `A`.
+/// About how few and how many columns a tile has: many, as each tile packs its part of `A`.
 const TILE_COLS: Range<usize> = 64..1024;
 
-/// Rows of a product that reads `B` where it is, at most; bytes of a row of `B` that such a tile takes, about; tiles a
-/// thread. From memory, long pieces of rows come up to 1.5 times as fast as short ones.
+/// Rows up to which a product reads `B` where it is.
 const MAX_SKINNY_ROWS: usize = 32;
+
+/// About how many bytes of each row of `B` a tile of such a product takes: long pieces of rows come from memory up to 1.5
+/// times as fast as short ones.
 const SKINNY_TILE_BYTES: usize = 32 << 10;
+
+/// Tiles of such a product for each thread.
 const SKINNY_CHUNKS_PER_THREAD: usize = 2;
 
 /// Bytes of `B` that are packed before tiles use them.
@@ -42,7 +47,7 @@ fn columns<'a, E>(b: Right<'a, E>, cols: &Range<usize>) -> Result<Right<'a, E>, 
     })
 }
 
-/// A product that fits together.
+/// A product whose operands fit each other.
 #[derive(Clone, Copy)]
 struct Product<'a, E: Operand> {
     plan: GemmPlan<E>,
@@ -98,7 +103,7 @@ impl<E: Operand> Parallel<'_, E> {
     /// when weights are loaded.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::pack_b`](gllm_kernels_core::Kernels::pack_b).
     pub fn pack_b<'b>(&self, b: MatRef<'_, E>, buf: &'b mut [u8]) -> Result<PackedB<'b>, KernelError> {
         self.kernels.pack_b(b, buf)
     }
@@ -115,7 +120,7 @@ impl<E: Operand> Parallel<'_, E> {
         if threads == 1 || work < MIN_PARALLEL_WORK {
             return self.tiles(product, vec![(0..m, 0..n, b, c)]);
         }
-        // To tiles the transpose of a matrix is a matrix like any other.
+        // Tiles take a matrix at any strides, so the transpose needs no way of its own.
         let b = if let Right::Transposed(bt) = b { Right::RowMajor(bt.t()) } else { b };
         let (cols, share) = match b {
             Right::RowMajor(b) if m <= MAX_SKINNY_ROWS && b.col_stride() == 1 => {
@@ -125,7 +130,8 @@ impl<E: Operand> Parallel<'_, E> {
         };
         let share = (work / threads / CHUNK_WORK).clamp(1, share);
         let mut grid = Grid::new(m, n, [threads, share], product.plan.tile(), cols);
-        // Tiles of all rows that are wider than high: to pack A for each costs less than to write all of packed B to memory.
+        // If tiles of all rows are still wider than high, packing A for each of them costs less than writing all of
+        // packed B to memory.
         if grid.rows < m && matches!(b, Right::RowMajor(_)) && m.saturating_mul(threads * share) <= n {
             grid =
                 Grid { rows: m, cols: n.div_ceil(threads * share).next_multiple_of(product.plan.tile()[1]) };
@@ -156,7 +162,7 @@ impl<E: Operand> Parallel<'_, E> {
         cols: Range<usize>,
         c: MatMut<'_, E::Sum>,
     ) -> Result<(), KernelError> {
-        // Those of the plan: others may have another layout.
+        // The plan's kernels are used, as others may have another layout.
         let (k, kernels) = (product.a.cols(), product.plan.kernels());
         let stripe = |i: usize| {
             let start = cols.start + i * grid.cols;
@@ -182,7 +188,7 @@ impl<E: Operand> Parallel<'_, E> {
 
     /// Works through tiles in their order.
     fn tiles(&self, product: Product<'_, E>, tiles: Vec<TileTask<'_, E, E::Sum>>) -> Result<(), KernelError> {
-        // Each is taken once, by whoever gets its number.
+        // Each tile is taken once, by the thread that gets its number.
         let tiles: Vec<_> = tiles.into_iter().map(|t| Mutex::new(Some(t))).collect();
         let failed = OnceLock::new();
         self.runtime.for_each_with(
@@ -210,7 +216,7 @@ impl<E: Operand> Parallel<'_, E> {
     }
 }
 
-/// Rows and columns of the product, the columns of `B`, the part of `C`.
+/// A tile: its rows and columns of the product, these columns of `B`, and its part of `C`.
 type TileTask<'a, E, S> = (Range<usize>, Range<usize>, Right<'a, E>, MatMut<'a, S>);
 
 /// The size of a tile. It changes no bits: the order of an element's sum depends on `k` alone, and the plan of a
@@ -239,7 +245,7 @@ impl Grid {
         while few(grid) && grid.rows > least.rows {
             grid.rows = (grid.rows / 2).next_multiple_of(mr).max(least.rows);
         }
-        // The same number for every thread, as far as that is a matter of columns.
+        // If possible, a number of columns that gives every thread the same number of tiles.
         let (blocks, stripes) = (m.div_ceil(grid.rows), n.div_ceil(grid.cols));
         let even = (stripes..stripes + threads).find(|stripes| (blocks * stripes).is_multiple_of(threads));
         let cols = n.div_ceil(even.unwrap_or(stripes).max(1)).next_multiple_of(nr);

@@ -9,12 +9,12 @@ use super::{chunks_mut, Cuts, Parallel};
 
 /// # Matrices
 ///
-/// Rows are shared out in groups that the shape alone decides.
+/// Threads share out groups of rows.
 impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::gemv`](gllm_kernels_core::Kernels::gemv) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::gemv`](gllm_kernels_core::Kernels::gemv).
     pub fn gemv(
         &self,
         alpha: f32,
@@ -28,10 +28,11 @@ impl<E: Element> Parallel<'_, E> {
         }
         let bytes = a.rows().saturating_mul(a.cols()).saturating_mul(size_of::<E>());
         let cuts = if a.col_stride() == 1 {
-            // Each row is a sum of its own, so threads may count.
+            // Each row is a sum of its own, so where the cuts are changes no bit: they may depend on the number of
+            // threads.
             Cuts::long_rows(bytes, a.rows(), ROWS, self.runtime.threads())
         } else {
-            // Columns are contiguous: long pieces of each.
+            // Columns are contiguous, so each chunk gets a long piece of every column.
             Cuts::rows_fixed(bytes, a.rows(), COLUMN_PIECE / size_of::<E>())
         };
         chunks_mut(self.runtime, y, cuts, |rows, y| {
@@ -39,7 +40,8 @@ impl<E: Element> Parallel<'_, E> {
         })
     }
 
-    /// Shares out the columns of `y`, which are rows of weights; not if `y` has another shape, which `product` refuses.
+    /// Shares out the columns of `y`, which are rows of weights. If `y` has another shape than this one, `product` gets
+    /// all of it, and refuses it.
     pub(super) fn by_columns(
         &self,
         cuts: Cuts,
@@ -73,7 +75,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::pack_q`](gllm_kernels_core::Kernels::pack_q) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::pack_q`](gllm_kernels_core::Kernels::pack_q).
     pub fn pack_q<'b>(&self, w: QuantRef<'_>, buf: &'b mut [u8]) -> Result<PackedQ<'b>, KernelError> {
         let (format, rows, cols) = (w.format(), w.rows(), w.cols());
         let room = self.kernels.packed_q_room(format, rows, cols, buf)?;
@@ -92,7 +94,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::dequant`](gllm_kernels_core::Kernels::dequant) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::dequant`](gllm_kernels_core::Kernels::dequant).
     pub fn dequant(&self, w: QuantRef<'_>, y: &mut [E]) -> Result<(), KernelError> {
         let cols = w.cols();
         if cols == 0 || Some(y.len()) != w.rows().checked_mul(cols) {
@@ -108,7 +110,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::quantize`](gllm_kernels_core::Kernels::quantize) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::quantize`](gllm_kernels_core::Kernels::quantize).
     pub fn quantize(
         &self,
         format: QuantFormat,
@@ -116,7 +118,7 @@ impl<E: Element> Parallel<'_, E> {
         importance: Option<&[f32]>,
         out: &mut [u8],
     ) -> Result<(), KernelError> {
-        // Without importances rows do not matter: a block is one.
+        // Without importances it does not matter what a row is, so each block is taken as one.
         let cols = importance.map_or(format.block_len(), <[f32]>::len);
         let rows = x.len().checked_div(cols).unwrap_or(0);
         let sizes = (format.row_bytes(cols), format.row_bytes(x.len()));

@@ -54,8 +54,8 @@ impl<'a, E: Operand> Parallel<'a, E> {
         Self { runtime, kernels, stores: StorePolicy::Auto }
     }
 
-    /// The same with another store policy: under [`StorePolicy::Auto`] the size of the whole output
-    /// decides, not that of a chunk.
+    /// The same operators with another store policy: under [`StorePolicy::Auto`] the size of the whole output decides,
+    /// not that of a chunk.
     pub fn with_stores(self, stores: StorePolicy) -> Self {
         Self { stores, ..self }
     }
@@ -121,16 +121,17 @@ struct Cuts {
 /// Bytes below which a chunk costs more to hand out than to work through.
 const MIN_CHUNK_BYTES: usize = 64 << 10;
 
-/// Bytes from which core walks several pages side by side; more than this balances no better.
+/// Bytes of a chunk at most: core walks several pages side by side from here on, and larger chunks are shared out less
+/// evenly.
 const MAX_CHUNK_BYTES: usize = 1 << 20;
 
-/// Chunks a thread, where there is enough work: what one stalled thread can delay.
+/// Chunks for each thread, where there is enough work: the more, the less is delayed by a thread that stalls.
 const CHUNKS_PER_THREAD: usize = 8;
 
 const PAGE: usize = 4096;
 
 impl Cuts {
-    /// For independent elements: chunks start on a page.
+    /// For elements that do not depend on each other. Chunks start on a page.
     fn elements<E>(out: &[E], threads: usize) -> Self {
         let bytes = size_of_val(out);
         if threads == 1 || bytes < 2 * MIN_CHUNK_BYTES {
@@ -165,8 +166,8 @@ impl Cuts {
         Self::whole_rows((bytes / 64).clamp(MIN_CHUNK_BYTES, MAX_CHUNK_BYTES), bytes, rows, group)
     }
 
-    /// For `rows` rows of a matrix of `bytes` bytes that is read once, in multiples of `group`: more than the second-level
-    /// cache holds, as core asks for what is not there ahead of time.
+    /// For `rows` rows of a matrix of `bytes` bytes that is read once, in multiples of `group`. Chunks may be larger
+    /// than the second-level cache, because core asks ahead of time for what is not there.
     fn long_rows(bytes: usize, rows: usize, group: usize, threads: usize) -> Self {
         Self::whole_rows(
             (bytes / (threads * CHUNKS_PER_THREAD)).clamp(MIN_CHUNK_BYTES, 4 * MAX_CHUNK_BYTES),

@@ -13,38 +13,39 @@ use super::{chunks_mut, Cuts, Parallel};
 /// 4), twice of what other threads need to begin.
 const MIN_PARALLEL_WORK: usize = 1 << 19;
 
-/// Multiply-adds of a piece, about: a few hundred microseconds.
+/// About how many multiply-adds a piece has: a few hundred microseconds of work.
 const CHUNK_WORK: usize = 1 << 25;
 
-/// Pieces a thread, so that one stalled thread delays little.
+/// Pieces for each thread, so that a thread that stalls delays little.
 const CHUNKS_PER_THREAD: usize = 4;
 
-/// Rows of weights that large chunks are a multiple of: whole panels of packed weights, and enough to share each row of
-/// activations.
+/// Large chunks have a multiple of this many rows of weights: whole panels of packed weights, and enough to share each
+/// row of activations that is read.
 pub(crate) const CHUNK_MULTIPLE: usize = 96;
 
 /// Rows of activations that are prepared at a time.
 const PREPARED_ROWS: usize = 768;
 
-/// Rows of activations up to which a product waits for the weights: what threads share out is measured in bytes of these.
+/// Rows of activations up to which a product waits for the weights to come from memory: then threads share out bytes of
+/// weights, not multiply-adds.
 const MEMORY_BOUND_ROWS: usize = 8;
 
 /// One product of [`Parallel::qgemm_grouped`]: of a mixture of experts one expert, with the tokens that chose it.
 #[derive(Debug)]
 pub struct QgemmGroup<'a, E: Element> {
-    /// For `m` rows of activations, which may be none, `n x k` weights.
+    /// The plan: for `m` rows of activations, which may be none, and `n x k` weights.
     pub plan: QgemmPlan<E>,
-    /// `m x n`.
+    /// The results, `m x n`.
     pub y: MatMut<'a, f32>,
-    /// `n x k`.
+    /// The weights, `n x k`.
     pub w: QuantWeights<'a>,
-    /// `m x k`.
+    /// The activations, `m x k`.
     pub x: Prepared<'a, E>,
-    /// Nothing, or one element for each column of `y`.
+    /// The bias: nothing, or one element for each column of `y`.
     pub bias: Option<&'a [f32]>,
 }
 
-/// Whether everything has the plan's shape. If not, the plan refuses it.
+/// Whether everything has the plan's shape. If not, the plan's own `run` refuses it.
 fn fits<E: Element>(
     plan: &QgemmPlan<E>,
     y: &MatMut<'_, f32>,
@@ -240,7 +241,7 @@ impl<E: Element> Parallel<'_, E> {
         Cuts { first: step, step }
     }
 
-    /// Shares out columns of the product.
+    /// Computes the product; threads share out its columns.
     fn columns(
         &self,
         plan: &QgemmPlan<E>,

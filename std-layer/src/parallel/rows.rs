@@ -4,8 +4,8 @@ use gllm_kernels_core::{Element, KernelError, RopeShape, Softmax};
 
 use super::{chunks_mut, Cuts, Parallel};
 
-/// One method a line: `name(cols, scalars; inputs; parameters => output)`. Wrong shapes are core's to
-/// refuse.
+/// One method a line: `name(cols, scalars; inputs; parameters => output)`. Wrong shapes are handed on to core, which
+/// refuses them.
 macro_rules! rows {
     ($($name:ident($($scalar:ident: $sty:ty),*; $($x:ident)?; $($param:ident: $pty:ty),* => $out:ident);)*) => {
         /// # Row by row
@@ -14,7 +14,7 @@ macro_rules! rows {
                 #[doc = concat!("[`Kernels::", stringify!($name), "`](gllm_kernels_core::Kernels::", stringify!($name), ") on all threads.")]
                 ///
                 /// # Errors
-                /// As there.
+                /// Those of the method of [`Kernels`](gllm_kernels_core::Kernels).
                 #[allow(clippy::too_many_arguments)] // Core's.
                 pub fn $name(
                     &self,
@@ -50,12 +50,12 @@ rows! {
 
 /// # One row
 ///
-/// On the calling thread: the parts of a row wait for each other.
+/// These run on the calling thread, because the parts of a row wait for each other.
 impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::softmax`](gllm_kernels_core::Kernels::softmax).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::softmax`](gllm_kernels_core::Kernels::softmax).
     pub fn softmax(&self, x: &[E], y: &mut [E]) -> Result<(), KernelError> {
         self.kernels.softmax(x, y)
     }
@@ -63,7 +63,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::softmax_inplace`](gllm_kernels_core::Kernels::softmax_inplace).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::softmax_inplace`](gllm_kernels_core::Kernels::softmax_inplace).
     pub fn softmax_inplace(&self, x: &mut [E]) -> Result<(), KernelError> {
         self.kernels.softmax_inplace(x)
     }
@@ -71,7 +71,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::rms_norm`](gllm_kernels_core::Kernels::rms_norm).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::rms_norm`](gllm_kernels_core::Kernels::rms_norm).
     pub fn rms_norm(&self, x: &[E], w: Option<&[E]>, eps: f32, y: &mut [E]) -> Result<(), KernelError> {
         self.kernels.rms_norm(x, w, eps, y)
     }
@@ -79,7 +79,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::rms_norm_inplace`](gllm_kernels_core::Kernels::rms_norm_inplace).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::rms_norm_inplace`](gllm_kernels_core::Kernels::rms_norm_inplace).
     pub fn rms_norm_inplace(&self, w: Option<&[E]>, eps: f32, x: &mut [E]) -> Result<(), KernelError> {
         self.kernels.rms_norm_inplace(w, eps, x)
     }
@@ -87,7 +87,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::layer_norm`](gllm_kernels_core::Kernels::layer_norm).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::layer_norm`](gllm_kernels_core::Kernels::layer_norm).
     pub fn layer_norm(
         &self,
         x: &[E],
@@ -102,7 +102,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::layer_norm_inplace`](gllm_kernels_core::Kernels::layer_norm_inplace).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::layer_norm_inplace`](gllm_kernels_core::Kernels::layer_norm_inplace).
     pub fn layer_norm_inplace(
         &self,
         w: Option<&[E]>,
@@ -116,12 +116,12 @@ impl<E: Element> Parallel<'_, E> {
 
 /// # Rotary position embedding
 ///
-/// Tokens are shared out.
+/// Threads share out the tokens.
 impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::rope`](gllm_kernels_core::Kernels::rope) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::rope`](gllm_kernels_core::Kernels::rope).
     pub fn rope(
         &self,
         shape: RopeShape,
@@ -146,7 +146,7 @@ impl<E: Element> Parallel<'_, E> {
     /// [`Kernels::rope_inplace`](gllm_kernels_core::Kernels::rope_inplace) on all threads.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Kernels::rope_inplace`](gllm_kernels_core::Kernels::rope_inplace).
     pub fn rope_inplace(
         &self,
         shape: RopeShape,

@@ -42,7 +42,7 @@ pub(super) struct Device {
 
 // SAFETY: handles of streams are only used while the list is locked; everything else is numbers.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: handles of streams are only used while the list is locked; everything else is numbers.
 unsafe impl Sync for Device {}
 
 /// The files with the kernels that copy and fill.

@@ -85,7 +85,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A result as CUDA has it.
+/// A result as a code of CUDA's.
 fn code(result: Result<(), Status>) -> c_int {
     match result {
         Ok(()) => sys::SUCCESS,
@@ -94,7 +94,7 @@ fn code(result: Result<(), Status>) -> c_int {
     }
 }
 
-/// The same of work on a queue, which does nothing any more once it has failed.
+/// The result of work on a queue as a code of CUDA's. A queue that has failed does nothing any more.
 fn work(result: Result<(), Status>) -> c_int {
     match result {
         Err(status) if status >= HSA => FAILED,
@@ -242,7 +242,7 @@ impl Hsa {
                 return work(Err(e));
             }
             state.arguments.clear();
-            // SAFETY: as above.
+            // SAFETY: the bytes are there.
             place = unsafe { state.arguments.put(argument.as_ptr(), bytes) };
         }
         let Some(place) = place else { return INVALID };

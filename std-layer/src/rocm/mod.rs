@@ -27,7 +27,7 @@ pub fn open() -> Result<Driver, CudaError> {
 /// Opens the runtime's library at `path`.
 ///
 /// # Errors
-/// As [`open`].
+/// Those of [`open`].
 pub fn open_at(path: &Path) -> Result<Driver, CudaError> {
     Driver::start(Arc::new(driver::Hsa::open(path)?))
 }

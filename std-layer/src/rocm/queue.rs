@@ -90,7 +90,7 @@ impl Packets {
             )
         };
         if created != SUCCESS {
-            // SAFETY: created above, used by nobody.
+            // SAFETY: just created, and used by nobody.
             unsafe { (f.signal_destroy)(done) };
             return Err(created);
         }
@@ -126,10 +126,10 @@ impl Packets {
         for packet in packets {
             // SAFETY: the queue exists.
             let index = unsafe { (f.queue_reserve)(self.raw, 1) };
-            // SAFETY: as above.
+            // SAFETY: the queue exists.
             while index - unsafe { (f.queue_read)(self.raw) } >= size {
                 if let Some(last) = last.take() {
-                    // SAFETY: as above; packets up to this one are complete.
+                    // SAFETY: the queue's doorbell exists, and packets up to this one are complete.
                     unsafe { (f.signal_store)(doorbell, last) };
                 }
                 self.status()?;
@@ -166,7 +166,7 @@ impl Packets {
     pub(super) unsafe fn barrier(&mut self, f: &Functions, after: Id, completion: Id) -> Result<(), Status> {
         let signals = [after, 0, 0, 0, 0];
         let packet = Barrier { header: BARRIER, signals, completion, ..Barrier::default() };
-        // SAFETY: as in `dispatch`.
+        // SAFETY: 64 bytes of numbers without padding; the caller vouches for the signals.
         unsafe { self.push(f, std::iter::once(std::mem::transmute::<Barrier, [u32; 16]>(packet))) }
     }
 
@@ -268,7 +268,7 @@ pub(super) fn allocate(f: &Functions, pool: Id, agent: Id, bytes: usize) -> Resu
     // SAFETY: one agent, and memory that was just allocated.
     let allowed = unsafe { (f.allow)(1, &agent, null_mut(), start) };
     if start.is_null() || allowed != SUCCESS {
-        // SAFETY: allocated above.
+        // SAFETY: what was just allocated, if anything; nobody uses it.
         unsafe { (f.free)(start) };
         return Err(if allowed == SUCCESS { OUT_OF_RESOURCES } else { allowed });
     }

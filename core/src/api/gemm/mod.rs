@@ -54,12 +54,11 @@ impl<'a, E> From<PackedB<'a>> for Right<'a, E> {
 pub enum CheckedRight<'a, E> {
     /// A `k x n` matrix to be packed block by block.
     View(MatRef<'a, E>),
-    /// All panels are there.
+    /// All of `B`, in panels for the plan's microkernel.
     Panels(*const u8),
 }
 
-/// What is done with the elements of `C` after everything else. Each is computed as the operator of this name
-/// does, and as exactly.
+/// A function of each element of `C`, which is computed last: by the operator of this name, and as exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activation {
@@ -128,7 +127,7 @@ pub struct GemmPlan<E: Operand> {
     /// in the whole.
     whole: [usize; 2],
     blocks: Blocks,
-    /// For the transposed product.
+    /// Blocks for the transposed product, `C^T = B^T A^T`.
     turned: Blocks,
 }
 
@@ -141,7 +140,7 @@ impl<E: Operand> Kernels<E> {
         self.gemm_part([m, n, k], [m, n])
     }
 
-    /// The same for a part of a product with so many rows and columns.
+    /// A plan for a part of a product that has `whole` rows and columns altogether.
     fn gemm_part(&self, [m, n, k]: [usize; 3], whole: [usize; 2]) -> Result<GemmPlan<E>, KernelError> {
         let blocks = |m, n, rows| Blocks::new(self.micro, self.caps(), [m, n, k], rows);
         let (blocks, turned) = (blocks(m, n, whole[0])?, blocks(n, m, whole[1])?);
@@ -151,17 +150,17 @@ impl<E: Operand> Kernels<E> {
 }
 
 impl<E: Element> GemmPlan<E> {
-    /// With this factor of `A B`.
+    /// The plan with `alpha`, the factor of `A B`.
     pub fn alpha(self, alpha: f32) -> Self {
         Self { alpha, ..self }
     }
 
-    /// With this factor of `C`.
+    /// The plan with `beta`, the factor of `C`.
     pub fn beta(self, beta: f32) -> Self {
         Self { beta, ..self }
     }
 
-    /// With an activation: `C = f(alpha * A B + beta * C + bias)`. It is computed block by block, while these
+    /// The plan with an activation: `C = f(alpha * A B + beta * C + bias)`. It is computed block by block, while these
     /// are in cache.
     pub fn activation(self, activation: Activation) -> Self {
         Self { activation: Some(activation), ..self }
@@ -170,14 +169,14 @@ impl<E: Element> GemmPlan<E> {
 
 /// Products of int8.
 impl GemmPlan<i8> {
-    /// `C` is added to: `C = A B + C`.
+    /// The plan that adds the product to `C`: `C = A B + C`.
     pub fn accumulate(self) -> Self {
         Self { beta: 1.0, ..self }
     }
 }
 
 impl<E: Operand> GemmPlan<E> {
-    /// The kernels that it was made with.
+    /// The kernels that the plan was made with.
     pub fn kernels(&self) -> Kernels<E> {
         self.kernels
     }
@@ -192,8 +191,8 @@ impl<E: Operand> GemmPlan<E> {
         [self.kernels.micro.a.width, self.kernels.micro.b.width]
     }
 
-    /// The same for other numbers of rows and columns of `C`: for a part of the product, which gets the bits that
-    /// it has in the whole.
+    /// The plan for a part of the product: the same with other numbers of rows and columns of `C`. The part gets the
+    /// bits that it has in the whole.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -203,15 +202,15 @@ impl<E: Operand> GemmPlan<E> {
         Ok(Self { alpha, beta, activation, ..self.kernels.gemm_part([m, n, self.k], whole)? })
     }
 
-    /// Whether [`run`](Self::run) reads this `B` where it is, if it takes the way of the microkernel: then there is no gain
-    /// in packing it once for several parts of `C`.
+    /// Whether [`run`](Self::run) reads this `B` where it is when it uses the microkernel. Then nothing is gained by
+    /// packing it once for several parts of `C`.
     pub fn in_place(&self, b: MatRef<'_, E>) -> bool {
         self.blocks.b_in_place(self.kernels.micro, [b.cols(), b.rows()], Strided::of(b.t()))
     }
 
-    /// Name of the kernel that computes. For `m = 1`, and for `n = 1` where `A` is contiguous in one direction:
-    /// that of GEMV; for `m <= 32` that of skinny products, where `B` is contiguous in one direction or where it
-    /// is prepacked in panels that wait for memory, not for the multiply-adds; otherwise the GEMM microkernel.
+    /// Name of the kernel that computes. It is that of GEMV for `m = 1`, and for `n = 1` where `A` is contiguous in one
+    /// direction. It is that of skinny products for `m <= 32`, where `B` is contiguous in one direction, or where it is
+    /// prepacked and panels wait for memory, not for multiply-adds. Otherwise it is the GEMM microkernel.
     pub fn kernel_name(&self) -> &'static str {
         let op = match self.whole {
             [1, _] | [_, 1] if E::TYPE.is_float() => Op::Gemv,
@@ -242,7 +241,7 @@ impl<E: Operand> GemmPlan<E> {
         self.checked(c, a, b.into(), bias, scratch)
     }
 
-    /// Checks the operands, and takes the shortest way.
+    /// Checks the operands, and computes the product.
     fn checked(
         &self,
         c: MatMut<'_, E::Sum>,
@@ -274,8 +273,9 @@ impl<E: Operand> GemmPlan<E> {
         self.drive(c, a, b, bias, scratch)
     }
 
-    /// One row or column of `C` is a GEMV, a few rows are a skinny product: what needs no microkernel. Types that are no
-    /// [`Element`] have neither; the sums of those that are one are f32.
+    /// Does a product that needs no microkernel: one row or column of `C` is a GEMV, a few rows are a skinny product.
+    /// `None` if it is neither. Types that are no [`Element`] have no such kernels; the sums of those that are one are
+    /// f32.
     fn direct(
         &self,
         c: &mut MatMut<'_, E::Sum>,
@@ -302,7 +302,8 @@ impl<E: Operand> GemmPlan<E> {
             .then(|| self.few_rows(table, c, a, b, bias, scratch))
     }
 
-    /// One row of `C`, or one column (`turned`), is `matrix^T` times `x`, a row: memory-bound, nothing to pack.
+    /// Computes one row of `C`, or one column if `turned`: `matrix^T` times the row `x`. This waits for memory alone,
+    /// so nothing is packed.
     #[allow(clippy::too_many_arguments)]
     fn vector(
         &self,
@@ -333,7 +334,7 @@ impl<E: Operand> GemmPlan<E> {
             beta: if bias.is_some() { 1.0 } else { self.beta },
             order: self.kernels.order_for_vector(len, self.k),
         };
-        // The vector along which the matrix is contiguous has to be so, too.
+        // The kernel needs `x` contiguous if rows of the matrix are, and `y` if its columns are.
         let by_rows = args.col_stride == 1;
         let room = match (by_rows, args.row_stride) {
             (true, _) if args.x_stride != 1 => self.k,
@@ -369,7 +370,7 @@ impl<E: Operand> GemmPlan<E> {
         Ok(())
     }
 
-    /// A few rows of `C`: memory-bound, nothing of `B` to pack.
+    /// Computes a few rows of `C`. This waits for memory alone, so nothing of `B` is packed.
     fn few_rows(
         &self,
         table: &Table<E>,
@@ -415,7 +416,7 @@ impl<E: Operand> GemmPlan<E> {
         Ok(())
     }
 
-    /// The product of checked operands, the shortest way.
+    /// Computes the product of checked operands, in the way that is fastest for its shape.
     fn drive(
         &self,
         mut c: MatMut<'_, E::Sum>,
@@ -478,7 +479,7 @@ impl<E: Operand> GemmPlan<E> {
         Ok(())
     }
 
-    /// What is left to do with all of `C` at the end.
+    /// What is done to all of `C` at the end: the activation, if there is one.
     fn finish(&self, c: &mut MatMut<'_, E::Sum>) -> Finish {
         Finish {
             c: c.as_mut_ptr().cast(),
@@ -491,7 +492,7 @@ impl<E: Operand> GemmPlan<E> {
         }
     }
 
-    /// The loops of this product.
+    /// The loops around the microkernel for these operands.
     fn loops<'a>(
         &self,
         c: &mut MatMut<'_, E::Sum>,

@@ -1,5 +1,5 @@
-//! Products of operands that were brought into panels as a whole: for callers that make `B` themselves, part by part, and use
-//! `A` with each.
+//! Products of operands that are brought into panels beforehand: for callers that make `B` themselves, part by part,
+//! and multiply the same `A` with each part.
 
 use super::{GemmPlan, Source};
 use crate::args::micro::Panel;
@@ -11,8 +11,8 @@ use crate::scratch::ScratchReq;
 use crate::view::{MatMut, MatRef};
 
 impl<E: Operand> GemmPlan<E> {
-    /// The same for a `B` whose blocks are made when they are needed: for [`Source::Made`]. These have whole groups of `unit`
-    /// steps, a power of two, and multiples of so many columns, but for the last ones.
+    /// The plan for a `B` whose blocks are made when they are needed ([`Source::Made`]). Blocks have a multiple of
+    /// `unit` steps, which is a power of two, and a multiple of `columns` columns; the last ones may have fewer.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -38,7 +38,7 @@ impl<E: Operand> GemmPlan<E> {
         self.panels(self.kernels.micro.a, self.m)
     }
 
-    /// Of all of `B`.
+    /// Room for the panels of all of `B`: for [`pack_b`](Self::pack_b).
     pub(crate) fn panels_b(&self) -> Result<ScratchReq, KernelError> {
         self.panels(self.kernels.micro.b, self.n)
     }
@@ -68,10 +68,10 @@ impl<E: Operand> GemmPlan<E> {
     /// Brings all of `B` into panels at `to`; `bt` is its transpose.
     ///
     /// # Safety
-    /// As [`pack_a`](Self::pack_a).
+    /// `bt` has the plan's shape, `n x k`; there is room for [`panels_b`](Self::panels_b).
     pub(crate) unsafe fn pack_b(&self, bt: MatRef<'_, E>, to: *mut u8) {
         let args = self.pack_args(bt.rows(), Strided::of(bt), self.kernels.micro.b, to);
-        // SAFETY: as there.
+        // SAFETY: the caller's contract; the microkernel was chosen by what the CPU has.
         unsafe { (self.kernels.helpers().pack_b)(&args) };
     }
 
@@ -85,7 +85,7 @@ impl<E: Operand> GemmPlan<E> {
     /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
     ///
     /// # Safety
-    /// The panels are there, and those of this plan.
+    /// The panels exist, and are those of this plan.
     pub(crate) unsafe fn run_sources(
         &self,
         mut c: MatMut<'_, E::Sum>,

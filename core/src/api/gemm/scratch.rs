@@ -8,8 +8,8 @@ use crate::ops::skinny;
 use crate::scratch::ScratchReq;
 
 impl<E: Operand> GemmPlan<E> {
-    /// Scratch memory for [`run`](Self::run) with `B` as a matrix; see
-    /// [`scratch_packed`](Self::scratch_packed) for `B` in packed form.
+    /// Scratch memory for [`run`](Self::run) with `B` as a matrix. See [`scratch_packed`](Self::scratch_packed) for `B`
+    /// in packed form.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -31,7 +31,8 @@ impl<E: Operand> GemmPlan<E> {
         Ok([turned].into_iter().chain(direct).fold(straight, larger))
     }
 
-    /// Scratch memory for [`run`](Self::run) with `B` from [`Kernels::pack_b`](crate::Kernels::pack_b): less where the block of `B` would be large.
+    /// Scratch memory for [`run`](Self::run) with `B` from [`Kernels::pack_b`](crate::Kernels::pack_b), which needs no
+    /// room for a block of `B`.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -56,7 +57,7 @@ impl<E: Operand> GemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub const fn scratch_bound(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
-        /// Blocks are at most a tile less a step larger than the matrix.
+        /// A block is larger than the matrix by less than a tile.
         const TILE: usize = MAX_SIDE;
         let overflow = Err(KernelError::SizeOverflow { what: "scratch size" });
         let few = skinny::scratch(m, n, k);

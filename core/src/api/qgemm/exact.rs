@@ -14,11 +14,12 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::table::StorePolicy;
 use crate::view::{MatMut, MatRef};
 
-/// Columns of `Y` that are computed at a time with weights that are plain floating point, about: so many that reading the
-/// activations for each such block costs little, and so few that their panels stay near.
+/// About how many columns of `Y` are computed at a time with weights that are plain floating point: enough that reading
+/// the activations again for each block costs little, and few enough that the block's panels stay in cache.
 const COLUMNS: usize = 16 * ROWS;
 
-/// Rows of activations that are packed at a time: so many that decoding the weights for each such block costs little.
+/// Rows of activations that are packed at a time: enough that decoding the weights again for each block of them costs
+/// little.
 const PACKED_ROWS: usize = 2048;
 
 impl<E: Element> QgemmPlan<E> {
@@ -28,7 +29,7 @@ impl<E: Element> QgemmPlan<E> {
         Ok(self.activation.into_iter().fold(plan, GemmPlan::activation))
     }
 
-    /// Columns of a block: whole panels of weights, and of the microkernel.
+    /// Columns of a block: whole panels of weights, and whole panels of the microkernel.
     fn columns(&self) -> usize {
         let width = self.kernels.micro.b.width.max(1);
         let both = (1..ROWS).map(|i| i * width).find(|both| both.is_multiple_of(ROWS));
@@ -36,14 +37,14 @@ impl<E: Element> QgemmPlan<E> {
         self.n.min(COLUMNS).next_multiple_of(step).min((COLUMNS / step).max(1) * step)
     }
 
-    /// Whether so few rows are multiplied with weights as they are.
+    /// Whether the product has so few rows that weights are not brought into panels of `B`.
     pub(super) fn few_exact(&self) -> bool {
         let unquantised = self.format.element().is_some() && !self.kernels.by_pairs();
         self.whole <= if unquantised { MAX_GEMV_ROWS_UNQUANTISED } else { MAX_GEMV_ROWS_EXACT }
     }
 
-    /// The dense product of some rows and all columns, whose weights are decoded block by block: pieces of rows end where
-    /// units of packed weights, and blocks of any format, do.
+    /// The dense product of some rows and all columns, whose weights are decoded block by block. These end where units
+    /// of packed weights end, and so where blocks of any format do.
     fn decoding(&self, m: usize) -> Result<GemmPlan<E>, KernelError> {
         self.dense(m, self.n)?.making(ROWS, UNIT)
     }
@@ -65,7 +66,7 @@ impl<E: Element> QgemmPlan<E> {
         dense.panels_a()?.and(b)?.and(self.scratch_decoded()?)
     }
 
-    /// Memory between weights and panels of `B`.
+    /// Memory for what is unpacked or decoded on the way from weights to panels of `B`.
     fn scratch_decoded(&self) -> Result<ScratchReq, KernelError> {
         if self.format.element().is_some() {
             let overflow = KernelError::SizeOverflow { what: "scratch size" };
@@ -125,7 +126,8 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// Some rows of the product. `a` are their activations, at `b` there is room for a block of decoded weights.
+    /// Computes some rows of the product, with weights that are decoded block by block. `a` are the activations of
+    /// these rows; at `b` there is room for a block of decoded weights.
     fn decoded_rows(
         &self,
         y: MatMut<'_, f32>,
@@ -155,7 +157,8 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// The same with weights that are plain floating point. At `b` there is room for the panels of so many columns.
+    /// Computes some rows of the product, with weights that are plain floating point. `a` are the activations of these
+    /// rows; at `b` there is room for the panels of [`columns`](Self::columns) columns.
     fn copied_rows(
         &self,
         y: MatMut<'_, f32>,
@@ -191,7 +194,7 @@ impl<E: Element> QgemmPlan<E> {
     ) -> Result<(), KernelError> {
         let len = w.rows().saturating_mul(self.k);
         let block = scratch.take::<u8>(len.saturating_mul(size_of::<E>()))?;
-        // Nothing is at an address that suits no more than bytes.
+        // An empty slice of bytes may lie where an element may not.
         let nothing = NonNull::<E>::dangling().as_ptr();
         let block = if block.is_empty() { nothing } else { block.as_mut_ptr().cast() };
         // SAFETY: there is room for as many elements, which are bits of any kind.
@@ -202,10 +205,11 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// Decodes so many columns of a panel to 16 columns of a block of `B`, from `column` on.
+    /// Decodes `cols` columns of an unpacked panel, which has 16 rows of weights, to 16 columns of a block of `B`, from
+    /// `column` on.
     ///
     /// # Safety
-    /// The panel, and room for the block.
+    /// The panel exists, and at `dst` there is room for the block.
     unsafe fn decode(&self, from: PanelRoom, cols: usize, dst: *mut u8, column: usize) {
         let (kernels, kind, steps) = (&self.kernels, self.kind(), cols / STEP);
         let panel = kernels.micro.b;

@@ -11,7 +11,7 @@ use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 
 impl<E: Element> QgemmPlan<E> {
-    /// Memory for a piece.
+    /// Memory for a piece of a panel, unpacked.
     pub(super) fn scratch_few(&self) -> Result<ScratchReq, KernelError> {
         ScratchReq::array::<u8>(self.panel_of(self.k.min(UNPACKED_COLUMNS))?.bytes())
     }

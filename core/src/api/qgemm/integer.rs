@@ -27,7 +27,7 @@ pub(super) struct PanelSize {
 impl PanelSize {
     fn of(k: usize, kind: Kind) -> Result<Self, KernelError> {
         let codes = k.checked_mul(ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
-        // Not more than the codes.
+        // These are not more bytes than the codes, so they do not overflow.
         let scales = k / STEP * kind.groups() * size_of::<[f32; ROWS]>();
         Ok(Self { codes, scales, offsets: if kind.offsets { scales } else { 0 } })
     }
@@ -42,8 +42,8 @@ impl PanelSize {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// The kernels in assembly, by rows of activations, if there are any: those for codes that are so small that products
-    /// may be summed in 16 bits, or those for all.
+    /// The kernels in assembly by their numbers of rows of activations, if there are any. Codes that are so small that
+    /// products may be summed in 16 bits have kernels of their own.
     fn microkernels(&self) -> &'static [(usize, [TileFn; 4])] {
         match (self.kernels.qgemm, self.kernels.table.formats.of(self.format)) {
             (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => q.narrow,
@@ -52,17 +52,17 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// What an unpacked panel takes.
+    /// The size of an unpacked panel.
     pub(super) fn panel(&self) -> Result<PanelSize, KernelError> {
         self.panel_of(self.k)
     }
 
-    /// The same for so many columns.
+    /// The size of an unpacked panel of `cols` columns.
     pub(super) fn panel_of(&self, cols: usize) -> Result<PanelSize, KernelError> {
         PanelSize::of(cols, self.kind())
     }
 
-    /// Panels of weights that microkernels take side by side.
+    /// How many panels of weights microkernels take side by side.
     fn side_by_side(&self) -> usize {
         if self.kernels.qgemm.is_some_and(|qgemm| qgemm.two_panels) {
             2
@@ -71,7 +71,7 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// Panels of weights that are unpacked at a time: half of L2 is theirs.
+    /// How many panels of weights are unpacked at a time: as many as fit half of L2.
     fn panels(&self, panel: PanelSize) -> usize {
         let (l2, side_by_side) = (self.kernels.caps().caches().l2, self.side_by_side());
         let there = self.n.div_ceil(ROWS).max(1);
@@ -159,8 +159,8 @@ impl<E: Element> QgemmPlan<E> {
     /// and of the format's block length, `cols` of the latter.
     ///
     /// # Safety
-    /// The panel is one of the weights, which have the plan's shape, and the columns are theirs; room for them and, of weights in
-    /// place, at `room`.
+    /// The panel is one of the weights, which have the plan's shape and these columns. There is room for the columns at
+    /// `to` and, for weights in place, at `room`.
     pub(super) unsafe fn unpack(
         &self,
         w: QuantWeights<'_>,
@@ -197,11 +197,12 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// The products of a panel of weights, and the one `beside` bytes behind it if microkernels take two, with one of
-    /// activations, of `rows` rows, by these [`microkernels`](Self::microkernels).
+    /// Multiplies a panel of weights with a panel of `rows` rows of activations, by these
+    /// [`microkernels`](Self::microkernels). Those that take two panels of weights find the second one `beside` bytes
+    /// behind the first.
     ///
     /// # Safety
-    /// The panels, of the plan's columns; at most [`PANEL`] rows.
+    /// The panels exist and have the plan's columns, and there are at most [`PANEL`] rows.
     unsafe fn tiles(
         &self,
         kernels: &[(usize, [TileFn; 4])],

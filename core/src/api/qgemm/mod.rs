@@ -36,10 +36,10 @@ pub use weights::QuantWeights;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Precision {
-    /// The fastest of the others whose error is, on random data, no larger than that of [`Integer`](Self::Integer); a
-    /// plan says which one that is ([`QgemmPlan::precision`]). For 32 rows of activations and more that is
-    /// [`Exact`](Self::Exact) where AMX multiplies the type of the activations, and [`Bf16`](Self::Bf16) where AMX
-    /// multiplies bf16; else it is `Integer`.
+    /// The fastest of the other precisions whose error is, on random data, no larger than that of
+    /// [`Integer`](Self::Integer). A plan says which one it has taken ([`QgemmPlan::precision`]). For 32 rows of
+    /// activations and more it is [`Exact`](Self::Exact) where AMX multiplies the type of the activations, and
+    /// [`Bf16`](Self::Bf16) where AMX multiplies bf16; else it is `Integer`.
     Fast,
     /// Activations are rounded to 8 bits, by groups of 32 columns as [`Prepared`] says; products and sums of a group are
     /// exact integers, scales and sums of groups are f32. Rounding costs up to `sum_c |w[r, c]| * d(c) / 2`, `d(c)` being 1/127 of the largest
@@ -97,20 +97,22 @@ pub struct QgemmPlan<E: Element> {
     op: Option<Op>,
 }
 
-/// Rows up to which kernels for a few rows are faster: with weights in place, as these are unpacked for them, unless
-/// [microkernels](crate::table::kernels::QgemmTier::few) know better; exact ones; and with plain floating point where pairs of bf16 are
-/// not multiplied at once.
+/// Rows of activations up to which the kernels for a few rows are faster than tiles, for which weights in place must be
+/// unpacked; where there are [microkernels](crate::table::kernels::QgemmTier::few), their numbers count instead.
+/// `EXACT` counts for products of activations as they are, and `UNQUANTISED` for such products with weights that are
+/// plain floating point, where pairs of bf16 are not multiplied at once.
 const MAX_GEMV_ROWS: [usize; 3] = [4; 3];
 const MAX_GEMV_ROWS_EXACT: usize = 8;
 const MAX_GEMV_ROWS_UNQUANTISED: usize = 12;
 
-/// The same for packed weights: with codes in one plane, and in two, which kernels for a few rows unpack for every four rows
-/// of activations again. That these are the same on every CPU gives all of them the same results. (Rows from which tiles are
-/// faster: Zen 4 18 to 44, and 9 to 14 with two planes; Zen 5 24 to 48, and 24 to 32; with AVX2 alone 24, and 8.)
+/// The same for packed weights: with codes in one plane, and with codes in two, which the kernels for a few rows unpack
+/// again for every four rows of activations. The numbers are the same on every CPU, so that all CPUs have the same
+/// results. (Rows from which tiles are faster: Zen 4 18 to 44, and 9 to 14 with two planes; Zen 5 24 to 48, and 24 to
+/// 32; with AVX2 alone 24, and 8.)
 const FEW_PACKED: [usize; 2] = [24, 16];
 
-/// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than what
-/// multiplying them saves.
+/// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than
+/// what is saved in multiplying them.
 const TILES: usize = 32;
 
 /// Rows of activations that are rounded at a time: whole panels, and many enough that unpacking weights for each
@@ -176,19 +178,20 @@ impl<E: Element> Kernels<E> {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// With an activation.
+    /// The plan with an activation, which is computed after product and bias.
     pub fn activation(self, activation: Activation) -> Self {
         Self { activation: Some(activation), ..self }
     }
 
-    /// For weights that are packed, or not, which is what a plan is made for. Only the methods ask that deal with
-    /// activations [prepared](Self::prepare) for these weights: [`run`](Self::run) sees which weights it is given.
+    /// The plan for packed weights, or for weights in place, which is what a new plan is for. This matters to nothing
+    /// but activations that are [prepared](Self::prepare) for these weights: [`run`](Self::run) sees which weights it
+    /// is given.
     pub fn packed(self, packed: bool) -> Self {
         Self { packed, ..self }
     }
 
-    /// The same for other numbers of rows of activations and of weights: for a part of the product, which gets the bits
-    /// that it has in the whole.
+    /// The plan for a part of the product: the same with other numbers of rows of activations and of weights. The part
+    /// gets the bits that it has in the whole.
     pub fn resized(self, m: usize, n: usize) -> Self {
         Self { m, n, whole: self.whole.max(m), ..self }
     }
@@ -219,7 +222,7 @@ impl<E: Element> QgemmPlan<E> {
         Ok(Self { precision, packed, op: Some(op), ..self })
     }
 
-    /// The kernels that it was made with.
+    /// The kernels that the plan was made with.
     pub fn kernels(&self) -> Kernels<E> {
         self.kernels
     }
@@ -229,7 +232,7 @@ impl<E: Element> QgemmPlan<E> {
         [self.m, self.n, self.k]
     }
 
-    /// How it computes.
+    /// How the plan computes. This is never [`Precision::Fast`]: the plan has chosen one of the others instead.
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -244,7 +247,7 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// Rows up to which weights in place are not unpacked.
+    /// Rows up to which weights in place are not unpacked for tiles.
     fn few(&self) -> usize {
         let [short, long, fast] = self.kernels.qgemm.map_or(MAX_GEMV_ROWS, |qgemm| qgemm.few);
         match self.kernels.table.formats.of(self.format) {
@@ -265,7 +268,7 @@ impl<E: Element> QgemmPlan<E> {
     fn kind(&self) -> Kind {
         match self.kernels.table.formats.of(self.format) {
             Made::Blocks(format) => Kind::of(format),
-            // Such weights have no panels.
+            // Plain floating point has no such panels, so this is never used.
             Made::Floats(_) => Kind { halves: false, offsets: false },
         }
     }
@@ -290,7 +293,8 @@ impl<E: Element> QgemmPlan<E> {
         Ok(if few.size() > many.size() { few } else { many })
     }
 
-    /// Scratch memory for [`run`](Self::run) with activations that this plan has [prepared](Self::prepare): less.
+    /// Scratch memory for [`run`](Self::run) with activations that this plan has [prepared](Self::prepare): less than
+    /// [`scratch`](Self::scratch).
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -428,7 +432,7 @@ impl<E: Element> QgemmPlan<E> {
     /// Bias and activation for some rows and columns of `Y`.
     ///
     /// # Safety
-    /// They are there, and exclusive; as many elements of the bias as columns.
+    /// The elements exist and are exclusive, and the bias has one for each column.
     unsafe fn finish(
         &self,
         y: *mut f32,

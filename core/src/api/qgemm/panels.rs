@@ -1,4 +1,4 @@
-//! Activations of 8 bits in panels.
+//! Activations of 8 bits, in the panels that tiles take.
 
 use core::marker::PhantomData;
 
@@ -78,7 +78,7 @@ impl<E: Element> Kernels<E> {
         Ok(self.activation_panels_filled([x.rows(), x.cols()], room))
     }
 
-    /// Rounds some rows, the first of which is a multiple of a panel's, into their part of the memory of all.
+    /// Rounds some rows, the first of which is a multiple of [`PANEL`], into their part of the memory for all rows.
     ///
     /// # Errors
     /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
@@ -109,7 +109,8 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// Memory of this size, aligned, that is filled.
+    /// Opens memory that [`activation_panels_rows`](Self::activation_panels_rows) has filled; it has the right size and
+    /// alignment.
     pub(super) fn activation_panels_filled<'a>(
         &self,
         [rows, cols]: [usize; 2],

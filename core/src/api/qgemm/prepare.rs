@@ -75,7 +75,7 @@ impl<'a, E: Element> Prepared<'a, E> {
         }
     }
 
-    /// The matrix, if it is as it was.
+    /// The matrix, if activations are taken as they are.
     pub fn as_matrix(&self) -> Option<MatRef<'a, E>> {
         match self.input {
             Input::AsTheyAre(x) => Some(x),
@@ -83,19 +83,21 @@ impl<'a, E: Element> Prepared<'a, E> {
         }
     }
 
-    /// Columns `32 * g .. 32 * g + 32` of row `m`, if they are rounded to 8 bits row by row, that is for a few rows: their
-    /// integers, zeros where there are no columns, and their scale. What was rounded how can be tested by it.
+    /// The integers and the scale of columns `32 * g .. 32 * g + 32` of row `m`, if activations are rounded to 8 bits
+    /// row by row, as they are for a few rows. Beyond the last column there are zeros. Tests see by this how
+    /// activations were rounded.
     pub fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
         self.few()?.group(m, g)
     }
 
-    /// The same for columns `256 * b .. 256 * b + 256` with a common scale, if they are for weights in place whose blocks
-    /// are as long.
+    /// The integers and the common scale of columns `256 * b .. 256 * b + 256` of row `m`, if activations are rounded
+    /// for weights in place whose blocks are as long.
     pub fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
         self.few()?.block(m, b)
     }
 
-    /// Row `m` in f32, if it is for kernels that multiply weights of plain floating point with such rows.
+    /// Row `m` in f32, if activations are for kernels that multiply such rows with weights that are plain floating
+    /// point.
     pub fn exact(&self, m: usize) -> Option<&[f32]> {
         self.few()?.exact(m)
     }
@@ -114,7 +116,7 @@ impl<'a, E: Element> Prepared<'a, E> {
 /// the same activations, [`prepare`](QgemmPlan::prepare) does it once. Several threads prepare parts of the rows by
 /// [`prepare_rows`](QgemmPlan::prepare_rows), into parts of one memory, which [`prepared`](QgemmPlan::prepared) opens.
 impl<E: Element> QgemmPlan<E> {
-    /// What is done to activations.
+    /// The form in which activations are multiplied with weights that are packed or not.
     pub(super) fn form(&self, packed: bool) -> Form {
         match self.precision {
             Precision::Exact => Form::AsTheyAre,
@@ -150,7 +152,7 @@ impl<E: Element> QgemmPlan<E> {
         Activations::size(m, k)
     }
 
-    /// Whether activations that one of two plans has prepared are those that the other one would have prepared.
+    /// Whether both plans prepare activations in the same way, so that each can take what the other one has prepared.
     pub fn prepares_as(&self, other: &Self) -> bool {
         let (form, formats) = (self.form(self.packed), [self.format, other.format]);
         [self.m, self.k] == [other.m, other.k]
@@ -186,14 +188,14 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    /// Prepares some rows, the first of which is a multiple of [`prepared_row_step`](Self::prepared_row_step), in their part
-    /// of the memory of all. The part is as long as the [size](Self::prepared_size) says of a plan
-    /// [`resized`](Self::resized) to these rows, and starts where those before it end.
+    /// Prepares some rows, the first of which is a multiple of [`prepared_row_step`](Self::prepared_row_step), in their
+    /// part of the memory of all. The part has the [size](Self::prepared_size) that a plan [`resized`](Self::resized)
+    /// to these rows says, and starts where the part of the rows before ends.
     ///
     /// # Errors
     /// `DimMismatch` unless `x` has `k` columns; `WrongLength` unless the part's length is that of the rows, in bytes;
-    /// `BadParameter` if it is not aligned to 64 bytes, that of activations in bf16 to 2; `BadValue` if the columns of `x`
-    /// are not contiguous.
+    /// `BadParameter` if it is not aligned to 64 bytes, or to 2 for activations in bf16; `BadValue` if the columns of
+    /// `x` are not contiguous.
     pub fn prepare_rows(&self, x: MatRef<'_, E>, part: &mut [u8]) -> Result<(), KernelError> {
         check::dim("x.cols() != k", x.cols(), self.k)?;
         check::contiguous("x.col_stride()", x.col_stride(), x.cols())?;
@@ -204,7 +206,7 @@ impl<E: Element> QgemmPlan<E> {
             Form::Bf16 => {
                 let len = x.rows().saturating_mul(self.k);
                 check_room(ScratchReq::array::<bf16>(len)?, align_of::<bf16>(), part)?;
-                // Nothing is at an address that suits no more than bytes.
+                // An empty slice of bytes may lie where a bf16 may not.
                 let nothing = core::ptr::NonNull::<bf16>::dangling().as_ptr();
                 let to = if part.is_empty() { nothing } else { part.as_mut_ptr().cast() };
                 // SAFETY: the part is aligned and has room for so many, and any two bytes are one.
@@ -240,7 +242,7 @@ impl<E: Element> QgemmPlan<E> {
         Ok(Prepared { input, packed })
     }
 
-    /// Activations that fit this plan, for weights that are packed or not.
+    /// Checks that activations fit this plan, in this form, for weights that are packed or not.
     pub(super) fn input_for<'a>(
         &self,
         x: Prepared<'a, E>,

@@ -38,14 +38,14 @@ impl<E: Element> Kernels<E> {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// The plan that [`Precision::Bf16`] follows for activations that are rounded.
+    /// The plan that multiplies activations once they are rounded to bf16.
     pub(super) fn in_bf16(self) -> QgemmPlan<bf16> {
         let Self { kernels, format, m, n, k, activation, whole, packed, op, .. } = self;
         let (kernels, precision) = (kernels.of(), Precision::Exact);
         QgemmPlan { kernels, format, m, n, k, precision, activation, whole, packed, op }
     }
 
-    /// The plan for the rows that are rounded at a time.
+    /// The plan for as many rows as are rounded at a time.
     fn block(&self) -> QgemmPlan<bf16> {
         self.resized(self.m.min(BLOCK), self.n).in_bf16()
     }

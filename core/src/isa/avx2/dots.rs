@@ -103,7 +103,7 @@ where
     type Partial = __m256i;
     #[inline(always)]
     unsafe fn factors(b: *const F::Block, out: *mut [__m256i; 2]) -> f32 {
-        // SAFETY: the caller's contract; so below.
+        // SAFETY: the caller's contract.
         unsafe {
             let (d, mut factors) = <Avx2 as Unpack<F>>::factors(b);
             if halves::<F>() {

@@ -10,7 +10,6 @@ use crate::quant::lanes::{Lanes, UNPACKED};
 unsafe impl Lanes for Avx2 {
     type I = __m256i;
 
-    // SAFETY of all: the caller vouches for the instruction set and the words.
     #[inline(always)]
     unsafe fn words(p: *const u32) -> __m256i {
         // SAFETY: the caller vouches for the instruction set and the words.
@@ -18,22 +17,22 @@ unsafe impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn shr(w: __m256i, n: u32) -> __m256i {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_srl_epi32(w, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     unsafe fn shl(w: __m256i, n: u32) -> __m256i {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_sll_epi32(w, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     unsafe fn or(a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_or_si256(a, b) }
     }
     #[inline(always)]
     unsafe fn mantissa(w: __m256i, mask: u32, above: u32) -> __m256 {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe {
             let (mask, above) = (_mm256_set1_epi32(mask as i32), _mm256_set1_epi32(above as i32));
             _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(w, mask), above))
@@ -41,7 +40,7 @@ unsafe impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m256i; UNPACKED] {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let of = |eight| _mm256_srlv_epi32(homes::<BITS>(packed, eight), places::<BITS>());
             let mut all = [of(0); UNPACKED];
@@ -70,17 +69,17 @@ unsafe impl Lanes for Avx2 {
     }
     #[inline(always)]
     unsafe fn none() -> __m256i {
-        // SAFETY: as above; so below.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
     unsafe fn peak(before: __m256i, w: __m256i) -> __m256i {
-        // SAFETY: as above.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_max_epu8(before, _mm256_and_si256(w, _mm256_set1_epi8(0x7f))) }
     }
     #[inline(always)]
     unsafe fn saw_nan(peak: __m256i) -> bool {
-        // SAFETY: as above.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_movemask_epi8(_mm256_cmpeq_epi8(peak, _mm256_set1_epi8(0x7f))) != 0 }
     }
     #[inline(always)]

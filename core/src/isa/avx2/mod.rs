@@ -10,7 +10,7 @@ use crate::caps::IsaLevel;
 use crate::isa::{Avx2, InstructionSet};
 use crate::tile::Tile;
 
-// SAFETY: that of its parts.
+// SAFETY: each of the traits that it consists of is implemented, and says why it is safe.
 unsafe impl InstructionSet for Avx2 {
     const LEVEL: IsaLevel = IsaLevel::Avx2;
     const TILE: Tile = Tile { rows: 4, cols: 24 };

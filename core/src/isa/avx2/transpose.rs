@@ -9,20 +9,28 @@ use crate::vector::Vector;
 /// Four numbers at `p`, and four at `q`.
 ///
 /// # Safety
-/// They exist; AVX2. So below.
+/// The numbers exist, and the CPU has AVX2.
 #[inline(always)]
 unsafe fn both(p: *const f32, q: *const f32) -> __m256 {
-    // SAFETY: the caller's contract; so below.
+    // SAFETY: the caller's contract.
     unsafe { _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q)) }
 }
+/// Pairs of numbers, one of `a` and one of `b`, from the lower and from the upper half of each 128 bits.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[inline(always)]
 unsafe fn pairs(a: __m256, b: __m256) -> [__m256d; 2] {
-    // SAFETY: the caller's contract.
+    // SAFETY: registers only; the caller vouches for AVX2.
     unsafe { [_mm256_castps_pd(_mm256_unpacklo_ps(a, b)), _mm256_castps_pd(_mm256_unpackhi_ps(a, b))] }
 }
+/// The same with pairs: four numbers, two of `a` and two of `b`.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[inline(always)]
 unsafe fn fours(a: __m256d, b: __m256d) -> [__m256; 2] {
-    // SAFETY: the caller's contract.
+    // SAFETY: registers only; the caller vouches for AVX2.
     unsafe { [_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b))] }
 }
 

@@ -84,7 +84,7 @@ where
     type Partial = __m512i;
     #[inline(always)]
     unsafe fn factors(b: *const F::Block, out: *mut __m512) -> f32 {
-        // SAFETY: the caller's contract; so below.
+        // SAFETY: the caller's contract.
         unsafe {
             let (d, factors) = <Avx512 as Unpack<F>>::factors(b);
             widened::<F>(factors, out);
@@ -181,7 +181,7 @@ where
     }
     #[inline(always)]
     unsafe fn dot_sums(x: &Coarse, minima: &__m256i) -> __m512 {
-        // SAFETY: as above.
+        // SAFETY: the caller's contract.
         unsafe { _mm512_zextps256_ps512(<Avx2 as Dots<F>>::dot_sums(x, minima)) }
     }
     #[inline(always)]

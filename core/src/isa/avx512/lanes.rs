@@ -10,7 +10,6 @@ use crate::quant::lanes::{Lanes, UNPACKED};
 unsafe impl Lanes for Avx512 {
     type I = __m512i;
 
-    // SAFETY of all: the caller vouches for the instruction set and the words.
     #[inline(always)]
     unsafe fn words(p: *const u32) -> __m512i {
         // SAFETY: the caller vouches for the instruction set and the words.
@@ -18,22 +17,23 @@ unsafe impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn shr(w: __m512i, n: u32) -> __m512i {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm512_srl_epi32(w, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     unsafe fn shl(w: __m512i, n: u32) -> __m512i {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm512_sll_epi32(w, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
     unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
     unsafe fn mantissa(w: __m512i, mask: u32, above: u32) -> __m512 {
-        // SAFETY: the caller vouches for the instruction set and the words. `w & mask | above` is one instruction.
+        // SAFETY: registers only; the caller vouches for the instruction set. `w & mask | above` is one
+        // instruction.
         unsafe {
             let (mask, above) = (_mm512_set1_epi32(mask as i32), _mm512_set1_epi32(above as i32));
             _mm512_castsi512_ps(_mm512_ternarylogic_epi32::<0xea>(w, mask, above))
@@ -41,7 +41,7 @@ unsafe impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [__m512i; UNPACKED] {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: the caller vouches for the instruction set.
         unsafe {
             let low = _mm512_castsi256_si512(homes::<BITS>(packed, 0));
             let words = _mm512_inserti64x4::<1>(low, homes::<BITS>(packed, 1));
@@ -76,17 +76,17 @@ unsafe impl Lanes for Avx512 {
     }
     #[inline(always)]
     unsafe fn none() -> __m512i {
-        // SAFETY: the caller's contract.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm512_setzero_si512() }
     }
     #[inline(always)]
     unsafe fn peak(before: __m512i, w: __m512i) -> __m512i {
-        // SAFETY: the caller's contract.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm512_max_epu8(before, _mm512_and_si512(w, _mm512_set1_epi8(0x7f))) }
     }
     #[inline(always)]
     unsafe fn saw_nan(peak: __m512i) -> bool {
-        // SAFETY: the caller's contract.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm512_cmpeq_epi8_mask(peak, _mm512_set1_epi8(0x7f)) != 0 }
     }
 }

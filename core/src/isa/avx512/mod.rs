@@ -15,7 +15,7 @@ use crate::tile::Tile;
 // SAFETY: registers only.
 unsafe impl Transpose for Avx512 {}
 
-// SAFETY: that of its parts.
+// SAFETY: each of the traits that it consists of is implemented, and says why it is safe.
 unsafe impl InstructionSet for Avx512 {
     const LEVEL: IsaLevel = IsaLevel::Avx512;
     const TILE: Tile = Tile { rows: 8, cols: 32 };

@@ -41,7 +41,7 @@ pub(crate) unsafe fn f16(a: &PairsArgs) {
 /// To bf16 or f16, with offsets or without.
 ///
 /// # Safety
-/// As [`bf16`] and [`f16`].
+/// The contracts of [`bf16`] and [`f16`].
 #[inline(always)]
 unsafe fn pairs<const BF16: bool, const OFFSETS: bool>(a: &PairsArgs) {
     let PairsArgs { mut codes, scales, offsets, groups, cells, mut dst, row } = *a;

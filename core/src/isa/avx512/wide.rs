@@ -14,7 +14,7 @@ use crate::quant::Unpack;
 /// Codes from column `i` of a unit, 64 or 32 of them, as [`Wide::wide`] has them.
 ///
 /// # Safety
-/// That of [`Unpack`].
+/// The contract of [`Unpack`].
 #[inline(always)]
 pub(super) unsafe fn codes<F: Wide>(
     unit: *const F::Block,
@@ -41,7 +41,7 @@ where
 /// [`part`], with the bias added.
 ///
 /// # Safety
-/// That of [`part`].
+/// The contract of [`part`].
 #[inline(always)]
 unsafe fn biased<F: Pack>(unit: *const F::Block, i: usize, ready: &<Avx512 as Unpack<F>>::Ready) -> __m256i
 where

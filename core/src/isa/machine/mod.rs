@@ -45,9 +45,9 @@ pub(crate) fn into_l2(p: *const u8) {
     this::into_l2(p);
 }
 
-/// The same number some cycles later. AMD's Zen drops what is asked for while too much is under way, and
-/// nothing holds back a chain of prefetches: they would leave in bursts, as soon as they are decoded, and
-/// most would be lost.
+/// Returns `number`, some cycles later. Prefetches whose addresses depend on it wait for each other. Without this
+/// nothing would hold them back: they would leave in bursts, as soon as they are decoded, and AMD's Zen drops what is
+/// asked for while too much is under way.
 #[inline(always)]
 pub(crate) fn later(number: usize) -> usize {
     this::later(number)

@@ -210,7 +210,7 @@ unsafe fn twelve(bytes: &[u8; 12]) -> uint8x16_t {
 #[inline(always)]
 unsafe fn right(v: uint8x16_t, by: [i8; 4]) -> uint8x16_t {
     let by = by.each(|n| u32::from_ne_bytes([-n as u8; 4]));
-    // SAFETY: registers only.
+    // SAFETY: the four words of the array are read; the caller vouches for NEON.
     unsafe { vshlq_u8(v, vreinterpretq_s8_u32(vld1q_u32(by.as_ptr()))) }
 }
 
@@ -278,7 +278,7 @@ unsafe impl Codes for Neon {
     #[inline(always)]
     unsafe fn halves(h: [Half; 8], out: *mut f32) {
         let h = h.each(|h| h.get());
-        // SAFETY: the caller vouches for the instruction set; the caller vouches for the room.
+        // SAFETY: the caller vouches for the instruction set and the room.
         unsafe {
             vst1q_f32(out, <Self as Prim<f16>>::load(h.as_ptr()));
             vst1q_f32(out.add(4), <Self as Prim<f16>>::load(h.as_ptr().add(4)));
@@ -286,7 +286,7 @@ unsafe impl Codes for Neon {
     }
     #[inline(always)]
     unsafe fn e8m0(e: [u8; 8], out: *mut f32) {
-        // SAFETY: the caller vouches for the instruction set.
+        // SAFETY: the caller vouches for the instruction set and the room.
         unsafe {
             let e = vmovl_u8(vcreate_u8(u64::from_le_bytes(e)));
             for (k, e) in [vmovl_u16(vget_low_u16(e)), vmovl_high_u16(e)].into_iter().enumerate() {
@@ -300,7 +300,7 @@ unsafe impl Codes for Neon {
     #[inline(always)]
     unsafe fn ue4m3(d: [u8; 8], out: *mut f32) {
         // They are numbers of f16 but for where the exponent begins. 0x7f is 0, the sign is none.
-        // SAFETY: the caller vouches for the instruction set.
+        // SAFETY: the caller vouches for the instruction set and the room.
         unsafe {
             let d = vcreate_u8(u64::from_le_bytes(d));
             let d = vbic_u8(d, vceq_u8(d, vdup_n_u8(0x7f)));

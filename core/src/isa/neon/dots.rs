@@ -24,7 +24,7 @@ unsafe fn smull(sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
     }
 }
 
-/// As [`smull`].
+/// The same sums as [`smull`], by the instruction for them.
 ///
 /// # Safety
 /// The feature `dotprod`.
@@ -153,7 +153,7 @@ macro_rules! dots {
             type Partial = int32x4_t;
             #[inline(always)]
             unsafe fn factors(b: *const F::Block, out: *mut [int32x4_t; 4]) -> f32 {
-                // SAFETY: the caller's contract; so below.
+                // SAFETY: the caller's contract.
                 unsafe {
                     let (d, factors) = <Neon as Unpack<F>>::factors(b);
                     fours::<F>(factors, out.cast());
@@ -184,7 +184,7 @@ macro_rules! dots {
                 sums: int32x4_t,
             ) -> int32x4_t {
                 const { assert!(matches!(F::PACKING.shifts, [0, 0, 0, 0, 0, 0, 0, 0])) };
-                // SAFETY: as above.
+                // SAFETY: columns of a unit, and their factors; the caller vouches for both and for the instruction set.
                 unsafe {
                     let (q, zero, v) = (x.columns(i), vdupq_n_s32(0), i / F::GROUP / 4);
                     if one_scale::<F>() {

@@ -30,7 +30,6 @@ unsafe fn halves<const E5M2: bool, const NAN: bool>(bytes: uint8x8_t) -> uint16x
 unsafe impl Lanes for Neon {
     type I = uint32x4_t;
 
-    // SAFETY of all: the caller vouches for the instruction set and the words.
     #[inline(always)]
     unsafe fn words(p: *const u32) -> uint32x4_t {
         // SAFETY: the caller vouches for the instruction set and the words.
@@ -38,28 +37,29 @@ unsafe impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn shr(w: uint32x4_t, n: u32) -> uint32x4_t {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { vshlq_u32(w, vdupq_n_s32(-(n as i32))) }
     }
     #[inline(always)]
     unsafe fn shl(w: uint32x4_t, n: u32) -> uint32x4_t {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { vshlq_u32(w, vdupq_n_s32(n as i32)) }
     }
     #[inline(always)]
     unsafe fn or(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
-        // SAFETY: the caller vouches for the instruction set and the words.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { vorrq_u32(a, b) }
     }
     #[inline(always)]
     unsafe fn mantissa(w: uint32x4_t, mask: u32, above: u32) -> float32x4_t {
-        // SAFETY: the caller vouches for the instruction set and the words. Outside of the mask is what is above it.
+        // SAFETY: registers only; the caller vouches for the instruction set. Outside of the mask are the bits of
+        // `above`.
         unsafe { vreinterpretq_f32_u32(vbslq_u32(vdupq_n_u32(mask), w, vdupq_n_u32(above))) }
     }
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(packed: [u32; 4]) -> [uint32x4_t; UNPACKED] {
         let b = BITS as i32;
-        // SAFETY: the caller vouches for the instruction set and the words; four numbers are read.
+        // SAFETY: the caller vouches for the instruction set; `places` has the four numbers that are read.
         unsafe {
             let mut all = [vdupq_n_u32(0); UNPACKED];
             for (i, codes) in all.iter_mut().enumerate().take(UNPACKED / 4) {
@@ -94,12 +94,12 @@ unsafe impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn none() -> uint32x4_t {
-        // SAFETY: as above; so below.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { vdupq_n_u32(0) }
     }
     #[inline(always)]
     unsafe fn peak(before: uint32x4_t, w: uint32x4_t) -> uint32x4_t {
-        // SAFETY: as above.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe {
             let w = vandq_u32(w, vdupq_n_u32(0x7f7f_7f7f));
             vreinterpretq_u32_u8(vmaxq_u8(vreinterpretq_u8_u32(before), vreinterpretq_u8_u32(w)))
@@ -107,7 +107,7 @@ unsafe impl Lanes for Neon {
     }
     #[inline(always)]
     unsafe fn saw_nan(peak: uint32x4_t) -> bool {
-        // SAFETY: as above.
+        // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { vmaxvq_u8(vreinterpretq_u8_u32(peak)) == 0x7f }
     }
     #[inline(always)]

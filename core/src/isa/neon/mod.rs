@@ -13,7 +13,7 @@ use crate::tile::Tile;
 // SAFETY: registers only.
 unsafe impl Transpose for Neon {}
 
-// SAFETY: that of its parts.
+// SAFETY: each of the traits that it consists of is implemented, and says why it is safe.
 unsafe impl InstructionSet for Neon {
     const LEVEL: IsaLevel = IsaLevel::Neon;
     const TILE: Tile = Tile { rows: 8, cols: 8 };

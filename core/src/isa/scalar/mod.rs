@@ -13,7 +13,7 @@ use crate::tile::Tile;
 // SAFETY: registers only.
 unsafe impl Transpose for Scalar {}
 
-// SAFETY: that of its parts.
+// SAFETY: each of the traits that it consists of is implemented, and says why it is safe.
 unsafe impl InstructionSet for Scalar {
     const LEVEL: IsaLevel = IsaLevel::Scalar;
     const TILE: Tile = Tile { rows: 4, cols: 4 };

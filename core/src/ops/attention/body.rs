@@ -117,7 +117,7 @@ pub(crate) unsafe fn attend<E: Element, P: Prim<E> + Prim<f32>>(a: &AttendArgs<'
 /// Attention to codes of 8 bits.
 ///
 /// # Safety
-/// As [`attend`].
+/// The contract of [`attend`].
 #[inline(always)]
 pub(crate) unsafe fn attend_q8_0<P: Widen + Prim<f16> + Prim<f32>>(a: &AttendArgs<'_, u8>) {
     // SAFETY: the caller's contract.
@@ -190,7 +190,7 @@ pub(crate) unsafe fn append<E: Element, P: Prim<E> + Prim<f32>>(a: &AppendArgs<E
 /// Rounds tokens' keys and values to 8 bits, and writes them to a block.
 ///
 /// # Safety
-/// As [`append`].
+/// The contract of [`append`].
 #[inline(always)]
 pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
     let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;

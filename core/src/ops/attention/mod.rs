@@ -47,7 +47,7 @@ impl Attended<'_> {
         self.sums.fill([f32::NEG_INFINITY, 0.0]);
         self.values.fill(0.0);
     }
-    /// The same, borrowed for less long.
+    /// A shorter borrow of the same memory.
     pub fn reborrow(&mut self) -> Attended<'_> {
         Attended { sums: self.sums, values: self.values }
     }

@@ -136,7 +136,7 @@ pub(super) unsafe fn product<P: Prim<f32>, B: Product<P>>(
 /// `R` rows of a product; yields `R`.
 ///
 /// # Safety
-/// As [`product`].
+/// The contract of [`product`].
 #[inline(always)]
 unsafe fn strip<P: Prim<f32>, B: Product<P>, const R: usize>(
     b: &B,

@@ -39,7 +39,7 @@ impl<const LO: i32, const HI: i32> Grid for Int<LO, HI> {
     };
     #[inline(always)]
     unsafe fn nearest<P: Vector>(t: P::V) -> P::V {
-        // SAFETY: the caller's contract; so below.
+        // SAFETY: the caller's contract.
         unsafe { P::round(P::min(P::max(t, P::splat(LO as f32)), P::splat(HI as f32))) }
     }
     fn code(v: f32) -> u8 {

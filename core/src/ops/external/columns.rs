@@ -100,7 +100,7 @@ unsafe fn add_products<P: Lanes, L: Layout, const T: usize, const ORDERED: bool,
 /// [`add_products`] of every vector.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`add_products`], for each vector.
 #[inline(always)]
 unsafe fn step<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
     w: (*const u32, usize),
@@ -235,8 +235,8 @@ unsafe fn in_runs<P: Lanes, L: Layout, const T: usize>(
     }
 }
 
-/// The same where consecutive inputs may be of any groups. Tables of all groups are made if there is room, else
-/// that of an input when it is due.
+/// The products of a piece where consecutive inputs may be of any groups. Tables of all groups are made beforehand if
+/// there is room, else that of each input when it is due.
 #[inline(always)]
 unsafe fn in_order<P: Lanes, L: Layout>(
     layout: L,
@@ -431,7 +431,7 @@ pub(crate) unsafe fn dequant_awq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArg
 }
 
 /// # Safety
-/// As for [`qgemv_awq`].
+/// The contract of [`qgemv_awq`].
 #[inline(always)]
 pub(crate) unsafe fn qgemv_gptq<P: Lanes>(g: &ColumnsArgs<GptqRef<'_>>) {
     let (w, zeros) = (&g.w.grouped, g.w.zeros);
@@ -447,7 +447,7 @@ pub(crate) unsafe fn qgemv_gptq<P: Lanes>(g: &ColumnsArgs<GptqRef<'_>>) {
 }
 
 /// # Safety
-/// As for [`dequant_awq`].
+/// The contract of [`dequant_awq`].
 #[inline(always)]
 pub(crate) unsafe fn dequant_gptq<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, GptqRef<'_>>) {
     let (w, zeros) = (&g.w.grouped, g.w.zeros);

@@ -363,7 +363,7 @@ unsafe fn scaled<
 /// Decodes `n` numbers that share a scale.
 ///
 /// # Safety
-/// As for [`scaled`].
+/// The contract of [`scaled`].
 #[inline(always)]
 unsafe fn run<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool, const ONCE: bool>(
     (p, to): (*const u8, *mut E),

@@ -10,7 +10,7 @@ pub(crate) use pack::pack;
 /// The baseline: panels of i8, one step at a time, whole tiles.
 ///
 /// # Safety
-/// As [`Micro::call`](crate::args::micro::Micro::call).
+/// The contract of [`Micro::call`](crate::args::micro::Micro::call).
 #[inline(always)]
 pub(crate) unsafe fn tile<P: InstructionSet>(t: &MicroArgs) {
     // SAFETY: the caller's contract; these are the only tiles.

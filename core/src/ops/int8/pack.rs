@@ -131,7 +131,7 @@ unsafe fn interleaved<const KR: usize>(g: &PackArgs) {
     }
 }
 
-/// Bytes16 of a register.
+/// Bytes of a register.
 const AT_ONCE: usize = size_of::<Bytes16>();
 
 /// The bytes of `KR` rows in turn.
@@ -178,7 +178,10 @@ unsafe fn quads<const KR: usize>(g: &PackArgs, cells: Cells) -> usize {
     4 * steps
 }
 
-/// Brings the first halves of `n` words before their second halves.
+/// Brings the first halves of `n <= 64` words before their second halves.
+///
+/// # Safety
+/// The words exist, at any alignment, and nobody else uses them.
 #[inline(always)]
 unsafe fn halve(words: *mut u8, n: usize) {
     let mut high = [0u16; 64];
@@ -192,7 +195,7 @@ unsafe fn halve(words: *mut u8, n: usize) {
         }
     }
     for (lane, &high) in high.iter().enumerate().take(n) {
-        // SAFETY: the caller's contract.
+        // SAFETY: the `n` words have room for `2 * n` halves.
         unsafe { halves.add(n + lane).write_unaligned(high) };
     }
 }

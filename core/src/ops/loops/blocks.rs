@@ -70,8 +70,8 @@ impl Blocks {
             .with_room(micro)
     }
 
-    /// The same for a `B` whose blocks are made when they are needed, and stay in L2 until all of `A` has met them: of whole
-    /// groups of `unit` steps, a power of two, and of `columns` columns.
+    /// The blocks for a `B` that is made block by block, when each is needed, and whose blocks stay in L2 until all of
+    /// `A` has met them. They have whole groups of `unit` steps, a power of two, and of `columns` columns.
     pub(crate) fn made(
         self,
         micro: &Micro,
@@ -142,7 +142,8 @@ impl Blocks {
         }
     }
 
-    /// The same for `n` columns of `B`.
+    /// Where tiles find `n` columns of `B`: where they are, or in blocks that are packed at `room`, as with
+    /// [`left`](Self::left).
     pub(crate) fn right(
         &self,
         micro: &Micro,

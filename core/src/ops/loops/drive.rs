@@ -187,7 +187,8 @@ impl Drive<'_> {
                 while row < m {
                     let rows = blocks.mc.min(m - row);
                     let panel = micro.a;
-                    // SAFETY: as above.
+                    // SAFETY: rows and steps are bounded by the loops, and blocks are whole panels and whole steps, so the
+                    // panels before a row, and the steps before `p`, have as many bytes as `bytes` says.
                     unsafe {
                         let panels = |a: *const u8| {
                             let before = panel.bytes(row, padded) + panel.steps(panel.width, p);
@@ -234,7 +235,7 @@ impl Drive<'_> {
             col += cols;
         }
         if let Some([_, leave]) = micro.around {
-            // SAFETY: as above.
+            // SAFETY: the caller's contract; `enter` was called.
             unsafe { leave() };
         }
     }
@@ -242,7 +243,7 @@ impl Drive<'_> {
     /// The two inner loops: one block of `A` times one of `B`.
     ///
     /// # Safety
-    /// As [`run`](Self::run); the block is as its fields say.
+    /// The contract of [`run`](Self::run); the block is as its fields say.
     unsafe fn block(&self, block: &Block) {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width, micro.b.width);

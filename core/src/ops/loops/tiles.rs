@@ -34,7 +34,7 @@ impl Drive<'_> {
     /// One block of `A` times one of `B`.
     ///
     /// # Safety
-    /// As [`Drive::run`]; the block is as its fields say, and both its operands are panels.
+    /// The contract of [`Drive::run`]; the block is as its fields say, and both its operands are panels.
     pub(crate) unsafe fn tiles(&self, block: &Block) {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width.max(1), micro.b.width.max(1));

@@ -47,7 +47,7 @@ pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32>>(a: &FewArgs<E>) {
 /// [`few`] for `M` rows of activations, from row `first`. Returns how many that are.
 ///
 /// # Safety
-/// As there, for these rows.
+/// The contract of [`few`], for these rows.
 #[inline(always)]
 pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(
     a: &FewArgs<E>,

@@ -42,7 +42,7 @@ const BY_ROW: u8 = 2;
 /// [`panel_q`], with the upper bits of codes where `HIGH` says.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`panel_q`]; `HIGH` is what its packing asks for.
 #[inline(always)]
 unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArgs) {
     let PanelQArgs { packing, w, steps, to } = *a;
@@ -80,7 +80,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Those of a format, for codes to which `bias` is added.
+    /// The fields of a format's codes, to which `bias` is added.
     #[inline(always)]
     fn of(packing: &Packing, bias: u8) -> Self {
         let [low, high] = packing.bits;

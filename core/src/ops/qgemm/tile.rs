@@ -291,7 +291,7 @@ pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32>>(a: &Decode
 /// [`decode_panel`] to panels with `KR` steps side by side, of `E`, or of f32 if `WIDE`.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`decode_panel`]; the panel has such steps and elements.
 #[inline(always)]
 unsafe fn decode<E: Element, P: Prim<E> + Prim<f32>, const WIDE: bool, const KR: usize>(
     a: &DecodePanelArgs<E>,

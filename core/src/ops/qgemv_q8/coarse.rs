@@ -18,7 +18,7 @@ struct Prepared<F: Pack, D: Dots<F>> {
     ready: Line<<D::Isa as Unpack<F>>::Ready>,
     /// What the integers of scales are multiplied with.
     scale: f32,
-    /// The same of offsets.
+    /// What the integers of offsets are multiplied with.
     minimum: f32,
 }
 
@@ -29,7 +29,7 @@ struct Line<T>(T);
 /// In blocks of 256.
 pub(crate) struct SuperBlocks;
 
-// SAFETY: as the trait says.
+// SAFETY: keeps to what the trait's contract names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {

@@ -177,7 +177,7 @@ unsafe fn tile<
 }
 
 /// # Safety
-/// As [`skinny`](super::skinny), with rows of `B` contiguous.
+/// The contract of [`skinny`](super::skinny), with rows of `B` contiguous.
 #[inline(always)]
 pub(super) unsafe fn axpy<E: Element, P: Prim<E> + Prim<f32>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract. A tile fits the register file, and so do V sums and an element of A.

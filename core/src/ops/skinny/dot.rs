@@ -215,7 +215,7 @@ struct Memory {
 }
 
 /// # Safety
-/// As [`skinny`](super::skinny), with rows of weights contiguous.
+/// The contract of [`skinny`](super::skinny), with rows of weights contiguous.
 #[inline(always)]
 pub(super) unsafe fn dot<E: Element, P: InstructionSet + Prim<E>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract.

@@ -42,7 +42,7 @@ impl Planes {
     /// Vector `v` of the high plane.
     ///
     /// # Safety
-    /// As for [`low`](Self::low).
+    /// The contract of [`low`](Self::low).
     #[inline(always)]
     pub(crate) unsafe fn high(self, v: usize) -> Vector {
         // SAFETY: the caller's contract.

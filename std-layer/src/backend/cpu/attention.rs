@@ -1,7 +1,8 @@
 //! Attention on the CPU: what is shared out, and how pieces are joined.
 //!
-//! The positions of a sequence are cut into pieces of [`KV_PIECE`], by their number alone. What a query gathers of a piece depends on nothing else,
-//! and pieces are joined in order: so neither threads nor pages nor the tokens of a step change a bit.
+//! The positions of a sequence are cut into pieces of [`KV_PIECE`], whatever steps they come from. What a query gathers
+//! of a piece depends on nothing but that piece, and pieces are joined in order. So neither the number of threads, nor
+//! the size of pages, nor the number of tokens in a step changes a bit.
 
 use std::ops::Range;
 
@@ -21,10 +22,10 @@ use crate::model::Config;
 const KV_PIECE: usize = 256;
 const PIECE_BLOCKS: usize = KV_PIECE / KV_BLOCK;
 
-/// Queries that attend together, about: so many that scores and keys of a piece stay in L2.
+/// About how many queries attend together: so many that their scores and the keys of a piece still stay in L2.
 const QUERIES: usize = 48;
 
-/// Chunks of attention for each thread, below which pieces are chunks of their own.
+/// If there are fewer chunks of attention than this for each thread, each piece becomes a chunk of its own.
 const CHUNKS_PER_THREAD: usize = 4;
 
 /// Consecutive tokens of a sequence.
@@ -45,7 +46,7 @@ struct Unit {
     /// Tokens, counted in the run.
     tokens: Range<usize>,
     pieces: Range<usize>,
-    /// Where in the memory for pieces its results go, unless they are complete.
+    /// Where in the memory for partial results its results go, unless they are complete.
     partial: Option<usize>,
 }
 
@@ -54,7 +55,7 @@ struct Unit {
 pub(super) struct Shares {
     window: Option<usize>,
     units: Vec<Unit>,
-    /// For each row its run's tokens and partial results: of each KV head, the first one and how many there are. Empty if chunks are complete.
+    /// For each row, the partial results of each of its KV heads. Empty if the results of chunks are complete.
     joins: Vec<Vec<Join>>,
     /// Elements of memory for partial results.
     pub(super) partial_len: usize,
@@ -66,16 +67,17 @@ struct Join {
     first: usize,
     count: usize,
     step: usize,
-    /// Queries of one of them, and which of them are the row's.
+    /// Queries of each partial result.
     queries: usize,
+    /// The row's first one among them.
     query: usize,
 }
 
-/// Sizes of heads.
+/// Numbers and sizes of heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
     kv_heads: usize,
-    /// Queries that share keys.
+    /// Queries of a token that share a KV head.
     group: usize,
     dim: usize,
 }
@@ -127,7 +129,7 @@ impl Shares {
                 }
             }
         }
-        // The longest first.
+        // The longest chunks come first, so that no thread is left with one at the end.
         if !split {
             units.sort_by_key(|unit| std::cmp::Reverse(unit.pieces.len()));
         }
@@ -138,7 +140,7 @@ impl Shares {
         self.units.len()
     }
 
-    /// Whether chunks have to be joined.
+    /// Whether the results of chunks are partial and have to be joined.
     pub(super) fn is_split(&self) -> bool {
         !self.joins.is_empty()
     }
@@ -149,19 +151,20 @@ impl Shares {
 pub(super) struct Attention {
     pub(super) heads: Heads,
     pub(super) runs: Vec<TokenRun>,
-    /// By group of layers.
+    /// For each group of layers with the same window.
     pub(super) shares: Vec<Shares>,
     pub(super) blocks: Blocks,
-    /// Queries, keys and values; results.
+    /// Queries, keys and values.
     pub(super) from: Rows,
+    /// Results.
     pub(super) to: Rows,
-    /// Memory for pieces.
+    /// Memory for partial results.
     pub(super) partial: *mut f32,
     pub(super) scale: f32,
     pub(super) softcap: Option<f32>,
 }
 
-/// Partial results of attention: for each row's KV heads.
+/// The partial results of attention that are to be joined, row by row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joined {
     pub(super) attention: *const Attention,
@@ -172,7 +175,7 @@ impl Joined {
     /// Joins the pieces of a row.
     ///
     /// # Safety
-    /// The attention exists, its pieces are complete, and nobody else uses the row's.
+    /// The attention exists, its pieces are complete, and nobody else uses the row's partial results.
     pub(super) unsafe fn join(
         &self,
         k: &Kernels<f32>,
@@ -204,7 +207,7 @@ impl Joined {
     }
 }
 
-/// Values divided by sums, to the places of their queries.
+/// Divides values by sums, and writes them to the places of their queries.
 fn finish(
     k: &Kernels<f32>,
     dim: usize,
@@ -245,7 +248,7 @@ impl Attention {
     /// [`run`](Self::run), for a type of cached numbers.
     ///
     /// # Safety
-    /// As there.
+    /// The contract of [`run`](Self::run); the cache has numbers of this type.
     unsafe fn attend<C: Cached>(
         &self,
         layer: usize,
@@ -262,9 +265,9 @@ impl Attention {
         let len = C::len(dim)?;
         let own = queries * (2 * dim + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
         let (own, scratch) = memory.bytes(own + scratch).split_at_mut(own);
-        // SAFETY: any bytes are numbers; memory starts on a cache line, and each part is a multiple of 8 bytes.
         let (spans, own) = own.split_at_mut(queries * size_of::<[usize; 2]>());
-        // SAFETY: as said.
+        // SAFETY: any bytes are numbers. (Memory starts on a cache line, and each part is a multiple of 8 bytes, so nothing is
+        // lost to alignment.)
         let (spans, own) = unsafe { (spans.align_to_mut::<[usize; 2]>().1, own.align_to_mut::<f32>().1) };
         let (q, own) = own.split_at_mut(queries * dim);
         let (sums, values) = own.split_at_mut(2 * queries);
@@ -278,7 +281,7 @@ impl Attention {
             k.vec_scale(self.scale, from, &mut q[t * group * dim..][..group * dim])?;
         }
         let mut all = match unit.partial {
-            // SAFETY: the unit's own place.
+            // SAFETY: the unit's own part of the memory for partial results.
             Some(at) => unsafe {
                 let at = self.partial.add(at);
                 Attended {
@@ -332,7 +335,7 @@ pub(super) struct BlockTokens {
 }
 
 impl BlockTokens {
-    /// Those of some runs.
+    /// The tokens of some runs, block by block.
     pub(super) fn of(runs: &[TokenRun]) -> Vec<Self> {
         let mut all = Vec::new();
         for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
@@ -356,7 +359,8 @@ pub(super) struct Angles {
 }
 
 impl Attention {
-    /// What stands in front of attention, for the tokens of a block: biases, norms, rotations; keys and values go to the cache.
+    /// Does what comes before attention, for the tokens of a block: adds biases, norms heads, rotates them, and writes
+    /// keys and values to the cache.
     ///
     /// # Safety
     /// What the fields name exists; nobody else uses these tokens' rows or blocks.
@@ -398,7 +402,7 @@ impl Attention {
     /// Writes the keys and values of tokens to their block.
     ///
     /// # Safety
-    /// As [`prepare`](Self::prepare).
+    /// The contract of [`prepare`](Self::prepare).
     unsafe fn append<C: Cached>(
         &self,
         layer: usize,

@@ -13,12 +13,13 @@ use crate::model::{CacheError, Config, PageCopy, Pages, SequenceId};
 pub struct CpuKvCache {
     pub(super) options: CacheOptions,
     pub(super) pages: Pages,
-    /// Windows of the groups, and the group of each layer.
+    /// The window of each group of layers.
     pub(super) windows: Vec<Option<usize>>,
+    /// The group of each layer.
     pub(super) group_of: Vec<usize>,
-    /// For each layer its pages.
+    /// The pages of each layer.
     memory: Vec<AlignedVec<u8>>,
-    /// What each layer sees.
+    /// The window of each layer, by which a cache is known to fit a model.
     layer_windows: Vec<Option<usize>>,
     kv_heads: usize,
     head_dim: usize,
@@ -27,7 +28,7 @@ pub struct CpuKvCache {
     pub(super) workspace: Workspace,
 }
 
-/// Intermediate results; they grow with the largest step so far.
+/// Memory for intermediate results, as large as the largest step so far needed it.
 #[derive(Debug)]
 pub(super) struct Workspace {
     pub(super) arena: AlignedVec<f32>,
@@ -35,7 +36,7 @@ pub(super) struct Workspace {
     pub(super) partial: AlignedVec<f32>,
 }
 
-/// Room for `len` elements.
+/// Makes room for `len` elements; their contents are lost if the memory grows.
 pub(super) fn grow<T: crate::Zeroable>(memory: &mut AlignedVec<T>, len: usize) -> *mut T {
     if memory.len() < len {
         *memory = AlignedVec::zeroed(len);
@@ -43,12 +44,12 @@ pub(super) fn grow<T: crate::Zeroable>(memory: &mut AlignedVec<T>, len: usize) -
     memory.as_mut_ptr()
 }
 
-/// Where the blocks of a step's sequences are, as far as kernels see them.
+/// Where the blocks of a step's sequences are.
 #[derive(Debug)]
 pub(super) struct Blocks {
     layers: Vec<*mut u8>,
     group_of: Vec<usize>,
-    /// For each run of rows, and for each group, its pages.
+    /// For each run of tokens and each group of layers, the numbers of its pages.
     tables: Vec<Vec<Vec<u32>>>,
     pub(super) kind: KvType,
     page_blocks: usize,
@@ -58,7 +59,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// The block of a run's positions from `16 * block` on.
+    /// Where the block with a run's positions from `16 * block` on is.
     pub(super) fn at(&self, layer: usize, run: usize, head: usize, block: usize) -> *mut u8 {
         let table = &self.tables[run][self.group_of[layer]];
         let page = table[block / self.page_blocks] as usize;
@@ -107,7 +108,7 @@ impl CpuKvCache {
         })
     }
 
-    /// Whether it was made for such a model.
+    /// Checks that the cache was made for such a model.
     pub(super) fn fits(&self, config: &Config) -> Result<(), BackendError> {
         let windows = config.layer.iter().map(|layer| layer.window);
         let same = windows.eq(self.layer_windows.iter().copied());
@@ -124,7 +125,7 @@ impl CpuKvCache {
         positions * self.kv_heads * self.block / KV_BLOCK
     }
 
-    /// Makes room for a step's tokens; the copies that sharing asks for are made.
+    /// Makes room for a step's tokens. Pages that are shared, and that tokens go to, are copied.
     pub(super) fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<(), CacheError> {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
             let page = self.kv_heads * self.block * (self.options.page_tokens / KV_BLOCK);

@@ -8,7 +8,7 @@ use crate::backend::KvType;
 
 /// Core's kernels for a type of cached numbers.
 pub(super) trait Cached {
-    /// What blocks consist of.
+    /// What blocks of the cache consist of.
     type Cell;
     /// Cells of a block.
     fn len(dim: usize) -> Result<usize, KernelError>;
@@ -19,7 +19,7 @@ pub(super) trait Cached {
         values: MatRef<'_, f32>,
         block: &mut [Self::Cell],
     ) -> Result<(), KernelError>;
-    /// Attention to a piece.
+    /// Attention to a piece of the cache, added to `all`.
     fn attend(
         dim: usize,
         queries: &[f32],

@@ -33,7 +33,7 @@ pub use weights::CpuWeights;
 /// A team of threads that runs models.
 pub struct CpuBackend {
     team: Team,
-    /// Memory of logits that were dropped.
+    /// Buffers of logits that were dropped, for later steps.
     free: Arc<Mutex<Vec<AlignedVec<f32>>>>,
     times: Mutex<Vec<(&'static str, Duration)>>,
 }
@@ -47,7 +47,7 @@ pub struct CpuLogits {
     home: Arc<Mutex<Vec<AlignedVec<f32>>>>,
 }
 
-/// Memory of logits that is kept, at most.
+/// How many buffers of dropped logits are kept.
 const MAX_IDLE: usize = 4;
 
 impl CpuLogits {
@@ -91,7 +91,7 @@ impl CpuBackend {
         std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Room for logits.
+    /// A buffer for logits: one that was dropped, if it is large enough.
     fn logits(&self, rows: usize, vocabulary: usize) -> CpuLogits {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let at = free.iter().position(|memory| memory.len() >= rows * vocabulary);

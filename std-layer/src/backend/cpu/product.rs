@@ -11,34 +11,36 @@ use super::team::Memory;
 use super::weights::Matrix;
 use crate::parallel::qgemm::CHUNK_MULTIPLE;
 
-/// Multiply-adds of a chunk, at most, about: less than a millisecond.
+/// About how many multiply-adds a chunk has at most: less than a millisecond of work.
 const CHUNK_WORK: usize = 1 << 25;
 
-/// Bytes of weights below which a chunk is not worth claiming: about a microsecond.
+/// Bytes of weights below which a chunk is not worth claiming: they take about a microsecond.
 const MIN_CHUNK_BYTES: usize = 16 << 10;
 
-/// Chunks for each thread, so that one that is held up delays little.
+/// Chunks for each thread, so that a thread that is held up delays little.
 const CHUNKS_PER_THREAD: usize = 6;
 
-/// Rows of activations that an exact plan is for, at least: then every number of them takes the same way, and gets the same bits.
+/// An exact plan is made for at least this many rows of activations, so that any number of rows takes the same way and
+/// gets the same bits.
 const EXACT_ROWS: usize = 64;
 
 /// How a matrix is multiplied.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// Quantised weights times rows that are prepared there, or as they are.
+    /// Quantised weights times activations: prepared ones that are at this address, or a matrix as it is.
     Quantised(QgemmPlan<f32>, Option<*mut u8>),
-    /// Weights in f32.
+    /// Weights in f32, multiplied in the way of a product with `rows` rows.
     Dense { rows: usize },
 }
 
-/// A matrix of a product.
+/// One of a product's matrices.
 #[derive(Debug)]
 struct Part {
     matrix: *const Matrix,
     way: Way,
-    /// Rows of weights of a chunk, and chunks.
+    /// Rows of weights of a chunk.
     step: usize,
+    /// Number of chunks.
     chunks: usize,
     /// Its first column in the output.
     column: usize,
@@ -54,7 +56,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// A product of `rows` rows, and the forms in which it takes them; `room` gives memory for such a form.
+    /// A product of `rows` rows. For each form in which it takes them, `room` is asked for memory.
     pub(super) fn new(
         k: &Kernels<f32>,
         matrices: &[Arc<Matrix>],
@@ -117,10 +119,10 @@ impl Product {
         Ok(())
     }
 
-    /// A chunk of a matrix.
+    /// Does a chunk of one matrix.
     ///
     /// # Safety
-    /// As [`run`](Self::run).
+    /// The contract of [`run`](Self::run).
     unsafe fn part(
         &self,
         k: &Kernels<f32>,

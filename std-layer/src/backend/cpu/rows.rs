@@ -39,19 +39,19 @@ impl Rows {
     /// One row.
     ///
     /// # Safety
-    /// As [`get_mut`](Self::get_mut).
+    /// The contract of [`get_mut`](Self::get_mut).
     pub(super) unsafe fn row<'a>(self, row: usize) -> &'a mut [f32] {
         // SAFETY: the caller's contract.
         unsafe { self.get_mut(row..row + 1) }
     }
 }
 
-/// What is computed of each row.
+/// What an operation computes for each row.
 #[derive(Debug)]
 pub(super) enum RowWork {
     /// Rows of a table, times a factor.
     Embed { table: *const Embedding, tokens: Vec<u32>, scale: f32, to: Rows },
-    /// The RMS norm, times a weight; before it, perhaps, something is added.
+    /// The RMS norm, times a weight. Something may be added to the row first.
     Norm { add: Option<Add>, x: Rows, weight: *const [f32], eps: f32, to: Rows },
     /// Joins the pieces of attention.
     Join { pieces: Joined, to: Rows },
@@ -61,7 +61,7 @@ pub(super) enum RowWork {
     Gather { rows: Vec<usize>, of: [Rows; 2] },
     /// `cap * tanh(x / cap)`.
     Cap { x: Rows, cap: f32 },
-    /// Nothing: rows are only rounded.
+    /// Nothing: rows are rounded, and that is all.
     Round,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Add {
     pub(super) post: Option<*const [f32]>,
 }
 
-/// Rows as a plan prepares them, and where they go.
+/// A form in which a plan prepares rows, and where the prepared rows go.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounded {
     pub(super) plan: QgemmPlan<f32>,
@@ -99,11 +99,12 @@ impl Rounded {
     /// Rounds some rows, whose first is a multiple of the plan's [step](QgemmPlan::prepared_row_step).
     ///
     /// # Safety
-    /// The rows, room for all; nobody else uses these rows' part of it.
+    /// The rows exist. There is room for all rows at `to`, and nobody else uses these rows' part of it.
     unsafe fn round(self, x: Rows, rows: Range<usize>) -> Result<(), KernelError> {
         let (at, n) = (self.len(rows.start)?, rows.len());
         let len = self.len(n)?;
-        // SAFETY: the caller's contract. Rows are equally long, and so are panels.
+        // SAFETY: the caller's contract. Prepared rows are equally long, and so are panels of them: the rows before
+        // these take `at` bytes.
         unsafe {
             let x = MatRef::new(x.get(rows), n, x.width)?;
             self.plan.prepare_rows(x, std::slice::from_raw_parts_mut(self.to.add(at), len))
@@ -117,8 +118,9 @@ pub(super) struct RowOp {
     pub(super) rows: usize,
     pub(super) step: usize,
     pub(super) work: RowWork,
-    /// The results, which are rounded so.
+    /// The results.
     pub(super) out: Rows,
+    /// The forms to which results are rounded.
     pub(super) rounded: Vec<Rounded>,
 }
 
@@ -163,7 +165,7 @@ impl RowOp {
 /// Does a row.
 ///
 /// # Safety
-/// As [`RowOp::run`].
+/// The contract of [`RowOp::run`].
 unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), KernelError> {
     // SAFETY: the caller's contract.
     unsafe {
@@ -193,7 +195,7 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
                 k.tanh_inplace(x)?;
                 k.vec_scale_inplace(*cap, x)?;
             }
-            // Those are not done row by row.
+            // These are not done row by row.
             RowWork::Embed { .. } | RowWork::Gather { .. } | RowWork::Round => {}
         }
     }

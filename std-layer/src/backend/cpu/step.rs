@@ -13,7 +13,7 @@ use super::team::{Memory, Work};
 use super::weights::CpuWeights;
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
 
-/// Bytes of a cache line: where arrays in the arena start.
+/// Bytes of a cache line: arrays in the arena start on one.
 const LINE: usize = 64;
 
 /// One operation.
@@ -21,13 +21,13 @@ const LINE: usize = 64;
 enum Operation {
     Rows(RowOp),
     Product(Product),
-    /// What stands in front of a layer's attention; by tokens of a block.
+    /// What comes before a layer's attention. A chunk has the tokens of a block.
     Prepare {
         layer: usize,
         shape: RopeShape,
         angles: usize,
     },
-    /// A layer's attention, for a group of layers.
+    /// A layer's attention, shared out as in the layer's group.
     Attend {
         layer: usize,
         group: usize,
@@ -49,7 +49,7 @@ pub(super) struct Program {
 // SAFETY: whoever runs a program keeps everything that it points to alive, and exclusive where it is written, until all chunks are done;
 // without a chunk nothing is looked at but the program itself. Chunks of an operation write to different places.
 unsafe impl Send for Program {}
-// SAFETY: as above.
+// SAFETY: a shared program is only read, but for the first error, which has a lock; what chunks write is theirs alone.
 unsafe impl Sync for Program {}
 
 impl Program {
@@ -111,21 +111,22 @@ pub(super) struct Recorder<'a> {
     group_of: Vec<usize>,
     precision: Precision,
     threads: usize,
-    /// Rows, and those whose logits are asked for.
+    /// Number of rows.
     rows: usize,
+    /// The rows whose logits are asked for.
     outputs: Vec<usize>,
     tokens: Vec<u32>,
     slots: HashMap<Slot, Rows>,
     /// What the next norm adds first.
     add: Option<Add>,
-    /// Memory for rounded rows.
+    /// Memory for rounded rows, and its length in bytes.
     rounded: *mut u8,
     rounded_len: usize,
 }
 
 impl<'a> Recorder<'a> {
-    /// A step of these tokens, which continue `runs`: those whose cached positions are in `kv`, in the order of their sequences. Logits go to
-    /// `logits`.
+    /// A step of these tokens, which continue `runs`: sequences in the order of their tokens, whose earlier positions
+    /// are in `kv`. Logits go to `logits`.
     pub(super) fn new(
         weights: &'a CpuWeights,
         kv: &mut CpuKvCache,
@@ -151,7 +152,7 @@ impl<'a> Recorder<'a> {
             at = at.wrapping_add(size(slot));
         }
         let partial = shares.iter().map(|shares| shares.partial_len).max().unwrap_or(0);
-        // Prepared rows: of the widest input, in as many forms as a product has matrices.
+        // Prepared rows take most for the widest input, in as many forms as a product has matrices.
         let widest = [Slot::Normed, Slot::Mixed, Slot::Activated].map(width).into_iter().max().unwrap_or(0);
         let form = QgemmPlan::<f32>::prepared_bound(rows, widest)?.size();
         let rounded_len = 3 * form.next_multiple_of(LINE);
@@ -207,7 +208,7 @@ impl<'a> Recorder<'a> {
         self.program
     }
 
-    /// Rows of a chunk, where rows are shared out one by one, `multiple` at a time.
+    /// Rows of a chunk of an operation on rows: a multiple of `multiple`.
     fn step(&self, multiple: usize) -> usize {
         self.rows.div_ceil(4 * self.threads).max(1).next_multiple_of(multiple)
     }
@@ -288,7 +289,7 @@ impl Step for Recorder<'_> {
             let multiple = forms.iter().map(|form| form.plan.prepared_row_step()).max().unwrap_or(1);
             let step = self.step(multiple);
             match self.program.operations.last_mut() {
-                // Whoever computes the rows rounds them.
+                // The operation that computes the rows rounds them, too.
                 Some((_, Operation::Rows(op)))
                     if op.out.ptr == from.ptr && !matches!(op.work, RowWork::Gather { .. }) =>
                 {

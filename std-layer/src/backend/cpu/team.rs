@@ -20,7 +20,7 @@ pub(super) trait Work: Send + Sync {
     fn operations(&self) -> usize;
     /// How many chunks an operation has.
     fn chunks(&self, operation: usize) -> usize;
-    /// Does a chunk. Each is done once, by any thread; those of an operation at the same time.
+    /// Does a chunk. Each chunk is done once, by any thread; chunks of an operation may run at the same time.
     fn run(&self, operation: usize, chunk: usize, memory: &mut Memory);
 }
 
@@ -42,9 +42,9 @@ impl Memory {
     }
 }
 
-/// A number of threads that do the operations of a [`Work`] together. Chunks are claimed one by one, and an operation is complete when its
-/// chunks are: nobody waits for a thread that holds none, such as one that the operating system has
-/// suspended. Who comes late finds the counters of past operations used up and passes on.
+/// A number of threads that do the operations of a [`Work`] together. Chunks are claimed one by one, and an operation
+/// is complete when its chunks are: nobody waits for a thread that holds none, such as one that the operating system
+/// has suspended. A thread that comes late finds the counters of past operations used up and passes on.
 pub(super) struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -63,13 +63,13 @@ struct Shared {
     wake: Condvar,
 }
 
-/// What sleepers hold while they look.
+/// What sleepers lock while they look whether to go on.
 #[derive(Default)]
 struct News {
     job: Option<Arc<Job>>,
 }
 
-/// A call's state. Threads that come late keep it alive, and see used up counters.
+/// A call's state. Threads that come late keep it alive, and find its counters used up.
 struct Job {
     work: Arc<dyn Work>,
     counters: Vec<Counter>,
@@ -89,7 +89,7 @@ impl Shared {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `ready`: watches, then sleeps.
+    /// Waits until `ready`: watches for a while, then sleeps.
     fn wait(&self, ready: impl Fn() -> bool) {
         let watch = |times: usize| {
             (0..times).any(|_| {

@@ -16,7 +16,7 @@ const PACKED_ROWS: usize = 256;
 /// A matrix of weights, `rows x cols`.
 #[derive(Debug)]
 pub(super) enum Matrix {
-    /// Packed by core; where in the memory that all packed matrices of a model share.
+    /// Packed by core, at `at` in the memory that all packed matrices of a model share.
     Packed { format: QuantFormat, rows: usize, cols: usize, memory: Arc<AlignedVec<u8>>, at: Range<usize> },
     /// Floating point of 32 bits, row by row.
     Dense { rows: usize, cols: usize, memory: AlignedVec<f32> },
@@ -47,9 +47,9 @@ impl Matrix {
 /// The table that tokens are looked up in.
 #[derive(Debug)]
 pub(super) enum Embedding {
-    /// The output matrix.
+    /// A matrix as products take it: the output matrix, where that is the table as well, or a table in f32.
     Tied(Arc<Matrix>),
-    /// Rows as they lie in the file.
+    /// A table of its own, with rows as they lie in the file.
     Rows { format: QuantFormat, rows: usize, cols: usize, bytes: AlignedVec<u8> },
 }
 
@@ -88,7 +88,7 @@ pub(super) struct LayerWeights {
     post_attention_norm: Option<Vec<f32>>,
     ffn_norm: Vec<f32>,
     post_ffn_norm: Option<Vec<f32>>,
-    /// Norms of each head of queries and of keys.
+    /// Weights of the norms of each head of queries, and of keys.
     pub(super) head_norms: Option<[Vec<f32>; 2]>,
     /// Biases of queries, keys and values, one behind the other.
     pub(super) bias: Option<Vec<f32>>,
@@ -132,7 +132,7 @@ impl CpuWeights {
         &self.layers[layer]
     }
 
-    /// A norm's weight; of norms that the model lacks there is none.
+    /// A norm's weight, or none if the model lacks this norm.
     pub(super) fn norm(&self, norm: NormWeight) -> Option<&[f32]> {
         match norm {
             NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
@@ -147,7 +147,7 @@ impl CpuWeights {
 /// Some rows of a matrix to be packed.
 struct Piece<'a> {
     rows: QuantRef<'a>,
-    /// As many rows of which size, where they go, and how many bytes they had.
+    /// Where the packed rows go, and how many bytes there are for them.
     room: *mut u8,
     room_len: usize,
 }
@@ -158,15 +158,16 @@ unsafe impl Send for Piece<'_> {}
 /// Collects matrices, then packs all of them on all threads.
 struct Packer<'a> {
     pieces: Vec<Piece<'a>>,
-    /// What all packed matrices share: those of small models are shorter than a huge page, of which this has many.
+    /// The memory that all packed matrices share: it consists of huge pages, for which single matrices of small models
+    /// would be too short.
     memory: Arc<AlignedVec<u8>>,
-    /// Where it starts, to be written to, and how much of it is taken.
+    /// Where this memory starts, for writing, and how many bytes of it are taken.
     start: *mut u8,
     used: usize,
 }
 
 impl<'a> Packer<'a> {
-    /// With room for these matrices.
+    /// A packer with room for these matrices.
     fn new<'m>(matrices: impl Iterator<Item = &'m HostMatrix<'a>>) -> Result<Self, BackendError>
     where
         'a: 'm,

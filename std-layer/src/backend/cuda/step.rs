@@ -17,7 +17,7 @@ use crate::model::{Config, Gate};
 pub(super) enum Place {
     /// The residual stream.
     Hidden,
-    /// Those of its rows whose logits are asked for.
+    /// The rows of the residual stream whose logits are asked for.
     Moved,
     /// What products take: in f32, and in 16 bits.
     Inputs,
@@ -455,7 +455,7 @@ impl<'a> Memory<'a> {
         self.cache_and_forms(layout, 0, wanted, m).map(|(_, forms)| forms)
     }
 
-    /// The same, and a layer's cache.
+    /// A layer's cache, and where a product takes its input from.
     fn cache_and_forms<'b>(
         &'b mut self,
         layout: &Layout<Place>,

@@ -63,7 +63,8 @@ impl Product {
         (before * m, self.matrices[matrix].rows)
     }
 
-    /// The same for one of the model's matrices.
+    /// For `m` vectors, where the results of one of the model's matrices begin in the slot of the product, and how far
+    /// rows are apart.
     pub(super) fn member(&self, member: usize, m: usize) -> (usize, usize) {
         let (matrix, first, _) = self.members[member];
         let (from, stride) = self.results(matrix, m);

@@ -110,10 +110,11 @@ impl WgpuBackend {
         Self::with_largest(adapter, u64::MAX)
     }
 
-    /// The same, with no buffer larger than `bytes`, even if the adapter allows it: what is larger is split, or refused.
+    /// A backend on this adapter that has no buffer larger than `bytes`, even if the adapter allows it: what is larger
+    /// is split, or refused.
     ///
     /// # Errors
-    /// As [`on`](Self::on).
+    /// Those of [`on`](Self::on).
     pub fn with_largest(adapter: &WgpuAdapter, bytes: u64) -> Result<Self, BackendError> {
         Ok(Self {
             gpu: Gpu::new(adapter.clone(), bytes)?,
