@@ -1,6 +1,6 @@
 //! How vectors are walked: unrolling, memory streams, non-temporal stores, edges.
 //!
-//! Two facts shape this file (SPEC/02 has the measurements). Some cores read DRAM about 1.4 times faster in
+//! Two facts shape this file (SPEC/04 has the measurements, "How memory is walked"). Some cores read DRAM about 1.4 times faster in
 //! several 4 KiB pages at once than in one, others as much slower: see [`Prefetcher`](crate::Prefetcher). And a
 //! store that bypasses the cache saves the read of the line it overwrites, a third of the traffic of
 //! a copy.
