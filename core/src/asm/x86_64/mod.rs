@@ -40,6 +40,45 @@ macro_rules! lines {
     };
 }
 
+/// An assembler macro that brings a group's scales, and its offsets, at `r11` to registers of these numbers, and goes on to those
+/// of the next group: `group_scales ymm, xmm, 8, 9`, the second argument being the registers of half the width.
+macro_rules! group_scales {
+    () => {
+        r"
+            .macro group_scales wide, half, scale, offset
+                .if {scales} == {halves}
+                vcvtph2ps \wide\scale, [r11]
+                .if {offsets}
+                vcvtph2ps \wide\offset, [r11 + 32]
+                add r11, 64
+                .else
+                add r11, 32
+                .endif
+                .elseif {scales} == {factors}
+                vpmovsxbd \wide\scale, [r11]
+                vcvtdq2ps \wide\scale, \wide\scale
+                .if {offsets}
+                vpmovsxbd \wide\offset, [r11 + 16]
+                vcvtdq2ps \wide\offset, \wide\offset
+                add r11, 32
+                .else
+                add r11, 16
+                .endif
+                .elseif {scales} == {e8m0}
+                vpmovzxbd \wide\scale, [r11]
+                vpslld \wide\scale, \wide\scale, 23
+                add r11, 16
+                .elseif {scales} == {ue4m3}
+                vpmovzxbw \half\scale, [r11]
+                vpsllw \half\scale, \half\scale, 7
+                vcvtph2ps \wide\scale, \half\scale
+                add r11, 16
+                .endif
+            .endm
+        "
+    };
+}
+
 /// `bits` bits from `from` of every byte of a word.
 const fn mask(bits: u32, from: u32) -> u32 {
     (((1 << bits) - 1) << from & 0xff) * crate::quant::EVERY_BYTE

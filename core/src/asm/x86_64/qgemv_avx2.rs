@@ -235,39 +235,9 @@ macro_rules! kernel {
                 four 28, low=0, by=7
                 .endif
             .endm
-
-            // A GROUP'S SCALES to ymm8, its offsets to ymm9.
-            .macro group_scales
-                .if {scales} == {halves}
-                vcvtph2ps ymm8, [r11]
-                .if {offsets}
-                vcvtph2ps ymm9, [r11 + 32]
-                add r11, 64
-                .else
-                add r11, 32
-                .endif
-                .elseif {scales} == {factors}
-                vpmovsxbd ymm8, [r11]
-                vcvtdq2ps ymm8, ymm8
-                .if {offsets}
-                vpmovsxbd ymm9, [r11 + 16]
-                vcvtdq2ps ymm9, ymm9
-                add r11, 32
-                .else
-                add r11, 16
-                .endif
-                .elseif {scales} == {e8m0}
-                vpmovzxbd ymm8, [r11]
-                vpslld ymm8, ymm8, 23
-                add r11, 16
-                .elseif {scales} == {ue4m3}
-                vpmovzxbw xmm8, [r11]
-                vpsllw xmm8, xmm8, 7
-                vcvtph2ps ymm8, xmm8
-                add r11, 16
-                .endif
-            .endm
-
+            ",
+            group_scales!(),
+            r"
             // A GROUP'S INTEGERS: pairs become fours; the bias of codes times the negative sum of the activations, at
             // `biases`, is added. In f32 they are added to sums, times scales; and the offset times the sum of the
             // activations, at `sums`.
@@ -425,12 +395,12 @@ macro_rules! kernel {
             r"
             each_row clear_integers
             step_products
-            group_scales
+            group_scales ymm, xmm, 8, 9
             .if {group} == 32
             each_row add_step
             .else
             each_row add_first_half
-            group_scales
+            group_scales ymm, xmm, 8, 9
             each_row add_second_half
             .endif
             .if {by_row}

@@ -184,39 +184,9 @@ macro_rules! kernel {
                 .endif
                 .endif
             .endm
-
-            // A GROUP'S SCALES to zmm28, its offsets to zmm29.
-            .macro group_scales
-                .if {scales} == {halves}
-                vcvtph2ps zmm28, [r11]
-                .if {offsets}
-                vcvtph2ps zmm29, [r11 + 32]
-                add r11, 64
-                .else
-                add r11, 32
-                .endif
-                .elseif {scales} == {factors}
-                vpmovsxbd zmm28, [r11]
-                vcvtdq2ps zmm28, zmm28
-                .if {offsets}
-                vpmovsxbd zmm29, [r11 + 16]
-                vcvtdq2ps zmm29, zmm29
-                add r11, 32
-                .else
-                add r11, 16
-                .endif
-                .elseif {scales} == {e8m0}
-                vpmovzxbd zmm28, [r11]
-                vpslld zmm28, zmm28, 23
-                add r11, 16
-                .elseif {scales} == {ue4m3}
-                vpmovzxbw ymm28, [r11]
-                vpsllw ymm28, ymm28, 7
-                vcvtph2ps zmm28, ymm28
-                add r11, 16
-                .endif
-            .endm
-
+            ",
+            group_scales!(),
+            r"
             // A GROUP of one row of activations. Its integers start with the negative sum of the activations, at
             // biases, times the bias of codes; the products with its columns are added.
             .macro multiply_four t, x, v, at
@@ -360,12 +330,12 @@ macro_rules! kernel {
             planes_ahead!(),
             r"
             step_codes
-            group_scales
+            group_scales zmm, ymm, 28, 29
             .if {group} == 32
             each_row whole_step
             .else
             each_row first_half
-            group_scales
+            group_scales zmm, ymm, 28, 29
             each_row second_half
             .endif
             .if {by_row}
