@@ -109,7 +109,7 @@ const MAX_GEMV_ROWS_UNQUANTISED: usize = 12;
 /// again for every four rows of activations. The numbers are the same on every CPU, so that all CPUs have the same
 /// results. (Rows from which tiles are faster: Zen 4 18 to 44, and 9 to 14 with two planes; Zen 5 24 to 48, and 24 to
 /// 32; with AVX2 alone 24, and 8.)
-const FEW_PACKED: [usize; 2] = [24, 16];
+const MAX_GEMV_ROWS_PACKED: [usize; 2] = [24, 16];
 
 /// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than
 /// what is saved in multiplying them.
@@ -260,8 +260,8 @@ impl<E: Element> QgemmPlan<E> {
     /// Rows up to which packed weights are not unpacked for tiles.
     fn few_packed_rows(&self) -> usize {
         match self.kernels.table.formats.of(self.format) {
-            Made::Blocks(format) => FEW_PACKED[usize::from(format.packing.bits[1] > 0)],
-            Made::Floats(_) => FEW_PACKED[0],
+            Made::Blocks(format) => MAX_GEMV_ROWS_PACKED[usize::from(format.packing.bits[1] > 0)],
+            Made::Floats(_) => MAX_GEMV_ROWS_PACKED[0],
         }
     }
 
