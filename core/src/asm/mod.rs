@@ -62,6 +62,35 @@ macro_rules! microkernel {
 }
 
 #[allow(unused_macros)] // Not every target has kernels of this kind.
+/// A [`microkernel!`] of dense matrices: the fields of its argument are operands.
+macro_rules! gemm_kernel {
+    ($name:expr, $($line:expr),* $(,)?; $($operand:tt)*) => {
+        microkernel! {
+            $name,
+            // Rust wants every operand to be named, but not every kernel reads all fields.
+            "// {a} {b} {c} {steps} {a_row} {a_step} {b_step} {ldc} {rows} {cols} {alpha} {beta} {next} {start} {tile}",
+            $($line,)*;
+            a = const core::mem::offset_of!(crate::args::micro::MicroArgs, a),
+            b = const core::mem::offset_of!(crate::args::micro::MicroArgs, b),
+            c = const core::mem::offset_of!(crate::args::micro::MicroArgs, c),
+            steps = const core::mem::offset_of!(crate::args::micro::MicroArgs, steps),
+            a_row = const core::mem::offset_of!(crate::args::micro::MicroArgs, a_row),
+            a_step = const core::mem::offset_of!(crate::args::micro::MicroArgs, a_step),
+            b_step = const core::mem::offset_of!(crate::args::micro::MicroArgs, b_step),
+            ldc = const core::mem::offset_of!(crate::args::micro::MicroArgs, ldc),
+            rows = const core::mem::offset_of!(crate::args::micro::MicroArgs, rows),
+            cols = const core::mem::offset_of!(crate::args::micro::MicroArgs, cols),
+            alpha = const core::mem::offset_of!(crate::args::micro::MicroArgs, alpha),
+            beta = const core::mem::offset_of!(crate::args::micro::MicroArgs, beta),
+            next = const core::mem::offset_of!(crate::args::micro::MicroArgs, next),
+            start = const core::mem::offset_of!(crate::args::micro::MicroArgs, start),
+            tile = const core::mem::offset_of!(crate::args::micro::MicroArgs, tile),
+            $($operand)*
+        }
+    };
+}
+
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 /// A [`microkernel!`] on packed weights of a format: the fields of its argument and the sizes of a unit are operands.
 macro_rules! panel_kernel {
     ($name:expr, $format:ident, $($line:expr),* $(,)?; $($operand:tt)*) => {

@@ -55,90 +55,13 @@ unsafe fn enter() {
 }
 
 /// # Safety
-/// As [`enter`].
+/// AMX is there, and [`enter`] has been called.
 unsafe fn leave() {
     // SAFETY: the caller's contract. Nobody else uses tiles.
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
-/// A row of the tile at `rsi` comes to `C`, for sums in f32: `C = alpha A B + beta C` in the columns `k1`, `k2`. `C` is
-/// read in `k3`, `k4`: there, or nowhere if beta is 0.
-macro_rules! store_32x32_f32 {
-    () => {
-        concat!(
-            "vmulps zmm0, zmm28, [rsi]\n",
-            "vmulps zmm1, zmm28, [rsi + 64]\n",
-            "vfmadd231ps zmm0{{k3}}, zmm29, [r10]\n",
-            "vfmadd231ps zmm1{{k4}}, zmm29, [r10 + 64]\n",
-            "vmovups [r10]{{k1}}, zmm0\n",
-            "vmovups [r10 + 64]{{k2}}, zmm1\n",
-            "add rsi, 128\n",
-            "add r10, r11\n",
-        )
-    };
-}
-
-/// The same for sums in i32, where alpha is 1 and beta is 0 or 1.
-macro_rules! store_32x32_i32 {
-    () => {
-        concat!(
-            "vmovdqu32 zmm0, [rsi]\n",
-            "vmovdqu32 zmm1, [rsi + 64]\n",
-            "vpaddd zmm0{{k3}}, zmm0, [r10]\n",
-            "vpaddd zmm1{{k4}}, zmm1, [r10 + 64]\n",
-            "vmovdqu32 [r10]{{k1}}, zmm0\n",
-            "vmovdqu32 [r10 + 64]{{k2}}, zmm1\n",
-            "add rsi, 128\n",
-            "add r10, r11\n",
-        )
-    };
-}
-
-/// Asks for four lines of what is read after this tile.
-macro_rules! ask_32x32 {
-    () => {
-        "prefetcht1 [r8]\nprefetcht1 [r8 + 64]\nprefetcht1 [r8 + 128]\nprefetcht1 [r8 + 192]\nadd r8, 256\n"
-    };
-}
-
-/// What is done with a sum before its product: nothing, or, in the first step, the sum of the tile before leaves the register
-/// for the buffer at `rsi`.
-macro_rules! leave_32x32 {
-    (first $tile:literal $at:literal) => {
-        concat!("tilestored [rsi + 2*rdx + ", $at, "], ", $tile, "\ntilezero ", $tile, "\n")
-    };
-    (later $tile:literal $at:literal) => {
-        ""
-    };
-}
-
-/// The first step, or a later one.
-macro_rules! step_32x32 {
-    ($which:ident $mac:literal) => {
-        concat!(
-            "tileloaddt1 tmm4, [rcx + 2*rdx]\n",
-            "tileloadd tmm6, [rax + rdx]\n",
-            leave_32x32!($which "tmm0" "0"),
-            $mac,
-            " tmm0, tmm6, tmm4\n",
-            "tileloadd tmm7, [rax + rdx + 1024]\n",
-            leave_32x32!($which "tmm1" "2048"),
-            $mac,
-            " tmm1, tmm7, tmm4\n",
-            "tileloaddt1 tmm5, [rcx + 2*rdx + 64]\n",
-            leave_32x32!($which "tmm2" "64"),
-            $mac,
-            " tmm2, tmm6, tmm5\n",
-            leave_32x32!($which "tmm3" "2112"),
-            $mac,
-            " tmm3, tmm7, tmm5\n",
-            "add rax, 2048\n",
-            "add rcx, 2048\n",
-        )
-    };
-}
-
-/// A kernel with this tile: `multiply_add` is the instruction, `store` the macro that brings a row to `C`.
+/// A kernel with this tile: what its sums are, and the instruction that multiplies two tiles and adds the product to a third.
 ///
 /// | register | |
 /// |---|---|
@@ -151,90 +74,144 @@ macro_rules! step_32x32 {
 /// | `r10`, `r11` | the row of `C`, bytes to the next one |
 /// | `zmm0`, `zmm1` | a row on its way to `C` |
 /// | `zmm28`, `zmm29` | alpha, beta |
+/// | `k1`, `k2` | columns that exist |
+/// | `k3`, `k4` | those in which `C` is read: the same, or none if beta is 0 |
 macro_rules! microkernel_32x32 {
-    ($name:literal, multiply_add: $mac:literal, store: $store:ident) => {
-        microkernel! {
+    ($name:literal, sums: $sums:ident, multiply_add: $multiply_add:literal) => {
+        gemm_kernel! {
             $name,
+            concat!(".macro multiply_add sum, a, b\n", $multiply_add, " \\sum, \\a, \\b\n.endm"),
+            r"
+            // A step. In the first one, the sums of the tile before leave their registers for the buffer.
+            .macro leave first, sum, at
+                .if \first
+                tilestored [rsi + 2*rdx + \at], \sum
+                tilezero \sum
+                .endif
+            .endm
+            .macro step first
+                tileloaddt1 tmm4, [rcx + 2*rdx]
+                tileloadd tmm6, [rax + rdx]
+                leave \first, tmm0, 0
+                multiply_add tmm0, tmm6, tmm4
+                tileloadd tmm7, [rax + rdx + 1024]
+                leave \first, tmm1, 2048
+                multiply_add tmm1, tmm7, tmm4
+                tileloaddt1 tmm5, [rcx + 2*rdx + 64]
+                leave \first, tmm2, 64
+                multiply_add tmm2, tmm6, tmm5
+                leave \first, tmm3, 2112
+                multiply_add tmm3, tmm7, tmm5
+                add rax, 2048
+                add rcx, 2048
+            .endm
+
+            // A row of the buffer comes to C: alpha A B + beta C. For integers alpha is 1, and beta 0 or 1.
+            .macro store_row
+                .if {sums} == {f32}
+                vmulps zmm0, zmm28, [rsi]
+                vmulps zmm1, zmm28, [rsi + 64]
+                vfmadd231ps zmm0{{k3}}, zmm29, [r10]
+                vfmadd231ps zmm1{{k4}}, zmm29, [r10 + 64]
+                vmovups [r10]{{k1}}, zmm0
+                vmovups [r10 + 64]{{k2}}, zmm1
+                .else
+                vmovdqu32 zmm0, [rsi]
+                vmovdqu32 zmm1, [rsi + 64]
+                vpaddd zmm0{{k3}}, zmm0, [r10]
+                vpaddd zmm1{{k4}}, zmm1, [r10 + 64]
+                vmovdqu32 [r10]{{k1}}, zmm0
+                vmovdqu32 [r10 + 64]{{k2}}, zmm1
+                .endif
+                add rsi, 128
+                add r10, r11
+            .endm
+
+            // Four lines of what is read after this tile.
+            .macro ask
+                prefetcht1 [r8]
+                prefetcht1 [r8 + 64]
+                prefetcht1 [r8 + 128]
+                prefetcht1 [r8 + 192]
+                add r8, 256
+            .endm
+
             // PROLOGUE
-            "mov rax, [rdi + {a}]",
-            "mov rcx, [rdi + {cols}]",
-            "mov r8, [rdi + {next}]",
-            "mov r9, [rdi + {steps}]",
-            "mov rsi, [rdi + {tile}]",
-            "mov r10, [rdi + {c}]",
-            "mov r11, [rdi + {ldc}]",
-            "mov edx, 1",
-            "shl rdx, cl",
-            "dec rdx",
-            "kmovw k1, edx",
-            "shr rdx, 16",
-            "kmovw k2, edx",
-            "vbroadcastss zmm28, [rdi + {alpha}]",
-            "vbroadcastss zmm29, [rdi + {beta}]",
+            mov rax, [rdi + {a}]
+            mov rcx, [rdi + {cols}]
+            mov r8, [rdi + {next}]
+            mov r9, [rdi + {steps}]
+            mov rsi, [rdi + {tile}]
+            mov r10, [rdi + {c}]
+            mov r11, [rdi + {ldc}]
+            mov edx, 1
+            shl rdx, cl
+            dec rdx
+            kmovw k1, edx
+            shr rdx, 16
+            kmovw k2, edx
+            vbroadcastss zmm28, [rdi + {alpha}]
+            vbroadcastss zmm29, [rdi + {beta}]
             // A beta of zero of either sign.
-            "vpaddd zmm30, zmm29, zmm29",
-            "vptestmd k5, zmm30, zmm30",
-            "kandw k3, k1, k5",
-            "kandw k4, k2, k5",
-            "mov rcx, [rdi + {b}]",
-            "mov rdi, [rdi + {rows}]",
-            "mov edx, 64",
-            "test r9, r9",
-            "jz 6f",
+            vpaddd zmm30, zmm29, zmm29
+            vptestmd k5, zmm30, zmm30
+            kandw k3, k1, k5
+            kandw k4, k2, k5
+            mov rcx, [rdi + {b}]
+            mov rdi, [rdi + {rows}]
+            mov edx, 64
+            test r9, r9
+            jz 6f
             // THE FIRST STEP: the sums of the tile before leave.
-            step_32x32!(first $mac),
-            ask_32x32!(),
-            "dec r9",
-            "jz 7f",
+            step 1
+            ask
+            dec r9
+            jz 7f
             // LOOP: steps with two rows of the tile before, as long as there are two.
-            ".p2align 5",
-            "2:",
-            "cmp rdi, 2",
-            "jb 4f",
-            step_32x32!(later $mac),
-            $store!(),
-            $store!(),
-            ask_32x32!(),
-            "sub rdi, 2",
-            "dec r9",
-            "jnz 2b",
-            "jmp 7f",
+            .p2align 5
+        2:
+            cmp rdi, 2
+            jb 4f
+            step 0
+            store_row
+            store_row
+            ask
+            sub rdi, 2
+            dec r9
+            jnz 2b
+            jmp 7f
             // LOOP: steps alone.
-            ".p2align 5",
-            "4:",
-            step_32x32!(later $mac),
-            ask_32x32!(),
-            "dec r9",
-            "jnz 4b",
-            "jmp 7f",
+            .p2align 5
+        4:
+            step 0
+            ask
+            dec r9
+            jnz 4b
+            jmp 7f
             // NO STEPS: the tile before is the last one.
-            "6:",
-            "tilestored [rsi + 2*rdx], tmm0",
-            "tilestored [rsi + 2*rdx + 2048], tmm1",
-            "tilestored [rsi + 2*rdx + 64], tmm2",
-            "tilestored [rsi + 2*rdx + 2112], tmm3",
+        6:
+            tilestored [rsi + 2*rdx], tmm0
+            tilestored [rsi + 2*rdx + 2048], tmm1
+            tilestored [rsi + 2*rdx + 64], tmm2
+            tilestored [rsi + 2*rdx + 2112], tmm3
             // STORE: the rows that are left.
-            "7:",
-            "test rdi, rdi",
-            "jz 500f",
-            "8:",
-            $store!(),
-            "dec rdi",
-            "jnz 8b",
-            "500:",
-            "vzeroupper",
-            "ret";
-            a = const core::mem::offset_of!(crate::args::micro::MicroArgs, a),
-            b = const core::mem::offset_of!(crate::args::micro::MicroArgs, b),
-            c = const core::mem::offset_of!(crate::args::micro::MicroArgs, c),
-            steps = const core::mem::offset_of!(crate::args::micro::MicroArgs, steps),
-            ldc = const core::mem::offset_of!(crate::args::micro::MicroArgs, ldc),
-            rows = const core::mem::offset_of!(crate::args::micro::MicroArgs, rows),
-            cols = const core::mem::offset_of!(crate::args::micro::MicroArgs, cols),
-            alpha = const core::mem::offset_of!(crate::args::micro::MicroArgs, alpha),
-            beta = const core::mem::offset_of!(crate::args::micro::MicroArgs, beta),
-            next = const core::mem::offset_of!(crate::args::micro::MicroArgs, next),
-            tile = const core::mem::offset_of!(crate::args::micro::MicroArgs, tile),
+        7:
+            test rdi, rdi
+            jz 500f
+        8:
+            store_row
+            dec rdi
+            jnz 8b
+        500:
+            vzeroupper
+            ret
+
+            .irp name, multiply_add, leave, step, store_row, ask
+            .purgem \name
+            .endr
+            ";
+            sums = const crate::asm::x86_64::$sums,
+            f32 = const crate::asm::x86_64::F32,
         }
     };
 }

@@ -1,124 +1,274 @@
-//! The 14x32 tile of AVX-512.
+//! The 14x32 tile of AVX-512, for f32, bf16, f16 and int8.
 //!
 //! ```text
 //!            columns 0..16   16..32
-//! row 0          zmm0          zmm1      zmm28, zmm29   a step of B
-//! row 1          zmm2          zmm3      zmm30, zmm31   an element of A in every lane, in turn
+//! row 1          zmm0          zmm1      zmm28, zmm29   a step of B
+//! row 2          zmm2          zmm3      zmm30, zmm31   an element of A in every lane, in turn
 //!  ..             ..            ..
-//! row 13        zmm26         zmm27      k1..k5         columns that exist, when C is written
+//! row 14        zmm26         zmm27      k1..k5         columns that exist, when C is written
 //! ```
+//!
+//! | register | in the loops | when `C` is written |
+//! |---|---|---|
+//! | `rdi` | bytes from one row of `A` to the row before | `MicroArgs` |
+//! | `rax`, `rdx` | rows 5 and 10 of `A`: so each of the 14 rows is one address | bits of beta, a row of `C` |
+//! | `r10` | bytes from one row of `A` to the next | rows of `C` that are left |
+//! | `rsi`, `r11` | bytes from one step to the next, of `A` and of `B` | |
+//! | `rcx` | the step of `B` | columns of `C` |
+//! | `r8` | what is read after this tile | bytes from row to row of `C` |
+//! | `r9` | steps that are left | |
+//! | `k7` | `MicroArgs` | |
+//!
+//! The bytes from row to row and from step to step come with the argument: so `A` and `B` may be read where they are,
+//! unpacked. There is a loop for every number of rows, with all columns and with half of them, so that tiles at the edges
+//! of `C` and products with few rows cost what they have to.
+//!
+//! An element is four bytes: an f32, two bf16, or, of int8, two i16 or four bytes. int8 has sums in i32. VNNI multiplies unsigned
+//! by signed bytes: `A` is packed plus 128, which makes every sum too large by 128 times the sum of a column of `B`. Packing `B`
+//! adds these up, and the sums start with -128 times theirs.
 
-macro_rules! rows_14x32 {
-    ($then:ident $($argument:tt)*) => {
-        $then! { $($argument)* [
-            { "201" "301" ("rax + 4*rdi" "0" "1" "30") }
-            { "202" "302" ("rdx + 8*rdi" "2" "3" "31") }
-            { "203" "303" ("rax + 2*rdi" "4" "5" "30") }
-            { "204" "304" ("rax + rdi" "6" "7" "31") }
-            { "205" "305" ("rax" "8" "9" "30") }
-            { "206" "306" ("rax + r10" "10" "11" "31") }
-            { "207" "307" ("rax + 2*r10" "12" "13" "30") }
-            { "208" "308" ("rdx + 2*rdi" "14" "15" "31") }
-            { "209" "309" ("rdx + rdi" "16" "17" "30") }
-            { "210" "310" ("rdx" "18" "19" "31") }
-            { "211" "311" ("rdx + r10" "20" "21" "30") }
-            { "212" "312" ("rdx + 2*r10" "22" "23" "31") }
-            { "213" "313" ("rax + 8*r10" "24" "25" "30") }
-            { "214" "314" ("rdx + 4*r10" "26" "27" "31") }
-        ] }
-    };
-}
-
-/// What is done with a row when its sums are there. All rows of C are read before the first is written: where
-/// they are a multiple of 4 KiB apart, reading one would wait for the write of the one before.
-macro_rules! store_14x32 {
-    // to C
-    (plain $acc0:tt $acc1:tt) => {
-        concat!("vmovups [rdx], zmm", $acc0, "\n", "vmovups [rdx + 64], zmm", $acc1, "\n")
-    };
-    // A B + C, still in registers
-    (add $acc0:tt $acc1:tt) => {
-        concat!(
-            "vaddps zmm",
-            $acc0,
-            ", zmm",
-            $acc0,
-            ", [rdx]\n",
-            "vaddps zmm",
-            $acc1,
-            ", zmm",
-            $acc1,
-            ", [rdx + 64]\n",
-        )
-    };
-    // alpha A B + beta C; C is read in k3, k4: in the columns that exist, or nowhere if beta is 0
-    (scale $acc0:tt $acc1:tt) => {
-        concat!(
-            "vmulps zmm",
-            $acc0,
-            ", zmm",
-            $acc0,
-            ", zmm28\n",
-            "vmulps zmm",
-            $acc1,
-            ", zmm",
-            $acc1,
-            ", zmm28\n",
-            "vfmadd231ps zmm",
-            $acc0,
-            "{{k3}}, zmm29, [rdx]\n",
-            "vfmadd231ps zmm",
-            $acc1,
-            "{{k4}}, zmm29, [rdx + 64]\n",
-        )
-    };
-    // to the columns k1, k2
-    (masked $acc0:tt $acc1:tt) => {
-        concat!("vmovups [rdx]{{k1}}, zmm", $acc0, "\n", "vmovups [rdx + 64]{{k2}}, zmm", $acc1, "\n",)
-    };
-}
-
-/// A kernel with this tile: `load` says how `B` comes to registers, see `load_b!`.
+/// A kernel with this tile: what its sums are, what they start with, the bytes of half a step of `B`, and the text of two
+/// assembler macros, `load_b to, at` and `multiply_add sum, a, b, spare`, whose arguments are numbers of registers.
 macro_rules! microkernel_14x32 {
-    ($name:literal, load: $kind:ident, multiply_add: $mac:tt) => {
-        tile_kernel! {
-            $name, { "zmm" ["28" "29"] "0" ("0" "64") ("0" "32") }, rows_14x32, $kind, $mac,
-            start: [rows_14x32!(zero "vpxord" "zmm")], half: "16", lines: ["0" "64" "124"],
-            store: [
-                "cmp dword ptr [rdi + {alpha}], 0x3f800000",
-                "jne 402f",
-                "cmp rcx, 32",
-                "jne 402f",
-                "add eax, eax",
-                "jz 401f",
-                "cmp eax, 2*0x3f800000",
-                "jne 402f",
-                rows_14x32!(store store_14x32 add "403f"),
-                "403:",
-                "mov rdx, [rdi + {c}]",
-                "mov r10, [rdi + {rows}]",
-                "401:",
-                rows_14x32!(store store_14x32 plain "500f"),
-                "402:",
-                "mov esi, 1",
-                "shl rsi, cl",
-                "dec rsi",
-                "kmovw k1, esi",
-                "shr rsi, 16",
-                "kmovw k2, esi",
-                "vbroadcastss zmm28, [rdi + {alpha}]",
-                "vbroadcastss zmm29, [rdi + {beta}]",
-                // Zero of either sign.
-                "vpaddd zmm30, zmm29, zmm29",
-                "vptestmd k5, zmm30, zmm30",
-                "kandw k3, k1, k5",
-                "kandw k4, k2, k5",
-                rows_14x32!(store store_14x32 scale "404f"),
-                "404:",
-                "mov rdx, [rdi + {c}]",
-                "mov r10, [rdi + {rows}]",
-                rows_14x32!(store store_14x32 masked "500f"),
-            ]
+    ($name:literal, sums: $sums:ident, start: $start:ident, bytes: $bytes:literal, $text:literal) => {
+        gemm_kernel! {
+            $name,
+            $text,
+            r"
+            // Does something for each row: its number, the address of its element of A, its sums, the register for its
+            // element and the other one; and what is behind that.
+            .macro each_row do, more:vararg
+                \do 1, rax+4*rdi, 0, 1, 30, 31, \more
+                \do 2, rdx+8*rdi, 2, 3, 31, 30, \more
+                \do 3, rax+2*rdi, 4, 5, 30, 31, \more
+                \do 4, rax+rdi, 6, 7, 31, 30, \more
+                \do 5, rax, 8, 9, 30, 31, \more
+                \do 6, rax+r10, 10, 11, 31, 30, \more
+                \do 7, rax+2*r10, 12, 13, 30, 31, \more
+                \do 8, rdx+2*rdi, 14, 15, 31, 30, \more
+                \do 9, rdx+rdi, 16, 17, 30, 31, \more
+                \do 10, rdx, 18, 19, 31, 30, \more
+                \do 11, rdx+r10, 20, 21, 30, 31, \more
+                \do 12, rdx+2*r10, 22, 23, 31, 30, \more
+                \do 13, rax+8*r10, 24, 25, 30, 31, \more
+                \do 14, rdx+4*r10, 26, 27, 31, 30, \more
+            .endm
+
+            .macro start_row row, at, low, high, a, spare, more
+                .if {start_with} == {given}
+                vmovups zmm\low, [rdx]
+                vmovups zmm\high, [rdx + 64]
+                .else
+                vpxord zmm\low, zmm\low, zmm\low
+                vpxord zmm\high, zmm\high, zmm\high
+                .endif
+            .endm
+            .macro jump_if_row row, at, low, high, a, spare, loops
+                dec rsi
+                jz \loops\row\()f
+            .endm
+
+            // A STEP of the first rows.
+            .macro multiply_row row, at, low, high, a, spare, rows, half
+                .if \row <= \rows
+                vbroadcastss zmm\a, [\at]
+                multiply_add \low, \a, 28, \spare
+                .if !\half
+                multiply_add \high, \a, 29, \spare
+                .endif
+                .endif
+            .endm
+            .macro step rows, half
+                load_b 28, 0
+                .if !\half
+                load_b 29, {bytes}
+                .endif
+                prefetcht0 [rcx + 8*r11]
+                .if {bytes} == 64
+                prefetcht0 [rcx + 8*r11 + 64]
+                .endif
+                each_row multiply_row, \rows, \half
+                add rax, rsi
+                add rdx, rsi
+                add rcx, r11
+            .endm
+
+            // THE LOOP for so many rows, with all columns (20..) or half of them (30..): rounds of four steps, then single ones.
+            .macro steps label, rows, half
+            \label\rows:
+                mov rsi, [rdi + {a_step}]
+                kmovq k7, rdi
+                xor edi, edi
+                sub rdi, r10
+                sub r9, 4
+                jb 5f
+                .p2align 5
+            4:
+                prefetcht1 [r8]
+                .rept 4
+                step \rows, \half
+                .endr
+                add r8, 64
+                sub r9, 4
+                jae 4b
+            5:
+                and r9, 3
+                jz 400f
+            6:
+                step \rows, \half
+                dec r9
+                jnz 6b
+                jmp 400f
+            .endm
+
+            // ROWS OF C. All of them are read before the first is written: where they are a multiple of 4 KiB apart, reading one
+            // would wait for the write of the one before.
+            .macro c_row row, at, low, high, a, spare, do, then
+                \do \low, \high
+                dec r10
+                jz \then
+                add rdx, r8
+            .endm
+            .macro first_row
+                mov rdx, [rdi + {c}]
+                mov r10, [rdi + {rows}]
+            .endm
+            .macro store low, high
+                vmovups [rdx], zmm\low
+                vmovups [rdx + 64], zmm\high
+            .endm
+            .macro add_c low, high
+                .if {sums} == {f32}
+                vaddps zmm\low, zmm\low, [rdx]
+                vaddps zmm\high, zmm\high, [rdx + 64]
+                .else
+                vpaddd zmm\low, zmm\low, [rdx]
+                vpaddd zmm\high, zmm\high, [rdx + 64]
+                .endif
+            .endm
+            .macro masked_store low, high
+                vmovups [rdx]{{k1}}, zmm\low
+                vmovups [rdx + 64]{{k2}}, zmm\high
+            .endm
+            // C is read in k3, k4: in the columns that exist, or nowhere if beta is 0.
+            .macro masked_add_c low, high
+                .if {sums} == {f32}
+                vmulps zmm\low, zmm\low, zmm28
+                vmulps zmm\high, zmm\high, zmm28
+                vfmadd231ps zmm\low{{k3}}, zmm29, [rdx]
+                vfmadd231ps zmm\high{{k4}}, zmm29, [rdx + 64]
+                .else
+                vpaddd zmm\low{{k3}}, zmm\low, [rdx]
+                vpaddd zmm\high{{k4}}, zmm\high, [rdx + 64]
+                .endif
+            .endm
+
+            // PROLOGUE
+            mov rdx, [rdi + {c}]
+            mov r8, [rdi + {ldc}]
+            mov rcx, [rdi + {rows}]
+        2:
+            // To L2: in L1 the rows of a C with a power of two as its stride would drive each other out.
+            prefetcht1 [rdx]
+            prefetcht1 [rdx + 64]
+            prefetcht1 [rdx + 124]
+            add rdx, r8
+            dec rcx
+            jnz 2b
+            mov rax, [rdi + {a}]
+            mov rcx, [rdi + {b}]
+            mov r9, [rdi + {steps}]
+            mov r8, [rdi + {next}]
+            mov rsi, [rdi + {rows}]
+            .if {start_with} == {given}
+            mov rdx, [rdi + {start}]
+            .endif
+            each_row start_row
+            mov r10, [rdi + {a_row}]
+            mov r11, [rdi + {b_step}]
+            lea rax, [rax + 4*r10]
+            lea rdx, [rax + 4*r10]
+            add rdx, r10
+            cmp qword ptr [rdi + {cols}], 16
+            jbe 3f
+            each_row jump_if_row, 20
+        3:
+            each_row jump_if_row, 30
+
+            // LOOPS
+            .irp rows, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
+            steps 20, \rows, 0
+            steps 30, \rows, 1
+            .endr
+
+            // STORE
+        400:
+            kmovq rdi, k7
+            mov rdx, [rdi + {c}]
+            mov r8, [rdi + {ldc}]
+            mov r10, [rdi + {rows}]
+            mov rcx, [rdi + {cols}]
+            mov eax, [rdi + {beta}]
+            // Whole rows: C = A B, or C = A B + C.
+            .if {sums} == {f32}
+            cmp dword ptr [rdi + {alpha}], 0x3f800000 // 1.0
+            jne 402f
+            .endif
+            cmp rcx, 32
+            jne 402f
+            .if {sums} == {f32}
+            add eax, eax
+            jz 401f
+            cmp eax, 2*0x3f800000
+            jne 402f
+            .else
+            test eax, eax
+            jz 401f
+            .endif
+            each_row c_row, add_c, 403f
+        403:
+            first_row
+        401:
+            each_row c_row, store, 500f
+            // All others: C = alpha A B + beta C.
+        402:
+            mov esi, 1
+            shl rsi, cl
+            dec rsi
+            kmovw k1, esi
+            shr rsi, 16
+            kmovw k2, esi
+            .if {sums} == {f32}
+            vbroadcastss zmm28, [rdi + {alpha}]
+            vbroadcastss zmm29, [rdi + {beta}]
+            // Zero of either sign.
+            vpaddd zmm30, zmm29, zmm29
+            .else
+            vpbroadcastd zmm30, eax
+            .endif
+            vptestmd k5, zmm30, zmm30
+            kandw k3, k1, k5
+            kandw k4, k2, k5
+            each_row c_row, masked_add_c, 404f
+        404:
+            first_row
+            each_row c_row, masked_store, 500f
+        500:
+            vzeroupper
+            ret
+
+            .irp name, load_b, multiply_add, each_row, start_row, jump_if_row, multiply_row, step, steps
+            .purgem \name
+            .endr
+            .irp name, c_row, first_row, store, add_c, masked_store, masked_add_c
+            .purgem \name
+            .endr
+            ";
+            sums = const crate::asm::x86_64::$sums,
+            f32 = const crate::asm::x86_64::F32,
+            start_with = const crate::asm::x86_64::$start,
+            given = const crate::asm::x86_64::GIVEN,
+            bytes = const $bytes,
         }
     };
 }

@@ -4,4 +4,15 @@
 //! the same instructions. The instruction takes denormal inputs as zeros and flushes denormal results, rounds
 //! to nearest even whatever MXCSR says, and sets no flags.
 
-microkernel_14x32! { "gemm_f32_bf16_bf16_14x32__avx512_bf16", load: pairs, multiply_add: "vdpbf16ps" }
+microkernel_14x32! {
+    "gemm_f32_bf16_bf16_14x32__avx512_bf16", sums: F32, start: ZERO, bytes: 64,
+    r"
+        .macro load_b to, at
+            vmovups zmm\to, [rcx + \at]
+        .endm
+
+        .macro multiply_add sum, a, b, spare
+            vdpbf16ps zmm\sum, zmm\a, zmm\b
+        .endm
+    "
+}

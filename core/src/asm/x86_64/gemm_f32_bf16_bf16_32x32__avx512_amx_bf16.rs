@@ -5,5 +5,5 @@
 //! to nearest even whatever MXCSR says, and sets no flags.
 
 microkernel_32x32! {
-    "gemm_f32_bf16_bf16_32x32__avx512_amx_bf16", multiply_add: "tdpbf16ps", store: store_32x32_f32
+    "gemm_f32_bf16_bf16_32x32__avx512_amx_bf16", sums: F32, multiply_add: "tdpbf16ps"
 }

@@ -3,4 +3,15 @@
 //! `B` is widened as it is loaded, `A` when it is packed: two conversions more per 28 multiply-adds than f32,
 //! half its bytes.
 
-microkernel_14x32! { "gemm_f32_f16_f16_14x32__avx512", load: f16, multiply_add: "vfmadd231ps" }
+microkernel_14x32! {
+    "gemm_f32_f16_f16_14x32__avx512", sums: F32, start: ZERO, bytes: 32,
+    r"
+        .macro load_b to, at
+            vcvtph2ps zmm\to, [rcx + \at]
+        .endm
+
+        .macro multiply_add sum, a, b, spare
+            vfmadd231ps zmm\sum, zmm\a, zmm\b
+        .endm
+    "
+}

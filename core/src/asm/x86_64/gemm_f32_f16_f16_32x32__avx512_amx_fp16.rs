@@ -5,5 +5,5 @@
 //! denormal in f32, rounds to nearest even whatever MXCSR says, and sets no flags.
 
 microkernel_32x32! {
-    "gemm_f32_f16_f16_32x32__avx512_amx_fp16", multiply_add: "tdpfp16ps", store: store_32x32_f32
+    "gemm_f32_f16_f16_32x32__avx512_amx_fp16", sums: F32, multiply_add: "tdpfp16ps"
 }

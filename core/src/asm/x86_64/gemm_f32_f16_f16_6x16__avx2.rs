@@ -2,4 +2,15 @@
 //!
 //! `B` is widened as it is loaded, `A` when it is packed.
 
-microkernel_6x16! { "gemm_f32_f16_f16_6x16__avx2", load: f16 }
+microkernel_6x16! {
+    "gemm_f32_f16_f16_6x16__avx2", sums: F32, start: ZERO, bytes: 16,
+    r"
+        .macro load_b to, at
+            vcvtph2ps ymm\to, [rcx + \at]
+        .endm
+
+        .macro multiply_add sum, a, b, spare
+            vfmadd231ps ymm\sum, ymm\a, ymm\b
+        .endm
+    "
+}

@@ -134,16 +134,20 @@ const fn high_mask(p: &Packing) -> u32 {
     }
 }
 
-#[macro_use]
-mod tile;
+/// What the sums of a tile are.
+const F32: u8 = 0;
+const I32: u8 = 1;
+
+/// What they start with: zeros, or numbers that the argument names.
+const ZERO: u8 = 0;
+const GIVEN: u8 = 1;
+
 #[macro_use]
 mod amx;
 #[macro_use]
 mod avx2;
 #[macro_use]
 mod avx512;
-#[macro_use]
-mod int8;
 
 mod gemm_f32_bf16_bf16_14x32__avx512;
 mod gemm_f32_bf16_bf16_14x32__avx512_bf16;
