@@ -3,4 +3,14 @@
 //!
 //! `B` is widened as it is loaded, by a shift, `A` when it is packed; the products are those of f32: exact.
 
-microkernel_24x4! { "gemm_f32_bf16_bf16_24x4__neon", widen: bf16 }
+microkernel_24x4! {
+    "gemm_f32_bf16_bf16_24x4__neon",
+    r"
+        .macro widen_low to, from
+            shll v\to\().4s, v\from\().4h, #16
+        .endm
+        .macro widen_high to, from
+            shll2 v\to\().4s, v\from\().8h, #16
+        .endm
+    "
+}

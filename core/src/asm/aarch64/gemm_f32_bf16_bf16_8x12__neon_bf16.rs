@@ -6,5 +6,5 @@
 //! are published (Neoverse-N2, V1, V2, Cortex-A510), so there is no kernel with it.
 
 microkernel_2x2! {
-    "gemm_f32_bf16_bf16_8x12__neon_bf16", extension: ["bf16"], type: f32, multiply_add: { "bfmmla" "8h" }
+    "gemm_f32_bf16_bf16_8x12__neon_bf16", extension: ["bf16"], sums: F32, multiply_add: "bfmmla", arrangement: "8h"
 }

@@ -2,4 +2,14 @@
 //!
 //! `B` is widened as it is loaded, `A` when it is packed; the products are those of f32: exact.
 
-microkernel_24x4! { "gemm_f32_f16_f16_24x4__neon", widen: f16 }
+microkernel_24x4! {
+    "gemm_f32_f16_f16_24x4__neon",
+    r"
+        .macro widen_low to, from
+            fcvtl v\to\().4s, v\from\().4h
+        .endm
+        .macro widen_high to, from
+            fcvtl2 v\to\().4s, v\from\().8h
+        .endm
+    "
+}

@@ -10,67 +10,67 @@
 //! second        v3 upper   v4 lower  v4 upper
 //! ```
 
-/// Four rows, one of the two steps of `A`, and columns.
-macro_rules! rows {
-    (top "0" $($column:tt)*) => {
-        top!("4h" ("0" "h" "0" "1" "2" "3") $($column)*)
-    };
-    (bottom "0" $($column:tt)*) => {
-        bottom!("4h" ("0" "h" "4" "5" "6" "7") $($column)*)
-    };
-    (top "1" $($column:tt)*) => {
-        top!("4h" ("1" "h" "0" "1" "2" "3") $($column)*)
-    };
-    (bottom "1" $($column:tt)*) => {
-        bottom!("4h" ("1" "h" "4" "5" "6" "7") $($column)*)
-    };
-}
-
-/// Both steps; the next two are loaded meanwhile.
-macro_rules! pipelined {
-    ([$b0:tt $b1:tt $b2:tt] [$n0:tt $n1:tt $n2:tt] $next:tt [$($line:tt)*]) => {
-        concat!(
-            rows!(top "0" ("fmlal" $b0) ("fmlal2" $b0) ("fmlal" $b1)),
-            "ldr q", $n0, ", [x2, #48*", $next, "]\n",
-            "ldr q", $n1, ", [x2, #48*", $next, "+16]\n",
-            rows!(bottom "0" ("fmlal" $b0) ("fmlal2" $b0) ("fmlal" $b1)),
-            "ldr q0, [x1, #32*", $next, "]\n",
-            "ldr q", $n2, ", [x2, #48*", $next, "+32]\n",
-            rows!(top "1" ("fmlal2" $b1) ("fmlal" $b2) ("fmlal2" $b2)),
-            $("prfm pldl1keep, [", $line, "]\n",)*
-            rows!(bottom "1" ("fmlal2" $b1) ("fmlal" $b2) ("fmlal2" $b2)),
-            "ldr q1, [x1, #32*", $next, "+16]\n",
-        )
-    };
-}
-
-/// The plain loops for eight and for four rows of so many columns: those of the first and of the second step.
-macro_rules! edges {
-    ($eight:tt $four:tt [$($first:tt)*] [$($second:tt)*]) => {
-        concat!(
-            plain_8x12!($eight
-                rows!(top "0" $($first)*), rows!(bottom "0" $($first)*),
-                rows!(top "1" $($second)*), rows!(bottom "1" $($second)*)
-            ),
-            plain_8x12!($four rows!(top "0" $($first)*), rows!(top "1" $($second)*)),
-        )
-    };
-}
-
 microkernel_8x12! {
-    "gemm_f32_f16_f16_8x12__neon_fhm", extension: ["fp16fml"], type: f32,
-    loops: concat!(
-        choose_8x12!(),
-        rounds!("23" ["ldp q2, q3, [x2]\n", "ldr q4, [x2, #32]\n", "ldp q0, q1, [x1]\n"] [
-            pipelined!(["2" "3" "4"] ["5" "6" "7"] "1" ["x2, #1024" "x1, #512"]),
-            pipelined!(["5" "6" "7"] ["2" "3" "4"] "2" ["x2, #1088" "x1, #576"]),
-            pipelined!(["2" "3" "4"] ["5" "6" "7"] "3" ["x2, #1152"]),
-            advance!("x1" "32"),
-            advance!("x2" "48"),
-            pipelined!(["5" "6" "7"] ["2" "3" "4"] "0" [])
-        ] "32" "48"),
-        edges!("23" "13" [("fmlal" "2") ("fmlal2" "2") ("fmlal" "3")] [("fmlal2" "3") ("fmlal" "4") ("fmlal2" "4")]),
-        edges!("22" "12" [("fmlal" "2") ("fmlal2" "2")] [("fmlal2" "3") ("fmlal" "4")]),
-        edges!("21" "11" [("fmlal" "2")] [("fmlal2" "3")]),
-    )
+    "gemm_f32_f16_f16_8x12__neon_fhm", extension: ["fp16fml"], sums: F32,
+    macros: [block rows_0 rows_4 first_step second_step step products],
+    r"
+        // Four rows of four columns; of the element in `lane` of `a`, and those behind it.
+        .macro block sum0, sum1, sum2, sum3, multiply, b, a, lane
+            \multiply v\sum0\().4s, v\b\().4h, v\a\().h[\lane]
+            \multiply v\sum1\().4s, v\b\().4h, v\a\().h[\lane+1]
+            \multiply v\sum2\().4s, v\b\().4h, v\a\().h[\lane+2]
+            \multiply v\sum3\().4s, v\b\().4h, v\a\().h[\lane+3]
+        .endm
+
+        // The first and the last four rows of the columns that exist, of which each four have an instruction and a register.
+        .macro rows_0 a, columns, mul0, b0, mul1, b1, mul2, b2
+            block 8, 9, 10, 11, \mul0, \b0, \a, 0
+            .if \columns > 4
+            block 12, 13, 14, 15, \mul1, \b1, \a, 0
+            .endif
+            .if \columns > 8
+            block 16, 17, 18, 19, \mul2, \b2, \a, 0
+            .endif
+        .endm
+        .macro rows_4 a, columns, mul0, b0, mul1, b1, mul2, b2
+            block 20, 21, 22, 23, \mul0, \b0, \a, 4
+            .if \columns > 4
+            block 24, 25, 26, 27, \mul1, \b1, \a, 4
+            .endif
+            .if \columns > 8
+            block 28, 29, 30, 31, \mul2, \b2, \a, 4
+            .endif
+        .endm
+
+        // The first and the second of two steps, whose columns are in three registers.
+        .macro first_step rows, columns, b0, b1
+            \rows 0, \columns, fmlal, \b0, fmlal2, \b0, fmlal, \b1
+        .endm
+        .macro second_step rows, columns, b1, b2
+            \rows 1, \columns, fmlal2, \b1, fmlal, \b2, fmlal2, \b2
+        .endm
+
+        .macro step b0, b1, b2, n0, n1, n2, next, lines:vararg
+            first_step rows_0, 12, \b0, \b1
+            ldr q\n0, [x2, #48*\next]
+            ldr q\n1, [x2, #48*\next+16]
+            first_step rows_4, 12, \b0, \b1
+            ldr q0, [x1, #32*\next]
+            ldr q\n2, [x2, #48*\next+32]
+            second_step rows_0, 12, \b1, \b2
+            ask \lines
+            second_step rows_4, 12, \b1, \b2
+            ldr q1, [x1, #32*\next+16]
+        .endm
+        .macro products rows, columns
+            first_step rows_0, \columns, 2, 3
+            .if \rows > 4
+            first_step rows_4, \columns, 2, 3
+            .endif
+            second_step rows_0, \columns, 3, 4
+            .if \rows > 4
+            second_step rows_4, \columns, 3, 4
+            .endif
+        .endm
+    "
 }

@@ -4,8 +4,11 @@
 //! them (Cortex-A76, Neoverse-N1), 6 where there are four (Neoverse-V1); its 5 loads take fewer.
 
 microkernel_8x12! {
-    "gemm_f32_f32_f32_8x12__neon", extension: [], type: f32,
-    loops: loops_8x12!({
-        "fmla" "4s" ("0" "s" "0" "1" "2" "3") ("1" "s" "0" "1" "2" "3")
-    })
+    "gemm_f32_f32_f32_8x12__neon", extension: [], sums: F32, macros: [multiply block step products],
+    r"
+        .macro multiply sum, b, a, lane
+            fmla v\sum\().4s, v\b\().4s, v\a\().s[\lane]
+        .endm
+    ",
+    four_by_four!()
 }

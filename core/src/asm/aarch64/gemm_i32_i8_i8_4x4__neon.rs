@@ -13,97 +13,106 @@
 //! `smlal` on 16-bit numbers, but on both pipes of a Cortex-A72, where `smlal` runs on one. Every product is
 //! widened before it is added to another: two times -128 * -128 does not fit into 16 bits.
 
-/// The products of a row (`$a`) and a column (`$b`), to `$low` and `$high`; then the products `$l` and `$h`, of two
-/// pairs before, to their sum.
-macro_rules! multiply {
-    ($a:tt $b:tt $low:tt $high:tt, $l:tt $h:tt $sum:tt) => {
-        concat!(
-            "smull v", $low, ".8h, v", $a, ".8b, v", $b, ".8b\n", "sadalp v", $sum, ".4s, v", $l, ".8h\n",
-            "smull2 v", $high, ".8h, v", $a, ".16b, v", $b, ".16b\n", "sadalp v", $sum, ".4s, v", $h,
-            ".8h\n",
-        )
-    };
-}
-
-/// A step. The next one is loaded meanwhile, if it says from where: a column when it is done, the rows with the
-/// last column.
-macro_rules! step {
-    ($($next:tt)?) => {
-        concat!(
-            multiply!("0" "4" "8" "9", "12" "13" "30"),
-            multiply!("1" "4" "10" "11", "14" "15" "31"),
-            multiply!("2" "4" "12" "13", "8" "9" "16"),
-            multiply!("3" "4" "14" "15", "10" "11" "17"),
-            $("ldr q4, [x2, #64*", $next, "]\n",)?
-            multiply!("0" "5" "8" "9", "12" "13" "18"),
-            multiply!("1" "5" "10" "11", "14" "15" "19"),
-            multiply!("2" "5" "12" "13", "8" "9" "20"),
-            multiply!("3" "5" "14" "15", "10" "11" "21"),
-            $("ldr q5, [x2, #64*", $next, "+16]\n",)?
-            multiply!("0" "6" "8" "9", "12" "13" "22"),
-            multiply!("1" "6" "10" "11", "14" "15" "23"),
-            multiply!("2" "6" "12" "13", "8" "9" "24"),
-            multiply!("3" "6" "14" "15", "10" "11" "25"),
-            $("ldr q6, [x2, #64*", $next, "+32]\n",)?
-            multiply!("0" "7" "8" "9", "12" "13" "26"),
-            $("ldr q0, [x1, #64*", $next, "]\n",)?
-            multiply!("1" "7" "10" "11", "14" "15" "27"),
-            $("ldr q1, [x1, #64*", $next, "+16]\n",)?
-            multiply!("2" "7" "12" "13", "8" "9" "28"),
-            $("ldr q2, [x1, #64*", $next, "+32]\n",)?
-            multiply!("3" "7" "14" "15", "10" "11" "29"),
-            $("ldr q3, [x1, #64*", $next, "+48]\n",)?
-            $("ldr q7, [x2, #64*", $next, "+48]\n",)?
-        )
-    };
-}
-
-/// The four lanes of four sums to the lanes of the first.
-macro_rules! add_up {
-    ($($s0:tt $s1:tt $s2:tt $s3:tt),*) => {
-        concat!($(
-            "addp v", $s0, ".4s, v", $s0, ".4s, v", $s1, ".4s\n",
-            "addp v", $s2, ".4s, v", $s2, ".4s, v", $s3, ".4s\n",
-            "addp v", $s0, ".4s, v", $s0, ".4s, v", $s2, ".4s\n",
-        )*)
-    };
-}
-
 tile_kernel! {
-    "gemm_i32_i8_i8_4x4__neon", extension: [], type: i32, lines: ["0" "12"],
-    loops: concat!(
-        rounds!("16" [
-            "ldp q0, q1, [x1]\n",
-            "ldp q2, q3, [x1, #32]\n",
-            "ldp q4, q5, [x2]\n",
-            "ldp q6, q7, [x2, #32]\n"
-        ] [
-            step!("1"),
-            "prfm pldl1keep, [x1, #512]\nprfm pldl1keep, [x2, #512]\n",
-            step!("2"),
-            "prfm pldl1keep, [x1, #576]\nprfm pldl1keep, [x2, #576]\n",
-            step!("3"),
-            "prfm pldl1keep, [x1, #640]\nprfm pldl1keep, [x2, #640]\n",
-            advance!("x1" "64"),
-            advance!("x2" "64"),
-            step!("0"),
-            "prfm pldl1keep, [x1, #448]\nprfm pldl1keep, [x2, #448]\n"
-        ] "64" "64"),
-        plain!("16" [
-            "ldp q0, q1, [x1]\n",
-            "ldp q2, q3, [x1, #32]\n",
-            "ldp q4, q5, [x2]\n",
-            "ldp q6, q7, [x2, #32]\n",
-            step!()
-        ] "64" "64"),
-    ),
-    arrange: [concat!(
-        // The last two products.
-        "sadalp v30.4s, v12.8h\n",
-        "sadalp v31.4s, v14.8h\n",
-        "sadalp v30.4s, v13.8h\n",
-        "sadalp v31.4s, v15.8h\n",
-        add_up!("16" "20" "24" "28", "17" "21" "25" "29", "18" "22" "26" "30", "19" "23" "27" "31"),
-    )],
-    rows: [["16"] ["17"] ["18"] ["19"]]
+    "gemm_i32_i8_i8_4x4__neon", extension: [], sums: I32, vectors: 1, bytes: (64 64),
+    macros: [multiply load step first_operands ask_both round plain_step loops add_up arrange each_row],
+    r"
+        // The products of a row and a column, to `low` and `high`; then those of two pairs before, in the registers `low2` and
+        // `high2`, are added to their sum.
+        .macro multiply a, b, low, high, low2, high2, sum
+            smull v\low\().8h, v\a\().8b, v\b\().8b
+            sadalp v\sum\().4s, v\low2\().8h
+            smull2 v\high\().8h, v\a\().16b, v\b\().16b
+            sadalp v\sum\().4s, v\high2\().8h
+        .endm
+
+        // A register of the next step, if there is one.
+        .macro load to, panel, at, next
+            .ifnb \next
+            ldr q\to, [\panel, #64*\next+\at]
+            .endif
+        .endm
+
+        // A step. Step `next` is loaded meanwhile: a column when it is done, the rows with the last column.
+        .macro step next
+            multiply 0, 4, 8, 9, 12, 13, 30
+            multiply 1, 4, 10, 11, 14, 15, 31
+            multiply 2, 4, 12, 13, 8, 9, 16
+            multiply 3, 4, 14, 15, 10, 11, 17
+            load 4, x2, 0, \next
+            multiply 0, 5, 8, 9, 12, 13, 18
+            multiply 1, 5, 10, 11, 14, 15, 19
+            multiply 2, 5, 12, 13, 8, 9, 20
+            multiply 3, 5, 14, 15, 10, 11, 21
+            load 5, x2, 16, \next
+            multiply 0, 6, 8, 9, 12, 13, 22
+            multiply 1, 6, 10, 11, 14, 15, 23
+            multiply 2, 6, 12, 13, 8, 9, 24
+            multiply 3, 6, 14, 15, 10, 11, 25
+            load 6, x2, 32, \next
+            multiply 0, 7, 8, 9, 12, 13, 26
+            load 0, x1, 0, \next
+            multiply 1, 7, 10, 11, 14, 15, 27
+            load 1, x1, 16, \next
+            multiply 2, 7, 12, 13, 8, 9, 28
+            load 2, x1, 32, \next
+            multiply 3, 7, 14, 15, 10, 11, 29
+            load 3, x1, 48, \next
+            load 7, x2, 48, \next
+        .endm
+        .macro first_operands
+            ldp q0, q1, [x1]
+            ldp q2, q3, [x1, #32]
+            ldp q4, q5, [x2]
+            ldp q6, q7, [x2, #32]
+        .endm
+        .macro ask_both at
+            prfm pldl1keep, [x1, #\at]
+            prfm pldl1keep, [x2, #\at]
+        .endm
+        .macro round
+            step 1
+            ask_both 512
+            step 2
+            ask_both 576
+            step 3
+            ask_both 640
+            advance_a
+            advance_b
+            step 0
+            ask_both 448
+        .endm
+        .macro plain_step
+            first_operands
+            step
+        .endm
+        .macro loops
+            rounds 16
+            plain 16, plain_step
+        .endm
+
+        // The four lanes of four sums to the lanes of the first.
+        .macro add_up sum0, sum1, sum2, sum3
+            addp v\sum0\().4s, v\sum0\().4s, v\sum1\().4s
+            addp v\sum2\().4s, v\sum2\().4s, v\sum3\().4s
+            addp v\sum0\().4s, v\sum0\().4s, v\sum2\().4s
+        .endm
+        .macro arrange
+            // The last two products.
+            sadalp v30.4s, v12.8h
+            sadalp v31.4s, v14.8h
+            sadalp v30.4s, v13.8h
+            sadalp v31.4s, v15.8h
+            add_up 16, 20, 24, 28
+            add_up 17, 21, 25, 29
+            add_up 18, 22, 26, 30
+            add_up 19, 23, 27, 31
+        .endm
+        .macro each_row do, add
+            \do \add, 16
+            \do \add, 17
+            \do \add, 18
+            \do \add, 19
+        .endm
+    "
 }

@@ -4,6 +4,11 @@
 //! four times the multiply-adds of f32, exact.
 
 microkernel_8x12! {
-    "gemm_i32_i8_i8_8x12__neon_dotprod", extension: ["dotprod"], type: i32,
-    loops: loops_8x12!({ "sdot" "16b" ("0" "4b" "0" "1" "2" "3") ("1" "4b" "0" "1" "2" "3") })
+    "gemm_i32_i8_i8_8x12__neon_dotprod", extension: ["dotprod"], sums: I32, macros: [multiply block step products],
+    r"
+        .macro multiply sum, b, a, lane
+            sdot v\sum\().4s, v\b\().16b, v\a\().4b[\lane]
+        .endm
+    ",
+    four_by_four!()
 }

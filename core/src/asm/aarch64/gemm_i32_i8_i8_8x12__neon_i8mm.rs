@@ -3,5 +3,5 @@
 //! Eight times the multiply-adds of f32 in the same instructions, twice those of `sdot`; exact.
 
 microkernel_2x2! {
-    "gemm_i32_i8_i8_8x12__neon_i8mm", extension: ["i8mm"], type: i32, multiply_add: { "smmla" "16b" }
+    "gemm_i32_i8_i8_8x12__neon_i8mm", extension: ["i8mm"], sums: I32, multiply_add: "smmla", arrangement: "16b"
 }

@@ -7,16 +7,35 @@
 
 #![allow(non_snake_case)] // Files are named like kernels.
 
-/// Keeps the caller's vector registers, or gives them back.
-macro_rules! callers {
-    (keep) => {
-        callers!(@"fmov x" ", d" ("9" "8") ("10" "9") ("11" "10") ("12" "11") ("13" "12") ("14" "13") ("15" "14") ("16" "15"))
+/// Keeps the caller's vector registers.
+macro_rules! keep_callers {
+    () => {
+        r"
+            fmov x9, d8
+            fmov x10, d9
+            fmov x11, d10
+            fmov x12, d11
+            fmov x13, d12
+            fmov x14, d13
+            fmov x15, d14
+            fmov x16, d15
+        "
     };
-    (restore) => {
-        callers!(@"fmov d" ", x" ("8" "9") ("9" "10") ("10" "11") ("11" "12") ("12" "13") ("13" "14") ("14" "15") ("15" "16"))
-    };
-    (@$to:tt $from:tt $(($a:tt $b:tt))*) => {
-        concat!($($to, $a, $from, $b, "\n",)*)
+}
+
+/// Gives the caller's vector registers back.
+macro_rules! restore_callers {
+    () => {
+        r"
+            fmov d8, x9
+            fmov d9, x10
+            fmov d10, x11
+            fmov d11, x12
+            fmov d12, x13
+            fmov d13, x14
+            fmov d14, x15
+            fmov d15, x16
+        "
     };
 }
 

@@ -298,7 +298,7 @@ macro_rules! packed_kernel {
             $format,
             $(concat!(".arch_extension ", $extension),)?
             // PROLOGUE
-            callers!(keep),
+            keep_callers!(),
             "ldur q20, [x0, {table}]",
             masks!($low $high $values),
             spread!($kind),
@@ -378,7 +378,7 @@ macro_rules! packed_kernel {
             "msub x5, x3, x4, x5",
             "b 8b",
             "5:",
-            callers!(restore),
+            restore_callers!(),
             "ret",
             $(concat!(".arch_extension no", $extension),)?;
             steps = const 8 * <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),

@@ -18,173 +18,194 @@
 //! | `v8`..`v31` | sums |
 //! | `v0`..`v7` | operands; then alpha, beta, C |
 
-/// Four rows of four columns: a register of `B` times elements of `A`, given as (register, size, lanes).
-macro_rules! block {
-    ($mac:tt $b:tt $vb:tt ($a:tt $size:tt $($lane:tt)*) [$($sum:tt)*]) => {
-        concat!($($mac, " v", $sum, ".4s, v", $b, ".", $vb, ", v", $a, ".", $size, "[", $lane, "]\n",)*)
-    };
-}
+/// What the sums of a tile are.
+pub(super) const F32: u8 = 0;
+pub(super) const I32: u8 = 1;
 
-/// The loop over single steps.
-macro_rules! plain {
-    ($label:tt [$($line:expr),*] $bytes_a:tt $bytes_b:tt) => {
-        concat!(
-            $label, ":\n",
-            $($line,)*
-            "add x1, x1, #", $bytes_a, "\n",
-            "add x2, x2, #", $bytes_b, "\n",
-            "subs x3, x3, #1\n",
-            "b.ne ", $label, "b\n",
-            "b 400f\n",
-        )
-    };
-}
-
-/// The pipelined loop over rounds; then the steps that are left go to the plain loop `$plain`.
-macro_rules! rounds {
-    ($plain:tt [$($first:expr),*] [$($line:expr),*] $bytes_a:tt $bytes_b:tt) => {
-        concat!(
-            "cbz x5, ", $plain, "f\n",
-            $($first,)*
-            ".p2align 5\n",
-            "3:\n",
-            "subs x5, x5, #1\n",
-            $($line,)*
-            "prfm pldl2keep, [x4]\n",
-            "add x4, x4, #64\n",
-            "b.ne 3b\n",
-            // The last round has not moved on.
-            "add x1, x1, #", $bytes_a, "*4\n",
-            "add x2, x2, #", $bytes_b, "*4\n",
-            "ands x3, x3, #3\n",
-            "b.ne ", $plain, "f\n",
-            "b 400f\n",
-        )
-    };
-}
-
-/// Before a round's last step loads from there: a panel moves on to the next round, unless this is the last one,
-/// behind which there may be nothing.
-macro_rules! advance {
-    ($panel:tt $bytes:tt) => {
-        concat!("add x17, ", $panel, ", #", $bytes, "*4\n", "csel ", $panel, ", x17, ", $panel, ", ne\n")
-    };
-}
-
-/// Brings a row to `C`, vector by vector.
-macro_rules! store_row {
-    // C = alpha A B
-    (f32 new [$($sum:tt $c:tt $at:tt),*]) => {
-        concat!(
-            $("fmul v", $sum, ".4s, v", $sum, ".4s, v0.s[0]\n",)*
-            store_row!(i32 new [$($sum $c $at),*]),
-        )
-    };
-    // C = alpha A B + beta C
-    (f32 add [$($sum:tt $c:tt $at:tt),*]) => {
-        concat!(
-            $("ldr q", $c, ", [x7, #", $at, "]\n",)*
-            $("fmul v", $sum, ".4s, v", $sum, ".4s, v0.s[0]\n",)*
-            $("fmla v", $sum, ".4s, v", $c, ".4s, v1.s[0]\n",)*
-            store_row!(i32 new [$($sum $c $at),*]),
-        )
-    };
-    // C = A B
-    (i32 new [$($sum:tt $c:tt $at:tt),*]) => {
-        concat!($("str q", $sum, ", [x7, #", $at, "]\n",)*)
-    };
-    // C = A B + C
-    (i32 add [$($sum:tt $c:tt $at:tt),*]) => {
-        concat!(
-            $("ldr q", $c, ", [x7, #", $at, "]\n",)*
-            $("add v", $sum, ".4s, v", $sum, ".4s, v", $c, ".4s\n",)*
-            store_row!(i32 new [$($sum $c $at),*]),
-        )
-    };
-}
-
-/// The rows of a tile, one or three vectors wide.
-macro_rules! store_rows {
-    ($type:ident $how:ident [$($row:tt)*]) => {
-        concat!($(
-            store_rows!(@$type $how $row),
-            "subs x6, x6, #1\n",
-            "b.eq 500f\n",
-            "add x7, x7, x8\n",
-        )*)
-    };
-    (@$type:ident $how:ident [$sum0:tt]) => {
-        store_row!($type $how [$sum0 "5" "0"])
-    };
-    (@$type:ident $how:ident [$sum0:tt $sum1:tt $sum2:tt]) => {
-        store_row!($type $how [$sum0 "5" "0", $sum1 "6" "16", $sum2 "7" "32"])
-    };
-}
-
-/// A kernel whose sums are of `type`: `lines` are the lines that a row of `C` may touch, as offsets; `loops` start
-/// with the panels, steps and rounds in their registers, the rows and columns in `x6` and `x17`, and no sums
-/// yet, and end at 400; `arrange` brings the sums of row after row to `rows`, if they are not there by then.
+/// A kernel: what its sums are, the vectors of a row of `C`, the bytes of a step of `A` and of `B`. The text defines the named
+/// assembler macros, among them
+///
+/// - `loops`: starts with the panels, steps and rounds in their registers, the rows and columns in `x6` and `x17`, and sums that
+///   are zero, and ends at 400;
+/// - `each_row`: does something with the sums of each row, one or three registers;
+/// - `arrange`: brings the sums of rows to the registers that `each_row` names, if they are not there by then.
 macro_rules! tile_kernel {
     (
-        $name:literal, extension: [$($extension:literal)?], type: $type:ident, lines: [$($line:literal)*],
-        loops: $loops:expr, arrange: [$($arrange:expr)?], rows: $rows:tt
+        $name:literal, extension: [$($extension:literal)?], sums: $sums:ident, vectors: $vectors:literal,
+        bytes: ($bytes_a:literal $bytes_b:literal), macros: [$($macro:ident)*], $($text:expr),*
     ) => {
-        microkernel! {
+        gemm_kernel! {
             $name,
             $(concat!(".arch_extension ", $extension),)?
+            $($text,)*
+            r"
+            // The loop over rounds, each of which `round` multiplies; then the steps that are left go to the loop `plain`.
+            .macro rounds plain
+                cbz x5, \plain\()f
+                first_operands
+                .p2align 5
+            3:
+                subs x5, x5, #1
+                round
+                prfm pldl2keep, [x4]
+                add x4, x4, #64
+                b.ne 3b
+                // The last round has not moved on.
+                add x1, x1, #4*{bytes_a}
+                add x2, x2, #4*{bytes_b}
+                ands x3, x3, #3
+                b.ne \plain\()f
+                b 400f
+            .endm
+
+            // Before a round's last step loads from there: the panels move on to the next round, unless this is the last one,
+            // behind which there may be nothing.
+            .macro advance_a
+                add x17, x1, #4*{bytes_a}
+                csel x1, x17, x1, ne
+            .endm
+            .macro advance_b
+                add x17, x2, #4*{bytes_b}
+                csel x2, x17, x2, ne
+            .endm
+
+            // Asks for lines that later rounds read.
+            .macro ask lines:vararg
+                .irp line, \lines
+                .ifnb \line
+                prfm pldl1keep, [\line]
+                .endif
+                .endr
+            .endm
+
+            // The loop over single steps.
+            .macro plain label, step, which:vararg
+            \label:
+                \step \which
+                add x1, x1, #{bytes_a}
+                add x2, x2, #{bytes_b}
+                subs x3, x3, #1
+                b.ne \label\()b
+                b 400f
+            .endm
+
+            // A ROW OF C: alpha A B, or, if `add` is 1, alpha A B + beta C. For integers alpha is 1, and beta 0 or 1.
+            .macro each_vector do, sum0, sum1, sum2
+                \do \sum0, 5, 0
+                .if {vectors} == 3
+                \do \sum1, 6, 16
+                \do \sum2, 7, 32
+                .endif
+            .endm
+            .macro load_c sum, c, at
+                ldr q\c, [x7, #\at]
+            .endm
+            .macro scale sum, c, at
+                fmul v\sum\().4s, v\sum\().4s, v0.s[0]
+            .endm
+            .macro add_c sum, c, at
+                .if {sums} == {f32}
+                fmla v\sum\().4s, v\c\().4s, v1.s[0]
+                .else
+                add v\sum\().4s, v\sum\().4s, v\c\().4s
+                .endif
+            .endm
+            .macro store sum, c, at
+                str q\sum, [x7, #\at]
+            .endm
+            .macro store_row add, sum0, sum1, sum2
+                .if \add
+                each_vector load_c, \sum0, \sum1, \sum2
+                .endif
+                .if {sums} == {f32}
+                each_vector scale, \sum0, \sum1, \sum2
+                .endif
+                .if \add
+                each_vector add_c, \sum0, \sum1, \sum2
+                .endif
+                each_vector store, \sum0, \sum1, \sum2
+                subs x6, x6, #1
+                b.eq 500f
+                add x7, x7, x8
+            .endm
+
             // PROLOGUE
-            "ldr x7, [x0, {c}]",
-            "ldr x8, [x0, {ldc}]",
-            "ldr x6, [x0, {rows}]",
-            "mov x17, x6",
-            "2:",
-            $(concat!("prfm pstl1keep, [x7, #", $line, "]"),)*
-            "add x7, x7, x8",
-            "subs x17, x17, #1",
-            "b.ne 2b",
-            callers!(keep),
-            "ldr x1, [x0, {a}]",
-            "ldr x2, [x0, {b}]",
-            "ldr x3, [x0, {steps}]",
-            "ldr x4, [x0, {next}]",
-            "ldr x17, [x0, {cols}]",
-            "lsr x5, x3, #2",
-            zero!("8" "9" "10" "11" "12" "13" "14" "15" "16" "17" "18" "19"),
-            zero!("20" "21" "22" "23" "24" "25" "26" "27" "28" "29" "30" "31"),
-            // LOOPS
-            $loops,
+            ldr x7, [x0, {c}]
+            ldr x8, [x0, {ldc}]
+            ldr x6, [x0, {rows}]
+            mov x17, x6
+        2:
+            prfm pstl1keep, [x7]
+            prfm pstl1keep, [x7, #16*{vectors}-4]
+            add x7, x7, x8
+            subs x17, x17, #1
+            b.ne 2b
+            ",
+            keep_callers!(),
+            r"
+            ldr x1, [x0, {a}]
+            ldr x2, [x0, {b}]
+            ldr x3, [x0, {steps}]
+            ldr x4, [x0, {next}]
+            ldr x17, [x0, {cols}]
+            lsr x5, x3, #2
+            .irp v, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+            movi v\v\().2d, #0
+            .endr
+
+            loops
+
             // STORE
-            "400:",
-            $($arrange,)?
-            "ldr x7, [x0, {c}]",
-            "ldr s0, [x0, {alpha}]",
-            "ldr s1, [x0, {beta}]",
-            "fcmp s1, #0.0",
-            "b.ne 401f",
-            store_rows!($type new $rows),
-            "401:",
-            store_rows!($type add $rows),
-            "500:",
-            callers!(restore),
-            "ret",
+        400:
+            arrange
+            ldr x7, [x0, {c}]
+            ldr s0, [x0, {alpha}]
+            ldr s1, [x0, {beta}]
+            fcmp s1, #0.0
+            b.ne 401f
+            each_row store_row, 0
+        401:
+            each_row store_row, 1
+        500:
+            ",
+            restore_callers!(),
+            r"
+            ret
+
+            .irp name, rounds, advance_a, advance_b, ask, plain, each_vector, load_c, scale, add_c, store, store_row
+            .purgem \name
+            .endr
+            ",
+            $(concat!(".purgem ", stringify!($macro)),)*
             $(concat!(".arch_extension no", $extension),)?;
-            a = const core::mem::offset_of!(crate::args::micro::MicroArgs, a),
-            b = const core::mem::offset_of!(crate::args::micro::MicroArgs, b),
-            c = const core::mem::offset_of!(crate::args::micro::MicroArgs, c),
-            steps = const core::mem::offset_of!(crate::args::micro::MicroArgs, steps),
-            ldc = const core::mem::offset_of!(crate::args::micro::MicroArgs, ldc),
-            rows = const core::mem::offset_of!(crate::args::micro::MicroArgs, rows),
-            cols = const core::mem::offset_of!(crate::args::micro::MicroArgs, cols),
-            alpha = const core::mem::offset_of!(crate::args::micro::MicroArgs, alpha),
-            beta = const core::mem::offset_of!(crate::args::micro::MicroArgs, beta),
-            next = const core::mem::offset_of!(crate::args::micro::MicroArgs, next),
+            sums = const crate::asm::aarch64::tile::$sums,
+            f32 = const crate::asm::aarch64::tile::F32,
+            vectors = const $vectors,
+            bytes_a = const $bytes_a,
+            bytes_b = const $bytes_b,
         }
     };
 }
 
-/// No sums yet.
-macro_rules! zero {
-    ($($v:tt)*) => {
-        concat!($("movi v", $v, ".2d, #0\n",)*)
+/// Chooses among the loops of an 8x12 tile: 11 to 13 for four rows of one to three vectors, 21 and 22 for eight
+/// of one or two. What comes next is for whole tiles.
+macro_rules! choose_8x12 {
+    () => {
+        r"
+            .macro choose_loop
+                cmp x6, #4
+                b.hi 4f
+                cmp x17, #4
+                b.ls 11f
+                cmp x17, #8
+                b.ls 12f
+                b 13f
+            4:
+                cmp x17, #4
+                b.ls 21f
+                cmp x17, #8
+                b.ls 22f
+            .endm
+        "
     };
 }
