@@ -91,11 +91,15 @@ macro_rules! gemm_kernel {
 }
 
 #[allow(unused_macros)] // Not every target has kernels of this kind.
-/// A [`microkernel!`] on packed weights of a format: the fields of its argument and the sizes of a unit are operands.
+/// A [`microkernel!`] on packed weights of a format, for so many rows of activations: the fields of its argument, the sizes of a
+/// unit, and what the format's [`Packing`](crate::quant::packed::Packing) says are operands. So `.if` chooses instructions.
 macro_rules! panel_kernel {
-    ($name:expr, $format:ident, $($line:expr),* $(,)?; $($operand:tt)*) => {
+    ($name:expr, $format:ident, $rows:literal, $($line:expr),* $(,)?; $($operand:tt)*) => {
         microkernel! {
             $name,
+            // Rust wants every operand to be named, but not every kernel reads all of them.
+            "// {rows} {low_bits} {high_bits} {by_row} {table_of_values} {group} {offsets} {scales}",
+            "// {halves} {whole} {factors} {e8m0} {ue4m3}",
             $($line,)*;
             w = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, w),
             x = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, x),
@@ -105,11 +109,31 @@ macro_rules! panel_kernel {
             last_head = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, last_head),
             y = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, y),
             table = const core::mem::offset_of!(crate::ops::qgemv_packed::PanelArgs, table),
-            head = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING
-                .head(crate::quant::packed::STEPS),
-            step = const <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING.step(),
+            head = const packing!($format).head(crate::quant::packed::STEPS),
+            step = const packing!($format).step(),
+            rows = const $rows,
+            low_bits = const packing!($format).bits[0],
+            high_bits = const packing!($format).bits[1],
+            by_row = const packing!($format).by_row as u8,
+            table_of_values = const matches!(packing!($format).values, crate::quant::packed::Values::Table(_)) as u8,
+            group = const packing!($format).group,
+            offsets = const packing!($format).offsets as u8,
+            scales = const packing!($format).scales as u8,
+            halves = const crate::quant::packed::Scales::Halves as u8,
+            whole = const crate::quant::packed::Scales::Whole as u8,
+            factors = const crate::quant::packed::Scales::Factors as u8,
+            e8m0 = const crate::quant::packed::Scales::E8m0 as u8,
+            ue4m3 = const crate::quant::packed::Scales::Ue4m3 as u8,
             $($operand)*
         }
+    };
+}
+
+#[allow(unused_macros)] // Not every target has kernels of this kind.
+/// The [`Packing`](crate::quant::packed::Packing) of a format.
+macro_rules! packing {
+    ($format:ident) => {
+        <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING
     };
 }
 

@@ -1,294 +1,237 @@
 //! Packed quantised weights: from planes to products.
 //!
 //! A plane's vector of 64 bytes has four columns of the 16 rows in each so many bits of its bytes; see
-//! [`packed`](crate::quant::packed). A quad of rows has four registers, called `r`, `t`, `h` and `g`.
+//! [`packed`](crate::quant::packed). Vectors are loaded, and what is multiplied unpacked, ahead of their use: CPUs that execute in
+//! order wait less.
 
-/// Lines for each quad: pieces of text, and `r`, `t`, `h`, `g` for its registers.
-macro_rules! each {
-    ([$($quad:tt)*] $pieces:tt) => {
-        concat!($(each!(@$quad $pieces),)*)
-    };
-    (@$quad:tt [$($piece:tt)*]) => {
-        concat!($(each!(@@$piece $quad),)*)
-    };
-    (@@r ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $r };
-    (@@t ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $t };
-    (@@h ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $h };
-    (@@g ($r:tt $t:tt $h:tt $g:tt $lanes:tt)) => { $g };
-    (@@$text:literal $quad:tt) => { $text };
-}
+/// The assembler macros `load_activations` and `step_products`, for tiers that multiply four columns at a time by two macros of their own: `bring half, four`
+/// brings four activations of each row to registers, `multiply_four even, odd, half, four, count` multiplies them with the codes in
+/// these registers. `count` says which of the step's eight this is in their order.
+macro_rules! codes {
+    () => {
+        r"
+            // The activations of a step.
+            .macro load_row x, x0, x1, d0, d1, more
+                ldur q\x0, [\x, #-32]
+                ldur q\x1, [\x, #-16]
+            .endm
+            .macro load_activations
+                each_row load_row
+            .endm
 
-/// Loads a vector of a plane, of each quad to its register. (Not with `ldp`, which some CPUs decode alone.)
-macro_rules! load {
-    ($to:ident $at:tt [$one:tt $($other:tt)?]) => {
-        concat!(
-            "ldr q", each!(@@$to $one), ", [x5, #", $at, "]\n",
-            $("ldr q", each!(@@$to $other), ", [x5, #", $at, "+16]\n",)?
-        )
-    };
-}
+            // A vector of a plane, of each quad to its register. (Not with `ldp`, which some CPUs decode alone.)
+            .macro load even, odd, at
+                ldr q\even, [x5, #\at]
+                .if {quads} > 1
+                ldr q\odd, [x5, #\at+16]
+                .endif
+            .endm
+            // An instruction on registers of both quads: the last operand is a register or a number.
+            .macro both op, even, odd, from_even, from_odd, operand
+                \op v\even\().16b, v\from_even\().16b, \operand
+                .if {quads} > 1
+                \op v\odd\().16b, v\from_odd\().16b, \operand
+                .endif
+            .endm
+            // High bits are inserted where the mask says.
+            .macro insert_high even, odd, high_even, high_odd
+                bit v\even\().16b, v\high_even\().16b, v13.16b
+                .if {quads} > 1
+                bit v\odd\().16b, v\high_odd\().16b, v13.16b
+                .endif
+            .endm
 
-/// Brings the high plane, if it is by row: the bytes of rows become those of four columns.
-macro_rules! by_row {
-    ([$one:tt $($other:tt)?]) => {
-        concat!(
-            "ldr d", each!(@@t $one), ", [x4, #32]\n",
-            "tbl v", each!(@@h $one), ".16b, {{v", each!(@@t $one), ".16b}}, v21.16b\n",
-            $("tbl v", each!(@@h $other), ".16b, {{v", each!(@@t $one), ".16b}}, v22.16b\n",)?
-        )
-    };
-    (end row) => {
-        "add x4, x4, #16\n"
-    };
-    (end $high:tt) => {
-        ""
-    };
-}
+            // What indices stand for is multiplied. Values of one bit, 1 and -1, are numbers with a bias: the bit counts twice.
+            .macro four even, odd, half, four, count
+                .if {table_of_values} && {low_bits} > 1
+                tbl v\even\().16b, {{v20.16b}}, v\even\().16b
+                .if {quads} > 1
+                tbl v\odd\().16b, {{v20.16b}}, v\odd\().16b
+                .endif
+                .endif
+                multiply_four \even, \odd, \half, \four, \count
+            .endm
 
-/// What indices in one of the quads' registers stand for is multiplied. `$four` is for [`multiply`]: the half of the
-/// step, the four of it, which of all it is in this order and whether it is the first of its half.
-macro_rules! four {
-    ({ $p:tt $quads:tt $min:ident $rows:tt linear $way:ident $group:tt } $from:ident $four:tt) => {
-        multiply!($p $way $group $from $four $quads $rows)
-    };
-    ({ $p:tt $quads:tt $min:ident $rows:tt table $way:ident $group:tt } $from:ident $four:tt) => {
-        concat!(
-            each!($quads ["tbl v" $from ".16b, {{v20.16b}}, v" $from ".16b\n"]),
-            multiply!($p $way $group $from $four $quads $rows),
-        )
-    };
-}
+            // Of bytes: codes, whose sign changes.
+            .macro bytes even, odd, half, four, count
+                bring \half, \four
+                both eor, \even, \odd, \even, \odd, v12.16b
+                four \even, \odd, \half, \four, \count
+            .endm
 
-/// The products of a step. `$c` is `{ tier, quads, offsets, rows, values, way, group }`. Vectors are loaded, and what is multiplied
-/// unpacked, ahead of their use: CPUs that execute in order wait less.
-macro_rules! products {
-    (8 0 $quads:tt $c:tt) => {
-        concat!(
-            load!(r "0" $quads),
-            load!(t "64" $quads),
-            load!(h "128" $quads),
-            load!(g "192" $quads),
-            products!(@byte r $quads $c (first 0 1 new)),
-            load!(r "256" $quads),
-            products!(@byte t $quads $c (first 1 2 more)),
-            load!(t "320" $quads),
-            products!(@byte h $quads $c (first 2 3 more)),
-            load!(h "384" $quads),
-            products!(@byte g $quads $c (first 3 4 more)),
-            load!(g "448" $quads),
-            products!(@byte r $quads $c (second 0 5 new)),
-            products!(@byte t $quads $c (second 1 6 more)),
-            products!(@byte h $quads $c (second 2 7 more)),
-            products!(@byte g $quads $c (second 3 8 more)),
-        )
-    };
-    (4 0 $quads:tt $c:tt) => {
-        concat!(
-            load!(r "0" $quads),
-            load!(g "64" $quads),
-            products!(@nibbles r $quads $c (first 0 1 new) (second 0 2 new)),
-            load!(r "128" $quads),
-            products!(@nibbles g $quads $c (first 1 3 more) (second 1 4 more)),
-            load!(g "192" $quads),
-            products!(@nibbles r $quads $c (first 2 5 more) (second 2 6 more)),
-            products!(@nibbles g $quads $c (first 3 7 more) (second 3 8 more)),
-        )
-    };
-    // The high bits of the low and the high nibbles are 4 bits apart, too: they are shifted together.
-    (4 1 $quads:tt $c:tt) => {
-        concat!(
-            load!(h "256" $quads),
-            load!(r "0" $quads),
-            load!(g "64" $quads),
-            products!(@high r $quads $c (second 0 1 new) (first 0 2 new)),
-            load!(r "128" $quads),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            products!(@high g $quads $c (second 1 3 more) (first 1 4 more)),
-            load!(g "192" $quads),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            products!(@high r $quads $c (second 2 5 more) (first 2 6 more)),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            products!(@high g $quads $c (second 3 7 more) (first 3 8 more)),
-        )
-    };
-    (4 2 $quads:tt $c:tt) => {
-        concat!(
-            load!(h "256" $quads),
-            load!(r "0" $quads),
-            load!(g "128" $quads),
-            products!(@high r $quads $c (second 0 1 new) (first 0 2 new)),
-            load!(r "64" $quads),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #2\n"]),
-            products!(@high g $quads $c (second 2 3 more) (first 2 4 more)),
-            load!(h "320" $quads),
-            load!(g "192" $quads),
-            products!(@high r $quads $c (second 1 5 more) (first 1 6 more)),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #2\n"]),
-            products!(@high g $quads $c (second 3 7 more) (first 3 8 more)),
-        )
-    };
-    (2 0 $quads:tt $c:tt) => {
-        concat!(
-            load!(r "0" $quads),
-            load!(g "64" $quads),
-            products!(@pairs r $quads $c (first 0 1 new) (first 2 2 more) (second 0 3 new) (second 2 4 more)),
-            products!(@pairs g $quads $c (first 1 5 more) (first 3 6 more) (second 1 7 more) (second 3 8 more)),
-        )
-    };
-    // Pairs of bits two apart and high bits four apart become two nibbles.
-    (2 1 $quads:tt $c:tt) => {
-        concat!(load!(r "0" $quads), load!(h "128" $quads), products!(@twos $quads $c))
-    };
-    (2 row $quads:tt $c:tt) => {
-        concat!(load!(r "0" $quads), by_row!($quads), products!(@twos $quads $c))
-    };
-    (@twos $quads:tt $c:tt) => {
-        concat!(
-            each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
-            each!($quads ["shl v" t ".16b, v" h ".16b, #2\n"]),
-            each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
-            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
-            products!(@threes r $quads $c (first 0 1 new) (second 0 2 new)),
-            load!(r "64" $quads),
-            products!(@threes g $quads $c (first 2 3 more) (second 2 4 more)),
-            each!($quads ["ushr v" g ".16b, v" r ".16b, #2\n"]),
-            each!($quads ["shl v" t ".16b, v" h ".16b, #1\n"]),
-            each!($quads ["ushr v" h ".16b, v" h ".16b, #1\n"]),
-            each!($quads ["bit v" r ".16b, v" t ".16b, v13.16b\n"]),
-            each!($quads ["bit v" g ".16b, v" h ".16b, v13.16b\n"]),
-            products!(@threes r $quads $c (first 1 5 more) (second 1 6 more)),
-            products!(@threes g $quads $c (first 3 7 more) (second 3 8 more)),
-        )
-    };
-    // A bit counts twice, so that its values, 1 and -1, are numbers with a bias.
-    (1 0 $quads:tt { $p:tt $same:tt $min:ident $rows:tt table $way:ident $group:tt }) => {
-        products!(@bits $quads { $p $same $min $rows linear $way $group })
-    };
-    (@bits $quads:tt $c:tt) => {
-        concat!(
-            load!(r "0" $quads),
-            products!(@bit t "shl" "1" $quads $c (first 0 1 new)),
-            products!(@bit h "ushr" "1" $quads $c (first 2 2 more)),
-            products!(@bit g "ushr" "2" $quads $c (first 3 3 more)),
-            products!(@bit t "ushr" "3" $quads $c (second 0 4 new)),
-            products!(@bit h "ushr" "4" $quads $c (second 1 5 more)),
-            products!(@bit g "ushr" "5" $quads $c (second 2 6 more)),
-            products!(@bit t "ushr" "6" $quads $c (second 3 7 more)),
-            bring!($c (first 1 8 more)),
-            each!($quads ["and v" h ".16b, v" r ".16b, v12.16b\n"]),
-            four!($c h (first 1 8 more)),
-        )
-    };
-    (@bit $to:ident $way:tt $by:tt $quads:tt $c:tt $four:tt) => {
-        concat!(
-            bring!($c $four),
-            each!($quads [$way " v" $to ".16b, v" r ".16b, #" $by "\n"]),
-            each!($quads ["and v" $to ".16b, v" $to ".16b, v12.16b\n"]),
-            four!($c $to $four),
-        )
-    };
-    (@byte $from:ident $quads:tt $c:tt $four:tt) => {
-        concat!(
-            bring!($c $four),
-            each!($quads ["eor v" $from ".16b, v" $from ".16b, v12.16b\n"]),
-            four!($c $from $four),
-        )
-    };
-    (@nibbles $from:ident $quads:tt $c:tt $low:tt $high:tt) => {
-        concat!(
-            bring!($c $low),
-            bring!($c $high),
-            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
-            each!($quads ["ushr v" h ".16b, v" $from ".16b, #4\n"]),
-            four!($c t $low),
-            four!($c h $high),
-        )
-    };
-    (@high $from:ident $quads:tt $c:tt $high:tt $low:tt) => {
-        concat!(
-            bring!($c $high),
-            bring!($c $low),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
-            each!($quads ["sli v" $from ".16b, v" h ".16b, #4\n"]),
-            each!($quads ["bit v" t ".16b, v" h ".16b, v13.16b\n"]),
-            each!($quads ["and v" $from ".16b, v" $from ".16b, v12.16b\n"]),
-            four!($c t $high),
-            four!($c $from $low),
-        )
-    };
-    (@pairs $from:ident $quads:tt $c:tt $first:tt $second:tt $third:tt $fourth:tt) => {
-        concat!(
-            bring!($c $first),
-            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
-            each!($quads ["ushr v" h ".16b, v" $from ".16b, #2\n"]),
-            four!($c t $first),
-            bring!($c $second),
-            each!($quads ["and v" h ".16b, v" h ".16b, v12.16b\n"]),
-            each!($quads ["ushr v" t ".16b, v" $from ".16b, #4\n"]),
-            four!($c h $second),
-            bring!($c $third),
-            each!($quads ["and v" t ".16b, v" t ".16b, v12.16b\n"]),
-            each!($quads ["ushr v" h ".16b, v" $from ".16b, #6\n"]),
-            four!($c t $third),
-            bring!($c $fourth),
-            four!($c h $fourth),
-        )
-    };
-    // Of tables there are two copies: the fourth bit may be anything.
-    (@threes $from:ident $quads:tt $c:tt $low:tt $high:tt) => {
-        concat!(
-            bring!($c $low),
-            bring!($c $high),
-            each!($quads ["and v" t ".16b, v" $from ".16b, v12.16b\n"]),
-            each!($quads ["ushr v" $from ".16b, v" $from ".16b, #4\n"]),
-            products!(@three $from $quads $c),
-            four!($c t $low),
-            four!($c $from $high),
-        )
-    };
-    (@three $from:ident $quads:tt { $p:tt $same:tt $min:ident $rows:tt linear $way:ident $group:tt }) => {
-        each!($quads ["and v" $from ".16b, v" $from ".16b, v12.16b\n"])
-    };
-    (@three $from:ident $quads:tt { $p:tt $same:tt $min:ident $rows:tt table $way:ident $group:tt }) => {
-        ""
-    };
-}
+            // Of nibbles: the low ones are the first half's columns, the high ones the second half's.
+            .macro nibbles even, odd, four, count
+                bring 0, \four
+                bring 1, \four
+                both and, 2, 3, \even, \odd, v12.16b
+                both ushr, 4, 5, \even, \odd, #4
+                four 2, 3, 0, \four, \count
+                four 4, 5, 1, \four, \count+1
+            .endm
 
-/// Masks: of indices, and of their high bits. What is subtracted from codes of 8 bits, as another sign. Two copies of a table of
-/// eight. Where bytes of rows go: `v21`, and for a second quad `v22`.
-macro_rules! masks {
-    (8 0 $values:ident) => {
-        "movi v12.16b, #0x80\n"
-    };
-    (4 0 $values:ident) => {
-        "movi v12.16b, #0x0f\n"
-    };
-    (4 1 linear) => {
-        "movi v12.16b, #0x1f\nmovi v13.16b, #0x10\n"
-    };
-    (4 2 linear) => {
-        "movi v12.16b, #0x3f\nmovi v13.16b, #0x30\n"
-    };
-    (2 0 linear) => {
-        "movi v12.16b, #0x03\n"
-    };
-    (2 1 linear) => {
-        "movi v12.16b, #0x07\nmovi v13.16b, #0x44\n"
-    };
-    (2 1 table) => {
-        "movi v12.16b, #0x0f\nmovi v13.16b, #0x44\nmov v20.d[1], v20.d[0]\n"
-    };
-    (2 row table) => {
-        concat!(
-            masks!(2 1 table),
-            "mov w1, #0\nmov w3, #0x1010101\n",
-            masks!(@("21" "0") ("21" "1") ("21" "2") ("21" "3") ("22" "0") ("22" "1") ("22" "2") ("22" "3")),
-        )
-    };
-    (@$(($v:tt $lane:tt))*) => {
-        concat!($("mov v", $v, ".s[", $lane, "], w1\nadd w1, w1, w3\n",)*)
-    };
-    (1 0 table) => {
-        "movi v12.16b, #0x02\n"
+            // Of nibbles, with high bits in v4, v5: those of low and of high nibbles are 4 bits apart, too, and shifted together.
+            .macro nibbles_with_high even, odd, four, count
+                bring 1, \four
+                bring 0, \four
+                both ushr, 2, 3, \even, \odd, #4
+                sli v\even\().16b, v4.16b, #4
+                .if {quads} > 1
+                sli v\odd\().16b, v5.16b, #4
+                .endif
+                insert_high 2, 3, 4, 5
+                both and, \even, \odd, \even, \odd, v12.16b
+                four 2, 3, 1, \four, \count
+                four \even, \odd, 0, \four, \count+1
+            .endm
+
+            // Of pairs of bits: the columns of each two are behind those of the pair before.
+            .macro pairs even, odd, four, count
+                bring 0, \four
+                both and, 2, 3, \even, \odd, v12.16b
+                both ushr, 4, 5, \even, \odd, #2
+                four 2, 3, 0, \four, \count
+                bring 0, \four+2
+                both and, 4, 5, 4, 5, v12.16b
+                both ushr, 2, 3, \even, \odd, #4
+                four 4, 5, 0, \four+2, \count+1
+                bring 1, \four
+                both and, 2, 3, 2, 3, v12.16b
+                both ushr, 4, 5, \even, \odd, #6
+                four 2, 3, 1, \four, \count+2
+                bring 1, \four+2
+                four 4, 5, 1, \four+2, \count+3
+            .endm
+
+            // Of three bits in each nibble. Of tables there are two copies: there the fourth bit may be anything.
+            .macro threes even, odd, four, count
+                bring 0, \four
+                bring 1, \four
+                both and, 2, 3, \even, \odd, v12.16b
+                both ushr, \even, \odd, \even, \odd, #4
+                .if !{table_of_values}
+                both and, \even, \odd, \even, \odd, v12.16b
+                .endif
+                four 2, 3, 0, \four, \count
+                four \even, \odd, 1, \four, \count+1
+            .endm
+
+            // High planes by row: bytes of rows become those of four columns.
+            .macro spread_rows
+                ldr d2, [x4, #32]
+                tbl v4.16b, {{v2.16b}}, v21.16b
+                .if {quads} > 1
+                tbl v5.16b, {{v2.16b}}, v22.16b
+                .endif
+            .endm
+
+            // Of single bits.
+            .macro one_bit even, odd, op, by, half, four, count
+                bring \half, \four
+                both \op, \even, \odd, 0, 1, \by
+                both and, \even, \odd, \even, \odd, v12.16b
+                four \even, \odd, \half, \four, \count
+            .endm
+
+            .macro step_products
+                .if {low_bits} == 8
+                load 0, 1, 0
+                load 2, 3, 64
+                load 4, 5, 128
+                load 6, 7, 192
+                bytes 0, 1, 0, 0, 1
+                load 0, 1, 256
+                bytes 2, 3, 0, 1, 2
+                load 2, 3, 320
+                bytes 4, 5, 0, 2, 3
+                load 4, 5, 384
+                bytes 6, 7, 0, 3, 4
+                load 6, 7, 448
+                bytes 0, 1, 1, 0, 5
+                bytes 2, 3, 1, 1, 6
+                bytes 4, 5, 1, 2, 7
+                bytes 6, 7, 1, 3, 8
+                .elseif {low_bits} == 4 && {high_bits} == 0
+                load 0, 1, 0
+                load 6, 7, 64
+                nibbles 0, 1, 0, 1
+                load 0, 1, 128
+                nibbles 6, 7, 1, 3
+                load 6, 7, 192
+                nibbles 0, 1, 2, 5
+                nibbles 6, 7, 3, 7
+                .elseif {low_bits} == 4 && {high_bits} == 1
+                load 4, 5, 256
+                load 0, 1, 0
+                load 6, 7, 64
+                nibbles_with_high 0, 1, 0, 1
+                load 0, 1, 128
+                both ushr, 4, 5, 4, 5, #1
+                nibbles_with_high 6, 7, 1, 3
+                load 6, 7, 192
+                both ushr, 4, 5, 4, 5, #1
+                nibbles_with_high 0, 1, 2, 5
+                both ushr, 4, 5, 4, 5, #1
+                nibbles_with_high 6, 7, 3, 7
+                .elseif {low_bits} == 4
+                load 4, 5, 256
+                load 0, 1, 0
+                load 6, 7, 128
+                nibbles_with_high 0, 1, 0, 1
+                load 0, 1, 64
+                both ushr, 4, 5, 4, 5, #2
+                nibbles_with_high 6, 7, 2, 3
+                load 4, 5, 320
+                load 6, 7, 192
+                nibbles_with_high 0, 1, 1, 5
+                both ushr, 4, 5, 4, 5, #2
+                nibbles_with_high 6, 7, 3, 7
+                .elseif {low_bits} == 2 && {high_bits} == 0
+                load 0, 1, 0
+                load 6, 7, 64
+                pairs 0, 1, 0, 1
+                pairs 6, 7, 1, 5
+                .elseif {low_bits} == 2
+                // Pairs of bits two apart and high bits four apart become two nibbles.
+                load 0, 1, 0
+                .if {by_row}
+                spread_rows
+                .else
+                load 4, 5, 128
+                .endif
+                both ushr, 6, 7, 0, 1, #2
+                both shl, 2, 3, 4, 5, #2
+                insert_high 6, 7, 4, 5
+                insert_high 0, 1, 2, 3
+                threes 0, 1, 0, 1
+                load 0, 1, 64
+                threes 6, 7, 2, 3
+                both ushr, 6, 7, 0, 1, #2
+                both shl, 2, 3, 4, 5, #1
+                both ushr, 4, 5, 4, 5, #1
+                insert_high 0, 1, 2, 3
+                insert_high 6, 7, 4, 5
+                threes 0, 1, 1, 5
+                threes 6, 7, 3, 7
+                .else
+                load 0, 1, 0
+                one_bit 2, 3, shl, #1, 0, 0, 1
+                one_bit 4, 5, ushr, #1, 0, 2, 2
+                one_bit 6, 7, ushr, #2, 0, 3, 3
+                one_bit 2, 3, ushr, #3, 1, 0, 4
+                one_bit 4, 5, ushr, #4, 1, 1, 5
+                one_bit 6, 7, ushr, #5, 1, 2, 6
+                one_bit 2, 3, ushr, #6, 1, 3, 7
+                bring 0, 1
+                both and, 4, 5, 0, 1, v12.16b
+                four 4, 5, 0, 1, 8
+                .endif
+            .endm
+
+            .macro purge_codes
+                .irp name, load_row, load, both, insert_high, four, bytes, nibbles, nibbles_with_high, pairs, threes, spread_rows, one_bit
+                .purgem \name
+                .endr
+            .endm
+        "
     };
 }

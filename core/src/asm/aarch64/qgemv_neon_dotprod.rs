@@ -6,99 +6,122 @@
 //!
 //! `v1`, `v3`, `v5` and `v7` are activations where a pass does one quad.
 
-/// Products of four columns, added to integers.
-macro_rules! multiply {
-    (dotprod $way:ident $group:tt $from:ident (first $four:tt $n:tt $new:ident)
-        [$(($r:tt $t:tt $h:tt $g:tt [$(($x0:tt $x1:tt $a:tt $b:tt))*]))*] $rows:tt) => {
-        concat!($($("sdot v", $a, ".4s, v", each!(@@$from ($r $t $h $g $r)), ".16b, v", $x0, ".4b[", $four, "]\n",)*)*)
-    };
-    (dotprod $way:ident 32 $from:ident (second $four:tt $n:tt $new:ident)
-        [$(($r:tt $t:tt $h:tt $g:tt [$(($x0:tt $x1:tt $a:tt $b:tt))*]))*] $rows:tt) => {
-        concat!($($("sdot v", $a, ".4s, v", each!(@@$from ($r $t $h $g $r)), ".16b, v", $x1, ".4b[", $four, "]\n",)*)*)
-    };
-    (dotprod $way:ident 16 $from:ident (second $four:tt $n:tt $new:ident)
-        [$(($r:tt $t:tt $h:tt $g:tt [$(($x0:tt $x1:tt $a:tt $b:tt))*]))*] $rows:tt) => {
-        concat!($($("sdot v", $b, ".4s, v", each!(@@$from ($r $t $h $g $r)), ".16b, v", $x1, ".4b[", $four, "]\n",)*)*)
-    };
-}
-
-/// Nothing: activations are multiplied where they are.
-macro_rules! bring {
-    ({ dotprod $($c:tt)* } $four:tt) => {
-        ""
-    };
-}
+use super::qgemv::signed_bias;
+use crate::quant::packed::Packing;
 
 /// The register of 1.5 * 2^23: one that formats of this kind do not need.
-macro_rules! one_and_a_half {
-    (32 $min:ident) => {
-        "31"
-    };
-    (16 none) => {
-        "23"
-    };
-    (16 min) => {
-        "13"
-    };
+const fn one_and_a_half(p: &Packing) -> u32 {
+    match (p.group, p.offsets) {
+        (32, _) => 31,
+        (_, false) => 23,
+        (_, true) => 13,
+    }
 }
 
-macro_rules! constants {
-    (dotprod $group:tt $min:ident) => {
+macro_rules! dotprod {
+    () => {
         concat!(
-            "movi v", one_and_a_half!($group $min), ".4s, #0x4b, lsl #24\n",
-            "orr v", one_and_a_half!($group $min), ".4s, #0x40, lsl #16\n",
+            codes!(),
+            r"
+            .macro each_row do, more:vararg
+                \do x6, 8, 9, none, none, \more
+                .if {rows} > 1
+                \do x7, 10, 11, none, none, \more
+                .endif
+                .if {rows} > 2
+                \do x8, 1, 3, none, none, \more
+                .endif
+                .if {rows} > 3
+                \do x17, 5, 7, none, none, \more
+                .endif
+            .endm
+            .macro each_sum do, more:vararg
+                .if {quads} == 2
+                \do x6, 8, 9, none, none, 16, 20, 0, 0, 0, 2, 24, none, 28, none, \more
+                \do x6, 8, 9, none, none, 17, 21, 16, 1, 1, 3, 25, none, 29, none, \more
+                .if {rows} > 1
+                \do x7, 10, 11, none, none, 18, 22, 64, 0, 0, 2, 26, none, 30, none, \more
+                \do x7, 10, 11, none, none, 19, 23, 80, 1, 1, 3, 27, none, 31, none, \more
+                .endif
+                .else
+                \do x6, 8, 9, none, none, 16, 20, 0, 0, 0, 2, 24, none, 28, none, \more
+                \do x7, 10, 11, none, none, 17, 21, 64, 0, 0, 2, 25, none, 29, none, \more
+                \do x8, 1, 3, none, none, 18, 22, 128, 0, 0, 2, 26, none, 30, none, \more
+                .if {rows} > 3
+                \do x17, 5, 7, none, none, 19, 23, 192, 0, 0, 2, 27, none, 31, none, \more
+                .endif
+                .endif
+            .endm
+
+            .macro constants
+                movi v{one_and_a_half}.4s, #0x4b, lsl #24
+                orr v{one_and_a_half}.4s, #0x40, lsl #16
+            .endm
+
+            // INTEGERS start with 1.5 * 2^23 in f32, plus the bias times the negative sum of the activations.
+            .macro start_sum x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, more
+                .if {bias} == 0
+                mov v\a\().16b, v{one_and_a_half}.16b
+                .if {group} == 16
+                mov v\b\().16b, v{one_and_a_half}.16b
+                .endif
+                .else
+                .if \quad == 0
+                ldr q0, [\x]
+                .if {bias_bits}
+                shl v0.4s, v0.4s, #{bias_bits}
+                .endif
+                add v0.4s, v0.4s, v{one_and_a_half}.4s
+                .endif
+                .if {group} == 32
+                dup v\a\().4s, v0.s[2]
+                .else
+                dup v\a\().4s, v0.s[0]
+                dup v\b\().4s, v0.s[1]
+                .endif
+                .endif
+            .endm
+            .macro start
+                each_sum start_sum
+            .endm
+
+            // PRODUCTS of four columns are added. Activations are multiplied where they are.
+            .macro bring half, four
+            .endm
+            .macro multiply_sum x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, which, codes, half, four
+                .if \quad == \which
+                .if \half == 0
+                sdot v\a\().4s, v\codes\().16b, v\x0\().4b[\four]
+                .elseif {group} == 32
+                sdot v\a\().4s, v\codes\().16b, v\x1\().4b[\four]
+                .else
+                sdot v\b\().4s, v\codes\().16b, v\x1\().4b[\four]
+                .endif
+                .endif
+            .endm
+            .macro multiply_four even, odd, half, four, count
+                each_sum multiply_sum, 0, \even, \half, \four
+                each_sum multiply_sum, 1, \odd, \half, \four
+            .endm
+
+            // In f32: less 1.5 * 2^23, below which the lowest bits of an f32 are those of an integer. (Converting integers takes
+            // half of the pipes of a Neoverse-N1, and those twice.)
+            .macro integers x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, half, lane
+                .if \half == 0
+                fsub v\a\().4s, v\a\().4s, v{one_and_a_half}.4s
+                .else
+                fsub v\b\().4s, v\b\().4s, v{one_and_a_half}.4s
+                .endif
+            .endm
+
+            .macro purge_own
+                purge_codes
+                .irp name, purge_codes, start_sum, bring, multiply_sum, multiply_four
+                .purgem \name
+                .endr
+            .endm
+            "
         )
-    };
-}
-
-/// What integers start with: 1.5 * 2^23 in f32, plus the bias times the negative sum of the activations.
-macro_rules! start {
-    (none dotprod $group:tt $min:ident [$(($x:tt $xs:tt $d:tt [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
-        concat!($($(start!(@none $group one_and_a_half!($group $min), $a $b),)*)*)
-    };
-    ($bias:tt dotprod $group:tt $min:ident [$(($x:tt $xs:tt $d:tt $lanes:tt))*]) => {
-        concat!($(
-            "ldr q0, [", $x, "]\n",
-            start!(@times $bias),
-            "add v0.4s, v0.4s, v", one_and_a_half!($group $min), ".4s\n",
-            start!(@$group $lanes),
-        )*)
-    };
-    (@none 32 $one:expr, $a:tt $b:tt) => {
-        concat!("mov v", $a, ".16b, v", $one, ".16b\n")
-    };
-    (@none 16 $one:expr, $a:tt $b:tt) => {
-        concat!("mov v", $a, ".16b, v", $one, ".16b\nmov v", $b, ".16b, v", $one, ".16b\n")
-    };
-    (@times 0) => {
-        ""
-    };
-    (@times $bias:tt) => {
-        concat!("shl v0.4s, v0.4s, #", $bias, "\n")
-    };
-    (@32 [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]) => {
-        concat!($("dup v", $a, ".4s, v0.s[2]\n",)*)
-    };
-    (@16 [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]) => {
-        concat!($("dup v", $a, ".4s, v0.s[0]\ndup v", $b, ".4s, v0.s[1]\n",)*)
-    };
-}
-
-/// Nothing: integers have started with it.
-macro_rules! unbias {
-    (dotprod $bias:tt $at:tt $x0:tt) => {
-        ""
-    };
-}
-
-/// A group's integers in f32: less 1.5 * 2^23, below which the lowest bits of an f32 are those of an integer. (Converting
-/// integers takes half of the pipes of a Neoverse-N1, and those twice.)
-macro_rules! integers {
-    (dotprod first $bias:tt $way:ident $group:tt $min:ident $a:tt $b:tt) => {
-        concat!("fsub v", $a, ".4s, v", $a, ".4s, v", one_and_a_half!($group $min), ".4s\n")
-    };
-    (dotprod second $bias:tt $way:ident $group:tt $min:ident $a:tt $b:tt) => {
-        integers!(dotprod first $bias $way $group $min $b $a)
     };
 }
 
@@ -106,48 +129,17 @@ macro_rules! kernels {
     ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
         $(#[$on])*
         mod $field {
-            kernels! { @$field $format $row }
+            use super::*;
+            kernels! { @$field $format quads 2, 1 }
+            kernels! { @$field $format quads 2, 2 }
+            kernels! { @$field $format quads 1, 3 }
+            kernels! { @$field $format quads 1, 4 }
         }
     )*};
-    (@$field:ident $format:ident $row:tt) => {
+    (@$field:ident $format:ident quads $quads:literal, $rows:literal) => {
         packed_kernel! {
-            $field $format "1" dotprod "neon_dotprod" ["dotprod"] $row "32" ("q" "d")
-            [("0" "2" "4" "6" [("8" "9" "24" "28")]) ("1" "3" "5" "7" [("8" "9" "25" "29")])]
-            [("0" "2" "" "4h" "14") ("1" "3" "2" "8h" "15")]
-            [("x6" ("8" "9") none [("16" "20" "0" "0" "2" "24" "28") ("17" "21" "16" "1" "3" "25" "29")])]
-        }
-        packed_kernel! {
-            $field $format "2" dotprod "neon_dotprod" ["dotprod"] $row "32" ("q" "d")
-            [
-                ("0" "2" "4" "6" [("8" "9" "24" "28") ("10" "11" "26" "30")])
-                ("1" "3" "5" "7" [("8" "9" "25" "29") ("10" "11" "27" "31")])
-            ]
-            [("0" "2" "" "4h" "14") ("1" "3" "2" "8h" "15")]
-            [
-                ("x6" ("8" "9") none [("16" "20" "0" "0" "2" "24" "28") ("17" "21" "16" "1" "3" "25" "29")])
-                ("x7" ("10" "11") none [("18" "22" "64" "0" "2" "26" "30") ("19" "23" "80" "1" "3" "27" "31")])
-            ]
-        }
-        packed_kernel! {
-            $field $format "3" dotprod "neon_dotprod" ["dotprod"] $row "16" ("d" "s")
-            [("0" "2" "4" "6" [("8" "9" "24" "28") ("10" "11" "25" "29") ("1" "3" "26" "30")])]
-            [("0" "2" "" "4h" "14")]
-            [
-                ("x6" ("8" "9") none [("16" "20" "0" "0" "2" "24" "28")])
-                ("x7" ("10" "11") none [("17" "21" "64" "0" "2" "25" "29")])
-                ("x8" ("1" "3") none [("18" "22" "128" "0" "2" "26" "30")])
-            ]
-        }
-        packed_kernel! {
-            $field $format "4" dotprod "neon_dotprod" ["dotprod"] $row "16" ("d" "s")
-            [("0" "2" "4" "6" [("8" "9" "24" "28") ("10" "11" "25" "29") ("1" "3" "26" "30") ("5" "7" "27" "31")])]
-            [("0" "2" "" "4h" "14")]
-            [
-                ("x6" ("8" "9") none [("16" "20" "0" "0" "2" "24" "28")])
-                ("x7" ("10" "11") none [("17" "21" "64" "0" "2" "25" "29")])
-                ("x8" ("1" "3") none [("18" "22" "128" "0" "2" "26" "30")])
-                ("x17" ("5" "7") none [("19" "23" "192" "0" "2" "27" "31")])
-            ]
+            $field $format $rows quads $quads, dotprod "neon_dotprod" ["dotprod"], bias signed_bias(&packing!($format));
+            one_and_a_half = const one_and_a_half(&packing!($format)),
         }
     };
 }

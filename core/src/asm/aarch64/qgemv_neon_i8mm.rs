@@ -17,411 +17,374 @@
 //! | `v16`..`v23` | if `wide`: the results |
 //! | `v24`..`v31` | integers |
 
-/// Eights of activations: `v8` to `v11`.
-macro_rules! eights_of {
-    ([($x:tt $($one:tt)*)]) => {
-        eights_of!(@$x $x)
-    };
-    ([($x:tt $($one:tt)*) ($y:tt $($two:tt)*)]) => {
-        eights_of!(@$x $y)
-    };
-    (@$x:tt $y:tt) => {
-        concat!(
-            "ldp q0, q1, [", $x, ", #-32]\nldp q2, q3, [", $y, ", #-32]\n",
-            "zip1 v8.2d, v0.2d, v2.2d\nzip2 v9.2d, v0.2d, v2.2d\n",
-            "zip1 v10.2d, v1.2d, v3.2d\nzip2 v11.2d, v1.2d, v3.2d\n",
-        )
+use super::qgemv::usual_bias;
+use crate::quant::packed::{Packing, Scales};
+
+/// Quads of a pass.
+const fn quads(p: &Packing) -> u32 {
+    if matches!(p.scales, Scales::Halves) && !p.offsets {
+        4
+    } else {
+        2
+    }
+}
+
+/// The register of 1.5 * 2^23.
+const fn one_and_a_half(p: &Packing) -> u32 {
+    match (quads(p), p.group, p.offsets) {
+        (4, _, _) => 14,
+        (_, 32, _) => 31,
+        (_, _, false) => 23,
+        (_, _, true) => 13,
+    }
+}
+
+/// The register of the table of values.
+const fn values(p: &Packing) -> u32 {
+    if quads(p) == 4 {
+        15
+    } else {
+        20
+    }
+}
+
+macro_rules! i8mm {
+    () => {
+        r"
+            .macro each_row do, more:vararg
+                \do x6, 8, 9, none, none, \more
+                .if {rows} > 1
+                \do x7, 10, 11, none, none, \more
+                .endif
+            .endm
+            .macro each_sum do, more:vararg
+                .if {quads} == 4
+                \do x6, 8, 9, none, none, 16, none, 0, 0, 0, none, 24, none, none, none, \more
+                \do x6, 8, 9, none, none, 17, none, 16, 1, 1, none, 25, none, none, none, \more
+                \do x6, 8, 9, none, none, 18, none, 32, 2, 2, none, 26, none, none, none, \more
+                \do x6, 8, 9, none, none, 19, none, 48, 3, 3, none, 27, none, none, none, \more
+                .if {rows} > 1
+                \do x7, 10, 11, none, none, 20, none, 64, 0, 0, none, 28, none, none, none, \more
+                \do x7, 10, 11, none, none, 21, none, 80, 1, 1, none, 29, none, none, none, \more
+                \do x7, 10, 11, none, none, 22, none, 96, 2, 2, none, 30, none, none, none, \more
+                \do x7, 10, 11, none, none, 23, none, 112, 3, 3, none, 31, none, none, none, \more
+                .endif
+                .else
+                \do x6, 8, 9, none, none, 16, 20, 0, 0, 0, 2, 24, none, 28, none, \more
+                \do x6, 8, 9, none, none, 17, 21, 16, 1, 1, 3, 25, none, 29, none, \more
+                .if {rows} > 1
+                \do x7, 10, 11, none, none, 18, 22, 64, 0, 0, 2, 26, none, 30, none, \more
+                \do x7, 10, 11, none, none, 19, 23, 80, 1, 1, 3, 27, none, 31, none, \more
+                .endif
+                .endif
+            .endm
+            // Does something for each quad: where its columns are in a line, where its bytes go if the high plane is by row, integers
+            // `A` and `B`, and those of the second half if that is a group.
+            .macro each_quad do, more:vararg
+                .if {quads} == 4
+                \do 0, none, 24, 28, none, none, \more
+                \do 16, none, 25, 29, none, none, \more
+                \do 32, none, 26, 30, none, none, \more
+                \do 48, none, 27, 31, none, none, \more
+                .else
+                \do 0, 21, 24, 26, 28, 30, \more
+                \do 16, 22, 25, 27, 29, 31, \more
+                .endif
+            .endm
+            // The same for quads side by side.
+            .macro each_two_quads do, more:vararg
+                .if {quads} == 4
+                \do 0, 24, 28, none, none, 25, 29, none, none, \more
+                \do 32, 26, 30, none, none, 27, 31, none, none, \more
+                .else
+                \do 0, 24, 26, 28, 30, 25, 27, 29, 31, \more
+                .endif
+            .endm
+
+            .macro constants
+                movi v{one_and_a_half}.4s, #0x4b, lsl #24
+                orr v{one_and_a_half}.4s, #0x40, lsl #16
+                .if {values} != 20
+                mov v{values}.16b, v20.16b
+                .endif
+            .endm
+
+            // Eights of activations: v8 to v11. A row without another is its own.
+            .macro load_two_rows first, second
+                ldp q0, q1, [\first, #-32]
+                ldp q2, q3, [\second, #-32]
+                zip1 v8.2d, v0.2d, v2.2d
+                zip2 v9.2d, v0.2d, v2.2d
+                zip1 v10.2d, v1.2d, v3.2d
+                zip2 v11.2d, v1.2d, v3.2d
+            .endm
+            .macro load_activations
+                .if {rows} == 1
+                load_two_rows x6, x6
+                .else
+                load_two_rows x6, x7
+                .endif
+            .endm
+
+            // INTEGERS start with 1.5 * 2^23 in f32, plus the bias times the negative sum of the activations: of each half those of
+            // both rows, or of both halves.
+            .macro load_biases_of first, second
+                ldr q0, [\first]
+                ldr q1, [\second]
+                .if {group} == 32
+                zip2 v0.4s, v0.4s, v1.4s
+                .else
+                zip1 v0.4s, v0.4s, v1.4s
+                .endif
+                shl v0.4s, v0.4s, #{bias_bits}
+                add v0.4s, v0.4s, v{one_and_a_half}.4s
+            .endm
+            .macro start_integers a, b
+                .if {bias}
+                dup v\a\().2d, v0.d[0]
+                .if {group} == 16
+                dup v\b\().2d, v0.d[1]
+                .endif
+                .else
+                mov v\a\().16b, v{one_and_a_half}.16b
+                .if {group} == 16
+                mov v\b\().16b, v{one_and_a_half}.16b
+                .endif
+                .endif
+            .endm
+            .macro start_sum x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, more
+                start_integers \a, \b
+            .endm
+            // Of one row of activations, those of rows 2 and 3 of quads.
+            .macro start_other at, spread, a, b, c, d, more
+                start_integers \b, \d
+            .endm
+            .macro start
+                .if {bias} && {rows} == 1
+                load_biases_of x6, x6
+                .elseif {bias}
+                load_biases_of x6, x7
+                .endif
+                each_sum start_sum
+                .if {rows} == 1
+                each_quad start_other
+                .endif
+            .endm
+
+            // WEIGHTS: v2 and v3, two fours of columns, become `A` and `B`.
+            .macro pair v, w
+                zip1 v\v\().4s, v2.4s, v3.4s
+                zip2 v\w\().4s, v2.4s, v3.4s
+            .endm
+            // The fours are two vectors, two bits of one, or those of a plane by row.
+            .macro two_vectors v, w, from
+                ldr q2, [x5, #\from]
+                ldr q3, [x5, #\from+64]
+                pair \v, \w
+            .endm
+            .macro two_bits v, w, from
+                ldr q2, [x5, #\from]
+                ushr v3.16b, v2.16b, #1
+                pair \v, \w
+            .endm
+            .macro two_bits_by_row v, w, spread
+                ldr d2, [x4, #32]
+                tbl v2.16b, {{v2.16b}}, v\spread\().16b
+                ushr v3.16b, v2.16b, #1
+                pair \v, \w
+            .endm
+            // Of two quads: to v4, v5 and v6, v7.
+            .macro planes from
+                ldp q0, q1, [x5, #\from]
+                ldp q2, q3, [x5, #\from+64]
+                zip1 v4.4s, v0.4s, v2.4s
+                zip2 v5.4s, v0.4s, v2.4s
+                zip1 v6.4s, v1.4s, v3.4s
+                zip2 v7.4s, v1.4s, v3.4s
+            .endm
+            // An instruction for `A` and `B`: the last operand is a register or a number.
+            .macro both op, v, w, a, b, operand
+                \op v\v\().16b, v\a\().16b, \operand
+                \op v\w\().16b, v\b\().16b, \operand
+            .endm
+
+            // What indices in v (`A`) and w (`B`) stand for, times an eight of activations.
+            .macro multiply op, v, w, x, a, b
+                \op v\a\().4s, v\v\().16b, v\x\().16b
+                \op v\b\().4s, v\w\().16b, v\x\().16b
+            .endm
+            .macro eight half, x, v, w, a, b, c, d
+                .if {table_of_values} && {low_bits} > 1
+                tbl v\v\().16b, {{v{values}.16b}}, v\v\().16b
+                tbl v\w\().16b, {{v{values}.16b}}, v\w\().16b
+                .if {group} == 16 && \half == 1
+                multiply smmla, \v, \w, \x, \c, \d
+                .else
+                multiply smmla, \v, \w, \x, \a, \b
+                .endif
+                .elseif {group} == 16 && \half == 1
+                multiply usmmla, \v, \w, \x, \c, \d
+                .else
+                multiply usmmla, \v, \w, \x, \a, \b
+                .endif
+            .endm
+
+            // PRODUCTS of two quads, of bytes or nibbles.
+            .macro bytes at, a, b, c, d, e, f, g, h, from, half, x
+                planes \from+\at
+                eight \half, \x, 4, 5, \a, \b, \c, \d
+                eight \half, \x, 6, 7, \e, \f, \g, \h
+            .endm
+            .macro nibbles at, a, b, c, d, e, f, g, h, from, x, y
+                planes \from+\at
+                both and, 0, 1, 4, 5, v12.16b
+                both and, 2, 3, 6, 7, v12.16b
+                both ushr, 4, 5, 4, 5, #4
+                both ushr, 6, 7, 6, 7, #4
+                eight 0, \x, 0, 1, \a, \b, \c, \d
+                eight 0, \x, 2, 3, \e, \f, \g, \h
+                eight 1, \y, 4, 5, \a, \b, \c, \d
+                eight 1, \y, 6, 7, \e, \f, \g, \h
+            .endm
+            .macro two_quads at, a, b, c, d, e, f, g, h, more
+                .if {low_bits} == 8
+                bytes \at, \a, \b, \c, \d, \e, \f, \g, \h, 0, 0, 8
+                bytes \at, \a, \b, \c, \d, \e, \f, \g, \h, 128, 0, 9
+                bytes \at, \a, \b, \c, \d, \e, \f, \g, \h, 256, 1, 10
+                bytes \at, \a, \b, \c, \d, \e, \f, \g, \h, 384, 1, 11
+                .else
+                nibbles \at, \a, \b, \c, \d, \e, \f, \g, \h, 0, 8, 10
+                nibbles \at, \a, \b, \c, \d, \e, \f, \g, \h, 128, 9, 11
+                .endif
+            .endm
+
+            // Of one quad: of nibbles in v0, v1 with high bits in v4, v5, which are four bits apart, too; of three bits in each
+            // nibble, where of tables there are two copies, so that the fourth bit may be anything; of other bits of v0, v1.
+            .macro nibbles_with_high x, y, a, b, c, d
+                both ushr, 2, 3, 0, 1, #4
+                both sli, 0, 1, 4, 5, #4
+                both bit, 2, 3, 4, 5, v13.16b
+                both and, 0, 1, 0, 1, v12.16b
+                eight 0, \x, 0, 1, \a, \b, \c, \d
+                eight 1, \y, 2, 3, \a, \b, \c, \d
+            .endm
+            .macro threes v, w, x, y, a, b, c, d
+                both and, 2, 3, \v, \w, v12.16b
+                both ushr, \v, \w, \v, \w, #4
+                both and, \v, \w, \v, \w, v12.16b
+                eight 0, \x, 2, 3, \a, \b, \c, \d
+                eight 1, \y, \v, \w, \a, \b, \c, \d
+            .endm
+            .macro shifted op, by, half, x, a, b, c, d
+                both \op, 2, 3, 0, 1, \by
+                both and, 2, 3, 2, 3, v12.16b
+                eight \half, \x, 2, 3, \a, \b, \c, \d
+            .endm
+            .macro one_quad at, spread, a, b, c, d, more
+                .if {low_bits} == 4
+                .if {high_bits} == 1
+                two_bits 4, 5, 256+\at
+                .else
+                two_vectors 4, 5, 256+\at
+                .endif
+                two_vectors 0, 1, \at
+                nibbles_with_high 8, 10, \a, \b, \c, \d
+                both ushr, 4, 5, 4, 5, #2
+                two_vectors 0, 1, 128+\at
+                nibbles_with_high 9, 11, \a, \b, \c, \d
+                .elseif {low_bits} == 2 && {high_bits} == 0
+                two_vectors 0, 1, \at
+                both and, 2, 3, 0, 1, v12.16b
+                eight 0, 8, 2, 3, \a, \b, \c, \d
+                shifted ushr, #2, 0, 9, \a, \b, \c, \d
+                shifted ushr, #4, 1, 10, \a, \b, \c, \d
+                both ushr, 2, 3, 0, 1, #6
+                eight 1, 11, 2, 3, \a, \b, \c, \d
+                .elseif {low_bits} == 2
+                // Pairs of bits and high bits become two nibbles.
+                .if {by_row}
+                two_bits_by_row 4, 5, \spread
+                .else
+                two_bits 4, 5, 128+\at
+                .endif
+                two_vectors 0, 1, \at
+                both ushr, 6, 7, 0, 1, #2
+                both shl, 2, 3, 4, 5, #2
+                both bit, 0, 1, 2, 3, v13.16b
+                both bit, 6, 7, 4, 5, v13.16b
+                threes 0, 1, 8, 10, \a, \b, \c, \d
+                threes 6, 7, 9, 11, \a, \b, \c, \d
+                .else
+                // A bit counts twice, so that its values, 1 and -1, are numbers with a bias.
+                two_bits 0, 1, \at
+                shifted shl, #1, 0, 8, \a, \b, \c, \d
+                shifted ushr, #1, 0, 9, \a, \b, \c, \d
+                shifted ushr, #3, 1, 10, \a, \b, \c, \d
+                shifted ushr, #5, 1, 11, \a, \b, \c, \d
+                .endif
+            .endm
+
+            // Integers of a quad become those of rows of activations, in f32: less 1.5 * 2^23, below which the lowest bits of an f32
+            // are those of an integer.
+            .macro rows_of_integers a, b
+                .if {rows} == 1
+                uzp1 v\a\().4s, v\a\().4s, v\b\().4s
+                fsub v\a\().4s, v\a\().4s, v{one_and_a_half}.4s
+                .else
+                uzp1 v0.4s, v\a\().4s, v\b\().4s
+                uzp2 v\b\().4s, v\a\().4s, v\b\().4s
+                fsub v\a\().4s, v0.4s, v{one_and_a_half}.4s
+                fsub v\b\().4s, v\b\().4s, v{one_and_a_half}.4s
+                .endif
+            .endm
+            .macro rows_of_quad at, spread, a, b, c, d, more
+                rows_of_integers \a, \b
+                .if {group} == 16
+                rows_of_integers \c, \d
+                .endif
+            .endm
+            .macro step_products
+                .if {low_bits} == 8 || {low_bits} == 4 && {high_bits} == 0
+                each_two_quads two_quads
+                .else
+                each_quad one_quad
+                .endif
+                each_quad rows_of_quad
+            .endm
+            // That was it.
+            .macro integers x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, half, lane
+            .endm
+
+            .macro purge_own
+                .irp name, each_quad, each_two_quads, load_two_rows, load_biases_of, start_integers, start_sum, start_other, pair
+                .purgem \name
+                .endr
+                .irp name, two_vectors, two_bits, two_bits_by_row, planes, both, multiply, eight, bytes, nibbles, two_quads
+                .purgem \name
+                .endr
+                .irp name, nibbles_with_high, threes, shifted, one_quad, rows_of_integers, rows_of_quad
+                .purgem \name
+                .endr
+            .endm
+        "
     };
 }
 
-/// The register of 1.5 * 2^23; that of the table of values.
-macro_rules! place_of {
-    (one wide $group:tt $min:ident) => {
-        "14"
-    };
-    (one i8mm 32 $min:ident) => {
-        "31"
-    };
-    (one i8mm 16 none) => {
-        "23"
-    };
-    (one i8mm 16 min) => {
-        "13"
-    };
-    (table wide) => {
-        "15"
-    };
-    (table i8mm) => {
-        "20"
-    };
-}
-
-macro_rules! constants {
-    ($p:ident $group:tt $min:ident) => {
-        concat!(
-            "movi v", place_of!(one $p $group $min), ".4s, #0x4b, lsl #24\n",
-            "orr v", place_of!(one $p $group $min), ".4s, #0x40, lsl #16\n",
-            constants!(@$p),
-        )
-    };
-    (@i8mm) => {
-        ""
-    };
-    (@wide) => {
-        "mov v15.16b, v20.16b\n"
-    };
-}
-
-/// What integers start with: 1.5 * 2^23 in f32, plus the bias times the negative sum of the activations. Of one row of
-/// activations, the other registers of its integers are named apart.
-macro_rules! start {
-    (none $p:ident $group:tt $min:ident [$(($x:tt $xs:tt [$(($more:tt $most:tt))*] [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
-        concat!(
-            $($(start!(@same $group place_of!(one $p $group $min), $a $b),)*)*
-            $($(start!(@same $group place_of!(one $p $group $min), $more $most),)*)*
-        )
-    };
-    ($bias:tt $p:ident $group:tt $min:ident [$(($x:tt $xs:tt [$(($more:tt $most:tt))*] [$(($u:tt $o:tt $y:tt $s:tt $m:tt $a:tt $b:tt))*]))*]) => {
-        concat!(
-            start!(@sums $group [$($x)*]),
-            "shl v0.4s, v0.4s, #", $bias, "\n",
-            "add v0.4s, v0.4s, v", place_of!(one $p $group $min), ".4s\n",
-            $($(start!(@sum $group $a $b),)*)*
-            $($(start!(@sum $group $more $most),)*)*
-        )
-    };
-    (@same 32 $one:expr, $a:tt $b:tt) => {
-        concat!("mov v", $a, ".16b, v", $one, ".16b\n")
-    };
-    (@same 16 $one:expr, $a:tt $b:tt) => {
-        concat!("mov v", $a, ".16b, v", $one, ".16b\nmov v", $b, ".16b, v", $one, ".16b\n")
-    };
-    // Of each half those of both rows, or of both halves in the first lanes.
-    (@sums $group:tt [$x:tt]) => {
-        start!(@sums $group [$x $x])
-    };
-    (@sums 32 [$x:tt $y:tt]) => {
-        concat!("ldr q0, [", $x, "]\nldr q1, [", $y, "]\nzip2 v0.4s, v0.4s, v1.4s\n")
-    };
-    (@sums 16 [$x:tt $y:tt]) => {
-        concat!("ldr q0, [", $x, "]\nldr q1, [", $y, "]\nzip1 v0.4s, v0.4s, v1.4s\n")
-    };
-    (@sum 32 $a:tt $b:tt) => {
-        concat!("dup v", $a, ".2d, v0.d[0]\n")
-    };
-    (@sum 16 $a:tt $b:tt) => {
-        concat!("dup v", $a, ".2d, v0.d[0]\ndup v", $b, ".2d, v0.d[1]\n")
-    };
-}
-
-/// Nothing: integers have started with it.
-macro_rules! unbias {
-    ($p:ident $bias:tt $at:tt $x0:tt) => {
-        ""
-    };
-}
-
-/// Nothing: that was the end of products.
-macro_rules! integers {
-    ($p:ident $half:ident $bias:tt $way:ident $group:tt $min:ident $a:tt $b:tt) => {
-        ""
-    };
-}
-
-/// Integers of a quad become those of rows of activations, in f32: less 1.5 * 2^23, below which the lowest bits of an f32 are
-/// those of an integer.
-macro_rules! rows_of {
-    (32 $one:expr, $rows:tt ($at:tt $spread:tt $first:tt $second:tt)) => {
-        rows_of!(@$rows $one, $first)
-    };
-    (16 $one:expr, $rows:tt ($at:tt $spread:tt $first:tt $second:tt)) => {
-        concat!(rows_of!(@$rows $one, $first), rows_of!(@$rows $one, $second))
-    };
-    (@[$x:tt] $one:expr, [$a:tt $b:tt]) => {
-        concat!(
-            "uzp1 v", $a, ".4s, v", $a, ".4s, v", $b, ".4s\n",
-            "fsub v", $a, ".4s, v", $a, ".4s, v", $one, ".4s\n",
-        )
-    };
-    (@[$x:tt $y:tt] $one:expr, [$a:tt $b:tt]) => {
-        concat!(
-            "uzp1 v0.4s, v", $a, ".4s, v", $b, ".4s\n",
-            "uzp2 v", $b, ".4s, v", $a, ".4s, v", $b, ".4s\n",
-            "fsub v", $a, ".4s, v0.4s, v", $one, ".4s\n",
-            "fsub v", $b, ".4s, v", $b, ".4s, v", $one, ".4s\n",
-        )
-    };
-}
-
-/// What indices in `$v` (`A`) and `$w` (`B`) stand for, times an eight of activations.
-macro_rules! eight {
-    ({ $p:ident linear $group:tt } $half:ident $x:tt $v:tt $w:tt $quad:tt) => {
-        eight!(@"usmmla" $group $half $x $v $w $quad)
-    };
-    ({ $p:ident table $group:tt } $half:ident $x:tt $v:tt $w:tt $quad:tt) => {
-        concat!(
-            "tbl v", $v, ".16b, {{v", place_of!(table $p), ".16b}}, v", $v, ".16b\n",
-            "tbl v", $w, ".16b, {{v", place_of!(table $p), ".16b}}, v", $w, ".16b\n",
-            eight!(@"smmla" $group $half $x $v $w $quad),
-        )
-    };
-    (@$mac:tt 16 second $x:tt $v:tt $w:tt ($at:tt $spread:tt $first:tt $second:tt)) => {
-        eight!(@@$mac $x $v $w $second)
-    };
-    (@$mac:tt $group:tt $half:ident $x:tt $v:tt $w:tt ($at:tt $spread:tt $first:tt $second:tt)) => {
-        eight!(@@$mac $x $v $w $first)
-    };
-    (@@$mac:tt $x:tt $v:tt $w:tt [$a:tt $b:tt]) => {
-        concat!(
-            $mac, " v", $a, ".4s, v", $v, ".16b, v", $x, ".16b\n",
-            $mac, " v", $b, ".4s, v", $w, ".16b, v", $x, ".16b\n",
-        )
-    };
-}
-
-/// An instruction for `A` and `B`.
-macro_rules! both {
-    ($op:tt [$v:tt $w:tt] [$a:tt $b:tt] $end:expr) => {
-        concat!(
-            $op, " v", $v, ".16b, v", $a, ".16b, ", $end, "\n", $op, " v", $w, ".16b, v", $b, ".16b, ", $end,
-            "\n",
-        )
-    };
-}
-
-/// Vectors `v2` and `v3` become `A` and `B`.
-macro_rules! pair {
-    ($v:tt $w:tt) => {
-        concat!("zip1 v", $v, ".4s, v2.4s, v3.4s\nzip2 v", $w, ".4s, v2.4s, v3.4s\n")
-    };
-}
-
-/// Two fours of columns of a plane for a quad: two vectors, or two bits of one.
-macro_rules! plane {
-    ($v:tt $w:tt [$from:tt $and:tt] ($at:tt $spread:tt $first:tt $second:tt)) => {
-        concat!("ldr q2, [x5, #", $from, "+", $at, "]\nldr q3, [x5, #", $and, "+", $at, "]\n", pair!($v $w))
-    };
-    ($v:tt $w:tt [$from:tt] ($at:tt $spread:tt $first:tt $second:tt)) => {
-        concat!("ldr q2, [x5, #", $from, "+", $at, "]\nushr v3.16b, v2.16b, #1\n", pair!($v $w))
-    };
-    // By row: `$spread` says where its bytes go.
-    ($v:tt $w:tt row ($at:tt $spread:tt $first:tt $second:tt)) => {
-        concat!(
-            "ldr d2, [x4, #32]\ntbl v2.16b, {{v2.16b}}, v", $spread, ".16b\nushr v3.16b, v2.16b, #1\n",
-            pair!($v $w),
-        )
-    };
-}
-
-/// Two fours of columns for two quads: to `v4`, `v5` and `v6`, `v7`.
-macro_rules! planes {
-    ($from:tt $and:tt ($at:tt $spread:tt $first:tt $second:tt)) => {
-        concat!(
-            "ldp q0, q1, [x5, #",
-            $from,
-            "+",
-            $at,
-            "]\nldp q2, q3, [x5, #",
-            $and,
-            "+",
-            $at,
-            "]\n",
-            "zip1 v4.4s, v0.4s, v2.4s\nzip2 v5.4s, v0.4s, v2.4s\n",
-            "zip1 v6.4s, v1.4s, v3.4s\nzip2 v7.4s, v1.4s, v3.4s\n",
-        )
-    };
-}
-
-/// The products of a step: this tier's, of whole eights.
-macro_rules! products {
-    ($low:tt $high:tt [$([$one:tt $other:tt])*] { $p:ident $quads:tt $min:ident $rows:tt $values:ident $way:ident $group:tt }) => {
-        concat!(
-            $(products!(@$low $high { $p $values $group } $one $other),)*
-            $(
-                rows_of!($group place_of!(one $p $group $min), $rows $one),
-                rows_of!($group place_of!(one $p $group $min), $rows $other),
-            )*
-        )
-    };
-    (@8 0 $c:tt $one:tt $other:tt) => {
-        concat!(
-            products!(@bytes "0" "64" first "8" $c $one $other),
-            products!(@bytes "128" "192" first "9" $c $one $other),
-            products!(@bytes "256" "320" second "10" $c $one $other),
-            products!(@bytes "384" "448" second "11" $c $one $other),
-        )
-    };
-    (@4 0 $c:tt $one:tt $other:tt) => {
-        concat!(
-            products!(@nibbles "0" "64" "8" "10" $c $one $other),
-            products!(@nibbles "128" "192" "9" "11" $c $one $other),
-        )
-    };
-    (@bytes $from:tt $and:tt $half:ident $x:tt $c:tt $one:tt $other:tt) => {
-        concat!(
-            planes!($from $and $one),
-            eight!($c $half $x "4" "5" $one),
-            eight!($c $half $x "6" "7" $other),
-        )
-    };
-    (@nibbles $from:tt $and:tt $x:tt $y:tt $c:tt $one:tt $other:tt) => {
-        concat!(
-            planes!($from $and $one),
-            both!("and" ["0" "1"] ["4" "5"] "v12.16b"),
-            both!("and" ["2" "3"] ["6" "7"] "v12.16b"),
-            both!("ushr" ["4" "5"] ["4" "5"] "#4"),
-            both!("ushr" ["6" "7"] ["6" "7"] "#4"),
-            eight!($c first $x "0" "1" $one),
-            eight!($c first $x "2" "3" $other),
-            eight!($c second $y "4" "5" $one),
-            eight!($c second $y "6" "7" $other),
-        )
-    };
-    (@quad 4 1 $c:tt $quad:tt) => {
-        concat!(plane!("4" "5" ["256"] $quad), products!(@high $c $quad))
-    };
-    (@quad 4 2 $c:tt $quad:tt) => {
-        concat!(plane!("4" "5" ["256" "320"] $quad), products!(@high $c $quad))
-    };
-    // High bits of the nibbles of a byte are four bits apart, too.
-    (@high $c:tt $quad:tt) => {
-        concat!(
-            plane!("0" "1" ["0" "64"] $quad),
-            products!(@nibble "8" "10" $c $quad),
-            both!("ushr" ["4" "5"] ["4" "5"] "#2"),
-            plane!("0" "1" ["128" "192"] $quad),
-            products!(@nibble "9" "11" $c $quad),
-        )
-    };
-    (@nibble $x:tt $y:tt $c:tt $quad:tt) => {
-        concat!(
-            both!("ushr" ["2" "3"] ["0" "1"] "#4"),
-            "sli v0.16b, v4.16b, #4\nsli v1.16b, v5.16b, #4\n",
-            both!("bit" ["2" "3"] ["4" "5"] "v13.16b"),
-            both!("and" ["0" "1"] ["0" "1"] "v12.16b"),
-            eight!($c first $x "0" "1" $quad),
-            eight!($c second $y "2" "3" $quad),
-        )
-    };
-    (@quad 2 0 $c:tt $quad:tt) => {
-        concat!(
-            plane!("0" "1" ["0" "64"] $quad),
-            both!("and" ["2" "3"] ["0" "1"] "v12.16b"),
-            eight!($c first "8" "2" "3" $quad),
-            products!(@shifted "2" first "9" $c $quad),
-            products!(@shifted "4" second "10" $c $quad),
-            both!("ushr" ["2" "3"] ["0" "1"] "#6"),
-            eight!($c second "11" "2" "3" $quad),
-        )
-    };
-    // Pairs of bits and high bits become two nibbles.
-    (@quad 2 1 $c:tt $quad:tt) => {
-        concat!(plane!("4" "5" ["128"] $quad), products!(@twos $c $quad))
-    };
-    (@quad 2 row $c:tt $quad:tt) => {
-        concat!(plane!("4" "5" row $quad), products!(@twos $c $quad))
-    };
-    (@twos $c:tt $quad:tt) => {
-        concat!(
-            plane!("0" "1" ["0" "64"] $quad),
-            both!("ushr" ["6" "7"] ["0" "1"] "#2"),
-            both!("shl" ["2" "3"] ["4" "5"] "#2"),
-            both!("bit" ["0" "1"] ["2" "3"] "v13.16b"),
-            both!("bit" ["6" "7"] ["4" "5"] "v13.16b"),
-            products!(@threes "0" "1" "8" "10" $c $quad),
-            products!(@threes "6" "7" "9" "11" $c $quad),
-        )
-    };
-    // Of tables there are two copies: the fourth bit may be anything.
-    (@threes $v:tt $w:tt $x:tt $y:tt $c:tt $quad:tt) => {
-        concat!(
-            both!("and" ["2" "3"] [$v $w] "v12.16b"),
-            both!("ushr" [$v $w] [$v $w] "#4"),
-            both!("and" [$v $w] [$v $w] "v12.16b"),
-            eight!($c first $x "2" "3" $quad),
-            eight!($c second $y $v $w $quad),
-        )
-    };
-    // A bit counts twice, so that its values, 1 and -1, are numbers with a bias.
-    (@quad 1 0 { $p:ident table $group:tt } $quad:tt) => {
-        products!(@bits { $p linear $group } $quad)
-    };
-    (@bits $c:tt $quad:tt) => {
-        concat!(
-            plane!("0" "1" ["0"] $quad),
-            both!("shl" ["2" "3"] ["0" "1"] "#1"),
-            both!("and" ["2" "3"] ["2" "3"] "v12.16b"),
-            eight!($c first "8" "2" "3" $quad),
-            products!(@shifted "1" first "9" $c $quad),
-            products!(@shifted "3" second "10" $c $quad),
-            products!(@shifted "5" second "11" $c $quad),
-        )
-    };
-    (@shifted $by:tt $half:ident $x:tt $c:tt $quad:tt) => {
-        concat!(
-            both!("ushr" ["2" "3"] ["0" "1"] concat!("#", $by)),
-            both!("and" ["2" "3"] ["2" "3"] "v12.16b"),
-            eight!($c $half $x "2" "3" $quad),
-        )
-    };
-    // A quad at a time.
-    (@$low:tt $high:tt $c:tt $one:tt $other:tt) => {
-        concat!(products!(@quad $low $high $c $one), products!(@quad $low $high $c $other))
-    };
-}
-
-/// A quad: where its columns are in a line; where its bytes go, if the high plane is by row; integers `A` and `B`, of the
-/// second half also if that is a group.
 macro_rules! kernels {
     ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
         $(#[$on])*
         mod $field {
-            kernels! { @$field $format $row $row }
+            use super::*;
+            kernels! { @$field $format 1 }
+            kernels! { @$field $format 2 }
         }
     )*};
-    (@$field:ident $format:ident { bits: $bits:tt, values: $v:ident $b:tt $way:ident, scales: halves none 32 } $row:tt) => {
+    (@$field:ident $format:ident $rows:literal) => {
         packed_kernel! {
-            $field $format "1" wide "neon_i8mm" ["i8mm"] $row "64" wide
-            [[("0" "" ["24" "28"] []) ("16" "" ["25" "29"] [])] [("32" "" ["26" "30"] []) ("48" "" ["27" "31"] [])]]
-            []
-            [("x6" ("8" "9") [("28" "") ("29" "") ("30" "") ("31" "")] [
-                ("16" "" "0" "0" "" "24" "") ("17" "" "16" "1" "" "25" "")
-                ("18" "" "32" "2" "" "26" "") ("19" "" "48" "3" "" "27" "")
-            ])]
-        }
-        packed_kernel! {
-            $field $format "2" wide "neon_i8mm" ["i8mm"] $row "64" wide
-            [[("0" "" ["24" "28"] []) ("16" "" ["25" "29"] [])] [("32" "" ["26" "30"] []) ("48" "" ["27" "31"] [])]]
-            []
-            [
-                ("x6" ("8" "9") [] [
-                    ("16" "" "0" "0" "" "24" "") ("17" "" "16" "1" "" "25" "")
-                    ("18" "" "32" "2" "" "26" "") ("19" "" "48" "3" "" "27" "")
-                ])
-                ("x7" ("10" "11") [] [
-                    ("20" "" "64" "0" "" "28" "") ("21" "" "80" "1" "" "29" "")
-                    ("22" "" "96" "2" "" "30" "") ("23" "" "112" "3" "" "31" "")
-                ])
-            ]
-        }
-    };
-    (@$field:ident $format:ident $any:tt $row:tt) => {
-        packed_kernel! {
-            $field $format "1" i8mm "neon_i8mm" ["i8mm"] $row "32" ("q" "d")
-            [[("0" "21" ["24" "26"] ["28" "30"]) ("16" "22" ["25" "27"] ["29" "31"])]]
-            [("0" "2" "" "4h" "14") ("1" "3" "2" "8h" "15")]
-            [("x6" ("8" "9") [("26" "30") ("27" "31")] [
-                ("16" "20" "0" "0" "2" "24" "28") ("17" "21" "16" "1" "3" "25" "29")
-            ])]
-        }
-        packed_kernel! {
-            $field $format "2" i8mm "neon_i8mm" ["i8mm"] $row "32" ("q" "d")
-            [[("0" "21" ["24" "26"] ["28" "30"]) ("16" "22" ["25" "27"] ["29" "31"])]]
-            [("0" "2" "" "4h" "14") ("1" "3" "2" "8h" "15")]
-            [
-                ("x6" ("8" "9") [] [("16" "20" "0" "0" "2" "24" "28") ("17" "21" "16" "1" "3" "25" "29")])
-                ("x7" ("10" "11") [] [("18" "22" "64" "0" "2" "26" "30") ("19" "23" "80" "1" "3" "27" "31")])
-            ]
+            $field $format $rows quads quads(&packing!($format)), i8mm "neon_i8mm" ["i8mm"],
+            bias usual_bias(&packing!($format));
+            one_and_a_half = const one_and_a_half(&packing!($format)),
+            values = const values(&packing!($format)),
         }
     };
 }

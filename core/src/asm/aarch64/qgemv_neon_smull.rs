@@ -8,135 +8,8 @@
 //!
 //! `v10` and `v11`, or `v18` and `v22`, `v19` and `v23`, are four activations of a row, of each half of the step.
 
-use crate::quant::packed::{Pack, Packing, Values};
-
-/// Four activations of each row, to the register for those of this half.
-macro_rules! bring {
-    ({ smull $quads:tt $min:ident [$(($x0:tt $x1:tt ($d0:tt $d1:tt)))*] $($c:tt)* } (first $four:tt $n:tt $new:ident)) => {
-        concat!($("dup v", $d0, ".4s, v", $x0, ".s[", $four, "]\n",)*)
-    };
-    ({ smull $quads:tt $min:ident [$(($x0:tt $x1:tt ($d0:tt $d1:tt)))*] $($c:tt)* } (second $four:tt $n:tt $new:ident)) => {
-        concat!($("dup v", $d1, ".4s, v", $x1, ".s[", $four, "]\n",)*)
-    };
-}
-
-/// Products of four columns, added to sums of 16 bits; a new sum with the first of them.
-macro_rules! multiply {
-    // All in one sum.
-    (smull words 32 $from:ident ($half:ident $four:tt 1 $new:ident) $quads:tt $rows:tt) => {
-        multiply!(@"smull" $from $half first $quads)
-    };
-    (smull words 32 $from:ident ($half:ident $four:tt $n:tt $new:ident) $quads:tt $rows:tt) => {
-        multiply!(@"smlal" $from $half first $quads)
-    };
-    // Two, then they go to the other registers, in 32 bits.
-    (smull signed 32 $from:ident ($half:ident $four:tt 2 $new:ident) $quads:tt $rows:tt) => {
-        concat!(multiply!(@"smlal" $from $half first $quads), multiply!(@"saddlp" $quads))
-    };
-    (smull signed 32 $from:ident ($half:ident $four:tt 4 $new:ident) $quads:tt $rows:tt) => {
-        concat!(multiply!(@"smlal" $from $half first $quads), multiply!(@"sadalp" $quads))
-    };
-    (smull signed 32 $from:ident ($half:ident $four:tt 6 $new:ident) $quads:tt $rows:tt) => {
-        multiply!(smull signed 32 $from ($half $four 4 $new) $quads $rows)
-    };
-    (smull signed 32 $from:ident ($half:ident $four:tt 8 $new:ident) $quads:tt $rows:tt) => {
-        multiply!(smull signed 32 $from ($half $four 4 $new) $quads $rows)
-    };
-    (smull signed 32 $from:ident ($half:ident $four:tt $odd:tt $new:ident) $quads:tt $rows:tt) => {
-        multiply!(@"smull" $from $half first $quads)
-    };
-    // A sum for each half.
-    (smull $way:ident $group:tt $from:ident ($half:ident $four:tt $n:tt new) $quads:tt $rows:tt) => {
-        multiply!(@"smull" $from $half $half $quads)
-    };
-    (smull $way:ident $group:tt $from:ident ($half:ident $four:tt $n:tt more) $quads:tt $rows:tt) => {
-        multiply!(@"smlal" $from $half $half $quads)
-    };
-    (@$mac:literal $from:ident $half:ident $sum:ident [$(($r:tt $t:tt $h:tt $g:tt [$($lane:tt)*]))*]) => {
-        concat!($($(multiply!(@$half $sum $mac each!(@@$from ($r $t $h $g $r)), $lane),)*)*)
-    };
-    (@first $sum:ident $mac:literal $from:expr, (($d0:tt $d1:tt) $a:tt $b:tt)) => {
-        multiply!(@$sum $mac $from, $d0 $a $b)
-    };
-    (@second $sum:ident $mac:literal $from:expr, (($d0:tt $d1:tt) $a:tt $b:tt)) => {
-        multiply!(@$sum $mac $from, $d1 $a $b)
-    };
-    (@first $mac:literal $from:expr, $d:tt ($low:tt $high:tt) $b:tt) => {
-        concat!(
-            $mac, " v", $low, ".8h, v", $from, ".8b, v", $d, ".8b\n",
-            $mac, "2 v", $high, ".8h, v", $from, ".16b, v", $d, ".16b\n",
-        )
-    };
-    (@second $mac:literal $from:expr, $d:tt $a:tt $b:tt) => {
-        multiply!(@first $mac $from, $d $b $a)
-    };
-    (@$add:literal [$(($r:tt $t:tt $h:tt $g:tt [$(($d:tt ($a0:tt $a1:tt) ($b0:tt $b1:tt)))*]))*]) => {
-        concat!($($(
-            $add, " v", $b0, ".4s, v", $a0, ".8h\n",
-            $add, " v", $b1, ".4s, v", $a1, ".8h\n",
-        )*)*)
-    };
-}
-
-macro_rules! constants {
-    (smull $group:tt $min:ident) => {
-        ""
-    };
-}
-
-/// Nothing: the first products are what integers start with.
-macro_rules! start {
-    ($bias:tt smull $group:tt $min:ident $rows:tt) => {
-        ""
-    };
-}
-
-/// The bias times the negative sum of the activations, one of those in `$x0`, to `v5`.
-macro_rules! unbias {
-    (smull none $at:tt $x0:tt) => {
-        ""
-    };
-    (smull 0 $at:tt $x0:tt) => {
-        concat!("dup v5.4s, v", $x0, ".s[", $at, "]\n")
-    };
-    (smull $bias:tt $at:tt $x0:tt) => {
-        concat!("shl v4.4s, v", $x0, ".4s, #", $bias, "\ndup v5.4s, v4.s[", $at, "]\n")
-    };
-}
-
-/// A group's integers, in f32: its sums of 16 or 32 bits, added up.
-macro_rules! integers {
-    (smull $half:ident $bias:tt signed 32 $min:ident ($a:tt $a1:tt) ($b0:tt $b1:tt)) => {
-        concat!("addp v", $a, ".4s, v", $b0, ".4s, v", $b1, ".4s\n", integers!(@$bias $a))
-    };
-    (smull $half:ident $bias:tt each 32 $min:ident ($a:tt $a1:tt) ($b0:tt $b1:tt)) => {
-        concat!(
-            "saddlp v", $a, ".4s, v", $a, ".8h\n",
-            "saddlp v", $a1, ".4s, v", $a1, ".8h\n",
-            "sadalp v", $a, ".4s, v", $b0, ".8h\n",
-            "sadalp v", $a1, ".4s, v", $b1, ".8h\n",
-            "addp v", $a, ".4s, v", $a, ".4s, v", $a1, ".4s\n",
-            integers!(@$bias $a),
-        )
-    };
-    (smull first $bias:tt $way:ident $group:tt $min:ident ($a:tt $a1:tt) $b:tt) => {
-        concat!(
-            "saddlp v", $a, ".4s, v", $a, ".8h\n",
-            "saddlp v", $a1, ".4s, v", $a1, ".8h\n",
-            "addp v", $a, ".4s, v", $a, ".4s, v", $a1, ".4s\n",
-            integers!(@$bias $a),
-        )
-    };
-    (smull second $bias:tt $way:ident $group:tt $min:ident $a:tt $b:tt) => {
-        integers!(smull first $bias $way $group $min $b $a)
-    };
-    (@none $a:tt) => {
-        concat!("scvtf v", $a, ".4s, v", $a, ".4s\n")
-    };
-    (@$bias:tt $a:tt) => {
-        concat!("add v", $a, ".4s, v", $a, ".4s, v5.4s\n", integers!(@none $a))
-    };
-}
+use super::qgemv::signed_bias;
+use crate::quant::packed::{Packing, Values};
 
 /// What is multiplied is not larger than this.
 const fn largest(p: &Packing) -> usize {
@@ -158,48 +31,172 @@ const fn largest(p: &Packing) -> usize {
     }
 }
 
+/// How many fours of columns have products whose sum fits 16 bits: those of a step, of half a step, or two.
+const STEP: u32 = 8;
+const HALF: u32 = 4;
+const TWO: u32 = 2;
+
+/// See [`STEP`].
+const fn fours(p: &Packing) -> u32 {
+    // There is room for a table where there are no offsets.
+    assert!(!(p.offsets && matches!(p.values, Values::Table(_))));
+    let fours = (0x7fff / (127 * largest(p))) as u32;
+    assert!(fours >= TWO && (fours >= HALF || p.group == 32));
+    match fours {
+        STEP.. if p.group == 32 => STEP,
+        HALF.. => HALF,
+        _ => TWO,
+    }
+}
+
+macro_rules! smull {
+    () => {
+        concat!(
+            codes!(),
+            r"
+            // The tier's registers have four activations, of the first and of the second half of the step.
+            .macro each_row do, more:vararg
+                .if {rows} == 1
+                \do x6, 8, 9, 10, 11, \more
+                .else
+                \do x6, 8, 9, 18, 22, \more
+                \do x7, 10, 11, 19, 23, \more
+                .endif
+            .endm
+            .macro each_sum do, more:vararg
+                .if {rows} == 1
+                \do x6, 8, 9, 10, 11, 16, 20, 0, 0, 0, 2, 24, 25, 28, 29, \more
+                \do x6, 8, 9, 10, 11, 17, 21, 16, 1, 1, 3, 26, 27, 30, 31, \more
+                .else
+                \do x6, 8, 9, 18, 22, 16, 20, 0, 0, 0, 2, 24, 25, 28, 29, \more
+                \do x7, 10, 11, 19, 23, 17, 21, 64, 0, 0, 2, 26, 27, 30, 31, \more
+                .endif
+            .endm
+
+            .macro constants
+            .endm
+            // The first products are what integers start with.
+            .macro start
+            .endm
+
+            // PRODUCTS of four columns are added to sums of 16 bits, or start them.
+            .macro bring_row x, x0, x1, d0, d1, half, four
+                .if \half == 0
+                dup v\d0\().4s, v\x0\().s[\four]
+                .else
+                dup v\d1\().4s, v\x1\().s[\four]
+                .endif
+            .endm
+            .macro bring half, four
+                each_row bring_row, \half, \four
+            .endm
+            .macro multiply op, sum, sum1, codes, d
+                \op v\sum\().8h, v\codes\().8b, v\d\().8b
+                \op\()2 v\sum1\().8h, v\codes\().16b, v\d\().16b
+            .endm
+            .macro multiply_sum x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, which, codes, op, half
+                .if \quad == \which
+                .if \half == 0
+                multiply \op, \a, \a1, \codes, \d0
+                .elseif {fours} == {half}
+                multiply \op, \b, \b1, \codes, \d1
+                .else
+                multiply \op, \a, \a1, \codes, \d1
+                .endif
+                .endif
+            .endm
+            // Sums of two fours of columns are added to those in 32 bits.
+            .macro widen_sum x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, op
+                \op v\b\().4s, v\a\().8h
+                \op v\b1\().4s, v\a1\().8h
+            .endm
+            .macro multiply_quads op, even, odd, half
+                each_sum multiply_sum, 0, \even, \op, \half
+                each_sum multiply_sum, 1, \odd, \op, \half
+            .endm
+            .macro multiply_four even, odd, half, four, count
+                .if {fours} == {step_sums} && \count > 1 || {fours} == {half} && \four > 0 || {fours} == {two} && (\count) % 2 == 0
+                multiply_quads smlal, \even, \odd, \half
+                .else
+                multiply_quads smull, \even, \odd, \half
+                .endif
+                .if {fours} == {two} && \count == 2
+                each_sum widen_sum, saddlp
+                .elseif {fours} == {two} && (\count) % 2 == 0
+                each_sum widen_sum, sadalp
+                .endif
+            .endm
+
+            // A group's integers: its sums of 16 or 32 bits are added up, and the bias times the negative sum of the activations.
+            .macro add_pairs sum, sum1
+                saddlp v\sum\().4s, v\sum\().8h
+                saddlp v\sum1\().4s, v\sum1\().8h
+                addp v\sum\().4s, v\sum\().4s, v\sum1\().4s
+            .endm
+            .macro to_f32 sum
+                .if {bias}
+                add v\sum\().4s, v\sum\().4s, v5.4s
+                .endif
+                scvtf v\sum\().4s, v\sum\().4s
+            .endm
+            .macro integers x, x0, x1, d0, d1, u, o, y, quad, s, m, a, a1, b, b1, half, lane
+                .if {bias} && \quad == 0
+                .if {bias_bits}
+                shl v4.4s, v\x0\().4s, #{bias_bits}
+                dup v5.4s, v4.s[\lane]
+                .else
+                dup v5.4s, v\x0\().s[\lane]
+                .endif
+                .endif
+                .if {fours} == {two}
+                addp v\a\().4s, v\b\().4s, v\b1\().4s
+                to_f32 \a
+                .elseif {fours} == {half} && {group} == 32
+                saddlp v\a\().4s, v\a\().8h
+                saddlp v\a1\().4s, v\a1\().8h
+                sadalp v\a\().4s, v\b\().8h
+                sadalp v\a1\().4s, v\b1\().8h
+                addp v\a\().4s, v\a\().4s, v\a1\().4s
+                to_f32 \a
+                .elseif \half == 0
+                add_pairs \a, \a1
+                to_f32 \a
+                .else
+                add_pairs \b, \b1
+                to_f32 \b
+                .endif
+            .endm
+
+            .macro purge_own
+                purge_codes
+                .irp name, purge_codes, bring_row, bring, multiply, multiply_sum, widen_sum, multiply_quads, multiply_four
+                .purgem \name
+                .endr
+                .irp name, add_pairs, to_f32
+                .purgem \name
+                .endr
+            .endm
+            "
+        )
+    };
+}
+
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident {
-        bits: $bits:tt, values: $values:ident $bias:tt $way:ident, scales: $kind:ident $min:ident $group:tt
-    })*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
         $(#[$on])*
         mod $field {
             use super::*;
-        kernels! { @$field $format {
-            bits: $bits, values: $values $bias $way, scales: $kind $min $group
-        } }
-        // Sums of 16 bits hold what is added to them; and there is room for a table where there are no offsets.
-        const _: () = {
-            const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;
-            assert!(127 * largest(&P) * kernels!(@fours $way $group) <= 0x7fff);
-            assert!(!(P.offsets && matches!(P.values, Values::Table(_))));
-        };
+            kernels! { @$field $format quads 2, 1 }
+            kernels! { @$field $format quads 1, 2 }
         }
     )*};
-    (@fours words 32) => { 8 };
-    (@fours signed $group:tt) => { 2 };
-    (@fours $way:ident $group:tt) => { 4 };
-    (@$field:ident $format:ident $row:tt) => {
+    (@$field:ident $format:ident quads $quads:literal, $rows:literal) => {
         packed_kernel! {
-            $field $format "1" smull "neon_smull" [] $row "32" ("q" "d")
-            [
-                ("0" "2" "4" "6" [(("10" "11") ("24" "25") ("28" "29"))])
-                ("1" "3" "5" "7" [(("10" "11") ("26" "27") ("30" "31"))])
-            ]
-            [("0" "2" "" "4h" "14") ("1" "3" "2" "8h" "15")]
-            [("x6" ("8" "9") ("10" "11") [
-                ("16" "20" "0" "0" "2" ("24" "25") ("28" "29"))
-                ("17" "21" "16" "1" "3" ("26" "27") ("30" "31"))
-            ])]
-        }
-        packed_kernel! {
-            $field $format "2" smull "neon_smull" [] $row "16" ("d" "s")
-            [("0" "2" "4" "6" [(("18" "22") ("24" "25") ("28" "29")) (("19" "23") ("26" "27") ("30" "31"))])]
-            [("0" "2" "" "4h" "14")]
-            [
-                ("x6" ("8" "9") ("18" "22") [("16" "20" "0" "0" "2" ("24" "25") ("28" "29"))])
-                ("x7" ("10" "11") ("19" "23") [("17" "21" "64" "0" "2" ("26" "27") ("30" "31"))])
-            ]
+            $field $format $rows quads $quads, smull "neon_smull" [], bias signed_bias(&packing!($format));
+            fours = const fours(&packing!($format)),
+            step_sums = const STEP,
+            half = const HALF,
+            two = const TWO,
         }
     };
 }

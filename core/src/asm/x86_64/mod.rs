@@ -84,35 +84,18 @@ const fn mask(bits: u32, from: u32) -> u32 {
     (((1 << bits) - 1) << from & 0xff) * crate::quant::EVERY_BYTE
 }
 
-/// A [`panel_kernel!`] for so many rows of activations. What its text has to know of the format are operands, too: so
-/// `.if` chooses instructions. `$bias` says what is added to codes.
+/// A [`panel_kernel!`]; `$bias` says what is added to codes.
 macro_rules! packed_kernel {
     ($name:expr, $format:ident, $rows:literal, $bias:path, $($line:expr),* $(,)?; $($operand:tt)*) => {
         panel_kernel! {
-            $name, $format, $($line,)*;
-            rows = const $rows,
-            low_bits = const packed_kernel!(@$format).bits[0],
-            high_bits = const packed_kernel!(@$format).bits[1],
-            by_row = const packed_kernel!(@$format).by_row as u8,
-            table_of_values = const matches!(packed_kernel!(@$format).values, crate::quant::packed::Values::Table(_)) as u8,
-            group = const packed_kernel!(@$format).group,
-            offsets = const packed_kernel!(@$format).offsets as u8,
-            scales = const packed_kernel!(@$format).scales as u8,
-            halves = const crate::quant::packed::Scales::Halves as u8,
-            whole = const crate::quant::packed::Scales::Whole as u8,
-            factors = const crate::quant::packed::Scales::Factors as u8,
-            e8m0 = const crate::quant::packed::Scales::E8m0 as u8,
-            ue4m3 = const crate::quant::packed::Scales::Ue4m3 as u8,
-            bias = const $bias(&packed_kernel!(@$format)),
-            bias_bits = const ($bias(&packed_kernel!(@$format)) | 1).ilog2(),
-            low_mask = const crate::asm::x86_64::low_mask(&packed_kernel!(@$format)),
-            high_mask = const crate::asm::x86_64::high_mask(&packed_kernel!(@$format)),
+            $name, $format, $rows, $($line,)*;
+            bias = const $bias(&packing!($format)),
+            bias_bits = const ($bias(&packing!($format)) | 1).ilog2(),
+            low_mask = const crate::asm::x86_64::low_mask(&packing!($format)),
+            high_mask = const crate::asm::x86_64::high_mask(&packing!($format)),
             far = const crate::ops::ahead::FAR,
             $($operand)*
         }
-    };
-    (@$format:ident) => {
-        <crate::quant::formats::$format as crate::quant::packed::Pack>::PACKING
     };
 }
 
