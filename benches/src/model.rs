@@ -11,7 +11,7 @@ use gllm_kernels_std::model::{Generator, Model, Options as GeneratorOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::{Failure, Outcome};
-use crate::options::threads;
+use crate::options::{threads, Selection};
 use crate::tokenizer::Tokenizer;
 
 /// How exactly a model computes.
@@ -71,6 +71,9 @@ pub struct Setup {
     /// What it runs on. Default: the best that `info` finds.
     #[arg(long, value_enum)]
     pub backend: Option<On>,
+    #[command(flatten)]
+    /// Which kernels may run, if it runs on the CPU.
+    pub selection: Selection,
 }
 
 /// What a cache has room for.
@@ -103,6 +106,12 @@ pub fn tokenizer<'m>(model: &'m Model<'_>) -> Outcome<Tokenizer<'m>> {
 }
 
 impl Setup {
+    /// Opens the model's file, for the kernels that may run.
+    pub fn open(&self) -> Outcome<Model<'static>> {
+        self.selection.apply()?;
+        open(&self.file)
+    }
+
     /// Loads the model for so many threads; also says how long that took.
     pub fn load(
         &self,

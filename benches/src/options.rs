@@ -27,6 +27,12 @@ impl Selection {
         let Some(name) = &self.isa else { return Ok(caps) };
         caps.restricted_to(level(name)?).map_err(|e| Failure::Failed(e.to_string()))
     }
+
+    /// Restricts everything that this process computes on the CPU to these kernels.
+    pub fn apply(&self) -> Outcome {
+        gllm_kernels_std::restrict(self.caps()?)
+            .map_err(|used| Failure::Failed(format!("kernels of {} are in use already", used.level().name())))
+    }
 }
 
 /// CPU features that are not to be used.
@@ -47,7 +53,7 @@ impl Without {
             let names = || Features::ALL.iter().map(|&(_, name)| name);
             absent = absent | found.ok_or_else(|| unknown("CPU feature", name, names()))?.0;
         }
-        let caps = gllm_kernels_std::caps().without(absent);
+        let caps = gllm_kernels_std::detected().without(absent);
         // Features that only a missing level may use go with it.
         caps.restricted_to(caps.level()).map_err(|e| Failure::Failed(e.to_string()))
     }

@@ -186,6 +186,41 @@ fn speeds_are_measured() {
     }
 }
 
+#[test]
+fn kernels_can_be_restricted() {
+    let (model, out) = (Temporary::new("restricted.gguf"), Temporary::new("restricted.logits"));
+    write_model(&model.0, 2);
+    let machine = |more: &[&str]| {
+        let args =
+            ["model", model.text(), "--prompt", "20", "--depth", "0", "-n", "1", "--threads", "1", "--json"];
+        json(&[&args[..], more].concat())["machine"].take()
+    };
+    assert_eq!(machine(&["--isa", "scalar"])["isa"], "scalar");
+    let all = machine(&[]);
+    let best = all["isa"].as_str().unwrap();
+    let feature = all["features"][0].as_str().unwrap();
+    let less = machine(&["--without", feature]);
+    assert!(!less["features"].as_array().unwrap().contains(&feature.into()), "{feature}: {less}");
+    // Other kernels form sums in another order.
+    let logits = |more: &[&str]| {
+        let args = ["logits", model.text(), "--tokens", "1,5,9", "--precision", "exact", "--out", out.text()];
+        assert!(gllm_bench(&[&args[..], more].concat()).status.success());
+        let bytes = std::fs::read(&out.0).unwrap();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<f32>>()
+    };
+    let (free, scalar) = (logits(&[]), logits(&["--isa", "scalar"]));
+    assert_eq!(logits(&["--isa", best]), free);
+    assert!(best == "scalar" || free != scalar);
+    assert!(free.iter().zip(&scalar).all(|(a, b)| (a - b).abs() < 1e-3));
+    assert_eq!(generated(&model, &["--isa", "scalar", "--ignore-end"]).len(), 24);
+    for command in
+        [&["model"][..], &["generate", "--tokens", "1"], &["logits", "--tokens", "1", "--out", out.text()]]
+    {
+        refused(&[command, &[model.text(), "--isa", "sse9"]].concat(), 2, &["sse9", "scalar"]);
+        refused(&[command, &[model.text(), "--without", "fma9"]].concat(), 2, &["fma9"]);
+    }
+}
+
 /// An interrupt ends the text where it is: what was written is complete, speeds are told, and the exit code is 0.
 #[cfg(unix)]
 #[test]

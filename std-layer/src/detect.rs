@@ -5,13 +5,33 @@ use std::sync::OnceLock;
 
 use gllm_kernels_core::{bf16, f16, Caps, ElementType, Kernels, Operand};
 
+/// What kernels may use: all that [`detected`] finds, or what [`restrict`] has left of it.
+pub fn caps() -> Caps {
+    *USED.get_or_init(detected)
+}
+
+/// What [`caps`] yields from its first use on.
+static USED: OnceLock<Caps> = OnceLock::new();
+
+/// Makes [`caps`] yield these, and [`kernels`] and everything that uses it choose accordingly: for tests, and to measure what an older CPU would
+/// do.
+///
+/// # Errors
+/// The capabilities that are in use already, if these differ: kernels are chosen once per process.
+pub fn restrict(to: Caps) -> Result<(), Caps> {
+    match *USED.get_or_init(|| to) {
+        used if used == to => Ok(()),
+        used => Err(used),
+    }
+}
+
 /// What this machine has, found out once.
 ///
 /// Adds to [`Caps::detect`] what only the operating system knows: on Linux x86-64 the permission to
 /// use AMX tiles, which the first call asks for (the kernel grants it to the whole process: threads
 /// that exist already and threads that start later); on aarch64 the optional instruction sets, and
 /// on Linux the cache sizes.
-pub fn caps() -> Caps {
+pub fn detected() -> Caps {
     static CAPS: OnceLock<Caps> = OnceLock::new();
     *CAPS.get_or_init(|| machine::complete(Caps::detect()))
 }
@@ -219,6 +239,17 @@ mod tests {
     fn nothing_is_lost() {
         assert!(caps().features().contains(Caps::detect().features()));
         assert_eq!(caps(), caps());
+    }
+
+    #[test]
+    fn what_is_in_use_stays() {
+        let used = caps();
+        assert_eq!(used, detected());
+        assert_eq!(restrict(used), Ok(()));
+        if let Ok(less) = used.restricted_to(gllm_kernels_core::IsaLevel::Scalar) {
+            assert_eq!(restrict(less), if less == used { Ok(()) } else { Err(used) });
+        }
+        assert_eq!((caps(), kernels::<f32>().caps()), (used, used));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Threads, files and detection around gllm-kernels-core.
 //!
-//! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process.
+//! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process; [`restrict`]: as on an older CPU.
 //! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
 //! - [`AlignedVec`]: buffers that start on a cache line.
 //! - [`cuda`]: NVIDIA GPUs.
@@ -34,7 +34,7 @@ mod runtime;
 pub mod safetensors;
 
 pub use aligned::{AlignedVec, Zeroable};
-pub use detect::{caps, kernels};
+pub use detect::{caps, detected, kernels, restrict};
 pub use gllm_kernels_core as core;
 pub use parallel::{Parallel, QgemmGroup};
 pub use runtime::{Runtime, RuntimeError};

@@ -35,6 +35,7 @@ for this processor with:
 To compare with ggml on AVX2, FMA and F16C, build it without these flags, in a folder of its own, and restrict our side, too:
   cargo build --release -p gllm-bench --features peer-ggml --target-dir target/ggml-avx2
   target/ggml-avx2/release/gllm-bench compare --peer ggml --isa avx2
+  target/ggml-avx2/release/gllm-bench compare --peer llama.cpp --model FILE --isa avx2
 
 OpenBLAS chooses its kernels when it is loaded; the line below the table says for which processor. If it is the wrong one, \
 OPENBLAS_CORETYPE=SkylakeX (Haswell, Zen, SapphireRapids, ...) names another.

@@ -9,12 +9,13 @@ use gllm_kernels_std::model::Model;
 use serde::Serialize;
 
 use super::compare::Options;
+use crate::compare::ggml;
 use crate::compare::llama::{Llama, LlamaModel, Variant};
 use crate::error::{Failure, Outcome};
 use crate::measure::{median, median_ratio};
-use crate::model::{open, tokenizer, Exactness, On, Room, Setup};
+use crate::model::{tokenizer, Exactness, On, Room, Setup};
 use crate::options::threads;
-use crate::output::{print_json, stdout};
+use crate::output::{note, print_json, stdout};
 use crate::progress::Progress;
 use crate::report::{number, rating};
 use crate::speed::{read, room, Case, Phase, Start};
@@ -69,7 +70,17 @@ pub fn execute(options: &Options) -> Outcome {
     };
     let mut counts = named.iter().map(|t| threads(t)).collect::<Outcome<Vec<usize>>>()?;
     counts.dedup();
-    let model = open(path)?;
+    let setup = |precision| Setup {
+        file: path.to_owned(),
+        precision,
+        cache: None,
+        backend: Some(On::Cpu),
+        selection: options.selection.clone(),
+    };
+    let model = setup(Exactness::Exact).open()?;
+    if let Some(warning) = ggml::warning(gllm_kernels_std::caps()) {
+        note(&format!("warning: {warning}"))?;
+    }
     let text = tokenizer(&model)?.encode(TEXT).map_err(|e| Failure::Failed(e.to_string()))?;
     let longest = options.prompt.iter().chain(&options.depth).max().copied().unwrap_or(0).max(1);
     let room = room(1, longest, GENERATED);
@@ -79,8 +90,8 @@ pub fn execute(options: &Options) -> Outcome {
         Progress::new(2 + counts.len() * (options.prompt.len() + options.depth.len()), options.json);
     progress.step("divergence from exact logits");
     let judged = &text[..text.len().min(JUDGED)];
-    let reference = logits(path, &model, Exactness::Exact, judged)?;
-    let kl_ours = divergence(&reference, &logits(path, &model, Exactness::Fast, judged)?, judged.len());
+    let reference = logits(&setup(Exactness::Exact), &model, judged)?;
+    let kl_ours = divergence(&reference, &logits(&setup(Exactness::Fast), &model, judged)?, judged.len());
     progress.step("divergence of llama.cpp's");
     let packed = LlamaModel::load(path, true)?;
     let plain = LlamaModel::load(path, false)?;
@@ -90,9 +101,7 @@ pub fn execute(options: &Options) -> Outcome {
 
     let mut rows = Vec::new();
     for &count in &counts {
-        let setup =
-            Setup { file: path.to_owned(), precision: Exactness::Fast, cache: None, backend: Some(On::Cpu) };
-        let (mut ours, _) = setup.load(&model, &count.to_string(), room, true)?;
+        let (mut ours, _) = setup(Exactness::Fast).load(&model, &count.to_string(), room, true)?;
         let mut peers = Vec::new();
         for variant in Variant::ALL {
             let model = if variant.repack { &packed } else { &plain };
@@ -187,8 +196,7 @@ impl<'a, 'm> Theirs<'a, 'm> {
     }
 }
 
-fn logits(path: &Path, model: &Model<'_>, precision: Exactness, tokens: &[u32]) -> Outcome<Vec<f32>> {
-    let setup = Setup { file: path.to_owned(), precision, cache: None, backend: Some(On::Cpu) };
+fn logits(setup: &Setup, model: &Model<'_>, tokens: &[u32]) -> Outcome<Vec<f32>> {
     let (mut loaded, _) = setup.load(model, "all", Room::one(tokens.len()), true)?;
     loaded.logits(tokens).map_err(|e| Failure::Failed(e.to_string()))
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use gllm_kernels_std::model::Sampling;
 
 use crate::error::{Failure, Outcome};
-use crate::model::{check, open, tokenizer, Room, Setup};
+use crate::model::{check, tokenizer, Room, Setup};
 use crate::output::{note, print_json};
 use crate::progress::{end_on_interrupt, is_interrupted};
 use crate::tokenizer::TextStream;
@@ -101,7 +101,7 @@ fn speed(tokens: usize, time: Duration) -> String {
 /// Generates.
 pub fn execute(options: &Options) -> Outcome {
     let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
-    let model = open(&options.setup.file)?;
+    let model = options.setup.open()?;
     let sampling = options.sampling();
     sampling.check(model.config().vocabulary).map_err(|e| Failure::Usage(e.to_string()))?;
     // Token ids need no tokenizer if they come back as ids.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::error::{Failure, Outcome};
-use crate::model::{check, open, Room, Setup};
+use crate::model::{check, Room, Setup};
 
 /// Of what.
 #[derive(Args, Debug)]
@@ -28,7 +28,7 @@ pub struct Options {
 
 /// Writes the logits.
 pub fn execute(options: &Options) -> Outcome {
-    let model = open(&options.setup.file)?;
+    let model = options.setup.open()?;
     check(&options.tokens, &model)?;
     // Before anything is computed: a wrong path is told at once.
     let failed = |e| Failure::Failed(format!("cannot write {}: {e}", options.out.display()));

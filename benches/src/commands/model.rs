@@ -14,7 +14,7 @@ use crate::limits::memory::Traffic;
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::measure::median;
-use crate::model::{open, Loaded, Setup};
+use crate::model::{Loaded, Setup};
 use crate::options::{start, threads};
 use crate::output::{print_json, stdout, Page};
 use crate::progress::Progress;
@@ -64,7 +64,7 @@ pub fn execute(options: &Options) -> Outcome {
         let what = "lengths and numbers of sequences and repetitions must not be 0";
         return Err(Failure::Usage(what.to_owned()));
     }
-    let model = open(&options.setup.file)?;
+    let model = options.setup.open()?;
     let mut report = Speeds {
         origin: Origin::new(Machine::detect(gllm_kernels_std::caps())),
         file: options.setup.file.clone(),

@@ -94,7 +94,7 @@ impl Peer for Ggml {
     }
 
     fn warning(&self, caps: Caps) -> Option<String> {
-        mismatch(caps, &features())
+        warning(caps)
     }
 
     fn set_threads(&self, threads: usize) -> Outcome {
@@ -335,6 +335,11 @@ fn features() -> Vec<String> {
         }
     }
     names
+}
+
+/// What to say if it was built for another level than that of our kernels for `caps`.
+pub fn warning(caps: Caps) -> Option<String> {
+    mismatch(caps, &features())
 }
 
 /// Why a ggml that was built for these features is no match for our kernels for `caps`.

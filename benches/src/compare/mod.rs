@@ -20,7 +20,7 @@ use crate::workload::{refused, Case, Entry, Shape, Sizes};
 mod cblas;
 mod check;
 #[cfg(feature = "peer-ggml")]
-mod ggml;
+pub mod ggml;
 mod library;
 #[cfg(feature = "peer-ggml")]
 pub mod llama;

@@ -70,9 +70,10 @@ impl Shape {
             let mut sums = [[0.0; 2]; GROUP];
             let mut all = Attended { sums: &mut sums, values: y };
             all.clear();
-            for (i, blocks) in blocks.chunks(PIECE).enumerate() {
+            for (i, piece) in blocks.chunks(PIECE).enumerate() {
                 let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, self.positions]; GROUP]);
-                attend(KvPiece { blocks, first, spans, softcap: None }, all.reborrow())?;
+                let next = blocks.chunks(PIECE).nth(i + 1).unwrap_or(&[]);
+                attend(KvPiece { blocks: piece, first, spans, softcap: None, next }, all.reborrow())?;
             }
             for (y, [_, sum]) in y.chunks_exact_mut(self.dim).zip(sums) {
                 y.iter_mut().for_each(|y| *y /= sum);

@@ -137,13 +137,15 @@ audit! {
     rope_inplace(a) => a.k.rope_inplace(a.rope_shape, a.cos, a.sin, a.z);
     attend(a) => {
         let blocks = [a.x, a.y];
-        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap: a.flag.then_some(a.s[0]) };
+        let softcap = a.flag.then_some(a.s[0]);
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, next: &blocks };
         let all = Attended { sums: a.sums, values: a.g };
         (a.k.attend(a.n[0], a.cos, piece, all, Scratch::new(a.buf)), a.k.attend_scratch(a.n[0], a.n[1], a.n[2]))
     };
     attend_q8_0(a) => {
         let blocks = [a.bytes, a.bytes];
-        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap: a.flag.then_some(a.s[0]) };
+        let softcap = a.flag.then_some(a.s[0]);
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, next: &blocks };
         a.k.attend_q8_0(a.n[0], a.cos, piece, Attended { sums: a.sums, values: a.g }, Scratch::new(a.buf))
     };
     attend_join(a) => {

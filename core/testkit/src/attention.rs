@@ -209,10 +209,11 @@ fn attend<E: Element, C: Cached<E>>(
     [first, end]: [usize; 2],
     to: Attended<'_>,
 ) -> Result<(), KernelError> {
-    let blocks: Vec<&[C::Cell]> = cache.blocks[first..end].iter().map(|block| &block[..]).collect();
+    let all: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
+    let (blocks, next) = (&all[first..end], &all[end..]);
     let need = k.attend_scratch(spans.len(), cache.dim, blocks.len())?.size_unaligned();
     let mut memory = vec![0xff; need];
-    let piece = KvPiece { blocks: &blocks, first: first * KV_BLOCK, spans, softcap };
+    let piece = KvPiece { blocks, first: first * KV_BLOCK, spans, softcap, next };
     call(|| C::attend(k, cache.dim, queries, piece, to, Scratch::new(&mut memory)))
 }
 
@@ -347,7 +348,7 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     let cache = Cache::<E, C>::new(k, 16, 20, source)?;
     let blocks: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
     let (short, queries, mut memory) = ([blocks[0], &blocks[1][1..]], [0.0; 32], [0; 4096]);
-    let good = KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None };
+    let good = KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None, next: &[] };
     let refused = |what: &str, piece: KvPiece<'_, C::Cell>, dim, rows: usize, memory: &mut [u8]| {
         let mut state = State::new(rows, 16);
         match C::attend(k, dim, &queries, piece, state.borrow(), Scratch::new(memory)) {

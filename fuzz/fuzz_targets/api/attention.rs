@@ -84,7 +84,7 @@ impl Shape {
             let need = k.attend_scratch(self.rows, self.dim, blocks.len()).map_or(0, |need| need.size_unaligned());
             let mut memory = Guarded::<u8>::poisoned(call.lengths[2].of(need.min(1 << 22)), call.edge());
             let mut sums = vec![[f32::NEG_INFINITY, 0.0]; self.rows];
-            let piece = KvPiece { blocks: &blocks, first: self.first, spans: &self.spans, softcap };
+            let piece = KvPiece { blocks: &blocks, first: self.first, spans: &self.spans, softcap, next: &blocks };
             run(k, &queries, piece, Attended { sums: &mut sums, values }, Scratch::new(&mut memory))
         });
     }

@@ -64,14 +64,15 @@ unsafe fn exponentials<P: Prim<f32>>(
 #[inline(always)]
 unsafe fn gather<P: Prim<f32>, F: Form<P>>(a: &AttendArgs<'_, F::Cell>) {
     let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
-    let KvPiece { blocks, first, spans, softcap } = *piece;
+    let KvPiece { blocks, first, spans, softcap, next } = *piece;
     let (there, width) = (blocks.len() * KV_BLOCK, width(dim));
-    let blocks = Blocks { all: blocks, dim };
     let place = |p: usize| p.saturating_sub(first).min(there);
     // Rows that are multiplied together: so many that what they see is much the same.
     let step = height::<P>();
     for row in (0..rows).step_by(step) {
         let n = step.min(rows - row);
+        // The first rows bring everything into the cache.
+        let blocks = Blocks { all: blocks, dim, next: (row == 0).then_some(next) };
         // SAFETY: the caller's contract: rows are within the queries, columns within the blocks.
         unsafe {
             let seen = |r: usize| {

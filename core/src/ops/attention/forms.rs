@@ -80,6 +80,10 @@ pub(super) trait Form<P: Prim<f32>> {
 pub(super) struct Blocks<'a, C> {
     pub(super) all: &'a [&'a [C]],
     pub(super) dim: usize,
+    /// The blocks that are attended to next, or `None` if nothing is to be asked for. Products with keys then ask for the values of the
+    /// same blocks, and products with values for the keys of the next ones: whatever is in memory has as long to come
+    /// as the other half of a piece takes.
+    pub(super) next: Option<&'a [&'a [C]]>,
 }
 
 impl<C> Clone for Blocks<'_, C> {
@@ -98,6 +102,30 @@ impl<C> Blocks<'_, C> {
     unsafe fn at(&self, i: usize) -> *const C {
         // SAFETY: the caller's contract.
         unsafe { self.all.get_unchecked(i).as_ptr() }
+    }
+
+    /// Where the values of the positions of each vector of `lanes` lie, for each block `cell(place)` cells behind its beginning,
+    /// if something is to be asked for.
+    #[inline(always)]
+    fn values<const W: usize>(
+        &self,
+        col: usize,
+        lanes: usize,
+        cell: impl Fn(usize) -> usize,
+    ) -> Option<[*const u8; W]> {
+        self.next?;
+        Some(from_fn(|v| {
+            let at = col + v * lanes;
+            // SAFETY: columns are positions of the blocks.
+            unsafe { self.at(at / KV_BLOCK) }.wrapping_add(cell(at % KV_BLOCK)).cast()
+        }))
+    }
+
+    /// Where the keys of the next block `i` lie, the dimensions from `col` on, for each vector as many as it has lanes.
+    #[inline(always)]
+    fn keys<const W: usize>(&self, i: usize, col: usize, lanes: usize) -> Option<[*const u8; W]> {
+        let keys = self.next?.get(i)?.as_ptr();
+        Some(from_fn(|v| keys.wrapping_add((col + v * lanes) * KV_BLOCK).cast()))
     }
 }
 
@@ -178,6 +206,11 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for Keys<'_, E> {
     unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
         None
     }
+    #[inline(always)]
+    fn ahead<const W: usize>(&self, _: usize, col: usize) -> Option<[*const u8; W]> {
+        let (dim, width) = (self.0.dim, width(self.0.dim));
+        self.0.values(col, P::LANES, |place| KV_BLOCK * dim + place * width)
+    }
 }
 
 /// Values: steps are positions, columns the elements of a head.
@@ -214,6 +247,10 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for Values<'_, E> {
     #[inline(always)]
     unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
         None
+    }
+    #[inline(always)]
+    fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
+        self.blocks.keys(i, col, P::LANES)
     }
 }
 
@@ -316,6 +353,12 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
             scales::<P>(self.0.at(at / KV_BLOCK).add(from + at % KV_BLOCK * size_of::<f16>()))
         }))
     }
+    #[inline(always)]
+    fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
+        // Each group asks for its share.
+        let (places, width) = (Places { dim: self.0.dim }, width(self.0.dim));
+        self.0.values(col, P::LANES, |place| places.values() + place * width + i * GROUP * P::LANES)
+    }
 }
 
 /// Values, whose scales the rows have been multiplied with.
@@ -327,6 +370,8 @@ struct ScaledValues<'a> {
 // SAFETY: steps are positions of the blocks, as whoever multiplies vouches for.
 unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     type Number = i8;
+    // No wider than a group.
+    const WIDEST: usize = if 4 * P::LANES <= GROUP { 4 } else { 2 };
 
     #[inline(always)]
     fn runs(&self) -> usize {
@@ -352,5 +397,9 @@ unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     #[inline(always)]
     unsafe fn factors<const W: usize>(&self, _: usize, _: usize) -> Option<[P::V; W]> {
         None
+    }
+    #[inline(always)]
+    fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
+        self.blocks.keys(i, col, P::LANES)
     }
 }

@@ -29,6 +29,8 @@ pub struct KvPiece<'a, E> {
     pub spans: &'a [[usize; 2]],
     /// Scores become `softcap * tanh(score / softcap)`.
     pub softcap: Option<f32>,
+    /// Blocks that are attended to next, if that is known: they are asked for while these are multiplied, and change no result.
+    pub next: &'a [&'a [E]],
 }
 
 /// What attention has gathered of some pieces: for each query the largest score, the sum of the exponentials relative to it,

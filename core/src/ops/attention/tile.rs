@@ -1,6 +1,7 @@
 //! Products of a few rows of f32 with a matrix of cached numbers, tile by tile.
 
 use crate::arrays::from_fn;
+use crate::ops::ahead::ask;
 use crate::vector::{Prim, Vector};
 
 /// Rows of the highest tile.
@@ -15,8 +16,8 @@ pub(super) const fn height<P: Vector>() -> usize {
 /// Rows of the highest tile of any instruction set.
 pub(crate) const HIGHEST: usize = 12;
 
-/// Vectors side by side in a tile.
-const WIDTH: usize = 2;
+/// Steps between two requests for memory, each of as many bytes as these steps of a vector read.
+const TURN: usize = 8;
 
 /// The matrix that rows are multiplied with: how its depth is walked, and how its numbers are read.
 ///
@@ -25,6 +26,8 @@ const WIDTH: usize = 2;
 pub(super) unsafe trait Product<P: Vector> {
     /// A number as it is cached.
     type Number;
+    /// Vectors side by side in the widest tile: 2 or 4.
+    const WIDEST: usize = 4;
 
     /// Runs of steps that follow each other in memory.
     fn runs(&self) -> usize;
@@ -43,6 +46,9 @@ pub(super) unsafe trait Product<P: Vector> {
     /// # Safety
     /// The instruction set.
     unsafe fn factors<const W: usize>(&self, i: usize, col: usize) -> Option<[P::V; W]>;
+    /// Where memory lies that is to be asked for while run `i` is multiplied with the vectors from column `col` on: as many bytes for
+    /// each vector as its steps read. The addresses need not be valid.
+    fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]>;
 }
 
 /// `R` rows times `W` vectors from column `col` on: `c[r][v] = sum over runs of factors[v] * sum_s a[r][s] * b(s)[v]`.
@@ -55,7 +61,7 @@ unsafe fn tile<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
     (a, a_stride): (*const f32, usize),
     col: usize,
 ) -> [[P::V; W]; R] {
-    let b_step = b.step();
+    let (b_step, step_bytes) = (b.step(), P::LANES * size_of::<B::Number>());
     // SAFETY: the caller's contract.
     unsafe {
         let zeros = || -> [[P::V; W]; R] { from_fn(|_| from_fn(|_| P::splat(0.0))) };
@@ -63,14 +69,20 @@ unsafe fn tile<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
         for i in 0..b.runs() {
             let (from, steps, vectors) = b.run::<W>(i, col);
             let factors = b.factors::<W>(i, col);
+            let ahead = b.ahead::<W>(i, col);
             let mut sums = if factors.is_some() { zeros() } else { c };
             let a = a.add(from);
-            for s in 0..steps {
-                let b: [P::V; W] = from_fn(|v| B::load(vectors[v].add(s * b_step)));
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    let x = P::splat(*a.add(r * a_stride + s));
-                    for (sum, b) in sums.iter_mut().zip(&b) {
-                        *sum = P::fma(x, *b, *sum);
+            for turn in (0..steps).step_by(TURN) {
+                for place in ahead.iter().flatten() {
+                    ask(place.wrapping_add(turn * step_bytes), TURN * step_bytes);
+                }
+                for s in turn..steps.min(turn + TURN) {
+                    let b: [P::V; W] = from_fn(|v| B::load(vectors[v].add(s * b_step)));
+                    for (r, sums) in sums.iter_mut().enumerate() {
+                        let x = P::splat(*a.add(r * a_stride + s));
+                        for (sum, b) in sums.iter_mut().zip(&b) {
+                            *sum = P::fma(x, *b, *sum);
+                        }
                     }
                 }
             }
@@ -117,51 +129,69 @@ pub(super) unsafe fn product<P: Prim<f32>, B: Product<P>>(
             let out = Out { to: out.to.add(row * out.stride), ..out };
             row += if left >= height::<P>() {
                 if P::LANES >= 16 {
-                    strip::<P, B, 12>(b, a, cols, out)
+                    strip::<P, B, 12, 2>(b, a, cols, out)
                 } else {
-                    strip::<P, B, 6>(b, a, cols, out)
+                    strip::<P, B, 6, 2>(b, a, cols, out)
                 }
             } else {
                 match left {
-                    1 => strip::<P, B, 1>(b, a, cols, out),
-                    2 => strip::<P, B, 2>(b, a, cols, out),
-                    3 => strip::<P, B, 3>(b, a, cols, out),
-                    _ => strip::<P, B, 4>(b, a, cols, out),
+                    1 => strip::<P, B, 1, 4>(b, a, cols, out),
+                    2 => strip::<P, B, 2, 4>(b, a, cols, out),
+                    3 => strip::<P, B, 3, 4>(b, a, cols, out),
+                    _ if P::LANES >= 16 => strip::<P, B, 4, 4>(b, a, cols, out),
+                    _ => strip::<P, B, 4, 2>(b, a, cols, out),
                 }
             };
         }
     }
 }
 
-/// `R` rows of a product; yields `R`.
+/// `R` rows of a product, `W` vectors at a time (2 or 4) as far as there are as many, so many that the sums hide the latency of the
+/// operations that form them, and stay in registers. Yields `R`.
 ///
 /// # Safety
 /// The contract of [`product`].
 #[inline(always)]
-unsafe fn strip<P: Prim<f32>, B: Product<P>, const R: usize>(
+unsafe fn strip<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
+    b: &B,
+    a: (*const f32, usize),
+    [col, end]: [usize; 2],
+    out: Out,
+) -> usize {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let col = if W.min(B::WIDEST) == 4 {
+            tiles::<P, B, R, 4>(b, a, [col, end], out)
+        } else {
+            tiles::<P, B, R, 2>(b, a, [col, end], out)
+        };
+        tiles::<P, B, R, 1>(b, a, [col, end], out);
+    }
+    R
+}
+
+/// As many tiles as there are whole ones in these columns; yields the first column behind them.
+///
+/// # Safety
+/// The contract of [`product`].
+#[inline(always)]
+unsafe fn tiles<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
     b: &B,
     a: (*const f32, usize),
     [mut col, end]: [usize; 2],
     out: Out,
 ) -> usize {
-    // SAFETY: the caller's contract; columns are below `end`.
-    unsafe {
-        while end - col >= WIDTH * P::LANES {
-            let c = tile::<P, B, R, WIDTH>(b, a, col);
+    while end - col >= W * P::LANES {
+        // SAFETY: the caller's contract; columns are below `end`.
+        unsafe {
+            let c = tile::<P, B, R, W>(b, a, col);
             for (r, c) in c.iter().enumerate() {
                 for (v, &c) in c.iter().enumerate() {
                     P::store(out.to.add(r * out.stride + col + v * P::LANES), c);
                 }
             }
-            col += WIDTH * P::LANES;
         }
-        while col < end {
-            let c = tile::<P, B, R, 1>(b, a, col);
-            for (r, [c]) in c.iter().enumerate() {
-                P::store(out.to.add(r * out.stride + col), *c);
-            }
-            col += P::LANES;
-        }
+        col += W * P::LANES;
     }
-    R
+    col
 }

@@ -59,6 +59,8 @@ pub(super) struct Shares {
     joins: Vec<Vec<Join>>,
     /// Elements of memory for partial results.
     pub(super) partial_len: usize,
+    /// Which chunk behind the one that a thread does is probably its next one.
+    next: usize,
 }
 
 /// The partial results of a row and a KV head, each `step` elements behind the one before.
@@ -89,10 +91,14 @@ impl Heads {
     }
 }
 
+/// The first position that a token sees.
+fn sees_from(window: Option<usize>, position: usize) -> usize {
+    window.map_or(0, |w| (position + 1).saturating_sub(w))
+}
+
 impl Shares {
     pub(super) fn new(window: Option<usize>, runs: &[TokenRun], heads: Heads, threads: usize) -> Self {
         let step = (QUERIES / heads.group).max(1);
-        let see_from = |position: usize| window.map_or(0, |w| (position + 1).saturating_sub(w));
         let chunks: usize = runs.iter().map(|run| run.tokens.div_ceil(step) * heads.kv_heads).sum();
         let split = chunks < threads * CHUNKS_PER_THREAD && threads > 1;
         let (mut units, mut partial_len) = (Vec::new(), 0);
@@ -101,7 +107,7 @@ impl Shares {
         for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
             for first in (0..tokens).step_by(step) {
                 let tokens = first..(first + step).min(tokens);
-                let from = see_from(position + tokens.start) / KV_PIECE;
+                let from = sees_from(window, position + tokens.start) / KV_PIECE;
                 let pieces = from..(position + tokens.end).div_ceil(KV_PIECE);
                 for head in 0..heads.kv_heads {
                     let unit =
@@ -133,7 +139,7 @@ impl Shares {
         if !split {
             units.sort_by_key(|unit| std::cmp::Reverse(unit.pieces.len()));
         }
-        Self { window, units, joins, partial_len }
+        Self { window, units, joins, partial_len, next: threads }
     }
 
     pub(super) fn chunks(&self) -> usize {
@@ -245,6 +251,30 @@ impl Attention {
         }
     }
 
+    /// The first block of a unit's piece that its tokens see, how many there are, and where they are.
+    ///
+    /// # Safety
+    /// The contract of [`run`](Self::run); blocks have `len` cells of this type.
+    unsafe fn blocks_of<C: Cached>(
+        &self,
+        layer: usize,
+        window: Option<usize>,
+        unit: &Unit,
+        piece: usize,
+        len: usize,
+    ) -> (usize, usize, [&[C::Cell]; PIECE_BLOCKS]) {
+        let position = self.runs[unit.run].position;
+        let first = (piece * PIECE_BLOCKS).max(sees_from(window, position + unit.tokens.start) / KV_BLOCK);
+        let end = ((piece + 1) * PIECE_BLOCKS).min((position + unit.tokens.end).div_ceil(KV_BLOCK));
+        let mut blocks: [&[C::Cell]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
+        for (i, block) in blocks.iter_mut().enumerate().take(end - first) {
+            let at = self.blocks.at(layer, unit.run, unit.head, first + i);
+            // SAFETY: a block of the cache, in which nobody writes now.
+            *block = unsafe { std::slice::from_raw_parts(at.cast::<C::Cell>(), len) };
+        }
+        (first, end - first, blocks)
+    }
+
     /// [`run`](Self::run), for a type of cached numbers.
     ///
     /// # Safety
@@ -273,7 +303,7 @@ impl Attention {
         let (sums, values) = own.split_at_mut(2 * queries);
         for (t, token) in unit.tokens.clone().enumerate() {
             let position = run.position + token;
-            let from = shares.window.map_or(0, |w| (position + 1).saturating_sub(w));
+            let from = sees_from(shares.window, position);
             spans[t * group..(t + 1) * group].fill([from, position + 1]);
             // SAFETY: the token's row, whose queries of this head lie side by side.
             let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
@@ -293,20 +323,25 @@ impl Attention {
             None => Attended { sums: unsafe { sums.align_to_mut::<[f32; 2]>().1 }, values },
         };
         all.clear();
-        let end = (run.position + unit.tokens.end).div_ceil(KV_BLOCK);
-        let seen = spans[0][0] / KV_BLOCK;
+        // SAFETY: the caller's contract.
+        let blocks_of = |unit, piece| unsafe { self.blocks_of::<C>(layer, shares.window, unit, piece, len) };
+        let (mut first, mut n, mut blocks) = blocks_of(unit, unit.pieces.start);
         for piece in unit.pieces.clone() {
-            let first = (piece * PIECE_BLOCKS).max(seen);
-            let n = ((piece + 1) * PIECE_BLOCKS).min(end) - first;
-            let mut blocks: [&[C::Cell]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
-            for (i, block) in blocks.iter_mut().enumerate().take(n) {
-                let at = self.blocks.at(layer, unit.run, unit.head, first + i);
-                // SAFETY: a block of the cache, in which nobody writes now.
-                *block = unsafe { std::slice::from_raw_parts(at.cast::<C::Cell>(), len) };
-            }
-            let (blocks, first) = (&blocks[..n], first * KV_BLOCK);
-            let piece = KvPiece { blocks, first, spans, softcap: self.softcap };
+            // What is attended to next is asked for meanwhile.
+            let next = match shares.units.get(chunk + shares.next) {
+                _ if piece + 1 < unit.pieces.end => blocks_of(unit, piece + 1),
+                Some(unit) => blocks_of(unit, unit.pieces.start),
+                None => (0, 0, [&[][..]; PIECE_BLOCKS]),
+            };
+            let piece = KvPiece {
+                blocks: &blocks[..n],
+                first: first * KV_BLOCK,
+                spans,
+                softcap: self.softcap,
+                next: &next.2[..next.1],
+            };
             C::attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
+            (first, n, blocks) = next;
         }
         if unit.partial.is_none() {
             for (t, token) in unit.tokens.clone().enumerate() {

@@ -17,8 +17,10 @@ pub struct CpuKvCache {
     pub(super) windows: Vec<Option<usize>>,
     /// The group of each layer.
     pub(super) group_of: Vec<usize>,
-    /// The pages of each layer.
-    memory: Vec<AlignedVec<u8>>,
+    /// The pages of all layers. They are one piece of memory, as only large ones have huge pages.
+    memory: AlignedVec<u8>,
+    /// Where the pages of each layer start.
+    starts: Vec<usize>,
     /// The window of each layer, by which a cache is known to fit a model.
     layer_windows: Vec<Option<usize>>,
     kv_heads: usize,
@@ -87,15 +89,23 @@ impl CpuKvCache {
             .into_iter()
             .try_fold(1usize, usize::checked_mul)
             .ok_or_else(too_large)?;
-        let layer = |&group: &usize| groups[group].pages.checked_mul(page).filter(|&n| n < 1 << 46);
-        let sizes: Option<Vec<usize>> = group_of.iter().map(layer).collect();
-        let memory = sizes.ok_or_else(too_large)?.into_iter().map(AlignedVec::zeroed).collect();
+        let mut starts = Vec::with_capacity(group_of.len());
+        let mut end = 0usize;
+        for &group in &group_of {
+            starts.push(end);
+            let pages = groups[group].pages.checked_mul(page);
+            // Each layer starts on a cache line.
+            let next =
+                pages.and_then(|n| n.checked_next_multiple_of(AlignedVec::<u8>::ALIGN)?.checked_add(end));
+            end = next.filter(|&n| n < 1 << 46).ok_or_else(too_large)?;
+        }
         Ok(Self {
             options: *options,
             pages: Pages::new(size, &groups)?,
             windows: groups.iter().map(|group| group.window).collect(),
             group_of,
-            memory,
+            memory: AlignedVec::zeroed(end),
+            starts,
             layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
@@ -129,9 +139,9 @@ impl CpuKvCache {
     pub(super) fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<(), CacheError> {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
             let page = self.kv_heads * self.block * (self.options.page_tokens / KV_BLOCK);
-            for (memory, _) in self.memory.iter_mut().zip(&self.group_of).filter(|(_, &g)| g == group) {
-                let from = from as usize * page;
-                memory.copy_within(from..from + page, to as usize * page);
+            for (start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
+                let [from, to] = [from, to].map(|at| start + at as usize * page);
+                self.memory.copy_within(from..from + page, to);
             }
         }
         Ok(())
@@ -145,7 +155,7 @@ impl CpuKvCache {
         };
         let tables = sequences.iter().map(table).collect::<Result<Vec<_>, _>>()?;
         Ok(Blocks {
-            layers: self.memory.iter_mut().map(|m| m.as_mut_ptr()).collect(),
+            layers: self.starts.iter().map(|&at| self.memory.as_mut_ptr().wrapping_add(at)).collect(),
             group_of: self.group_of.clone(),
             tables,
             kind: self.options.kind,
