@@ -78,24 +78,17 @@ unsafe fn tile<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
                 }
                 for s in turn..steps.min(turn + TURN) {
                     let b: [P::V; W] = from_fn(|v| B::load(vectors[v].add(s * b_step)));
-                    for (r, sums) in sums.iter_mut().enumerate() {
+                    // Adaptors such as `zip` would become calls here, and the sums would leave their registers.
+                    sums = from_fn(|r| {
                         let x = P::splat(*a.add(r * a_stride + s));
-                        for (sum, b) in sums.iter_mut().zip(&b) {
-                            *sum = P::fma(x, *b, *sum);
-                        }
-                    }
+                        from_fn(|v| P::fma(x, b[v], sums[r][v]))
+                    });
                 }
             }
-            match factors {
-                None => c = sums,
-                Some(factors) => {
-                    for (c, sums) in c.iter_mut().zip(&sums) {
-                        for v in 0..W {
-                            c[v] = P::fma(sums[v], factors[v], c[v]);
-                        }
-                    }
-                }
-            }
+            c = match factors {
+                None => sums,
+                Some(factors) => from_fn(|r| from_fn(|v| P::fma(sums[r][v], factors[v], c[r][v]))),
+            };
         }
         c
     }
