@@ -139,10 +139,10 @@ unsafe fn tile<
         if B == PAIRS {
             for (pair, w) in w.chunks_exact_mut(2).enumerate() {
                 if let ([even, odd], true) = (w, WHOLE || 2 * pair < group.rows) {
-                    for (v, (even, odd)) in even.iter_mut().zip(odd).enumerate() {
+                    for (v, even) in even.iter_mut().enumerate() {
                         let b = b.add(2 * (pair * g.b_row + at + v * P::LANES));
                         let (x, y) = (<P as Prim<E>>::load(b), <P as Prim<E>>::load(b.add(P::LANES)));
-                        (*even, *odd) = P::unzip(x, y);
+                        (*even, odd[v]) = P::unzip(x, y);
                     }
                 }
             }
@@ -157,8 +157,9 @@ unsafe fn tile<
             for (u, w) in w.iter().enumerate() {
                 if WHOLE || u < group.rows {
                     let x = P::splat(*a.add(u));
-                    for (acc, &w) in acc.iter_mut().zip(w) {
-                        *acc = P::fma(w, x, *acc);
+                    // `zip` would become a call here, and the sums would leave their registers.
+                    for (v, acc) in acc.iter_mut().enumerate() {
+                        *acc = P::fma(w[v], x, *acc);
                     }
                 }
             }

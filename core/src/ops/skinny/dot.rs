@@ -71,8 +71,9 @@ unsafe fn step<
             if KEEP {
                 <P as Prim<f32>>::store(pass.kept.add((s * R + r) * P::LANES), w);
             }
-            for (acc, &x) in acc.iter_mut().zip(&x) {
-                acc[r] = P::fma(w, x, acc[r]);
+            // `zip` would become a call here, and the sums would leave their registers.
+            for (i, acc) in acc.iter_mut().enumerate() {
+                acc[r] = P::fma(w, x[i], acc[r]);
             }
         }
     }
