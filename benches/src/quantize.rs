@@ -32,30 +32,34 @@ pub struct Target {
 macro_rules! targets {
     ($($of:ident = $file_type:literal, $fallback:ident;)*) => {
         const TARGETS: &[Target] = &[
-            $(Target { of: GgmlType::$of, file_type: $file_type, fallback: GgmlType::$fallback },)*
+            Target { of: GgmlType::F32, file_type: 0, fallback: GgmlType::F32 },
+            $(Target {
+                of: GgmlType(QuantFormat::$of.gguf_type()),
+                file_type: $file_type,
+                fallback: GgmlType(QuantFormat::$fallback.gguf_type()),
+            },)*
         ];
     };
 }
 targets! {
-    F32 = 0, F32;
     F16 = 1, F16;
-    BF16 = 32, BF16;
+    Bf16 = 32, Bf16;
     Q4_0 = 2, F16;
     Q4_1 = 3, F16;
     Q5_0 = 8, F16;
     Q5_1 = 9, F16;
     Q8_0 = 7, F16;
-    Q2_K = 21, Q4_0;
-    Q3_K = 11, Q4_0;
-    Q4_K = 14, Q5_0;
-    Q5_K = 16, Q5_1;
-    Q6_K = 18, Q8_0;
-    IQ4_NL = 25, F16;
-    IQ4_XS = 30, IQ4_NL;
-    TQ1_0 = 36, Q4_0;
-    TQ2_0 = 37, Q4_0;
-    MXFP4 = 38, F16;
-    NVFP4 = 39, Q4_0;
+    Q2K = 21, Q4_0;
+    Q3K = 11, Q4_0;
+    Q4K = 14, Q5_0;
+    Q5K = 16, Q5_1;
+    Q6K = 18, Q8_0;
+    Iq4Nl = 25, F16;
+    Iq4Xs = 30, Iq4Nl;
+    Tq1_0 = 36, Q4_0;
+    Tq2_0 = 37, Q4_0;
+    Mxfp4 = 38, F16;
+    Nvfp4 = 39, Q4_0;
     Q1_0 = 40, Q4_0;
     Q2_0 = 41, Q4_0;
 }

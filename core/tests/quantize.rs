@@ -58,7 +58,7 @@ fn errors_are_no_larger_than_those_of_ggml() {
     let x = input();
     for f in encoders() {
         let ours = decode(f, &encode(f, &x, None));
-        let Some((_, theirs)) = vector(f.name()) else {
+        let Some((_, theirs)) = vector(f) else {
             assert!(NO_VECTORS.contains(&f.name()), "no vectors of {f}");
             continue;
         };
@@ -129,7 +129,7 @@ fn activations_are_rounded_to_127_steps() {
 #[test]
 fn decoded_weights_lose_nothing() {
     for f in encoders() {
-        let Some((_, theirs)) = vector(f.name()) else { continue };
+        let Some((_, theirs)) = vector(f) else { continue };
         let x = floats(theirs);
         let energy = error(&x, &[0.0].repeat(x.len()), &[1.0]);
         let lost = error(&x, &decode(f, &encode(f, &x, None)), &[1.0]) / energy;

@@ -108,18 +108,31 @@ fn quantised_weights_in_place() {
     assert!(file.tensor("q8_0").unwrap().as_quant_ref().is_ok());
 }
 
-/// Core and the reader have each a table of block sizes.
+/// The reader knows the sizes and names of plain numbers, and the core's formats.
 #[test]
-fn block_sizes_agree_with_core() {
-    let mut both = 0;
-    for of in GgmlType::ALL {
-        if let (Ok(format), Some(layout)) = (QuantFormat::from_gguf(of.0), of.layout()) {
-            assert_eq!(format.block_len(), layout.block as usize, "{of}");
-            assert_eq!(format.block_bytes(), layout.bytes as usize, "{of}");
-            both += 1;
-        }
+fn sizes_and_names_of_types() {
+    let known = |n: u32| GgmlType(n).layout().map(|l| (l.block as usize, l.bytes as usize));
+    for format in QuantFormat::ALL {
+        let of = GgmlType(format.gguf_type());
+        assert_eq!(known(of.0), Some((format.block_len(), format.block_bytes())), "{of}");
+        assert_eq!(of.to_string().to_lowercase(), format.name());
     }
-    assert_eq!(both, QuantFormat::ALL.len());
+    for (of, name, bytes) in [
+        (GgmlType::F32, "F32", 4),
+        (GgmlType::F64, "F64", 8),
+        (GgmlType::I8, "I8", 1),
+        (GgmlType::I16, "I16", 2),
+        (GgmlType::I32, "I32", 4),
+        (GgmlType::I64, "I64", 8),
+    ] {
+        assert_eq!((of.to_string(), known(of.0)), (name.into(), Some((1, bytes))));
+    }
+    // ggml gave these up.
+    for n in [4, 5, 31, 32, 33, 36, 37, 38] {
+        assert_eq!((GgmlType(n).to_string(), known(n)), (format!("type {n}"), None));
+    }
+    assert_eq!((GgmlType::IQ2_XXS.to_string(), GgmlType::IQ2_XXS.0), ("IQ2_XXS".into(), 16));
+    assert_eq!((0..1000).filter(|&n| known(n).is_some()).count(), QuantFormat::ALL.len() + 6);
 }
 
 #[test]

@@ -16,11 +16,13 @@
 
 #[macro_use]
 mod quant_primitive;
-
+#[macro_use]
 pub mod blocks;
+
 pub(crate) mod bytes;
 pub mod codebooks;
 pub(crate) mod dots;
+pub(crate) mod encode;
 mod format;
 pub(crate) mod iq;
 pub(crate) mod k;
@@ -103,7 +105,7 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
 }
 
 macro_rules! define_formats {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*) => {
         /// The marker types of all formats.
         pub(crate) mod formats {
             $($(#[$on])* pub(crate) use super::$module::$name;)*

@@ -5,7 +5,8 @@
 /// [`Bytes`](crate::quant::bytes::Bytes), from rows that are written once. A table with a missing row
 /// does not compile, but for: `offset`, which is missing in both halves where a format has none; `ready`, where nothing is
 /// unpacked for a block as a whole; and `wide`, 64 codes at a time for [`Wide`](crate::quant::wide::Wide), with the
-/// steps' [`shifts`](crate::quant::packed::Packing::shifts). `scales(b)` and `offsets(b)` of a block are a number and what
+/// steps' [`shifts`](crate::quant::packed::Packing::shifts); and `encode`, where there is no encoder: it makes a block of so many
+/// groups times so many weights (not always those that `group` says), no weight of which is larger than `up to`. `scales(b)` and `offsets(b)` of a block are a number and what
 /// it is multiplied with; those of `n` blocks are written. `packed` says how the format is packed; `Factors` also what its scales and its
 /// offsets are multiplied with; and `eighths` (see [`Packing`](crate::quant::packed::Packing)).
 macro_rules! quant_primitive {
@@ -27,6 +28,7 @@ macro_rules! quant_primitive {
             $(eighths: $eighths:literal,)?
             parts($parts_b:ident, $parts_g:ident) => $parts:expr,
         },
+        $(encode($e_isa:ident, $e_groups:ident: $m:literal x $n:literal $(, up to: $limit:expr)?) => $encode:expr,)?
         simd<$p:ident>: {
             scales($($s:ident),+) => $scales:expr,
             $(offsets($($o:ident),+) => $offsets:expr,)?
@@ -73,6 +75,21 @@ macro_rules! quant_primitive {
                 };
                 #[inline(always)]
                 fn parts($parts_b: &$block, $parts_g: usize) -> Parts { $parts }
+            }
+        };
+
+        const _: () = {
+            #[allow(unused_imports)]
+            use crate::quant::encode::*;
+
+            $(impl EncodeGroups<$n, $m> for $name {
+                $(const LIMIT: f32 = $limit;)?
+                fn encode<S: Search>($e_isa: S, $e_groups: &[Group<$n>; $m]) -> $block { $encode }
+            })?
+            impl Encode for $name {
+                $(fn encoder<S: Search, E: crate::element::Element>() -> Option<Encoder<S, E>> {
+                    Some(blocks::<S, E, Self, $n, $m>)
+                })?
             }
         };
 

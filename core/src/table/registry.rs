@@ -200,34 +200,31 @@ macro_rules! format_kernel_name {
         concat!($name, "_", $before, $($middle,)* $after, "__", stringify!($module))
     };
 }
+/// The rows of a format: those of operators with storage types, or, where no type is named, of those to which types make no
+/// difference.
 macro_rules! rows_of_format {
     (
         { $e:ident $text:literal $isa:ident $module:ident $kind:ident $field:ident $format:ident }
-        stored: [$($op:ident = $name:literal $blocks:tt $unquantised:tt),*],
+        stored: $stored:tt,
         any: $any:tt
     ) => {
-        &[$(KernelInfo {
-            name: format_kernel_name!($kind $name $blocks $unquantised ($text, "_", stringify!($field)) $module),
-            op: Op::$op,
-            element: ElementType::$e,
-            format: Some(QuantFormat::$format),
-            level: IsaLevel::$isa,
-            requires: IsaLevel::$isa.requires(),
-            work: None,
-        }),*]
+        rows_of_format! { @$stored $e ($text, "_", stringify!($field)) $isa $module $kind $format }
     };
-}
-/// The rows of operators to which storage types make no difference.
-macro_rules! rows_of_any {
     (
         { $isa:ident $module:ident $kind:ident $field:ident $format:ident }
         stored: $stored:tt,
-        any: [$($op:ident = $name:literal $blocks:tt $unquantised:tt),*]
+        any: $any:tt
+    ) => {
+        rows_of_format! { @$any F32 (stringify!($field)) $isa $module $kind $format }
+    };
+    (
+        @[$($op:ident = $name:literal $blocks:tt $unquantised:tt),*]
+        $e:ident $middle:tt $isa:ident $module:ident $kind:ident $format:ident
     ) => {
         &[$(KernelInfo {
-            name: format_kernel_name!($kind $name $blocks $unquantised (stringify!($field)) $module),
+            name: format_kernel_name!($kind $name $blocks $unquantised $middle $module),
             op: Op::$op,
-            element: ElementType::F32,
+            element: ElementType::$e,
             format: Some(QuantFormat::$format),
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires(),
@@ -238,7 +235,7 @@ macro_rules! rows_of_any {
 macro_rules! rows_of_formats {
     (
         $args:tt
-        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal $words:tt;)*
     ) => {
         expand_all_float_formats! { rows_of_formats! { $args $({ [$($on),*] blocks $field $name })* } }
     };
@@ -269,7 +266,7 @@ macro_rules! isa_rows {
                 expand_all_formats! { rows_of_formats! { rows_of_format F32 "f32" $isa $module } },
                 expand_all_formats! { rows_of_formats! { rows_of_format F16 "f16" $isa $module } },
                 expand_all_formats! { rows_of_formats! { rows_of_format Bf16 "bf16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { rows_of_any $isa $module } },
+                expand_all_formats! { rows_of_formats! { rows_of_format $isa $module } },
             ];
         }
     };
@@ -379,7 +376,7 @@ macro_rules! tier_requires {
 macro_rules! rows_of_tier {
     (
         { $op:ident $tier:ident $before:literal $after:expr, $isa:ident $requires:tt }
-        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal $words:tt;)*
     ) => {
         &[$($(#[$on])* KernelInfo {
             name: concat!($before, stringify!($field), $after),

@@ -1,8 +1,10 @@
 //! Quantised weights: decode bit for bit, products within the bound.
 
+use std::sync::OnceLock;
+
 use gllm_kernels_core::{
-    Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Precision, QuantFormat,
-    QuantRef, Scratch, StorePolicy,
+    f16, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Precision,
+    QuantFormat, QuantRef, Scratch, StorePolicy,
 };
 
 use crate::data::{both_walks, lanes, Source};
@@ -23,7 +25,7 @@ pub struct Vectors {
 /// blocks. A format without vectors fails its tests.
 pub fn vectors(format: QuantFormat) -> Option<Vectors> {
     let ggml = |f: QuantFormat| {
-        let (blocks, decoded) = vector(f.name())?;
+        let (blocks, decoded) = vector(f)?;
         Some(Vectors { blocks: blocks.to_vec(), decoded: floats(decoded) })
     };
     let q8_0 = |vectors: Vectors, n: usize| -> Vec<Vec<u8>> {
@@ -45,23 +47,33 @@ pub fn vectors(format: QuantFormat) -> Option<Vectors> {
     }
 }
 
-/// Offsets of the f16 scales and minima in a block.
+/// Offsets of the f16 scales and minima in a block. Of some formats there are none: then all bytes are random.
 pub(crate) fn halves(format: QuantFormat) -> &'static [usize] {
-    match format {
-        QuantFormat::Q4_1 | QuantFormat::Q5_1 | QuantFormat::Q4K | QuantFormat::Q5K => &[0, 2],
-        QuantFormat::Q2K => &[80, 82],
-        QuantFormat::Q3K => &[108],
-        QuantFormat::Q6K => &[208],
-        QuantFormat::Tq1_0 => &[52],
-        QuantFormat::Tq2_0 => &[64],
-        // Of these, all bytes are random.
-        QuantFormat::Iq1M
-        | QuantFormat::Q8K
-        | QuantFormat::Mxfp4
-        | QuantFormat::Nvfp4
-        | QuantFormat::Bf16 => &[],
-        _ => &[0],
+    static FOUND: OnceLock<Vec<Vec<usize>>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| QuantFormat::ALL.iter().map(|&f| find_halves(f)).collect());
+    QuantFormat::ALL.iter().position(|&f| f == format).map_or(&[], |at| &found[at])
+}
+
+/// Bytes of a block that are an f16: where it becomes 2 instead of 1 codes stay, and the scales or the offsets of all groups
+/// double, or both do.
+fn find_halves(format: QuantFormat) -> Vec<usize> {
+    if let Some(element) = format.element() {
+        return if element == ElementType::F16 { vec![0] } else { vec![] };
     }
+    let Some(Vectors { blocks: mut block, .. }) = vectors(format) else { return vec![] };
+    block.truncate(format.block_bytes());
+    let with = |at: usize, number: f32| {
+        let mut block = block.clone();
+        block[at..at + 2].copy_from_slice(&f16::from_f32(number).to_le_bytes());
+        unpacked(QuantRef::new(&block, format, 1, format.block_len()).ok()?).ok()
+    };
+    let half = |&at: &usize| {
+        let (Some(one), Some(two)) = (with(at, 1.0), with(at, 2.0)) else { return false };
+        let twice = |a: &[f32], b: &[f32]| a != b && a.iter().zip(b).all(|(a, b)| 2.0 * a == *b);
+        let (scales, offsets) = (twice(&one.1, &two.1), twice(&one.2, &two.2));
+        one.0 == two.0 && (scales || one.1 == two.1) && (offsets || one.2 == two.2) && (scales || offsets)
+    };
+    (0..block.len() - 1).filter(half).collect()
 }
 
 /// f16 scales that go wrong first: zeros, denormals, the extremes, infinities, NaNs (one signalling).
@@ -342,4 +354,29 @@ pub fn qgemv<E: Element>(row: &KernelInfo) -> Outcome {
         }
     }
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_blocks_are_found() {
+        let some: [(QuantFormat, &[usize]); 10] = [
+            (QuantFormat::F16, &[0]),
+            (QuantFormat::Q4_0, &[0]),
+            (QuantFormat::Q8_1, &[0]),
+            (QuantFormat::Q5_1, &[0, 2]),
+            (QuantFormat::Q2K, &[80, 82]),
+            (QuantFormat::Q3K, &[108]),
+            (QuantFormat::Tq2_0, &[64]),
+            (QuantFormat::Iq1S, &[0]),
+            (QuantFormat::Iq1M, &[]),
+            (QuantFormat::Q8K, &[]),
+        ];
+        some.iter().for_each(|&(format, at)| assert_eq!(halves(format), at, "{format}"));
+        // Formats whose scales are f32, of 8 bits, or in pieces, and bf16.
+        let none = QuantFormat::ALL.iter().filter(|&&format| halves(format).is_empty()).count();
+        assert_eq!(none, 5);
+    }
 }

@@ -1,7 +1,6 @@
 //! Integers of 8 bits, per instruction set: nothing but a largest magnitude is formed across lanes, so all
 //! instruction sets give the same blocks.
 
-use super::measure::Isa;
 use crate::caps::IsaLevel;
 use crate::vector::Prim;
 
@@ -50,21 +49,18 @@ macro_rules! call {
         isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta
     ) => {
         if $level == IsaLevel::$isa {
-            // SAFETY: the CPU has the level, as `Isa` says; weights were made finite.
+            // SAFETY: the CPU has the level, as the caller says; weights were made finite.
             return unsafe { $module($x) };
         }
     };
 }
 
-impl Isa {
-    /// Integers of 8 bits: the scale such that the largest magnitude is 127, and `x / scale`, for weights that
-    /// are finite.
-    ///
-    /// A search gains next to nothing here, and activations are quantised while others wait.
-    pub(super) fn bytes<const N: usize>(self, x: &[f32; N]) -> (f32, [i8; N]) {
-        let level = self.level();
-        expand_all_isas! { call! { level, x } }
-        // SAFETY: every CPU has the portable instruction set.
-        unsafe { scalar(x) }
-    }
+/// Integers of 8 bits: the scale such that the largest magnitude is 127, and `x / scale`, for weights that
+/// are finite, on a CPU that has `level`.
+///
+/// A search gains next to nothing here, and activations are quantised while others wait.
+pub(super) fn bytes<const N: usize>(level: IsaLevel, x: &[f32; N]) -> (f32, [i8; N]) {
+    expand_all_isas! { call! { level, x } }
+    // SAFETY: every CPU has the portable instruction set.
+    unsafe { scalar(x) }
 }

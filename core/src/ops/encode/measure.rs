@@ -2,106 +2,12 @@
 //! scale on the same weights. So nothing is summed up across lanes, and all instruction sets give the
 //! same blocks.
 
-use super::grid::Grid;
 use crate::caps::IsaLevel;
+use crate::isa::Scalar;
+use crate::quant::encode::grid::Grid;
+use crate::quant::encode::group::{Fit, Group, Trials};
+use crate::quant::encode::Search;
 use crate::vector::Prim;
-
-/// A scale `s` and a minimum `m`: weights are near `s * v - m`.
-pub(super) type Line = (f32, f32);
-
-/// A group of weights and their importances.
-#[derive(Clone, Copy)]
-pub(super) struct Group<const N: usize> {
-    pub x: [f32; N],
-    pub w: [f32; N],
-    /// The sums of `w` and of `w * x`.
-    pub sum_w: f32,
-    pub sum_x: f32,
-}
-
-impl<const N: usize> Group<N> {
-    /// Zeros that are all as important.
-    pub const EVEN: Self = Self { x: [0.0; N], w: [1.0; N], sum_w: 0.0, sum_x: 0.0 };
-
-    /// Computes the sums from the rest.
-    pub(super) fn sum_up(&mut self) {
-        let (mut w, mut x) = ([0.0; 8], [0.0; 8]);
-        for (from_x, from_w) in self.x.as_chunks::<8>().0.iter().zip(self.w.as_chunks::<8>().0) {
-            for (((w, x), from_w), from_x) in w.iter_mut().zip(&mut x).zip(from_w).zip(from_x) {
-                *w += from_w;
-                *x += from_w * from_x;
-            }
-        }
-        (self.sum_w, self.sum_x) = (w.iter().sum(), x.iter().sum());
-    }
-}
-
-/// How lines change between two looks at a group: by least squares for the values nearest to the weights.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Fit {
-    /// Scales without minima.
-    Scale,
-    /// Scales and minima, which do not go below this. The mean of the weights is 0.
-    Line(f32),
-}
-
-/// Lines that are tried side by side, and what the nearest values `v` leave of a group for each.
-pub(super) struct Trials {
-    n: usize,
-    s: [f32; Self::MOST],
-    m: [f32; Self::MOST],
-    err: [f32; Self::MOST],
-    vv: [f32; Self::MOST],
-    xv: [f32; Self::MOST],
-    v: [f32; Self::MOST],
-}
-
-/// One of the [`Trials`].
-#[derive(Clone, Copy)]
-pub(super) struct Trial {
-    pub line: Line,
-    /// The weighted squared error; after a fit, how much it is above the sum of `w * x * x`.
-    pub err: f32,
-    /// The sums of `w * v * v`, `w * x * v` and `w * v`.
-    pub vv: f32,
-    pub xv: f32,
-    pub v: f32,
-}
-
-impl Trials {
-    /// A multiple of the lanes of every instruction set.
-    const MOST: usize = 32;
-
-    /// The first [`MOST`](Self::MOST) of `lines`.
-    pub(super) fn new(lines: impl IntoIterator<Item = Line>) -> Self {
-        let none = [0.0; Self::MOST];
-        let mut trials = Self { n: 0, s: none, m: none, err: none, vv: none, xv: none, v: none };
-        for ((s, m), line) in trials.s.iter_mut().zip(&mut trials.m).zip(lines) {
-            (*s, *m) = line;
-            trials.n += 1;
-        }
-        trials
-    }
-
-    /// The lines with their sums.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Trial> + '_ {
-        let lines = self.s.iter().zip(&self.m).zip(&self.err);
-        let sums = self.vv.iter().zip(&self.xv).zip(&self.v);
-        lines.zip(sums).take(self.n).map(|(((&s, &m), &err), ((&vv, &xv), &v))| Trial {
-            line: (s, m),
-            err,
-            vv,
-            xv,
-            v,
-        })
-    }
-
-    /// The first of those with the least error.
-    pub(super) fn best(&self) -> Trial {
-        let none = Trial { line: (0.0, 0.0), err: f32::INFINITY, vv: 0.0, xv: 0.0, v: 0.0 };
-        self.iter().fold(none, |a, b| if b.err < a.err { b } else { a })
-    }
-}
 
 /// Looks at a group with all lines, `rounds` times; with a `fit`, lines change after each.
 ///
@@ -217,13 +123,10 @@ impl Isa {
     pub(crate) unsafe fn new(level: IsaLevel) -> Self {
         Self(level)
     }
+}
 
-    /// The level that the CPU has.
-    pub(super) fn level(self) -> IsaLevel {
-        self.0
-    }
-
-    fn run<G: Grid, const N: usize>(
+impl Search for Isa {
+    fn look<G: Grid, const N: usize>(
         self,
         group: &Group<N>,
         trials: &mut Trials,
@@ -237,27 +140,11 @@ impl Isa {
         };
         expand_all_isas! { call! { level, group, trials, rounds, fit } }
     }
-
-    /// What is left of a group for each of several lines.
-    pub(super) fn measure<G: Grid, const N: usize>(
-        self,
-        group: &Group<N>,
-        lines: impl IntoIterator<Item = Line>,
-    ) -> Trials {
-        let mut trials = Trials::new(lines);
-        self.run::<G, N>(group, &mut trials, 1, None);
-        trials
+    fn nearest<G: Grid>(self, t: f32) -> f32 {
+        // SAFETY: every CPU has the portable instruction set.
+        unsafe { G::nearest::<Scalar>(t) }
     }
-
-    /// The best of several lines once all are fitted to the group.
-    pub(super) fn fit<G: Grid, const N: usize>(
-        self,
-        group: &Group<N>,
-        starts: impl IntoIterator<Item = Line>,
-        fit: Fit,
-    ) -> Line {
-        let mut trials = Trials::new(starts);
-        self.run::<G, N>(group, &mut trials, 3, Some(fit));
-        trials.best().line
+    fn bytes<const N: usize>(self, x: &[f32; N]) -> (f32, [i8; N]) {
+        super::bytes::bytes(self.0, x)
     }
 }

@@ -50,6 +50,16 @@ fn valid(shader: Shader) -> (naga::Module, naga::valid::ModuleInfo) {
     (module, info)
 }
 
+/// Formats that no shader decodes, so that models with such weights are refused.
+const REFUSED: [QuantFormat; 0] = [];
+
+#[test]
+fn every_format_has_a_shader() {
+    for &format in QuantFormat::ALL {
+        assert_eq!(Format::Quant(format).is_supported(), !REFUSED.contains(&format), "{format}");
+    }
+}
+
 #[test]
 fn every_shader_is_valid() {
     let all = all();

@@ -4,7 +4,7 @@ use crate::quant::codebooks::{FP4_VALUES, IQ4_VALUES};
 use crate::vector::Vector;
 
 /// Values, before scaling, that codes stand for.
-pub(super) trait Grid {
+pub(crate) trait Grid {
     /// With every value its negative is one, so negative scales are not needed.
     const SYMMETRIC: bool;
     /// Values are not below zero, so groups have minima.
@@ -21,7 +21,7 @@ pub(super) trait Grid {
 }
 
 /// Integers from `LO` to `HI`; codes count from `LO`.
-pub(super) struct Int<const LO: i32, const HI: i32>;
+pub(crate) struct Int<const LO: i32, const HI: i32>;
 
 impl<const LO: i32, const HI: i32> Grid for Int<LO, HI> {
     const SYMMETRIC: bool = LO == -HI;
@@ -48,7 +48,7 @@ impl<const LO: i32, const HI: i32> Grid for Int<LO, HI> {
 }
 
 /// -1 and 1.
-pub(super) struct Sign;
+pub(crate) struct Sign;
 
 impl Grid for Sign {
     const SYMMETRIC: bool = true;
@@ -66,7 +66,7 @@ impl Grid for Sign {
 }
 
 /// [`IQ4_VALUES`].
-pub(super) struct Iq4;
+pub(crate) struct Iq4;
 
 impl Grid for Iq4 {
     const SYMMETRIC: bool = false;
@@ -91,7 +91,7 @@ impl Grid for Iq4 {
 }
 
 /// [`FP4_VALUES`].
-pub(super) struct Fp4;
+pub(crate) struct Fp4;
 
 impl Grid for Fp4 {
     const SYMMETRIC: bool = true;

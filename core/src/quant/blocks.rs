@@ -1,4 +1,4 @@
-//! Block layouts, as they lie in memory and in GGUF files. All are little-endian byte arrays of
+//! Block layouts, as they lie in memory and in GGUF files. Each is declared in the file of its family. All are little-endian byte arrays of
 //! alignment 1, so a block may start at any address, and all bytes are a valid block.
 //!
 //! The documentation of each block says what its weights are. There, `i` counts the weights of a block
@@ -60,14 +60,4 @@ macro_rules! blocks {
     )*};
 }
 
-mod iq;
-mod k;
-mod legacy;
-mod mx;
-mod ternary;
-
-pub use iq::*;
-pub use k::*;
-pub use legacy::*;
-pub use mx::*;
-pub use ternary::*;
+pub use super::{iq::*, k::*, legacy::*, mx::*, ternary::*};

@@ -5,17 +5,17 @@
 //! local minimum, of which there are many. So they start from several scales.
 
 use super::grid::Grid;
-use super::measure::{Fit, Group, Isa, Line};
-use super::{half, inverse, round};
+use super::group::{Fit, Group, Line};
+use super::{half, inverse, round, Search};
 use crate::quant::blocks::Half;
 
 /// The largest magnitude.
-pub(super) fn largest<const N: usize>(x: &[f32; N]) -> f32 {
+pub(crate) fn largest<const N: usize>(x: &[f32; N]) -> f32 {
     x.iter().fold(0.0, |a, x| x.abs().max(a))
 }
 
 /// The scale of a group on its own, not rounded.
-pub(super) fn scale<G: Grid, const N: usize>(isa: Isa, group: &Group<N>) -> f32 {
+pub(crate) fn scale<G: Grid, const N: usize>(isa: impl Search, group: &Group<N>) -> f32 {
     let most = largest(&group.x);
     let signs: &[f32] = if G::SYMMETRIC { &[1.0] } else { &[1.0, -1.0] };
     let starts = signs.iter().flat_map(|sign| G::REACH.iter().map(move |reach| (sign * most / reach, 0.0)));
@@ -24,7 +24,12 @@ pub(super) fn scale<G: Grid, const N: usize>(isa: Isa, group: &Group<N>) -> f32 
 
 /// Scale and minimum of a group on its own, not rounded, for values from 0 to `top`. `positive`: the minimum
 /// is not below zero.
-pub(super) fn affine<G: Grid, const N: usize>(isa: Isa, group: &Group<N>, top: f32, positive: bool) -> Line {
+pub(crate) fn affine<G: Grid, const N: usize>(
+    isa: impl Search,
+    group: &Group<N>,
+    top: f32,
+    positive: bool,
+) -> Line {
     // Weights may all be close to each other and far from zero: the fit sees how they differ.
     let mean = group.sum_x * inverse(group.sum_w);
     let centred = Group { x: group.x.map(|x| x - mean), ..*group };
@@ -39,7 +44,7 @@ pub(super) fn affine<G: Grid, const N: usize>(isa: Isa, group: &Group<N>, top: f
 }
 
 /// A scale of a block, and the integer scales of its groups.
-pub(super) struct Scaled<const M: usize> {
+pub(crate) struct Scaled<const M: usize> {
     pub d: Half,
     pub k: [f32; M],
     err: f32,
@@ -47,15 +52,15 @@ pub(super) struct Scaled<const M: usize> {
 
 impl<const M: usize> Scaled<M> {
     /// Scales of the groups, as they will be decoded.
-    pub(super) fn lines(&self) -> [Line; M] {
+    pub(crate) fn lines(&self) -> [Line; M] {
         let d = self.d.get().to_f32();
         self.k.map(|k| (d * k, 0.0))
     }
 }
 
 /// Scales of a block and of its groups: `x` against `d * k * v` with `lo <= k <= hi`.
-pub(super) fn scales<G: Grid, const N: usize, const M: usize>(
-    isa: Isa,
+pub(crate) fn scales<G: Grid, const N: usize, const M: usize>(
+    isa: impl Search,
     groups: &[Group<N>; M],
     lo: f32,
     hi: f32,
@@ -106,7 +111,7 @@ fn least<T: Copy, const L: usize>(none: T, of: [T; L], errors: [f32; L]) -> T {
 }
 
 /// Scales of a block, and the integer scales and minima of its groups.
-pub(super) struct Lines<const M: usize> {
+pub(crate) struct Lines<const M: usize> {
     pub d: Half,
     pub dmin: Half,
     pub k: [f32; M],
@@ -116,7 +121,7 @@ pub(super) struct Lines<const M: usize> {
 
 impl<const M: usize> Lines<M> {
     /// Scales and minima of the groups, as they will be decoded.
-    pub(super) fn lines(&self) -> [Line; M] {
+    pub(crate) fn lines(&self) -> [Line; M] {
         let (d, dmin) = (self.d.get().to_f32(), self.dmin.get().to_f32());
         let mut lines = self.k.map(|k| (d * k, 0.0));
         lines.iter_mut().zip(self.l).for_each(|(line, l)| line.1 = dmin * l);
@@ -126,8 +131,8 @@ impl<const M: usize> Lines<M> {
 
 /// Scales of a block and of its groups: `x` against `d * k * v - dmin * l` for values from 0 to `top` and
 /// `0 <= k, l <= most`.
-pub(super) fn lines<G: Grid, const N: usize, const M: usize>(
-    isa: Isa,
+pub(crate) fn lines<G: Grid, const N: usize, const M: usize>(
+    isa: impl Search,
     groups: &[Group<N>; M],
     top: f32,
     most: f32,
