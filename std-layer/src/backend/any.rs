@@ -3,7 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Topology};
+use super::{
+    Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Sequences, Topology,
+};
 use crate::model::{Config, HostWeights, Pages, SequenceId};
 
 /// Kinds of backends, the one first that is taken first.
@@ -273,51 +275,24 @@ macro_rules! backends {
                     _ => Err(mixed()),
                 }
             }
+        }
 
-            /// # Panics
-            /// If the cache is on another kind of backend.
-            fn pages<'a>(&self, kv: &'a AnyKvCache) -> &'a Pages {
-                match (self, kv) {
-                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => backend.pages(kv),)*
-                    _ => panic!("{}", mixed()),
+        impl Sequences for AnyKvCache {
+            fn pages(&self) -> &Pages {
+                match self {
+                    $($(#[$attribute])* Self::$name(kv) => kv.pages(),)*
                 }
             }
 
-            /// # Panics
-            /// If the cache is on another kind of backend.
-            fn create_sequence(&self, kv: &mut AnyKvCache) -> SequenceId {
-                match (self, kv) {
-                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
-                        backend.create_sequence(kv)
-                    })*
-                    _ => panic!("{}", mixed()),
+            fn pages_mut(&mut self) -> &mut Pages {
+                match self {
+                    $($(#[$attribute])* Self::$name(kv) => kv.pages_mut(),)*
                 }
             }
 
-            fn fork_sequence(
-                &self,
-                kv: &mut AnyKvCache,
-                of: SequenceId,
-                len: usize,
-            ) -> Result<SequenceId, BackendError> {
-                match (self, kv) {
-                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
-                        backend.fork_sequence(kv, of, len)
-                    })*
-                    _ => Err(mixed()),
-                }
-            }
-
-            fn remove_sequence(
-                &self,
-                kv: &mut AnyKvCache,
-                sequence: SequenceId,
-            ) -> Result<(), BackendError> {
-                match (self, kv) {
-                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
-                        backend.remove_sequence(kv, sequence)
-                    })*
-                    _ => Err(mixed()),
+            fn forget(&mut self, sequence: SequenceId) {
+                match self {
+                    $($(#[$attribute])* Self::$name(kv) => kv.forget(sequence),)*
                 }
             }
         }

@@ -113,6 +113,17 @@ pub struct Run {
     pub outputs: Outputs,
 }
 
+impl Run {
+    /// How many of its tokens need logits: the last ones.
+    fn output_count(&self) -> usize {
+        match self.outputs {
+            Outputs::None => 0,
+            Outputs::Last => self.tokens.min(1),
+            Outputs::All => self.tokens,
+        }
+    }
+}
+
 /// Which sequences the tokens of a step continue: the first run has the first tokens. A sequence occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
@@ -123,12 +134,22 @@ pub struct Topology {
 impl Topology {
     /// Rows of logits that the step gives.
     pub fn outputs(&self) -> usize {
-        let count = |run: &Run| match run.outputs {
-            Outputs::None => 0,
-            Outputs::Last => run.tokens.min(1),
-            Outputs::All => run.tokens,
-        };
-        self.runs.iter().map(count).sum()
+        self.runs.iter().map(Run::output_count).sum()
+    }
+
+    /// The step's rows whose logits are asked for.
+    pub(crate) fn output_rows(&self) -> Vec<usize> {
+        let (mut rows, mut end) = (Vec::with_capacity(self.outputs()), 0);
+        for run in &self.runs {
+            end += run.tokens;
+            rows.extend(end - run.output_count()..end);
+        }
+        rows
+    }
+
+    /// How many tokens continue each sequence.
+    pub(crate) fn tokens(&self) -> Vec<(SequenceId, usize)> {
+        self.runs.iter().map(|run| (run.sequence, run.tokens)).collect()
     }
 
     /// Checks that tokens, topology and model fit each other.
@@ -185,6 +206,30 @@ pub struct SampleRow<'a> {
     pub counter: u64,
 }
 
+/// Checks that there is a way to sample each row of logits.
+///
+/// # Errors
+/// `Tokens`.
+pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), BackendError> {
+    if rows.len() != of {
+        let what = format!("{of} rows of logits, but {} ways to sample them", rows.len());
+        return Err(BackendError::Tokens(what));
+    }
+    Ok(())
+}
+
+/// A cache of keys and values, as far as it does not matter what device it is on: its pages, and the sequences in them.
+pub trait Sequences: Debug {
+    /// The pages and sequences.
+    fn pages(&self) -> &Pages;
+
+    /// The pages and sequences, to be changed. This is for backends: positions that are added here are never computed.
+    fn pages_mut(&mut self) -> &mut Pages;
+
+    /// A sequence has been removed: what the device knows of it is not needed any more.
+    fn forget(&mut self, _sequence: SequenceId) {}
+}
+
 /// A device that runs models.
 ///
 /// Two sequences in the same steps, each going on with its most probable token:
@@ -221,7 +266,7 @@ pub trait Backend: Debug {
     /// Weights on the device.
     type Weights: Debug;
     /// A cache on the device.
-    type KvCache: Debug;
+    type KvCache: Sequences;
     /// A handle to logits on the device.
     type Logits: Debug;
 
@@ -289,10 +334,14 @@ pub trait Backend: Debug {
     fn read_logits(&self, logits: &Self::Logits) -> Result<Vec<f32>, BackendError>;
 
     /// The cache's pages and sequences.
-    fn pages<'a>(&self, kv: &'a Self::KvCache) -> &'a Pages;
+    fn pages<'a>(&self, kv: &'a Self::KvCache) -> &'a Pages {
+        kv.pages()
+    }
 
     /// A new sequence without positions.
-    fn create_sequence(&self, kv: &mut Self::KvCache) -> SequenceId;
+    fn create_sequence(&self, kv: &mut Self::KvCache) -> SequenceId {
+        kv.pages_mut().create()
+    }
 
     /// A new sequence that shares the first `len` positions of another.
     ///
@@ -303,11 +352,17 @@ pub trait Backend: Debug {
         kv: &mut Self::KvCache,
         of: SequenceId,
         len: usize,
-    ) -> Result<SequenceId, BackendError>;
+    ) -> Result<SequenceId, BackendError> {
+        Ok(kv.pages_mut().fork(of, len)?)
+    }
 
     /// Ends a sequence, and frees the pages that no other one shares.
     ///
     /// # Errors
     /// `Cache` if there is no such sequence.
-    fn remove_sequence(&self, kv: &mut Self::KvCache, sequence: SequenceId) -> Result<(), BackendError>;
+    fn remove_sequence(&self, kv: &mut Self::KvCache, sequence: SequenceId) -> Result<(), BackendError> {
+        kv.pages_mut().remove(sequence)?;
+        kv.forget(sequence);
+        Ok(())
+    }
 }

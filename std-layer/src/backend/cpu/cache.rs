@@ -3,7 +3,7 @@
 use gllm_kernels_core::KV_BLOCK;
 
 use crate::aligned::AlignedVec;
-use crate::backend::{BackendError, CacheOptions, KvType};
+use crate::backend::{BackendError, CacheOptions, KvType, Sequences};
 use crate::model::{CacheError, Config, PageCopy, Pages, SequenceId};
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
@@ -163,5 +163,15 @@ impl CpuKvCache {
             kv_heads: self.kv_heads,
             bytes: self.block,
         })
+    }
+}
+
+impl Sequences for CpuKvCache {
+    fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    fn pages_mut(&mut self) -> &mut Pages {
+        &mut self.pages
     }
 }

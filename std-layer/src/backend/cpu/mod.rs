@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use gllm_kernels_core::KernelError;
 
 use super::{
-    Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
+    check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
 };
 use crate::aligned::AlignedVec;
-use crate::model::{decode, sample, Config, HostWeights, Pages, SequenceId};
+use crate::model::{decode, sample, Config, HostWeights};
 use attention::TokenRun;
 pub use cache::CpuKvCache;
 use step::Recorder;
@@ -141,20 +141,15 @@ impl Backend for CpuBackend {
     ) -> Result<CpuLogits, BackendError> {
         let model = &weights.config;
         topology.check(tokens, model)?;
-        let (mut runs, mut outputs, mut row) = (Vec::new(), Vec::new(), 0);
-        for &Run { sequence, tokens, outputs: wanted } in &topology.runs {
+        let (mut runs, mut row) = (Vec::new(), 0);
+        for &Run { sequence, tokens, .. } in &topology.runs {
             let position = kv.pages.positions(sequence)?;
             runs.push((sequence, TokenRun { row, tokens, position }));
-            match wanted {
-                Outputs::None => {}
-                Outputs::Last => outputs.push(row + tokens - 1),
-                Outputs::All => outputs.extend(row..row + tokens),
-            }
             row += tokens;
         }
-        let wanted: Vec<_> = topology.runs.iter().map(|run| (run.sequence, run.tokens)).collect();
+        let outputs = topology.output_rows();
         kv.fits(model)?;
-        kv.append(&wanted)?;
+        kv.append(&topology.tokens())?;
         let mut logits = self.logits(outputs.len(), model.vocabulary);
         if tokens.is_empty() {
             return Ok(logits);
@@ -190,10 +185,7 @@ impl Backend for CpuBackend {
         logits: &CpuLogits,
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError> {
-        if rows.len() != logits.rows {
-            let what = format!("{} rows of logits, but {} ways to sample them", logits.rows, rows.len());
-            return Err(BackendError::Tokens(what));
-        }
+        check_rows(rows, logits.rows)?;
         let each = logits.data().chunks_exact(logits.vocabulary.max(1)).zip(rows);
         let mut memory = Vec::new();
         each.map(|(row, how)| {
@@ -207,26 +199,5 @@ impl Backend for CpuBackend {
 
     fn read_logits(&self, logits: &CpuLogits) -> Result<Vec<f32>, BackendError> {
         Ok(logits.data().to_vec())
-    }
-
-    fn pages<'a>(&self, kv: &'a CpuKvCache) -> &'a Pages {
-        &kv.pages
-    }
-
-    fn create_sequence(&self, kv: &mut CpuKvCache) -> SequenceId {
-        kv.pages.create()
-    }
-
-    fn fork_sequence(
-        &self,
-        kv: &mut CpuKvCache,
-        of: SequenceId,
-        len: usize,
-    ) -> Result<SequenceId, BackendError> {
-        Ok(kv.pages.fork(of, len)?)
-    }
-
-    fn remove_sequence(&self, kv: &mut CpuKvCache, sequence: SequenceId) -> Result<(), BackendError> {
-        Ok(kv.pages.remove(sequence)?)
     }
 }

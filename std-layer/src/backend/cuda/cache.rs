@@ -8,7 +8,7 @@ use gllm_kernels_core::{Precision, RopePositions};
 use super::step::Place;
 use super::weights::{Stored, INTEGERS};
 use super::Gpu;
-use crate::backend::{BackendError, CacheOptions, KvType, Linear};
+use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
 use crate::cuda::decoder::KV_PIECE;
 use crate::cuda::{Activations, Buffer, Context, CudaError, Graph, KvCache, KvFormat, KvShape, Stream};
 use crate::gpu::Layout;
@@ -355,16 +355,23 @@ impl CudaKvCache {
         self.logits.push(Arc::clone(&logits));
         Ok(logits)
     }
-
-    /// Ends a sequence.
-    pub(super) fn remove(&mut self, sequence: SequenceId) -> Result<(), CacheError> {
-        self.pages.remove(sequence)?;
-        self.tables.remove(sequence);
-        Ok(())
-    }
 }
 
 /// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.
 pub(super) fn pieces(positions: usize) -> usize {
     positions.div_ceil(KV_PIECE).max(1).next_power_of_two()
+}
+
+impl Sequences for CudaKvCache {
+    fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    fn pages_mut(&mut self) -> &mut Pages {
+        &mut self.pages
+    }
+
+    fn forget(&mut self, sequence: SequenceId) {
+        self.tables.remove(sequence);
+    }
 }

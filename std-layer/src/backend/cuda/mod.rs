@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gllm_kernels_core::Precision;
 
 use super::{
-    Backend, BackendError, CacheOptions, ForwardConfig, KvType, Outputs, Progress, Run, SampleRow, Topology,
+    check_rows, Backend, BackendError, CacheOptions, ForwardConfig, KvType, Outputs, Progress, Run,
+    SampleRow, Topology,
 };
 use crate::cuda::decoder::StepRows;
 use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, Stream};
 use crate::gpu::Layout;
-use crate::model::{decode, CacheError, Config, HostWeights, Pages, SequenceId};
+use crate::model::{decode, CacheError, Config, HostWeights, SequenceId};
 pub use cache::CudaKvCache;
 use cache::{pieces, Recorded, Room};
 use sampler::Sampler;
@@ -200,15 +201,6 @@ impl CudaBackend {
         let lengths = kv.inputs.lengths.there.range_mut(0..rows)?;
         self.gpu.ops.decoder_advance(&self.gpu.stream, lengths)
     }
-
-    /// The rows of logits as one piece of memory.
-    fn check_rows(logits: &CudaLogits, rows: &[SampleRow<'_>]) -> Result<(), BackendError> {
-        if rows.len() != logits.rows {
-            let what = format!("{} rows of logits, but {} ways to sample them", logits.rows, rows.len());
-            return Err(BackendError::Tokens(what));
-        }
-        Ok(())
-    }
 }
 
 impl Backend for CudaBackend {
@@ -250,20 +242,15 @@ impl Backend for CudaBackend {
             let memory = kv.free_logits(gpu, 0)?;
             return Ok(CudaLogits { memory, rows: 0, vocabulary });
         }
-        let (mut lengths, mut outputs, mut starts) = (Vec::new(), Vec::new(), Vec::new());
-        for &Run { sequence, tokens, outputs: wanted } in &topology.runs {
-            let (row, position) = (lengths.len(), kv.pages.positions(sequence)?);
-            starts.push(row as u32);
+        let (mut lengths, mut starts) = (Vec::new(), Vec::new());
+        for &Run { sequence, tokens, .. } in &topology.runs {
+            let position = kv.pages.positions(sequence)?;
+            starts.push(lengths.len() as u32);
             lengths.extend((1..=tokens).map(|t| (position + t) as u32));
-            match wanted {
-                Outputs::None => {}
-                Outputs::Last => outputs.push((row + tokens - 1) as u32),
-                Outputs::All => outputs.extend((row..row + tokens).map(|row| row as u32)),
-            }
         }
         starts.push(lengths.len() as u32);
-        let wanted: Vec<_> = topology.runs.iter().map(|run| (run.sequence, run.tokens)).collect();
-        kv.append(gpu, &wanted)?;
+        let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
+        kv.append(gpu, &topology.tokens())?;
         let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
         let single = topology.runs.iter().all(|run| run.tokens == 1 && run.outputs == Outputs::Last);
         let recorded = single && tokens.len() <= RECORDED_ROWS;
@@ -315,7 +302,7 @@ impl Backend for CudaBackend {
         logits: &CudaLogits,
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError> {
-        Self::check_rows(logits, rows)?;
+        check_rows(rows, logits.rows)?;
         if rows.is_empty() {
             return Ok(Vec::new());
         }
@@ -331,26 +318,5 @@ impl Backend for CudaBackend {
     fn read_logits(&self, logits: &CudaLogits) -> Result<Vec<f32>, BackendError> {
         let all = logits.memory.range(0..logits.rows * logits.vocabulary)?;
         Ok(all.to_vec(&self.gpu.stream)?)
-    }
-
-    fn pages<'a>(&self, kv: &'a CudaKvCache) -> &'a Pages {
-        &kv.pages
-    }
-
-    fn create_sequence(&self, kv: &mut CudaKvCache) -> SequenceId {
-        kv.pages.create()
-    }
-
-    fn fork_sequence(
-        &self,
-        kv: &mut CudaKvCache,
-        of: SequenceId,
-        len: usize,
-    ) -> Result<SequenceId, BackendError> {
-        Ok(kv.pages.fork(of, len)?)
-    }
-
-    fn remove_sequence(&self, kv: &mut CudaKvCache, sequence: SequenceId) -> Result<(), BackendError> {
-        Ok(kv.remove(sequence)?)
     }
 }

@@ -11,7 +11,7 @@ use super::mirror::Mirror;
 use super::shaders::{CacheShape, Shader};
 use super::step::Place;
 use super::weights::PART;
-use crate::backend::{BackendError, CacheOptions, KvType, Slot};
+use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
 use crate::model::{Config, PageCopy, Pages, Rope, SequenceId};
 
 /// Positions of a piece of attention.
@@ -308,4 +308,14 @@ fn angles(gpu: &Gpu, rope: &Rope, n: usize) -> Result<(Buffer, usize), BackendEr
     rope.freqs().table(RopePositions::From(0), &mut cos, &mut sin)?;
     let words: Vec<u32> = cos.iter().zip(&sin).flat_map(|(c, s)| [c.to_bits(), s.to_bits()]).collect();
     Ok((gpu.constant("cosines and sines", &words, BufferUsages::STORAGE)?, n))
+}
+
+impl Sequences for WgpuKvCache {
+    fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    fn pages_mut(&mut self) -> &mut Pages {
+        &mut self.pages
+    }
 }

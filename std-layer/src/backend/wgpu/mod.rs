@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wgpu::{Buffer, BufferUsages, CommandEncoder};
 
 use super::{
-    Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
+    check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
 };
-use crate::model::{decode, Config, HostWeights, Pages, SequenceId};
+use crate::model::{decode, Config, HostWeights};
 pub use adapter::WgpuAdapter;
 pub use cache::WgpuKvCache;
 use cache::MAX_GEMV_ROWS;
@@ -245,22 +245,17 @@ impl Backend for WgpuBackend {
         let model = &weights.config;
         topology.check(tokens, model)?;
         kv.fits(model)?;
-        let (mut positions, mut run_of, mut outputs, mut end) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        for (i, &Run { sequence, tokens, outputs: wanted }) in topology.runs.iter().enumerate() {
-            let (row, position) = (positions.len(), kv.pages.positions(sequence)?);
+        let (mut positions, mut run_of, mut end) = (Vec::new(), Vec::new(), 0);
+        for (i, &Run { sequence, tokens, .. }) in topology.runs.iter().enumerate() {
+            let position = kv.pages.positions(sequence)?;
             end = end.max(position + tokens);
             positions.extend((position..position + tokens).map(|p| p as u32));
             run_of.extend(std::iter::repeat_n(i as u32, tokens));
-            match wanted {
-                Outputs::None => {}
-                Outputs::Last => outputs.push((row + tokens - 1) as u32),
-                Outputs::All => outputs.extend((row..row + tokens).map(|r| r as u32)),
-            }
         }
+        let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
         let logits = self.logits(outputs.len(), model.vocabulary)?;
         let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };
-        let wanted: Vec<_> = topology.runs.iter().map(|run| (run.sequence, run.tokens)).collect();
-        let copies = kv.pages.append(&wanted)?;
+        let copies = kv.pages.append(&topology.tokens())?;
         let mut encoder = self.gpu.encoder()?;
         kv.copy_pages(&self.gpu, &mut encoder, &copies)?;
         let sequences: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
@@ -288,10 +283,7 @@ impl Backend for WgpuBackend {
         logits: &WgpuLogits,
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError> {
-        if rows.len() != logits.rows {
-            let what = format!("{} rows of logits, but {} ways to sample them", logits.rows, rows.len());
-            return Err(BackendError::Tokens(what));
-        }
+        check_rows(rows, logits.rows)?;
         for row in rows {
             row.sampling.check(logits.vocabulary)?;
         }
@@ -326,26 +318,5 @@ impl Backend for WgpuBackend {
             all.extend(self.gpu.read(&copy, words)?.into_iter().map(f32::from_bits));
         }
         Ok(all)
-    }
-
-    fn pages<'a>(&self, kv: &'a WgpuKvCache) -> &'a Pages {
-        &kv.pages
-    }
-
-    fn create_sequence(&self, kv: &mut WgpuKvCache) -> SequenceId {
-        kv.pages.create()
-    }
-
-    fn fork_sequence(
-        &self,
-        kv: &mut WgpuKvCache,
-        of: SequenceId,
-        len: usize,
-    ) -> Result<SequenceId, BackendError> {
-        Ok(kv.pages.fork(of, len)?)
-    }
-
-    fn remove_sequence(&self, kv: &mut WgpuKvCache, sequence: SequenceId) -> Result<(), BackendError> {
-        Ok(kv.pages.remove(sequence)?)
     }
 }
