@@ -3,12 +3,16 @@
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
+use crate::ops::ahead::ROWS_SIDE_BY_SIDE;
 use crate::ops::gemv::GemvArgs;
 use crate::table::Kernels;
 use crate::view::MatRef;
 
 /// # Matrix times vector (BLAS level 2)
 impl<E: Element> Kernels<E> {
+    /// Rows that [`gemv`](Self::gemv) multiplies side by side: parts of a matrix, for several threads say, best have a multiple of them.
+    pub const GEMV_ROWS: usize = ROWS_SIDE_BY_SIDE;
+
     /// `y = alpha * A x + beta * y` (BLAS `gemv`): `A` is `rows x cols` at any strides, `x` has `cols`
     /// elements, `y` has `rows`. For `A^T x` pass [`a.t()`](MatRef::t).
     ///

@@ -50,9 +50,9 @@ impl<E: Element> Kernels<E> {
             }
         };
         let mut args = QgemvArgs {
-            format,
+            weights: format,
             rows: w.rows(),
-            blocks: w.cols() / w.format().block_len(),
+            cols: w.cols(),
             w: w.as_bytes().as_ptr(),
             order: self.order_of(w.as_bytes().len()),
             batch: 0,

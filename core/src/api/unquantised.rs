@@ -2,7 +2,7 @@
 
 use crate::element::{Element, ElementType};
 use crate::ops::ahead::Order;
-use crate::ops::unquantised::UnquantisedGemvArgs;
+use crate::ops::unquantised::{Unquantised, UnquantisedGemvArgs};
 use crate::quant::QuantRef;
 use crate::table::{Kernels, Table};
 use crate::view::MatMut;
@@ -22,13 +22,13 @@ impl<E: Element> Kernels<E> {
     ) {
         let bytes = w.as_bytes();
         let order = self.order_of(bytes.len());
+        let alone = order == Order::Sequential && bytes.len() > self.caps().caches().l3;
         let args = UnquantisedGemvArgs {
-            of,
+            weights: Unquantised { of, alone },
             rows: w.rows(),
             cols: w.cols(),
             w: bytes.as_ptr(),
             order,
-            alone: order == Order::Sequential && bytes.len() > self.caps().caches().l3,
             batch,
             x,
             x_stride,

@@ -7,7 +7,11 @@
 
 use core::marker::PhantomData;
 
-use crate::isa::machine::{into_l2, later, LINE};
+use crate::isa::machine::{into_l2, later, prefetch, LINE};
+
+/// Rows (or columns) of a dense matrix that are walked side by side: enough pages at once for memory, and enough independent sums for
+/// the multiply-add units.
+pub(crate) const ROWS_SIDE_BY_SIDE: usize = 8;
 
 /// The order in which a CPU reads memory fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +74,20 @@ impl<E> Ahead<E> {
         Self { at: at.cast(), share, step, count, then, left: count, ..Self::OFF }
     }
 
+    /// Will ask, while `block` rows of a matrix are multiplied from row `first` on, for as many behind them as there are.
+    #[inline(always)]
+    pub(crate) fn behind(
+        order: Order,
+        matrix: *const E,
+        [first, block, rows]: [usize; 3],
+        [cols, stride]: [usize; 2],
+        turns: usize,
+    ) -> Self {
+        let end = first + block;
+        let next = matrix.wrapping_add(end.wrapping_mul(stride));
+        Self::new(order, next, block.min(rows - end), cols, stride, turns)
+    }
+
     /// Will ask for as many lines as these elements have, one after the other, in so many turns: from wherever
     /// [`Self::from`] says.
     #[inline(always)]
@@ -115,6 +133,18 @@ impl<E> Ahead<E> {
             self.at = self.at.wrapping_add(distance);
             self.wait();
         }
+    }
+}
+
+/// How far ahead rows that are multiplied side by side ask for their own lines, in bytes. Elements narrower than f32 take several
+/// instructions each, so fewer lines fit the window of instructions in flight than memory can deliver.
+const NEAR: usize = 4 * LINE;
+
+/// Asks for what lies [`NEAR`] behind element `i` of each row.
+#[inline(always)]
+pub(crate) fn ask_near<E, const R: usize>(rows: &[*const E; R], i: usize) {
+    for row in rows {
+        prefetch(row.wrapping_add(i + NEAR / size_of::<E>()));
     }
 }
 

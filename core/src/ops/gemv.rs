@@ -10,8 +10,8 @@
 //! rows are multiplied, the next eight are asked for, in the order in which this CPU reads memory fastest.
 
 use crate::element::Element;
-use crate::isa::machine::{prefetch, LINE};
-use crate::ops::ahead::{Ahead, Order};
+use crate::isa::machine::LINE;
+use crate::ops::ahead::{ask_near, Ahead, Order, ROWS_SIDE_BY_SIDE};
 use crate::vector::Prim;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.
@@ -28,20 +28,6 @@ pub(crate) struct GemvArgs<E> {
     pub(crate) alpha: f32,
     pub(crate) beta: f32,
     pub(crate) order: Order,
-}
-
-/// Rows (or columns) walked side by side.
-const ROWS_SIDE_BY_SIDE: usize = 8;
-
-/// How far ahead to ask for memory, in bytes.
-const PREFETCH_DISTANCE: usize = 4 * LINE;
-
-/// Asks for what `R` streams need after index `i`.
-#[inline(always)]
-fn ask_ahead<E, const R: usize>(streams: &[*const E; R], i: usize) {
-    for a in streams {
-        prefetch(a.wrapping_add(i + PREFETCH_DISTANCE / size_of::<E>()));
-    }
 }
 
 /// `LANES` elements at a stride, or the first `len` of them and zeros.
@@ -92,10 +78,8 @@ unsafe fn dots<E: Element, P: Prim<E>, const R: usize>(
 pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &GemvArgs<E>, i: usize) {
     // SAFETY: the caller vouches for the rows; columns are bounded by the loop.
     unsafe {
-        let next = g.a.wrapping_add((i + R).wrapping_mul(g.row_stride));
-        let left = R.min(g.rows - i - R);
         let turns = g.cols / (LINE / size_of::<E>());
-        let mut ahead = Ahead::new(g.order, next, left, g.cols, g.row_stride, turns);
+        let mut ahead = Ahead::behind(g.order, g.a, [i, R, g.rows], [g.cols, g.row_stride], turns);
         let mut a = [g.a; R];
         for (r, a) in a.iter_mut().enumerate() {
             *a = g.a.add((i + r) * g.row_stride);
@@ -105,7 +89,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g:
         let mut j = 0;
         while g.cols - j >= line {
             if P::LANES < line {
-                ask_ahead(&a, j);
+                ask_near(&a, j);
             }
             ahead.ask();
             for _ in 0..line / P::LANES {
@@ -175,13 +159,11 @@ pub(crate) unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g:
             x[c] = P::splat(g.alpha * (*g.x.add((j + c) * g.x_stride)).to_f32());
         }
         let line = LINE / size_of::<E>();
-        let next = g.a.wrapping_add((j + C).wrapping_mul(g.col_stride));
-        let left = C.min(g.cols - j - C);
-        let mut ahead = Ahead::new(g.order, next, left, g.rows, g.col_stride, g.rows / line);
+        let mut ahead = Ahead::behind(g.order, g.a, [j, C, g.cols], [g.rows, g.col_stride], g.rows / line);
         let mut i = 0;
         while g.rows - i >= line {
             if P::LANES < line {
-                ask_ahead(&a, i);
+                ask_near(&a, i);
             }
             ahead.ask();
             for _ in 0..line / P::LANES {

@@ -18,15 +18,14 @@ const ROWS_SIDE_BY_SIDE: usize = 4;
 /// Rows of activations that one pass over the weights serves.
 pub(crate) const BATCH: usize = 8;
 
-/// What [`qgemv`] works on.
-pub struct QgemvArgs<E> {
-    pub(crate) format: Unpacker,
+/// A product of weights in place, which are known as `W`: [`qgemv`] takes any format's [`Unpacker`].
+pub struct QgemvArgs<E, W = Unpacker> {
+    pub(crate) weights: W,
     pub(crate) rows: usize,
-    /// Blocks of a row.
-    pub(crate) blocks: usize,
+    pub(crate) cols: usize,
     pub(crate) w: *const u8,
     pub(crate) order: Order,
-    /// Rows of activations, at most [`BATCH`].
+    /// Rows of activations: of [`qgemv`] at most [`BATCH`].
     pub(crate) batch: usize,
     pub(crate) x: *const E,
     pub(crate) x_stride: usize,
@@ -80,22 +79,21 @@ unsafe fn groups<E: Element, P: Prim<E> + Widen, const R: usize, const GROUP: us
 /// The contract of [`qgemv`], for these rows.
 #[inline(always)]
 pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &QgemvArgs<E>, first: usize) {
-    let format = g.format;
-    let (chunk, row_bytes) = (format.chunk(), g.blocks * format.bytes);
+    let format = g.weights;
+    let blocks = g.cols / format.len;
+    let (chunk, row_bytes) = (format.chunk(), blocks * format.bytes);
     let mut chunks = [const { MaybeUninit::<Chunk>::uninit() }; R];
     let parts = from_fn(|r| Chunk::parts(&mut chunks[r]));
     // SAFETY: the loops stay within the blocks; a chunk has room for what it is given, and what is read
     // of it was written.
     unsafe {
         let w = g.w.add(first * row_bytes);
-        let next = w.wrapping_add(R * row_bytes);
-        let left = R.min(g.rows - first - R);
-        let turns = R * g.blocks.div_ceil(chunk);
-        let mut ahead = Ahead::new(g.order, next, left, row_bytes, row_bytes, turns);
+        let turns = R * blocks.div_ceil(chunk);
+        let mut ahead = Ahead::behind(g.order, g.w, [first, R, g.rows], [row_bytes, row_bytes], turns);
         let mut sums = [[P::splat(0.0); R]; BATCH];
         let mut done = 0;
-        while done < g.blocks {
-            let blocks = (g.blocks - done).min(chunk);
+        while done < blocks {
+            let blocks = (blocks - done).min(chunk);
             for (r, parts) in parts.iter().enumerate() {
                 ahead.ask();
                 (format.unpack)(blocks, w.add(r * row_bytes + done * format.bytes), parts);
@@ -122,7 +120,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &Qg
 }
 
 /// # Safety
-/// `rows * blocks` blocks at `w`, `batch` rows of their elements at `x`, `batch * rows` elements at `y`, which
+/// `rows` rows of `cols` weights in blocks at `w`, `batch` rows of their elements at `x`, `batch * rows` elements at `y`, which
 /// overlaps neither; the instruction set is present.
 #[inline(always)]
 pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Widen>(g: &QgemvArgs<E>) {

@@ -5,22 +5,17 @@ use core::marker::PhantomData;
 
 use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element, ElementType};
-use crate::isa::machine::{prefetch, LINE};
-use crate::ops::ahead::{ask_far, Ahead, Order};
+use crate::isa::machine::LINE;
+use crate::ops::ahead::{ask_far, ask_near, Ahead, Order, ROWS_SIDE_BY_SIDE};
 use crate::ops::engine::{stream, sweep, Access, Sweep};
+use crate::ops::qgemv::QgemvArgs;
 use crate::vector::Prim;
 
 /// Bytes of a weight.
 pub(crate) const SIZE: usize = 2;
 
-/// Rows of weights that are asked for at a time: while they are multiplied, the next ones are.
-const ROWS_SIDE_BY_SIDE: usize = 8;
-
 /// Activations that are multiplied at a time, of all rows together: f32 take 16 KiB of L1.
 const CHUNK: usize = 4096;
-
-/// How far ahead a row asks for itself, in bytes.
-const PREFETCH_DISTANCE: usize = 4 * LINE;
 
 /// Sums of a product, of vectors in turn: one alone would wait for its additions longer than for memory.
 const CHAINS: usize = 2;
@@ -44,23 +39,28 @@ pub struct UnquantisedEncodeArgs<E> {
     pub(crate) w: *mut u8,
 }
 
-/// What [`qgemv`] works on.
-pub struct UnquantisedGemvArgs<E> {
+/// Weights of a product.
+pub struct Unquantised {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) of: ElementType,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    pub(crate) w: *const u8,
-    pub(crate) order: Order,
     /// Whether a row of activations is to be multiplied with one row of weights at a time: what a prefetcher that wants
     /// addresses in order reads fastest from memory.
     pub(crate) alone: bool,
-    pub(crate) batch: usize,
-    pub(crate) x: *const E,
-    pub(crate) x_stride: usize,
-    pub(crate) y: *mut f32,
-    /// To the next row of activations, and of weights.
-    pub(crate) y_strides: [usize; 2],
+}
+
+/// What [`qgemv`] works on.
+pub type UnquantisedGemvArgs<E> = QgemvArgs<E, Unquantised>;
+
+/// Turns numbers in memory to the order of bytes that this CPU has, or back: weights are little-endian.
+///
+/// # Safety
+/// A vector of 16 numbers at `bytes`.
+#[inline(always)]
+unsafe fn in_order(bytes: *mut u8) {
+    if cfg!(target_endian = "big") {
+        // SAFETY: the caller's contract.
+        unsafe { &mut *bytes.cast::<[[u8; SIZE]; 16]>() }.iter_mut().for_each(|number| number.reverse());
+    }
 }
 
 /// The first `n <= LANES` weights, which are little-endian, and zeros.
@@ -74,11 +74,7 @@ unsafe fn load<W: Element, P: Prim<W>>(w: *const u8, n: usize) -> P::V {
     // SAFETY: LANES <= 16; any two bytes are a weight.
     unsafe {
         core::ptr::copy_nonoverlapping(w, bytes, n * SIZE);
-        if cfg!(target_endian = "big") {
-            for number in &mut *bytes.cast::<[[u8; SIZE]; 16]>() {
-                number.reverse();
-            }
-        }
+        in_order(bytes);
         P::load(numbers.as_ptr())
     }
 }
@@ -151,11 +147,7 @@ unsafe fn store<W: Element, P: Prim<W>>(w: *mut u8, v: P::V, n: usize) {
     unsafe {
         P::store(numbers.as_mut_ptr(), v);
         let bytes = numbers.as_mut_ptr().cast::<u8>();
-        if cfg!(target_endian = "big") {
-            for number in &mut *bytes.cast::<[[u8; SIZE]; 16]>() {
-                number.reverse();
-            }
-        }
+        in_order(bytes);
         core::ptr::copy_nonoverlapping(bytes.cast_const(), w, n * SIZE);
     }
 }
@@ -193,7 +185,7 @@ pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: 
     }
 }
 
-/// The products of `ROWS_SIDE_BY_SIDE` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
+/// The products of `N` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
 /// What is added in which order does not depend on their number.
 ///
 /// # Safety
@@ -203,7 +195,7 @@ pub(crate) unsafe fn rows<
     W: Element,
     E: Element,
     P: Prim<W> + Prim<E>,
-    const ROWS_SIDE_BY_SIDE: usize,
+    const N: usize,
     const R: usize,
     const M: usize,
 >(
@@ -213,13 +205,12 @@ pub(crate) unsafe fn rows<
 ) {
     // SAFETY: the rows are the matrix's, columns are below `cols`; the instruction set.
     unsafe {
-        let mut sums = [[[P::splat(0.0); CHAINS]; M]; ROWS_SIDE_BY_SIDE];
+        let mut sums = [[[P::splat(0.0); CHAINS]; M]; N];
         let mut start = 0;
         while start < g.cols {
             let end = g.cols.min(start + const { CHUNK / M });
             for (i, sums) in sums.as_chunks_mut::<R>().0.iter_mut().enumerate() {
-                *sums =
-                    tile::<W, E, P, ROWS_SIDE_BY_SIDE, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
+                *sums = tile::<W, E, P, N, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
             }
             start = end;
         }
@@ -232,7 +223,7 @@ pub(crate) unsafe fn rows<
     }
 }
 
-/// Adds the products of columns `j .. end` of `R` rows of weights, from row `r`, with `M` rows of activations, from row
+/// Adds the products of columns `j .. end` of `R` of `N` rows of weights, from row `r`, with `M` rows of activations, from row
 /// `m`.
 ///
 /// # Safety
@@ -242,7 +233,7 @@ unsafe fn tile<
     W: Element,
     E: Element,
     P: Prim<W> + Prim<E>,
-    const ROWS_SIDE_BY_SIDE: usize,
+    const N: usize,
     const R: usize,
     const M: usize,
 >(
@@ -257,13 +248,10 @@ unsafe fn tile<
         let w: [*const u8; R] = from_fn(|i| g.w.wrapping_add((r + i) * g.cols * SIZE));
         let x: [*const E; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride));
         while end - j >= LINE / SIZE {
-            for w in w {
-                let at = w.wrapping_add(j * SIZE);
-                if ROWS_SIDE_BY_SIDE == 1 {
-                    ask_far(at, LINE);
-                } else {
-                    prefetch(at.wrapping_add(PREFETCH_DISTANCE));
-                }
+            if N == 1 {
+                w.iter().for_each(|w| ask_far(w.wrapping_add(j * SIZE), LINE));
+            } else {
+                ask_near(&w, j * SIZE);
             }
             ahead.ask();
             for _ in 0..LINE / SIZE / P::LANES / CHAINS {
@@ -355,7 +343,8 @@ unsafe fn side<
 /// The contract of [`qgemv`].
 #[inline(always)]
 unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &UnquantisedGemvArgs<E>) {
-    let whole = if g.alone && g.batch == 1 { 0 } else { g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE };
+    let whole =
+        if g.weights.alone && g.batch == 1 { 0 } else { g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE };
     // How often eight rows ask for the next ones: each time that some are multiplied with the first rows of activations.
     let passes = match g.batch {
         0 | 1 => 1,
@@ -367,9 +356,8 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &Unquantised
     // SAFETY: rows are below `rows` and `batch`.
     unsafe {
         for r in (0..whole).step_by(ROWS_SIDE_BY_SIDE) {
-            let next = g.w.wrapping_add((r + ROWS_SIDE_BY_SIDE) * g.cols * SIZE).cast();
-            let left = ROWS_SIDE_BY_SIDE.min(g.rows - r - ROWS_SIDE_BY_SIDE);
-            let mut ahead = Ahead::new(g.order, next, left, g.cols, g.cols, turns);
+            let rows = [r, ROWS_SIDE_BY_SIDE, g.rows];
+            let mut ahead = Ahead::behind(g.order, g.w.cast(), rows, [g.cols, g.cols], turns);
             if const { P::LANES == 8 } {
                 side::<W, E, P, 4, 2, 1>(g, r, &mut ahead);
             } else {
@@ -394,7 +382,7 @@ unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &Unquantised
 pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(g: &UnquantisedGemvArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
-        match g.of {
+        match g.weights.of {
             ElementType::Bf16 => products::<bf16, E, P>(g),
             _ => products::<f16, E, P>(g),
         }

@@ -141,12 +141,9 @@ impl<E: Element> Case<'_, E> {
         self.plan().is_ok_and(|plan| !in_panels(&plan, self.w.into()))
     }
 
-    /// Whether weights are multiplied as they are, not as rounded to the type of the activations: for few rows, and
-    /// whatever is multiplied in integers.
+    /// Whether weights are multiplied as they are, not as rounded to the type of the activations.
     fn sees_weights(&self) -> bool {
-        let unquantised = self.w.format().element().is_some() && !by_pairs(self.k.caps());
-        let few = if unquantised { 12 } else { 8 };
-        self.precision == Precision::Integer || self.m <= few
+        self.plan().is_ok_and(|plan| !plan.rounds_weights())
     }
 
     /// Compares what came from weights in place or packed ones; `exact` if whatever is small must have no error at all.

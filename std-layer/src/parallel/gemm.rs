@@ -25,10 +25,7 @@ const TILE_ROWS: Range<usize> = 48..240;
 /// About how few and how many columns a tile has: many, as each tile packs its part of `A`.
 const TILE_COLS: Range<usize> = 64..1024;
 
-/// Rows up to which a product reads `B` where it is.
-const MAX_SKINNY_ROWS: usize = 32;
-
-/// About how many bytes of each row of `B` a tile of such a product takes: long pieces of rows come from memory up to 1.5
+/// About how many bytes of each row of `B` a tile takes where a product of few rows reads `B` where it is: long pieces of rows come from memory up to 1.5
 /// times as fast as short ones.
 const SKINNY_TILE_BYTES: usize = 32 << 10;
 
@@ -123,7 +120,7 @@ impl<E: Operand> Parallel<'_, E> {
         // Tiles take a matrix at any strides, so the transpose needs no way of its own.
         let b = if let Right::Transposed(bt) = b { Right::RowMajor(bt.t()) } else { b };
         let (cols, share) = match b {
-            Right::RowMajor(b) if m <= MAX_SKINNY_ROWS && b.col_stride() == 1 => {
+            Right::RowMajor(b) if m <= GemmPlan::<E>::MAX_SKINNY_ROWS && b.col_stride() == 1 => {
                 (SKINNY_TILE_BYTES / size_of::<E>(), SKINNY_CHUNKS_PER_THREAD)
             }
             _ => (TILE_COLS.end, CHUNKS_PER_THREAD),

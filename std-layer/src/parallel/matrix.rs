@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use gllm_kernels_core::{Element, KernelError, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
+use gllm_kernels_core::{Element, KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
 
 use super::{chunks_mut, Cuts, Parallel};
 
@@ -30,7 +30,7 @@ impl<E: Element> Parallel<'_, E> {
         let cuts = if a.col_stride() == 1 {
             // Each row is a sum of its own, so where the cuts are changes no bit: they may depend on the number of
             // threads.
-            Cuts::long_rows(bytes, a.rows(), ROWS, self.runtime.threads())
+            Cuts::long_rows(bytes, a.rows(), Kernels::<E>::GEMV_ROWS, self.runtime.threads())
         } else {
             // Columns are contiguous, so each chunk gets a long piece of every column.
             Cuts::rows_fixed(bytes, a.rows(), COLUMN_PIECE / size_of::<E>())
@@ -137,9 +137,6 @@ impl<E: Element> Parallel<'_, E> {
         }
     }
 }
-
-/// Rows that core's kernels walk side by side.
-const ROWS: usize = 8;
 
 /// Bytes of a contiguous column that a chunk has at least.
 const COLUMN_PIECE: usize = 2048;

@@ -21,7 +21,7 @@ const CHUNKS_PER_THREAD: usize = 4;
 
 /// Large chunks have a multiple of this many rows of weights: whole panels of packed weights, and enough to share each
 /// row of activations that is read.
-pub(crate) const CHUNK_MULTIPLE: usize = 96;
+pub(crate) const CHUNK_MULTIPLE: usize = 6 * PackedQ::ROW_STEP;
 
 /// Rows of activations that are prepared at a time.
 const PREPARED_ROWS: usize = 768;

@@ -176,6 +176,9 @@ impl GemmPlan<i8> {
 }
 
 impl<E: Operand> GemmPlan<E> {
+    /// Most rows of `C` for which [`run`](Self::run) reads a `B` of floats where it is, if that is contiguous in one direction.
+    pub const MAX_SKINNY_ROWS: usize = skinny::MAX_ROWS;
+
     /// The kernels that the plan was made with.
     pub fn kernels(&self) -> Kernels<E> {
         self.kernels
@@ -209,7 +212,7 @@ impl<E: Operand> GemmPlan<E> {
     }
 
     /// Name of the kernel that computes. It is that of GEMV for `m = 1`, and for `n = 1` where `A` is contiguous in one
-    /// direction. It is that of skinny products for `m <= 32`, where `B` is contiguous in one direction, or where it is
+    /// direction. It is that of skinny products for `m <=` [`MAX_SKINNY_ROWS`](Self::MAX_SKINNY_ROWS), where `B` is contiguous in one direction, or where it is
     /// prepacked and panels wait for memory, not for multiply-adds. Otherwise it is the GEMM microkernel.
     pub fn kernel_name(&self) -> &'static str {
         let op = match self.whole {

@@ -237,6 +237,12 @@ impl<E: Element> QgemmPlan<E> {
         self.precision
     }
 
+    /// Whether decoded weights are rounded to the type of the activations, or to bf16: where neither integers nor a few rows of
+    /// activations are multiplied.
+    pub fn rounds_weights(&self) -> bool {
+        self.precision != Precision::Integer && !self.few_rows(false)
+    }
+
     /// Whether the kernels for a few rows of activations do the product, not those that unpack weights for tiles.
     fn few_rows(&self, packed: bool) -> bool {
         match (self.op, self.precision) {

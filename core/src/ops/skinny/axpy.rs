@@ -10,7 +10,7 @@
 use super::{before, pitch, widen, Panels, SkinnyArgs, FLOATS};
 use crate::caps::IsaLevel;
 use crate::element::{Element, ElementType};
-use crate::ops::ahead::Ahead;
+use crate::ops::ahead::{Ahead, FAR};
 use crate::vector::Prim;
 
 /// What `B` is: a matrix, panels, or panels in which two rows lie in one, element by element.
@@ -20,9 +20,6 @@ const PAIRS: usize = 2;
 
 /// Widest tile in elements.
 const WIDEST: usize = 2 * FLOATS;
-
-/// How far ahead panels are asked for, in bytes.
-const PREFETCH_DISTANCE: usize = 8 << 10;
 
 /// Whether there are tiles for panels of this width: as wide as a tile, or several.
 pub(super) const fn width(level: IsaLevel, width: usize) -> bool {
@@ -225,12 +222,9 @@ unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: u
             while p < g.k {
                 let group = Group { p, rows: U.min(g.k - p) };
                 if B == MATRIX {
-                    let next = s.b.wrapping_add((p + group.rows).wrapping_mul(g.b_row));
-                    let left = U.min(g.k - p - group.rows);
-                    ahead = Ahead::new(g.order, next, left, len, g.b_row, turns);
+                    ahead = Ahead::behind(g.order, s.b, [p, group.rows, g.k], [len, g.b_row], turns);
                 } else {
-                    ahead
-                        .from(s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(PREFETCH_DISTANCE));
+                    ahead.from(s.b.wrapping_add(p.wrapping_mul(g.b_row)).wrapping_byte_add(FAR));
                 }
                 let mut at = 0;
                 while at < there {

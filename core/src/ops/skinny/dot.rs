@@ -7,9 +7,9 @@
 
 use super::{before, pitch, widen, SkinnyArgs, MAX_ROWS};
 use crate::element::Element;
-use crate::isa::machine::{prefetch, LINE};
+use crate::isa::machine::LINE;
 use crate::isa::InstructionSet;
-use crate::ops::ahead::Ahead;
+use crate::ops::ahead::{ask_near, Ahead};
 use crate::vector::Prim;
 
 /// Rows of `A` in a tile.
@@ -21,9 +21,6 @@ const MAX_TILE_ROWS: usize = 6;
 /// Elements of a piece of a row of weights: six pieces are in the second-level cache while all rows of `A` meet them.
 /// Shorter ones that stay in the first-level cache are slower, as each begins and ends with all sums in memory.
 const DEPTH: usize = 4096;
-
-/// How far ahead a row asks for itself, in bytes.
-const PREFETCH_DISTANCE: usize = 8 * LINE;
 
 /// Elements of scratch memory besides the widened `A`: waiting sums and widened weights.
 pub(super) const fn scratch(m: usize, k: usize) -> usize {
@@ -112,9 +109,7 @@ unsafe fn run<
         let (mut p, mut s) = (0, 0);
         while pass.depth - p >= line {
             if FIRST {
-                for w in pass.w {
-                    prefetch(w.wrapping_add(p + PREFETCH_DISTANCE / size_of::<E>()));
-                }
+                ask_near(&pass.w, p);
             }
             ahead.ask();
             for _ in 0..line / P::LANES {
@@ -252,10 +247,8 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
         let mut j = 0;
         while j < g.n {
             let live = R.min(g.n - j);
-            let next = g.b.wrapping_add((j + live).wrapping_mul(g.b_col));
-            let left = R.min(g.n - j - live);
             let turns = lines.saturating_mul(blocks);
-            let mut ahead = Ahead::new(g.order, next, left, g.k, g.b_col, turns);
+            let mut ahead = Ahead::behind(g.order, g.b, [j, live, g.n], [g.k, g.b_col], turns);
             let mut p = 0;
             while p < g.k {
                 let depth = piece.min(g.k - p);
