@@ -1,32 +1,14 @@
 //! The commands that run models, on a small model that is written here.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod command;
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use command::{command, gllm_bench, json};
 use gllm_kernels_core::{Kernels, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Value as Meta, ValueType, Writer};
 use serde_json::Value;
-
-/// The command, run by the emulator that runs this test, if one does.
-fn command() -> Command {
-    let binary = env!("CARGO_BIN_EXE_gllm-bench");
-    let runner = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER");
-    let runner = runner.ok().filter(|_| cfg!(target_arch = "aarch64"));
-    let mut words = runner.iter().flat_map(|r| r.split_whitespace()).chain([binary]);
-    let mut command = Command::new(words.next().unwrap_or(binary));
-    command.args(words);
-    command
-}
-
-fn gllm_bench(args: &[&str]) -> Output {
-    command().args(args).output().expect("the binary was built")
-}
-
-fn json(args: &[&str]) -> Value {
-    let output = gllm_bench(args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("output is JSON")
-}
 
 /// Fails with this code, one line on standard error that has all these words, and nothing on standard output.
 fn refused(args: &[&str], code: i32, words: &[&str]) {

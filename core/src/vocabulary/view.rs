@@ -78,36 +78,9 @@ impl<'a, E> MatRef<'a, E> {
         Ok(Self { ptr: data.as_ptr(), rows, cols, row_stride, col_stride, life: PhantomData })
     }
 
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-    /// Number of columns.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-    /// Distance between rows, in elements.
-    pub fn row_stride(&self) -> usize {
-        self.row_stride
-    }
-    /// Distance between columns, in elements.
-    pub fn col_stride(&self) -> usize {
-        self.col_stride
-    }
     /// Pointer to element (0, 0); dangling if the view is empty.
     pub fn as_ptr(&self) -> *const E {
         self.ptr
-    }
-
-    /// The transposed view; nothing moves.
-    pub fn t(self) -> Self {
-        Self {
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-            ..self
-        }
     }
 
     /// Rows `start .. start + len`.
@@ -122,6 +95,42 @@ impl<'a, E> MatRef<'a, E> {
         Ok(Self { ptr: unsafe { self.ptr.add(skip) }, rows: len, ..self })
     }
 }
+
+/// What both kinds of views tell of their shape.
+macro_rules! shape {
+    ($($view:ident)*) => {$(
+        impl<E> $view<'_, E> {
+            /// Number of rows.
+            pub fn rows(&self) -> usize {
+                self.rows
+            }
+            /// Number of columns.
+            pub fn cols(&self) -> usize {
+                self.cols
+            }
+            /// Distance between rows, in elements.
+            pub fn row_stride(&self) -> usize {
+                self.row_stride
+            }
+            /// Distance between columns, in elements.
+            pub fn col_stride(&self) -> usize {
+                self.col_stride
+            }
+
+            /// The transposed view; nothing moves.
+            pub fn t(self) -> Self {
+                Self {
+                    rows: self.cols,
+                    cols: self.rows,
+                    row_stride: self.col_stride,
+                    col_stride: self.row_stride,
+                    ..self
+                }
+            }
+        }
+    )*};
+}
+shape! { MatRef MatMut }
 
 /// A writable `rows x cols` matrix; no two index pairs share an element.
 #[derive(Debug)]
@@ -202,22 +211,6 @@ impl<'a, E> MatMut<'a, E> {
         Self { ptr, rows, cols, row_stride, col_stride, life: PhantomData }
     }
 
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-    /// Number of columns.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-    /// Distance between rows, in elements.
-    pub fn row_stride(&self) -> usize {
-        self.row_stride
-    }
-    /// Distance between columns, in elements.
-    pub fn col_stride(&self) -> usize {
-        self.col_stride
-    }
     /// Pointer to element (0, 0); dangling if the view is empty.
     pub fn as_mut_ptr(&mut self) -> *mut E {
         self.ptr
@@ -226,17 +219,6 @@ impl<'a, E> MatMut<'a, E> {
     /// A shorter borrow of the same matrix.
     pub fn reborrow(&mut self) -> MatMut<'_, E> {
         MatMut { life: PhantomData, ..*self }
-    }
-
-    /// The transposed view; nothing moves.
-    pub fn t(self) -> Self {
-        Self {
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-            ..self
-        }
     }
 
     /// Splits into rows `0..at` and `at..rows`.

@@ -36,77 +36,66 @@ trait Cached<E: Element> {
     const ROUNDINGS: usize;
 }
 
+/// `Cached` by these methods of core.
+macro_rules! cached {
+    ($by:ident, $cell:ty: $len:ident $append:ident $attend:ident, roundings $roundings:literal, $kept:expr) => {
+        impl<E: Element> Cached<E> for $by {
+            type Cell = $cell;
+            fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
+                k.$len(dim)
+            }
+            fn append(
+                k: &Kernels<E>,
+                place: usize,
+                keys: MatRef<'_, f32>,
+                values: MatRef<'_, f32>,
+                block: &mut [$cell],
+            ) -> Result<(), KernelError> {
+                k.$append(place, keys, values, block)
+            }
+            fn attend(
+                k: &Kernels<E>,
+                dim: usize,
+                queries: &[f32],
+                piece: KvPiece<'_, $cell>,
+                all: Attended<'_>,
+                scratch: Scratch<'_>,
+            ) -> Result<(), KernelError> {
+                k.$attend(dim, queries, piece, all, scratch)
+            }
+            fn kept(x: &[f32]) -> Vec<f64> {
+                $kept(x)
+            }
+            const ROUNDINGS: usize = $roundings;
+        }
+    };
+}
+
 /// Numbers of type `E`.
 struct Plain;
 
-impl<E: Element> Cached<E> for Plain {
-    type Cell = E;
-    fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
-        k.kv_block_len(dim)
-    }
-    fn append(
-        k: &Kernels<E>,
-        place: usize,
-        keys: MatRef<'_, f32>,
-        values: MatRef<'_, f32>,
-        block: &mut [E],
-    ) -> Result<(), KernelError> {
-        k.kv_append(place, keys, values, block)
-    }
-    fn attend(
-        k: &Kernels<E>,
-        dim: usize,
-        queries: &[f32],
-        piece: KvPiece<'_, E>,
-        all: Attended<'_>,
-        scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        k.attend(dim, queries, piece, all, scratch)
-    }
-    fn kept(x: &[f32]) -> Vec<f64> {
-        wide(&x.iter().map(|&x| E::from_f32(x)).collect::<Vec<_>>())
-    }
-    const ROUNDINGS: usize = 0;
+cached!(Plain, E: kv_block_len kv_append attend, roundings 0, narrowed::<E>);
+
+/// Numbers rounded to the type of the cache.
+fn narrowed<E: Element>(x: &[f32]) -> Vec<f64> {
+    wide(&x.iter().map(|&x| E::from_f32(x)).collect::<Vec<_>>())
 }
 
 /// 8 bits, with a scale in f16 for each 32.
 struct Scaled;
 
-impl<E: Element> Cached<E> for Scaled {
-    type Cell = u8;
-    fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
-        k.kv_block_len_q8_0(dim)
-    }
-    fn append(
-        k: &Kernels<E>,
-        place: usize,
-        keys: MatRef<'_, f32>,
-        values: MatRef<'_, f32>,
-        block: &mut [u8],
-    ) -> Result<(), KernelError> {
-        k.kv_append_q8_0(place, keys, values, block)
-    }
-    fn attend(
-        k: &Kernels<E>,
-        dim: usize,
-        queries: &[f32],
-        piece: KvPiece<'_, u8>,
-        all: Attended<'_>,
-        scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        k.attend_q8_0(dim, queries, piece, all, scratch)
-    }
-    fn kept(x: &[f32]) -> Vec<f64> {
-        let group = |x: &[f32]| {
-            let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
-            let scale = f64::from(f16::from_f32(largest / 127.0));
-            let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            x.iter().map(|x| f64::from((x * by).round_ties_even()) * scale).collect::<Vec<_>>()
-        };
-        x.chunks(32).flat_map(group).collect()
-    }
-    // A multiplication with the scale for each group, or each weight.
-    const ROUNDINGS: usize = 10;
+// A score has a multiplication with the scale for each group, or each weight.
+cached!(Scaled, u8: kv_block_len_q8_0 kv_append_q8_0 attend_q8_0, roundings 10, rounded);
+
+/// Numbers rounded to 8 bits.
+fn rounded(x: &[f32]) -> Vec<f64> {
+    let group = |x: &[f32]| {
+        let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+        let scale = f64::from(f16::from_f32(largest / 127.0));
+        let by = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+        x.iter().map(|x| f64::from((x * by).round_ties_even()) * scale).collect::<Vec<_>>()
+    };
+    x.chunks(32).flat_map(group).collect()
 }
 
 /// A head's cache, and the numbers in it.
