@@ -109,12 +109,12 @@ const KEPT: &[&str] = &[
 
 /// How a type's numbers are read and written.
 #[derive(Clone, Copy)]
-enum Kind {
+enum Numbers {
     F32,
     Stored(QuantFormat),
 }
 
-impl Kind {
+impl Numbers {
     fn of(of: GgmlType) -> Option<Self> {
         Some(match of {
             GgmlType::F32 => Self::F32,
@@ -171,7 +171,7 @@ pub struct Row {
 fn choose(t: &Tensor<'_>, target: &Target, tied: bool) -> (GgmlType, Option<String>) {
     let (from, name) = (t.ggml_type(), t.name());
     let kept = |why: &str| (from, (from != target.of).then(|| format!("kept: {why}")));
-    if Kind::of(from).is_none() {
+    if Numbers::of(from).is_none() {
         return kept("not weights");
     }
     if t.rows().is_none_or(|rows| rows < 2) {
@@ -249,10 +249,10 @@ pub fn quantize(
     let mut bytes = AlignedVec::zeroed(size_of::<f32>() * SLAB);
     let mut decoded = 0;
     for (t, (to, _)) in &plan {
-        let kinds = (Kind::of(t.ggml_type()), Kind::of(*to));
+        let kinds = (Numbers::of(t.ggml_type()), Numbers::of(*to));
         match (t.data(), kinds) {
             (Some(data), (Some(from), Some(kind))) if t.ggml_type() != *to => {
-                decoded += usize::from(matches!(from, Kind::Stored(f) if f.element().is_none()));
+                decoded += usize::from(matches!(from, Numbers::Stored(f) if f.element().is_none()));
                 let elements = usize::try_from(t.elements()).map_err(failed)?;
                 for first in (0..elements).step_by(SLAB) {
                     tick(steps, t.name());
@@ -306,20 +306,20 @@ impl Converter<'_> {
     fn convert(
         &mut self,
         data: &[u8],
-        from: Kind,
+        from: Numbers,
         first: usize,
         n: usize,
-        to: Kind,
+        to: Numbers,
         out: &mut [u8],
     ) -> Result<usize, KernelError> {
         let numbers = &mut self.numbers[..n];
         match from {
-            Kind::F32 => {
+            Numbers::F32 => {
                 for (x, bytes) in numbers.iter_mut().zip(data[4 * first..].as_chunks().0) {
                     *x = f32::from_le_bytes(*bytes);
                 }
             }
-            Kind::Stored(format) => {
+            Numbers::Stored(format) => {
                 // Rows end with blocks: where, does not matter here.
                 let cols = if n.is_multiple_of(BLOCKS) { BLOCKS } else { format.block_len() };
                 let data = &data[format.row_bytes(first)?..];
@@ -328,13 +328,13 @@ impl Converter<'_> {
         }
         self.not_finite += numbers.iter().filter(|x| !x.is_finite()).count();
         match to {
-            Kind::F32 => {
+            Numbers::F32 => {
                 for (x, out) in numbers.iter().zip(out.as_chunks_mut().0) {
                     *out = x.to_le_bytes();
                 }
                 Ok(size_of_val(numbers))
             }
-            Kind::Stored(format) => {
+            Numbers::Stored(format) => {
                 self.ops.quantize(format, numbers, None, out)?;
                 format.row_bytes(n)
             }

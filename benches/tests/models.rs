@@ -8,7 +8,6 @@ use std::process::Command;
 use command::{command, gllm_bench, json};
 use gllm_kernels_core::{Kernels, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Value as Meta, ValueType, Writer};
-use serde_json::Value;
 
 /// Fails with this code, one line on standard error that has all these words, and nothing on standard output.
 fn refused(args: &[&str], code: i32, words: &[&str]) {

@@ -20,7 +20,7 @@ use gllm_kernels_std::gguf::{Array, Value, ValueType};
 
 /// What a token stands for, by the numbers in `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     /// A piece of text.
     Normal,
     /// A mark for the model such as the end of a text: it is not part of the text.
@@ -140,7 +140,7 @@ enum Family<'a> {
 /// The tokens.
 struct Vocabulary<'a> {
     text: Vec<&'a str>,
-    kind: Vec<Kind>,
+    kind: Vec<TokenKind>,
     ids: HashMap<&'a str, u32>,
 }
 
@@ -163,7 +163,7 @@ impl<'a> Tokenizer<'a> {
             .filter_map(|v| v.as_str())
             .collect();
         let kind = match file(TYPES) {
-            None => vec![Kind::Normal; text.len()],
+            None => vec![TokenKind::Normal; text.len()],
             Some(_) => same_length(TYPES, text.len(), integers(file, TYPES)?.map(kind_of).collect())?,
         };
         let mut ids = HashMap::with_capacity(text.len());
@@ -175,7 +175,8 @@ impl<'a> Tokenizer<'a> {
         let mut special: Vec<u32> = (0..vocabulary.text.len() as u32)
             .filter(|&id| {
                 let text = vocabulary.text[id as usize];
-                !text.is_empty() && matches!(vocabulary.kind[id as usize], Kind::Control | Kind::UserDefined)
+                !text.is_empty()
+                    && matches!(vocabulary.kind[id as usize], TokenKind::Control | TokenKind::UserDefined)
             })
             .collect();
         special.sort_by_key(|&id| std::cmp::Reverse(vocabulary.text[id as usize].len()));
@@ -244,10 +245,10 @@ impl<'a> Tokenizer<'a> {
             return Vec::new();
         };
         match kind {
-            Kind::Control => Vec::new(),
-            Kind::UserDefined => text.as_bytes().to_vec(),
-            Kind::Byte => byte_of(text).into_iter().collect(),
-            Kind::Normal => match &self.family {
+            TokenKind::Control => Vec::new(),
+            TokenKind::UserDefined => text.as_bytes().to_vec(),
+            TokenKind::Byte => byte_of(text).into_iter().collect(),
+            TokenKind::Normal => match &self.family {
                 Family::Bpe(_) => bpe::bytes(text),
                 Family::Spm(_) => spm::bytes(text),
             },
@@ -257,7 +258,7 @@ impl<'a> Tokenizer<'a> {
     /// Tokens after which a model has said everything, as far as their texts tell.
     pub fn ends(&self) -> Vec<u32> {
         let ids = ENDS.iter().filter_map(|text| self.vocabulary.id(text));
-        ids.filter(|&id| self.vocabulary.kind[id as usize] == Kind::Control).collect()
+        ids.filter(|&id| self.vocabulary.kind[id as usize] == TokenKind::Control).collect()
     }
 
     /// Cuts marks out of a text: everywhere the longest one first, then the next one in what is left.
@@ -343,13 +344,13 @@ fn byte_of(text: &str) -> Option<u8> {
     u8::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 2)
 }
 
-fn kind_of(number: i64) -> Kind {
+fn kind_of(number: i64) -> TokenKind {
     match number {
         // 2 is the token for what is unknown: a mark, too.
-        2 | 3 => Kind::Control,
-        4 => Kind::UserDefined,
-        6 => Kind::Byte,
-        _ => Kind::Normal,
+        2 | 3 => TokenKind::Control,
+        4 => TokenKind::UserDefined,
+        6 => TokenKind::Byte,
+        _ => TokenKind::Normal,
     }
 }
 

@@ -264,6 +264,7 @@ audit! {
         plan.and_then(|plan| plan.run(y?, w?, plan.prepared(x?, a.bytes)?, None, Scratch::new(a.buf)))
     };
     prepares_as(a) => (a.qgemm().map(|plan| plan.prepares_as(&plan.resized(a.n[2], a.n[3]))), QgemmPlan::<E>::prepared_bound(a.n[0], a.n[1]));
+    rounds_weights(a) => a.qgemm().map(|plan| plan.rounds_weights());
     plan_kernels(a) => (
         a.gemm().map(|g| g.plan.kernels().level()),
         a.qgemm().map(|plan| plan.kernels().level()),

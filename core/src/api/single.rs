@@ -144,7 +144,7 @@ const fn of_level(tier: &'static Tier, level: IsaLevel) -> &'static Tier {
 }
 
 macro_rules! define {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal $words:tt;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*) => {
         $(
             $(#[$on])*
             #[doc = $what]

@@ -1,5 +1,4 @@
-//! What kernels for packed weights in assembly know of the formats: proof that `expand_all_packings!` is right
-//! about them.
+//! What kernels for packed weights in assembly know of the formats beside their [`Packing`], and proof of what they rely on.
 
 use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT};
 
@@ -34,17 +33,11 @@ pub(super) const fn largest(p: &Packing) -> u32 {
     largest as u32
 }
 
-macro_rules! agrees {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident {
-        bits: ($low:tt $high:tt),
-        values: $values:ident $bias:tt $way:ident,
-        scales: $kind:ident $min:ident $group:tt
-    })*) => {$(
+macro_rules! sound {
+    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
         $(#[$on])*
         const _: () = {
             const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;
-            assert!(P.bits[0] == $low && P.bits[1] == agrees!(@high $high) && P.group == $group);
-            assert!(P.by_row == agrees!(@by_row $high));
             // The factors of both groups of a step, and then its high plane.
             assert!(
                 !P.by_row
@@ -52,32 +45,9 @@ macro_rules! agrees {
             );
             // Where a unit has one scale, or one plane for all steps, no unit is shorter.
             assert!(P.block == UNIT || !P.by_row && !matches!(P.scales, Scales::Factors | Scales::Whole));
-            assert!(P.offsets == agrees!(@offsets $min));
-            assert!(matches!(P.scales, agrees!(@scales $kind)));
-            assert!(bias(&P) == agrees!(@bias $bias));
-            assert!(matches!(P.values, Values::Table(_)) == agrees!(@table $values));
-            // Pairs of products with activations fit 16 bits: as many as a half step has, or one.
-            assert!(2 * 127 * largest(&P) * agrees!(@pairs $way) <= 0x7fff);
+            // Codes are bytes.
+            assert!(largest(&P) <= 255);
         };
     )*};
-    (@high row) => { 1 };
-    (@high $high:tt) => { $high };
-    (@by_row row) => { true };
-    (@by_row $high:tt) => { false };
-    (@offsets none) => { false };
-    (@offsets min) => { true };
-    (@table linear) => { false };
-    (@table table) => { true };
-    (@bias none) => { 0 };
-    (@bias 9) => { 9 };
-    (@bias $bias:tt) => { 1 << $bias };
-    (@scales halves) => { Scales::Halves };
-    (@scales whole) => { Scales::Whole };
-    (@scales factors) => { Scales::Factors };
-    (@scales e8m0) => { Scales::E8m0 };
-    (@scales ue4m3) => { Scales::Ue4m3 };
-    (@pairs words) => { 4 };
-    (@pairs each) => { 1 };
-    (@pairs signed) => { 0 };
 }
-expand_all_packings! { agrees! {} }
+expand_all_formats! { sound! {} }

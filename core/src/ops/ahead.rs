@@ -138,7 +138,7 @@ impl<E> Ahead<E> {
 
 /// How far ahead rows that are multiplied side by side ask for their own lines, in bytes. Elements narrower than f32 take several
 /// instructions each, so fewer lines fit the window of instructions in flight than memory can deliver.
-const NEAR: usize = 4 * LINE;
+const NEAR: usize = 8 * LINE;
 
 /// Asks for what lies [`NEAR`] behind element `i` of each row.
 #[inline(always)]

@@ -54,12 +54,12 @@ pub type UnquantisedGemvArgs<E> = QgemvArgs<E, Unquantised>;
 /// Turns numbers in memory to the order of bytes that this CPU has, or back: weights are little-endian.
 ///
 /// # Safety
-/// A vector of 16 numbers at `bytes`.
+/// `N` numbers at `bytes`.
 #[inline(always)]
-unsafe fn in_order(bytes: *mut u8) {
+unsafe fn in_order<const N: usize>(bytes: *mut u8) {
     if cfg!(target_endian = "big") {
         // SAFETY: the caller's contract.
-        unsafe { &mut *bytes.cast::<[[u8; SIZE]; 16]>() }.iter_mut().for_each(|number| number.reverse());
+        unsafe { &mut *bytes.cast::<[[u8; SIZE]; N]>() }.iter_mut().for_each(|number| number.reverse());
     }
 }
 
@@ -69,12 +69,27 @@ unsafe fn in_order(bytes: *mut u8) {
 /// `n` weights at `w`; the instruction set.
 #[inline(always)]
 unsafe fn load<W: Element, P: Prim<W>>(w: *const u8, n: usize) -> P::V {
-    let mut numbers = [W::ZERO; 16];
+    // SAFETY: the caller's contract. An array as long as a vector becomes an unaligned load; a longer one would be filled
+    // in memory.
+    unsafe {
+        match (n == P::LANES, P::LANES) {
+            (true, 4) => load_from::<W, P, 4>(w, 4),
+            (true, 8) => load_from::<W, P, 8>(w, 8),
+            _ => load_from::<W, P, 16>(w, n),
+        }
+    }
+}
+
+/// # Safety
+/// The contract of [`load`], with `n <= N` and `LANES <= N`.
+#[inline(always)]
+unsafe fn load_from<W: Element, P: Prim<W>, const N: usize>(w: *const u8, n: usize) -> P::V {
+    let mut numbers = [W::ZERO; N];
     let bytes = numbers.as_mut_ptr().cast::<u8>();
-    // SAFETY: LANES <= 16; any two bytes are a weight.
+    // SAFETY: the caller's contract; any two bytes are a weight.
     unsafe {
         core::ptr::copy_nonoverlapping(w, bytes, n * SIZE);
-        in_order(bytes);
+        in_order::<N>(bytes);
         P::load(numbers.as_ptr())
     }
 }
@@ -147,7 +162,7 @@ unsafe fn store<W: Element, P: Prim<W>>(w: *mut u8, v: P::V, n: usize) {
     unsafe {
         P::store(numbers.as_mut_ptr(), v);
         let bytes = numbers.as_mut_ptr().cast::<u8>();
-        in_order(bytes);
+        in_order::<16>(bytes);
         core::ptr::copy_nonoverlapping(bytes.cast_const(), w, n * SIZE);
     }
 }

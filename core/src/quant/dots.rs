@@ -110,6 +110,6 @@ pub(crate) unsafe fn part<F: Pack, P: Unpack<F>>(
 }
 
 /// Whether the halves of a step have factors of their own.
-pub(crate) const fn halves<F: Pack>() -> bool {
+pub(crate) const fn two_groups<F: Pack>() -> bool {
     F::GROUP == MIN_GROUP
 }

@@ -5,7 +5,7 @@
 //! ([`Packing::shifts`](crate::quant::packed::Packing::shifts)).
 
 use crate::arrays::Each;
-use crate::quant::dots::halves;
+use crate::quant::dots::two_groups;
 use crate::quant::packed::{Pack, STEP, STEPS};
 
 /// 64 bytes. Where there are two numbers, they stand for the halves.
@@ -29,7 +29,7 @@ pub(crate) unsafe trait WideBytes: Copy {
 pub(crate) trait Wide: Pack + Sized {
     /// Whether there are 64 codes in a register, not 32: where factors change within 32 columns, which then takes one
     /// permutation for 64, or where it takes fewer instructions for other reasons.
-    const WIDE: bool = halves::<Self>();
+    const WIDE: bool = two_groups::<Self>();
     /// Codes from column `i` of a block of 256, with [`Packing::bias`](crate::quant::packed::Packing::bias) added and shifted left
     /// by their step's [`Packing::shifts`](crate::quant::packed::Packing::shifts); `None` if they are unpacked 32 at a time.
     ///

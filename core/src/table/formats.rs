@@ -17,7 +17,7 @@ unsafe fn parts<F: Pack>(w: *const u8, g: usize) -> Parts {
 macro_rules! define_formats {
     (
         { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
-        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// One [`Unpacker`] per format.
         pub struct Formats {
@@ -84,7 +84,7 @@ macro_rules! engine {
 }
 
 macro_rules! fill {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         Formats { $($(#[$on])* $field: unpacker::<crate::quant::$module::$name>(),)* }
     };
 }
@@ -157,7 +157,7 @@ macro_rules! define_in_place {
 }
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! fill_in_place {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         [$($(#[$on])* in_place::<crate::quant::$module::$name>()),*]
     };
 }

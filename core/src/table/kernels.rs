@@ -129,7 +129,7 @@ impl fmt::Debug for QgemmTier {
 }
 
 macro_rules! define_tier_kernels {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*) => {
+    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// Of each format those for one row of activations, for two, ..
         pub(crate) struct TierKernels {
             $($(#[$on])* pub(crate) $field: &'static [PanelFn],)*
@@ -151,7 +151,7 @@ expand_all_formats! { define_tier_kernels! {} }
 
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! tier_kernels {
-    ({ $abi:literal $tier:ident $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*) => {
+    ({ $abi:literal $tier:ident $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         TierKernels { $($(#[$on])* $field: tier_kernels!(@$batch $abi $field $tier),)* }
     };
     (@2 $abi:literal $field:ident $tier:ident) => {

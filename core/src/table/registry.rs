@@ -235,7 +235,7 @@ macro_rules! rows_of_format {
 macro_rules! rows_of_formats {
     (
         $args:tt
-        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal $words:tt;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         expand_all_float_formats! { rows_of_formats! { $args $({ [$($on),*] blocks $field $name })* } }
     };
@@ -376,7 +376,7 @@ macro_rules! tier_requires {
 macro_rules! rows_of_tier {
     (
         { $op:ident $tier:ident $before:literal $after:expr, $isa:ident $requires:tt }
-        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal $words:tt;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         &[$($(#[$on])* KernelInfo {
             name: concat!($before, stringify!($field), $after),

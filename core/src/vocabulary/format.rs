@@ -8,7 +8,7 @@ use crate::error::KernelError;
 macro_rules! define_formats {
     (
         { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
-        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal $words:tt;)*
+        $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// A format of weights: of quantised ones, or plain floating point of 16 bits.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,70 +2,37 @@
 
 /// Calls `$then!` with `$args` and every format of quantised weights: its name, its marker type, the
 /// file in `quant/` that defines it, its GGUF type number, and what it is. Each belongs to a Cargo feature.
-///
-/// The words in braces are what assembly has to know of its packed weights; a wrong one does not compile, as constants compare them
-/// with the table's row `packed`. They are: the bits of both planes (`row`: one bit for four columns of a row); what indices stand
-/// for, the binary logarithm of what is added to make codes unsigned (`none`: they are; 9: it is 9), and how sums of their products
-/// with activations fit 16 bits: those of a half step do (`words`), two products do (`each`), or only if magnitudes are multiplied
-/// (`signed`); how scales come, whether there are offsets, the columns of a group.
 macro_rules! expand_all_formats {
     ($then:ident! $args:tt) => {
         $then! {
             $args
-            #[cfg(feature = "legacy")] q4_0 = Q4_0: legacy, gguf 2, "32 weights of 4 bits, one scale."
-                { bits: (4 0), values: linear 3 words, scales: halves none 32 };
-            #[cfg(feature = "legacy")] q4_1 = Q4_1: legacy, gguf 3, "32 weights of 4 bits, one scale and minimum."
-                { bits: (4 0), values: linear none words, scales: halves min 32 };
-            #[cfg(feature = "legacy")] q5_0 = Q5_0: legacy, gguf 6, "32 weights of 5 bits, one scale."
-                { bits: (4 1), values: linear 4 words, scales: halves none 32 };
-            #[cfg(feature = "legacy")] q5_1 = Q5_1: legacy, gguf 7, "32 weights of 5 bits, one scale and minimum."
-                { bits: (4 1), values: linear none words, scales: halves min 32 };
-            #[cfg(feature = "legacy")] q8_0 = Q8_0: legacy, gguf 8, "32 weights of 8 bits, one scale."
-                { bits: (8 0), values: linear 7 signed, scales: halves none 32 };
-            #[cfg(feature = "legacy")] q8_1 = Q8_1: legacy, gguf 9, "32 activations of 8 bits, one scale, and their sum."
-                { bits: (8 0), values: linear 7 signed, scales: halves none 32 };
-            #[cfg(feature = "k")] q2_k = Q2K: k, gguf 10, "256 weights of 2 bits, scales and minima of 4 bits for each 16."
-                { bits: (2 0), values: linear none words, scales: factors min 16 };
-            #[cfg(feature = "k")] q3_k = Q3K: k, gguf 11, "256 weights of 3 bits, scales of 6 bits for each 16."
-                { bits: (2 1), values: linear 2 words, scales: factors none 16 };
-            #[cfg(feature = "k")] q4_k = Q4K: k, gguf 12, "256 weights of 4 bits, scales and minima of 6 bits for each 32."
-                { bits: (4 0), values: linear none words, scales: factors min 32 };
-            #[cfg(feature = "k")] q5_k = Q5K: k, gguf 13, "256 weights of 5 bits, scales and minima of 6 bits for each 32."
-                { bits: (4 1), values: linear none words, scales: factors min 32 };
-            #[cfg(feature = "k")] q6_k = Q6K: k, gguf 14, "256 weights of 6 bits, scales of 8 bits for each 16."
-                { bits: (4 2), values: linear 5 each, scales: factors none 16 };
-            #[cfg(feature = "k")] q8_k = Q8K: k, gguf 15, "256 activations of 8 bits, one f32 scale, and sums of 16."
-                { bits: (8 0), values: linear 7 signed, scales: whole none 32 };
-            #[cfg(feature = "iq")] iq2_xxs = Iq2Xxs: iq, gguf 16, "256 weights in eights of a codebook of 256, scales for each 32."
-                { bits: (2 1), values: table 6 each, scales: factors none 32 };
-            #[cfg(feature = "iq")] iq2_xs = Iq2Xs: iq, gguf 17, "256 weights in eights of a codebook of 512, scales for each 16."
-                { bits: (2 1), values: table 6 each, scales: factors none 16 };
-            #[cfg(feature = "iq")] iq3_xxs = Iq3Xxs: iq, gguf 18, "256 weights in fours of a codebook of 256, scales for each 32."
-                { bits: (4 0), values: table 6 each, scales: factors none 32 };
-            #[cfg(feature = "iq")] iq1_s = Iq1S: iq, gguf 19, "256 weights in eights of a codebook of 2048, scales for each 32."
-                { bits: (2 0), values: linear 0 words, scales: factors min 32 };
-            #[cfg(feature = "iq")] iq4_nl = Iq4Nl: iq, gguf 20, "32 weights of a codebook of 16, one scale."
-                { bits: (4 0), values: table 7 signed, scales: halves none 32 };
-            #[cfg(feature = "iq")] iq3_s = Iq3S: iq, gguf 21, "256 weights in fours of a codebook of 512, scales for each 32."
-                { bits: (4 0), values: table 4 words, scales: factors none 32 };
-            #[cfg(feature = "iq")] iq2_s = Iq2S: iq, gguf 22, "256 weights in eights of a codebook of 1024, scales for each 16."
-                { bits: (2 1), values: table 6 each, scales: factors none 16 };
-            #[cfg(feature = "iq")] iq4_xs = Iq4Xs: iq, gguf 23, "256 weights of a codebook of 16, scales of 6 bits for each 32."
-                { bits: (4 0), values: table 7 signed, scales: factors none 32 };
-            #[cfg(feature = "iq")] iq1_m = Iq1M: iq, gguf 29, "256 weights in eights of a codebook of 2048, scales for each 16."
-                { bits: (2 row), values: table 9 words, scales: factors none 16 };
-            #[cfg(feature = "ternary")] tq1_0 = Tq1_0: ternary, gguf 34, "256 weights of -1, 0 or 1, five in a byte, one scale."
-                { bits: (2 0), values: linear 0 words, scales: whole none 32 };
-            #[cfg(feature = "ternary")] tq2_0 = Tq2_0: ternary, gguf 35, "256 weights of -1, 0 or 1, four in a byte, one scale."
-                { bits: (2 0), values: linear 0 words, scales: whole none 32 };
-            #[cfg(feature = "mx")] mxfp4 = Mxfp4: mx, gguf 39, "32 weights of E2M1, a power of two as scale."
-                { bits: (4 0), values: table 4 words, scales: e8m0 none 32 };
-            #[cfg(feature = "mx")] nvfp4 = Nvfp4: mx, gguf 40, "64 weights of E2M1, scales of 8 bits for each 16."
-                { bits: (4 0), values: table 4 words, scales: ue4m3 none 16 };
-            #[cfg(feature = "legacy")] q1_0 = Q1_0: legacy, gguf 41, "128 weights of 1 or -1, one scale."
-                { bits: (1 0), values: table 0 words, scales: halves none 32 };
-            #[cfg(feature = "legacy")] q2_0 = Q2_0: legacy, gguf 42, "64 weights of 2 bits, one scale."
-                { bits: (2 0), values: linear 0 words, scales: halves none 32 };
+            #[cfg(feature = "legacy")] q4_0 = Q4_0: legacy, gguf 2, "32 weights of 4 bits, one scale.";
+            #[cfg(feature = "legacy")] q4_1 = Q4_1: legacy, gguf 3, "32 weights of 4 bits, one scale and minimum.";
+            #[cfg(feature = "legacy")] q5_0 = Q5_0: legacy, gguf 6, "32 weights of 5 bits, one scale.";
+            #[cfg(feature = "legacy")] q5_1 = Q5_1: legacy, gguf 7, "32 weights of 5 bits, one scale and minimum.";
+            #[cfg(feature = "legacy")] q8_0 = Q8_0: legacy, gguf 8, "32 weights of 8 bits, one scale.";
+            #[cfg(feature = "legacy")] q8_1 = Q8_1: legacy, gguf 9, "32 activations of 8 bits, one scale, and their sum.";
+            #[cfg(feature = "k")] q2_k = Q2K: k, gguf 10, "256 weights of 2 bits, scales and minima of 4 bits for each 16.";
+            #[cfg(feature = "k")] q3_k = Q3K: k, gguf 11, "256 weights of 3 bits, scales of 6 bits for each 16.";
+            #[cfg(feature = "k")] q4_k = Q4K: k, gguf 12, "256 weights of 4 bits, scales and minima of 6 bits for each 32.";
+            #[cfg(feature = "k")] q5_k = Q5K: k, gguf 13, "256 weights of 5 bits, scales and minima of 6 bits for each 32.";
+            #[cfg(feature = "k")] q6_k = Q6K: k, gguf 14, "256 weights of 6 bits, scales of 8 bits for each 16.";
+            #[cfg(feature = "k")] q8_k = Q8K: k, gguf 15, "256 activations of 8 bits, one f32 scale, and sums of 16.";
+            #[cfg(feature = "iq")] iq2_xxs = Iq2Xxs: iq, gguf 16, "256 weights in eights of a codebook of 256, scales for each 32.";
+            #[cfg(feature = "iq")] iq2_xs = Iq2Xs: iq, gguf 17, "256 weights in eights of a codebook of 512, scales for each 16.";
+            #[cfg(feature = "iq")] iq3_xxs = Iq3Xxs: iq, gguf 18, "256 weights in fours of a codebook of 256, scales for each 32.";
+            #[cfg(feature = "iq")] iq1_s = Iq1S: iq, gguf 19, "256 weights in eights of a codebook of 2048, scales for each 32.";
+            #[cfg(feature = "iq")] iq4_nl = Iq4Nl: iq, gguf 20, "32 weights of a codebook of 16, one scale.";
+            #[cfg(feature = "iq")] iq3_s = Iq3S: iq, gguf 21, "256 weights in fours of a codebook of 512, scales for each 32.";
+            #[cfg(feature = "iq")] iq2_s = Iq2S: iq, gguf 22, "256 weights in eights of a codebook of 1024, scales for each 16.";
+            #[cfg(feature = "iq")] iq4_xs = Iq4Xs: iq, gguf 23, "256 weights of a codebook of 16, scales of 6 bits for each 32.";
+            #[cfg(feature = "iq")] iq1_m = Iq1M: iq, gguf 29, "256 weights in eights of a codebook of 2048, scales for each 16.";
+            #[cfg(feature = "ternary")] tq1_0 = Tq1_0: ternary, gguf 34, "256 weights of -1, 0 or 1, five in a byte, one scale.";
+            #[cfg(feature = "ternary")] tq2_0 = Tq2_0: ternary, gguf 35, "256 weights of -1, 0 or 1, four in a byte, one scale.";
+            #[cfg(feature = "mx")] mxfp4 = Mxfp4: mx, gguf 39, "32 weights of E2M1, a power of two as scale.";
+            #[cfg(feature = "mx")] nvfp4 = Nvfp4: mx, gguf 40, "64 weights of E2M1, scales of 8 bits for each 16.";
+            #[cfg(feature = "legacy")] q1_0 = Q1_0: legacy, gguf 41, "128 weights of 1 or -1, one scale.";
+            #[cfg(feature = "legacy")] q2_0 = Q2_0: legacy, gguf 42, "64 weights of 2 bits, one scale.";
         }
     };
 }

@@ -194,12 +194,12 @@ fn exp2(x: f32) -> f32 {
 
 /// What a token of this weight adds to sums.
 fn units(weight: f32) -> u64 {
-    let [high, low] = halves(weight);
+    let [high, low] = high_and_low(weight);
     (u64::from(high) << 23) + u64::from(low)
 }
 
 /// A weight's units above 2^23 and below: each is exact, and vectors of 32 bits hold them.
-fn halves(weight: f32) -> [u32; 2] {
+fn high_and_low(weight: f32) -> [u32; 2] {
     // Of anything else than a weight, the units are none. (The compiler needs no other check to convert in vectors.)
     let scaled = if weight > 0.0 && weight <= 1.0 { weight * 65_536.0 } else { 0.0 };
     // SAFETY: it is in 0 to 65536.
@@ -213,7 +213,7 @@ fn halves(weight: f32) -> [u32; 2] {
 fn sum_units(block: &[f32], floor: f32) -> u64 {
     let (mut high, mut low) = (0, 0);
     for &weight in block {
-        let [h, l] = halves(if weight >= floor { weight } else { 0.0 });
+        let [h, l] = high_and_low(if weight >= floor { weight } else { 0.0 });
         (high, low) = (high + h, low + l);
     }
     (u64::from(high) << 23) + u64::from(low)

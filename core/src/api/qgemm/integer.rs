@@ -14,7 +14,7 @@ use crate::table::kernels::TileFn;
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
-type Tile = [f32; PANEL * 2 * ROWS];
+type TileSums = [f32; PANEL * 2 * ROWS];
 
 /// The parts of an unpacked panel of `k` columns, in bytes.
 #[derive(Clone, Copy)]
@@ -125,7 +125,7 @@ impl<E: Element> QgemmPlan<E> {
                     // The last one may be alone: then it is its own neighbour.
                     let beside = if p + 1 < panels { each } else { 0 };
                     let col = (first + p) * ROWS;
-                    let mut out: Tile = [0.0; PANEL * 2 * ROWS];
+                    let mut out: TileSums = [0.0; PANEL * 2 * ROWS];
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
@@ -208,7 +208,7 @@ impl<E: Element> QgemmPlan<E> {
         kernels: &[(usize, [TileFn; 4])],
         (from, beside): (PanelRoom, usize),
         (x, rows): (*const u8, usize),
-        out: &mut Tile,
+        out: &mut TileSums,
     ) {
         let (steps, kind) = (self.k / STEP, self.kind());
         if steps == 0 {

@@ -126,7 +126,7 @@ macro_rules! dotprod {
 }
 
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
         $(#[$on])*
         mod $field {
             use super::*;
@@ -143,4 +143,4 @@ macro_rules! kernels {
         }
     };
 }
-expand_all_packings! { kernels! {} }
+expand_all_formats! { kernels! {} }

@@ -450,7 +450,7 @@ macro_rules! kernel {
 
 /// The kernels of all formats.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
         $(#[$on])*
         mod $field {
             use super::*;
@@ -461,4 +461,4 @@ macro_rules! kernels {
         }
     )*};
 }
-expand_all_packings! { kernels! {} }
+expand_all_formats! { kernels! {} }

@@ -372,7 +372,7 @@ macro_rules! kernel {
 
 /// The kernels of all formats.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident $row:tt)*) => {$(
+    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
         $(#[$on])*
         mod $field {
             kernel! { $field $format 1 }
@@ -382,4 +382,4 @@ macro_rules! kernels {
         }
     )*};
 }
-expand_all_packings! { kernels! {} }
+expand_all_formats! { kernels! {} }

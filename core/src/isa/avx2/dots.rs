@@ -7,7 +7,7 @@ use core::mem::transmute;
 use crate::arrays::Each;
 use crate::isa::Avx2;
 use crate::quant::bytes::Codes;
-use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
+use crate::quant::dots::{one_scale, part, two_groups, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
@@ -78,7 +78,7 @@ where
         // SAFETY: the caller's contract; the columns have these factors.
         unsafe {
             let (first, g) = (factors.0.as_ptr(), i / F::GROUP);
-            let factor = if halves::<F>() {
+            let factor = if two_groups::<F>() {
                 let [a, b] = [g % 8, g % 8 + 1].each(|g| g as i32);
                 let groups = _mm256_setr_epi32(a, a, a, a, b, b, b, b);
                 _mm256_permutevar8x32_ps(_mm256_load_ps(first.add(g / 8 * 8)), groups)
@@ -106,7 +106,7 @@ where
         // SAFETY: the caller's contract.
         unsafe {
             let (d, mut factors) = <Avx2 as Unpack<F>>::factors(b);
-            if halves::<F>() {
+            if two_groups::<F>() {
                 // Those of first halves of steps, then those of second ones.
                 factors =
                     [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15].each(|g| factors[g % GROUPS]);
@@ -115,7 +115,7 @@ where
             let twice = |v| _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(v, v));
             let out = out.cast::<__m256i>();
             out.write(twice(all));
-            if halves::<F>() {
+            if two_groups::<F>() {
                 out.add(1).write(twice(_mm_srli_si128::<8>(all)));
             }
             d
@@ -155,7 +155,7 @@ where
             }
             let factor = if one_scale::<F>() {
                 _mm256_set1_epi16(1)
-            } else if halves::<F>() {
+            } else if two_groups::<F>() {
                 // One shuffle: the compiler makes two of a permutation.
                 let four = factors[g / 8 % 2];
                 match g / 2 % 4 {

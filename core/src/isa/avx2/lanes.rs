@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::isa::x86::lanes::{halves, homes, places};
+use crate::isa::x86::lanes::{halves_of_fp8, homes, places};
 use crate::isa::Avx2;
 use crate::quant::lanes::{Lanes, UNPACKED};
 
@@ -86,7 +86,7 @@ unsafe impl Lanes for Avx2 {
     unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m256; UNPACKED] {
         // SAFETY: the caller's contract.
         unsafe {
-            let halves = halves::<E5M2, NAN>(p);
+            let halves = halves_of_fp8::<E5M2, NAN>(p);
             let low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
             let mut all = [low; UNPACKED];
             all[1] = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves));

@@ -8,7 +8,7 @@ use crate::arrays::{from_fn, Each};
 use crate::isa::avx512::bytes::Avx512Bytes;
 use crate::isa::avx512::wide;
 use crate::isa::{Avx2, Avx512, Vnni};
-use crate::quant::dots::{halves, one_scale, Dots, Factors};
+use crate::quant::dots::{one_scale, two_groups, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::wide::Wide;
@@ -242,7 +242,7 @@ unsafe fn widened<F: Pack>(integers: [i8; GROUPS], out: *mut __m512) {
     // SAFETY: the caller vouches for the room.
     unsafe {
         let integers = transmute::<[i8; 16], __m128i>(integers);
-        if halves::<F>() {
+        if two_groups::<F>() {
             out.write(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(integers)));
         } else {
             out.cast::<__m256>().write(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(integers)));

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::isa::x86::lanes::{halves, homes, places};
+use crate::isa::x86::lanes::{halves_of_fp8, homes, places};
 use crate::isa::Avx512;
 use crate::quant::lanes::{Lanes, UNPACKED};
 
@@ -72,7 +72,7 @@ unsafe impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [__m512; UNPACKED] {
         // SAFETY: the caller's contract.
-        unsafe { [_mm512_cvtph_ps(halves::<E5M2, NAN>(p)); UNPACKED] }
+        unsafe { [_mm512_cvtph_ps(halves_of_fp8::<E5M2, NAN>(p)); UNPACKED] }
     }
     #[inline(always)]
     unsafe fn none() -> __m512i {

@@ -6,7 +6,7 @@ use core::mem::transmute;
 
 use crate::isa::{Dotprod, Neon};
 use crate::quant::bytes::Codes;
-use crate::quant::dots::{halves, one_scale, part, Dots, Factors};
+use crate::quant::dots::{one_scale, part, two_groups, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
@@ -92,7 +92,7 @@ unsafe fn fours<F: Pack>(integers: [i8; GROUPS], out: *mut int32x4_t) {
             out.add(i + 1).write(vmovl_high_s16(eight));
         };
         put(0, vmovl_s8(vget_low_s8(all)));
-        if halves::<F>() {
+        if two_groups::<F>() {
             put(2, vmovl_high_s8(all));
         }
     }
@@ -135,7 +135,7 @@ macro_rules! dots {
                 unsafe {
                     let (q, zero) = (x.step(i / STEP).as_ptr(), vdupq_n_s32(0));
                     let factors = factors.0.as_ptr().add(i / F::GROUP);
-                    if halves::<F>() {
+                    if two_groups::<F>() {
                         let low = four!(K: $fours(zero, w[K / 2][K % 2], vld1q_s8(q.add(16 * K))));
                         let high = four!(K: $fours(zero, w[2 + K / 2][K % 2], vld1q_s8(q.add(64 + 16 * K))));
                         scaled(high, factors.add(4), scaled(low, factors, sums))
@@ -194,7 +194,7 @@ macro_rules! dots {
                         return sums;
                     }
                     let mut sums = sums;
-                    if halves::<F>() {
+                    if two_groups::<F>() {
                         four!(K: {
                             let dot = $fours(zero, w[K / 2][K % 2], vld1q_s8(q.add(16 * K)));
                             sums = vmlaq_laneq_s32::<{ K as i32 }>(sums, dot, factors[v % 4]);
@@ -233,7 +233,7 @@ macro_rules! dots {
                         vmlal_high_s16(vmlal_s16(all, vget_low_s16(a), vget_low_s16(b)), a, b)
                     };
                     let eight = products(0, vdupq_n_s32(0));
-                    vcvtq_f32_s32(if halves::<F>() { products(1, eight) } else { eight })
+                    vcvtq_f32_s32(if two_groups::<F>() { products(1, eight) } else { eight })
                 }
             }
             #[inline(always)]

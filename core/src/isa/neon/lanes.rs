@@ -9,7 +9,7 @@ use crate::vector::Prim;
 
 /// The f16 of 8 bytes, as [`Lanes::fp8`] says.
 #[inline(always)]
-unsafe fn halves<const E5M2: bool, const NAN: bool>(bytes: uint8x8_t) -> uint16x8_t {
+unsafe fn halves_of_fp8<const E5M2: bool, const NAN: bool>(bytes: uint8x8_t) -> uint16x8_t {
     // SAFETY: the caller vouches for NEON.
     unsafe {
         if E5M2 {
@@ -117,8 +117,8 @@ unsafe impl Lanes for Neon {
             let bytes = vld1q_u8(p);
             let mut halves16 = [f16::ZERO; UNPACKED];
             let at = halves16.as_mut_ptr();
-            vst1q_u16(at.cast(), halves::<E5M2, NAN>(vget_low_u8(bytes)));
-            vst1q_u16(at.add(8).cast(), halves::<E5M2, NAN>(vget_high_u8(bytes)));
+            vst1q_u16(at.cast(), halves_of_fp8::<E5M2, NAN>(vget_low_u8(bytes)));
+            vst1q_u16(at.add(8).cast(), halves_of_fp8::<E5M2, NAN>(vget_high_u8(bytes)));
             let mut all = [vdupq_n_f32(0.0); UNPACKED];
             for (i, v) in all.iter_mut().enumerate().take(UNPACKED / 4) {
                 *v = <Self as Prim<f16>>::load(at.add(4 * i));

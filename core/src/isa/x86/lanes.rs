@@ -43,7 +43,7 @@ pub(in crate::isa) unsafe fn homes<const BITS: u32>(packed: [u32; 4], eight: usi
 
 /// The f16 of 16 bytes, as [`Lanes::fp8`](crate::quant::lanes::Lanes::fp8) says.
 #[inline(always)]
-pub(in crate::isa) unsafe fn halves<const E5M2: bool, const NAN: bool>(p: *const u8) -> __m256i {
+pub(in crate::isa) unsafe fn halves_of_fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> __m256i {
     // SAFETY: the caller vouches for AVX2 and 16 bytes.
     unsafe {
         let bytes = _mm_loadu_si128(p.cast());

@@ -70,7 +70,7 @@ pub(crate) unsafe fn pack<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
     unsafe {
         match g.panel {
             Panel { kr: 1, element: PanelType::F32, .. } => wide::<E, P>(g),
-            Panel { kr: 1, .. } => halves::<E, P>(g),
+            Panel { kr: 1, .. } => panels_of_16_bits::<E, P>(g),
             Panel { kr: 2, .. } => pairs::<E, P>(g),
             _ if lines::pack(g, size_of::<E>()) => {}
             _ => groups::<E>(g, 0),
@@ -257,7 +257,7 @@ unsafe fn wide<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
 
 /// Panels of 16-bit elements, one step a group.
 #[inline(always)]
-unsafe fn halves<E: Element, P: Prim<f32>>(g: &PackArgs) {
+unsafe fn panels_of_16_bits<E: Element, P: Prim<f32>>(g: &PackArgs) {
     // SAFETY: the caller's contract; only what exists is read.
     unsafe {
         if g.across == 2 {
