@@ -101,7 +101,9 @@ macro_rules! dotprod {
             .endm
             .macro multiply_four even, odd, half, four, count
                 each_sum multiply_sum, 0, \even, \half, \four
+                .if {quads} > 1
                 each_sum multiply_sum, 1, \odd, \half, \four
+                .endif
             .endm
 
             // In f32: less 1.5 * 2^23, below which the lowest bits of an f32 are those of an integer. (Converting integers takes

@@ -344,7 +344,7 @@ macro_rules! i8mm {
                 .endif
             .endm
             .macro step_products
-                .if {low_bits} == 8 || {low_bits} == 4 && {high_bits} == 0
+                .if {low_bits} == 8 || ({low_bits} == 4 && {high_bits} == 0)
                 each_two_quads two_quads
                 .else
                 each_quad one_quad

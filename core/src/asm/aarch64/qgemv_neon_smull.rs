@@ -110,17 +110,29 @@ macro_rules! smull {
                 \op v\b\().4s, v\a\().8h
                 \op v\b1\().4s, v\a1\().8h
             .endm
-            .macro multiply_quads op, even, odd, half
+            .macro multiply_quads even, odd, half, op
                 each_sum multiply_sum, 0, \even, \op, \half
+                .if {quads} > 1
                 each_sum multiply_sum, 1, \odd, \op, \half
+                .endif
+            .endm
+            .macro start_or_add even, odd, half, before
+                .if \before == 0
+                multiply_quads \even, \odd, \half, smull
+                .else
+                multiply_quads \even, \odd, \half, smlal
+                .endif
             .endm
             .macro multiply_four even, odd, half, four, count
-                .if {fours} == {step_sums} && \count > 1 || {fours} == {half} && \four > 0 || {fours} == {two} && (\count) % 2 == 0
-                multiply_quads smlal, \even, \odd, \half
+                // How many fours of columns the sum has by now.
+                .if {fours} == {step_sums}
+                start_or_add \even, \odd, \half, (\count)-1
+                .elseif {fours} == {half}
+                start_or_add \even, \odd, \half, \four
                 .else
-                multiply_quads smull, \even, \odd, \half
+                start_or_add \even, \odd, \half, ((\count)-1)%2
                 .endif
-                .if {fours} == {two} && \count == 2
+                .if {fours} == {two} && (\count) == 2
                 each_sum widen_sum, saddlp
                 .elseif {fours} == {two} && (\count) % 2 == 0
                 each_sum widen_sum, sadalp
@@ -169,7 +181,7 @@ macro_rules! smull {
 
             .macro purge_own
                 purge_codes
-                .irp name, purge_codes, bring_row, bring, multiply, multiply_sum, widen_sum, multiply_quads, multiply_four
+                .irp name, purge_codes, bring_row, bring, multiply, multiply_sum, widen_sum, multiply_quads, start_or_add, multiply_four
                 .purgem \name
                 .endr
                 .irp name, add_pairs, to_f32
