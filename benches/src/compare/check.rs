@@ -2,6 +2,7 @@
 
 use gllm_kernels_core::{bf16, f16, ElementType, Op};
 
+use super::worst::Worst;
 use crate::arena::numbers;
 use crate::workload::{dot_bound, Case, Number, Shape};
 
@@ -105,25 +106,6 @@ fn columns<E: Number>(data: &[E], n: usize) -> Vec<f64> {
         }
     }
     squares.into_iter().map(f64::sqrt).collect()
-}
-
-/// The largest error so far.
-#[derive(Default)]
-pub(super) struct Worst(pub f64);
-
-impl Worst {
-    /// Sees another result.
-    pub fn see(&mut self, i: usize, got: f64, want: f64, scale: f64, allowed: f64) -> Result<(), String> {
-        let difference = (got - want).abs();
-        // Written so that NaN fails.
-        if difference <= allowed * scale {
-            if scale > 0.0 {
-                self.0 = self.0.max(difference / scale);
-            }
-            return Ok(());
-        }
-        Err(format!("output {i} is {got:e}, should be {want:e}, give or take {:.1e}", allowed * scale))
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod quantised;
 #[cfg(feature = "peers")]
 mod rust;
 pub mod worker;
+mod worst;
 
 use check::Check;
 use worker::Opened;

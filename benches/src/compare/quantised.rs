@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gllm_kernels_core::{Caps, Kernels, QuantFormat, QuantRef};
 
-use super::check::Worst;
+use super::worst::Worst;
 use crate::arena::numbers;
 use crate::workload::{dot_bound, Case};
 

@@ -138,13 +138,13 @@ impl<E> Ahead<E> {
 
 /// How far ahead rows that are multiplied side by side ask for their own lines, in bytes. Elements narrower than f32 take several
 /// instructions each, so fewer lines fit the window of instructions in flight than memory can deliver.
-const NEAR: usize = 8 * LINE;
+pub(crate) const NEAR: usize = 4 * LINE;
 
-/// Asks for what lies [`NEAR`] behind element `i` of each row.
+/// Asks for what lies so many bytes behind element `i` of each row.
 #[inline(always)]
-pub(crate) fn ask_near<E, const R: usize>(rows: &[*const E; R], i: usize) {
+pub(crate) fn ask_near<E, const R: usize>(rows: &[*const E; R], i: usize, bytes: usize) {
     for row in rows {
-        prefetch(row.wrapping_add(i + NEAR / size_of::<E>()));
+        prefetch(row.wrapping_add(i + bytes / size_of::<E>()));
     }
 }
 

@@ -11,7 +11,7 @@
 
 use crate::element::Element;
 use crate::isa::machine::LINE;
-use crate::ops::ahead::{ask_near, Ahead, Order, ROWS_SIDE_BY_SIDE};
+use crate::ops::ahead::{ask_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
 use crate::vector::Prim;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.
@@ -89,7 +89,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g:
         let mut j = 0;
         while g.cols - j >= line {
             if P::LANES < line {
-                ask_near(&a, j);
+                ask_near(&a, j, NEAR);
             }
             ahead.ask();
             for _ in 0..line / P::LANES {
@@ -163,7 +163,7 @@ pub(crate) unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g:
         let mut i = 0;
         while g.rows - i >= line {
             if P::LANES < line {
-                ask_near(&a, i);
+                ask_near(&a, i, NEAR);
             }
             ahead.ask();
             for _ in 0..line / P::LANES {

@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element, ElementType};
 use crate::isa::machine::LINE;
-use crate::ops::ahead::{ask_far, ask_near, Ahead, Order, ROWS_SIDE_BY_SIDE};
+use crate::ops::ahead::{ask_far, ask_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
 use crate::ops::engine::{stream, sweep, Access, Sweep};
 use crate::ops::qgemv::QgemvArgs;
 use crate::vector::Prim;
@@ -266,7 +266,7 @@ unsafe fn tile<
             if N == 1 {
                 w.iter().for_each(|w| ask_far(w.wrapping_add(j * SIZE), LINE));
             } else {
-                ask_near(&w, j * SIZE);
+                ask_near(&w, j * SIZE, NEAR);
             }
             ahead.ask();
             for _ in 0..LINE / SIZE / P::LANES / CHAINS {
