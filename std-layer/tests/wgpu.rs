@@ -331,6 +331,63 @@ fn a_lost_device_is_an_error() {
     assert_eq!(greedy(backend, &model, &[1, 2, 3], 4).len(), 4);
 }
 
+/// Memory that runs out is an error with its numbers; what was had until then is free again, the backend goes on, and a new one can be made.
+/// A limit on the memory of a process stands in for that of a GPU, as long as the adapter is software: it has a process of its own.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_runs_out() {
+    let Some(backend) = backend() else { return };
+    if !backend.adapter().is_software() {
+        return golden::say(format_args!("SKIPPED: memory of {} cannot be limited", backend.adapter()));
+    }
+    let test = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["in_little_memory", "--exact", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let said = [test.stdout, test.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(test.status.success() && said.contains("1 passed"), "{}: {said}", test.status);
+}
+
+/// The most memory that this process may have, from now on: so much more than it has.
+#[cfg(target_os = "linux")]
+fn limit_memory(more: u64) {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    // SAFETY: it takes a number and gives a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let has = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * page;
+    let limit = libc::rlimit { rlim_cur: has + more, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it reads a structure that is there.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "it limits the memory of its process: `memory_runs_out` makes one for it"]
+fn in_little_memory() {
+    const MIB: usize = 1 << 20;
+    let Some(backend) = backend() else { return };
+    let model = Tiny { layers: 8, ..Tiny::new("llama", None) }.open();
+    let mut g = Generator::new(backend, &model, options()).unwrap();
+    let text = |g: &mut Generator<WgpuBackend>| -> Vec<u32> {
+        g.generate(&[1, 2, 3], Sampling::greedy()).unwrap().take(8).map(Result::unwrap).collect()
+    };
+    let want = text(&mut g);
+    // A token has 2 heads of 32 keys and values in f32: 512 bytes a layer. All caches together would take more than there is.
+    limit_memory(512 << 20);
+    let cache = |mib: usize| g.backend().alloc_kv_cache(mib * MIB / 512, model.config(), &options().cache);
+    for _ in 0..4 {
+        let error = cache(120).map(drop).unwrap_err();
+        let BackendError::OutOfMemory { what, bytes } = &error else { panic!("{error:?}") };
+        assert!(what.contains("keys and values") && *bytes >= 120 << 20, "{error}");
+        assert!(error.to_string().contains(&bytes.to_string()), "{error}");
+        drop(cache(40).unwrap());
+    }
+    assert_eq!(text(&mut g), want);
+    drop(g);
+    let mut g = Generator::new(self::backend().unwrap(), &model, options()).unwrap();
+    assert_eq!(text(&mut g), want);
+}
+
 /// Software is never chosen by itself, and taken if it is asked for.
 #[test]
 fn software_is_not_chosen() {

@@ -75,13 +75,13 @@ impl WgpuAdapter {
         self.info.device_type == DeviceType::Cpu
     }
 
-    /// Its features, limits, and a device.
-    pub(super) fn open(&self) -> Result<(wgpu::Device, wgpu::Queue), BackendError> {
+    /// A device with all that it allows, and with those of these features that it has.
+    pub(super) fn open(&self, features: wgpu::Features) -> Result<(wgpu::Device, wgpu::Queue), BackendError> {
         // Whatever it allows, it shall allow.
         let limits = self.adapter.limits();
         let request = self.adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("gllm"),
-            required_features: wgpu::Features::empty(),
+            required_features: self.adapter.features() & features,
             required_limits: limits,
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
             memory_hints: wgpu::MemoryHints::Performance,

@@ -8,7 +8,7 @@ use gllm_kernels_core::RopePositions;
 
 use super::device::Gpu;
 use super::mirror::Mirror;
-use super::shaders::{CacheShape, Shader};
+use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS};
 use super::step::Place;
 use super::weights::PART;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
@@ -16,9 +16,6 @@ use crate::model::{Config, PageCopy, Pages, Rope, SequenceId};
 
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
-
-/// Rows that are few: their products are computed without tiles, and their attention in pieces.
-pub(super) const MAX_GEMV_ROWS: usize = 8;
 
 /// Numbers from a row to the next one.
 pub(super) fn stride(slot: Slot, config: &Config) -> usize {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use wgpu::{Buffer, BufferUsages, ComputePipeline, ErrorFilter};
+use wgpu::{Buffer, BufferUsages, ComputePipeline, ErrorFilter, Features};
 
 use super::adapter::{wait_for, WgpuAdapter};
 use super::shaders::Shader;
@@ -34,13 +34,16 @@ pub(super) struct Gpu {
     submissions: AtomicU64,
 }
 
+/// Features that shaders use where an adapter has them.
+pub(super) const USEFUL: Features = Features::SUBGROUP;
+
 /// Threads of the largest workgroup that a shader has.
 pub(super) const THREADS: u32 = 256;
 
 impl Gpu {
-    /// A device whose buffers have so many bytes at most.
-    pub(super) fn new(adapter: WgpuAdapter, largest: u64) -> Result<Self, BackendError> {
-        let (device, queue) = adapter.open()?;
+    /// A device whose buffers have so many bytes at most, and whose shaders use those of these features that the adapter has.
+    pub(super) fn new(adapter: WgpuAdapter, largest: u64, features: Features) -> Result<Self, BackendError> {
+        let (device, queue) = adapter.open(features)?;
         let lost = Arc::new(OnceLock::new());
         let told = Arc::clone(&lost);
         device.set_device_lost_callback(move |reason, message| {
@@ -230,7 +233,8 @@ impl Gpu {
         if let Some(there) = all.get(&shader) {
             return Ok(Arc::clone(there));
         }
-        let text = shader.text().ok_or_else(|| {
+        let subgroups = self.device.features().contains(Features::SUBGROUP);
+        let text = shader.text(subgroups).ok_or_else(|| {
             BackendError::Unsupported(format!("{shader:?}: there is no shader that decodes the format"))
         })?;
         let what = format!("{shader:?}");

@@ -29,10 +29,10 @@ use super::{
 use crate::model::{decode, Config, HostWeights};
 pub use adapter::WgpuAdapter;
 pub use cache::WgpuKvCache;
-use cache::MAX_GEMV_ROWS;
 use device::Gpu;
 pub use device::Traffic;
 use sampling::Sampler;
+use shaders::MAX_GEMV_ROWS;
 use step::Recorder;
 pub use weights::WgpuWeights;
 
@@ -117,7 +117,7 @@ impl WgpuBackend {
     /// Those of [`on`](Self::on).
     pub fn with_largest(adapter: &WgpuAdapter, bytes: u64) -> Result<Self, BackendError> {
         Ok(Self {
-            gpu: Gpu::new(adapter.clone(), bytes)?,
+            gpu: Gpu::new(adapter.clone(), bytes, device::USEFUL)?,
             home: Arc::new(Mutex::new(Home { free: Vec::new(), next: 1 })),
             pending: Mutex::default(),
             sampler: Mutex::default(),

@@ -174,19 +174,43 @@ impl CacheShape {
     }
 }
 
-/// Rows of weights of a thread of [`Shader::LinearFew`].
-pub(super) const fn rows_of_thread(n: u32) -> u32 {
+/// Rows that are few: their products are computed without tiles, and their attention in pieces.
+pub(super) const MAX_GEMV_ROWS: usize = 8;
+
+/// Threads of a workgroup that go along a row.
+pub(super) const THREADS: usize = 64;
+
+/// Rows of weights of a thread of [`Shader::LinearFew`]. The more there are, the fewer numbers are read; but more than a compiler keeps in
+/// registers cost far more than that.
+const fn rows_of_thread(n: u32) -> u32 {
     match n {
-        1 => 4,
-        2 | 4 => 2,
-        _ => 1,
+        1 | 2 => 2,
+        _ => 4,
     }
 }
 
+/// Threads that share a row of so many parts: as many as can be of which an eighth, at most, has nothing to do in the last turn. Neighbours read
+/// neighbouring parts.
+fn lanes(parts: u32) -> u32 {
+    let idle = |lanes: &u32| 8 * (parts.next_multiple_of(*lanes) - parts) <= parts.next_multiple_of(*lanes);
+    [32, 16, 8].into_iter().find(idle).unwrap_or(4)
+}
+
 impl Shader {
-    /// The text in WGSL. `None` for a format that shaders cannot decode.
-    pub(super) fn text(self) -> Option<String> {
+    /// The shader that multiplies `n` rows with `rows` rows of weights, which have so many parts, and how many workgroups do.
+    pub(super) fn product((format, parts): (Format, u32), [rows, n]: [usize; 2]) -> (Self, [usize; 3]) {
+        if n > MAX_GEMV_ROWS {
+            return (Self::LinearMany { format }, [rows.div_ceil(64), n.div_ceil(32), 1]);
+        }
+        let (n, lanes) = (n.next_power_of_two() as u32, lanes(parts));
+        let together = THREADS / lanes as usize * rows_of_thread(n) as usize;
+        (Self::LinearFew { format, n, lanes }, [rows.div_ceil(together), 1, 1])
+    }
+
+    /// The text in WGSL, with or without operations of subgroups. `None` for a format that shaders cannot decode.
+    pub(super) fn text(self, subgroups: bool) -> Option<String> {
         let mut all = Composer::default();
+        all.options(&[("SUBGROUPS", subgroups)]);
         match self {
             Self::LinearFew { format, n, lanes } => {
                 all.constants(&[("N", n), ("LANES", lanes), ("ROWS", rows_of_thread(n))]);

@@ -14,11 +14,8 @@ fn all() -> Vec<Shader> {
     let mut all = vec![Shader::Gather, Shader::Cap, Shader::Advance, Shader::Argmax, Shader::Sample];
     for &format in &formats {
         all.extend([Shader::LinearMany { format }, Shader::Embed { format }]);
-        all.extend([(1, 8), (2, 16), (4, 32), (8, 8)].map(|(n, lanes)| Shader::LinearFew {
-            format,
-            n,
-            lanes,
-        }));
+        let few = |(n, lanes)| Shader::LinearFew { format, n, lanes };
+        all.extend([(1, 4), (2, 8), (4, 16), (8, 32)].map(few));
     }
     all.extend([(false, false), (true, false), (true, true)].map(|(add, post)| Shader::Norm { add, post }));
     all.extend([Gate::Silu, Gate::GeluTanh].map(|gate| Shader::Glu { gate }));
@@ -36,15 +33,25 @@ fn all() -> Vec<Shader> {
     all
 }
 
+/// Every shader, with and without what not every adapter has.
+fn both() -> Vec<(Shader, bool)> {
+    let differs =
+        |(shader, subgroups): &(Shader, bool)| !subgroups || shader.text(true) != shader.text(false);
+    all().into_iter().flat_map(|shader| [(shader, false), (shader, true)]).filter(differs).collect()
+}
+
 /// Parses and validates a shader.
-fn valid(shader: Shader) -> (naga::Module, naga::valid::ModuleInfo) {
-    let text = shader.text().unwrap();
+fn valid((shader, subgroups): (Shader, bool)) -> (naga::Module, naga::valid::ModuleInfo) {
+    let text = shader.text(subgroups).unwrap();
     let module = naga::front::wgsl::parse_str(&text)
         .unwrap_or_else(|e| panic!("{shader:?}: {}", e.emit_to_string(&text)));
     let flags = naga::valid::ValidationFlags::all();
     // Every adapter has this one: `unpack2x16float` belongs to WGSL itself.
-    let capabilities = naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    let mut capabilities = naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    capabilities.set(naga::valid::Capabilities::SUBGROUP, subgroups);
     let info = naga::valid::Validator::new(flags, capabilities)
+        .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
+        .subgroup_operations(naga::valid::SubgroupOperationSet::all())
         .validate(&module)
         .unwrap_or_else(|e| panic!("{shader:?}: {}", e.emit_to_string(&text)));
     (module, info)
@@ -62,15 +69,16 @@ fn every_format_has_a_shader() {
 
 #[test]
 fn every_shader_is_valid() {
-    let all = all();
+    let all = both();
     all.iter().for_each(|&shader| drop(valid(shader)));
-    assert!(all.len() > 100);
+    let subgroups = all.iter().filter(|(_, subgroups)| *subgroups).count();
+    assert!(subgroups > 0 && all.len() - subgroups > 100);
 }
 
 /// What an adapter allows at least: workgroups of 256 threads, with 16 KiB of memory.
 #[test]
 fn workgroups_are_small() {
-    for shader in all() {
+    for shader in both() {
         let (module, _) = valid(shader);
         let mut layouts = naga::proc::Layouter::default();
         layouts.update(module.to_ctx()).unwrap();
@@ -87,9 +95,9 @@ fn workgroups_are_small() {
 #[cfg(feature = "wgpu-shaders")]
 #[test]
 fn every_shader_compiles_for_every_interface() {
-    for shader in all() {
+    for shader in both() {
         let (module, info) = valid(shader);
-        let spirv = naga::back::spv::Options::default();
+        let spirv = naga::back::spv::Options { lang_version: (1, 3), ..Default::default() };
         let words = naga::back::spv::write_vec(&module, &info, &spirv, None);
         assert!(words.is_ok_and(|words| !words.is_empty()), "{shader:?}: SPIR-V");
         let metal = naga::back::msl::Options {

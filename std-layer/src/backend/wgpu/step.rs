@@ -2,15 +2,12 @@
 
 use wgpu::{Buffer, CommandEncoder, ComputePass};
 
-use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE, MAX_GEMV_ROWS};
+use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE};
 use super::device::Gpu;
-use super::shaders::{rows_of_thread, Shader};
+use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-
-/// Threads of a workgroup that go along a row.
-const THREADS: usize = 64;
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -134,22 +131,11 @@ impl<'a> Recorder<'a> {
         (x, y): ((&Buffer, u32, usize), (&Buffer, u32)),
         (rows, logits): (usize, u64),
     ) -> Result<(), BackendError> {
-        let (format, parts) = (matrix.format, matrix.parts());
         let weights = &matrix.rows[part];
-        let (shader, groups) = if rows <= MAX_GEMV_ROWS {
-            let n = rows.next_power_of_two() as u32;
-            let lanes = match parts {
-                0..32 => 8,
-                32..128 => 16,
-                _ => 32,
-            };
-            let together = THREADS / lanes as usize * rows_of_thread(n) as usize;
-            (Shader::LinearFew { format, n, lanes }, [weights.rows.div_ceil(together), 1, 1])
-        } else {
-            (Shader::LinearMany { format }, [weights.rows.div_ceil(64), rows.div_ceil(32), 1])
-        };
+        let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [weights.rows, rows]);
         let first = (y_first + weights.first) as u32;
-        let constants = [weights.rows as u32, parts, weights.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
+        let constants =
+            [weights.rows as u32, matrix.parts(), weights.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
         self.run(Dispatch {
             shader,
             place: Place::Linear(linear),

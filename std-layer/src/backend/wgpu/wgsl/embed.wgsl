@@ -25,12 +25,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         return;
     }
     let p = part_of(row, a.parts, id.x);
-    for (var i = 0u; i < 32u; i++) {
-        let column = id.x * 32u + i;
-        if (column < a.cols) {
-            let which = i / 16u;
-            let weight = p.codes[i / 4u][i % 4u] * p.scale[which] + p.offset[which];
-            y[id.y * a.y_stride + column] = weight * a.scale;
+    for (var i = 0u; i < 8u; i++) {
+        let four = (four_of(p, i) * p.scale[i / 4u] + p.offset[i / 4u]) * a.scale;
+        for (var k = 0u; k < 4u; k++) {
+            let column = id.x * 32u + 4u * i + k;
+            if (column < a.cols) {
+                y[id.y * a.y_stride + column] = four[k];
+            }
         }
     }
 }

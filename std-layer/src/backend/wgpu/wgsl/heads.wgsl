@@ -30,7 +30,20 @@ const DIM: u32 = 2u * PAIRS;
 var<workgroup> v: array<f32, DIM>;
 
 @compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+//#if SUBGROUPS
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(num_subgroups) subgroups: u32,
+//#endif
+) {
+//#if SUBGROUPS
+//#if NORM
+    place = Place(subgroup, lane, subgroups);
+//#endif
+//#endif
     let head = group.x;
     let row = group.y;
     let start = row * a.stride + head * DIM;

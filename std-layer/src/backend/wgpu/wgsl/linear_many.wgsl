@@ -13,8 +13,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var part = 0u; part < a.parts; part++) {
         let p = part_of(min(row + thread, a.rows - 1u), a.parts, part);
         for (var i = 0u; i < 4u; i++) {
-            of_w[i * 64u + thread] = p.codes[i] * p.scale.x + p.offset.x;
-            of_w[(i + 4u) * 64u + thread] = p.codes[i + 4u] * p.scale.y + p.offset.y;
+            of_w[i * 64u + thread] = four_of(p, i) * p.scale.x + p.offset.x;
+            of_w[(i + 4u) * 64u + thread] = four_of(p, i + 4u) * p.scale.y + p.offset.y;
         }
         for (var i = thread; i < 256u; i += 64u) {
             of_x[(i % 8u) * 32u + i / 8u] = x[(a.x_row + first + i / 8u) * a.x_stride + part * 8u + i % 8u];

@@ -19,7 +19,18 @@ struct Norm {
 const THREADS: u32 = 128u;
 
 @compute @workgroup_size(128)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+//#if SUBGROUPS
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(num_subgroups) subgroups: u32,
+//#endif
+) {
+//#if SUBGROUPS
+    place = Place(subgroup, lane, subgroups);
+//#endif
     let start = group.x * a.stride;
 //#if POST
     var squares_of_delta = 0.0;

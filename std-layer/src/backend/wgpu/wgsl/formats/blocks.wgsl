@@ -1,6 +1,6 @@
 // A part of a row: 32 weights `(code * scale + offset)`, the first 16 and the last 16 with a scale of their own.
 struct Part {
-    codes: array<vec4<f32>, 8>,
+    codes: Codes,
     scale: vec2<f32>,
     offset: vec2<f32>,
 }
@@ -24,11 +24,8 @@ fn part_of(row: u32, parts: u32, part: u32) -> Part {
     let p = part % PER;
     let b = BOOK + block * WORDS;
     let d = tail(block);
-    let c = codes(b, p);
     var all: Part;
-    for (var i = 0u; i < 8u; i++) {
-        all.codes[i] = vec4<f32>(unpack4xI8(c[i])) - f32(ZERO);
-    }
+    all.codes = codes(b, p);
     let g = p * (32u / GROUP);
     let last = g + 32u / GROUP - 1u;
     all.scale = vec2<f32>(scale(b, d, g));
@@ -38,4 +35,8 @@ fn part_of(row: u32, parts: u32, part: u32) -> Part {
         all.offset.y = offset(b, d, last);
     }
     return all;
+}
+// Four weights of a part, without their scale.
+fn four_of(p: Part, i: u32) -> vec4<f32> {
+    return vec4<f32>(unpack4xI8(p.codes[i])) - f32(ZERO);
 }

@@ -12,7 +12,9 @@ alias Codes = array<u32, 8>;
 fn half(h: u32) -> f32 {
     let mantissa = h & 0x3ffu;
     let exponent = (h >> 10u) & 31u;
-    let normal = bitcast<f32>(((exponent + 112u) << 23u) | (mantissa << 13u));
+    // Infinity and NaN have the largest exponent of both.
+    let wide = exponent + select(112u, 224u, exponent == 31u);
+    let normal = bitcast<f32>((wide << 23u) | (mantissa << 13u));
     let x = select(normal, f32(mantissa) * 5.9604645e-8, exponent == 0u);
     return select(x, -x, (h & 0x8000u) != 0u);
 }

@@ -15,3 +15,6 @@ fn part_of(row: u32, parts: u32, part: u32) -> Part {
     all.offset = vec2<f32>(0.0);
     return all;
 }
+fn four_of(p: Part, i: u32) -> vec4<f32> {
+    return p.codes[i];
+}

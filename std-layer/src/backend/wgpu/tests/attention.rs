@@ -1,0 +1,212 @@
+//! Heads and attention.
+
+use gllm_kernels_core::RopePairing;
+use gllm_testkit::data::Source;
+
+use super::{bits, floats, nan, put, run, with_and_without};
+use crate::backend::wgpu::device::Gpu;
+use crate::backend::wgpu::shaders::{CacheShape, Shader};
+use crate::backend::KvType;
+
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    /// Elements of a head that are rotated.
+    rotated: usize,
+    adjacent: bool,
+    page: usize,
+    window: usize,
+    softcap: f32,
+    positions: usize,
+}
+
+const PLAIN: Case = Case {
+    heads: 4,
+    kv_heads: 2,
+    dim: 32,
+    rotated: 16,
+    adjacent: false,
+    page: 16,
+    window: 0,
+    softcap: 0.0,
+    positions: 300,
+};
+
+/// Heads of one pair and of many, some of no power of two; one KV head for one, some and all heads; heads that are rotated in part, entirely,
+/// or not at all; windows within a tile and across some; pages as small as there are, and larger than a tile.
+const CASES: &[Case] = &[
+    PLAIN,
+    Case { heads: 9, kv_heads: 3, dim: 64, window: 100, adjacent: true, page: 64, ..PLAIN },
+    Case { heads: 5, kv_heads: 1, dim: 128, softcap: 20.0, page: 48, rotated: 64, ..PLAIN },
+    Case { kv_heads: 1, dim: 256, rotated: 128, window: 70, adjacent: true, ..PLAIN },
+    Case { heads: 3, kv_heads: 3, dim: 80, rotated: 20, window: 1, softcap: 5.0, page: 64, ..PLAIN },
+    Case { heads: 1, kv_heads: 1, dim: 64, rotated: 64, positions: 33, ..PLAIN },
+    Case { kv_heads: 4, dim: 80, adjacent: true, positions: 7, ..PLAIN },
+    Case { heads: 8, dim: 96, rotated: 96, window: 20, positions: 150, ..PLAIN },
+    Case { heads: 6, dim: 128, rotated: 128, page: 32, positions: 600, ..PLAIN },
+    Case { heads: 5, kv_heads: 1, dim: 256, positions: 40, ..PLAIN },
+    Case { heads: 2, kv_heads: 1, dim: 16, window: 1, positions: 9, ..PLAIN },
+    Case { heads: 1, kv_heads: 1, dim: 192, page: 32, window: 1, positions: 40, ..PLAIN },
+    Case { heads: 1, kv_heads: 1, dim: 16, window: 70, positions: 130, ..PLAIN },
+    Case { heads: 1, kv_heads: 1, dim: 112, positions: 64, ..PLAIN },
+    Case { heads: 1, kv_heads: 1, dim: 2, rotated: 2, positions: 65, ..PLAIN },
+    Case { heads: 5, kv_heads: 5, dim: 6, rotated: 0, positions: 17, ..PLAIN },
+    Case { heads: 40, kv_heads: 8, dim: 128, rotated: 128, adjacent: true, positions: 129, ..PLAIN },
+];
+
+/// Rotation, norms and biases in front of attention, and attention over pages in any order: of a run with some positions, with every type of
+/// cache; by pieces and at once.
+#[test]
+fn attention_over_pages() {
+    // Norms are what subgroups are used for.
+    for (gpu, norms) in with_and_without().iter().zip([&[true][..], &[false, true]]) {
+        for (number, case) in CASES.iter().enumerate() {
+            for (kind, bound) in [(KvType::F32, 2e-5), (KvType::F16, 2e-3), (KvType::Bf16, 2e-2)] {
+                for &norm in norms {
+                    let what = format!("case {number}, {kind:?}, bias and norm {norm}");
+                    attention(gpu, case, kind, (norm, norm), bound, &what);
+                }
+            }
+        }
+    }
+}
+
+fn attention(gpu: &Gpu, case: &Case, kind: KvType, (bias, norm): (bool, bool), bound: f64, what: &str) {
+    let &Case { heads, kv_heads, dim, rotated, adjacent, page, window, softcap, positions } = case;
+    let shape = CacheShape {
+        kind,
+        heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        pairs: dim as u32 / 2,
+        page_tokens: page as u32,
+    };
+    let mut source = Source::new(9);
+    let eps = 1e-5f32;
+    let width = (heads + 2 * kv_heads) * dim;
+    let stride = width.next_multiple_of(32);
+    let half = rotated / 2;
+    let mut x = source.normals::<f32>(positions * stride);
+    // What is not a number spoils the head of a query, and, as a key, every query that sees it. Caps are limits: they may make a number of it.
+    if softcap == 0.0 {
+        x[positions / 2 * stride] = f32::NAN;
+        x[(positions - 2) * stride + (heads + kv_heads - 1) * dim] = f32::NAN;
+    }
+    let biases = source.normals::<f32>(width);
+    let weights: Vec<f32> = source.normals::<f32>(2 * dim).iter().map(|x| 1.0 + 0.2 * x).collect();
+    let angles: Vec<f32> = (0..positions * half)
+        .flat_map(|i| {
+            let angle = (i / half) as f64 * 0.7f64.powi((i % half) as i32);
+            [angle.cos() as f32, angle.sin() as f32]
+        })
+        .collect();
+    // Pages of the second of two runs, in a random order.
+    let table_len = positions.div_ceil(page);
+    let mut numbers: Vec<u32> = (0..table_len as u32).collect();
+    for i in 0..table_len {
+        numbers.swap(i, source.below(table_len));
+    }
+    let mut step: Vec<u32> = (0..positions as u32).collect();
+    step.extend(std::iter::repeat_n(1, positions));
+    step.extend(std::iter::repeat_n(u32::MAX, table_len));
+    step.extend(&numbers);
+    let words = if shape.kind == KvType::F32 { 2 } else { 1 };
+    let cache = put(gpu, &vec![u32::MAX; 2 * table_len * kv_heads * page * dim / 2 * words]);
+    let (on_x, step) = (put(gpu, &bits(&x)), put(gpu, &step));
+    let [runs_at, table_at] = [positions as u32, 2 * positions as u32];
+    let place = [runs_at, table_at, table_len as u32, table_len as u32];
+    let pairing = if adjacent { RopePairing::Adjacent } else { RopePairing::HalfSplit };
+    let on = [&angles, &biases, &weights].map(|x| put(gpu, &bits(x)));
+    let mut buffers = vec![(0, &on_x), (1, &cache), (2, &step), (3, &on[0])];
+    buffers.extend(bias.then_some((5, &on[1])));
+    buffers.extend(norm.then_some((6, &on[2])));
+    let constants = [&[stride as u32, eps.to_bits(), half as u32][..], &place].concat();
+    let shader = Shader::Heads { shape, bias, norm, pairing };
+    let groups = [heads + 2 * kv_heads, positions, 1];
+    run(gpu, shader, &buffers, (4, &constants), groups, &on_x);
+
+    // The oracle's queries, keys and values.
+    let head = |row: usize, head: usize| -> Vec<f64> {
+        let at = head * dim;
+        let mut v: Vec<f64> = (0..dim)
+            .map(|i| f64::from(x[row * stride + at + i]) + if bias { f64::from(biases[at + i]) } else { 0.0 })
+            .collect();
+        if head >= heads + kv_heads {
+            return v;
+        }
+        if norm {
+            let by = 1.0 / (v.iter().map(|x| x * x).sum::<f64>() / dim as f64 + f64::from(eps)).sqrt();
+            let first = if head < heads { 0 } else { dim };
+            v.iter_mut().zip(&weights[first..]).for_each(|(v, &w)| *v *= by * f64::from(w));
+        }
+        for i in 0..half {
+            let (p, q) = if adjacent { (2 * i, 2 * i + 1) } else { (i, i + half) };
+            let [c, s] = [0, 1].map(|k| f64::from(angles[2 * (row * half + i) + k]));
+            (v[p], v[q]) = (v[p] * c - v[q] * s, v[p] * s + v[q] * c);
+        }
+        v
+    };
+    let all: Vec<Vec<Vec<f64>>> =
+        (0..positions).map(|row| (0..heads + 2 * kv_heads).map(|h| head(row, h)).collect()).collect();
+    let scale = 1.0 / (dim as f32).sqrt();
+    let want = |row: usize, h: usize| -> Vec<f64> {
+        let kv = h / (heads / kv_heads);
+        let q = &all[row][h];
+        let first = if window == 0 { 0 } else { (row + 1).saturating_sub(window) };
+        let dot = |p: usize| all[p][heads + kv].iter().zip(q).map(|(k, q)| k * q).sum::<f64>();
+        let cap = |s: f64| {
+            let cap = f64::from(softcap);
+            if cap == 0.0 {
+                s
+            } else {
+                cap * (s / cap).tanh()
+            }
+        };
+        let scores: Vec<f64> = (first..=row).map(|p| cap(dot(p) * f64::from(scale))).collect();
+        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+        let mut mixed = vec![0.0; dim];
+        for (p, s) in (first..=row).zip(&scores) {
+            let weight = (s - top).exp() / sum;
+            mixed.iter_mut().zip(&all[p][heads + kv_heads + kv]).for_each(|(a, v)| *a += weight * v);
+        }
+        mixed
+    };
+    let mixed_stride = (heads * dim).next_multiple_of(32);
+    let (_, chunks) = shape.chunks();
+    let (piece, pieces) = (128, positions.div_ceil(128));
+    for in_pieces in [false, true] {
+        let mixed = put(gpu, &nan(positions * mixed_stride));
+        let partial = put(gpu, &nan(if in_pieces { positions * heads * pieces * (dim + 2) } else { 4 }));
+        let constants = [
+            &[stride as u32, mixed_stride as u32, scale.to_bits(), softcap.to_bits(), window as u32][..],
+            &place,
+            &[piece, pieces as u32],
+        ]
+        .concat();
+        let results = if in_pieces { &partial } else { &mixed };
+        let buffers = [(0, &on_x), (1, &cache), (2, &step), (3, results)];
+        let groups = [if in_pieces { pieces } else { 1 }, kv_heads * chunks as usize, positions];
+        let shader = Shader::Attend { shape, pieces: in_pieces };
+        let mut got = run(gpu, shader, &buffers, (4, &constants), groups, results);
+        if in_pieces {
+            let constants = [mixed_stride as u32, window as u32, piece, pieces as u32];
+            let buffers = [(0, &partial), (1, &step), (2, &mixed)];
+            got = run(gpu, Shader::Join { shape }, &buffers, (3, &constants), [heads, positions, 1], &mixed);
+        }
+        let got = floats(&got);
+        let edges = [0, 1, 15, 16, 63, 64, 127, 128, 255, 256, positions / 2, positions - 2, positions - 1];
+        for row in edges.into_iter().filter(|&row| row < positions) {
+            for h in 0..heads {
+                for (i, (want, &got)) in
+                    want(row, h).iter().zip(&got[row * mixed_stride + h * dim..]).enumerate()
+                {
+                    let error = (f64::from(got) - want).abs();
+                    let what = format!("{what}, pieces {in_pieces}: row {row}, head {h}, element {i}");
+                    let same = got.is_nan() && want.is_nan();
+                    assert!(same || error <= bound * want.abs().max(1.0), "{what}: {got} instead of {want}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Every operator against an oracle in f64, on the first adapter of this machine, be it software. The cases are those that the CUDA kernels are
+//! tested with, as far as there is such an operator, and others where a shader works differently.
+
+mod attention;
+mod rows;
+
+use std::io::Write;
+
+use gllm_kernels_core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
+use gllm_testkit::data::Source;
+use gllm_testkit::quant::vectors;
+use wgpu::{Buffer, BufferUsages, Features};
+
+use super::adapter::WgpuAdapter;
+use super::device::{Gpu, USEFUL};
+use super::shaders::{Format, Shader};
+use super::weights;
+use crate::model::Matrix as HostMatrix;
+
+/// A device; where there is no adapter, that is said.
+fn gpu() -> Option<Gpu> {
+    let all = WgpuAdapter::all();
+    if all.is_empty() {
+        // Not by a macro, whose output is shown of tests that fail.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: there is no adapter with Vulkan, Metal or DirectX 12");
+    }
+    all.into_iter().next().map(|adapter| Gpu::new(adapter, u64::MAX, USEFUL).unwrap())
+}
+
+/// Devices with what shaders use where an adapter has it, and without.
+fn with_and_without() -> Vec<Gpu> {
+    let without = |gpu: Gpu| [Gpu::new(gpu.adapter.clone(), u64::MAX, Features::empty()).unwrap(), gpu];
+    gpu().into_iter().flat_map(without).collect()
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| x.to_bits()).collect()
+}
+
+fn put(gpu: &Gpu, words: &[u32]) -> Buffer {
+    let buffer = gpu.storage("test", 4 * words.len() as u64).unwrap();
+    gpu.write(&buffer, 0, words).unwrap();
+    buffer
+}
+
+/// Runs a shader; what is in a buffer then.
+fn run(
+    gpu: &Gpu,
+    shader: Shader,
+    buffers: &[(u32, &Buffer)],
+    constants: (u32, &[u32]),
+    groups: [usize; 3],
+    result: &Buffer,
+) -> Vec<u32> {
+    let pipeline = gpu.pipeline(shader).unwrap();
+    let bound = gpu.bind(&pipeline, buffers, constants).unwrap();
+    let mut encoder = gpu.encoder().unwrap();
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    pass.set_pipeline(&pipeline);
+    pass.set_bind_group(0, &bound, &[]);
+    let [x, y, z] = groups.map(|n| n as u32);
+    pass.dispatch_workgroups(x, y, z);
+    drop(pass);
+    let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+    let mapped = gpu.buffer("test", result.size(), usage).unwrap();
+    encoder.copy_buffer_to_buffer(result, 0, &mapped, 0, result.size());
+    gpu.submit(encoder).unwrap();
+    gpu.read(&mapped, result.size() / 4).unwrap()
+}
+
+fn floats(words: &[u32]) -> Vec<f32> {
+    words.iter().map(|&word| f32::from_bits(word)).collect()
+}
+
+/// A NaN that no shader computes.
+const NOT_WRITTEN: u32 = 0xffff_dead;
+
+/// Results that are not computed must be seen.
+fn nan(n: usize) -> Vec<u32> {
+    vec![NOT_WRITTEN; n]
+}
+
+fn formats() -> impl Iterator<Item = QuantFormat> {
+    QuantFormat::ALL.iter().copied().filter(|&format| Format::Quant(format).is_supported())
+}
+
+/// Rows of a format with what they stand for.
+struct Weights {
+    bytes: Vec<u8>,
+    decoded: Vec<f32>,
+    /// Of each weight the magnitudes of `code * scale` and of its offset: what it is off by is a share of both.
+    sizes: Vec<f64>,
+}
+
+/// Blocks of another implementation's, or of any bytes: then scales are infinite, subnormal, or not numbers at times.
+fn some_weights(source: &mut Source, format: QuantFormat, rows: usize, cols: usize, random: bool) -> Weights {
+    let n = rows * cols / format.block_len();
+    let bytes: Vec<u8> = match format {
+        _ if random => (0..n * format.block_bytes()).map(|_| source.below(256) as u8).collect(),
+        QuantFormat::F16 => source.normals::<f16>(n).iter().flat_map(|x| x.to_bits().to_le_bytes()).collect(),
+        QuantFormat::Bf16 => {
+            source.normals::<bf16>(n).iter().flat_map(|x| x.to_bits().to_le_bytes()).collect()
+        }
+        _ => {
+            let from = vectors(format).unwrap();
+            let blocks: Vec<&[u8]> = from.blocks.chunks_exact(format.block_bytes()).collect();
+            (0..n).flat_map(|_| blocks[source.below(blocks.len())].iter().copied()).collect()
+        }
+    };
+    let w = QuantRef::new(&bytes, format, rows, cols).unwrap();
+    let scalar = Kernels::<f32>::forced(IsaLevel::Scalar).unwrap();
+    let mut decoded = vec![0f32; rows * cols];
+    scalar.dequant(w, &mut decoded).unwrap();
+    let sizes = if format.element().is_some() {
+        decoded.iter().map(|&w| f64::from(w).abs()).collect()
+    } else {
+        let (n, group) = (rows * cols, format.group_len());
+        let (mut codes, mut scales, mut offsets) = (vec![0; n], vec![0.0; n / group], vec![0.0; n / group]);
+        scalar.unpack(w, &mut codes, &mut scales, &mut offsets).unwrap();
+        let size = |i: usize| {
+            let [scale, offset] = [scales[i / group], offsets[i / group]].map(|x| f64::from(x).abs());
+            f64::from(codes[i]).abs() * scale + offset
+        };
+        (0..n).map(size).collect()
+    };
+    Weights { bytes, decoded, sizes }
+}
+
+#[test]
+fn embeddings_of_every_format() {
+    let Some(gpu) = gpu() else { return };
+    for format in formats() {
+        let mut source = Source::new(7);
+        let unit = format.block_len().max(32);
+        for (height, blocks, random) in
+            [(1, 1, false), (9, 3, false), (5, 1024 / unit + 1, true), (3, 1, true)]
+        {
+            let cols = unit * blocks;
+            let weights = some_weights(&mut source, format, height, cols, random);
+            let w = HostMatrix::Quantised(QuantRef::new(&weights.bytes, format, height, cols).unwrap());
+            let matrix = weights::matrix(&gpu, &[w]).unwrap();
+            let rows = &matrix.rows[0];
+            let tokens = [height as u32 / 2, 0, height as u32 - 1, 0, height as u32, u32::MAX];
+            let y = put(&gpu, &vec![NOT_WRITTEN; tokens.len() * cols]);
+            let constants = [
+                rows.first as u32,
+                rows.rows as u32,
+                matrix.parts(),
+                rows.tails,
+                cols as u32,
+                cols as u32,
+                2f32.to_bits(),
+            ];
+            let buffers = [(0, &rows.buffer), (1, &put(&gpu, &tokens)), (2, &y)];
+            let groups = [(matrix.parts() as usize).div_ceil(64), tokens.len(), 1];
+            let shader = Shader::Embed { format: matrix.format };
+            let got = run(&gpu, shader, &buffers, (3, &constants), groups, &y);
+            for (i, (&token, row)) in tokens.iter().zip(got.chunks(cols)).enumerate() {
+                for (c, &x) in row.iter().enumerate() {
+                    let at = token as usize * cols + c;
+                    // Tokens whose rows are elsewhere are left to those who have them.
+                    let Some(&want) = weights.decoded.get(at).filter(|_| (token as usize) < height) else {
+                        assert_eq!(x, NOT_WRITTEN, "{format:?}: {i}, {c}");
+                        continue;
+                    };
+                    let (x, want) = (f32::from_bits(x), 2.0 * want);
+                    // Offsets may be added before the product with the scale is rounded, and subnormal results may be 0.
+                    let bound = 2.5e-7 * 2.0 * weights.sizes[at] + 16.0 * f64::from(f32::MIN_POSITIVE);
+                    let near = (f64::from(x) - f64::from(want)).abs() <= bound;
+                    let same = x == want || (x.is_nan() && want.is_nan());
+                    assert!(near || same, "{format:?}, random {random}: {i}, {c}: {x:e} instead of {want:e}");
+                }
+            }
+        }
+    }
+}
+
+/// Products of rows, as many as `numbers` says, with a matrix.
+fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], numbers: &[usize]) {
+    let mut source = Source::new(11);
+    let weights = match format {
+        Some(format) => some_weights(&mut source, format, rows, cols, false),
+        None => {
+            let decoded = source.normals::<f32>(rows * cols);
+            let sizes = decoded.iter().map(|&w| f64::from(w).abs()).collect();
+            Weights { bytes: Vec::new(), decoded, sizes }
+        }
+    };
+    let w = match format {
+        Some(format) => HostMatrix::Quantised(QuantRef::new(&weights.bytes, format, rows, cols).unwrap()),
+        None => HostMatrix::F32(gllm_kernels_core::MatRef::new(&weights.decoded, rows, cols).unwrap()),
+    };
+    let matrix = weights::matrix(gpu, &[w]).unwrap();
+    let part = &matrix.rows[0];
+    let stride = cols.next_multiple_of(32);
+    for &n in numbers {
+        let (room, y_stride) = (n.next_multiple_of(32), rows + 3);
+        let mut x = vec![0f32; room * stride];
+        for row in x.chunks_mut(stride).take(n) {
+            row[..cols].copy_from_slice(&source.normals::<f32>(cols));
+            row[..if cols > 32 { 32 } else { 0 }].fill(0.0);
+        }
+        let y = put(gpu, &nan(room * y_stride));
+        let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n]);
+        let constants =
+            [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
+        let buffers = [(0, &part.buffer), (1, &put(gpu, &bits(&x))), (2, &y)];
+        let got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
+        for (i, (x, got)) in x.chunks(stride).zip(got.chunks(y_stride)).enumerate().take(n) {
+            assert!(got[0].is_nan() && got[1].is_nan() && got[rows + 2].is_nan());
+            for (r, &got) in got[2..rows + 2].iter().enumerate() {
+                let of_row = r * cols..(r + 1) * cols;
+                let terms = weights.decoded[of_row.clone()].iter().zip(x);
+                let want: f64 = terms.map(|(&w, &x)| f64::from(w) * f64::from(x)).sum();
+                let sizes = weights.sizes[of_row].iter().zip(x);
+                let size: f64 = sizes.map(|(w, &x)| w * f64::from(x).abs()).sum();
+                // A thread's sums over 32 columns, over its parts, then those of threads.
+                let bound = size * (48 + cols / 128) as f64 * 2f64.powi(-24);
+                let what = format!("{shader:?}, {rows} x {cols}, {n} rows: {i}, {r}");
+                assert!((f64::from(got) - want).abs() <= bound, "{what}: {got} instead of {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_every_format() {
+    let Some(gpu) = gpu() else { return };
+    for format in formats() {
+        let unit = format.block_len().max(32);
+        let shapes = [(1, 1), (3, 1024 / unit), (9, 1024 / unit + 1), (5, 5 * 1024 / unit + 3), (130, 1)];
+        for (rows, blocks) in shapes {
+            products(&gpu, Some(format), [rows, blocks * unit], &[1, 2, 3, 4, 5, 6, 7, 8]);
+        }
+        for (rows, blocks, n) in [(1, 1, 9), (67, 2, 33), (128, 1, 64), (3, 96usize.div_ceil(unit), 130)] {
+            products(&gpu, Some(format), [rows, blocks * unit], &[n]);
+        }
+    }
+    // Rows that are no whole parts, too.
+    for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Bf16)] {
+        for cols in [1, 31, 33, 100] {
+            products(&gpu, format, [5, cols], &[2]);
+            products(&gpu, format, [70, cols], &[40]);
+        }
+        for (n, rows, cols) in
+            [(1, 1, 8), (1, 37, 512), (2, 9, 264), (3, 33, 1032), (5, 20, 72), (8, 67, 2048)]
+        {
+            products(&gpu, format, [rows, cols], &[n]);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Row by row.
+
+use gllm_testkit::data::Source;
+
+use super::{bits, floats, gpu, nan, put, run, with_and_without, NOT_WRITTEN};
+use crate::backend::wgpu::device::Gpu;
+use crate::backend::wgpu::shaders::Shader;
+use crate::model::Gate;
+
+#[test]
+fn norms() {
+    with_and_without().iter().for_each(norms_on);
+}
+
+fn norms_on(gpu: &Gpu) {
+    let mut source = Source::new(5);
+    let eps = 1e-5f32;
+    // As few as there can be, fewer than threads, no multiple of them, and many for each.
+    for cols in [1usize, 3, 8, 33, 256, 576, 1000, 4096, 26_000] {
+        for (rows, mean, add, post) in
+            [(1, 0.0, false, false), (3, 0.0, true, false), (2, 0.0, true, true), (2, 40.0, true, false)]
+        {
+            let stride = cols.next_multiple_of(32);
+            let [mut hidden, delta] = [(); 2].map(|()| source.normals::<f32>(rows * stride));
+            hidden.iter_mut().for_each(|x| *x += mean);
+            let [weight, of_post] = [(); 2].map(|()| source.normals::<f32>(cols));
+            let norm = |x: &[f64], w: &[f32]| -> Vec<f64> {
+                let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+                let by = 1.0 / (mean + f64::from(eps)).sqrt();
+                x.iter().zip(w).map(|(x, &w)| x * by * f64::from(w)).collect()
+            };
+            let wide = |x: &[f32]| x[..cols].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+            let y = put(gpu, &nan(rows * stride));
+            let on = [&hidden, &delta, &weight, &of_post].map(|x| put(gpu, &bits(x)));
+            let mut buffers = vec![(0, &on[0]), (1, &on[2]), (2, &y)];
+            if add {
+                buffers.push((4, &on[1]));
+            }
+            if post {
+                buffers.push((5, &on[3]));
+            }
+            let constants = [cols as u32, stride as u32, eps.to_bits()];
+            let shader = Shader::Norm { add, post };
+            let got = floats(&run(gpu, shader, &buffers, (3, &constants), [rows, 1, 1], &y));
+            for row in 0..rows {
+                let mut x = wide(&hidden[row * stride..]);
+                let mut d = wide(&delta[row * stride..]);
+                if post {
+                    d = norm(&d, &of_post);
+                }
+                if add {
+                    x.iter_mut().zip(&d).for_each(|(x, d)| *x += d);
+                }
+                for (c, (want, &got)) in norm(&x, &weight).iter().zip(&got[row * stride..]).enumerate() {
+                    let error = (f64::from(got) - want).abs();
+                    // Sums of up to 204 squares a thread; then rounding of what is added.
+                    let bound = 1e-5 * want.abs() + 1e-6 * f64::from(weight[c]).abs();
+                    assert!(error <= bound, "{rows} x {cols}, {add}, {post}: {row}, {c}: {got}, {want}");
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of every size, and where exponentials overflow, are 0, or are no numbers.
+fn with_edges(source: &mut Source, n: usize) -> Vec<f32> {
+    let mut x: Vec<f32> = source.normals::<f32>(n).iter().map(|x| 3.0 * x).collect();
+    let edges = [0.0, -0.0, f32::NAN, 60.0, -60.0, 90.0, -90.0, 3e4, -3e4];
+    x.iter_mut().rev().zip(edges).for_each(|(x, edge)| *x = edge);
+    x
+}
+
+#[test]
+fn gates_and_caps() {
+    let Some(gpu) = gpu() else { return };
+    let mut source = Source::new(6);
+    for cols in [1, 7, 8, 9, 255, 256, 4097, 16_384, 70_001] {
+        let stride = cols + 3;
+        // Gates and what they are for, of two rows.
+        let halves: Vec<Vec<f32>> = (0..4).map(|_| with_edges(&mut source, cols)).collect();
+        let x = halves.concat();
+        let close = |got: f32, want: f64, relative: f64, what: &str| {
+            let near = (f64::from(got) - want).abs() <= relative * want.abs() + 1e-30;
+            let same = got.is_nan() && want.is_nan();
+            assert!(near || same, "{what}, {cols} columns: {got} instead of {want}");
+        };
+        for gate in [Gate::Silu, Gate::GeluTanh] {
+            let y = put(&gpu, &nan(2 * stride));
+            let constants = [cols as u32, 2 * cols as u32, stride as u32];
+            let buffers = [(0, &put(&gpu, &bits(&x))), (1, &y)];
+            let groups = [cols.div_ceil(64), 2, 1];
+            let got = floats(&run(&gpu, Shader::Glu { gate }, &buffers, (2, &constants), groups, &y));
+            for (halves, got) in halves.chunks(2).zip(got.chunks(stride)) {
+                assert!(got[cols..].iter().all(|x| x.to_bits() == NOT_WRITTEN));
+                for ((&g, &up), &got) in halves[0].iter().zip(&halves[1]).zip(got) {
+                    let x = f64::from(g);
+                    // For GELU the logistic function is that of twice the hyperbolic tangent's argument.
+                    let u = match gate {
+                        Gate::Silu => x,
+                        Gate::GeluTanh => {
+                            2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)
+                        }
+                    };
+                    // An argument of up to 87 is rounded before its exponential is taken.
+                    let want = f64::from(up) * if u < -87.0 { 0.0 } else { x / (1.0 + (-u).exp()) };
+                    close(got, want, 1e-4, &format!("{gate:?}({g}) * {up}"));
+                }
+            }
+        }
+        let on = put(&gpu, &bits(&x));
+        let constants = [2 * cols as u32, 2 * cols as u32, 30f32.to_bits()];
+        let groups = [(2 * cols).div_ceil(64), 2, 1];
+        let got = floats(&run(&gpu, Shader::Cap, &[(0, &on)], (1, &constants), groups, &on));
+        for (&x, got) in x.iter().zip(got) {
+            if x.is_finite() {
+                // The definition of a hyperbolic tangent takes the difference of two exponentials.
+                let want = 30.0 * (f64::from(x) / 30.0).tanh();
+                assert!((f64::from(got) - want).abs() <= 3e-5, "cap, {cols}: {got} instead of {want}");
+            }
+        }
+    }
+}
+
+/// Rows are gathered, and positions go on.
+#[test]
+fn gathered_rows_and_positions() {
+    let Some(gpu) = gpu() else { return };
+    let x: Vec<u32> = (0..5 * 96).collect();
+    let step = put(&gpu, &[7, 8, 9, 4, 0, 2]);
+    let kept = put(&gpu, &nan(3 * 96));
+    let buffers = [(0, &put(&gpu, &x)), (1, &kept), (2, &step)];
+    let got = run(&gpu, Shader::Gather, &buffers, (3, &[90, 96, 3]), [2, 3, 1], &kept);
+    for (row, from) in got.chunks(96).zip([4, 0, 2]) {
+        let want: Vec<u32> = (0..90).map(|c| from * 96 + c).collect();
+        assert_eq!(row[..90], want);
+        assert!(f32::from_bits(row[90]).is_nan());
+    }
+    let got = run(&gpu, Shader::Advance, &[(0, &step)], (1, &[3]), [1, 1, 1], &step);
+    assert_eq!(got, [8, 9, 10, 4, 0, 2]);
+}
