@@ -128,6 +128,24 @@ macro_rules! panel_kernel {
 }
 
 #[allow(unused_macros)] // Not every target has kernels of this kind.
+/// Calls `$kernels!` with the name and the type of every format, each in a module of its own.
+macro_rules! kernels_of_formats {
+    ($kernels:ident!) => {
+        expand_all_formats! { kernels_of_formats! { $kernels } }
+    };
+    (
+        { $kernels:ident }
+        $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
+    ) => {$(
+        $(#[$on])*
+        mod $field {
+            use super::*;
+            $kernels! { $field $format }
+        }
+    )*};
+}
+
+#[allow(unused_macros)] // Not every target has kernels of this kind.
 /// The [`Packing`](crate::quant::packed::Packing) of a format.
 macro_rules! packing {
     ($format:ident) => {

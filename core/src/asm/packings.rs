@@ -45,6 +45,14 @@ macro_rules! sound {
             );
             // Where a unit has one scale, or one plane for all steps, no unit is shorter.
             assert!(P.block == UNIT || !P.by_row && !matches!(P.scales, Scales::Factors | Scales::Whole));
+            // What `.if` distinguishes: the bits of planes, tables of up to 16 values, kinds of scales, and biases.
+            assert!(matches!(P.bits, [8, 0] | [4, 0..=2] | [2, 0..=1] | [1, 0]) && matches!(P.group, 16 | 32));
+            assert!(!P.offsets || matches!(P.scales, Scales::Halves | Scales::Factors));
+            let table = matches!(P.values, Values::Table(_));
+            assert!(!table || P.bits[0] + P.bits[1] <= 4 && !P.offsets);
+            assert!(table || P.bits[0] > 1 && !P.by_row);
+            assert!(bias(&P) == 0 || bias(&P).is_power_of_two() || P.by_row && bias(&P) == 9);
+            assert!(!P.by_row || P.bits[0] == 2);
             // Codes are bytes.
             assert!(largest(&P) <= 255);
         };

@@ -127,22 +127,23 @@ macro_rules! dotprod {
     };
 }
 
-macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
-        $(#[$on])*
-        mod $field {
-            use super::*;
-            kernels! { @$field $format quads 2, 1 }
-            kernels! { @$field $format quads 2, 2 }
-            kernels! { @$field $format quads 1, 3 }
-            kernels! { @$field $format quads 1, 4 }
-        }
-    )*};
-    (@$field:ident $format:ident quads $quads:literal, $rows:literal) => {
+/// One kernel.
+macro_rules! kernel {
+    ($field:ident $format:ident quads $quads:literal, $rows:literal) => {
         packed_kernel! {
             $field $format $rows quads $quads, dotprod "neon_dotprod" ["dotprod"], bias signed_bias(&packing!($format));
             one_and_a_half = const one_and_a_half(&packing!($format)),
         }
     };
 }
-expand_all_formats! { kernels! {} }
+
+/// The kernels of a format.
+macro_rules! kernels {
+    ($field:ident $format:ident) => {
+        kernel! { $field $format quads 2, 1 }
+        kernel! { $field $format quads 2, 2 }
+        kernel! { $field $format quads 1, 3 }
+        kernel! { $field $format quads 1, 4 }
+    };
+}
+kernels_of_formats! { kernels! }

@@ -370,16 +370,9 @@ macro_rules! i8mm {
     };
 }
 
-macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
-        $(#[$on])*
-        mod $field {
-            use super::*;
-            kernels! { @$field $format 1 }
-            kernels! { @$field $format 2 }
-        }
-    )*};
-    (@$field:ident $format:ident $rows:literal) => {
+/// One kernel.
+macro_rules! kernel {
+    ($field:ident $format:ident $rows:literal) => {
         packed_kernel! {
             $field $format $rows quads quads(&packing!($format)), i8mm "neon_i8mm" ["i8mm"],
             bias usual_bias(&packing!($format));
@@ -388,4 +381,12 @@ macro_rules! kernels {
         }
     };
 }
-expand_all_formats! { kernels! {} }
+
+/// The kernels of a format.
+macro_rules! kernels {
+    ($field:ident $format:ident) => {
+        kernel! { $field $format 1 }
+        kernel! { $field $format 2 }
+    };
+}
+kernels_of_formats! { kernels! }

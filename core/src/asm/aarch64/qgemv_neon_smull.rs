@@ -193,16 +193,9 @@ macro_rules! smull {
     };
 }
 
-macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
-        $(#[$on])*
-        mod $field {
-            use super::*;
-            kernels! { @$field $format quads 2, 1 }
-            kernels! { @$field $format quads 1, 2 }
-        }
-    )*};
-    (@$field:ident $format:ident quads $quads:literal, $rows:literal) => {
+/// One kernel.
+macro_rules! kernel {
+    ($field:ident $format:ident quads $quads:literal, $rows:literal) => {
         packed_kernel! {
             $field $format $rows quads $quads, smull "neon_smull" [], bias signed_bias(&packing!($format));
             fours = const fours(&packing!($format)),
@@ -212,4 +205,12 @@ macro_rules! kernels {
         }
     };
 }
-expand_all_formats! { kernels! {} }
+
+/// The kernels of a format.
+macro_rules! kernels {
+    ($field:ident $format:ident) => {
+        kernel! { $field $format quads 2, 1 }
+        kernel! { $field $format quads 1, 2 }
+    };
+}
+kernels_of_formats! { kernels! }

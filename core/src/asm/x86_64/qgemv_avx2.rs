@@ -448,17 +448,13 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of all formats.
+/// The kernels of a format.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
-        $(#[$on])*
-        mod $field {
-            use super::*;
-            kernel! { "avx2_maddubs" $field $format 1, maddubs, maddubs_bias }
-            kernel! { "avx2_maddubs" $field $format 2, maddubs, maddubs_bias }
-            kernel! { "avx2_vnni" $field $format 1, dot, bias }
-            kernel! { "avx2_vnni" $field $format 2, dot, bias }
-        }
-    )*};
+    ($field:ident $format:ident) => {
+        kernel! { "avx2_maddubs" $field $format 1, maddubs, maddubs_bias }
+        kernel! { "avx2_maddubs" $field $format 2, maddubs, maddubs_bias }
+        kernel! { "avx2_vnni" $field $format 1, dot, bias }
+        kernel! { "avx2_vnni" $field $format 2, dot, bias }
+    };
 }
-expand_all_formats! { kernels! {} }
+kernels_of_formats! { kernels! }

@@ -25,12 +25,14 @@
 //! Instructions for a step (32 columns of 16 rows) and one row of activations, Q4_K: 16 to unpack, 4 for scales, 9
 //! for the products, 4 in f32, 4 for the loop: 37 for 296 bytes of weights.
 
+use crate::asm::packings::bias;
+
 /// One kernel: so many rows of activations.
 macro_rules! kernel {
     ($field:ident $format:ident $rows:literal) => {
         packed_kernel! {
             concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $rows, "__avx512_vnni"), $format, $rows,
-            crate::asm::packings::bias,
+            bias,
             r"
             // Does something for each row of activations: its results, its sums of products and of offsets, its
             // integers, the address of its step.
@@ -370,16 +372,13 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of all formats.
+/// The kernels of a format.
 macro_rules! kernels {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
-        $(#[$on])*
-        mod $field {
-            kernel! { $field $format 1 }
-            kernel! { $field $format 2 }
-            kernel! { $field $format 3 }
-            kernel! { $field $format 4 }
-        }
-    )*};
+    ($field:ident $format:ident) => {
+        kernel! { $field $format 1 }
+        kernel! { $field $format 2 }
+        kernel! { $field $format 3 }
+        kernel! { $field $format 4 }
+    };
 }
-expand_all_formats! { kernels! {} }
+kernels_of_formats! { kernels! }
