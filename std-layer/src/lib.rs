@@ -3,7 +3,7 @@
 //! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process; [`restrict`]: as on an older CPU.
 //! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
 //! - [`AlignedVec`]: buffers that start on a cache line.
-//! - [`cuda`]: NVIDIA GPUs.
+//! - [`cuda`]: NVIDIA GPUs; with the feature `rocm`, the module `rocm` has GPUs of AMD's.
 //! - [`model`], [`backend`]: whole language models, from a file to text.
 //! - [`gguf`], [`safetensors`]: model files.
 //! - [`model`]: language models.

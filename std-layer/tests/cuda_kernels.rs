@@ -12,7 +12,14 @@ mod suite;
 mod platform {
     use gllm_kernels_std::cuda::{CudaError, Driver};
 
-    pub use crate::cuda::emulator;
+    /// How many kinds of GPUs are emulated, what is behind the names of their trials, and the emulators.
+    pub const KINDS: usize = 1;
+    pub fn suffix(_: usize) -> String {
+        String::new()
+    }
+    pub fn emulator(_: usize) -> &'static std::path::Path {
+        crate::cuda::emulator()
+    }
 
     /// Whether most of the kernels are those of another platform, which tests them.
     pub const SHARES_SOURCES: bool = false;
@@ -20,8 +27,8 @@ mod platform {
     pub fn real() -> Result<Driver, CudaError> {
         Driver::open()
     }
-    pub fn emulated() -> Result<Driver, CudaError> {
-        Driver::open_at(emulator())
+    pub fn emulated(kind: usize) -> Result<Driver, CudaError> {
+        Driver::open_at(emulator(kind))
     }
 }
 

@@ -10,7 +10,7 @@ mod tiny;
 use std::path::Path;
 
 use cuda::{rocm_emulator, Fake};
-use gllm_kernels_std::backend::{BackendError, CacheOptions, CpuBackend, CudaBackend, ForwardConfig, KvType};
+use gllm_kernels_std::backend::{BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, RocmBackend};
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::cuda::{Buffer, Capability, Context, CudaError, Event, Ops, Stream};
 use gllm_kernels_std::model::{Generator, Model, Options, Sampling};
@@ -18,7 +18,7 @@ use gllm_kernels_std::rocm;
 use tiny::Tiny;
 
 fn fake(settings: &[(&str, i64)]) -> Fake {
-    Fake::of(rocm_emulator(), settings)
+    Fake::of(rocm_emulator(0x1100), settings)
 }
 
 fn context(fake: &Fake) -> Context {
@@ -52,7 +52,16 @@ fn without_a_runtime_or_a_gpu() {
 /// Members of a family take the family's files; others have none.
 #[test]
 fn families() {
-    for (gfx, kernels) in [(1030, 1030), (1031, 1030), (1100, 1100), (1102, 1100), (1201, 1200)] {
+    let families: [(u32, &[i64]); 5] = [
+        (0x90a, &[0x90a]),
+        (0x942, &[0x942]),
+        (0x1030, &[0x1030, 0x1031, 0x1032, 0x1033, 0x1034, 0x1035, 0x1036]),
+        (0x1100, &[0x1100, 0x1101, 0x1102, 0x1103]),
+        (0x1200, &[0x1200, 0x1201]),
+    ];
+    for (kernels, gfx) in
+        families.iter().flat_map(|&(kernels, all)| all.iter().map(move |&gfx| (kernels, gfx)))
+    {
         let fake = fake(&[("gfx", gfx)]);
         let context = context(&fake);
         assert_eq!(context.device().capability(), Capability(gfx as u32));
@@ -60,10 +69,10 @@ fn families() {
         assert_eq!(ops.capability(), Capability(kernels));
         ops.load().unwrap();
     }
-    for gfx in [906, 1010, 1150] {
+    for gfx in [0x906, 0x90c, 0x940, 0x1010, 0x1037, 0x1150] {
         let fake = fake(&[("gfx", gfx)]);
         let error = Ops::new(&context(&fake)).unwrap_err();
-        let all = [1030, 1100, 1200].map(Capability).to_vec();
+        let all = families.map(|(kernels, _)| Capability(kernels)).to_vec();
         assert_eq!(error, CudaError::NoKernels { capability: Capability(gfx as u32), embedded: all });
     }
 }
@@ -121,12 +130,24 @@ fn recordings_and_events() {
         assert_eq!(x.to_vec(&second).unwrap(), [4.0; 64]);
         event.wait().unwrap();
         assert!(event.reached().unwrap());
+        let later = Event::new(&context).unwrap();
+        let never = later.ms_since(&event).unwrap_err();
+        assert!(matches!(&never, CudaError::Driver { .. }), "{never:?}");
+        let begin = std::time::Instant::now();
+        later.record(&first).unwrap();
+        later.wait().unwrap();
+        let between = later.ms_since(&event).unwrap();
+        assert!(between > 0.0 && event.ms_since(&later).unwrap() == -between, "{between}");
+        event.record(&first).unwrap();
+        event.wait().unwrap();
+        let most = begin.elapsed().as_secs_f32() * 1e3;
+        assert!((0.0..=most).contains(&event.ms_since(&later).unwrap()));
         // What was started is done, also if its recording is dropped.
         // SAFETY: the buffers live until the stream has been waited for.
         unsafe { graph.launch(&first) }.unwrap();
         drop(graph);
         assert_eq!(x.to_vec(&first).unwrap(), [5.0; 64]);
-        drop((x, one, y, event, first, second, ops));
+        drop((x, one, y, event, later, first, second, ops));
         assert_eq!(
             (fake.controls.allocations(), fake.controls.modules()),
             (0, 1),
@@ -156,8 +177,8 @@ fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 7 * i + i / 11) % vocabulary) as u32).collect()
 }
 
-fn on_gpu(fake: &Fake, model: &Model<'_>) -> Generator<CudaBackend> {
-    Generator::new(CudaBackend::with_context(&context(fake)).unwrap(), model, exact()).unwrap()
+fn on_gpu(fake: &Fake, model: &Model<'_>) -> Generator<RocmBackend> {
+    Generator::new(RocmBackend::with_context(&context(fake)).unwrap(), model, exact()).unwrap()
 }
 
 /// A model says what it says on the CPU, step by step from recordings, and a step moves 8 bytes.

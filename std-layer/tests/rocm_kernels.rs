@@ -1,5 +1,5 @@
-//! Kernels that are other ones on GPUs of AMD's than on NVIDIA's, and whole models, compared with the core and with f64: on an emulated HSA
-//! runtime; or every kernel, on the GPU of this machine, with `GLLM_TEST_CUDA=gpu`.
+//! Kernels that are other ones on GPUs of AMD's than on NVIDIA's, and whole models, compared with the core and with f64: on emulated HSA
+//! runtimes with a GPU of each family; or every kernel, on the GPU of this machine, with `GLLM_TEST_CUDA=gpu`.
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod cuda;
@@ -13,7 +13,16 @@ mod platform {
     use gllm_kernels_std::cuda::{CudaError, Driver};
     use gllm_kernels_std::rocm;
 
-    pub use crate::cuda::rocm_emulator as emulator;
+    use crate::cuda::{rocm_emulator, Controls, GFX};
+
+    /// How many kinds of GPUs are emulated, what is behind the names of their trials, and the emulators.
+    pub const KINDS: usize = GFX.len();
+    pub fn suffix(kind: usize) -> String {
+        format!("_gfx{:x}", GFX[kind])
+    }
+    pub fn emulator(kind: usize) -> &'static std::path::Path {
+        rocm_emulator(GFX[kind])
+    }
 
     /// Whether most of the kernels are those of another platform, which tests them.
     pub const SHARES_SOURCES: bool = true;
@@ -21,8 +30,9 @@ mod platform {
     pub fn real() -> Result<Driver, CudaError> {
         rocm::open()
     }
-    pub fn emulated() -> Result<Driver, CudaError> {
-        rocm::open_at(emulator())
+    pub fn emulated(kind: usize) -> Result<Driver, CudaError> {
+        Controls::of(emulator(kind)).set("gfx", GFX[kind]);
+        rocm::open_at(emulator(kind))
     }
 }
 

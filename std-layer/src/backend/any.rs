@@ -80,8 +80,7 @@ fn cuda() -> Result<AnyBackend, BackendError> {
 /// A backend on the first GPU of AMD's.
 #[cfg(feature = "rocm")]
 fn rocm() -> Result<AnyBackend, BackendError> {
-    let context = crate::rocm::open()?.device(0)?.context()?;
-    super::CudaBackend::with_context(&context).map(AnyBackend::Rocm)
+    super::RocmBackend::new(0).map(AnyBackend::Rocm)
 }
 
 /// Without the feature there is none.
@@ -303,7 +302,7 @@ backends! {
     #[cfg(feature = "cuda")]
     Cuda(super::CudaBackend),
     #[cfg(feature = "rocm")]
-    Rocm(super::CudaBackend),
+    Rocm(super::RocmBackend),
     #[cfg(feature = "wgpu")]
     Wgpu(super::WgpuBackend),
     Cpu(CpuBackend),

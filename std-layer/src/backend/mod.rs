@@ -21,8 +21,10 @@ use gllm_kernels_core::Precision;
 pub use self::wgpu::{Traffic, WgpuAdapter, WgpuBackend, WgpuKvCache, WgpuLogits, WgpuWeights};
 pub use any::{choose, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice};
 pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
+#[cfg(feature = "rocm")]
+pub use cuda::{Amd, RocmBackend};
 #[cfg(feature = "cuda")]
-pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights};
+pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights, GpuBackend, Nvidia, Platform};
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 

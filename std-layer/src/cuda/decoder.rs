@@ -12,15 +12,15 @@ use args::{
 };
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
-use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
-use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::quant::{ActivationPlaces, Activations};
 use super::stream::Stream;
 use super::sys::Address;
 use super::{KvFormat, Ops};
+use crate::gpu::check::{aligned, area, bad, same_len, small};
+use crate::gpu::geometry;
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
 pub(crate) const KV_PIECE: usize = 256;
@@ -149,7 +149,7 @@ impl Ops {
         y: ViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
         let size = if ty == ElementType::F32 { size_of::<f32>() } else { size_of::<u16>() };
-        let rows = super::check::rows(table.len(), area("bytes of a row", &[cols, size])?)?;
+        let rows = crate::gpu::check::rows(table.len(), area("bytes of a row", &[cols, size])?)?;
         same_len("y", y.len(), area("elements of y", &[ids.len(), cols])?)?;
         for context in [table.context(), ids.context(), y.context()] {
             self.here(context)?;
@@ -176,7 +176,7 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let AddNorm { x, moved, delta, weight, eps, scale } = how;
         let cols = to.cols;
-        let all = super::check::rows(x.len(), cols)?;
+        let all = crate::gpu::check::rows(x.len(), cols)?;
         let (m, rows, y) = match &moved {
             Some((rows, y)) => {
                 same_len("moved", y.len(), area("elements that go on", &[rows.len(), cols])?)?;
@@ -252,7 +252,7 @@ impl Ops {
         }
         let (cos, sin) = how.angles;
         same_len("sin", sin.len(), cos.len())?;
-        let angles = super::check::rows(cos.len(), how.rot_dim / 2)?;
+        let angles = crate::gpu::check::rows(cos.len(), how.rot_dim / 2)?;
         for context in [rows.lengths.context(), rows.sequences.context(), cos.context(), sin.context()] {
             self.here(context)?;
         }
@@ -445,7 +445,7 @@ impl Ops {
         (x, rows): (View<'_, f32>, Option<View<'_, u32>>),
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let all = super::check::rows(x.len(), to.cols)?;
+        let all = crate::gpu::check::rows(x.len(), to.cols)?;
         self.here(x.context())?;
         aligned("x", x.address())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use super::error::{Capability, CudaError, CudaVersion};
-use super::geometry::Limits;
 use super::kernels::{NEED, NEED_DRIVER};
 use super::lifetime::{self, Resource};
 use super::sys::{self, attribute, Api, Functions, Handle};
+use crate::gpu::geometry::Limits;
 
 /// A driver, opened: NVIDIA's, or what does the same on GPUs of others.
 #[derive(Clone)]

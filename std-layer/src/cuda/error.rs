@@ -14,21 +14,21 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// A compute capability: 90 is 9.0. Of GPUs of AMD's the number that their maker gives them: 1100 is gfx1100.
+/// A compute capability: 90 is 9.0. Of GPUs of AMD's the number that their maker gives them, in base 16: 0x90a is gfx90a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capability(pub u32);
 
 impl Capability {
     /// Whether it is one of AMD's.
     pub const fn is_gfx(self) -> bool {
-        self.0 >= 600
+        self.0 >= 0x600
     }
 }
 
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_gfx() {
-            return write!(f, "gfx{}", self.0);
+            return write!(f, "gfx{:x}", self.0);
         }
         write!(f, "{}.{}", self.0 / 10, self.0 % 10)
     }

@@ -2,15 +2,15 @@
 
 use gllm_kernels_core::KernelError;
 
-use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
-use super::geometry;
 use super::kernels::{type_number, File, Name, TYPES};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
+use crate::gpu::check::{aligned, area, bad, same_len, small};
+use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -49,7 +49,7 @@ impl Ops {
         if k == 0 || !k.is_multiple_of(8) {
             return Err(KernelError::NotBlockMultiple { cols: k, block: 8 }.into());
         }
-        let batch = super::check::rows(x.len(), k)?;
+        let batch = crate::gpu::check::rows(x.len(), k)?;
         if !(1..=8).contains(&batch) {
             return Err(bad("x", "1 to 8 vectors"));
         }

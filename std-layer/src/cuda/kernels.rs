@@ -7,9 +7,9 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 
 use super::driver::Context;
 use super::error::{Capability, CudaError, CudaVersion};
-use super::geometry::Geometry;
 use super::module::{inflate, Arguments, Function, Module};
 use super::stream::Stream;
+use crate::gpu::geometry::Geometry;
 
 /// The oldest CUDA version that a driver may support, and the first driver that does. Drivers load machine code that any
 /// compiler of their own major version made, and the kernels' compiler is 12.9.
@@ -44,9 +44,9 @@ macro_rules! files {
                     cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $sm, ".xz"))),*],
                 }
             };
-            (gfx $gfx:literal) => {
+            (gfx $gfx:literal, $number:literal) => {
                 Embedded {
-                    capability: Capability($gfx),
+                    capability: Capability($number),
                     cubins: &[$(
                         include_bytes!(concat!("../rocm/objects/", stringify!($file), ".gfx", $gfx, ".xz"))
                     ),*],
@@ -57,7 +57,7 @@ macro_rules! files {
 }
 files! { elementwise rows quant qgemv gemv grouped attention prefill sampling gemm decoder }
 
-/// Kernels for one compute capability: they also run on later ones of the same generation.
+/// Kernels for one compute capability: they also run on later ones of the same generation; of AMD's on members of its family.
 struct Embedded {
     capability: Capability,
     /// In the order of [`File::ALL`].
@@ -82,16 +82,29 @@ static EMBEDDED: &[Embedded] = &[
     #[cfg(feature = "cuda-blackwell")]
     embedded!(120),
     #[cfg(feature = "rocm")]
-    embedded!(gfx 1030),
+    embedded!(gfx "90a", 0x90a),
     #[cfg(feature = "rocm")]
-    embedded!(gfx 1100),
+    embedded!(gfx "942", 0x942),
     #[cfg(feature = "rocm")]
-    embedded!(gfx 1200),
+    embedded!(gfx "1030", 0x1030),
+    #[cfg(feature = "rocm")]
+    embedded!(gfx "1100", 0x1100),
+    #[cfg(feature = "rocm")]
+    embedded!(gfx "1200", 0x1200),
 ];
 
-/// The kernels for GPUs of this capability: of the same generation, none newer, the newest of these.
+/// The kernels for GPUs of this capability: of the same generation, none newer, the newest of these; of AMD's those of its family.
 fn embedded(capability: Capability) -> Result<&'static Embedded, CudaError> {
-    let fits = |e: &&Embedded| e.capability <= capability && e.capability.0 / 10 == capability.0 / 10;
+    #[cfg(feature = "rocm")]
+    let family = crate::rocm::family(capability);
+    #[cfg(not(feature = "rocm"))]
+    let family = None;
+    let fits = |e: &&Embedded| match family {
+        Some(family) => e.capability == family,
+        None => {
+            e.capability <= capability && e.capability.0 / 10 == capability.0 / 10 && !e.capability.is_gfx()
+        }
+    };
     EMBEDDED.iter().filter(fits).max_by_key(|e| e.capability).ok_or_else(|| CudaError::NoKernels {
         capability,
         embedded: EMBEDDED

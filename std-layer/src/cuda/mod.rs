@@ -16,14 +16,12 @@
 //! show when somebody waits. The first launch of a kernel loads the file that it is in, or [`Ops::load`] all of them.
 
 mod attention;
-mod check;
 pub(crate) mod decoder;
 pub(crate) mod driver;
 mod elementwise;
 pub(crate) mod error;
 mod gemm;
 mod gemv;
-mod geometry;
 mod grouped;
 mod kernels;
 mod lifetime;

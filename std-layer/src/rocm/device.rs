@@ -22,7 +22,7 @@ pub(super) struct Kernel {
 pub(super) struct Device {
     pub(super) agent: Id,
     pub(super) name: String,
-    /// 1100 of gfx1100.
+    /// 0x1100 of gfx1100.
     pub(super) gfx: u32,
     pub(super) units: u32,
     pub(super) l2: u32,
@@ -47,28 +47,51 @@ unsafe impl Sync for Device {}
 
 /// The files with the kernels that copy and fill.
 pub(super) static MEMORY: &[(u32, &[u8])] = &[
-    (1030, include_bytes!("objects/memory.gfx1030.xz")),
-    (1100, include_bytes!("objects/memory.gfx1100.xz")),
-    (1200, include_bytes!("objects/memory.gfx1200.xz")),
+    (0x90a, include_bytes!("objects/memory.gfx90a.xz")),
+    (0x942, include_bytes!("objects/memory.gfx942.xz")),
+    (0x1030, include_bytes!("objects/memory.gfx1030.xz")),
+    (0x1100, include_bytes!("objects/memory.gfx1100.xz")),
+    (0x1200, include_bytes!("objects/memory.gfx1200.xz")),
 ];
 
-/// What files for a GPU are marked with in the flags of their ELF header (LLVM, "User Guide for AMDGPU Backend", table "AMDGPU e_flags Values").
-/// Members of a family have the same instructions, so that a file for one of them runs on the others once it is marked so.
-pub(super) static MACHINES: &[(u32, u8)] = &[
-    (1030, 0x36),
-    (1031, 0x37),
-    (1032, 0x38),
-    (1033, 0x39),
-    (1034, 0x3e),
-    (1035, 0x3d),
-    (1036, 0x45),
-    (1100, 0x41),
-    (1101, 0x46),
-    (1102, 0x47),
-    (1103, 0x44),
-    (1200, 0x48),
-    (1201, 0x4e),
+/// A GPU that there are files for.
+pub(super) struct Member {
+    pub(super) gfx: u32,
+    /// What files for it are marked with in the flags of their ELF header (LLVM, "User Guide for AMDGPU Backend", table "AMDGPU
+    /// e_flags Values").
+    pub(super) mark: u8,
+    /// The GPU that its files were compiled for. It has the same instructions, so that they run on this one once they are marked so.
+    pub(super) family: u32,
+}
+
+const fn member(gfx: u32, mark: u8, family: u32) -> Member {
+    Member { gfx, mark, family }
+}
+
+/// All of them. LLVM has the same families as the targets gfx10-3-generic, gfx11-generic and gfx12-generic, but marks files for these in a
+/// way that older runtimes refuse, and has none for gfx90a and gfx942.
+pub(super) static MEMBERS: &[Member] = &[
+    member(0x90a, 0x3f, 0x90a),
+    member(0x942, 0x4c, 0x942),
+    member(0x1030, 0x36, 0x1030),
+    member(0x1031, 0x37, 0x1030),
+    member(0x1032, 0x38, 0x1030),
+    member(0x1033, 0x39, 0x1030),
+    member(0x1034, 0x3e, 0x1030),
+    member(0x1035, 0x3d, 0x1030),
+    member(0x1036, 0x45, 0x1030),
+    member(0x1100, 0x41, 0x1100),
+    member(0x1101, 0x46, 0x1100),
+    member(0x1102, 0x47, 0x1100),
+    member(0x1103, 0x44, 0x1100),
+    member(0x1200, 0x48, 0x1200),
+    member(0x1201, 0x4e, 0x1200),
 ];
+
+/// What there is for a GPU.
+pub(super) fn member_of(gfx: u32) -> Option<&'static Member> {
+    MEMBERS.iter().find(|m| m.gfx == gfx)
+}
 
 /// Adds what a function of the runtime's enumerates to a list.
 unsafe extern "C" fn collect(id: Id, to: *mut c_void) -> Status {
@@ -92,6 +115,22 @@ impl Functions {
         // SAFETY: writes one `T`.
         check(unsafe { ask(id, what, (&raw mut answer).cast()) })?;
         Ok(answer)
+    }
+
+    /// When the packet with this signal ended, which is done.
+    pub(super) fn time(&self, device: &Device, signal: Id) -> Result<u64, Status> {
+        let mut times = [0; 2];
+        // SAFETY: the signal exists; writes two numbers.
+        check(unsafe { (self.times)(device.agent, signal, &mut times) })?;
+        Ok(times[1])
+    }
+
+    /// Ticks of these times in a second.
+    pub(super) fn ticks(&self) -> Result<u64, Status> {
+        let mut ticks = 0u64;
+        // SAFETY: writes one number of this type.
+        check(unsafe { (self.system_info)(number::TICKS, (&raw mut ticks).cast()) })?;
+        Ok(ticks.max(1))
     }
 
     fn text(&self, agent: Id, what: u32) -> String {
@@ -154,7 +193,7 @@ impl Functions {
                 (units, self.ask::<[u32; 4]>(self.agent_info, agent, number::AGENT_CACHES)?)
             };
             let gfx = self.text(agent, number::AGENT_NAME);
-            let gfx = gfx.strip_prefix("gfx").and_then(|n| n.parse().ok()).unwrap_or(0);
+            let gfx = gfx.strip_prefix("gfx").and_then(|n| u32::from_str_radix(n, 16).ok()).unwrap_or(0);
             all.push(Device {
                 agent,
                 name: self.text(agent, number::AGENT_PRODUCT),

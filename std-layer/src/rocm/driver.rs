@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::device::{Device, Kernel, MACHINES, MEMORY};
+use super::device::{member_of, Device, Kernel, MEMORY};
 use super::hsa::{number, Functions, Id, Status, OUT_OF_RESOURCES};
 use super::queue::{allocate, check, Arguments, Dispatch, Packets, DISPATCH};
 use crate::cuda::sys::{self, attribute, Address, Api, Handle};
@@ -18,7 +18,6 @@ use crate::cuda::CudaError;
 /// Codes of CUDA's beside those of `sys`; larger ones are HSA's.
 const INVALID: c_int = 1;
 const RECORDING: c_int = 900;
-const NOT_SUPPORTED: c_int = 801;
 const FAILED: c_int = 719;
 const HSA: c_int = 0x1000;
 
@@ -62,6 +61,7 @@ struct Graph {
 
 /// A signal that is 0 once a point of a stream has been reached.
 struct Event {
+    device: *const Device,
     signal: Id,
     stream: Mutex<Handle>,
 }
@@ -132,10 +132,8 @@ impl Hsa {
 
     fn load(&self, device: &Device, image: &[u8]) -> Result<Module, Status> {
         let mut image = image.to_vec();
-        if let (Some(flags), Some(&(_, machine))) =
-            (image.get_mut(48), MACHINES.iter().find(|m| m.0 == device.gfx))
-        {
-            *flags = machine;
+        if let (Some(flags), Some(member)) = (image.get_mut(48), member_of(device.gfx)) {
+            *flags = member.mark;
         }
         let f = &self.f;
         let (mut reader, mut executable) = (0, 0);
@@ -186,7 +184,8 @@ impl Hsa {
         if let Some(&kernels) = device.kernels.get() {
             return Ok(kernels);
         }
-        let packed = MEMORY.iter().find(|m| m.0 / 10 == device.gfx / 10).ok_or(INVALID)?.1;
+        let family = member_of(device.gfx).ok_or(INVALID)?.family;
+        let packed = MEMORY.iter().find(|m| m.0 == family).ok_or(INVALID)?.1;
         let mut image = Vec::new();
         lzma_rs::xz_decompress(&mut &*packed, &mut image).map_err(|_| INVALID)?;
         let module = self.load(device, &image).map_err(|e| code(Err(e)))?;
@@ -461,10 +460,11 @@ impl Api for Hsa {
         work(unsafe { state.packets.barrier(&self.f, (*event.cast::<Event>()).signal, 0) })
     }
     unsafe fn event_create(&self, event: *mut Handle, _: c_uint) -> c_int {
+        let Some(device) = self.here() else { return INVALID };
         let mut signal = 0;
         let made = check(unsafe { (self.f.signal_create)(0, 0, std::ptr::null(), &mut signal) });
         code(made.map(|()| {
-            unsafe { *event = handle(Event { signal, stream: Mutex::new(std::ptr::null_mut()) }) };
+            unsafe { *event = handle(Event { device, signal, stream: Mutex::new(std::ptr::null_mut()) }) };
         }))
     }
     unsafe fn event_destroy(&self, event: Handle) -> c_int {
@@ -505,8 +505,28 @@ impl Api for Hsa {
         let state = lock(unsafe { &(*stream.cast::<Stream>()).state });
         work(state.packets.wait_for(&self.f, event.signal))
     }
-    unsafe fn event_elapsed(&self, _: *mut f32, _: Handle, _: Handle) -> c_int {
-        NOT_SUPPORTED
+    unsafe fn event_elapsed(&self, ms: *mut f32, from: Handle, to: Handle) -> c_int {
+        let at = |event: Handle| {
+            let event = unsafe { &*event.cast::<Event>() };
+            // Recorded, that is, and reached.
+            if lock(&event.stream).is_null() {
+                return Err(INVALID);
+            }
+            if unsafe { (self.f.signal_load)(event.signal) } > 0 {
+                return Err(sys::NOT_READY);
+            }
+            self.f.time(unsafe { &*event.device }, event.signal).map_err(|e| code(Err(e)))
+        };
+        match (at(from), at(to), self.f.ticks()) {
+            (Ok(from), Ok(to), Ok(ticks)) => {
+                // The later one may be named first.
+                let passed = to.wrapping_sub(from).cast_signed();
+                unsafe { *ms = (passed as f64 * 1e3 / ticks as f64) as f32 };
+                sys::SUCCESS
+            }
+            (Err(e), ..) | (_, Err(e), _) => e,
+            (.., Err(status)) => code(Err(status)),
+        }
     }
     unsafe fn module_load(&self, module: *mut Handle, image: &[u8]) -> c_int {
         let Some(device) = self.here() else { return INVALID };
@@ -590,7 +610,6 @@ impl Api for Hsa {
         match code {
             FAILED => "the queue has failed: a kernel did what it may not".into(),
             RECORDING => "not possible during a recording".into(),
-            NOT_SUPPORTED => "not supported".into(),
             sys::OUT_OF_MEMORY => "out of memory".into(),
             sys::NO_DEVICE => "no GPU".into(),
             code if code >= HSA => self.f.name(code),

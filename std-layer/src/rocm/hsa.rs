@@ -19,6 +19,7 @@ pub(super) const OUT_OF_RESOURCES: Status = 0x1008;
 
 /// Numbers of `hsa.h` and `hsa_ext_amd.h`.
 pub(super) mod number {
+    pub(in super::super) const TICKS: u32 = 3;
     pub(in super::super) const AGENT_NAME: u32 = 0;
     pub(in super::super) const AGENT_DEVICE: u32 = 17;
     pub(in super::super) const AGENT_CACHES: u32 = 18;
@@ -86,6 +87,7 @@ macro_rules! functions {
 functions! {
     init = "hsa_init" () -> Status;
     status_string = "hsa_status_string" (Status, *mut *const c_char) -> Status;
+    system_info = "hsa_system_get_info" (u32, *mut c_void) -> Status;
     agents = "hsa_iterate_agents" (OnAgent, *mut c_void) -> Status;
     agent_info = "hsa_agent_get_info" (Id, u32, *mut c_void) -> Status;
     pools = "hsa_amd_agent_iterate_memory_pools" (Id, OnPool, *mut c_void) -> Status;
@@ -96,6 +98,8 @@ functions! {
     copy = "hsa_memory_copy" (*mut c_void, *const c_void, usize) -> Status;
     queue_create = "hsa_queue_create" (Id, u32, u32, OnError, *mut c_void, u32, u32, *mut *mut Queue) -> Status;
     queue_destroy = "hsa_queue_destroy" (*mut Queue) -> Status;
+    queue_times = "hsa_amd_profiling_set_profiler_enabled" (*mut Queue, c_int) -> Status;
+    times = "hsa_amd_profiling_get_dispatch_time" (Id, Id, *mut [u64; 2]) -> Status;
     queue_reserve = "hsa_queue_add_write_index_relaxed" (*const Queue, u64) -> u64;
     queue_read = "hsa_queue_load_read_index_scacquire" (*const Queue) -> u64;
     signal_create = "hsa_signal_create" (i64, u32, *const Id, *mut Id) -> Status;

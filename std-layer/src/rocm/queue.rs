@@ -94,7 +94,14 @@ impl Packets {
             unsafe { (f.signal_destroy)(done) };
             return Err(created);
         }
-        Ok(Self { raw, done, failed, busy: false })
+        let packets = Self { raw, done, failed, busy: false };
+        // Signals are told when their packets ended: those of barriers, as kernels have none.
+        // SAFETY: the queue was just created.
+        if let Err(status) = check(unsafe { (f.queue_times)(raw, 1) }) {
+            packets.destroy(f);
+            return Err(status);
+        }
+        Ok(packets)
     }
 
     /// Waits, and gives everything back.

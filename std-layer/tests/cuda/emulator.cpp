@@ -45,15 +45,21 @@ struct Fiber {
     void* sp;
     u8* stack;
     enum { READY, WARP_WAIT, BLOCK_WAIT, DONE } state;
-    u32 generation, phase;
+    u32 generation, phase, wave_phase;
+    // Counts how often those have met who are waited for.
+    const u32* meetings;
     std::vector<Copy> copies;
     u32 group;
 };
 struct Warp { u32 generation, arrived; int kind; u32 words[2][32]; };
+// Lanes that exchange words between warps, or more than one word.
+struct Wave { Warp all; u32 words[2][64 * 16]; };
 
 static Fiber fibers[MOST];
 static Warp warps[MOST / 32];
+static Wave waves[MOST / 32];
 static u32 block_generation, block_arrived;
+static const void* block_place;
 static void* scheduler;
 static const Kernel* running;
 static const void* arguments;
@@ -95,22 +101,27 @@ void aligned(const void* p, size_t to) {
 
 void barrier() {
     Fiber& f = fibers[current];
+    // A wave of AMD's GPUs waits as a whole: its two warps must not wait at different places.
+    const void* place = __builtin_return_address(0);
+    if (block_arrived && place != block_place) fail("threads of a block at different barriers");
+    block_place = place;
     f.state = Fiber::BLOCK_WAIT;
     f.generation = block_generation;
     if (++block_arrived == now.threads) block_arrived = 0, block_generation++;
     leave();
 }
 
-void warp_barrier(int kind) {
+static void meet(Warp& w, u32 lanes, int kind) {
     Fiber& f = fibers[current];
-    Warp& w = warps[current / 32];
     if (w.arrived && w.kind != kind) fail("threads of a warp at different barriers");
     w.kind = kind;
     f.state = Fiber::WARP_WAIT;
+    f.meetings = &w.generation;
     f.generation = w.generation;
-    if (++w.arrived == 32) w.arrived = 0, w.generation++;
+    if (++w.arrived == lanes) w.arrived = 0, w.generation++;
     leave();
 }
+void warp_barrier(int kind) { meet(warps[current / 32], 32, kind); }
 
 const u32* exchange(u32 mine) {
     Fiber& f = fibers[current];
@@ -122,9 +133,20 @@ const u32* exchange(u32 mine) {
     return words;
 }
 
+const u32* exchange_wave(u32 lanes, const u32* mine, u32 n) {
+    if (now.threads % lanes || n > 16) fail("a part of a wave, or too many words");
+    Fiber& f = fibers[current];
+    u32 phase = f.wave_phase;
+    f.wave_phase ^= 1;
+    Wave& wave = waves[current / lanes];
+    memcpy(wave.words[phase] + current % lanes * n, mine, n * 4);
+    meet(wave.all, lanes, 4);
+    return wave.words[phase];
+}
+
 static bool can_go(u32 t) {
     const Fiber& f = fibers[t];
-    return f.state == Fiber::READY || (f.state == Fiber::WARP_WAIT && f.generation != warps[t / 32].generation) ||
+    return f.state == Fiber::READY || (f.state == Fiber::WARP_WAIT && f.generation != *f.meetings) ||
            (f.state == Fiber::BLOCK_WAIT && f.generation != block_generation);
 }
 
@@ -137,12 +159,13 @@ static void start(u32 t) {
     sp -= 6;
     f.sp = sp;
     f.state = Fiber::READY;
-    f.phase = f.group = 0;
+    f.phase = f.wave_phase = f.group = 0;
     f.copies.clear();
 }
 
 static void run_block(bool descending) {
     memset(warps, 0, sizeof warps);
+    for (Wave& w : waves) w.all = {};
     block_generation = block_arrived = 0;
     for (u32 t = 0; t < now.threads; t++) start(t);
     for (u32 left = now.threads; left > 0 && !failure;) {
@@ -196,7 +219,7 @@ static void on_fault(int signal, siginfo_t* info, void*) {
 static std::recursive_mutex lock;
 static std::map<std::string, long> settings = {
     {"driver_version", 13000}, {"device_count", 1}, {"capability", 90}, {"memory", 1L << 32}, {"init", 0}, {"launch", 0}, {"wait", 0},
-    {"load", 0}, {"host_memory", 1L << 32}, {"at_once", 0}, {"gfx", 1100},
+    {"load", 0}, {"host_memory", 1L << 32}, {"at_once", 0}, {"gfx", 0x1100},
 };
 static std::map<uintptr_t, std::pair<Guarded, size_t>> allocations;
 static std::map<void*, Guarded> hosts;

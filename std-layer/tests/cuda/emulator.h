@@ -22,6 +22,8 @@ void barrier();
 void warp_barrier(int kind);
 // Exchanges a word within the warp: puts `mine`, gets those of all lanes, which stay until the next but one exchange.
 const u32* exchange(u32 mine);
+// The same for a wave of that many lanes, and `n` words of each, up to 16: lane l's begin at n * l.
+const u32* exchange_wave(u32 lanes, const u32* mine, u32 n);
 // Whether this launch computes products of tiles by shuffles: one of eight does.
 bool by_shuffles();
 // Stops the launch with a message: what hardware leaves undefined.

@@ -15,6 +15,10 @@ use libloading::Library;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda");
 const ROCM_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm");
+const GFX9: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx9");
+const GFX10: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx10");
+const GFX11: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx11");
+const GFX12: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx12");
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels");
 const ROCM_KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rocm/kernels");
 const TEMPORARY: &str = env!("CARGO_TARGET_TMPDIR");
@@ -53,7 +57,13 @@ struct Emulated {
 }
 
 const CUDA: Emulated = Emulated { name: "libcuda", folders: &[TESTS, KERNELS] };
-const ROCM: Emulated = Emulated { name: "libhsa", folders: &[TESTS, ROCM_TESTS, ROCM_KERNELS, KERNELS] };
+/// Families of AMD's GPUs, by the number of one of their members, and folders with what their lanes hold.
+const FAMILIES: [(i64, Emulated); 4] = [
+    (0x90a, Emulated { name: "libhsa-gfx9", folders: &[TESTS, GFX9, ROCM_TESTS, ROCM_KERNELS, KERNELS] }),
+    (0x1030, Emulated { name: "libhsa-gfx10", folders: &[TESTS, GFX10, ROCM_TESTS, ROCM_KERNELS, KERNELS] }),
+    (0x1100, Emulated { name: "libhsa-gfx11", folders: &[TESTS, GFX11, ROCM_TESTS, ROCM_KERNELS, KERNELS] }),
+    (0x1200, Emulated { name: "libhsa-gfx12", folders: &[TESTS, GFX12, ROCM_TESTS, ROCM_KERNELS, KERNELS] }),
+];
 
 impl Emulated {
     /// The sources that are compiled.
@@ -134,10 +144,14 @@ pub fn emulator() -> &'static Path {
     BUILT.get_or_init(|| CUDA.build())
 }
 
-/// Path of the emulated HSA runtime.
-pub fn rocm_emulator() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| ROCM.build())
+/// GPUs of AMD's for which there is an emulated runtime: the numbers of their names.
+pub const GFX: [i64; 4] = [FAMILIES[0].0, FAMILIES[1].0, FAMILIES[2].0, FAMILIES[3].0];
+
+/// Path of the emulated HSA runtime with this GPU.
+pub fn rocm_emulator(gfx: i64) -> &'static Path {
+    static BUILT: [OnceLock<PathBuf>; 4] = [const { OnceLock::new() }; 4];
+    let of = GFX.iter().position(|&g| g == gfx).expect("a GPU that is emulated");
+    BUILT[of].get_or_init(|| FAMILIES[of].1.build())
 }
 
 /// What the emulated driver has beside the Driver API.

@@ -1,5 +1,6 @@
 //! The trials, and what they share.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 use gllm_kernels_std::core::ElementType;
@@ -9,7 +10,7 @@ use gllm_testkit::data::Source;
 use libtest_mimic::{Arguments, Trial};
 
 use crate::cuda::Controls;
-use crate::platform::{emulated, emulator, real, SHARES_SOURCES};
+use crate::platform::{emulated, emulator, real, suffix, KINDS, SHARES_SOURCES};
 
 #[path = "attention.rs"]
 mod attention;
@@ -48,10 +49,16 @@ fn on_a_gpu() -> bool {
     std::env::var("GLLM_TEST_CUDA").is_ok_and(|v| v == "gpu")
 }
 
+thread_local! {
+    /// The kind of GPU that the trial on this thread is for; 0 on a real one.
+    static KIND: Cell<usize> = const { Cell::new(0) };
+}
+
 fn context() -> &'static Context {
-    static CONTEXT: OnceLock<Context> = OnceLock::new();
-    CONTEXT.get_or_init(|| {
-        let driver = if on_a_gpu() { real() } else { emulated() };
+    static CONTEXTS: [OnceLock<Context>; KINDS] = [const { OnceLock::new() }; KINDS];
+    let kind = KIND.get();
+    CONTEXTS[kind].get_or_init(|| {
+        let driver = if on_a_gpu() { real() } else { emulated(kind) };
         driver.and_then(|d| d.device(0)?.context()).unwrap_or_else(|e| panic!("{e}"))
     })
 }
@@ -120,10 +127,14 @@ pub fn compare<T: Float>(got: &[T], want: &[f64], error: impl Fn(usize) -> f64) 
     Ok(())
 }
 
-/// A trial that reports how long it took.
+/// A trial that reports how long it took, on the kind of GPU for which trials are made just now.
 pub fn trial(name: impl Into<String>, check: impl FnOnce() -> Outcome + Send + 'static) -> Trial {
-    let name = name.into();
-    Trial::test(name.clone(), move || Ok(gllm_testkit::timed(&name, check)?))
+    let kind = KIND.get();
+    let name = name.into() + &suffix(kind);
+    Trial::test(name.clone(), move || {
+        KIND.set(kind);
+        Ok(gllm_testkit::timed(&name, check)?)
+    })
 }
 
 /// One trial for each storage type.
@@ -157,10 +168,13 @@ pub fn main() {
         sampling::trials(&mut trials);
         gemv::trials(&mut trials);
     }
-    grouped::trials(&mut trials);
-    prefill::trials(&mut trials);
-    gemm::trials(&mut trials);
-    models::trials(&mut trials);
+    for kind in 0..if on_a_gpu() { 1 } else { KINDS } {
+        KIND.set(kind);
+        grouped::trials(&mut trials);
+        prefill::trials(&mut trials);
+        gemm::trials(&mut trials);
+        models::trials(&mut trials);
+    }
     let everything = all && args.filter.is_none() && args.skip.is_empty() && !args.list;
     let result = libtest_mimic::run(&args, trials);
     if everything && !on_a_gpu() && !result.has_failed() {
@@ -171,7 +185,7 @@ pub fn main() {
 
 /// Every kernel was launched, and its arguments are as large in C as they are in Rust.
 fn coverage() {
-    let controls = Controls::of(emulator());
+    let controls = Controls::of(emulator(0));
     let mut wrong = Vec::new();
     for kernel in catalogue() {
         if controls.arguments(&kernel.name) != kernel.arguments as i32 {

@@ -1,4 +1,4 @@
-//! Models on NVIDIA GPUs.
+//! Models on NVIDIA GPUs, and on GPUs of AMD's.
 //!
 //! Weights, caches and intermediate results stay on the GPU. Operations of a step become launches ([`step`]), which fuse what stands between
 //! products; a step in which every sequence has one token is recorded when it first occurs and started as a whole from then on. Where rows stand in
@@ -9,6 +9,8 @@ mod sampler;
 mod step;
 mod weights;
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gllm_kernels_core::Precision;
@@ -35,12 +37,60 @@ struct Gpu {
     stream: Stream,
 }
 
-/// An NVIDIA GPU that runs models; with a context of the module `rocm` (a feature) one of AMD's.
+/// Whose GPUs a backend finds.
+pub trait Platform: Send + Sync + fmt::Debug + 'static {
+    /// Opens the driver that reaches them.
+    ///
+    /// # Errors
+    /// Those of [`Driver::open`].
+    fn driver() -> Result<Driver, CudaError>;
+}
+
+/// GPUs of NVIDIA's, by CUDA's driver.
 #[derive(Debug)]
-pub struct CudaBackend {
+pub enum Nvidia {}
+
+impl Platform for Nvidia {
+    fn driver() -> Result<Driver, CudaError> {
+        Driver::open()
+    }
+}
+
+/// GPUs of AMD's, by ROCm's runtime.
+#[cfg(feature = "rocm")]
+#[derive(Debug)]
+pub enum Amd {}
+
+#[cfg(feature = "rocm")]
+impl Platform for Amd {
+    fn driver() -> Result<Driver, CudaError> {
+        crate::rocm::open()
+    }
+}
+
+/// A GPU that runs models: [`CudaBackend`], or `RocmBackend` with the feature `rocm`.
+#[derive(Debug)]
+pub struct GpuBackend<P> {
     gpu: Gpu,
     sampler: Mutex<Option<Sampler>>,
+    platform: PhantomData<P>,
 }
+
+/// An NVIDIA GPU that runs models.
+pub type CudaBackend = GpuBackend<Nvidia>;
+
+/// A GPU of AMD's that runs models, through the HSA runtime of ROCm. It has not run on a GPU.
+///
+/// ```no_run
+/// use gllm_kernels_std::backend::RocmBackend;
+/// use gllm_kernels_std::model::{Generator, Model, Options};
+///
+/// let model = Model::open("model.gguf")?;
+/// let generator = Generator::new(RocmBackend::new(0)?, &model, Options::default())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "rocm")]
+pub type RocmBackend = GpuBackend<Amd>;
 
 /// Rows of logits in the memory of a GPU.
 #[derive(Debug)]
@@ -87,13 +137,13 @@ const RECORDINGS: usize = 32;
 /// Rows up to which steps are recorded.
 const RECORDED_ROWS: usize = 256;
 
-impl CudaBackend {
+impl<P: Platform> GpuBackend<P> {
     /// GPU `index`, counted from 0.
     ///
     /// # Errors
     /// `NoDevice`: no driver, no such GPU, no kernels for it; `Device`.
     pub fn new(index: usize) -> Result<Self, BackendError> {
-        Self::with_context(&Driver::open()?.device(index)?.context()?)
+        Self::with_context(&P::driver()?.device(index)?.context()?)
     }
 
     /// The GPU of a context.
@@ -102,7 +152,7 @@ impl CudaBackend {
     /// `NoDevice` without kernels for it; `Device`.
     pub fn with_context(context: &Context) -> Result<Self, BackendError> {
         let gpu = Gpu { ops: Ops::new(context)?, stream: Stream::new(context)? };
-        Ok(Self { gpu, sampler: Mutex::new(None) })
+        Ok(Self { gpu, sampler: Mutex::new(None), platform: PhantomData })
     }
 
     /// Where its memory is: for counters of bytes, and what is free.
@@ -203,7 +253,7 @@ impl CudaBackend {
     }
 }
 
-impl Backend for CudaBackend {
+impl<P: Platform> Backend for GpuBackend<P> {
     type Weights = CudaWeights;
     type KvCache = CudaKvCache;
     type Logits = CudaLogits;

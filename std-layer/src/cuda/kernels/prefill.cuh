@@ -68,14 +68,14 @@ template <class C, u32 DIM> struct PrefillTiles {
         DEVICE bool all() const { return (there[0] & there[BN / WARP - 1]) == ~0u; }
     };
 
-    // Keys or values on their way to shared memory: through registers if they become wider there.
+    // Keys or values on their way to shared memory: through registers if they become wider there. `me` is the thread.
     struct Tile {
         Quad held[sizeof(C) == 1 ? MOVES : 1];
 
-        DEVICE void begin(const PrefillArgs& a, const void* cache, const Place& place, T* to) {
+        DEVICE void begin(const PrefillArgs& a, const void* cache, const Place& place, T* to, u32 me = thread()) {
 #pragma unroll
             for (u32 i = 0; i < MOVES; i++) {
-                const u32 job = i * THREADS + thread(), token = job / (DIM / N), pack = job % (DIM / N);
+                const u32 job = i * THREADS + me, token = job / (DIM / N), pack = job % (DIM / N);
                 const u32 low = shuffle(place.row[0], token % WARP), high = shuffle(place.row[BN / WARP - 1], token % WARP);
                 if (token >= BN) continue;
                 const bool there = place.has(token) && pack * N < a.dim;
@@ -87,11 +87,11 @@ template <class C, u32 DIM> struct PrefillTiles {
             copy_commit();
         }
 
-        DEVICE void end(T* to) {
+        DEVICE void end(T* to, u32 me = thread()) {
             if (sizeof(C) == 1) {
 #pragma unroll
                 for (u32 i = 0; i < MOVES; i++) {
-                    const u32 job = i * THREADS + thread(), token = job / (DIM / N), pack = job % (DIM / N);
+                    const u32 job = i * THREADS + me, token = job / (DIM / N), pack = job % (DIM / N);
                     if (token >= BN) continue;
                     const u32(&w)[4] = held[i].w;
 #pragma unroll

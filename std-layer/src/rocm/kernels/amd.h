@@ -1,4 +1,5 @@
-// The functions of simt.cuh on GPUs of AMD's whose waves have 32 lanes, in clang's HIP without any of its headers.
+// The functions of simt.cuh on GPUs of AMD's, in clang's HIP without any of its headers. Waves have 32 lanes, or 64 in the family gfx9: then a
+// wave is two of the warps that kernels are written with, of which one may have ended or stand still while the other works.
 #pragma once
 
 #define DEVICE __attribute__((device, always_inline)) inline
@@ -41,13 +42,21 @@ DEVICE void sync_warp() {
 
 DEVICE u32 bits_of(f32 x) { return __builtin_bit_cast(u32, x); }
 DEVICE f32 from_bits(u32 x) { return __builtin_bit_cast(f32, x); }
-// `lane` counts modulo 32.
-DEVICE u32 shuffle(u32 v, u32 lane) { return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<i32>(lane % 32 * 4), static_cast<i32>(v))); }
-DEVICE f32 shuffle(f32 v, u32 lane) { return from_bits(shuffle(bits_of(v), lane)); }
-DEVICE u32 shuffle_xor(u32 v, u32 mask) { return shuffle(v, thread() ^ mask); }
-DEVICE f32 shuffle_xor(f32 v, u32 mask) { return from_bits(shuffle_xor(bits_of(v), mask)); }
+// What a lane of the wave has; `lane` counts modulo 64 or 32, as many as there are.
+DEVICE u32 from_wave(u32 v, u32 lane) { return static_cast<u32>(__builtin_amdgcn_ds_bpermute(static_cast<i32>(lane * 4), static_cast<i32>(v))); }
+#ifdef __GFX9__
+static constexpr u32 LANES = 64;
 // Which lanes of the warp say so.
+DEVICE u32 lanes_of(bool yes) { return static_cast<u32>(__builtin_amdgcn_ballot_w64(yes) >> (thread() & 32)); }
+#else
+static constexpr u32 LANES = 32;
 DEVICE u32 lanes_of(bool yes) { return __builtin_amdgcn_ballot_w32(yes); }
+#endif
+// `lane` counts modulo 32, within the warp.
+DEVICE u32 shuffle(u32 v, u32 lane) { return from_wave(v, (thread() & (LANES - 32)) | lane % 32); }
+DEVICE f32 shuffle(f32 v, u32 lane) { return from_bits(shuffle(bits_of(v), lane)); }
+DEVICE u32 shuffle_xor(u32 v, u32 mask) { return from_wave(v, thread() ^ mask); }
+DEVICE f32 shuffle_xor(f32 v, u32 mask) { return from_bits(shuffle_xor(bits_of(v), mask)); }
 DEVICE u32 atomic_add(u32* p, u32 v) { return __scoped_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE); }
 
 DEVICE f32 to_f32(f32 x) { return x; }
@@ -72,7 +81,7 @@ DEVICE u32 permute(u32 a, u32 b, u32 pick) {
     const u32 wide = ((pick & 0xf000) << 12 | (pick & 0xf00) << 8 | (pick & 0xf0) << 4 | (pick & 0xf)) & 0x07070707;
     return __builtin_amdgcn_perm(b, a, wide);
 }
-#if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1200__) || defined(__gfx1201__)
+#if defined(__GFX11__) || defined(__GFX12__)
 DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __builtin_amdgcn_sudot4(true, static_cast<i32>(a), true, static_cast<i32>(b), c, false); }
 #else
 DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __builtin_amdgcn_sdot4(static_cast<i32>(a), static_cast<i32>(b), c, false); }

@@ -13,103 +13,127 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     using Base::slot, Base::fetch;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
+    // Tiles of 16 queries that a wave has, and tokens whose scores it has at a time: without products of tiles, more take too many registers.
+    static constexpr u32 MINE = SIDE * LANES / WARP, STEP = has_products() ? BN : WARP;
+
     // Of each query of a lane: sums of values (of 16 dimensions those that `row_of` says), the largest score, and this lane's part of the
     // sum of exponentials.
-    f32 acc[DIM / 16][SIDE][8], top[SIDE], sum[SIDE];
+    f32 acc[DIM / 16][MINE][RESULTS], top[MINE], sum[MINE];
 
-    // Which of 16 tokens are the numbers of a tile: first those whose scores a lane of the first half has.
-    static DEVICE u32 token_of(u32 k) { return TILE == 8 ? tile_from() + k : k % 8 * 2 + k / 8; }
+    // Which of 16 tokens are the numbers of a tile, counted from `tile_from()`: those whose scores the lane has; where it needs all of them, first
+    // those that a lane of the first half has.
+    static DEVICE u32 token_of(u32 k) { return TILE == 16 ? k % 8 * 2 + k / 8 : k; }
 
-    // Exponentials of 16 scores of a query as a tile: a lane has eight of them, and the other half of the wave the others.
-    static DEVICE Tile<T> gather(const f32 (&s)[8]) {
+    // Where dimension 16 j + m of token 16 t + tile_from() + k is: a slot, with what is the same in all lanes apart from what is not. Of the
+    // latter there are four at most, which registers keep; `x ^ y` is `x + (y ^ x % 8) - x % 8`.
+    static DEVICE u32 value_at(u32 t, u32 k, u32 j, u32 m) {
+        const u32 row = 16 * t + k, chunk = CHUNKS % 8 ? 2 * j : 2 * j ^ row % 8, fixed = CHUNKS % 8 ? 0 : chunk & 5;
+        const u32 mine = CHUNKS % 8 ? m / 8 : m / 8 ^ tile_from() % 8;
+        return 8 * (row * PITCH + chunk - fixed) + (8 * tile_from() * PITCH + 8 * (mine ^ fixed) + m % 8);
+    }
+
+    // Exponentials of scores of a query as a tile. Where a lane needs all 16, the other half of the wave has eight of them.
+    static DEVICE Tile<T> gather(const f32 (&s)[RESULTS]) {
         Tile<T> p;
-        u32 mine[4];
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) mine[i] = narrow2(s[2 * i], s[2 * i + 1], T());
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            if (TILE == 8) p.w[i] = mine[i];
+        for (u32 i = 0; i < RESULTS / 2; i++) {
+            const u32 mine = narrow2(s[2 * i], s[2 * i + 1], T());
+            if (TILE == RESULTS) p.w[i] = mine;
             else {
-                const u32 other = shuffle_xor(mine[i], 16);
-                p.w[i] = lane() < 16 ? mine[i] : other;
-                p.w[TILE / 2 - 4 + i] = lane() < 16 ? other : mine[i];
+                const u32 other = shuffle_xor(mine, 16);
+                p.w[i] = lane() < 16 ? mine : other;
+                p.w[TILE / 2 - RESULTS / 2 + i] = lane() < 16 ? other : mine;
             }
         }
         return p;
     }
 
-    // `position` is that of the warp's first query.
-    DEVICE void tokens(const PrefillArgs& a, const T* mine, const T* keys, const T* values, const Place& place, i32 token, i32 position) {
-        f32 s[BN / 16][SIDE][8];
+    // Of 32 tokens from number `first` on those that are there and that a query sees, the ones from `from` to `to`. A lane's first row is bit 0.
+    static DEVICE u32 seen(u32 there, u32 first, i32 from, i32 to) {
+        const u32 low = static_cast<u32>(least(most(from - static_cast<i32>(first), 0), 32)), high = static_cast<u32>(least(most(to - static_cast<i32>(first), 0), 32));
+        // In two steps, as a word cannot be moved by 32.
+        const u32 behind = ~0u << low / 2 << (low - low / 2), before = ~(~0u << high / 2 << (high - high / 2));
+        return (there & behind & before) >> row_of(0);
+    }
+
+    // `position` is that of the wave's first query.
+    DEVICE void tokens(const PrefillArgs& a, const T* mine, const T* keys, const T* values, const u32 (&there)[STEP / WARP], i32 token, i32 position) {
+        f32 s[STEP / 16][MINE][RESULTS];
 #pragma unroll
-        for (u32 t = 0; t < BN / 16; t++)
+        for (u32 t = 0; t < STEP / 16; t++)
 #pragma unroll
-            for (u32 i = 0; i < SIDE; i++)
+            for (u32 i = 0; i < MINE; i++)
 #pragma unroll
-                for (u32 r = 0; r < 8; r++) s[t][i][r] = 0;
+                for (u32 r = 0; r < RESULTS; r++) s[t][i][r] = 0;
 #pragma unroll 1
         for (u32 k = 0; k < CHUNKS; k += 2) {
-            Tile<T> q[SIDE];
+            Tile<T> q[MINE];
+            const u32 at = anew(wave_lane() % 16);
 #pragma unroll
-            for (u32 i = 0; i < SIDE; i++) q[i] = tile_at(mine + slot(16 * i + lane() % 16, k), mine + slot(16 * i + lane() % 16, k + 1));
+            for (u32 i = 0; i < MINE; i++) q[i] = tile_at(mine + slot(16 * i + at, k), mine + slot(16 * i + at, k + 1));
 #pragma unroll
-            for (u32 t = 0; t < BN / 16; t++)
+            for (u32 t = 0; t < STEP / 16; t++)
                 multiply(s[t], q, [&](u32 m) { return tile_at(keys + slot(16 * t + m, k), keys + slot(16 * t + m, k + 1)); });
         }
         in_order();
-        const i32 last = position + static_cast<i32>(16 * SIDE) - 1;
-        if (!place.all() || (a.causal && token + static_cast<i32>(BN) - 1 > position) || (a.window && token <= last - static_cast<i32>(a.window))) {
+        const i32 last = position + static_cast<i32>(16 * MINE) - 1;
+        if ((there[0] & there[STEP / WARP - 1]) != ~0u || (a.causal && token + static_cast<i32>(STEP) - 1 > position) || (a.window && token <= last - static_cast<i32>(a.window))) {
 #pragma unroll
-            for (u32 t = 0; t < BN / 16; t++)
+            for (u32 i = 0; i < MINE; i++) {
+                // From the first of these tokens on.
+                const i32 at = position + static_cast<i32>(16 * i + wave_lane() % 16) - token + 1;
+                const i32 from = a.window ? at - static_cast<i32>(a.window) : 0, to = a.causal ? at : static_cast<i32>(STEP);
 #pragma unroll
-                for (u32 i = 0; i < SIDE; i++)
+                for (u32 t = 0; t < STEP / 16; t++) {
+                    in_order();
+                    const u32 bits = seen(there[16 * t / WARP], 16 * t / WARP * WARP, from, to) >> 16 * t % WARP;
 #pragma unroll
-                    for (u32 r = 0; r < 8; r++) {
-                        const u32 column = 16 * t + row_of(r);
-                        const i32 at = position + static_cast<i32>(16 * i + lane() % 16), of = token + static_cast<i32>(column);
-                        if (!place.has(column) || (a.causal && of > at) || (a.window && of <= at - static_cast<i32>(a.window))) s[t][i][r] = minus_infinity();
-                    }
+                    for (u32 r = 0; r < RESULTS; r++)
+                        if (!(bits >> r * NEXT_ROW & 1)) s[t][i][r] = minus_infinity();
+                }
+            }
         }
         const f32 scale = a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f);
 #pragma unroll
-        for (u32 i = 0; i < SIDE; i++) {
+        for (u32 i = 0; i < MINE; i++) {
             in_order();
             f32 best = top[i];
 #pragma unroll
-            for (u32 t = 0; t < BN / 16; t++)
+            for (u32 t = 0; t < STEP / 16; t++)
 #pragma unroll
-                for (u32 r = 0; r < 8; r++) best = most(best, s[t][i][r]);
-            best = most(best, shuffle_xor(best, 16));
+                for (u32 r = 0; r < RESULTS; r++) best = most(best, s[t][i][r]);
+            best = over_column<Max>(best);
             // Without any token yet all are -infinity, whose difference is NaN.
             const f32 base = best == minus_infinity() ? 0 : best * scale;
             const f32 keep = top[i] == best ? 1 : exp2_fast(fmaf(top[i], scale, -base));
             top[i] = best;
             f32 total = 0;
 #pragma unroll
-            for (u32 t = 0; t < BN / 16; t++)
+            for (u32 t = 0; t < STEP / 16; t++)
 #pragma unroll
-                for (u32 r = 0; r < 8; r++) total += s[t][i][r] = exp2_fast(fmaf(s[t][i][r], scale, -base));
+                for (u32 r = 0; r < RESULTS; r++) total += s[t][i][r] = exp2_fast(fmaf(s[t][i][r], scale, -base));
             sum[i] = fmaf(sum[i], keep, total);
             // Largest scores change seldom after the first tokens.
             if (lanes_of(keep != 1)) {
 #pragma unroll
                 for (u32 j = 0; j < DIM / 16; j++)
 #pragma unroll
-                    for (u32 r = 0; r < 8; r++) acc[j][i][r] *= keep;
+                    for (u32 r = 0; r < RESULTS; r++) acc[j][i][r] *= keep;
             }
         }
 #pragma unroll
-        for (u32 t = 0; t < BN / 16; t++) {
-            Tile<T> p[SIDE];
+        for (u32 t = 0; t < STEP / 16; t++) {
+            Tile<T> p[MINE];
+            const u32 base = anew(0);
 #pragma unroll
-            for (u32 i = 0; i < SIDE; i++) p[i] = gather(s[t][i]), in_order();
+            for (u32 i = 0; i < MINE; i++) p[i] = gather(s[t][i]), in_order();
 #pragma unroll
             for (u32 j = 0; j < DIM / 16; j++) {
                 in_order();
                 multiply(acc[j], p, [&](u32 m) {
                     Tile<T> v;
 #pragma unroll
-                    for (u32 k = 0; k < TILE; k++) v.at[k] = values[slot(16 * t + token_of(k), 2 * j + m / 8) + m % 8];
+                    for (u32 k = 0; k < TILE; k++) v.at[k] = values[value_at(t, token_of(k), j, (m + base) % 16)];
                     return v;
                 });
             }
@@ -118,12 +142,12 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
 
     DEVICE void store(const PrefillArgs& a, u64 from, u32 count) const {
 #pragma unroll
-        for (u32 i = 0; i < SIDE; i++) {
+        for (u32 i = 0; i < MINE; i++) {
             in_order();
-            const f32 total = sum[i] + shuffle_xor(sum[i], 16);
+            const f32 total = over_column<Add>(sum[i]);
             // Zeros without tokens.
             const f32 by = total == 0 ? 0 : a.value_scale * Stored<C>::SMALLER / total;
-            const u32 row = warp() * 16 * SIDE + i * 16 + lane() % 16;
+            const u32 row = wave() * 16 * MINE + i * 16 + wave_lane() % 16;
             if (row >= count) continue;
             const u64 at = ((from + row) * a.heads + block_y()) * a.dim + row_of(0);
             with_type(a.y, a.type, [&](auto* y) {
@@ -131,7 +155,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
 #pragma unroll
                 for (u32 j = 0; j < DIM / 16; j++)
 #pragma unroll
-                    for (u32 r = 0; r < 8; r++)
+                    for (u32 r = 0; r < RESULTS; r++)
                         // Heads are whole eights.
                         if (16 * j + row_of(r) / 8 * 8 < a.dim) narrow(y[16 * j + r * NEXT_ROW], acc[j][i][r] * by);
             });
@@ -140,7 +164,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
 
     static DEVICE void run(const PrefillArgs& a) {
         T *room = shared<T>(), *keys = room + ROWS * PITCH * 8, *values = keys + BN * PITCH * 8;
-        const T* mine = room + warp() * 16 * SIDE * PITCH * 8;
+        const T* mine = room + wave() * 16 * MINE * PITCH * 8;
         const u32 kv = block_y() / (a.heads / a.kv_heads);
         const u32 begin = least(a.starts[block_z()], a.tokens), end = least(a.starts[block_z() + 1], a.tokens);
         const u32 count = end > begin ? end - begin : 0;
@@ -153,26 +177,33 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
             const i32 oldest = a.window ? position + 1 - static_cast<i32>(a.window) : 0;
             Prefill self;
 #pragma unroll
-            for (u32 i = 0; i < SIDE; i++) {
+            for (u32 i = 0; i < MINE; i++) {
                 self.top[i] = minus_infinity(), self.sum[i] = 0;
 #pragma unroll
                 for (u32 j = 0; j < DIM / 16; j++)
 #pragma unroll
-                    for (u32 r = 0; r < 8; r++) self.acc[j][i][r] = 0;
+                    for (u32 r = 0; r < RESULTS; r++) self.acc[j][i][r] = 0;
             }
             fetch(a, begin + first, count - first, room);
             for (u32 token = static_cast<u32>(most(0, oldest)) / BN * BN; token < to; token += BN) {
                 Place place;
+                const u32 me = anew(thread());
                 place.find(a, kv, token, to);
                 Moved tile;
-                tile.begin(a, a.keys, place, keys);
-                tile.end(keys);
+                tile.begin(a, a.keys, place, keys, me);
+                tile.end(keys, me);
                 in_order();
-                tile.begin(a, a.values, place, values);
-                tile.end(values);
+                tile.begin(a, a.values, place, values, me);
+                tile.end(values, me);
                 copy_wait<0>();
                 sync_block();
-                self.tokens(a, mine, keys, values, place, static_cast<i32>(token), position + static_cast<i32>(warp() * 16 * SIDE));
+#pragma unroll 1
+                for (u32 first = 0; first < BN; first += STEP) {
+                    u32 there[STEP / WARP];
+#pragma unroll
+                    for (u32 i = 0; i < STEP / WARP; i++) there[i] = first ? place.there[BN / WARP - 1] : place.there[i];
+                    self.tokens(a, mine, keys + 8 * first * PITCH, values + 8 * first * PITCH, there, static_cast<i32>(token + first), position + static_cast<i32>(wave() * 16 * MINE));
+                }
                 sync_block();
             }
             self.store(a, begin + first, count - first);

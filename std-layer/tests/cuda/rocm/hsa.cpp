@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <set>
@@ -58,10 +59,11 @@ struct Queue {
     void* data = nullptr;
     uint64_t write = 0, read = 0;
     int64_t rung = -1;
-    bool failed = false;
+    bool failed = false, times = false;
     void* stream = nullptr;
 };
-struct Signal { int64_t value; Queue* queue; };
+// `ended` is when the last packet with this signal was done, on a queue that keeps times, else 0.
+struct Signal { int64_t value; Queue* queue; uint64_t ended = 0; };
 struct Kernel { std::string name; void* function; int arguments; };
 struct Executable { void* module = nullptr; std::map<std::string, Kernel> kernels; };
 struct Reader { const uint8_t* image; size_t bytes; };
@@ -74,7 +76,13 @@ struct Barrier { uint16_t header, reserved[3]; Id signals[5]; uint64_t reserved2
 static_assert(sizeof(Dispatch) == 64 && sizeof(Barrier) == 64, "packets");
 
 Signal* signal_of(Id id) { return reinterpret_cast<Signal*>(id); }
-void complete(Id id) { if (id) signal_of(id)->value--; }
+// A tick is a nanosecond.
+uint64_t now() { timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return static_cast<uint64_t>(t.tv_sec) * 1000000000 + static_cast<uint64_t>(t.tv_nsec); }
+void complete(const Queue* q, Id id) {
+    if (!id) return;
+    signal_of(id)->value--;
+    signal_of(id)->ended = q->times ? now() : 0;
+}
 void fail(Queue* q, int status, const char* what) {
     if (what) fprintf(stderr, "a queue fails: %s\n", what);
     q->failed = true;
@@ -130,7 +138,7 @@ bool step(Queue* q) {
     const uint16_t invalid = 1;
     memcpy(place, &invalid, 2);
     q->read++;
-    complete(completion);
+    complete(q, completion);
     return true;
 }
 void run_all() {
@@ -142,7 +150,8 @@ void run_all() {
 int status_of(int code) { return code == 0 ? SUCCESS : code == 2 ? OUT_OF_RESOURCES : code == 200 ? INVALID_CODE_OBJECT : INVALID_ARGUMENT; }
 // The flags of files for the GPU, by its number.
 int machine() {
-    static const std::map<int, int> all = {{1030, 0x36}, {1031, 0x37}, {1100, 0x41}, {1102, 0x47}, {1201, 0x4e}};
+    static const std::map<int, int> all = {{0x90a, 0x3f}, {0x942, 0x4c}, {0x1030, 0x36}, {0x1031, 0x37}, {0x1032, 0x38}, {0x1033, 0x39}, {0x1034, 0x3e},
+                                           {0x1035, 0x3d}, {0x1036, 0x45}, {0x1100, 0x41}, {0x1101, 0x46}, {0x1102, 0x47}, {0x1103, 0x44}, {0x1200, 0x48}, {0x1201, 0x4e}};
     auto found = all.find(emu_get("gfx"));
     return found == all.end() ? 0 : found->second;
 }
@@ -155,10 +164,17 @@ API int hsa_status_string(int status, const char** text) {
     if (found == all.end()) return INVALID_ARGUMENT;
     return *text = found->second, SUCCESS;
 }
+API int hsa_system_get_info(u32 what, void* to) { return what == 3 ? *static_cast<uint64_t*>(to) = 1000000000, SUCCESS : INVALID_ARGUMENT; }
+API int hsa_amd_profiling_set_profiler_enabled(Queue* q, int on) { q->times = on; return SUCCESS; }
+API int hsa_amd_profiling_get_dispatch_time(Id agent, Id s, uint64_t (*to)[2]) {
+    LOCKED;
+    if (agent != GPU || !signal_of(s)->ended) return INVALID_ARGUMENT;
+    return (*to)[0] = (*to)[1] = signal_of(s)->ended, SUCCESS;
+}
 API int hsa_iterate_agents(int (*each)(Id, void*), void* data) { each(CPU, data); return each(GPU, data); }
 API int hsa_agent_get_info(Id agent, u32 what, void* to) {
     switch (what) {
-    case 0: snprintf(static_cast<char*>(to), 64, "gfx%d", emu_get("gfx")); return SUCCESS;
+    case 0: snprintf(static_cast<char*>(to), 64, "gfx%x", emu_get("gfx")); return SUCCESS;
     case 17: *static_cast<u32*>(to) = agent == GPU; return SUCCESS;
     case 18: memcpy(to, (const u32[4]){32 << 10, 1 << 20, 0, 0}, 16); return SUCCESS;
     case 0xa002: *static_cast<u32*>(to) = 4; return SUCCESS;

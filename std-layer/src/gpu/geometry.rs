@@ -2,27 +2,27 @@
 
 use std::ffi::c_uint;
 
-use super::error::CudaError;
+use crate::cuda::error::CudaError;
 
 /// How many blocks of how many threads, with how many bytes of shared memory each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
-    pub(super) grid: [usize; 3],
-    pub(super) threads: usize,
-    pub(super) shared: usize,
+pub(crate) struct Geometry {
+    pub(crate) grid: [usize; 3],
+    pub(crate) threads: usize,
+    pub(crate) shared: usize,
 }
 
 /// What a GPU can have of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
-    pub(super) grid: [u32; 3],
-    pub(super) threads: u32,
-    pub(super) shared: u32,
+pub(crate) struct Limits {
+    pub(crate) grid: [u32; 3],
+    pub(crate) threads: u32,
+    pub(crate) shared: u32,
 }
 
 impl Geometry {
     /// The geometry as the driver counts, or what the GPU has too little of.
-    pub(super) fn within(
+    pub(crate) fn within(
         &self,
         kernel: &str,
         limits: &Limits,
@@ -42,14 +42,14 @@ impl Geometry {
 const F32: usize = size_of::<f32>();
 
 /// 32 bytes of an operand a thread; beyond some waves of blocks, they loop.
-pub(super) fn elementwise(elements: usize, size: usize, multiprocessors: usize) -> Geometry {
+pub(crate) fn elementwise(elements: usize, size: usize, multiprocessors: usize) -> Geometry {
     let blocks = elements.div_ceil(32 * 256 / size);
     Geometry { grid: [blocks.min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
 /// A block a row of so many bytes, with 16 bytes a thread, within reason, and whether rows are kept in shared memory: those that can
 /// be moved 16 bytes at a time and fit into what a block has for the asking, beside the 32 numbers where warps meet.
-pub(super) fn by_row(rows: usize, bytes: usize, aligned: bool) -> (bool, Geometry) {
+pub(crate) fn by_row(rows: usize, bytes: usize, aligned: bool) -> (bool, Geometry) {
     let meeting = 32 * F32;
     let kept = aligned && bytes <= (48 << 10) - meeting;
     let threads = bytes.div_ceil(16).clamp(1, 1024).next_multiple_of(32);
@@ -57,84 +57,84 @@ pub(super) fn by_row(rows: usize, bytes: usize, aligned: bool) -> (bool, Geometr
 }
 
 /// A thread a pair or an element that stays, blocks of y a token; both loop.
-pub(super) fn rope(heads: usize, (head_dim, rot_dim): (usize, usize), tokens: usize) -> Geometry {
+pub(crate) fn rope(heads: usize, (head_dim, rot_dim): (usize, usize), tokens: usize) -> Geometry {
     let work = heads * (head_dim - rot_dim / 2);
     Geometry { grid: [work.div_ceil(256).min(64), tokens.min(32768), 1], threads: 256, shared: 0 }
 }
 
 /// A block a row; rows without columns need none.
-pub(super) fn embed(rows: usize, cols: usize) -> Geometry {
+pub(crate) fn embed(rows: usize, cols: usize) -> Geometry {
     Geometry { grid: [if cols == 0 { 0 } else { rows }, 1, 1], threads: 256, shared: 0 }
 }
 
 /// A warp a job, with `shared` bytes of its own; beyond some waves of blocks, they loop.
-pub(super) fn warps(jobs: usize, shared: usize, multiprocessors: usize) -> Geometry {
+pub(crate) fn warps(jobs: usize, shared: usize, multiprocessors: usize) -> Geometry {
     let grid = [jobs.div_ceil(8).min(multiprocessors * 32), 1, 1];
     Geometry { grid, threads: 8 * 32, shared: shared * 8 }
 }
 
 /// Columns of weights in blocks that a warp takes at a time.
-pub(super) const CHUNK: usize = 1024;
+pub(crate) const CHUNK: usize = 1024;
 
 /// Decoding: a warp has `CHUNK` codes, and scales and offsets of their groups.
-pub(super) fn dequant(rows: usize, cols: usize, group: usize, multiprocessors: usize) -> Geometry {
+pub(crate) fn dequant(rows: usize, cols: usize, group: usize, multiprocessors: usize) -> Geometry {
     warps(rows * cols.div_ceil(CHUNK), CHUNK + 2 * F32 * CHUNK / group, multiprocessors)
 }
 
 /// Products of weights whose `CHUNK` columns have so many bytes with `n` vectors: a warp has two rows, or one from four vectors on,
 /// and of each four pieces in shared memory.
-pub(super) fn qgemv(rows: usize, n: usize, bytes: usize) -> Geometry {
+pub(crate) fn qgemv(rows: usize, n: usize, bytes: usize) -> Geometry {
     let each = if n <= 2 { 2 } else { 1 };
     let room = (bytes + 15).next_multiple_of(16);
     Geometry { grid: [rows.div_ceil(4 * each), 1, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
 }
 
 /// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on.
-pub(super) fn gemv(rows: usize, n: usize) -> Geometry {
+pub(crate) fn gemv(rows: usize, n: usize) -> Geometry {
     let each = if n <= 2 { 2 } else { 4 };
     Geometry { grid: [rows.div_ceil(4 * each), 1, 1], threads: 4 * 32, shared: 0 }
 }
 
 /// Decoding of grouped integers: threads along outputs, blocks of y along inputs; both loop.
-pub(super) fn grouped_dequant(outputs: usize, inputs: usize) -> Geometry {
+pub(crate) fn grouped_dequant(outputs: usize, inputs: usize) -> Geometry {
     Geometry { grid: [outputs.div_ceil(256).min(1024), inputs.min(4096), 1], threads: 256, shared: 0 }
 }
 
 /// Products with grouped integers: a block has 32 outputs, whose inputs its 16 warps share.
-pub(super) fn grouped_gemv(outputs: usize) -> Geometry {
+pub(crate) fn grouped_gemv(outputs: usize) -> Geometry {
     Geometry { grid: [outputs.div_ceil(32), 1, 1], threads: 512, shared: 512 * F32 }
 }
 
 /// A block a row, four columns a thread, and where warps meet.
-pub(super) fn by_fours(rows: usize, cols: usize) -> Geometry {
+pub(crate) fn by_fours(rows: usize, cols: usize) -> Geometry {
     let threads = cols.div_ceil(4).clamp(1, 1024).next_multiple_of(32);
     Geometry { grid: [rows, 1, 1], threads, shared: 32 * F32 }
 }
 
 /// A block a row, whose warps share its heads: each has one in shared memory.
-pub(super) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
+pub(crate) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
     let warps = heads.clamp(1, 8);
     Geometry { grid: [rows, 1, 1], threads: warps * 32, shared: warps * head_dim * F32 }
 }
 
 /// A thread a row.
-pub(super) fn advance(rows: usize) -> Geometry {
+pub(crate) fn advance(rows: usize) -> Geometry {
     Geometry { grid: [rows.div_ceil(256), 1, 1], threads: 256, shared: 0 }
 }
 
 /// A block a token.
-pub(super) fn kv_append(tokens: usize) -> Geometry {
+pub(crate) fn kv_append(tokens: usize) -> Geometry {
     Geometry { grid: [tokens, 1, 1], threads: 256, shared: 0 }
 }
 
 /// Parts of the tokens of each sequence: of 256 or more, until there are some blocks for each multiprocessor.
-pub(super) fn decode_parts(queries: usize, tokens: usize, multiprocessors: usize) -> usize {
+pub(crate) fn decode_parts(queries: usize, tokens: usize, multiprocessors: usize) -> usize {
     let wanted = (multiprocessors * 16).div_ceil(queries.max(1));
     tokens.div_ceil(256).clamp(1, wanted.clamp(1, 128))
 }
 
 /// Attention of single queries, `width` that share a KV head a block: a warp has `head_dim` sums and two numbers.
-pub(super) fn decode(
+pub(crate) fn decode(
     (sequences, parts): (usize, usize),
     (heads, kv_heads): (usize, usize),
     (head_dim, width): (usize, usize),
@@ -144,13 +144,13 @@ pub(super) fn decode(
 }
 
 /// A block a query.
-pub(super) fn join(sequences: usize, heads: usize) -> Geometry {
+pub(crate) fn join(sequences: usize, heads: usize) -> Geometry {
     Geometry { grid: [sequences * heads, 1, 1], threads: 128, shared: 0 }
 }
 
 /// Attention of many queries, with a kernel for heads of `dim`: a block has some queries of a head and some keys and values, of 16
 /// bytes whose number is odd, or which change places by rows. Blocks of x loop.
-pub(super) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize) -> Geometry {
+pub(crate) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize) -> Geometry {
     let (rows, tokens) = if dim <= 128 { (128, 64) } else { (64, 32) };
     let chunks = dim / 8;
     let pitch = if chunks.is_multiple_of(8) { chunks } else { chunks | 1 };
@@ -159,18 +159,18 @@ pub(super) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize
 }
 
 /// Matrix products: 128 x 128 of the result a block, and of 32 columns of both operands three pieces.
-pub(super) fn gemm(m: usize, n: usize) -> Geometry {
+pub(crate) fn gemm(m: usize, n: usize) -> Geometry {
     let shared = 3 * (128 + 128) * (32 + 8) * size_of::<u16>();
     Geometry { grid: [m.div_ceil(128), n.div_ceil(128), 1], threads: 128, shared }
 }
 
 /// The largest score of each row: a block a row.
-pub(super) fn argmax(rows: usize) -> Geometry {
+pub(crate) fn argmax(rows: usize) -> Geometry {
     Geometry { grid: [rows, 1, 1], threads: 1024, shared: 64 * F32 }
 }
 
 /// A token of each row: a block has where warps meet, and for each of 2048 digits what tokens with it are worth.
-pub(super) fn sample(rows: usize) -> Geometry {
+pub(crate) fn sample(rows: usize) -> Geometry {
     Geometry { grid: [rows, 1, 1], threads: 1024, shared: 64 * 4 + 33 * 8 + 2 * 4 + 2048 * 8 }
 }
 

@@ -1,0 +1,11 @@
+// The emulator as GPUs of the family gfx11: v_wmma_f32_16x16x16_f16, for waves of 32 lanes (AMD, "RDNA3 Instruction Set Architecture", section 7.9).
+#define TILES_GFX11
+#define PRODUCTS
+static constexpr u32 LANES = 32;
+struct Lanes {
+    // Lanes 16 further have the same numbers.
+    static u32 of(u32 m, u32) { return m; }
+    static u32 number(u32 k) { return k; }
+    static u32 row(u32 lane, u32 r) { return 2 * r + lane / 16; }
+};
+#include "products.h"
