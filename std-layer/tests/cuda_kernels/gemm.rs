@@ -83,9 +83,14 @@ fn refusals() -> Outcome {
     Ok(())
 }
 
-pub fn trials(trials: &mut Trials) {
+/// Those of products alone, whatever the weights are.
+pub fn dense_trials(trials: &mut Trials) {
     trials.push(trial("gemm_f16", dense::<f16, f32>));
     trials.push(trial("gemm_bf16", dense::<bf16, bf16>));
+}
+
+pub fn trials(trials: &mut Trials) {
+    dense_trials(trials);
     trials.push(trial("gemm_refusals", refusals));
     for format in quant::formats() {
         trials.push(trial(format!("qgemm_f16_{format}"), move || quantised::<f16, f16>(format)));
