@@ -1,6 +1,16 @@
 //! What kernels for packed weights in assembly know of the formats beside their [`Packing`], and proof of what they rely on.
 
+use core::mem::{offset_of, size_of};
+
 use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT};
+use crate::quant::steps::Step;
+
+// Where the parts of a step of activations are: vectors of aarch64 take three sums and the scale at once, so assembly has these
+// places as numbers.
+const _: () = {
+    assert!(offset_of!(Step, q) == 0 && offset_of!(Step, sums) == 32 && offset_of!(Step, scale) == 44);
+    assert!(offset_of!(Step, offsets) == 48 && size_of::<Step>() == 64);
+};
 
 /// What makes codes unsigned numbers.
 pub(super) const fn bias(p: &Packing) -> u32 {
