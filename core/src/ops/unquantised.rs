@@ -308,11 +308,13 @@ unsafe fn step<W: Element, E: Element, P: Prim<W> + Prim<E>, const R: usize, con
                 <P as Prim<E>>::load_n(x, n)
             }
         });
-        for (w, sums) in w.iter().zip(&mut sums) {
-            let w = load::<W, P>(w.add(j * SIZE), n);
-            for ([even, odd], &x) in sums.iter_mut().zip(&x) {
+        // By indices: for AVX2 `zip` is not inlined, and would keep the sums in memory.
+        for r in 0..R {
+            let w = load::<W, P>(w[r].add(j * SIZE), n);
+            for i in 0..M {
+                let [even, odd] = &mut sums[r][i];
                 let sum = if chain == 0 { even } else { odd };
-                *sum = P::fma(w, x, *sum);
+                *sum = P::fma(w, x[i], *sum);
             }
         }
     }
