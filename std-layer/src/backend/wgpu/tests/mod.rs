@@ -226,13 +226,26 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], nu
 #[test]
 fn products_of_every_format() {
     let Some(gpu) = gpu() else { return };
+    // Compiling shaders takes most of the time: every format with some numbers of rows, and some formats with all of them.
     for format in formats() {
         let unit = format.block_len().max(32);
-        let shapes = [(1, 1), (3, 1024 / unit), (9, 1024 / unit + 1), (5, 5 * 1024 / unit + 3), (130, 1)];
-        for (rows, blocks) in shapes {
+        let shapes = [
+            (1, 1, 1),
+            (3, 1024 / unit, 3),
+            (9, 1024 / unit + 1, 3),
+            (5, 5 * 1024 / unit + 3, 1),
+            (67, 2, 33),
+        ];
+        for (rows, blocks, n) in shapes {
+            products(&gpu, Some(format), [rows, blocks * unit], &[n]);
+        }
+    }
+    for format in [QuantFormat::Q4K, QuantFormat::Q6K, QuantFormat::Q8_0] {
+        let unit = format.block_len().max(32);
+        for (rows, blocks) in [(1, 1), (3, 1024 / unit), (9, 1024 / unit + 1), (130, 1)] {
             products(&gpu, Some(format), [rows, blocks * unit], &[1, 2, 3, 4, 5, 6, 7, 8]);
         }
-        for (rows, blocks, n) in [(1, 1, 9), (67, 2, 33), (128, 1, 64), (3, 96usize.div_ceil(unit), 130)] {
+        for (rows, blocks, n) in [(1, 1, 9), (128, 1, 64), (3, 96usize.div_ceil(unit), 130)] {
             products(&gpu, Some(format), [rows, blocks * unit], &[n]);
         }
     }
