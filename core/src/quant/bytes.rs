@@ -101,6 +101,8 @@ pub(crate) unsafe trait Bytes: Copy {
 pub(crate) unsafe trait Widen: Vector {
     /// `LANES` signed bytes at `p` as f32; exact.
     unsafe fn widen(p: *const i8) -> Self::V;
+    /// Of `LANES` groups of four signed bytes at `p`, the first bytes as f32, the second, the third and the fourth; exact.
+    unsafe fn widen_fours(p: *const i8) -> [Self::V; 4];
 }
 
 /// Tables of 16 codes.

@@ -19,7 +19,7 @@ use crate::error::KernelError;
 use crate::quant::blocks::Half;
 use crate::quant::Format;
 
-pub(crate) use unit::Unit;
+pub(crate) use unit::{Planes, Unit};
 
 /// Rows of a panel.
 pub(crate) const ROWS: usize = 16;
@@ -180,6 +180,7 @@ pub(crate) trait Pack: Format {
 
 impl Packing {
     /// Groups of a step: one or two.
+    #[inline(always)]
     pub(crate) const fn groups(&self) -> usize {
         if self.group == STEP {
             1
@@ -188,10 +189,12 @@ impl Packing {
         }
     }
     /// What [`Scales::Factors`] have for a step, of `each` bytes a group; and behind it the high plane, if that is by row.
+    #[inline(always)]
     const fn list(&self, each: usize) -> usize {
         self.groups() * each + if self.by_row { ROWS } else { 0 }
     }
     /// Bytes of the head of a unit of `steps` steps.
+    #[inline(always)]
     pub(crate) const fn head(&self, steps: usize) -> usize {
         let each = ROWS * if self.offsets { 2 } else { 1 };
         let bytes = match self.scales {
@@ -203,10 +206,12 @@ impl Packing {
         bytes.next_multiple_of(64)
     }
     /// Bytes of a step.
+    #[inline(always)]
     pub(crate) const fn step(&self) -> usize {
         64 * (self.bits[0] + if self.by_row { 0 } else { self.bits[1] })
     }
     /// Bytes of a unit of `steps` steps.
+    #[inline(always)]
     pub(crate) const fn unit_bytes(&self, steps: usize) -> usize {
         self.head(steps) + steps * self.step()
     }
@@ -232,6 +237,7 @@ impl Packing {
     }
 
     /// Where in the head things of group `g` are: its (or the common) scale, and its factor.
+    #[inline(always)]
     pub(crate) const fn places(&self, g: usize) -> (usize, usize) {
         let each = ROWS * if self.offsets { 2 } else { 1 };
         match self.scales {
@@ -246,6 +252,7 @@ impl Packing {
     }
 
     /// Where in a unit of `steps` steps the high plane of step `s` is.
+    #[inline(always)]
     pub(crate) const fn high(&self, steps: usize, s: usize) -> usize {
         if self.by_row {
             // Behind the factors of the step's last group.

@@ -52,4 +52,18 @@ unsafe impl Widen for Avx2 {
         // SAFETY: the caller vouches for the bytes and the instruction set.
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
+    #[inline(always)]
+    unsafe fn widen_fours(p: *const i8) -> [__m256; 4] {
+        // SAFETY: the caller vouches for the bytes and the instruction set.
+        unsafe {
+            let words = _mm256_loadu_si256(p.cast());
+            let signed = |top| _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(top));
+            [
+                signed(_mm256_slli_epi32::<24>(words)),
+                signed(_mm256_slli_epi32::<16>(words)),
+                signed(_mm256_slli_epi32::<8>(words)),
+                signed(words),
+            ]
+        }
+    }
 }

@@ -36,4 +36,18 @@ unsafe impl Widen for Avx512 {
         // SAFETY: the caller vouches for the bytes and the instruction set.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
     }
+    #[inline(always)]
+    unsafe fn widen_fours(p: *const i8) -> [__m512; 4] {
+        // SAFETY: the caller vouches for the bytes and the instruction set.
+        unsafe {
+            let words = _mm512_loadu_si512(p.cast());
+            let signed = |top| _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(top));
+            [
+                signed(_mm512_slli_epi32::<24>(words)),
+                signed(_mm512_slli_epi32::<16>(words)),
+                signed(_mm512_slli_epi32::<8>(words)),
+                signed(words),
+            ]
+        }
+    }
 }

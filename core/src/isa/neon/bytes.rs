@@ -187,6 +187,20 @@ unsafe impl Widen for Neon {
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four))))
         }
     }
+    #[inline(always)]
+    unsafe fn widen_fours(p: *const i8) -> [float32x4_t; 4] {
+        // SAFETY: the caller vouches for the bytes and the instruction set.
+        unsafe {
+            let words = vld1q_s32(p.cast());
+            let signed = |top| vcvtq_f32_s32(vshrq_n_s32::<24>(top));
+            [
+                signed(vshlq_n_s32::<24>(words)),
+                signed(vshlq_n_s32::<16>(words)),
+                signed(vshlq_n_s32::<8>(words)),
+                signed(words),
+            ]
+        }
+    }
 }
 
 /// Twelve bytes, and zeros.

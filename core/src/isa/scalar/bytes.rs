@@ -1,6 +1,8 @@
 //! Bytes one by one.
 
-use crate::arrays::from_fn;
+use core::mem::transmute;
+
+use crate::arrays::{from_fn, Each};
 use crate::isa::Scalar;
 use crate::quant::bytes::{Lookup, Widen};
 use crate::quant::{Format, Unpack, PART};
@@ -11,6 +13,11 @@ unsafe impl Widen for Scalar {
     unsafe fn widen(p: *const i8) -> f32 {
         // SAFETY: the caller vouches for the byte.
         f32::from(unsafe { *p })
+    }
+    #[inline(always)]
+    unsafe fn widen_fours(p: *const i8) -> [f32; 4] {
+        // SAFETY: the caller vouches for the bytes.
+        unsafe { *p.cast::<[i8; 4]>() }.each(f32::from)
     }
 }
 
@@ -49,6 +56,11 @@ unsafe impl<F: Format> Unpack<F> for Scalar {
     #[inline(always)]
     unsafe fn codes(b: *const F::Block, i: usize, (): &()) -> [i8; PART] {
         // SAFETY: the caller vouches for the block.
-        from_fn(|k| F::code(unsafe { &*b }, i + k))
+        let b = unsafe { &*b };
+        // Half by half: a format whose block is 32 nibbles has one half in the lower ones and one in the upper. Within a half
+        // all codes are taken out alike, which the compiler makes vectors of.
+        let halves: [[i8; PART / 2]; 2] = from_fn(|h| from_fn(|k| F::code(b, i + h * (PART / 2) + k)));
+        // SAFETY: these are as many bytes.
+        unsafe { transmute::<[[i8; PART / 2]; 2], [i8; PART]>(halves) }
     }
 }

@@ -2,8 +2,9 @@
 //! first-level cache, and multiplied from there.
 
 use super::tile::{Kind, PanelRoom};
-use crate::arrays::Each;
-use crate::element::Element;
+use crate::arrays::{from_fn, Each};
+use crate::element::{Element, ElementType};
+use crate::quant::bytes::Widen;
 use crate::quant::packed::{ROWS, STEP, UNIT};
 use crate::vector::Prim;
 
@@ -29,7 +30,7 @@ pub struct FewArgs<E> {
 /// # Safety
 /// What the arguments name exists; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32>>(a: &FewArgs<E>) {
+pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32> + Widen>(a: &FewArgs<E>) {
     let mut m = 0;
     while m < a.rows {
         // SAFETY: the caller's contract; so many rows are left.
@@ -46,58 +47,83 @@ pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32>>(a: &FewArgs<E>) {
 
 /// [`few`] for `M` rows of activations, from row `first`. Returns how many that are.
 ///
+/// Loops count, as iterators over slices may stay out of line, where sums cannot stay in registers.
+///
 /// # Safety
 /// The contract of [`few`], for these rows.
 #[inline(always)]
-pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const M: usize>(
+#[allow(clippy::needless_range_loop)]
+pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32> + Widen, const M: usize>(
     a: &FewArgs<E>,
     first: usize,
 ) -> usize {
+    // Vectors of a panel's rows that are multiplied side by side. With `M` rows of activations they have up to four pairs of
+    // sums: enough that additions do not wait for each other, and half of the smallest register file.
+    let vectors = const { min(ROWS / P::LANES, 4 / M) };
     let groups = a.kind.groups();
-    let cells = STEP / 4 / groups;
-    let sums = a.sums.wrapping_add(first).cast::<[[f32; ROWS]; M]>();
-    // SAFETY: the caller's contract; steps, groups and cells are within the panel and the rows.
+    let cols = STEP / groups;
+    let mut converted = [[0f32; STEP]; M];
+    // SAFETY: the caller's contract; steps, groups and columns are within the panel and the rows.
     unsafe {
         for g in 0..a.steps * groups {
-            let (mut x, mut all) = ([[0f32; STEP]; M], [0f32; M]);
-            for m in 0..M {
-                let (from, mut sum) = (a.x.add((first + m) * a.stride + g * cells * 4), P::splat(0.0));
-                for c in (0..cells * 4).step_by(P::LANES) {
-                    let v = <P as Prim<E>>::load(from.add(c));
-                    sum = P::add(sum, v);
-                    <P as Prim<f32>>::store(x[m].as_mut_ptr().add(c), v);
+            let row = from_fn::<_, M>(|m| a.x.add((first + m) * a.stride + g * cols));
+            let (mut x, mut all) = (row.each(<*const E>::cast::<f32>), [P::splat(0.0); M]);
+            if a.kind.offsets || E::TYPE != ElementType::F32 {
+                for m in 0..M {
+                    let to = converted[m].as_mut_ptr();
+                    let mut sum = P::splat(0.0);
+                    for c in (0..cols).step_by(P::LANES) {
+                        let v = <P as Prim<E>>::load(row[m].add(c));
+                        sum = P::add(sum, v);
+                        if E::TYPE != ElementType::F32 {
+                            <P as Prim<f32>>::store(to.add(c), v);
+                            x[m] = to;
+                        }
+                    }
+                    if a.kind.offsets {
+                        all[m] = P::splat(P::reduce_sum(sum));
+                    }
                 }
-                all[m] = if a.kind.offsets { P::reduce_sum(sum) } else { 0.0 };
             }
-            for i in (0..ROWS).step_by(P::LANES) {
-                let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + i));
-                // Two sums, so that additions wait less for each other.
-                let mut of_group = [[P::splat(0.0); 2]; M];
-                for cell in 0..cells {
-                    // From the first row of this vector on; what is behind it is not used, and the codes are followed by scales.
-                    let words = a.from.codes.cast::<u32>().add((g * cells + cell) * ROWS + i);
-                    let words = (*words.cast::<[u32; ROWS]>()).each(u32::from_le);
-                    for t in 0..4 {
-                        // Shifts, as the compiler takes bytes out of registers one by one.
-                        let codes = words.each(|w| ((w << (24 - 8 * t)) as i32 >> 24) as f32);
-                        let codes = <P as Prim<f32>>::load(codes.as_ptr());
-                        for (of_group, x) in of_group.iter_mut().zip(&x) {
-                            let sum = &mut of_group[t % 2];
-                            *sum = P::fma(codes, P::splat(x[(4 * cell + t) % STEP]), *sum);
+            for i in (0..ROWS).step_by(vectors * P::LANES) {
+                let mut sums = [[[P::splat(0.0); 2]; M]; 4];
+                for c in (0..cols).step_by(4) {
+                    let codes = a.from.codes.add((g * cols + c) * ROWS + 4 * i).cast::<i8>();
+                    for v in 0..vectors {
+                        let codes = P::widen_fours(codes.add(4 * v * P::LANES));
+                        for t in 0..4 {
+                            for m in 0..M {
+                                sums[v][m][t % 2] =
+                                    P::fma(codes[t], P::splat(*x[m].add(c + t)), sums[v][m][t % 2]);
+                            }
                         }
                     }
                 }
-                let scales = at(a.from.scales);
-                for (m, [even, odd]) in of_group.into_iter().enumerate() {
-                    let to = (*sums)[m].as_mut_ptr().add(i);
-                    let mut sum = P::fma(P::add(even, odd), scales, <P as Prim<f32>>::load(to));
-                    if a.kind.offsets {
-                        sum = P::fma(at(a.from.offsets), P::splat(all[m]), sum);
+                for v in 0..vectors {
+                    let row = i + v * P::LANES;
+                    let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + row));
+                    let scales = at(a.from.scales);
+                    for m in 0..M {
+                        let to = a.sums.add(first + m).cast::<f32>().add(row);
+                        let [even, odd] = sums[v][m];
+                        let mut sum = P::fma(P::add(even, odd), scales, <P as Prim<f32>>::load(to));
+                        if a.kind.offsets {
+                            sum = P::fma(at(a.from.offsets), all[m], sum);
+                        }
+                        <P as Prim<f32>>::store(to, sum);
                     }
-                    <P as Prim<f32>>::store(to, sum);
                 }
             }
         }
     }
     M
+}
+
+/// The smaller number.
+const fn min(a: usize, b: usize) -> usize {
+    if a < b {
+        a
+    } else {
+        b
+    }
 }

@@ -5,7 +5,7 @@ use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
-use crate::quant::packed::{Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::quant::packed::{Packing, Planes, Scales, Unit, Values, ROWS, STEP, STEPS};
 use crate::quant::EVERY_BYTE;
 use crate::vector::{Prim, Vector};
 
@@ -46,17 +46,22 @@ const BY_ROW: u8 = 2;
 #[inline(always)]
 unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArgs) {
     let PanelQArgs { packing, w, steps, to } = *a;
-    let (groups, fields) = (packing.groups(), Fields::of(packing, to.bias));
-    for s in 0..steps {
-        // SAFETY: steps are within the panel, and there is room for them.
+    // A copy: the compiler cannot know that what is written does not change it.
+    let packing = &{ *packing };
+    let fields = Fields::of(packing, to.bias);
+    for first in (0..steps).step_by(STEPS) {
+        // SAFETY: units are within the panel, and there is room for them.
         unsafe {
-            let head = w.add(s / STEPS * packing.unit_bytes(STEPS));
-            let unit = Unit { packing, head, steps: (steps - s / STEPS * STEPS).min(STEPS) };
-            let signs = scales::<P>(unit, s % STEPS * groups, groups, s, to);
-            let codes = to.codes.add(s * STEP * ROWS);
-            fields.take::<HIGH>(unit, s % STEPS, signs, codes.cast());
+            let head = w.add(first / STEPS * packing.unit_bytes(STEPS));
+            let unit = Unit { packing, head, steps: (steps - first).min(STEPS) };
+            let signs = scales::<P>(unit, first, to);
+            let codes = to.codes.add(first * STEP * ROWS);
+            for s in 0..unit.steps {
+                let to = codes.add(s * STEP * ROWS).cast();
+                fields.take::<HIGH>(unit.planes(s), signs[s % STEPS], to);
+            }
             if let Values::Table(table) = packing.values {
-                P::look_up(&table.each(|code| code ^ to.bias as i8), codes, STEP * ROWS);
+                P::look_up(&table.each(|code| code ^ to.bias as i8), codes, unit.steps * STEP * ROWS);
             }
         }
     }
@@ -112,20 +117,20 @@ impl Fields {
         }
     }
 
-    /// The codes of step `s` of a unit, in cells of four columns. `signs` are those of offsets.
+    /// The codes of a step, in cells of four columns. `signs` are those of offsets.
     ///
     /// # Safety
-    /// The unit, room for a step at `to`, the instruction set.
+    /// The step, room for it at `to`, the instruction set.
     #[inline(always)]
-    unsafe fn take<const HIGH: u8>(&self, unit: Unit<'_>, s: usize, signs: Cell, to: *mut Cell) {
+    unsafe fn take<const HIGH: u8>(&self, planes: Planes, signs: Cell, to: *mut Cell) {
         let base = if self.signs {
             signs.each(|sign| self.base - (sign >> 31) * 2 * EVERY_BYTE)
         } else {
             [self.base; ROWS]
         };
-        let planes = unit.planes(s);
         // SAFETY: vectors are those of the step's planes.
         unsafe {
+            let each_row = if HIGH == BY_ROW { planes.each_row() } else { [[0; 4]; ROWS] };
             let word = |vector: [[u8; 4]; ROWS], (at, mask): (u32, u32)| {
                 vector.each(|w| u32::from_ne_bytes(w).wrapping_shr(at) & mask)
             };
@@ -134,7 +139,7 @@ impl Fields {
                 let mut words = word(planes.low(vector), (at, self.masks[0]));
                 if HIGH != NONE {
                     let (vector, at) = self.high[v];
-                    let high = if HIGH == BY_ROW { planes.each_row() } else { planes.high(vector) };
+                    let high = if HIGH == BY_ROW { each_row } else { planes.high(vector) };
                     let above = word(high, (at, self.masks[1]));
                     words = from_fn(|i| words[i] | above[i].wrapping_shl(self.above));
                 }
@@ -145,59 +150,81 @@ impl Fields {
     }
 }
 
-/// Brings the scales of the `groups` groups from `g` of a unit to where those of step `s` belong, and their offsets.
-/// Where these are eighths of scales, there are signs instead, which are returned: they join the codes.
+/// Brings the scales of a unit's groups to where those of step `first` and the following belong, and their offsets.
+/// Where these are eighths of scales, there are signs instead, which are returned for each step: they join the codes.
 ///
 /// # Safety
 /// The unit, room for the panel, the instruction set.
 #[inline(always)]
-unsafe fn scales<P: Prim<f16> + Prim<f32>>(
-    unit: Unit<'_>,
-    g: usize,
-    groups: usize,
-    s: usize,
-    to: PanelRoom,
-) -> Cell {
+unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: PanelRoom) -> [Cell; STEPS] {
     let packing = unit.packing;
-    let mut signs = [0; ROWS];
-    for h in 0..groups {
-        let (scale, factor) = packing.places(g + h);
-        // SAFETY: places are within the head.
-        unsafe {
-            let bytes = |at: usize| *unit.head.add(at).cast::<[u8; ROWS]>();
-            let halves = |at: usize| {
-                let halves = (*unit.head.add(at).cast::<[[u8; 2]; ROWS]>()).each(f16::from_le_bytes);
-                widened::<P>(&halves)
-            };
-            let common = |at: usize, unit: f32| halves(at).each(|d| d * unit);
-            let times = |common: [f32; ROWS], at: usize| {
-                let factors = bytes(at).each(|b| f32::from(b as i8));
-                from_fn(|i| common[i] * factors[i])
-            };
-            let of_group = match packing.scales {
-                Scales::Whole => (*unit.head.add(scale).cast::<[[u8; 4]; ROWS]>()).each(f32::from_le_bytes),
-                Scales::Halves => halves(scale),
-                Scales::E8m0 => bytes(factor).each(e8m0_half),
-                Scales::Ue4m3 => {
-                    let halves = bytes(factor).each(|b| f16::from_bits(u16::from(b) << 7));
-                    widened::<P>(&halves).each(|d| d * packing.unit)
+    let (groups, n) = (packing.groups(), unit.steps * packing.groups());
+    let scales = to.scales.wrapping_add(first * groups * ROWS).cast::<[f32; ROWS]>();
+    let to_offsets = to.offsets.wrapping_add(first * groups * ROWS).cast::<[f32; ROWS]>();
+    let mut signs = [[0; ROWS]; STEPS];
+    // What kind of scales there are is asked once for all groups, not for each.
+    // SAFETY: places are within the head, and groups within the panel.
+    unsafe {
+        let bytes = |at: usize| *unit.head.add(at).cast::<[u8; ROWS]>();
+        let halves = |at: usize| {
+            let halves = (*unit.head.add(at).cast::<[[u8; 2]; ROWS]>()).each(f16::from_le_bytes);
+            widened::<P>(&halves)
+        };
+        let times = |common: [f32; ROWS], at: usize| {
+            let factors = bytes(at).each(|b| f32::from(b as i8));
+            from_fn(|i| common[i] * factors[i])
+        };
+        match packing.scales {
+            Scales::Whole => {
+                let whole = (*unit.head.cast::<[[u8; 4]; ROWS]>()).each(f32::from_le_bytes);
+                for g in 0..n {
+                    *scales.add(g) = whole;
                 }
-                Scales::Factors => times(common(scale, packing.unit), factor),
-            };
-            let at = (s * groups + h) * ROWS;
-            let scales = to.scales.add(at).cast::<[f32; ROWS]>();
-            *scales = of_group;
-            if packing.offsets {
-                let mut offsets = common(scale + 2 * ROWS, packing.offset_unit);
-                if packing.scales == Scales::Factors {
-                    offsets = times(offsets, factor + ROWS);
+            }
+            Scales::Halves => {
+                for g in 0..n {
+                    *scales.add(g) = halves(packing.places(g).0);
                 }
-                if packing.eighths {
-                    signs = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
-                    *scales = of_group.each(|d| d * 0.125);
-                } else {
-                    *to.offsets.add(at).cast::<[f32; ROWS]>() = offsets;
+            }
+            Scales::E8m0 => {
+                for g in 0..n {
+                    *scales.add(g) = bytes(packing.places(g).1).each(e8m0_half);
                 }
+            }
+            Scales::Ue4m3 => {
+                for g in 0..n {
+                    let halves = bytes(packing.places(g).1).each(|b| f16::from_bits(u16::from(b) << 7));
+                    *scales.add(g) = widened::<P>(&halves).each(|d| d * packing.unit);
+                }
+            }
+            Scales::Factors => {
+                let common = halves(0).each(|d| d * packing.unit);
+                for g in 0..n {
+                    *scales.add(g) = times(common, packing.places(g).1);
+                }
+            }
+        }
+        if !packing.offsets {
+            return signs;
+        }
+        let mut write = |g: usize, offsets: [f32; ROWS]| {
+            if packing.eighths {
+                let of_group = *scales.add(g);
+                signs[g / groups % STEPS] = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
+                *scales.add(g) = of_group.each(|d| d * 0.125);
+            } else {
+                *to_offsets.add(g) = offsets;
+            }
+        };
+        let offsets = |at: usize| halves(at + 2 * ROWS).each(|m| m * packing.offset_unit);
+        if packing.scales == Scales::Factors {
+            let common = offsets(0);
+            for g in 0..n {
+                write(g, times(common, packing.places(g).1 + ROWS));
+            }
+        } else {
+            for g in 0..n {
+                write(g, offsets(packing.places(g).0));
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
 use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
+use crate::quant::bytes::Widen;
 use crate::quant::packed::{ROWS, STEP};
 use crate::quant::{EVERY_BYTE, MIN_GROUP};
 use crate::vector::Prim;
@@ -274,7 +275,7 @@ pub struct DecodePanelArgs<E> {
 /// # Safety
 /// The panel, room for panels with all columns, for which [`Panel::is_decoded`] holds; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32>>(a: &DecodePanelArgs<E>) {
+pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32> + Widen>(a: &DecodePanelArgs<E>) {
     // SAFETY: the caller's contract.
     unsafe {
         match a.panel {
@@ -293,7 +294,7 @@ pub(crate) unsafe fn decode_panel<E: Element, P: Prim<E> + Prim<f32>>(a: &Decode
 /// # Safety
 /// The contract of [`decode_panel`]; the panel has such steps and elements.
 #[inline(always)]
-unsafe fn decode<E: Element, P: Prim<E> + Prim<f32>, const WIDE: bool, const KR: usize>(
+unsafe fn decode<E: Element, P: Prim<E> + Prim<f32> + Widen, const WIDE: bool, const KR: usize>(
     a: &DecodePanelArgs<E>,
 ) {
     let DecodePanelArgs { kind, steps, from, panel, dst, column } = *a;
@@ -305,13 +306,11 @@ unsafe fn decode<E: Element, P: Prim<E> + Prim<f32>, const WIDE: bool, const KR:
             let g = if kind.halves { cell / (MIN_GROUP / 4) } else { cell / (STEP / 4) };
             // SAFETY: cells and groups are within the panel, columns within the room.
             unsafe {
-                let words = (*from.codes.cast::<Cell>().add(cell)).each(u32::from_le);
+                let codes = P::widen_fours(from.codes.add(4 * (cell * ROWS + i)).cast());
                 let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + i));
                 let mut numbers = [[E::from_f32(0.0); ROWS]; 4];
-                for (t, numbers) in numbers.iter_mut().enumerate() {
-                    // Shifts, as the compiler takes bytes out of registers one by one.
-                    let codes = words.each(|w| ((w << (24 - 8 * t)) as i32 >> 24) as f32);
-                    let mut v = P::mul(<P as Prim<f32>>::load(codes.as_ptr().add(i)), at(from.scales));
+                for (numbers, codes) in numbers.iter_mut().zip(codes) {
+                    let mut v = P::mul(codes, at(from.scales));
                     if kind.offsets {
                         v = P::add(v, at(from.offsets));
                     }
