@@ -7,7 +7,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::header::Header;
 use crate::ops::qpack::{header, open, panels, PackQArgs, PackedQ};
-use crate::quant::packed::{Packing, Unit, ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{Packing, Unit, PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS};
 use crate::quant::{QuantFormat, QuantRef};
 use crate::table::Kernels;
 
@@ -105,17 +105,17 @@ impl PackedQ<'_> {
         let Some(packing) = self.packing() else {
             return Kernels::<f32>::with(Caps::SCALAR).dequant(self.unquantised()?.row_range(r, 1)?, y);
         };
-        let first = r / ROWS * packing.panel_bytes(self.cols()).unwrap_or(0);
-        for (u, y) in y.chunks_mut(UNIT).enumerate() {
+        let first = r / PANEL_ROWS * packing.panel_bytes(self.cols()).unwrap_or(0);
+        for (u, y) in y.chunks_mut(UNIT_COLS).enumerate() {
             let head = self.as_ptr().wrapping_add(first + u * packing.unit_bytes(STEPS));
-            let unit = Unit { packing, head, steps: y.len() / STEP };
-            let group = STEP / packing.groups().max(1);
+            let unit = Unit { packing, head, steps: y.len() / STEP_COLS };
+            let group = STEP_COLS / packing.groups().max(1);
             for (g, y) in y.chunks_mut(group.max(1)).enumerate() {
                 // SAFETY: the row is in the matrix, and its units are in the panels.
-                let (scale, offset) = unsafe { unit.scale(r % ROWS, g) };
+                let (scale, offset) = unsafe { unit.scale(r % PANEL_ROWS, g) };
                 for (i, y) in y.iter_mut().enumerate() {
                     // SAFETY: the row is in the matrix, and its units, which have this column, are in the panels.
-                    let v = f32::from(unsafe { unit.code(r % ROWS, g * group + i) });
+                    let v = f32::from(unsafe { unit.code(r % PANEL_ROWS, g * group + i) });
                     *y = match packing {
                         Packing { eighths: true, .. } => {
                             let sign = f32::from_bits(offset.to_bits() ^ scale.to_bits());

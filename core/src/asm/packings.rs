@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT};
+use crate::quant::packed::{Pack, Packing, Scales, Values, STEPS, UNIT_COLS};
 use crate::quant::steps::Step;
 
 // Where the parts of a step of activations are: vectors of aarch64 take three sums and the scale at once, so assembly has these
@@ -54,7 +54,7 @@ macro_rules! sound {
                     || P.high(STEPS, 1) == P.places(2).1 + 32 && P.high(STEPS, 1) - P.high(STEPS, 0) == 48
             );
             // Where a unit has one scale, or one plane for all steps, no unit is shorter.
-            assert!(P.block == UNIT || !P.by_row && !matches!(P.scales, Scales::Factors | Scales::Whole));
+            assert!(P.block == UNIT_COLS || !P.by_row && !matches!(P.scales, Scales::Factors | Scales::Whole));
             // What `.if` distinguishes: the bits of planes, tables of up to 16 values, kinds of scales, and biases.
             assert!(matches!(P.bits, [8, 0] | [4, 0..=2] | [2, 0..=1] | [1, 0]) && matches!(P.group, 16 | 32));
             assert!(!P.offsets || matches!(P.scales, Scales::Halves | Scales::Factors));

@@ -10,7 +10,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::packed::Scales;
-use crate::quant::packed::{Packing, GROUPS, STEP, STEPS, UNIT};
+use crate::quant::packed::{Packing, GROUPS, STEPS, STEP_COLS, UNIT_COLS};
 #[cfg(target_arch = "x86_64")]
 use crate::quant::steps::starts;
 pub(crate) use crate::quant::steps::{Coarse, Fine, FineOrCoarse, Step};
@@ -22,7 +22,7 @@ use crate::view::MatRef;
 /// What 256 activations take: their steps, and the slot behind those of all; or as many f32.
 union Room {
     _rounded: ([Step; STEPS], FineOrCoarse),
-    _kept: [f32; UNIT],
+    _kept: [f32; UNIT_COLS],
 }
 
 /// Activations in 8 bits: `batch` rows of `cols`, made by [`Kernels::quantize_activations`].
@@ -85,8 +85,8 @@ impl Activations<'_> {
     }
     /// Columns `32 * g .. 32 * g + 32` of row `m`: their integers, zeros where there are no columns, and
     /// their scale. `None` if there are none of them, or they are kept in f32.
-    pub(crate) fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
-        if m >= self.batch || g >= self.cols.div_ceil(STEP) || self.format.element().is_some() {
+    pub(crate) fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP_COLS], f32)> {
+        if m >= self.batch || g >= self.cols.div_ceil(STEP_COLS) || self.format.element().is_some() {
             return None;
         }
         // SAFETY: the row has this step.
@@ -96,8 +96,8 @@ impl Activations<'_> {
     /// Columns `256 * b .. 256 * b + 256` of row `m` as products with weights in place take them, where blocks of
     /// weights are as long: their integers, zeros where there are no columns, and their scale. `None` if blocks
     /// are shorter, where [`group`](Self::group) holds for all products, or if there are none of these columns.
-    pub(crate) fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
-        if self.packed || m >= self.batch || b >= units(self.cols) || self.format.block_len() != UNIT {
+    pub(crate) fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP_COLS]; STEPS], f32)> {
+        if self.packed || m >= self.batch || b >= units(self.cols) || self.format.block_len() != UNIT_COLS {
             return None;
         }
         // SAFETY: the row has this unit, which is a coarse one.
@@ -121,7 +121,7 @@ impl Activations<'_> {
 
 /// Units of a row.
 const fn units(cols: usize) -> usize {
-    cols.div_ceil(UNIT)
+    cols.div_ceil(UNIT_COLS)
 }
 
 /// What [`quantize_activations`] works on.
@@ -207,9 +207,9 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
             for u in 0..units {
                 let steps = &mut *to.add(u);
                 // Blocks of weights are whole steps, and so are rows.
-                let zeros = [E::ZERO; STEP];
+                let zeros = [E::ZERO; STEP_COLS];
                 let columns = |s: usize| {
-                    let first = u * UNIT + s * STEP;
+                    let first = u * UNIT_COLS + s * STEP_COLS;
                     let there = a.x.wrapping_add(r * a.stride + first);
                     if first < a.cols {
                         there
@@ -220,7 +220,7 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
                 for (s, out) in steps.iter_mut().enumerate() {
                     step::<E, P>(columns(s), factors, out);
                 }
-                if UNITS && packing.block == UNIT {
+                if UNITS && packing.block == UNIT_COLS {
                     coarse::<E, P>(steps, packing, columns, &mut (*to_units.add(u)).coarse);
                 } else if UNITS {
                     (*to_units.add(u)).fine = Fine::of(steps, packing);
@@ -240,7 +240,7 @@ pub(crate) unsafe fn scale_of<E: Element, P: Prim<E> + Prim<f32>>(x: *const E) -
     // SAFETY: every vector is a whole one of 32 elements.
     unsafe {
         let (zero, mut largest, mut odd) = (P::splat(0.0), P::splat(0.0), P::splat(0.0));
-        for i in (0..STEP).step_by(P::LANES) {
+        for i in (0..STEP_COLS).step_by(P::LANES) {
             let x = <P as Prim<E>>::load(x.add(i));
             largest = P::max(largest, P::max(x, P::sub(zero, x)));
             // NaN if an element is NaN or infinite.
@@ -287,16 +287,16 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
 pub(crate) unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(
     x: *const E,
     by: f32,
-) -> ([i8; STEP], [f32; 2]) {
+) -> ([i8; STEP_COLS], [f32; 2]) {
     // SAFETY: every vector is a whole one of 32 elements.
     unsafe {
-        let (zero, by, mut rounded) = (P::splat(0.0), P::splat(by), [0f32; STEP]);
+        let (zero, by, mut rounded) = (P::splat(0.0), P::splat(by), [0f32; STEP_COLS]);
         let mut sums = [zero; 2];
-        for i in (0..STEP).step_by(P::LANES) {
+        for i in (0..STEP_COLS).step_by(P::LANES) {
             // What is not finite becomes 0, too.
             let v = P::round(P::mul(<P as Prim<E>>::load(x.add(i)), by));
             let v = P::select_lt(zero, by, v, zero);
-            let sum = &mut sums[usize::from(i >= STEP / 2)];
+            let sum = &mut sums[usize::from(i >= STEP_COLS / 2)];
             *sum = P::add(*sum, v);
             <P as Prim<f32>>::store(rounded.as_mut_ptr().add(i), v);
         }
@@ -323,7 +323,7 @@ unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
         // SAFETY: the caller's contract; where one activation is not finite, `by` is 0.
         let (integers, [first, second]) = unsafe { nearest::<E, P>(columns(s), by) };
         *q = integers;
-        if packing.group == STEP {
+        if packing.group == STEP_COLS {
             sums[s % GROUPS] = first + second;
         } else {
             [sums[2 * s % GROUPS], sums[(2 * s + 1) % GROUPS]] = [first, second];

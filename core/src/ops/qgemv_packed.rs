@@ -3,7 +3,7 @@
 use crate::arrays::Each;
 use crate::ops::activations::{Activations, Step};
 use crate::ops::qpack::PackedQ;
-use crate::quant::packed::{self, Packing, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::quant::packed::{self, Packing, Scales, Unit, Values, PANEL_ROWS, STEPS, STEP_COLS};
 use crate::vector::Prim;
 use crate::view::MatMut;
 
@@ -25,7 +25,7 @@ pub struct PanelArgs {
     pub(crate) last_steps: usize,
     pub(crate) last_head: usize,
     /// For each row of activations 16 results, zeros before.
-    pub(crate) y: *mut [f32; ROWS],
+    pub(crate) y: *mut [f32; PANEL_ROWS],
     /// Of [`Values::Table`].
     pub(crate) table: [i8; 16],
 }
@@ -47,7 +47,7 @@ pub struct PanelArgs {
 pub(crate) unsafe fn panel<P: Prim<f32>>(p: &PanelArgs, batch: usize, packing: &Packing) {
     // SAFETY: the caller's contract; units and steps are within the panel and the activations.
     unsafe {
-        let mut y = [[0f32; ROWS]; BATCH];
+        let mut y = [[0f32; PANEL_ROWS]; BATCH];
         let y = y.get_unchecked_mut(..batch);
         for unit in 0..p.units {
             let steps = if unit + 1 < p.units { STEPS } else { p.last_steps };
@@ -66,11 +66,11 @@ pub(crate) unsafe fn panel<P: Prim<f32>>(p: &PanelArgs, batch: usize, packing: &
 /// # Safety
 /// The unit, for each of `y` its steps of activations, the instruction set.
 #[inline(always)]
-unsafe fn one<P: Prim<f32>>(w: Unit<'_>, x: *const u8, stride: usize, y: &mut [[f32; ROWS]]) {
+unsafe fn one<P: Prim<f32>>(w: Unit<'_>, x: *const u8, stride: usize, y: &mut [[f32; PANEL_ROWS]]) {
     let packing = w.packing;
     let groups = packing.groups();
     let common = matches!(packing.scales, Scales::Factors | Scales::Whole);
-    let (mut u, mut o) = ([[0f32; ROWS]; BATCH], [[0f32; ROWS]; BATCH]);
+    let (mut u, mut o) = ([[0f32; PANEL_ROWS]; BATCH], [[0f32; PANEL_ROWS]; BATCH]);
     // SAFETY: the caller's contract; every group is within the unit.
     unsafe {
         for s in 0..w.steps {
@@ -78,15 +78,15 @@ unsafe fn one<P: Prim<f32>>(w: Unit<'_>, x: *const u8, stride: usize, y: &mut [[
             let scales = [w.of_group(s * groups), w.of_group(s * groups + groups - 1)];
             for (m, ((y, u), o)) in y.iter_mut().zip(&mut u).zip(&mut o).enumerate() {
                 let x = &*x.add(m * stride).cast::<Step>().add(s);
-                let mut dots = [[0i32; ROWS]; 2];
+                let mut dots = [[0i32; PANEL_ROWS]; 2];
                 for (i, (codes, x)) in codes.iter().zip(x.q.chunks_exact(4)).enumerate() {
-                    let dots = &mut dots[usize::from(groups == 2 && i >= STEP / 8)];
+                    let dots = &mut dots[usize::from(groups == 2 && i >= STEP_COLS / 8)];
                     for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
                         *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
                     }
                 }
                 for (h, (dot, [scale, min])) in dots.iter().zip(&scales).enumerate().take(groups) {
-                    let offset = [x.offsets[if groups == 1 { 2 } else { h % 2 }]; ROWS];
+                    let offset = [x.offsets[if groups == 1 { 2 } else { h % 2 }]; PANEL_ROWS];
                     let t = dot.each(|dot| dot as f32 * x.scale);
                     each::<P>(&t, scale, if common { &mut *u } else { &mut *y });
                     if packing.offsets {
@@ -112,11 +112,11 @@ unsafe fn one<P: Prim<f32>>(w: Unit<'_>, x: *const u8, stride: usize, y: &mut [[
 /// # Safety
 /// The instruction set.
 #[inline(always)]
-unsafe fn each<P: Prim<f32>>(a: &[f32; ROWS], b: &[f32; ROWS], c: &mut [f32; ROWS]) {
-    for i in (0..ROWS).step_by(P::LANES) {
+unsafe fn each<P: Prim<f32>>(a: &[f32; PANEL_ROWS], b: &[f32; PANEL_ROWS], c: &mut [f32; PANEL_ROWS]) {
+    for i in (0..PANEL_ROWS).step_by(P::LANES) {
         // SAFETY: whole vectors of 16 elements.
         unsafe {
-            let at = |v: &[f32; ROWS]| P::load(v.as_ptr().add(i));
+            let at = |v: &[f32; PANEL_ROWS]| P::load(v.as_ptr().add(i));
             P::store(c.as_mut_ptr().add(i), P::fma(at(a), at(b), at(c)));
         }
     }
@@ -139,11 +139,11 @@ pub(crate) fn products(
     };
     let step = step.clamp(1, BATCH);
     let (rs, cs, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
-    for panel in 0..w.rows().div_ceil(ROWS) {
+    for panel in 0..w.rows().div_ceil(PANEL_ROWS) {
         let panel_w = w.as_ptr().wrapping_add(panel * bytes);
-        let rows = (w.rows() - panel * ROWS).min(ROWS);
+        let rows = (w.rows() - panel * PANEL_ROWS).min(PANEL_ROWS);
         for first in (0..x.batch()).step_by(step) {
-            let mut out = [[0f32; ROWS]; BATCH];
+            let mut out = [[0f32; PANEL_ROWS]; BATCH];
             let batch = (x.batch() - first).min(step);
             let args = PanelArgs {
                 w: panel_w,
@@ -159,10 +159,10 @@ pub(crate) fn products(
                 kernel(&args, batch);
             }
             for (m, out) in out.iter().enumerate().take(batch) {
-                let to = y.wrapping_add((first + m) * rs + panel * ROWS * cs);
+                let to = y.wrapping_add((first + m) * rs + panel * PANEL_ROWS * cs);
                 // SAFETY: rows and columns are in the view.
                 unsafe {
-                    if (rows, cs) == (ROWS, 1) {
+                    if (rows, cs) == (PANEL_ROWS, 1) {
                         *to.cast() = *out;
                     } else {
                         for (r, out) in out.iter().enumerate().take(rows) {

@@ -8,7 +8,9 @@ use crate::check;
 use crate::error::KernelError;
 use crate::header::Header;
 use crate::ops::dequant::Chunk;
-use crate::quant::packed::{Pack, Packing, Parts, Scales, MAX_PACKED_BYTES, ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{
+    Pack, Packing, Parts, Scales, MAX_PACKED_BYTES, PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS,
+};
 use crate::quant::{QuantFormat, QuantRef};
 use crate::vector::Vector;
 
@@ -44,7 +46,8 @@ pub(crate) const fn panels(
         Some(packing) => packing.bytes(rows, cols),
         None => {
             let overflow = Err(KernelError::SizeOverflow { what: "packed size" });
-            let (Some(rows), Ok(row)) = (rows.checked_next_multiple_of(ROWS), format.row_bytes(cols)) else {
+            let (Some(rows), Ok(row)) = (rows.checked_next_multiple_of(PANEL_ROWS), format.row_bytes(cols))
+            else {
                 return overflow;
             };
             match rows.checked_mul(row) {
@@ -134,7 +137,7 @@ pub struct PackQArgs {
 }
 
 /// Indices of a unit: four columns in a word, words of a row side by side.
-type Indices = [[u32; UNIT / 4]; ROWS];
+type Indices = [[u32; UNIT_COLS / 4]; PANEL_ROWS];
 
 /// Writes a high plane of a bit for four columns, the one from `from` of the indices, of all steps: formats with such
 /// planes have whole units.
@@ -145,8 +148,8 @@ type Indices = [[u32; UNIT / 4]; ROWS];
 unsafe fn plane_by_row(packing: &Packing, indices: &Indices, from: usize, head: *mut u8) {
     for s in 0..STEPS {
         for (r, row) in indices.iter().enumerate() {
-            let bit = |f: usize| (row[(s * 8 + f) % (UNIT / 4)] >> from & 1) << f;
-            let byte = (0..STEP / 4).map(bit).sum::<u32>();
+            let bit = |f: usize| (row[(s * 8 + f) % (UNIT_COLS / 4)] >> from & 1) << f;
+            let byte = (0..STEP_COLS / 4).map(bit).sum::<u32>();
             // SAFETY: the plane is in the head.
             unsafe { *head.add(packing.high(STEPS, s) + r) = byte as u8 };
         }
@@ -166,7 +169,7 @@ unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, [step
             for (r, row) in indices.iter().enumerate() {
                 let mut word = 0;
                 for f in 0..8usize.checked_div(bits).unwrap_or(0) {
-                    let four = row[(s * 8 + v + bits * f) % (UNIT / 4)];
+                    let four = row[(s * 8 + v + bits * f) % (UNIT_COLS / 4)];
                     word |= (four >> from & mask) << (bits * f);
                 }
                 // SAFETY: the caller vouches for the steps, of which each has `bits` vectors of 64 bytes.
@@ -192,12 +195,12 @@ pub(crate) unsafe fn write(packing: &Packing, head: *mut u8, g: usize, r: usize,
             Scales::Halves | Scales::Factors => {
                 half(scale, d as u16);
                 if packing.offsets {
-                    half(scale + 2 * ROWS, m);
+                    half(scale + 2 * PANEL_ROWS, m);
                 }
                 if packing.scales == Scales::Factors {
                     *head.add(factor + r) = factors[0];
                     if packing.offsets {
-                        *head.add(factor + ROWS + r) = factors[1];
+                        *head.add(factor + PANEL_ROWS + r) = factors[1];
                     }
                 }
             }
@@ -213,29 +216,29 @@ pub(crate) unsafe fn write(packing: &Packing, head: *mut u8, g: usize, r: usize,
 pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
     let PackQArgs { format, rows, blocks, w, dst } = *q;
     let (packing, len) = (format.packing, format.len.max(1));
-    let (step, per_unit) = (packing.step(), UNIT / len);
+    let (step, per_unit) = (packing.step(), UNIT_COLS / len);
     let units = blocks.div_ceil(per_unit.max(1));
     let panel_bytes = packing.panel_bytes(blocks * len).unwrap_or(0);
     let mut chunk = MaybeUninit::uninit();
     let parts = Chunk::parts(&mut chunk);
-    for panel in 0..rows.div_ceil(ROWS) {
+    for panel in 0..rows.div_ceil(PANEL_ROWS) {
         for unit in 0..units {
-            let (first, mut indices) = (unit * per_unit, [[0; UNIT / 4]; ROWS]);
+            let (first, mut indices) = (unit * per_unit, [[0; UNIT_COLS / 4]; PANEL_ROWS]);
             let n = (blocks - first).min(per_unit);
-            let in_unit = n * len / STEP;
+            let in_unit = n * len / STEP_COLS;
             // SAFETY: rows and blocks are within the matrix, units within the panels; a chunk has room for a
             // unit, of which what was written is read.
             unsafe {
                 let head = dst.add(panel * panel_bytes + unit * packing.unit_bytes(STEPS));
                 head.write_bytes(0, packing.head(in_unit));
-                for r in 0..(rows - panel * ROWS).min(ROWS) {
-                    let w = w.add(((panel * ROWS + r) * blocks + first) * format.bytes);
+                for r in 0..(rows - panel * PANEL_ROWS).min(PANEL_ROWS) {
+                    let w = w.add(((panel * PANEL_ROWS + r) * blocks + first) * format.bytes);
                     (format.unpack)(n, w, &parts);
                     let codes = parts.codes.cast::<[u8; 4]>();
-                    for (i, four) in indices[r % ROWS].iter_mut().enumerate().take(n * len / 4) {
+                    for (i, four) in indices[r % PANEL_ROWS].iter_mut().enumerate().take(n * len / 4) {
                         *four = u32::from_le_bytes((*codes.add(i)).each(|c| format.indices[usize::from(c)]));
                     }
-                    let groups = (len / STEP * packing.groups()).max(1);
+                    let groups = (len / STEP_COLS * packing.groups()).max(1);
                     for g in 0..n * groups {
                         let of = (format.parts)(w.add(g / groups * format.bytes), g % groups);
                         write(packing, head, g, r, of);
@@ -256,7 +259,7 @@ pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
 
 impl<'a> PackedQ<'a> {
     /// Rows that lie side by side: [`row_range`](Self::row_range) starts at multiples of this.
-    pub const ROW_STEP: usize = ROWS;
+    pub const ROW_STEP: usize = PANEL_ROWS;
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
@@ -294,7 +297,7 @@ impl<'a> PackedQ<'a> {
     /// [`ROW_STEP`](Self::ROW_STEP) nor the end.
     pub fn row_range(self, start: usize, len: usize) -> Result<Self, KernelError> {
         check::range("rows", start, len, self.rows)?;
-        if !start.is_multiple_of(ROWS) && start != self.rows {
+        if !start.is_multiple_of(PANEL_ROWS) && start != self.rows {
             let expected = "a multiple of ROW_STEP, or the number of rows";
             return Err(KernelError::BadValue { arg: "start", got: start, expected });
         }

@@ -22,20 +22,20 @@ use crate::quant::Format;
 pub(crate) use unit::{Planes, Unit};
 
 /// Rows of a panel.
-pub(crate) const ROWS: usize = 16;
+pub(crate) const PANEL_ROWS: usize = 16;
 /// Columns of a unit.
-pub(crate) const UNIT: usize = 256;
+pub(crate) const UNIT_COLS: usize = 256;
 /// Columns of a step.
-pub(crate) const STEP: usize = 32;
+pub(crate) const STEP_COLS: usize = 32;
 /// Steps of a unit.
-pub(crate) const STEPS: usize = UNIT / STEP;
+pub(crate) const STEPS: usize = UNIT_COLS / STEP_COLS;
 /// Groups of a unit, at most.
-pub(crate) const GROUPS: usize = UNIT / super::MIN_GROUP;
+pub(crate) const GROUPS: usize = UNIT_COLS / super::MIN_GROUP;
 
 /// Units of so many columns, and the steps of the last one.
 pub(crate) const fn units(cols: usize) -> (usize, usize) {
-    let units = cols.div_ceil(UNIT);
-    (units, cols.div_ceil(STEP) - units.saturating_sub(1) * STEPS)
+    let units = cols.div_ceil(UNIT_COLS);
+    (units, cols.div_ceil(STEP_COLS) - units.saturating_sub(1) * STEPS)
 }
 
 /// Bytes of a packed matrix, at most.
@@ -182,7 +182,7 @@ impl Packing {
     /// Groups of a step: one or two.
     #[inline(always)]
     pub(crate) const fn groups(&self) -> usize {
-        if self.group == STEP {
+        if self.group == STEP_COLS {
             1
         } else {
             2
@@ -191,17 +191,17 @@ impl Packing {
     /// What [`Scales::Factors`] have for a step, of `each` bytes a group; and behind it the high plane, if that is by row.
     #[inline(always)]
     const fn list(&self, each: usize) -> usize {
-        self.groups() * each + if self.by_row { ROWS } else { 0 }
+        self.groups() * each + if self.by_row { PANEL_ROWS } else { 0 }
     }
     /// Bytes of the head of a unit of `steps` steps.
     #[inline(always)]
     pub(crate) const fn head(&self, steps: usize) -> usize {
-        let each = ROWS * if self.offsets { 2 } else { 1 };
+        let each = PANEL_ROWS * if self.offsets { 2 } else { 1 };
         let bytes = match self.scales {
             Scales::Halves => steps * 2 * each,
-            Scales::Whole => 4 * ROWS,
+            Scales::Whole => 4 * PANEL_ROWS,
             Scales::Factors => 2 * each + steps * self.list(each),
-            Scales::E8m0 | Scales::Ue4m3 => steps * self.groups() * ROWS,
+            Scales::E8m0 | Scales::Ue4m3 => steps * self.groups() * PANEL_ROWS,
         };
         bytes.next_multiple_of(64)
     }
@@ -217,11 +217,11 @@ impl Packing {
     }
     /// Bytes of a panel, or `None` if that is too large a number.
     pub(crate) const fn panel_bytes(&self, cols: usize) -> Option<usize> {
-        let rest = match (cols % UNIT).div_ceil(STEP) {
+        let rest = match (cols % UNIT_COLS).div_ceil(STEP_COLS) {
             0 => 0,
             steps => self.unit_bytes(steps),
         };
-        match (cols / UNIT).checked_mul(self.unit_bytes(STEPS)) {
+        match (cols / UNIT_COLS).checked_mul(self.unit_bytes(STEPS)) {
             Some(units) => units.checked_add(rest),
             None => None,
         }
@@ -230,7 +230,7 @@ impl Packing {
     pub(crate) const fn bytes(&self, rows: usize, cols: usize) -> Result<usize, KernelError> {
         let overflow = Err(KernelError::SizeOverflow { what: "packed size" });
         let Some(panel) = self.panel_bytes(cols) else { return overflow };
-        match rows.div_ceil(ROWS).checked_mul(panel) {
+        match rows.div_ceil(PANEL_ROWS).checked_mul(panel) {
             Some(n) if n <= MAX_PACKED_BYTES => Ok(n),
             _ => overflow,
         }
@@ -239,7 +239,7 @@ impl Packing {
     /// Where in the head things of group `g` are: its (or the common) scale, and its factor.
     #[inline(always)]
     pub(crate) const fn places(&self, g: usize) -> (usize, usize) {
-        let each = ROWS * if self.offsets { 2 } else { 1 };
+        let each = PANEL_ROWS * if self.offsets { 2 } else { 1 };
         match self.scales {
             Scales::Halves => (g / self.groups() * 2 * each, 0),
             Scales::Whole => (0, 0),
@@ -247,7 +247,7 @@ impl Packing {
                 let (step, g) = (g / self.groups(), g % self.groups());
                 (0, 2 * each + step * self.list(each) + g * each)
             }
-            Scales::E8m0 | Scales::Ue4m3 => (0, g * ROWS),
+            Scales::E8m0 | Scales::Ue4m3 => (0, g * PANEL_ROWS),
         }
     }
 
@@ -256,7 +256,7 @@ impl Packing {
     pub(crate) const fn high(&self, steps: usize, s: usize) -> usize {
         if self.by_row {
             // Behind the factors of the step's last group.
-            self.places(s * self.groups() + self.groups() - 1).1 + ROWS
+            self.places(s * self.groups() + self.groups() - 1).1 + PANEL_ROWS
         } else {
             self.head(steps) + s * self.step() + 64 * self.bits[0]
         }

@@ -1,14 +1,14 @@
 //! Activations of 8 bits as products with quantised weights take them.
 
 use crate::arrays::from_fn;
-use crate::quant::packed::{Packing, GROUPS, STEP, STEPS};
+use crate::quant::packed::{Packing, GROUPS, STEPS, STEP_COLS};
 
 /// 32 activations, and everything products take from them: one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct Step {
     /// The integers.
-    pub(crate) q: [i8; STEP],
+    pub(crate) q: [i8; STEP_COLS],
     /// Their negative sums: of the first half, of the second, of both.
     pub(crate) sums: [i32; 3],
     /// Their scale, times [`Packing::unit`](crate::quant::packed::Packing::unit).
@@ -24,7 +24,7 @@ pub struct Step {
 #[derive(Clone, Copy)]
 pub(crate) struct Fine {
     /// The integers, by step.
-    pub(crate) q: [[i8; STEP]; STEPS],
+    pub(crate) q: [[i8; STEP_COLS]; STEPS],
     /// [`Step::scale`], by group of weights.
     pub(crate) scales: [f32; GROUPS],
     /// [`Step::offsets`], by group.
@@ -36,25 +36,25 @@ pub(crate) struct Fine {
 
 /// For each step and four columns.
 #[cfg(target_arch = "x86_64")]
-type Starts = [[i32; STEP / 4]; STEPS];
+type Starts = [[i32; STEP_COLS / 4]; STEPS];
 
 impl Fine {
     /// For weights that are packed so.
     #[inline(always)]
     pub(crate) fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
         let group = packing.group;
-        let step = |k: usize| if group == STEP { k % STEPS } else { k / 2 % STEPS };
+        let step = |k: usize| if group == STEP_COLS { k % STEPS } else { k / 2 % STEPS };
         Self {
             q: from_fn(|k| steps[k].q),
             scales: from_fn(|k| steps[step(k)].scale),
-            offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP { 2 } else { k % 2 }]),
+            offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP_COLS { 2 } else { k % 2 }]),
             #[cfg(target_arch = "x86_64")]
             starts: from_fn(|k| starts(&steps[k].q, -i32::from(packing.bias()))),
         }
     }
     /// The integers of a step.
     #[inline(always)]
-    pub(crate) fn step(&self, step: usize) -> &[i8; STEP] {
+    pub(crate) fn step(&self, step: usize) -> &[i8; STEP_COLS] {
         &self.q[step % STEPS]
     }
 }
@@ -65,14 +65,14 @@ impl Fine {
 #[derive(Clone, Copy)]
 pub(crate) struct Coarse {
     /// The integers, by step.
-    pub(crate) q: [[i8; STEP]; STEPS],
+    pub(crate) q: [[i8; STEP_COLS]; STEPS],
     /// [`Fine::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
     /// steps that are four apart.
     #[cfg(target_arch = "x86_64")]
     pub(crate) starts: Starts,
     /// The same of two at a time, without the power; if all groups have the same scale, the first is the sum of all.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) pair_starts: [[i16; STEP / 2]; STEPS],
+    pub(crate) pair_starts: [[i16; STEP_COLS / 2]; STEPS],
     /// Sums of the integers, by group of weights; zeros behind the last group.
     pub(crate) sums: [i16; GROUPS],
     /// Their scale.
@@ -83,7 +83,7 @@ impl Coarse {
     /// The integers from column `i`, a multiple of 32.
     #[inline(always)]
     pub(crate) fn columns(&self, i: usize) -> *const i8 {
-        self.q.as_ptr().wrapping_add(i / STEP).cast()
+        self.q.as_ptr().wrapping_add(i / STEP_COLS).cast()
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) union FineOrCoarse {
 /// Sums of `N` parts of a step, times `by`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn starts<const N: usize>(q: &[i8; STEP], by: i32) -> [i32; N] {
-    let x = |i: usize, j: usize| i32::from(q[(STEP / N * i + j) % STEP]);
-    from_fn(|i| (0..STEP / N).fold(0, |sum, j| sum + x(i, j)) * by)
+pub(crate) fn starts<const N: usize>(q: &[i8; STEP_COLS], by: i32) -> [i32; N] {
+    let x = |i: usize, j: usize| i32::from(q[(STEP_COLS / N * i + j) % STEP_COLS]);
+    from_fn(|i| (0..STEP_COLS / N).fold(0, |sum, j| sum + x(i, j)) * by)
 }

@@ -6,7 +6,7 @@
 
 use crate::arrays::Each;
 use crate::quant::dots::two_groups;
-use crate::quant::packed::{Pack, STEP, STEPS};
+use crate::quant::packed::{Pack, STEPS, STEP_COLS};
 
 /// 64 bytes. Where there are two numbers, they stand for the halves.
 ///
@@ -45,5 +45,5 @@ pub(crate) trait Wide: Pack + Sized {
 #[allow(dead_code)] // Not every target has such registers.
 #[inline(always)]
 pub(crate) fn shifts<F: Pack>(i: usize) -> [usize; 2] {
-    [0, 1].each(|k| F::PACKING.shifts[(i / STEP + k) % STEPS])
+    [0, 1].each(|k| F::PACKING.shifts[(i / STEP_COLS + k) % STEPS])
 }

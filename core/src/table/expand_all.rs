@@ -239,7 +239,7 @@ macro_rules! expand_all_ops {
                 when: all(),
                 ops: [],
                 named: shared,
-                args: (t: &QTileArgs, rows: usize, kind: Kind) -> (),
+                args: (t: &QTileArgs, rows: usize, kind: PanelKind) -> (),
                 body: qgemm::tile::tile,
             }
             qgemm_x {

@@ -107,7 +107,7 @@ pub(crate) struct QgemmTier {
     pub(crate) unsigned: bool,
     /// Whether they take two panels of weights side by side.
     pub(crate) two_panels: bool,
-    /// For a number of rows of activations those of each [`Kind`](crate::ops::qgemm::tile::Kind). Numbers fall, to 1.
+    /// For a number of rows of activations those of each [`PanelKind`](crate::ops::qgemm::tile::PanelKind). Numbers fall, to 1.
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
     /// Kernels for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
     pub(crate) narrow: &'static [(usize, [TileFn; 4])],

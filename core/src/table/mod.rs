@@ -18,7 +18,7 @@ use crate::ops::loops::drive::Helpers;
 use crate::ops::pack::PackArgs;
 use crate::ops::qgemm::few::FewArgs;
 use crate::ops::qgemm::packed::PanelQArgs;
-use crate::ops::qgemm::tile::{DecodePanelArgs, Kind, PanelWArgs, PanelXArgs, QTileArgs};
+use crate::ops::qgemm::tile::{DecodePanelArgs, PanelKind, PanelWArgs, PanelXArgs, QTileArgs};
 use crate::ops::qgemv::QgemvArgs;
 use crate::ops::qgemv_packed::PanelArgs;
 use crate::ops::qpack::PackQArgs;

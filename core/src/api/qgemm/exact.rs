@@ -8,7 +8,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::isa::pairs::{self, PairsArgs};
 use crate::ops::qgemm::tile::{DecodePanelArgs, PanelRoom, Unsorted};
-use crate::quant::packed::{ROWS, STEP, UNIT};
+use crate::quant::packed::{PANEL_ROWS, STEP_COLS, UNIT_COLS};
 use crate::quant::QuantRef;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::StorePolicy;
@@ -16,7 +16,7 @@ use crate::view::{MatMut, MatRef};
 
 /// About how many columns of `Y` are computed at a time with weights that are plain floating point: enough that reading
 /// the activations again for each block costs little, and few enough that the block's panels stay in cache.
-const COLUMNS: usize = 16 * ROWS;
+const COLUMNS: usize = 16 * PANEL_ROWS;
 
 /// Rows of activations that are packed at a time: enough that decoding the weights again for each block of them costs
 /// little.
@@ -32,8 +32,8 @@ impl<E: Element> QgemmPlan<E> {
     /// Columns of a block: whole panels of weights, and whole panels of the microkernel.
     fn columns(&self) -> usize {
         let width = self.kernels.micro.b.width.max(1);
-        let both = (1..ROWS).map(|i| i * width).find(|both| both.is_multiple_of(ROWS));
-        let step = both.unwrap_or(width * ROWS).max(1);
+        let both = (1..PANEL_ROWS).map(|i| i * width).find(|both| both.is_multiple_of(PANEL_ROWS));
+        let step = both.unwrap_or(width * PANEL_ROWS).max(1);
         self.n.min(COLUMNS).next_multiple_of(step).min((COLUMNS / step).max(1) * step)
     }
 
@@ -46,7 +46,7 @@ impl<E: Element> QgemmPlan<E> {
     /// The dense product of some rows and all columns, whose weights are decoded block by block. These end where units
     /// of packed weights end, and so where blocks of any format do.
     fn decoding(&self, m: usize) -> Result<GemmPlan<E>, KernelError> {
-        self.dense(m, self.n)?.making(ROWS, UNIT)
+        self.dense(m, self.n)?.making(PANEL_ROWS, UNIT_COLS)
     }
 
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {
@@ -143,12 +143,12 @@ impl<E: Element> QgemmPlan<E> {
         let room = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
         let decode = |block: Wanted, dst: *mut u8| {
-            for p in 0..block.cols.div_ceil(ROWS) {
+            for p in 0..block.cols.div_ceil(PANEL_ROWS) {
                 // SAFETY: the loops ask for blocks of the weights, of whole panels and units; there is room for a piece of a
                 // panel, and for the block.
                 unsafe {
-                    self.unpack(w, block.col / ROWS + p, [block.step, block.steps], unsorted, room);
-                    self.decode(room, block.steps, dst, p * ROWS);
+                    self.unpack(w, block.col / PANEL_ROWS + p, [block.step, block.steps], unsorted, room);
+                    self.decode(room, block.steps, dst, p * PANEL_ROWS);
                 }
             }
         };
@@ -211,9 +211,9 @@ impl<E: Element> QgemmPlan<E> {
     /// # Safety
     /// The panel exists, and at `dst` there is room for the block.
     unsafe fn decode(&self, from: PanelRoom, cols: usize, dst: *mut u8, column: usize) {
-        let (kernels, kind, steps) = (&self.kernels, self.kind(), cols / STEP);
+        let (kernels, kind, steps) = (&self.kernels, self.kind(), cols / STEP_COLS);
         let panel = kernels.micro.b;
-        let pairs = panel.kr == 2 && panel.holds(E::TYPE) && panel.width.is_multiple_of(ROWS);
+        let pairs = panel.kr == 2 && panel.holds(E::TYPE) && panel.width.is_multiple_of(PANEL_ROWS);
         let writer = pairs.then(|| pairs::writer(E::TYPE, kernels.caps().features())).flatten();
         // SAFETY: the caller's contract; the instruction set is present.
         unsafe {
@@ -228,7 +228,7 @@ impl<E: Element> QgemmPlan<E> {
                 scales: from.scales,
                 offsets: kind.offsets.then_some(from.offsets.cast_const()),
                 groups: steps * kind.groups(),
-                cells: STEP / 4 / kind.groups(),
+                cells: STEP_COLS / 4 / kind.groups(),
                 dst: dst.add(before),
                 row: panel.steps(panel.width, panel.kr),
             });

@@ -6,7 +6,7 @@ use crate::error::KernelError;
 use crate::ops::qgemm::few::{FewArgs, UNPACKED_COLUMNS};
 use crate::ops::qgemm::packed::PanelQArgs;
 use crate::ops::qpack::PackedQ;
-use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::view::{MatMut, MatRef};
 
@@ -31,11 +31,11 @@ impl<E: Element> QgemmPlan<E> {
         let to = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
         let (strides, y) = ([y.row_stride(), y.col_stride()], y.as_mut_ptr());
         let panel_bytes = packing.panel_bytes(self.k).unwrap_or(0);
-        for panel in 0..self.n.div_ceil(ROWS) {
-            let mut sums = [[0f32; ROWS]; MAX_GEMV_ROWS_EXACT];
+        for panel in 0..self.n.div_ceil(PANEL_ROWS) {
+            let mut sums = [[0f32; PANEL_ROWS]; MAX_GEMV_ROWS_EXACT];
             for first in (0..self.k).step_by(UNPACKED_COLUMNS) {
-                let at = panel * panel_bytes + first / UNIT * packing.unit_bytes(STEPS);
-                let steps = (self.k - first).min(UNPACKED_COLUMNS) / STEP;
+                let at = panel * panel_bytes + first / UNIT_COLS * packing.unit_bytes(STEPS);
+                let steps = (self.k - first).min(UNPACKED_COLUMNS) / STEP_COLS;
                 // SAFETY: the panel is one of the weights, whose shape was checked, and so was that of the activations, of
                 // which there are not more rows than sums; there is room for a piece; the instruction set is present.
                 unsafe {
@@ -51,11 +51,11 @@ impl<E: Element> QgemmPlan<E> {
                     });
                 }
             }
-            let cols = (self.n - panel * ROWS).min(ROWS);
+            let cols = (self.n - panel * PANEL_ROWS).min(PANEL_ROWS);
             for (m, sums) in sums.iter().enumerate().take(self.m) {
                 for (r, &sum) in sums.iter().enumerate().take(cols) {
                     // SAFETY: rows and columns of the view.
-                    unsafe { *y.add(m * strides[0] + (panel * ROWS + r) * strides[1]) = sum };
+                    unsafe { *y.add(m * strides[0] + (panel * PANEL_ROWS + r) * strides[1]) = sum };
                 }
             }
         }

@@ -6,15 +6,15 @@ use crate::args::unpacker::Made;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::qgemm::packed::PanelQArgs;
-use crate::ops::qgemm::tile::{Kind, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
+use crate::ops::qgemm::tile::{PanelKind, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
 use crate::ops::tile::MergeArgs;
-use crate::quant::packed::{ROWS, STEP, STEPS, UNIT};
+use crate::quant::packed::{PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS};
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::kernels::TileFn;
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
-type TileSums = [f32; PANEL * 2 * ROWS];
+type TileSums = [f32; PANEL * 2 * PANEL_ROWS];
 
 /// The parts of an unpacked panel of `k` columns, in bytes.
 #[derive(Clone, Copy)]
@@ -25,10 +25,10 @@ pub(super) struct PanelSize {
 }
 
 impl PanelSize {
-    fn of(k: usize, kind: Kind) -> Result<Self, KernelError> {
-        let codes = k.checked_mul(ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
+    fn of(k: usize, kind: PanelKind) -> Result<Self, KernelError> {
+        let codes = k.checked_mul(PANEL_ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
         // These are not more bytes than the codes, so they do not overflow.
-        let scales = k / STEP * kind.groups() * size_of::<[f32; ROWS]>();
+        let scales = k / STEP_COLS * kind.groups() * size_of::<[f32; PANEL_ROWS]>();
         Ok(Self { codes, scales, offsets: if kind.offsets { scales } else { 0 } })
     }
     pub(super) fn bytes(self) -> usize {
@@ -74,7 +74,7 @@ impl<E: Element> QgemmPlan<E> {
     /// How many panels of weights are unpacked at a time: as many as fit half of L2.
     fn panels(&self, panel: PanelSize) -> usize {
         let (l2, side_by_side) = (self.kernels.caps().caches().l2, self.side_by_side());
-        let there = self.n.div_ceil(ROWS).max(1);
+        let there = self.n.div_ceil(PANEL_ROWS).max(1);
         let most = (l2 / 2).checked_div(panel.bytes()).unwrap_or(1).clamp(side_by_side, 16);
         (most - most % side_by_side).min(there)
     }
@@ -107,9 +107,9 @@ impl<E: Element> QgemmPlan<E> {
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
         let bias_of_codes = if self.kernels.qgemm.is_some_and(|qgemm| qgemm.unsigned) { BIAS } else { 0 };
         let (kernels, side_by_side) = (self.microkernels(), self.side_by_side());
-        let width = side_by_side * ROWS;
+        let width = side_by_side * PANEL_ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
-        let count = self.n.div_ceil(ROWS);
+        let count = self.n.div_ceil(PANEL_ROWS);
         let mut first = 0;
         while first < count {
             let panels = (count - first).min(at_once);
@@ -124,8 +124,8 @@ impl<E: Element> QgemmPlan<E> {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                     // The last one may be alone: then it is its own neighbour.
                     let beside = if p + 1 < panels { each } else { 0 };
-                    let col = (first + p) * ROWS;
-                    let mut out: TileSums = [0.0; PANEL * 2 * ROWS];
+                    let col = (first + p) * PANEL_ROWS;
+                    let mut out: TileSums = [0.0; PANEL * 2 * PANEL_ROWS];
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
@@ -137,13 +137,13 @@ impl<E: Element> QgemmPlan<E> {
                             row_stride,
                             col_stride,
                             rows,
-                            cols: (self.n - col).min((panels - p) * ROWS).min(width),
+                            cols: (self.n - col).min((panels - p) * PANEL_ROWS).min(width),
                             beta: 0.0,
                         });
                     }
                 }
             }
-            let (from, cols) = (first * ROWS, (self.n - first * ROWS).min(panels * ROWS));
+            let (from, cols) = (first * PANEL_ROWS, (self.n - first * PANEL_ROWS).min(panels * PANEL_ROWS));
             let bias = bias.map(|bias| bias.as_ptr().wrapping_add(from));
             // SAFETY: columns of the view; the bias has one element for each.
             unsafe {
@@ -155,7 +155,7 @@ impl<E: Element> QgemmPlan<E> {
         Ok(())
     }
 
-    /// Unpacks columns `from .. from + cols` of panel `p` of the weights. `from` is a multiple of [`UNIT`](crate::quant::packed::UNIT)
+    /// Unpacks columns `from .. from + cols` of panel `p` of the weights. `from` is a multiple of [`UNIT_COLS`](crate::quant::packed::UNIT_COLS)
     /// and of the format's block length, `cols` of the latter.
     ///
     /// # Safety
@@ -179,10 +179,10 @@ impl<E: Element> QgemmPlan<E> {
                     let pitch = self.k / len;
                     (table.qgemm_w)(&PanelWArgs {
                         format,
-                        rows: (self.n - p * ROWS).min(ROWS),
+                        rows: (self.n - p * PANEL_ROWS).min(PANEL_ROWS),
                         blocks: cols / len,
                         pitch,
-                        w: w.as_bytes().as_ptr().add((p * ROWS * pitch + from / len) * format.bytes),
+                        w: w.as_bytes().as_ptr().add((p * PANEL_ROWS * pitch + from / len) * format.bytes),
                         room,
                         to,
                     });
@@ -190,8 +190,8 @@ impl<E: Element> QgemmPlan<E> {
                 QuantWeights::Packed(w) => {
                     let packing = format.packing;
                     let before = p * packing.panel_bytes(self.k).unwrap_or(0);
-                    let w = w.as_ptr().add(before + from / UNIT * packing.unit_bytes(STEPS));
-                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: cols / STEP, to });
+                    let w = w.as_ptr().add(before + from / UNIT_COLS * packing.unit_bytes(STEPS));
+                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: cols / STEP_COLS, to });
                 }
             }
         }
@@ -210,7 +210,7 @@ impl<E: Element> QgemmPlan<E> {
         (x, rows): (*const u8, usize),
         out: &mut TileSums,
     ) {
-        let (steps, kind) = (self.k / STEP, self.kind());
+        let (steps, kind) = (self.k / STEP_COLS, self.kind());
         if steps == 0 {
             return;
         }
@@ -220,7 +220,7 @@ impl<E: Element> QgemmPlan<E> {
             offsets: from.offsets,
             beside,
             x,
-            x_step: rows * STEP * 2,
+            x_step: rows * STEP_COLS * 2,
             steps,
             y: out.as_mut_ptr(),
         };
@@ -236,8 +236,8 @@ impl<E: Element> QgemmPlan<E> {
                     if let Some(kernel) = of_kinds.get(kind.index()) {
                         kernel(&args);
                     }
-                    args.x = args.x.wrapping_add(height * STEP * 2);
-                    args.y = args.y.wrapping_add(height * self.side_by_side() * ROWS);
+                    args.x = args.x.wrapping_add(height * STEP_COLS * 2);
+                    args.y = args.y.wrapping_add(height * self.side_by_side() * PANEL_ROWS);
                     left -= height;
                 }
             }

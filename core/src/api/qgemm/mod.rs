@@ -20,7 +20,7 @@ use crate::check;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::activations::Activations;
-use crate::ops::qgemm::tile::{Kind, PANEL};
+use crate::ops::qgemm::tile::{PanelKind, PANEL};
 use crate::ops::tile::FinishArgs;
 use crate::quant::packed::Scales;
 use crate::quant::{QuantFormat, SUPER_BLOCK};
@@ -257,7 +257,11 @@ impl<E: Element> QgemmPlan<E> {
     fn few(&self) -> usize {
         let [short, long, fast] = self.kernels.qgemm.map_or(MAX_GEMV_ROWS, |qgemm| qgemm.few);
         match self.kernels.table.formats.of(self.format) {
-            Made::Blocks(format) if Kind::of(format).halves || format.packing.scales == Scales::Whole => fast,
+            Made::Blocks(format)
+                if PanelKind::of(format).two_groups || format.packing.scales == Scales::Whole =>
+            {
+                fast
+            }
             Made::Blocks(format) if format.len < SUPER_BLOCK => short,
             _ => long,
         }
@@ -271,11 +275,11 @@ impl<E: Element> QgemmPlan<E> {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> PanelKind {
         match self.kernels.table.formats.of(self.format) {
-            Made::Blocks(format) => Kind::of(format),
+            Made::Blocks(format) => PanelKind::of(format),
             // Plain floating point has no such panels, so this is never used.
-            Made::Floats(_) => Kind { halves: false, offsets: false },
+            Made::Floats(_) => PanelKind { two_groups: false, offsets: false },
         }
     }
 

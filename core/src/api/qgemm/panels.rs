@@ -7,7 +7,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::activations::{check_room, Step};
 use crate::ops::qgemm::tile::{PanelXArgs, PANEL};
-use crate::quant::packed::STEP;
+use crate::quant::packed::STEP_COLS;
 use crate::scratch::ScratchReq;
 use crate::table::Kernels;
 use crate::view::MatRef;
@@ -28,7 +28,7 @@ unsafe impl Sync for ActivationPanels<'_> {}
 
 /// Bytes of a row.
 fn row_bytes(cols: usize) -> usize {
-    cols / STEP * size_of::<Step>()
+    cols / STEP_COLS * size_of::<Step>()
 }
 
 impl ActivationPanels<'_> {
@@ -52,11 +52,11 @@ impl<E: Element> Kernels<E> {
     /// # Errors
     /// `NotBlockMultiple` if `cols` is not a multiple of 32, `SizeOverflow`.
     pub(super) fn activation_panels_size(&self, rows: usize, cols: usize) -> Result<ScratchReq, KernelError> {
-        if !cols.is_multiple_of(STEP) {
-            return Err(KernelError::NotBlockMultiple { cols, block: STEP });
+        if !cols.is_multiple_of(STEP_COLS) {
+            return Err(KernelError::NotBlockMultiple { cols, block: STEP_COLS });
         }
         let overflow = KernelError::SizeOverflow { what: "quantised activations" };
-        ScratchReq::array::<Step>((cols / STEP).checked_mul(rows).ok_or(overflow)?)
+        ScratchReq::array::<Step>((cols / STEP_COLS).checked_mul(rows).ok_or(overflow)?)
     }
 
     /// Rounds activations to 8 bits, into `buf`.

@@ -7,7 +7,7 @@ use crate::element::{bf16, Element};
 use crate::error::KernelError;
 use crate::ops::activations::{check_room, Activations};
 use crate::ops::qgemm::tile::PANEL;
-use crate::quant::packed::{STEP, STEPS};
+use crate::quant::packed::{STEPS, STEP_COLS};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
 
@@ -86,13 +86,13 @@ impl<'a, E: Element> Prepared<'a, E> {
     /// The integers and the scale of columns `32 * g .. 32 * g + 32` of row `m`, if activations are rounded to 8 bits
     /// row by row, as they are for a few rows. Beyond the last column there are zeros. Tests see by this how
     /// activations were rounded.
-    pub fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP], f32)> {
+    pub fn group(&self, m: usize, g: usize) -> Option<(&[i8; STEP_COLS], f32)> {
         self.few()?.group(m, g)
     }
 
     /// The integers and the common scale of columns `256 * b .. 256 * b + 256` of row `m`, if activations are rounded
     /// for weights in place whose blocks are as long.
-    pub fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP]; STEPS], f32)> {
+    pub fn block(&self, m: usize, b: usize) -> Option<(&[[i8; STEP_COLS]; STEPS], f32)> {
         self.few()?.block(m, b)
     }
 

@@ -8,7 +8,7 @@ use crate::arrays::Each;
 use crate::isa::Avx2;
 use crate::quant::bytes::Codes;
 use crate::quant::dots::{one_scale, part, two_groups, Dots, Factors};
-use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::quant::packed::{Pack, GROUPS, STEPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
 use crate::vector::Vector;
@@ -61,7 +61,7 @@ where
 {
     type Isa = Avx2;
     type Codes = <Avx2 as Codes>::Bytes;
-    const COLUMNS: usize = STEP;
+    const COLUMNS: usize = STEP_COLS;
     type Sums = __m256;
     #[inline(always)]
     unsafe fn codes(unit: *const F::Block, i: usize, ready: &<Avx2 as Unpack<F>>::Ready) -> Self::Codes {
@@ -85,7 +85,7 @@ where
             } else {
                 _mm256_set1_ps(*first.add(g))
             };
-            let step = i / STEP;
+            let step = i / STEP_COLS;
             let mut dot = _mm256_madd_epi16(
                 pairs::<F>(w.register(), w.negated(), x.step(step).as_ptr()),
                 _mm256_set1_epi16(1),
@@ -150,7 +150,7 @@ where
                 return _mm256_add_epi16(sums, pairs);
             }
             if add_bias::<F>().is_some_and(|bias| bias > 0) {
-                let start = x.pair_starts[i / STEP % STEPS].as_ptr();
+                let start = x.pair_starts[i / STEP_COLS % STEPS].as_ptr();
                 pairs = _mm256_add_epi16(pairs, _mm256_load_si256(start.cast()));
             }
             let factor = if one_scale::<F>() {

@@ -9,7 +9,7 @@ use crate::isa::avx512::bytes::Avx512Bytes;
 use crate::isa::avx512::wide;
 use crate::isa::{Avx2, Avx512, Vnni};
 use crate::quant::dots::{one_scale, two_groups, Dots, Factors};
-use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::quant::packed::{Pack, GROUPS, STEPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::wide::Wide;
 use crate::quant::Unpack;
@@ -43,7 +43,7 @@ where
 {
     type Isa = Avx512;
     type Codes = __m512i;
-    const COLUMNS: usize = if F::WIDE { 2 * STEP } else { STEP };
+    const COLUMNS: usize = if F::WIDE { 2 * STEP_COLS } else { STEP_COLS };
     // Of 32 columns in the first half.
     type Sums = __m512;
     #[inline(always)]
@@ -58,7 +58,8 @@ where
     }
     #[inline(always)]
     unsafe fn dot(w: __m512i, x: &Fine, i: usize, factors: &Factors, sums: __m512) -> __m512 {
-        let (q, starts) = (x.step(i / STEP).as_ptr(), x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4));
+        let (q, starts) =
+            (x.step(i / STEP_COLS).as_ptr(), x.starts.as_ptr().cast::<i32>().wrapping_add(i / 4));
         let (bias, g) = (F::PACKING.bias(), i / F::GROUP);
         // SAFETY: columns of a unit, and their factors.
         unsafe {

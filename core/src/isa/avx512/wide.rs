@@ -7,7 +7,7 @@ use crate::isa::avx512::bytes::Avx512Bytes;
 use crate::isa::Avx512;
 use crate::quant::bytes::Bytes;
 use crate::quant::dots::part;
-use crate::quant::packed::{Pack, STEP};
+use crate::quant::packed::{Pack, STEP_COLS};
 use crate::quant::wide::{Wide, WideBytes};
 use crate::quant::Unpack;
 
@@ -31,7 +31,7 @@ where
         }
         let low = _mm512_castsi256_si512(biased::<F>(unit, i, ready));
         if F::WIDE {
-            _mm512_inserti64x4::<1>(low, biased::<F>(unit, i + STEP, ready))
+            _mm512_inserti64x4::<1>(low, biased::<F>(unit, i + STEP_COLS, ready))
         } else {
             low
         }

@@ -7,7 +7,7 @@ use core::mem::transmute;
 use crate::isa::{Dotprod, Neon};
 use crate::quant::bytes::Codes;
 use crate::quant::dots::{one_scale, part, two_groups, Dots, Factors};
-use crate::quant::packed::{Pack, GROUPS, STEP};
+use crate::quant::packed::{Pack, GROUPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
 
@@ -107,7 +107,7 @@ macro_rules! dots {
         {
             type Isa = Neon;
             type Codes = [[int8x16_t; 2]; 4];
-            const COLUMNS: usize = 4 * STEP;
+            const COLUMNS: usize = 4 * STEP_COLS;
             type Sums = float32x4_t;
             #[inline(always)]
             unsafe fn codes(
@@ -116,7 +116,7 @@ macro_rules! dots {
                 ready: &<Neon as Unpack<F>>::Ready,
             ) -> [[int8x16_t; 2]; 4] {
                 // SAFETY: the caller's contract.
-                unsafe { four!(S: part::<F, Neon>(unit, i + S * STEP, ready).registers()) }
+                unsafe { four!(S: part::<F, Neon>(unit, i + S * STEP_COLS, ready).registers()) }
             }
             #[inline(always)]
             unsafe fn zeros() -> float32x4_t {
@@ -133,15 +133,15 @@ macro_rules! dots {
             ) -> float32x4_t {
                 // SAFETY: the columns have these factors; a step is 32 bytes.
                 unsafe {
-                    let (q, zero) = (x.step(i / STEP).as_ptr(), vdupq_n_s32(0));
+                    let (q, zero) = (x.step(i / STEP_COLS).as_ptr(), vdupq_n_s32(0));
                     let factors = factors.0.as_ptr().add(i / F::GROUP);
                     if two_groups::<F>() {
                         let low = four!(K: $fours(zero, w[K / 2][K % 2], vld1q_s8(q.add(16 * K))));
                         let high = four!(K: $fours(zero, w[2 + K / 2][K % 2], vld1q_s8(q.add(64 + 16 * K))));
                         scaled(high, factors.add(4), scaled(low, factors, sums))
                     } else {
-                        let first = four!(S: $fours(zero, w[S][0], vld1q_s8(q.add(S * STEP))));
-                        let both = four!(S: $fours(first[S], w[S][1], vld1q_s8(q.add(S * STEP + 16))));
+                        let first = four!(S: $fours(zero, w[S][0], vld1q_s8(q.add(S * STEP_COLS))));
+                        let both = four!(S: $fours(first[S], w[S][1], vld1q_s8(q.add(S * STEP_COLS + 16))));
                         scaled(both, factors, sums)
                     }
                 }
@@ -189,8 +189,8 @@ macro_rules! dots {
                     let (q, zero, v) = (x.columns(i), vdupq_n_s32(0), i / F::GROUP / 4);
                     if one_scale::<F>() {
                         let mut sums = sums;
-                        four!(S: sums = $fours(sums, w[S][0], vld1q_s8(q.add(S * STEP))));
-                        four!(S: sums = $fours(sums, w[S][1], vld1q_s8(q.add(S * STEP + 16))));
+                        four!(S: sums = $fours(sums, w[S][0], vld1q_s8(q.add(S * STEP_COLS))));
+                        four!(S: sums = $fours(sums, w[S][1], vld1q_s8(q.add(S * STEP_COLS + 16))));
                         return sums;
                     }
                     let mut sums = sums;
@@ -205,8 +205,8 @@ macro_rules! dots {
                         });
                     } else {
                         four!(S: {
-                            let first = $fours(zero, w[S][0], vld1q_s8(q.add(S * STEP)));
-                            let dot = $fours(first, w[S][1], vld1q_s8(q.add(S * STEP + 16)));
+                            let first = $fours(zero, w[S][0], vld1q_s8(q.add(S * STEP_COLS)));
+                            let dot = $fours(first, w[S][1], vld1q_s8(q.add(S * STEP_COLS + 16)));
                             sums = vmlaq_laneq_s32::<{ S as i32 }>(sums, dot, factors[v % 4]);
                         });
                     }

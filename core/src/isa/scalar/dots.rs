@@ -3,17 +3,17 @@
 use crate::arrays::from_fn;
 use crate::isa::Scalar;
 use crate::quant::dots::{part, Dots, Factors, Hold};
-use crate::quant::packed::{Pack, GROUPS, STEP, STEPS};
+use crate::quant::packed::{Pack, GROUPS, STEPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::SUPER_BLOCK;
 
 // SAFETY: writes 32 bytes.
 unsafe impl Hold for Scalar {
-    type Codes = [i8; STEP];
+    type Codes = [i8; STEP_COLS];
     #[inline(always)]
-    unsafe fn put(codes: [i8; STEP], p: *mut i8) {
+    unsafe fn put(codes: [i8; STEP_COLS], p: *mut i8) {
         // SAFETY: the caller vouches for the room.
-        unsafe { p.cast::<[i8; STEP]>().write_unaligned(codes) };
+        unsafe { p.cast::<[i8; STEP_COLS]>().write_unaligned(codes) };
     }
 }
 
@@ -21,21 +21,21 @@ unsafe impl Hold for Scalar {
 // numbers of rows of activations.
 unsafe impl<F: Pack> Dots<F> for Scalar {
     type Isa = Self;
-    type Codes = [[i8; STEP]; STEPS];
+    type Codes = [[i8; STEP_COLS]; STEPS];
     // Code for each step would be long and no faster.
     const COLUMNS: usize = SUPER_BLOCK;
     type Sums = f32;
     #[inline(never)]
-    unsafe fn codes(unit: *const F::Block, _: usize, ready: &()) -> [[i8; STEP]; STEPS] {
+    unsafe fn codes(unit: *const F::Block, _: usize, ready: &()) -> [[i8; STEP_COLS]; STEPS] {
         // SAFETY: the caller's contract.
-        from_fn(|step| unsafe { part::<F, Self>(unit, step * STEP, ready) })
+        from_fn(|step| unsafe { part::<F, Self>(unit, step * STEP_COLS, ready) })
     }
     #[inline(always)]
     unsafe fn zeros() -> f32 {
         0.0
     }
     #[inline(never)]
-    unsafe fn dot(w: [[i8; STEP]; STEPS], x: &Fine, _: usize, factors: &Factors, sums: f32) -> f32 {
+    unsafe fn dot(w: [[i8; STEP_COLS]; STEPS], x: &Fine, _: usize, factors: &Factors, sums: f32) -> f32 {
         group_dots::<F>(w, |step| x.step(step), &factors.0, sums)
     }
     #[inline(always)]
@@ -70,14 +70,14 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
     }
     #[inline(never)]
     unsafe fn dot_coarse(
-        w: [[i8; STEP]; STEPS],
+        w: [[i8; STEP_COLS]; STEPS],
         x: &Coarse,
         _: usize,
         factors: &[f32; GROUPS],
         sums: f32,
     ) -> f32 {
         // SAFETY: columns of a unit.
-        group_dots::<F>(w, |step| unsafe { &*x.columns(step * STEP).cast() }, factors, sums)
+        group_dots::<F>(w, |step| unsafe { &*x.columns(step * STEP_COLS).cast() }, factors, sums)
     }
     #[inline(always)]
     unsafe fn settled(sums: f32) -> f32 {
@@ -104,8 +104,8 @@ unsafe impl<F: Pack> Dots<F> for Scalar {
 /// `sums` plus the products of a unit, each group's times its factor.
 #[inline(always)]
 fn group_dots<'a, F: Pack>(
-    w: [[i8; STEP]; STEPS],
-    x: impl Fn(usize) -> &'a [i8; STEP],
+    w: [[i8; STEP_COLS]; STEPS],
+    x: impl Fn(usize) -> &'a [i8; STEP_COLS],
     factors: &[f32; GROUPS],
     mut sums: f32,
 ) -> f32 {

@@ -1,19 +1,19 @@
 //! Products of packed weights with a few rows of exact activations: panels are unpacked piece by piece, into the
 //! first-level cache, and multiplied from there.
 
-use super::tile::{Kind, PanelRoom};
+use super::tile::{PanelKind, PanelRoom};
 use crate::arrays::{from_fn, Each};
 use crate::element::{Element, ElementType};
 use crate::quant::bytes::Widen;
-use crate::quant::packed::{ROWS, STEP, UNIT};
+use crate::quant::packed::{PANEL_ROWS, STEP_COLS, UNIT_COLS};
 use crate::vector::Prim;
 
 /// Columns of a panel that are unpacked at a time, in whole units: their codes take half of a first-level cache.
-pub(crate) const UNPACKED_COLUMNS: usize = 4 * UNIT;
+pub(crate) const UNPACKED_COLUMNS: usize = 4 * UNIT_COLS;
 
 /// What [`few`] works on: some columns of an unpacked panel, with signed codes, and rows of activations.
 pub struct FewArgs<E> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PanelKind,
     pub(crate) steps: usize,
     pub(crate) from: PanelRoom,
     pub(crate) rows: usize,
@@ -21,7 +21,7 @@ pub struct FewArgs<E> {
     /// Elements from one row of activations to the next.
     pub(crate) stride: usize,
     /// For each row of activations 16 sums, to which products are added.
-    pub(crate) sums: *mut [f32; ROWS],
+    pub(crate) sums: *mut [f32; PANEL_ROWS],
 }
 
 /// Adds the products of some columns of a panel: a group is summed before it is scaled, as in
@@ -59,10 +59,10 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32> + Widen, const M: u
 ) -> usize {
     // Vectors of a panel's rows that are multiplied side by side. With `M` rows of activations they have up to four pairs of
     // sums: enough that additions do not wait for each other, and half of the smallest register file.
-    let vectors = const { min(ROWS / P::LANES, 4 / M) };
+    let vectors = const { min(PANEL_ROWS / P::LANES, 4 / M) };
     let groups = a.kind.groups();
-    let cols = STEP / groups;
-    let mut converted = [[0f32; STEP]; M];
+    let cols = STEP_COLS / groups;
+    let mut converted = [[0f32; STEP_COLS]; M];
     // SAFETY: the caller's contract; steps, groups and columns are within the panel and the rows.
     unsafe {
         for g in 0..a.steps * groups {
@@ -85,10 +85,10 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32> + Widen, const M: u
                     }
                 }
             }
-            for i in (0..ROWS).step_by(vectors * P::LANES) {
+            for i in (0..PANEL_ROWS).step_by(vectors * P::LANES) {
                 let mut sums = [[[P::splat(0.0); 2]; M]; 4];
                 for c in (0..cols).step_by(4) {
-                    let codes = a.from.codes.add((g * cols + c) * ROWS + 4 * i).cast::<i8>();
+                    let codes = a.from.codes.add((g * cols + c) * PANEL_ROWS + 4 * i).cast::<i8>();
                     for v in 0..vectors {
                         let codes = P::widen_fours(codes.add(4 * v * P::LANES));
                         for t in 0..4 {
@@ -101,7 +101,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32> + Widen, const M: u
                 }
                 for v in 0..vectors {
                     let row = i + v * P::LANES;
-                    let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + row));
+                    let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * PANEL_ROWS + row));
                     let scales = at(a.from.scales);
                     for m in 0..M {
                         let to = a.sums.add(first + m).cast::<f32>().add(row);

@@ -5,7 +5,7 @@ use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::quant::bytes::Lookup;
 use crate::quant::codebooks::e8m0_half;
-use crate::quant::packed::{Packing, Planes, Scales, Unit, Values, ROWS, STEP, STEPS};
+use crate::quant::packed::{Packing, Planes, Scales, Unit, Values, PANEL_ROWS, STEPS, STEP_COLS};
 use crate::quant::EVERY_BYTE;
 use crate::vector::{Prim, Vector};
 
@@ -55,13 +55,17 @@ unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArg
             let head = w.add(first / STEPS * packing.unit_bytes(STEPS));
             let unit = Unit { packing, head, steps: (steps - first).min(STEPS) };
             let signs = scales::<P>(unit, first, to);
-            let codes = to.codes.add(first * STEP * ROWS);
+            let codes = to.codes.add(first * STEP_COLS * PANEL_ROWS);
             for s in 0..unit.steps {
-                let to = codes.add(s * STEP * ROWS).cast();
+                let to = codes.add(s * STEP_COLS * PANEL_ROWS).cast();
                 fields.take::<HIGH>(unit.planes(s), signs[s % STEPS], to);
             }
             if let Values::Table(table) = packing.values {
-                P::look_up(&table.each(|code| code ^ to.bias as i8), codes, unit.steps * STEP * ROWS);
+                P::look_up(
+                    &table.each(|code| code ^ to.bias as i8),
+                    codes,
+                    unit.steps * STEP_COLS * PANEL_ROWS,
+                );
             }
         }
     }
@@ -70,8 +74,8 @@ unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArg
 /// How codes are taken out of planes, which is the same for all steps of a panel.
 struct Fields {
     /// For each four columns of a step: in which vector of a plane their bits are, and the first bit there.
-    low: [(usize, u32); STEP / 4],
-    high: [(usize, u32); STEP / 4],
+    low: [(usize, u32); STEP_COLS / 4],
+    high: [(usize, u32); STEP_COLS / 4],
     /// Bits of a code in each byte: in a plane.
     masks: [u32; 2],
     /// How far upper bits are shifted to the left, to stand above the lower ones.
@@ -126,15 +130,15 @@ impl Fields {
         let base = if self.signs {
             signs.each(|sign| self.base - (sign >> 31) * 2 * EVERY_BYTE)
         } else {
-            [self.base; ROWS]
+            [self.base; PANEL_ROWS]
         };
         // SAFETY: vectors are those of the step's planes.
         unsafe {
-            let each_row = if HIGH == BY_ROW { planes.each_row() } else { [[0; 4]; ROWS] };
-            let word = |vector: [[u8; 4]; ROWS], (at, mask): (u32, u32)| {
+            let each_row = if HIGH == BY_ROW { planes.each_row() } else { [[0; 4]; PANEL_ROWS] };
+            let word = |vector: [[u8; 4]; PANEL_ROWS], (at, mask): (u32, u32)| {
                 vector.each(|w| u32::from_ne_bytes(w).wrapping_shr(at) & mask)
             };
-            for v in 0..STEP / 4 {
+            for v in 0..STEP_COLS / 4 {
                 let (vector, at) = self.low[v];
                 let mut words = word(planes.low(vector), (at, self.masks[0]));
                 if HIGH != NONE {
@@ -159,24 +163,24 @@ impl Fields {
 unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: PanelRoom) -> [Cell; STEPS] {
     let packing = unit.packing;
     let (groups, n) = (packing.groups(), unit.steps * packing.groups());
-    let scales = to.scales.wrapping_add(first * groups * ROWS).cast::<[f32; ROWS]>();
-    let to_offsets = to.offsets.wrapping_add(first * groups * ROWS).cast::<[f32; ROWS]>();
-    let mut signs = [[0; ROWS]; STEPS];
+    let scales = to.scales.wrapping_add(first * groups * PANEL_ROWS).cast::<[f32; PANEL_ROWS]>();
+    let to_offsets = to.offsets.wrapping_add(first * groups * PANEL_ROWS).cast::<[f32; PANEL_ROWS]>();
+    let mut signs = [[0; PANEL_ROWS]; STEPS];
     // What kind of scales there are is asked once for all groups, not for each.
     // SAFETY: places are within the head, and groups within the panel.
     unsafe {
-        let bytes = |at: usize| *unit.head.add(at).cast::<[u8; ROWS]>();
+        let bytes = |at: usize| *unit.head.add(at).cast::<[u8; PANEL_ROWS]>();
         let halves = |at: usize| {
-            let halves = (*unit.head.add(at).cast::<[[u8; 2]; ROWS]>()).each(f16::from_le_bytes);
+            let halves = (*unit.head.add(at).cast::<[[u8; 2]; PANEL_ROWS]>()).each(f16::from_le_bytes);
             widened::<P>(&halves)
         };
-        let times = |common: [f32; ROWS], at: usize| {
+        let times = |common: [f32; PANEL_ROWS], at: usize| {
             let factors = bytes(at).each(|b| f32::from(b as i8));
             from_fn(|i| common[i] * factors[i])
         };
         match packing.scales {
             Scales::Whole => {
-                let whole = (*unit.head.cast::<[[u8; 4]; ROWS]>()).each(f32::from_le_bytes);
+                let whole = (*unit.head.cast::<[[u8; 4]; PANEL_ROWS]>()).each(f32::from_le_bytes);
                 for g in 0..n {
                     *scales.add(g) = whole;
                 }
@@ -207,7 +211,7 @@ unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: Pan
         if !packing.offsets {
             return signs;
         }
-        let mut write = |g: usize, offsets: [f32; ROWS]| {
+        let mut write = |g: usize, offsets: [f32; PANEL_ROWS]| {
             if packing.eighths {
                 let of_group = *scales.add(g);
                 signs[g / groups % STEPS] = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
@@ -216,11 +220,11 @@ unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: Pan
                 *to_offsets.add(g) = offsets;
             }
         };
-        let offsets = |at: usize| halves(at + 2 * ROWS).each(|m| m * packing.offset_unit);
+        let offsets = |at: usize| halves(at + 2 * PANEL_ROWS).each(|m| m * packing.offset_unit);
         if packing.scales == Scales::Factors {
             let common = offsets(0);
             for g in 0..n {
-                write(g, times(common, packing.places(g).1 + ROWS));
+                write(g, times(common, packing.places(g).1 + PANEL_ROWS));
             }
         } else {
             for g in 0..n {
@@ -236,9 +240,9 @@ unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: Pan
 /// # Safety
 /// The instruction set.
 #[inline(always)]
-unsafe fn widened<P: Prim<f16> + Prim<f32>>(halves: &[f16; ROWS]) -> [f32; ROWS] {
-    let mut all = [0.0; ROWS];
-    for i in (0..ROWS).step_by(<P as Vector>::LANES) {
+unsafe fn widened<P: Prim<f16> + Prim<f32>>(halves: &[f16; PANEL_ROWS]) -> [f32; PANEL_ROWS] {
+    let mut all = [0.0; PANEL_ROWS];
+    for i in (0..PANEL_ROWS).step_by(<P as Vector>::LANES) {
         // SAFETY: whole vectors of 16 elements.
         unsafe {
             <P as Prim<f32>>::store(all.as_mut_ptr().add(i), <P as Prim<f16>>::load(halves.as_ptr().add(i)));

@@ -14,7 +14,7 @@ use crate::ops::activations::{self, Step};
 use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
 use crate::quant::bytes::Widen;
-use crate::quant::packed::{ROWS, STEP};
+use crate::quant::packed::{PANEL_ROWS, STEP_COLS};
 use crate::quant::{EVERY_BYTE, MIN_GROUP};
 use crate::vector::Prim;
 
@@ -26,28 +26,28 @@ pub(crate) const PANEL: usize = 12;
 pub(crate) const BIAS: u8 = 0x80;
 
 /// Four columns of a panel of weights.
-pub(super) type Cell = [u32; ROWS];
+pub(super) type Cell = [u32; PANEL_ROWS];
 
 /// What of a format makes a difference to microkernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind {
+pub(crate) struct PanelKind {
     /// Groups of 16 columns, not 32.
-    pub(crate) halves: bool,
+    pub(crate) two_groups: bool,
     pub(crate) offsets: bool,
 }
 
-impl Kind {
+impl PanelKind {
     /// Of weights that are unpacked this way.
     pub(crate) fn of(format: &Unpacker) -> Self {
-        Self { halves: format.group == MIN_GROUP, offsets: format.offsets }
+        Self { two_groups: format.group == MIN_GROUP, offsets: format.offsets }
     }
     /// Its place in lists of kernels.
     pub(crate) fn index(self) -> usize {
-        usize::from(self.halves) + 2 * usize::from(self.offsets)
+        usize::from(self.two_groups) + 2 * usize::from(self.offsets)
     }
     /// Groups of a step.
     pub(crate) fn groups(self) -> usize {
-        1 + usize::from(self.halves)
+        1 + usize::from(self.two_groups)
     }
 }
 
@@ -80,45 +80,46 @@ pub struct QTileArgs {
 /// # Safety
 /// What the arguments name exists, with signed codes; the instruction set.
 #[inline(always)]
-pub(crate) unsafe fn tile<P: Prim<f32>>(t: &QTileArgs, rows: usize, kind: Kind) {
+pub(crate) unsafe fn tile<P: Prim<f32>>(t: &QTileArgs, rows: usize, kind: PanelKind) {
     let groups = kind.groups();
     // SAFETY: the caller's contract; steps and groups are within the panels.
     unsafe {
         for m in 0..rows {
-            let mut y = [0f32; ROWS];
+            let mut y = [0f32; PANEL_ROWS];
             for s in 0..t.steps {
                 let x = &*t.x.add(s * t.x_step).cast::<Step>().add(m);
-                let cells = &*t.codes.cast::<[[i8; 4 * ROWS]; STEP / 4]>().add(s);
-                let mut dots = [[0i32; ROWS]; 2];
+                let cells = &*t.codes.cast::<[[i8; 4 * PANEL_ROWS]; STEP_COLS / 4]>().add(s);
+                let mut dots = [[0i32; PANEL_ROWS]; 2];
                 for (i, (codes, x)) in cells.iter().zip(x.q.chunks_exact(4)).enumerate() {
-                    let dots = &mut dots[usize::from(kind.halves && i >= STEP / 8)];
+                    let dots = &mut dots[usize::from(kind.two_groups && i >= STEP_COLS / 8)];
                     for (dot, codes) in dots.iter_mut().zip(codes.chunks_exact(4)) {
                         *dot += codes.iter().zip(x).map(|(&w, &x)| i32::from(w) * i32::from(x)).sum::<i32>();
                     }
                 }
                 let sums = dots.each(|dots| dots.each(|dot| dot as f32));
-                let scales = t.scales.add(s * groups * ROWS);
-                let offsets = t.offsets.wrapping_add(s * groups * ROWS);
-                for i in (0..ROWS).step_by(P::LANES) {
-                    let at = |p: *const f32, g: usize| <P as Prim<f32>>::load(p.add(g * ROWS + i));
-                    let sum =
-                        |g: usize| <P as Prim<f32>>::load(sums.as_ptr().cast::<f32>().add(g * ROWS + i));
+                let scales = t.scales.add(s * groups * PANEL_ROWS);
+                let offsets = t.offsets.wrapping_add(s * groups * PANEL_ROWS);
+                for i in (0..PANEL_ROWS).step_by(P::LANES) {
+                    let at = |p: *const f32, g: usize| <P as Prim<f32>>::load(p.add(g * PANEL_ROWS + i));
+                    let sum = |g: usize| {
+                        <P as Prim<f32>>::load(sums.as_ptr().cast::<f32>().add(g * PANEL_ROWS + i))
+                    };
                     let mut u = P::mul(sum(0), at(scales, 0));
-                    if kind.halves {
+                    if kind.two_groups {
                         u = P::fma(sum(1), at(scales, 1), u);
                     }
                     let to = y.as_mut_ptr().add(i);
                     let mut y = P::fma(u, P::splat(x.scale), <P as Prim<f32>>::load(to));
                     if kind.offsets {
                         for g in 0..groups {
-                            let x = x.offsets[if kind.halves { g % 2 } else { 2 }];
+                            let x = x.offsets[if kind.two_groups { g % 2 } else { 2 }];
                             y = P::fma(at(offsets, g), P::splat(x), y);
                         }
                     }
                     <P as Prim<f32>>::store(to, y);
                 }
             }
-            *t.y.cast::<[f32; ROWS]>().add(m) = y;
+            *t.y.cast::<[f32; PANEL_ROWS]>().add(m) = y;
         }
     }
 }
@@ -141,11 +142,11 @@ pub struct PanelXArgs<E> {
 #[inline(always)]
 pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<E>) {
     for r in 0..a.rows {
-        for s in 0..a.cols / STEP {
+        for s in 0..a.cols / STEP_COLS {
             // SAFETY: the caller's contract.
             unsafe {
                 let step = &mut *a.dst.cast::<Step>().add(s * a.rows + r);
-                activations::step::<E, P>(a.x.add(r * a.stride + s * STEP), [1.0; 2], step);
+                activations::step::<E, P>(a.x.add(r * a.stride + s * STEP_COLS), [1.0; 2], step);
                 // What unsigned codes are too large by.
                 step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
             }
@@ -167,9 +168,9 @@ pub(crate) struct PanelRoom {
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Unsorted {
-    codes: [[u8; CHUNK + 64]; ROWS],
-    scales: [[f32; CHUNK / MIN_GROUP + 16]; ROWS],
-    offsets: [[f32; CHUNK / MIN_GROUP + 16]; ROWS],
+    codes: [[u8; CHUNK + 64]; PANEL_ROWS],
+    scales: [[f32; CHUNK / MIN_GROUP + 16]; PANEL_ROWS],
+    offsets: [[f32; CHUNK / MIN_GROUP + 16]; PANEL_ROWS],
 }
 
 /// What [`panel_w`] works on: up to 16 rows of weights in place.
@@ -191,18 +192,18 @@ pub struct PanelWArgs {
 #[inline(always)]
 pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
     let PanelWArgs { format, rows, blocks, pitch, w, room, to } = *a;
-    let (step, kind) = (format.chunk(), Kind::of(&format));
+    let (step, kind) = (format.chunk(), PanelKind::of(&format));
     let mut first = 0;
     while first < blocks {
         let n = step.min(blocks - first);
         let (cols, column) = (n * format.len, first * format.len);
-        let groups = cols / STEP * kind.groups();
+        let groups = cols / STEP_COLS * kind.groups();
         // SAFETY: blocks are within the rows; a chunk of each row has room, and so has the panel.
         unsafe {
             let codes = (&raw mut (*room).codes).cast::<[u8; CHUNK + 64]>();
             let scales = (&raw mut (*room).scales).cast::<[f32; CHUNK / MIN_GROUP + 16]>();
             let offsets = (&raw mut (*room).offsets).cast::<[f32; CHUNK / MIN_GROUP + 16]>();
-            for r in 0..ROWS {
+            for r in 0..PANEL_ROWS {
                 let out = Unpacked {
                     codes: codes.add(r).cast(),
                     scales: scales.add(r).cast(),
@@ -210,15 +211,15 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
                 };
                 (format.unpack)(n, w.add((r.min(rows - 1) * pitch + first) * format.bytes), &out);
                 // This row's next blocks, or those of the next panel.
-                let next = if first + n < blocks { r * pitch + first + n } else { (r + ROWS) * pitch };
+                let next = if first + n < blocks { r * pitch + first + n } else { (r + PANEL_ROWS) * pitch };
                 ask(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
-            let to_codes = to.codes.add(column * ROWS).cast();
+            let to_codes = to.codes.add(column * PANEL_ROWS).cast();
             by_column::<_, P>(codes, cols / 4, u32::from(to.bias) * EVERY_BYTE, to_codes);
-            let group = column / STEP * kind.groups();
-            by_column::<_, P>(scales, groups, 0, to.scales.add(group * ROWS));
+            let group = column / STEP_COLS * kind.groups();
+            by_column::<_, P>(scales, groups, 0, to.scales.add(group * PANEL_ROWS));
             if kind.offsets {
-                by_column::<_, P>(offsets, groups, 0, to.offsets.add(group * ROWS));
+                by_column::<_, P>(offsets, groups, 0, to.offsets.add(group * PANEL_ROWS));
             }
         }
         first += n;
@@ -234,24 +235,24 @@ unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *m
     let whole = n - n % P::LANES;
     // SAFETY: the caller's contract.
     unsafe {
-        for r in (0..ROWS).step_by(P::LANES) {
+        for r in (0..PANEL_ROWS).step_by(P::LANES) {
             for i in (0..whole).step_by(P::LANES) {
                 let v = P::transposed(rows.add(r).cast::<f32>().add(i), size_of::<R>());
-                let to = to.add(i * ROWS + r);
+                let to = to.add(i * PANEL_ROWS + r);
                 // Not in their order: the compiler would copy memory, and put registers there first.
                 let half = P::LANES.div_ceil(2);
                 for k in 0..half {
-                    P::store(to.add(k * ROWS), P::flip(v[k], flip));
+                    P::store(to.add(k * PANEL_ROWS), P::flip(v[k], flip));
                     if k + half < P::LANES {
-                        P::store(to.add((k + half) * ROWS), P::flip(v[k + half], flip));
+                        P::store(to.add((k + half) * PANEL_ROWS), P::flip(v[k + half], flip));
                     }
                 }
             }
         }
-        for r in 0..ROWS {
+        for r in 0..PANEL_ROWS {
             for i in whole..n {
                 let number = *rows.add(r).cast::<u32>().add(i);
-                *to.cast::<u32>().add(i * ROWS + r) = number ^ flip;
+                *to.cast::<u32>().add(i * PANEL_ROWS + r) = number ^ flip;
             }
         }
     }
@@ -259,7 +260,7 @@ unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *m
 
 /// What [`decode_panel`] works on: a panel with signed codes.
 pub struct DecodePanelArgs<E> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PanelKind,
     pub(crate) steps: usize,
     pub(crate) from: PanelRoom,
     /// How panels of `B` lie in memory.
@@ -298,17 +299,18 @@ unsafe fn decode<E: Element, P: Prim<E> + Prim<f32> + Widen, const WIDE: bool, c
     a: &DecodePanelArgs<E>,
 ) {
     let DecodePanelArgs { kind, steps, from, panel, dst, column } = *a;
-    for i in (0..ROWS).step_by(P::LANES) {
+    for i in (0..PANEL_ROWS).step_by(P::LANES) {
         let lane = (column + i) % panel.width.max(1);
         let before = column + i - lane;
-        let dst = dst.cast::<u8>().wrapping_add(panel.bytes(before, steps * STEP) + panel.steps(lane, KR));
-        for cell in 0..steps * STEP / 4 {
-            let g = if kind.halves { cell / (MIN_GROUP / 4) } else { cell / (STEP / 4) };
+        let dst =
+            dst.cast::<u8>().wrapping_add(panel.bytes(before, steps * STEP_COLS) + panel.steps(lane, KR));
+        for cell in 0..steps * STEP_COLS / 4 {
+            let g = if kind.two_groups { cell / (MIN_GROUP / 4) } else { cell / (STEP_COLS / 4) };
             // SAFETY: cells and groups are within the panel, columns within the room.
             unsafe {
-                let codes = P::widen_fours(from.codes.add(4 * (cell * ROWS + i)).cast());
-                let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * ROWS + i));
-                let mut numbers = [[E::from_f32(0.0); ROWS]; 4];
+                let codes = P::widen_fours(from.codes.add(4 * (cell * PANEL_ROWS + i)).cast());
+                let at = |p: *const f32| <P as Prim<f32>>::load(p.add(g * PANEL_ROWS + i));
+                let mut numbers = [[E::from_f32(0.0); PANEL_ROWS]; 4];
                 for (numbers, codes) in numbers.iter_mut().zip(codes) {
                     let mut v = P::mul(codes, at(from.scales));
                     if kind.offsets {

@@ -1,6 +1,6 @@
 //! How a unit of packed weights is read.
 
-use super::{Packing, Scales, ROWS, STEP};
+use super::{Packing, Scales, PANEL_ROWS, STEP_COLS};
 use crate::arrays::Each;
 use crate::element::f16;
 use crate::quant::codebooks::e8m0_half;
@@ -15,10 +15,10 @@ pub(crate) struct Unit<'a> {
 }
 
 /// Of a plane what is stored of some columns: four bytes for each row.
-pub(crate) type Vector = [[u8; 4]; ROWS];
+pub(crate) type Vector = [[u8; 4]; PANEL_ROWS];
 
 /// The codes of a step: for each four columns those of all rows.
-pub(crate) type Codes = [[i8; 4 * ROWS]; STEP / 4];
+pub(crate) type Codes = [[i8; 4 * PANEL_ROWS]; STEP_COLS / 4];
 
 /// The planes of a step.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ impl Planes {
     #[inline(always)]
     pub(crate) unsafe fn each_row(self) -> Vector {
         // SAFETY: the caller's contract.
-        unsafe { (*self.high.cast::<[u8; ROWS]>()).each(|byte| [byte; 4]) }
+        unsafe { (*self.high.cast::<[u8; PANEL_ROWS]>()).each(|byte| [byte; 4]) }
     }
 }
 
@@ -72,11 +72,12 @@ impl Unit<'_> {
     /// Code of row `r`, column `c`.
     ///
     /// # Safety
-    /// The unit exists; `r < ROWS`, `c` is one of its columns.
+    /// The unit exists; `r < PANEL_ROWS`, `c` is one of its columns.
     pub(crate) unsafe fn code(self, r: usize, c: usize) -> i8 {
-        let ([low, high], s, v) = (self.packing.bits, c / STEP, c / 4 % 8);
-        let bits =
-            |vector: Vector, w: usize| vector[r % ROWS][c % 4] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8;
+        let ([low, high], s, v) = (self.packing.bits, c / STEP_COLS, c / 4 % 8);
+        let bits = |vector: Vector, w: usize| {
+            vector[r % PANEL_ROWS][c % 4] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8
+        };
         let planes = self.planes(s);
         let below = bits(unsafe { planes.low(v % low.max(1)) }, low);
         let above = if high > 0 { bits(unsafe { planes.high(v % high) }, high) << low } else { 0 };
@@ -99,8 +100,8 @@ impl Unit<'_> {
     #[inline(always)]
     pub(crate) unsafe fn codes(self, s: usize) -> Codes {
         let ([low, high], planes) = (self.packing.bits, self.planes(s));
-        let mut indices = [[0u8; 4 * ROWS]; STEP / 4];
-        let add = |four: &mut [u8; 4 * ROWS], vector: Vector, v: usize, w: usize, shift: usize| {
+        let mut indices = [[0u8; 4 * PANEL_ROWS]; STEP_COLS / 4];
+        let add = |four: &mut [u8; 4 * PANEL_ROWS], vector: Vector, v: usize, w: usize, shift: usize| {
             let down = v / w.max(1) * w;
             for (index, byte) in four.iter_mut().zip(vector.as_flattened()) {
                 *index |= (byte >> (down & 7) & ((1 << w) - 1) as u8) << (shift & 7);
@@ -118,22 +119,22 @@ impl Unit<'_> {
     /// Scale and offset of row `r` in group `g`, bit for bit the format's.
     ///
     /// # Safety
-    /// The unit exists; `r < ROWS`, `g` is one of its groups.
+    /// The unit exists; `r < PANEL_ROWS`, `g` is one of its groups.
     pub(crate) unsafe fn scale(self, r: usize, g: usize) -> (f32, f32) {
         let packing = self.packing;
         let (scale, factor) = packing.places(g);
-        let half = |at: usize| unsafe { self.halves(at) }[r % ROWS];
-        let byte = |at: usize| unsafe { self.bytes(at) }[r % ROWS];
+        let half = |at: usize| unsafe { self.halves(at) }[r % PANEL_ROWS];
+        let byte = |at: usize| unsafe { self.bytes(at) }[r % PANEL_ROWS];
         let offset =
-            |at: usize| if packing.offsets { half(at + 2 * ROWS) * packing.offset_unit } else { 0.0 };
+            |at: usize| if packing.offsets { half(at + 2 * PANEL_ROWS) * packing.offset_unit } else { 0.0 };
         match packing.scales {
-            Scales::Whole => (unsafe { self.wholes() }[r % ROWS], 0.0),
+            Scales::Whole => (unsafe { self.wholes() }[r % PANEL_ROWS], 0.0),
             Scales::Halves => (half(scale), offset(scale)),
             Scales::E8m0 => (e8m0_half(byte(factor)), 0.0),
             Scales::Ue4m3 => (shifted(byte(factor)) * packing.unit, 0.0),
             Scales::Factors => {
                 let by = |at: usize| f32::from(byte(at) as i8);
-                let offset = if packing.offsets { offset(scale) * by(factor + ROWS) } else { 0.0 };
+                let offset = if packing.offsets { offset(scale) * by(factor + PANEL_ROWS) } else { 0.0 };
                 (half(scale) * packing.unit * by(factor), offset)
             }
         }
@@ -144,19 +145,21 @@ impl Unit<'_> {
     /// # Safety
     /// The unit exists; `g` is one of its groups.
     #[inline(always)]
-    pub(crate) unsafe fn of_group(self, g: usize) -> [[f32; ROWS]; 2] {
+    pub(crate) unsafe fn of_group(self, g: usize) -> [[f32; PANEL_ROWS]; 2] {
         let packing = self.packing;
         let (scale, factor) = packing.places(g);
         let byte = |at: usize| unsafe { self.bytes(at) };
         let signed = |at: usize| byte(at).each(|b| f32::from(b as i8));
         match (packing.scales, packing.offsets) {
-            (Scales::Whole, _) => [[1.0; ROWS], [0.0; ROWS]],
-            (Scales::Halves, true) => unsafe { [self.halves(scale), self.halves(scale + 2 * ROWS)] },
-            (Scales::Halves, false) => [unsafe { self.halves(scale) }, [0.0; ROWS]],
-            (Scales::E8m0, _) => [byte(factor).each(|b| f32::from_bits(u32::from(b) << 23)), [0.0; ROWS]],
-            (Scales::Ue4m3, _) => [byte(factor).each(shifted), [0.0; ROWS]],
-            (Scales::Factors, true) => [signed(factor), signed(factor + ROWS)],
-            (Scales::Factors, false) => [signed(factor), [0.0; ROWS]],
+            (Scales::Whole, _) => [[1.0; PANEL_ROWS], [0.0; PANEL_ROWS]],
+            (Scales::Halves, true) => unsafe { [self.halves(scale), self.halves(scale + 2 * PANEL_ROWS)] },
+            (Scales::Halves, false) => [unsafe { self.halves(scale) }, [0.0; PANEL_ROWS]],
+            (Scales::E8m0, _) => {
+                [byte(factor).each(|b| f32::from_bits(u32::from(b) << 23)), [0.0; PANEL_ROWS]]
+            }
+            (Scales::Ue4m3, _) => [byte(factor).each(shifted), [0.0; PANEL_ROWS]],
+            (Scales::Factors, true) => [signed(factor), signed(factor + PANEL_ROWS)],
+            (Scales::Factors, false) => [signed(factor), [0.0; PANEL_ROWS]],
         }
     }
 
@@ -165,28 +168,28 @@ impl Unit<'_> {
     /// # Safety
     /// The unit exists.
     #[inline(always)]
-    pub(crate) unsafe fn of_unit(self) -> [[f32; ROWS]; 2] {
+    pub(crate) unsafe fn of_unit(self) -> [[f32; PANEL_ROWS]; 2] {
         match (self.packing.scales, self.packing.offsets) {
-            (Scales::Whole, _) => [unsafe { self.wholes() }, [0.0; ROWS]],
-            (Scales::Factors, true) => unsafe { [self.halves(0), self.halves(2 * ROWS)] },
-            (Scales::Factors, false) => [unsafe { self.halves(0) }, [0.0; ROWS]],
-            _ => [[0.0; ROWS]; 2],
+            (Scales::Whole, _) => [unsafe { self.wholes() }, [0.0; PANEL_ROWS]],
+            (Scales::Factors, true) => unsafe { [self.halves(0), self.halves(2 * PANEL_ROWS)] },
+            (Scales::Factors, false) => [unsafe { self.halves(0) }, [0.0; PANEL_ROWS]],
+            _ => [[0.0; PANEL_ROWS]; 2],
         }
     }
 
     #[inline(always)]
-    unsafe fn bytes(self, at: usize) -> [u8; ROWS] {
+    unsafe fn bytes(self, at: usize) -> [u8; PANEL_ROWS] {
         unsafe { *self.head.add(at).cast() }
     }
 
     #[inline(always)]
-    unsafe fn halves(self, at: usize) -> [f32; ROWS] {
-        unsafe { *self.head.add(at).cast::<[[u8; 2]; ROWS]>() }.each(|h| f16::from_le_bytes(h).to_f32())
+    unsafe fn halves(self, at: usize) -> [f32; PANEL_ROWS] {
+        unsafe { *self.head.add(at).cast::<[[u8; 2]; PANEL_ROWS]>() }.each(|h| f16::from_le_bytes(h).to_f32())
     }
 
     #[inline(always)]
-    unsafe fn wholes(self) -> [f32; ROWS] {
-        unsafe { *self.head.cast::<[[u8; 4]; ROWS]>() }.each(f32::from_le_bytes)
+    unsafe fn wholes(self) -> [f32; PANEL_ROWS] {
+        unsafe { *self.head.cast::<[[u8; 4]; PANEL_ROWS]>() }.each(f32::from_le_bytes)
     }
 }
 
