@@ -257,6 +257,42 @@ fn real_models() {
     }
 }
 
+/// Real models, token by token, with activations that are rounded to 8 bits: logits diverge from the exact reference's by no more than
+/// llama.cpp's do.
+#[test]
+fn rounded_activations() {
+    for (name, model) in golden::models() {
+        let Some(backend) = backend() else { return };
+        let cache = CacheOptions { kind: KvType::F16, ..CacheOptions::default() };
+        let mut g =
+            Generator::new(backend, &model, Options { cache, max_tokens: Some(512), ..Options::default() })
+                .unwrap();
+        let golden = &golden::golden(name)[0];
+        let sequence = g.create();
+        let (mut ours, mut theirs, mut n) = (0.0, 0.0, 0);
+        for (token, row) in golden.tokens.iter().zip(&golden.rows).take(24) {
+            let logits = g.extend(sequence, &[*token], Outputs::Last).unwrap();
+            let logits = g.backend().read_logits(&logits).unwrap();
+            let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+            // Of the largest logits, and of all others together.
+            let pairs: Vec<_> = row
+                .top
+                .iter()
+                .map(|&(token, want)| ((want - row.lse).exp(), f64::from(logits[token]).exp() / sum))
+                .collect();
+            let rest = pairs.iter().fold((1.0, 1.0), |rest, pair| (rest.0 - pair.0, rest.1 - pair.1));
+            let all = pairs.into_iter().chain((rest.0 > 1e-9).then_some(rest));
+            ours += all.map(|(p, q): (f64, f64)| p * (p / q).ln()).sum::<f64>();
+            theirs += row.kl;
+            n += 1;
+        }
+        let [ours, theirs] = [ours, theirs].map(|sum| sum / f64::from(n));
+        eprintln!("{name}: divergence {ours:.1e}, llama.cpp's {theirs:.1e}");
+        // Rounding is there, but not more of it.
+        assert!(ours > 1e-6 && ours <= theirs, "{name}: {ours} and {theirs}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let Some(backend) = backend() else { return };

@@ -50,6 +50,8 @@ pub(super) struct Arena {
     /// `Hidden` and `Mixed` of rows whose logits are asked for.
     pub(super) kept: HashMap<Slot, Buffer>,
     pub(super) tokens: Buffer,
+    /// A row of what is multiplied, in whole numbers.
+    pub(super) rounded: Buffer,
     /// For each row its position and its run; rows whose logits are asked for; for each window and run, numbers of pages.
     pub(super) table: Mirror,
     pub(super) runs: usize,
@@ -222,12 +224,16 @@ impl WgpuKvCache {
             let bytes = 4 * rows as u64 * stride(slot, config) as u64;
             Ok::<_, BackendError>((slot, gpu.storage("intermediate results", bytes)?))
         };
+        let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated];
+        let widest = inputs.map(|slot| stride(slot, config)).into_iter().max().unwrap_or(0);
         let inner = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits);
         self.arena = Some(Arena {
             rows,
             slots: inner.map(room).collect::<Result<_, _>>()?,
             kept: [Slot::Hidden, Slot::Mixed].into_iter().map(room).collect::<Result<_, _>>()?,
             tokens: gpu.storage("tokens", 4 * rows as u64)?,
+            // Twelve words for each part of 32 numbers.
+            rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
             table: Mirror::new(gpu, "the table of a step", 3 * rows + self.groups * runs * table_len)?,
             runs,
             table_len,

@@ -4,8 +4,8 @@
 //! is encoded as its operations are named ([`step`]) and submitted together with the sampling of its logits: of a token, 4 bytes go to the
 //! device and 4 come back. Positions advance on the device; tables are written where they differ from what is there ([`mirror`]).
 //!
-//! Arithmetic is that of [`Precision::Exact`](gllm_kernels_core::Precision::Exact), up to the order of sums and the accuracy of the device's
-//! functions: weights as decoded, activations and sums in f32. [`ForwardConfig::precision`] changes nothing.
+//! Arithmetic is that of [`Precision::Exact`], up to the order of sums and the accuracy of the device's functions: weights as decoded, activations
+//! and sums in f32. With [`Precision::Integer`] a step of one row rounds what it multiplies with blocks of weights to 8 bits.
 
 mod adapter;
 mod cache;
@@ -21,6 +21,7 @@ mod weights;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gllm_kernels_core::Precision;
 use wgpu::{Buffer, BufferUsages, CommandEncoder};
 
 use super::{
@@ -239,7 +240,7 @@ impl Backend for WgpuBackend {
         topology: &Topology,
         weights: &WgpuWeights,
         kv: &mut WgpuKvCache,
-        _config: &ForwardConfig,
+        config: &ForwardConfig,
     ) -> Result<WgpuLogits, BackendError> {
         self.flush()?;
         let model = &weights.config;
@@ -263,7 +264,8 @@ impl Backend for WgpuBackend {
         kv.reach(&self.gpu, model, end)?;
         kv.set_table(&self.gpu, (&positions, &run_of, &outputs), &sequences, tokens)?;
         let sizes = (tokens.len(), outputs.len(), end);
-        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes);
+        let exact = config.precision != Precision::Integer;
+        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, exact);
         decode(model, &mut step)?;
         if tokens.len() == topology.runs.len() {
             step.advance()?;

@@ -92,6 +92,11 @@ impl Format {
         }
     }
 
+    /// Whether it has blocks with codes, rather than numbers.
+    pub(super) fn has_codes(self) -> bool {
+        self.source().is_some_and(|source| source.1)
+    }
+
     /// Whether shaders can decode it.
     pub(super) fn is_supported(self) -> bool {
         self.source().is_some()
@@ -126,6 +131,11 @@ pub(super) enum Shader {
         n: u32,
         lanes: u32,
     },
+    /// Products with one row, in whole numbers: see [`Round`](Self::Round).
+    LinearRounded {
+        format: Format,
+        lanes: u32,
+    },
     /// Products with many rows.
     LinearMany {
         format: Format,
@@ -156,6 +166,8 @@ pub(super) enum Shader {
         gate: Gate,
     },
     Gather,
+    /// Numbers in whole numbers of 8 bits.
+    Round,
     Cap,
     Advance,
     Argmax,
@@ -189,6 +201,9 @@ const fn rows_of_thread(n: u32) -> u32 {
     }
 }
 
+/// Rows of weights of a thread of [`Shader::LinearRounded`].
+const ROUNDED_ROWS: u32 = 4;
+
 /// Threads that share a row of so many parts: as many as can be of which an eighth, at most, has nothing to do in the last turn. Neighbours read
 /// neighbouring parts.
 fn lanes(parts: u32) -> u32 {
@@ -197,14 +212,22 @@ fn lanes(parts: u32) -> u32 {
 }
 
 impl Shader {
-    /// The shader that multiplies `n` rows with `rows` rows of weights, which have so many parts, and how many workgroups do.
-    pub(super) fn product((format, parts): (Format, u32), [rows, n]: [usize; 2]) -> (Self, [usize; 3]) {
+    /// The shader that multiplies `n` rows, rounded or not, with `rows` rows of weights, which have so many parts, and how many workgroups do.
+    pub(super) fn product(
+        (format, parts): (Format, u32),
+        [rows, n]: [usize; 2],
+        rounded: bool,
+    ) -> (Self, [usize; 3]) {
         if n > MAX_GEMV_ROWS {
             return (Self::LinearMany { format }, [rows.div_ceil(64), n.div_ceil(32), 1]);
         }
         let (n, lanes) = (n.next_power_of_two() as u32, lanes(parts));
-        let together = THREADS / lanes as usize * rows_of_thread(n) as usize;
-        (Self::LinearFew { format, n, lanes }, [rows.div_ceil(together), 1, 1])
+        let (shader, each) = if rounded {
+            (Self::LinearRounded { format, lanes }, ROUNDED_ROWS)
+        } else {
+            (Self::LinearFew { format, n, lanes }, rows_of_thread(n))
+        };
+        (shader, [rows.div_ceil(THREADS / lanes as usize * each as usize), 1, 1])
     }
 
     /// The text in WGSL, with or without operations of subgroups. `None` for a format that shaders cannot decode.
@@ -216,7 +239,16 @@ impl Shader {
                 all.constants(&[("N", n), ("LANES", lanes), ("ROWS", rows_of_thread(n))]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
+                all.push(include_str!("wgsl/linear_join.wgsl"));
                 all.push(include_str!("wgsl/linear_few.wgsl"));
+            }
+            Self::LinearRounded { format, lanes } => {
+                all.options(&[("ROUNDED", true)]);
+                all.constants(&[("N", 1), ("LANES", lanes), ("ROWS", ROUNDED_ROWS)]);
+                all.format(format)?;
+                all.push(include_str!("wgsl/linear.wgsl"));
+                all.push(include_str!("wgsl/linear_join.wgsl"));
+                all.push(include_str!("wgsl/linear_rounded.wgsl"));
             }
             Self::LinearMany { format } => {
                 all.format(format)?;
@@ -263,6 +295,7 @@ impl Shader {
                 all.options(&[("GELU", gate == Gate::GeluTanh)]);
                 all.push(include_str!("wgsl/glu.wgsl"));
             }
+            Self::Round => all.push(include_str!("wgsl/round.wgsl")),
             Self::Gather => all.push(include_str!("wgsl/gather.wgsl")),
             Self::Cap => all.push(include_str!("wgsl/cap.wgsl")),
             Self::Advance => all.push(include_str!("wgsl/advance.wgsl")),

@@ -11,11 +11,14 @@ use crate::model::Gate;
 fn all() -> Vec<Shader> {
     let quant = QuantFormat::ALL.iter().map(|&format| Format::Quant(format));
     let formats: Vec<_> = [Format::F32].into_iter().chain(quant).filter(|f| f.is_supported()).collect();
-    let mut all = vec![Shader::Gather, Shader::Cap, Shader::Advance, Shader::Argmax, Shader::Sample];
+    let mut all =
+        vec![Shader::Gather, Shader::Round, Shader::Cap, Shader::Advance, Shader::Argmax, Shader::Sample];
     for &format in &formats {
         all.extend([Shader::LinearMany { format }, Shader::Embed { format }]);
         let few = |(n, lanes)| Shader::LinearFew { format, n, lanes };
         all.extend([(1, 4), (2, 8), (4, 16), (8, 32)].map(few));
+        let rounded = |lanes| Shader::LinearRounded { format, lanes };
+        all.extend([4, 32].map(rounded).into_iter().filter(|_| format.has_codes()));
     }
     all.extend([(false, false), (true, false), (true, true)].map(|(add, post)| Shader::Norm { add, post }));
     all.extend([Gate::Silu, Gate::GeluTanh].map(|gate| Shader::Glu { gate }));

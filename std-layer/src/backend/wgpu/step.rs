@@ -22,6 +22,8 @@ pub(super) struct Recorder<'a> {
     last: bool,
     /// The position behind the last one of any row.
     end: usize,
+    /// Whether activations must not be rounded.
+    exact: bool,
     /// What the next norm adds first: nothing, or what a norm may stand in front of.
     add: Option<Option<NormWeight>>,
 }
@@ -63,10 +65,11 @@ impl<'a> Recorder<'a> {
         (kv, logits): (&'a mut WgpuKvCache, &'a LogitsMemory),
         encoder: &mut CommandEncoder,
         (rows, outputs, end): (usize, usize, usize),
+        exact: bool,
     ) -> Self {
         let descriptor = wgpu::ComputePassDescriptor { label: Some("step"), timestamp_writes: None };
         let pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
-        Self { gpu, weights, kv, logits, pass, rows, outputs, last: false, end, add: None }
+        Self { gpu, weights, kv, logits, pass, rows, outputs, last: false, end, exact, add: None }
     }
 
     /// Behind a step with a token of each sequence: positions become the next ones, on the device and in the copy of its table.
@@ -130,9 +133,12 @@ impl<'a> Recorder<'a> {
         (linear, number): (Linear, usize),
         (x, y): ((&Buffer, u32, usize), (&Buffer, u32)),
         (rows, logits): (usize, u64),
+        rounded: Option<&Buffer>,
     ) -> Result<(), BackendError> {
         let weights = &matrix.rows[part];
-        let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [weights.rows, rows]);
+        let rounded = rounded.filter(|_| matrix.format.has_codes());
+        let (shader, groups) =
+            Shader::product((matrix.format, matrix.parts()), [weights.rows, rows], rounded.is_some());
         let first = (y_first + weights.first) as u32;
         let constants =
             [weights.rows as u32, matrix.parts(), weights.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
@@ -141,10 +147,27 @@ impl<'a> Recorder<'a> {
             place: Place::Linear(linear),
             part: number,
             logits,
-            buffers: &[(0, &weights.buffer), (1, x.0), (2, y.0)],
+            buffers: &[(0, &weights.buffer), (1, rounded.unwrap_or(x.0)), (2, y.0)],
             constants: (3, &constants),
             groups,
         })
+    }
+
+    /// The one row of X in whole numbers, if that is allowed and worth while: matrices have codes.
+    fn rounded(&mut self, linear: Linear, (x, n): (&Buffer, usize)) -> Result<Option<Buffer>, BackendError> {
+        let coded = self.weights.linear(linear).iter().find(|matrix| matrix.format.has_codes());
+        let Some(matrix) = coded.filter(|_| n == 1 && !self.exact) else { return Ok(None) };
+        let (parts, to) = (matrix.parts(), self.table()?.rounded.clone());
+        self.run(Dispatch {
+            shader: Shader::Round,
+            place: Place::Linear(linear),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &[(0, x), (1, &to)],
+            constants: (2, &[parts, 0, 0]),
+            groups: [(parts as usize).div_ceil(THREADS), 1, 1],
+        })?;
+        Ok(Some(to))
     }
 
     /// The weight of a norm that the model has.
@@ -241,11 +264,18 @@ impl Step for Recorder<'_> {
             vec![(buffer, stride, 0, rows, NO_LOGITS)]
         };
         for (y, y_stride, x_row, n, logits) in &results {
+            let rounded = self.rounded(linear, (&x, results.iter().map(|result| result.3).sum()))?;
             let (mut y_first, mut number) = (0, 0);
             for matrix in weights.linear(linear) {
                 for i in 0..matrix.rows.len() {
                     let ends = ((&x, x_stride, *x_row), (y, *y_stride));
-                    self.product((matrix, i, y_first), (linear, number), ends, (*n, *logits))?;
+                    self.product(
+                        (matrix, i, y_first),
+                        (linear, number),
+                        ends,
+                        (*n, *logits),
+                        rounded.as_ref(),
+                    )?;
                     number += 1;
                 }
                 y_first += matrix.height();

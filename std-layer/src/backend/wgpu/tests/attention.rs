@@ -61,7 +61,7 @@ const CASES: &[Case] = &[
 fn attention_over_pages() {
     let gpus = with_and_without();
     let kinds = [(KvType::F16, 2e-3), (KvType::F32, 2e-5), (KvType::Bf16, 2e-2)];
-    for gpu in gpus.last() {
+    if let Some(gpu) = gpus.last() {
         for (number, case) in CASES.iter().enumerate() {
             // Compiling shaders takes most of the time: some cases with every type of cache.
             for (kind, bound) in kinds.into_iter().take(if number < 4 { 3 } else { 1 }) {
@@ -73,7 +73,7 @@ fn attention_over_pages() {
         }
     }
     // Norms are what subgroups are used for.
-    for gpu in gpus.first() {
+    if let Some(gpu) = gpus.first() {
         attention(gpu, &PLAIN, KvType::F16, (true, true), 2e-3, "without subgroups");
     }
 }

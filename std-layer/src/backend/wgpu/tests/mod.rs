@@ -200,25 +200,61 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], nu
             row[..cols].copy_from_slice(&source.normals::<f32>(cols));
             row[..if cols > 32 { 32 } else { 0 }].fill(0.0);
         }
-        let y = put(gpu, &nan(room * y_stride));
-        let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n]);
-        let constants =
-            [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
-        let buffers = [(0, &part.buffer), (1, &put(gpu, &bits(&x))), (2, &y)];
-        let got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
-        for (i, (x, got)) in x.chunks(stride).zip(got.chunks(y_stride)).enumerate().take(n) {
-            assert!(got[0].is_nan() && got[1].is_nan() && got[rows + 2].is_nan());
-            for (r, &got) in got[2..rows + 2].iter().enumerate() {
-                let of_row = r * cols..(r + 1) * cols;
-                let terms = weights.decoded[of_row.clone()].iter().zip(x);
-                let want: f64 = terms.map(|(&w, &x)| f64::from(w) * f64::from(x)).sum();
-                let sizes = weights.sizes[of_row].iter().zip(x);
-                let size: f64 = sizes.map(|(w, &x)| w * f64::from(x).abs()).sum();
-                // A thread's sums over 32 columns, over its parts, then those of threads.
-                let bound = size * (48 + cols / 128) as f64 * 2f64.powi(-24);
-                let what = format!("{shader:?}, {rows} x {cols}, {n} rows: {i}, {r}");
-                assert!((f64::from(got) - want).abs() <= bound, "{what}: {got} instead of {want}");
+        let on_x = put(gpu, &bits(&x));
+        let check = |rounded: bool, x: &[f64], on_x: &Buffer| {
+            let y = put(gpu, &nan(room * y_stride));
+            let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], rounded);
+            let constants =
+                [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
+            let buffers = [(0, &part.buffer), (1, on_x), (2, &y)];
+            let got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
+            let what = format!("{shader:?}, {rows} x {cols}, {n} rows");
+            for (x, got) in x.chunks(stride).zip(got.chunks(y_stride)).take(n) {
+                weights.compare(cols, x, got, &what);
             }
+        };
+        check(false, &x.iter().map(|&x| x.into()).collect::<Vec<_>>(), &on_x);
+        if n == 1 && matrix.format.has_codes() {
+            let to = put(gpu, &nan(stride / 32 * 12));
+            let constants = [matrix.parts(), 0, 0];
+            let groups = [(matrix.parts() as usize).div_ceil(64), 1, 1];
+            let words = run(gpu, Shader::Round, &[(0, &on_x), (1, &to)], (2, &constants), groups, &to);
+            check(true, &rounded(&x[..stride], &words), &to);
+        }
+    }
+}
+
+/// What numbers were rounded to, if it is what they had to be rounded to.
+fn rounded(x: &[f32], words: &[u32]) -> Vec<f64> {
+    let part = |(x, words): (&[f32], &[u32])| {
+        let top = x.iter().fold(0f32, |m, x| m.max(x.abs()));
+        let [scale, sums @ ..] = [8, 9, 10].map(|i| f32::from_bits(words[i]));
+        assert!((scale - top / 127.0).abs() <= 1e-7 * scale, "{scale} for {top}");
+        let codes: Vec<i8> = words[..8].iter().flat_map(|w| w.to_le_bytes()).map(|b| b as i8).collect();
+        for (half, sum) in codes.chunks(16).zip(sums) {
+            assert_eq!(half.iter().map(|&c| f32::from(c)).sum::<f32>(), sum);
+        }
+        for (&x, &code) in x.iter().zip(&codes) {
+            let off = f64::from(x) - f64::from(code) * f64::from(scale);
+            assert!(off.abs() <= 0.50001 * f64::from(scale), "{x} is {code} times {scale}");
+        }
+        codes.into_iter().map(move |code| f64::from(code) * f64::from(scale))
+    };
+    x.chunks(32).zip(words.chunks(12)).flat_map(part).collect()
+}
+
+impl Weights {
+    /// A row of products with a row of activations, from the third on, with nothing written around them.
+    fn compare(&self, cols: usize, x: &[f64], got: &[f32], what: &str) {
+        let rows = self.decoded.len() / cols;
+        assert!([0, 1, rows + 2].iter().all(|&i| got[i].to_bits() == NOT_WRITTEN), "{what}");
+        for (r, &got) in got[2..rows + 2].iter().enumerate() {
+            let of_row = r * cols..(r + 1) * cols;
+            let want: f64 = self.decoded[of_row.clone()].iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum();
+            let size: f64 = self.sizes[of_row].iter().zip(x).map(|(w, x)| w * x.abs()).sum();
+            // A thread's sums over 32 columns, over its parts, then those of threads.
+            let bound = size * (48 + cols / 128) as f64 * 2f64.powi(-24);
+            assert!((f64::from(got) - want).abs() <= bound, "{what}: {r}: {got} instead of {want}");
         }
     }
 }

@@ -13,7 +13,11 @@ struct Linear {
     y_row: u32,
 }
 @group(0) @binding(0) var<storage, read> w: array<u32>;
+//#if ROUNDED
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+//#else
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+//#endif
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<uniform> a: Linear;
 

@@ -1,9 +1,5 @@
 // Y[n][r] = sum over c of W[r][c] X[n][c], for up to N rows of X at a time. LANES threads share ROWS rows of W: each takes every LANES-th
-// part of 32 columns, and reads its columns of X once for all ROWS rows. Sums of threads meet in workgroup memory, always in the same order.
-const THREADS: u32 = 64u;
-const TEAMS: u32 = THREADS / LANES;
-var<workgroup> sums: array<f32, THREADS * ROWS * N>;
-
+// part of 32 columns, and reads its columns of X once for all ROWS rows.
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let first = (group.x * TEAMS + thread / LANES) * ROWS;
@@ -44,20 +40,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
     }
-    for (var i = 0u; i < ROWS * N; i++) {
-        sums[i * THREADS + thread] = acc[i];
-    }
-    workgroupBarrier();
-    for (var i = thread; i < TEAMS * ROWS * N; i += THREADS) {
-        let product = i / TEAMS;
-        let team = i % TEAMS;
-        var sum = 0.0;
-        for (var lane = 0u; lane < LANES; lane++) {
-            sum += sums[product * THREADS + team * LANES + lane];
-        }
-        let row = (group.x * TEAMS + team) * ROWS + product / N;
-        if (row < a.rows) {
-            y[(a.y_row + product % N) * a.y_stride + a.y_first + row] = sum;
-        }
-    }
+    join(&acc, group.x, thread);
 }
