@@ -63,11 +63,11 @@ pub(super) const fn log2(bias: u32) -> u32 {
     (bias | 1).ilog2()
 }
 
-/// One kernel: its tier, whose macro has the text; how many rows of activations it takes, how many quads a pass does; and what
+/// One kernel: the macro with the text of its tier; how many rows of activations it takes, how many quads a pass does; and what
 /// is added to codes.
 macro_rules! packed_kernel {
     (
-        $field:ident $format:ident $rows:literal quads $quads:expr, $tier:ident $name:literal [$($extension:literal)?],
+        $field:ident $format:ident $rows:literal quads $quads:expr, $own_macros:ident $name:literal [$($extension:literal)?],
         bias $bias:expr; $($operand:tt)*
     ) => {
         panel_kernel! {
@@ -75,7 +75,7 @@ macro_rules! packed_kernel {
             $format,
             $rows,
             $(concat!(".arch_extension ", $extension),)?
-            $tier!(),
+            $own_macros!(),
             r"
             // SCALES: numbers of the rows of a pass, which four lines read and convert.
             .macro load_halves to, address:vararg
