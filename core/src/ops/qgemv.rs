@@ -80,7 +80,8 @@ unsafe fn groups<E: Element, P: Prim<E> + Widen, const R: usize, const GROUP: us
 #[inline(always)]
 pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &QgemvArgs<E>, first: usize) {
     let format = g.weights;
-    let blocks = g.cols / format.len;
+    // No block is empty, which the compiler does not know.
+    let blocks = g.cols / format.len.max(1);
     let (chunk, row_bytes) = (format.chunk(), blocks * format.bytes);
     let mut chunks = [const { MaybeUninit::<Chunk>::uninit() }; R];
     let parts = from_fn(|r| Chunk::parts(&mut chunks[r]));
