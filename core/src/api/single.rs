@@ -10,7 +10,7 @@ use crate::caps::{Caps, Features, IsaLevel};
 use crate::check;
 use crate::error::KernelError;
 use crate::ops::activations::{self, ActivationArgs, Activations};
-use crate::ops::qgemv_packed::{self, PanelArgs};
+use crate::ops::qgemv_packed;
 use crate::ops::qpack::{self, PackedQ};
 use crate::quant::packed::{Pack, Packing};
 use crate::quant::QuantFormat;
@@ -72,18 +72,18 @@ struct Single {
     choices: &'static [Choice],
 }
 
-/// The baseline, where there are CPUs that have nothing better.
-///
-/// # Safety
-/// The contract of [`qgemv_packed::panel`].
-#[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
-unsafe fn baseline(args: &PanelArgs, batch: usize, packing: &Packing) {
-    // SAFETY: the caller's contract.
-    unsafe { crate::table::scalar::qgemv_packed(args, batch, packing) }
-}
-/// Never called: every choice for this target has kernels.
-#[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-unsafe fn baseline(_: &PanelArgs, _: usize, _: &Packing) {}
+/// Whether there are CPUs of this target for which no tier has kernels. Elsewhere portable code is left out.
+const PORTABLE: bool = {
+    let (mut portable, mut i) = (true, 0);
+    while i < TIERS.len() {
+        portable &= !Caps::BASELINE.features.contains(TIERS[i].requires);
+        i += 1;
+    }
+    portable
+};
+
+/// The baseline.
+static BASELINE: Choice = Choice { requires: Features::NONE, quantize: scalar::quantize, kernels: &[] };
 
 impl Single {
     fn open<'a>(&self, rows: usize, cols: usize, buf: &'a [u8]) -> Result<PackedQ<'a>, KernelError> {
@@ -104,9 +104,11 @@ impl Single {
             return Ok(());
         }
         let has = |choice: &&Choice| caps.features().contains(choice.requires);
-        // Scalar code is left out where every CPU has NEON.
-        let missing = || caps.lacks(IsaLevel::Neon, Features::NEON);
-        let choice = self.choices.iter().find(has).ok_or_else(missing)?;
+        let choice = match self.choices.iter().find(has) {
+            Some(choice) => choice,
+            None if PORTABLE => &BASELINE,
+            None => return Err(caps.lacks(IsaLevel::Neon, Features::NEON)),
+        };
         let buf = scratch.take::<u8>(Activations::size(x.rows(), x.cols())?.size_unaligned())?;
         // SAFETY: the instructions are present.
         let x = unsafe {
@@ -117,22 +119,31 @@ impl Single {
         qgemv_packed::products(y, w, self.packing, x, step, |args, batch| unsafe {
             match choice.kernels.get(batch - 1) {
                 Some(kernel) => kernel(args),
-                None => baseline(args, batch, self.packing),
+                None if PORTABLE => crate::table::scalar::qgemv_packed(args, batch, self.packing),
+                // Every choice has kernels.
+                None => {}
             }
         });
         Ok(())
     }
 }
 
-/// The kernels of a tier for a format.
-#[allow(unused_macros)] // Not every target has tiers.
-macro_rules! tier {
-    ($field:ident $tier:ident $module:ident) => {
-        Choice {
+/// The kernels of every tier for a format.
+macro_rules! choices {
+    ({ $field:ident } $($tier:ident {
+        isa: $isa:ident,
+        requires: $requires:tt,
+        batch: $batch:tt,
+        single: [$($module:ident)?],
+        in_place: $in_place:tt,
+        qgemm: $qgemm:tt,
+        few: $few:tt,
+    })*) => {
+        &[$($(Choice {
             requires: of_level(&TIERS[TierId::$tier as usize], $module::LEVEL).requires,
             quantize: $module::quantize,
-            kernels: TIERS[TierId::$tier as usize].kernels.$field,
-        }
+            kernels: TIERS[TierId::$tier as usize].packed.$field,
+        },)?)*]
     };
 }
 
@@ -154,18 +165,7 @@ macro_rules! define {
                 static SINGLE: Single = Single {
                     format: QuantFormat::$name,
                     packing: &<crate::quant::formats::$name as Pack>::PACKING,
-                    choices: &[
-                        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field neon_dotprod neon),
-                        #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-                        tier!($field neon_smull neon),
-                        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-                        tier!($field avx512_vnni avx512),
-                        #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-                        tier!($field avx2_maddubs avx2),
-                        #[cfg(not(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little")))]
-                        Choice { requires: Features::NONE, quantize: super::scalar::quantize, kernels: &[] },
-                    ],
+                    choices: expand_all_tiers! { choices! { $field } },
                 };
 
                 /// Opens packed weights, as [`packed_q`](crate::Kernels::packed_q) does.

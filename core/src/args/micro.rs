@@ -4,6 +4,7 @@ use core::fmt;
 
 use crate::caps::{Features, IsaLevel};
 use crate::element::ElementType;
+use crate::isa::machine::Assembly;
 
 /// One tile of `C`, from one panel of `A` and one of `B`: `C = alpha * A B + beta * C`.
 ///
@@ -53,19 +54,12 @@ pub(crate) const MAX_TILE: usize = 1024;
 /// No tile has more rows or columns, and no panel is filled up to more elements of four bytes along the depth.
 pub(crate) const MAX_SIDE: usize = 64;
 
-/// A microkernel in assembly. One convention on every system, so that one text serves them all.
-#[cfg(target_arch = "x86_64")]
-pub(crate) type AsmFn = unsafe extern "sysv64" fn(*const MicroArgs);
-/// A microkernel in assembly.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) type AsmFn = unsafe extern "C" fn(*const MicroArgs);
-
 /// How to call a microkernel.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// In assembly.
     #[allow(dead_code)] // Not every target has one.
-    Asm(AsmFn),
+    Asm(Assembly<MicroArgs>),
     /// Compiled: the generic baseline of an instruction set.
     Compiled(unsafe fn(&MicroArgs)),
 }

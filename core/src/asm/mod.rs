@@ -4,6 +4,8 @@
 //! calls [`microkernel!`] with the assembly text; everything around it (tables, registry, tests, benches)
 //! follows from the entry.
 
+#[macro_use]
+mod list;
 mod packings;
 
 #[allow(unused_macros)] // Where there are no kernels.

@@ -2,17 +2,12 @@
 
 use core::marker::PhantomData;
 
-#[cfg(target_arch = "x86_64")]
-use crate::arrays::from_fn;
-use crate::arrays::Each;
+use crate::arrays::{from_fn, Each};
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
-#[cfg(target_arch = "x86_64")]
-use crate::quant::packed::Scales;
-use crate::quant::packed::{Packing, GROUPS, STEPS, STEP_COLS, UNIT_COLS};
-#[cfg(target_arch = "x86_64")]
-use crate::quant::steps::starts;
+use crate::quant::packed::{Packing, Scales, GROUPS, STEPS, STEP_COLS, UNIT_COLS};
+use crate::quant::steps::{starts, UNSIGNED};
 pub(crate) use crate::quant::steps::{Coarse, Fine, FineOrCoarse, Step};
 use crate::quant::QuantFormat;
 use crate::scratch::ScratchReq;
@@ -332,12 +327,11 @@ unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
     // Of 32 bytes at most.
     out.sums = sums.each(|sum| sum as i16);
     out.scale = scale;
-    #[cfg(target_arch = "x86_64")]
-    {
+    if UNSIGNED {
         let bias = -i32::from(packing.bias());
-        out.starts = from_fn(|s| starts(&out.q[s], bias << (packing.shifts[s] % 8)));
+        out.starts = from_fn(|s| starts(&out.q[s], 4, bias << (packing.shifts[s] % 8)));
         // Those of codes that are large are not used.
-        out.pair_starts = from_fn(|s| starts(&out.q[s], bias).each(|start| start as i16));
+        out.pair_starts = from_fn(|s| starts(&out.q[s], 2, bias).each(|start| start as i16));
         if packing.scales == Scales::Whole {
             out.starts = from_fn(|s| from_fn(|i| out.starts[s][i] + out.starts[(s + 4) % STEPS][i]));
             let all = |i: usize| out.pair_starts.iter().fold(0i16, |all, step| all.wrapping_add(step[i]));

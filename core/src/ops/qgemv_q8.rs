@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use crate::args::unpacker::Q8Args;
 use crate::arrays::{from_fn, Each};
-use crate::isa::machine::in_memory;
+use crate::isa::machine::{in_memory, ROOM_FOR_CODE};
 use crate::ops::activations::{Fine, FineOrCoarse};
 use crate::ops::ahead::ask_far;
 use crate::quant::dots::{Dots, Factors};
@@ -213,8 +213,7 @@ pub(crate) unsafe fn qgemv_q8<F: Pack, D: Dots<F>, W: BlockProducts<F, D>>(g: &Q
                     match g.batch - m {
                         1 => products::<F, D, W, 1>(g, r, m),
                         2 => products::<F, D, W, 2>(g, r, m),
-                        // Elsewhere code is kept small.
-                        3 if cfg!(target_arch = "x86_64") => products::<F, D, W, 3>(g, r, m),
+                        3 if ROOM_FOR_CODE => products::<F, D, W, 3>(g, r, m),
                         _ => products::<F, D, W, BATCH>(g, r, m),
                     }
                 }

@@ -1,6 +1,7 @@
 //! Softmax over rows.
 
 use crate::element::{Element, ElementType};
+use crate::isa::machine::STREAMS;
 use crate::ops::engine::{map, Access, Function, Join};
 use crate::ops::math;
 use crate::ops::rows::{rows, Keep, Row, RowOp, Rows};
@@ -33,7 +34,7 @@ impl Default for Softmax {
 
 /// Exponentials that fit a kernel's buffer for one row. Only where stores can bypass the cache is
 /// a large one worth its stack.
-const BUFFER: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 512 };
+const BUFFER: usize = if STREAMS { 4096 } else { 512 };
 
 /// `KEEP`: the exponentials are kept between the stages; else they are computed twice.
 #[derive(Clone, Copy)]

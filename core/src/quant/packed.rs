@@ -95,7 +95,6 @@ pub(crate) struct Packing {
 
 impl Packing {
     /// What is added to codes to make them unsigned.
-    #[cfg(target_arch = "x86_64")]
     pub(crate) const fn bias(&self) -> u8 {
         match self.values {
             Values::Linear(bias) if !self.eighths => bias,

@@ -163,7 +163,7 @@ macro_rules! quant_primitive {
     };
     (@shifts) => { [0; crate::quant::packed::STEPS] };
     (@shifts $shifts:expr) => {
-        if cfg!(target_arch = "x86_64") { $shifts } else { [0; crate::quant::packed::STEPS] }
+        if crate::quant::steps::UNSIGNED { $shifts } else { [0; crate::quant::packed::STEPS] }
     };
     (@units E8m0) => { 0.5 };
     (@units Ue4m3) => { 128.0 };

@@ -3,6 +3,15 @@
 use crate::arrays::from_fn;
 use crate::quant::packed::{Packing, GROUPS, STEPS, STEP_COLS};
 
+/// Whether the products of this architecture take unsigned codes of weights in place (`vpdpbusd`, `vpmaddubsw`). What they alone
+/// need is empty elsewhere.
+pub(crate) const UNSIGNED: bool = cfg!(target_arch = "x86_64");
+
+/// Sums of four activations in a step.
+const FOURS: usize = if UNSIGNED { STEP_COLS / 4 } else { 0 };
+/// Sums of two.
+const PAIRS: usize = if UNSIGNED { STEP_COLS / 2 } else { 0 };
+
 /// 32 activations, and everything products take from them: one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
@@ -30,13 +39,8 @@ pub(crate) struct Fine {
     /// [`Step::offsets`], by group.
     pub(crate) offsets: [f32; GROUPS],
     /// The negative sums of four at a time, times what is added to codes to make them unsigned.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) starts: Starts,
+    pub(crate) starts: [[i32; FOURS]; STEPS],
 }
-
-/// For each step and four columns.
-#[cfg(target_arch = "x86_64")]
-type Starts = [[i32; STEP_COLS / 4]; STEPS];
 
 impl Fine {
     /// For weights that are packed so.
@@ -48,8 +52,7 @@ impl Fine {
             q: from_fn(|k| steps[k].q),
             scales: from_fn(|k| steps[step(k)].scale),
             offsets: from_fn(|k| steps[step(k)].offsets[if group == STEP_COLS { 2 } else { k % 2 }]),
-            #[cfg(target_arch = "x86_64")]
-            starts: from_fn(|k| starts(&steps[k].q, -i32::from(packing.bias()))),
+            starts: from_fn(|k| starts(&steps[k].q, 4, -i32::from(packing.bias()))),
         }
     }
     /// The integers of a step.
@@ -68,11 +71,9 @@ pub(crate) struct Coarse {
     pub(crate) q: [[i8; STEP_COLS]; STEPS],
     /// [`Fine::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
     /// steps that are four apart.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) starts: Starts,
+    pub(crate) starts: [[i32; FOURS]; STEPS],
     /// The same of two at a time, without the power; if all groups have the same scale, the first is the sum of all.
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) pair_starts: [[i16; STEP_COLS / 2]; STEPS],
+    pub(crate) pair_starts: [[i16; PAIRS]; STEPS],
     /// Sums of the integers, by group of weights; zeros behind the last group.
     pub(crate) sums: [i16; GROUPS],
     /// Their scale.
@@ -97,10 +98,9 @@ pub(crate) union FineOrCoarse {
     pub(crate) coarse: Coarse,
 }
 
-/// Sums of `N` parts of a step, times `by`.
-#[cfg(target_arch = "x86_64")]
+/// Sums of every `width` activations of a step, times `by`.
 #[inline(always)]
-pub(crate) fn starts<const N: usize>(q: &[i8; STEP_COLS], by: i32) -> [i32; N] {
-    let x = |i: usize, j: usize| i32::from(q[(STEP_COLS / N * i + j) % STEP_COLS]);
-    from_fn(|i| (0..STEP_COLS / N).fold(0, |sum, j| sum + x(i, j)) * by)
+pub(crate) fn starts<const N: usize>(q: &[i8; STEP_COLS], width: usize, by: i32) -> [i32; N] {
+    let x = |i: usize, j: usize| i32::from(q[(width * i + j) % STEP_COLS]);
+    from_fn(|i| (0..width).fold(0, |sum, j| sum + x(i, j)) * by)
 }

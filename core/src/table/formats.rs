@@ -138,11 +138,14 @@ macro_rules! define_wrappers {
 expand_all_isas! { define_wrappers! {} }
 
 macro_rules! define_in_place {
-    ({ $abi:literal } $($tier:ident {
+    ({} $($tier:ident {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?]
+        single: $single:tt,
+        in_place: [$($engine:ident: $features:literal)?],
+        qgemm: $qgemm:tt,
+        few: $few:tt,
     })*) => {$($(
         const _: () = {
             use crate::isa::$engine;
@@ -161,4 +164,4 @@ macro_rules! fill_in_place {
         [$($(#[$on])* in_place::<crate::quant::$module::$name>()),*]
     };
 }
-expand_all_tiers! { define_in_place! }
+expand_all_tiers! { define_in_place! {} }

@@ -5,12 +5,13 @@ use core::fmt;
 use crate::args::micro::*;
 use crate::args::unpacker::InPlace;
 use crate::caps::{Features, IsaLevel};
+use crate::isa::machine::Assembly;
 use crate::ops::qgemm::tile::QTileArgs;
 use crate::ops::qgemv_packed::PanelArgs;
 use crate::quant::QuantFormat;
 
 macro_rules! micros {
-    ({ $abi:literal } $($name:ident {
+    ($($name:ident {
         tail: $tail:literal,
         storage: $storage:ident,
         isa: $isa:ident,
@@ -25,7 +26,7 @@ macro_rules! micros {
             around: $around:expr
         },
     })*) => {
-        extern $abi {
+        kernels_in_assembly! {
             $(
                 #[link_name = symbol!(stringify!($name))]
                 fn $name(args: *const MicroArgs);
@@ -70,39 +71,32 @@ macro_rules! micros {
 expand_all_micros! { micros! }
 
 /// A kernel for one panel of packed weights.
-#[cfg(target_arch = "x86_64")]
-pub(crate) type PanelFn = unsafe extern "sysv64" fn(*const PanelArgs);
-/// A kernel for one panel of packed weights.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) type PanelFn = unsafe extern "C" fn(*const PanelArgs);
+pub(crate) type PanelFn = Assembly<PanelArgs>;
 
-/// Kernels for products in integers. Those for packed weights are in assembly: of every format, for every number of rows
-/// of activations.
+/// A microkernel of `qgemm`.
+pub(crate) type TileFn = Assembly<QTileArgs>;
+
+/// Kernels in assembly for products with quantised weights in integers.
 pub(crate) struct Tier {
     pub(crate) id: TierId,
     pub(crate) level: IsaLevel,
     /// What the CPU must have.
     pub(crate) requires: Features,
-    /// Rows of activations that a kernel takes at most.
+    /// Rows of activations that a kernel for packed weights takes at most.
     pub(crate) batch: usize,
-    pub(crate) kernels: TierKernels,
+    /// Those for packed weights: of every format, for every number of rows of activations.
+    pub(crate) packed: TierKernels,
     /// Those for weights in place, unless the level's own are as good.
     pub(crate) in_place: Option<&'static InPlace>,
+    /// Those for many rows of activations.
+    pub(crate) qgemm: Tiles,
+    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
+    /// such blocks, and in any with groups of 16 or with one scale.
+    pub(crate) few: [usize; 3],
 }
 
-/// A microkernel of `qgemm`.
-#[cfg(target_arch = "x86_64")]
-pub(crate) type TileFn = unsafe extern "sysv64" fn(*const QTileArgs);
-/// A microkernel of `qgemm`.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) type TileFn = unsafe extern "C" fn(*const QTileArgs);
-
 /// Microkernels of `qgemm`, for products in integers of many rows of activations.
-pub(crate) struct QgemmTier {
-    pub(crate) id: TierId,
-    pub(crate) level: IsaLevel,
-    /// What the CPU must have.
-    pub(crate) requires: Features,
+pub(crate) struct Tiles {
     /// Whether they take codes with a bias.
     pub(crate) unsigned: bool,
     /// Whether they take two panels of weights side by side.
@@ -111,20 +105,11 @@ pub(crate) struct QgemmTier {
     pub(crate) kernels: &'static [(usize, [TileFn; 4])],
     /// Kernels for codes that are [narrow](crate::quant::packed::Packing::narrow), if there are any.
     pub(crate) narrow: &'static [(usize, [TileFn; 4])],
-    /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
-    /// such blocks, and in any with groups of 16 or with one scale.
-    pub(crate) few: [usize; 3],
 }
 
 impl fmt::Debug for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tier({:?})", self.id)
-    }
-}
-
-impl fmt::Debug for QgemmTier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QgemmTier({:?})", self.id)
     }
 }
 
@@ -139,7 +124,7 @@ macro_rules! define_tier_kernels {
             /// The kernels of a format, by the number of rows of activations less one.
             pub(crate) fn of(&self, format: QuantFormat) -> &'static [PanelFn] {
                 match format {
-                    $($(#[$on])* QuantFormat::$name => self.kernels.$field,)*
+                    $($(#[$on])* QuantFormat::$name => self.packed.$field,)*
                     // Plain floating point has no integers.
                     _ => &[],
                 }
@@ -151,17 +136,17 @@ expand_all_formats! { define_tier_kernels! {} }
 
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! tier_kernels {
-    ({ $abi:literal $tier:ident $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
-        TierKernels { $($(#[$on])* $field: tier_kernels!(@$batch $abi $field $tier),)* }
+    ({ $tier:ident $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+        TierKernels { $($(#[$on])* $field: tier_kernels!(@$batch $field $tier),)* }
     };
-    (@2 $abi:literal $field:ident $tier:ident) => {
-        tier_kernels!(@$abi $field $tier, one "1", two "2")
+    (@2 $field:ident $tier:ident) => {
+        tier_kernels!(@$field $tier, one "1", two "2")
     };
-    (@4 $abi:literal $field:ident $tier:ident) => {
-        tier_kernels!(@$abi $field $tier, one "1", two "2", three "3", four "4")
+    (@4 $field:ident $tier:ident) => {
+        tier_kernels!(@$field $tier, one "1", two "2", three "3", four "4")
     };
-    (@$abi:literal $field:ident $tier:ident, $($kernel:ident $batch:literal),*) => {{
-        extern $abi {
+    (@$field:ident $tier:ident, $($kernel:ident $batch:literal),*) => {{
+        kernels_in_assembly! {
             $(
                 #[link_name = symbol!(
                     concat!("qgemv_packed_f32_q8_", stringify!($field), "_16x", $batch, "__", stringify!($tier))
@@ -181,15 +166,15 @@ macro_rules! qgemm_kernels {
     (@narrow) => { false };
     (@x16) => { false };
     (@x32) => { true };
-    (@narrow $abi:literal $tier:ident $width:ident $($height:literal)+) => {
-        qgemm_kernels!($abi $tier $width $($height)+ => [n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"])
+    (@narrow $tier:ident $width:ident $($height:literal)+) => {
+        qgemm_kernels!($tier $width $($height)+ => [n32 "n32", n16 "n16", n32m "n32m", n16m "n16m"])
     };
-    (@$codes:ident $abi:literal $($rest:tt)+) => { &[] };
-    ($abi:literal $tier:ident $width:ident $($height:literal)+ => $kinds:tt) => {
-        &[$(($height, qgemm_kernels!(@$abi $tier $height $width $kinds))),+]
+    (@$codes:ident $tier:ident $width:ident $($height:literal)+) => { &[] };
+    ($tier:ident $width:ident $($height:literal)+ => $kinds:tt) => {
+        &[$(($height, qgemm_kernels!(@$tier $height $width $kinds))),+]
     };
-    (@$abi:literal $tier:ident $height:literal $width:ident [$($kernel:ident $kind:literal),*]) => {{
-        extern $abi {
+    (@$tier:ident $height:literal $width:ident [$($kernel:ident $kind:literal),*]) => {{
+        kernels_in_assembly! {
             $(
                 #[link_name = symbol!(concat!("qgemm_f32_q8_", $kind, "_", $height, stringify!($width), "__", stringify!($tier)))]
                 fn $kernel(args: *const QTileArgs);
@@ -198,39 +183,6 @@ macro_rules! qgemm_kernels {
         [$($kernel),*]
     }};
 }
-
-macro_rules! qgemms {
-    ({ $abi:literal } $($tier:ident {
-        isa: $isa:ident,
-        requires: [$($feature:ident),*],
-        kernels: [$codes:ident $width:ident $($heights:literal)+],
-        few: $few:tt
-    })*) => {
-        /// All of them, the best first.
-        pub(crate) static QGEMMS: &[QgemmTier] = &[$(QgemmTier {
-            id: TierId::$tier,
-            level: IsaLevel::$isa,
-            requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
-            unsigned: qgemm_kernels!(@$codes),
-            two_panels: qgemm_kernels!(@$width),
-            kernels: qgemm_kernels!(
-                $abi $tier $width $($heights)+ => [g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"]
-            ),
-            narrow: qgemm_kernels!(@$codes $abi $tier $width $($heights)+),
-            few: $few,
-        }),*];
-
-        // Every number of rows is a sum of heights.
-        const _: () = {
-            let mut i = 0;
-            while i < QGEMMS.len() {
-                assert!(QGEMMS[i].kernels[QGEMMS[i].kernels.len() - 1].0 == 1);
-                i += 1;
-            }
-        };
-    };
-}
-expand_all_qgemms! { qgemms! }
 
 #[allow(unused_macros)] // Not every target has kernels of this kind.
 macro_rules! in_place {
@@ -243,11 +195,14 @@ macro_rules! in_place {
 }
 
 macro_rules! tiers {
-    ({ $abi:literal } $($tier:ident {
+    ({} $($tier:ident {
         isa: $isa:ident,
         requires: [$($feature:ident),*],
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?]
+        single: $single:tt,
+        in_place: [$($engine:ident: $features:literal)?],
+        qgemm: [$codes:ident $width:ident $($heights:literal)+],
+        few: $few:tt,
     })*) => {
         /// Which tier is which. Names of kernels end in that.
         #[allow(non_camel_case_types)]
@@ -262,9 +217,28 @@ macro_rules! tiers {
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires()$(.union(Features::$feature))*,
             batch: $batch,
-            kernels: expand_all_formats! { tier_kernels! { $abi $tier $batch } },
+            packed: expand_all_formats! { tier_kernels! { $tier $batch } },
             in_place: in_place!($($engine)?),
+            qgemm: Tiles {
+                unsigned: qgemm_kernels!(@$codes),
+                two_panels: qgemm_kernels!(@$width),
+                kernels: qgemm_kernels!(
+                    $tier $width $($heights)+ => [g32 "g32", g16 "g16", g32m "g32m", g16m "g16m"]
+                ),
+                narrow: qgemm_kernels!(@$codes $tier $width $($heights)+),
+            },
+            few: $few,
         }),*];
+
+        // Every number of rows is a sum of heights.
+        const _: () = {
+            let mut i = 0;
+            while i < TIERS.len() {
+                let kernels = TIERS[i].qgemm.kernels;
+                assert!(kernels[kernels.len() - 1].0 == 1);
+                i += 1;
+            }
+        };
     };
 }
-expand_all_tiers! { tiers! }
+expand_all_tiers! { tiers! {} }

@@ -31,14 +31,12 @@ use crate::quant::packed::Packing;
 use crate::quant::QuantFormat;
 use crate::tile::Tile;
 use formats::Formats;
-use kernels::{QgemmTier, Tier, MICROS, QGEMMS, TIERS};
+use kernels::{Tier, MICROS, TIERS};
 
 #[macro_use]
 mod define_ops;
 #[macro_use]
 mod expand_all;
-#[macro_use]
-mod expand_asm;
 mod formats;
 pub(crate) mod kernels;
 pub mod registry;
@@ -198,10 +196,8 @@ pub struct Kernels<E: Operand> {
     pub(crate) products: &'static Products,
     pub(crate) table: TableOf<E>,
     pub(crate) micro: &'static Micro,
-    /// Kernels in assembly for packed weights, of this level or a lower one; without, the baseline does it.
+    /// Kernels in assembly for products in integers, of this level or a lower one; without, the baseline does it.
     pub(crate) tier: Option<&'static Tier>,
-    /// Microkernels in assembly for many rows of activations in 8 bits; without, the baseline does it.
-    pub(crate) qgemm: Option<&'static QgemmTier>,
     caps: Caps,
     policy: StorePolicy,
 }
@@ -231,13 +227,9 @@ pub enum StorePolicy {
 }
 
 /// The best kernels for products in integers that need no other features, of this level or of a lower one: a CPU with
-/// AVX-512 but without VNNI has the kernels for AVX2. Both lists begin with the best.
-fn in_integers(level: IsaLevel, features: Features) -> (Option<&'static Tier>, Option<&'static QgemmTier>) {
-    let runs = |of: IsaLevel, requires| of <= level && features.contains(requires);
-    (
-        TIERS.iter().find(|tier| runs(tier.level, tier.requires)),
-        QGEMMS.iter().find(|qgemm| runs(qgemm.level, qgemm.requires)),
-    )
+/// AVX-512 but without VNNI has the kernels for AVX2.
+fn in_integers(level: IsaLevel, features: Features) -> Option<&'static Tier> {
+    TIERS.iter().find(|tier| tier.level <= level && features.contains(tier.requires))
 }
 
 impl<E: Operand> Kernels<E> {
@@ -260,8 +252,8 @@ impl<E: Operand> Kernels<E> {
             (micro.storage, micro.level) == (E::TYPE, level) && caps.features().contains(micro.requires)
         };
         let micro = MICROS.iter().find(fits).unwrap_or(baseline);
-        let (tier, qgemm) = in_integers(level, caps.features());
-        Self { products, table, micro, tier, qgemm, caps, policy: StorePolicy::Auto }
+        let tier = in_integers(level, caps.features());
+        Self { products, table, micro, tier, caps, policy: StorePolicy::Auto }
     }
 
     /// The kernels of exactly this level, with the features that [`Caps::detect`] finds.
@@ -289,7 +281,7 @@ impl<E: Operand> Kernels<E> {
 
     /// Kernels for another storage type with everything that was chosen for these and does not depend on the type.
     pub(crate) fn of<T: Operand>(&self) -> Kernels<T> {
-        Kernels { tier: self.tier, qgemm: self.qgemm, policy: self.policy, ..Kernels::with(self.caps) }
+        Kernels { tier: self.tier, policy: self.policy, ..Kernels::with(self.caps) }
     }
 
     /// The same kernels, with the matrix products of `row`: a row of `gemm` or its kin, for this storage
@@ -325,11 +317,8 @@ impl<E: Operand> Kernels<E> {
             return Err(self.caps.lacks(row.level, row.requires));
         }
         // The best of what the row asks for, or the baseline.
-        let (tier, qgemm) = match in_integers(row.level, row.requires) {
-            (tier, qgemm) if row.is_done_by_tier(tier, qgemm) => (tier, qgemm),
-            _ => (None, None),
-        };
-        Ok(Self { tier, qgemm, ..self })
+        let tier = in_integers(row.level, row.requires).filter(|tier| row.is_done_by_tier(Some(tier)));
+        Ok(Self { tier, ..self })
     }
 
     /// The registry row of the kernel that does `op`, with weights of this format if it takes any.
@@ -338,7 +327,7 @@ impl<E: Operand> Kernels<E> {
             (row.op, row.element, row.format) == (op, E::TYPE, format) && row.level <= self.level()
         });
         let generic = rows.clone().filter(|row| row.level == self.level()).last();
-        rows.find(|row| row.is_done_by(self.micro) || row.is_done_by_tier(self.tier, self.qgemm)).or(generic)
+        rows.find(|row| row.is_done_by(self.micro) || row.is_done_by_tier(self.tier)).or(generic)
     }
 
     /// The table for f32 of this level.

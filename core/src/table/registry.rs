@@ -6,7 +6,7 @@ use crate::element::ElementType;
 use crate::quant::QuantFormat;
 #[allow(unused_imports)] // Not every target has microkernels.
 use crate::table::kernels::micro_id;
-use crate::table::kernels::{QgemmTier, Tier, TierId};
+use crate::table::kernels::{Tier, TierId};
 
 /// One kernel. Its name is its registry row, its test and its benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -61,15 +61,9 @@ impl KernelInfo {
         self.is(id) && (self.element, self.level) == (micro.storage, micro.level)
     }
 
-    /// Whether this row is one of the tier's, or of these microkernels'.
-    pub(crate) fn is_done_by_tier(&self, tier: Option<&Tier>, qgemm: Option<&QgemmTier>) -> bool {
-        let id = match self.op {
-            Op::QgemvPacked => tier.map(|tier| tier.id),
-            Op::QgemvQ8 => tier.filter(|tier| tier.in_place.is_some()).map(|tier| tier.id),
-            Op::Qgemm => qgemm.map(|qgemm| qgemm.id),
-            _ => None,
-        };
-        id.is_some_and(|id| self.is(WorkId::Tier(id)))
+    /// Whether this row is one of the tier's.
+    pub(crate) fn is_done_by_tier(&self, tier: Option<&Tier>) -> bool {
+        tier.is_some_and(|tier| self.is(WorkId::Tier(tier.id)))
     }
 
     /// Whether it does the work.
@@ -308,7 +302,7 @@ macro_rules! micro_rows {
     };
 }
 macro_rules! rows_of_micros {
-    ($abi:tt $($kernel:ident {
+    ($($kernel:ident {
         tail: $tail:literal,
         storage: $storage:ident,
         isa: $isa:ident,
@@ -332,11 +326,14 @@ macro_rules! micro_ops {
 expand_all_micros! { rows_of_micros! }
 
 macro_rules! rows_of_tiers {
-    ($abi:tt $($tier:ident {
+    ({} $($tier:ident {
         isa: $isa:ident,
         requires: $requires:tt,
         batch: $batch:tt,
-        in_place: [$($engine:ident: $features:literal)?]
+        single: $single:tt,
+        in_place: [$($engine:ident: $features:literal)?],
+        qgemm: [$codes:ident $width:ident $height:literal $($lower:literal)*],
+        few: $few:tt,
     })*) => {
         const TIER_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
@@ -347,17 +344,6 @@ macro_rules! rows_of_tiers {
                 QgemvQ8 $tier "qgemv_q8_f32_q8_" concat!("_1x4__", stringify!($tier)),
                 $isa (tier_requires!($isa $requires, $engine))
             } },)?
-        )*];
-    };
-}
-macro_rules! rows_of_qgemms {
-    ($abi:tt $($tier:ident {
-        isa: $isa:ident,
-        requires: $requires:tt,
-        kernels: [$codes:ident $width:ident $height:literal $($lower:literal)*],
-        few: $few:tt
-    })*) => {
-        const QGEMM_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {
                 Qgemm $tier "qgemm_f32_q8_" concat!("_", $height, stringify!($width), "__", stringify!($tier)),
                 $isa (tier_requires!($isa $requires))
@@ -399,23 +385,27 @@ macro_rules! rows_of_tier {
         concat!($before, $field, $after)
     };
 }
-expand_all_tiers! { rows_of_tiers! }
-expand_all_qgemms! { rows_of_qgemms! }
+expand_all_tiers! { rows_of_tiers! {} }
+
+macro_rules! rows_of_level {
+    (
+        { $level:ident }
+        isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta
+    ) => {
+        if $level == IsaLevel::$isa {
+            return &$module::ROWS;
+        }
+    };
+}
+/// The rows of an instruction set, if this build has it.
+fn rows_of_level(level: IsaLevel) -> &'static [&'static [&'static [KernelInfo]]] {
+    expand_all_isas! { rows_of_level! { level } }
+    &[]
+}
 
 /// Every kernel of this build: microkernels in assembly, then the instruction sets, best first.
 pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> + Clone {
-    let sets: &'static [[&[&[KernelInfo]]; 6]] = const {
-        &[
-            #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-            avx512::ROWS,
-            #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
-            avx2::ROWS,
-            #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
-            neon::ROWS,
-            scalar::ROWS,
-        ]
-    };
     let micros = MICRO_ROWS.iter().copied().flatten().copied().flatten();
-    let micros = micros.chain(TIER_ROWS.iter().chain(QGEMM_ROWS).copied().flatten());
-    micros.chain(sets.iter().flatten().copied().flatten().copied().flatten())
+    let sets = IsaLevel::ALL.into_iter().flat_map(rows_of_level);
+    micros.chain(TIER_ROWS.iter().copied().flatten()).chain(sets.copied().flatten().copied().flatten())
 }

@@ -45,7 +45,7 @@ impl<E: Element> QgemmPlan<E> {
     /// The kernels in assembly by their numbers of rows of activations, if there are any. Codes that are so small that
     /// products may be summed in 16 bits have kernels of their own.
     fn microkernels(&self) -> &'static [(usize, [TileFn; 4])] {
-        match (self.kernels.qgemm, self.kernels.table.formats.of(self.format)) {
+        match (self.kernels.tier.map(|tier| &tier.qgemm), self.kernels.table.formats.of(self.format)) {
             (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => q.narrow,
             (Some(q), _) => q.kernels,
             (None, _) => &[],
@@ -64,7 +64,7 @@ impl<E: Element> QgemmPlan<E> {
 
     /// How many panels of weights microkernels take side by side.
     fn side_by_side(&self) -> usize {
-        if self.kernels.qgemm.is_some_and(|qgemm| qgemm.two_panels) {
+        if self.kernels.tier.is_some_and(|tier| tier.qgemm.two_panels) {
             2
         } else {
             1
@@ -105,7 +105,7 @@ impl<E: Element> QgemmPlan<E> {
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
-        let bias_of_codes = if self.kernels.qgemm.is_some_and(|qgemm| qgemm.unsigned) { BIAS } else { 0 };
+        let bias_of_codes = if self.kernels.tier.is_some_and(|tier| tier.qgemm.unsigned) { BIAS } else { 0 };
         let (kernels, side_by_side) = (self.microkernels(), self.side_by_side());
         let width = side_by_side * PANEL_ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());

@@ -98,7 +98,7 @@ pub struct QgemmPlan<E: Element> {
 }
 
 /// Rows of activations up to which the kernels for a few rows are faster than tiles, for which weights in place must be
-/// unpacked; where there are [microkernels](crate::table::kernels::QgemmTier::few), their numbers count instead.
+/// unpacked; where there are [microkernels](crate::table::kernels::Tier::few), their numbers count instead.
 /// `EXACT` counts for products of activations as they are, and `UNQUANTISED` for such products with weights that are
 /// plain floating point, where pairs of bf16 are not multiplied at once.
 const MAX_GEMV_ROWS: [usize; 3] = [4; 3];
@@ -255,7 +255,7 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Rows up to which weights in place are not unpacked for tiles.
     fn few(&self) -> usize {
-        let [short, long, fast] = self.kernels.qgemm.map_or(MAX_GEMV_ROWS, |qgemm| qgemm.few);
+        let [short, long, fast] = self.kernels.tier.map_or(MAX_GEMV_ROWS, |tier| tier.few);
         match self.kernels.table.formats.of(self.format) {
             Made::Blocks(format)
                 if PanelKind::of(format).two_groups || format.packing.scales == Scales::Whole =>

@@ -4,6 +4,15 @@ use core::arch::asm;
 
 pub(crate) use core::arch::aarch64::{uint8x16_t as Bytes16, vzip1q_u8 as zip_low, vzip2q_u8 as zip_high};
 
+/// A kernel in assembly.
+pub(crate) type Assembly<Args> = unsafe extern "C" fn(*const Args);
+
+/// Whether stores can go past the caches.
+pub(crate) const STREAMS: bool = false;
+
+/// Whether programs have room for another instance of a loop where that saves time: those of firmware have not.
+pub(crate) const ROOM_FOR_CODE: bool = false;
+
 /// There are no streaming stores.
 #[inline(always)]
 pub(super) fn fence() {}

@@ -21,7 +21,7 @@ use portable as this;
 #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 use x86_64 as this;
 
-pub(crate) use this::{zip_high, zip_low, Bytes16};
+pub(crate) use this::{zip_high, zip_low, Assembly, Bytes16, ROOM_FOR_CODE, STREAMS};
 
 /// The unit of memory traffic, in bytes.
 pub(crate) const LINE: usize = 64;

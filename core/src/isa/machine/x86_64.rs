@@ -7,6 +7,15 @@ pub(crate) use core::arch::x86_64::{
     __m128i as Bytes16, _mm_unpackhi_epi8 as zip_high, _mm_unpacklo_epi8 as zip_low,
 };
 
+/// A kernel in assembly. One convention on every system, so that one text serves them all.
+pub(crate) type Assembly<Args> = unsafe extern "sysv64" fn(*const Args);
+
+/// Whether stores can go past the caches.
+pub(crate) const STREAMS: bool = true;
+
+/// Whether programs have room for another instance of a loop where that saves time.
+pub(crate) const ROOM_FOR_CODE: bool = true;
+
 #[inline(always)]
 pub(super) fn fence() {
     // SAFETY: SSE is there.

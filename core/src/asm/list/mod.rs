@@ -1,0 +1,50 @@
+//! The enumeration of kernels in assembly: a file for each architecture. What stands here is for those without any.
+
+#[allow(unused_macros)] // The list of an architecture takes its place.
+/// Calls `$then!` with every microkernel in assembly of this target; every architecture has a file of
+/// them here.
+///
+/// The order is that of preference: of the entries for one storage type and instruction set, the first
+/// whose features the CPU has is used; the generic baseline comes last. `tail` is the name behind the
+/// operator's, `requires` what the CPU must have beyond `isa`, `a` and `b` the element type and `kr` of
+/// the panels (see [`Panel`](crate::args::micro::Panel)), the rest the fields of
+/// [`Micro`](crate::args::micro::Micro).
+macro_rules! expand_all_micros {
+    ($then:ident!) => {
+        $then! {}
+    };
+}
+
+#[allow(unused_macros)] // The list of an architecture takes its place.
+/// Calls `$then!` with `$args` and every tier of kernels for quantised products in integers of this target: the end of
+/// their names, and what the CPU must have. The first that the CPU can execute is used.
+///
+/// Each has kernels for packed weights of all formats, for 1 to `batch` rows of activations. `single` is the module of the
+/// instruction set that rounds activations for it where programs have one format alone; a tier without is not used there.
+/// `in_place` names the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless
+/// those of the level do it. `qgemm` says of the kernels for many rows whether they take unsigned codes, or signed ones,
+/// perhaps with others for narrow ones; how many rows of weights; and for how many rows of activations there are some.
+/// `few` is the [field](crate::table::kernels::Tier::few).
+macro_rules! expand_all_tiers {
+    ($then:ident! $args:tt) => {
+        $then! { $args }
+    };
+}
+
+#[allow(unused_macros)] // The list of an architecture may have its own.
+/// Declares kernels.
+macro_rules! kernels_in_assembly {
+    ($($declaration:tt)*) => {
+        extern "C" {
+            $($declaration)*
+        }
+    };
+}
+
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+#[macro_use]
+mod x86_64;
+
+#[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
+#[macro_use]
+mod aarch64;
