@@ -25,21 +25,13 @@ microkernel_8x12! {
         // The first and the last four rows of the columns that exist, of which each four have an instruction and a register.
         .macro rows_0 a, columns, mul0, b0, mul1, b1, mul2, b2
             block 8, 9, 10, 11, \mul0, \b0, \a, 0
-            .if \columns > 4
-            block 12, 13, 14, 15, \mul1, \b1, \a, 0
-            .endif
-            .if \columns > 8
-            block 16, 17, 18, 19, \mul2, \b2, \a, 0
-            .endif
+            where_more \columns, 4, block 12, 13, 14, 15, \mul1, \b1, \a, 0
+            where_more \columns, 8, block 16, 17, 18, 19, \mul2, \b2, \a, 0
         .endm
         .macro rows_4 a, columns, mul0, b0, mul1, b1, mul2, b2
             block 20, 21, 22, 23, \mul0, \b0, \a, 4
-            .if \columns > 4
-            block 24, 25, 26, 27, \mul1, \b1, \a, 4
-            .endif
-            .if \columns > 8
-            block 28, 29, 30, 31, \mul2, \b2, \a, 4
-            .endif
+            where_more \columns, 4, block 24, 25, 26, 27, \mul1, \b1, \a, 4
+            where_more \columns, 8, block 28, 29, 30, 31, \mul2, \b2, \a, 4
         .endm
 
         // The first and the second of two steps, whose columns are in three registers.
@@ -64,13 +56,9 @@ microkernel_8x12! {
         .endm
         .macro products rows, columns
             first_step rows_0, \columns, 2, 3
-            .if \rows > 4
-            first_step rows_4, \columns, 2, 3
-            .endif
+            where_more \rows, 4, first_step rows_4, \columns, 2, 3
             second_step rows_0, \columns, 3, 4
-            .if \rows > 4
-            second_step rows_4, \columns, 3, 4
-            .endif
+            where_more \rows, 4, second_step rows_4, \columns, 3, 4
         .endm
     "
 }

@@ -19,7 +19,7 @@ macro_rules! microkernel_2x2 {
         tile_kernel! {
             $name, extension: $extension, sums: $sums, vectors: 3, bytes: (64 96),
             macros: [
-                multiply two_rows step choose_loop first_operands round plain_step loops unzip arrange each_row
+                multiply two_rows step choose_loop loops_8x12 first_operands round plain_step loops unzip arrange each_row
             ],
             concat!(
                 ".macro multiply sum, a, b\n",
@@ -94,14 +94,7 @@ macro_rules! microkernel_2x2 {
                 .endif
             .endm
             .macro loops
-                choose_loop
-                rounds 23
-                plain 23, plain_step, 8, 12
-                plain 13, plain_step, 4, 12
-                plain 22, plain_step, 8, 8
-                plain 12, plain_step, 4, 8
-                plain 21, plain_step, 8, 4
-                plain 11, plain_step, 4, 4
+                loops_8x12 23, 13, 22, 12, 21, 11
             .endm
 
             // From pairs of 2x2 sums to vectors of their upper and lower row.

@@ -88,21 +88,11 @@ macro_rules! microkernel_24x4 {
                 ldp q2, q3, [x1, #\at+32]
                 ldp q6, q7, [x1, #\at+64]
                 four_rows 8, 9, 10, 11, \b, 0
-                .if \rows > 4
-                four_rows 12, 13, 14, 15, \b, 1
-                .endif
-                .if \rows > 8
-                four_rows 16, 17, 18, 19, \b, 2
-                .endif
-                .if \rows > 12
-                four_rows 20, 21, 22, 23, \b, 3
-                .endif
-                .if \rows > 16
-                four_rows 24, 25, 26, 27, \b, 6
-                .endif
-                .if \rows > 20
-                four_rows 28, 29, 30, 31, \b, 7
-                .endif
+                where_more \rows, 4, four_rows 12, 13, 14, 15, \b, 1
+                where_more \rows, 8, four_rows 16, 17, 18, 19, \b, 2
+                where_more \rows, 12, four_rows 20, 21, 22, 23, \b, 3
+                where_more \rows, 16, four_rows 24, 25, 26, 27, \b, 6
+                where_more \rows, 20, four_rows 28, 29, 30, 31, \b, 7
             .endm
             .macro plain_step rows
                 ldr q5, [x2]

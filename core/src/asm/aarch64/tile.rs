@@ -78,6 +78,13 @@ macro_rules! tile_kernel {
                 .endr
             .endm
 
+            // Does something if there are more than so many rows, or columns.
+            .macro where_more there, than, do:vararg
+                .if \there > \than
+                \do
+                .endif
+            .endm
+
             // The loop over single steps.
             .macro plain label, step, which:vararg
             \label:
@@ -172,7 +179,7 @@ macro_rules! tile_kernel {
             r"
             ret
 
-            .irp name, rounds, advance_a, advance_b, ask, plain, each_vector, load_c, scale, add_c, store, store_row
+            .irp name, rounds, advance_a, advance_b, ask, where_more, plain, each_vector, load_c, scale, add_c, store, store_row
             .purgem \name
             .endr
             ",
@@ -188,7 +195,7 @@ macro_rules! tile_kernel {
 }
 
 /// Chooses among the loops of an 8x12 tile: 11 to 13 for four rows of one to three vectors, 21 and 22 for eight
-/// of one or two. What comes next is for whole tiles.
+/// of one or two. What comes next is for whole tiles. `loops_8x12` has all of them.
 macro_rules! choose_8x12 {
     () => {
         r"
@@ -205,6 +212,15 @@ macro_rules! choose_8x12 {
                 b.ls 21f
                 cmp x17, #8
                 b.ls 22f
+            .endm
+
+            // The loops of the tile, those of single steps in this order.
+            .macro loops_8x12 order:vararg
+                choose_loop
+                rounds 23
+                .irp loop, \order
+                plain \loop, plain_step, 4*(\loop/10), 4*(\loop%10)
+                .endr
             .endm
         "
     };

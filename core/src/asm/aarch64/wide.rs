@@ -19,7 +19,7 @@ macro_rules! microkernel_8x12 {
     ($name:literal, extension: $extension:tt, sums: $sums:ident, macros: [$($macro:ident)*], $($text:expr),*) => {
         tile_kernel! {
             $name, extension: $extension, sums: $sums, vectors: 3, bytes: (32 48),
-            macros: [$($macro)* choose_loop first_operands round plain_step loops each_row arrange],
+            macros: [$($macro)* choose_loop loops_8x12 first_operands round plain_step loops each_row arrange],
             $($text,)*
             choose_8x12!(),
             r#"
@@ -43,14 +43,7 @@ macro_rules! microkernel_8x12 {
                 products \rows, \columns
             .endm
             .macro loops
-                choose_loop
-                rounds 23
-                plain 23, plain_step, 8, 12
-                plain 22, plain_step, 8, 8
-                plain 21, plain_step, 8, 4
-                plain 13, plain_step, 4, 12
-                plain 12, plain_step, 4, 8
-                plain 11, plain_step, 4, 4
+                loops_8x12 23, 22, 21, 13, 12, 11
             .endm
             .macro each_row do, add
                 \do \add, 8, 12, 16
@@ -97,20 +90,12 @@ macro_rules! four_by_four {
             .endm
             .macro products rows, columns
                 block 8, 9, 10, 11, 2, 0
-                .if \columns > 4
-                block 12, 13, 14, 15, 3, 0
-                .endif
-                .if \columns > 8
-                block 16, 17, 18, 19, 4, 0
-                .endif
+                where_more \columns, 4, block 12, 13, 14, 15, 3, 0
+                where_more \columns, 8, block 16, 17, 18, 19, 4, 0
                 .if \rows > 4
                 block 20, 21, 22, 23, 2, 1
-                .if \columns > 4
-                block 24, 25, 26, 27, 3, 1
-                .endif
-                .if \columns > 8
-                block 28, 29, 30, 31, 4, 1
-                .endif
+                where_more \columns, 4, block 24, 25, 26, 27, 3, 1
+                where_more \columns, 8, block 28, 29, 30, 31, 4, 1
                 .endif
             .endm
         "

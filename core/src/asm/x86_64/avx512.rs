@@ -20,8 +20,7 @@
 //! | `k7` | `MicroArgs` | |
 //!
 //! The bytes from row to row and from step to step come with the argument: so `A` and `B` may be read where they are,
-//! unpacked. There is a loop for every number of rows, with all columns and with half of them, so that tiles at the edges
-//! of `C` and products with few rows cost what they have to.
+//! unpacked. For the frame see [`tile`](super::tile).
 //!
 //! An element is four bytes: an f32, two bf16, or, of int8, two i16 or four bytes. int8 has sums in i32. VNNI multiplies unsigned
 //! by signed bytes: `A` is packed plus 128, which makes every sum too large by 128 times the sum of a column of `B`. Packing `B`
@@ -31,12 +30,14 @@
 /// assembler macros, `load_b to, at` and `multiply_add sum, a, b, spare`, whose arguments are numbers of registers.
 macro_rules! microkernel_14x32 {
     ($name:literal, sums: $sums:ident, start: $start:ident, bytes: $bytes:literal, $text:literal) => {
-        gemm_kernel! {
-            $name,
+        tile_kernel! {
+            $name, sums: $sums, start: $start, bytes: $bytes, rows: 14, half: 64,
+            macros: [
+                load_b multiply_add each_row rows_of_a start_row multiply_row step before_loop round single behind_loop
+                store add_c masked_store masked_add_c store_tile
+            ],
             $text,
             r"
-            // Does something for each row: its number, the address of its element of A, its sums, the register for its
-            // element and the other one; and what is behind that.
             .macro each_row do, more:vararg
                 \do 1, rax+4*rdi, 0, 1, 30, 31, \more
                 \do 2, rdx+8*rdi, 2, 3, 31, 30, \more
@@ -53,6 +54,13 @@ macro_rules! microkernel_14x32 {
                 \do 13, rax+8*r10, 24, 25, 30, 31, \more
                 \do 14, rdx+4*r10, 26, 27, 31, 30, \more
             .endm
+            .macro rows_of_a
+                mov r10, [rdi + {a_row}]
+                mov r11, [rdi + {b_step}]
+                lea rax, [rax + 4*r10]
+                lea rdx, [rax + 4*r10]
+                add rdx, r10
+            .endm
 
             .macro start_row row, at, low, high, a, spare, more
                 .if {start_with} == {given}
@@ -62,10 +70,6 @@ macro_rules! microkernel_14x32 {
                 vpxord zmm\low, zmm\low, zmm\low
                 vpxord zmm\high, zmm\high, zmm\high
                 .endif
-            .endm
-            .macro jump_if_row row, at, low, high, a, spare, loops
-                dec rsi
-                jz \loops\row\()f
             .endm
 
             // A STEP of the first rows.
@@ -93,46 +97,25 @@ macro_rules! microkernel_14x32 {
                 add rcx, r11
             .endm
 
-            // THE LOOP for so many rows, with all columns (20..) or half of them (30..): rounds of four steps, then single ones.
-            .macro steps label, rows, half
-            \label\rows:
+            .macro before_loop
                 mov rsi, [rdi + {a_step}]
                 kmovq k7, rdi
                 xor edi, edi
                 sub rdi, r10
-                sub r9, 4
-                jb 5f
-                .p2align 5
-            4:
-                prefetcht1 [r8]
+            .endm
+            .macro round rows, half
                 .rept 4
                 step \rows, \half
                 .endr
-                add r8, 64
-                sub r9, 4
-                jae 4b
-            5:
-                and r9, 3
-                jz 400f
-            6:
+            .endm
+            .macro single rows, half
                 step \rows, \half
-                dec r9
-                jnz 6b
-                jmp 400f
             .endm
 
-            // ROWS OF C. All of them are read before the first is written: where they are a multiple of 4 KiB apart, reading one
-            // would wait for the write of the one before.
-            .macro c_row row, at, low, high, a, spare, do, then
-                \do \low, \high
-                dec r10
-                jz \then
-                add rdx, r8
+            .macro behind_loop
+                kmovq rdi, k7
             .endm
-            .macro first_row
-                mov rdx, [rdi + {c}]
-                mov r10, [rdi + {rows}]
-            .endm
+
             .macro store low, high
                 vmovups [rdx], zmm\low
                 vmovups [rdx + 64], zmm\high
@@ -162,113 +145,53 @@ macro_rules! microkernel_14x32 {
                 vpaddd zmm\high{{k4}}, zmm\high, [rdx + 64]
                 .endif
             .endm
-
-            // PROLOGUE
-            mov rdx, [rdi + {c}]
-            mov r8, [rdi + {ldc}]
-            mov rcx, [rdi + {rows}]
-        2:
-            // To L2: in L1 the rows of a C with a power of two as its stride would drive each other out.
-            prefetcht1 [rdx]
-            prefetcht1 [rdx + 64]
-            prefetcht1 [rdx + 124]
-            add rdx, r8
-            dec rcx
-            jnz 2b
-            mov rax, [rdi + {a}]
-            mov rcx, [rdi + {b}]
-            mov r9, [rdi + {steps}]
-            mov r8, [rdi + {next}]
-            mov rsi, [rdi + {rows}]
-            .if {start_with} == {given}
-            mov rdx, [rdi + {start}]
-            .endif
-            each_row start_row
-            mov r10, [rdi + {a_row}]
-            mov r11, [rdi + {b_step}]
-            lea rax, [rax + 4*r10]
-            lea rdx, [rax + 4*r10]
-            add rdx, r10
-            cmp qword ptr [rdi + {cols}], 16
-            jbe 3f
-            each_row jump_if_row, 20
-        3:
-            each_row jump_if_row, 30
-
-            // LOOPS
-            .irp rows, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14
-            steps 20, \rows, 0
-            steps 30, \rows, 1
-            .endr
-
-            // STORE
-        400:
-            kmovq rdi, k7
-            mov rdx, [rdi + {c}]
-            mov r8, [rdi + {ldc}]
-            mov r10, [rdi + {rows}]
-            mov rcx, [rdi + {cols}]
-            mov eax, [rdi + {beta}]
-            // Whole rows: C = A B, or C = A B + C.
-            .if {sums} == {f32}
-            cmp dword ptr [rdi + {alpha}], 0x3f800000 // 1.0
-            jne 402f
-            .endif
-            cmp rcx, 32
-            jne 402f
-            .if {sums} == {f32}
-            add eax, eax
-            jz 401f
-            cmp eax, 2*0x3f800000
-            jne 402f
-            .else
-            test eax, eax
-            jz 401f
-            .endif
-            each_row c_row, add_c, 403f
+            .macro store_tile
+                // Whole rows: C = A B, or C = A B + C.
+                .if {sums} == {f32}
+                cmp dword ptr [rdi + {alpha}], 0x3f800000 // 1.0
+                jne 402f
+                .endif
+                cmp rcx, 32
+                jne 402f
+                .if {sums} == {f32}
+                add eax, eax
+                jz 401f
+                cmp eax, 2*0x3f800000
+                jne 402f
+                .else
+                test eax, eax
+                jz 401f
+                .endif
+                each_row c_row, add_c, 403f
         403:
-            first_row
+                first_row
         401:
-            each_row c_row, store, 500f
-            // All others: C = alpha A B + beta C.
+                each_row c_row, store, 500f
+                // All others: C = alpha A B + beta C.
         402:
-            mov esi, 1
-            shl rsi, cl
-            dec rsi
-            kmovw k1, esi
-            shr rsi, 16
-            kmovw k2, esi
-            .if {sums} == {f32}
-            vbroadcastss zmm28, [rdi + {alpha}]
-            vbroadcastss zmm29, [rdi + {beta}]
-            // Zero of either sign.
-            vpaddd zmm30, zmm29, zmm29
-            .else
-            vpbroadcastd zmm30, eax
-            .endif
-            vptestmd k5, zmm30, zmm30
-            kandw k3, k1, k5
-            kandw k4, k2, k5
-            each_row c_row, masked_add_c, 404f
+                mov esi, 1
+                shl rsi, cl
+                dec rsi
+                kmovw k1, esi
+                shr rsi, 16
+                kmovw k2, esi
+                .if {sums} == {f32}
+                vbroadcastss zmm28, [rdi + {alpha}]
+                vbroadcastss zmm29, [rdi + {beta}]
+                // Zero of either sign.
+                vpaddd zmm30, zmm29, zmm29
+                .else
+                vpbroadcastd zmm30, eax
+                .endif
+                vptestmd k5, zmm30, zmm30
+                kandw k3, k1, k5
+                kandw k4, k2, k5
+                each_row c_row, masked_add_c, 404f
         404:
-            first_row
-            each_row c_row, masked_store, 500f
-        500:
-            vzeroupper
-            ret
-
-            .irp name, load_b, multiply_add, each_row, start_row, jump_if_row, multiply_row, step, steps
-            .purgem \name
-            .endr
-            .irp name, c_row, first_row, store, add_c, masked_store, masked_add_c
-            .purgem \name
-            .endr
-            ";
-            sums = const crate::asm::x86_64::$sums,
-            f32 = const crate::asm::x86_64::F32,
-            start_with = const crate::asm::x86_64::$start,
-            given = const crate::asm::x86_64::GIVEN,
-            bytes = const $bytes,
+                first_row
+                each_row c_row, masked_store, 500f
+            .endm
+            "
         }
     };
 }

@@ -128,6 +128,8 @@ const GIVEN: u8 = 1;
 #[macro_use]
 mod amx;
 #[macro_use]
+mod tile;
+#[macro_use]
 mod avx2;
 #[macro_use]
 mod avx512;
