@@ -214,7 +214,9 @@ unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: Pan
         let mut write = |g: usize, offsets: [f32; PANEL_ROWS]| {
             if packing.eighths {
                 let of_group = *scales.add(g);
-                signs[g / groups % STEPS] = from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
+                // A step has one group or two.
+                signs[(g >> (groups - 1)) % STEPS] =
+                    from_fn(|i| offsets[i].to_bits() ^ of_group[i].to_bits());
                 *scales.add(g) = of_group.each(|d| d * 0.125);
             } else {
                 *to_offsets.add(g) = offsets;
