@@ -1,7 +1,7 @@
 //! Attention: the algorithms.
 
 use super::forms::{width, Blocks, Form, Places, Plain, Scaled, GROUP};
-use super::tile::{height, Out};
+use super::tile::{height, Out, HIGHEST};
 use super::{AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
 use crate::ops::activations::{nearest, scale_of};
@@ -71,8 +71,9 @@ unsafe fn gather<P: Prim<f32>, F: Form<P>>(a: &AttendArgs<'_, F::Cell>) {
     let step = height::<P>();
     for row in (0..rows).step_by(step) {
         let n = step.min(rows - row);
-        // The first rows bring everything into the cache.
-        let blocks = Blocks { all: blocks, dim, next: (row == 0).then_some(next) };
+        // A few rows wait for memory, and the first of them bring everything into the cache. Many rows, those of a prompt, wait for
+        // arithmetic, whose place requests would only take.
+        let blocks = Blocks { all: blocks, dim, next: (row == 0 && rows <= HIGHEST).then_some(next) };
         // SAFETY: the caller's contract: rows are within the queries, columns within the blocks.
         unsafe {
             let seen = |r: usize| {

@@ -1,23 +1,20 @@
 //! Products of a few rows of f32 with a matrix of cached numbers, tile by tile.
 
-use crate::arrays::from_fn;
-use crate::ops::ahead::ask;
+use crate::arrays::{from_fn, Each};
+use crate::isa::machine::{into_l2, LINE};
 use crate::vector::{Prim, Vector};
 
 /// Rows of the highest tile.
 pub(super) const fn height<P: Vector>() -> usize {
     if P::LANES >= 16 {
-        12
+        8
     } else {
         6
     }
 }
 
 /// Rows of the highest tile of any instruction set.
-pub(crate) const HIGHEST: usize = 12;
-
-/// Steps between two requests for memory, each of as many bytes as these steps of a vector read.
-const TURN: usize = 8;
+pub(crate) const HIGHEST: usize = 8;
 
 /// The matrix that rows are multiplied with: how its depth is walked, and how its numbers are read.
 ///
@@ -51,6 +48,39 @@ pub(super) unsafe trait Product<P: Vector> {
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]>;
 }
 
+/// One step: `sums[r][v] += a[r] * b[v]`. What there is less of, rows or vectors, is held in registers meanwhile. Adaptors such as `zip`
+/// would become calls here, and the sums would leave their registers.
+///
+/// # Safety
+/// A number of each row, the vectors; the instruction set.
+#[inline(always)]
+unsafe fn step<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
+    sums: &mut [[P::V; W]; R],
+    (a, a_stride): (*const f32, usize),
+    vectors: [*const B::Number; W],
+) {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if R < W {
+            let x: [P::V; R] = from_fn(|r| P::splat(*a.add(r * a_stride)));
+            for v in 0..W {
+                let b = B::load(vectors[v]);
+                for r in 0..R {
+                    sums[r][v] = P::fma(x[r], b, sums[r][v]);
+                }
+            }
+        } else {
+            let b: [P::V; W] = from_fn(|v| B::load(vectors[v]));
+            for r in 0..R {
+                let x = P::splat(*a.add(r * a_stride));
+                for v in 0..W {
+                    sums[r][v] = P::fma(x, b[v], sums[r][v]);
+                }
+            }
+        }
+    }
+}
+
 /// `R` rows times `W` vectors from column `col` on: `c[r][v] = sum over runs of factors[v] * sum_s a[r][s] * b(s)[v]`.
 ///
 /// # Safety
@@ -62,6 +92,7 @@ unsafe fn tile<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
     col: usize,
 ) -> [[P::V; W]; R] {
     let (b_step, step_bytes) = (b.step(), P::LANES * size_of::<B::Number>());
+    let line = LINE / step_bytes;
     // SAFETY: the caller's contract.
     unsafe {
         let zeros = || -> [[P::V; W]; R] { from_fn(|_| from_fn(|_| P::splat(0.0))) };
@@ -72,18 +103,26 @@ unsafe fn tile<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
             let ahead = b.ahead::<W>(i, col);
             let mut sums = if factors.is_some() { zeros() } else { c };
             let a = a.add(from);
-            for turn in (0..steps).step_by(TURN) {
-                for place in ahead.iter().flatten() {
-                    ask(place.wrapping_add(turn * step_bytes), TURN * step_bytes);
+            let mut done = 0;
+            // Whole lines: one request for each vector, then the steps that read as many bytes. More requests at once than memory has
+            // under way would be dropped.
+            while steps - done >= line {
+                if let Some(ahead) = ahead {
+                    for place in ahead {
+                        into_l2(place.wrapping_add(done * step_bytes));
+                    }
                 }
-                for s in turn..steps.min(turn + TURN) {
-                    let b: [P::V; W] = from_fn(|v| B::load(vectors[v].add(s * b_step)));
-                    // Adaptors such as `zip` would become calls here, and the sums would leave their registers.
-                    sums = from_fn(|r| {
-                        let x = P::splat(*a.add(r * a_stride + s));
-                        from_fn(|v| P::fma(x, b[v], sums[r][v]))
-                    });
+                for s in 0..line {
+                    step::<P, B, R, W>(
+                        &mut sums,
+                        (a.add(done + s), a_stride),
+                        vectors.each(|v| v.add((done + s) * b_step)),
+                    );
                 }
+                done += line;
+            }
+            for s in done..steps {
+                step::<P, B, R, W>(&mut sums, (a.add(s), a_stride), vectors.each(|v| v.add(s * b_step)));
             }
             c = match factors {
                 None => sums,
@@ -122,7 +161,7 @@ pub(super) unsafe fn product<P: Prim<f32>, B: Product<P>>(
             let out = Out { to: out.to.add(row * out.stride), ..out };
             row += if left >= height::<P>() {
                 if P::LANES >= 16 {
-                    strip::<P, B, 12, 2>(b, a, cols, out)
+                    strip::<P, B, 8, 2>(b, a, cols, out)
                 } else {
                     strip::<P, B, 6, 2>(b, a, cols, out)
                 }
