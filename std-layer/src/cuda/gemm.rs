@@ -60,7 +60,9 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        Ok((args, geometry::gemm(m, n)))
+        // As many as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive, AMD's for one.
+        let pieces = if self.capability().is_gfx() { 1 } else { 3 };
+        Ok((args, geometry::gemm(m, n, pieces)))
     }
 
     /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.

@@ -158,9 +158,9 @@ pub(crate) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize
     Geometry { grid: [queries.div_ceil(rows), heads, sequences], threads: 128, shared }
 }
 
-/// Matrix products: 128 x 128 of the result a block, and of 32 columns of both operands three pieces.
-pub(crate) fn gemm(m: usize, n: usize) -> Geometry {
-    let shared = 3 * (128 + 128) * (32 + 8) * size_of::<u16>();
+/// Matrix products: 128 x 128 of the result a block, and so many pieces of 32 columns of both operands.
+pub(crate) fn gemm(m: usize, n: usize, pieces: usize) -> Geometry {
+    let shared = pieces * (128 + 128) * (32 + 8) * size_of::<u16>();
     Geometry { grid: [m.div_ceil(128), n.div_ceil(128), 1], threads: 128, shared }
 }
 

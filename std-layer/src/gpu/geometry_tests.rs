@@ -136,7 +136,7 @@ fn weights() {
         let axes = [Loops(outputs, 256, 1024), Loops(inputs, 1, 4096), ONE];
         check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
         check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
-        check("gemm", gemm(inputs, outputs), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
+        check("gemm", gemm(inputs, outputs, 3), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
         for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
             check("gemv", gemv(outputs, n), [Tiles(outputs, each), ONE, ONE]);
         }

@@ -7,6 +7,7 @@ mod device;
 mod driver;
 mod hsa;
 mod queue;
+mod state;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,5 +35,5 @@ pub fn open() -> Result<Driver, CudaError> {
 /// # Errors
 /// Those of [`open`].
 pub fn open_at(path: &Path) -> Result<Driver, CudaError> {
-    Driver::start(Arc::new(driver::Hsa::open(path)?))
+    Driver::start(Arc::new(state::Hsa::open(path)?))
 }

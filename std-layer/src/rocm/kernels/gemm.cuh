@@ -12,24 +12,47 @@ struct GemmArgs {
     u32 m, n, k, type;
 };
 
-// A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Of pieces of 32 columns of X and W one lies in shared memory while the next
-// one arrives there, in rows that are 16 bytes longer: 16 bytes of eight rows then lie in different banks.
+// A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Of X and W it has 32 columns in shared memory, in rows that are 16 bytes
+// longer: 16 bytes of eight rows then lie in different banks. Those 20 KiB are there once: three blocks then fit where 64 KiB are, and the next columns wait in registers.
 static constexpr u32 BM = 128, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
 
-template <class T> DEVICE void fetch(T* to, const T* from, u32 rows, u32 first, u32 end, u32 k, u32 columns) {
+#ifdef __GFX9__
+// Two waves fit a unit for vectors if neither takes more than half of its 512 registers.
+#undef KERNEL
+#define KERNEL(NAME, ARGS, THREADS) \
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(32, THREADS), amdgpu_waves_per_eu(2))) void NAME(const ARGS a)
+#endif
+
+// What a thread brings of 128 rows with 32 columns of a matrix.
+struct Piece {
+    static constexpr u32 COUNT = BM * (BK / 8) / THREADS;
+    Quad held[COUNT];
+
+    template <class T> DEVICE void load(const T* from, u32 first, u32 end, u32 k, u32 columns) {
 #pragma unroll
-    for (u32 i = thread(); i < rows * (BK / 8); i += THREADS) {
-        const u32 row = i / (BK / 8), column = i % (BK / 8) * 8;
-        const bool there = first + row < end && k + column < columns;
-        store16(to + row * PITCH + column, there ? load16(from + static_cast<u64>(first + row) * columns + k + column) : Quad{{0, 0, 0, 0}});
+        for (u32 i = 0; i < COUNT; i++) {
+            const u32 row = (i * THREADS + thread()) / (BK / 8), column = k + thread() % (BK / 8) * 8;
+            held[i] = first + row < end && column < columns ? load16(from + static_cast<u64>(first + row) * columns + column) : Quad{{0, 0, 0, 0}};
+        }
     }
+    template <class T> DEVICE void store(T* to) const {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) store16(to + (i * THREADS + thread()) / (BK / 8) * PITCH + thread() % (BK / 8) * 8, held[i]);
+    }
+};
+
+template <class T> DEVICE void fetch(T* to, const T* from, u32, u32 first, u32 end, u32 k, u32 columns) {
+    Piece piece;
+    piece.load(from, first, end, k, columns);
+    piece.store(to);
 }
 
 // `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers while one is multiplied, and `end` writes it after that.
 template <class T, class W> DEVICE void gemm(const GemmArgs& a, W w) {
-    static constexpr u32 SIZE = (BM + BN) * PITCH, TILES = LANES / 8, ACROSS = BN / 16 / TILES;
-    T* room = shared<T>();
-    const u32 first = block_x() * BM, row = wave() / ACROSS * 64, column = wave() % ACROSS * 16 * TILES, steps = div_up(a.k, BK);
+    static constexpr u32 TILES = LANES / 8, ACROSS = BN / 16 / TILES;
+    T *left = shared<T>(), *right = left + BM * PITCH;
+    const u32 first = block_x() * BM, row = wave() / ACROSS * 64, column = wave() % ACROSS * 16 * TILES;
+    const T *x = left + row * PITCH, *y = right + (column + wave_lane() % 16) * PITCH;
     f32 acc[4][TILES][RESULTS];
 #pragma unroll
     for (u32 i = 0; i < 4; i++)
@@ -37,31 +60,29 @@ template <class T, class W> DEVICE void gemm(const GemmArgs& a, W w) {
         for (u32 j = 0; j < TILES; j++)
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) acc[i][j][r] = 0;
-    const auto copy = [&](u32 step) {
-        T* to = room + step % 2 * SIZE;
-        if (step >= steps) return;
-        fetch(to, static_cast<const T*>(a.x), BM, first, a.m, step * BK, a.k);
-        w.copy(to + BM * PITCH, step * BK);
-    };
-    copy(0);
+    Piece next;
+    next.load(static_cast<const T*>(a.x), first, a.m, 0, a.k);
     w.begin(0);
-    w.end(room + BM * PITCH);
-    for (u32 step = 0; step < steps; step++) {
+    for (u32 at = 0; at < a.k; at += BK) {
+        next.store(left);
+        w.copy(right, at);
+        w.end(right);
         sync_block();
-        w.begin((step + 1) * BK);
-        copy(step + 1);
-        const T *x = room + step % 2 * SIZE + row * PITCH, *y = room + step % 2 * SIZE + (BM + column + wave_lane() % 16) * PITCH;
+        // Behind the last columns there are zeros. Without products of tiles sums need the registers.
+        if (has_products()) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
+        w.begin(at + BK);
         // Unrolled, too much of it would be under way for the registers that there are.
 #pragma unroll 1
         for (u32 k = 0; k < BK; k += 16) {
-            Tile<T> right[TILES];
+            Tile<T> columns[TILES];
 #pragma unroll
-            for (u32 j = 0; j < TILES; j++) right[j] = tile_at(y + 16 * j * PITCH + k, y + 16 * j * PITCH + k + 8);
+            for (u32 j = 0; j < TILES; j++) columns[j] = tile_at(y + 16 * j * PITCH + k, y + 16 * j * PITCH + k + 8);
 #pragma unroll
             for (u32 i = 0; i < 4; i++)
-                multiply(acc[i], right, [&](u32 m) { return tile_at(x + (16 * i + m) * PITCH + k, x + (16 * i + m) * PITCH + k + 8); });
+                multiply(acc[i], columns, [&](u32 m) { return tile_at(x + (16 * i + m) * PITCH + k, x + (16 * i + m) * PITCH + k + 8); });
         }
-        w.end(room + (step + 1) % 2 * SIZE + BM * PITCH);
+        sync_block();
+        if (!has_products()) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
     }
     // Neighbouring lanes have neighbouring columns.
     const u32 n = block_y() * BN + column + wave_lane() % 16;

@@ -1,5 +1,6 @@
-// The emulator as GPUs of the family gfx9 whose waves have 64 lanes: v_mfma_f32_16x16x16_f16 (AMD, "Instinct MI200 Instruction Set
-// Architecture", chapter 7, and the lanes as AMD's matrix instruction calculator prints them).
+// The emulator as GPUs of the family gfx9 whose waves have 64 lanes: v_mfma_f32_16x16x16_f16 and _bf16 (AMD, "Instinct MI200 Instruction Set
+// Architecture" and "AMD Instinct MI300 Instruction Set Architecture", chapter 7). Every number is where AMD's matrix instruction calculator 1.3.2
+// (github.com/ROCm/amd_matrix_instruction_calculator) says for `cdna2` and `cdna3`.
 #define TILES_GFX9
 #define PRODUCTS
 static constexpr u32 LANES = 64;
