@@ -155,7 +155,7 @@ const fn of_level(tier: &'static Tier, level: IsaLevel) -> &'static Tier {
 }
 
 macro_rules! define {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*) => {
         $(
             $(#[$on])*
             #[doc = $what]

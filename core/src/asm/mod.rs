@@ -137,6 +137,7 @@ macro_rules! kernels_of_formats {
     };
     (
         { $kernels:ident }
+        floats $floats:tt
         $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {$(
         $(#[$on])*

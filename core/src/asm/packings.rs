@@ -44,7 +44,7 @@ pub(super) const fn largest(p: &Packing) -> u32 {
 }
 
 macro_rules! sound {
-    ({} $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $format:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {$(
         $(#[$on])*
         const _: () = {
             const P: Packing = <crate::quant::formats::$format as Pack>::PACKING;

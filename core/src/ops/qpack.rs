@@ -83,7 +83,7 @@ pub(crate) const fn header(
 }
 
 macro_rules! packings {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         impl QuantFormat {
             /// Bytes of the buffer that [`pack_q`](crate::Kernels::pack_q) needs for weights of this format, wherever it
             /// starts. Firmware sizes static memory by it.

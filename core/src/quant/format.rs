@@ -7,7 +7,8 @@ use crate::quant::Format;
 
 macro_rules! define_sizes {
     (
-        { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        {}
+        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         impl QuantFormat {
@@ -53,7 +54,7 @@ macro_rules! define_sizes {
         };)*
     };
 }
-expand_blocks_and_floats! { define_sizes! }
+expand_all_formats! { define_sizes! {} }
 
 impl QuantFormat {
     /// Bytes of a row of `cols` elements.

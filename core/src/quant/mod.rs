@@ -105,7 +105,7 @@ pub(crate) unsafe trait Unpack<F: Format>: Hold {
 }
 
 macro_rules! define_formats {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// The marker types of all formats.
         pub(crate) mod formats {
             $($(#[$on])* pub(crate) use super::$module::$name;)*

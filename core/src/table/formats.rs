@@ -16,7 +16,8 @@ unsafe fn parts<F: Pack>(w: *const u8, g: usize) -> Parts {
 
 macro_rules! define_formats {
     (
-        { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        {}
+        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// One [`Unpacker`] per format.
@@ -35,7 +36,7 @@ macro_rules! define_formats {
         }
     };
 }
-expand_blocks_and_floats! { define_formats! }
+expand_all_formats! { define_formats! {} }
 
 /// `in_place::<F>()`: [`qgemv_q8`](crate::ops::qgemv_q8::qgemv_q8) of a format. The walk for blocks of another length is not
 /// compiled.
@@ -84,7 +85,7 @@ macro_rules! engine {
 }
 
 macro_rules! fill {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         Formats { $($(#[$on])* $field: unpacker::<crate::quant::$module::$name>(),)* }
     };
 }
@@ -160,7 +161,7 @@ macro_rules! define_in_place {
 }
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! fill_in_place {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         [$($(#[$on])* in_place::<crate::quant::$module::$name>()),*]
     };
 }

@@ -114,7 +114,7 @@ impl fmt::Debug for Tier {
 }
 
 macro_rules! define_tier_kernels {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// Of each format those for one row of activations, for two, ..
         pub(crate) struct TierKernels {
             $($(#[$on])* pub(crate) $field: &'static [PanelFn],)*
@@ -136,7 +136,7 @@ expand_all_formats! { define_tier_kernels! {} }
 
 #[allow(unused_macros)] // Not every target has tiers.
 macro_rules! tier_kernels {
-    ({ $tier:ident $batch:tt } $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({ $tier:ident $batch:tt } floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         TierKernels { $($(#[$on])* $field: tier_kernels!(@$batch $field $tier),)* }
     };
     (@2 $field:ident $tier:ident) => {

@@ -198,14 +198,14 @@ macro_rules! format_kernel_name {
 /// difference.
 macro_rules! rows_of_format {
     (
-        { $e:ident $text:literal $isa:ident $module:ident $kind:ident $field:ident $format:ident }
+        { { $e:ident $text:literal $isa:ident $module:ident } $kind:ident $field:ident $format:ident }
         stored: $stored:tt,
         any: $any:tt
     ) => {
         rows_of_format! { @$stored $e ($text, "_", stringify!($field)) $isa $module $kind $format }
     };
     (
-        { $isa:ident $module:ident $kind:ident $field:ident $format:ident }
+        { { $isa:ident $module:ident } $kind:ident $field:ident $format:ident }
         stored: $stored:tt,
         any: $any:tt
     ) => {
@@ -229,21 +229,13 @@ macro_rules! rows_of_format {
 macro_rules! rows_of_formats {
     (
         $args:tt
+        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        expand_all_float_formats! { rows_of_formats! { $args $({ [$($on),*] blocks $field $name })* } }
-    };
-    (
-        { { $rows:ident $($arg:tt)* } $($block:tt)* }
-        $($(#[$on:meta])* $field:ident = $name:ident: gguf $gguf:literal, $what:literal;)*
-    ) => {
-        rows_of_formats! { @$rows { $($arg)* } $($block)* $({ [] unquantised $field $name })* }
-    };
-    (@$rows:ident { $e:ident $text:literal $isa:ident $module:ident } $({ [$($on:meta),*] $kind:ident $field:ident $name:ident })*) => {
-        &[$($(#[$on])* expand_all_format_ops! { $rows! { $e $text $isa $module $kind $field $name } }),*]
-    };
-    (@$rows:ident { $isa:ident $module:ident } $({ [$($on:meta),*] $kind:ident $field:ident $name:ident })*) => {
-        &[$($(#[$on])* expand_all_format_ops! { $rows! { $isa $module $kind $field $name } }),*]
+        &[
+            $($(#[$on])* expand_all_format_ops! { rows_of_format! { $args blocks $field $name } },)*
+            $(expand_all_format_ops! { rows_of_format! { $args unquantised $float_field $float } }),*
+        ]
     };
 }
 macro_rules! isa_rows {
@@ -257,10 +249,10 @@ macro_rules! isa_rows {
                     expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile $skinny } },
                 ],
                 expand_all_int8_ops! { rows_of_int8! { $isa $module $tile } },
-                expand_all_formats! { rows_of_formats! { rows_of_format F32 "f32" $isa $module } },
-                expand_all_formats! { rows_of_formats! { rows_of_format F16 "f16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { rows_of_format Bf16 "bf16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { rows_of_format $isa $module } },
+                expand_all_formats! { rows_of_formats! { F32 "f32" $isa $module } },
+                expand_all_formats! { rows_of_formats! { F16 "f16" $isa $module } },
+                expand_all_formats! { rows_of_formats! { Bf16 "bf16" $isa $module } },
+                expand_all_formats! { rows_of_formats! { $isa $module } },
             ];
         }
     };
@@ -362,6 +354,7 @@ macro_rules! tier_requires {
 macro_rules! rows_of_tier {
     (
         { $op:ident $tier:ident $before:literal $after:expr, $isa:ident $requires:tt }
+        floats $floats:tt
         $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         &[$($(#[$on])* KernelInfo {

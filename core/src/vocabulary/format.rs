@@ -7,7 +7,8 @@ use crate::error::KernelError;
 
 macro_rules! define_formats {
     (
-        { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        {}
+        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
         $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
         /// A format of weights: of quantised ones, or plain floating point of 16 bits.
@@ -61,7 +62,7 @@ macro_rules! define_formats {
         }
     };
 }
-expand_blocks_and_floats! { define_formats! }
+expand_all_formats! { define_formats! {} }
 
 impl QuantFormat {
     /// The format with this [`name`](Self::name).

@@ -1,11 +1,16 @@
 //! The formats: all enumerations of them come from these lists.
 
-/// Calls `$then!` with `$args` and every format of quantised weights: its name, its marker type, the
-/// file in `quant/` that defines it, its GGUF type number, and what it is. Each belongs to a Cargo feature.
+/// Calls `$then!` with `$args` and every format. Those that are plain floating point come first: their names, types of
+/// [`ElementType`](crate::ElementType), GGUF type numbers, and what they are. Of each format of quantised weights: its name, its
+/// marker type, the file in `quant/` that defines it, its GGUF type number, and what it is. Each of these belongs to a Cargo feature.
 macro_rules! expand_all_formats {
     ($then:ident! $args:tt) => {
         $then! {
             $args
+            floats {
+                f16 = F16: gguf 1, "IEEE 754 binary16: no blocks.";
+                bf16 = Bf16: gguf 30, "bfloat16: no blocks.";
+            }
             #[cfg(feature = "legacy")] q4_0 = Q4_0: legacy, gguf 2, "32 weights of 4 bits, one scale.";
             #[cfg(feature = "legacy")] q4_1 = Q4_1: legacy, gguf 3, "32 weights of 4 bits, one scale and minimum.";
             #[cfg(feature = "legacy")] q5_0 = Q5_0: legacy, gguf 6, "32 weights of 5 bits, one scale.";
@@ -34,26 +39,5 @@ macro_rules! expand_all_formats {
             #[cfg(feature = "legacy")] q1_0 = Q1_0: legacy, gguf 41, "128 weights of 1 or -1, one scale.";
             #[cfg(feature = "legacy")] q2_0 = Q2_0: legacy, gguf 42, "64 weights of 2 bits, one scale.";
         }
-    };
-}
-
-/// The same for the formats that are plain floating point; markers are those of [`ElementType`](crate::ElementType).
-macro_rules! expand_all_float_formats {
-    ($then:ident! $args:tt) => {
-        $then! {
-            $args
-            f16 = F16: gguf 1, "IEEE 754 binary16: no blocks.";
-            bf16 = Bf16: gguf 30, "bfloat16: no blocks.";
-        }
-    };
-}
-
-/// Calls `$then!` with the list of `expand_all_float_formats!` in braces, then that of `expand_all_formats!`.
-macro_rules! expand_blocks_and_floats {
-    ($then:ident!) => {
-        expand_all_float_formats! { expand_blocks_and_floats! { $then } }
-    };
-    ({ $then:ident } $($unquantised:tt)*) => {
-        expand_all_formats! { $then! { $($unquantised)* } }
     };
 }

@@ -10,7 +10,7 @@ use crate::quant::{formats, QuantFormat};
 pub(crate) use measure::Isa;
 
 macro_rules! encoders {
-    ({} $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
+    ({} floats $floats:tt $($(#[$on:meta])* $field:ident = $name:ident: $module:ident, gguf $gguf:literal, $what:literal;)*) => {
         /// The encoder of a format, if there is one.
         pub(crate) fn encoder<E: Element>(format: QuantFormat) -> Option<Encoder<Isa, E>> {
             match format {
