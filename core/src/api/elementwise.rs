@@ -13,7 +13,8 @@ macro_rules! activation {
     )*) => {
         /// # Activations
         ///
-        /// Elements are widened to f32, computed, and narrowed once.
+        /// Elements are widened to f32, computed, and narrowed once. Bounds in ulp of f32 hold for f32. For f16 and bf16 the
+        /// relative error before the result is narrowed is below 9e-5, so that it is within 0.69 ulp of f16 or 0.53 of bf16.
         impl<E: Element> Kernels<E> {
             $(
                 $(#[$doc])*

@@ -38,7 +38,7 @@ const TAIL_RATIO: f32 = 2.506_641;
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
+pub(super) unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
     // SAFETY: the caller vouches for the instruction set.
     unsafe {
         let mut y = P::splat(0.0);
@@ -54,7 +54,7 @@ unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) -> P::V {
 /// # Safety
 /// `P`'s instruction set must be present.
 #[inline(always)]
-unsafe fn round_product<P: Vector>(a: P::V, b: P::V) -> P::V {
+pub(super) unsafe fn round_product<P: Vector>(a: P::V, b: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set.
     unsafe { P::sub(P::fma(a, b, P::splat(ROUND)), P::splat(ROUND)) }
 }
@@ -142,6 +142,20 @@ pub(crate) unsafe fn silu<P: Vector>(x: P::V) -> P::V {
     }
 }
 
+/// Of `a Phi(-a) 2^(LOG2_E / 2 a^2)` numerator and denominator, with `s = a^2`.
+///
+/// # Safety
+/// `P`'s instruction set must be present.
+#[inline(always)]
+pub(super) unsafe fn tail<P: Vector>(a: P::V, s: P::V) -> (P::V, P::V) {
+    // SAFETY: the caller vouches for the instruction set.
+    unsafe {
+        let num = P::fma(horner::<P, 4>(a, &TAIL_NUM), s, a);
+        let den = P::fma(num, P::splat(TAIL_RATIO), P::mul(horner::<P, 3>(a, &TAIL_DEN), a));
+        (num, P::add(den, P::splat(2.0)))
+    }
+}
+
 /// `x Phi(x)`, as `max(x, 0) - |x| Phi(-|x|)`.
 ///
 /// # Safety
@@ -157,10 +171,8 @@ pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
         let n = round_product::<P>(s, P::splat(-LOG2_E / 2.0));
         let g = P::fma(s, P::splat(LOG2_E / 2.0), n);
         let g = P::fnma(error, P::splat(LOG2_E / 2.0), g);
-        // N, then N 2^-g, in the forms with the fewest roundings.
-        let num = P::fma(horner::<P, 4>(a, &TAIL_NUM), s, a);
-        let den = P::fma(num, P::splat(TAIL_RATIO), P::mul(horner::<P, 3>(a, &TAIL_DEN), a));
-        let den = P::add(den, P::splat(2.0));
+        // N 2^-g in the form with the fewest roundings.
+        let (num, den) = tail::<P>(a, s);
         let num = P::fma(P::mul(horner::<P, 6>(g, &EXP2_NEG), g), num, num);
         let tail = P::scale2(P::div(num, den), n);
         // -0 rather than 0 makes the results for -inf and -0 negative zeros.
@@ -169,9 +181,9 @@ pub(crate) unsafe fn gelu<P: Vector>(x: P::V) -> P::V {
 }
 
 /// `w = x (W1 + W3 x^2)` is `2 sqrt(2 / pi) (x + 0.044715 x^3) log2(e)`. `W1` is a multiple of 2^-20.
-const W1: f32 = 2.302_208;
+pub(super) const W1: f32 = 2.302_208;
 const W1_LOW: f32 = 2.513_669_7e-7;
-const W3: f32 = 0.102_943_24;
+pub(super) const W3: f32 = 0.102_943_24;
 const W3_LOW: f32 = -2.016_198_5e-9;
 
 /// `x / (1 + 2^-w)`

@@ -23,6 +23,7 @@ pub(crate) mod qgemv_q8;
 pub(crate) mod qpack;
 pub(crate) mod rope;
 pub(crate) mod rows;
+pub(crate) mod short;
 pub(crate) mod skinny;
 pub(crate) mod softmax;
 pub(crate) mod tile;

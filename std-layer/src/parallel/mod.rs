@@ -269,6 +269,42 @@ mod tests {
         }
     }
 
+    /// Cores of a processor may differ in speed: what a slow one holds when all else is done is a small part of the whole,
+    /// whatever kind of work is cut.
+    #[test]
+    fn a_slow_core_keeps_one_small_chunk() {
+        let (threads, rows) = (2, 4096);
+        let mut out = vec![0u8; 16 << 20];
+        let bytes = out.len();
+        let kinds = [
+            Cuts::elements(&out, threads),
+            Cuts::fixed::<u8>(bytes),
+            Cuts::rows(bytes, rows, threads).times(bytes / rows),
+            Cuts::rows_fixed(bytes, rows, 8).times(bytes / rows),
+            Cuts::long_rows(bytes, rows, 8, threads).times(bytes / rows),
+        ];
+        let runtime = Runtime::new(threads).unwrap();
+        for cuts in kinds {
+            let (tell, hear) = std::sync::mpsc::channel();
+            let hear = std::sync::Mutex::new(hear);
+            let chunks = cuts.count(bytes);
+            let result = chunks_mut(&runtime, &mut out, cuts, |range, part| {
+                assert!(part.len() <= bytes / (threads * CHUNKS_PER_THREAD) + PAGE, "{cuts:?}");
+                if range.start == 0 {
+                    // As slow as can be: the other thread does everything else meanwhile.
+                    let hear = hear.lock().unwrap();
+                    for _ in 1..chunks {
+                        hear.recv_timeout(std::time::Duration::from_secs(20)).expect("the other goes on");
+                    }
+                } else {
+                    tell.send(()).unwrap();
+                }
+                Ok(())
+            });
+            assert_eq!(result, Ok(()));
+        }
+    }
+
     #[test]
     fn errors_come_back() {
         let runtime = Runtime::new(3).unwrap();
