@@ -43,7 +43,8 @@ fn map<'a, E: Element + Number>(
             let at = |i| x.iter().map(|x| x[i]).collect::<Vec<_>>();
             (0..x[0].len()).map(|i| exact(&at(i))).collect()
         }),
-        bound: ulps / f64::from(1 << 23),
+        // Activations that are stored in 16 bits have shorter polynomials; others are exact to an ulp.
+        bound: if size_of::<E>() == 2 && ulps > 1.0 { 9e-5 } else { ulps / f64::from(1 << 23) },
         kernel: None,
     })
 }
