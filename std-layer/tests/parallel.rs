@@ -25,7 +25,7 @@ fn runtimes() -> &'static [Runtime] {
 fn takes<E: Element>(turn: usize) -> bool {
     let all = ElementType::ALL.iter().filter(|&&e| e != ElementType::I8);
     match effort() {
-        0 => turn % 4 == 0 && all.cycle().nth(turn / 4) == Some(&E::TYPE),
+        0 => turn.is_multiple_of(4) && all.cycle().nth(turn / 4) == Some(&E::TYPE),
         1 => all.cycle().nth(turn) == Some(&E::TYPE),
         _ => true,
     }

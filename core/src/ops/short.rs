@@ -9,7 +9,7 @@ use crate::ops::math::{self, horner, round_product};
 use crate::vector::Vector;
 
 /// `2^-f` for `|f| <= 1/2`, to 7.5e-5: a minimax fit in relative error.
-const EXP2_NEG: [f32; 4] = [0.999_928_1, -0.693_261_05, 0.242_611_1, -0.055_171_31];
+const EXP2_NEG: [f32; 4] = [0.999_928_1, -0.693_261, 0.242_611_1, -0.055_171_31];
 
 /// `tanh x` for `|x| <= 4.6` is `x NUM(x^2) / DEN(x^2)` to 3.3e-5. `tanh 4.6` is nearer to 1 than half a unit of f16.
 const TANH_NUM: [f32; 3] = [0.999_968, 0.103_625, 0.000_709_590_5];

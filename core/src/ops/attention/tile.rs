@@ -54,6 +54,7 @@ pub(super) unsafe trait Product<P: Vector> {
 /// # Safety
 /// A number of each row, the vectors; the instruction set.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 unsafe fn step<P: Prim<f32>, B: Product<P>, const R: usize, const W: usize>(
     sums: &mut [[P::V; W]; R],
     (a, a_stride): (*const f32, usize),
