@@ -60,7 +60,7 @@ macro_rules! wrap {
 expand_all_isas! { wrap! {} }
 
 /// What matrix products take from a table; all there is of int8.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Products {
     pub(crate) level: IsaLevel,
     /// The generic microkernel.
@@ -105,12 +105,6 @@ impl<E: Element> Deref for TableOf<E> {
     #[inline(always)]
     fn deref(&self) -> &Table<E> {
         self.of_element()
-    }
-}
-
-impl<E> fmt::Debug for TableOf<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 
@@ -191,7 +185,6 @@ fn best<E: Operand>(features: Features) -> (&'static Products, TableOf<E>) {
 /// assert_eq!(y, [0.0, 0.5, 2.0]);
 /// # Ok::<(), gllm_kernels_core::KernelError>(())
 /// ```
-#[derive(Debug)]
 pub struct Kernels<E: Operand> {
     pub(crate) products: &'static Products,
     pub(crate) table: TableOf<E>,
@@ -209,9 +202,15 @@ impl<E: Operand> Clone for Kernels<E> {
 }
 impl<E: Operand> Copy for Kernels<E> {}
 
-impl<E> fmt::Debug for Table<E> {
+impl<E: Operand> fmt::Debug for Kernels<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({})", self.products.level)
+        f.debug_struct("Kernels")
+            .field("level", &self.products.level)
+            .field("micro", &self.micro)
+            .field("tier", &self.tier)
+            .field("caps", &self.caps)
+            .field("policy", &self.policy)
+            .finish()
     }
 }
 
