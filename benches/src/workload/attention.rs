@@ -193,21 +193,21 @@ fn build_q8_0<'a, E: Element + Number>(mut c: Context<'a>) -> Box<dyn Workload +
 }
 
 fn cost(case: &Case) -> Cost {
-    let [heads, dim] = heads(case.shape.n);
-    let numbers = (2 * heads * dim * case.shape.m.next_multiple_of(KV_BLOCK)) as f64;
-    of(numbers, numbers * case.size())
+    of(case, case.size())
 }
 
 /// Codes of a byte, and two bytes for each 32.
 fn cost_q8_0(case: &Case) -> Cost {
-    let [heads, dim] = heads(case.shape.n);
-    let numbers = (2 * heads * dim * case.shape.m.next_multiple_of(KV_BLOCK)) as f64;
-    of(numbers, numbers * 34.0 / 32.0)
+    of(case, 34.0 / 32.0)
 }
 
-/// Cost of reading so many numbers in so many bytes.
-fn of(numbers: f64, moved: f64) -> Cost {
-    Cost { flops: 2.0 * GROUP as f64 * numbers, moved, working_set: moved, traffic: Traffic::Read }
+/// Cost of reading a cache whose numbers take so many bytes. Outputs are small beside it unless there are few positions.
+fn of(case: &Case, number: f64) -> Cost {
+    let [heads, dim] = heads(case.shape.n);
+    let numbers = (2 * heads * dim * case.shape.m.next_multiple_of(KV_BLOCK)) as f64;
+    let outputs = (GROUP * heads * dim * size_of::<f32>()) as f64;
+    let moved = numbers * number;
+    Cost { flops: 2.0 * GROUP as f64 * numbers, moved, working_set: moved + outputs, traffic: Traffic::Read }
 }
 
 pub(super) static ENTRIES: &[Entry] = &[
