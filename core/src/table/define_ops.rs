@@ -2,13 +2,20 @@
 
 /// The struct of function pointers that [`define_ops!`] fills.
 macro_rules! define_table {
-    ({} $($slot:ident {
-        when: $when:meta,
-        ops: $ops:tt,
-        named: $named:ident,
-        args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
-        body: $($body:ident)::+,
-    })*) => {
+    (
+        {}
+        slots {
+            $($slot:ident {
+                when: $when:meta,
+                ops: $ops:tt,
+                named: $named:ident,
+                args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
+                body: $($body:ident)::+,
+            })*
+        }
+        of_formats $of_formats:tt
+        int8 $int8:tt
+    ) => {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
             /// What matrix products take from it.
@@ -29,13 +36,17 @@ macro_rules! define_table {
 macro_rules! define_ops {
     (
         { isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta }
-        $($slot:ident {
-            when: $when:meta,
-            ops: $ops:tt,
-            named: $named:ident,
-            args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
-            body: $($body:ident)::+,
-        })*
+        slots {
+            $($slot:ident {
+                when: $when:meta,
+                ops: $ops:tt,
+                named: $named:ident,
+                args: ($($arg:ident: $ty:ty),*) -> $ret:ty,
+                body: $($body:ident)::+,
+            })*
+        }
+        of_formats $of_formats:tt
+        int8 $int8:tt
     ) => {
         pub(crate) mod $module {
             use super::*;

@@ -73,13 +73,23 @@ impl KernelInfo {
 }
 
 macro_rules! define_op_enum {
-    ({ $($format_op:ident = $format_name:literal)* } $($slot:ident {
-        when: $when:meta,
-        ops: [$($op:ident = $name:literal),*],
-        named: $named:ident,
-        args: $args:tt -> $ret:ty,
-        body: $($body:ident)::+,
-    })*) => {
+    (
+        {}
+        slots {
+            $($slot:ident {
+                when: $when:meta,
+                ops: [$($op:ident = $name:literal),*],
+                named: $named:ident,
+                args: $args:tt -> $ret:ty,
+                body: $($body:ident)::+,
+            })*
+        }
+        of_formats {
+            stored: [$($stored:ident = $stored_name:literal $stored_blocks:tt $stored_floats:tt),*],
+            any: [$($any:ident = $any_name:literal $any_blocks:tt $any_floats:tt),*],
+        }
+        int8 $int8:tt
+    ) => {
         /// A public operator: a method of [`Kernels`](crate::Kernels) (or of a plan) with the same name.
         #[allow(missing_docs)] // The methods carry the documentation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,18 +97,20 @@ macro_rules! define_op_enum {
         #[non_exhaustive]
         pub enum Op {
             $($(#[cfg($when)] $op,)*)*
-            $($format_op,)*
+            $($stored,)*
+            $($any,)*
         }
 
         impl Op {
             /// Every operator.
-            pub const ALL: &'static [Self] = &[$($(#[cfg($when)] Self::$op,)*)* $(Self::$format_op,)*];
+            pub const ALL: &'static [Self] = &[$($(#[cfg($when)] Self::$op,)*)* $(Self::$stored,)* $(Self::$any,)*];
 
             /// The method's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($(#[cfg($when)] Self::$op => $name,)*)*
-                    $(Self::$format_op => $format_name,)*
+                    $(Self::$stored => $stored_name,)*
+                    $(Self::$any => $any_name,)*
                 }
             }
 
@@ -109,16 +121,7 @@ macro_rules! define_op_enum {
         }
     };
 }
-macro_rules! with_format_ops {
-    (
-        {}
-        stored: [$($stored:ident = $stored_name:literal $stored_around:tt $stored_float:tt),*],
-        any: [$($any:ident = $any_name:literal $any_around:tt $any_float:tt),*]
-    ) => {
-        expand_all_ops! { define_op_enum! { $($stored = $stored_name)* $($any = $any_name)* } }
-    };
-}
-expand_all_format_ops! { with_format_ops! {} }
+expand_all_ops! { define_op_enum! {} }
 
 /// The generic microkernel, if the rows of an operator are named like its.
 macro_rules! baseline {
@@ -132,16 +135,21 @@ macro_rules! baseline {
         None
     };
 }
-macro_rules! rows {
+/// The rows of slots, for a storage type.
+macro_rules! rows_of_slots {
     (
         { $e:ident $text:literal $isa:ident $module:ident $tile:literal $skinny:literal }
-        $($slot:ident {
-            when: $when:meta,
-            ops: [$($op:ident = $name:literal),*],
-            named: $named:ident,
-            args: $args:tt -> $ret:ty,
-            body: $($body:ident)::+,
-        })*
+        slots {
+            $($slot:ident {
+                when: $when:meta,
+                ops: [$($op:ident = $name:literal),*],
+                named: $named:ident,
+                args: $args:tt -> $ret:ty,
+                body: $($body:ident)::+,
+            })*
+        }
+        of_formats $of_formats:tt
+        int8 $int8:tt
     ) => {
         &[$($(#[cfg($when)] KernelInfo {
             name: kernel_name!($named $name $text $tile $skinny $module),
@@ -154,11 +162,16 @@ macro_rules! rows {
         },)*)*]
     };
 }
+/// The rows of int8.
 macro_rules! rows_of_int8 {
     (
         { $isa:ident $module:ident $tile:literal }
-        products: [$($op:ident = $name:literal),*],
-        packing: $pack:ident = $pack_name:literal
+        slots $slots:tt
+        of_formats $of_formats:tt
+        int8 {
+            products: [$($op:ident = $name:literal),*],
+            packing: $pack:ident = $pack_name:literal,
+        }
     ) => {
         &[
             &[$(KernelInfo {
@@ -182,60 +195,59 @@ macro_rules! rows_of_int8 {
         ]
     };
 }
-/// The name of a format's kernel.
-macro_rules! format_kernel_name {
-    (blocks $name:literal $around:tt $unquantised:tt $middle:tt $module:ident) => {
-        format_kernel_name!(@$name $around $middle $module)
-    };
-    (unquantised $name:literal $blocks:tt $around:tt $middle:tt $module:ident) => {
-        format_kernel_name!(@$name $around $middle $module)
-    };
-    (@$name:literal ($before:literal, $after:literal) ($($middle:expr),*) $module:ident) => {
-        concat!($name, "_", $before, $($middle,)* $after, "__", stringify!($module))
-    };
-}
-/// The rows of a format: those of operators with storage types, or, where no type is named, of those to which types make no
-/// difference.
-macro_rules! rows_of_format {
+/// The rows of an operator with quantised weights, for a storage type.
+macro_rules! rows_of_op {
     (
-        { { $e:ident $text:literal $isa:ident $module:ident } $kind:ident $field:ident $format:ident }
-        stored: $stored:tt,
-        any: $any:tt
+        {
+            $op:ident $e:ident $isa:ident
+            blocks: $before:expr, $after:expr;
+            floats: $before_float:expr, $after_float:expr;
+        }
+        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
+        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
     ) => {
-        rows_of_format! { @$stored $e ($text, "_", stringify!($field)) $isa $module $kind $format }
+        &[
+            $($(#[$on])* rows_of_op!(@$op $e $isa $name, concat!($before, stringify!($field), $after)),)*
+            $(rows_of_op!(@$op $e $isa $float, concat!($before_float, stringify!($float_field), $after_float))),*
+        ]
     };
-    (
-        { { $isa:ident $module:ident } $kind:ident $field:ident $format:ident }
-        stored: $stored:tt,
-        any: $any:tt
-    ) => {
-        rows_of_format! { @$any F32 (stringify!($field)) $isa $module $kind $format }
-    };
-    (
-        @[$($op:ident = $name:literal $blocks:tt $unquantised:tt),*]
-        $e:ident $middle:tt $isa:ident $module:ident $kind:ident $format:ident
-    ) => {
-        &[$(KernelInfo {
-            name: format_kernel_name!($kind $name $blocks $unquantised $middle $module),
+    (@$op:ident $e:ident $isa:ident $format:ident, $name:expr) => {
+        KernelInfo {
+            name: $name,
             op: Op::$op,
             element: ElementType::$e,
             format: Some(QuantFormat::$format),
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires(),
             work: None,
-        }),*]
+        }
     };
 }
+/// The rows of all operators with quantised weights: for a storage type those that have rows for each, without one the others.
 macro_rules! rows_of_formats {
     (
-        $args:tt
-        floats { $($float_field:ident = $float:ident: gguf $float_gguf:literal, $float_what:literal;)* }
-        $($(#[$on:meta])* $field:ident = $name:ident: $file:ident, gguf $gguf:literal, $what:literal;)*
+        { $isa:ident $module:ident $($e:ident $text:literal)? }
+        slots $slots:tt
+        of_formats { stored: $stored:tt, any: $any:tt, }
+        int8 $int8:tt
     ) => {
-        &[
-            $($(#[$on])* expand_all_format_ops! { rows_of_format! { $args blocks $field $name } },)*
-            $(expand_all_format_ops! { rows_of_format! { $args unquantised $float_field $float } }),*
-        ]
+        rows_of_formats! { @$isa $module $($e $text $stored)? $any }
+    };
+    (@$isa:ident $module:ident $e:ident $text:literal $stored:tt $any:tt) => {
+        rows_of_formats! { @$stored $e $isa $module concat!($text, "_") }
+    };
+    (@$isa:ident $module:ident $any:tt) => {
+        rows_of_formats! { @$any F32 $isa $module "" }
+    };
+    (
+        @[$($op:ident = $name:literal ($before:literal, $after:literal) ($before_float:literal, $after_float:literal)),*]
+        $e:ident $isa:ident $module:ident $storage:expr
+    ) => {
+        &[$(expand_all_formats! { rows_of_op! {
+            $op $e $isa
+            blocks: concat!($name, "_", $before, $storage), concat!($after, "__", stringify!($module));
+            floats: concat!($name, "_", $before_float, $storage), concat!($after_float, "__", stringify!($module));
+        } }),*]
     };
 }
 macro_rules! isa_rows {
@@ -244,15 +256,15 @@ macro_rules! isa_rows {
             use super::*;
             pub(super) const ROWS: [&[&[KernelInfo]]; 6] = [
                 &[
-                    expand_all_ops! { rows! { F32 "f32" $isa $module $tile $skinny } },
-                    expand_all_ops! { rows! { F16 "f16" $isa $module $tile $skinny } },
-                    expand_all_ops! { rows! { Bf16 "bf16" $isa $module $tile $skinny } },
+                    expand_all_ops! { rows_of_slots! { F32 "f32" $isa $module $tile $skinny } },
+                    expand_all_ops! { rows_of_slots! { F16 "f16" $isa $module $tile $skinny } },
+                    expand_all_ops! { rows_of_slots! { Bf16 "bf16" $isa $module $tile $skinny } },
                 ],
-                expand_all_int8_ops! { rows_of_int8! { $isa $module $tile } },
-                expand_all_formats! { rows_of_formats! { F32 "f32" $isa $module } },
-                expand_all_formats! { rows_of_formats! { F16 "f16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { Bf16 "bf16" $isa $module } },
-                expand_all_formats! { rows_of_formats! { $isa $module } },
+                expand_all_ops! { rows_of_int8! { $isa $module $tile } },
+                expand_all_ops! { rows_of_formats! { $isa $module F32 "f32" } },
+                expand_all_ops! { rows_of_formats! { $isa $module F16 "f16" } },
+                expand_all_ops! { rows_of_formats! { $isa $module Bf16 "bf16" } },
+                expand_all_ops! { rows_of_formats! { $isa $module } },
             ];
         }
     };
@@ -260,13 +272,36 @@ macro_rules! isa_rows {
 expand_all_isas! { isa_rows! {} }
 
 #[allow(unused_macros)] // Not every target has microkernels.
-/// The rows of a microkernel: one for each operator of the slot `gemm`, none for the others; for int8
-/// one for each product.
-macro_rules! micro_rows {
-    ($micro:tt products: [$($op:ident = $name:literal),*], packing: $pack:ident = $pack_name:literal) => {
-        &[micro_rows! { @gemm $micro $($op = $name)* }]
+/// The rows of a microkernel: one for each operator of the slot `gemm`, or one for each product of int8.
+macro_rules! rows_of_micro {
+    (
+        { I8 $micro:tt }
+        slots $slots:tt
+        of_formats $of_formats:tt
+        int8 {
+            products: [$($op:ident = $name:literal),*],
+            packing: $pack:ident = $pack_name:literal,
+        }
+    ) => {
+        &[rows_of_micro! { @gemm I8 $micro $($op = $name)* }]
     };
-    (@gemm { $kernel:ident $tail:literal $storage:ident $isa:ident $requires:tt } $($op:ident = $name:literal)*) => {
+    (
+        { $storage:ident $micro:tt }
+        slots {
+            $($slot:ident {
+                when: $when:meta,
+                ops: [$($op:ident = $name:literal),*],
+                named: $named:ident,
+                args: $args:tt -> $ret:ty,
+                body: $($body:ident)::+,
+            })*
+        }
+        of_formats $of_formats:tt
+        int8 $int8:tt
+    ) => {
+        &[$(#[cfg($when)] rows_of_micro! { @$named $storage $micro $($op = $name)* }),*]
+    };
+    (@gemm $storage:ident { $kernel:ident $tail:literal $isa:ident $requires:tt } $($op:ident = $name:literal)*) => {
         &[$(KernelInfo {
             name: concat!($name, $tail),
             op: Op::$op,
@@ -277,20 +312,8 @@ macro_rules! micro_rows {
             work: Some(Work { name: concat!("gemm", $tail), id: WorkId::Micro(micro_id::$kernel) }),
         }),*]
     };
-    (@$named:ident $micro:tt $($op:ident = $name:literal)*) => {
+    (@$named:ident $storage:ident $micro:tt $($op:ident = $name:literal)*) => {
         &[]
-    };
-    (
-        $micro:tt
-        $($slot:ident {
-            when: $when:meta,
-            ops: [$($op:ident = $name:literal),*],
-            named: $named:ident,
-            args: $args:tt -> $ret:ty,
-            body: $($body:ident)::+,
-        })*
-    ) => {
-        &[$(#[cfg($when)] micro_rows! { @$named $micro $($op = $name)* }),*]
     };
 }
 macro_rules! rows_of_micros {
@@ -302,17 +325,10 @@ macro_rules! rows_of_micros {
         micro: $micro:tt,
     })*) => {
         const MICRO_ROWS: &[&[&[KernelInfo]]] = &[
-            $(micro_ops! { $storage { $kernel $tail $storage $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) } }),*
+            $(expand_all_ops! { rows_of_micro! {
+                $storage { $kernel $tail $isa (IsaLevel::$isa.requires()$(.union(Features::$feature))*) }
+            } }),*
         ];
-    };
-}
-#[allow(unused_macros)] // Not every target has kernels of this kind.
-macro_rules! micro_ops {
-    (I8 $micro:tt) => {
-        expand_all_int8_ops! { micro_rows! $micro }
-    };
-    ($float:ident $micro:tt) => {
-        expand_all_ops! { micro_rows! $micro }
     };
 }
 expand_all_micros! { rows_of_micros! }
