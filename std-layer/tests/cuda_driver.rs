@@ -213,6 +213,52 @@ fn counted_memory(fake: &Fake) {
     assert_eq!(fake.controls.allocations(), 0);
 }
 
+/// Copies that go on while the host does: nobody has the memory before they have ended.
+#[test]
+fn copies_under_way() {
+    in_both_modes(|fake| {
+        let context = context(fake);
+        let (ops, stream) = (Ops::new(&context).unwrap(), Stream::new(&context).unwrap());
+        let mut pinned = PinnedBuffer::<f32>::zeroed(&context, 3).unwrap();
+        pinned.copy_from_slice(&[1.0, -2.0, 3.0]);
+        let mut x = Buffer::<f32>::new(&context, 3).unwrap();
+        let mut y = Buffer::<f32>::new(&context, 3).unwrap();
+        // Three pieces of work, and nobody has waited.
+        let up = pinned.upload(&stream, &mut x.view_mut()).unwrap();
+        ops.relu(&stream, &x, &mut y).unwrap();
+        let down = PinnedBuffer::zeroed(&context, 3).unwrap().download(&stream, y.view()).unwrap();
+        // What is copied to the GPU is read when its turn comes, so the buffer is there until then even if nobody has it.
+        drop(up);
+        x.fill_bytes(&stream, 0).unwrap();
+        assert_eq!(*down.wait().unwrap(), [1.0, 0.0, 3.0]);
+        assert_eq!(context.transfers(), Transfers { uploaded: 12, downloaded: 12 });
+        assert_eq!(x.to_vec(&stream).unwrap(), [0.0; 3]);
+        // Whether one has ended can be asked: work goes on between questions.
+        let more = PinnedBuffer::zeroed(&context, 3).unwrap().download(&stream, y.view()).unwrap();
+        while !more.ended().unwrap() {}
+        drop(more);
+
+        let short = PinnedBuffer::zeroed(&context, 2).unwrap().download(&stream, y.view());
+        assert_eq!(short.unwrap_err(), CudaError::WrongSize { arg: "pinned", need: 3, got: 2 });
+        let (spare, mut kept) = (PinnedBuffer::zeroed(&context, 3).unwrap(), None);
+        let recorded = stream.capture(|| {
+            kept = Some(spare.download(&stream, y.view()).unwrap_err());
+            Ok(())
+        });
+        assert!(recorded.is_ok());
+        assert_eq!(kept, Some(CudaError::Recording));
+        let (other, empty) = (self::context(&Fake::new(&[])), Buffer::<f32>::new(&context, 0).unwrap());
+        let foreign = PinnedBuffer::zeroed(&other, 3).unwrap().download(&stream, y.view());
+        assert_eq!(foreign.unwrap_err(), CudaError::OtherContext);
+        let nothing = PinnedBuffer::zeroed(&context, 0).unwrap().download(&stream, empty.view()).unwrap();
+        assert!(nothing.wait().unwrap().is_empty());
+        // A device that is lost: whoever waits is told, and the memory that something may still write stays.
+        let lost = PinnedBuffer::zeroed(&context, 3).unwrap().download(&stream, y.view()).unwrap();
+        fake.controls.set("wait", 719);
+        assert_eq!(code(&lost.wait().unwrap_err()).0, 719);
+    });
+}
+
 #[test]
 fn contexts_do_not_mix() {
     let (one, two) = (Fake::new(&[]), Fake::new(&[]));

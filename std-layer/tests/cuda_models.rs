@@ -11,7 +11,7 @@ mod tiny;
 use cuda::Fake;
 use gllm_kernels_std::backend::{
     Backend, BackendError, CacheOptions, CpuBackend, CudaBackend, ForwardConfig, KvType, Outputs, Run,
-    Topology,
+    SampleRow, Sequences, Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::cuda::Driver;
@@ -84,14 +84,163 @@ fn a_step_moves_eight_bytes() {
                 text.next().unwrap().unwrap();
             }
             let after = context.transfers();
-            assert_eq!(after.uploaded - before.uploaded, 4 * steps);
+            // The step takes the token where it was chosen.
+            assert_eq!(after.uploaded, before.uploaded);
             assert_eq!(after.downloaded - before.downloaded, 4 * steps);
             assert_eq!(fake.controls.allocations(), allocations);
             assert_eq!(fake.controls.count("graphs") - graphs, steps as i32);
             // Beside it only the choice of the token, and what is noted of it.
             assert!(fake.controls.count("kernels") - kernels <= 2 * steps as i32);
         }
+        // Token by token, as whoever looks at each before the next step does.
+        let mut g = on_gpu(fake, &model, Options { max_tokens: Some(256), ..Options::default() });
+        let context = g.backend().context().clone();
+        let a = g.create();
+        let sampling = Sampling::greedy();
+        let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
+        let mut new = tokens(20, tiny.vocabulary);
+        let mut at = Vec::new();
+        for _ in 0..14 {
+            at.push((context.transfers(), fake.controls.count("graphs"), fake.controls.allocations()));
+            let logits = g.extend(a, &new, Outputs::Last).unwrap();
+            new = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
+        }
+        for two in at[4..].windows(2) {
+            let [before, after] = [&two[0], &two[1]];
+            assert_eq!(after.0.uploaded - before.0.uploaded, 4);
+            assert_eq!(after.0.downloaded - before.0.downloaded, 4);
+            assert_eq!((after.1 - before.1, after.2), (1, before.2));
+        }
     });
+}
+
+/// A step that takes its tokens from the GPU is started before they are read, and before the step that they come from is done. Rows whose text ends
+/// are not continued, here or there, and what follows is as if the tokens had been read.
+#[test]
+fn a_step_ahead() {
+    let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
+    let model = tiny.open();
+    let penalised = Sampling { repetition: 1.3, temperature: 0.8, seed: 7, ..Sampling::default() };
+    for (how, at_once) in [(Sampling::greedy(), 0), (penalised.clone(), 0), (penalised, 1)] {
+        let fake = &Fake::new(&[("at_once", at_once)]);
+        let prompts = [tokens(20, tiny.vocabulary), tokens(70, tiny.vocabulary)[40..].to_vec()];
+        let run = |sequence| Run { sequence, tokens: 1, outputs: Outputs::Last };
+        // Both texts, with tokens that are read before each step.
+        let mut g = on_gpu(fake, &model, exact());
+        let mut want: [Vec<u32>; 2] = prompts.clone();
+        for text in &mut want {
+            let sequence = g.create();
+            let mut logits = g.extend(sequence, text, Outputs::Last).unwrap();
+            for counter in 0..12 {
+                let row = SampleRow { sampling: &how, history: text, counter };
+                let token = g.backend().sample_from_tensor(&logits, &[row]).unwrap()[0];
+                text.push(token);
+                logits = g.extend(sequence, &[token], Outputs::Last).unwrap();
+            }
+        }
+        // The first text ends where a token first occurs that it has not had.
+        let (first, second) = (prompts[0].len(), prompts[1].len());
+        let fresh = |&at: &usize| {
+            let token = want[0][at];
+            !want[0][first..at].contains(&token) && !want[1][second..].contains(&token)
+        };
+        let end = (first + 3..want[0].len()).find(fresh).expect("a token of its own");
+        let stop = [want[0][end]];
+        let context = gpu(fake).context().clone();
+        let backend = CudaBackend::with_context(&context).unwrap();
+        let weights =
+            backend.upload_generator_weights(model.config(), &model.weights().unwrap(), &mut |_| ()).unwrap();
+        let Options { cache, forward, .. } = exact();
+        let mut kv = backend.alloc_kv_cache(1024, model.config(), &cache).unwrap();
+        let ids = [backend.create_sequence(&mut kv), backend.create_sequence(&mut kv)];
+        let whole = |i: usize| Run { sequence: ids[i], tokens: prompts[i].len(), outputs: Outputs::Last };
+        let topology = Topology { runs: vec![whole(0), whole(1)] };
+        let mut logits = backend
+            .generator_forward_gpu_pure(&prompts.concat(), &topology, &weights, &mut kv, &forward)
+            .unwrap();
+        let both = Topology { runs: vec![run(ids[0]), run(ids[1])] };
+        let (mut got, mut counter) = (prompts.clone(), 0);
+        let started = |fake: &Fake| (fake.controls.count("graphs"), fake.controls.count("graphs_done"));
+        while got[0].last() != Some(&stop[0]) {
+            let rows = [0, 1].map(|i| SampleRow { sampling: &how, history: &got[i], counter });
+            let (before, moved) = (started(fake), context.transfers());
+            let next = backend.forward_ahead(&logits, (&rows, &stop), &both, &weights, &mut kv, &forward);
+            let next = next.unwrap().expect("steps ahead");
+            if counter > 3 {
+                assert_eq!(started(fake).0, before.0 + 1);
+                // Nobody has waited: the step before has not been done either.
+                assert_eq!(started(fake).1, if at_once == 1 { before.1 + 1 } else { before.1 });
+                assert_eq!(context.transfers().downloaded - moved.downloaded, 8);
+                assert_eq!(context.transfers().uploaded, moved.uploaded);
+            }
+            let chosen = backend.tokens_ahead(&next, &mut kv).unwrap();
+            if counter > 3 && at_once == 0 {
+                // The step before had to be done for that, this one has yet to be.
+                let (graphs, done) = started(fake);
+                assert_eq!(graphs - done, 1);
+            }
+            assert_eq!(backend.tokens_ahead(&next, &mut kv).unwrap(), chosen);
+            assert!(backend.tokens_ahead(&logits, &mut kv).is_err());
+            got.iter_mut().zip(chosen).for_each(|(text, token)| text.push(token));
+            logits = next;
+            counter += 1;
+        }
+        assert!(counter > 3);
+        assert_eq!(got[0], want[0][..=end]);
+        assert_eq!(got[1], want[1][..got[1].len()]);
+        // The token that ends the text is in no page; the other sequence has been continued.
+        assert_eq!(kv.pages().positions(ids[0]).unwrap(), end);
+        assert_eq!(kv.pages().positions(ids[1]).unwrap(), got[1].len());
+        let all = backend.read_logits(&logits).unwrap();
+        let one = |g: &mut Generator<CudaBackend>, text: &[u32]| {
+            let all = g.logits(text).unwrap();
+            all[all.len() - tiny.vocabulary..].to_vec()
+        };
+        assert_eq!(all[tiny.vocabulary..], one(&mut g, &got[1]));
+        // Both go on, the first one with something else than what ended it, whoever knows of that.
+        got[0].pop();
+        got[0].push(5);
+        let last = [got[0][end], *got[1].last().unwrap()];
+        // The second sequence has its last token already.
+        let logits = backend
+            .generator_forward_gpu_pure(
+                &last[..1],
+                &Topology { runs: vec![run(ids[0])] },
+                &weights,
+                &mut kv,
+                &forward,
+            )
+            .unwrap();
+        assert_eq!(backend.read_logits(&logits).unwrap(), one(&mut g, &got[0]));
+        // Tokens that nobody reads are those of the sequences all the same, and what is removed before is not missed.
+        let rows = [SampleRow { sampling: &how, history: &got[0], counter }];
+        let alone = Topology { runs: vec![run(ids[0])] };
+        let ahead = backend.forward_ahead(&logits, (&rows, &stop), &alone, &weights, &mut kv, &forward);
+        drop(ahead.unwrap().expect("a step ahead"));
+        backend.remove_sequence(&mut kv, ids[0]).unwrap();
+        let topology = Topology { runs: vec![run(ids[1])] };
+        let logits =
+            backend.generator_forward_gpu_pure(&[7], &topology, &weights, &mut kv, &forward).unwrap();
+        got[1].push(7);
+        assert_eq!(backend.read_logits(&logits).unwrap(), one(&mut g, &got[1]));
+        drop((logits, kv, weights, g));
+    }
+}
+
+/// A cache that has no room for the step ahead still gives the token before it.
+#[test]
+fn no_room_ahead() {
+    let fake = Fake::new(&[]);
+    let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
+    let model = tiny.open();
+    let mut g = on_gpu(&fake, &model, Options { max_tokens: Some(64), ..exact() });
+    let mut text = g.generate(&tokens(60, tiny.vocabulary), Sampling::greedy()).unwrap().ignore_end();
+    for _ in 0..5 {
+        text.next().unwrap().unwrap();
+    }
+    let full = text.next().unwrap().unwrap_err();
+    assert!(matches!(full, BackendError::Cache(CacheError::Full { .. })), "{full:?}");
+    assert!(text.next().is_none());
 }
 
 #[test]

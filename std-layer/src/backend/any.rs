@@ -259,6 +259,38 @@ macro_rules! backends {
                 }
             }
 
+            fn forward_ahead(
+                &self,
+                logits: &AnyLogits,
+                how: (&[SampleRow<'_>], &[u32]),
+                topology: &Topology,
+                weights: &AnyWeights,
+                kv: &mut AnyKvCache,
+                config: &ForwardConfig,
+            ) -> Result<Option<AnyLogits>, BackendError> {
+                match (self, logits, weights, kv) {
+                    $($(#[$attribute])* (
+                        Self::$name(backend),
+                        AnyLogits::$name(logits),
+                        AnyWeights::$name(weights),
+                        AnyKvCache::$name(kv),
+                    ) => {
+                        let ahead = backend.forward_ahead(logits, how, topology, weights, kv, config)?;
+                        Ok(ahead.map(AnyLogits::$name))
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn tokens_ahead(&self, logits: &AnyLogits, kv: &mut AnyKvCache) -> Result<Vec<u32>, BackendError> {
+                match (self, logits, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyLogits::$name(logits), AnyKvCache::$name(kv)) => {
+                        backend.tokens_ahead(logits, kv)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
             fn wait(&self, logits: &AnyLogits) -> Result<(), BackendError> {
                 match (self, logits) {
                     $($(#[$attribute])* (Self::$name(backend), AnyLogits::$name(logits)) => backend.wait(logits),)*

@@ -320,6 +320,43 @@ pub trait Backend: Debug {
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError>;
 
+    /// Chooses a token for each row of logits, and starts the step that continues each of the topology's sequences by its token, before anybody
+    /// has read them: the topology's runs have one token each and ask for its logits, and row `i` of `logits` is of its run `i`. The handle is to
+    /// the logits of that step; [`tokens_ahead`](Self::tokens_ahead) tells the tokens. Until it has, positions of the sequences count them.
+    ///
+    /// A sequence whose token is among `stop` ends with it: the step does not continue it, and its row of logits says nothing.
+    ///
+    /// `None`: the backend does not start steps ahead, or not this one, and nothing has changed. The tokens then come from
+    /// [`sample_from_tensor`](Self::sample_from_tensor).
+    ///
+    /// # Errors
+    /// Those of [`sample_from_tensor`](Self::sample_from_tensor) and [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure). A cache that
+    /// is full is none: the answer is `None`.
+    fn forward_ahead(
+        &self,
+        _logits: &Self::Logits,
+        (_rows, _stop): (&[SampleRow<'_>], &[u32]),
+        _topology: &Topology,
+        _weights: &Self::Weights,
+        _kv: &mut Self::KvCache,
+        _config: &ForwardConfig,
+    ) -> Result<Option<Self::Logits>, BackendError> {
+        Ok(None)
+    }
+
+    /// The tokens that the step of these logits took, which [`forward_ahead`](Self::forward_ahead) gave: waits until they have been chosen, but not
+    /// for that step. It is the cache's last one.
+    ///
+    /// # Errors
+    /// `Tokens` if the logits are of another step; those of the device.
+    fn tokens_ahead(
+        &self,
+        _logits: &Self::Logits,
+        _kv: &mut Self::KvCache,
+    ) -> Result<Vec<u32>, BackendError> {
+        Err(BackendError::Tokens("no step was started ahead".to_owned()))
+    }
+
     /// Waits until the step behind a handle is computed: for measurements, where nothing is read. Backends whose steps are complete when they
     /// return have nothing to wait for.
     ///

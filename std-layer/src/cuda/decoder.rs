@@ -134,6 +134,20 @@ pub(crate) struct Attend<'a> {
     pub(crate) queries: View<'a, f32>,
 }
 
+/// The number of the sequence of a row that has none.
+pub(crate) const NO_SEQUENCE: u32 = u32::MAX;
+
+/// What is noted of the tokens that were chosen.
+#[derive(Debug, Default)]
+pub(crate) struct Record<'a> {
+    /// Histories, in room for as many tokens each, and how many each has: the token joins them, as long as there is room.
+    pub(crate) histories: Option<(ViewMut<'a, u32>, ViewMut<'a, u32>)>,
+    /// Counters of random numbers, which go on.
+    pub(crate) counters: Option<ViewMut<'a, u64>>,
+    /// Tokens that end a text, and the sequence of each row: a row with such a token has none from then on.
+    pub(crate) ends: Option<(View<'a, u32>, ViewMut<'a, u32>)>,
+}
+
 impl Ops {
     fn decoder(&self, name: &'static str) -> (File, Name) {
         debug_assert!(NAMES.iter().any(|n| n.0 == name));
@@ -471,55 +485,62 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("cap"), stream, geometry, &args) }
     }
 
-    /// Every sequence has a token more.
+    /// Every sequence has a token more: rows whose number of a sequence is [`NO_SEQUENCE`] belong to none.
     pub(crate) fn decoder_advance(
         &self,
         stream: &Stream,
+        sequences: View<'_, u32>,
         lengths: ViewMut<'_, u32>,
     ) -> Result<(), CudaError> {
         self.here(lengths.context())?;
+        self.here(sequences.context())?;
+        same_len("sequences", sequences.len(), lengths.len())?;
         let args = AdvanceArgs {
+            sequences: sequences.address(),
             lengths: lengths.address(),
-            tokens: 0,
-            history: 0,
-            history_lengths: 0,
-            counters: 0,
             rows: small("rows", lengths.len())?,
-            room: 0,
+            ..AdvanceArgs::default()
         };
-        // SAFETY: the view has its elements.
+        // SAFETY: the views have their elements; without tokens sequences are read alone.
         unsafe {
             self.loader.launch(self.decoder("advance"), stream, geometry::advance(lengths.len()), &args)
         }
     }
 
-    /// The token that was chosen for each row joins its history, as long as there is room, and its counter goes on.
+    /// What was chosen for each row is noted. Rows without a sequence are passed over.
     pub(crate) fn decoder_record(
         &self,
         stream: &Stream,
         tokens: View<'_, u32>,
-        (history, lengths): (ViewMut<'_, u32>, ViewMut<'_, u32>),
-        counters: ViewMut<'_, u64>,
+        to: Record<'_>,
     ) -> Result<(), CudaError> {
         let rows = tokens.len();
-        same_len("lengths", lengths.len(), rows)?;
-        same_len("counters", counters.len(), rows)?;
-        let room = history.len().checked_div(rows).unwrap_or(0);
-        same_len("history", history.len(), room * rows)?;
         self.here(tokens.context())?;
-        for context in [history.context(), lengths.context()] {
-            self.here(context)?;
+        let mut args =
+            AdvanceArgs { tokens: tokens.address(), rows: small("rows", rows)?, ..AdvanceArgs::default() };
+        if let Some((history, lengths)) = to.histories {
+            same_len("lengths", lengths.len(), rows)?;
+            let room = history.len().checked_div(rows).unwrap_or(0);
+            same_len("history", history.len(), room * rows)?;
+            self.here(history.context())?;
+            self.here(lengths.context())?;
+            args.history = history.address();
+            args.history_lengths = lengths.address();
+            args.room = small("room", room)?;
         }
-        self.here(counters.context())?;
-        let args = AdvanceArgs {
-            lengths: 0,
-            tokens: tokens.address(),
-            history: history.address(),
-            history_lengths: lengths.address(),
-            counters: counters.address(),
-            rows: small("rows", rows)?,
-            room: small("room", room)?,
-        };
+        if let Some(counters) = to.counters {
+            same_len("counters", counters.len(), rows)?;
+            self.here(counters.context())?;
+            args.counters = counters.address();
+        }
+        if let Some((stops, sequences)) = to.ends {
+            same_len("sequences", sequences.len(), rows)?;
+            self.here(stops.context())?;
+            self.here(sequences.context())?;
+            args.stops = stops.address();
+            args.stop_count = small("tokens that end a text", stops.len())?;
+            args.sequences = sequences.address();
+        }
         // SAFETY: the arguments were checked.
         unsafe { self.loader.launch(self.decoder("advance"), stream, geometry::advance(rows), &args) }
     }

@@ -145,6 +145,8 @@ pub enum CudaError {
     },
     /// Two things that belong to different contexts were used together.
     OtherContext,
+    /// A copy that nobody could wait for: this thread records ([`Stream::capture`](super::Stream::capture)).
+    Recording,
     /// A shape or parameter that the operator cannot have.
     Kernel(KernelError),
     /// Any other call of the driver failed.
@@ -206,6 +208,7 @@ impl fmt::Display for CudaError {
                 write!(f, "`{arg}` must start at a multiple of {align} bytes")
             }
             Self::OtherContext => write!(f, "buffers, streams and kernels belong to different contexts"),
+            Self::Recording => write!(f, "a recording cannot have a copy that the host waits for"),
             Self::Kernel(error) => error.fmt(f),
             Self::Driver { call, why } => write!(f, "{call} failed: {why}"),
         }

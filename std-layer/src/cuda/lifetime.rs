@@ -88,6 +88,11 @@ fn recordings<R>(f: impl FnOnce(&mut Vec<Kept>) -> R) -> Option<R> {
     RECORDINGS.try_with(|all| f(&mut all.borrow_mut())).ok()
 }
 
+/// Whether this thread records.
+pub(super) fn records() -> bool {
+    recordings(|all| !all.is_empty()).unwrap_or(false)
+}
+
 /// Begins to keep things on this thread.
 pub(super) fn begin() {
     recordings(|all| all.push(Kept::default()));

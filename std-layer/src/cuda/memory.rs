@@ -1,9 +1,8 @@
-//! Memory of the GPU, and page-locked memory of the host.
+//! Memory of the GPU.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Range};
-use std::ptr::{null_mut, NonNull};
+use std::ops::Range;
 
 use gllm_kernels_core::KernelError;
 
@@ -14,7 +13,8 @@ use super::stream::Stream;
 use super::sys::{self, Address};
 use crate::aligned::Zeroable;
 
-fn bytes<T>(len: usize) -> Result<usize, CudaError> {
+/// Bytes of so many elements.
+pub(super) fn bytes<T>(len: usize) -> Result<usize, CudaError> {
     let bytes = len.checked_mul(size_of::<T>()).filter(|&b| b <= isize::MAX as usize);
     Ok(bytes.ok_or(KernelError::SizeOverflow { what: "bytes of a buffer" })?)
 }
@@ -439,71 +439,5 @@ impl<'a, T: Zeroable> From<&'a mut Buffer<T>> for ViewMut<'a, T> {
 impl<T: Zeroable> fmt::Debug for ViewMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ViewMut<{}>({} at {:#x})", std::any::type_name::<T>(), self.len, self.address)
-    }
-}
-
-/// Page-locked memory of the host, zeroed at first: the GPU copies from and to it at the speed of the bus.
-pub struct PinnedBuffer<T: Zeroable> {
-    context: Context,
-    ptr: NonNull<T>,
-    len: usize,
-}
-
-// SAFETY: it owns its elements, as a Vec does.
-unsafe impl<T: Zeroable> Send for PinnedBuffer<T> {}
-// SAFETY: a shared buffer lends nothing but its elements, which are plain numbers.
-unsafe impl<T: Zeroable> Sync for PinnedBuffer<T> {}
-
-impl<T: Zeroable> PinnedBuffer<T> {
-    /// `len` zeros.
-    ///
-    /// # Errors
-    /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
-    pub fn zeroed(context: &Context, len: usize) -> Result<Self, CudaError> {
-        let asked = bytes::<T>(len)?;
-        let mut ptr = NonNull::<T>::dangling();
-        if asked > 0 {
-            let f = context.enter()?;
-            let mut raw = null_mut();
-            // SAFETY: writes one address.
-            match unsafe { f.host_alloc(&mut raw, asked, 0) } {
-                sys::OUT_OF_MEMORY => return Err(CudaError::OutOfMemory { asked, free: None }),
-                code => f.check("cuMemHostAlloc", code)?,
-            }
-            ptr = NonNull::new(raw.cast()).ok_or(CudaError::OutOfMemory { asked, free: None })?;
-            // SAFETY: the whole allocation, which starts at a page.
-            unsafe { ptr.cast::<u8>().write_bytes(0, asked) };
-        }
-        Ok(Self { context: context.clone(), ptr, len })
-    }
-}
-
-impl<T: Zeroable> Drop for PinnedBuffer<T> {
-    fn drop(&mut self) {
-        if self.len * size_of::<T>() > 0 {
-            // Allocated by `zeroed`; copies have ended, as they wait.
-            self.context.release(Resource::HostMemory(self.ptr.as_ptr().cast()));
-        }
-    }
-}
-
-impl<T: Zeroable> Deref for PinnedBuffer<T> {
-    type Target = [T];
-    fn deref(&self) -> &[T] {
-        // SAFETY: `len` initialised elements (or a dangling pointer and no bytes).
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl<T: Zeroable> DerefMut for PinnedBuffer<T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: `len` initialised elements (or a dangling pointer and no bytes), borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl<T: Zeroable + fmt::Debug> fmt::Debug for PinnedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
     }
 }

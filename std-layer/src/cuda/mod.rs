@@ -27,6 +27,7 @@ mod kernels;
 mod lifetime;
 mod memory;
 mod module;
+mod pinned;
 mod prefill;
 mod quant;
 mod rows;
@@ -47,7 +48,8 @@ pub use error::{Capability, CudaError, CudaVersion, DriverCode};
 pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
 #[doc(hidden)]
 pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};
-pub use memory::{Buffer, PinnedBuffer, View, ViewMut};
+pub use memory::{Buffer, View, ViewMut};
+pub use pinned::{Copying, PinnedBuffer};
 pub use prefill::{Mask, Prefill};
 pub use quant::{Activations, QuantView};
 pub use rows::Norm;

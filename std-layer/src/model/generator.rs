@@ -289,10 +289,23 @@ impl<B: Backend> Tokens<'_, B> {
         &self.history
     }
 
-    /// A token, and the logits behind it.
+    /// A token. Where the backend can, the step behind it is started before the token is known.
     fn step(&mut self, logits: &B::Logits) -> Result<u32, BackendError> {
         let how = SampleRow { sampling: &self.sampling, history: &self.history, counter: self.counter };
-        let token = self.generator.backend.sample_from_tensor(logits, &[how])?[0];
+        let Generator { backend, weights, kv, options, stop_tokens, .. } = &mut *self.generator;
+        let stop: &[u32] = if self.ends { stop_tokens } else { &[] };
+        let run = Run { sequence: self.sequence, tokens: 1, outputs: Outputs::Last };
+        let topology = Topology { runs: vec![run] };
+        let ahead =
+            backend.forward_ahead(logits, (&[how], stop), &topology, weights, kv, &options.forward)?;
+        let token = match ahead {
+            Some(ahead) => {
+                let token = backend.tokens_ahead(&ahead, kv)?[0];
+                self.logits = (!stop.contains(&token)).then_some(ahead);
+                token
+            }
+            None => backend.sample_from_tensor(logits, &[how])?[0],
+        };
         self.counter += 1;
         self.history.push(token);
         Ok(token)
@@ -302,7 +315,7 @@ impl<B: Backend> Tokens<'_, B> {
 impl<B: Backend> Iterator for Tokens<'_, B> {
     type Item = Result<u32, BackendError>;
 
-    /// The step behind a token is made when the next one is asked for.
+    /// The step behind a token is made when the next one is asked for, or before, where the backend starts steps ahead.
     fn next(&mut self) -> Option<Self::Item> {
         let logits = match self.logits.take() {
             Some(logits) => logits,

@@ -332,6 +332,34 @@ impl Pages {
         }
     }
 
+    /// Takes back the positions of a sequence from `len` on. Pages that only these were in are free again.
+    ///
+    /// # Errors
+    /// `Unknown`; `PastEnd` if the sequence is shorter; `Forgotten` if its windows have left behind what the next position would see. In each
+    /// case everything is as it was.
+    pub fn truncate(&mut self, id: SequenceId, len: usize) -> Result<(), CacheError> {
+        let size = self.page_tokens;
+        let sequence = self.sequences.get_mut(&id).ok_or(CacheError::Unknown(id))?;
+        if len > sequence.len {
+            return Err(CacheError::PastEnd { asked: len, len: sequence.len });
+        }
+        let end = len.div_ceil(size);
+        for (group, (pool, table)) in self.pools.iter().zip(&sequence.tables).enumerate() {
+            let seen = pool.seen_from(len);
+            if seen / size < table.gone.min(end) {
+                return Err(CacheError::Forgotten { group, position: seen });
+            }
+        }
+        for (pool, table) in self.pools.iter_mut().zip(&mut sequence.tables) {
+            // The last page first, so that the first is taken next.
+            let had = table.pages.drain(end..).rev().filter(|&page| page != Self::GONE);
+            had.for_each(|page| pool.release(page));
+            table.gone = table.gone.min(end);
+        }
+        sequence.len = len;
+        Ok(())
+    }
+
     /// A new sequence that begins with the first `len` positions of another, in the same pages.
     ///
     /// # Errors

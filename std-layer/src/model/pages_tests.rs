@@ -76,7 +76,7 @@ impl Check {
 #[test]
 fn pages_hold_what_is_seen() {
     let mut source = Source::new(21);
-    let (mut full, mut forgotten, mut shared) = (0, 0, 0);
+    let (mut full, mut forgotten, mut shared, mut cut) = (0, 0, 0, 0);
     for round in 0..200 {
         let size = 1 + source.below(7);
         let window = |source: &mut Source| (source.below(3) > 0).then(|| 1 + source.below(12));
@@ -91,7 +91,7 @@ fn pages_hold_what_is_seen() {
         };
         for _ in 0..300 {
             let count = check.contents.len();
-            match source.below(8) {
+            match source.below(9) {
                 0 => {
                     let id = check.pages.create();
                     check.contents.push((id, Vec::new()));
@@ -121,6 +121,25 @@ fn pages_hold_what_is_seen() {
                         Err(other) => panic!("{other}"),
                     }
                 }
+                3 if count > 0 => {
+                    let i = source.below(count);
+                    let (id, contents) = &mut check.contents[i];
+                    let (id, len) = (*id, contents.len() - source.below(contents.len().min(20) + 1));
+                    let before = check.pages.clone();
+                    match check.pages.truncate(id, len) {
+                        Ok(()) => {
+                            contents.truncate(len);
+                            check.visible(i, len);
+                            cut += 1;
+                        }
+                        Err(CacheError::Forgotten { group, position }) => {
+                            let table = before.table(id, group).unwrap();
+                            assert!(position <= len && table[position / size] == Pages::GONE);
+                            assert_eq!(check.pages, before);
+                        }
+                        Err(other) => panic!("{other}"),
+                    }
+                }
                 _ if count > 0 => {
                     let mut wanted: Vec<(usize, usize)> = Vec::new();
                     for _ in 0..1 + source.below(3) {
@@ -146,6 +165,7 @@ fn pages_hold_what_is_seen() {
         }
     }
     assert!(full > 1000 && forgotten > 100 && shared > 1000, "{full} {forgotten} {shared}");
+    assert!(cut > 1000, "{cut}");
 }
 
 #[test]
@@ -184,7 +204,9 @@ fn misuse_is_an_error() {
     assert_eq!(pages.append(&[(id, 1), (id, 1)]), Err(CacheError::Twice(id)));
     assert_eq!(pages.append(&[(id, usize::MAX)]), Err(CacheError::TooLong(usize::MAX)));
     assert_eq!(pages.fork(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
+    assert_eq!(pages.truncate(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
     pages.remove(id).unwrap();
+    assert_eq!(pages.truncate(id, 0), Err(CacheError::Unknown(id)));
     assert_eq!(pages.append(&[(id, 1)]), Err(CacheError::Unknown(id)));
     assert_eq!(pages.positions(id), Err(CacheError::Unknown(id)));
 }

@@ -1,6 +1,6 @@
 //! GPUs of AMD's: what the runtime tells about them, and which files are for them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_char, c_void, CStr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
@@ -31,6 +31,8 @@ pub(super) struct Device {
     pub(super) used: AtomicUsize,
     /// Bytes of each piece that is used.
     pub(super) sizes: Mutex<HashMap<Address, usize>>,
+    /// Where each piece of the host's memory begins that the GPU reaches, too, and its bytes.
+    pub(super) hosts: Mutex<BTreeMap<usize, usize>>,
     /// Memory of the GPU, and of the host for arguments and for copies.
     pub(super) local: Id,
     pub(super) arguments: Id,
@@ -204,6 +206,7 @@ impl Functions {
                 memory: local.bytes,
                 used: AtomicUsize::new(0),
                 sizes: Mutex::default(),
+                hosts: Mutex::default(),
                 local: local.id,
                 arguments: host(number::FLAG_FINE | number::FLAG_KERNARG)?,
                 host: host(number::FLAG_FINE)?,

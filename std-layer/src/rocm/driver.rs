@@ -1,7 +1,7 @@
 //! What CUDA's Driver API does, on top of the HSA runtime.
 //!
 //! Kernels, copies on the GPU and fills of a stream are packets of a queue that wait for each other. Copies between host and GPU wait for the
-//! stream first. A recording is a list of packets whose arguments stay where they are; starting it copies the packets into the queue.
+//! stream first, unless the GPU reaches the host's memory: then they are copies on the GPU. A recording is a list of packets whose arguments stay where they are; starting it copies the packets into the queue.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::sync::atomic::Ordering::Relaxed;
@@ -126,16 +126,22 @@ impl Api for Hsa {
     }
     unsafe fn host_alloc(&self, start: *mut *mut c_void, bytes: usize, _: c_uint) -> c_int {
         let Some(device) = self.here() else { return INVALID };
-        code(allocate(&self.f, device.host, device.agent, bytes).map(|at| unsafe { *start = at }))
+        code(allocate(&self.f, device.host, device.agent, bytes).map(|at| {
+            lock(&device.hosts).insert(at as usize, bytes);
+            unsafe { *start = at };
+        }))
     }
     unsafe fn host_free(&self, start: *mut c_void) -> c_int {
+        if let Some(device) = self.here() {
+            lock(&device.hosts).remove(&(start as usize));
+        }
         code(check(unsafe { (self.f.free)(start) }))
     }
     unsafe fn upload(&self, to: Address, from: *const c_void, bytes: usize, stream: Handle) -> c_int {
-        unsafe { self.transfer(to as *mut c_void, from, bytes, stream) }
+        unsafe { self.transfer(to as *mut c_void, from, bytes, (from as usize, stream)) }
     }
     unsafe fn download(&self, to: *mut c_void, from: Address, bytes: usize, stream: Handle) -> c_int {
-        unsafe { self.transfer(to, from as *const c_void, bytes, stream) }
+        unsafe { self.transfer(to, from as *const c_void, bytes, (to as usize, stream)) }
     }
     unsafe fn copy(&self, to: Address, from: Address, bytes: usize, stream: Handle) -> c_int {
         let arguments = MemoryArguments { to, from, bytes: bytes as u64, byte: 0, unused: 0 };

@@ -257,22 +257,35 @@ impl Hsa {
         unsafe { self.start(kernels[which], [blocks, 1, 1], 256, 0, stream, argument) }
     }
 
-    /// Copies between host and GPU, behind what the stream has.
+    /// Copies between host and GPU, behind what the stream has: by a kernel where the GPU reaches `host`, and otherwise at once, when the
+    /// stream has been waited for.
     ///
     /// # Safety
-    /// The stream exists, and so do the bytes.
+    /// The stream exists, and so do the bytes, until the copy has ended.
     pub(super) unsafe fn transfer(
         &self,
         to: *mut c_void,
         from: *const c_void,
         bytes: usize,
-        stream: Handle,
+        (host, stream): (usize, Handle),
     ) -> c_int {
         // SAFETY: the caller's contract.
-        let state = &mut *lock(unsafe { &(*stream.cast::<Stream>()).state });
+        let whole = unsafe { &*stream.cast::<Stream>() };
+        let mut state = lock(&whole.state);
         if state.recording.is_some() {
             return RECORDING;
         }
+        // SAFETY: streams keep the device that they were made on, which stays.
+        let hosts = lock(unsafe { &(*whole.device).hosts });
+        let before = hosts.range(..=host).next_back();
+        if before.is_some_and(|(&start, &len)| host - start < len && bytes <= len - (host - start)) {
+            drop((hosts, state));
+            let (to, from) = (to as Address, from as Address);
+            let arguments = MemoryArguments { to, from, bytes: bytes as u64, byte: 0, unused: 0 };
+            // SAFETY: the caller's contract.
+            return unsafe { self.memory(0, arguments, stream) };
+        }
+        drop(hosts);
         let waited = state.packets.wait(&self.f);
         if waited.is_err() {
             return work(waited);

@@ -78,7 +78,7 @@ static std::map<void*, Guarded> hosts;
 static size_t used;
 static std::set<std::string> launched;
 static u32 launches;
-static int sticky, kernel_starts, graph_starts;
+static int sticky, kernel_starts, graph_starts, graph_ends;
 bool by_shuffles() { return launches % 8 == 3; }
 
 // Work in the order in which it was queued, and how many pieces of it were queued and done.
@@ -209,8 +209,8 @@ API emu_launched(const char* name) { LOCKED; return launched.erase(name) > 0; }
 API emu_args(const char* name) { Kernel* k = find(name); return k ? static_cast<int>(k->args) : -1; }
 // Allocations that exist.
 API emu_allocations(const char*) { LOCKED; return static_cast<int>(allocations.size()); }
-// Kernels or recordings that the host has started.
-API emu_count(const char* what) { LOCKED; return strcmp(what, "graphs") ? kernel_starts : graph_starts; }
+// Kernels or recordings that the host has started, or recordings that have been done.
+API emu_count(const char* what) { LOCKED; return !strcmp(what, "kernels") ? kernel_starts : strcmp(what, "graphs") ? graph_ends : graph_starts; }
 // Modules that are loaded.
 API emu_modules(const char*) { LOCKED; return modules; }
 
@@ -377,7 +377,7 @@ API cuEventSynchronize(void* e) {
     const Event* event = static_cast<Event*>(e);
     if (event->capture) return event->capture->invalid = true, 900;
     if (event->queue) drain(*event->queue, event->count);
-    return sticky;
+    return sticky ? sticky : static_cast<int>(settings["wait"]);
 }
 API cuEventElapsedTime(float* ms, void* from, void* to) {
     INSIDE;
@@ -457,5 +457,5 @@ API cuGraphLaunch(void* g, void* s) {
     // What has been started is done even if the graph is destroyed.
     for (const auto& work : static_cast<Graph*>(g)->work)
         if (int code = queue(s, work)) return code;
-    return sticky;
+    return queue(s, [] { graph_ends++; });
 }

@@ -197,7 +197,8 @@ impl Controls {
         self.ask("emu_allocations", "")
     }
 
-    /// How many kernels or recordings have been started so far, recordings without their kernels.
+    /// How many `kernels` or `graphs`, which are recordings, have been started so far, recordings without their kernels; or how many
+    /// `graphs_done` have been done.
     pub fn count(&self, what: &str) -> i32 {
         self.ask("emu_count", what)
     }

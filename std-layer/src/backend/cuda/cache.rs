@@ -9,8 +9,11 @@ use super::step::Place;
 use super::weights::{Stored, INTEGERS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
-use crate::cuda::decoder::KV_PIECE;
-use crate::cuda::{Activations, Buffer, Context, CudaError, Graph, KvCache, KvFormat, KvShape, Stream};
+use crate::cuda::decoder::{KV_PIECE, NO_SEQUENCE};
+use crate::cuda::{
+    Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
+    Stream, View,
+};
 use crate::gpu::Layout;
 use crate::model::{CacheError, Config, PageCopy, Pages, Rope, SequenceId};
 
@@ -31,6 +34,10 @@ pub struct CudaKvCache {
     pub(super) activations: [Option<Activations>; 2],
     /// Memory of logits; what nobody holds is used again.
     pub(super) logits: Vec<Arc<Buffer<f32>>>,
+    /// Tokens that were chosen on the GPU, and that the last step took from there.
+    pub(super) ahead: Option<Ahead>,
+    /// Where such tokens come to; what is not used just now.
+    pub(super) pinned: Option<PinnedBuffer<u32>>,
     windows: Vec<Option<usize>>,
     shape: [usize; 2],
 }
@@ -43,6 +50,24 @@ pub(super) struct Recorded {
     /// Rows, pieces of attention, and whether it is exact.
     pub(super) key: (usize, usize, bool),
     pub(super) logits: Arc<Buffer<f32>>,
+}
+
+/// Tokens that a step took before the host knew them.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// Which step this is.
+    pub(super) step: u64,
+    pub(super) tokens: Chosen,
+    /// The sequence of each token, and tokens that end a text.
+    pub(super) sequences: Vec<SequenceId>,
+    pub(super) stop: Vec<u32>,
+}
+
+/// Tokens on their way to the host, or there.
+#[derive(Debug)]
+pub(super) enum Chosen {
+    Coming(Copying<u32>),
+    Here(Vec<u32>),
 }
 
 /// Page tables of sequences, for each group: a row for each sequence.
@@ -151,6 +176,8 @@ pub(super) struct Inputs {
     pub(super) outputs: Mirrored,
     /// Where runs begin.
     pub(super) starts: Mirrored,
+    /// Tokens that end a text; no recording knows them.
+    pub(super) stops: Mirrored,
 }
 
 impl Inputs {
@@ -161,7 +188,32 @@ impl Inputs {
         // What stands behind the tokens of a step is looked up, too.
         tokens.fill_bytes(stream, 0)?;
         let [sequences, lengths, outputs] = [mirrored(rows)?, mirrored(rows)?, mirrored(rows)?];
-        Ok(Self { rows, tokens, sequences, lengths, outputs, starts: mirrored(rows + 1)? })
+        let [starts, stops] = [mirrored(rows + 1)?, mirrored(0)?];
+        Ok(Self { rows, tokens, sequences, lengths, outputs, starts, stops })
+    }
+
+    /// The first `n` rows that have a sequence have a token more.
+    pub(super) fn advanced(&mut self, n: usize) {
+        self.lengths.known.truncate(n);
+        for (length, &sequence) in self.lengths.known.iter_mut().zip(&self.sequences.known) {
+            *length += u32::from(sequence != NO_SEQUENCE);
+        }
+    }
+
+    /// A row has lost its sequence before its last token was counted.
+    fn ended(&mut self, row: usize) {
+        if let (Some(sequence), Some(length)) =
+            (self.sequences.known.get_mut(row), self.lengths.known.get_mut(row))
+        {
+            *sequence = NO_SEQUENCE;
+            *length -= 1;
+        }
+    }
+
+    /// What rows are there is not known any more.
+    pub(super) fn forget(&mut self) {
+        self.sequences.known.clear();
+        self.lengths.known.clear();
     }
 }
 
@@ -184,10 +236,14 @@ impl Mirrored {
         Ok(())
     }
 
-    /// The first `n` numbers have been counted up on the GPU.
-    pub(super) fn advanced(&mut self, n: usize) {
-        self.known.truncate(n);
-        self.known.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+    /// The same with room for as many as there are, of which no recording knows the place.
+    pub(super) fn set_all(&mut self, stream: &Stream, numbers: &[u32]) -> Result<View<'_, u32>, CudaError> {
+        if self.there.len() < numbers.len() {
+            self.known.clear();
+            self.there = Buffer::new(stream.context(), numbers.len())?;
+        }
+        self.set(stream, numbers)?;
+        self.there.range(0..numbers.len())
     }
 
     /// Whether the first numbers are these.
@@ -251,6 +307,8 @@ impl CudaKvCache {
             arena: Buffer::new(context, 0)?,
             activations: [None, None],
             logits: Vec::new(),
+            ahead: None,
+            pinned: None,
             windows: config.layer.iter().map(|layer| layer.window).collect(),
             shape: [config.kv_heads, config.head_dim],
         })
@@ -282,6 +340,35 @@ impl CudaKvCache {
             }
         }
         Ok(())
+    }
+
+    /// Waits until the host has the tokens that the last step took from the GPU. Those that end a text have not continued their sequences: what
+    /// was counted of them is taken back. Which tokens these are, if they had not been known.
+    pub(super) fn settle(&mut self) -> Result<Option<(u64, &[u32])>, BackendError> {
+        let Some(mut ahead) = self.ahead.take() else { return Ok(None) };
+        let Chosen::Coming(copying) = ahead.tokens else {
+            self.ahead = Some(ahead);
+            return Ok(None);
+        };
+        let pinned = copying.wait()?;
+        let tokens = pinned[..ahead.sequences.len()].to_vec();
+        self.pinned = Some(pinned);
+        for (row, (&sequence, token)) in ahead.sequences.iter().zip(&tokens).enumerate() {
+            if !ahead.stop.contains(token) {
+                continue;
+            }
+            self.inputs.ended(row);
+            // It may have been removed in the meantime.
+            if let Ok(positions) = self.pages.positions(sequence) {
+                self.pages.truncate(sequence, positions - 1)?;
+            }
+        }
+        ahead.tokens = Chosen::Here(tokens);
+        let ahead = self.ahead.insert(ahead);
+        Ok(match &ahead.tokens {
+            Chosen::Here(tokens) => Some((ahead.step, tokens)),
+            Chosen::Coming(_) => None,
+        })
     }
 
     /// Room for a step with these sequences, whose tables are brought to the GPU. What has grown, recordings know nothing of.

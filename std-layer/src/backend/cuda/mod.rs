@@ -3,6 +3,7 @@
 //! Weights, caches and intermediate results stay on the GPU. Operations of a step become launches ([`step`]), which fuse what stands between
 //! products; a step in which every sequence has one token is recorded when it first occurs and started as a whole from then on. Where rows stand in
 //! their sequences is counted on the GPU, so that such a step takes 4 bytes of each sequence, its token, and gives back 4, the next one ([`sampler`]).
+//! A step can also take the tokens that the GPU has just chosen, before the host knows them: [`Backend::forward_ahead`].
 
 mod cache;
 mod sampler;
@@ -11,7 +12,8 @@ mod weights;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gllm_kernels_core::Precision;
 
@@ -19,13 +21,13 @@ use super::{
     check_rows, Backend, BackendError, CacheOptions, ForwardConfig, KvType, Outputs, Progress, Run,
     SampleRow, Topology,
 };
-use crate::cuda::decoder::StepRows;
-use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, Stream};
+use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
+use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
 use crate::gpu::Layout;
 use crate::model::{decode, CacheError, Config, HostWeights, SequenceId};
 pub use cache::CudaKvCache;
-use cache::{pieces, Recorded, Room};
-use sampler::Sampler;
+use cache::{pieces, Ahead, Chosen, Recorded, Room};
+use sampler::{Sampler, To};
 use step::{Lowering, Memory, Place};
 pub use weights::CudaWeights;
 use weights::Stored;
@@ -73,6 +75,8 @@ impl Platform for Amd {
 pub struct GpuBackend<P> {
     gpu: Gpu,
     sampler: Mutex<Option<Sampler>>,
+    /// Steps so far that took their tokens from the GPU.
+    steps_ahead: AtomicU64,
     platform: PhantomData<P>,
 }
 
@@ -98,6 +102,8 @@ pub struct CudaLogits {
     memory: Arc<Buffer<f32>>,
     rows: usize,
     vocabulary: usize,
+    /// Which step they are of, if it took its tokens from the GPU.
+    ahead: Option<u64>,
 }
 
 impl CudaLogits {
@@ -118,6 +124,8 @@ struct Rows {
     exact: bool,
     /// Whether the cache's numbers have 16 bits.
     narrow_cache: bool,
+    /// Whether the step is recorded, or started as it was.
+    recorded: bool,
     /// None in a step that is recorded: it is started with other runs, too.
     runs: Vec<RunRows>,
 }
@@ -152,7 +160,7 @@ impl<P: Platform> GpuBackend<P> {
     /// `NoDevice` without kernels for it; `Device`.
     pub fn with_context(context: &Context) -> Result<Self, BackendError> {
         let gpu = Gpu { ops: Ops::new(context)?, stream: Stream::new(context)? };
-        Ok(Self { gpu, sampler: Mutex::new(None), platform: PhantomData })
+        Ok(Self { gpu, sampler: Mutex::new(None), steps_ahead: AtomicU64::new(0), platform: PhantomData })
     }
 
     /// Where its memory is: for counters of bytes, and what is free.
@@ -217,7 +225,7 @@ impl<P: Platform> GpuBackend<P> {
             // or moves anything.
             unsafe { recorded.graph.launch(stream)? };
             let logits = Arc::clone(&recorded.logits);
-            kv.inputs.lengths.advanced(rows.rows);
+            kv.inputs.advanced(rows.rows);
             return Ok(logits);
         }
         let layout = self.layout(weights, &rows)?;
@@ -239,7 +247,7 @@ impl<P: Platform> GpuBackend<P> {
         if kv.recorded.len() >= RECORDINGS {
             kv.recorded.remove(0);
         }
-        kv.inputs.lengths.advanced(rows.rows);
+        kv.inputs.advanced(rows.rows);
         let recorded =
             Recorded { graph: graph?, weights: Arc::clone(weights), key, logits: Arc::clone(&logits) };
         kv.recorded.push(recorded);
@@ -248,9 +256,118 @@ impl<P: Platform> GpuBackend<P> {
 
     /// The next step's rows stand one position further.
     fn advance(&self, kv: &mut CudaKvCache, rows: usize) -> Result<(), CudaError> {
+        let sequences = kv.inputs.sequences.there.range(0..rows)?;
         let lengths = kv.inputs.lengths.there.range_mut(0..rows)?;
-        self.gpu.ops.decoder_advance(&self.gpu.stream, lengths)
+        self.gpu.ops.decoder_advance(&self.gpu.stream, sequences, lengths)
     }
+
+    fn sampler(&self) -> MutexGuard<'_, Option<Sampler>> {
+        self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the host know what the GPU chose for the cache's last step, if that has not happened yet.
+    fn settle(&self, kv: &mut CudaKvCache) -> Result<(), BackendError> {
+        if let Some((step, tokens)) = kv.settle()? {
+            if let Some(sampler) = &mut *self.sampler() {
+                sampler.settle(step, tokens);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for a step with `count` tokens, and tells the GPU which rows it has.
+    fn prepare(
+        &self,
+        count: usize,
+        topology: &Topology,
+        weights: &Stored,
+        kv: &mut CudaKvCache,
+        config: &ForwardConfig,
+    ) -> Result<Rows, BackendError> {
+        let gpu = &self.gpu;
+        let (mut lengths, mut starts) = (Vec::new(), Vec::new());
+        for &Run { sequence, tokens, .. } in &topology.runs {
+            let position = kv.pages.positions(sequence)?;
+            starts.push(lengths.len() as u32);
+            lengths.extend((1..=tokens).map(|t| (position + t) as u32));
+        }
+        starts.push(lengths.len() as u32);
+        kv.append(gpu, &topology.tokens())?;
+        let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
+        let recorded = single(topology) && count <= RECORDED_ROWS;
+        let n = if recorded { count.next_power_of_two() } else { count };
+        let positions = lengths.iter().max().map_or(0, |&n| n as usize);
+        // There are fast ways and exact ones.
+        let exact = config.precision == Precision::Exact;
+        kv.prepare(gpu, weights, Room { rows: n, positions, exact }, &ids)?;
+        let slot = |id: SequenceId| kv.tables.row(id).ok_or(CacheError::Unknown(id));
+        let slots = ids.iter().map(|&id| slot(id)).collect::<Result<Vec<_>, _>>()?;
+        let mut sequences: Vec<u32> = Vec::with_capacity(n);
+        let mut runs = Vec::with_capacity(ids.len());
+        for (index, (run, &slot)) in topology.runs.iter().zip(&slots).enumerate() {
+            runs.push(RunRows { index, row: sequences.len(), tokens: run.tokens, slot });
+            sequences.extend(std::iter::repeat_n(slot as u32, run.tokens));
+        }
+        // Rows that fill up a recorded step belong to no sequence.
+        sequences.resize(n, NO_SEQUENCE);
+        let inputs = &mut kv.inputs;
+        inputs.sequences.set(&gpu.stream, &sequences)?;
+        if !inputs.lengths.are(&lengths) {
+            lengths.resize(n, 0);
+            inputs.lengths.set(&gpu.stream, &lengths)?;
+        }
+        let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
+        if !recorded {
+            inputs.outputs.set(&gpu.stream, &outputs)?;
+            inputs.starts.set(&gpu.stream, &starts)?;
+        }
+        Ok(Rows {
+            rows: n,
+            outputs: if recorded { n } else { outputs.len() },
+            pieces: pieces(positions),
+            exact,
+            narrow_cache: kv.options.kind != KvType::F32,
+            recorded,
+            runs: if recorded { Vec::new() } else { runs },
+        })
+    }
+
+    /// Starts a step that has been prepared and whose tokens are on the GPU.
+    fn start(
+        &self,
+        weights: &Arc<Stored>,
+        kv: &mut CudaKvCache,
+        rows: Rows,
+    ) -> Result<Arc<Buffer<f32>>, BackendError> {
+        let done = match rows.recorded {
+            true => self.decode_step(weights, kv, rows),
+            false => self.any_step(weights, kv, rows),
+        };
+        if done.is_err() {
+            // Whether rows have been counted depends on how far it came.
+            kv.inputs.forget();
+        }
+        done
+    }
+
+    /// A step that is not recorded.
+    fn any_step(
+        &self,
+        weights: &Stored,
+        kv: &mut CudaKvCache,
+        rows: Rows,
+    ) -> Result<Arc<Buffer<f32>>, BackendError> {
+        let layout = self.layout(weights, &rows)?;
+        kv.reserve(&self.gpu, &layout)?;
+        let logits = kv.free_logits(&self.gpu, rows.outputs * weights.config.vocabulary)?;
+        self.queue(weights, kv, &rows, &layout, &logits)?;
+        Ok(logits)
+    }
+}
+
+/// Whether each sequence has one token, whose logits are asked for.
+fn single(topology: &Topology) -> bool {
+    topology.runs.iter().all(|run| run.tokens == 1 && run.outputs == Outputs::Last)
 }
 
 impl<P: Platform> Backend for GpuBackend<P> {
@@ -288,63 +405,74 @@ impl<P: Platform> Backend for GpuBackend<P> {
         let vocabulary = weights.config.vocabulary;
         topology.check(tokens, &weights.config)?;
         kv.fits(&weights.config)?;
+        self.settle(kv)?;
         if tokens.is_empty() {
             let memory = kv.free_logits(gpu, 0)?;
-            return Ok(CudaLogits { memory, rows: 0, vocabulary });
+            return Ok(CudaLogits { memory, rows: 0, vocabulary, ahead: None });
         }
-        let (mut lengths, mut starts) = (Vec::new(), Vec::new());
-        for &Run { sequence, tokens, .. } in &topology.runs {
-            let position = kv.pages.positions(sequence)?;
-            starts.push(lengths.len() as u32);
-            lengths.extend((1..=tokens).map(|t| (position + t) as u32));
+        let rows = self.prepare(tokens.len(), topology, weights, kv, config)?;
+        kv.inputs.tokens.range_mut(0..tokens.len())?.upload(&gpu.stream, tokens)?;
+        let memory = self.start(weights, kv, rows)?;
+        Ok(CudaLogits { memory, rows: topology.outputs(), vocabulary, ahead: None })
+    }
+
+    fn forward_ahead(
+        &self,
+        logits: &CudaLogits,
+        (rows, stop): (&[SampleRow<'_>], &[u32]),
+        topology: &Topology,
+        weights: &CudaWeights,
+        kv: &mut CudaKvCache,
+        config: &ForwardConfig,
+    ) -> Result<Option<CudaLogits>, BackendError> {
+        let (gpu, weights) = (&self.gpu, &weights.0);
+        let n = topology.runs.len();
+        check_rows(rows, logits.rows)?;
+        check_rows(rows, n)?;
+        topology.check(&vec![0; n], &weights.config)?;
+        kv.fits(&weights.config)?;
+        rows.iter().try_for_each(|row| row.sampling.check(logits.vocabulary))?;
+        self.settle(kv)?;
+        if n == 0 || n > RECORDED_ROWS || !single(topology) || logits.vocabulary != weights.config.vocabulary
+        {
+            return Ok(None);
         }
-        starts.push(lengths.len() as u32);
-        let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
-        kv.append(gpu, &topology.tokens())?;
-        let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
-        let single = topology.runs.iter().all(|run| run.tokens == 1 && run.outputs == Outputs::Last);
-        let recorded = single && tokens.len() <= RECORDED_ROWS;
-        let n = if recorded { tokens.len().next_power_of_two() } else { tokens.len() };
-        let positions = lengths.iter().max().map_or(0, |&n| n as usize);
-        // There are fast ways and exact ones.
-        let exact = config.precision == Precision::Exact;
-        kv.prepare(gpu, weights, Room { rows: n, positions, exact }, &ids)?;
-        let slot = |id: SequenceId| kv.tables.row(id).ok_or(CacheError::Unknown(id));
-        let slots = ids.iter().map(|&id| slot(id)).collect::<Result<Vec<_>, _>>()?;
-        let mut sequences: Vec<u32> = Vec::with_capacity(n);
-        let mut runs = Vec::with_capacity(ids.len());
-        for (index, (run, &slot)) in topology.runs.iter().zip(&slots).enumerate() {
-            runs.push(RunRows { index, row: sequences.len(), tokens: run.tokens, slot });
-            sequences.extend(std::iter::repeat_n(slot as u32, run.tokens));
-        }
-        // Rows that fill up a recorded step belong to no sequence.
-        sequences.resize(n, u32::MAX);
-        let inputs = &mut kv.inputs;
-        inputs.tokens.range_mut(0..tokens.len())?.upload(&gpu.stream, tokens)?;
-        inputs.sequences.set(&gpu.stream, &sequences)?;
-        if !inputs.lengths.are(&lengths) {
-            lengths.resize(n, 0);
-            inputs.lengths.set(&gpu.stream, &lengths)?;
-        }
-        let rows = Rows {
-            rows: n,
-            outputs: if recorded { n } else { outputs.len() },
-            pieces: pieces(positions),
-            exact,
-            narrow_cache: kv.options.kind != KvType::F32,
-            runs: if recorded { Vec::new() } else { runs },
+        let prepared = match self.prepare(n, topology, weights, kv, config) {
+            // Whether these positions are needed depends on the tokens.
+            Err(BackendError::Cache(CacheError::Full { .. } | CacheError::TooLong(_))) => return Ok(None),
+            prepared => prepared?,
         };
-        if recorded {
-            let memory = self.decode_step(weights, kv, rows)?;
-            return Ok(CudaLogits { memory, rows: tokens.len(), vocabulary });
+        let step = self.steps_ahead.fetch_add(1, Ordering::Relaxed);
+        let pinned = match kv.pinned.take().filter(|pinned| pinned.len() == n) {
+            Some(pinned) => pinned,
+            None => PinnedBuffer::zeroed(gpu.stream.context(), n)?,
+        };
+        let inputs = &mut kv.inputs;
+        let ends = match stop {
+            [] => None,
+            stop => {
+                let sequences = inputs.sequences.there.range_mut(0..n)?;
+                Some((inputs.stops.set_all(&gpu.stream, stop)?, sequences))
+            }
+        };
+        let all = (logits.memory.range(0..n * logits.vocabulary)?, logits.vocabulary);
+        let to = To { tokens: inputs.tokens.range_mut(0..n)?, ends };
+        Sampler::sample_ahead(&mut self.sampler(), gpu, all, rows, (step, to))?;
+        let copying = pinned.download(&gpu.stream, inputs.tokens.range(0..n)?)?;
+        let sequences = topology.runs.iter().map(|run| run.sequence).collect();
+        kv.ahead = Some(Ahead { step, tokens: Chosen::Coming(copying), sequences, stop: stop.to_vec() });
+        let memory = self.start(weights, kv, prepared)?;
+        Ok(Some(CudaLogits { memory, rows: n, vocabulary: logits.vocabulary, ahead: Some(step) }))
+    }
+
+    fn tokens_ahead(&self, logits: &CudaLogits, kv: &mut CudaKvCache) -> Result<Vec<u32>, BackendError> {
+        self.settle(kv)?;
+        match &kv.ahead {
+            Some(Ahead { step, tokens: Chosen::Here(tokens), .. }) if logits.ahead == Some(*step) => {
+                Ok(tokens.clone())
+            }
+            _ => Err(BackendError::Tokens("logits of another step than the cache's last one".to_owned())),
         }
-        kv.inputs.outputs.set(&gpu.stream, &outputs)?;
-        kv.inputs.starts.set(&gpu.stream, &starts)?;
-        let layout = self.layout(weights, &rows)?;
-        kv.reserve(gpu, &layout)?;
-        let memory = kv.free_logits(gpu, outputs.len() * vocabulary)?;
-        self.queue(weights, kv, &rows, &layout, &memory)?;
-        Ok(CudaLogits { memory, rows: outputs.len(), vocabulary })
     }
 
     fn sample_from_tensor(
@@ -356,9 +484,8 @@ impl<P: Platform> Backend for GpuBackend<P> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
         let all = logits.memory.range(0..logits.rows * logits.vocabulary)?;
-        Sampler::sample(&mut sampler, &self.gpu, (all, logits.vocabulary), rows)
+        Sampler::sample(&mut self.sampler(), &self.gpu, (all, logits.vocabulary), rows)
     }
 
     fn wait(&self, _logits: &CudaLogits) -> Result<(), BackendError> {

@@ -2,7 +2,8 @@
 
 use super::Gpu;
 use crate::backend::{BackendError, SampleRow};
-use crate::cuda::{Buffer, CudaError, History, SamplingRoom, SamplingTable, View};
+use crate::cuda::decoder::Record;
+use crate::cuda::{Buffer, CudaError, History, SamplingRoom, SamplingTable, View, ViewMut};
 use crate::model::Sampling;
 
 /// What rows were sampled with last, and what of it is on the GPU.
@@ -21,6 +22,16 @@ pub(super) struct Sampler {
     lengths: Buffer<u32>,
     known_counters: Vec<u64>,
     counters: Buffer<u64>,
+    /// Histories without the tokens that a step took before the host knew them, and which step this is.
+    ahead: Option<(u64, Vec<Vec<u32>>)>,
+}
+
+/// Where chosen tokens go, and what they change.
+#[derive(Debug)]
+pub(super) struct To<'a> {
+    pub(super) tokens: ViewMut<'a, u32>,
+    /// Tokens that end a text, and the sequence of each row.
+    pub(super) ends: Option<(View<'a, u32>, ViewMut<'a, u32>)>,
 }
 
 /// Tokens that a history has room for beside those that it has.
@@ -43,7 +54,26 @@ impl Sampler {
             lengths: Buffer::new(context, n)?,
             known_counters: Vec::new(),
             counters: Buffer::new(context, n)?,
+            ahead: None,
         })
+    }
+
+    /// What samples these rows.
+    fn take(
+        kept: &mut Option<Self>,
+        gpu: &Gpu,
+        vocabulary: usize,
+        rows: &[SampleRow<'_>],
+    ) -> Result<Self, BackendError> {
+        for row in rows {
+            row.sampling.check(vocabulary)?;
+        }
+        let biases: usize = rows.iter().map(|row| row.sampling.logit_bias.len()).sum();
+        let fits = |s: &Self| s.vocabulary == vocabulary && s.ways.len() == rows.len() && s.biases >= biases;
+        match kept.take().filter(fits) {
+            Some(sampler) => Ok(sampler),
+            None => Ok(Self::new(gpu, vocabulary, rows, biases)?),
+        }
     }
 
     /// A token for each row of logits.
@@ -53,35 +83,66 @@ impl Sampler {
         (logits, vocabulary): (View<'_, f32>, usize),
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError> {
-        for row in rows {
-            row.sampling.check(vocabulary)?;
-        }
-        let biases: usize = rows.iter().map(|row| row.sampling.logit_bias.len()).sum();
-        let fits = |s: &Self| s.vocabulary == vocabulary && s.ways.len() == rows.len() && s.biases >= biases;
         // What fails on the way may have changed some of what is known: then nothing is.
-        let mut sampler = match kept.take().filter(fits) {
-            Some(sampler) => sampler,
-            None => Self::new(gpu, vocabulary, rows, biases)?,
-        };
-        let tokens = sampler.choose(gpu, logits, rows)?;
+        let mut sampler = Self::take(kept, gpu, vocabulary, rows)?;
+        let mut room = std::mem::replace(&mut sampler.tokens, Buffer::new(gpu.stream.context(), 0)?);
+        sampler.choose(gpu, logits, rows, To { tokens: room.view_mut(), ends: None })?;
+        let tokens = room.to_vec(&gpu.stream)?;
+        sampler.tokens = room;
+        sampler.known.iter_mut().zip(&tokens).for_each(|(known, &token)| known.push(token));
         *kept = Some(sampler);
         Ok(tokens)
     }
 
+    /// Queues the choice of a token for each row of logits, which step `step` takes from where they are.
+    pub(super) fn sample_ahead(
+        kept: &mut Option<Self>,
+        gpu: &Gpu,
+        (logits, vocabulary): (View<'_, f32>, usize),
+        rows: &[SampleRow<'_>],
+        (step, to): (u64, To<'_>),
+    ) -> Result<(), BackendError> {
+        let mut sampler = Self::take(kept, gpu, vocabulary, rows)?;
+        sampler.choose(gpu, logits, rows, to)?;
+        sampler.ahead = Some((step, std::mem::take(&mut sampler.known)));
+        *kept = Some(sampler);
+        Ok(())
+    }
+
+    /// The host knows the tokens that a step took.
+    pub(super) fn settle(&mut self, step: u64, tokens: &[u32]) {
+        let Some((_, mut known)) = self.ahead.take_if(|ahead| ahead.0 == step) else { return };
+        known.iter_mut().zip(tokens).for_each(|(known, &token)| known.push(token));
+        self.known = known;
+    }
+
+    /// Queues the choice of a token for each row. What is known afterwards lacks these tokens.
     fn choose(
         &mut self,
         gpu: &Gpu,
         logits: View<'_, f32>,
         rows: &[SampleRow<'_>],
-    ) -> Result<Vec<u32>, BackendError> {
+        mut to: To<'_>,
+    ) -> Result<(), BackendError> {
         let (ops, stream) = (&gpu.ops, &gpu.stream);
+        // Histories there are longer than what is known, if tokens have been chosen that nobody has read.
+        self.ahead = None;
         let plain = |row: &SampleRow<'_>| {
             let s = row.sampling;
             s.temperature == 0.0 && s.logit_bias.is_empty() && !s.penalises()
         };
         if rows.iter().all(plain) {
-            ops.argmax(stream, logits, &mut self.tokens)?;
-            return Ok(self.tokens.to_vec(stream)?);
+            ops.argmax(stream, logits, to.tokens.reborrow())?;
+            if to.ends.is_some() {
+                ops.decoder_record(
+                    stream,
+                    to.tokens.view(),
+                    Record { ends: to.ends.take(), ..Record::default() },
+                )?;
+            }
+            // What is there stays as it is, but these tokens are not among it.
+            self.known.clear();
+            return Ok(());
         }
         if !self.ways.iter().zip(rows).all(|(way, row)| way == row.sampling) {
             self.ways = rows.iter().map(|row| row.sampling.clone()).collect();
@@ -98,18 +159,19 @@ impl Sampler {
         let history =
             penalised.then(|| History { tokens: self.history.view(), lengths: self.lengths.view() });
         let from = (history, self.counters.view());
-        ops.sample_alike(stream, &self.table, logits, from, (&mut self.room, self.tokens.view_mut()))?;
-        let histories = (self.history.view_mut(), self.lengths.view_mut());
-        ops.decoder_record(stream, self.tokens.view(), histories, self.counters.view_mut())?;
-        let tokens = self.tokens.to_vec(stream)?;
+        ops.sample_alike(stream, &self.table, logits, from, (&mut self.room, to.tokens.reborrow()))?;
+        let record = Record {
+            histories: penalised.then(|| (self.history.view_mut(), self.lengths.view_mut())),
+            counters: Some(self.counters.view_mut()),
+            ends: to.ends,
+        };
+        ops.decoder_record(stream, to.tokens.view(), record)?;
         self.known_counters.iter_mut().for_each(|counter| *counter += 1);
-        if penalised {
-            self.known.iter_mut().zip(&tokens).for_each(|(known, &token)| known.push(token));
-        } else {
-            // Lengths have been counted, but nothing has been written.
+        if !penalised {
+            // Histories there lack what was chosen.
             self.known.clear();
         }
-        Ok(tokens)
+        Ok(())
     }
 
     /// Brings histories to the GPU, as far as they are not there.

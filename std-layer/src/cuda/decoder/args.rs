@@ -106,16 +106,19 @@ pub(super) struct CapArgs {
     pub(super) cap: f32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct AdvanceArgs {
+    pub(super) sequences: Address,
     pub(super) lengths: Address,
     pub(super) tokens: Address,
     pub(super) history: Address,
     pub(super) history_lengths: Address,
     pub(super) counters: Address,
+    pub(super) stops: Address,
     pub(super) rows: u32,
     pub(super) room: u32,
+    pub(super) stop_count: u32,
 }
 
 // SAFETY: as in decoder.cu.

@@ -229,25 +229,38 @@ KERNEL(decoder_cap, CapArgs, 256) {
         a.x[i] = a.cap * tanhf(a.x[i] / a.cap);
 }
 
+// The sequence of a row that belongs to none, as it never did, or because its text has ended.
+static constexpr u32 NO_SEQUENCE = 0xffffffff;
+
 struct AdvanceArgs {
+    // The sequence of each row; without, every row has one.
+    u32* sequences;
     // Tokens of each row's sequence so far, if these are to be counted.
     u32* lengths;
     // The token that was chosen for each row: it joins the row's history, in room for `room` tokens, and the next one has the next random
-    // number.
+    // number, where there are histories and counters.
     const u32* tokens;
     u32* history;
     u32* history_lengths;
     u64* counters;
-    u32 rows, room;
+    // Tokens that end a text.
+    const u32* stops;
+    u32 rows, room, stop_count;
 };
 
 // A step is over: a thread has a row.
 KERNEL(decoder_advance, AdvanceArgs, 256) {
     const u32 row = block_x() * threads() + thread();
-    if (row >= a.rows) return;
+    if (row >= a.rows || (a.sequences && a.sequences[row] == NO_SEQUENCE)) return;
     if (a.lengths) a.lengths[row]++;
     if (!a.tokens) return;
-    const u32 at = a.history_lengths[row]++;
-    if (at < a.room) a.history[static_cast<u64>(row) * a.room + at] = a.tokens[row];
-    a.counters[row]++;
+    const u32 token = a.tokens[row];
+    if (a.history_lengths) {
+        const u32 at = a.history_lengths[row]++;
+        if (at < a.room) a.history[static_cast<u64>(row) * a.room + at] = token;
+    }
+    if (a.counters) a.counters[row]++;
+    // From here on the row belongs to no sequence: it writes nowhere, and nothing of it is counted.
+    for (u32 i = 0; i < a.stop_count; i++)
+        if (a.stops[i] == token) a.sequences[row] = NO_SEQUENCE;
 }
