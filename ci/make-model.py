@@ -33,6 +33,9 @@ TESTS = {
     "tiny-mistral": dict(architecture="llama", head_dim=32),
     "tiny-qwen2": dict(architecture="qwen2"),
     "tiny-qwen3": dict(architecture="qwen3", head_dim=32),
+    "tiny-mixtral": dict(architecture="llama", experts=(8, 2, 128)),
+    "tiny-qwen2moe": dict(architecture="qwen2moe", experts=(8, 3, 64)),
+    "tiny-qwen3moe": dict(architecture="qwen3moe", head_dim=32, experts=(16, 4, 64)),
     "tiny-gemma3": dict(architecture="gemma3", layers=7, head_dim=32, tied=True, keys={"attention.sliding_window": 8}),
 }
 TEST_TOKENS = 24
@@ -45,15 +48,15 @@ def by_role(layers):
     """Types of matrices: functions of role and layer."""
 
     def mixed(role, layer):
-        if role == "token_embd" or role in ("ffn_gate", "ffn_up"):
+        if role == "token_embd" or role.startswith(("ffn_gate", "ffn_up")):
             return Type.Q8_0
-        return Type.Q4_0 if role in ("output", "ffn_down") else Type.F16
+        return Type.Q4_0 if role == "output" or role.startswith("ffn_down") else Type.F16
 
     def q4_k_m(role, layer):
         # As llama.cpp chooses.
         first = layers // 8
         more = layer < first or layer >= 7 * layers // 8 or (layer - first) % 3 == 2
-        return Type.Q6_K if role == "output" or role in ("attn_v", "ffn_down") and more else Type.Q4_K
+        return Type.Q6_K if role == "output" or role.startswith(("attn_v", "ffn_down")) and more else Type.Q4_K
 
     plain = {t.name.lower(): (lambda role, layer, t=t: t) for t in (Type.F16, Type.Q8_0, Type.Q4_0, Type.IQ3_S)}
     return {"mixed": mixed, "q4_k_m": q4_k_m, **plain}
@@ -69,13 +72,14 @@ class Writer:
         add = {int: self.file.add_uint32, float: self.file.add_float32, str: self.file.add_string}[type(value)]
         add(f"{self.architecture}.{key}", value)
 
-    def matrix(self, name, rows, cols, kind):
-        """A rows x cols matrix, scaled as trained ones are: outputs keep the size of inputs."""
-        scale = cols**-0.5
+    def matrix(self, name, rows, cols, kind, count=None):
+        """A rows x cols matrix, or `count` of them, scaled as trained ones are: outputs keep the size of inputs."""
+        scale, shape = cols**-0.5, (rows, cols) if count is None else (count, rows, cols)
         if kind in BLOCKS:
-            self.file.add_tensor(name, self.blocks(rows, cols, kind, scale), raw_dtype=kind)
+            blocks = self.blocks((count or 1) * rows, cols, kind, scale)
+            self.file.add_tensor(name, blocks.reshape(*shape[:-1], -1), raw_dtype=kind)
             return
-        w = self.random.standard_normal((rows, cols), dtype=np.float32) * np.float32(scale)
+        w = self.random.standard_normal(shape, dtype=np.float32) * np.float32(scale)
         self.file.add_tensor(name, w.astype(np.float16) if kind == Type.F16 else w)
 
     def blocks(self, rows, cols, kind, scale):
@@ -113,7 +117,8 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, keys=None):
+    """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
@@ -128,6 +133,11 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     m.key("rope.freq_base", 10000.0 if architecture == "llama" else 1000000.0)
     m.key("rope.dimension_count", head_dim)
     m.key("vocab_size", vocabulary)
+    if experts:
+        for key, value in zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), experts):
+            m.key(key, value)
+    if architecture == "qwen2moe":
+        m.key("expert_shared_feed_forward_length", between)
     for key, value in (keys or {}).items():
         m.key(key, value)
     m.tokenizer(vocabulary)
@@ -144,17 +154,29 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.vector(layer + "attn_norm.weight", width, 1)
         for role, rows, cols in [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            if architecture == "qwen2" and role != "attn_output":
+            if architecture in ("qwen2", "qwen2moe") and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "gemma3"):
+        if architecture in ("qwen3", "qwen3moe", "gemma3"):
             m.vector(layer + "attn_q_norm.weight", head_dim, 1)
             m.vector(layer + "attn_k_norm.weight", head_dim, 1)
         if architecture == "gemma3":
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         m.vector(layer + "ffn_norm.weight", width, 1)
-        for role, rows, cols in [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]:
-            m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
+
+        def network(end, between, count=None):
+            for role, rows, cols in [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]:
+                m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
+
+        if experts:
+            count, _, own = experts
+            m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
+            network("_exps", own, count)
+        if architecture == "qwen2moe":
+            m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)
+            network("_shexp", between)
+        if not experts:
+            network("", between)
     m.vector("output_norm.weight", width, 1)
     if not tied:
         m.matrix("output.weight", vocabulary, width, kind("output", 0))
@@ -176,9 +198,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file", nargs="?", help="where to write it")
     p.add_argument("--tests", metavar="FOLDER", help="write all models for tests instead")
-    p.add_argument("--architecture", choices=["llama", "qwen2", "qwen3", "gemma3"], default="llama")
+    p.add_argument("--architecture", choices=["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe"], default="llama")
     p.add_argument("--layers", type=int, default=8)
     p.add_argument("--dim", type=int, default=2048, help="model width, a multiple of 256 (default: 2048)")
+    p.add_argument("--experts", metavar="COUNT,USED", help="a mixture of so many experts, of which a token goes through so many")
     p.add_argument("--vocab", type=int, default=None, help="tokens (default: 16 * dim)")
     p.add_argument("--weights", choices=sorted(by_role(1)), default="mixed", help="types of matrices (default: mixed)")
     p.add_argument("--seed", type=int, default=0)
@@ -191,8 +214,14 @@ def main():
         p.error("--dim must be a multiple of 256, --layers and --vocab at least 1")
     heads = a.dim // 64
     between = a.dim * 11 // 4 // 256 * 256
+    experts = None
+    if a.experts:
+        count, used = (int(n) for n in a.experts.split(","))
+        experts = (count, used, between)
+    elif a.architecture.endswith("moe"):
+        p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, max(1, heads // 8), 64, a.vocab or 16 * a.dim)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, max(1, heads // 8), 64, a.vocab or 16 * a.dim, experts=experts)
 
 
 main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3.
+"""The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts.
 
 ci/reference.py MODEL OUT TOKEN...   writes the logits at every position: little-endian f32, positions x vocabulary
 
@@ -129,8 +129,28 @@ class Model:
         return seen.reshape(n, -1).astype(np.float32) @ self.weight(f"blk.{layer}.attn_output.weight").T
 
     def feed_forward(self, x, layer):
-        gate, up, down = (self.weight(f"blk.{layer}.ffn_{role}.weight").T for role in ("gate", "up", "down"))
-        return ((gelu if self.gemma else silu)(x @ gate) * (x @ up)) @ down
+        def weight(role):
+            return self.weight(f"blk.{layer}.ffn_{role}.weight")
+
+        def network(x, gate, up, down):
+            return ((gelu if self.gemma else silu)(x @ gate.T) * (x @ up.T)) @ down.T
+
+        if weight("gate_inp") is None:
+            return network(x, weight("gate"), weight("up"), weight("down"))
+        score = softmax((x @ weight("gate_inp").T).astype(np.float64))
+        chosen = np.argsort(-score, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
+        factor = np.take_along_axis(score, chosen, -1)
+        if self.get("expert_weights_norm", self.architecture != "qwen2moe"):
+            factor /= factor.sum(-1, keepdims=True)
+        factor *= self.get("expert_weights_scale", 0) or 1
+        y = np.zeros_like(x)
+        if weight("gate_inp_shexp") is not None:
+            gate = 1 / (1 + np.exp(-(x @ weight("gate_inp_shexp").astype(np.float64))))
+            y += gate[:, None].astype(np.float32) * network(x, *(weight(f"{role}_shexp") for role in ("gate", "up", "down")))
+        for row, experts in enumerate(chosen):
+            for e, f in zip(experts, factor[row]):
+                y[row] += np.float32(f) * network(x[row], *(weight(f"{role}_exps")[e] for role in ("gate", "up", "down")))
+        return y
 
     def logits(self, tokens):
         embedding = self.weight("token_embd.weight")

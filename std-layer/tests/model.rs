@@ -13,7 +13,7 @@ use std::path::Path;
 use draft::{Draft, ARCHITECTURES};
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
-use gllm_kernels_std::model::{Architecture, Config, Gate, Layer, Model, ModelError, Rope};
+use gllm_kernels_std::model::{Architecture, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Rope};
 use gllm_kernels_std::AlignedVec;
 
 /// The error that a draft is refused with.
@@ -47,14 +47,18 @@ fn every_architecture_has_its_configuration() {
         let c = config(&Draft::of(name));
         let sizes =
             (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
-        assert_eq!(sizes, (24, 32, 7, 4, 2, 16, 64, 128), "{name}");
+        assert_eq!(sizes, (24, 32, 7, 4, 2, 16, if name == "qwen3moe" { 0 } else { 64 }, 128), "{name}");
+        let shared = name == "qwen2moe";
+        let experts =
+            Experts { count: 4, used: 2, intermediate: 32, normalised: !shared, scale: 1.0, shared };
+        assert_eq!(c.experts, name.ends_with("moe").then_some(experts));
         assert_eq!((c.architecture, c.norm_eps, c.attention_scale), (architecture, 1e-5, 0.25));
         assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
         let gemma = name == "gemma3";
         assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
         assert_eq!(c.gate, if gemma { Gate::GeluTanh } else { Gate::Silu });
-        assert_eq!((c.qk_norm, c.post_norms), (gemma || name == "qwen3", gemma));
-        assert_eq!((c.attention_bias, c.tied_embeddings), (name == "qwen2", gemma));
+        assert_eq!((c.qk_norm, c.post_norms), (gemma || name.starts_with("qwen3"), gemma));
+        assert_eq!((c.attention_bias, c.tied_embeddings), (name.starts_with("qwen2"), gemma));
         let pairing = if name == "llama" { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
             theta,
@@ -89,8 +93,12 @@ fn weights_have_the_shapes_of_the_configuration() {
         assert_eq!((w.output.rows(), w.output.cols(), w.output_norm.len()), (24, 32, 32));
         assert_eq!(w.layers.len(), 7);
         for l in &w.layers {
-            let shapes = [l.q, l.k, l.v, l.output, l.gate, l.up, l.down].map(|m| (m.rows(), m.cols()));
-            assert_eq!(shapes, [(64, 32), (32, 32), (32, 32), (32, 64), (64, 32), (64, 32), (32, 64)]);
+            let shape = |m: Matrix<'_>| (m.rows(), m.cols());
+            assert_eq!([l.q, l.k, l.v, l.output].map(shape), [(64, 32), (32, 32), (32, 32), (32, 64)]);
+            let dense = l.feed_forward.map(|network| network.matrices().map(shape));
+            assert_eq!(dense, (c.intermediate > 0).then_some([(64, 32), (64, 32), (32, 64)]));
+            let experts = l.experts.as_ref().map(|of| (shape(of.router), of.all.matrices().map(shape)));
+            assert_eq!(experts, c.experts.map(|_| ((4, 32), [(128, 32); 3])));
             assert_eq!((l.attention_norm.len(), l.ffn_norm.len()), (32, 32));
             let len = |v: &Option<Vec<f32>>| v.as_ref().map(Vec::len);
             let only = |has: bool, n: usize| has.then_some(n);
@@ -112,15 +120,30 @@ fn what_is_not_supported_is_named() {
         draft.set("general.architecture", Value::String(name));
         let text = refused(&draft).to_string();
         assert!(
-            text.contains(&format!("{name:?}")) && text.ends_with("llama, qwen2, qwen3, gemma3"),
+            text.contains(&format!("{name:?}"))
+                && text.ends_with("llama, qwen2, qwen3, gemma3, qwen2moe, qwen3moe"),
             "{text}"
         );
     }
+    let mut draft = Draft::of("gemma3");
+    draft.set("gemma3.expert_count", Value::U32(8));
+    assert_eq!(bad_value(&draft).0, "gemma3.expert_count");
+    let mut draft = Draft::of("qwen3moe");
+    draft.set("qwen3moe.expert_gating_func", Value::U32(2));
+    assert_eq!(bad_value(&draft).2, "1, softmax");
+    // A llama is a mixture if it says so, and each of its experts is as wide as it says.
     let mut draft = Draft::of("llama");
-    draft.set("llama.expert_count", Value::U32(8));
-    assert_eq!(bad_value(&draft).0, "llama.expert_count");
     draft.set("llama.expert_count", Value::U32(0));
-    config(&draft);
+    assert_eq!(config(&draft).experts, None);
+    draft.set("llama.expert_count", Value::U32(8));
+    assert!(matches!(refused(&draft), ModelError::MissingKey { key } if key == "llama.expert_used_count"));
+    draft.set("llama.expert_used_count", Value::U32(2));
+    match refused(&draft) {
+        ModelError::MissingTensor { name, expected, .. } => {
+            assert_eq!((&*name, expected), ("blk.0.ffn_gate_inp.weight", vec![32, 8]));
+        }
+        other => panic!("{other}"),
+    }
     draft.set("llama.attention.causal", Value::Bool(false));
     assert_eq!(bad_value(&draft).0, "llama.attention.causal");
 }
@@ -147,6 +170,8 @@ fn keys_that_are_needed_are_named() {
             .chain(more)
             .map(|k| format!("{name}.{k}"))
             .chain(["general.architecture".to_owned()])
+            .chain(name.ends_with("moe").then(|| format!("{name}.expert_count")))
+            .chain(name.ends_with("moe").then(|| format!("{name}.expert_used_count")))
         {
             let mut draft = Draft::of(name);
             draft.remove(&key);
@@ -236,6 +261,16 @@ fn sizes_that_do_not_fit_each_other_are_named() {
     let (_, value, expected) = of("block_count", 1 << 30);
     assert_eq!((&*value, &*expected), ("1073741824", "what the 80 tensors of the file suffice for"));
 
+    for (value, expected) in
+        [(5, "at most the 4 experts"), (0, "one integer from 1 to 2147483647, the same for all layers")]
+    {
+        let mut draft = Draft::of("qwen2moe");
+        draft.set("qwen2moe.expert_used_count", Value::U32(value));
+        assert_eq!(bad_value(&draft).2, expected);
+    }
+    let mut draft = Draft::of("qwen3moe");
+    draft.set("qwen3moe.feed_forward_length", Value::U32(1));
+    assert_eq!(bad_value(&draft).2, "at least the 2 experts used");
     let mut draft = Draft::of("llama");
     draft.remove("llama.attention.key_length");
     draft.set("llama.attention.head_count", Value::U32(5));
@@ -490,7 +525,8 @@ fn real_models_have_their_configuration() {
         let sizes =
             (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
         let weights = model.weights().unwrap();
-        let bytes: usize = weights.layers.iter().map(|l| l.q.bytes() + l.down.bytes()).sum();
+        let bytes: usize =
+            weights.layers.iter().map(|l| l.q.bytes() + l.feed_forward.unwrap().down.bytes()).sum();
         if name == smollm {
             assert_eq!(sizes, (49152, 576, 30, 9, 3, 64, 1536, 8192));
             assert_eq!((c.architecture, c.gate, c.norm_eps), (Architecture::Llama, Gate::Silu, 1e-5));

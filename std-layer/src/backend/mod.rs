@@ -220,6 +220,12 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
     Ok(())
 }
 
+/// Why a backend refuses a mixture of experts that it does not compute yet.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) fn no_experts() -> BackendError {
+    BackendError::Unsupported("mixtures of experts on this backend; the CPU runs them".to_owned())
+}
+
 /// A cache of keys and values, as far as it does not matter what device it is on: its pages, and the sequences in them.
 pub trait Sequences: Debug {
     /// The pages and sequences.

@@ -114,6 +114,10 @@ pub trait Step {
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// `Activated = gate(first half of Gates) * second half`.
     fn glu(&mut self) -> Result<(), Self::Error>;
+    /// A layer's experts: `Delta = f(Normed)`, as [`Experts`](crate::model::Experts) has it; `Delta = f(Normed) + sigmoid(shared_gate(Normed)) *
+    /// Delta` where there is a shared expert, whose result `Delta` is then. Which experts a row goes through is known to the
+    /// device alone.
+    fn experts(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// From here on only rows whose logits are asked for, of `Hidden` and `Mixed`.
     fn last_rows(&mut self) -> Result<(), Self::Error>;
     /// Caps `Logits`, if the model does.

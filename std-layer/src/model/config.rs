@@ -9,7 +9,7 @@ use gllm_kernels_core::{RopeFreqs, RopePairing, RopeScaling};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Architecture {
-    /// Llama 2 and 3, Mistral, SmolLM, TinyLlama.
+    /// Llama 2 and 3, Mistral, Mixtral, SmolLM, TinyLlama.
     Llama,
     /// Qwen 2 and 2.5.
     Qwen2,
@@ -17,11 +17,16 @@ pub enum Architecture {
     Qwen3,
     /// Gemma 3.
     Gemma3,
+    /// Mixtures of experts of Qwen 1.5 and 2.
+    Qwen2Moe,
+    /// Mixtures of experts of Qwen 3.
+    Qwen3Moe,
 }
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: &'static [Self] = &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma3];
+    pub const ALL: &'static [Self] =
+        &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma3, Self::Qwen2Moe, Self::Qwen3Moe];
 
     /// The name in GGUF files.
     pub const fn name(self) -> &'static str {
@@ -30,6 +35,8 @@ impl Architecture {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Gemma3 => "gemma3",
+            Self::Qwen2Moe => "qwen2moe",
+            Self::Qwen3Moe => "qwen3moe",
         }
     }
 }
@@ -74,6 +81,32 @@ impl Rope {
     }
 }
 
+/// A mixture of experts: gated feed-forward networks, of which each token goes through a few.
+///
+/// A router scores the experts of a token: `p = softmax(router(x))`. The `used` experts with the largest scores are taken; of experts that
+/// score alike, those with the smaller index. A score that is not a number is below all that are. With `p` being the scores of
+/// these experts, divided by their sum if `normalised` (so that they are the softmax of the experts that were taken),
+/// ```text
+/// f(x) = scale * sum of p[e] * down[e](gate_activation(gate[e](x)) * up[e](x))
+/// ```
+/// and the sum goes from the largest score to the smallest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many a token goes through: 1 to `count`.
+    pub used: usize,
+    /// Elements between the two halves of an expert.
+    pub intermediate: usize,
+    /// Whether scores are divided by the sum of those of the experts that are taken.
+    pub normalised: bool,
+    /// Factor of the sum; usually 1.
+    pub scale: f32,
+    /// Whether every token goes through a network of its own beside the experts: that of [`Config::intermediate`], whose result is multiplied
+    /// by `1 / (1 + exp(-shared_gate(x)))` and added to `f(x)`.
+    pub shared: bool,
+}
+
 /// What differs from layer to layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
@@ -83,7 +116,7 @@ pub struct Layer {
     pub rope: usize,
 }
 
-/// What a decoder model consists of. Sizes are counted in elements, and none is zero.
+/// What a decoder model consists of. Sizes are counted in elements, and none is zero unless it says so.
 ///
 /// A layer computes, with `norm` for the RMS norm `x / sqrt(mean(x^2) + norm_eps) * weight`:
 /// ```text
@@ -92,10 +125,11 @@ pub struct Layer {
 /// q, k    = rope(q), rope(k)
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
 /// a       = output(s v)                            then norm(a) if post_norms;  x = x + a
-/// f       = down(gate(linear(norm(x))) * up(norm(x)))     then norm(f) if post_norms;  x = x + f
+/// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
-/// `logits = softcap(output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one.
+/// `logits = softcap(output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
+/// `down(gate_activation(gate(x)) * up(x))`, or what [`Experts`] says.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -113,8 +147,11 @@ pub struct Config {
     pub kv_heads: usize,
     /// Elements of a head, of queries, keys and values alike. `heads * head_dim` may differ from `hidden`.
     pub head_dim: usize,
-    /// Elements between the two halves of the feed-forward network.
+    /// Elements between the two halves of the feed-forward network that every token goes through; 0 if there is none, but experts
+    /// alone.
     pub intermediate: usize,
+    /// The experts of each layer.
+    pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
     /// What all norms add to the mean of squares.

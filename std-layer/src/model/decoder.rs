@@ -25,9 +25,14 @@ pub fn decode<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         step.linear(Linear::AttentionOutput(layer))?;
         step.add(post(NormWeight::PostAttention(layer)))?;
         step.norm(NormWeight::Ffn(layer))?;
-        step.linear(Linear::GateUp(layer))?;
-        step.glu()?;
-        step.linear(Linear::Down(layer))?;
+        if config.intermediate > 0 {
+            step.linear(Linear::GateUp(layer))?;
+            step.glu()?;
+            step.linear(Linear::Down(layer))?;
+        }
+        if config.experts.is_some() {
+            step.experts(layer)?;
+        }
         step.add(post(NormWeight::PostFfn(layer)))?;
     }
     step.norm(NormWeight::Output)?;

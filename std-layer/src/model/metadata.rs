@@ -3,7 +3,7 @@
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
 use super::source::{bad_tensor, numbers, Files};
-use super::{names, Architecture, Config, Gate, Layer, ModelError, Rope};
+use super::{names, Architecture, Config, Experts, Gate, Layer, ModelError, Rope};
 use crate::gguf::{Array, Gguf, Value};
 
 /// No size in a model comes near: products of two fit 64 bits.
@@ -181,6 +181,56 @@ impl<'a> Metadata<'a> {
         Ok((scaling, attention_factor.map(|f| f * own)))
     }
 
+    /// The experts, and the elements between the halves of the feed-forward network that every token goes through.
+    fn experts(
+        &self,
+        architecture: Architecture,
+        feed_forward: usize,
+    ) -> Result<(Option<Experts>, usize), ModelError> {
+        const COUNT: &str = ".expert_count";
+        const USED: &str = ".expert_used_count";
+        /// How files number softmax among the functions that make scores of the router's products; 0 says nothing.
+        const SOFTMAX: [u64; 2] = [0, 1];
+        let (count, mixture) = match architecture {
+            Architecture::Qwen2Moe | Architecture::Qwen3Moe => (Some(self.needed_size(COUNT)?), true),
+            Architecture::Llama => (self.size_or_none(COUNT)?, false),
+            _ => {
+                let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
+                self.refuse(COUNT, "absent: this architecture has no experts", nonzero)?;
+                (None, false)
+            }
+        };
+        let Some(count) = count else { return Ok((None, feed_forward)) };
+        let used = self.needed_size(USED)?;
+        let bad = |key: &str, value: usize, expected: String| {
+            Err(ModelError::BadValue { key: self.key(key), value: value.to_string(), expected })
+        };
+        if used > count {
+            return bad(USED, used, format!("at most the {count} experts"));
+        }
+        let unknown = |v: Value<'_>| v.as_u64().is_none_or(|of| !SOFTMAX.contains(&of));
+        self.refuse(".expert_gating_func", "1, softmax", unknown)?;
+        // Where files do not say how wide an expert is, those that a token goes through are together as wide as the network that they
+        // stand for; but in llama's files each of them is.
+        let intermediate = match self.size(".expert_feed_forward_length")? {
+            Some(size) if mixture => size,
+            _ if mixture => feed_forward / used,
+            _ => feed_forward,
+        };
+        if intermediate == 0 {
+            return bad(".feed_forward_length", feed_forward, format!("at least the {used} experts used"));
+        }
+        let shared = architecture == Architecture::Qwen2Moe;
+        let normalised = self.bool(".expert_weights_norm")?.unwrap_or(!shared);
+        let scale = self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32;
+        let experts = Experts { count, used, intermediate, normalised, scale, shared };
+        let dense = match shared {
+            true => self.size(".expert_shared_feed_forward_length")?.unwrap_or(feed_forward),
+            false => 0,
+        };
+        Ok((Some(experts), dense))
+    }
+
     /// Tokens that end a text: those with a key, and those with a text that says so.
     fn stop_tokens(&self, vocabulary: usize, tokens: Option<Array<'a>>) -> Result<Vec<u32>, ModelError> {
         /// Tokens of control, and of the user.
@@ -233,8 +283,6 @@ impl Config {
         let meta = Metadata { file, prefix: architecture.name() };
         let gemma = architecture == Architecture::Gemma3;
 
-        let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
-        meta.refuse(".expert_count", "absent: mixtures of experts are not supported", nonzero)?;
         meta.refuse(".attention.causal", "true: only decoders are supported", |v| v.as_bool() != Some(true))?;
 
         let layers = meta.needed_size(".block_count")?;
@@ -276,7 +324,8 @@ impl Config {
         if let Some(value) = meta.size(".attention.value_length")?.filter(|&v| v != head_dim) {
             return of(".attention.value_length", value, format!("the length of keys, {head_dim}"));
         }
-        let intermediate = meta.needed_size(".feed_forward_length")?;
+        let feed_forward = meta.needed_size(".feed_forward_length")?;
+        let (experts, intermediate) = meta.experts(architecture, feed_forward)?;
         let context = meta.needed_size(".context_length")?;
         let norm_eps = meta.positive(".attention.layer_norm_rms_epsilon")?;
         let norm_eps = meta.needed(".attention.layer_norm_rms_epsilon", norm_eps)? as f32;
@@ -353,6 +402,7 @@ impl Config {
             kv_heads,
             head_dim,
             intermediate,
+            experts,
             context,
             norm_eps,
             embedding_scale: if gemma { (hidden as f32).sqrt() } else { 1.0 },
@@ -360,9 +410,12 @@ impl Config {
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
             gate: if gemma { Gate::GeluTanh } else { Gate::Silu },
-            qk_norm: matches!(architecture, Architecture::Qwen3 | Architecture::Gemma3),
+            qk_norm: matches!(
+                architecture,
+                Architecture::Qwen3 | Architecture::Qwen3Moe | Architecture::Gemma3
+            ),
             post_norms: gemma,
-            attention_bias: architecture == Architecture::Qwen2
+            attention_bias: matches!(architecture, Architecture::Qwen2 | Architecture::Qwen2Moe)
                 || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
             tied_embeddings: files.tensor(names::OUTPUT.gguf).is_none(),
             ropes,

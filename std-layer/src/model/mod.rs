@@ -16,10 +16,10 @@ mod pages;
 mod sampling;
 mod source;
 
-pub use config::{Architecture, Config, Gate, Layer, Rope};
+pub use config::{Architecture, Config, Experts, Gate, Layer, Rope};
 pub use decoder::decode;
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
 pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};
 pub use sampling::{sample, Sampling, SamplingError};
-pub use source::{HostWeights, LayerWeights, Matrix, Model};
+pub use source::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Model};

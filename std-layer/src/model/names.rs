@@ -1,6 +1,6 @@
 //! What tensors of a decoder model are called, and which shape they have.
 
-use super::Config;
+use super::{Config, Experts};
 
 /// A tensor by its role.
 #[derive(Clone, Copy)]
@@ -58,6 +58,28 @@ fn keys(c: &Config) -> usize {
     c.kv_heads * c.head_dim
 }
 
+fn inwards(c: &Config) -> Vec<usize> {
+    vec![c.hidden, c.intermediate]
+}
+fn outwards(c: &Config) -> Vec<usize> {
+    vec![c.intermediate, c.hidden]
+}
+fn of_experts(c: &Config, dims: impl Fn(&Experts) -> Vec<usize>) -> Vec<usize> {
+    c.experts.as_ref().map(dims).unwrap_or_default()
+}
+fn is_dense(c: &Config) -> bool {
+    c.experts.is_none()
+}
+fn is_mixture(c: &Config) -> bool {
+    c.experts.is_some()
+}
+fn is_shared(c: &Config) -> bool {
+    c.experts.is_some_and(|e| e.shared)
+}
+
+/// The matrices of a feed-forward network: gate, up and down.
+pub(super) type Network = [Name; 3];
+
 pub(super) const EMBEDDING: Name =
     name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary]);
 pub(super) const OUTPUT: Name =
@@ -99,14 +121,45 @@ pub(super) const POST_ATTENTION_NORM: Name =
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
         .with_post_norms("model.layers.{}.pre_feedforward_layernorm.weight");
-pub(super) const GATE: Name = name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", |c| {
-    vec![c.hidden, c.intermediate]
-});
-pub(super) const UP: Name =
-    name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", |c| vec![c.hidden, c.intermediate]);
-pub(super) const DOWN: Name = name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", |c| {
-    vec![c.intermediate, c.hidden]
-});
+/// The feed-forward network that every token goes through, where there are no experts.
+pub(super) const FEED_FORWARD: Network = [
+    name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards).if_so(is_dense),
+    name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards).if_so(is_dense),
+    name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards).if_so(is_dense),
+];
+/// The same, beside experts.
+pub(super) const SHARED: Network = [
+    name("blk.{}.ffn_gate_shexp.weight", "model.layers.{}.mlp.shared_expert.gate_proj.weight", inwards)
+        .if_so(is_shared),
+    name("blk.{}.ffn_up_shexp.weight", "model.layers.{}.mlp.shared_expert.up_proj.weight", inwards)
+        .if_so(is_shared),
+    name("blk.{}.ffn_down_shexp.weight", "model.layers.{}.mlp.shared_expert.down_proj.weight", outwards)
+        .if_so(is_shared),
+];
+pub(super) const SHARED_GATE: Name =
+    name("blk.{}.ffn_gate_inp_shexp.weight", "model.layers.{}.mlp.shared_expert_gate.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(is_shared);
+/// The experts, one behind the other in one tensor.
+pub(super) const EXPERTS: Network = [
+    name("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.*.gate_proj.weight", |c| {
+        of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
+    })
+    .if_so(is_mixture),
+    name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
+        of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
+    })
+    .if_so(is_mixture),
+    name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
+        of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
+    })
+    .if_so(is_mixture),
+];
+pub(super) const ROUTER: Name = name("blk.{}.ffn_gate_inp.weight", "model.layers.{}.mlp.gate.weight", |c| {
+    of_experts(c, |e| vec![c.hidden, e.count])
+})
+.if_so(is_mixture);
 pub(super) const POST_FFN_NORM: Name =
     name("blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", |c| {
         vec![c.hidden]
@@ -118,7 +171,7 @@ pub(super) const ROPE_FACTORS: Name =
 /// Everything outside layers.
 pub(super) static GLOBAL: [Name; 4] = [EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 16] = [
+pub(super) static LAYER: [Name; 24] = [
     ATTENTION_NORM,
     Q,
     K,
@@ -131,8 +184,16 @@ pub(super) static LAYER: [Name; 16] = [
     V_BIAS,
     POST_ATTENTION_NORM,
     FFN_NORM,
-    GATE,
-    UP,
-    DOWN,
+    FEED_FORWARD[0],
+    FEED_FORWARD[1],
+    FEED_FORWARD[2],
+    ROUTER,
+    EXPERTS[0],
+    EXPERTS[1],
+    EXPERTS[2],
+    SHARED_GATE,
+    SHARED[0],
+    SHARED[1],
+    SHARED[2],
     POST_FFN_NORM,
 ];

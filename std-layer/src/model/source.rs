@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use gllm_kernels_core::{bf16, f16, MatRef, QuantFormat, QuantRef};
+use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantFormat, QuantRef};
 use rayon::prelude::*;
 
 use super::names::{self, Name};
@@ -43,6 +43,17 @@ impl<'a> Matrix<'a> {
         match self {
             Self::Quantised(w) => Some(w.format()),
             Self::F32(_) => None,
+        }
+    }
+
+    /// Some of its rows.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there are not as many.
+    pub fn row_range(&self, start: usize, len: usize) -> Result<Self, KernelError> {
+        match self {
+            Self::Quantised(w) => w.row_range(start, len).map(Self::Quantised),
+            Self::F32(w) => w.row_range(start, len).map(Self::F32),
         }
     }
 
@@ -97,14 +108,43 @@ pub struct LayerWeights<'a> {
     pub post_attention_norm: Option<Vec<f32>>,
     /// In front of the feed-forward network: `hidden` elements.
     pub ffn_norm: Vec<f32>,
+    /// The feed-forward network that every token goes through, if there is one.
+    pub feed_forward: Option<FeedForward<'a>>,
+    /// The experts, if the model is a mixture.
+    pub experts: Option<ExpertWeights<'a>>,
+    /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
+    pub post_ffn_norm: Option<Vec<f32>>,
+}
+
+/// A gated feed-forward network.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FeedForward<'a> {
     /// `intermediate x hidden`: what the activation is applied to.
     pub gate: Matrix<'a>,
     /// `intermediate x hidden`.
     pub up: Matrix<'a>,
     /// `hidden x intermediate`.
     pub down: Matrix<'a>,
-    /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
-    pub post_ffn_norm: Option<Vec<f32>>,
+}
+
+impl<'a> FeedForward<'a> {
+    /// Gate, up and down.
+    pub fn matrices(&self) -> [Matrix<'a>; 3] {
+        [self.gate, self.up, self.down]
+    }
+}
+
+/// The experts of a layer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExpertWeights<'a> {
+    /// `count x hidden`.
+    pub router: Matrix<'a>,
+    /// The matrices of all experts, one below the other: `count * intermediate x hidden`, and `count * hidden x intermediate`.
+    pub all: FeedForward<'a>,
+    /// `hidden` elements, if there is a shared expert.
+    pub shared_gate: Option<Vec<f32>>,
 }
 
 /// A model's file, or the files that it is split into.
@@ -194,6 +234,9 @@ impl<'a> Files<'a> {
         let matrix = |name| self.matrix(config, name, layer);
         let vector = |name| self.vector(config, name, layer);
         let optional = |name| self.optional(config, name, layer);
+        let network = |[gate, up, down]: &'static names::Network| {
+            Ok::<_, ModelError>(FeedForward { gate: matrix(gate)?, up: matrix(up)?, down: matrix(down)? })
+        };
         Ok(LayerWeights {
             attention_norm: vector(&names::ATTENTION_NORM)?,
             q: matrix(&names::Q)?,
@@ -207,9 +250,19 @@ impl<'a> Files<'a> {
             v_bias: optional(&names::V_BIAS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
             ffn_norm: vector(&names::FFN_NORM)?,
-            gate: matrix(&names::GATE)?,
-            up: matrix(&names::UP)?,
-            down: matrix(&names::DOWN)?,
+            feed_forward: match config.experts {
+                None => Some(network(&names::FEED_FORWARD)?),
+                Some(experts) if experts.shared => Some(network(&names::SHARED)?),
+                Some(_) => None,
+            },
+            experts: match config.experts {
+                None => None,
+                Some(_) => Some(ExpertWeights {
+                    router: matrix(&names::ROUTER)?,
+                    all: network(&names::EXPERTS)?,
+                    shared_gate: optional(&names::SHARED_GATE)?,
+                }),
+            },
             post_ffn_norm: optional(&names::POST_FFN_NORM)?,
         })
     }
@@ -423,7 +476,7 @@ impl<'a> Model<'a> {
     /// `BadTensor` for a matrix with a number that is not finite, as blocks with a NaN for their scale have.
     pub fn verify(&self) -> Result<(), ModelError> {
         const ROWS: usize = 64;
-        for (name, layer) in self.names().filter(|(n, _)| n.dims(&self.config).len() == 2) {
+        for (name, layer) in self.names().filter(|(n, _)| n.dims(&self.config).len() >= 2) {
             let bad = match self.files.matrix(&self.config, name, layer)? {
                 Matrix::Quantised(w) => {
                     let starts: Vec<usize> = (0..w.rows()).step_by(ROWS).collect();

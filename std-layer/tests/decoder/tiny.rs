@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
 use gllm_kernels_std::gguf::{GgmlType, Value, Writer};
-use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Model};
+use gllm_kernels_std::model::{Config, FeedForward, Gate, HostWeights, Matrix, Model};
 
 /// A model to write.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,10 @@ pub struct Tiny {
     pub vocabulary: usize,
     pub window: usize,
     pub tied: bool,
+    /// How many experts there are, if any, and how many are used.
+    pub experts: Option<(usize, usize)>,
+    /// How large the router's weights are.
+    pub router_scale: f32,
 }
 
 impl Tiny {
@@ -37,6 +41,8 @@ impl Tiny {
             vocabulary: 97,
             window: 24,
             tied: architecture == "gemma3",
+            experts: architecture.ends_with("moe").then_some((6, 3)),
+            router_scale: 2.0,
         }
     }
 
@@ -44,7 +50,18 @@ impl Tiny {
     pub fn all() -> Vec<Self> {
         let of = |format| ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Self::new(name, format));
         let formats = [None, Some(QuantFormat::Q8_0), Some(QuantFormat::Q4_1), Some(QuantFormat::F16)];
-        formats.into_iter().flat_map(of).chain(Self::odd_heads()).collect()
+        formats.into_iter().flat_map(of).chain(Self::odd_heads()).chain(Self::mixtures()).collect()
+    }
+
+    /// Experts: with one beside them and with scores as they are, normalised, and all of them used.
+    pub fn mixtures() -> impl Iterator<Item = Self> {
+        [
+            Self::new("qwen2moe", Some(QuantFormat::Q8_0)),
+            Self::new("qwen3moe", None),
+            Self { experts: Some((8, 2)), ..Self::new("llama", Some(QuantFormat::Q4_1)) },
+            Self { experts: Some((3, 3)), ..Self::new("llama", Some(QuantFormat::F16)) },
+        ]
+        .into_iter()
     }
 
     /// Heads that are no whole vectors: what models have (80, 96, 100, 120), and what nobody has.
@@ -71,20 +88,36 @@ impl Tiny {
             add("attn_v", &[self.hidden, kv]);
             add("attn_output", &[q, self.hidden]);
             add("ffn_norm", &[self.hidden]);
-            add("ffn_gate", &[self.hidden, self.intermediate]);
-            add("ffn_up", &[self.hidden, self.intermediate]);
-            add("ffn_down", &[self.intermediate, self.hidden]);
+            let (hidden, between) = (self.hidden, self.intermediate);
+            let mut network = |end: &str, of: &[usize]| {
+                for (name, dims) in
+                    [("gate", [hidden, between]), ("up", [hidden, between]), ("down", [between, hidden])]
+                {
+                    add(&format!("ffn_{name}{end}"), &[&dims, of].concat());
+                }
+            };
+            match self.experts {
+                None => network("", &[]),
+                Some((count, _)) => {
+                    network("_exps", &[count]);
+                    if self.architecture == "qwen2moe" {
+                        network("_shexp", &[]);
+                        add("ffn_gate_inp_shexp", &[hidden]);
+                    }
+                    add("ffn_gate_inp", &[hidden, count]);
+                }
+            }
             if self.architecture == "gemma3" {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
-            if ["qwen3", "gemma3"].contains(&self.architecture) {
+            if ["qwen3", "gemma3", "qwen3moe"].contains(&self.architecture) {
                 add("attn_q_norm", &[self.head_dim]);
                 add("attn_k_norm", &[self.head_dim]);
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
-        if self.architecture == "qwen2" {
+        if self.architecture.starts_with("qwen2") {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     all.push((format!("blk.{l}.{name}.bias"), vec![n]));
@@ -134,6 +167,12 @@ impl Tiny {
         }
         set("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
         set("rope.freq_base", Value::F32(100_000.0));
+        if let Some((count, used)) = self.experts {
+            set("expert_count", Value::U32(count as u32));
+            set("expert_used_count", Value::U32(used as u32));
+            set("expert_feed_forward_length", Value::U32(self.intermediate as u32));
+            set("expert_weights_scale", Value::F32(1.5));
+        }
         if self.architecture == "gemma3" {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
@@ -141,10 +180,11 @@ impl Tiny {
         let mut data = Vec::new();
         for (i, (name, dims)) in self.tensors().into_iter().enumerate() {
             let n = dims.iter().product::<usize>();
-            let matrix = dims.len() == 2;
+            let matrix = dims.len() >= 2;
             // Small enough that nothing explodes, large enough that attention is not flat.
             let (scale, base) = if matrix {
-                (2.0 / (dims[0] as f32).sqrt(), 0.0)
+                let large = if name.contains("ffn_gate_inp") { self.router_scale } else { 2.0 };
+                (large / (dims[0] as f32).sqrt(), 0.0)
             } else {
                 (0.3, f32::from(!name.ends_with("bias")))
             };
@@ -159,7 +199,7 @@ impl Tiny {
             let (ty, bytes) = match self.format.filter(|_| matrix) {
                 None => (GgmlType::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()),
                 Some(format) => {
-                    let mut bytes = vec![0; format.row_bytes(dims[0]).unwrap() * dims[1]];
+                    let mut bytes = vec![0; format.row_bytes(dims[0]).unwrap() * (n / dims[0])];
                     scalar.quantize(format, &numbers, None, &mut bytes).unwrap();
                     (ggml(format), bytes)
                 }
@@ -235,7 +275,10 @@ pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             }
         };
         let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
-        let (gate, up, down) = (rows(&w.gate), rows(&w.up), rows(&w.down));
+        let network = |w: &FeedForward<'_>| w.matrices().map(|m| rows(&m));
+        let (dense, experts) =
+            (w.feed_forward.as_ref().map(network), w.experts.as_ref().map(|w| network(&w.all)));
+        let router = w.experts.as_ref().map(|w| rows(&w.router));
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (p, x) in xs.iter_mut().enumerate() {
             let h = norm(x, &w.attention_norm, eps);
@@ -286,9 +329,34 @@ pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 }
                 _ => unreachable!("an activation that the oracle does not know"),
             };
-            let gated: Vec<f64> =
-                times(&gate, &h).iter().zip(times(&up, &h)).map(|(&g, u)| act(g) * u).collect();
-            let mut f = times(&down, &gated);
+            let network = |gate: &[Vec<f64>], up: &[Vec<f64>], down: &[Vec<f64>]| {
+                let gated: Vec<f64> =
+                    times(gate, &h).iter().zip(times(up, &h)).map(|(&g, u)| act(g) * u).collect();
+                times(down, &gated)
+            };
+            let mut f = vec![0.0; h.len()];
+            if let Some([gate, up, down]) = &dense {
+                f = network(gate, up, down);
+            }
+            if let (Some(e), Some([gate, up, down]), Some(router)) = (&config.experts, &experts, &router) {
+                if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
+                    let score: f64 = gate.iter().zip(&h).map(|(&g, x)| f64::from(g) * x).sum();
+                    f.iter_mut().for_each(|f| *f /= 1.0 + (-score).exp());
+                }
+                let scores: Vec<f64> = times(router, &h).into_iter().map(f64::exp).collect();
+                let mut order: Vec<usize> = (0..e.count).collect();
+                order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+                order.truncate(e.used);
+                let of: f64 =
+                    if e.normalised { order.iter().map(|&i| scores[i]).sum() } else { scores.iter().sum() };
+                for i in order {
+                    let own = |all: &[Vec<f64>], n: usize| all[i * n..(i + 1) * n].to_vec();
+                    let (n, out) = (e.intermediate, config.hidden);
+                    let y = network(&own(gate, n), &own(up, n), &own(down, out));
+                    let factor = scores[i] / of * f64::from(e.scale);
+                    f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
+                }
+            }
             if let Some(post) = &w.post_ffn_norm {
                 f = norm(&f, post, eps);
             }

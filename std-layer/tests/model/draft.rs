@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
 use gllm_kernels_std::AlignedVec;
 
-pub const ARCHITECTURES: [&str; 4] = ["llama", "qwen2", "qwen3", "gemma3"];
+pub const ARCHITECTURES: [&str; 6] = ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe"];
 
 /// A tensor whose elements are all the same.
 #[derive(Clone)]
@@ -49,6 +49,10 @@ impl Draft {
         if architecture == "gemma3" {
             own("attention.sliding_window", Value::U32(8));
         }
+        if architecture.ends_with("moe") {
+            own("expert_count", Value::U32(4));
+            own("expert_used_count", Value::U32(2));
+        }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
         for i in 0..7 {
@@ -61,15 +65,28 @@ impl Draft {
             own("attn_v.weight", &[32, 32], T::BF16);
             own("attn_output.weight", &[64, 32], T::Q4_0);
             own("ffn_norm.weight", &[32], T::BF16);
-            own("ffn_gate.weight", &[32, 64], T::Q5_0);
-            own("ffn_up.weight", &[32, 64], T::Q4_1);
-            own("ffn_down.weight", &[64, 32], T::Q8_0);
-            if architecture == "qwen2" {
+            if architecture.ends_with("moe") {
+                own("ffn_gate_inp.weight", &[32, 4], T::F32);
+                own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
+                own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
+                own("ffn_down_exps.weight", &[32, 32, 4], T::Q8_0);
+            } else {
+                own("ffn_gate.weight", &[32, 64], T::Q5_0);
+                own("ffn_up.weight", &[32, 64], T::Q4_1);
+                own("ffn_down.weight", &[64, 32], T::Q8_0);
+            }
+            if architecture == "qwen2moe" {
+                own("ffn_gate_inp_shexp.weight", &[32], T::F32);
+                own("ffn_gate_shexp.weight", &[32, 64], T::Q5_0);
+                own("ffn_up_shexp.weight", &[32, 64], T::Q4_1);
+                own("ffn_down_shexp.weight", &[64, 32], T::Q8_0);
+            }
+            if architecture.starts_with("qwen2") {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if ["qwen3", "gemma3"].contains(&architecture) {
+            if ["qwen3", "gemma3", "qwen3moe"].contains(&architecture) {
                 own("attn_q_norm.weight", &[16], T::F32);
                 own("attn_k_norm.weight", &[16], T::F16);
             }

@@ -79,6 +79,8 @@ fn files_that_lie_about_sizes() {
         "context_length",
         "embedding_length",
         "feed_forward_length",
+        "expert_count",
+        "expert_used_count",
         "attention.head_count",
         "attention.head_count_kv",
         "attention.key_length",

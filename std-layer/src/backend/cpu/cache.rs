@@ -36,6 +36,10 @@ pub(super) struct Workspace {
     pub(super) arena: AlignedVec<f32>,
     pub(super) rounded: AlignedVec<u8>,
     pub(super) partial: AlignedVec<f32>,
+    /// Of experts: numbers, and prepared rows.
+    pub(super) routes: AlignedVec<u32>,
+    pub(super) prepared: AlignedVec<u8>,
+    pub(super) experts: AlignedVec<f32>,
 }
 
 /// Makes room for `len` elements; their contents are lost if the memory grows.
@@ -114,6 +118,9 @@ impl CpuKvCache {
                 arena: AlignedVec::zeroed(0),
                 rounded: AlignedVec::zeroed(0),
                 partial: AlignedVec::zeroed(0),
+                routes: AlignedVec::zeroed(0),
+                prepared: AlignedVec::zeroed(0),
+                experts: AlignedVec::zeroed(0),
             },
         })
     }

@@ -2,11 +2,13 @@
 //!
 //! A step is recorded as a list of operations ([`step`]), which a team of threads does together ([`team`]). Weights are packed once
 //! ([`weights`]); activations are rounded once for all products that take them, by whoever computes them ([`rows`], [`product`]);
-//! attention goes over blocks of pages ([`attention`], [`cache`], [`cached`]).
+//! attention goes over blocks of pages ([`attention`], [`cache`], [`cached`]); experts are products of the rows that
+//! chose them ([`experts`]).
 
 mod attention;
 mod cache;
 mod cached;
+mod experts;
 mod product;
 mod rows;
 mod step;

@@ -26,11 +26,90 @@ const EXACT_ROWS: usize = 64;
 
 /// How a matrix is multiplied.
 #[derive(Clone, Copy, Debug)]
-enum Way {
-    /// Quantised weights times activations: prepared ones that are at this address, or a matrix as it is.
-    Quantised(QgemmPlan<f32>, Option<*mut u8>),
+pub(super) enum Way {
+    /// Quantised weights times activations.
+    Quantised(QgemmPlan<f32>),
     /// Weights in f32, multiplied in the way of a product with `rows` rows.
     Dense { rows: usize },
+}
+
+impl Way {
+    /// The way for `rows` rows of activations.
+    pub(super) fn new(
+        k: &Kernels<f32>,
+        matrix: &Matrix,
+        rows: usize,
+        precision: Precision,
+    ) -> Result<Self, KernelError> {
+        let (whole, precision) = match precision {
+            Precision::Exact => (rows.max(EXACT_ROWS), precision),
+            _ => (rows, Precision::Fast),
+        };
+        match matrix {
+            Matrix::Dense { .. } => Ok(Self::Dense { rows: whole }),
+            Matrix::Packed { format, rows: n, cols, .. } => {
+                let plan = k.qgemm_plan(*format, whole, *n, *cols, precision)?;
+                Ok(Self::Quantised(plan.packed(true).resized(rows, *n)))
+            }
+        }
+    }
+
+    /// The plan that prepares activations, if they are not taken as they are.
+    pub(super) fn prepares(self) -> Result<Option<QgemmPlan<f32>>, KernelError> {
+        match self {
+            Self::Quantised(plan) if plan.prepared_size()?.size() > 0 => Ok(Some(plan)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Multiplies `x` by the matrix's rows from `first` on, as many as `y` has columns. `prepared` is where the rows are that the way's plan has
+    /// prepared.
+    ///
+    /// # Safety
+    /// Prepared rows are those of `x`.
+    pub(super) unsafe fn multiply(
+        self,
+        k: &Kernels<f32>,
+        (matrix, first): (&Matrix, usize),
+        (x, prepared): (MatRef<'_, f32>, Option<*mut u8>),
+        y: MatMut<'_, f32>,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
+        let (rows, n, cols) = (y.rows(), y.cols(), matrix.cols());
+        match (matrix, self) {
+            (Matrix::Packed { format, memory: w, at, .. }, Self::Quantised(plan)) => {
+                let w = k.packed_q(*format, matrix.rows(), cols, &w[at.clone()])?.row_range(first, n)?;
+                let part = plan.resized(rows, n);
+                let (x, need) = match prepared {
+                    // SAFETY: the caller's contract.
+                    Some(to) => (unsafe { Rounded { plan, to }.get(x)? }, part.scratch_prepared()?),
+                    None => (x.into(), part.scratch()?),
+                };
+                part.run(y, w, x, None, Scratch::new(memory.bytes(need.size_unaligned())))
+            }
+            (Matrix::Dense { memory: w, .. }, Self::Dense { rows: whole }) => {
+                let w = MatRef::new(&w[first * cols..(first + n) * cols], n, cols)?;
+                let plan = k.gemm_plan(whole, matrix.rows().max(2), cols)?.resized(rows, n)?;
+                let need = plan.scratch()?.size_unaligned();
+                plan.run(y, x, Right::Transposed(w), None, Scratch::new(memory.bytes(need)))
+            }
+            (Matrix::Packed { .. }, Self::Dense { .. }) | (Matrix::Dense { .. }, Self::Quantised(..)) => {
+                unreachable!("the way is chosen by the matrix")
+            }
+        }
+    }
+}
+
+/// Rows of a matrix in a chunk of a product of `rows` rows: large enough to be worth claiming, small enough to be shared out evenly. `all` is how
+/// many rows of weights the operation has.
+pub(super) fn chunk_rows(matrix: &Matrix, all: usize, rows: usize, threads: usize) -> usize {
+    let row_bytes = (matrix.bytes() / matrix.rows().max(1)).max(1);
+    let least = MIN_CHUNK_BYTES.div_ceil(row_bytes);
+    let most = CHUNK_WORK / rows.saturating_mul(matrix.cols()).max(1);
+    let fair = all.div_ceil(threads * CHUNKS_PER_THREAD);
+    let step = if threads == 1 { most } else { fair.max(least).min(most) };
+    let whole = if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { PackedQ::ROW_STEP };
+    step.max(1).next_multiple_of(whole)
 }
 
 /// One of a product's matrices.
@@ -38,6 +117,8 @@ enum Way {
 struct Part {
     matrix: *const Matrix,
     way: Way,
+    /// Where prepared activations are.
+    prepared: Option<*mut u8>,
     /// Rows of weights of a chunk.
     step: usize,
     /// Number of chunks.
@@ -67,30 +148,12 @@ impl Product {
         let (mut parts, mut column) = (Vec::with_capacity(matrices.len()), 0);
         let weights: usize = matrices.iter().map(|matrix| matrix.rows()).sum();
         for matrix in matrices {
-            let (n, cols) = (matrix.rows(), matrix.cols());
-            let exact = precision == Precision::Exact;
-            let way = match &**matrix {
-                Matrix::Dense { .. } => Way::Dense { rows: if exact { rows.max(EXACT_ROWS) } else { rows } },
-                Matrix::Packed { format, .. } => {
-                    let (whole, precision) =
-                        if exact { (rows.max(EXACT_ROWS), precision) } else { (rows, Precision::Fast) };
-                    let plan =
-                        k.qgemm_plan(*format, whole, n, cols, precision)?.packed(true).resized(rows, n);
-                    let prepares = plan.prepared_size()?.size() > 0;
-                    Way::Quantised(plan, if prepares { Some(room(plan)?.to) } else { None })
-                }
-            };
-            // Large enough to be worth claiming, small enough to be shared out evenly.
-            let row_bytes = (matrix.bytes() / n.max(1)).max(1);
-            let least = MIN_CHUNK_BYTES.div_ceil(row_bytes);
-            let most = CHUNK_WORK / rows.saturating_mul(cols).max(1);
-            let fair = weights.div_ceil(threads * CHUNKS_PER_THREAD);
-            let step = if threads == 1 { most } else { fair.max(least).min(most) };
-            let whole = if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { PackedQ::ROW_STEP };
-            let step = step.max(1).next_multiple_of(whole);
-            let chunks = n.div_ceil(step);
-            parts.push(Part { matrix: Arc::as_ptr(matrix), way, step, chunks, column });
-            column += n;
+            let way = Way::new(k, matrix, rows, precision)?;
+            let prepared = way.prepares()?.map(|plan| Ok::<_, KernelError>(room(plan)?.to)).transpose()?;
+            let step = chunk_rows(matrix, weights, rows, threads);
+            let chunks = matrix.rows().div_ceil(step);
+            parts.push(Part { matrix: Arc::as_ptr(matrix), way, prepared, step, chunks, column });
+            column += matrix.rows();
         }
         Ok(Self { parts, rows, x, y })
     }
@@ -111,53 +174,18 @@ impl Product {
     ) -> Result<(), KernelError> {
         for part in &self.parts {
             if chunk < part.chunks {
-                // SAFETY: the caller's contract.
-                return unsafe { self.part(k, part, chunk, memory) };
+                // SAFETY: the caller's contract: rows of the matrix are columns of the output, and the chunk's own.
+                return unsafe {
+                    let (matrix, rows, first) = (&*part.matrix, self.rows, chunk * part.step);
+                    let n = part.step.min(matrix.rows() - first);
+                    let to = self.y.ptr.add(part.column + first);
+                    let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
+                    let x = MatRef::new(self.x.get(0..rows), rows, matrix.cols())?;
+                    part.way.multiply(k, (matrix, first), (x, part.prepared), y, memory)
+                };
             }
             chunk -= part.chunks;
         }
         Ok(())
-    }
-
-    /// Does a chunk of one matrix.
-    ///
-    /// # Safety
-    /// The contract of [`run`](Self::run).
-    unsafe fn part(
-        &self,
-        k: &Kernels<f32>,
-        part: &Part,
-        chunk: usize,
-        memory: &mut Memory,
-    ) -> Result<(), KernelError> {
-        // SAFETY: the caller's contract: rows of the matrix are columns of the output, and the chunk's own.
-        unsafe {
-            let (matrix, rows) = (&*part.matrix, self.rows);
-            let (first, cols) = (chunk * part.step, matrix.cols());
-            let n = part.step.min(matrix.rows() - first);
-            let to = self.y.ptr.add(part.column + first);
-            let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
-            let x = || MatRef::new(self.x.get(0..rows), rows, cols);
-            match (matrix, part.way) {
-                (Matrix::Packed { format, memory: w, at, .. }, Way::Quantised(plan, rounded)) => {
-                    let w = k.packed_q(*format, matrix.rows(), cols, &w[at.clone()])?.row_range(first, n)?;
-                    let part = plan.resized(rows, n);
-                    let (x, need) = match rounded {
-                        Some(to) => (Rounded { plan, to }.get(x()?)?, part.scratch_prepared()?),
-                        None => (x()?.into(), part.scratch()?),
-                    };
-                    part.run(y, w, x, None, Scratch::new(memory.bytes(need.size_unaligned())))
-                }
-                (Matrix::Dense { memory: w, .. }, Way::Dense { rows: whole }) => {
-                    let w = MatRef::new(&w[first * cols..(first + n) * cols], n, cols)?;
-                    let plan = k.gemm_plan(whole, matrix.rows().max(2), cols)?.resized(rows, n)?;
-                    let need = plan.scratch()?.size_unaligned();
-                    plan.run(y, x()?, Right::Transposed(w), None, Scratch::new(memory.bytes(need)))
-                }
-                (Matrix::Packed { .. }, Way::Dense { .. }) | (Matrix::Dense { .. }, Way::Quantised(..)) => {
-                    unreachable!("the way is chosen by the matrix")
-                }
-            }
-        }
     }
 }

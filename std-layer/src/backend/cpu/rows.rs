@@ -100,7 +100,7 @@ impl Rounded {
     ///
     /// # Safety
     /// The rows exist. There is room for all rows at `to`, and nobody else uses these rows' part of it.
-    unsafe fn round(self, x: Rows, rows: Range<usize>) -> Result<(), KernelError> {
+    pub(super) unsafe fn round(self, x: Rows, rows: Range<usize>) -> Result<(), KernelError> {
         let (at, n) = (self.len(rows.start)?, rows.len());
         let len = self.len(n)?;
         // SAFETY: the caller's contract. Prepared rows are equally long, and so are panels of them: the rows before
@@ -162,6 +162,15 @@ impl RowOp {
     }
 }
 
+/// The second half of `x`, gated by the first.
+pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
+    let (gates, up) = x.split_at(x.len() / 2);
+    match gate {
+        Gate::Silu => k.swiglu(gates, up, to),
+        Gate::GeluTanh => k.geglu(gates, up, to),
+    }
+}
+
 /// Does a row.
 ///
 /// # Safety
@@ -183,11 +192,7 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
             }
             RowWork::Join { pieces, to } => pieces.join(k, row, to.row(row))?,
             RowWork::Glu { gate, x, to } => {
-                let (gates, up) = x.row(row).split_at(x.width / 2);
-                match gate {
-                    Gate::Silu => k.swiglu(gates, up, to.row(row))?,
-                    Gate::GeluTanh => k.geglu(gates, up, to.row(row))?,
-                }
+                glu(k, *gate, x.row(row), to.row(row))?;
             }
             RowWork::Cap { x, cap } => {
                 let x = x.row(row);

@@ -1,16 +1,17 @@
 //! A step on the CPU: operations are recorded, then a team runs them.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use gllm_kernels_core::{KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
 
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, TokenRun};
 use super::cache::{grow, CpuKvCache};
+use super::experts::{Mixture, Room, Stage};
 use super::product::Product;
 use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work};
-use super::weights::CpuWeights;
+use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
 
 /// Bytes of a cache line: arrays in the arena start on one.
@@ -32,6 +33,11 @@ enum Operation {
         layer: usize,
         group: usize,
     },
+    /// A part of what the experts of a layer do: those at an index.
+    Experts {
+        mixture: usize,
+        stage: Stage,
+    },
 }
 
 /// Operations of a step, with pointers to all that they work on.
@@ -43,6 +49,7 @@ pub(super) struct Program {
     attention: Box<Attention>,
     blocks: Vec<BlockTokens>,
     angles: Vec<Angles>,
+    mixtures: Vec<Mixture>,
     failed: OnceLock<KernelError>,
 }
 
@@ -76,6 +83,7 @@ impl Work for Program {
             Operation::Product(product) => product.chunks(),
             Operation::Prepare { .. } => self.blocks.len(),
             Operation::Attend { group, .. } => self.attention.shares[*group].chunks(),
+            Operation::Experts { mixture, stage } => self.mixtures[*mixture].chunks(*stage),
         }
     }
 
@@ -96,6 +104,9 @@ impl Work for Program {
                     self.attention.prepare(*layer, self.blocks[chunk], weights.layer(*layer), rope)
                 }
                 Operation::Attend { layer, group } => self.attention.run(*layer, *group, chunk, memory),
+                Operation::Experts { mixture, stage } => {
+                    self.mixtures[*mixture].run(k, *stage, chunk, memory)
+                }
             }
         };
         if let Err(e) = result {
@@ -117,6 +128,7 @@ pub(super) struct Recorder<'a> {
     outputs: Vec<usize>,
     tokens: Vec<u32>,
     slots: HashMap<Slot, Rows>,
+    experts: Option<Room>,
     /// What the next norm adds first.
     add: Option<Add>,
     /// Memory for rounded rows, and its length in bytes.
@@ -179,6 +191,8 @@ impl<'a> Recorder<'a> {
             rope.freqs().table(RopePositions::Each(&positions), &mut cos, &mut sin)?;
             angles.push(Angles { cos, sin });
         }
+        let room = |experts| Room::new(model, experts, rows, &mut kv.workspace);
+        let experts = model.experts.map(room).transpose()?;
         let program = Program {
             kernels,
             operations: Vec::with_capacity(12 * model.layers + 8),
@@ -186,6 +200,7 @@ impl<'a> Recorder<'a> {
             blocks: BlockTokens::of(&attention.runs),
             attention,
             angles,
+            mixtures: Vec::new(),
             failed: OnceLock::new(),
         };
         Ok(Self {
@@ -198,6 +213,7 @@ impl<'a> Recorder<'a> {
             outputs,
             tokens: tokens.to_vec(),
             slots,
+            experts,
             add: None,
             rounded: grow(&mut kv.workspace.rounded, rounded_len),
             rounded_len,
@@ -226,6 +242,51 @@ impl<'a> Recorder<'a> {
     fn norm_weight(&self, norm: NormWeight) -> Result<*const [f32], BackendError> {
         let weight = self.weights.norm(norm).map(|w| w as *const [f32]);
         weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+    }
+
+    /// A product, and the rounding of its input.
+    fn product(
+        &mut self,
+        name: &'static str,
+        matrices: &[Arc<Matrix>],
+        (from, to): (Rows, Rows),
+    ) -> Result<(), BackendError> {
+        let (mut forms, mut used): (Vec<Rounded>, usize) = (Vec::new(), 0);
+        let (k, rows) = (self.program.kernels, self.rows);
+        let (rounded, rounded_len) = (self.rounded, self.rounded_len);
+        let room = |plan: QgemmPlan<f32>| {
+            if let Some(&there) = forms.iter().find(|there| there.plan.prepares_as(&plan)) {
+                return Ok(there);
+            }
+            let len = plan.prepared_size()?.size().next_multiple_of(LINE);
+            if used + len > rounded_len {
+                return Err(KernelError::ScratchTooSmall { need: used + len, got: rounded_len });
+            }
+            let new = Rounded { plan, to: rounded.wrapping_add(used) };
+            used += len;
+            forms.push(new);
+            Ok(new)
+        };
+        let how = (rows, self.precision, self.threads);
+        let product = Product::new(&k, matrices, how, (from, to), room)?;
+        if !forms.is_empty() {
+            let multiple = forms.iter().map(|form| form.plan.prepared_row_step()).max().unwrap_or(1);
+            let step = self.step(multiple);
+            match self.program.operations.last_mut() {
+                // The operation that computes the rows rounds them, too.
+                Some((_, Operation::Rows(op)))
+                    if op.out.ptr == from.ptr && !matches!(op.work, RowWork::Gather { .. }) =>
+                {
+                    (op.step, op.rounded) = (step, forms);
+                }
+                _ => {
+                    let op = RowOp { rows, step, work: RowWork::Round, out: from, rounded: forms };
+                    self.push("round", Operation::Rows(op));
+                }
+            }
+        }
+        self.push(name, Operation::Product(product));
+        Ok(())
     }
 }
 
@@ -266,41 +327,6 @@ impl Step for Recorder<'_> {
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
-        let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
-        let (mut forms, mut used): (Vec<Rounded>, usize) = (Vec::new(), 0);
-        let (k, rows) = (self.program.kernels, self.rows);
-        let (rounded, rounded_len) = (self.rounded, self.rounded_len);
-        let room = |plan: QgemmPlan<f32>| {
-            if let Some(&there) = forms.iter().find(|there| there.plan.prepares_as(&plan)) {
-                return Ok(there);
-            }
-            let len = plan.prepared_size()?.size().next_multiple_of(LINE);
-            if used + len > rounded_len {
-                return Err(KernelError::ScratchTooSmall { need: used + len, got: rounded_len });
-            }
-            let new = Rounded { plan, to: rounded.wrapping_add(used) };
-            used += len;
-            forms.push(new);
-            Ok(new)
-        };
-        let how = (rows, self.precision, self.threads);
-        let product = Product::new(&k, self.weights.linear(linear), how, (from, to), room)?;
-        if !forms.is_empty() {
-            let multiple = forms.iter().map(|form| form.plan.prepared_row_step()).max().unwrap_or(1);
-            let step = self.step(multiple);
-            match self.program.operations.last_mut() {
-                // The operation that computes the rows rounds them, too.
-                Some((_, Operation::Rows(op)))
-                    if op.out.ptr == from.ptr && !matches!(op.work, RowWork::Gather { .. }) =>
-                {
-                    (op.step, op.rounded) = (step, forms);
-                }
-                _ => {
-                    let op = RowOp { rows, step, work: RowWork::Round, out: from, rounded: forms };
-                    self.push("round", Operation::Rows(op));
-                }
-            }
-        }
         let name = match linear {
             Linear::Qkv(_) => "qkv",
             Linear::AttentionOutput(_) => "attention output",
@@ -308,8 +334,9 @@ impl Step for Recorder<'_> {
             Linear::Down(_) => "down",
             Linear::Output => "logits",
         };
-        self.push(name, Operation::Product(product));
-        Ok(())
+        let weights = self.weights;
+        let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
+        self.product(name, weights.linear(linear), (from, to))
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
@@ -341,6 +368,33 @@ impl Step for Recorder<'_> {
         let gate = self.weights.config.gate;
         let work = RowWork::Glu { gate, x: self.slots[&Slot::Gates], to: self.slots[&Slot::Activated] };
         self.push_rows("activation", work, Slot::Activated);
+        Ok(())
+    }
+
+    fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let weights = self.weights.layer(layer).experts.as_ref();
+        let (Some(experts), Some(room), Some(weights)) = (config.experts, self.experts, weights) else {
+            return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
+        };
+        let x = self.slots[&Slot::Normed];
+        self.product("router", &weights.router, (x, room.scores))?;
+        let mixture = Mixture {
+            experts,
+            gate: config.gate,
+            weights,
+            room,
+            x,
+            delta: self.slots[&Slot::Delta],
+            rows: self.rows,
+            precision: self.precision,
+            threads: self.threads,
+        };
+        let index = self.program.mixtures.len();
+        for (name, stage) in mixture.stages() {
+            self.push(name, Operation::Experts { mixture: index, stage });
+        }
+        self.program.mixtures.push(mixture);
         Ok(())
     }
 

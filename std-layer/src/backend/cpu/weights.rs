@@ -8,7 +8,7 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantForm
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, Linear, NormWeight, Progress};
-use crate::model::{Config, HostWeights, Matrix as HostMatrix};
+use crate::model::{Config, FeedForward, HostWeights, Matrix as HostMatrix};
 
 /// Rows that a thread packs at a time.
 const PACKED_ROWS: usize = 256;
@@ -82,8 +82,10 @@ impl Embedding {
 pub(super) struct LayerWeights {
     qkv: [Arc<Matrix>; 3],
     attention_output: [Arc<Matrix>; 1],
-    gate_up: [Arc<Matrix>; 2],
-    down: [Arc<Matrix>; 1],
+    /// Of the network that every token goes through; nothing if there is none.
+    gate_up: Vec<Arc<Matrix>>,
+    down: Vec<Arc<Matrix>>,
+    pub(super) experts: Option<ExpertWeights>,
     attention_norm: Vec<f32>,
     post_attention_norm: Option<Vec<f32>>,
     ffn_norm: Vec<f32>,
@@ -92,6 +94,15 @@ pub(super) struct LayerWeights {
     pub(super) head_norms: Option<[Vec<f32>; 2]>,
     /// Biases of queries, keys and values, one behind the other.
     pub(super) bias: Option<Vec<f32>>,
+}
+
+/// The experts of a layer.
+#[derive(Debug)]
+pub(super) struct ExpertWeights {
+    pub(super) router: [Arc<Matrix>; 1],
+    /// Gate, up and down of each expert.
+    pub(super) each: Vec<[Arc<Matrix>; 3]>,
+    pub(super) shared_gate: Option<Vec<f32>>,
 }
 
 /// A model's weights in memory, packed for this CPU.
@@ -115,7 +126,13 @@ impl CpuWeights {
         let all = (0..self.layers.len())
             .flat_map(|l| [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)]);
         let matrices = all.chain([Linear::Output]).flat_map(|linear| self.linear(linear));
-        matrices.map(|matrix| matrix.bytes()).sum()
+        let experts = self.layers.iter().filter_map(|layer| layer.experts.as_ref());
+        let of = |experts: &ExpertWeights| {
+            let each = experts.each.iter().flatten().map(|matrix| matrix.bytes()).sum::<usize>();
+            let used = self.config.experts.map_or(0, |experts| experts.used);
+            experts.router[0].bytes() + each / experts.each.len().max(1) * used
+        };
+        matrices.map(|matrix| matrix.bytes()).sum::<usize>() + experts.map(of).sum::<usize>()
     }
 
     pub(super) fn linear(&self, linear: Linear) -> &[Arc<Matrix>] {
@@ -168,10 +185,7 @@ struct Packer<'a> {
 
 impl<'a> Packer<'a> {
     /// A packer with room for these matrices.
-    fn new<'m>(matrices: impl Iterator<Item = &'m HostMatrix<'a>>) -> Result<Self, BackendError>
-    where
-        'a: 'm,
-    {
+    fn new(matrices: impl Iterator<Item = HostMatrix<'a>>) -> Result<Self, BackendError> {
         let mut len = 0usize;
         for matrix in matrices {
             if let HostMatrix::Quantised(w) = matrix {
@@ -218,6 +232,19 @@ impl<'a> Packer<'a> {
         Ok(Arc::new(Matrix::Packed { format, rows, cols, memory: Arc::clone(&self.memory), at }))
     }
 
+    /// Room for matrices.
+    fn all(
+        &mut self,
+        matrices: impl Iterator<Item = HostMatrix<'a>>,
+    ) -> Result<Vec<Arc<Matrix>>, BackendError> {
+        matrices.map(|matrix| self.matrix(matrix)).collect()
+    }
+
+    /// Room for the matrices of a network.
+    fn network(&mut self, [gate, up, down]: [HostMatrix<'a>; 3]) -> Result<[Arc<Matrix>; 3], BackendError> {
+        Ok([self.matrix(gate)?, self.matrix(up)?, self.matrix(down)?])
+    }
+
     fn pack(self, threads: usize, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
         let kernels = crate::kernels::<f32>();
         let total: usize = self.pieces.iter().map(|piece| piece.rows.as_bytes().len()).sum();
@@ -249,6 +276,16 @@ impl<'a> Packer<'a> {
     }
 }
 
+/// Gate, up and down of each expert.
+fn split<'a>(config: &Config, all: &FeedForward<'a>) -> Result<Vec<[HostMatrix<'a>; 3]>, KernelError> {
+    let count = config.experts.map_or(0, |experts| experts.count);
+    let part = |matrix: HostMatrix<'a>, expert: usize| {
+        let rows = matrix.rows() / count;
+        matrix.row_range(expert * rows, rows)
+    };
+    (0..count).map(|e| Ok([part(all.gate, e)?, part(all.up, e)?, part(all.down, e)?])).collect()
+}
+
 /// Packs a model's weights.
 pub(super) fn upload(
     config: &Config,
@@ -256,10 +293,18 @@ pub(super) fn upload(
     threads: usize,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CpuWeights, BackendError> {
-    let matrices = weights.layers.iter().flat_map(|l| [&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down]);
-    let mut packer = Packer::new(matrices.chain([&weights.output]))?;
+    let matrices = weights.layers.iter().flat_map(|l| {
+        let networks = l.feed_forward.iter().flat_map(FeedForward::matrices);
+        [l.q, l.k, l.v, l.output].into_iter().chain(networks).chain(l.experts.iter().map(|e| e.router))
+    });
+    let mut each = Vec::with_capacity(config.layers);
+    for layer in &weights.layers {
+        each.push(layer.experts.as_ref().map(|of| split(config, &of.all)).transpose()?.unwrap_or_default());
+    }
+    let experts = each.iter().flatten().flatten().copied();
+    let mut packer = Packer::new(matrices.chain([weights.output]).chain(experts))?;
     let mut layers = Vec::with_capacity(config.layers);
-    for l in &weights.layers {
+    for (l, each) in weights.layers.iter().zip(each) {
         let bias = [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref());
         let bias = match bias {
             [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
@@ -268,8 +313,16 @@ pub(super) fn upload(
         layers.push(LayerWeights {
             qkv: [packer.matrix(l.q)?, packer.matrix(l.k)?, packer.matrix(l.v)?],
             attention_output: [packer.matrix(l.output)?],
-            gate_up: [packer.matrix(l.gate)?, packer.matrix(l.up)?],
-            down: [packer.matrix(l.down)?],
+            gate_up: packer.all(l.feed_forward.iter().flat_map(|network| [network.gate, network.up]))?,
+            down: packer.all(l.feed_forward.iter().map(|network| network.down))?,
+            experts: match &l.experts {
+                None => None,
+                Some(experts) => Some(ExpertWeights {
+                    router: [packer.matrix(experts.router)?],
+                    each: each.into_iter().map(|m| packer.network(m)).collect::<Result<_, _>>()?,
+                    shared_gate: experts.shared_gate.clone(),
+                }),
+            },
             attention_norm: l.attention_norm.clone(),
             post_attention_norm: l.post_attention_norm.clone(),
             ffn_norm: l.ffn_norm.clone(),

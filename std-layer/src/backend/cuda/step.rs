@@ -6,7 +6,7 @@ use gllm_kernels_core::{bf16, f16, ElementType};
 
 use super::weights::{half_type, Product, Storage, Stored, Way, MAX_GEMV_ROWS};
 use super::{Gpu, Rows};
-use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{no_experts, BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
 use crate::cuda::{Activations, Buffer, CudaError, KvCache, Mask, Ops, PageTables, Prefill, View, ViewMut};
 use crate::gpu::{Access, Layout, Plan};
@@ -572,6 +572,10 @@ impl Step for Lowering<'_> {
     fn glu(&mut self) -> Result<(), BackendError> {
         self.waiting = Waiting::Gate(self.gates);
         Ok(())
+    }
+
+    fn experts(&mut self, _layer: usize) -> Result<(), BackendError> {
+        Err(no_experts())
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::backend::{no_experts, BackendError, Linear, NormWeight, Progress};
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
 use crate::model::{Config, HostWeights, Matrix as HostMatrix};
 
@@ -247,13 +247,17 @@ pub(super) fn upload(
 ) -> Result<CudaWeights, BackendError> {
     check(config)?;
     let layers = weights.layers.iter();
-    let matrices = layers.flat_map(|l| [l.q, l.k, l.v, l.output, l.gate, l.up, l.down]);
+    let matrices = layers.flat_map(|l| {
+        let networks = l.feed_forward.iter().flat_map(|network| network.matrices());
+        [l.q, l.k, l.v, l.output].into_iter().chain(networks)
+    });
     let tied = config.tied_embeddings;
     let ends = [Some(weights.output), (!tied).then_some(weights.embedding)];
     let total = matrices.chain(ends.into_iter().flatten()).map(|matrix| matrix.bytes()).sum();
     let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
     let mut layers = Vec::with_capacity(config.layers);
     for l in &weights.layers {
+        let network = l.feed_forward.as_ref().filter(|_| l.experts.is_none()).ok_or_else(no_experts)?;
         let bias = match (&l.q_bias, &l.k_bias, &l.v_bias) {
             (Some(q), Some(k), Some(v)) => Some([to.vector(q)?, to.vector(k)?, to.vector(v)?]),
             _ => None,
@@ -265,8 +269,8 @@ pub(super) fn upload(
         layers.push(LayerWeights {
             qkv: to.product(&[l.q, l.k, l.v])?,
             attention_output: to.product(&[l.output])?,
-            gate_up: to.product(&[l.gate, l.up])?,
-            down: to.product(&[l.down])?,
+            gate_up: to.product(&[network.gate, network.up])?,
+            down: to.product(&[network.down])?,
             attention_norm: to.vector(&l.attention_norm)?,
             post_attention_norm: to.optional(&l.post_attention_norm)?,
             ffn_norm: to.vector(&l.ffn_norm)?,

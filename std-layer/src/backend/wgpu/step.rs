@@ -7,7 +7,7 @@ use super::device::Gpu;
 use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights};
 use super::LogitsMemory;
-use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{no_experts, BackendError, Linear, NormWeight, Slot, Step};
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -383,6 +383,10 @@ impl Step for Recorder<'_> {
             constants: (2, &[config.intermediate as u32, from_stride, to_stride]),
             groups: [config.intermediate.div_ceil(THREADS), self.rows, 1],
         })
+    }
+
+    fn experts(&mut self, _layer: usize) -> Result<(), BackendError> {
+        Err(no_experts())
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {

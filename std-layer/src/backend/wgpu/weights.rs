@@ -11,7 +11,7 @@ use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::backend::{no_experts, BackendError, Linear, NormWeight, Progress};
 use crate::model::{Config, HostWeights, Matrix as HostMatrix};
 
 /// Columns of a part of a row, as shaders take them.
@@ -312,8 +312,8 @@ pub(super) fn upload(
 ) -> Result<WgpuWeights, BackendError> {
     static IDS: AtomicU64 = AtomicU64::new(0);
     let layer = |l: &crate::model::LayerWeights<'_>| {
-        let all = [&l.q, &l.k, &l.v, &l.output, &l.gate, &l.up, &l.down];
-        all.into_iter().map(host_bytes).sum::<usize>()
+        let networks = l.feed_forward.iter().flat_map(|network| network.matrices());
+        [l.q, l.k, l.v, l.output].into_iter().chain(networks).map(|m| host_bytes(&m)).sum::<usize>()
     };
     let tied = config.tied_embeddings;
     let total = weights.layers.iter().map(layer).sum::<usize>()
@@ -322,6 +322,7 @@ pub(super) fn upload(
     let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0 };
     let mut layers = Vec::with_capacity(config.layers);
     for l in &weights.layers {
+        let network = l.feed_forward.as_ref().filter(|_| l.experts.is_none()).ok_or_else(no_experts)?;
         let bias = match [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref()) {
             [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
             _ => None,
@@ -330,8 +331,8 @@ pub(super) fn upload(
         layers.push(LayerWeights {
             qkv: to.matrices(&[l.q, l.k, l.v])?,
             attention_output: to.matrices(&[l.output])?,
-            gate_up: to.matrices(&[l.gate, l.up])?,
-            down: to.matrices(&[l.down])?,
+            gate_up: to.matrices(&[network.gate, network.up])?,
+            down: to.matrices(&[network.down])?,
             attention_norm: to.vector("a norm", &l.attention_norm)?,
             post_attention_norm: to.maybe("a norm", l.post_attention_norm.as_ref())?,
             ffn_norm: to.vector("a norm", &l.ffn_norm)?,
