@@ -23,12 +23,16 @@ const CHUNKS_PER_THREAD: usize = 4;
 /// row of activations that is read.
 pub(crate) const CHUNK_MULTIPLE: usize = 6 * PackedQ::ROW_STEP;
 
+/// Small chunks have a multiple of this many: two panels, as microkernels for many rows of activations take two side by side, and one
+/// alone takes them as long.
+pub(crate) const CHUNK_STEP: usize = 2 * PackedQ::ROW_STEP;
+
 /// Rows of activations that are prepared at a time.
 const PREPARED_ROWS: usize = 768;
 
 /// Rows of activations up to which a product waits for the weights to come from memory: then threads share out bytes of
 /// weights, not multiply-adds.
-const MEMORY_BOUND_ROWS: usize = 8;
+pub(crate) const MEMORY_BOUND_ROWS: usize = 8;
 
 /// One product of [`Parallel::qgemm_grouped`]: of a mixture of experts one expert, with the tokens that chose it.
 #[derive(Debug)]
@@ -196,8 +200,7 @@ impl<E: Element> Parallel<'_, E> {
         for (i, group) in groups.iter_mut().enumerate() {
             let [m, n, k] = group.plan.shape();
             let step = (each / m.saturating_mul(k).max(1)).max(1);
-            let step =
-                step.next_multiple_of(if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { PackedQ::ROW_STEP });
+            let step = step.next_multiple_of(if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { CHUNK_STEP });
             let mut rest = group.y.reborrow().t();
             for first in (0..n).step_by(step) {
                 let (part, right) = rest.split_rows(step.min(n - first))?;
@@ -236,7 +239,7 @@ impl<E: Element> Parallel<'_, E> {
         let step = step.next_multiple_of(if n >= 2 * threads * CHUNK_MULTIPLE {
             CHUNK_MULTIPLE
         } else {
-            PackedQ::ROW_STEP
+            CHUNK_STEP
         });
         Cuts { first: step, step }
     }

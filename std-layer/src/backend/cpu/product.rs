@@ -9,10 +9,10 @@ use gllm_kernels_core::{
 use super::rows::{Rounded, Rows};
 use super::team::Memory;
 use super::weights::Matrix;
-use crate::parallel::qgemm::CHUNK_MULTIPLE;
+use crate::parallel::qgemm::{CHUNK_MULTIPLE, CHUNK_STEP, MEMORY_BOUND_ROWS};
 
 /// About how many multiply-adds a chunk has at most: less than a millisecond of work.
-const CHUNK_WORK: usize = 1 << 25;
+const CHUNK_WORK: usize = 1 << 27;
 
 /// Bytes of weights below which a chunk is not worth claiming: they take about a microsecond.
 const MIN_CHUNK_BYTES: usize = 16 << 10;
@@ -108,7 +108,13 @@ pub(super) fn chunk_rows(matrix: &Matrix, all: usize, rows: usize, threads: usiz
     let most = CHUNK_WORK / rows.saturating_mul(matrix.cols()).max(1);
     let fair = all.div_ceil(threads * CHUNKS_PER_THREAD);
     let step = if threads == 1 { most } else { fair.max(least).min(most) };
-    let whole = if step > CHUNK_MULTIPLE { CHUNK_MULTIPLE } else { PackedQ::ROW_STEP };
+    let whole = if step > CHUNK_MULTIPLE {
+        CHUNK_MULTIPLE
+    } else if rows > MEMORY_BOUND_ROWS {
+        CHUNK_STEP
+    } else {
+        PackedQ::ROW_STEP
+    };
     step.max(1).next_multiple_of(whole)
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{available_parallelism, Builder, JoinHandle};
+use std::thread::{available_parallelism, yield_now, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::aligned::AlignedVec;
@@ -13,6 +13,10 @@ use crate::runtime::RuntimeError;
 
 /// How long a thread watches for what it waits for before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// How long a thread keeps its core before it offers it to other programs: less than a time slice of the operating system, at whose end the
+/// thread would be suspended in the middle of a chunk, and all others would wait for it.
+const TURN: Duration = Duration::from_millis(1);
 
 /// A list of operations, each of which begins when the one before it is complete.
 pub(super) trait Work: Send + Sync {
@@ -44,7 +48,8 @@ impl Memory {
 
 /// A number of threads that do the operations of a [`Work`] together. Chunks are claimed one by one, and an operation
 /// is complete when its chunks are: nobody waits for a thread that holds none, such as one that the operating system
-/// has suspended. A thread that comes late finds the counters of past operations used up and passes on.
+/// has suspended. Threads offer their cores to other programs while they hold no chunk, so that it is mostly then that they are
+/// suspended. A thread that comes late finds the counters of past operations used up and passes on.
 pub(super) struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -126,6 +131,7 @@ impl Shared {
 
     /// Takes part in a job until its end; `lap` is told when an operation is complete.
     fn follow(&self, job: &Job, memory: &mut Memory, mut lap: impl FnMut(usize)) {
+        let mut turn = Instant::now();
         for (operation, counter) in job.counters.iter().enumerate() {
             let chunks = job.work.chunks(operation);
             loop {
@@ -140,6 +146,10 @@ impl Shared {
                 if counter.done.fetch_add(1, Ordering::SeqCst) + 1 == chunks {
                     self.wake();
                 }
+            }
+            if turn.elapsed() >= TURN {
+                yield_now();
+                turn = Instant::now();
             }
             self.wait(|| counter.done.load(Ordering::SeqCst) >= chunks);
             lap(operation);
