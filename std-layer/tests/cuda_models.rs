@@ -342,7 +342,7 @@ fn what_does_not_fit_is_refused() {
     let gone = g.extend(a, &[1], Outputs::Last).unwrap_err();
     assert!(matches!(gone, BackendError::Cache(CacheError::Unknown(_))), "{gone:?}");
     // Heads that the kernels do not have.
-    for head_dim in [6, 36, 100, 120, 272] {
+    for head_dim in [258, 272] {
         let odd = Tiny { head_dim, ..Tiny::new("llama", None) }.open();
         let error = Generator::new(gpu(&fake), &odd, exact()).unwrap_err().to_string();
         assert!(error.contains(&format!("heads of {head_dim}")), "{error}");

@@ -50,7 +50,7 @@ pub enum KvType {
     Bf16,
     /// IEEE 754 binary32.
     F32,
-    /// 8 bits, with a scale of 16 bits for each 32 elements of a head: 8.5 bits a number. The CPU has it; other backends refuse
+    /// 8 bits, with a scale of 16 bits for each 32 elements of a head: 8.5 bits a number. The CPU, CUDA and ROCm have it; wgpu refuses
     /// it with `Unsupported`.
     Q8_0,
 }

@@ -77,10 +77,12 @@ pub enum KvFormat {
     E4m3,
     /// IEEE 754 binary32. Attention of many queries has no kernels for it, as tensor cores multiply no f32.
     F32,
+    /// 8 bits, with a scale of 16 for each 32 elements of a head. Whole models write it; attention of many queries has no kernels for it.
+    Q8_0,
 }
 
 impl KvFormat {
-    pub(super) const ALL: [Self; 4] = [Self::F16, Self::Bf16, Self::E4m3, Self::F32];
+    pub(super) const ALL: [Self; 5] = [Self::F16, Self::Bf16, Self::E4m3, Self::F32, Self::Q8_0];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -88,14 +90,27 @@ impl KvFormat {
             Self::Bf16 => "bf16",
             Self::E4m3 => "e4m3",
             Self::F32 => "f32",
+            Self::Q8_0 => "q8_0",
         }
     }
 
-    const fn size(self) -> usize {
+    /// Whether [`Ops::kv_append`] writes it.
+    const fn is_appended(self) -> bool {
+        !matches!(self, Self::Q8_0)
+    }
+
+    /// Bytes of a page with so many rows of `dim` elements: of keys or of values.
+    fn page_bytes(self, rows: usize, dim: usize) -> Result<usize, CudaError> {
+        let plain = |size| area("bytes of a page", &[rows, dim, size]);
         match self {
-            Self::F16 | Self::Bf16 => 2,
-            Self::E4m3 => 1,
-            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => plain(size_of::<u16>()),
+            Self::E4m3 => plain(1),
+            Self::F32 => plain(size_of::<f32>()),
+            // Codes, and scales behind those of all rows.
+            Self::Q8_0 => {
+                let row = dim + size_of::<u16>() * dim.div_ceil(32);
+                Ok(area("bytes of a page", &[rows, row])?.next_multiple_of(16))
+            }
         }
     }
 }
@@ -111,7 +126,7 @@ pub struct KvShape {
     pub page_tokens: usize,
     /// Heads of keys and values.
     pub kv_heads: usize,
-    /// Elements of a head: a multiple of 16, at most 256.
+    /// Elements of a head: a multiple of 8, at most 256.
     pub head_dim: usize,
     /// What stored keys and stored values are multiplied with.
     pub scales: [f32; 2],
@@ -132,8 +147,8 @@ impl KvCache {
     /// `Kernel` if the shape is none; `OutOfMemory`, `Driver`.
     pub fn new(context: &Context, shape: KvShape) -> Result<Self, CudaError> {
         let KvShape { format, pages, page_tokens, kv_heads, head_dim, scales } = shape;
-        if head_dim == 0 || head_dim > 256 || !head_dim.is_multiple_of(16) {
-            return Err(bad("head_dim", "a multiple of 16, at most 256"));
+        if head_dim == 0 || head_dim > 256 || !head_dim.is_multiple_of(8) {
+            return Err(bad("head_dim", "a multiple of 8, at most 256"));
         }
         if page_tokens == 0 || kv_heads == 0 {
             return Err(bad("page_tokens, kv_heads", "at least 1"));
@@ -146,7 +161,8 @@ impl KvCache {
         }
         small("kv_heads * head_dim", area("kv_heads * head_dim", &[kv_heads, head_dim])?)?;
         small("rows of the cache", area("rows of the cache", &[pages, page_tokens, kv_heads])?)?;
-        let bytes = area("bytes of the cache", &[pages, page_tokens, kv_heads, head_dim, format.size()])?;
+        let page = format.page_bytes(page_tokens * kv_heads, head_dim)?;
+        let bytes = area("bytes of the cache", &[pages, page])?;
         Ok(Self { shape, keys: Buffer::new(context, bytes)?, values: Buffer::new(context, bytes)? })
     }
 
@@ -226,7 +242,7 @@ impl Ops {
     /// `sequences[t]`. Tokens whose sequence or page does not exist are left out.
     ///
     /// # Errors
-    /// `WrongSize` unless there are as many keys, values, sequences and positions; `Kernel` unless tables have whole rows;
+    /// `WrongSize` unless there are as many keys, values, sequences and positions; `Kernel` unless tables have whole rows, or for a cache of `Q8_0`;
     /// `OtherContext`, `Launch`.
     pub fn kv_append<T: Float>(
         &self,
@@ -238,6 +254,9 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let rows = self.tables(cache, &tables)?;
         let shape = cache.shape;
+        if !shape.format.is_appended() {
+            return Err(bad("cache", "one that is not of codes of 8 bits: whole models write these"));
+        }
         let tokens = sequences.len();
         same_len("positions", positions.len(), tokens)?;
         let elements = area("elements of k", &[tokens, shape.kv_heads, shape.head_dim])?;
@@ -363,7 +382,9 @@ impl Ops {
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     to(File::attention, Name("attention_join", "", ""), size_of::<DecodeArgs>());
     for format in KvFormat::ALL {
-        to(File::attention, Name("kv_append", format.name(), ""), size_of::<AppendArgs>());
+        if format.is_appended() {
+            to(File::attention, Name("kv_append", format.name(), ""), size_of::<AppendArgs>());
+        }
         for width in ["h1", "h4"] {
             to(File::attention, Name("attention_decode", format.name(), width), size_of::<DecodeArgs>());
         }

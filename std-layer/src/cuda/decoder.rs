@@ -117,7 +117,9 @@ pub(crate) struct Heads<'a> {
     pub(crate) rot_dim: usize,
     pub(crate) pairing: RopePairing,
     pub(crate) heads: usize,
-    /// Where queries go, one behind the other.
+    /// Elements of a head; the cache has as many, or zeros behind them.
+    pub(crate) dim: usize,
+    /// Where queries go, one behind the other, in as many elements as the cache has.
     pub(crate) queries: ViewMut<'a, f32>,
 }
 
@@ -133,6 +135,9 @@ pub(crate) struct Attend<'a> {
     pub(crate) pieces: usize,
     pub(crate) queries: View<'a, f32>,
 }
+
+/// The number of the type of a cache of codes of 8 bits, in decoder.cu.
+const TYPE_Q8_0: u32 = 3;
 
 /// The number of the sequence of a row that has none.
 pub(crate) const NO_SEQUENCE: u32 = u32::MAX;
@@ -241,10 +246,13 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let shape = cache.shape();
         let table_rows = self.tables(cache, &tables)?;
-        let (heads, kv_heads, dim) = (how.heads, shape.kv_heads, shape.head_dim);
+        let (heads, kv_heads, dim, room) = (how.heads, shape.kv_heads, how.dim, shape.head_dim);
         let m = rows.lengths.len();
+        if dim > room {
+            return Err(bad("dim", "at most what the cache has of a head"));
+        }
         same_len("sequences", rows.sequences.len(), m)?;
-        same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, dim])?)?;
+        same_len("queries", how.queries.len(), area("elements of queries", &[m, heads, room])?)?;
         let widths = [heads, kv_heads, kv_heads].map(|n| n * dim);
         for ((x, stride), width) in how.x.iter().zip(widths) {
             let need = m.saturating_sub(1) * stride + width;
@@ -292,6 +300,7 @@ impl Ops {
             heads: small("heads", heads)?,
             kv_heads: small("kv_heads", kv_heads)?,
             dim: small("head_dim", dim)?,
+            room: small("head_dim", room)?,
             half: small("rot_dim", how.rot_dim)? / 2,
             adjacent: (how.pairing == RopePairing::Adjacent).into(),
             angles: small("rows of cos", angles)?,
@@ -303,7 +312,8 @@ impl Ops {
                 KvFormat::F32 => type_number(ElementType::F32),
                 KvFormat::F16 => type_number(ElementType::F16),
                 KvFormat::Bf16 => type_number(ElementType::Bf16),
-                KvFormat::E4m3 => return Err(bad("cache", "one of 16 or 32 bits")),
+                KvFormat::Q8_0 => TYPE_Q8_0,
+                KvFormat::E4m3 => return Err(bad("cache", "one of 16 or 32 bits, or of codes of 8")),
             },
             eps: how.eps,
         };
@@ -410,7 +420,11 @@ impl Ops {
             partial.len(),
             Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
         )?;
-        same_len("cols", to.cols, how.heads * shape.head_dim)?;
+        // Elements of a head that go on.
+        let dim = crate::gpu::check::rows(to.cols, how.heads)?;
+        if dim > shape.head_dim {
+            return Err(bad("cols", "at most what the cache has of the heads"));
+        }
         self.here(partial.context())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(queries, |rows| rows.len());
@@ -419,6 +433,7 @@ impl Ops {
             decode: self.attend_args(cache, how, partial.address())?,
             rows: rows.map_or(0, |rows| rows.address()),
             out: to.args(self, m)?,
+            dim: small("head_dim", dim)?,
         };
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("join"), stream, geometry, &args) }
@@ -452,21 +467,31 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("gate"), stream, geometry, &args) }
     }
 
-    /// Rows as they are, or those that `rows` names.
+    /// Rows as they are, or those that `rows` names. Of each `room` elements of a row `dim` go on.
     pub(crate) fn decoder_rows(
         &self,
         stream: &Stream,
         (x, rows): (View<'_, f32>, Option<View<'_, u32>>),
+        (dim, room): (usize, usize),
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let all = crate::gpu::check::rows(x.len(), to.cols)?;
+        if dim > room {
+            return Err(bad("dim", "at most `room`"));
+        }
+        let all = crate::gpu::check::rows(x.len(), crate::gpu::check::rows(to.cols, dim)? * room)?;
         self.here(x.context())?;
         aligned("x", x.address())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(all, |rows| rows.len());
         let geometry = geometry::by_fours(m, to.cols);
-        let args =
-            RowsArgs { x: x.address(), rows: rows.map_or(0, |rows| rows.address()), out: to.args(self, m)? };
+        let (dim, room) = if dim == room { (0, 0) } else { (dim, room) };
+        let args = RowsArgs {
+            x: x.address(),
+            rows: rows.map_or(0, |rows| rows.address()),
+            out: to.args(self, m)?,
+            dim: small("dim", dim)?,
+            room: small("room", room)?,
+        };
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("rows"), stream, geometry, &args) }
     }

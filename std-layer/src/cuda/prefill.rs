@@ -64,6 +64,12 @@ pub struct Prefill {
 
 /// The sizes of heads that kernels are compiled for; others take the next larger one.
 const DIMS: [(usize, &str); 5] = [(64, "d64"), (80, "d80"), (96, "d96"), (128, "d128"), (256, "d256")];
+
+/// Whether there are kernels for a cache of this format.
+const fn has_kernels(format: KvFormat) -> bool {
+    matches!(format, KvFormat::F16 | KvFormat::Bf16 | KvFormat::E4m3)
+}
+
 impl Ops {
     /// Attention of the last queries of each sequence over its tokens, whose keys and values are in the cache already:
     /// `y = sum_t p_t v_t`, `p` the softmax of `scale * (q . k_t)` over the tokens that `mask` shows. `q` and `y` have
@@ -78,7 +84,7 @@ impl Ops {
     ///
     /// # Errors
     /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, and `y` is as large
-    /// as `q`; `Kernel` if the cache is of f32, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
+    /// as `q`; `Kernel` if the cache is of f32 or `Q8_0`, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
     /// a window not empty; `Misaligned` unless `q` and `y` start at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
     /// sequences; `OtherContext`, `Launch`.
     pub fn attention_prefill<'a, T: Float>(
@@ -94,8 +100,8 @@ impl Ops {
         let tabled = self.tables(cache, &tables)?;
         let shape = cache.shape();
         let Prefill { heads, scale, mask, longest } = how;
-        if shape.format == KvFormat::F32 {
-            return Err(bad("cache", "one of 16 or 8 bits: tensor cores multiply no f32"));
+        if !has_kernels(shape.format) {
+            return Err(bad("cache", "one of f16, bf16 or E4M3"));
         }
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
             return Err(bad("heads", "a multiple of the KV heads"));
@@ -159,7 +165,7 @@ impl Ops {
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
-    for format in KvFormat::ALL.into_iter().filter(|&f| f != KvFormat::F32) {
+    for format in KvFormat::ALL.into_iter().filter(|&format| has_kernels(format)) {
         for (_, dim) in DIMS {
             to(File::prefill, Name("attention_prefill", format.name(), dim), size_of::<PrefillArgs>());
         }

@@ -279,12 +279,10 @@ impl CudaKvCache {
             KvType::F16 => KvFormat::F16,
             KvType::Bf16 => KvFormat::Bf16,
             KvType::F32 => KvFormat::F32,
-            KvType::Q8_0 => {
-                return Err(BackendError::Unsupported("a cache of 8 bits on an NVIDIA GPU".to_owned()))
-            }
+            KvType::Q8_0 => KvFormat::Q8_0,
         };
         let layer = |&group: &usize| {
-            let (kv_heads, head_dim, pages) = (config.kv_heads, config.head_dim, groups[group].pages);
+            let (kv_heads, head_dim, pages) = (config.kv_heads, head_room(config), groups[group].pages);
             KvCache::new(
                 context,
                 KvShape { format, pages, page_tokens, kv_heads, head_dim, scales: [1.0; 2] },
@@ -328,8 +326,13 @@ impl CudaKvCache {
     pub fn bytes_at(&self, position: usize) -> usize {
         let seen = |window: &Option<usize>| window.map_or(position + 1, |w| w.min(position + 1));
         let positions: usize = self.windows.iter().map(seen).sum();
-        let bytes = if self.options.kind == KvType::F32 { size_of::<f32>() } else { size_of::<u16>() };
-        positions * 2 * self.shape.iter().product::<usize>() * bytes
+        let [kv_heads, dim] = self.shape;
+        let head = match self.options.kind {
+            KvType::F32 => dim * size_of::<f32>(),
+            KvType::F16 | KvType::Bf16 => dim * size_of::<u16>(),
+            KvType::Q8_0 => dim + dim.div_ceil(32) * size_of::<u16>(),
+        };
+        positions * 2 * kv_heads * head
     }
 
     /// Makes room for a step's tokens; the copies that sharing asks for are queued.
@@ -442,6 +445,11 @@ impl CudaKvCache {
         self.logits.push(Arc::clone(&logits));
         Ok(logits)
     }
+}
+
+/// Elements that the cache has for each head: kernels read eight at a time, so that zeros follow those of a head where it has no multiple of 8.
+pub(super) fn head_room(config: &Config) -> usize {
+    config.head_dim.next_multiple_of(8)
 }
 
 /// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.

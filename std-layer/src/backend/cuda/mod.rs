@@ -326,7 +326,7 @@ impl<P: Platform> GpuBackend<P> {
             outputs: if recorded { n } else { outputs.len() },
             pieces: pieces(positions),
             exact,
-            narrow_cache: kv.options.kind != KvType::F32,
+            narrow_cache: matches!(kv.options.kind, KvType::F16 | KvType::Bf16),
             recorded,
             runs: if recorded { Vec::new() } else { runs },
         })

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gllm_kernels_core::{bf16, f16, ElementType};
 
+use super::cache::head_room;
 use super::weights::{half_type, Product, Storage, Stored, Way, MAX_GEMV_ROWS};
 use super::{Gpu, Rows};
 use crate::backend::{no_experts, BackendError, Linear, NormWeight, Slot, Step};
@@ -206,8 +207,10 @@ impl<'a> Lowering<'a> {
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
         let config = &self.weights.config;
-        let (rows, m, width) = (self.rows, self.m, self.width(Slot::Mixed));
-        let (heads, dim, window) = (config.heads, config.head_dim, config.layer[layer].window);
+        // Rows of heads as the cache has them; behind the last kernel they are as the model has them.
+        let (rows, m, dim) = (self.rows, self.m, head_room(config));
+        let (heads, width, window) = (config.heads, config.heads * dim, config.layer[layer].window);
+        let head = (config.head_dim, dim);
         let (scale, cap) = (config.attention_scale, config.attention_softcap);
         // In pieces, straight to whoever takes it; or row by row first.
         let tensor = rows.tensor_attention(config);
@@ -291,7 +294,7 @@ impl<'a> Lowering<'a> {
             }
             let x = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?.into_view();
             let forms = memory.forms(layout, wanted, m)?;
-            ops.decoder_rows(stream, (x, which), forms)
+            ops.decoder_rows(stream, (x, which), head, forms)
         })
     }
 
@@ -537,7 +540,7 @@ impl Step for Lowering<'_> {
         let config = &weights.config;
         let rope = &config.ropes[config.layer[layer].rope];
         let product = weights.linear(Linear::Qkv(layer));
-        let (width, queries) = (self.width(Slot::Heads), self.width(Slot::Mixed));
+        let (width, queries) = (self.width(Slot::Heads), config.heads * head_room(config));
         self.size(Place::Queries, m * queries, 4);
         let uses = [(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
         self.launch(&uses, |memory, layout, gpu| {
@@ -556,6 +559,7 @@ impl Step for Lowering<'_> {
                 rot_dim: rope.dims,
                 pairing: rope.pairing,
                 heads: config.heads,
+                dim: config.head_dim,
                 queries: memory.floats(layout, Place::Queries, 0, m * queries)?,
             };
             let tables = PageTables { pages: memory.tables[memory.group_of[layer]], len: memory.table_len };

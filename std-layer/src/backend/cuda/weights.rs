@@ -225,12 +225,18 @@ impl Uploader<'_> {
 fn check(config: &Config) -> Result<(), BackendError> {
     let refuse = |what: String| Err(BackendError::Unsupported(what));
     let (dim, hidden, intermediate) = (config.head_dim, config.hidden, config.intermediate);
-    if dim > 256 || !dim.is_multiple_of(16) {
-        return refuse(format!(
-            "heads of {dim} elements on a GPU: they must be a multiple of 16, at most 256"
-        ));
+    if dim > 256 || !dim.is_multiple_of(2) {
+        return refuse(format!("heads of {dim} elements on a GPU: they must be even, at most 256"));
     }
-    for (what, n) in [("the residual stream", hidden), ("the feed-forward network", intermediate)] {
+    let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+    if !keys.is_multiple_of(4) {
+        return refuse(format!("keys of {keys} elements on a GPU: they must be a multiple of 4"));
+    }
+    for (what, n) in [
+        ("the residual stream", hidden),
+        ("the feed-forward network", intermediate),
+        ("the queries of a token", queries),
+    ] {
         if !n.is_multiple_of(8) {
             return refuse(format!("{what} of {n} elements on a GPU: they must be a multiple of 8"));
         }

@@ -61,6 +61,7 @@ pub(super) struct HeadsArgs {
     pub(super) heads: u32,
     pub(super) kv_heads: u32,
     pub(super) dim: u32,
+    pub(super) room: u32,
     pub(super) half: u32,
     pub(super) adjacent: u32,
     pub(super) angles: u32,
@@ -78,6 +79,7 @@ pub(super) struct JoinRowsArgs {
     pub(super) decode: DecodeArgs,
     pub(super) rows: Address,
     pub(super) out: FormsArgs,
+    pub(super) dim: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -96,6 +98,8 @@ pub(super) struct RowsArgs {
     pub(super) x: Address,
     pub(super) rows: Address,
     pub(super) out: FormsArgs,
+    pub(super) dim: u32,
+    pub(super) room: u32,
 }
 
 #[derive(Clone, Copy)]

@@ -57,6 +57,24 @@ template <class C> DEVICE Eight<C> load8(const C* p) {
     return both.eight;
 }
 
+// Where eight numbers of a token's key or value are, and what they are multiplied with.
+template <class C> struct Rows {
+    const DecodeArgs& a;
+    u32 page, kv, token, first;
+    DEVICE u64 at() const { return ((static_cast<u64>(page) * a.kv_heads + kv) * a.page_tokens + token) * a.dim + first; }
+    DEVICE f32 scale(const void*) const { return 1; }
+};
+template <> struct Rows<q8_0> {
+    const DecodeArgs& a;
+    u32 page, kv, token, first;
+    DEVICE u64 all() const { return static_cast<u64>(a.kv_heads) * a.page_tokens; }
+    DEVICE u64 row() const { return static_cast<u64>(kv) * a.page_tokens + token; }
+    DEVICE u64 at() const { return q8_codes(all(), a.dim, page, row()) + first; }
+    DEVICE f32 scale(const void* cache) const {
+        return to_f32(*reinterpret_cast<const f16*>(static_cast<const u8*>(cache) + q8_scale(all(), a.dim, page, row(), first / Q8_GROUP)));
+    }
+};
+
 // A block takes a part of the tokens for the HEADS queries that share a KV head: a warp some tokens at a time, a lane eight of the
 // dimensions of one. Warps meet at the end.
 template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
@@ -91,17 +109,22 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
         u32 page = a.pages;
         if (token < to && token / a.page_tokens < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + token / a.page_tokens];
         const bool there = page < a.pages;
-        const u64 at = ((static_cast<u64>(there ? page : 0) * a.kv_heads + kv) * a.page_tokens + token % a.page_tokens) * a.dim + mine;
+        const Rows<C> rows{a, there ? page : 0, kv, token % a.page_tokens, mine};
         Eight<C> k = {}, v = {};
-        if (there && mine < a.dim) k = load8(static_cast<const C*>(a.keys) + at), v = load8(static_cast<const C*>(a.values) + at);
+        f32 of_key = 1, of_value = 1;
+        if (there && mine < a.dim) {
+            k = load8(static_cast<const C*>(a.keys) + rows.at()), v = load8(static_cast<const C*>(a.values) + rows.at());
+            of_key = rows.scale(a.keys), of_value = rows.scale(a.values);
+        }
         f32 wide[8];
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) wide[i] = to_f32(v.at[i]);
+        for (u32 i = 0; i < 8; i++) wide[i] = to_f32(v.at[i]) * of_value;
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
             f32 s = 0;
 #pragma unroll
             for (u32 i = 0; i < 8; i++) s = fmaf(q[h][i], to_f32(k.at[i]), s);
+            s *= of_key;
             for (u32 x = 1; x < lanes; x *= 2) s += shuffle_xor(s, x);
             if (cap != 0) s = cap * tanhf(s / cap);
             if (!there) s = minus_infinity();
@@ -167,11 +190,15 @@ KERNEL(attention_join, DecodeArgs, 256) {
     }
 }
 
-#define CACHE(T)                                                       \
-    KERNEL(kv_append_##T, AppendArgs, 256) { append<T>(a); }           \
+#define DECODE(T)                                                           \
     KERNEL(attention_decode_##T##_h1, DecodeArgs, 128) { attend<T, 1>(a); } \
     KERNEL(attention_decode_##T##_h4, DecodeArgs, 128) { attend<T, 4>(a); }
+#define CACHE(T)                                             \
+    KERNEL(kv_append_##T, AppendArgs, 256) { append<T>(a); } \
+    DECODE(T)
 CACHE(f16)
 CACHE(bf16)
 CACHE(e4m3)
 CACHE(f32)
+// Whole models alone write it: `decoder_heads`.
+DECODE(q8_0)

@@ -21,6 +21,17 @@ struct DecodeArgs {
     f32 scale, key_scale, value_scale, cap;
 };
 
+// Codes of 8 bits, with a scale of 16 for each 32 of a head. Of a page all codes come first, as numbers do, and behind them scales in the same order.
+struct q8_0 { i8 bits; };
+DEVICE f32 to_f32(q8_0 x) { return static_cast<f32>(x.bits); }
+static constexpr u32 Q8_GROUP = 32;
+DEVICE u64 q8_page(u64 rows, u32 dim) { return (rows * (dim + 2 * div_up(dim, Q8_GROUP)) + 15) / 16 * 16; }
+// Where the codes of a row of a page are, and the scale of its group `group`.
+DEVICE u64 q8_codes(u64 rows, u32 dim, u64 page, u64 row) { return page * q8_page(rows, dim) + row * dim; }
+DEVICE u64 q8_scale(u64 rows, u32 dim, u64 page, u64 row, u32 group) {
+    return page * q8_page(rows, dim) + rows * dim + (row * div_up(dim, Q8_GROUP) + group) * 2;
+}
+
 DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
 
 // The tokens of a sequence of `length` that a query behind them sees begin here.

@@ -94,9 +94,23 @@ struct HeadsArgs {
     const u32* sequences;
     const u32* lengths;
     u32 stride[3];
-    u32 heads, kv_heads, dim, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
+    // Rows of queries and of the cache have `room` elements for each head: `dim`, and zeros behind them.
+    u32 heads, kv_heads, dim, room, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
     f32 eps;
 };
+// The type of a cache of codes of 8 bits, beside those of numbers.
+static constexpr u32 TYPE_Q8_0 = 3;
+
+// A warp writes 32 numbers of a row of such a cache, one each lane: the code is x (127 / max |x|), to nearest even. A group with a NaN or an infinity is NaN.
+DEVICE void store_q8(const HeadsArgs& a, void* cache, u32 page, u64 row, u32 i, f32 v) {
+    const u64 rows = static_cast<u64>(a.kv_heads) * a.page_tokens;
+    const f32 bad = warp_reduce<Max>(fabsf(v) <= 3.402823466e38f ? 0.0f : 1.0f), top = warp_reduce<Max>(fabsf(v));
+    u8* bytes = static_cast<u8*>(cache);
+    const bool some = bad == 0 && top >= 1e-36f;
+    if (i < a.room) bytes[q8_codes(rows, a.room, page, row) + i] = static_cast<u8>(some ? static_cast<i32>(rintf(v * (127 / top))) : 0);
+    if (lane() == 0)
+        *reinterpret_cast<f16*>(bytes + q8_scale(rows, a.room, page, row, i / Q8_GROUP)) = from_f32<f16>(bad != 0 ? from_bits(0x7fc00000) : some ? top / 127 : 0);
+}
 
 // Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, and `dim`
 // numbers of shared memory.
@@ -124,9 +138,11 @@ KERNEL(decoder_heads, HeadsArgs, 256) {
         sync_warp();
         // A key or value without a page goes nowhere.
         const bool kept = kind == 0 || page < a.pages;
-        const u64 at = ((static_cast<u64>(kept ? page : 0) * a.kv_heads + head) * a.page_tokens + position % a.page_tokens) * a.dim;
-        for (u32 i = lane(); i < a.dim && kept; i += WARP) {
-            f32 v = room[i];
+        const u64 of_page = static_cast<u64>(head) * a.page_tokens + position % a.page_tokens;
+        const u64 at = (static_cast<u64>(kept ? page : 0) * a.kv_heads * a.page_tokens + of_page) * a.room;
+        for (u32 base = 0; base < a.room && kept; base += WARP) {
+            const u32 i = base + lane();
+            f32 v = i < a.dim ? room[i] : 0;
             if (kind < 2 && i < 2 * a.half) {
                 const u32 k = a.adjacent ? i / 2 : i % a.half;
                 const bool second = a.adjacent ? i % 2 : i >= a.half, known = position < a.angles;
@@ -135,8 +151,11 @@ KERNEL(decoder_heads, HeadsArgs, 256) {
                 const f32 other = room[a.adjacent ? i ^ 1 : second ? i - a.half : i + a.half];
                 v = second ? fmaf(other, s, v * c) : fmaf(-other, s, v * c);
             }
-            if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.dim + i] = v;
-            else store_as(kind == 1 ? a.keys : a.values, at + i, v, a.type);
+            void* cache = kind == 1 ? a.keys : a.values;
+            if (kind > 0 && a.type == TYPE_Q8_0) store_q8(a, cache, page, of_page, i, v);
+            else if (i >= a.room) continue;
+            else if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.room + i] = v;
+            else store_as(cache, at + i, v, a.type);
         }
         sync_warp();
     }
@@ -147,6 +166,8 @@ struct JoinRowsArgs {
     // Which queries; all of them, in order, without.
     const u32* rows;
     Forms out;
+    // Elements of a head that go on: those of the cache, or fewer.
+    u32 dim;
 };
 
 // The pieces of a query's heads together; a query without tokens gives zeros.
@@ -155,18 +176,26 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
     const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? d.lengths[query] : 0;
     const u32 first = seen_from(length, d.window) / d.piece, last = least(d.parts, div_up(length, d.piece));
     each_four(a.out.cols, [&](u32 at) {
-        f32 v[4] = {0, 0, 0, 0}, total = 0, over = minus_infinity();
+        f32 v[4] = {0, 0, 0, 0};
         if (at < a.out.cols) {
-            const f32* in = d.partial + (static_cast<u64>(query) * d.heads + at / d.dim) * d.parts * (d.dim + 2);
-            for (u32 p = first; p < last; p++) over = most(over, in[p * (d.dim + 2) + d.dim]);
-            for (u32 p = first; p < last; p++) {
-                const f32* part = in + p * (d.dim + 2);
-                if (part[d.dim + 1] == 0) continue;
-                const f32 keep = exp2_fast(part[d.dim] - over);
-                for (u32 i = 0; i < 4; i++) v[i] = fmaf(keep, part[at % d.dim + i], v[i]);
-                total = fmaf(keep, part[d.dim + 1], total);
+            // Four neighbours are of one head, or of several where heads are no multiple of 4.
+            for (u32 from = 0, to; from < 4; from = to) {
+                const u32 head = (at + from) / a.dim, i = (at + from) % a.dim;
+                to = least(4u, from + (a.dim - i));
+                const f32* in = d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * (d.dim + 2);
+                f32 total = 0, over = minus_infinity();
+                for (u32 p = first; p < last; p++) over = most(over, in[p * (d.dim + 2) + d.dim]);
+                for (u32 p = first; p < last; p++) {
+                    const f32* part = in + p * (d.dim + 2);
+                    if (part[d.dim + 1] == 0) continue;
+                    const f32 keep = exp2_fast(part[d.dim] - over);
+                    for (u32 k = 0; k < 4; k++)
+                        if (k >= from && k < to) v[k] = fmaf(keep, part[i + k - from], v[k]);
+                    total = fmaf(keep, part[d.dim + 1], total);
+                }
+                for (u32 k = 0; k < 4; k++)
+                    if (k >= from && k < to) v[k] = total == 0 ? 0 : v[k] / total * d.value_scale;
             }
-            for (u32 i = 0; i < 4; i++) v[i] = total == 0 ? 0 : v[i] / total * d.value_scale;
         }
         put4(a.out, block_x(), at, v);
     });
@@ -205,14 +234,18 @@ struct RowsArgs {
     // Which rows; all of them, in order, without.
     const u32* rows;
     Forms out;
+    // Of each `room` elements of x `dim` go on; both are 0 if all do.
+    u32 dim, room;
 };
 
 // Rows as they are, in the forms that products take.
 KERNEL(decoder_rows, RowsArgs, 1024) {
-    const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * a.out.cols;
+    const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * (a.dim ? a.out.cols / a.dim * a.room : a.out.cols);
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
-        if (at < a.out.cols) load_pack(v, x + at);
+        if (at < a.out.cols && a.dim)
+            for (u32 i = 0; i < 4; i++) v[i] = x[(at + i) / a.dim * a.room + (at + i) % a.dim];
+        else if (at < a.out.cols) load_pack(v, x + at);
         put4(a.out, block_x(), at, v);
     });
 }
