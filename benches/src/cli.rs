@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    compare, everything, generate, info, inspect, list, logits, model, quantize, run, tokenize, verify,
-    EXAMPLES,
+    compare, embed, everything, generate, info, inspect, list, logits, model, quantize, run, tokenize,
+    verify, EXAMPLES,
 };
 use crate::help::{wrapped, WIDEST};
 
@@ -73,6 +73,8 @@ pub enum Command {
     /// Ctrl-C ends the text: what was generated until then has been written, speeds are told, and the exit code is 0. A second
     /// Ctrl-C ends the process at once.
     Generate(generate::Options),
+    /// Make embeddings of texts: of each a row of numbers, of length 1. Without --json: how alike the texts are.
+    Embed(embed::Options),
     /// Show the tokens of a text, as the model's file has them.
     Tokenize(tokenize::Options),
     /// Write the logits behind every token of a sequence: little-endian f32, a row of the vocabulary for each.

@@ -83,12 +83,17 @@ pub struct Room {
     pub positions: usize,
     /// Sequences at a time.
     pub sequences: usize,
+    /// Tokens of a step, at most.
+    pub step: usize,
 }
 
 impl Room {
+    /// Tokens of a step that reads a prompt.
+    pub const STEP: usize = 512;
+
     /// For one sequence.
     pub fn one(positions: usize) -> Self {
-        Self { positions, sequences: 1 }
+        Self { positions, sequences: 1, step: Self::STEP }
     }
 }
 
@@ -135,6 +140,7 @@ impl Setup {
             max_tokens: Some(room.positions),
             cache: CacheOptions { kind, sequences: room.sequences, ..CacheOptions::default() },
             forward: ForwardConfig { precision, ..ForwardConfig::default() },
+            chunk: room.step,
             ..GeneratorOptions::default()
         };
         let count = threads(thread_count)?;

@@ -104,6 +104,26 @@ fn write_model(path: &Path, end: u32) {
     file.finish().unwrap();
 }
 
+#[test]
+fn texts_have_embeddings() {
+    let model = Temporary::new("embedding.gguf");
+    write_model(&model.0, 2);
+    let long = "long ".repeat(200);
+    let args =
+        ["embed", model.text(), "--pooling", "mean", "--text", "a", "--text", &long, "--text", "a", "--json"];
+    let all = json(&args);
+    let rows: Vec<Vec<f64>> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect())
+        .collect();
+    assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [64; 3]);
+    assert_eq!((all[1]["text"].as_str(), all[1]["tokens"].as_u64() > Some(512)), (Some(&*long), true));
+    let product = |a: usize, b: usize| rows[a].iter().zip(&rows[b]).map(|(a, b)| a * b).sum::<f64>();
+    assert!((product(0, 0) - 1.0).abs() < 1e-5 && (product(0, 2) - 1.0).abs() < 1e-3 && product(0, 1) < 0.99);
+}
+
 /// The ids that follow token 1.
 fn generated(model: &Temporary, more: &[&str]) -> Vec<u64> {
     let args = ["generate", model.text(), "--tokens", "1", "-n", "24", "--greedy", "--json"];
@@ -253,6 +273,7 @@ fn mistakes_are_told_in_one_line() {
         ("model", &[]),
         ("tokenize", &["--text", "a"]),
         ("logits", &["--tokens", "1", "--out", "/no/such/folder/logits"]),
+        ("embed", &["--text", "a", "--pooling", "last"]),
     ] {
         let run = |file, words: &[&str]| refused(&[&[command, file], more].concat(), 1, words);
         run("/no/such/model.gguf", &["/no/such/model.gguf", "No such file"]);
@@ -261,6 +282,7 @@ fn mistakes_are_told_in_one_line() {
         run(other.text(), &["clip", "llama", "gemma3"]);
         run(adapter.text(), &["general.architecture"]);
     }
+    refused(&["embed", model.text(), "--text", "a"], 2, &["--pooling"]);
     let generate = ["generate", model.text()];
     let refuse = |more: &[&str], code, words: &[&str]| refused(&[&generate, more].concat(), code, words);
     refuse(&["--tokens", "1,259", "--json"], 2, &["259"]);

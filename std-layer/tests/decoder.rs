@@ -11,9 +11,9 @@ use gllm_kernels_std::backend::{
     BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
-use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Sampling};
+use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
 use gllm_testkit::effort;
-use tiny::{oracle, Tiny};
+use tiny::{hidden, oracle, Tiny};
 
 /// Any tokens, no two stretches alike.
 fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
@@ -246,6 +246,45 @@ fn what_does_not_fit_is_refused() {
     let other = Tiny { kv_heads: 4, ..Tiny::new("llama", Some(QuantFormat::Q8_0)) }.open();
     let mut g4 = generator(&other, 1, Options::default());
     assert!(g4.logits(&[1, 2, 3]).is_ok());
+}
+
+/// Rows of texts, each alone and side by side, in one step and in several.
+#[test]
+fn texts_become_rows() {
+    let tiny = Tiny::new("qwen3", Some(QuantFormat::Q8_0));
+    let model = tiny.open();
+    let all = tokens(60, tiny.vocabulary);
+    let texts = [&all[..17], &all[5..6], &all[20..60]];
+    for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
+        let mut g = generator(&model, 2, Options { chunk: 50, ..exact() });
+        let rows = g.embed(&texts, pooling).unwrap();
+        let mut other = generator(&model, 3, exact());
+        for (row, text) in rows.iter().zip(texts) {
+            assert_eq!(bits(row), bits(&other.embed(&[text], pooling).unwrap()[0]), "{pooling:?}");
+            let of = hidden(model.config(), &model.weights().unwrap(), text);
+            let own = match pooling {
+                Pooling::First => &of[..1],
+                Pooling::Last => &of[of.len() - 1..],
+                _ => &of[..],
+            };
+            let sum: Vec<f64> = (0..tiny.hidden).map(|i| own.iter().map(|x| x[i]).sum()).collect();
+            let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+            for (x, &y) in sum.iter().zip(row) {
+                assert!(
+                    (x / length - f64::from(y)).abs() < 2e-6,
+                    "{pooling:?}: {y} instead of {}",
+                    x / length
+                );
+            }
+        }
+        assert_eq!(g.pages().free(0), 2048 / 64);
+        for (text, what) in [(&all[..0], "0 tokens"), (&all[..51], "51 tokens")] {
+            match g.embed(&[&all[..3], text], pooling) {
+                Err(BackendError::Tokens(why)) => assert!(why.contains(what), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 /// Scores that are no numbers: the largest weights that a router may have, times inputs, are infinite, and their softmax is no number.

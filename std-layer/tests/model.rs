@@ -13,7 +13,9 @@ use std::path::Path;
 use draft::{Draft, ARCHITECTURES};
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
-use gllm_kernels_std::model::{Architecture, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Rope};
+use gllm_kernels_std::model::{
+    Architecture, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Pooling, Rope,
+};
 use gllm_kernels_std::AlignedVec;
 
 /// The error that a draft is refused with.
@@ -128,6 +130,15 @@ fn what_is_not_supported_is_named() {
     let mut draft = Draft::of("gemma3");
     draft.set("gemma3.expert_count", Value::U32(8));
     assert_eq!(bad_value(&draft).0, "gemma3.expert_count");
+    let mut draft = Draft::of("qwen3");
+    for (kind, pooling) in
+        [(0, None), (1, Some(Pooling::Mean)), (2, Some(Pooling::First)), (3, Some(Pooling::Last))]
+    {
+        draft.set("qwen3.pooling_type", Value::U32(kind));
+        assert_eq!(config(&draft).pooling, pooling);
+    }
+    draft.set("qwen3.pooling_type", Value::U32(4));
+    assert_eq!(bad_value(&draft).0, "qwen3.pooling_type");
     let mut draft = Draft::of("qwen3moe");
     draft.set("qwen3moe.expert_gating_func", Value::U32(2));
     assert_eq!(bad_value(&draft).2, "1, softmax");

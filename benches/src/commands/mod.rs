@@ -6,6 +6,7 @@ use crate::error::Outcome;
 pub mod compare;
 #[cfg(feature = "peer-ggml")]
 mod compare_models;
+pub mod embed;
 pub mod everything;
 pub mod generate;
 pub mod info;
@@ -37,6 +38,7 @@ Examples:
   gllm-bench model model.gguf --prompt 128,512 --threads 1,all
   gllm-bench model model.gguf --sequences 1,4,16 --html model.html
   gllm-bench generate model.gguf --prompt 'The capital of France is' -n 32 --greedy
+  gllm-bench embed embedding-model.gguf --text 'a cat' --text 'a kitten' --json
 
 Units:
   ns        nanoseconds per call, median of the samples
@@ -72,6 +74,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Some(Command::Verify(options)) => verify::execute(&options),
         Some(Command::Model(options)) => model::execute(&options),
         Some(Command::Generate(options)) => generate::execute(&options),
+        Some(Command::Embed(options)) => embed::execute(&options),
         Some(Command::Tokenize(options)) => tokenize::execute(&options),
         Some(Command::Logits(options)) => logits::execute(&options),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Sequences, Topology,
 };
-use crate::model::{Config, HostWeights, Pages, SequenceId};
+use crate::model::{Config, HostWeights, Pages, Pooling, SequenceId};
 
 /// Kinds of backends, the one first that is taken first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -241,6 +241,25 @@ macro_rules! backends {
                     $($(#[$attribute])* (Self::$name(backend), AnyWeights::$name(weights), AnyKvCache::$name(kv)) => {
                         let logits = backend.generator_forward_gpu_pure(tokens, topology, weights, kv, config);
                         logits.map(AnyLogits::$name)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn embedding_forward_gpu_pure(
+                &self,
+                tokens: &[u32],
+                topology: &Topology,
+                weights: &AnyWeights,
+                kv: &mut AnyKvCache,
+                config: &ForwardConfig,
+                pooling: Pooling,
+            ) -> Result<AnyLogits, BackendError> {
+                match (self, weights, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyWeights::$name(weights), AnyKvCache::$name(kv)) => {
+                        let rows =
+                            backend.embedding_forward_gpu_pure(tokens, topology, weights, kv, config, pooling);
+                        rows.map(AnyLogits::$name)
                     })*
                     _ => Err(mixed()),
                 }

@@ -28,7 +28,7 @@ pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights, GpuBackend, Nv
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 
-use crate::model::{Config, Group, HostWeights, Layer, Pages, Sampling, SequenceId};
+use crate::model::{Config, Group, HostWeights, Layer, Pages, Pooling, Sampling, SequenceId};
 
 /// How far loading has come, in bytes of weights as they are in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +226,11 @@ pub(crate) fn no_experts() -> BackendError {
     BackendError::Unsupported("mixtures of experts on this backend; the CPU runs them".to_owned())
 }
 
+/// Why a backend refuses to make embeddings.
+pub(crate) fn no_pooling() -> BackendError {
+    BackendError::Unsupported("embeddings on this backend; the CPU makes them".to_owned())
+}
+
 /// A cache of keys and values, as far as it does not matter what device it is on: its pages, and the sequences in them.
 pub trait Sequences: Debug {
     /// The pages and sequences.
@@ -315,6 +320,25 @@ pub trait Backend: Debug {
         kv: &mut Self::KvCache,
         config: &ForwardConfig,
     ) -> Result<Self::Logits, BackendError>;
+
+    /// A step that gives a row of `hidden` elements for each run, of length 1: that of the run's tokens whose logits would be asked for,
+    /// made one by `pooling`. [`read_logits`](Self::read_logits) reads these rows.
+    ///
+    /// # Errors
+    /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` if a run asks for no row; `Unsupported` where a backend does
+    /// not have it yet.
+    fn embedding_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &Self::Weights,
+        kv: &mut Self::KvCache,
+        config: &ForwardConfig,
+        pooling: Pooling,
+    ) -> Result<Self::Logits, BackendError> {
+        let _ = (tokens, topology, weights, kv, config, pooling);
+        Err(no_pooling())
+    }
 
     /// A token for each row of logits.
     ///

@@ -1,6 +1,6 @@
 //! What a step of a model is made of.
 
-use crate::model::Config;
+use crate::model::{Config, Pooling};
 
 /// An intermediate result: a row for each token of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,4 +122,7 @@ pub trait Step {
     fn last_rows(&mut self) -> Result<(), Self::Error>;
     /// Caps `Logits`, if the model does.
     fn cap_logits(&mut self) -> Result<(), Self::Error>;
+    /// Of the rows of `Normed` that are left, those of each run become one, which is divided by its length `sqrt(sum of x^2)` unless that is 0.
+    /// These rows are what the step gives, in place of logits.
+    fn pool(&mut self, pooling: Pooling) -> Result<(), Self::Error>;
 }

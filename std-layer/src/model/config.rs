@@ -81,6 +81,18 @@ impl Rope {
     }
 }
 
+/// How the rows of a text become one, for [embeddings](crate::model::Generator::embed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Pooling {
+    /// The mean of the rows of all tokens.
+    Mean,
+    /// The row of the first token.
+    First,
+    /// The row of the last token.
+    Last,
+}
+
 /// A mixture of experts: gated feed-forward networks, of which each token goes through a few.
 ///
 /// A router scores the experts of a token: `p = softmax(router(x))`. The `used` experts with the largest scores are taken; of experts that
@@ -174,6 +186,8 @@ pub struct Config {
     pub attention_bias: bool,
     /// Whether the output matrix is the embedding matrix.
     pub tied_embeddings: bool,
+    /// How the model makes one row of a text, if it was made for that.
+    pub pooling: Option<Pooling>,
     /// The position embeddings that layers use.
     pub ropes: Vec<Rope>,
     /// Each layer.

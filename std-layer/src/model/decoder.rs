@@ -1,6 +1,6 @@
 //! The decoder: the one description of what all its models compute.
 
-use super::Config;
+use super::{Config, Pooling};
 use crate::backend::{Linear, NormWeight, Step};
 
 /// A step of a decoder model, operation by operation. See [`Config`] for the formulas.
@@ -8,6 +8,30 @@ use crate::backend::{Linear, NormWeight, Step};
 /// # Errors
 /// The step's.
 pub fn decode<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
+    layers(config, step)?;
+    if step.outputs() == 0 {
+        return Ok(());
+    }
+    step.norm(NormWeight::Output)?;
+    step.linear(Linear::Output)?;
+    step.cap_logits()
+}
+
+/// A step that gives a row for each run instead of logits, of the tokens whose logits would be asked for.
+///
+/// # Errors
+/// The step's.
+pub fn embed<S: Step>(config: &Config, step: &mut S, pooling: Pooling) -> Result<(), S::Error> {
+    layers(config, step)?;
+    if step.outputs() == 0 {
+        return Ok(());
+    }
+    step.norm(NormWeight::Output)?;
+    step.pool(pooling)
+}
+
+/// All layers. If nobody asks for results, the last one ends when its cache is complete.
+fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
     let post = |weight: NormWeight| config.post_norms.then_some(weight);
     step.embed()?;
     for layer in 0..config.layers {
@@ -15,7 +39,6 @@ pub fn decode<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         step.linear(Linear::Qkv(layer))?;
         step.heads(layer)?;
         if layer + 1 == config.layers && step.outputs() == 0 {
-            // The caches are complete, and nobody looks at the rest.
             return Ok(());
         }
         step.attend(layer)?;
@@ -35,7 +58,5 @@ pub fn decode<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         }
         step.add(post(NormWeight::PostFfn(layer)))?;
     }
-    step.norm(NormWeight::Output)?;
-    step.linear(Linear::Output)?;
-    step.cap_logits()
+    Ok(())
 }

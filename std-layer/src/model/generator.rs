@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Model, ModelError, Pages, Sampling, SequenceId};
+use super::{Model, ModelError, Pages, Pooling, Sampling, SequenceId};
 use crate::backend::{
     Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
 };
@@ -225,6 +225,47 @@ impl<B: Backend> Generator<B> {
             }
         }
         self.remove(sequence)?;
+        Ok(all)
+    }
+
+    /// Embeddings of texts: of each a row of `hidden` numbers, of length 1, so that the product of two rows says how alike the texts are. As many texts
+    /// as [`Options::chunk`] has room for make a step together. `pooling` is usually [`Config::pooling`](super::Config::pooling). Texts have the
+    /// tokens that the model was trained with, usually one that ends them.
+    ///
+    /// # Errors
+    /// The backend's; `Tokens` if a text is empty, or longer than a step.
+    pub fn embed(&mut self, texts: &[&[u32]], pooling: Pooling) -> Result<Vec<Vec<f32>>, BackendError> {
+        let most = self.options.chunk;
+        if let Some(text) = texts.iter().find(|text| text.is_empty() || text.len() > most) {
+            let what =
+                format!("a text of {} tokens: there must be 1 to {most}, the tokens of a step", text.len());
+            return Err(BackendError::Tokens(what));
+        }
+        let outputs = if pooling == Pooling::Last { Outputs::Last } else { Outputs::All };
+        let (mut all, mut rest) = (Vec::with_capacity(texts.len()), texts);
+        while !rest.is_empty() {
+            let mut tokens = 0;
+            let fits = |text: &&&[u32]| {
+                tokens += text.len();
+                tokens <= most
+            };
+            let count = rest.iter().take_while(fits).take(self.options.cache.sequences.max(1)).count();
+            let (now, behind) = rest.split_at(count);
+            let run = |text: &&[u32]| Run { sequence: self.create(), tokens: text.len(), outputs };
+            let runs: Vec<_> = now.iter().map(run).collect();
+            let topology = Topology { runs };
+            let Self { backend, weights, kv, options, .. } = self;
+            let how = &options.forward;
+            let rows =
+                backend.embedding_forward_gpu_pure(&now.concat(), &topology, weights, kv, how, pooling);
+            let rows = rows.and_then(|rows| backend.read_logits(&rows));
+            for run in &topology.runs {
+                self.remove(run.sequence)?;
+            }
+            let rows = rows?;
+            all.extend(rows.chunks(rows.len() / count).map(<[f32]>::to_vec));
+            rest = behind;
+        }
         Ok(all)
     }
 

@@ -3,7 +3,7 @@
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
 use super::source::{bad_tensor, numbers, Files};
-use super::{names, Architecture, Config, Experts, Gate, Layer, ModelError, Rope};
+use super::{names, Architecture, Config, Experts, Gate, Layer, ModelError, Pooling, Rope};
 use crate::gguf::{Array, Gguf, Value};
 
 /// No size in a model comes near: products of two fit 64 bits.
@@ -179,6 +179,14 @@ impl<'a> Metadata<'a> {
             _ => 1.0,
         };
         Ok((scaling, attention_factor.map(|f| f * own)))
+    }
+
+    fn pooling(&self) -> Result<Option<Pooling>, ModelError> {
+        const KINDS: [Option<Pooling>; 4] =
+            [None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last)];
+        let kind = |v: Value<'_>| KINDS.get(usize::try_from(v.as_u64()?).ok()?).copied();
+        let expected = "0 to 3: none, mean, first or last; models that rank texts are not supported";
+        Ok(self.read(".pooling_type", expected, kind)?.flatten())
     }
 
     /// The experts, and the elements between the halves of the feed-forward network that every token goes through.
@@ -417,6 +425,7 @@ impl Config {
             post_norms: gemma,
             attention_bias: matches!(architecture, Architecture::Qwen2 | Architecture::Qwen2Moe)
                 || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
+            pooling: meta.pooling()?,
             tied_embeddings: files.tensor(names::OUTPUT.gguf).is_none(),
             ropes,
             layer,

@@ -16,8 +16,8 @@ mod pages;
 mod sampling;
 mod source;
 
-pub use config::{Architecture, Config, Experts, Gate, Layer, Rope};
-pub use decoder::decode;
+pub use config::{Architecture, Config, Experts, Gate, Layer, Pooling, Rope};
+pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
 pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};

@@ -255,6 +255,14 @@ fn plus(x: &[f64], y: &[f64]) -> Vec<f64> {
 
 /// The logits behind each token, in f64, from the formulas in the documentation of [`Config`].
 pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let output = rows(&weights.output);
+    let cap = |x: f64| config.logit_softcap.map(f64::from).map_or(x, |cap| cap * (x / cap).tanh());
+    let all = hidden(config, weights, tokens);
+    all.iter().map(|x| times(&output, x).into_iter().map(cap).collect()).collect()
+}
+
+/// What the output matrix multiplies.
+pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec<Vec<f64>> {
     let (dim, eps, group) = (config.head_dim, config.norm_eps, config.heads / config.kv_heads);
     let embedding = rows(&weights.embedding);
     let scale = f64::from(config.embedding_scale);
@@ -363,9 +371,5 @@ pub fn oracle(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             *x = plus(x, &f);
         }
     }
-    let output = rows(&weights.output);
-    let cap = |x: f64| config.logit_softcap.map(f64::from).map_or(x, |cap| cap * (x / cap).tanh());
-    xs.iter()
-        .map(|x| times(&output, &norm(x, &weights.output_norm, eps)).into_iter().map(cap).collect())
-        .collect()
+    xs.iter().map(|x| norm(x, &weights.output_norm, eps)).collect()
 }

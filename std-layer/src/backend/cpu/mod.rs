@@ -25,7 +25,7 @@ use super::{
     check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
 };
 use crate::aligned::AlignedVec;
-use crate::model::{decode, sample, Config, HostWeights};
+use crate::model::{decode, embed, sample, Config, HostWeights, Pooling};
 use attention::TokenRun;
 pub use cache::CpuKvCache;
 use step::Recorder;
@@ -102,6 +102,63 @@ impl CpuBackend {
         let memory = memory.unwrap_or_else(|| AlignedVec::zeroed(rows * vocabulary));
         CpuLogits { memory, rows, vocabulary, home: Arc::clone(&self.free) }
     }
+
+    /// A step, for logits or for rows that are pooled.
+    fn forward(
+        &self,
+        (tokens, topology): (&[u32], &Topology),
+        weights: &CpuWeights,
+        kv: &mut CpuKvCache,
+        config: &ForwardConfig,
+        pooling: Option<Pooling>,
+    ) -> Result<CpuLogits, BackendError> {
+        let model = &weights.config;
+        topology.check(tokens, model)?;
+        let (mut runs, mut row) = (Vec::new(), 0);
+        for &Run { sequence, tokens, .. } in &topology.runs {
+            let position = kv.pages.positions(sequence)?;
+            runs.push((sequence, TokenRun { row, tokens, position }));
+            row += tokens;
+        }
+        let outputs = topology.output_rows();
+        kv.fits(model)?;
+        kv.append(&topology.tokens())?;
+        // Logits, or a row for each run.
+        let mut logits = match pooling {
+            None => self.logits(outputs.len(), model.vocabulary),
+            Some(_) => self.logits(topology.runs.len(), model.hidden),
+        };
+        if tokens.is_empty() {
+            return Ok(logits);
+        }
+        let how = (config, self.threads());
+        let mut step = Recorder::new(weights, kv, (tokens, runs, outputs), how, logits.memory.as_mut_ptr())?;
+        match pooling {
+            None => decode(model, &mut step)?,
+            Some(pooling) => embed(model, &mut step, pooling)?,
+        }
+        let program = Arc::new(step.finish());
+        let mut times: Vec<(&'static str, Duration)> = Vec::new();
+        let mut last = Instant::now();
+        self.team.run(Arc::clone(&program) as Arc<dyn team::Work>, |operation| {
+            if config.profile {
+                let (name, now) = (program.name(operation), Instant::now());
+                match times.iter_mut().find(|(n, _)| *n == name) {
+                    Some((_, time)) => *time += now - last,
+                    None => times.push((name, now - last)),
+                }
+                last = now;
+            }
+        });
+        let mut all = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, time) in times {
+            match all.iter_mut().find(|(n, _)| *n == name) {
+                Some((_, sum)) => *sum += time,
+                None => all.push((name, time)),
+            }
+        }
+        program.failed().map_or(Ok(logits), |e: KernelError| Err(e.into()))
+    }
 }
 
 impl fmt::Debug for CpuBackend {
@@ -141,45 +198,22 @@ impl Backend for CpuBackend {
         kv: &mut CpuKvCache,
         config: &ForwardConfig,
     ) -> Result<CpuLogits, BackendError> {
-        let model = &weights.config;
-        topology.check(tokens, model)?;
-        let (mut runs, mut row) = (Vec::new(), 0);
-        for &Run { sequence, tokens, .. } in &topology.runs {
-            let position = kv.pages.positions(sequence)?;
-            runs.push((sequence, TokenRun { row, tokens, position }));
-            row += tokens;
+        self.forward((tokens, topology), weights, kv, config, None)
+    }
+
+    fn embedding_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &CpuWeights,
+        kv: &mut CpuKvCache,
+        config: &ForwardConfig,
+        pooling: Pooling,
+    ) -> Result<CpuLogits, BackendError> {
+        if let Some(run) = topology.runs.iter().find(|run| run.output_count() == 0) {
+            return Err(BackendError::Tokens(format!("{:?} asks for no row to be pooled", run.sequence)));
         }
-        let outputs = topology.output_rows();
-        kv.fits(model)?;
-        kv.append(&topology.tokens())?;
-        let mut logits = self.logits(outputs.len(), model.vocabulary);
-        if tokens.is_empty() {
-            return Ok(logits);
-        }
-        let how = (config, self.threads());
-        let mut step = Recorder::new(weights, kv, (tokens, runs, outputs), how, logits.memory.as_mut_ptr())?;
-        decode(model, &mut step)?;
-        let program = Arc::new(step.finish());
-        let mut times: Vec<(&'static str, Duration)> = Vec::new();
-        let mut last = Instant::now();
-        self.team.run(Arc::clone(&program) as Arc<dyn team::Work>, |operation| {
-            if config.profile {
-                let (name, now) = (program.name(operation), Instant::now());
-                match times.iter_mut().find(|(n, _)| *n == name) {
-                    Some((_, time)) => *time += now - last,
-                    None => times.push((name, now - last)),
-                }
-                last = now;
-            }
-        });
-        let mut all = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        for (name, time) in times {
-            match all.iter_mut().find(|(n, _)| *n == name) {
-                Some((_, sum)) => *sum += time,
-                None => all.push((name, time)),
-            }
-        }
-        program.failed().map_or(Ok(logits), |e: KernelError| Err(e.into()))
+        self.forward((tokens, topology), weights, kv, config, Some(pooling))
     }
 
     fn sample_from_tensor(

@@ -6,7 +6,7 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Prepared, QgemmPla
 
 use super::attention::Joined;
 use super::weights::Embedding;
-use crate::model::Gate;
+use crate::model::{Gate, Pooling};
 
 /// Rows of f32, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,8 @@ pub(super) enum RowWork {
     Gather { rows: Vec<usize>, of: [Rows; 2] },
     /// `cap * tanh(x / cap)`.
     Cap { x: Rows, cap: f32 },
+    /// Makes one row of several, and its length 1. A row of the operation is one of `runs`.
+    Pool { pooling: Pooling, runs: Vec<Range<usize>>, x: Rows, to: Rows },
     /// Nothing: rows are rounded, and that is all.
     Round,
 }
@@ -199,6 +201,24 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
                 k.vec_scale_inplace(1.0 / cap, x)?;
                 k.tanh_inplace(x)?;
                 k.vec_scale_inplace(*cap, x)?;
+            }
+            RowWork::Pool { pooling, runs, x, to } => {
+                let (rows, to) = (runs[row].clone(), to.row(row));
+                match pooling {
+                    Pooling::Mean => {
+                        to.fill(0.0);
+                        for row in rows.clone() {
+                            k.vec_add_inplace(x.row(row), to)?;
+                        }
+                        k.vec_scale_inplace(1.0 / rows.len() as f32, to)?;
+                    }
+                    Pooling::First => to.copy_from_slice(x.row(rows.start)),
+                    Pooling::Last => to.copy_from_slice(x.row(rows.end - 1)),
+                }
+                let length = k.vec_dot(to, to)?.sqrt();
+                if length != 0.0 {
+                    k.vec_scale_inplace(1.0 / length, to)?;
+                }
             }
             // These are not done row by row.
             RowWork::Embed { .. } | RowWork::Gather { .. } | RowWork::Round => {}

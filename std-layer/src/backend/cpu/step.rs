@@ -13,6 +13,7 @@ use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work};
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
+use crate::model::Pooling;
 
 /// Bytes of a cache line: arrays in the arena start on one.
 const LINE: usize = 64;
@@ -405,6 +406,22 @@ impl Step for Recorder<'_> {
             self.push_rows("gather", work, Slot::Mixed);
             self.rows = self.outputs.len();
         }
+        Ok(())
+    }
+
+    fn pool(&mut self, pooling: Pooling) -> Result<(), BackendError> {
+        let (mut runs, mut end) = (Vec::new(), 0);
+        for run in &self.program.attention.runs {
+            let own = run.row..run.row + run.tokens;
+            let n = self.outputs.iter().filter(|row| own.contains(row)).count();
+            runs.push(end..end + n);
+            end += n;
+        }
+        let (x, step) = (self.slots[&Slot::Normed], self.step(1));
+        let out = Rows { ptr: self.slots[&Slot::Logits].ptr, width: x.width };
+        let (rows, rounded) = (runs.len(), Vec::new());
+        let work = RowWork::Pool { pooling, runs, x, to: out };
+        self.push("pool", Operation::Rows(RowOp { rows, step, work, out, rounded }));
         Ok(())
     }
 

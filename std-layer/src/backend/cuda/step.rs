@@ -7,11 +7,11 @@ use gllm_kernels_core::{bf16, f16, ElementType};
 use super::cache::head_room;
 use super::weights::{half_type, Product, Storage, Stored, Way, MAX_GEMV_ROWS};
 use super::{Gpu, Rows};
-use crate::backend::{no_experts, BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{no_experts, no_pooling, BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
 use crate::cuda::{Activations, Buffer, CudaError, KvCache, Mask, Ops, PageTables, Prefill, View, ViewMut};
 use crate::gpu::{Access, Layout, Plan};
-use crate::model::{Config, Gate};
+use crate::model::{Config, Gate, Pooling};
 
 /// An intermediate result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -586,6 +586,10 @@ impl Step for Lowering<'_> {
         self.move_hidden = self.rows.outputs < self.rows.rows;
         self.m = self.rows.outputs;
         Ok(())
+    }
+
+    fn pool(&mut self, _pooling: Pooling) -> Result<(), BackendError> {
+        Err(no_pooling())
     }
 
     fn cap_logits(&mut self) -> Result<(), BackendError> {

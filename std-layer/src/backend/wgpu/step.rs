@@ -7,7 +7,8 @@ use super::device::Gpu;
 use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights};
 use super::LogitsMemory;
-use crate::backend::{no_experts, BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{no_experts, no_pooling, BackendError, Linear, NormWeight, Slot, Step};
+use crate::model::Pooling;
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -413,6 +414,10 @@ impl Step for Recorder<'_> {
         }
         self.rows = self.outputs;
         Ok(())
+    }
+
+    fn pool(&mut self, _pooling: Pooling) -> Result<(), BackendError> {
+        Err(no_pooling())
     }
 
     fn cap_logits(&mut self) -> Result<(), BackendError> {
