@@ -32,8 +32,6 @@ pub(crate) struct Unpacker {
     pub(crate) offsets: bool,
     /// How it is packed.
     pub(crate) packing: &'static Packing,
-    /// The index of every code in packed weights.
-    pub(crate) indices: &'static [u8; 256],
     /// [`Pack::parts`] of the block at `w`.
     pub(crate) parts: unsafe fn(w: *const u8, g: usize) -> Parts,
 }

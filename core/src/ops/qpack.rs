@@ -3,13 +3,12 @@
 use core::mem::MaybeUninit;
 
 use crate::args::unpacker::Unpacker;
-use crate::arrays::Each;
 use crate::check;
 use crate::error::KernelError;
 use crate::header::Header;
 use crate::ops::dequant::Chunk;
 use crate::quant::packed::{
-    Pack, Packing, Parts, Scales, MAX_PACKED_BYTES, PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS,
+    Pack, Packing, Parts, Scales, Values, MAX_PACKED_BYTES, PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS,
 };
 use crate::quant::{QuantFormat, QuantRef};
 use crate::vector::Vector;
@@ -136,8 +135,35 @@ pub struct PackQArgs {
     pub(crate) dst: *mut u8,
 }
 
-/// Indices of a unit: four columns in a word, words of a row side by side.
-type Indices = [[u32; UNIT_COLS / 4]; PANEL_ROWS];
+/// Indices of a unit, four columns in a word.
+type Indices = [[[u8; 4]; UNIT_COLS / 4]; PANEL_ROWS];
+
+/// The indices of codes, one after another.
+///
+/// # Safety
+/// As many codes at `codes`.
+#[inline(always)]
+unsafe fn indices_of<'a>(
+    packing: &Packing,
+    codes: *const i8,
+    indices: impl Iterator<Item = (usize, &'a mut u8)>,
+) {
+    // SAFETY: the caller's contract.
+    let code = |i: usize| unsafe { *codes.add(i) };
+    // A loop for each kind of values: the compiler makes vectors of them.
+    match packing.values {
+        // The nearest multiple of eight.
+        Values::Linear(zero) if packing.eighths => {
+            indices.for_each(|(i, at)| *at = (code(i).wrapping_add(4) >> 3).wrapping_add(zero as i8) as u8);
+        }
+        Values::Linear(zero) => indices.for_each(|(i, at)| *at = code(i).wrapping_add(zero as i8) as u8),
+        // Backwards, so that of equal values the first one counts.
+        Values::Table(table) => indices.for_each(|(i, at)| {
+            let find = |found, j: u8| if table[usize::from(j & 15)] == code(i) { j } else { found };
+            *at = (0..16).rev().fold(0, find);
+        }),
+    }
+}
 
 /// Writes a high plane of a bit for four columns, the one from `from` of the indices, of all steps: formats with such
 /// planes have whole units.
@@ -148,7 +174,7 @@ type Indices = [[u32; UNIT_COLS / 4]; PANEL_ROWS];
 unsafe fn plane_by_row(packing: &Packing, indices: &Indices, from: usize, head: *mut u8) {
     for s in 0..STEPS {
         for (r, row) in indices.iter().enumerate() {
-            let bit = |f: usize| (row[(s * 8 + f) % (UNIT_COLS / 4)] >> from & 1) << f;
+            let bit = |f: usize| (u32::from(row[(s * 8 + f) % (UNIT_COLS / 4)][0]) >> from & 1) << f;
             let byte = (0..STEP_COLS / 4).map(bit).sum::<u32>();
             // SAFETY: the plane is in the head.
             unsafe { *head.add(packing.high(STEPS, s) + r) = byte as u8 };
@@ -169,7 +195,7 @@ unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, [step
             for (r, row) in indices.iter().enumerate() {
                 let mut word = 0;
                 for f in 0..8usize.checked_div(bits).unwrap_or(0) {
-                    let four = row[(s * 8 + v + bits * f) % (UNIT_COLS / 4)];
+                    let four = u32::from_le_bytes(row[(s * 8 + v + bits * f) % (UNIT_COLS / 4)]);
                     word |= (four >> from & mask) << (bits * f);
                 }
                 // SAFETY: the caller vouches for the steps, of which each has `bits` vectors of 64 bytes.
@@ -223,7 +249,7 @@ pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
     let parts = Chunk::parts(&mut chunk);
     for panel in 0..rows.div_ceil(PANEL_ROWS) {
         for unit in 0..units {
-            let (first, mut indices) = (unit * per_unit, [[0; UNIT_COLS / 4]; PANEL_ROWS]);
+            let (first, mut indices) = (unit * per_unit, [[[0; 4]; UNIT_COLS / 4]; PANEL_ROWS]);
             let n = (blocks - first).min(per_unit);
             let in_unit = n * len / STEP_COLS;
             // SAFETY: rows and blocks are within the matrix, units within the panels; a chunk has room for a
@@ -234,10 +260,8 @@ pub(crate) unsafe fn pack_q<P: Vector>(q: &PackQArgs) {
                 for r in 0..(rows - panel * PANEL_ROWS).min(PANEL_ROWS) {
                     let w = w.add(((panel * PANEL_ROWS + r) * blocks + first) * format.bytes);
                     (format.unpack)(n, w, &parts);
-                    let codes = parts.codes.cast::<[u8; 4]>();
-                    for (i, four) in indices[r % PANEL_ROWS].iter_mut().enumerate().take(n * len / 4) {
-                        *four = u32::from_le_bytes((*codes.add(i)).each(|c| format.indices[usize::from(c)]));
-                    }
+                    let row = indices[r % PANEL_ROWS].as_flattened_mut();
+                    indices_of(packing, parts.codes.cast(), row.iter_mut().take(n * len).enumerate());
                     let groups = (len / STEP_COLS * packing.groups()).max(1);
                     for g in 0..n * groups {
                         let of = (format.parts)(w.add(g / groups * format.bytes), g % groups);

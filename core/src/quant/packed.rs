@@ -268,22 +268,4 @@ impl Packing {
             Values::Table(table) => table[(i & 15) as usize],
         }
     }
-
-    /// The index of every code, which is one of the format's.
-    pub(crate) const fn indices(&self) -> [u8; 256] {
-        let mut indices = [0; 256];
-        let mut i = 1 << (self.bits[0] + self.bits[1]);
-        // Backwards, so that of equal values the first one counts.
-        while i > 0 {
-            i -= 1;
-            let value = self.value(i as u8);
-            if self.eighths {
-                indices[value.wrapping_mul(8).wrapping_add(1) as u8 as usize] = i as u8;
-                indices[value.wrapping_mul(8).wrapping_sub(1) as u8 as usize] = i as u8;
-            } else {
-                indices[value as u8 as usize] = i as u8;
-            }
-        }
-        indices
-    }
 }

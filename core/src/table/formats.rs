@@ -128,7 +128,6 @@ macro_rules! define_wrappers {
                     group: F::GROUP,
                     offsets: F::OFFSETS,
                     packing: &F::PACKING,
-                    indices: const { &F::PACKING.indices() },
                     parts: parts::<F>,
                 }
             }

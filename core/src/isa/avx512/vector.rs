@@ -12,18 +12,20 @@ fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-/// f32 -> bf16, ties to even, NaN kept and made quiet. (`vcvtneps2bf16` would flush denormals.)
+/// f32 -> bf16, ties to even, NaN kept and made quiet. (`vcvtneps2bf16` would flush denormals; conditions by masks take longer.)
 #[inline(always)]
 unsafe fn to_bf16(v: __m512) -> __m256i {
+    /// For `vfixupimmps`: quiet and signalling NaN become the quiet NaN of the source, all else stays as it is.
+    const QUIET_NAN: i32 = 0x22;
     // SAFETY: the caller vouches for AVX-512.
     unsafe {
         let bits = _mm512_castps_si512(v);
-        let half = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
-        let odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x1_0000));
-        let up = _mm512_mask_add_epi32(half, odd, half, _mm512_set1_epi32(1));
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
-        let rounded = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x40_0000));
-        _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper_words(), rounded))
+        // A tie rounds up if the last bit that stays is set: then the first bit is, too.
+        let upper = _mm512_srli_epi32::<16>(bits);
+        let sticky = _mm512_ternarylogic_epi32::<0xf8>(bits, upper, _mm512_set1_epi32(1));
+        let up = _mm512_castsi512_ps(_mm512_add_epi32(sticky, _mm512_set1_epi32(0x7fff)));
+        let rounded = _mm512_fixupimm_ps::<0>(up, v, _mm512_set1_epi32(QUIET_NAN));
+        _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper_words(), _mm512_castps_si512(rounded)))
     }
 }
 
