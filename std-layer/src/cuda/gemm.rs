@@ -1,6 +1,6 @@
 //! Matrix products on tensor cores, with dense weights and with weights in blocks.
 
-use gllm_kernels_core::{ElementType, KernelError};
+use gllm_kernels_core::{bf16, ElementType, KernelError};
 
 use super::error::CudaError;
 use super::kernels::{block_formats, type_number, File, Name};
@@ -27,6 +27,27 @@ pub(super) struct GemmArgs {
 }
 // SAFETY: as in gemm.cu.
 unsafe impl Arguments for GemmArgs {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GemmJoinArgs {
+    parts: Address,
+    y: Address,
+    n: u64,
+    count: u32,
+    ty: u32,
+}
+// SAFETY: as in gemm.cu.
+unsafe impl Arguments for GemmJoinArgs {}
+
+/// Where the sums of parts of the columns go until they are added.
+#[derive(Debug)]
+pub struct Split<'a> {
+    /// How many parts there are: at least 1.
+    pub parts: usize,
+    /// Room for as many results, if there is more than one part.
+    pub room: ViewMut<'a, f32>,
+}
 
 impl Ops {
     /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`, and its geometry.
@@ -60,9 +81,7 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        // As many as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive, AMD's for one.
-        let pieces = if self.capability().is_gfx() { 1 } else { 3 };
-        Ok((args, geometry::gemm(m, n, pieces)))
+        Ok((args, geometry::gemm(m, n, 128, self.pieces(), 1)))
     }
 
     /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.
@@ -88,6 +107,95 @@ impl Ops {
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
+    /// Into how many parts the columns of a product of few rows are best divided, for [`gemm_few`](Self::gemm_few) and [`qgemm_few`](Self::qgemm_few):
+    /// so that all multiprocessors have work.
+    pub fn gemm_parts(&self, m: usize, n: usize, k: usize) -> usize {
+        geometry::gemm_parts(m, n, k, self.multiprocessors())
+    }
+
+    /// [`gemm`](Self::gemm) for few rows of `x`, about 64 at most: a block has 32 of them, and blocks share the columns, too. Sums of parts are added in
+    /// their order.
+    ///
+    /// # Errors
+    /// Those of [`gemm`](Self::gemm); `Kernel` without parts; `WrongSize` unless the room has `parts * m * n` elements, with more than one part.
+    pub fn gemm_few<'a, T: Float, U: Float>(
+        &self,
+        stream: &Stream,
+        (n, k): (usize, usize),
+        w: impl Into<View<'a, T>>,
+        x: impl Into<View<'a, T>>,
+        (split, y): (Split<'_>, impl Into<ViewMut<'a, U>>),
+    ) -> Result<(), CudaError> {
+        let (w, x, y) = (w.into(), x.into(), y.into());
+        same_len("w", w.len(), area("elements of w", &[n, k])?)?;
+        self.here(w.context())?;
+        let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
+        self.few(stream, (File::gemm, Name("gemm_few", T::TYPE.name(), "")), args, (split, y))
+    }
+
+    /// [`qgemm`](Self::qgemm) for few rows of `x`, which are bf16, as [`gemm_few`](Self::gemm_few) has it.
+    ///
+    /// # Errors
+    /// Those of [`gemm_few`](Self::gemm_few), without those of `w`.
+    pub fn qgemm_few<'a, U: Float>(
+        &self,
+        stream: &Stream,
+        w: QuantView<'_>,
+        x: impl Into<View<'a, bf16>>,
+        (split, y): (Split<'_>, impl Into<ViewMut<'a, U>>),
+    ) -> Result<(), CudaError> {
+        let (y, (address, row_bytes)) = (y.into(), w.place(self)?);
+        let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y)?;
+        let kernel = (File::gemm, Name("qgemm_few", "bf16", w.format().name()));
+        self.few(stream, kernel, args, (split, y))
+    }
+
+    /// A product of few rows, whose arguments have been checked.
+    fn few<U: Float>(
+        &self,
+        stream: &Stream,
+        kernel: (File, Name),
+        args: GemmArgs,
+        (Split { parts, room }, y): (Split<'_>, ViewMut<'_, U>),
+    ) -> Result<(), CudaError> {
+        if parts == 0 {
+            return Err(bad("parts", "at least 1"));
+        }
+        let (m, n) = (args.m as usize, args.n as usize);
+        let geometry = geometry::gemm(m, n, geometry::FEW, self.pieces(), parts);
+        if parts == 1 {
+            // SAFETY: whoever made the arguments checked them.
+            return unsafe { self.loader.launch(kernel, stream, geometry, &args) };
+        }
+        same_len("room", room.len(), area("sums of parts", &[parts, m, n])?)?;
+        self.here(room.context())?;
+        aligned("room", room.address())?;
+        let sums = GemmArgs { y: room.address(), ty: type_number(ElementType::F32), ..args };
+        let join = GemmJoinArgs {
+            parts: room.address(),
+            y: y.address(),
+            n: y.len() as u64,
+            count: small("parts", parts)?,
+            ty: type_number(U::TYPE),
+        };
+        let adding = geometry::elementwise(y.len(), size_of::<f32>(), self.multiprocessors());
+        // SAFETY: whoever made the arguments checked them; the room has a result for each part.
+        unsafe {
+            self.loader.launch(kernel, stream, geometry, &sums)?;
+            self.loader.launch((File::gemm, Name("gemm_join", "", "")), stream, adding, &join)
+        }
+    }
+
+    /// Pieces of both operands that blocks have in shared memory. As many as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive,
+    /// AMD's for one.
+    fn pieces(&self) -> usize {
+        if self.capability().is_gfx() {
+            1
+        } else {
+            3
+        }
+    }
+
     /// `Y = X W^T` with weights in blocks, which are decoded to the type of `x`, f16 or bf16, on the way to the tensor cores: the
     /// result is that of [`dequant`](Self::dequant) and [`gemm`](Self::gemm).
     ///
@@ -110,8 +218,13 @@ impl Ops {
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    to(File::gemm, Name("gemm_join", "", ""), size_of::<GemmJoinArgs>());
+    for format in block_formats() {
+        to(File::gemm, Name("qgemm_few", "bf16", format.name()), size_of::<GemmArgs>());
+    }
     for ty in ["f16", "bf16"] {
         to(File::gemm, Name("gemm", ty, ""), size_of::<GemmArgs>());
+        to(File::gemm, Name("gemm_few", ty, ""), size_of::<GemmArgs>());
         for format in block_formats() {
             to(File::gemm, Name("qgemm", ty, format.name()), size_of::<GemmArgs>());
         }

@@ -45,6 +45,7 @@ use kernels::Loader;
 pub use attention::{DecodeRoom, KvCache, KvFormat, KvShape, PageTables};
 pub use driver::{Context, Device, Driver, Transfers};
 pub use error::{Capability, CudaError, CudaVersion, DriverCode};
+pub use gemm::Split;
 pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
 #[doc(hidden)]
 pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};

@@ -158,10 +158,21 @@ pub(crate) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize
     Geometry { grid: [queries.div_ceil(rows), heads, sequences], threads: 128, shared }
 }
 
-/// Matrix products: 128 x 128 of the result a block, and so many pieces of 32 columns of both operands.
-pub(crate) fn gemm(m: usize, n: usize, pieces: usize) -> Geometry {
-    let shared = pieces * (128 + 128) * (32 + 8) * size_of::<u16>();
-    Geometry { grid: [m.div_ceil(128), n.div_ceil(128), 1], threads: 128, shared }
+/// Matrix products: `rows` x 128 of the result a block, and so many pieces of 32 columns of both operands. The columns are shared by blocks of z.
+pub(crate) fn gemm(m: usize, n: usize, rows: usize, pieces: usize, parts: usize) -> Geometry {
+    let shared = pieces * (rows + 128) * (32 + 8) * size_of::<u16>();
+    Geometry { grid: [m.div_ceil(rows), n.div_ceil(128), parts], threads: 128, shared }
+}
+
+/// Rows of a block of products of few rows.
+pub(crate) const FEW: usize = 32;
+
+/// Parts of the columns of such a product: until each multiprocessor has five blocks, which have about as much of the weights on the way as memory
+/// takes time to bring. A part's sums are written and read again, 8 bytes for each row of X, so that a part has 8 columns or more for each row, and 256 or more.
+pub(crate) fn gemm_parts(m: usize, n: usize, k: usize, multiprocessors: usize) -> usize {
+    let blocks = (m.div_ceil(FEW) * n.div_ceil(128)).max(1);
+    let wanted = (multiprocessors * 5).div_ceil(blocks);
+    wanted.min(k / (8 * m).max(256)).max(1)
 }
 
 /// The largest score of each row: a block a row.

@@ -136,7 +136,12 @@ fn weights() {
         let axes = [Loops(outputs, 256, 1024), Loops(inputs, 1, 4096), ONE];
         check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
         check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
-        check("gemm", gemm(inputs, outputs, 3), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
+        check("gemm", gemm(inputs, outputs, 128, 3, 1), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
+        let few = 1 + s.below(64);
+        let parts = gemm_parts(few, outputs, inputs, processors);
+        assert!(parts == 1 || inputs / parts >= 256.max(8 * few), "{parts} parts of {inputs}");
+        let axes = [Tiles(few, FEW), Tiles(outputs, 128), Tiles(parts, 1)];
+        check("gemm_few", gemm(few, outputs, FEW, 3, parts), axes);
         for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
             check("gemv", gemv(outputs, n), [Tiles(outputs, each), ONE, ONE]);
         }

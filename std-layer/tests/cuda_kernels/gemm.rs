@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use gllm_kernels_std::core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
-use gllm_kernels_std::cuda::{Float, QuantView};
+use gllm_kernels_std::cuda::{Float, QuantView, Split};
 
 use super::{compare, quant, source, text, trial, Gpu, Outcome, Trials};
 
@@ -58,13 +58,60 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     Ok(())
 }
 
+/// Products of few rows, in parts of their columns, and whole.
+fn dense_few<T: Float, U: Float>() -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("gemm_few");
+    // Within a tile, beyond it; parts of a piece each, of some, more than there are pieces.
+    for (m, n, k, parts) in
+        [(9, 20, 8, 1), (33, 130, 136, 1), (32, 129, 200, 3), (17, 65, 72, 3), (40, 3, 40, 5), (0, 5, 64, 2)]
+    {
+        let (x, w): (Vec<T>, Vec<T>) = (source.normals(m * k), source.normals(n * k));
+        let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&w)?);
+        let (mut y, mut room) = (gpu.room::<U>(m * n)?, gpu.room::<f32>(parts * m * n)?);
+        let split = Split { parts, room: room.view_mut() };
+        gpu.ops.gemm_few(&gpu.stream, (n, k), &on_w, &on_x, (split, &mut y)).map_err(text)?;
+        let (want, error) = want(&x, &w, n, k);
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn quantised_few(format: QuantFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source(format.name());
+    let unit = format.block_len();
+    let (m, n, blocks, parts) = (34, 37, 128usize.div_ceil(unit), 2);
+    let k = blocks * unit;
+    let bytes = quant::ordinary(&mut source, format, n * blocks)?;
+    let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
+    let mut decoded = vec![bf16::from_f32(0.0); n * k];
+    Kernels::<bf16>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
+    let x: Vec<bf16> = source.normals(m * k);
+    let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&bytes)?);
+    let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
+    let (mut y, mut room) = (gpu.room::<f32>(m * n)?, gpu.room::<f32>(parts * m * n)?);
+    let split = Split { parts, room: room.view_mut() };
+    gpu.ops.qgemm_few(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
+    let (want, error) = want(&x, &decoded, n, k);
+    compare(&gpu.get(&y)?, &want, |i| error[i])
+}
+
 fn refusals() -> Outcome {
     let gpu = Gpu::new()?;
     let (x, w) = (gpu.put(&[f16::ONE; 200])?, gpu.put(&[f16::ONE; 80])?);
     let mut y = gpu.room::<f32>(200)?;
     let wide = gpu.put(&[1.0f32; 200])?;
     let shifted = x.range(1..81).map_err(text)?;
+    let (mut room, mut again) = (gpu.room::<f32>(399)?, gpu.room::<f32>(200)?);
+    let none = Split { parts: 0, room: room.range_mut(0..0).map_err(text)? };
+    let none = gpu.ops.gemm_few(&gpu.stream, (10, 8), &w, x.range(0..160).map_err(text)?, (none, &mut again));
+    let small = Split { parts: 2, room: room.view_mut() };
+    let small =
+        gpu.ops.gemm_few(&gpu.stream, (10, 8), &w, x.range(0..160).map_err(text)?, (small, &mut again));
     let results = [
+        (none, "parts"),
+        (small, "`room`"),
         (gpu.ops.gemm(&gpu.stream, (10, 8), &w, &x, &mut y), "`y`"),
         (gpu.ops.gemm(&gpu.stream, (9, 8), &w, &x, &mut y), "`w`"),
         (gpu.ops.gemm(&gpu.stream, (8, 10), &w, &x, &mut y), "multiple"),
@@ -87,6 +134,8 @@ fn refusals() -> Outcome {
 pub fn dense_trials(trials: &mut Trials) {
     trials.push(trial("gemm_f16", dense::<f16, f32>));
     trials.push(trial("gemm_bf16", dense::<bf16, bf16>));
+    trials.push(trial("gemm_few_f16", dense_few::<f16, f16>));
+    trials.push(trial("gemm_few_bf16", dense_few::<bf16, f32>));
 }
 
 pub fn trials(trials: &mut Trials) {
@@ -95,5 +144,6 @@ pub fn trials(trials: &mut Trials) {
     for format in quant::formats() {
         trials.push(trial(format!("qgemm_f16_{format}"), move || quantised::<f16, f16>(format)));
         trials.push(trial(format!("qgemm_bf16_{format}"), move || quantised::<bf16, f32>(format)));
+        trials.push(trial(format!("qgemm_few_{format}"), move || quantised_few(format)));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gllm_kernels_core::{Precision, RopePositions};
 
 use super::step::Place;
-use super::weights::{Stored, INTEGERS};
+use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
 use crate::cuda::decoder::{KV_PIECE, NO_SEQUENCE};
@@ -405,7 +405,7 @@ impl CudaKvCache {
             widest.map(|l| weights.linear(l).matrices[0].cols).into_iter().max().unwrap_or(config.hidden);
         let (which, precision, rows) = match room.exact {
             true => (1, Precision::Exact, self.inputs.rows),
-            false => (0, Precision::Integer, INTEGERS),
+            false => (0, Precision::Integer, MAX_GEMV_ROWS),
         };
         let enough = |a: &Activations| a.capacity().0 >= rows && a.capacity().1 >= widest;
         if !self.activations[which].as_ref().is_some_and(enough) {

@@ -5,11 +5,13 @@ use std::ops::Range;
 use gllm_kernels_core::{bf16, f16, ElementType};
 
 use super::cache::head_room;
-use super::weights::{half_type, Product, Storage, Stored, Way, MAX_GEMV_ROWS};
+use super::weights::{half_type, Matrix, Product, Storage, Stored, Way, FEW_ROWS, MAX_GEMV_ROWS};
 use super::{Gpu, Rows};
 use crate::backend::{no_experts, no_pooling, BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
-use crate::cuda::{Activations, Buffer, CudaError, KvCache, Mask, Ops, PageTables, Prefill, View, ViewMut};
+use crate::cuda::{
+    Activations, Buffer, CudaError, KvCache, Mask, Ops, PageTables, Prefill, Split, View, ViewMut,
+};
 use crate::gpu::{Access, Layout, Plan};
 use crate::model::{Config, Gate, Pooling};
 
@@ -27,6 +29,8 @@ pub(super) enum Place {
     Heads,
     /// Queries, ready for attention.
     Queries,
+    /// Sums of parts of a product's columns.
+    Split,
     /// What pieces of attention give, and all of them together.
     Partial,
     Mixed,
@@ -327,6 +331,22 @@ impl<'a> Lowering<'a> {
         let (m, exact, half) = (self.m, self.rows.exact, half_type(product));
         let mut uses = vec![(Place::Inputs, Access::Read), (Place::Half, Access::Read)];
         uses.extend(to.map(|to| (to, Access::Write)));
+        let gpu = self.gpu;
+        let few = |matrix: &Matrix| match matrix.way(exact, m, half) {
+            Way::Gemm => m <= FEW_ROWS,
+            Way::Qgemm(_) => m <= FEW_ROWS && half == ElementType::Bf16,
+            _ => false,
+        };
+        // Parts of the columns, and elements of all their results.
+        let split = |matrix: &Matrix| {
+            let parts = gpu.ops.gemm_parts(m, matrix.rows, matrix.cols);
+            (parts, if parts > 1 { parts * m * matrix.rows } else { 0 })
+        };
+        let most = product.matrices.iter().filter(|matrix| few(matrix)).map(|matrix| split(matrix).1).max();
+        if let Some(most) = most {
+            self.size(Place::Split, most, 4);
+            uses.push((Place::Split, Access::Write));
+        }
         self.launch(&uses, |memory, layout, gpu| {
             let (ops, stream) = (&gpu.ops, &gpu.stream);
             for (i, matrix) in product.matrices.iter().enumerate() {
@@ -336,10 +356,10 @@ impl<'a> Lowering<'a> {
                     Some(place) => memory.floats(layout, place, from + first * n, rows * n),
                     None => memory.logits_of(first * n, rows * n),
                 };
-                let few = (0..m).step_by(MAX_GEMV_ROWS).map(|first| first..m.min(first + MAX_GEMV_ROWS));
+                let eights = (0..m).step_by(MAX_GEMV_ROWS).map(|first| first..m.min(first + MAX_GEMV_ROWS));
                 match matrix.way(exact, m, half) {
                     Way::Gemv(ty) => {
-                        for rows in few {
+                        for rows in eights {
                             let x = memory.floats(layout, Place::Inputs, rows.start * k, rows.len() * k)?;
                             let (x, y) = (x.into_view(), y(rows.start, rows.len())?);
                             match ty {
@@ -357,9 +377,28 @@ impl<'a> Lowering<'a> {
                         let x = memory.activations[usize::from(exact)].as_ref();
                         let x = x.ok_or(CudaError::WrongSize { arg: "activations", need: m * k, got: 0 })?;
                         let w = matrix.blocks(format)?;
-                        for rows in few {
+                        for rows in eights {
                             let y = y(rows.start, rows.len())?;
                             ops.qgemv_of(stream, w, (x, rows), y)?;
+                        }
+                    }
+                    Way::Gemm | Way::Qgemm(_) if few(matrix) => {
+                        let (y, (parts, room)) = (y(0, m)?, split(matrix));
+                        let room = memory.floats(layout, Place::Split, 0, room)?;
+                        let to = (Split { parts, room }, y);
+                        match (matrix.kind, half) {
+                            (Storage::Blocks(format), _) => {
+                                let x = memory.half::<bf16>(layout, m * k)?;
+                                ops.qgemm_few(stream, matrix.blocks(format)?, x, to)?
+                            }
+                            (_, ElementType::F16) => {
+                                let x = memory.half::<f16>(layout, m * k)?;
+                                ops.gemm_few(stream, (n, k), matrix.bytes().cast::<f16>()?, x, to)?
+                            }
+                            _ => {
+                                let x = memory.half::<bf16>(layout, m * k)?;
+                                ops.gemm_few(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, to)?
+                            }
                         }
                     }
                     Way::Gemm => {

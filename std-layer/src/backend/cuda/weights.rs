@@ -328,9 +328,8 @@ pub(super) enum Way {
 
 /// Vectors that products without tensor cores take at a time.
 pub(super) const MAX_GEMV_ROWS: usize = 8;
-/// Vectors up to which weights in blocks are multiplied so, eight at a time. The kernels of tensor cores have tiles of 128 rows: for 16 they
-/// take about as long as for 128, which is longer than reading such weights twice.
-pub(super) const INTEGERS: usize = 16;
+/// Vectors up to which tensor cores take tiles of 32 rows: those of 128 would multiply zeros for longer than it takes to read the weights.
+pub(super) const FEW_ROWS: usize = 64;
 
 impl Matrix {
     /// How it is multiplied with `m` vectors, which tensor cores get as `half`.
@@ -339,7 +338,7 @@ impl Matrix {
             Storage::Dense(ty) if exact || m <= MAX_GEMV_ROWS || ty != half => Way::Gemv(ty),
             Storage::Dense(_) => Way::Gemm,
             Storage::Blocks(format) if exact => Way::Exact(format),
-            Storage::Blocks(format) if m <= INTEGERS => Way::Integer(format),
+            Storage::Blocks(format) if m <= MAX_GEMV_ROWS => Way::Integer(format),
             Storage::Blocks(format) => Way::Qgemm(format),
         }
     }

@@ -57,7 +57,27 @@ template <class T, class F> struct Blocks {
 
 KERNEL(gemm_f16, GemmArgs, 128) { gemm<f16>(a, Dense<f16>{a}); }
 KERNEL(gemm_bf16, GemmArgs, 128) { gemm<bf16>(a, Dense<bf16>{a}); }
+KERNEL(gemm_few_f16, GemmArgs, 128) { gemm<f16, FEW>(a, Dense<f16>{a}); }
+KERNEL(gemm_few_bf16, GemmArgs, 128) { gemm<bf16, FEW>(a, Dense<bf16>{a}); }
+
+struct GemmJoinArgs {
+    const f32* parts;
+    void* y;
+    u64 n;
+    u32 count, type;
+};
+
+// What parts of the columns give, added in order: `count` times `n` numbers.
+KERNEL(gemm_join, GemmJoinArgs, 256) {
+    for (u64 i = static_cast<u64>(block_x()) * threads() + thread(); i < a.n; i += static_cast<u64>(grid_x()) * threads()) {
+        f32 sum = a.parts[i];
+        for (u32 p = 1; p < a.count; p++) sum += a.parts[p * a.n + i];
+        store_as(a.y, i, sum, a.type);
+    }
+}
+
 #define QGEMM(NAME, F)                                                        \
     KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { gemm<f16>(a, Blocks<f16, F>(a)); } \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { gemm<bf16>(a, Blocks<bf16, F>(a)); }
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { gemm<bf16>(a, Blocks<bf16, F>(a)); } \
+    KERNEL(qgemm_few_bf16_##NAME, GemmArgs, 128) { gemm<bf16, FEW>(a, Blocks<bf16, F>(a)); }
 EACH_FORMAT(QGEMM)

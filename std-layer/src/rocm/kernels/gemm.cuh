@@ -12,9 +12,9 @@ struct GemmArgs {
     u32 m, n, k, type;
 };
 
-// A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Of X and W it has 32 columns in shared memory, in rows that are 16 bytes
+// A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Where X has few rows, a block has 32 x 128, and its waves 32 x 32 or 32 x 64. Of X and W it has 32 columns in shared memory, in rows that are 16 bytes
 // longer: 16 bytes of eight rows then lie in different banks. Those 20 KiB are there once: three blocks then fit where 64 KiB are, and the next columns wait in registers.
-static constexpr u32 BM = 128, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
+static constexpr u32 FEW = 32, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
 
 #ifdef __GFX9__
 // Two waves fit a unit for vectors if neither takes more than half of its 512 registers.
@@ -23,9 +23,9 @@ static constexpr u32 BM = 128, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(32, THREADS), amdgpu_waves_per_eu(2))) void NAME(const ARGS a)
 #endif
 
-// What a thread brings of 128 rows with 32 columns of a matrix.
-struct Piece {
-    static constexpr u32 COUNT = BM * (BK / 8) / THREADS;
+// What a thread brings of some rows with 32 columns of a matrix.
+template <u32 ROWS> struct Piece {
+    static constexpr u32 COUNT = ROWS * (BK / 8) / THREADS;
     Quad held[COUNT];
 
     template <class T> DEVICE void load(const T* from, u32 first, u32 end, u32 k, u32 columns) {
@@ -42,35 +42,40 @@ struct Piece {
 };
 
 template <class T> DEVICE void fetch(T* to, const T* from, u32, u32 first, u32 end, u32 k, u32 columns) {
-    Piece piece;
+    Piece<BN> piece;
     piece.load(from, first, end, k, columns);
     piece.store(to);
 }
 
-// `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers while one is multiplied, and `end` writes it after that.
-template <class T, class W> DEVICE void gemm(const GemmArgs& a, W w) {
-    static constexpr u32 TILES = LANES / 8, ACROSS = BN / 16 / TILES;
-    T *left = shared<T>(), *right = left + BM * PITCH;
-    const u32 first = block_x() * BM, row = wave() / ACROSS * 64, column = wave() % ACROSS * 16 * TILES;
+// `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers while one is multiplied, and `end` writes it after that. Blocks of z
+// share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
+template <class T, u32 ROWS = 128, class W> DEVICE void gemm(const GemmArgs& a, W w) {
+    static constexpr u32 DOWN = (ROWS + 63) / 64, ACROSS = THREADS / LANES / DOWN;
+    // Of a wave, in tiles.
+    static constexpr u32 TALL = ROWS / DOWN / 16, TILES = BN / 16 / ACROSS;
+    T *left = shared<T>(), *right = left + ROWS * PITCH;
+    const u32 first = block_x() * ROWS, row = wave() / ACROSS * (16 * TALL), column = wave() % ACROSS * 16 * TILES;
+    const u32 share = div_up(div_up(a.k, BK), grid_z()) * BK, start = least(a.k, block_z() * share), end = least(a.k, start + share);
     const T *x = left + row * PITCH, *y = right + (column + wave_lane() % 16) * PITCH;
-    f32 acc[4][TILES][RESULTS];
+    f32 acc[TALL][TILES][RESULTS];
 #pragma unroll
-    for (u32 i = 0; i < 4; i++)
+    for (u32 i = 0; i < TALL; i++)
 #pragma unroll
         for (u32 j = 0; j < TILES; j++)
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) acc[i][j][r] = 0;
-    Piece next;
-    next.load(static_cast<const T*>(a.x), first, a.m, 0, a.k);
-    w.begin(0);
-    for (u32 at = 0; at < a.k; at += BK) {
+    Piece<ROWS> next;
+    next.load(static_cast<const T*>(a.x), first, a.m, start, a.k);
+    w.begin(start);
+    for (u32 at = start; at < end; at += BK) {
         next.store(left);
         w.copy(right, at);
         w.end(right);
         sync_block();
-        // Behind the last columns there are zeros. Without products of tiles sums need the registers.
-        if (has_products()) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
-        w.begin(at + BK);
+        // Behind the last columns there are zeros; behind a part of them there is the next one, which is not wanted here. Without products of tiles sums need the registers.
+        const bool more = ROWS > FEW || at + BK < end;
+        if (has_products() && more) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
+        if (more) w.begin(at + BK);
         // Unrolled, too much of it would be under way for the registers that there are.
 #pragma unroll 1
         for (u32 k = 0; k < BK; k += 16) {
@@ -78,22 +83,22 @@ template <class T, class W> DEVICE void gemm(const GemmArgs& a, W w) {
 #pragma unroll
             for (u32 j = 0; j < TILES; j++) columns[j] = tile_at(y + 16 * j * PITCH + k, y + 16 * j * PITCH + k + 8);
 #pragma unroll
-            for (u32 i = 0; i < 4; i++)
+            for (u32 i = 0; i < TALL; i++)
                 multiply(acc[i], columns, [&](u32 m) { return tile_at(x + (16 * i + m) * PITCH + k, x + (16 * i + m) * PITCH + k + 8); });
         }
         sync_block();
-        if (!has_products()) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
+        if (!has_products() && more) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
     }
     // Neighbouring lanes have neighbouring columns.
     const u32 n = block_y() * BN + column + wave_lane() % 16;
     with_type(a.y, a.type, [&](auto* y) {
 #pragma unroll
-        for (u32 i = 0; i < 4; i++)
+        for (u32 i = 0; i < TALL; i++)
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) {
                 const u32 m = first + row + 16 * i + row_of(r);
                 if (m >= a.m) continue;
-                auto* to = y + static_cast<u64>(m) * a.n + n;
+                auto* to = y + (static_cast<u64>(block_z()) * a.m + m) * a.n + n;
 #pragma unroll
                 for (u32 j = 0; j < TILES; j++)
                     if (n + 16 * j < a.n) narrow(to[16 * j], acc[i][j][r]);
