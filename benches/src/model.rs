@@ -141,7 +141,6 @@ impl Setup {
             cache: CacheOptions { kind, sequences: room.sequences, ..CacheOptions::default() },
             forward: ForwardConfig { precision, ..ForwardConfig::default() },
             chunk: room.step,
-            ..GeneratorOptions::default()
         };
         let count = threads(thread_count)?;
         let backend = match self.backend {

@@ -87,7 +87,7 @@ pub fn execute(options: &Options) -> Outcome {
     }
     // Products of rows of length 1: cosines.
     let mut out = stdout();
-    let numbers = (0..rows.len()).map(|i| Column::number(&format!("to {}", i + 1), 7, Column::ALWAYS));
+    let numbers = (0..rows.len()).map(|i| Column::number(format!("to {}", i + 1), 7, Column::ALWAYS));
     let mut columns =
         vec![Column::number("text", 5, Column::ALWAYS), Column::number("tokens", 7, Column::ALWAYS)];
     columns.extend(numbers);
