@@ -341,6 +341,9 @@ fn what_does_not_fit_is_refused() {
     g.remove(a).unwrap();
     let gone = g.extend(a, &[1], Outputs::Last).unwrap_err();
     assert!(matches!(gone, BackendError::Cache(CacheError::Unknown(_))), "{gone:?}");
+    let mixture = Tiny { experts: Some((6, 3)), ..Tiny::new("llama", None) }.open();
+    let error = Generator::new(gpu(&fake), &mixture, exact()).unwrap_err().to_string();
+    assert!(error.contains("mixtures of experts"), "{error}");
     // Heads that the kernels do not have.
     for head_dim in [258, 272] {
         let odd = Tiny { head_dim, ..Tiny::new("llama", None) }.open();
