@@ -56,7 +56,7 @@ fn divergence(p: &[f64], q: &[f32]) -> f64 {
 
 #[test]
 fn exact_logits_are_the_oracles() {
-    for tiny in Tiny::all() {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
@@ -71,7 +71,7 @@ fn exact_logits_are_the_oracles() {
 
 #[test]
 fn the_fast_path_is_close() {
-    for tiny in Tiny::all().into_iter().step_by(under_emulation(1, 3)) {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).step_by(under_emulation(1, 3)) {
         let model = tiny.open();
         let tokens = tokens(90, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);

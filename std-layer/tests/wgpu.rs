@@ -56,6 +56,15 @@ fn logits_are_the_oracles() {
 }
 
 #[test]
+fn mixtures_of_experts_are_refused() {
+    for tiny in Tiny::mixtures() {
+        let Some(backend) = backend() else { return };
+        let refused = Generator::new(backend, &tiny.open(), options()).unwrap_err();
+        assert!(refused.to_string().contains("experts"), "{tiny:?}: {refused}");
+    }
+}
+
+#[test]
 fn greedy_tokens_are_the_cpus() {
     for tiny in Tiny::all() {
         let Some(backend) = backend() else { return };

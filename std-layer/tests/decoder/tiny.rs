@@ -46,11 +46,11 @@ impl Tiny {
         }
     }
 
-    /// All architectures, in f32 and quantised.
+    /// All architectures without experts, in f32 and quantised.
     pub fn all() -> Vec<Self> {
         let of = |format| ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Self::new(name, format));
         let formats = [None, Some(QuantFormat::Q8_0), Some(QuantFormat::Q4_1), Some(QuantFormat::F16)];
-        formats.into_iter().flat_map(of).chain(Self::odd_heads()).chain(Self::mixtures()).collect()
+        formats.into_iter().flat_map(of).chain(Self::odd_heads()).collect()
     }
 
     /// Experts: with one beside them and with scores as they are, normalised, and all of them used.
