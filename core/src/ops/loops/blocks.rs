@@ -14,8 +14,7 @@ const PAGE: usize = 4096;
 /// Steps of `B` that are in L1 at a time, as they are asked for ahead.
 const PREFETCHED_STEPS: usize = 9;
 
-/// Rows of `C` up to which packing `B` costs more than reading it at strides that suit no cache, where the hardware prefetcher
-/// ends with its page.
+/// Rows of `C` up to which packing `B` costs more than reading it at strides that suit no cache.
 const MAX_ROWS_IN_PLACE: usize = 64;
 
 /// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
@@ -28,6 +27,8 @@ pub(crate) struct Blocks {
     pub(crate) chunk: usize,
     /// Bytes of `A`, and of `B`, that may be read where they are.
     near: [usize; 2],
+    /// Whether `C` has no more than [`MAX_ROWS_IN_PLACE`].
+    few_rows: bool,
     /// Lines of L1 that hold what is a multiple of 4 KiB apart.
     ways: usize,
     /// How blocks are packed.
@@ -58,15 +59,16 @@ impl Blocks {
         let caches = caps.caches();
         let kc = Self::depth(micro, caches, k, 1)?;
         let [chunk, mc, nc] = Self::sides(micro, caches, [m, n, kc])?;
+        let few_rows = whole <= MAX_ROWS_IN_PLACE;
         let near = match caps.prefetcher() {
             Prefetcher::Sequential => [caches.share(); 2],
             // Lines of `B` that are farther away than L2 are not asked for ahead, as each row of it is another page. `A` is
             // read along its rows.
-            Prefetcher::PerPage if whole <= MAX_ROWS_IN_PLACE => [usize::MAX; 2],
+            Prefetcher::PerPage if few_rows => [usize::MAX; 2],
             Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
         };
         let (ways, reading) = (caches.l1d / PAGE, Reading::of(caps.prefetcher()));
-        Self { mc, nc, kc, chunk, near, ways, reading, a: ScratchReq::EMPTY, b: ScratchReq::EMPTY }
+        Self { mc, nc, kc, chunk, near, few_rows, ways, reading, a: ScratchReq::EMPTY, b: ScratchReq::EMPTY }
             .with_room(micro)
     }
 
@@ -179,6 +181,8 @@ impl Blocks {
             && whole
             && extent <= self.near[1]
             && self.fits(along, PREFETCHED_STEPS)
+            // Rows that are whole pages apart share so few sets of L2 that a panel does not stay there for the next rows of `A`.
+            && (self.few_rows || !along.is_multiple_of(PAGE))
     }
 
     /// Whether so many lines at a stride leave room in L1 for others: all that fall into one set.
