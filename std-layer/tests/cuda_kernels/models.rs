@@ -301,8 +301,9 @@ pub fn trials(trials: &mut Trials) {
     for name in ["llama", "qwen2", "qwen3", "gemma3"] {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
     }
-    for (name, head_dim) in [("llama", 32), ("qwen2", 36), ("gemma3", 120)] {
-        let tiny = Tiny { head_dim, ..Tiny::new(name, None) };
+    // Heads that share keys, and one that does not: there are kernels for both.
+    for (name, head_dim, kv_heads) in [("llama", 32, 4), ("qwen2", 36, 2), ("gemma3", 120, 2)] {
+        let tiny = Tiny { head_dim, kv_heads, ..Tiny::new(name, None) };
         trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
     }
     for name in ["llama", "gemma3"] {
