@@ -69,9 +69,16 @@ fn exact_logits_are_the_oracles() {
     }
 }
 
+/// Where two experts score nearly alike, rounding decides which one a token goes through, and the other one's logits are far off.
+/// Mixtures with quantised weights therefore use all of their experts here; which ones are chosen is seen with `Exact`.
 #[test]
 fn the_fast_path_is_close() {
-    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).step_by(under_emulation(1, 3)) {
+    let settled = |tiny: Tiny| match (tiny.experts, tiny.format) {
+        (Some((count, _)), Some(_)) => Tiny { experts: Some((count, count)), ..tiny },
+        _ => tiny,
+    };
+    let mixtures = Tiny::mixtures().map(settled);
+    for tiny in Tiny::all().into_iter().chain(mixtures).step_by(under_emulation(1, 3)) {
         let model = tiny.open();
         let tokens = tokens(90, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
@@ -87,16 +94,8 @@ fn the_fast_path_is_close() {
             let options = Options { cache, chunk, ..Options::default() };
             let got = generator(&model, 2, options).logits(&tokens).unwrap();
             let rows = want.iter().zip(got.chunks(tiny.vocabulary));
-            let mut each: Vec<f64> = rows.map(|(p, q)| divergence(p, q)).collect();
-            each.sort_by(f64::total_cmp);
-            let mean = each.iter().sum::<f64>() / each.len() as f64;
-            // Where two experts score nearly alike, rounding decides which one a token goes through, and this token is far off: of a
-            // mixture the median counts.
-            let choice = tiny.experts.is_some_and(|(count, used)| used < count);
-            let typical = if choice { each[each.len() / 2] } else { mean };
-            let what = format!("{tiny:?}, {kind:?}, chunks of {chunk}");
-            let most = if choice { 1e-2 } else { 4e-3 };
-            assert!(typical < most && mean < 0.1, "{what}: KL divergence {typical}, mean {mean}");
+            let mean = rows.map(|(p, q)| divergence(p, q)).sum::<f64>() / want.len() as f64;
+            assert!(mean < 4e-3, "{tiny:?}, {kind:?}, chunks of {chunk}: KL divergence {mean}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{Precision, RopePositions};
 
-use super::step::Place;
+use super::arena::Place;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};

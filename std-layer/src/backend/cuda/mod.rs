@@ -5,6 +5,7 @@
 //! their sequences is counted on the GPU, so that such a step takes 4 bytes of each sequence, its token, and gives back 4, the next one ([`sampler`]).
 //! A step can also take the tokens that the GPU has just chosen, before the host knows them: [`Backend::forward_ahead`].
 
+mod arena;
 mod cache;
 mod sampler;
 mod step;
@@ -25,10 +26,11 @@ use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
 use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
 use crate::gpu::Layout;
 use crate::model::{decode, CacheError, Config, HostWeights, SequenceId};
+use arena::{Memory, Place};
 pub use cache::CudaKvCache;
 use cache::{pieces, Ahead, Chosen, Recorded, Room};
 use sampler::{Sampler, To};
-use step::{Lowering, Memory, Place};
+use step::Lowering;
 pub use weights::CudaWeights;
 use weights::Stored;
 

@@ -1,0 +1,134 @@
+//! What a step on a GPU works on: places of an arena, caches, page tables, and the forms of a product's input.
+
+use gllm_kernels_core::ElementType;
+
+use crate::cuda::decoder::{Forms, StepRows};
+use crate::cuda::{Activations, Buffer, CudaError, KvCache, View, ViewMut};
+use crate::gpu::Layout;
+
+/// An intermediate result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// The residual stream.
+    Hidden,
+    /// The rows of the residual stream whose logits are asked for.
+    Moved,
+    /// What products take: in f32, and in 16 bits.
+    Inputs,
+    Half,
+    /// What the product of queries, keys and values gives.
+    Heads,
+    /// Queries, ready for attention.
+    Queries,
+    /// Sums of parts of a product's columns.
+    Split,
+    /// What pieces of attention give, and all of them together.
+    Partial,
+    Mixed,
+    /// What the residual stream grows by.
+    Delta,
+    /// Gates and what they are for.
+    Gates,
+}
+
+/// The memory that a step works on.
+pub(super) struct Memory<'a> {
+    pub(super) layers: &'a mut [KvCache],
+    pub(super) group_of: &'a [usize],
+    /// Page tables of each group, and numbers of a row.
+    pub(super) tables: Vec<View<'a, u32>>,
+    pub(super) table_len: usize,
+    /// Cosines and sines for each of the model's ropes.
+    pub(super) angles: &'a [[Buffer<f32>; 2]],
+    pub(super) tokens: View<'a, u32>,
+    pub(super) rows: StepRows<'a>,
+    pub(super) outputs: View<'a, u32>,
+    pub(super) starts: View<'a, u32>,
+    pub(super) arena: &'a Buffer<u8>,
+    pub(super) activations: [&'a mut Option<Activations>; 2],
+    pub(super) logits: &'a Buffer<f32>,
+}
+
+/// The forms in which a product takes rows of `cols` columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) cols: usize,
+    pub(super) rows: bool,
+    pub(super) half: Option<ElementType>,
+    pub(super) integer: bool,
+    pub(super) exact: bool,
+}
+
+impl<'a> Memory<'a> {
+    /// Elements of a place.
+    pub(super) fn floats(
+        &self,
+        layout: &Layout<Place>,
+        place: Place,
+        from: usize,
+        len: usize,
+    ) -> Result<ViewMut<'a, f32>, CudaError> {
+        self.part(layout, place, from, len)
+    }
+
+    pub(super) fn part<T: crate::Zeroable>(
+        &self,
+        layout: &Layout<Place>,
+        place: Place,
+        from: usize,
+        len: usize,
+    ) -> Result<ViewMut<'a, T>, CudaError> {
+        let (at, bytes) = layout.place(place);
+        let need = (from + len) * size_of::<T>();
+        if need > bytes {
+            return Err(CudaError::WrongSize { arg: "arena", need, got: bytes });
+        }
+        // SAFETY: all work on the arena is queued on the backend's stream; what an operation uses together has been planned to lie apart.
+        unsafe { self.arena.place(at + from * size_of::<T>(), len) }
+    }
+
+    /// Inputs of a product in 16 bits.
+    pub(super) fn half<T: crate::Zeroable>(
+        &self,
+        layout: &Layout<Place>,
+        len: usize,
+    ) -> Result<View<'a, T>, CudaError> {
+        Ok(self.part(layout, Place::Half, 0, len)?.into_view())
+    }
+
+    /// Elements of the logits.
+    pub(super) fn logits_of(&self, from: usize, len: usize) -> Result<ViewMut<'a, f32>, CudaError> {
+        // SAFETY: only this step writes logits, on the backend's stream, every operation what no other has.
+        unsafe { self.logits.shared_range_mut(from..from + len) }
+    }
+
+    /// Where a product takes its input from.
+    pub(super) fn forms<'b>(
+        &'b mut self,
+        layout: &Layout<Place>,
+        wanted: Wanted,
+        m: usize,
+    ) -> Result<Forms<'b>, CudaError> {
+        self.cache_and_forms(layout, 0, wanted, m).map(|(_, forms)| forms)
+    }
+
+    /// A layer's cache, and where a product takes its input from.
+    pub(super) fn cache_and_forms<'b>(
+        &'b mut self,
+        layout: &Layout<Place>,
+        layer: usize,
+        wanted: Wanted,
+        m: usize,
+    ) -> Result<(&'b KvCache, Forms<'b>), CudaError> {
+        let Wanted { cols, rows, half, integer, exact } = wanted;
+        let rows = rows.then(|| self.floats(layout, Place::Inputs, 0, m * cols)).transpose()?;
+        let half = match half {
+            Some(ty) => Some((ty, self.part(layout, Place::Half, 0, m * cols)?)),
+            None => None,
+        };
+        let [of_integers, of_floats] = &mut self.activations;
+        let integer = if integer { of_integers.as_mut() } else { None };
+        let exact = if exact { of_floats.as_mut() } else { None };
+        Ok((&self.layers[layer], Forms { cols, rows, half, integer, exact }))
+    }
+}
