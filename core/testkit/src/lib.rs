@@ -20,6 +20,7 @@ mod external;
 mod gemm;
 mod gemv;
 pub mod guard;
+pub mod imports;
 pub mod map;
 pub mod matrix;
 mod norm;
