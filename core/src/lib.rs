@@ -42,7 +42,7 @@
 //!   its parts: some rows or columns that lie side by side.
 //! - *Prepared* ([`Prepared`]): activations as a product multiplies them, for instance rounded to 8 bits.
 #![no_std]
-// What families of formats and operators share is left over where some are switched off.
+// Helpers that several families of formats or operators share are unused where these families are switched off.
 #![cfg_attr(
     not(all(
         feature = "legacy",

@@ -1,4 +1,5 @@
-//! What kernels for packed weights in assembly know of the formats beside their [`Packing`], and proof of what they rely on.
+//! Facts about the formats, beside their [`Packing`], on which kernels for packed weights in assembly depend. The compiler
+//! checks each of them.
 
 use core::mem::{offset_of, size_of};
 

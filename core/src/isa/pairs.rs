@@ -1,4 +1,4 @@
-//! Codes of weights to pairs of 16-bit elements, where an instruction set has something better than the general way.
+//! Decoding of weights to pairs of 16-bit elements, where an instruction set has something better than the general way.
 
 use crate::caps::Features;
 use crate::element::ElementType;

@@ -1,4 +1,4 @@
-//! Packing of quantised weights for the integer products.
+//! Packing of quantised weights. [`packed`](crate::quant::packed) describes the layout.
 
 use core::mem::MaybeUninit;
 
@@ -205,7 +205,7 @@ unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, [step
     }
 }
 
-/// Writes what a head says of row `r` in group `g`.
+/// Writes the scale and the offset of row `r` in group `g` to a head.
 ///
 /// # Safety
 /// Room for a head at `head`.

@@ -1,4 +1,4 @@
-//! The sizes of formats.
+//! The lengths of each format's blocks, in weights and in bytes.
 
 use crate::element::ElementType;
 use crate::error::KernelError;

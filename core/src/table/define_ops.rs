@@ -1,4 +1,4 @@
-//! Layer 2: from a generic body to one function per instruction set.
+//! Layer 2: the macros that compile a generic body for each instruction set.
 
 /// The struct of function pointers that [`define_ops!`] fills.
 macro_rules! define_table {
@@ -76,7 +76,7 @@ macro_rules! define_ops {
                                 depth: 1,
                                 edges: Edges::Driver,
                                 strides: false,
-                                run: Run::Compiled(gemm),
+                                run: MicroFn::Compiled(gemm),
                                 around: None,
                             }
                             .checked()
@@ -140,7 +140,7 @@ macro_rules! define_int8 {
                 depth: 1,
                 edges: Edges::Driver,
                 strides: false,
-                run: Run::Compiled(gemm),
+                run: MicroFn::Compiled(gemm),
                 around: None,
             }
             .checked();

@@ -1,4 +1,4 @@
-//! What every format has of its own, per instruction set.
+//! The functions of each format, compiled for each instruction set.
 
 use crate::args::unpacker::{Made, Q8Args, Unpacked, Unpacker};
 use crate::element::ElementType;

@@ -1,4 +1,4 @@
-//! Buffers of packed weights: a header that is checked, then the contents that it describes.
+//! The header at the beginning of packed weights, which says what follows it, and is checked before that is used.
 //!
 //! The header is at byte 0 and has eight little-endian words of 64 bits: a magic number, the layout, two dimensions,
 //! the byte at which the contents start, and three zeros. The contents start at the next address that is a multiple of

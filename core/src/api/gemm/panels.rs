@@ -1,5 +1,5 @@
-//! Products of operands that are brought into panels beforehand: for callers that make `B` themselves, part by part,
-//! and multiply the same `A` with each part.
+//! Products whose operands are brought into panels beforehand. This serves callers that make `B` part by part, as decoding of
+//! quantised weights does, and multiply the same `A` with each part.
 
 use super::{GemmPlan, Source};
 use crate::args::micro::Panel;

@@ -415,7 +415,7 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of each kind for so many rows.
+/// The kernels of each kind of panel, for a number of rows of activations.
 macro_rules! heights {
     ($way:ident $tier:literal $extension:tt $($rows:literal)*) => {$(
         kernel! { $way $tier $extension "g32" $rows 32 0 }

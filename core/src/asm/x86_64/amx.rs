@@ -45,7 +45,7 @@ static WHOLE: Config = {
 };
 
 /// What is done before the first tile of a product, and after its last.
-pub(crate) const TILES: [unsafe fn(); 2] = [enter, leave];
+pub(crate) const AMX_ENTER_AND_LEAVE: [unsafe fn(); 2] = [enter, leave];
 
 /// # Safety
 /// AMX is there, with the operating system's permission.
@@ -128,7 +128,7 @@ macro_rules! microkernel_32x32 {
             .endm
 
             // Four lines of what is read after this tile.
-            .macro ask
+            .macro prefetch_lines
                 prefetcht1 [r8]
                 prefetcht1 [r8 + 64]
                 prefetcht1 [r8 + 128]
@@ -164,7 +164,7 @@ macro_rules! microkernel_32x32 {
             jz 6f
             // THE FIRST STEP: the sums of the tile before leave.
             step 1
-            ask
+            prefetch_lines
             dec r9
             jz 7f
             // LOOP: steps with two rows of the tile before, as long as there are two.
@@ -175,7 +175,7 @@ macro_rules! microkernel_32x32 {
             step 0
             store_row
             store_row
-            ask
+            prefetch_lines
             sub rdi, 2
             dec r9
             jnz 2b
@@ -184,7 +184,7 @@ macro_rules! microkernel_32x32 {
             .p2align 5
         4:
             step 0
-            ask
+            prefetch_lines
             dec r9
             jnz 4b
             jmp 7f
@@ -206,7 +206,7 @@ macro_rules! microkernel_32x32 {
             vzeroupper
             ret
 
-            .irp name, multiply_add, leave, step, store_row, ask
+            .irp name, multiply_add, leave, step, store_row, prefetch_lines
             .purgem \name
             .endr
             ";

@@ -31,9 +31,9 @@
 use crate::asm::packings::{bias, largest};
 use crate::quant::packed::{Pack, Packing};
 
-/// How products of bytes are added up.
+/// How products of bytes are summed before they are converted to f32.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Products {
+enum Summing {
     /// In 16 bits, all of a half step.
     Words,
     /// In 16 bits, pairs.
@@ -45,29 +45,29 @@ enum Products {
 }
 
 /// With AVX2, what fits 16 bits.
-const fn maddubs(p: &Packing) -> Products {
+const fn maddubs(p: &Packing) -> Summing {
     match 0x7fff / (2 * 127 * largest(p)) {
-        0 => Products::Signed,
-        1..=3 => Products::Pairs,
-        _ => Products::Words,
+        0 => Summing::Signed,
+        1..=3 => Summing::Pairs,
+        _ => Summing::Words,
     }
 }
 
 /// With AVX-VNNI, every sum.
-const fn dot(_: &Packing) -> Products {
-    Products::Dot
+const fn dot(_: &Packing) -> Summing {
+    Summing::Dot
 }
 
 /// What makes codes unsigned numbers, if they become that.
 const fn maddubs_bias(p: &Packing) -> u32 {
-    if matches!(maddubs(p), Products::Signed) {
+    if matches!(maddubs(p), Summing::Signed) {
         0
     } else {
         bias(p)
     }
 }
 
-/// One kernel: so many rows of activations.
+/// The kernel of a format for a number of rows of activations.
 macro_rules! kernel {
     ($tier:literal $field:ident $format:ident $rows:literal, $products:expr, $bias:path) => {
         packed_kernel! {
@@ -441,9 +441,9 @@ macro_rules! kernel {
             .endr
             ";
             products = const $products(&<crate::quant::formats::$format as Pack>::PACKING) as u8,
-            words = const Products::Words as u8,
-            signed = const Products::Signed as u8,
-            dot = const Products::Dot as u8,
+            words = const Summing::Words as u8,
+            signed = const Summing::Signed as u8,
+            dot = const Summing::Dot as u8,
         }
     };
 }

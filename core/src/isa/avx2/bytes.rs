@@ -1,4 +1,4 @@
-//! 32 bytes in one register.
+//! 32 bytes in one register, as AVX2 handles them.
 
 use core::arch::x86_64::*;
 

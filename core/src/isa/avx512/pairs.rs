@@ -1,8 +1,9 @@
-//! Codes of weights to pairs of 16-bit elements: what tile registers and `vdpbf16ps` take.
+//! Decoding of weights to pairs of 16-bit elements, the operands of tile registers and of `vdpbf16ps`.
 //!
-//! Four columns of 16 rows lie in 64 bytes, a row's codes in one lane. Shifts bring a column's codes to the highest byte and
-//! back, sign-extended; then they are converted, scaled and offset as `dequant` does it. Two columns are rounded together, and
-//! one permutation puts the elements of each row side by side: 64 bytes of a panel.
+//! The codes of four columns of 16 rows are in one register of 64 bytes, those of a row in one lane. Two shifts move the code of
+//! one column to the highest byte of its lane and back with its sign. The codes are then converted to f32, multiplied with
+//! scales, and offsets are added, as `dequant` does it. Two columns are rounded together, and one permutation puts the two
+//! elements of each row side by side. That makes 64 bytes of a panel.
 
 use core::arch::x86_64::*;
 use core::mem::transmute;
@@ -82,7 +83,7 @@ unsafe fn pairs<const BF16: bool, const OFFSETS: bool>(a: &PairsArgs) {
     }
 }
 
-/// Places of 16 elements, and of 16 others behind them, in turns.
+/// The permutation that interleaves 16 elements with the 16 behind them.
 ///
 /// # Safety
 /// AVX-512.

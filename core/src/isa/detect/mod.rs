@@ -25,7 +25,7 @@ impl Caps {
     ///   knows the rest; without one each core does, see [`Caps::of_this_core`].
     /// - Others: [`Caps::BASELINE`].
     ///
-    /// With an operating system use `gllm_kernels_std::caps()`, which asks for what is left out here.
+    /// With an operating system use `gllm_kernels_std::caps()`, which also finds what only the operating system knows.
     pub fn detect() -> Self {
         this::detect()
     }

@@ -29,11 +29,11 @@ pub struct KvPiece<'a, E> {
     pub spans: &'a [[usize; 2]],
     /// Scores become `softcap * tanh(score / softcap)`.
     pub softcap: Option<f32>,
-    /// Blocks that are attended to next, if that is known: they are asked for while these are multiplied, and change no result.
+    /// Blocks that are attended to next, if that is known. They are prefetched meanwhile, and change no result.
     pub next: &'a [&'a [E]],
 }
 
-/// What attention has gathered of some pieces: for each query the largest score, the sum of the exponentials relative to it,
+/// The partial result of attention to some pieces: for each query the largest score, the sum of the exponentials relative to it,
 /// and the sum of the values weighed with them.
 #[derive(Debug)]
 pub struct Attended<'a> {

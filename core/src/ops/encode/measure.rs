@@ -1,6 +1,5 @@
-//! The loop that encoding spends its time in, per instruction set: each lane of a vector tries another
-//! scale on the same weights. So nothing is summed up across lanes, and all instruction sets give the
-//! same blocks.
+//! The loop in which encoders spend their time, compiled for each instruction set. Each lane of a vector tries another scale
+//! on the same weights. So no sum is formed across lanes, and all instruction sets give the same blocks.
 
 use crate::caps::IsaLevel;
 use crate::isa::Scalar;

@@ -196,7 +196,7 @@ unsafe fn look<P: Lanes>(before: P::I, p: *const u8) -> P::I {
     peak
 }
 
-/// How far ahead of a row's numbers the next ones are asked for, in bytes.
+/// How many bytes ahead a row is prefetched.
 const PREFETCH_DISTANCE: usize = 1024;
 
 /// Outputs at a time: each load of activations serves all, and each is a memory stream of its own.

@@ -176,7 +176,7 @@ type Words = [[u32; WIDTH]; DEPTH / 8];
 /// Calls `each` with every block: its first input and output, how many of both, its words.
 ///
 /// # Safety
-/// What `each` asks for.
+/// The contract of `each`.
 #[inline(always)]
 unsafe fn blocks<const BITS: u32>(
     w: &SqueezeLlmRef<'_>,

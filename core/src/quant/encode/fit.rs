@@ -1,8 +1,8 @@
 //! Searches for the scales and minima that leave the least squared error.
 //!
-//! All of them alternate between two steps: the values nearest to the weights for given scales, and
-//! the scales by least squares for given values. Neither can make it worse, but they end in the next
-//! local minimum, of which there are many. So they start from several scales.
+//! All of them alternate between two steps: to find the values that are nearest to the weights, for given scales; and to find
+//! the scales by least squares, for given values. Neither step can increase the error, but the search ends in the nearest
+//! local minimum, of which there are many. So each search is started from several scales.
 
 use super::grid::Grid;
 use super::group::{Fit, Group, Line};

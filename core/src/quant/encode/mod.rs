@@ -1,5 +1,6 @@
-//! Encoders: weights to blocks. A format has one if its table has a row `encode`, which makes a block of the groups of its weights
-//! with what is here: searches for scales ([`fit`]), the values that codes stand for ([`grid`]), and bits of codes.
+//! Encoders: from weights to blocks. A format has an encoder if its table has a row `encode`. That row makes a block of groups
+//! of weights, and is written with the functions of this module: searches for scales ([`fit`]), grids of values ([`grid`]),
+//! and packing of codes into bits.
 
 pub(crate) mod fit;
 pub(crate) mod grid;
@@ -22,7 +23,7 @@ pub(crate) const MAX_SINGLE: f32 = 1e38;
 /// What is smaller counts as zero: its reciprocal and its square might not be finite and normal.
 const SMALLEST: f32 = 1e-18;
 
-/// What encoders ask of an instruction set.
+/// The operations of encoders that are compiled for each instruction set.
 pub(crate) trait Search: Copy {
     /// Looks at a group with all lines, `rounds` times; with a `fit`, lines change after each.
     fn look<G: Grid, const N: usize>(

@@ -1,4 +1,4 @@
-//! Packing for tile registers: panels whose groups are whole cache lines.
+//! Packing for tile registers (AMX): each group of steps of a row is a whole cache line, which is copied as such.
 
 use crate::args::micro::Panel;
 use crate::isa::machine::LINE;
