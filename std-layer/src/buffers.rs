@@ -1,4 +1,4 @@
-//! Memory that operators need for the length of a call, kept for the next call.
+//! Scratch memory of operators, which is kept from call to call.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Threads, and how work is shared among them.
+//! Threads, and how work is divided among them.
 
 use std::any::Any;
 use std::fmt;
@@ -168,7 +168,7 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
-/// What the caller's stack holds: takes chunks from a counter until there are none.
+/// The work of a call, on the caller's stack: a function that takes chunks from a counter until there are none.
 type Work<'a> = &'a (dyn Fn(&AtomicUsize) + Sync + 'a);
 
 /// One call's state. Helpers may see it after the call has returned: a pool thread that wakes up late

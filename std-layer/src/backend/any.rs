@@ -1,4 +1,4 @@
-//! A backend that is chosen while a program runs.
+//! The choice of a backend at run time, and [`AnyBackend`], which is whichever was chosen.
 
 use std::fmt;
 use std::time::Duration;

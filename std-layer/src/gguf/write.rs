@@ -1,4 +1,4 @@
-//! Writing files: what is in them is declared first, then tensors are streamed.
+//! Writing of files. Metadata and tensors are declared first; then the data of the tensors is written, one after the other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

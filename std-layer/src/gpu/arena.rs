@@ -1,4 +1,5 @@
-//! Where intermediate results lie in one piece of memory: those that are never needed at the same time share their place.
+//! The arena: one piece of memory for all intermediate results of a step. Results that are never needed at the same time share
+//! the same place.
 
 use std::collections::HashMap;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Text from a model.
+//! Generation of tokens, and embeddings, with a model on any backend.
 
 use std::fmt;
 

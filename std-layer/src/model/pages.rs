@@ -1,8 +1,9 @@
 //! Which page of a key-value cache holds which positions of which sequence; the memory itself belongs to a backend.
 //!
-//! A page has room for the same number of positions of every sequence. Layers that see equally far back form a group, and each group has
-//! its own pages: position `p` of a sequence lies in slot `p % page_tokens` of page `table[p / page_tokens]` of its table, for
-//! every layer of the group. Sequences may share pages, and a page that a window has left behind is free again.
+//! All pages have room for the same number of positions. Layers with the same attention window form a group, and each group has
+//! its own pages. Each sequence has a table of pages for each group: position `p` lies in slot `p % page_tokens` of page
+//! `table[p / page_tokens]`, for every layer of the group. Sequences may share pages. A page is free again when all of its
+//! positions have left the window.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! From files to host matrices, without copying any.
+//! Opening of model files, whose tensors become matrices in the host's memory without being copied.
 
 use std::collections::HashSet;
 use std::ops::Range;

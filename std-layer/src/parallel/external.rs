@@ -1,4 +1,4 @@
-//! Weights in the layouts of other checkpoints.
+//! Products with, and decoding of, weights of other checkpoints: AWQ, GPTQ, SqueezeLLM, FP8.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Quantised matrix products.
+//! Products of quantised matrices: threads take columns of `Y`, which are rows of weights.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -30,7 +30,7 @@ pub(crate) const CHUNK_STEP: usize = 2 * PackedQ::ROW_STEP;
 /// Rows of activations that are prepared at a time.
 const PREPARED_ROWS: usize = 768;
 
-/// Rows of activations up to which a product waits for the weights to come from memory: then threads share out bytes of
+/// A product with no more rows of activations than this is limited by reading weights from memory. Threads then divide bytes of
 /// weights, not multiply-adds.
 pub(crate) const MEMORY_BOUND_ROWS: usize = 8;
 
@@ -70,7 +70,7 @@ fn scratch<E: Element>(plan: &QgemmPlan<E>, x: &Prepared<'_, E>) -> Result<usize
 
 /// # Quantised products
 impl<E: Element> Parallel<'_, E> {
-    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan: the columns of `Y` are shared out. Small products run
+    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan: the columns of `Y` are divided among them. Small products run
     /// on the calling thread. Scratch memory is the runtime's own and kept for the next call.
     ///
     /// # Errors

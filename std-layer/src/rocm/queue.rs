@@ -1,4 +1,4 @@
-//! Queues of AQL packets: kernels one behind the other, and signals for those who wait.
+//! Queues of AQL packets: kernels that run one after the other, and signals that waiting threads watch.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

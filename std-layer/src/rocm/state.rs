@@ -1,4 +1,5 @@
-//! What is behind the handles of [`driver`](super::driver): modules, streams, recordings and events, and how work gets into streams.
+//! The objects behind the handles of [`driver`](super::driver): modules, streams, recordings and events; and how work is added to
+//! streams.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void, CStr};

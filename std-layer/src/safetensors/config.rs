@@ -1,4 +1,4 @@
-//! What a model's configuration says of its quantisation.
+//! Reading how a model is quantised from its configuration.
 
 use std::fs::File;
 use std::io::Read;

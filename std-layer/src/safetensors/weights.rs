@@ -1,4 +1,4 @@
-//! Tensors that together are a weight matrix.
+//! Finding the tensors that together are one quantised weight matrix.
 
 use gllm_kernels_core::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,

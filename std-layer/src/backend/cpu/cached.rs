@@ -1,4 +1,4 @@
-//! The types of cached keys and values, and core's kernels for them.
+//! The types of cached keys and values, and the core's kernels for each.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,5 @@
-//! Operations row by row, and the rounding of their results for the products that follow.
+//! Operations on single rows (norms, activation functions, pooling), and the rounding of their results for the products that
+//! follow.
 
 use std::ops::Range;
 
@@ -63,7 +64,7 @@ pub(super) enum RowWork {
     Cap { x: Rows, cap: f32 },
     /// Makes one row of several, and its length 1. A row of the operation is one of `runs`.
     Pool { pooling: Pooling, runs: Vec<Range<usize>>, x: Rows, to: Rows },
-    /// Nothing: rows are rounded, and that is all.
+    /// Nothing. Rows are only rounded.
     Round,
 }
 
