@@ -14,7 +14,7 @@ use crate::buffers::Buffers;
 /// A number of threads that share work.
 ///
 /// The thread that calls takes part, so `n` threads mean `n - 1` in the pool, and one thread means no
-/// pool. Work is cut into more chunks than there are threads; whoever is free takes the next one, so
+/// pool. Work is cut into more chunks than there are threads; a thread that is free takes the next one, so
 /// a core that is busy with something else delays only the chunk it holds. Calls may come from many
 /// threads at once, and from inside a chunk.
 pub struct Runtime {

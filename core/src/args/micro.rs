@@ -29,7 +29,7 @@ pub(crate) struct MicroArgs {
     pub(crate) b_step: usize,
     /// From one row of `C` to the next, in bytes.
     pub(crate) ldc: usize,
-    /// Rows of `C` that exist, `1..=mr`. What does not exist is neither read nor written.
+    /// Rows of `C` that exist, `1..=mr`. Other rows are neither read nor written.
     pub(crate) rows: usize,
     /// Columns of `C` that exist, `1..=nr`.
     pub(crate) cols: usize,
@@ -39,7 +39,7 @@ pub(crate) struct MicroArgs {
     /// The address from which the microkernel prefetches to L2, as many bytes as [`Micro::prefetched_bytes`] says: what will be
     /// read after this tile. It need not be valid.
     pub(crate) next: *const u8,
-    /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
+    /// The start values of the sums of each column, where the panels of `B` are [`PanelType::I8Offset`].
     pub(crate) start: *const i32,
     /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory: their own between two calls, too. It may be
     /// where `c` is.
@@ -108,7 +108,7 @@ impl Panel {
         width.wrapping_mul(depth).wrapping_mul(self.element.size())
     }
 
-    /// Bytes of whole panels: [`steps`](Self::steps), and what is behind the steps of each panel.
+    /// Bytes of whole panels: [`steps`](Self::steps), and the [`tail`](Self::tail) of each.
     pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
         self.steps(width, depth).wrapping_add(width.wrapping_mul(self.tail()))
     }
@@ -170,7 +170,7 @@ pub(crate) struct Micro {
     /// Storage type of `A` and `B`.
     pub(crate) storage: ElementType,
     pub(crate) level: IsaLevel,
-    /// What the CPU must have, the level's features included.
+    /// The features that the CPU must have, the level's features included.
     pub(crate) requires: Features,
     /// Panels of `A`: as wide as the tile is high.
     pub(crate) a: Panel,
@@ -180,7 +180,7 @@ pub(crate) struct Micro {
     /// panels' `kr`.
     pub(crate) depth: usize,
     pub(crate) edges: Edges,
-    /// Whether it takes `A` and `B` at strides: then what is near needs no packing.
+    /// Whether it takes `A` and `B` at strides. Operands that are in a near cache then need no packing.
     pub(crate) strides: bool,
     pub(crate) run: MicroFn,
     /// Called before the first tile of a product, and after its last (AMX: tile registers are set up and released). Such a
@@ -215,7 +215,7 @@ impl Micro {
     /// Computes a tile.
     ///
     /// # Safety
-    /// The arguments are as their fields say, for this microkernel; the CPU has what it requires.
+    /// The arguments are as their fields say, for this microkernel; the CPU has the features that it requires.
     #[inline(always)]
     pub(crate) unsafe fn call(&self, args: &MicroArgs) {
         // SAFETY: the caller's contract.

@@ -13,7 +13,7 @@ const _: () = {
     assert!(offset_of!(Step, offsets) == 48 && size_of::<Step>() == 64);
 };
 
-/// What makes codes unsigned numbers.
+/// The bias that makes codes unsigned numbers.
 pub(super) const fn bias(p: &Packing) -> u32 {
     match p.values {
         Values::Linear(bias) => bias as u32,

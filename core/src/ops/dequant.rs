@@ -19,7 +19,7 @@ pub(crate) const CHUNK: usize = 1024;
 /// share a page.
 const PARTS_SIDE_BY_SIDE: usize = 2;
 
-/// Room for what a chunk unpacks to.
+/// Memory for the codes, scales and offsets of a chunk.
 #[repr(C, align(64))]
 pub(crate) struct Chunk {
     codes: [i8; CHUNK],
@@ -51,7 +51,7 @@ impl Unpacker {
     }
 }
 
-/// What [`decode`] works on.
+/// The arguments of [`decode`].
 pub struct DecodeArgs<E> {
     pub(crate) format: Unpacker,
     pub(crate) blocks: usize,

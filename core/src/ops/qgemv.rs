@@ -12,7 +12,7 @@ use crate::ops::dequant::Chunk;
 use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
-/// Rows of weights at a time: what is loaded of the activations serves all.
+/// Rows of weights that are multiplied at a time: a vector of activations is loaded once for all of them.
 const ROWS_SIDE_BY_SIDE: usize = 4;
 
 /// Rows of activations that one pass over the weights serves.

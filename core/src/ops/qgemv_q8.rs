@@ -53,7 +53,7 @@ pub(crate) unsafe trait BlockProducts<F: Pack, D: Dots<F>> {
 /// Rows of blocks with fewer than 256 weights.
 pub(crate) struct SmallBlocks;
 
-// SAFETY: keeps to what the trait's contract names.
+// SAFETY: accesses only the operands that the contract of the trait names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SmallBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
@@ -118,7 +118,7 @@ struct Sums<S, const M: usize> {
     offsets: [[f32; GROUPS]; M],
 }
 
-/// Prepares a unit: writes the factors of its groups and adds what offsets give to `sums`.
+/// Prepares a unit: writes the factors of its groups, and adds the products of offsets to `sums`.
 ///
 /// # Safety
 /// The unit at `w`, room at `to`; the instruction set.
@@ -157,7 +157,7 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
 /// Adds the products of a unit.
 ///
 /// # Safety
-/// The unit at `w`, and what was prepared of it; the instruction set.
+/// The unit at `w`, and its prepared data; the instruction set.
 #[inline(always)]
 unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,

@@ -63,7 +63,7 @@ pub(crate) trait RowOp<E: Element, P: Prim<E> + Prim<f32>>: Copy {
     /// Whether the second stage's values are kept for the third, which else sees the input again.
     const KEEP: bool;
 
-    /// What stage 1 knows beforehand, from a look at the row's `n` elements.
+    /// A number that stage 1 subtracts from the row's `n` elements, from a look at some of them.
     unsafe fn shift(self, x: *const E, n: usize) -> f32;
     /// Stage 1: adds a vector to a pair of accumulators; the second one is always a sum.
     unsafe fn gather(self, shift: P::V, acc: [P::V; 2], x: P::V) -> [P::V; 2];
@@ -285,7 +285,7 @@ where
     }
 }
 
-/// What every sweep over rows is given.
+/// The arguments of every sweep over rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<E> {
     /// Number of rows.

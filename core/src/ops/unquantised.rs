@@ -21,7 +21,7 @@ const ACTIVATIONS_AT_ONCE: usize = 4096;
 /// its additions, not by memory.
 const CHAINS: usize = 2;
 
-/// What [`decode`] works on.
+/// The arguments of [`decode`].
 pub struct UnquantisedDecodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) of: ElementType,
@@ -31,7 +31,7 @@ pub struct UnquantisedDecodeArgs<E> {
     pub(crate) access: Access,
 }
 
-/// What [`encode`] works on.
+/// The arguments of [`encode`].
 pub struct UnquantisedEncodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) to: ElementType,
@@ -49,7 +49,7 @@ pub struct Unquantised {
     pub(crate) alone: bool,
 }
 
-/// What [`qgemv`] works on.
+/// The arguments of [`qgemv`].
 pub type UnquantisedGemvArgs<E> = QgemvArgs<E, Unquantised>;
 
 /// Turns numbers in memory to the order of bytes that this CPU has, or back: weights are little-endian.
@@ -202,7 +202,7 @@ pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: 
 }
 
 /// The products of `N` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
-/// What is added in which order does not depend on their number.
+/// The order of additions does not depend on their number.
 ///
 /// # Safety
 /// The contract of [`qgemv`], for these rows.

@@ -27,7 +27,8 @@ unsafe impl<P: SimdUnpack> CodeRegister for P {
     }
 }
 
-/// Factors of the groups of a unit, at the start of a cache line: what is written as a vector is read back at once.
+/// Factors of the groups of a unit. They start on a cache line, so that they can be read back at once after they have been written
+/// as vectors.
 #[repr(C, align(64))]
 pub(crate) struct Factors(pub(crate) [f32; GROUPS]);
 

@@ -46,7 +46,7 @@ macro_rules! define_sizes {
             }
         }
 
-        // What the kernels rely on.
+        // The kernels rely on this.
         $($(#[$on])* const _: () = {
             type F = super::$module::$name;
             assert!(super::SUPER_BLOCK % F::LEN == 0 && F::LEN % super::PART == 0);

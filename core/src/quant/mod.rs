@@ -4,7 +4,7 @@
 //! scale in common and, in some formats, an offset: `w = code * scale + offset`, where `code` is a signed byte. Layer 3
 //! unpacks blocks into codes, scales and offsets. Decoding and products are written once for all formats, on top of it.
 
-// What only SIMD rows use is left over on other targets.
+// On targets without vectors, items that only SIMD rows use are unused.
 #![cfg_attr(
     not(any(
         all(target_arch = "x86_64", target_feature = "sse2"),
@@ -74,7 +74,7 @@ pub(crate) trait Format: 'static {
     fn code(b: &Self::Block, i: usize) -> i8;
 }
 
-/// How an instruction set unpacks a format. Bit for bit what [`Format`] says.
+/// How an instruction set unpacks a format. Results have the bits of [`Format`].
 ///
 /// # Safety
 /// Methods require that the CPU has the instruction set, that the blocks they are given exist, and

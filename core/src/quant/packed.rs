@@ -95,7 +95,7 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// What is added to codes to make them unsigned.
+    /// The number that is added to codes to make them unsigned.
     pub(crate) const fn bias(&self) -> u8 {
         match self.values {
             Values::Linear(bias) if !self.eighths => bias,
@@ -188,7 +188,7 @@ impl Packing {
             2
         }
     }
-    /// What [`Scales::Factors`] have for a step, of `each` bytes a group; and behind it the high plane, if that is by row.
+    /// Bytes of a step's part of the head, for [`Scales::Factors`]: `each` bytes for each group, and the high plane, if that is by row.
     #[inline(always)]
     const fn list(&self, each: usize) -> usize {
         self.groups() * each + if self.by_row { PANEL_ROWS } else { 0 }
@@ -262,7 +262,7 @@ impl Packing {
         }
     }
 
-    /// What index `i` stands for.
+    /// The code that index `i` stands for.
     pub(crate) const fn value(&self, i: u8) -> i8 {
         match self.values {
             Values::Linear(bias) => i.wrapping_sub(bias) as i8,

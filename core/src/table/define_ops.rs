@@ -18,9 +18,9 @@ macro_rules! define_table {
     ) => {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
-            /// What matrix products take from it.
+            /// The part that matrix products use.
             pub(crate) products: Products,
-            /// What the formats have of their own.
+            /// The functions of each format.
             pub(crate) formats: &'static Formats,
             // Nobody reads the slots of `gemm`, `merge`, `finish` and `pack_b`: `products` has their wrappers.
             $(#[cfg($when)] #[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
@@ -89,7 +89,7 @@ macro_rules! define_ops {
             }
         }
     };
-    // What is the same for every storage type is compiled once.
+    // A body that is the same for every storage type is compiled once.
     (@shared $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
         #[$attr]
         pub(crate) unsafe fn $slot($($arg: $ty),*) -> $ret {

@@ -26,7 +26,7 @@ macro_rules! define_formats {
         }
 
         impl Formats {
-            /// What `format` has of its own.
+            /// The functions of `format`.
             pub(crate) fn of(&self, format: QuantFormat) -> Made<'_> {
                 match format {
                     $($(#[$on])* QuantFormat::$name => Made::Blocks(&self.$field),)*

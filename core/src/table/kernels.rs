@@ -80,7 +80,7 @@ pub(crate) type TileFn = Assembly<QTileArgs>;
 pub(crate) struct Tier {
     pub(crate) id: TierId,
     pub(crate) level: IsaLevel,
-    /// What the CPU must have.
+    /// The features that the CPU must have.
     pub(crate) requires: Features,
     /// Rows of activations that a kernel for packed weights takes at most.
     pub(crate) batch: usize,

@@ -232,7 +232,7 @@ fn in_integers(level: IsaLevel, features: Features) -> Option<&'static Tier> {
 }
 
 impl<E: Operand> Kernels<E> {
-    /// The best kernels for what [`Caps::detect`] finds. That leaves out AMX on x86-64, and all that aarch64 has
+    /// The best kernels for the capabilities that [`Caps::detect`] finds. That leaves out AMX on x86-64, and all that aarch64 has
     /// beside NEON (dotprod, I8MM, BF16, FHM).
     ///
     /// With an operating system use `gllm_kernels_std::kernels()`, which leaves out nothing. On bare metal at EL1 use
@@ -289,7 +289,7 @@ impl<E: Operand> Kernels<E> {
     ///
     /// # Errors
     /// `BadParameter` if the row is of another kind, storage type or level; `IsaUnavailable` if
-    /// the CPU lacks what the kernel needs.
+    /// the CPU lacks features that the kernel needs.
     pub fn with_gemm(self, row: &KernelInfo) -> Result<Self, KernelError> {
         let micros = MICROS.iter().chain([self.products.baseline]);
         let mut own = micros.filter(|m| (m.storage, m.level) == (E::TYPE, self.level()));
@@ -306,7 +306,7 @@ impl<E: Operand> Kernels<E> {
     /// level; see [`with_gemm`](Self::with_gemm).
     ///
     /// # Errors
-    /// `BadParameter` if the row is of another operator or level; `IsaUnavailable` if the CPU lacks what the kernel needs.
+    /// `BadParameter` if the row is of another operator or level; `IsaUnavailable` if the CPU lacks features that the kernel needs.
     pub fn with_qgemv(self, row: &KernelInfo) -> Result<Self, KernelError> {
         let expected = "a row of a product in integers of this level";
         if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8 | Op::Qgemm) || row.level != self.level() {

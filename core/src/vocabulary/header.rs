@@ -12,19 +12,19 @@ use crate::scratch::ScratchReq;
 /// Bytes of a header.
 const HEADER: usize = 64;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) magic: u64,
     pub(crate) layout: u64,
     pub(crate) dims: [usize; 2],
-    /// What errors call the dimensions.
+    /// The names of the dimensions in errors.
     pub(crate) names: [&'static str; 2],
     /// Bytes of the contents.
     pub(crate) bytes: usize,
 }
 
-/// Checks a word of a header against what it must be.
+/// Checks that a word of a header has the value that it must have.
 pub(crate) fn same(what: &'static str, want: u64, got: u64) -> Result<(), KernelError> {
     if want == got {
         Ok(())

@@ -1,4 +1,4 @@
-//! Which files of a crate import which others: for tests of a crate's structure.
+//! The imports between the files of a crate, for tests of its structure.
 //!
 //! The sources are read as text. An arrow from one file to another is a path in code that leads there: in `use`, or in the
 //! middle of an expression; a name that a module re-exports leads to the file that defines it. The use of a macro is an arrow

@@ -53,7 +53,7 @@ pub enum CacheError {
     Twice(SequenceId),
     /// More positions of a sequence than there are.
     PastEnd {
-        /// How many were asked for.
+        /// How many were requested.
         asked: usize,
         /// How many there are.
         len: usize,
@@ -234,7 +234,7 @@ impl Pages {
         self.sequence(id).map(|s| &*s.tables[group].pages)
     }
 
-    /// Continues sequences by so many positions each: those of one step. Each sequence occurs once.
+    /// Continues each of these sequences by a number of positions, for one step. Each sequence occurs once.
     ///
     /// First, pages are given up that no query of the new positions, or later ones, sees. Then each sequence gets the pages it
     /// lacks. Where its last page is not full and others use it, too, it gets one of its own: the copies that are returned must be made

@@ -10,7 +10,7 @@ use gllm_kernels_core::{
 use super::{chunks_mut, Cuts, Parallel};
 
 /// Multiply-adds below which a product runs on the calling thread: about six microseconds with one row of activations (Zen
-/// 4), twice of what other threads need to begin.
+/// 4), twice the time that other threads need to begin.
 const MIN_PARALLEL_WORK: usize = 1 << 19;
 
 /// About how many multiply-adds a piece has: a few hundred microseconds of work.
@@ -144,7 +144,7 @@ impl<E: Element> Parallel<'_, E> {
     }
 
     /// Several products in one call, each with weights of its own: [`QgemmPlan::run`] of each group, bit for bit. Groups may
-    /// differ in everything but the type of their activations. Pieces of all groups are shared out together, so that large
+    /// differ in everything but the type of their activations. Threads take pieces of all groups from one list, so that large
     /// groups keep no thread waiting.
     ///
     /// # Errors

@@ -82,7 +82,7 @@ impl<E: Operand> GemmPlan<E> {
         PackArgs { len, k: self.k, depth, src, across, along, panel, dst, reading }
     }
 
-    /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
+    /// The product of the result of [`pack_a`](Self::pack_a) and panels of all of `B`. It uses the microkernel for any size.
     ///
     /// # Safety
     /// The panels exist, and are those of this plan.

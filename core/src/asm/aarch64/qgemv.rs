@@ -42,7 +42,7 @@
 use crate::asm::packings::bias;
 use crate::quant::packed::{Packing, Values};
 
-/// The bias of what is multiplied: values of tables have none, but a single bit is a number with a bias.
+/// The bias of the codes that are multiplied. Values of tables have none, but a single bit is a number with a bias.
 pub(super) const fn usual_bias(p: &Packing) -> u32 {
     match p.values {
         Values::Table(_) if p.bits[0] > 1 => 0,

@@ -10,7 +10,7 @@
 //! | `x0` | `MicroArgs` |
 //! | `x1`, `x2` | the panels |
 //! | `x3`, `x5` | steps, rounds of four of them |
-//! | `x4` | what is read after this tile |
+//! | `x4` | the address to prefetch from |
 //! | `x6` | rows |
 //! | `x7`, `x8` | C, bytes from row to row of it |
 //! | `x9`..`x16` | the caller's `d8`..`d15` |

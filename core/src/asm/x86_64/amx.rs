@@ -28,7 +28,7 @@
 
 use core::arch::asm;
 
-/// What tile registers are like (Intel SDM volume 1, section 18.3: palette 1).
+/// The configuration of tile registers (Intel SDM volume 1, section 18.3: palette 1).
 #[repr(C, align(64))]
 struct Config([u8; 64]);
 
@@ -44,7 +44,7 @@ static WHOLE: Config = {
     Config(bytes)
 };
 
-/// What is done before the first tile of a product, and after its last.
+/// The functions that are called before the first tile of a product, and after its last.
 pub(crate) const AMX_ENTER_AND_LEAVE: [unsafe fn(); 2] = [enter, leave];
 
 /// # Safety
@@ -68,7 +68,7 @@ unsafe fn leave() {
 /// | `rdi` | `MicroArgs`; then rows of the tile before that are still to be brought to `C` |
 /// | `rax`, `rcx` | the panels |
 /// | `rdx` | 64: bytes from row to row of a tile of `A`, and half of those from row to row of `B` and of the buffer |
-/// | `r8` | what is read after this tile |
+/// | `r8` | the address to prefetch from |
 /// | `r9` | steps that are left |
 /// | `rsi` | the buffer |
 /// | `r10`, `r11` | the row of `C`, bytes to the next one |
@@ -127,7 +127,7 @@ macro_rules! microkernel_32x32 {
                 add r10, r11
             .endm
 
-            // Four lines of what is read after this tile.
+            // Four lines that are read after this tile.
             .macro prefetch_lines
                 prefetcht1 [r8]
                 prefetcht1 [r8 + 64]

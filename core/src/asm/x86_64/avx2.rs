@@ -13,7 +13,7 @@
 //! | `rdi` | `MicroArgs` | `MicroArgs` |
 //! | `rax`, `rcx` | the steps of `A` and of `B` | bits of beta, columns of `C` |
 //! | `rdx`, `r10` | | a row of `C`, rows that are left |
-//! | `r8` | what is read after this tile | bytes from row to row of `C` |
+//! | `r8` | the address to prefetch from | bytes from row to row of `C` |
 //! | `r9` | steps that are left | |
 //!
 //! The kernel leaves out rows that do not exist. It computes all columns, and the loops around it ([`Edges::Rows`]) give it a

@@ -15,7 +15,7 @@
 //! | `r10` | bytes from one row of `A` to the next | rows of `C` that are left |
 //! | `rsi`, `r11` | bytes from one step to the next, of `A` and of `B` | |
 //! | `rcx` | the step of `B` | columns of `C` |
-//! | `r8` | what is read after this tile | bytes from row to row of `C` |
+//! | `r8` | the address to prefetch from | bytes from row to row of `C` |
 //! | `r9` | steps that are left | |
 //! | `k7` | `MicroArgs` | |
 //!

@@ -121,7 +121,7 @@ const fn high_mask(p: &Packing) -> u32 {
 const F32: u8 = 0;
 const I32: u8 = 1;
 
-/// What they start with: zeros, or numbers that the argument names.
+/// The start values of sums: zeros, or numbers that the argument names.
 const ZERO: u8 = 0;
 const GIVEN: u8 = 1;
 

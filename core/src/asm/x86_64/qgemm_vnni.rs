@@ -77,7 +77,7 @@ macro_rules! kernel {
                 \load zmm1, [\from + r10 + \at]
             .endm
 
-            // What integers start with: of the first, of the second group.
+            // The start values of integers: of the first, of the second group.
             .macro start_first y, z, a, b, c, d, x, at
                 vpbroadcastd zmm\a, dword ptr [rsi + \x + \at]
             .endm

@@ -44,7 +44,7 @@ enum Summing {
     Dot,
 }
 
-/// With AVX2, what fits 16 bits.
+/// With AVX2: the longest sums that fit 16 bits.
 const fn maddubs(p: &Packing) -> Summing {
     match 0x7fff / (2 * 127 * largest(p)) {
         0 => Summing::Signed,
@@ -58,7 +58,7 @@ const fn dot(_: &Packing) -> Summing {
     Summing::Dot
 }
 
-/// What makes codes unsigned numbers, if they become that.
+/// The bias that makes codes unsigned numbers, if they become unsigned.
 const fn maddubs_bias(p: &Packing) -> u32 {
     if matches!(maddubs(p), Summing::Signed) {
         0
@@ -134,7 +134,7 @@ macro_rules! kernel {
                 vpand ymm9, ymm9, ymm13
                 vpor ymm8, ymm8, ymm9
                 .endif
-                // From indices to what is multiplied: unsigned codes, or signed ones and in ymm9 their magnitudes.
+                // From indices to the factors of products: unsigned codes, or signed ones and in ymm9 their magnitudes.
                 .if {table_of_values}
                 vpshufb ymm8, ymm14, ymm8
                 .elseif {products} == {signed}
@@ -343,7 +343,7 @@ macro_rules! kernel {
             mov rsi, [rdi + {x}]
             mov r8, [rdi + {stride}]
             .if {low_bits} == 8
-            broadcast 12, 0x80808080 // Codes of 8 bits need no mask, but what is to be subtracted from them.
+            broadcast 12, 0x80808080 // Codes of 8 bits need no mask. This number is subtracted from them.
             .else
             broadcast 12, {low_mask}
             .endif

@@ -13,7 +13,7 @@ use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
 use crate::vector::Vector;
 
-/// The sums of two products each of a step, with the bias of [`add_bias`] in them. `negated` is what codes were before.
+/// The sums of two products each of a step, with the bias of [`add_bias`] in them. `negated` are the codes with their signs, if their magnitudes are multiplied.
 ///
 /// # Safety
 /// AVX2.
@@ -33,7 +33,7 @@ unsafe fn pairs<F: Pack>(w: __m256i, negated: Option<[__m256i; 2]>, q: *const i8
     }
 }
 
-/// What is added to codes, which are then multiplied as unsigned bytes; `None` if their magnitudes are, as they are large.
+/// The bias that makes codes unsigned bytes. `None` if they are too large for that; their magnitudes are multiplied then.
 #[inline(always)]
 fn add_bias<F: Pack>() -> Option<u8> {
     let bias = F::PACKING.bias();

@@ -12,7 +12,7 @@ use crate::arrays::from_fn;
 use crate::isa::pairs::PairsArgs;
 
 /// # Safety
-/// What the arguments name exists; the instruction set. Numbers that are denormal in f32 become zeros.
+/// The operands that the arguments name exist; the CPU has the instruction set. Numbers that are denormal in f32 become zeros.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn bf16(a: &PairsArgs) {
     // SAFETY: the caller's contract.
@@ -26,7 +26,7 @@ pub(crate) unsafe fn bf16(a: &PairsArgs) {
 }
 
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(crate) unsafe fn f16(a: &PairsArgs) {
     // SAFETY: the caller's contract.

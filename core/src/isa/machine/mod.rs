@@ -58,8 +58,8 @@ pub(crate) fn later(number: usize) -> usize {
     this::later(number)
 }
 
-/// Makes the compiler forget what is in memory at `p`: numbers that vectors have written are then read one by one, not
-/// moved from registers, which takes several times as long.
+/// Makes the compiler assume that the memory at `p` may have changed. Numbers that have been written there as vectors are then
+/// read one by one. The compiler would otherwise move them from the vector registers, which takes several times as long.
 #[inline(always)]
 pub(crate) fn in_memory<T>(p: *mut T) {
     this::in_memory(p.cast());

@@ -57,10 +57,10 @@ unsafe fn exponentials<P: Prim<f32>>(
     }
 }
 
-/// Attention of some queries to a piece, joined to what was gathered before.
+/// Attention of some queries to a piece. The partial result is joined to those of earlier pieces.
 ///
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
 unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
     let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
@@ -109,7 +109,7 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
 /// Attention to numbers of type `E`.
 ///
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn attend<E: Element, P: Prim<E> + Prim<f32>>(a: &AttendArgs<'_, E>) {
     // SAFETY: the caller's contract.
@@ -126,10 +126,10 @@ pub(crate) unsafe fn attend_q8_0<P: Widen + Prim<f16> + Prim<f32>>(a: &AttendArg
     unsafe { gather::<P, CodesWithScales>(a) }
 }
 
-/// Adds what was gathered of further pieces.
+/// Joins partial results of further pieces.
 ///
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn join<P: Prim<f32>>(a: &JoinArgs) {
     let JoinArgs { rows, dim, all, new, stride } = *a;

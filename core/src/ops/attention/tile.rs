@@ -49,7 +49,7 @@ pub(super) unsafe trait Product<P: Vector> {
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]>;
 }
 
-/// One step: `sums[r][v] += a[r] * b[v]`. What there is less of, rows or vectors, is held in registers meanwhile. Adaptors such as `zip`
+/// One step: `sums[r][v] += a[r] * b[v]`. If there are fewer rows than vectors, registers hold the rows, else the vectors. Adaptors such as `zip`
 /// would become calls here, and the sums would leave their registers.
 ///
 /// # Safety

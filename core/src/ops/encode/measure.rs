@@ -84,7 +84,7 @@ macro_rules! wrap {
             rounds: usize,
             fit: Option<Fit>,
         ) {
-            // Three loops, each without what it does not need.
+            // Three loops, each of which computes only the sums that it needs.
             // SAFETY: the caller vouches for the CPU.
             unsafe {
                 match fit {

@@ -161,7 +161,7 @@ unsafe fn steps<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
     }
 }
 
-/// Activations of any type. What is compiled for products does not depend on it: a function widens some at a time.
+/// Activations of any type. The code of products does not depend on the type: a function widens some activations at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs {
     pub(crate) x: *const u8,
@@ -406,7 +406,7 @@ unsafe fn decode_any<E: Element, P: Prim<E> + Lanes, L: Layout, W>(
     }
 }
 
-/// What products work on.
+/// The arguments of products.
 pub struct ColumnsArgs<W> {
     pub(crate) w: W,
     pub(crate) x: Inputs,

@@ -19,7 +19,7 @@ pub struct Outliers<'a> {
     pub vals: &'a [f32],
 }
 
-/// What [`SqueezeLlmRef::new`] views.
+/// The slices that [`SqueezeLlmRef::new`] makes a view of.
 #[derive(Clone, Copy, Debug)]
 pub struct SqueezeLlmParts<'a> {
     /// Bits of an index: 3 or 4.

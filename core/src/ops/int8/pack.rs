@@ -80,7 +80,7 @@ unsafe fn words<const KR: usize>(g: &PackArgs, from: usize) {
             // Beyond the matrix a stride may lead anywhere.
             let src = g.src.wrapping_add(lane.wrapping_mul(g.across)).wrapping_add(p.wrapping_mul(g.along));
             let there = if lane < g.len { KR.min(g.k.saturating_sub(p)) } else { 0 };
-            // SAFETY: the caller's contract; only what exists is read.
+            // SAFETY: the caller's contract; only elements that exist are read.
             unsafe {
                 let word = word::<KR>(src, g.along, there);
                 g.dst.add(p * g.panel.width).cast::<[u8; KR]>().add(lane).write(word);
@@ -110,7 +110,7 @@ unsafe fn word<const KR: usize>(src: *const u8, along: usize, there: usize) -> [
 #[inline(always)]
 unsafe fn interleaved<const KR: usize>(g: &PackArgs) {
     let width = g.panel.width;
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         pack::pieces::<u8>(&PackArgs { k: g.k / KR * KR, ..*g }, KR, |at, there, p, src| {
             let row = bytes(g, g.dst.add(g.panel.bytes(at, g.depth))).add(p * width);
@@ -219,7 +219,7 @@ unsafe fn widen(src: *const i8, dst: *mut i16, n: usize) {
     }
 }
 
-/// Writes what is behind the steps of a panel with words of four bytes, whose width is a multiple of 16.
+/// Writes the sums of columns behind the steps of a panel that has words of four bytes, and a width that is a multiple of 16.
 #[inline(always)]
 unsafe fn offsets(g: &PackArgs) {
     /// Columns at a time: a long register.

@@ -43,7 +43,7 @@ impl Finish {
     pub(crate) unsafe fn run(&self) {
         let Some(activate) = self.activate else { return };
         let Self { rows, cols, row_stride, col_stride, .. } = *self;
-        // Along what is contiguous, or else element by element.
+        // Along the contiguous dimension, or else element by element.
         let (outer, inner, step, len) = match (row_stride, col_stride) {
             (_, 1) => (rows, 1, row_stride, cols),
             (1, _) => (cols, 1, col_stride, rows),
@@ -134,8 +134,8 @@ impl Drive<'_> {
     /// The three outer loops.
     ///
     /// # Safety
-    /// The fields are as they say, none of `m`, `n`, `k` is 0; what is to be read and written is there;
-    /// the CPU has what the microkernel requires.
+    /// The fields are as they say, none of `m`, `n`, `k` is 0; the operands exist; the CPU has the features that the microkernel
+    /// requires.
     pub(crate) unsafe fn run(&self) {
         let Self { micro, m, n, k, blocks, .. } = *self;
         let reading = blocks.reading;

@@ -66,7 +66,7 @@ impl Drive<'_> {
                         done_of_a += 1;
                         below.wrapping_add((done_of_a - 1) * share)
                     } else {
-                        // What is being read anyway costs nothing.
+                        // Prefetching lines that are being read costs nothing.
                         a
                     };
                     let tile = Begun {

@@ -25,7 +25,7 @@ pub(crate) unsafe fn pack(g: &PackArgs, size: usize) -> bool {
             let src = g.src.wrapping_add((at + lane).wrapping_mul(g.across));
             let mut from = 0;
             while from < g.depth * size {
-                // SAFETY: the caller's contract; only what exists is read.
+                // SAFETY: the caller's contract; only elements that exist are read.
                 unsafe {
                     let mut whole = [0; LINE];
                     if from + LINE <= there {

@@ -50,7 +50,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// What suits a hardware prefetcher. If it stops at the end of each page, each piece starts it anew, so pieces are whole
+    /// The best way for a hardware prefetcher. If it stops at the end of each page, each piece starts it anew, so pieces are whole
     /// pages. (Measured on Granite Rapids: 14.5 instead of 12.1 GB/s; the other numbers on Zen 4.)
     pub(crate) const fn of(prefetcher: Prefetcher) -> Self {
         match prefetcher {
@@ -158,7 +158,7 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(
         let mut p = 0;
         while p < g.k {
             let len = P::LANES.min(g.k - p);
-            // SAFETY: the caller vouches for the matrix; only what exists is read.
+            // SAFETY: the caller vouches for the matrix; only elements that exist are read.
             let v = unsafe {
                 let mut v = [P::splat(0.0); 16];
                 // Behind the end of the strip comes the next one's start.
@@ -221,7 +221,7 @@ pub(crate) unsafe fn pieces<E>(g: &PackArgs, rows: usize, mut f: impl FnMut(usiz
 #[inline(always)]
 unsafe fn wide<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
     let size = size_of::<E>();
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         if g.across == size {
             pieces::<E>(g, 1, |at, there, p, src| {
@@ -257,7 +257,7 @@ unsafe fn wide<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
 /// Panels of 16-bit elements, one step a group.
 #[inline(always)]
 unsafe fn panels_of_16_bits<E: Element, P: Prim<f32>>(g: &PackArgs) {
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         if g.across == 2 {
             pieces::<E>(g, 1, |at, there, p, src| {
@@ -293,7 +293,7 @@ unsafe fn panels_of_16_bits<E: Element, P: Prim<f32>>(g: &PackArgs) {
     }
 }
 
-/// Copies what is there of a row of a panel, and zeros.
+/// Copies the elements of a row of a panel that exist, and fills the row up with zeros.
 #[inline(always)]
 unsafe fn copy<E: Element>(src: *const E, there: usize, dst: *mut E, width: usize) {
     // SAFETY: the caller vouches for both.
@@ -310,7 +310,7 @@ unsafe fn copy<E: Element>(src: *const E, there: usize, dst: *mut E, width: usiz
     }
 }
 
-/// Pairs up what is there of two rows, and zeros.
+/// Interleaves the elements of two rows that exist, and fills up with zeros.
 #[inline(always)]
 unsafe fn interleave(first: *const u16, second: *const u16, there: usize, dst: *mut u32, width: usize) {
     let pair = |a: u16, b: u16| u32::from(a) | u32::from(b) << 16;
@@ -338,7 +338,7 @@ unsafe fn interleave(first: *const u16, second: *const u16, there: usize, dst: *
 #[inline(always)]
 unsafe fn pairs<E: Element, P: Prim<f32>>(g: &PackArgs) {
     let even = g.k / 2 * 2;
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         if g.along == 2 {
             let cells = PackArgs { k: g.k / 2, depth: g.depth / 2, ..*g };
@@ -368,7 +368,7 @@ unsafe fn groups<E: Element>(g: &PackArgs, from: usize) {
             let mut dst = g.dst.cast::<E>().wrapping_add(at * g.depth + p * width);
             for lane in at..at + width {
                 for step in p..p + kr {
-                    // SAFETY: the caller's contract; only what exists is read.
+                    // SAFETY: the caller's contract; only elements that exist are read.
                     unsafe {
                         let there = lane < g.len && step < g.k;
                         let src = g.src.wrapping_add(

@@ -31,7 +31,7 @@ struct LineAligned<T>(T);
 /// Rows of blocks with 256 weights.
 pub(crate) struct SuperBlocks;
 
-// SAFETY: keeps to what the trait's contract names.
+// SAFETY: accesses only the operands that the contract of the trait names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
@@ -82,7 +82,7 @@ unsafe fn prepare<F: Pack, D: Dots<F>>(w: *const F::Block, to: *mut PreparedBloc
 /// Adds the products of a block.
 ///
 /// # Safety
-/// The block at `w`, and what was prepared of it; the instruction set.
+/// The block at `w`, and its prepared data; the instruction set.
 #[inline(always)]
 unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,

@@ -152,7 +152,7 @@ impl Shares {
     }
 }
 
-/// What a step's attention works on.
+/// The operands of a step's attention.
 #[derive(Debug)]
 pub(super) struct Attention {
     pub(super) heads: Heads,
@@ -394,7 +394,7 @@ pub(super) struct Angles {
 }
 
 impl Attention {
-    /// Does what comes before attention, for the tokens of a block: adds biases, norms heads, rotates them, and writes
+    /// Prepares the tokens of a block for attention: adds biases, norms heads, rotates them, and writes
     /// keys and values to the cache.
     ///
     /// # Safety

@@ -106,7 +106,7 @@ impl Room {
     }
 }
 
-/// What is done with the rows of a layer, one after the other. The router's products come first.
+/// The stages of a layer's experts, in their order. The router's products come before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Chooses experts, row by row.

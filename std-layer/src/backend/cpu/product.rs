@@ -143,7 +143,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// A product of `rows` rows. For each form in which it takes them, `room` is asked for memory.
+    /// A product of `rows` rows. For each form in which it takes them, `room` is called to get memory.
     pub(super) fn new(
         k: &Kernels<f32>,
         matrices: &[Arc<Matrix>],

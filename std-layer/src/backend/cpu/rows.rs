@@ -47,7 +47,7 @@ impl Rows {
     }
 }
 
-/// What an operation computes for each row.
+/// The function that an operation computes for each row.
 #[derive(Debug)]
 pub(super) enum RowWork {
     /// Rows of a table, times a factor.
@@ -68,7 +68,7 @@ pub(super) enum RowWork {
     Round,
 }
 
-/// What is added to the residual stream, normed with a weight or as it is.
+/// An operand that is added to the residual stream, normed with a weight or as it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Add {
     pub(super) delta: Rows,
