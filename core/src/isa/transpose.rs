@@ -24,18 +24,18 @@ pub(crate) unsafe trait Transpose: Prim<f32> {
         }
     }
 
-    /// Flips these bits of each number.
+    /// Adds `n` to each byte of a register; a byte that becomes too large wraps around.
     ///
     /// # Safety
     /// The instruction set.
     #[inline(always)]
-    unsafe fn flip(v: Self::V, bits: u32) -> Self::V {
-        let mut numbers = [0f32; 16];
+    unsafe fn add_to_bytes(v: Self::V, n: u8) -> Self::V {
+        let mut bytes = [0u8; 64];
         // SAFETY: there is room for a vector.
         unsafe {
-            <Self as Prim<f32>>::store(numbers.as_mut_ptr(), v);
-            let flipped = numbers.each(|x| f32::from_bits(x.to_bits() ^ bits));
-            <Self as Prim<f32>>::load(flipped.as_ptr())
+            <Self as Prim<f32>>::store(bytes.as_mut_ptr().cast(), v);
+            let sums = bytes.each(|byte| byte.wrapping_add(n));
+            <Self as Prim<f32>>::load(sums.as_ptr().cast())
         }
     }
 }

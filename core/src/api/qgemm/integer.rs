@@ -6,7 +6,9 @@ use crate::args::unpacker::Made;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::qgemm::packed::PanelQArgs;
-use crate::ops::qgemm::tile::{PanelKind, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, PANEL};
+use crate::ops::qgemm::tile::{
+    PanelKind, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, NARROW_BIAS, PANEL,
+};
 use crate::ops::tile::MergeArgs;
 use crate::quant::packed::{PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS};
 use crate::scratch::{Scratch, ScratchReq};
@@ -42,13 +44,15 @@ impl PanelSize {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// The kernels in assembly by their numbers of rows of activations, if there are any. Codes that are so small that
-    /// products may be summed in 16 bits have kernels of their own.
-    fn microkernels(&self) -> &'static [(usize, [TileFn; 4])] {
+    /// The kernels in assembly by their numbers of rows of activations, if there are any, and what they want to be added to codes.
+    /// Codes that are so small that products may be summed in 16 bits may have kernels of their own.
+    fn microkernels(&self) -> (&'static [(usize, [TileFn; 4])], u8) {
         match (self.kernels.tier.map(|tier| &tier.qgemm), self.kernels.table.formats.of(self.format)) {
-            (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => q.narrow,
-            (Some(q), _) => q.kernels,
-            (None, _) => &[],
+            (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => {
+                (q.narrow, NARROW_BIAS)
+            }
+            (Some(q), _) => (q.kernels, if q.unsigned { BIAS } else { 0 }),
+            (None, _) => (&[], 0),
         }
     }
 
@@ -105,8 +109,7 @@ impl<E: Element> QgemmPlan<E> {
         let (each, at_once) = (size.bytes(), self.panels(size));
         let tiles = scratch.take::<u8>(each.saturating_mul(at_once))?.as_mut_ptr();
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
-        let bias_of_codes = if self.kernels.tier.is_some_and(|tier| tier.qgemm.unsigned) { BIAS } else { 0 };
-        let (kernels, side_by_side) = (self.microkernels(), self.side_by_side());
+        let ((kernels, bias_of_codes), side_by_side) = (self.microkernels(), self.side_by_side());
         let width = side_by_side * PANEL_ROWS;
         let (row_stride, col_stride, y) = (y.row_stride(), y.col_stride(), y.as_mut_ptr());
         let count = self.n.div_ceil(PANEL_ROWS);

@@ -101,6 +101,7 @@ impl<E: Element> Kernels<E> {
                 x: x.as_ptr().wrapping_add(first * x.row_stride()),
                 stride: x.row_stride(),
                 dst: part.as_mut_ptr().wrapping_add(first * row_bytes(x.cols())),
+                in_words: self.tier.is_some_and(|tier| !tier.qgemm.narrow.is_empty()),
             };
             // SAFETY: rows of the view; the part was measured, is aligned and exclusive; the table's instruction set is
             // present.

@@ -51,21 +51,21 @@ macro_rules! expand_all_micros {
                 storage: F32,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, strides: false, around: None },
+                micro: { tile: 6 x 16, a: F32 / 1, b: F32 / 1, depth: 1, edges: Rows, strides: true, around: None },
             }
             gemm_f32_f16_f16_6x16__avx2 {
                 tail: "_f32_f16_f16_6x16__avx2",
                 storage: F16,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: F32 / 1, b: F16 / 1, depth: 1, edges: Rows, strides: false, around: None },
+                micro: { tile: 6 x 16, a: F32 / 1, b: F16 / 1, depth: 1, edges: Rows, strides: true, around: None },
             }
             gemm_f32_bf16_bf16_6x16__avx2 {
                 tail: "_f32_bf16_bf16_6x16__avx2",
                 storage: Bf16,
                 isa: Avx2,
                 requires: [],
-                micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, strides: false, around: None },
+                micro: { tile: 6 x 16, a: F32 / 1, b: Bf16 / 1, depth: 1, edges: Rows, strides: true, around: None },
             }
             gemm_i32_i8_i8_32x32__avx512_amx_int8 {
                 tail: "_i32_i8_i8_32x32__avx512_amx_int8",

@@ -11,10 +11,14 @@
 //! | register | in the loops | when `C` is written |
 //! |---|---|---|
 //! | `rdi` | `MicroArgs` | `MicroArgs` |
-//! | `rax`, `rcx` | the steps of `A` and of `B` | bits of beta, columns of `C` |
-//! | `rdx`, `r10` | | a row of `C`, rows that are left |
+//! | `rax`, `rdx` | rows 1 and 4 of `A` | bits of beta, a row of `C` |
+//! | `r10` | bytes from one row of `A` to the next | rows of `C` that are left |
+//! | `rsi`, `r11` | bytes from one step to the next, of `A` and of `B` | |
+//! | `rcx` | the step of `B` | columns of `C` |
 //! | `r8` | the address to prefetch from | bytes from row to row of `C` |
 //! | `r9` | steps that are left | |
+//!
+//! The bytes from row to row and from step to step come with the argument: so `A` and `B` may be read where they are, unpacked.
 //!
 //! The kernel leaves out rows that do not exist. It computes all columns, and the loops around it ([`Edges::Rows`]) give it a
 //! buffer where some do not exist, because masked stores are slow on some processors. [`avx512`](super::avx512) describes the
@@ -36,13 +40,17 @@ macro_rules! microkernel_6x16 {
             r"
             .macro each_row do, more:vararg
                 \do 1, rax, 0, 1, 14, 15, \more
-                \do 2, rax+4, 2, 3, 15, 14, \more
-                \do 3, rax+8, 4, 5, 14, 15, \more
-                \do 4, rax+12, 6, 7, 15, 14, \more
-                \do 5, rax+16, 8, 9, 14, 15, \more
-                \do 6, rax+20, 10, 11, 15, 14, \more
+                \do 2, rax+r10, 2, 3, 15, 14, \more
+                \do 3, rax+2*r10, 4, 5, 14, 15, \more
+                \do 4, rdx, 6, 7, 15, 14, \more
+                \do 5, rdx+r10, 8, 9, 14, 15, \more
+                \do 6, rdx+2*r10, 10, 11, 15, 14, \more
             .endm
             .macro rows_of_a
+                mov r10, [rdi + {a_row}]
+                mov r11, [rdi + {b_step}]
+                lea rdx, [rax + 2*r10]
+                add rdx, r10
             .endm
 
             .macro start_row row, at, low, high, a, spare, more
@@ -58,41 +66,38 @@ macro_rules! microkernel_6x16 {
                 .endif
             .endm
 
-            // A STEP of a round, of the first rows.
-            .macro multiply_row row, at, low, high, a, spare, step, rows, half
+            // A STEP of the first rows.
+            .macro multiply_row row, at, low, high, a, spare, rows, half
                 .if \row <= \rows
-                vbroadcastss ymm\a, [\at + 24*\step]
+                vbroadcastss ymm\a, [\at]
                 multiply_add \low, \a, 12, \spare
                 .if !\half
                 multiply_add \high, \a, 13, \spare
                 .endif
                 .endif
             .endm
-            .macro step step, rows, half
-                load_b 12, 2*{bytes}*\step
+            .macro step rows, half
+                load_b 12, 0
                 .if !\half
-                load_b 13, 2*{bytes}*\step+{bytes}
+                load_b 13, {bytes}
                 .endif
-                // A line, 1 KiB ahead: of 16-bit elements two steps have one.
-                .if 2*{bytes}*\step % 64 == 0
-                prefetcht0 [rcx + 2*{bytes}*\step + 1024]
-                .endif
-                each_row multiply_row, \step, \rows, \half
+                prefetcht0 [rcx + 8*r11]
+                each_row multiply_row, \rows, \half
+                add rax, rsi
+                add rdx, rsi
+                add rcx, r11
             .endm
 
             .macro before_loop
+                mov rsi, [rdi + {a_step}]
             .endm
             .macro round rows, half
-                .irp step, 0, 1, 2, 3
-                step \step, \rows, \half
+                .rept 4
+                step \rows, \half
                 .endr
-                add rax, 4*24
-                add rcx, 4*2*{bytes}
             .endm
             .macro single rows, half
-                step 0, \rows, \half
-                add rax, 24
-                add rcx, 2*{bytes}
+                step \rows, \half
             .endm
 
             .macro behind_loop

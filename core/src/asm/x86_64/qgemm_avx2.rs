@@ -1,28 +1,38 @@
 //! Panels of quantised weights times panels of activations of 8 bits, with AVX2, and with AVX-VNNI: for groups of 32 columns or
 //! 16, with offsets or without, and one to four rows of activations.
 //!
-//! A register has four columns of 8 rows of weights, signed bytes, so a panel takes two passes. `vpmaddubsw` multiplies
-//! their magnitudes with activations that have their signs: pairs of products are at most 2 * 128 * 127, which fits 16 bits, and for
-//! narrow codes ([`Packing::narrow`](crate::quant::packed::Packing::narrow)) their sums over a group do. See
-//! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32. With AVX-VNNI weights are unsigned bytes, which
-//! `vpdpbusd` multiplies with activations and adds up in fours; sums start with what is too much.
+//! A register has four columns of 8 rows of weights, so a panel takes two, and four activations are broadcast once for both. There
+//! are three ways to add products up:
+//!
+//! - **Narrow codes** ([`Packing::narrow`](crate::quant::packed::Packing::narrow)), with AVX2: weights are codes plus 64, unsigned
+//!   bytes. `vpmaddubsw` multiplies them with activations and adds up pairs, which are at most 2 * 96 * 127, so that nothing
+//!   saturates; the pairs of a group are added in 16 bits. Such a sum starts with -64 times the sum of its activations. It may wrap
+//!   around on the way, but the result fits 16 bits, so it is right in the end. `vpmaddwd` with ones makes 32 bits of it.
+//! - **Other codes**, with AVX2: weights are signed bytes. `vpmaddubsw` multiplies their magnitudes with activations that have taken
+//!   their signs: pairs are at most 2 * 128 * 127, which fits 16 bits, but no sum of two pairs does, so that each is widened.
+//! - **AVX-VNNI**: weights are codes plus 128. `vpdpbusd` multiplies them with activations and adds up fours, in 32 bits. Sums
+//!   start with -128 times the sum of the activations.
+//!
+//! See [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
 //!
 //! | register | |
 //! |---|---|
-//! | `rdi` | `QTileArgs` |
+//! | `rdi`, `r10` | `QTileArgs`; results |
 //! | `rax`, `rcx`, `rdx` | the step's codes, scales, offsets |
 //! | `rsi`, `r8` | the step's activations, bytes to the next step |
-//! | `r9`, `r10` | steps that are left; which half: bytes from the start of a line |
-//! | `ymm0`..`ymm3` | results, by row of activations |
-//! | `ymm4`..`ymm7`, `ymm8`..`ymm11` | integers of the first and of the second group |
-//! | `ymm12`, `ymm13`, `ymm14` | weights, their magnitudes, activations |
-//! | `ymm15` | ones, for AVX2 |
+//! | `r9` | steps that are left |
+//! | `ymm0`..`ymm7` | integers, two registers for each row of activations; with groups of 16, of two rows alone: `ymm4`..`ymm7` are those of the second group |
+//! | `ymm8`, `ymm9` | products |
+//! | `ymm10`, `ymm11` | magnitudes of the weights |
+//! | `ymm12`, `ymm13` | weights; then a group's scales, or its offsets |
+//! | `ymm14`, `ymm15` | activations; ones, for AVX2 |
 //!
-//! Four instructions for 32 products, three with narrow codes: 34 or 27 for a group of 32, half a panel and a row, of which Zen 4
-//! starts four a cycle: 8.5 or 6.8 cycles for what takes 5 with `vpdpbusd`. With AVX-VNNI there are two instructions for 32
-//! products, one of which is a load.
+//! 16 rows of weights, 32 columns and a row of activations take 40 instructions for vectors with narrow codes, of which 22
+//! multiply; without offsets and loads. A Zen 3 starts four a cycle, two of which may multiply: 11 cycles at least, and it
+//! takes 15, as additions take turns of the units that multiply, too. Other codes take 28, and with AVX-VNNI there are
+//! 22 instructions.
 
-/// How products are added up: pairs in 32 bits, in 16 bits if codes are narrow, or fours in 32 bits by AVX-VNNI.
+/// How products are added up: fours in 32 bits after pairs of magnitudes, pairs in 16 bits if codes are narrow, or fours by AVX-VNNI.
 const WIDE: u8 = 0;
 const NARROW: u8 = 1;
 const DOT: u8 = 2;
@@ -33,187 +43,190 @@ macro_rules! kernel {
         qgemm_kernel! {
             concat!("qgemm_f32_q8_", $kind, "_", $rows, "x16__", $tier),
             r"
-            // Does something for each row of activations: its results y, its integers a and those of a second group b, the
-            // place of its step; and `at`, whatever that is.
-            .macro each_row do, at
-                \do 0, 4, 8, 0, \at
-                .if {rows} > 1
-                \do 1, 5, 9, 64, \at
+            // Does something for `count` rows of activations: its integers a and b, those of its second group c and d, and
+            // where its step is, and its results: both have 64 bytes.
+            .macro each_row do, first, count, at
+                \do 0, 1, 4, 5, 64*(\first), \at
+                .if \count > 1
+                \do 2, 3, 6, 7, 64*(\first+1), \at
                 .endif
-                .if {rows} > 2
-                \do 2, 6, 10, 128, \at
+                .if \count > 2
+                \do 4, 5, 4, 5, 64*(\first+2), \at
                 .endif
-                .if {rows} > 3
-                \do 3, 7, 11, 192, \at
+                .if \count > 3
+                \do 6, 7, 6, 7, 64*(\first+3), \at
                 .endif
             .endm
 
-            // What integers of a group start with: `vpdpbusd` adds to it.
-            .macro start_first y, a, b, x, at
-                .if {sums} == {dot}
-                vpbroadcastd ymm\a, dword ptr [rsi + \x + \at]
-                .endif
-            .endm
-            .macro start_second y, a, b, x, at
-                start_first \y, \b, \a, \x, \at
-            .endm
-
-            // Four columns, times activations at `at`. Without `vpdpbusd` the first of a group's start the sum.
-            .macro multiply sum, x, at, first
-                vpbroadcastd ymm14, dword ptr [rsi + \x + \at]
-                .if {sums} == {dot}
-                {{vex}} vpdpbusd ymm\sum, ymm12, ymm14
+            // What integers of a group start with, at `at` behind the step's activations.
+            .macro start a, b, at
+                .if {sums} == {wide}
+                vpxor ymm\a, ymm\a, ymm\a
                 .else
-                vpsignb ymm14, ymm14, ymm12
-                .if {sums} == {narrow} && \first
-                vpmaddubsw ymm\sum, ymm13, ymm14
+                vpbroadcastd ymm\a, dword ptr [rsi + \at]
+                .endif
+                vmovdqa ymm\b, ymm\a
+            .endm
+            .macro start_first a, b, c, d, row, at
+                start \a, \b, \row+\at
+            .endm
+            .macro start_second a, b, c, d, row, at
+                start \c, \d, \row+\at
+            .endm
+
+            // Four columns, times activations at `at`.
+            .macro multiply a, b, at
+                vpbroadcastd ymm14, dword ptr [rsi + \at]
+                .if {sums} == {dot}
+                {{vex}} vpdpbusd ymm\a, ymm12, ymm14
+                {{vex}} vpdpbusd ymm\b, ymm13, ymm14
                 .elseif {sums} == {narrow}
-                vpmaddubsw ymm14, ymm13, ymm14
-                vpaddw ymm\sum, ymm\sum, ymm14
-                .elseif \first
-                vpmaddubsw ymm14, ymm13, ymm14
-                vpmaddwd ymm\sum, ymm14, ymm15
+                vpmaddubsw ymm8, ymm12, ymm14
+                vpmaddubsw ymm9, ymm13, ymm14
+                vpaddw ymm\a, ymm\a, ymm8
+                vpaddw ymm\b, ymm\b, ymm9
                 .else
-                vpmaddubsw ymm14, ymm13, ymm14
-                vpmaddwd ymm14, ymm14, ymm15
-                vpaddd ymm\sum, ymm\sum, ymm14
-                .endif
+                vpsignb ymm8, ymm14, ymm12
+                vpsignb ymm9, ymm14, ymm13
+                vpmaddubsw ymm8, ymm10, ymm8
+                vpmaddubsw ymm9, ymm11, ymm9
+                vpmaddwd ymm8, ymm8, ymm15
+                vpmaddwd ymm9, ymm9, ymm15
+                vpaddd ymm\a, ymm\a, ymm8
+                vpaddd ymm\b, ymm\b, ymm9
                 .endif
             .endm
-            .macro multiply_row y, a, b, x, at
+            .macro multiply_row a, b, c, d, row, at
                 .if {group} == 16 && \at >= 16
-                multiply \b, \x, \at, first=(\at==16)
+                multiply \c, \d, \row+\at
                 .else
-                multiply \a, \x, \at, first=(\at==0)
+                multiply \a, \b, \row+\at
                 .endif
             .endm
-            .macro four codes, at
-                vmovdqu ymm12, [rax + \codes]
-                .if {sums} != {dot}
-                vpabsb ymm13, ymm12
+            .macro four first, count, at
+                vmovdqu ymm12, [rax + 16*(\at)]
+                vmovdqu ymm13, [rax + 16*(\at) + 32]
+                .if {sums} == {wide}
+                vpabsb ymm10, ymm12
+                vpabsb ymm11, ymm13
                 .endif
-                each_row multiply_row, \at
+                each_row multiply_row, \first, \count, \at
             .endm
 
             // Integers in f32, times scales.
-            .macro convert_first y, a, b, x, at
+            .macro convert a, b
                 .if {sums} == {narrow}
                 vpmaddwd ymm\a, ymm\a, ymm15
+                vpmaddwd ymm\b, ymm\b, ymm15
                 .endif
                 vcvtdq2ps ymm\a, ymm\a
+                vcvtdq2ps ymm\b, ymm\b
             .endm
-            .macro convert_second y, a, b, x, at
-                convert_first \y, \b, \a, \x, \at
+            .macro scale_first a, b, c, d, row, at
+                convert \a, \b
+                vmulps ymm\a, ymm\a, ymm12
+                vmulps ymm\b, ymm\b, ymm13
             .endm
-            .macro scale_first y, a, b, x, at
-                vmulps ymm\a, ymm\a, [rcx]
-            .endm
-            .macro add_second y, a, b, x, at
-                vfmadd231ps ymm\a, ymm\b, [rcx + 64]
+            .macro add_second a, b, c, d, row, at
+                convert \c, \d
+                vfmadd231ps ymm\a, ymm\c, ymm12
+                vfmadd231ps ymm\b, ymm\d, ymm13
             .endm
 
             // To results: products, times the activations' scale; offsets of a group, times the sum of activations.
-            .macro add_products y, a, b, x, at
-                vbroadcastss ymm14, dword ptr [rsi + \x + \at]
-                vfmadd231ps ymm\y, ymm\a, ymm14
+            .macro add_products a, b, c, d, row, at
+                vbroadcastss ymm14, dword ptr [rsi + \row + 44]
+                vfmadd213ps ymm\a, ymm14, [r10 + \row]
+                vfmadd213ps ymm\b, ymm14, [r10 + \row + 32]
             .endm
-            .macro add_first_offsets y, a, b, x, at
-                vbroadcastss ymm14, dword ptr [rsi + \x + \at]
-                vfmadd231ps ymm\y, ymm14, [rdx]
+            .macro add_offsets a, b, c, d, row, at
+                vbroadcastss ymm14, dword ptr [rsi + \row + \at]
+                vfmadd231ps ymm\a, ymm12, ymm14
+                vfmadd231ps ymm\b, ymm13, ymm14
             .endm
-            .macro add_second_offsets y, a, b, x, at
-                vbroadcastss ymm14, dword ptr [rsi + \x + \at]
-                vfmadd231ps ymm\y, ymm14, [rdx + 64]
+            .macro store_results a, b, c, d, row, at
+                vmovups [r10 + \row], ymm\a
+                vmovups [r10 + \row + 32], ymm\b
             .endm
 
-            .macro clear_results y, a, b, x, at
-                vpxor ymm\y, ymm\y, ymm\y
+            // ROWS OF ACTIVATIONS in a step.
+            .macro columns at
+                vmovups ymm12, [\at]
+                vmovups ymm13, [\at + 32]
             .endm
-            .macro store_results y, a, b, x, at
-                vmovups [rax + r10], ymm\y
-                add rax, 64
+            .macro some_rows first, count
+                .if {group} == 32
+                each_row start_first, \first, \count, 40
+                .else
+                each_row start_first, \first, \count, 32
+                each_row start_second, \first, \count, 36
+                .endif
+                .irp at, 0, 4, 8, 12, 16, 20, 24, 28
+                four \first, \count, \at
+                .endr
+                columns rcx
+                each_row scale_first, \first, \count
+                .if {group} == 16
+                columns rcx+64
+                each_row add_second, \first, \count
+                .endif
+                each_row add_products, \first, \count
+                .if {with_offsets} && {group} == 32
+                columns rdx
+                each_row add_offsets, \first, \count, 56
+                .elseif {with_offsets}
+                columns rdx
+                each_row add_offsets, \first, \count, 48
+                columns rdx+64
+                each_row add_offsets, \first, \count, 52
+                .endif
+                each_row store_results, \first, \count
             .endm
 
             // PROLOGUE
             mov r9d, 0x10001
             vmovd xmm15, r9d
             vpbroadcastd ymm15, xmm15
-            mov r8, [rdi + {x_step}]
-            xor r10d, r10d
-
-            // HALF A PANEL
-        2:
             mov rax, [rdi + {codes}]
             mov rcx, [rdi + {scales}]
             mov rdx, [rdi + {offsets}]
             mov rsi, [rdi + {x}]
+            mov r8, [rdi + {x_step}]
             mov r9, [rdi + {steps}]
-            add rax, r10
-            add rcx, r10
-            add rdx, r10
-            each_row clear_results
+            mov r10, [rdi + {y}]
 
             // A STEP
             .p2align 5
-        3:
-            .if {group} == 32
-            each_row start_first, 40
+        2:
+            .if {group} == 32 || {rows} < 3
+            some_rows 0, {rows}
             .else
-            each_row start_first, 32
-            each_row start_second, 36
-            .endif
-            four 0, 0
-            four 64, 4
-            four 128, 8
-            four 192, 12
-            four 256, 16
-            four 320, 20
-            four 384, 24
-            four 448, 28
-            each_row convert_first
-            .if {group} == 16
-            each_row convert_second
-            .endif
-            each_row scale_first
-            .if {group} == 16
-            each_row add_second
-            .endif
-            each_row add_products, 44
-            .if {with_offsets} && {group} == 32
-            each_row add_first_offsets, 56
-            add rdx, 64
-            .elseif {with_offsets}
-            each_row add_first_offsets, 48
-            each_row add_second_offsets, 52
-            add rdx, 128
+            some_rows 0, 2
+            some_rows 2, {rows}-2
             .endif
             add rax, 512
             add rcx, 2048/{group}
+            .if {with_offsets}
+            add rdx, 2048/{group}
+            .endif
             add rsi, r8
             dec r9
-            jnz 3b
-
-            // STORE
-            mov rax, [rdi + {y}]
-            each_row store_results
-            add r10d, 32
-            cmp r10d, 64
-            jb 2b
+            jnz 2b
             vzeroupper
             ret
 
-            .irp name, each_row, start_first, start_second, multiply, multiply_row, four, convert_first, convert_second
+            .irp name, each_row, start, start_first, start_second, multiply, multiply_row, four, convert, scale_first
             .purgem \name
             .endr
-            .irp name, scale_first, add_second, add_products, add_first_offsets, add_second_offsets, clear_results
+            .irp name, add_second, add_products, add_offsets, store_results, columns, some_rows
             .purgem \name
             .endr
-            .purgem store_results
             ";
             rows = const $rows,
             group = const $group,
             with_offsets = const $offsets,
             sums = const $sums,
+            wide = const WIDE,
             narrow = const NARROW,
             dot = const DOT,
             x_step = const core::mem::offset_of!(crate::ops::qgemm::tile::QTileArgs, x_step),

@@ -62,7 +62,7 @@ unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArg
             }
             if let Values::Table(table) = packing.values {
                 P::look_up(
-                    &table.each(|code| code ^ to.bias as i8),
+                    &table.each(|code| code.wrapping_add_unsigned(to.bias)),
                     codes,
                     unit.steps * STEP_COLS * PANEL_ROWS,
                 );
@@ -96,17 +96,15 @@ impl Fields {
         // Bits are powers of two, and divisions would take longer.
         let places =
             |bits: usize| from_fn(|v| (v & bits.wrapping_sub(1), (v & !bits.wrapping_sub(1)) as u32));
-        // Numbers of indices that are 128 too large fit a byte without a sign.
+        // Sums of an index and `bias` fit a byte without a sign, so that none carries into the next byte. Codes with a sign are those
+        // that are 128 too large, but for the highest bit.
+        let (bias, flip) = if bias == 0 { (BIAS, EVERY_BYTE * u32::from(BIAS)) } else { (bias, 0) };
         let (shift, base, flip) = match packing.values {
             // Eight times the number, plus or minus one.
-            Values::Linear(zero) if packing.eighths => (
-                3,
-                EVERY_BYTE.wrapping_mul(0x81u32.wrapping_sub(8 * u32::from(zero))),
-                EVERY_BYTE * u32::from(BIAS ^ bias),
-            ),
-            Values::Linear(zero) => {
-                (0, EVERY_BYTE * u32::from(BIAS - zero), EVERY_BYTE * u32::from(BIAS ^ bias))
+            Values::Linear(zero) if packing.eighths => {
+                (3, (u32::from(bias) + 1).wrapping_sub(8 * u32::from(zero)).wrapping_mul(EVERY_BYTE), flip)
             }
+            Values::Linear(zero) => (0, EVERY_BYTE * u32::from(bias.wrapping_sub(zero)), flip),
             Values::Table(_) => (0, 0, 0),
         };
         Self {

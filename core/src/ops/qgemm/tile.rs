@@ -7,7 +7,7 @@
 use crate::args::micro::{Panel, PanelType};
 use crate::args::unpacker::Unpacked;
 use crate::args::unpacker::Unpacker;
-use crate::arrays::Each;
+use crate::arrays::{from_fn, Each};
 use crate::element::Element;
 use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
@@ -15,15 +15,18 @@ use crate::ops::ahead::ask;
 use crate::ops::dequant::CHUNK;
 use crate::quant::bytes::Widen;
 use crate::quant::packed::{PANEL_ROWS, STEP_COLS};
-use crate::quant::{EVERY_BYTE, MIN_GROUP};
+use crate::quant::MIN_GROUP;
 use crate::vector::Prim;
 
 /// Rows of activations in a panel, at most.
 pub(crate) const PANEL: usize = 12;
 
-/// What makes codes unsigned, for microkernels that want them so: then sums start with as many times the negative sum of
-/// the activations.
+/// Added to codes for microkernels that take unsigned ones. Their sums start with as many times the negative sum of the activations.
 pub(crate) const BIAS: u8 = 0x80;
+
+/// The same for microkernels that add up products of [narrow](crate::quant::packed::Packing::narrow) codes in 16 bits: with more, the
+/// sum of two products could be too large for these.
+pub(crate) const NARROW_BIAS: u8 = 0x40;
 
 /// Four columns of a panel of weights.
 pub(super) type Cell = [u32; PANEL_ROWS];
@@ -133,6 +136,22 @@ pub struct PanelXArgs<E> {
     pub(crate) stride: usize,
     /// Room for a step of each row of the panel for each 32 columns, aligned.
     pub(crate) dst: *mut u8,
+    /// Whether microkernels add up products in 16 bits, and want sums accordingly.
+    pub(crate) in_words: bool,
+}
+
+/// What sums of 16 bits start with, in place of [`Step::sums`]: of the first half of the columns, of the second, of both. Of
+/// each four columns the first two are added up in the lower half of a number, the others in the upper half.
+#[inline(always)]
+fn starts_in_words(q: &[i8; STEP_COLS]) -> [i32; 3] {
+    let pairs: [i16; STEP_COLS / 2] = from_fn(|i| i16::from(q[2 * i]) + i16::from(q[2 * i + 1]));
+    let bias = -i16::from(NARROW_BIAS);
+    let [first, second] = [0, STEP_COLS / 4].each(|from| {
+        let words: [i16; 2] = from_fn(|i| (0..STEP_COLS / 8).map(|k| pairs[from + 2 * k + i]).sum());
+        words.each(|sum| sum.wrapping_mul(bias))
+    });
+    let both = from_fn(|i| first[i].wrapping_add(second[i]));
+    [first, second, both].each(|[low, high]: [i16; 2]| i32::from(low as u16) | i32::from(high) << 16)
 }
 
 /// Rounds activations to 8 bits.
@@ -147,8 +166,11 @@ pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<
             unsafe {
                 let step = &mut *a.dst.cast::<Step>().add(s * a.rows + r);
                 activations::step::<E, P>(a.x.add(r * a.stride + s * STEP_COLS), [1.0; 2], step);
-                // What unsigned codes are too large by.
-                step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
+                step.sums = if a.in_words {
+                    starts_in_words(&step.q)
+                } else {
+                    step.sums.each(|sum| sum * i32::from(BIAS))
+                };
             }
         }
     }
@@ -160,7 +182,7 @@ pub(crate) struct PanelRoom {
     pub(crate) codes: *mut u8,
     pub(crate) scales: *mut f32,
     pub(crate) offsets: *mut f32,
-    /// Added to codes: [`BIAS`] or nothing.
+    /// Added to codes: [`BIAS`], [`NARROW_BIAS`] or nothing.
     pub(crate) bias: u8,
 }
 
@@ -215,7 +237,7 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
                 ask(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
             let to_codes = to.codes.add(column * PANEL_ROWS).cast();
-            by_column::<_, P>(codes, cols / 4, u32::from(to.bias) * EVERY_BYTE, to_codes);
+            by_column::<_, P>(codes, cols / 4, to.bias, to_codes);
             let group = column / STEP_COLS * kind.groups();
             by_column::<_, P>(scales, groups, 0, to.scales.add(group * PANEL_ROWS));
             if kind.offsets {
@@ -226,12 +248,12 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
     }
 }
 
-/// Transposes `n` numbers of 32 bits of each of 16 rows, and flips these bits of them.
+/// Transposes `n` numbers of 32 bits of each of 16 rows, and adds `bias` to each byte of them.
 ///
 /// # Safety
 /// The rows; room for 16 times `n` numbers; the instruction set.
 #[inline(always)]
-unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *mut f32) {
+unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, bias: u8, to: *mut f32) {
     let whole = n - n % P::LANES;
     // SAFETY: the caller's contract.
     unsafe {
@@ -242,17 +264,17 @@ unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, flip: u32, to: *m
                 // Not in their order: the compiler would copy memory, and put registers there first.
                 let half = P::LANES.div_ceil(2);
                 for k in 0..half {
-                    P::store(to.add(k * PANEL_ROWS), P::flip(v[k], flip));
+                    P::store(to.add(k * PANEL_ROWS), P::add_to_bytes(v[k], bias));
                     if k + half < P::LANES {
-                        P::store(to.add((k + half) * PANEL_ROWS), P::flip(v[k + half], flip));
+                        P::store(to.add((k + half) * PANEL_ROWS), P::add_to_bytes(v[k + half], bias));
                     }
                 }
             }
         }
         for r in 0..PANEL_ROWS {
             for i in whole..n {
-                let number = *rows.add(r).cast::<u32>().add(i);
-                *to.cast::<u32>().add(i * PANEL_ROWS + r) = number ^ flip;
+                let bytes = *rows.add(r).cast::<[u8; 4]>().add(i);
+                *to.cast::<[u8; 4]>().add(i * PANEL_ROWS + r) = bytes.each(|byte| byte.wrapping_add(bias));
             }
         }
     }
