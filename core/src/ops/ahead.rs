@@ -161,12 +161,12 @@ pub(crate) const FAR: usize = 8192;
 /// Prefetches the `bytes` bytes that are [`FAR`] behind `p`.
 #[inline(always)]
 pub(crate) fn prefetch_far(p: *const u8, bytes: usize) {
-    ask(p.wrapping_add(FAR), bytes);
+    prefetch_lines(p.wrapping_add(FAR), bytes);
 }
 
 /// Prefetches the lines of the `bytes` bytes at `p`.
 #[inline(always)]
-pub(crate) fn ask(p: *const u8, bytes: usize) {
+pub(crate) fn prefetch_lines(p: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {
         into_l2(p.wrapping_add(line));
     }

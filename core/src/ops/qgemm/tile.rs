@@ -11,7 +11,7 @@ use crate::arrays::{from_fn, Each};
 use crate::element::Element;
 use crate::isa::transpose::Transpose;
 use crate::ops::activations::{self, Step};
-use crate::ops::ahead::ask;
+use crate::ops::ahead::prefetch_lines;
 use crate::ops::dequant::CHUNK;
 use crate::quant::bytes::Widen;
 use crate::quant::packed::{PANEL_ROWS, STEP_COLS};
@@ -234,7 +234,7 @@ pub(crate) unsafe fn panel_w<P: Transpose>(a: &PanelWArgs) {
                 (format.unpack)(n, w.add((r.min(rows - 1) * pitch + first) * format.bytes), &out);
                 // This row's next blocks, or those of the next panel.
                 let next = if first + n < blocks { r * pitch + first + n } else { (r + PANEL_ROWS) * pitch };
-                ask(w.wrapping_add(next * format.bytes), n * format.bytes);
+                prefetch_lines(w.wrapping_add(next * format.bytes), n * format.bytes);
             }
             let to_codes = to.codes.add(column * PANEL_ROWS).cast();
             by_column::<_, P>(codes, cols / 4, to.bias, to_codes);
