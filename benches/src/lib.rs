@@ -1,4 +1,4 @@
-//! How close a machine comes to its limit: what `gllm-bench` is made of.
+//! The library behind `gllm-bench`, which measures how close kernels come to the limits of a machine.
 //!
 //! A command is a file of [`commands`]: its options, what it does with them, and what it prints. The other
 //! modules do the work.

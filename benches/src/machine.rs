@@ -1,4 +1,4 @@
-//! What the machine is.
+//! The properties of the machine: its CPU, caches, memory and operating system.
 
 use std::fs;
 

@@ -27,12 +27,12 @@
 //!
 //! # Words
 //!
-//! - *Storage type* ([`Element`]): what numbers are in memory: f32, f16 or bf16. Arithmetic is in f32.
-//! - *Format* ([`QuantFormat`]): how quantised weights lie in memory. A *block* is what a format stores together, 32 to 256
-//!   weights; a *group* of 16 or 32 of them has a scale of its own. A weight is its *code*, a small integer, times the scale,
-//!   and in some formats plus an *offset*.
-//! - *Level* ([`IsaLevel`]): an instruction set that kernels are written for. *Features* ([`Features`]) are what a CPU has
-//!   beside its level. *Capabilities* ([`Caps`]) are the level, the features and the caches of a CPU.
+//! - *Storage type* ([`Element`]): the type that numbers have in memory: f32, f16 or bf16. Arithmetic is in f32.
+//! - *Format* ([`QuantFormat`]): how quantised weights lie in memory. A *block* is 32 to 256 weights that are stored together; a
+//!   *group* of 16 or 32 of them has a scale of its own. A weight is its *code*, a small integer, times the scale, and in some
+//!   formats plus an *offset*.
+//! - *Level* ([`IsaLevel`]): an instruction set that kernels are written for. *Features* ([`Features`]) are the extensions that a
+//!   CPU may have beside its level. *Capabilities* ([`Caps`]) are the level, the features and the caches of a CPU.
 //! - *Kernel* ([`KernelInfo`]): one implementation of an operator for one storage type or format and one level. The
 //!   [`registry`] lists all; [`Kernels`] is a choice among them.
 //! - *Plan* ([`GemmPlan`], [`QgemmPlan`]): a product of one shape, for which kernels and blocks have been chosen. It is a small
@@ -42,7 +42,7 @@
 //!   its parts: some rows or columns that lie side by side.
 //! - *Prepared* ([`Prepared`]): activations as a product multiplies them, for instance rounded to 8 bits.
 #![no_std]
-// What families of formats and operators share is left over where some are switched off.
+// Helpers that several families of formats or operators share are unused where these families are switched off.
 #![cfg_attr(
     not(all(
         feature = "legacy",

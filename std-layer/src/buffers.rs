@@ -1,4 +1,4 @@
-//! Memory that operators need for the length of a call, kept for the next call.
+//! Scratch memory of operators, which is kept from call to call.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub(crate) struct Buffers {
 const MAX_IDLE: usize = 64;
 
 impl Buffers {
-    /// A buffer; it has no bytes before they are asked for.
+    /// A buffer without bytes. [`Buffer::bytes`] allocates them.
     pub(crate) fn take(&self) -> Buffer<'_> {
         Buffer { home: self, memory: AlignedVec::zeroed(0) }
     }

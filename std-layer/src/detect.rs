@@ -1,4 +1,4 @@
-//! Detection that needs an operating system, done once per process.
+//! Detection of this machine's capabilities with the operating system's help, once per process.
 
 use std::any::Any;
 use std::sync::OnceLock;

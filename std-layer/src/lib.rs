@@ -1,12 +1,13 @@
-//! Threads, files and detection around gllm-kernels-core.
+//! Threads, files, GPUs and whole models, on top of the arithmetic of gllm-kernels-core.
 //!
-//! - [`caps`] and [`kernels`]: detection with the operating system's help, once per process; [`restrict`]: as on an older CPU.
-//! - [`Runtime`] and [`Parallel`]: every core operator on all cores.
+//! - [`model`], [`backend`]: language models, from a file to text, on the CPU or a GPU. Begin with
+//!   [`Generator`](model::Generator).
+//! - [`Parallel`]: every operator of the core on all threads of a [`Runtime`].
+//! - [`kernels`] and [`caps`]: the core's kernels for this machine, detected with the operating system's help once per process;
+//!   [`restrict`] makes them choose as on an older CPU.
+//! - [`gguf`], [`safetensors`]: files of models.
+//! - [`cuda`]: buffers, streams and operators of NVIDIA GPUs; with the feature `rocm`, the module `rocm` opens GPUs of AMD's.
 //! - [`AlignedVec`]: buffers that start on a cache line.
-//! - [`cuda`]: NVIDIA GPUs; with the feature `rocm`, the module `rocm` has GPUs of AMD's.
-//! - [`model`], [`backend`]: whole language models, from a file to text.
-//! - [`gguf`], [`safetensors`]: model files.
-//! - [`model`]: language models.
 //!
 //! ```
 //! use gllm_kernels_std::Parallel;

@@ -1,4 +1,4 @@
-//! Threads, and how work is shared among them.
+//! Threads, and how work is divided among them.
 
 use std::any::Any;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::buffers::Buffers;
 /// A number of threads that share work.
 ///
 /// The thread that calls takes part, so `n` threads mean `n - 1` in the pool, and one thread means no
-/// pool. Work is cut into more chunks than there are threads; whoever is free takes the next one, so
+/// pool. Work is cut into more chunks than there are threads; a thread that is free takes the next one, so
 /// a core that is busy with something else delays only the chunk it holds. Calls may come from many
 /// threads at once, and from inside a chunk.
 pub struct Runtime {
@@ -168,7 +168,7 @@ impl fmt::Display for RuntimeError {
 
 impl std::error::Error for RuntimeError {}
 
-/// What the caller's stack holds: takes chunks from a counter until there are none.
+/// The work of a call, on the caller's stack: a function that takes chunks from a counter until there are none.
 type Work<'a> = &'a (dyn Fn(&AtomicUsize) + Sync + 'a);
 
 /// One call's state. Helpers may see it after the call has returned: a pool thread that wakes up late

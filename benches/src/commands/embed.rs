@@ -1,4 +1,4 @@
-//! `embed`: texts as rows of numbers.
+//! `embed`: the embeddings of texts.
 
 use std::io::Write;
 

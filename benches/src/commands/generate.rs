@@ -1,4 +1,4 @@
-//! `generate`: a text goes on.
+//! `generate`: continues a text with a model.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `logits`: what a model thinks of every next token.
+//! `logits`: the scores that a model gives every possible next token.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,4 +1,4 @@
-//! `quantize`: a GGUF file anew, with its matrices in another format.
+//! `quantize`: writes a GGUF file anew, with its matrices in another format.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

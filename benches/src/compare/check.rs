@@ -1,4 +1,4 @@
-//! Whether two libraries computed the same thing. What is wrong is not timed.
+//! Checks that two libraries computed the same results. Wrong ones are not timed.
 
 use gllm_kernels_core::{bf16, f16, ElementType, Op};
 

@@ -1,4 +1,4 @@
-//! Side by side with other libraries, in one process: the same data, as many threads, in turn. A
+//! Comparison with other libraries, in one process: the same data, as many threads, calls alternating. A
 //! library is a [`Peer`], what it can do a [`Row`] of it. That process is a [`worker`]: a library may crash.
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! What the machine can do: arithmetic peaks and bandwidths, measured when asked for.
+//! The limits of the machine: arithmetic peaks and bandwidths, each measured when it is first needed.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is benchmarked: one entry per operator and form.
+//! The list of benchmarks: one entry for each operator and form.
 
 use gllm_kernels_core::{kernels, Caps, ElementType, KernelError, Kernels, Op, Operand, QuantFormat};
 use gllm_kernels_std::{Parallel, Runtime};

@@ -1,4 +1,4 @@
-//! Vector operators: BLAS-1 and activations.
+//! Vector operators: BLAS-1 and activation functions.
 
 use gllm_kernels_core::{Element, KernelError, Op};
 

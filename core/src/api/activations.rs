@@ -1,4 +1,4 @@
-//! Activations, rounded to 8 bits.
+//! Rounding of activations to 8 bits, for products with quantised weights.
 
 use crate::check;
 use crate::element::Element;

@@ -15,9 +15,11 @@ use crate::view::MatRef;
 ///
 /// Queries and outputs are f32. Keys and values are of type `E`, or in 8 bits (`_q8_0`, where `E` makes no difference). A block has
 /// [`KV_BLOCK`] positions of one KV head: keys, dimension by dimension with the positions side by side, then values, position by
-/// position. Heads may have any number of elements; with a multiple of 16 no memory is lost to whole vectors. What a query gets of a
-/// piece depends on that piece, the query and its span alone, so pieces can be shared out among threads; joined in the same order they
-/// give the same bits, whoever computed them.
+/// position. Heads may have any number of elements; if it is a multiple of 16, no memory is lost to padding.
+///
+/// The positions of a sequence are attended to piece by piece, and each piece gives a partial result. It depends on that piece, the
+/// query and its span alone. So pieces can be divided among threads, and partial results that are joined in the same order give the
+/// same bits.
 impl<E: Element> Kernels<E> {
     /// Elements of a block, for heads of `dim` elements.
     ///
@@ -81,7 +83,7 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// Scratch memory for [`attend`](Self::attend) and [`attend_q8_0`](Self::attend_q8_0) with so many queries and blocks.
+    /// Scratch memory for [`attend`](Self::attend) and [`attend_q8_0`](Self::attend_q8_0) with this many queries and blocks.
     ///
     /// # Errors
     /// `SizeOverflow`.
@@ -91,9 +93,10 @@ impl<E: Element> Kernels<E> {
         numbers.and(ScratchReq::array::<f32>(values)?)?.and(ScratchReq::array::<[f32; 2]>(rows)?)
     }
 
-    /// Attention of the rows of `queries` to a piece of the cache of their KV head, added to what `all` has gathered of pieces
-    /// before it. With `s(p) = q . key(p)`, for the positions `p` that the query sees, `all` is joined with `m = max s(p)`, `sum exp(s(p) -
-    /// m)` and `sum exp(s(p) - m) * value(p)`. Queries are scaled by the caller; values divided by sums are the attention.
+    /// Attention of the rows of `queries` to a piece of the cache of their KV head. The partial result is joined to `all`, which has
+    /// those of earlier pieces. With `s(p) = q . key(p)`, for the positions `p` that the query sees, it consists of `m = max s(p)`,
+    /// `sum exp(s(p) - m)` and `sum exp(s(p) - m) * value(p)`. The caller scales queries beforehand, and divides values by sums at
+    /// the end.
     ///
     /// Sums are formed in f32, by fused multiply-adds in the order of dimensions and positions, so the error of a score is at most about `dim *
     /// 2^-24 * sum |q_i key_i|`. A query without any position in the piece leaves its row as it is.
@@ -137,9 +140,8 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
-    /// Joins what was gathered of further pieces to what was gathered before, as [`attend`](Self::attend) does: if
-    /// `new` has gathered a single piece, the result has the bits that [`attend`](Self::attend) to that piece would
-    /// have given.
+    /// Joins the partial results of further pieces to those of earlier ones, as [`attend`](Self::attend) does: if
+    /// `new` is the partial result of a single piece, the result has the bits that [`attend`](Self::attend) to that piece gives.
     ///
     /// # Errors
     /// `DimMismatch` unless both have the same number of rows, of `dim` values each.

@@ -1,4 +1,4 @@
-//! Quantised weights, decoded and taken apart.
+//! Decoding of quantised weights to numbers, and unpacking to codes, scales and offsets.
 
 use crate::args::unpacker::Made;
 use crate::args::unpacker::Unpacked;

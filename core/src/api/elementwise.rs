@@ -1,4 +1,4 @@
-//! Activations, element by element.
+//! Activation functions, element by element.
 
 use crate::check;
 use crate::element::Element;

@@ -12,7 +12,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What the views of external formats have in common. Sealed.
+/// A view of a matrix in the format of another checkpoint. The trait is sealed.
 pub trait External: sealed::Sealed + Copy + Send + Sync {
     /// Whether a row of the decoded matrix has all weights of an output (`outputs x inputs`); if not, it has those of
     /// an input (`inputs x outputs`).
@@ -42,7 +42,7 @@ pub trait External: sealed::Sealed + Copy + Send + Sync {
     fn qgemv_with<E: Element>(self, k: &Kernels<E>, x: &[E], y: &mut [f32]) -> Result<(), KernelError>;
 }
 
-/// Emits what is alike for all formats: [`External`], and the methods of [`Kernels`], whose documentation is
+/// Emits the implementation of [`External`] and the methods of [`Kernels`] for each format, whose documentation is
 /// given.
 macro_rules! external {
     ($(

@@ -1,4 +1,4 @@
-//! Whether quantised weights are finite numbers, without decoding them.
+//! The check whether all quantised weights of a matrix are finite, which looks only at scales and offsets.
 
 use core::mem::MaybeUninit;
 

@@ -33,7 +33,7 @@ unsafe fn row<'a, T>(y: &'a mut MatMut<'_, T>, r: usize) -> &'a mut [T] {
 
 /// # Tables
 ///
-/// What models do first: they look up a row of the embedding matrix for each token. Tokens, and so rows, may occur any
+/// The first operation of most language models: they look up a row of the embedding matrix for each token. Tokens, and so rows, may occur any
 /// number of times.
 impl<E: Element> Kernels<E> {
     /// `y[i, j] = table[ids[i], j]`.

@@ -5,7 +5,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::table::Kernels;
 
-/// Checks what both norms have in common, and yields the number of rows.
+/// Checks the arguments that both norms have in common, and returns the number of rows.
 fn check_norm<E>(
     cols: usize,
     x: usize,

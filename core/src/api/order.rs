@@ -1,4 +1,4 @@
-//! The order in which kernels ask for memory ahead of time.
+//! The order in which kernels prefetch matrices that they read once.
 
 use crate::caps::Prefetcher;
 use crate::element::Operand;
@@ -6,9 +6,9 @@ use crate::ops::ahead::Order;
 use crate::table::Kernels;
 
 impl<E: Operand> Kernels<E> {
-    /// The order for a `rows x cols` matrix that is multiplied with a vector. A matrix of f32 that is near comes faster
-    /// without being asked for. Near is what fits L3, where the prefetcher crosses pages, otherwise what fits a core's
-    /// share of it.
+    /// The order for a `rows x cols` matrix that is multiplied with a vector. A matrix of f32 that is in a cache is read faster
+    /// without prefetches. It counts as being there if it fits L3, where the hardware prefetcher crosses pages, and otherwise
+    /// if it fits a core's share of L3.
     pub(crate) fn order_for_vector(&self, rows: usize, cols: usize) -> Order {
         let bytes = rows.saturating_mul(cols).saturating_mul(size_of::<E>());
         let near = match self.caps().prefetcher() {

@@ -1,4 +1,4 @@
-//! `B`, packed once.
+//! Packing of a matrix `B` once, for many products.
 
 use crate::element::Operand;
 use crate::error::KernelError;

@@ -1,4 +1,4 @@
-//! Weights, packed.
+//! Packing of quantised weights once, for many products.
 
 use crate::args::unpacker::Made;
 use crate::caps::Caps;

@@ -1,4 +1,4 @@
-//! Quantising: numbers become blocks of weights.
+//! Quantising: encoding of numbers to blocks of a format.
 
 use crate::check;
 use crate::element::Element;
@@ -12,9 +12,9 @@ impl<E: Element> Kernels<E> {
     /// Quantises `x`, whole rows one behind the other: the scales and codes that leave the least squared
     /// error, as far as a search from several starting points finds them.
     ///
-    /// With `importance`, one number for each column, the error of a weight counts so many times. Its
-    /// length is that of the rows. Only ratios within a block matter; negative and NaN importances are
-    /// zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1, Q8_K, F16 and BF16
+    /// With `importance`, one number for each column, the squared error of a weight is multiplied with the
+    /// importance of its column. Its length is that of the rows. Only ratios within a block matter; negative and NaN
+    /// importances are zeros; if all of a block are, all of its weights count the same. Q8_0, Q8_1, Q8_K, F16 and BF16
     /// ignore it.
     ///
     /// NaN is encoded as 0. Magnitudes beyond a limit are encoded as that limit: 8319008 for Q8_0 and Q8_1, 2688 for

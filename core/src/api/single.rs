@@ -56,7 +56,7 @@ macro_rules! wrap {
 }
 expand_all_isas! { wrap! {} }
 
-/// Kernels of one format, and what the CPU must have for them.
+/// Kernels of one format, and the features that they require.
 struct Choice {
     requires: Features,
     quantize: unsafe fn(&ActivationArgs<f32>),
@@ -64,7 +64,7 @@ struct Choice {
     kernels: &'static [PanelFn],
 }
 
-/// What `open` and `run` of a format need to know.
+/// The data that `open` and `run` of a format use.
 struct Single {
     format: QuantFormat,
     packing: &'static Packing,

@@ -1,4 +1,4 @@
-//! Products with weights of 16 bits.
+//! Products with weights in the formats F16 and BF16.
 
 use crate::element::{Element, ElementType};
 use crate::ops::ahead::Order;

@@ -1,4 +1,5 @@
-//! What the driver knows about a microkernel, and what it passes to one.
+//! Microkernels of matrix products: what the loops around them know of each ([`Micro`]), and the arguments of a call
+//! ([`MicroArgs`]).
 
 use core::fmt;
 
@@ -28,24 +29,24 @@ pub(crate) struct MicroArgs {
     pub(crate) b_step: usize,
     /// From one row of `C` to the next, in bytes.
     pub(crate) ldc: usize,
-    /// Rows of `C` that exist, `1..=mr`. What does not exist is neither read nor written.
+    /// Rows of `C` that exist, `1..=mr`. Other rows are neither read nor written.
     pub(crate) rows: usize,
     /// Columns of `C` that exist, `1..=nr`.
     pub(crate) cols: usize,
     pub(crate) alpha: f32,
     /// 0: `C` is not read. Integer kernels know 0 and 1 alone, and no other `alpha` than 1.
     pub(crate) beta: f32,
-    /// What will be read after this tile and is to be brought to L2: as many bytes as
-    /// [`Micro::asks`] says, in lines. Any address, valid or not.
+    /// The address from which the microkernel prefetches to L2, as many bytes as [`Micro::prefetched_bytes`] says: what will be
+    /// read after this tile. It need not be valid.
     pub(crate) next: *const u8,
-    /// What the sums of each column start with, where the panels of `B` are [`PanelType::I8Offset`].
+    /// The start values of the sums of each column, where the panels of `B` are [`PanelType::I8Offset`].
     pub(crate) start: *const i32,
     /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory: their own between two calls, too. It may be
     /// where `c` is.
     pub(crate) tile: *mut u8,
 }
 
-/// Steps that a microkernel's loop takes at once: blocks end where rounds do.
+/// Steps that one round of a microkernel's loop takes. Blocks are whole rounds deep.
 pub(crate) const ROUND: usize = 4;
 
 /// No tile has more elements.
@@ -56,7 +57,7 @@ pub(crate) const MAX_SIDE: usize = 64;
 
 /// How to call a microkernel.
 #[derive(Clone, Copy)]
-pub(crate) enum Run {
+pub(crate) enum MicroFn {
     /// In assembly.
     #[allow(dead_code)] // Not every target has one.
     Asm(Assembly<MicroArgs>),
@@ -76,8 +77,8 @@ pub(crate) enum PanelType {
     I16 = 5,
     /// i8 plus 128.
     U8 = 6,
-    /// i8. Behind each panel, for each column, an i32: -128 times its sum, which is what an `A` of
-    /// [`U8`](Self::U8) adds too much.
+    /// i8. Behind each panel there is an i32 for each column, -128 times its sum. Sums of products start with it, which
+    /// compensates the 128 that an `A` of [`U8`](Self::U8) has been increased by.
     I8Offset = 7,
 }
 
@@ -107,7 +108,7 @@ impl Panel {
         width.wrapping_mul(depth).wrapping_mul(self.element.size())
     }
 
-    /// Bytes of whole panels: [`steps`](Self::steps), and what is behind the steps of each panel.
+    /// Bytes of whole panels: [`steps`](Self::steps), and the [`tail`](Self::tail) of each.
     pub(crate) const fn bytes(self, width: usize, depth: usize) -> usize {
         self.steps(width, depth).wrapping_add(width.wrapping_mul(self.tail()))
     }
@@ -142,7 +143,7 @@ impl Panel {
     }
 }
 
-/// Who cares for tiles at the edges of `C`.
+/// Who handles tiles that reach beyond the edges of `C`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edges {
     /// The kernel: it writes `rows x cols` elements.
@@ -169,7 +170,7 @@ pub(crate) struct Micro {
     /// Storage type of `A` and `B`.
     pub(crate) storage: ElementType,
     pub(crate) level: IsaLevel,
-    /// What the CPU must have, the level's features included.
+    /// The features that the CPU must have, the level's features included.
     pub(crate) requires: Features,
     /// Panels of `A`: as wide as the tile is high.
     pub(crate) a: Panel,
@@ -179,9 +180,9 @@ pub(crate) struct Micro {
     /// panels' `kr`.
     pub(crate) depth: usize,
     pub(crate) edges: Edges,
-    /// Whether it takes `A` and `B` at strides: then what is near needs no packing.
+    /// Whether it takes `A` and `B` at strides. Operands that are in a near cache then need no packing.
     pub(crate) strides: bool,
-    pub(crate) run: Run,
+    pub(crate) run: MicroFn,
     /// Called before the first tile of a product, and after its last (AMX: tile registers are set up and released). Such a
     /// microkernel brings a tile to `C` with the next call: see [`MicroArgs`].
     pub(crate) around: Option<[unsafe fn(); 2]>,
@@ -205,23 +206,23 @@ impl Micro {
         self
     }
 
-    /// Bytes that a tile of so many steps asks for at [`MicroArgs::next`]: a line of 64 a round, or four a step where
-    /// steps are those of tile registers.
-    pub(crate) const fn asks(&self, steps: usize) -> usize {
+    /// Bytes that a tile of `steps` steps prefetches from [`MicroArgs::next`] on: one line of 64 bytes for each round, or four
+    /// for each step of tile registers.
+    pub(crate) const fn prefetched_bytes(&self, steps: usize) -> usize {
         64 * if self.around.is_some() { 4 * steps } else { steps / ROUND }
     }
 
     /// Computes a tile.
     ///
     /// # Safety
-    /// The arguments are as their fields say, for this microkernel; the CPU has what it requires.
+    /// The arguments are as their fields say, for this microkernel; the CPU has the features that it requires.
     #[inline(always)]
     pub(crate) unsafe fn call(&self, args: &MicroArgs) {
         // SAFETY: the caller's contract.
         unsafe {
             match self.run {
-                Run::Asm(f) => f(args),
-                Run::Compiled(f) => f(args),
+                MicroFn::Asm(f) => f(args),
+                MicroFn::Compiled(f) => f(args),
             }
         }
     }
@@ -233,7 +234,7 @@ impl fmt::Debug for Micro {
     }
 }
 
-// What `is_decoded` is to refuse: unknown groups of steps, other types, and panels narrower than a register.
+// `is_decoded` refuses groups of steps that it does not know, other types, and panels narrower than a register.
 const _: () = {
     const fn is_decoded(element: PanelType, width: usize, kr: usize) -> bool {
         Panel { element, width, kr }.is_decoded(ElementType::Bf16, 16)

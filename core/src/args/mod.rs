@@ -1,4 +1,4 @@
-//! What generic algorithms and kernels in assembly have in common: the blocks of their arguments, and how kernels are described.
+//! The interface between generic algorithms and kernels in assembly: blocks of arguments, and descriptions of kernels.
 
 pub(crate) mod micro;
 pub(crate) mod unpacker;

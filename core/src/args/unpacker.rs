@@ -1,4 +1,4 @@
-//! What every format has of its own, compiled for an instruction set; and what it works on.
+//! The functions of a format that are compiled for an instruction set, and their arguments.
 
 use crate::element::ElementType;
 use crate::quant::packed::{Packing, Parts};
@@ -36,7 +36,7 @@ pub(crate) struct Unpacker {
     pub(crate) parts: unsafe fn(w: *const u8, g: usize) -> Parts,
 }
 
-/// What weights of a format are.
+/// How the weights of a format are multiplied: unpacked from blocks, or as the floating-point numbers that they are.
 #[derive(Clone, Copy)]
 pub(crate) enum Made<'a> {
     Blocks(&'a Unpacker),
@@ -65,10 +65,10 @@ pub(crate) struct Q8Args {
     pub(crate) x: *const u8,
     /// Bytes from one row of activations to the next.
     pub(crate) x_stride: usize,
-    /// What sums of scaled products and those of offsets are multiplied with.
+    /// Factors that are applied once to the whole sum: of the scaled products, and of the offsets.
     pub(crate) units: [f32; 2],
     pub(crate) y: *mut f32,
-    /// To the next row of activations, and of weights.
+    /// Elements from one row of results to the next: for the next row of activations, and for the next row of weights.
     pub(crate) y_strides: [usize; 2],
 }
 

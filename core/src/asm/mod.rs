@@ -1,8 +1,11 @@
-//! Hand-written microkernels: one file a kernel, named like it.
+//! Kernels in assembly.
 //!
-//! A kernel is an entry of `expand_all_micros!` and a file in the folder of its architecture. The file
-//! calls [`microkernel!`] with the assembly text; everything around it (tables, registry, tests, benches)
-//! follows from the entry.
+//! A microkernel of a matrix product is an entry of `expand_all_micros!` (in `list/`) and a file in the folder of its
+//! architecture; both have the kernel's name. The file calls [`microkernel!`] with the text of the assembly. Tables, registry,
+//! tests and benches follow from the entry.
+//!
+//! Kernels of quantised products have one text for all formats, in which `.if` chooses instructions: a file for each *tier*,
+//! which is an entry of `expand_all_tiers!`.
 
 #[macro_use]
 mod list;
@@ -91,8 +94,8 @@ macro_rules! gemm_kernel {
 }
 
 #[allow(unused_macros)] // Not every target has kernels of this kind.
-/// A [`microkernel!`] on packed weights of a format, for so many rows of activations: the fields of its argument, the sizes of a
-/// unit, and what the format's [`Packing`](crate::quant::packed::Packing) says are operands. So `.if` chooses instructions.
+/// A [`microkernel!`] on packed weights of a format, for `$rows` rows of activations. Its operands are the fields of its argument,
+/// the sizes of a unit, and the format's [`Packing`](crate::quant::packed::Packing), by which `.if` chooses instructions.
 macro_rules! panel_kernel {
     ($name:expr, $format:ident, $rows:literal, $($line:expr),* $(,)?; $($operand:tt)*) => {
         microkernel! {

@@ -1,4 +1,5 @@
-//! What kernels for packed weights in assembly know of the formats beside their [`Packing`], and proof of what they rely on.
+//! Facts about the formats, beside their [`Packing`], on which kernels for packed weights in assembly depend. The compiler
+//! checks each of them.
 
 use core::mem::{offset_of, size_of};
 
@@ -12,7 +13,7 @@ const _: () = {
     assert!(offset_of!(Step, offsets) == 48 && size_of::<Step>() == 64);
 };
 
-/// What makes codes unsigned numbers.
+/// The bias that makes codes unsigned numbers.
 pub(super) const fn bias(p: &Packing) -> u32 {
     match p.values {
         Values::Linear(bias) => bias as u32,

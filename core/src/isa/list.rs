@@ -1,4 +1,4 @@
-//! The instruction sets by name.
+//! The enumeration of instruction sets.
 
 macro_rules! instruction_sets {
     ($($(#[$attr:meta])* $name:ident;)*) => {$(

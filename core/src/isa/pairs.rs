@@ -1,4 +1,4 @@
-//! Codes of weights to pairs of 16-bit elements, where an instruction set has something better than the general way.
+//! Decoding of weights to pairs of 16-bit elements, where an instruction set has something better than the general way.
 
 use crate::caps::Features;
 use crate::element::ElementType;
@@ -20,8 +20,8 @@ pub(crate) struct PairsArgs {
     pub(crate) row: usize,
 }
 
-/// What writes pairs of this type, rounded to nearest even, on a CPU with these features. With bf16, numbers that are denormal in
-/// f32 become zeros, as which instructions for products of bf16 take all denormals.
+/// The function that writes pairs of this type, rounded to nearest even, on a CPU with these features. With bf16, numbers that are
+/// denormal in f32 become zeros, because instructions for products of bf16 take all denormals for zeros.
 #[allow(unused_variables)] // Not every target has one.
 pub(crate) fn writer(element: ElementType, features: Features) -> Option<unsafe fn(&PairsArgs)> {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]

@@ -1,8 +1,8 @@
-//! Layer 1: one table per instruction set, 22 operations per instruction set and precision.
+//! Layer 1: one table for each instruction set, with 22 operations for each storage type.
 
-/// Emits [`Vector`](crate::vector::Vector) (17 register operations) and, for each precision,
-/// [`Prim`](crate::vector::Prim) (5 memory operations). Neither trait has defaults, so a table with
-/// a missing row does not compile.
+/// Implements [`Vector`](crate::vector::Vector) (17 operations on registers) and, for each storage type,
+/// [`Prim`](crate::vector::Prim) (5 operations on memory). Neither trait has default methods, so a table with a missing row
+/// does not compile.
 macro_rules! simd_primitive {
     (
         isa: $isa:ident,

@@ -1,4 +1,4 @@
-//! Squares of numbers of 32 bits, transposed in registers.
+//! The transposition of squares of numbers of 32 bits in registers.
 
 use crate::arrays::Each;
 use crate::vector::Prim;

@@ -1,9 +1,11 @@
-//! Asking for memory long before it is needed.
+//! Software prefetches of matrices that are read once, from memory.
 //!
-//! A product spends more instructions on a cache line than the window of instructions in flight can hold
-//! for as many lines as memory has under way, and rows that are multiplied side by side are not the order
-//! in which memory answers fastest. So while one block of rows is multiplied, the next one is asked for,
-//! in the order of this CPU's prefetcher, into the second-level cache.
+//! A CPU that executes out of order starts loads early, but only as far ahead as its window of instructions reaches. A
+//! product spends many instructions on each cache line, so the window holds fewer lines than memory could deliver at the
+//! same time. Moreover, several rows are multiplied side by side, which is not the order in which memory is fastest.
+//!
+//! So while one block of rows is multiplied, the next block is prefetched into the second-level cache, in the order that
+//! suits this CPU's hardware prefetcher.
 
 use core::marker::PhantomData;
 
@@ -16,7 +18,7 @@ pub(crate) const ROWS_SIDE_BY_SIDE: usize = 8;
 /// The order in which a CPU reads memory fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// What is asked for is in a cache anyway.
+    /// No prefetches: the matrix is in a cache.
     Off,
     /// One address after the other.
     Sequential,
@@ -24,23 +26,24 @@ pub(crate) enum Order {
     SideBySide,
 }
 
-/// Asks for every line of a block of rows, a few at a time.
+/// Prefetches every line of a block of rows, a few at a time.
 pub(crate) struct Ahead<E> {
     at: *const u8,
-    /// Lines to ask for at a time.
+    /// Lines that one call prefetches.
     share: usize,
-    /// Distance to the next line, and how often it is gone before the distance is `then`.
+    /// Bytes from a line to the next, for `count` lines; then `then` bytes, once.
     step: usize,
     count: usize,
     then: usize,
+    /// Lines until `then`.
     left: usize,
-    /// Always 0, but known only some cycles after the last time: see [`later`].
+    /// Always 0, but the CPU knows that only some cycles after the last prefetch: see [`later`].
     zero: usize,
     of: PhantomData<E>,
 }
 
 impl<E> Ahead<E> {
-    /// Asks for nothing.
+    /// Prefetches nothing.
     const OFF: Self = Self {
         at: core::ptr::null(),
         share: 0,
@@ -52,7 +55,8 @@ impl<E> Ahead<E> {
         of: PhantomData,
     };
 
-    /// Will ask for `rows` rows of `cols` elements at `stride`, which need not exist, in `turns` turns.
+    /// For `rows` rows of `cols` elements, `stride` elements apart, by `turns` calls of [`prefetch`](Self::prefetch). The rows
+    /// need not exist.
     #[inline(always)]
     pub(crate) fn new(
         order: Order,
@@ -74,7 +78,8 @@ impl<E> Ahead<E> {
         Self { at: at.cast(), share, step, count, then, left: count, ..Self::OFF }
     }
 
-    /// Will ask, while `block` rows of a matrix are multiplied from row `first` on, for as many behind them as there are.
+    /// For the rows that follow the rows `first .. first + block` of a matrix with `rows` rows: as many as that block has, or
+    /// as are left.
     #[inline(always)]
     pub(crate) fn behind(
         order: Order,
@@ -88,22 +93,22 @@ impl<E> Ahead<E> {
         Self::new(order, next, block.min(rows - end), cols, stride, turns)
     }
 
-    /// Will ask for as many lines as these elements have, one after the other, in so many turns: from wherever
-    /// [`Self::from`] says.
+    /// For as many consecutive lines as `elements` elements have, by `turns` calls of
+    /// [`prefetch_along`](Self::prefetch_along). [`from`](Self::from) says where they begin.
     #[inline(always)]
     pub(crate) fn along(order: Order, elements: usize, turns: usize) -> Self {
         let share = (elements * size_of::<E>()).div_ceil(LINE).div_ceil(turns.max(1));
         Self { share: if order == Order::Off { 0 } else { share }, ..Self::OFF }
     }
 
-    /// Goes on from here.
+    /// Continues at this address.
     #[inline(always)]
     pub(crate) fn from(&mut self, at: *const E) {
         self.at = at.cast();
     }
 
-    /// Two multiplications let one line go every seven cycles, the rate of a fast memory. Narrow elements take more
-    /// instructions a line, so one multiplication is enough.
+    /// Delays the next prefetch. Two multiplications allow one line in seven cycles, the rate of a fast memory. Elements of 16
+    /// bits take more instructions for each line, so that one multiplication is enough.
     #[inline(always)]
     fn wait(&mut self) {
         self.zero = later(self.zero);
@@ -112,9 +117,9 @@ impl<E> Ahead<E> {
         }
     }
 
-    /// One turn of those that go [`Self::along`].
+    /// Prefetches the next lines of [`along`](Self::along).
     #[inline(always)]
-    pub(crate) fn ask_along(&mut self) {
+    pub(crate) fn prefetch_along(&mut self) {
         for _ in 0..self.share {
             into_l2(self.at.wrapping_add(self.zero));
             self.at = self.at.wrapping_add(LINE);
@@ -122,9 +127,9 @@ impl<E> Ahead<E> {
         }
     }
 
-    /// One turn.
+    /// Prefetches the next lines.
     #[inline(always)]
-    pub(crate) fn ask(&mut self) {
+    pub(crate) fn prefetch(&mut self) {
         for _ in 0..self.share {
             into_l2(self.at.wrapping_add(self.zero));
             self.left = self.left.wrapping_sub(1);
@@ -136,30 +141,30 @@ impl<E> Ahead<E> {
     }
 }
 
-/// How far ahead rows that are multiplied side by side ask for their own lines, in bytes. Elements narrower than f32 take several
-/// instructions each, so fewer lines fit the window of instructions in flight than memory can deliver.
+/// How far ahead of themselves rows that are multiplied side by side are prefetched, in bytes. Elements narrower than f32 take
+/// several instructions each, so that the CPU's window of instructions holds fewer lines than memory can deliver.
 pub(crate) const NEAR: usize = 4 * LINE;
 
-/// Asks for what lies so many bytes behind element `i` of each row.
+/// Prefetches, of each row, the line that is `bytes` bytes behind element `i`.
 #[inline(always)]
-pub(crate) fn ask_near<E, const R: usize>(rows: &[*const E; R], i: usize, bytes: usize) {
+pub(crate) fn prefetch_near<E, const R: usize>(rows: &[*const E; R], i: usize, bytes: usize) {
     for row in rows {
         prefetch(row.wrapping_add(i + bytes / size_of::<E>()));
     }
 }
 
-/// How far ahead weights in place ask for the ones behind them, in bytes: twice what is under way at 40 GB/s if memory takes 100 ns. What
-/// fetches lines by itself falls behind at the instructions between them, above all where blocks are no multiples of
-/// lines.
+/// How far ahead of themselves weights in place are prefetched, in bytes: twice what is outstanding at 40 GB/s if memory takes
+/// 100 ns. The hardware prefetcher alone falls behind, because there are many instructions between one line and the next,
+/// above all where blocks are no multiples of lines.
 pub(crate) const FAR: usize = 8192;
 
-/// Asks for what lies [`FAR`] behind so many bytes.
+/// Prefetches the `bytes` bytes that are [`FAR`] behind `p`.
 #[inline(always)]
-pub(crate) fn ask_far(p: *const u8, bytes: usize) {
+pub(crate) fn prefetch_far(p: *const u8, bytes: usize) {
     ask(p.wrapping_add(FAR), bytes);
 }
 
-/// Asks for so many bytes.
+/// Prefetches the lines of the `bytes` bytes at `p`.
 #[inline(always)]
 pub(crate) fn ask(p: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(LINE) {

@@ -17,9 +17,9 @@ pub(crate) const CHUNK: usize = 1024;
 
 /// Chunks that are decoded side by side, so that neither the blocks nor the outputs of two of them
 /// share a page.
-const PARTS: usize = 2;
+const PARTS_SIDE_BY_SIDE: usize = 2;
 
-/// Room for what a chunk unpacks to.
+/// Memory for the codes, scales and offsets of a chunk.
 #[repr(C, align(64))]
 pub(crate) struct Chunk {
     codes: [i8; CHUNK],
@@ -51,7 +51,7 @@ impl Unpacker {
     }
 }
 
-/// What [`decode`] works on.
+/// The arguments of [`decode`].
 pub struct DecodeArgs<E> {
     pub(crate) format: Unpacker,
     pub(crate) blocks: usize,
@@ -196,7 +196,7 @@ pub(crate) unsafe fn decode<E: Element, P: Prim<E> + Prim<f32> + Widen>(d: &Deco
         }
         if (y as usize).is_multiple_of(P::LANES * size_of::<E>()) {
             let chunk = format.chunk();
-            let parts = if access.side_by_side { PARTS } else { 1 };
+            let parts = if access.side_by_side { PARTS_SIDE_BY_SIDE } else { 1 };
             let chunks = blocks / chunk / parts;
             for t in 0..chunks {
                 for part in 0..parts {

@@ -1,12 +1,13 @@
-//! How vectors are walked: unrolling, memory streams, non-temporal stores, edges.
+//! The loops over vectors that all element-wise operators and reductions share: unrolling, several memory streams, streaming
+//! stores, and edges.
 //!
-//! Two facts shape this file (SPEC/04 has the measurements, "How memory is walked"). Some cores read DRAM about 1.4 times faster in
-//! several 4 KiB pages at once than in one, others as much slower: see [`Prefetcher`](crate::Prefetcher). And a
-//! store that bypasses the cache saves the read of the line it overwrites, a third of the traffic of
-//! a copy.
+//! Two facts shape this file; SPEC/04, "How memory is walked", has the measurements. First, some cores read DRAM about 1.4
+//! times faster from several pages of 4 KiB at once than from one, and others are slower by as much: see
+//! [`Prefetcher`](crate::Prefetcher). Second, a store that bypasses the cache saves reading the line that it overwrites, which
+//! is a third of the memory traffic of a copy.
 
 use crate::element::Element;
-use crate::isa::machine::{fence, LINE};
+use crate::isa::machine::{fence, LINE, PAGE};
 use crate::vector::{Prim, Vector};
 
 /// How operands are walked and stored.
@@ -18,10 +19,7 @@ pub(crate) struct Access {
     pub(crate) side_by_side: bool,
 }
 
-/// The prefetcher's reach.
-const PAGE: usize = 4096;
-
-/// Bytes of one operand from which pages are walked side by side; below, data sits in L2.
+/// Operands of this many bytes or more are walked several pages side by side. Smaller ones are in L2.
 const SIDE_BY_SIDE_BYTES: usize = 1 << 20;
 
 /// One operation on consecutive elements, told where it stands.
@@ -110,8 +108,8 @@ pub(crate) unsafe fn walk<E: Element, P: Vector, const K: usize>(
     }
 }
 
-/// [`sweep`] for what streams to `n` elements at `y`: streaming stores are to fill whole lines, so the elements before
-/// the first one go separately.
+/// [`sweep`] with streaming stores to `n` elements at `y`. These have to fill whole cache lines, so the elements before the
+/// first whole line are written separately.
 ///
 /// # Safety
 /// The contract of [`walk`].

@@ -1,17 +1,16 @@
 //! BLAS-2: `gemv`.
 //!
-//! A matrix is read once, so what counts is how: a core reads DRAM fastest in several 4 KiB pages at
-//! once (see the engine), and neighbouring rows of a row-major matrix (columns of a column-major one)
-//! lie in different pages. Eight of them side by side are also enough independent sums to keep the FMA
-//! units busy when the matrix is in cache.
+//! A matrix is read once, so the speed depends on the order in which it is read. Many cores read DRAM fastest from several
+//! pages of 4 KiB at once (see the [engine](crate::ops::engine)), and neighbouring rows of a row-major matrix, or columns of a
+//! column-major one, lie in different pages. So eight of them are multiplied side by side. That also makes enough independent
+//! sums to keep the multiply-add units busy when the matrix is in a cache.
 //!
-//! Elements narrower than f32 take several instructions each, so fewer cache lines fit the CPU's window of
-//! instructions in flight than memory can deliver. Asking a few lines ahead makes up for that. While eight
-//! rows are multiplied, the next eight are asked for, in the order in which this CPU reads memory fastest.
+//! Each row is prefetched a few lines ahead, and while eight rows are multiplied the next eight are prefetched into L2:
+//! [`ahead`](crate::ops::ahead) says why.
 
 use crate::element::Element;
 use crate::isa::machine::LINE;
-use crate::ops::ahead::{ask_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
+use crate::ops::ahead::{prefetch_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
 use crate::vector::Prim;
 
 /// `y = alpha * A x + beta * y` with strides (in elements) for everything.
@@ -89,9 +88,9 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g:
         let mut j = 0;
         while g.cols - j >= line {
             if P::LANES < line {
-                ask_near(&a, j, NEAR);
+                prefetch_near(&a, j, NEAR);
             }
-            ahead.ask();
+            ahead.prefetch();
             for _ in 0..line / P::LANES {
                 acc = dots::<E, P, R>(&a, g.x, j, acc);
                 j += P::LANES;
@@ -163,9 +162,9 @@ pub(crate) unsafe fn cols<E: Element, P: Prim<E> + Prim<f32>, const C: usize>(g:
         let mut i = 0;
         while g.rows - i >= line {
             if P::LANES < line {
-                ask_near(&a, i, NEAR);
+                prefetch_near(&a, i, NEAR);
             }
-            ahead.ask();
+            ahead.prefetch();
             for _ in 0..line / P::LANES {
                 axpys::<E, P, C>(&a, &x, g.y, i);
                 i += P::LANES;

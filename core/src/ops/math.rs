@@ -1,18 +1,19 @@
 //! Elementary functions on registers: one algorithm for every instruction set.
 //!
-//! All are built on `2^w = 2^m * 2^f` with `m` the nearest integer. Two things keep the relative error
-//! small where results are tiny: `w` is computed with its rounding error (the low parts below), and
-//! the factor `2^m` is applied last, so that a denormal result is rounded once.
+//! All are built on `2^w = 2^m * 2^f`, where `m` is the integer nearest to `w` and `f` the rest. Two things keep the relative
+//! error small where results are tiny. The exponent `w` is computed together with its rounding error; constants whose names
+//! end in `_LOW` are what the rounded constants lack. And the factor `2^m` is applied last, so that a denormal result is
+//! rounded once.
 //!
-//! Polynomials and the rational function are minimax fits in relative error; their coefficients were
-//! rounded to f32 one after the other, each time fitting the others anew.
+//! Polynomials and the rational function are minimax fits of the relative error. Their coefficients were rounded to f32 one
+//! after the other, and the remaining ones were fitted anew each time.
 
 use core::f32::consts::{LN_2, LOG2_E};
 
 use crate::vector::Vector;
 
 /// Adding and subtracting 1.5 * 2^23 leaves the nearest integer, for magnitudes up to 2^22.
-const ROUND: f32 = 12_582_912.0;
+const TO_INTEGER: f32 = 12_582_912.0;
 
 /// `log2(e) - LOG2_E`
 const LOG2_E_LOW: f32 = 1.925_963e-8;
@@ -56,7 +57,7 @@ pub(super) unsafe fn horner<P: Vector, const N: usize>(x: P::V, c: &[f32; N]) ->
 #[inline(always)]
 pub(super) unsafe fn round_product<P: Vector>(a: P::V, b: P::V) -> P::V {
     // SAFETY: the caller vouches for the instruction set.
-    unsafe { P::sub(P::fma(a, b, P::splat(ROUND)), P::splat(ROUND)) }
+    unsafe { P::sub(P::fma(a, b, P::splat(TO_INTEGER)), P::splat(TO_INTEGER)) }
 }
 
 /// `e^x = p * 2^n` with `p` in [0.70, 1.42] and an integral `n`, for `|x| <= 2^21`; NaN gives a NaN `p`.

@@ -1,4 +1,5 @@
-//! Layer 2: the algorithms, generic over instruction set and storage, and the public methods.
+//! The algorithms, as functions that are generic over the instruction set and the storage type. They work on raw pointers and
+//! check nothing; the methods in `api` check arguments and call them through tables.
 
 pub(crate) mod activations;
 pub(crate) mod ahead;
@@ -11,7 +12,6 @@ pub(crate) mod engine;
 pub(crate) mod external;
 pub(crate) mod gemv;
 pub(crate) mod int8;
-pub(crate) mod lines;
 pub(crate) mod loops;
 pub(crate) mod math;
 pub(crate) mod norm;

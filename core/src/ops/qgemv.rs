@@ -1,5 +1,5 @@
-//! Products of quantised weights in place with exact activations: rows are taken apart chunk by chunk, into the
-//! first-level cache, and multiplied from there with every row of activations.
+//! Products of quantised weights in place with activations in floating point. Rows of weights are unpacked piece by piece into
+//! the first-level cache, and multiplied from there with every row of activations.
 
 use core::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ use crate::ops::dequant::Chunk;
 use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
-/// Rows of weights at a time: what is loaded of the activations serves all.
+/// Rows of weights that are multiplied at a time: a vector of activations is loaded once for all of them.
 const ROWS_SIDE_BY_SIDE: usize = 4;
 
 /// Rows of activations that one pass over the weights serves.
@@ -96,7 +96,7 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &Qg
         while done < blocks {
             let blocks = (blocks - done).min(chunk);
             for (r, parts) in parts.iter().enumerate() {
-                ahead.ask();
+                ahead.prefetch();
                 (format.unpack)(blocks, w.add(r * row_bytes + done * format.bytes), parts);
             }
             let n = blocks * format.len;

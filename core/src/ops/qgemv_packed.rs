@@ -30,7 +30,7 @@ pub struct PanelArgs {
     pub(crate) table: [i8; 16],
 }
 
-/// The baseline. Every kernel computes the same integers; what is done with them in f32 is, for each row of
+/// The baseline. Every kernel computes the same integers. The operations in f32 on them are, for each row of
 /// weights and in the order of columns:
 ///
 /// - `t` is a group's integer times the scale of the activations;

@@ -1,4 +1,5 @@
-//! Products of quantised weights in place with activations of 8 bits: codes go from their registers to the sums.
+//! Products of quantised weights in place with activations of 8 bits. Codes are unpacked in registers and multiplied there,
+//! without a detour through memory.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -7,14 +8,14 @@ use crate::args::unpacker::Q8Args;
 use crate::arrays::{from_fn, Each};
 use crate::isa::machine::{in_memory, ROOM_FOR_CODE};
 use crate::ops::activations::{Fine, FineOrCoarse};
-use crate::ops::ahead::ask_far;
+use crate::ops::ahead::prefetch_far;
 use crate::quant::dots::{Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS};
 use crate::quant::{Unpack, SUPER_BLOCK};
 use crate::vector::{Prim, Vector};
 
-/// Repeats statements for each step of a unit, with its number as a constant. Unrolled, whatever the compiler thinks of it:
-/// shifts and places are constants.
+/// Repeats statements for each step of a unit, with the step's number as a constant: an unrolled loop, in which shifts and
+/// offsets are constants.
 macro_rules! for_each_step {
     ($k:ident in $columns:expr => $body:block) => { for_each_step! { @ $k $columns, $body 0 1 2 3 4 5 6 7 } };
     (@ $k:ident $columns:expr, $body:block $($number:literal)*) => {$(
@@ -32,26 +33,27 @@ pub(crate) use coarse::SuperBlocks;
 /// Rows of activations that a row of weights is multiplied with at a time, at most.
 const BATCH: usize = 4;
 
-/// Rows of weights that meet each batch in turn: they stay in L2, and what asks for memory sees them in their order.
+/// Rows of weights that are multiplied with one batch of activations before the next batch. They stay in L2 meanwhile, and the
+/// first batch reads and prefetches them in the order of memory.
 const L2_ROWS: usize = 16;
 
-/// How a row of weights is walked.
+/// How one row of weights is multiplied, which depends on the length of the format's blocks.
 ///
 /// # Safety
 /// Methods read the row's blocks and as many columns of activations.
 pub(crate) unsafe trait BlockProducts<F: Pack, D: Dots<F>> {
-    /// The products of a row of weights with `M` rows of activations, from row `m`; with the last one in place of those
-    /// behind it.
+    /// The products of a row of weights with the `M` rows of activations from row `m` on. The last row stands in for rows
+    /// that do not exist.
     ///
     /// # Safety
-    /// The row's blocks at `w`, and what [`qgemv_q8`] asks for.
+    /// The row's blocks at `w`; the contract of [`qgemv_q8`].
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M];
 }
 
-/// In blocks of less than 256.
+/// Rows of blocks with fewer than 256 weights.
 pub(crate) struct SmallBlocks;
 
-// SAFETY: keeps to what the trait's contract names.
+// SAFETY: accesses only the operands that the contract of the trait names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SmallBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
@@ -80,7 +82,7 @@ unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SmallBlocks {
                     }
                     prepare::<F, D, M>(next, x.each(|x| &(*x).fine), to, &mut sums.offsets);
                     in_memory(to);
-                    ask_far(next.cast(), tile * size_of::<F::Block>());
+                    prefetch_far(next.cast(), tile * size_of::<F::Block>());
                 }
                 if !now.is_null() {
                     multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).fine), &mut sums.products);
@@ -116,7 +118,7 @@ struct Sums<S, const M: usize> {
     offsets: [[f32; GROUPS]; M],
 }
 
-/// Prepares a unit: writes the factors of its groups and adds what offsets give to `sums`.
+/// Prepares a unit: writes the factors of its groups, and adds the products of offsets to `sums`.
 ///
 /// # Safety
 /// The unit at `w`, room at `to`; the instruction set.
@@ -155,7 +157,7 @@ unsafe fn prepare<F: Pack, D: Dots<F>, const M: usize>(
 /// Adds the products of a unit.
 ///
 /// # Safety
-/// The unit at `w`, and what was prepared of it; the instruction set.
+/// The unit at `w`, and its prepared data; the instruction set.
 #[inline(always)]
 unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,

@@ -1,4 +1,4 @@
-//! Packing of quantised weights for the integer products.
+//! Packing of quantised weights. [`packed`](crate::quant::packed) describes the layout.
 
 use core::mem::MaybeUninit;
 
@@ -125,7 +125,7 @@ pub(crate) fn open<'a>(
     Ok(PackedQ { panels, format, packing, rows, cols })
 }
 
-/// What [`pack_q`] works on: rows of whole panels, but for the last panel.
+/// The arguments of [`pack_q`]: rows of whole panels, but for the last panel.
 pub struct PackQArgs {
     pub(crate) format: Unpacker,
     pub(crate) rows: usize,
@@ -205,7 +205,7 @@ unsafe fn plane(indices: &Indices, from: usize, bits: usize, dst: *mut u8, [step
     }
 }
 
-/// Writes what a head says of row `r` in group `g`.
+/// Writes the scale and the offset of row `r` in group `g` to a head.
 ///
 /// # Safety
 /// Room for a head at `head`.
@@ -309,7 +309,7 @@ impl<'a> PackedQ<'a> {
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.panels.as_ptr()
     }
-    /// Bytes of the panels: what products read.
+    /// Bytes of the panels, which products read.
     pub fn bytes(&self) -> usize {
         self.panels.len()
     }

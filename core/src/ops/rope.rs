@@ -5,7 +5,7 @@ use core::f64::consts::TAU;
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::machine::{fence, prefetch, LINE};
+use crate::isa::machine::{fence, prefetch, LINE, PAGE};
 use crate::ops::engine::Access;
 use crate::ops::rows::load;
 use crate::vector::Prim;
@@ -58,10 +58,10 @@ impl RopeShape {
 const BUFFER: usize = 8192;
 
 /// Parts of a token that are walked side by side: more pages in flight.
-const PARTS: usize = 4;
+const PARTS_SIDE_BY_SIDE: usize = 4;
 
-/// How far ahead inputs are asked for: the next page, where the hardware prefetcher does not reach.
-const PREFETCH_DISTANCE: usize = 4096;
+/// How many bytes ahead inputs are prefetched: the next page, which the hardware prefetcher does not reach.
+const PREFETCH_DISTANCE: usize = PAGE;
 
 /// Stores a vector, with `STREAM` past the cache.
 ///
@@ -233,7 +233,7 @@ unsafe fn rotate<E: Element, P: Prim<E> + Prim<f32>>(
         && (y as usize).is_multiple_of(vector);
     let staged = streamed && !direct && (1..=BUFFER).contains(&bytes);
     let group = if staged { BUFFER / bytes.max(1) } else { 1 };
-    let parts = if access.side_by_side { PARTS } else { 1 };
+    let parts = if access.side_by_side { PARTS_SIDE_BY_SIDE } else { 1 };
     let part = heads.div_ceil(parts).next_multiple_of(group);
     let mut buffer = [core::mem::MaybeUninit::<u64>::uninit(); BUFFER / 8];
     let buffer: *mut E = buffer.as_mut_ptr().cast();
@@ -440,7 +440,7 @@ impl RopeFreqs<'_> {
         }
     }
 
-    /// Fills `cos[t * rot_dim / 2 + i] = m cos(p_t f_i)`, `sin` likewise, for the position `p_t` of every
+    /// Fills `cos[t * rot_dim / 2 + i] = m cos(p_t f_i)`, and `sin` in the same way, for the position `p_t` of every
     /// token `t` and every pair `i`; `m` is the attention factor. Angles are computed in f64.
     ///
     /// # Errors

@@ -1,32 +1,34 @@
-//! Row-wise operators: a row has to be read in full before its first output is known.
+//! Operators on rows (norms, softmax), which have to read a row in full before its first output is known.
 //!
-//! Done row by row, the memory bus would idle while outputs are computed from the cache. So operators of two
-//! stages form a pipeline: one sweep gathers from a row (from DRAM) and writes the one before (from L1 or
-//! L2). Operators of three stages work more on fewer bytes, and three rows and what is kept of them would not
-//! fit L1: these go row by row, and ask for the next row while they compute. The order in which a row's
-//! elements are added up depends on its length alone, not on its neighbours, its address or the kind of store.
+//! If a row were finished before the next one is read, the memory bus would idle while outputs are computed from the cache.
+//! So operators of two stages form a pipeline: one sweep reads a row from DRAM for the first stage, and writes the outputs of
+//! the row before it, which is in L1 or L2. Operators of three stages compute more for each byte, and three rows with their
+//! intermediate values would not fit L1. They go row by row, and prefetch the next row while they compute.
+//!
+//! The order in which the elements of a row are added up depends on its length alone, not on neighbouring rows, its address
+//! or the kind of store.
 
 use crate::element::Element;
-use crate::isa::machine::{fence, prefetch};
+use crate::isa::machine::{fence, prefetch, PAGE};
 use crate::ops::engine::{first, walk, Access, Join, Sweep};
 use crate::vector::Prim;
 
-/// Vectors in flight, and pages side by side.
+/// Vectors that are worked on at a time, and pages that are walked side by side.
 const K: usize = 4;
 
-/// Bytes of a row from which its pages are walked side by side.
-const SIDE_BY_SIDE_BYTES: usize = 4 * 4096;
+/// Rows of this many bytes or more are walked several pages side by side.
+const SIDE_BY_SIDE_BYTES: usize = K * PAGE;
 
-/// How far ahead rows are asked for.
-const PREFETCH_DISTANCE: usize = 4096;
+/// How many bytes ahead rows are prefetched.
+const PREFETCH_DISTANCE: usize = PAGE;
 
 /// Bytes of a row that stays in L1 with weights of the same size and the row after it.
 const L1_BYTES: usize = 8 << 10;
 
-/// Bytes of a row up to which the next one is asked for as a whole: some of them fit L2.
+/// If a row has no more bytes than this, the whole next row is prefetched: several such rows fit L2.
 const WHOLE_PREFETCH_BYTES: usize = 64 << 10;
 
-/// What is known about a row: scalars, and later the same in every lane.
+/// The results of the stages of a row: as scalars, or in every lane of a register.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<T> {
     /// Before the first stage: from some elements.
@@ -61,7 +63,7 @@ pub(crate) trait RowOp<E: Element, P: Prim<E> + Prim<f32>>: Copy {
     /// Whether the second stage's values are kept for the third, which else sees the input again.
     const KEEP: bool;
 
-    /// What stage 1 knows beforehand, from a look at the row's `n` elements.
+    /// A number that stage 1 subtracts from the row's `n` elements, from a look at some of them.
     unsafe fn shift(self, x: *const E, n: usize) -> f32;
     /// Stage 1: adds a vector to a pair of accumulators; the second one is always a sum.
     unsafe fn gather(self, shift: P::V, acc: [P::V; 2], x: P::V) -> [P::V; 2];
@@ -118,7 +120,7 @@ struct Stage<E> {
 }
 
 /// One sweep that gathers (`G`) from the newest row, spreads (`S`) or writes (`W`) the other one.
-struct Pass<E, P: Prim<E> + Prim<f32>, O, const G: bool, const S: bool, const W: bool, const STREAM: bool>
+struct RowSweep<E, P: Prim<E> + Prim<f32>, O, const G: bool, const S: bool, const W: bool, const STREAM: bool>
 where
     E: Element,
 {
@@ -130,8 +132,8 @@ where
     other: Stage<E>,
     shift: P::V,
     row: Row<P::V>,
-    /// Whether to ask for the newest row without gathering from it.
-    ask: bool,
+    /// Whether to prefetch the newest row, without gathering from it.
+    prefetches: bool,
     gathered: [[P::V; 2]; K],
     summed: [P::V; K],
 }
@@ -144,7 +146,7 @@ impl<
         const S: bool,
         const W: bool,
         const STREAM: bool,
-    > Pass<E, P, O, G, S, W, STREAM>
+    > RowSweep<E, P, O, G, S, W, STREAM>
 where
     O: RowOp<E, P>,
 {
@@ -189,7 +191,7 @@ where
                 other,
                 shift: P::splat(newest.row.shift),
                 row: other.row.splat::<P>(),
-                ask: n.saturating_mul(size_of::<E>()) <= WHOLE_PREFETCH_BYTES,
+                prefetches: n.saturating_mul(size_of::<E>()) <= WHOLE_PREFETCH_BYTES,
                 gathered: [[none, P::splat(0.0)]; K],
                 summed: [P::splat(0.0); K],
             };
@@ -223,7 +225,7 @@ impl<
         const S: bool,
         const W: bool,
         const STREAM: bool,
-    > Sweep for Pass<E, P, O, G, S, W, STREAM>
+    > Sweep for RowSweep<E, P, O, G, S, W, STREAM>
 where
     O: RowOp<E, P>,
 {
@@ -233,7 +235,7 @@ where
         // row comes first: its neighbours may lie in the same cache lines.
         unsafe {
             let j = i + self.head;
-            if !G && S == O::SPREAD && self.ask {
+            if !G && S == O::SPREAD && self.prefetches {
                 prefetch(self.newest.x.wrapping_add(i));
             }
             if W && (!STREAM || j + P::LANES <= self.n) {
@@ -283,7 +285,7 @@ where
     }
 }
 
-/// What every sweep over rows is given.
+/// The arguments of every sweep over rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<E> {
     /// Number of rows.
@@ -342,17 +344,17 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, ke
             let before = stage(r.wrapping_sub(1), older);
             let [a, b, _] = if !O::SPREAD && r > 0 && !serial {
                 if P::STREAMS && access.streamed {
-                    Pass::<E, P, O, true, false, true, true>::run(op, n, newest, before)
+                    RowSweep::<E, P, O, true, false, true, true>::run(op, n, newest, before)
                 } else {
-                    Pass::<E, P, O, true, false, true, false>::run(op, n, newest, before)
+                    RowSweep::<E, P, O, true, false, true, false>::run(op, n, newest, before)
                 }
             } else {
-                Pass::<E, P, O, true, false, false, false>::run(op, n, newest, before)
+                RowSweep::<E, P, O, true, false, false, false>::run(op, n, newest, before)
             };
             let row = Row { shift, center: op.center(a), scale: 0.0 };
             let next = stage(r + 1, Row::UNKNOWN);
             let sum = if O::SPREAD {
-                Pass::<E, P, O, false, true, false, false>::run(op, n, next, stage(r, row))[2]
+                RowSweep::<E, P, O, false, true, false, false>::run(op, n, next, stage(r, row))[2]
             } else {
                 0.0
             };
@@ -360,9 +362,9 @@ unsafe fn pipeline<E: Element, P: Prim<E> + Prim<f32>, O: RowOp<E, P>>(op: O, ke
             if serial || r + 1 == rows {
                 let done = stage(r, older);
                 if P::STREAMS && access.streamed {
-                    Pass::<E, P, O, false, false, true, true>::run(op, n, next, done);
+                    RowSweep::<E, P, O, false, false, true, true>::run(op, n, next, done);
                 } else {
-                    Pass::<E, P, O, false, false, true, false>::run(op, n, next, done);
+                    RowSweep::<E, P, O, false, false, true, false>::run(op, n, next, done);
                 }
             }
         }

@@ -1,11 +1,10 @@
-//! Skinny products: `C = alpha * A B + beta * C + bias` for a few rows of `A`, where reading `B` is what
-//! takes time. Nothing of `B` is packed: it is read once, in the order it has in memory, and every vector
-//! of it is multiplied with all rows of `A` while it is in a register or in a near cache.
+//! Skinny products: `C = alpha * A B + beta * C + bias` for a few rows of `A`. Their time is that of reading `B` from memory.
+//! So `B` is not packed. It is read once, in the order in which it lies in memory, and every vector of it is multiplied with
+//! all rows of `A` while it is in a register or in a near cache.
 //!
-//! There are two forms, by the direction in which `B` is contiguous: [`dot`] along `k` (weights stored as
-//! `n x k`), [`axpy`] along `n`. Both sum every element of `C` in an order that depends on `k` alone, the
-//! same as [`gemv`](super::gemv)'s: no result depends on how many rows there are, on what they hold, or on
-//! how the columns are split.
+//! There are two algorithms, by the direction in which `B` is contiguous: [`dot`] along `k` (weights stored as `n x k`), and
+//! [`axpy`] along `n`. Both form the sum of every element of `C` in the order of [`gemv`](super::gemv), which depends on `k`
+//! alone. So no result depends on the number of rows, on the values in other rows, or on how columns are divided.
 
 use crate::args::micro::{Micro, Panel};
 use crate::caps::IsaLevel;
@@ -78,8 +77,8 @@ pub(crate) fn serves_panels(micro: &Micro, m: usize) -> bool {
     micro.b.holds(micro.storage) && axpy::width(micro.level, width) && m <= rows
 }
 
-/// Floats of a cache line; no register is longer.
-const FLOATS: usize = 16;
+/// Numbers of type f32 in a cache line. No register has more.
+const FLOATS_PER_LINE: usize = 16;
 
 /// Scratch memory of either form on any instruction set; nothing for more than [`MAX_ROWS`] rows.
 pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, KernelError> {
@@ -98,10 +97,10 @@ pub(crate) const fn scratch(m: usize, n: usize, k: usize) -> Result<ScratchReq, 
     ScratchReq::array::<f32>(rows.saturating_add(own))
 }
 
-/// Elements from one row of the widened `A` to the next: an odd number of lines, so that rows do not meet
-/// in the same places of the cache.
+/// Elements from one row of the widened `A` to the next: an odd number of cache lines, so that rows do not compete for the
+/// same sets of the cache.
 const fn pitch(k: usize) -> usize {
-    (k.saturating_add(2 * FLOATS - 1) / FLOATS * FLOATS) | FLOATS
+    (k.saturating_add(2 * FLOATS_PER_LINE - 1) / FLOATS_PER_LINE * FLOATS_PER_LINE) | FLOATS_PER_LINE
 }
 
 /// `C`'s elements before the product is added: `beta * c + bias`.
@@ -153,8 +152,8 @@ unsafe fn widen<E: Element, P: Prim<E> + Prim<f32>>(
 /// # Safety
 /// Every element that the dimensions and strides address is valid, those of `C` for writing and apart from
 /// the rest; `1 <= m <= MAX_ROWS`; `n`, `k` are not 0; `B` is contiguous in one direction, or panels that
-/// [`serves_panels`] knows; `scratch` is as
-/// [`scratch`] asks; the instruction set is present.
+/// [`serves_panels`] knows; `scratch` has the size that
+/// [`scratch`] says; the instruction set is present.
 #[inline(always)]
 pub(crate) unsafe fn skinny<E: Element, P: InstructionSet + Prim<E>>(g: &SkinnyArgs<E>) {
     // SAFETY: the caller's contract.

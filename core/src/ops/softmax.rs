@@ -38,11 +38,11 @@ const BUFFER: usize = if STREAMS { 4096 } else { 512 };
 
 /// `KEEP`: the exponentials are kept between the stages; else they are computed twice.
 #[derive(Clone, Copy)]
-struct Op<const KEEP: bool> {
+struct SoftmaxRows<const KEEP: bool> {
     scale: f32,
 }
 
-impl<const KEEP: bool> Op<KEEP> {
+impl<const KEEP: bool> SoftmaxRows<KEEP> {
     /// # Safety
     /// The instruction set must be present.
     #[inline(always)]
@@ -52,7 +52,7 @@ impl<const KEEP: bool> Op<KEEP> {
     }
 }
 
-impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for Op<KEEP> {
+impl<E: Element, P: Prim<E> + Prim<f32>, const KEEP: bool> RowOp<E, P> for SoftmaxRows<KEEP> {
     const GATHER: Join = Join::Max;
     const SPREAD: bool = true;
     const KEEP: bool = KEEP;
@@ -127,13 +127,13 @@ pub(crate) unsafe fn softmax<E: Element, P: Prim<E> + Prim<f32>>(
         let in_output = E::TYPE == ElementType::F32 && !(P::STREAMS && access.streamed);
         if in_output {
             let keep = Keep { base: y.cast(), stride: cols };
-            rows::<E, P, _>(Op::<true> { scale }, keep, shape);
+            rows::<E, P, _>(SoftmaxRows::<true> { scale }, keep, shape);
         } else if n <= BUFFER {
             let mut buffer = [core::mem::MaybeUninit::<f32>::uninit(); BUFFER];
             let keep = Keep { base: buffer.as_mut_ptr().cast(), stride: 0 };
-            rows::<E, P, _>(Op::<true> { scale }, keep, shape);
+            rows::<E, P, _>(SoftmaxRows::<true> { scale }, keep, shape);
         } else {
-            rows::<E, P, _>(Op::<false> { scale }, Keep::NONE, shape);
+            rows::<E, P, _>(SoftmaxRows::<false> { scale }, Keep::NONE, shape);
         }
         if n < cols {
             for r in 0..n_rows {

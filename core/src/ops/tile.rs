@@ -1,4 +1,5 @@
-//! The generic GEMM microkernel, and what becomes of a tile after it.
+//! The generic microkernel of matrix products, and the two things that are done to its results: merging a tile from a buffer
+//! into `C`, and adding the bias.
 
 use crate::args::micro::MicroArgs;
 use crate::isa::machine::prefetch;

@@ -1,4 +1,4 @@
-//! Blocks, taken apart.
+//! Unpacking blocks into codes, scales and offsets.
 
 use core::mem::MaybeUninit;
 

@@ -1,12 +1,12 @@
-//! Weights that are plain floating point, as formats: decode, encode and products. They are widened as they are loaded, at
-//! any address; there is nothing to take apart.
+//! The formats F16 and BF16, whose weights are plain floating-point numbers: decode, encode and products. Such weights have
+//! no blocks to unpack. They are loaded from any address and widened to f32.
 
 use core::marker::PhantomData;
 
 use crate::arrays::from_fn;
 use crate::element::{bf16, f16, Element, ElementType};
 use crate::isa::machine::LINE;
-use crate::ops::ahead::{ask_far, ask_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
+use crate::ops::ahead::{prefetch_far, prefetch_near, Ahead, Order, NEAR, ROWS_SIDE_BY_SIDE};
 use crate::ops::engine::{stream, sweep, Access, Sweep};
 use crate::ops::qgemv::QgemvArgs;
 use crate::vector::Prim;
@@ -14,13 +14,14 @@ use crate::vector::Prim;
 /// Bytes of a weight.
 pub(crate) const SIZE: usize = 2;
 
-/// Activations that are multiplied at a time, of all rows together: f32 take 16 KiB of L1.
-const CHUNK: usize = 4096;
+/// Activations that are multiplied at a time, of all rows together: as f32 they take 16 KiB of L1.
+const ACTIVATIONS_AT_ONCE: usize = 4096;
 
-/// Sums of a product, of vectors in turn: one alone would wait for its additions longer than for memory.
+/// Sums of a product, which consecutive vectors are added to alternately. A single sum would be limited by the latency of
+/// its additions, not by memory.
 const CHAINS: usize = 2;
 
-/// What [`decode`] works on.
+/// The arguments of [`decode`].
 pub struct UnquantisedDecodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) of: ElementType,
@@ -30,7 +31,7 @@ pub struct UnquantisedDecodeArgs<E> {
     pub(crate) access: Access,
 }
 
-/// What [`encode`] works on.
+/// The arguments of [`encode`].
 pub struct UnquantisedEncodeArgs<E> {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) to: ElementType,
@@ -43,12 +44,12 @@ pub struct UnquantisedEncodeArgs<E> {
 pub struct Unquantised {
     /// [`F16`](ElementType::F16) or [`Bf16`](ElementType::Bf16).
     pub(crate) of: ElementType,
-    /// Whether a row of activations is to be multiplied with one row of weights at a time: what a prefetcher that wants
-    /// addresses in order reads fastest from memory.
+    /// Whether a row of activations is multiplied with one row of weights at a time: the fastest order where the hardware
+    /// prefetcher follows consecutive addresses.
     pub(crate) alone: bool,
 }
 
-/// What [`qgemv`] works on.
+/// The arguments of [`qgemv`].
 pub type UnquantisedGemvArgs<E> = QgemvArgs<E, Unquantised>;
 
 /// Turns numbers in memory to the order of bytes that this CPU has, or back: weights are little-endian.
@@ -201,7 +202,7 @@ pub(crate) unsafe fn encode<E: Element, P: Prim<E> + Prim<f16> + Prim<bf16>>(e: 
 }
 
 /// The products of `N` rows of weights, from row `r`, with `M` rows of activations, from row `m`: `R` rows at a time.
-/// What is added in which order does not depend on their number.
+/// The order of additions does not depend on their number.
 ///
 /// # Safety
 /// The contract of [`qgemv`], for these rows.
@@ -223,7 +224,7 @@ pub(crate) unsafe fn rows<
         let mut sums = [[[P::splat(0.0); CHAINS]; M]; N];
         let mut start = 0;
         while start < g.cols {
-            let end = g.cols.min(start + const { CHUNK / M });
+            let end = g.cols.min(start + const { ACTIVATIONS_AT_ONCE / M });
             for (i, sums) in sums.as_chunks_mut::<R>().0.iter_mut().enumerate() {
                 *sums = tile::<W, E, P, N, R, M>(g, [r + i * R, m], [start, end], ahead, *sums);
             }
@@ -264,11 +265,11 @@ unsafe fn tile<
         let x: [*const E; M] = from_fn(|i| g.x.wrapping_add((m + i) * g.x_stride));
         while end - j >= LINE / SIZE {
             if N == 1 {
-                w.iter().for_each(|w| ask_far(w.wrapping_add(j * SIZE), LINE));
+                w.iter().for_each(|w| prefetch_far(w.wrapping_add(j * SIZE), LINE));
             } else {
-                ask_near(&w, j * SIZE, NEAR);
+                prefetch_near(&w, j * SIZE, NEAR);
             }
-            ahead.ask();
+            ahead.prefetch();
             for _ in 0..LINE / SIZE / P::LANES / CHAINS {
                 sums = step::<W, E, P, R, M>(&w, &x, [j, P::LANES], 0, sums);
                 sums = step::<W, E, P, R, M>(&w, &x, [j + P::LANES, P::LANES], 1, sums);
@@ -362,7 +363,8 @@ unsafe fn side<
 unsafe fn products<W: Element, E: Element, P: Prim<W> + Prim<E>>(g: &UnquantisedGemvArgs<E>) {
     let whole =
         if g.weights.alone && g.batch == 1 { 0 } else { g.rows / ROWS_SIDE_BY_SIDE * ROWS_SIDE_BY_SIDE };
-    // How often eight rows ask for the next ones: each time that some are multiplied with the first rows of activations.
+    // How often the loop over eight rows calls for prefetches of the next eight: each time that some of them meet the first
+    // rows of activations.
     let passes = match g.batch {
         0 | 1 => 1,
         2 | 3 => 2,

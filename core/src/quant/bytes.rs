@@ -1,4 +1,4 @@
-//! Vectors of 32 bytes: what the SIMD rows of layer 3 are written with.
+//! Vectors of 32 bytes. The SIMD half of each format's table (layer 3) is written with their operations.
 
 use crate::arrays::{from_fn, Each};
 use crate::element::f16;
@@ -6,7 +6,7 @@ use crate::quant::blocks::{Block, Half};
 use crate::quant::packed::GROUPS;
 use crate::vector::{Prim, Vector};
 
-/// 32 bytes, handled alike. Arithmetic wraps.
+/// 32 bytes. Operations do the same to each of them, and arithmetic wraps.
 ///
 /// # Safety
 /// Every method requires that the CPU has the instruction set; those that take a pointer, what
@@ -115,7 +115,7 @@ pub(crate) unsafe trait Lookup: Vector {
 }
 
 // SAFETY: reads and writes the bytes, as the contract allows.
-unsafe impl<P: Codes> Lookup for P {
+unsafe impl<P: SimdUnpack> Lookup for P {
     #[inline(always)]
     unsafe fn look_up(table: &[i8; 16], p: *mut u8, n: usize) {
         for i in (0..n).step_by(32) {
@@ -129,7 +129,7 @@ unsafe impl<P: Codes> Lookup for P {
 ///
 /// # Safety
 /// The contract of [`Bytes`].
-pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
+pub(crate) unsafe trait SimdUnpack: Widen + Prim<f16> + Prim<f32> {
     /// 32 bytes.
     type Bytes: Bytes;
     /// The number.
@@ -155,7 +155,7 @@ pub(crate) unsafe trait Codes: Widen + Prim<f16> + Prim<f32> {
 /// # Safety
 /// `n` blocks at `first`, room for `n` f32 at `out`, the instruction set.
 #[inline(always)]
-pub(super) unsafe fn halves<P: Codes, B: Block>(
+pub(super) unsafe fn halves<P: SimdUnpack, B: Block>(
     first: *const B,
     n: usize,
     out: *mut f32,

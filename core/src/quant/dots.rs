@@ -1,16 +1,16 @@
-//! Products of weights and activations of 8 bits, by groups, as far as instruction sets differ.
+//! Products of weights in place with activations of 8 bits: the operations in which instruction sets differ.
 
-use crate::quant::bytes::{Bytes, Codes};
+use crate::quant::bytes::{Bytes, SimdUnpack};
 use crate::quant::packed::{Pack, Scales, GROUPS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::{Unpack, MIN_GROUP};
 use crate::vector::Prim;
 
-/// How 32 codes are held.
+/// The type that holds 32 unpacked codes: a register, or an array.
 ///
 /// # Safety
 /// The method requires that the CPU has the instruction set and that there is room.
-pub(crate) unsafe trait Hold: Prim<f32> {
+pub(crate) unsafe trait CodeRegister: Prim<f32> {
     /// 32 codes.
     type Codes: Copy;
     /// Writes 32 codes to `p`.
@@ -18,7 +18,7 @@ pub(crate) unsafe trait Hold: Prim<f32> {
 }
 
 // SAFETY: writes 32 bytes.
-unsafe impl<P: Codes> Hold for P {
+unsafe impl<P: SimdUnpack> CodeRegister for P {
     type Codes = P::Bytes;
     #[inline(always)]
     unsafe fn put(codes: P::Bytes, p: *mut i8) {
@@ -27,7 +27,8 @@ unsafe impl<P: Codes> Hold for P {
     }
 }
 
-/// Factors of the groups of a unit, at the start of a cache line: what is written as a vector is read back at once.
+/// Factors of the groups of a unit. They start on a cache line, so that they can be read back at once after they have been written
+/// as vectors.
 #[repr(C, align(64))]
 pub(crate) struct Factors(pub(crate) [f32; GROUPS]);
 

@@ -1,4 +1,4 @@
-//! The sizes of formats.
+//! The lengths of each format's blocks, in weights and in bytes.
 
 use crate::element::ElementType;
 use crate::error::KernelError;
@@ -46,7 +46,7 @@ macro_rules! define_sizes {
             }
         }
 
-        // What the kernels rely on.
+        // The kernels rely on this.
         $($(#[$on])* const _: () = {
             type F = super::$module::$name;
             assert!(super::SUPER_BLOCK % F::LEN == 0 && F::LEN % super::PART == 0);

@@ -9,7 +9,7 @@ use crate::quant::codebooks::{
 use crate::quant::encode::grid::Iq4;
 use crate::quant::k::first;
 
-/// What may be in an entry, signed; packed weights refer to these.
+/// The values that entries consist of, signed. The indices of packed weights refer to these lists.
 // Of IQ1_M the third bit of an index tells that `delta`, which eight weights share, is positive; on x86-64 a code is 8
 // times the other two bits, plus twice that bit, less 9.
 const IQ1_CODES: [i8; 16] = [-9, -1, 7, 0, -7, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0];

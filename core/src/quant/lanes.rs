@@ -1,4 +1,4 @@
-//! What unpacking external formats asks of an instruction set beyond layer 1.
+//! The operations, beyond layer 1, with which the formats of other checkpoints (AWQ, GPTQ, SqueezeLLM, FP8) are unpacked.
 
 use crate::element::f16;
 use crate::vector::Prim;

@@ -3,7 +3,7 @@
 use crate::quant::blocks::{Half, U32};
 use crate::quant::encode::grid::{Int, Sign};
 
-/// What a bit stands for in Q1_0.
+/// The codes that a bit of Q1_0 stands for.
 const BITS: [i8; 16] = [-1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Integer `i` of a block whose 16 bytes hold 4 bits each of elements 0 to 15, then of 16 to 31.

@@ -1,11 +1,10 @@
 //! Quantised weights: formats, views, and layer 3.
 //!
-//! A format stores a row as blocks of a fixed number of weights. Each block consists of groups that
-//! share a scale and, in some formats, an offset: `w = code * scale + offset`, where `code` is a
-//! signed byte. Layer 3 takes blocks apart into codes, scales and offsets; what is done with those
-//! (decoding, products) is written once for all formats.
+//! A format stores a row as blocks of a fixed number of weights. Each block consists of groups; the weights of a group have a
+//! scale in common and, in some formats, an offset: `w = code * scale + offset`, where `code` is a signed byte. Layer 3
+//! unpacks blocks into codes, scales and offsets. Decoding and products are written once for all formats, on top of it.
 
-// What only SIMD rows use is left over on other targets.
+// On targets without vectors, items that only SIMD rows use are unused.
 #![cfg_attr(
     not(any(
         all(target_arch = "x86_64", target_feature = "sse2"),
@@ -39,16 +38,16 @@ pub use crate::format::QuantFormat;
 pub use view::QuantRef;
 
 use blocks::Block;
-use dots::Hold;
+use dots::CodeRegister;
 use packed::GROUPS;
 
-/// Elements that a block's length divides, and codes are unpacked in multiples of.
+/// Elements of the longest blocks. The length of every block divides it.
 pub(crate) const SUPER_BLOCK: usize = 256;
 
 /// Codes that a SIMD row unpacks at a time; every block has a multiple of them.
 pub(crate) const PART: usize = 32;
 
-/// Times a byte: a word of four bytes that equal it.
+/// A byte times this number is a word of four such bytes.
 pub(crate) const EVERY_BYTE: u32 = 0x0101_0101;
 
 /// The smallest group of elements with a scale of its own; no vector is longer.
@@ -75,30 +74,31 @@ pub(crate) trait Format: 'static {
     fn code(b: &Self::Block, i: usize) -> i8;
 }
 
-/// How an instruction set unpacks a format. Bit for bit what [`Format`] says.
+/// How an instruction set unpacks a format. Results have the bits of [`Format`].
 ///
 /// # Safety
 /// Methods require that the CPU has the instruction set, that the blocks they are given exist, and
 /// room for what they write; nothing else is touched.
-pub(crate) unsafe trait Unpack<F: Format>: Hold {
+pub(crate) unsafe trait Unpack<F: Format>: CodeRegister {
     /// Writes the `n * LEN / GROUP` scales of `n` consecutive blocks.
     unsafe fn scales(first: *const F::Block, n: usize, out: *mut f32);
     /// Writes the `n * LEN / GROUP` offsets of `n` consecutive blocks, of a format that has any.
     #[inline(always)]
     unsafe fn offsets(_first: *const F::Block, _n: usize, _out: *mut f32) {}
-    /// What all scales of a block of 256 are multiples of, and their integers, by group; zeros for shorter blocks.
+    /// For blocks of 256: the factor that all scales of the block have in common, and the integers that are multiplied with it,
+    /// by group. Zeros for shorter blocks.
     #[inline(always)]
     unsafe fn factors(_b: *const F::Block) -> (f32, [i8; GROUPS]) {
         (0.0, [0; GROUPS])
     }
-    /// What all offsets of a block of 256 are multiples of, and their integers, by group, of a format that has offsets.
+    /// The same for the offsets, of a format that has any.
     #[inline(always)]
     unsafe fn minima(_b: *const F::Block) -> (f32, [i8; GROUPS]) {
         (0.0, [0; GROUPS])
     }
-    /// What is unpacked for a block as a whole, because that takes less.
+    /// The parts of a block that are unpacked once for the whole block, because that takes fewer instructions.
     type Ready: Copy;
-    /// Writes what is unpacked for a block as a whole to memory, where [`codes`](Self::codes) takes it from.
+    /// Unpacks these parts to memory, from where [`codes`](Self::codes) reads them.
     unsafe fn ready(b: *const F::Block, out: *mut Self::Ready);
     /// Codes `i .. i + PART` of a block; `i` is a multiple of `PART`, `ready` the block's.
     unsafe fn codes(b: *const F::Block, i: usize, ready: &Self::Ready) -> Self::Codes;

@@ -1,16 +1,17 @@
-//! Weights packed for the integer products: sixteen rows side by side.
+//! The layout of packed weights: sixteen rows side by side.
 //!
-//! Rows are taken in panels of 16; missing rows are filled up with zeros. Columns are taken in units of 256: a unit
-//! of a panel is a head with the scales, padded to 64 bytes, and 8 steps of 32 columns. If the number of columns is no
-//! multiple of 256, the last unit has fewer steps, and scales for these alone. Codes are stored as
-//! *indices* of `low + high` bits: [`Values`] says what they stand for. A step is its low plane, `64 * low`
-//! bytes, and its high plane, `64 * high` bytes.
+//! Rows are divided into *panels* of 16; missing rows are zeros. The columns of a panel are divided into *units* of 256. A unit
+//! is a *head*, which has the scales and is padded to 64 bytes, and 8 *steps* of 32 columns. If the number of columns is no
+//! multiple of 256, the last unit has fewer steps, and scales for these alone.
 //!
-//! A plane of `w` bits is `w` vectors of 64 bytes: byte `4 * r + t` is about row `r`. Its bits from `w * f` are
-//! those of column `4 * (v + w * f) + t` of the step, in vector `v`. So a shift and a mask turn a vector into
-//! four columns of all rows, one byte each: what instructions for products of bytes take.
+//! Codes are stored as *indices* of `low + high` bits; [`Values`] says which codes they stand for. A step is its low *plane*,
+//! `64 * low` bytes, followed by its high plane, `64 * high` bytes.
 //!
-//! A high plane whose bits are the same in four columns is 16 bytes, one for each row, and in the head.
+//! A plane of `w` bits is `w` vectors of 64 bytes. Byte `4 * r + t` of vector `v` belongs to row `r`: its `w` bits from bit
+//! `w * f` on are those of column `4 * (v + w * f) + t` of the step. So a shift and a mask turn a vector into four columns of all
+//! rows, one byte each, which are the operand of instructions for products of bytes.
+//!
+//! A high plane whose bits are the same in four columns has 16 bytes, one for each row, which are in the head.
 
 mod unit;
 
@@ -32,7 +33,7 @@ pub(crate) const STEPS: usize = UNIT_COLS / STEP_COLS;
 /// Groups of a unit, at most.
 pub(crate) const GROUPS: usize = UNIT_COLS / super::MIN_GROUP;
 
-/// Units of so many columns, and the steps of the last one.
+/// The number of units of a row with `cols` columns, and the number of steps of the last unit.
 pub(crate) const fn units(cols: usize) -> (usize, usize) {
     let units = cols.div_ceil(UNIT_COLS);
     (units, cols.div_ceil(STEP_COLS) - units.saturating_sub(1) * STEPS)
@@ -41,7 +42,7 @@ pub(crate) const fn units(cols: usize) -> (usize, usize) {
 /// Bytes of a packed matrix, at most.
 pub(crate) const MAX_PACKED_BYTES: usize = isize::MAX as usize / 2;
 
-/// What indices stand for.
+/// The codes that indices stand for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Values {
     /// `index - bias`; `bias` is a power of two.
@@ -75,9 +76,9 @@ pub(crate) struct Packing {
     pub(crate) by_row: bool,
     pub(crate) values: Values,
     pub(crate) scales: Scales,
-    /// What scales are multiplied with: a power of two.
+    /// A common factor of all scales: a power of two.
     pub(crate) unit: f32,
-    /// What offsets are multiplied with: a power of two, or the negative of one.
+    /// A common factor of all offsets: a power of two, or the negative of one.
     pub(crate) offset_unit: f32,
     /// Columns of a group.
     pub(crate) group: usize,
@@ -85,16 +86,16 @@ pub(crate) struct Packing {
     pub(crate) block: usize,
     /// Whether there are offsets.
     pub(crate) offsets: bool,
-    /// For each step of weights in place, how far their codes may be left shifted to the left in their bytes: groups'
-    /// scales take it back.
+    /// For each step of a unit of weights in place: by how many bits their codes may stay shifted to the left in their bytes.
+    /// The scales of their groups are divided by as many powers of two.
     pub(crate) shifts: [usize; STEPS],
-    /// Whether the format has none, and codes are 8 times what indices stand for, plus 1 or minus 1: the sign of
-    /// the group's offset, which is an eighth of its scale.
+    /// Whether weights in place have another form, without offsets: each group's offset is plus or minus an eighth of its
+    /// scale, so codes are 8 times those of the indices, plus or minus 1.
     pub(crate) eighths: bool,
 }
 
 impl Packing {
-    /// What is added to codes to make them unsigned.
+    /// The number that is added to codes to make them unsigned.
     pub(crate) const fn bias(&self) -> u8 {
         match self.values {
             Values::Linear(bias) if !self.eighths => bias,
@@ -130,7 +131,7 @@ impl Packing {
     }
 }
 
-/// What the head says of one group of one row.
+/// The scale and the offset of one group of one row, as the head stores them.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Parts {
     /// The scale, or that of the factors: bits of an f16, or f32 if it is [`Scales::Whole`].
@@ -169,7 +170,7 @@ impl Parts {
     }
 }
 
-/// How the weights of a format become packed ones.
+/// A format whose weights can be packed.
 pub(crate) trait Pack: Format {
     /// The layout.
     const PACKING: Packing;
@@ -187,7 +188,7 @@ impl Packing {
             2
         }
     }
-    /// What [`Scales::Factors`] have for a step, of `each` bytes a group; and behind it the high plane, if that is by row.
+    /// Bytes of a step's part of the head, for [`Scales::Factors`]: `each` bytes for each group, and the high plane, if that is by row.
     #[inline(always)]
     const fn list(&self, each: usize) -> usize {
         self.groups() * each + if self.by_row { PANEL_ROWS } else { 0 }
@@ -261,7 +262,7 @@ impl Packing {
         }
     }
 
-    /// What index `i` stands for.
+    /// The code that index `i` stands for.
     pub(crate) const fn value(&self, i: u8) -> i8 {
         match self.values {
             Values::Linear(bias) => i.wrapping_sub(bias) as i8,

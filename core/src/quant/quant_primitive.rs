@@ -1,14 +1,19 @@
 //! Layer 3: one table per block format.
 
-/// Emits a format's marker type, its [`Format`](crate::quant::Format) (the scalar decode: the
-/// specification) and its [`Unpack`](crate::quant::Unpack) for every instruction set with
-/// [`Bytes`](crate::quant::bytes::Bytes), from rows that are written once. A table with a missing row
-/// does not compile, but for: `offset`, which is missing in both halves where a format has none; `ready`, where nothing is
-/// unpacked for a block as a whole; and `wide`, 64 codes at a time for [`Wide`](crate::quant::wide::Wide), with the
-/// steps' [`shifts`](crate::quant::packed::Packing::shifts); and `encode`, where there is no encoder: it makes a block of so many
-/// groups times so many weights (not always those that `group` says), no weight of which is larger than `up to`. `scales(b)` and `offsets(b)` of a block are a number and what
-/// it is multiplied with; those of `n` blocks are written. `packed` says how the format is packed; `Factors` also what its scales and its
-/// offsets are multiplied with; and `eighths` (see [`Packing`](crate::quant::packed::Packing)).
+/// Emits a format's marker type, its [`Format`](crate::quant::Format), which is the scalar decode and thereby the specification,
+/// and its [`Unpack`](crate::quant::Unpack) for every instruction set with [`Bytes`](crate::quant::bytes::Bytes). A row is
+/// written once for all instruction sets. A table with a missing row does not compile, except for these:
+///
+/// - `offset`, in both halves of the table, if the format has no offsets.
+/// - `ready`, if no part of a block is unpacked for the block as a whole.
+/// - `wide`, which unpacks 64 codes at a time for [`Wide`](crate::quant::wide::Wide), with the
+///   [`shifts`](crate::quant::packed::Packing::shifts) of the steps.
+/// - `encode`, if there is no encoder. It makes a block of the stated number of groups and of weights in a group, which need not
+///   be the `group` of the decode. No weight is larger than `up to`.
+///
+/// `scales(b)` and `offsets(b)` of one block are a common factor and the integers that are multiplied with it; those of `n`
+/// blocks are written to memory. `packed` says how the format is packed: its bits, its values, its scales (for `Factors` also
+/// the factors that scales and offsets have in common), and `eighths`: see [`Packing`](crate::quant::packed::Packing).
 macro_rules! quant_primitive {
     (
         format: $name:ident,
@@ -98,9 +103,9 @@ macro_rules! quant_primitive {
             #[allow(unused_imports)]
             use crate::quant::blocks::Half;
             #[allow(unused_imports)]
-            use crate::quant::bytes::{converted, factored, halves, sixteen, Bytes, Codes};
+            use crate::quant::bytes::{converted, factored, halves, sixteen, Bytes, SimdUnpack};
             // SAFETY: every body keeps to the blocks that the trait's contract names.
-            unsafe impl<$p: Codes<Bytes = $bytes>, $bytes: Bytes> crate::quant::Unpack<$name> for $p {
+            unsafe impl<$p: SimdUnpack<Bytes = $bytes>, $bytes: Bytes> crate::quant::Unpack<$name> for $p {
                 quant_primitive! { @scales scales factors $block $len $group ($($s),+) $scales }
                 $(quant_primitive! { @scales offsets minima $block $len $group ($($o),+) $offsets })?
                 type Ready = quant_primitive!(@type $($ready_type)?);

@@ -1,14 +1,14 @@
-//! 64 codes at a time, for products with weights in place on registers of 64 bytes.
+//! Unpacking of 64 codes at a time, for products with weights in place on registers of 64 bytes.
 //!
-//! Bits of codes need not be moved to the bottom of their bytes where products of unsigned bytes are summed in 32 bits:
-//! what a step's codes are too large by, a power of two, is taken back by their groups' scales
-//! ([`Packing::shifts`](crate::quant::packed::Packing::shifts)).
+//! Codes need not be shifted to the lowest bits of their bytes, if products are summed in 32 bits. Codes that stay shifted to
+//! the left are their values times a power of two ([`Packing::shifts`](crate::quant::packed::Packing::shifts)), by which the
+//! scales of their groups are divided instead. That saves a shift for each register of codes.
 
 use crate::arrays::Each;
 use crate::quant::dots::two_groups;
 use crate::quant::packed::{Pack, STEPS, STEP_COLS};
 
-/// 64 bytes. Where there are two numbers, they stand for the halves.
+/// 64 bytes. A pair of arguments is for the first and the second 32 bytes.
 ///
 /// # Safety
 /// Methods require that the CPU has the instruction set; those that take a pointer, what they say of it.

@@ -1,4 +1,4 @@
-//! Layer 2: from a generic body to one function per instruction set.
+//! Layer 2: the macros that compile a generic body for each instruction set.
 
 /// The struct of function pointers that [`define_ops!`] fills.
 macro_rules! define_table {
@@ -18,9 +18,9 @@ macro_rules! define_table {
     ) => {
         /// Kernels of one instruction set for one storage type; every field is one indirect call.
         pub struct Table<E> {
-            /// What matrix products take from it.
+            /// The part that matrix products use.
             pub(crate) products: Products,
-            /// What the formats have of their own.
+            /// The functions of each format.
             pub(crate) formats: &'static Formats,
             // Nobody reads the slots of `gemm`, `merge`, `finish` and `pack_b`: `products` has their wrappers.
             $(#[cfg($when)] #[allow(dead_code)] pub(crate) $slot: unsafe fn($($ty),*) -> $ret,)*
@@ -76,7 +76,7 @@ macro_rules! define_ops {
                                 depth: 1,
                                 edges: Edges::Driver,
                                 strides: false,
-                                run: Run::Compiled(gemm),
+                                run: MicroFn::Compiled(gemm),
                                 around: None,
                             }
                             .checked()
@@ -89,7 +89,7 @@ macro_rules! define_ops {
             }
         }
     };
-    // What is the same for every storage type is compiled once.
+    // A body that is the same for every storage type is compiled once.
     (@shared $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
         #[$attr]
         pub(crate) unsafe fn $slot($($arg: $ty),*) -> $ret {
@@ -140,7 +140,7 @@ macro_rules! define_int8 {
                 depth: 1,
                 edges: Edges::Driver,
                 strides: false,
-                run: Run::Compiled(gemm),
+                run: MicroFn::Compiled(gemm),
                 around: None,
             }
             .checked();

@@ -1,4 +1,4 @@
-//! What every format has of its own, per instruction set.
+//! The functions of each format, compiled for each instruction set.
 
 use crate::args::unpacker::{Made, Q8Args, Unpacked, Unpacker};
 use crate::element::ElementType;
@@ -26,7 +26,7 @@ macro_rules! define_formats {
         }
 
         impl Formats {
-            /// What `format` has of its own.
+            /// The functions of `format`.
             pub(crate) fn of(&self, format: QuantFormat) -> Made<'_> {
                 match format {
                     $($(#[$on])* QuantFormat::$name => Made::Blocks(&self.$field),)*

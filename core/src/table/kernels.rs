@@ -1,4 +1,4 @@
-//! The kernels in assembly.
+//! Tables of the kernels in assembly: microkernels of matrix products, and tiers of kernels for quantised products.
 
 use core::fmt;
 
@@ -33,16 +33,16 @@ macro_rules! micros {
             )*
         }
 
-        /// The places of microkernels in their enumeration.
+        /// The index of each microkernel in the enumeration.
         #[allow(non_camel_case_types, dead_code)] // They are named like kernels; not every target has some.
-        enum Place {
+        enum MicroIndex {
             $($name),*
         }
 
         /// Which microkernel is which.
         #[allow(non_upper_case_globals)] // They are named like kernels.
         pub(crate) mod micro_id {
-            $(pub(crate) const $name: super::MicroId = super::MicroId(super::Place::$name as u16);)*
+            $(pub(crate) const $name: super::MicroId = super::MicroId(super::MicroIndex::$name as u16);)*
         }
 
         /// Every microkernel in assembly; of those for one storage type and level, the best first.
@@ -57,7 +57,7 @@ macro_rules! micros {
             depth: $depth,
             edges: Edges::$edges,
             strides: $strides,
-            run: Run::Asm($name),
+            run: MicroFn::Asm($name),
             around: $around,
         }.checked()),*];
 
@@ -80,7 +80,7 @@ pub(crate) type TileFn = Assembly<QTileArgs>;
 pub(crate) struct Tier {
     pub(crate) id: TierId,
     pub(crate) level: IsaLevel,
-    /// What the CPU must have.
+    /// The features that the CPU must have.
     pub(crate) requires: Features,
     /// Rows of activations that a kernel for packed weights takes at most.
     pub(crate) batch: usize,

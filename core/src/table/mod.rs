@@ -1,10 +1,10 @@
-//! One-time selection: from capabilities to a table of function pointers.
+//! Dispatch: tables of function pointers, one for each instruction set and storage type, and the selection of one for a CPU.
 
 use core::fmt;
 use core::hint::unreachable_unchecked;
 use core::ops::Deref;
 
-use crate::args::micro::{Edges, Micro, MicroArgs, Panel, PanelType, Run};
+use crate::args::micro::{Edges, Micro, MicroArgs, MicroFn, Panel, PanelType};
 use crate::caps::{Caps, Features, IsaLevel, Prefetcher};
 use crate::element::{bf16, f16, Element, ElementType, Operand};
 use crate::error::KernelError;
@@ -59,7 +59,7 @@ macro_rules! wrap {
 }
 expand_all_isas! { wrap! {} }
 
-/// What matrix products take from a table; all there is of int8.
+/// The part of a table that matrix products use. int8 has no other part.
 #[derive(Clone, Copy)]
 pub struct Products {
     pub(crate) level: IsaLevel,
@@ -146,7 +146,7 @@ fn i8(level: IsaLevel) -> Option<&'static Products> {
     None
 }
 
-/// What there is of `level` for a storage type, if this build has kernels for it.
+/// The kernels of `level` for a storage type, if this build has any.
 fn find<E: Operand>(level: IsaLevel) -> Option<(&'static Products, TableOf<E>)> {
     fn of<T: Element, E: Operand>(table: &'static Table<T>) -> (&'static Products, TableOf<E>) {
         // SAFETY: the caller compares the types: no two have the same value, as the trait is sealed.
@@ -232,7 +232,7 @@ fn in_integers(level: IsaLevel, features: Features) -> Option<&'static Tier> {
 }
 
 impl<E: Operand> Kernels<E> {
-    /// The best kernels for what [`Caps::detect`] finds. That leaves out AMX on x86-64, and all that aarch64 has
+    /// The best kernels for the capabilities that [`Caps::detect`] finds. That leaves out AMX on x86-64, and all that aarch64 has
     /// beside NEON (dotprod, I8MM, BF16, FHM).
     ///
     /// With an operating system use `gllm_kernels_std::kernels()`, which leaves out nothing. On bare metal at EL1 use
@@ -283,13 +283,13 @@ impl<E: Operand> Kernels<E> {
         Kernels { tier: self.tier, policy: self.policy, ..Kernels::with(self.caps) }
     }
 
-    /// The same kernels, with the matrix products of `row`: a row of `gemm` or its kin, for this storage
+    /// The same kernels, with the matrix products of `row`: a row of `gemm` or another product of its slot, for this storage
     /// type and level. Tests and benchmarks reach every microkernel this way; [`with`](Self::with) chooses
     /// the best.
     ///
     /// # Errors
     /// `BadParameter` if the row is of another kind, storage type or level; `IsaUnavailable` if
-    /// the CPU lacks what the kernel needs.
+    /// the CPU lacks features that the kernel needs.
     pub fn with_gemm(self, row: &KernelInfo) -> Result<Self, KernelError> {
         let micros = MICROS.iter().chain([self.products.baseline]);
         let mut own = micros.filter(|m| (m.storage, m.level) == (E::TYPE, self.level()));
@@ -306,7 +306,7 @@ impl<E: Operand> Kernels<E> {
     /// level; see [`with_gemm`](Self::with_gemm).
     ///
     /// # Errors
-    /// `BadParameter` if the row is of another operator or level; `IsaUnavailable` if the CPU lacks what the kernel needs.
+    /// `BadParameter` if the row is of another operator or level; `IsaUnavailable` if the CPU lacks features that the kernel needs.
     pub fn with_qgemv(self, row: &KernelInfo) -> Result<Self, KernelError> {
         let expected = "a row of a product in integers of this level";
         if !matches!(row.op, Op::QgemvPacked | Op::QgemvQ8 | Op::Qgemm) || row.level != self.level() {
@@ -315,7 +315,7 @@ impl<E: Operand> Kernels<E> {
         if !self.caps.features().contains(row.requires) {
             return Err(self.caps.lacks(row.level, row.requires));
         }
-        // The best of what the row asks for, or the baseline.
+        // The best microkernel of the row, or the baseline.
         let tier = in_integers(row.level, row.requires).filter(|tier| row.is_done_by_tier(Some(tier)));
         Ok(Self { tier, ..self })
     }
@@ -334,7 +334,7 @@ impl<E: Operand> Kernels<E> {
         best(self.level().requires()).1.of_element()
     }
 
-    /// What is compiled for the matrix products of these kernels.
+    /// The compiled functions that matrix products use beside their microkernel.
     pub(crate) fn helpers(&self) -> Helpers {
         self.products.helpers
     }

@@ -1,4 +1,5 @@
-//! The kernel table: every operator x storage type x instruction set that this build contains.
+//! The registry: a row for each kernel that this build contains, that is for each combination of an operator, a storage type
+//! or format, and an instruction set.
 
 use crate::args::micro::{Micro, MicroId};
 use crate::caps::{Features, IsaLevel};
@@ -22,13 +23,13 @@ pub struct KernelInfo {
     pub format: Option<QuantFormat>,
     /// Instruction set it is written for.
     pub level: IsaLevel,
-    /// What the CPU must have, the level's features included.
+    /// The features that the CPU must have, the level's included.
     pub requires: Features,
-    /// What does the work, if that is not a body of its own.
+    /// The kernel that does the work, if several rows share it.
     pub(crate) work: Option<Work>,
 }
 
-/// What does the work of a row, where that is not a body of its own.
+/// A kernel that several rows of the registry share: a microkernel, or a tier of kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     /// The name of the kernel, or of the set of kernels.
@@ -36,7 +37,7 @@ pub(crate) struct Work {
     id: WorkId,
 }
 
-/// Which it is.
+/// The identity of such a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkId {
     /// The generic microkernel of the level, for this storage type.
@@ -50,7 +51,7 @@ enum WorkId {
 }
 
 impl KernelInfo {
-    /// The name of what does the work: that of the row, or of a microkernel that does the work of several rows.
+    /// The name of the kernel that does the work: that of the row, or that of the kernel that several rows share.
     pub fn kernel(&self) -> &'static str {
         self.work.map_or(self.name, |work| work.name)
     }
@@ -360,7 +361,7 @@ macro_rules! rows_of_tiers {
     };
 }
 #[allow(unused_macros)] // Not every target has tiers.
-/// What the CPU must have for a tier. Its engine, if given, makes no difference: it is what the caller repeats over.
+/// The features that a tier requires. The engine, if given, is ignored: the caller repeats over it.
 macro_rules! tier_requires {
     ($isa:ident [$($feature:ident),*] $(, $engine:ident)?) => {
         IsaLevel::$isa.requires()$(.union(Features::$feature))*

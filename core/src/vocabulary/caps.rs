@@ -1,7 +1,7 @@
 //! What this CPU has: instruction sets, features, caches.
 //!
-//! [`Caps`] values are proof: safe code obtains one only from detection or by taking things away,
-//! so a kernel table chosen by a `Caps` never executes an instruction the CPU lacks.
+//! A [`Caps`] is a proof that its instructions may be executed. Safe code obtains one only from detection, or by taking
+//! features away from another. So a kernel that was chosen by a `Caps` never executes an instruction that the CPU lacks.
 
 use crate::error::KernelError;
 pub use crate::level::{Features, IsaLevel};
@@ -33,9 +33,9 @@ impl CacheSizes {
         }
     }
 
-    /// What one core may expect to find again outside of main memory: four times L2, or L2 where there is nothing behind
-    /// it. What a third level reports is no measure: it is shared, and virtual machines report that of a whole
-    /// processor (480 MiB for two cores), which is slower than its size promises.
+    /// The bytes that one core can count on to find again in caches: four times L2, but no more than L3; L2 if there is no third
+    /// level. The reported size of L3 alone is no measure: it is shared, and virtual machines report that of a whole processor
+    /// (480 MiB for two cores).
     pub const fn share(self) -> usize {
         let share = self.l2.saturating_mul(4);
         if self.l3 > share {
@@ -62,7 +62,7 @@ pub enum Prefetcher {
     Sequential,
 }
 
-/// What kernels may use on this CPU.
+/// The capabilities of a CPU: the features that kernels may use, and facts by which they choose sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Caps {
@@ -76,14 +76,14 @@ impl Caps {
     pub const SCALAR: Self =
         Self { features: Features::NONE, caches: CacheSizes::DEFAULT, prefetcher: Prefetcher::PerPage };
 
-    /// What the architecture guarantees for every CPU that runs this binary.
+    /// The capabilities that every CPU has on which this binary runs.
     pub const BASELINE: Self = Self {
         features: if cfg!(target_feature = "neon") { Features::NEON } else { Features::NONE },
         ..Self::SCALAR
     };
 
-    /// What this core and another one both have, so that kernels chosen by it run on both. Cache sizes are those of
-    /// `self`.
+    /// The capabilities that this core and another one have in common, so that kernels chosen by them run on both. Cache sizes
+    /// are those of `self`.
     pub fn common(self, other: Self) -> Self {
         Self { features: self.features.intersection(other.features), ..self }
     }

@@ -52,7 +52,7 @@ pub(crate) fn product(w: [usize; 2], x: [usize; 2], y: [usize; 2]) -> Result<(),
 }
 
 /// The number of rows of `cols` elements in a slice of `len`, checked to be whole rows; none if `cols` is 0. `unit`
-/// says in errors what `cols` is.
+/// is the name of `cols` in errors.
 #[inline]
 pub(crate) fn rows(
     arg: &'static str,

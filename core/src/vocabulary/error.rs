@@ -10,7 +10,7 @@ use crate::level::{Features, IsaLevel};
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum KernelError {
-    /// A slice is shorter than the call needs; a longer one would do.
+    /// A slice is shorter than the call needs. A longer slice is accepted.
     ShortSlice {
         /// Name of the argument.
         arg: &'static str,
@@ -34,14 +34,14 @@ pub enum KernelError {
         arg: &'static str,
         /// Elements given.
         got: usize,
-        /// What the length of a row is, e.g. `"heads * head_dim"`.
+        /// How the length of a row is computed, e.g. `"heads * head_dim"`.
         unit: &'static str,
         /// The length of a row. If it is 0, only an empty slice fits.
         len: usize,
     },
     /// A range of rows, columns or outputs leaves the matrix.
     OutOfRange {
-        /// What is counted, e.g. `"rows"`.
+        /// The things that are counted, e.g. `"rows"`.
         what: &'static str,
         /// The first one after the range.
         end: usize,
@@ -50,7 +50,7 @@ pub enum KernelError {
     },
     /// Two dimensions that must be equal are not.
     DimMismatch {
-        /// What was compared, e.g. `"a.cols != k"`.
+        /// The comparison that failed, e.g. `"a.cols != k"`.
         what: &'static str,
         /// The size that was expected.
         want: usize,
@@ -75,9 +75,9 @@ pub enum KernelError {
     WrongPacking {
         /// Which word of the header it is.
         what: &'static str,
-        /// What the kernels expect.
+        /// The value that the kernels expect.
         want: u64,
-        /// What the header says.
+        /// The value in the header.
         got: u64,
     },
     /// Weights or activations are of, or were made for, another quantised format.
@@ -106,11 +106,11 @@ pub enum KernelError {
         arg: &'static str,
         /// Which of its entries.
         at: usize,
-        /// What the entry says.
+        /// The value of the entry.
         value: usize,
         /// The least that it may be.
         from: usize,
-        /// What it must be below.
+        /// The first value that is too large.
         below: usize,
     },
     /// A number of things, or an index of one, lies outside its domain.
@@ -133,18 +133,18 @@ pub enum KernelError {
     UnknownFormat(u32),
     /// Weights cannot be quantised to this format here, only decoded.
     NoEncoder(QuantFormat),
-    /// The CPU (or the caller's restriction) lacks what the kernels that were asked for need.
+    /// The CPU, or the caller's restriction, lacks features that the requested kernels need.
     IsaUnavailable {
         /// The level of these kernels.
         want: IsaLevel,
         /// The level that is there.
         have: IsaLevel,
-        /// What they need that is not there. If this is empty, the build has no kernels of that level.
+        /// The features that are missing. If this is empty, the build has no kernels of that level.
         missing: Features,
     },
     /// A size computation does not fit `usize`.
     SizeOverflow {
-        /// What was being computed.
+        /// The size that was being computed.
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Buffers of packed weights: a header that is checked, then the contents that it describes.
+//! The header at the beginning of packed weights, which says what follows it, and is checked before that is used.
 //!
 //! The header is at byte 0 and has eight little-endian words of 64 bits: a magic number, the layout, two dimensions,
 //! the byte at which the contents start, and three zeros. The contents start at the next address that is a multiple of
@@ -12,19 +12,19 @@ use crate::scratch::ScratchReq;
 /// Bytes of a header.
 const HEADER: usize = 64;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub(crate) magic: u64,
     pub(crate) layout: u64,
     pub(crate) dims: [usize; 2],
-    /// What errors call the dimensions.
+    /// The names of the dimensions in errors.
     pub(crate) names: [&'static str; 2],
     /// Bytes of the contents.
     pub(crate) bytes: usize,
 }
 
-/// Checks a word of a header against what it must be.
+/// Checks that a word of a header has the value that it must have.
 pub(crate) fn same(what: &'static str, want: u64, got: u64) -> Result<(), KernelError> {
     if want == got {
         Ok(())

@@ -75,7 +75,7 @@ impl Features {
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-    /// What both sets have.
+    /// The features that are in both sets.
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -146,7 +146,7 @@ impl IsaLevel {
         Self::ALL.into_iter().find(|l| l.name() == name)
     }
 
-    /// What a CPU must have to be at this level.
+    /// The features that a CPU must have to be at this level.
     pub const fn requires(self) -> Features {
         match self {
             Self::Scalar => Features::NONE,
@@ -156,8 +156,8 @@ impl IsaLevel {
         }
     }
 
-    /// Elements of f32 that a register of its vectors holds.
-    pub(crate) const fn lanes(self) -> usize {
+    /// Numbers of type f32 in a vector register.
+    pub const fn lanes(self) -> usize {
         match self {
             Self::Scalar => 1,
             Self::Neon => 4,

@@ -1,4 +1,4 @@
-//! The formats: all enumerations of them come from these lists.
+//! The list of formats, from which all enumerations of them come.
 
 /// Calls `$then!` with `$args` and every format. Those that are plain floating point come first: their names, types of
 /// [`ElementType`](crate::ElementType), GGUF type numbers, and what they are. Of each format of quantised weights: its name, its

@@ -1,5 +1,5 @@
-//! The types that everything else is written with. They know the names of formats and of instruction sets, but not what
-//! these are, and they know no kernels.
+//! The types that everything else is written with: number types, views, errors, scratch memory, capabilities, and the names of
+//! formats and of instruction sets. They know neither how formats are decoded nor that there are kernels.
 
 #[macro_use]
 mod list;

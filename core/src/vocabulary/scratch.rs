@@ -1,4 +1,4 @@
-//! Scratch memory, which belongs to the caller: a query says how much a call needs.
+//! Scratch memory: the working memory of a call. It belongs to the caller, and a query says how much a call needs.
 
 use core::marker::PhantomData;
 

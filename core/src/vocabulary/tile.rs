@@ -1,4 +1,4 @@
-//! Tiles of a product.
+//! The sizes of tiles: parts of a product that a microkernel computes at a time.
 
 /// Size of the tile of `C` that a microkernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

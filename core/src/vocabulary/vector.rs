@@ -1,4 +1,4 @@
-//! What a vector register can do: the operations of layer 1, which every instruction set implements.
+//! The operations of layer 1, which every instruction set implements on its vector registers.
 
 use crate::element::Element;
 

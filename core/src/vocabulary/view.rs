@@ -96,7 +96,7 @@ impl<'a, E> MatRef<'a, E> {
     }
 }
 
-/// What both kinds of views tell of their shape.
+/// The methods of both kinds of views that tell their shape.
 macro_rules! shape {
     ($($view:ident)*) => {$(
         impl<E> $view<'_, E> {

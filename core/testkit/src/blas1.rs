@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{Element, KernelInfo, Kernels};
 
-use crate::data::{both_walks, lanes, lengths, long, specials, Source};
+use crate::data::{both_walks, lengths, long, specials, Source};
 use crate::map::{Map, Want};
 use crate::numeric::{gamma, sum as exact_sum, wide};
 use crate::report::{Outcome, Report};
@@ -28,7 +28,7 @@ fn check_sum<E: Element>(
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let mut source = Source::new(2);
     let mut report = Report::BOUND;
-    let chains = accumulators * lanes(row.level);
+    let chains = accumulators * row.level.lanes();
     for n in lengths(row.level).into_iter().chain([long::<E>()]) {
         for (i, (what, x, y)) in [
             ("whole numbers", source.whole::<E>(n, 3), source.whole::<E>(n, 3)),

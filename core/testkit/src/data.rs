@@ -106,19 +106,9 @@ pub fn levels() -> Vec<IsaLevel> {
     IsaLevel::ALL.into_iter().filter(|&l| Kernels::<f32>::forced(l).is_ok()).collect()
 }
 
-/// f32 lanes of a level's registers.
-pub const fn lanes(level: IsaLevel) -> usize {
-    match level {
-        IsaLevel::Avx512 => 16,
-        IsaLevel::Avx2 => 8,
-        IsaLevel::Neon => 4,
-        _ => 1,
-    }
-}
-
 /// Vector lengths: all up to two registers and a bit, around every unroll factor, primes.
 pub fn lengths(level: IsaLevel) -> Vec<usize> {
-    let lanes = lanes(level);
+    let lanes = level.lanes();
     let mut n: Vec<usize> = (0..=2 * lanes + 1).collect();
     for unrolled in [4 * lanes, 8 * lanes, 16 * lanes] {
         n.extend([unrolled - 1, unrolled, unrolled + 1]);

@@ -1,4 +1,4 @@
-//! Activations: the oracles, inputs that reach every exponent and every threshold, the bounds.
+//! Activation functions: the oracles, inputs that reach every exponent and every threshold, the bounds.
 
 use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, Op};
 

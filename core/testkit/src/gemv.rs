@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, Op};
 
-use crate::data::{lanes, long, Source};
+use crate::data::{long, Source};
 use crate::gemm::{check, Case, Sample};
 use crate::matrix::{Layout, Matrix};
 use crate::numeric::{gamma, same, sum as exact_sum, Number};
@@ -48,7 +48,7 @@ fn run<E: Element + Number>(
 /// `gemv`: whole numbers come out exactly, others within the bound of a plain sum.
 pub fn gemv<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
-    let lanes = lanes(row.level);
+    let lanes = row.level.lanes();
     let mut source = Source::new(7);
     let mut report = Report::BOUND;
     let mut sizes = vec![(67, long::<E>() / 64), (long::<E>() / 64, 19)];

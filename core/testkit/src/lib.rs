@@ -1,4 +1,4 @@
-//! What proves the kernels right: a checker for every operator, and what checkers are made of.
+//! The test kit: a checker for every operator, and the parts of which checkers are made.
 //!
 //! [`check`] runs one row of the registry against an f64 oracle. To add an operator: a function
 //! `fn name<E: Element>(row: &KernelInfo) -> Outcome` in the module of its area, and an arm in
@@ -20,6 +20,7 @@ mod external;
 mod gemm;
 mod gemv;
 pub mod guard;
+pub mod imports;
 pub mod map;
 pub mod matrix;
 mod norm;

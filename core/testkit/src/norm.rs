@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{Element, KernelError, KernelInfo, Kernels, Softmax, StorePolicy};
 
-use crate::data::{lanes, lengths, long, Source};
+use crate::data::{lengths, long, Source};
 use crate::numeric::{gamma, same, sum, ulp, wide};
 use crate::report::{Outcome, Report};
 use crate::{call, effort, Edge, Guarded};
@@ -22,7 +22,7 @@ type InPlace<'a, E> = &'a dyn Fn(&Kernels<E>, usize, &mut [E]) -> Result<(), Ker
 /// Roundings that one term of a row's sum may go through: its chain, up to four vectors and a
 /// remainder beyond the unrolled ones, the join of four chains, the lanes, its own.
 fn steps(row: &KernelInfo, n: usize) -> usize {
-    n.div_ceil(4 * lanes(row.level)) + 12
+    n.div_ceil(4 * row.level.lanes()) + 12
 }
 
 /// Column counts: the usual lengths, whole pages (walked side by side), more than any buffer.

@@ -4,7 +4,7 @@ use gllm_kernels_core::{
     bf16, f16, kernels, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, Op, Operand, Scratch,
 };
 
-use crate::data::{lanes, Source};
+use crate::data::Source;
 use crate::gemm::{kernels_of, Sample};
 use crate::matrix::{Layout, Matrix};
 use crate::report::{Outcome, Report};
@@ -32,7 +32,7 @@ pub fn pack_b<E: Sample>(row: &KernelInfo) -> Outcome {
 }
 
 fn packing<E: Sample>(k: &Kernels<E>, source: &mut Source, report: &mut Report) -> Result<(), String> {
-    let lanes = lanes(k.level());
+    let lanes = k.level().lanes();
     for (depth, n) in [(0, 5), (5, 0), (1, 1), (3, lanes), (lanes + 1, 2 * lanes + 3), (19, 67), (64, 31)] {
         for layout in Layout::ALL {
             let values: Vec<E> = (0..depth * n).map(|_| E::any(source)).collect();

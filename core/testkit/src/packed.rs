@@ -5,7 +5,7 @@ use gllm_kernels_core::{
     QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
-use crate::data::{lanes, specials, Source};
+use crate::data::{specials, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::quant::{halves, magnitudes, random_blocks, shuffled_blocks, specified, subject};
 use crate::report::{Outcome, Report};
@@ -240,7 +240,7 @@ fn step(w: QuantWeights<'_>) -> usize {
 fn roundings(w: QuantWeights<'_>, level: IsaLevel) -> usize {
     let cols = w.cols();
     match w {
-        _ if w.format().element().is_some() => cols / lanes(level) + 16,
+        _ if w.format().element().is_some() => cols / level.lanes() + 16,
         QuantWeights::Packed(_) => cols / 16 + 4,
         QuantWeights::InPlace(_) if level == IsaLevel::Scalar => cols / 8 + 16,
         QuantWeights::InPlace(_) => cols / 16 + 16,

@@ -7,7 +7,7 @@ use gllm_kernels_core::{
     QuantFormat, QuantRef, Scratch, StorePolicy,
 };
 
-use crate::data::{both_walks, lanes, Source};
+use crate::data::{both_walks, Source};
 use crate::numeric::{gamma, same, sum as exact_sum, wide};
 use crate::report::{Outcome, Report};
 use crate::vectors::{floats, vector, MATRIX_COLS, MATRIX_ROWS};
@@ -211,7 +211,7 @@ pub fn dequant<E: Element>(row: &KernelInfo) -> Outcome {
             let w = QuantRef::new(&bytes[1..], format, n, cols).map_err(|e| e.to_string())?;
             let want = specified(w)?;
             check_finite(&k, w, &want)?;
-            for offset in (0..=lanes(row.level)).step_by(if effort() > 1 { 1 } else { 3 }) {
+            for offset in (0..=row.level.lanes()).step_by(if effort() > 1 { 1 } else { 3 }) {
                 for k in ways.as_flattened() {
                     check_decode(k, w, &want, (edge, offset), &mut report)?;
                 }
@@ -247,13 +247,13 @@ fn check_product<E: Element>(
     report.cases += 1;
     let (weights, magnitudes, x) = (specified(w)?, magnitudes(w)?, wide(x));
     let chain = if w.format().element().is_some() {
-        w.cols() / lanes(k.level())
+        w.cols() / k.level().lanes()
     } else {
         // A group of at most 32, a chain of groups of at least 16.
-        32 / lanes(k.level()) + w.cols() / 16
+        32 / k.level().lanes() + w.cols() / 16
     };
     // One rounding of the decoded weight, one product, the lanes.
-    let steps = 2 + chain + lanes(k.level());
+    let steps = 2 + chain + k.level().lanes();
     for (r, &got) in y.iter().enumerate() {
         let of_row = |m: &[f32]| -> Vec<f64> {
             m[r * x.len()..][..x.len()].iter().zip(&x).map(|(&w, &x)| f64::from(w) * x).collect()

@@ -1,4 +1,4 @@
-//! What a checker found, and how long it took.
+//! The result of a checker, and how long it took.
 
 use std::io::Write;
 use std::time::Instant;

@@ -5,7 +5,7 @@ use gllm_kernels_core::{
     StorePolicy,
 };
 
-use crate::data::{both_walks, lanes, Source};
+use crate::data::{both_walks, Source};
 use crate::numeric::{same, ulp, wide};
 use crate::report::{Outcome, Report};
 use crate::{call, Edge, Guarded};
@@ -83,7 +83,7 @@ pub fn rope<E: Element>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
     let mut source = Source::new(5);
     let mut report = Report::BOUND;
-    let lanes = lanes(row.level);
+    let lanes = row.level.lanes();
     for pairing in [RopePairing::Adjacent, RopePairing::HalfSplit] {
         // Pairs around every multiple of a register, with and without elements that are only copied.
         for pairs in (0..=2 * lanes + 1).chain([40, 64, 128]) {

@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{kernels, Element, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, Scratch};
 
-use crate::data::{lanes, Source};
+use crate::data::Source;
 use crate::gemm::{check, specials, Case, Sample};
 use crate::matrix::{Layout, Matrix};
 use crate::report::{Outcome, Report};
@@ -29,7 +29,7 @@ const LAYOUTS: [Layout; 7] = [
 /// not depend on the other rows, nor on the columns that are computed with it.
 pub fn skinny<E: Element + Sample>(row: &KernelInfo) -> Outcome {
     let k = Kernels::<E>::forced(row.level).map_err(|e| e.to_string())?;
-    let lanes = lanes(row.level);
+    let lanes = row.level.lanes();
     let mut source = Source::new(13);
     let mut report = Report::BOUND;
     let mut turn = 0;

@@ -298,7 +298,7 @@ audit! {
     with_caches(a) => (a.caps.with_caches(a.caches).caches().last_level(), a.caches.share());
     with_prefetcher(a) => a.caps.with_prefetcher(a.prefetcher).prefetcher();
     features(a) => (a.caps.features().union(a.features).intersection(a.features), a.features.contains(a.features));
-    requires(a) => (a.level.requires(), a.level.name());
+    requires(a) => (a.level.requires(), a.level.name(), a.level.lanes());
     from_name(a) => (Op::from_name(a.text), IsaLevel::from_name(a.text), a.op.name());
     kernels(a) => kernels().map(|k| k.name.len()).fold(a.n[0], usize::wrapping_add);
 

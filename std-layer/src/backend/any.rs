@@ -1,4 +1,4 @@
-//! A backend that is chosen while a program runs.
+//! The choice of a backend at run time, and [`AnyBackend`], which is whichever was chosen.
 
 use std::fmt;
 use std::time::Duration;
@@ -44,8 +44,8 @@ impl BackendKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// A backend of this kind, on the first device that it finds; on the CPU with so many threads, 0 standing for as many as the machine
-    /// runs at once. Programs that compute what a GPU would are taken if there is nothing better.
+    /// A backend of this kind, on the first device that it finds. On the CPU it has this many threads; 0 stands for as many as the
+    /// machine runs at once. Software that emulates a GPU is used if there is no GPU.
     ///
     /// # Errors
     /// `NoDevice`, and the backend's own: why there is none.
@@ -53,8 +53,8 @@ impl BackendKind {
         self.find(threads, true)
     }
 
-    /// A backend of this kind, as [`open`](Self::open) finds it, with or without programs that compute what a GPU
-    /// would.
+    /// A backend of this kind, as [`open`](Self::open) finds it. Software that emulates a GPU is considered only if `software` is
+    /// set.
     fn find(self, threads: usize, software: bool) -> Result<AnyBackend, BackendError> {
         match self {
             Self::Cuda => cuda(),
@@ -115,14 +115,14 @@ fn wgpu(_metal: bool, _software: bool) -> Result<AnyBackend, BackendError> {
     Err(BackendError::NoDevice("this program was built without the feature `wgpu`".to_owned()))
 }
 
-/// What was chosen, and why not something else.
+/// The chosen backend, and why others were not chosen.
 #[derive(Debug)]
 pub struct Choice {
     /// The backend.
     pub backend: AnyBackend,
     /// Its kind.
     pub kind: BackendKind,
-    /// What would have come before it, and why it was passed over.
+    /// The backends that have precedence, and why each was passed over.
     pub passed_over: Vec<(BackendKind, BackendError)>,
 }
 
@@ -136,8 +136,8 @@ impl fmt::Display for Choice {
     }
 }
 
-/// The best backend of this machine, with what was passed over: GPUs first, and where there is none the CPU with so many threads, 0 standing
-/// for as many as the machine runs at once. Nothing has to be set up, and no environment variable is looked at.
+/// Chooses the best backend of this machine: GPUs first, and if there is none the CPU with this many threads; 0 stands for as many as
+/// the machine runs at once. Nothing has to be configured, and no environment variable is read.
 ///
 /// # Errors
 /// `Threads` if not even the CPU's threads can be had.
@@ -406,7 +406,7 @@ impl AnyKvCache {
 }
 
 impl fmt::Display for AnyBackend {
-    /// What it computes on.
+    /// The device that it computes on.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             #[cfg(feature = "cuda")]

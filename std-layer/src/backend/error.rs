@@ -1,4 +1,4 @@
-//! Why a backend refused.
+//! Errors of backends.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Whole models on a device: the interface that every backend has, the backends, and the choice of one.
 //!
-//! [`Backend`] is what engines are written against: weights go to the device once, caches stay there, a step takes tokens and gives a
-//! handle to logits, and sampling takes the handle. [`Generator`](crate::model::Generator) is what most programs need.
+//! Engines are written against the trait [`Backend`]. Weights are uploaded to the device once, and caches stay there. A step takes
+//! tokens and returns a handle to logits; sampling takes the handle. Most programs need no more than
+//! [`Generator`](crate::model::Generator), which does all that.
 
 mod any;
 mod cpu;
@@ -139,7 +140,7 @@ impl Topology {
         self.runs.iter().map(Run::output_count).sum()
     }
 
-    /// The step's rows whose logits are asked for.
+    /// The step's rows whose logits are requested.
     pub(crate) fn output_rows(&self) -> Vec<usize> {
         let (mut rows, mut end) = (Vec::with_capacity(self.outputs()), 0);
         for run in &self.runs {
@@ -231,7 +232,7 @@ pub(crate) fn no_pooling() -> BackendError {
     BackendError::Unsupported("embeddings on this backend; the CPU makes them".to_owned())
 }
 
-/// A cache of keys and values, as far as it does not matter what device it is on: its pages, and the sequences in them.
+/// The part of a cache of keys and values that does not depend on the device: its pages, and the sequences in them.
 pub trait Sequences: Debug {
     /// The pages and sequences.
     fn pages(&self) -> &Pages;
@@ -239,7 +240,7 @@ pub trait Sequences: Debug {
     /// The pages and sequences, to be changed. This is for backends: positions that are added here are never computed.
     fn pages_mut(&mut self) -> &mut Pages;
 
-    /// A sequence has been removed: what the device knows of it is not needed any more.
+    /// Tells the device that a sequence has been removed, so that it can drop its data about it.
     fn forget(&mut self, _sequence: SequenceId) {}
 }
 

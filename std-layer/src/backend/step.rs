@@ -1,4 +1,4 @@
-//! What a step of a model is made of.
+//! The operations that a step of a model consists of, which every backend implements ([`Step`]).
 
 use crate::model::{Config, Pooling};
 

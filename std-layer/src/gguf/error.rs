@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! The errors of files: what is wrong, and at which byte.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! From bytes to a checked header.
+//! Parsing of a file's header, metadata and table of tensors, all of which are checked.
 
 use super::cursor::Cursor;
 use super::error::{Fault, GgufError, Problem, Quoted};

@@ -1,4 +1,4 @@
-//! A tensor in an open file.
+//! Tensors of an open file.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Writing files: what is in them is declared first, then tensors are streamed.
+//! Writing of files. Metadata and tensors are declared first; then the data of the tensors is written, one after the other.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum WriteError {
         /// What it said.
         source: io::Error,
     },
-    /// The file exists, and overwriting was not asked for.
+    /// The file exists, and overwriting was not requested.
     Exists(PathBuf),
     /// The path is taken by something other than a regular file.
     NotAFile(PathBuf),
@@ -326,13 +326,13 @@ fn free(path: &Path, overwrite: bool) -> Result<(), WriteError> {
     }
 }
 
-/// Appends a length and so many bytes.
+/// Appends the length of some bytes, then the bytes.
 fn string(s: &str, out: &mut Vec<u8>) {
     out.extend((s.len() as u64).to_le_bytes());
     out.extend(s.as_bytes());
 }
 
-/// What is still to be written of a tensor.
+/// The rest of a tensor that has not been written yet.
 #[derive(Debug)]
 struct Part {
     start: u64,
@@ -403,7 +403,7 @@ impl FileWriter {
         act(&mut self.file).map_err(|source| WriteError::Io { path: self.temporary.clone(), source })
     }
 
-    /// Goes to where the next tensor starts; what is skipped stays zero.
+    /// Moves to the start of the next tensor. Bytes that are skipped stay zero.
     fn seek(&mut self) -> Result<(), WriteError> {
         match self.parts.last() {
             Some(&Part { start, .. }) => self.io(|file| file.seek(SeekFrom::Start(start))).map(drop),

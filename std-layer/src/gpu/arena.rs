@@ -1,19 +1,20 @@
-//! Where intermediate results lie in one piece of memory: those that are never needed at the same time share their place.
+//! The arena: one piece of memory for all intermediate results of a step. Results that are never needed at the same time share
+//! the same place.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// What an operation does with an intermediate result.
+/// How an operation uses an intermediate result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It needs what is there.
+    /// It reads the result.
     Read,
-    /// It writes all that is read later, and needs nothing of what is there.
+    /// It overwrites everything that is read later, without reading it.
     Write,
 }
 
-/// The operations of a step, by what they do with which intermediate results.
+/// The operations of a step, each with the intermediate results that it uses, and how.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<K> {
     sizes: HashMap<K, usize>,
@@ -27,7 +28,7 @@ pub(crate) struct Layout<K> {
     bytes: usize,
 }
 
-/// Multiples of so many bytes are where results begin.
+/// Results begin at multiples of this many bytes.
 const ALIGN: usize = 256;
 
 impl<K: Copy + Eq + Hash + Ord + Debug> Plan<K> {

@@ -1,4 +1,4 @@
-//! Checks that several operators share.
+//! Checks of arguments that several operators of GPUs share.
 
 use gllm_kernels_core::KernelError;
 

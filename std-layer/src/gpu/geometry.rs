@@ -12,7 +12,7 @@ pub(crate) struct Geometry {
     pub(crate) shared: usize,
 }
 
-/// What a GPU can have of these.
+/// The limits of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) grid: [u32; 3],
@@ -21,7 +21,7 @@ pub(crate) struct Limits {
 }
 
 impl Geometry {
-    /// The geometry as the driver counts, or what the GPU has too little of.
+    /// The geometry in the driver's units, or the limit of the GPU that it exceeds.
     pub(crate) fn within(
         &self,
         kernel: &str,
@@ -47,8 +47,9 @@ pub(crate) fn elementwise(elements: usize, size: usize, multiprocessors: usize) 
     Geometry { grid: [blocks.min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
-/// A block a row of so many bytes, with 16 bytes a thread, within reason, and whether rows are kept in shared memory: those that can
-/// be moved 16 bytes at a time and fit into what a block has for the asking, beside the 32 numbers where warps meet.
+/// One block for each row of `bytes` bytes, with about 16 bytes a thread, and whether rows are kept in shared memory. That is so for
+/// rows that can be moved 16 bytes at a time, and that fit the shared memory which a block has by default, beside 32 numbers for
+/// sums of warps.
 pub(crate) fn by_row(rows: usize, bytes: usize, aligned: bool) -> (bool, Geometry) {
     let meeting = 32 * F32;
     let kept = aligned && bytes <= (48 << 10) - meeting;
@@ -158,7 +159,8 @@ pub(crate) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize
     Geometry { grid: [queries.div_ceil(rows), heads, sequences], threads: 128, shared }
 }
 
-/// Matrix products: `rows` x 128 of the result a block, and so many pieces of 32 columns of both operands. The columns are shared by blocks of z.
+/// Matrix products: a block computes `rows` x 128 of the result, from pieces of 32 columns of both operands. The blocks along z divide the
+/// columns.
 pub(crate) fn gemm(m: usize, n: usize, rows: usize, pieces: usize, parts: usize) -> Geometry {
     let shared = pieces * (rows + 128) * (32 + 8) * size_of::<u16>();
     Geometry { grid: [m.div_ceil(rows), n.div_ceil(128), parts], threads: 128, shared }

@@ -1,4 +1,4 @@
-//! What backends on GPUs share.
+//! The parts of GPU backends that do not depend on a driver: geometry of launches, checks of arguments, planning of the arena.
 
 mod arena;
 pub(crate) mod check;

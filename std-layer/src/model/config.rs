@@ -64,12 +64,12 @@ pub struct Rope {
     pub scaling: RopeScaling,
     /// A divisor for each of the `dims / 2` frequencies.
     pub factors: Option<Vec<f32>>,
-    /// Factor of all cosines and sines; `None`: what the scaling says.
+    /// Factor of all cosines and sines. `None` stands for the factor that the scaling has.
     pub attention_factor: Option<f64>,
 }
 
 impl Rope {
-    /// The frequencies as core takes them.
+    /// The frequencies in the form that the core takes.
     pub fn freqs(&self) -> RopeFreqs<'_> {
         RopeFreqs {
             theta: self.theta,
@@ -93,7 +93,7 @@ pub enum Pooling {
     Last,
 }
 
-/// A mixture of experts: gated feed-forward networks, of which each token goes through a few.
+/// A mixture of experts: gated feed-forward networks, a few of which are applied to each token.
 ///
 /// A router scores the experts of a token: `p = softmax(router(x))`. The `used` experts with the largest scores are taken; of experts that
 /// score alike, those with the smaller index. A score that is not a number is below all that are. With `p` being the scores of
@@ -101,12 +101,12 @@ pub enum Pooling {
 /// ```text
 /// f(x) = scale * sum of p[e] * down[e](gate_activation(gate[e](x)) * up[e](x))
 /// ```
-/// and the sum goes from the largest score to the smallest.
+/// and they are summed from the largest score to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
     /// How many there are.
     pub count: usize,
-    /// How many a token goes through: 1 to `count`.
+    /// How many experts are applied to a token: 1 to `count`.
     pub used: usize,
     /// Elements between the two halves of an expert.
     pub intermediate: usize,
@@ -119,7 +119,7 @@ pub struct Experts {
     pub shared: bool,
 }
 
-/// What differs from layer to layer.
+/// The properties that differ from layer to layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// How many positions a query sees, its own included; `None`: all before it.
@@ -128,7 +128,7 @@ pub struct Layer {
     pub rope: usize,
 }
 
-/// What a decoder model consists of. Sizes are counted in elements, and none is zero unless it says so.
+/// The configuration of a decoder model. Sizes are counted in elements. None is zero, unless its documentation says so.
 ///
 /// A layer computes, with `norm` for the RMS norm `x / sqrt(mean(x^2) + norm_eps) * weight`:
 /// ```text
@@ -141,7 +141,7 @@ pub struct Layer {
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
 /// `logits = softcap(output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
-/// `down(gate_activation(gate(x)) * up(x))`, or what [`Experts`] says.
+/// `down(gate_activation(gate(x)) * up(x))`, or that of [`Experts`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -166,7 +166,7 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
-    /// What all norms add to the mean of squares.
+    /// The epsilon that all norms add to the mean of squares.
     pub norm_eps: f32,
     /// Factor of embeddings; usually 1.
     pub embedding_scale: f32,

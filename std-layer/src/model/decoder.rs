@@ -1,4 +1,4 @@
-//! The decoder: the one description of what all its models compute.
+//! The decoder: the operations of a step, in their order, for all models and all backends.
 
 use super::{Config, Pooling};
 use crate::backend::{Linear, NormWeight, Step};

@@ -1,4 +1,4 @@
-//! Why a model was refused.
+//! Errors of opening a model.
 
 use std::fmt;
 use std::io;

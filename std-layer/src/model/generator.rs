@@ -1,4 +1,4 @@
-//! Text from a model.
+//! Generation of tokens, and embeddings, with a model on any backend.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub struct Options {
     /// Positions that the cache has room for, those of all sequences together; `None`: as many as the model was trained
     /// for, and 4096 at most.
     pub max_tokens: Option<usize>,
-    /// What the cache is like.
+    /// The options of the cache.
     pub cache: CacheOptions,
     /// How steps compute.
     pub forward: ForwardConfig,
@@ -356,7 +356,7 @@ impl<B: Backend> Tokens<'_, B> {
 impl<B: Backend> Iterator for Tokens<'_, B> {
     type Item = Result<u32, BackendError>;
 
-    /// The step behind a token is made when the next one is asked for, or before, where the backend starts steps ahead.
+    /// The step behind a token is computed when the next token is requested, or before that on backends that start steps ahead.
     fn next(&mut self) -> Option<Self::Item> {
         let logits = match self.logits.take() {
             Some(logits) => logits,

@@ -1,4 +1,4 @@
-//! From a file's metadata to a [`Config`]. Everything that depends on an architecture's name is here.
+//! Reading a [`Config`] from a file's metadata. Everything that depends on an architecture's name is here.
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 

@@ -1,4 +1,4 @@
-//! What tensors of a decoder model are called, and which shape they have.
+//! The table of tensors of a decoder model: their names in GGUF files and in checkpoints, and their shapes.
 
 use super::{Config, Experts};
 

@@ -1,8 +1,9 @@
 //! Which page of a key-value cache holds which positions of which sequence; the memory itself belongs to a backend.
 //!
-//! A page has room for the same number of positions of every sequence. Layers that see equally far back form a group, and each group has
-//! its own pages: position `p` of a sequence lies in slot `p % page_tokens` of page `table[p / page_tokens]` of its table, for
-//! every layer of the group. Sequences may share pages, and a page that a window has left behind is free again.
+//! All pages have room for the same number of positions. Layers with the same attention window form a group, and each group has
+//! its own pages. Each sequence has a table of pages for each group: position `p` lies in slot `p % page_tokens` of page
+//! `table[p / page_tokens]`, for every layer of the group. Sequences may share pages. A page is free again when all of its
+//! positions have left the window.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -52,7 +53,7 @@ pub enum CacheError {
     Twice(SequenceId),
     /// More positions of a sequence than there are.
     PastEnd {
-        /// How many were asked for.
+        /// How many were requested.
         asked: usize,
         /// How many there are.
         len: usize,
@@ -233,7 +234,7 @@ impl Pages {
         self.sequence(id).map(|s| &*s.tables[group].pages)
     }
 
-    /// Continues sequences by so many positions each: those of one step. Each sequence occurs once.
+    /// Continues each of these sequences by a number of positions, for one step. Each sequence occurs once.
     ///
     /// First, pages are given up that no query of the new positions, or later ones, sees. Then each sequence gets the pages it
     /// lacks. Where its last page is not full and others use it, too, it gets one of its own: the copies that are returned must be made

@@ -33,7 +33,7 @@ pub struct Sampling {
     pub presence: f32,
     /// Logits are divided by this; 0 takes the largest.
     pub temperature: f32,
-    /// Only so many of the largest logits; 0 is all.
+    /// Only this many of the largest logits are considered; 0 stands for all.
     pub top_k: usize,
     /// Of these, only the largest whose probabilities add up to this; 1 is all.
     pub top_p: f32,
@@ -44,7 +44,7 @@ pub struct Sampling {
 }
 
 impl Default for Sampling {
-    /// Whatever comes, as probable as it is.
+    /// Any token, with the probability that the model gives it.
     fn default() -> Self {
         Self {
             logit_bias: Vec::new(),
@@ -69,9 +69,9 @@ pub enum SamplingError {
     BadParameter {
         /// Its name in [`Sampling`].
         name: &'static str,
-        /// What it is.
+        /// The value that it has.
         value: f32,
-        /// What it must be.
+        /// The values that are allowed.
         expected: &'static str,
     },
     /// A bias for a token that does not exist.
@@ -192,7 +192,7 @@ fn exp2(x: f32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add(exponent))
 }
 
-/// What a token of this weight adds to sums.
+/// The integer that a token of this weight adds to sums.
 fn units(weight: f32) -> u64 {
     let [high, low] = high_and_low(weight);
     (u64::from(high) << 23) + u64::from(low)

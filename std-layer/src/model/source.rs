@@ -1,4 +1,4 @@
-//! From files to host matrices, without copying any.
+//! Opening of model files, whose tensors become matrices in the host's memory without being copied.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -108,7 +108,7 @@ pub struct LayerWeights<'a> {
     pub post_attention_norm: Option<Vec<f32>>,
     /// In front of the feed-forward network: `hidden` elements.
     pub ffn_norm: Vec<f32>,
-    /// The feed-forward network that every token goes through, if there is one.
+    /// The feed-forward network that is applied to every token, if there is one.
     pub feed_forward: Option<FeedForward<'a>>,
     /// The experts, if the model is a mixture.
     pub experts: Option<ExpertWeights<'a>>,
@@ -120,7 +120,7 @@ pub struct LayerWeights<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FeedForward<'a> {
-    /// `intermediate x hidden`: what the activation is applied to.
+    /// `intermediate x hidden`: the matrix to whose results the activation is applied.
     pub gate: Matrix<'a>,
     /// `intermediate x hidden`.
     pub up: Matrix<'a>,
@@ -446,7 +446,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What the model consists of.
+    /// The model's configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }

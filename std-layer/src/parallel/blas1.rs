@@ -1,4 +1,4 @@
-//! Reductions.
+//! Reductions of vectors: sums, dot products, maxima.
 
 use gllm_kernels_core::{Element, KernelError};
 

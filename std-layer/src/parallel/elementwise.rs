@@ -1,4 +1,4 @@
-//! Operators whose output elements do not depend on each other.
+//! Element-wise operators: threads take chunks of the elements.
 
 use gllm_kernels_core::{Element, KernelError};
 

@@ -1,4 +1,4 @@
-//! Weights in the layouts of other checkpoints.
+//! Products with, and decoding of, weights of other checkpoints: AWQ, GPTQ, SqueezeLLM, FP8.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -18,7 +18,7 @@ const OUTPUT_MULTIPLE: usize = 512;
 ///
 /// Threads share out the outputs.
 impl<E: Element> Parallel<'_, E> {
-    /// How outputs are shared out, by the bytes that all of them take.
+    /// How outputs are divided among threads, by the bytes that all of them take.
     fn parts<W: External>(&self, w: &W, size: usize, threads: usize) -> Cuts {
         let group = if W::BY_OUTPUT { ROW_MULTIPLE } else { OUTPUT_MULTIPLE };
         if threads == 1 {

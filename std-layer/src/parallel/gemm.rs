@@ -1,4 +1,4 @@
-//! Matrix times matrix: tiles of `C`, a parallel pack of `B` where several tiles share it.
+//! Matrix times matrix: threads compute tiles of `C`. If several tiles share a part of `B`, all threads pack it first.
 
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -19,14 +19,15 @@ const CHUNKS_PER_THREAD: usize = 4;
 /// About how many multiply-adds a tile has: half a millisecond of work, as each tile packs its part of `A` anew.
 const CHUNK_WORK: usize = 1 << 25;
 
-/// About how few and how many rows a tile has: many, as each tile packs its part of `B` or reads it from L3.
+/// About the least and the largest number of rows of a tile. Many are better, as each tile packs its part of `B` or reads it
+/// from L3.
 const TILE_ROWS: Range<usize> = 48..240;
 
-/// About how few and how many columns a tile has: many, as each tile packs its part of `A`.
+/// About the least and the largest number of columns of a tile. Many are better, as each tile packs its part of `A`.
 const TILE_COLS: Range<usize> = 64..1024;
 
-/// About how many bytes of each row of `B` a tile takes where a product of few rows reads `B` where it is: long pieces of rows come from memory up to 1.5
-/// times as fast as short ones.
+/// About how many bytes of each row of `B` a tile takes, if a product of few rows reads `B` in place. Long pieces of rows come
+/// from memory up to 1.5 times as fast as short ones.
 const SKINNY_TILE_BYTES: usize = 32 << 10;
 
 /// Tiles of such a product for each thread.

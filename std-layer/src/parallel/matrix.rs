@@ -1,4 +1,4 @@
-//! Matrix times vector, decoding and encoding.
+//! Operators that read a matrix once: matrix times vector, packing, decoding and encoding of quantised weights.
 
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -118,14 +118,15 @@ struct Cuts {
     step: usize,
 }
 
-/// Bytes below which a chunk costs more to hand out than to work through.
+/// A chunk of fewer bytes takes more time to hand out than to process.
 const MIN_CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes of a chunk at most: core walks several pages side by side from here on, and larger chunks are shared out less
 /// evenly.
 const MAX_CHUNK_BYTES: usize = 1 << 20;
 
-/// Chunks for each thread, where there is enough work: the more, the less is delayed by a thread that stalls.
+/// Chunks for each thread, where there is enough work. The more there are, the less a thread that is suspended delays the
+/// others.
 const CHUNKS_PER_THREAD: usize = 8;
 
 const PAGE: usize = 4096;
@@ -167,7 +168,7 @@ impl Cuts {
     }
 
     /// For `rows` rows of a matrix of `bytes` bytes that is read once, in multiples of `group`. Chunks may be larger
-    /// than the second-level cache, because core asks ahead of time for what is not there.
+    /// than the second-level cache, because the core prefetches them.
     fn long_rows(bytes: usize, rows: usize, group: usize, threads: usize) -> Self {
         Self::whole_rows(
             (bytes / (threads * CHUNKS_PER_THREAD)).clamp(MIN_CHUNK_BYTES, 4 * MAX_CHUNK_BYTES),

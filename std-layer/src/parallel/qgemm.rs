@@ -1,4 +1,4 @@
-//! Quantised matrix products.
+//! Products of quantised matrices: threads take columns of `Y`, which are rows of weights.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -10,7 +10,7 @@ use gllm_kernels_core::{
 use super::{chunks_mut, Cuts, Parallel};
 
 /// Multiply-adds below which a product runs on the calling thread: about six microseconds with one row of activations (Zen
-/// 4), twice of what other threads need to begin.
+/// 4), twice the time that other threads need to begin.
 const MIN_PARALLEL_WORK: usize = 1 << 19;
 
 /// About how many multiply-adds a piece has: a few hundred microseconds of work.
@@ -30,7 +30,7 @@ pub(crate) const CHUNK_STEP: usize = 2 * PackedQ::ROW_STEP;
 /// Rows of activations that are prepared at a time.
 const PREPARED_ROWS: usize = 768;
 
-/// Rows of activations up to which a product waits for the weights to come from memory: then threads share out bytes of
+/// A product with no more rows of activations than this is limited by reading weights from memory. Threads then divide bytes of
 /// weights, not multiply-adds.
 pub(crate) const MEMORY_BOUND_ROWS: usize = 8;
 
@@ -70,7 +70,7 @@ fn scratch<E: Element>(plan: &QgemmPlan<E>, x: &Prepared<'_, E>) -> Result<usize
 
 /// # Quantised products
 impl<E: Element> Parallel<'_, E> {
-    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan: the columns of `Y` are shared out. Small products run
+    /// [`QgemmPlan::run`] on all threads, with the kernels of the plan: the columns of `Y` are divided among them. Small products run
     /// on the calling thread. Scratch memory is the runtime's own and kept for the next call.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl<E: Element> Parallel<'_, E> {
     }
 
     /// Several products in one call, each with weights of its own: [`QgemmPlan::run`] of each group, bit for bit. Groups may
-    /// differ in everything but the type of their activations. Pieces of all groups are shared out together, so that large
+    /// differ in everything but the type of their activations. Threads take pieces of all groups from one list, so that large
     /// groups keep no thread waiting.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Operators that treat every row alike.
+//! Operators on rows (norms, softmax, RoPE, lookup): threads take groups of rows.
 
 use gllm_kernels_core::{Element, KernelError, RopeShape, Softmax};
 

@@ -90,12 +90,12 @@ pub(super) static MEMBERS: &[Member] = &[
     member(0x1201, 0x4e, 0x1200),
 ];
 
-/// What there is for a GPU.
+/// The entry of a GPU, if there are kernels for it.
 pub(super) fn member_of(gfx: u32) -> Option<&'static Member> {
     MEMBERS.iter().find(|m| m.gfx == gfx)
 }
 
-/// Adds what a function of the runtime's enumerates to a list.
+/// Adds the items that a function of the runtime enumerates to a list.
 unsafe extern "C" fn collect(id: Id, to: *mut c_void) -> Status {
     // SAFETY: whoever enumerates passes such a list.
     unsafe { &mut *to.cast::<Vec<Id>>() }.push(id);

@@ -1,7 +1,8 @@
-//! What CUDA's Driver API does, on top of the HSA runtime.
+//! The functions of CUDA's Driver API that this crate uses, implemented on the HSA runtime.
 //!
-//! Kernels, copies on the GPU and fills of a stream are packets of a queue that wait for each other. Copies between host and GPU wait for the
-//! stream first, unless the GPU reaches the host's memory: then they are copies on the GPU. A recording is a list of packets whose arguments stay where they are; starting it copies the packets into the queue.
+//! Kernels, copies on the GPU and fills of a stream are packets of a queue, each of which waits for the one before it. Copies
+//! between host and GPU wait for the stream first, unless the GPU can access the host's memory; then they are copies on the GPU.
+//! A recording is a list of packets whose arguments keep their addresses; starting it copies the packets into the queue.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! GPUs of AMD's, through the HSA runtime of ROCm alone: what does for them what CUDA's driver does for NVIDIA's, so that all else is
-//! shared with [`cuda`](crate::cuda).
+//! GPUs of AMD's, through the HSA runtime of ROCm alone. This module implements the functions of CUDA's driver with that runtime,
+//! so that everything above the driver is shared with [`cuda`](crate::cuda).
 //!
 //! None of it has run on a GPU yet. The tests run it on an emulated runtime.
 

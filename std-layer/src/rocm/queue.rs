@@ -1,4 +1,4 @@
-//! Queues of AQL packets: kernels one behind the other, and signals for those who wait.
+//! Queues of AQL packets: kernels that run one after the other, and signals that waiting threads watch.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -57,7 +57,7 @@ pub(super) struct Packets {
     raw: *mut Queue,
     /// 1 while somebody waits for what is queued.
     done: Id,
-    /// What the runtime said when the queue failed. The runtime writes here for as long as the queue exists.
+    /// The status with which the queue failed. The runtime writes here for as long as the queue exists.
     failed: Box<AtomicI32>,
     /// Whether work has been queued since the last wait.
     busy: bool,
@@ -114,7 +114,7 @@ impl Packets {
         }
     }
 
-    /// What went wrong on this queue, if anything did.
+    /// The error of this queue, if it has failed.
     fn status(&self) -> Result<(), Status> {
         check(self.failed.load(Ordering::Acquire))
     }
@@ -222,7 +222,7 @@ pub(super) struct Arguments {
     used: usize,
 }
 
-/// Arguments begin at multiples of so many bytes.
+/// Arguments begin at multiples of this many bytes.
 const ALIGN: usize = 64;
 
 impl Arguments {

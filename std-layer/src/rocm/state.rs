@@ -1,4 +1,5 @@
-//! What is behind the handles of [`driver`](super::driver): modules, streams, recordings and events, and how work gets into streams.
+//! The objects behind the handles of [`driver`](super::driver): modules, streams, recordings and events; and how work is added to
+//! streams.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void, CStr};
@@ -25,7 +26,7 @@ pub(super) struct Hsa {
 
 pub(super) struct Module {
     pub(super) executable: Id,
-    /// Kernels that were asked for: their addresses are handles.
+    /// Kernels that have been looked up. Their addresses are handles.
     #[allow(clippy::vec_box)]
     pub(super) kernels: Mutex<Vec<Box<Kernel>>>,
     pub(super) device: *const Device,
@@ -56,7 +57,7 @@ pub(super) struct Event {
     pub(super) stream: Mutex<Handle>,
 }
 
-/// What `memory.cu` takes.
+/// The arguments of the kernels in `memory.cu`.
 #[repr(C)]
 pub(super) struct MemoryArguments {
     pub(super) to: Address,

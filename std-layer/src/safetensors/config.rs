@@ -1,4 +1,4 @@
-//! What a model's configuration says of its quantisation.
+//! Reading how a model is quantised from its configuration.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Bytes of a configuration that are read at most.
 const MOST: u64 = 16 << 20;
 
-/// What is known of a checkpoint's quantisation beyond shapes. Nothing has to be.
+/// Properties of a checkpoint's quantisation that shapes do not tell. All of them may be unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quantisation {
     /// `quant_method`: "awq", "gptq", "fp8", "squeezellm" ..

@@ -1,4 +1,4 @@
-//! Tensors that together are a weight matrix.
+//! Finding the tensors that together are one quantised weight matrix.
 
 use gllm_kernels_core::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
@@ -12,7 +12,7 @@ use super::{Checkpoint, Dtype, Tensor};
 pub struct Weight<'a> {
     /// The tensor's name; of several, what their names have in common.
     pub name: String,
-    /// What it is: `awq`, `gptq-4`, `squeezellm-3`, `f8_e4m3`; of plain tensors, the type.
+    /// Its kind: `awq`, `gptq-4`, `squeezellm-3`, `f8_e4m3`; of plain tensors, the type.
     pub kind: String,
     /// Dimensions: outputs and inputs of a quantised matrix, else the tensor's.
     pub shape: Vec<usize>,
@@ -46,7 +46,7 @@ fn matrix(t: &Tensor<'_>) -> Result<[usize; 2], String> {
     <[usize; 2]>::try_from(t.shape).map_err(|_| format!("{} has {} dimensions, not 2", t.name, t.shape.len()))
 }
 
-/// What a quantised matrix is made of, by the ends of names; the first is its mark.
+/// The ends of the names of the tensors that make a quantised matrix. The first of them is the one by which a matrix is recognised.
 const PARTS: [&str; 8] = ["qweight", "qzeros", "scales", "g_idx", "lookup_table", "rows", "cols", "vals"];
 
 /// Scales of FP8: of the weights, by either name, and of activations, which are not used.

@@ -1,10 +1,17 @@
-//! BLAS-3: `gemm` and its kin, as plans.
+//! BLAS-3: products of two matrices, as plans ([`GemmPlan`]).
 //!
-//! Five loops around a microkernel (Goto and van de Geijn, Anatomy of High-Performance Matrix
-//! Multiplication, 2008; Van Zee and van de Geijn, BLIS, 2015). From the outside in: `nc` columns of `C`,
-//! whose part of `B` is packed to stay in L3; `kc` of the depth; `mc` rows, whose part of `A` is packed to
-//! stay in L2; the panels of `B`, one of which stays in L1; the panels of `A`. Block sizes follow from the
-//! caches of this CPU and the tile of the selected microkernel.
+//! The algorithm is that of Goto and van de Geijn (Anatomy of High-Performance Matrix Multiplication, 2008) and of BLIS (Van
+//! Zee and van de Geijn, 2015): a microkernel computes a tile of `C`, and five loops around it bring its operands near.
+//!
+//! | loop, from the outside in | over | what stays in a cache meanwhile |
+//! |---|---|---|
+//! | 5 | `nc` columns of `C` at a time | the packed part of `B`, in L3 |
+//! | 4 | `kc` steps of the depth at a time | |
+//! | 3 | `mc` rows of `C` at a time | the packed part of `A`, in L2 |
+//! | 2 | panels of `B` | the panel, in L1 |
+//! | 1 | panels of `A` | |
+//!
+//! Block sizes follow from the caches of this CPU and from the tile of the selected microkernel.
 
 mod panels;
 mod scratch;
@@ -14,7 +21,7 @@ use crate::check;
 use crate::element::{Element, Operand};
 use crate::error::KernelError;
 use crate::ops::gemv::GemvArgs;
-use crate::ops::loops::blocks::Blocks;
+use crate::ops::loops::blocks::BlockSizes;
 use crate::ops::loops::drive::Drive;
 pub(crate) use crate::ops::loops::drive::{Activate, Finish};
 use crate::ops::loops::operands::Strided;
@@ -126,9 +133,9 @@ pub struct GemmPlan<E: Operand> {
     /// Rows and columns of the undivided product, which decide the way it takes: a part has the bits that it has
     /// in the whole.
     whole: [usize; 2],
-    blocks: Blocks,
+    blocks: BlockSizes,
     /// Blocks for the transposed product, `C^T = B^T A^T`.
-    turned: Blocks,
+    turned: BlockSizes,
 }
 
 impl<E: Operand> Kernels<E> {
@@ -142,7 +149,7 @@ impl<E: Operand> Kernels<E> {
 
     /// A plan for a part of a product that has `whole` rows and columns altogether.
     fn gemm_part(&self, [m, n, k]: [usize; 3], whole: [usize; 2]) -> Result<GemmPlan<E>, KernelError> {
-        let blocks = |m, n, rows| Blocks::new(self.micro, self.caps(), [m, n, k], rows);
+        let blocks = |m, n, rows| BlockSizes::new(self.micro, self.caps(), [m, n, k], rows);
         let (blocks, turned) = (blocks(m, n, whole[0])?, blocks(n, m, whole[1])?);
         let (alpha, beta, activation) = (1.0, 0.0, None);
         Ok(GemmPlan { kernels: *self, m, n, k, alpha, beta, activation, whole, blocks, turned })
@@ -452,7 +459,7 @@ impl<E: Operand> GemmPlan<E> {
         let memory = scratch.take::<u8>(need.size())?.as_mut_ptr();
         let (micro, k) = (self.kernels.micro, self.k);
         // The blocks of `m x n` elements of `C` from two matrices.
-        let sources = |blocks: Blocks, [m, n]: [usize; 2], [a, b]: [MatRef<'_, E>; 2]| {
+        let sources = |blocks: BlockSizes, [m, n]: [usize; 2], [a, b]: [MatRef<'_, E>; 2]| {
             // Behind the block of A, aligned as it is.
             let behind = memory.wrapping_add(blocks.a.size().next_multiple_of(ScratchReq::PANEL_ALIGN));
             let left = blocks.left(micro, [m, k], Strided::of(a), memory);
@@ -482,7 +489,7 @@ impl<E: Operand> GemmPlan<E> {
         Ok(())
     }
 
-    /// What is done to all of `C` at the end: the activation, if there is one.
+    /// The last operation on all of `C`: the activation, if there is one.
     fn finish(&self, c: &mut MatMut<'_, E::Sum>) -> Finish {
         Finish {
             c: c.as_mut_ptr().cast(),

@@ -1,5 +1,5 @@
-//! Products of operands that are brought into panels beforehand: for callers that make `B` themselves, part by part,
-//! and multiply the same `A` with each part.
+//! Products whose operands are brought into panels beforehand. This serves callers that make `B` part by part, as decoding of
+//! quantised weights does, and multiply the same `A` with each part.
 
 use super::{GemmPlan, Source};
 use crate::args::micro::Panel;
@@ -82,7 +82,7 @@ impl<E: Operand> GemmPlan<E> {
         PackArgs { len, k: self.k, depth, src, across, along, panel, dst, reading }
     }
 
-    /// The product of what [`pack_a`](Self::pack_a) gave and panels of all of `B`, by the microkernel, whatever its size.
+    /// The product of the result of [`pack_a`](Self::pack_a) and panels of all of `B`. It uses the microkernel for any size.
     ///
     /// # Safety
     /// The panels exist, and are those of this plan.

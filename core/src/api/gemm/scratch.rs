@@ -1,4 +1,4 @@
-//! Scratch memory of a product.
+//! How much scratch memory a product needs.
 
 use super::GemmPlan;
 use crate::args::micro::MAX_SIDE;

@@ -50,7 +50,7 @@ microkernel_8x12! {
             ldr q0, [x1, #32*\next]
             ldr q\n2, [x2, #48*\next+32]
             second_step rows_0, 12, \b1, \b2
-            ask \lines
+            prefetch_lines \lines
             second_step rows_4, 12, \b1, \b2
             ldr q1, [x1, #32*\next+16]
         .endm

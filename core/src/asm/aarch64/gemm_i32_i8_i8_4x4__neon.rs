@@ -15,7 +15,7 @@
 
 tile_kernel! {
     "gemm_i32_i8_i8_4x4__neon", extension: [], sums: I32, vectors: 1, bytes: (64 64),
-    macros: [multiply load step first_operands ask_both round plain_step loops add_up arrange each_row],
+    macros: [multiply load step first_operands prefetch_both round plain_step loops add_up arrange each_row],
     r"
         // The products of a row and a column, to `low` and `high`; then those of two pairs before, in the registers `low2` and
         // `high2`, are added to their sum.
@@ -66,21 +66,21 @@ tile_kernel! {
             ldp q4, q5, [x2]
             ldp q6, q7, [x2, #32]
         .endm
-        .macro ask_both at
+        .macro prefetch_both at
             prfm pldl1keep, [x1, #\at]
             prfm pldl1keep, [x2, #\at]
         .endm
         .macro round
             step 1
-            ask_both 512
+            prefetch_both 512
             step 2
-            ask_both 576
+            prefetch_both 576
             step 3
-            ask_both 640
+            prefetch_both 640
             advance_a
             advance_b
             step 0
-            ask_both 448
+            prefetch_both 448
         .endm
         .macro plain_step
             first_operands

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            columns 0, 1   2, 3   ..   10, 11
-//! rows 0, 1       v8         v9    ..     v13     v0, v1   pairs of rows of A, in turn
+//! rows 0, 1       v8         v9    ..     v13     v0, v1   pairs of rows of A, alternately
 //! rows 2, 3       v14        v15   ..     v19     v2..v7   pairs of columns of B
 //! rows 4, 5       v20        v21   ..     v25
 //! rows 6, 7       v26        v27   ..     v31
@@ -55,7 +55,7 @@ macro_rules! microkernel_2x2 {
                 .endif
                 two_rows 0, 12, 20, 21, 22, 23, 24, 25
                 ldr q0, [x1, #64*\next]
-                ask \lines
+                prefetch_lines \lines
                 multiply 26, 1, 2
                 multiply 27, 1, 3
                 ldr q2, [x2, #96*\next]

@@ -5,7 +5,7 @@
 //! to four rows of activations share a pass. Without, `smull` and `smlal` add two columns of products in 16 bits (at most
 //! 2 * 128 * 127), `sadalp` adds pairs of these to sums in 32 bits, of which `addp` makes those of rows; up to two rows
 //! share a pass. With I8MM, `smmla` multiplies eight columns of two rows with those of two rows of activations. See
-//! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
+//! [`tile`](crate::ops::qgemm::tile::tile) for the order of the operations in f32.
 //!
 //! | register | |
 //! |---|---|
@@ -415,7 +415,7 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of each kind for so many rows.
+/// The kernels of each kind of panel, for a number of rows of activations.
 macro_rules! heights {
     ($way:ident $tier:literal $extension:tt $($rows:literal)*) => {$(
         kernel! { $way $tier $extension "g32" $rows 32 0 }

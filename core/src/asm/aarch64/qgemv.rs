@@ -1,5 +1,5 @@
-//! Packed quantised weights times activations of 8 bits: what all kernels share. What they differ in, how numbers of 8
-//! bits are multiplied, is in the files of the tiers.
+//! Packed quantised weights times activations of 8 bits: the text that all tiers of aarch64 share. Tiers differ in the
+//! instructions that multiply numbers of 8 bits; these are in the files of the tiers.
 //!
 //! A register has four columns of four rows of weights. A panel is done in *passes*, unit by unit: of two such quads of
 //! rows, or of one where the sums of more rows of activations need the registers. Indices come out of the planes by
@@ -16,7 +16,7 @@
 //! | `x3`, `x4`, `x5` | steps that are left; scales; planes, between passes the unit |
 //! | `x6`, `x7`, `x8`, `x17` | for each row of activations the step, behind its integers |
 //! | `x9`..`x16` | the caller's `d8`..`d15` |
-//! | `v0`..`v7` | for each quad (even, odd) vector, codes, high plane, another; then scales and what sums are multiplied with |
+//! | `v0`..`v7` | for each quad (even, odd) vector, codes, high plane, another; then scales and the factors of sums |
 //! | `v8`..`v11` | activations; then their sums and scale |
 //! | `v12`, `v13` | masks |
 //! | `v14`, `v15` | where the quads' bytes go, in the highest byte of each lane |
@@ -42,7 +42,7 @@
 use crate::asm::packings::bias;
 use crate::quant::packed::{Packing, Values};
 
-/// The bias of what is multiplied: values of tables have none, but a single bit is a number with a bias.
+/// The bias of the codes that are multiplied. Values of tables have none, but a single bit is a number with a bias.
 pub(super) const fn usual_bias(p: &Packing) -> u32 {
     match p.values {
         Values::Table(_) if p.bits[0] > 1 => 0,
@@ -335,7 +335,8 @@ macro_rules! packed_kernel {
             each_row begin_row
             lsl x2, x2, #6
 
-            // A UNIT: first the lines of its head, which steps read in turn with those of codes. Prefetchers want memory in order.
+            // A UNIT: first prefetches the lines of its head. Steps read these alternately with lines of codes, and hardware
+            // prefetchers follow consecutive lines only.
             .p2align 4
         1:
             .irp at, 0, 64, 128, 192, 256, 320, 384, 448, 512

@@ -1,8 +1,8 @@
-//! Packed quantised weights: from planes to products.
+//! Packed quantised weights: unpacking of planes to the codes that are multiplied.
 //!
-//! A plane's vector of 64 bytes has four columns of the 16 rows in each so many bits of its bytes; see
-//! [`packed`](crate::quant::packed). Vectors are loaded, and what is multiplied unpacked, ahead of their use: CPUs that execute in
-//! order wait less.
+//! A vector of a plane has 64 bytes, and each bit field of these bytes has four columns of the 16 rows; see
+//! [`packed`](crate::quant::packed). Vectors are loaded, and codes unpacked, some instructions before they are used, so that CPUs
+//! that execute in order wait less.
 
 /// The assembler macros `load_activations` and `step_products`, for tiers that multiply four columns at a time by two macros of their own: `bring half, four`
 /// brings four activations of each row to registers, `multiply_four even, odd, half, four, count` multiplies them with the codes in
@@ -41,7 +41,7 @@ macro_rules! codes {
                 .endif
             .endm
 
-            // What indices stand for is multiplied. Values of one bit, 1 and -1, are numbers with a bias: the bit counts twice.
+            // The codes that indices stand for are multiplied. Values of one bit, 1 and -1, are twice the bit minus 1.
             .macro four even, odd, half, four, count
                 .if {table_of_values} && {low_bits} > 1
                 tbl v\even\().16b, {{v20.16b}}, v\even\().16b

@@ -11,7 +11,7 @@
 use super::qgemv::signed_bias;
 use crate::quant::packed::{Packing, Values};
 
-/// What is multiplied is not larger than this.
+/// No code that is multiplied has a larger magnitude.
 const fn largest(p: &Packing) -> usize {
     let bits = p.bits[0] + p.bits[1];
     match p.values {
@@ -75,7 +75,7 @@ macro_rules! smull {
 
             .macro constants
             .endm
-            // The first products are what integers start with.
+            // Integers start with the first products.
             .macro start
             .endm
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            columns 0..4
-//! row 0            v8        v0..v3   the rows' elements of A, four rows each, in turn
+//! row 0            v8        v0..v3   the rows' elements of A, four rows each, one after the other
 //! row 1            v9        v4, v5   two steps of B
 //!  ..               ..       v6, v7   the next two
 //! row 23           v31
@@ -62,7 +62,7 @@ macro_rules! microkernel_24x4 {
                 widen_high \n1, \n1
                 four_rows 20, 21, 22, 23, \b1, 1
                 ldr q1, [x1, #192*\next+16]
-                ask \lines
+                prefetch_lines \lines
                 four_rows 24, 25, 26, 27, \b1, 2
                 ldr q2, [x1, #192*\next+32]
                 four_rows 28, 29, 30, 31, \b1, 3

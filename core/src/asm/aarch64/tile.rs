@@ -1,4 +1,4 @@
-//! What all tiles share: the frame of a kernel, and the way to `C`.
+//! The parts of a microkernel that all tiles share: the loops around the products, and the writing of `C`.
 //!
 //! A kernel has a pipelined loop over rounds of four steps for whole tiles, which loads the operands of a step
 //! while it multiplies those of the step before, and reads nothing behind the panels; and a plain loop over single
@@ -10,7 +10,7 @@
 //! | `x0` | `MicroArgs` |
 //! | `x1`, `x2` | the panels |
 //! | `x3`, `x5` | steps, rounds of four of them |
-//! | `x4` | what is read after this tile |
+//! | `x4` | the address to prefetch from |
 //! | `x6` | rows |
 //! | `x7`, `x8` | C, bytes from row to row of it |
 //! | `x9`..`x16` | the caller's `d8`..`d15` |
@@ -18,7 +18,7 @@
 //! | `v8`..`v31` | sums |
 //! | `v0`..`v7` | operands; then alpha, beta, C |
 
-/// What the sums of a tile are.
+/// The types that the sums of a tile can have, as numbers for `.if`.
 pub(super) const F32: u8 = 0;
 pub(super) const I32: u8 = 1;
 
@@ -69,8 +69,8 @@ macro_rules! tile_kernel {
                 csel x2, x17, x2, ne
             .endm
 
-            // Asks for lines that later rounds read.
-            .macro ask lines:vararg
+            // Prefetches lines that later rounds read.
+            .macro prefetch_lines lines:vararg
                 .irp line, \lines
                 .ifnb \line
                 prfm pldl1keep, [\line]
@@ -78,7 +78,7 @@ macro_rules! tile_kernel {
                 .endr
             .endm
 
-            // Does something if there are more than so many rows, or columns.
+            // Executes an instruction if the tile has more than this many rows, or columns.
             .macro where_more there, than, do:vararg
                 .if \there > \than
                 \do
@@ -179,7 +179,7 @@ macro_rules! tile_kernel {
             r"
             ret
 
-            .irp name, rounds, advance_a, advance_b, ask, where_more, plain, each_vector, load_c, scale, add_c, store, store_row
+            .irp name, rounds, advance_a, advance_b, prefetch_lines, where_more, plain, each_vector, load_c, scale, add_c, store, store_row
             .purgem \name
             .endr
             ",

@@ -13,8 +13,8 @@
 /// A kernel with this tile. The text defines the named assembler macros, among them
 ///
 /// - `step b0, b1, b2, n0, n1, n2, next, lines`: multiplies the step in `v0`, `v1` and these three registers of `B`. Step `next` of
-///   the round is loaded meanwhile, to the other three, and a register of `A` when it is done. Asks for lines, too;
-/// - `products rows, columns`: multiplies the step in `v0`..`v4` for so many rows and columns.
+///   the round is loaded meanwhile, to the other three, and a register of `A` when it is done. Prefetches lines, too;
+/// - `products rows, columns`: multiplies the step in `v0`..`v4` for this many rows and columns.
 macro_rules! microkernel_8x12 {
     ($name:literal, extension: $extension:tt, sums: $sums:ident, macros: [$($macro:ident)*], $($text:expr),*) => {
         tile_kernel! {
@@ -84,7 +84,7 @@ macro_rules! four_by_four {
                 block 20, 21, 22, 23, \b0, 1
                 ldr q\n2, [x2, #48*\next+32]
                 block 24, 25, 26, 27, \b1, 1
-                ask \lines
+                prefetch_lines \lines
                 block 28, 29, 30, 31, \b2, 1
                 ldr q1, [x1, #32*\next+16]
             .endm

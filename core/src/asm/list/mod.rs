@@ -1,4 +1,5 @@
-//! The enumeration of kernels in assembly: a file for each architecture. What stands here is for those without any.
+//! The enumeration of kernels in assembly. Each architecture that has any lists them in a file of its own; the empty lists in
+//! this file serve all others.
 
 #[allow(unused_macros)] // The list of an architecture takes its place.
 /// Calls `$then!` with every microkernel in assembly of this target; every architecture has a file of
@@ -19,12 +20,16 @@ macro_rules! expand_all_micros {
 /// Calls `$then!` with `$args` and every tier of kernels for quantised products in integers of this target: the end of
 /// their names, and what the CPU must have. The first that the CPU can execute is used.
 ///
-/// Each has kernels for packed weights of all formats, for 1 to `batch` rows of activations. `single` is the module of the
-/// instruction set that rounds activations for it where programs have one format alone; a tier without is not used there.
-/// `in_place` names the [`Dots`](crate::quant::dots::Dots) for weights in place, and what they are compiled for, unless
-/// those of the level do it. `qgemm` says of the kernels for many rows whether they take unsigned codes, or signed ones,
-/// perhaps with others for narrow ones; how many rows of weights; and for how many rows of activations there are some.
-/// `few` is the [field](crate::table::kernels::Tier::few).
+/// The fields of an entry:
+///
+/// - `batch`: there are kernels for packed weights of all formats, for 1 to this many rows of activations.
+/// - `single`: the module of the instruction set that rounds activations for programs with one format alone. A tier without
+///   this field is not used by such programs.
+/// - `in_place`: the [`Dots`](crate::quant::dots::Dots) for weights in place, and the target features for which they are compiled.
+///   A tier without this field uses those of its level.
+/// - `qgemm`: whether the kernels for many rows take unsigned or signed codes, and whether there are others for narrow codes; how
+///   many rows of weights they take; and the numbers of rows of activations for which there are kernels.
+/// - `few`: see [`Tier::few`](crate::table::kernels::Tier::few).
 macro_rules! expand_all_tiers {
     ($then:ident! $args:tt) => {
         $then! { $args }

@@ -16,7 +16,7 @@ macro_rules! expand_all_micros {
                 storage: F16,
                 isa: Avx512,
                 requires: [AMX_FP16],
-                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::TILES) },
+                micro: { tile: 32 x 32, a: F16 / 32, b: F16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::AMX_ENTER_AND_LEAVE) },
             }
             gemm_f32_f16_f16_14x32__avx512 {
                 tail: "_f32_f16_f16_14x32__avx512",
@@ -30,7 +30,7 @@ macro_rules! expand_all_micros {
                 storage: Bf16,
                 isa: Avx512,
                 requires: [AMX_BF16],
-                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::TILES) },
+                micro: { tile: 32 x 32, a: Bf16 / 32, b: Bf16 / 2, depth: 32, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::AMX_ENTER_AND_LEAVE) },
             }
             gemm_f32_bf16_bf16_14x32__avx512_bf16 {
                 tail: "_f32_bf16_bf16_14x32__avx512_bf16",
@@ -72,7 +72,7 @@ macro_rules! expand_all_micros {
                 storage: I8,
                 isa: Avx512,
                 requires: [AMX_INT8],
-                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::TILES) },
+                micro: { tile: 32 x 32, a: I8 / 64, b: I8 / 4, depth: 64, edges: Kernel, strides: false, around: Some(crate::asm::x86_64::AMX_ENTER_AND_LEAVE) },
             }
             gemm_i32_i8_i8_14x32__avx512_vnni {
                 tail: "_i32_i8_i8_14x32__avx512_vnni",

@@ -28,7 +28,7 @@
 
 use core::arch::asm;
 
-/// What tile registers are like (Intel SDM volume 1, section 18.3: palette 1).
+/// The configuration of tile registers (Intel SDM volume 1, section 18.3: palette 1).
 #[repr(C, align(64))]
 struct Config([u8; 64]);
 
@@ -44,8 +44,8 @@ static WHOLE: Config = {
     Config(bytes)
 };
 
-/// What is done before the first tile of a product, and after its last.
-pub(crate) const TILES: [unsafe fn(); 2] = [enter, leave];
+/// The functions that are called before the first tile of a product, and after its last.
+pub(crate) const AMX_ENTER_AND_LEAVE: [unsafe fn(); 2] = [enter, leave];
 
 /// # Safety
 /// AMX is there, with the operating system's permission.
@@ -68,7 +68,7 @@ unsafe fn leave() {
 /// | `rdi` | `MicroArgs`; then rows of the tile before that are still to be brought to `C` |
 /// | `rax`, `rcx` | the panels |
 /// | `rdx` | 64: bytes from row to row of a tile of `A`, and half of those from row to row of `B` and of the buffer |
-/// | `r8` | what is read after this tile |
+/// | `r8` | the address to prefetch from |
 /// | `r9` | steps that are left |
 /// | `rsi` | the buffer |
 /// | `r10`, `r11` | the row of `C`, bytes to the next one |
@@ -127,8 +127,8 @@ macro_rules! microkernel_32x32 {
                 add r10, r11
             .endm
 
-            // Four lines of what is read after this tile.
-            .macro ask
+            // Four lines that are read after this tile.
+            .macro prefetch_lines
                 prefetcht1 [r8]
                 prefetcht1 [r8 + 64]
                 prefetcht1 [r8 + 128]
@@ -164,7 +164,7 @@ macro_rules! microkernel_32x32 {
             jz 6f
             // THE FIRST STEP: the sums of the tile before leave.
             step 1
-            ask
+            prefetch_lines
             dec r9
             jz 7f
             // LOOP: steps with two rows of the tile before, as long as there are two.
@@ -175,7 +175,7 @@ macro_rules! microkernel_32x32 {
             step 0
             store_row
             store_row
-            ask
+            prefetch_lines
             sub rdi, 2
             dec r9
             jnz 2b
@@ -184,7 +184,7 @@ macro_rules! microkernel_32x32 {
             .p2align 5
         4:
             step 0
-            ask
+            prefetch_lines
             dec r9
             jnz 4b
             jmp 7f
@@ -206,7 +206,7 @@ macro_rules! microkernel_32x32 {
             vzeroupper
             ret
 
-            .irp name, multiply_add, leave, step, store_row, ask
+            .irp name, multiply_add, leave, step, store_row, prefetch_lines
             .purgem \name
             .endr
             ";

@@ -3,7 +3,7 @@
 //! ```text
 //!            columns 0..8   8..16
 //! row 1          ymm0       ymm1      ymm12, ymm13   a step of B
-//! row 2          ymm2       ymm3      ymm14, ymm15   an element of A in every lane, in turn
+//! row 2          ymm2       ymm3      ymm14, ymm15   an element of A in every lane, alternately
 //!  ..             ..         ..
 //! row 6         ymm10      ymm11
 //! ```
@@ -15,13 +15,16 @@
 //! | `r10` | bytes from one row of `A` to the next | rows of `C` that are left |
 //! | `rsi`, `r11` | bytes from one step to the next, of `A` and of `B` | |
 //! | `rcx` | the step of `B` | columns of `C` |
-//! | `r8` | what is read after this tile | bytes from row to row of `C` |
+//! | `r8` | the address to prefetch from | bytes from row to row of `C` |
 //! | `r9` | steps that are left | |
 //!
 //! The bytes from row to row and from step to step come with the argument: so `A` and `B` may be read where they are, unpacked.
 //!
-//! Rows that do not exist are left out; columns that do not are the driver's matter: masked stores are slow on some
-//! processors. For elements see [`avx512`](super::avx512), for the frame [`tile`](super::tile).
+//! The kernel leaves out rows that do not exist. It computes all columns, and the loops around it ([`Edges::Rows`]) give it a
+//! buffer where some do not exist, because masked stores are slow on some processors. [`avx512`](super::avx512) describes the
+//! elements, [`tile`](super::tile) the loops.
+//!
+//! [`Edges::Rows`]: crate::args::micro::Edges::Rows
 
 /// A kernel with this tile: what its sums are, what they start with, the bytes of half a step of `B`, and the text of two
 /// assembler macros, `load_b to, at` and `multiply_add sum, a, b, spare`, whose arguments are numbers of registers.

@@ -3,7 +3,7 @@
 //! ```text
 //!            columns 0..16   16..32
 //! row 1          zmm0          zmm1      zmm28, zmm29   a step of B
-//! row 2          zmm2          zmm3      zmm30, zmm31   an element of A in every lane, in turn
+//! row 2          zmm2          zmm3      zmm30, zmm31   an element of A in every lane, alternately
 //!  ..             ..            ..
 //! row 14        zmm26         zmm27      k1..k5         columns that exist, when C is written
 //! ```
@@ -15,16 +15,16 @@
 //! | `r10` | bytes from one row of `A` to the next | rows of `C` that are left |
 //! | `rsi`, `r11` | bytes from one step to the next, of `A` and of `B` | |
 //! | `rcx` | the step of `B` | columns of `C` |
-//! | `r8` | what is read after this tile | bytes from row to row of `C` |
+//! | `r8` | the address to prefetch from | bytes from row to row of `C` |
 //! | `r9` | steps that are left | |
 //! | `k7` | `MicroArgs` | |
 //!
 //! The bytes from row to row and from step to step come with the argument: so `A` and `B` may be read where they are,
-//! unpacked. For the frame see [`tile`](super::tile).
+//! unpacked. [`tile`](super::tile) describes the loops.
 //!
 //! An element is four bytes: an f32, two bf16, or, of int8, two i16 or four bytes. int8 has sums in i32. VNNI multiplies unsigned
-//! by signed bytes: `A` is packed plus 128, which makes every sum too large by 128 times the sum of a column of `B`. Packing `B`
-//! adds these up, and the sums start with -128 times theirs.
+//! by signed bytes, so packing `A` adds 128 to each of its elements. Each sum would then exceed the result by 128 times the sum
+//! of its column of `B`. To compensate, packing `B` sums up its columns, and the sums of products start with -128 times that.
 
 /// A kernel with this tile: what its sums are, what they start with, the bytes of half a step of `B`, and the text of two
 /// assembler macros, `load_b to, at` and `multiply_add sum, a, b, spare`, whose arguments are numbers of registers.

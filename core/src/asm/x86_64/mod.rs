@@ -7,16 +7,16 @@
 
 use crate::quant::packed::Packing;
 
-/// Brings the lines of the head of a unit, at `rax`, to the first-level cache. Read as its steps go, in turn
+/// Prefetches the lines of the head of a unit, at `rax`, into the first-level cache. Read as its steps go, alternately
 /// with those of codes, they would take the lines of the unit out of order, and the prefetcher of the second-level
-/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4). Asks for those of a later unit.
+/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4). Prefetches the head of a later unit, too.
 macro_rules! head_first {
     () => {
         concat!(lines!("rax" "head" "t1" " + {far}"), "\n", lines!("rax" "head" "t0" ""))
     };
 }
 
-/// Asks for what is as far behind the planes of a step, at `r10`: see [`FAR`](crate::ops::ahead::FAR).
+/// Prefetches the bytes that are [`FAR`](crate::ops::ahead::FAR) behind the planes of a step, which are at `r10`.
 macro_rules! planes_ahead {
     () => {
         lines!("r10" "step" "t1" " + {far}")
@@ -117,11 +117,11 @@ const fn high_mask(p: &Packing) -> u32 {
     }
 }
 
-/// What the sums of a tile are.
+/// The types that the sums of a tile can have, as numbers for `.if`.
 const F32: u8 = 0;
 const I32: u8 = 1;
 
-/// What they start with: zeros, or numbers that the argument names.
+/// The start values of sums: zeros, or numbers that the argument names.
 const ZERO: u8 = 0;
 const GIVEN: u8 = 1;
 
@@ -154,4 +154,4 @@ mod qgemm_vnni;
 mod qgemv_avx2;
 mod qgemv_vnni;
 
-pub(crate) use amx::TILES;
+pub(crate) use amx::AMX_ENTER_AND_LEAVE;

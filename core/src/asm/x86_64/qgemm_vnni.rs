@@ -1,10 +1,10 @@
-//! Two panels of quantised weights times panels of activations of 8 bits, with AVX512-VNNI: for groups of 32 columns or
-//! 16, with offsets or without, and so many rows of activations.
+//! Two panels of quantised weights times a panel of activations of 8 bits, with AVX512-VNNI. There are kernels for groups of 32
+//! columns or 16, with offsets or without, and for several numbers of rows of activations.
 //!
 //! A register has four columns of 16 rows of weights, one unsigned byte each. `vpdpbusd` multiplies them with four
-//! activations, which all lanes share, and adds the products up. Four activations meet both panels, so that there are fewer
-//! loads than products; twelve sums, in turn, as one waits four or five cycles. See
-//! [`tile`](crate::ops::qgemm::tile::tile) for the order of what is done in f32.
+//! activations, which all lanes share, and adds the products up. Four activations are multiplied with both panels once they are
+//! loaded, so that there are fewer loads than products. Products are added to twelve sums alternately, because one
+//! addition takes four or five cycles. [`tile`](crate::ops::qgemm::tile::tile) defines the order of the operations in f32.
 //!
 //! | register | |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `rsi`, `r8` | the step's activations, bytes to the next step |
 //! | `r9` | steps that are left |
 //! | `zmm0`, `zmm1` | four columns of each panel, then its scales, then its offsets |
-//! | `zmm2` | what of a row of activations all lanes share |
+//! | `zmm2` | the scale, or another number of a row of activations, in all lanes |
 //! | `zmm8`..`zmm19` | integers of up to six rows; of three, if these have two groups |
 //! | `zmm20`..`zmm31` | results, by row of activations |
 //!
@@ -77,7 +77,7 @@ macro_rules! kernel {
                 \load zmm1, [\from + r10 + \at]
             .endm
 
-            // What integers start with: of the first, of the second group.
+            // The start values of integers: of the first, of the second group.
             .macro start_first y, z, a, b, c, d, x, at
                 vpbroadcastd zmm\a, dword ptr [rsi + \x + \at]
             .endm
@@ -103,7 +103,7 @@ macro_rules! kernel {
                 vpdpbusd zmm\d, zmm1, zmm2
             .endm
 
-            // Integers in f32, times scales, in turn.
+            // Integers in f32, times scales, interleaved.
             .macro convert_a y, z, a, b, c, d, x, at
                 vcvtdq2ps zmm\a, zmm\a
             .endm
@@ -263,7 +263,7 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of each kind for so many rows.
+/// The kernels of each kind of panel, for a number of rows of activations.
 macro_rules! heights {
     ($($rows:literal)*) => {$(
         kernel! { "g32" 32 0 $rows }

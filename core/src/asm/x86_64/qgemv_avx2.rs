@@ -31,9 +31,9 @@
 use crate::asm::packings::{bias, largest};
 use crate::quant::packed::{Pack, Packing};
 
-/// How products of bytes are added up.
+/// How products of bytes are summed before they are converted to f32.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Products {
+enum Summing {
     /// In 16 bits, all of a half step.
     Words,
     /// In 16 bits, pairs.
@@ -44,30 +44,30 @@ enum Products {
     Dot,
 }
 
-/// With AVX2, what fits 16 bits.
-const fn maddubs(p: &Packing) -> Products {
+/// With AVX2: the longest sums that fit 16 bits.
+const fn maddubs(p: &Packing) -> Summing {
     match 0x7fff / (2 * 127 * largest(p)) {
-        0 => Products::Signed,
-        1..=3 => Products::Pairs,
-        _ => Products::Words,
+        0 => Summing::Signed,
+        1..=3 => Summing::Pairs,
+        _ => Summing::Words,
     }
 }
 
 /// With AVX-VNNI, every sum.
-const fn dot(_: &Packing) -> Products {
-    Products::Dot
+const fn dot(_: &Packing) -> Summing {
+    Summing::Dot
 }
 
-/// What makes codes unsigned numbers, if they become that.
+/// The bias that makes codes unsigned numbers, if they become unsigned.
 const fn maddubs_bias(p: &Packing) -> u32 {
-    if matches!(maddubs(p), Products::Signed) {
+    if matches!(maddubs(p), Summing::Signed) {
         0
     } else {
         bias(p)
     }
 }
 
-/// One kernel: so many rows of activations.
+/// The kernel of a format for a number of rows of activations.
 macro_rules! kernel {
     ($tier:literal $field:ident $format:ident $rows:literal, $products:expr, $bias:path) => {
         packed_kernel! {
@@ -134,7 +134,7 @@ macro_rules! kernel {
                 vpand ymm9, ymm9, ymm13
                 vpor ymm8, ymm8, ymm9
                 .endif
-                // From indices to what is multiplied: unsigned codes, or signed ones and in ymm9 their magnitudes.
+                // From indices to the factors of products: unsigned codes, or signed ones and in ymm9 their magnitudes.
                 .if {table_of_values}
                 vpshufb ymm8, ymm14, ymm8
                 .elseif {products} == {signed}
@@ -343,7 +343,7 @@ macro_rules! kernel {
             mov rsi, [rdi + {x}]
             mov r8, [rdi + {stride}]
             .if {low_bits} == 8
-            broadcast 12, 0x80808080 // Codes of 8 bits need no mask, but what is to be subtracted from them.
+            broadcast 12, 0x80808080 // Codes of 8 bits need no mask. This number is subtracted from them.
             .else
             broadcast 12, {low_mask}
             .endif
@@ -441,9 +441,9 @@ macro_rules! kernel {
             .endr
             ";
             products = const $products(&<crate::quant::formats::$format as Pack>::PACKING) as u8,
-            words = const Products::Words as u8,
-            signed = const Products::Signed as u8,
-            dot = const Products::Dot as u8,
+            words = const Summing::Words as u8,
+            signed = const Summing::Signed as u8,
+            dot = const Summing::Dot as u8,
         }
     };
 }

@@ -1,10 +1,10 @@
 //! Packed quantised weights times activations of 8 bits, with AVX512-VNNI: for every format, and one to four
 //! rows of activations.
 //!
-//! A register has four columns of 16 rows of weights, one unsigned byte each: index, or value plus a bias. `vpdpbusd`
-//! multiplies them with four activations, which all lanes share, and adds the products up. Sums start with the negative
-//! sum of the activations times what the bytes are too large by. See [`packed`](crate::quant::packed) for the layout,
-//! [`panel`](crate::ops::qgemv_packed::panel) for the order of what is done in f32.
+//! A register has four columns of 16 rows of weights, one unsigned byte each: the code plus a bias. `vpdpbusd` multiplies them
+//! with four activations, which all lanes share, and adds the products up. To compensate the bias, sums start with minus the
+//! bias times the sum of the activations. [`packed`](crate::quant::packed) describes the layout, and
+//! [`panel`](crate::ops::qgemv_packed::panel) the order of the operations in f32.
 //!
 //! | register | |
 //! |---|---|
@@ -27,7 +27,7 @@
 
 use crate::asm::packings::bias;
 
-/// One kernel: so many rows of activations.
+/// The kernel of a format for a number of rows of activations.
 macro_rules! kernel {
     ($field:ident $format:ident $rows:literal) => {
         packed_kernel! {

@@ -1,7 +1,7 @@
-//! What the tiles of [`avx2`](super::avx2) and [`avx512`](super::avx512) share: the frame of a kernel.
+//! The parts of a microkernel that the tiles of [`avx2`](super::avx2) and [`avx512`](super::avx512) share.
 //!
-//! There is a loop for every number of rows, with all columns and with half of them, so that tiles at the edges of `C` and
-//! products with few rows cost what they have to. The files of the tiles have pictures of them, and maps of the registers.
+//! There is a loop for every number of rows, with all columns and with half of them. So tiles at the edges of `C`, and products
+//! with few rows, execute no superfluous products. The files of the tiles have pictures of them, and maps of the registers.
 
 /// A kernel: what its sums are, what they start with, the bytes of half a step of `B`, the rows of a tile, the bytes of half a
 /// row of it. The text defines the named assembler macros:
@@ -29,7 +29,7 @@ macro_rules! tile_kernel {
                 jz \loops\row\()f
             .endm
 
-            // THE LOOP for so many rows, with all columns (20..) or half of them (30..): rounds of four steps, then single ones.
+            // THE LOOP for one number of rows, with all columns (20..) or half of them (30..): rounds of four steps, then single ones.
             .macro steps label, rows, half
             \label\rows:
                 before_loop

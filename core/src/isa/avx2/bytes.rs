@@ -1,4 +1,4 @@
-//! 32 bytes in one register.
+//! 32 bytes in one register, as AVX2 handles them.
 
 use core::arch::x86_64::*;
 
@@ -15,7 +15,7 @@ pub(crate) struct Avx2Bytes {
 }
 
 impl Avx2Bytes {
-    /// What they were before they were negated, and where they were: bytes of ones. `None` if it does not matter.
+    /// The bytes before some of them were negated, and a mask of those. `None` if nobody needs them.
     #[inline(always)]
     pub(crate) fn negated(self) -> Option<[__m256i; 2]> {
         self.negated

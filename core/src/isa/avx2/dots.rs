@@ -1,4 +1,4 @@
-//! Products with `vpmaddubsw`. AVX-512 without VNNI uses them, too.
+//! Products of bytes with `vpmaddubsw`, for weights in place. AVX-512 without VNNI uses them, too.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -6,14 +6,14 @@ use core::mem::transmute;
 
 use crate::arrays::Each;
 use crate::isa::Avx2;
-use crate::quant::bytes::Codes;
+use crate::quant::bytes::SimdUnpack;
 use crate::quant::dots::{one_scale, part, two_groups, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::Unpack;
 use crate::vector::Vector;
 
-/// The sums of two products each of a step, with the bias of [`add_bias`] in them. `negated` is what codes were before.
+/// The sums of two products each of a step, with the bias of [`add_bias`] in them. `negated` are the codes with their signs, if their magnitudes are multiplied.
 ///
 /// # Safety
 /// AVX2.
@@ -33,7 +33,7 @@ unsafe fn pairs<F: Pack>(w: __m256i, negated: Option<[__m256i; 2]>, q: *const i8
     }
 }
 
-/// What is added to codes, which are then multiplied as unsigned bytes; `None` if their magnitudes are, as they are large.
+/// The bias that makes codes unsigned bytes. `None` if they are too large for that; their magnitudes are multiplied then.
 #[inline(always)]
 fn add_bias<F: Pack>() -> Option<u8> {
     let bias = F::PACKING.bias();
@@ -57,10 +57,10 @@ fn settled(mut sums: __m256i) -> __m256i {
 // SAFETY: reads within units and factors.
 unsafe impl<F: Pack> Dots<F> for Avx2
 where
-    Avx2: Unpack<F, Codes = <Avx2 as Codes>::Bytes>,
+    Avx2: Unpack<F, Codes = <Avx2 as SimdUnpack>::Bytes>,
 {
     type Isa = Avx2;
-    type Codes = <Avx2 as Codes>::Bytes;
+    type Codes = <Avx2 as SimdUnpack>::Bytes;
     const COLUMNS: usize = STEP_COLS;
     type Sums = __m256;
     #[inline(always)]

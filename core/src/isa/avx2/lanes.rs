@@ -1,4 +1,4 @@
-//! Words in registers of 256 bits.
+//! Words of 32 bits in registers of 256 bits.
 
 use core::arch::x86_64::*;
 

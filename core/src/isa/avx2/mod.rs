@@ -1,4 +1,4 @@
-//! AVX2 + FMA + F16C: 8 lanes.
+//! The instruction set AVX2 + FMA + F16C, with registers of 8 f32.
 
 mod bytes;
 mod dots;

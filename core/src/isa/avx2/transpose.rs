@@ -1,4 +1,4 @@
-//! A third of the shuffles that the general way takes.
+//! The transposition of 8 x 8 numbers of 32 bits in registers, with a third of the shuffles that the general way takes.
 
 use core::arch::x86_64::*;
 

@@ -1,4 +1,4 @@
-//! AVX2 + FMA + F16C: 8 lanes.
+//! Layer 1 for AVX2 + FMA + F16C: registers of 8 f32.
 
 use core::arch::x86_64::*;
 

@@ -1,4 +1,5 @@
-//! 32 bytes in one register. A block of 32 weights fills no larger one.
+//! 32 bytes in a register of 256 bits, with the instructions that AVX-512 adds. A block of 32 weights would not fill a larger
+//! register.
 
 use core::arch::x86_64::*;
 

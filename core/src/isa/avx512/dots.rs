@@ -1,4 +1,4 @@
-//! Products with `vpdpbusd`, of AVX-512 with VNNI.
+//! Products of bytes with `vpdpbusd` (AVX512-VNNI), for weights in place.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -223,7 +223,8 @@ unsafe fn groups<F: Pack>(g: usize) -> __m512i {
     unsafe { transmute::<[i32; 16], __m512i>(from_fn(|k| (g + 4 * k / F::GROUP) as i32)) }
 }
 
-/// One over the powers of two that codes of two steps are too large by.
+/// The reciprocals of the powers of two by which the codes of two steps are multiplied
+/// ([`shifts`](crate::quant::packed::Packing::shifts)).
 ///
 /// # Safety
 /// AVX-512.

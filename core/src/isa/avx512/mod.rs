@@ -1,4 +1,4 @@
-//! AVX-512 F + BW + VL + DQ: 16 lanes; VNNI.
+//! The instruction set AVX-512 F + BW + VL + DQ, with registers of 16 f32, and products of bytes for CPUs with VNNI.
 
 mod bytes;
 mod dots;

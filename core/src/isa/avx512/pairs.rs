@@ -1,8 +1,9 @@
-//! Codes of weights to pairs of 16-bit elements: what tile registers and `vdpbf16ps` take.
+//! Decoding of weights to pairs of 16-bit elements, the operands of tile registers and of `vdpbf16ps`.
 //!
-//! Four columns of 16 rows lie in 64 bytes, a row's codes in one lane. Shifts bring a column's codes to the highest byte and
-//! back, sign-extended; then they are converted, scaled and offset as `dequant` does it. Two columns are rounded together, and
-//! one permutation puts the elements of each row side by side: 64 bytes of a panel.
+//! The codes of four columns of 16 rows are in one register of 64 bytes, those of a row in one lane. Two shifts move the code of
+//! one column to the highest byte of its lane and back with its sign. The codes are then converted to f32, multiplied with
+//! scales, and offsets are added, as `dequant` does it. Two columns are rounded together, and one permutation puts the two
+//! elements of each row side by side. That makes 64 bytes of a panel.
 
 use core::arch::x86_64::*;
 use core::mem::transmute;
@@ -11,7 +12,7 @@ use crate::arrays::from_fn;
 use crate::isa::pairs::PairsArgs;
 
 /// # Safety
-/// What the arguments name exists; the instruction set. Numbers that are denormal in f32 become zeros.
+/// The operands that the arguments name exist; the CPU has the instruction set. Numbers that are denormal in f32 become zeros.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(crate) unsafe fn bf16(a: &PairsArgs) {
     // SAFETY: the caller's contract.
@@ -25,7 +26,7 @@ pub(crate) unsafe fn bf16(a: &PairsArgs) {
 }
 
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(crate) unsafe fn f16(a: &PairsArgs) {
     // SAFETY: the caller's contract.
@@ -82,7 +83,7 @@ unsafe fn pairs<const BF16: bool, const OFFSETS: bool>(a: &PairsArgs) {
     }
 }
 
-/// Places of 16 elements, and of 16 others behind them, in turns.
+/// The permutation that interleaves 16 elements with the 16 behind them.
 ///
 /// # Safety
 /// AVX-512.

@@ -1,4 +1,4 @@
-//! AVX-512 F + BW + VL + DQ: 16 lanes, masked edges.
+//! Layer 1 for AVX-512 F + BW + VL + DQ: registers of 16 f32; masks for parts of a register.
 
 use core::arch::x86_64::*;
 

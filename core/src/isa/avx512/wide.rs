@@ -1,4 +1,4 @@
-//! 64 codes in a register.
+//! 64 bytes in a register, for products with weights in place.
 
 use core::arch::x86_64::*;
 

@@ -1,4 +1,4 @@
-//! What this CPU has, found out at run time.
+//! Detection, at run time, of the capabilities of this CPU.
 
 use crate::caps::Caps;
 
@@ -17,7 +17,7 @@ use unknown as this;
 use x86_64 as this;
 
 impl Caps {
-    /// What every core of this machine has, as far as it can be found out anywhere and at any privilege level.
+    /// The capabilities that every core of this machine has, as far as they can be found out at any privilege level.
     ///
     /// - x86-64: CPUID and XGETBV; the result is kept, later calls only copy it. AMX is left out, as it needs the
     ///   operating system's permission.
@@ -25,13 +25,13 @@ impl Caps {
     ///   knows the rest; without one each core does, see [`Caps::of_this_core`].
     /// - Others: [`Caps::BASELINE`].
     ///
-    /// With an operating system use `gllm_kernels_std::caps()`, which asks for what is left out here.
+    /// With an operating system use `gllm_kernels_std::caps()`, which also finds what only the operating system knows.
     pub fn detect() -> Self {
         this::detect()
     }
 
-    /// What this core has; nothing is kept. On aarch64 without an operating system that is read from the ID registers,
-    /// everywhere else it is [`Caps::detect`].
+    /// The capabilities of this core, detected anew at each call. On aarch64 without an operating system they are
+    /// read from the ID registers; everywhere else they are those of [`Caps::detect`].
     ///
     /// # Safety
     /// On aarch64 without an operating system:

@@ -1,4 +1,4 @@
-//! Where the architecture, or its operating system, tells nothing to whoever asks.
+//! Detection on architectures that have no way to ask a CPU for its features: nothing beyond the baseline is assumed.
 
 use crate::caps::Caps;
 

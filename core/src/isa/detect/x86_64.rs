@@ -47,7 +47,7 @@ pub(super) unsafe fn of_this_core() -> Caps {
     detect()
 }
 
-/// What the CPU has.
+/// The capabilities of the CPU.
 fn caps() -> Caps {
     Caps { features: features(), caches: caches(), prefetcher: prefetcher() }
 }

@@ -1,4 +1,4 @@
-//! aarch64 with NEON.
+//! What every aarch64 CPU with NEON has.
 
 use core::arch::asm;
 

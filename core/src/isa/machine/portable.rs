@@ -1,14 +1,14 @@
-//! Portable Rust: nothing can be asked for.
+//! Portable Rust: prefetches do nothing.
 
 /// 16 bytes.
 pub(crate) type Bytes16 = [u8; 16];
 
-/// The first halves, byte by byte in turn.
+/// The first halves of both, byte by byte interleaved.
 pub(crate) unsafe fn zip_low(a: Bytes16, b: Bytes16) -> Bytes16 {
     core::array::from_fn(|i| if i % 2 == 0 { a[i / 2] } else { b[i / 2] })
 }
 
-/// The second halves, byte by byte in turn.
+/// The second halves of both, byte by byte interleaved.
 pub(crate) unsafe fn zip_high(a: Bytes16, b: Bytes16) -> Bytes16 {
     core::array::from_fn(|i| if i % 2 == 0 { a[8 + i / 2] } else { b[8 + i / 2] })
 }

@@ -1,4 +1,4 @@
-//! x86-64 with SSE2.
+//! What every x86-64 CPU has: SSE2.
 
 use core::arch::asm;
 use core::arch::x86_64::{_mm_prefetch, _mm_sfence, _MM_HINT_T0, _MM_HINT_T1};

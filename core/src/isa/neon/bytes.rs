@@ -1,4 +1,4 @@
-//! NEON: two registers.
+//! 32 bytes in two registers of 16, as NEON handles them.
 
 use core::arch::aarch64::*;
 use core::mem::transmute;
@@ -7,7 +7,7 @@ use crate::arrays::Each;
 use crate::element::f16;
 use crate::isa::Neon;
 use crate::quant::blocks::Half;
-use crate::quant::bytes::{Bytes, Codes, Widen};
+use crate::quant::bytes::{Bytes, SimdUnpack, Widen};
 use crate::vector::Prim;
 
 /// 32 bytes, with NEON.
@@ -229,7 +229,7 @@ unsafe fn right(v: uint8x16_t, by: [i8; 4]) -> uint8x16_t {
 }
 
 // SAFETY: registers only.
-unsafe impl Codes for Neon {
+unsafe impl SimdUnpack for Neon {
     type Bytes = NeonBytes;
     #[inline(always)]
     unsafe fn half(h: Half) -> f32 {

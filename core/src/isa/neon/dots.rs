@@ -1,11 +1,11 @@
-//! NEON, with and without `sdot`.
+//! Products of bytes for weights in place: with `smull` and `sadalp`, and, for CPUs with dotprod, with `sdot`.
 
 use core::arch::aarch64::*;
 use core::arch::asm;
 use core::mem::transmute;
 
 use crate::isa::{Dotprod, Neon};
-use crate::quant::bytes::Codes;
+use crate::quant::bytes::SimdUnpack;
 use crate::quant::dots::{one_scale, part, two_groups, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
@@ -103,7 +103,7 @@ macro_rules! dots {
         // SAFETY: reads within units and factors.
         unsafe impl<F: Pack> Dots<F> for $engine
         where
-            Neon: Unpack<F, Codes = <Neon as Codes>::Bytes>,
+            Neon: Unpack<F, Codes = <Neon as SimdUnpack>::Bytes>,
         {
             type Isa = Neon;
             type Codes = [[int8x16_t; 2]; 4];

@@ -1,4 +1,4 @@
-//! Words in registers of 128 bits.
+//! Words of 32 bits in registers of 128 bits.
 
 use core::arch::aarch64::*;
 
@@ -15,7 +15,7 @@ unsafe fn halves_of_fp8<const E5M2: bool, const NAN: bool>(bytes: uint8x8_t) -> 
         if E5M2 {
             return vshll_n_u8::<8>(bytes);
         }
-        // Sign extension puts the sign into the right place; below it, it has to go.
+        // Sign extension puts the sign into the highest bit; its copies in the bits below have to be cleared.
         let words = vreinterpretq_u16_s16(vmovl_s8(vreinterpret_s8_u8(bytes)));
         let fields = vandq_u16(vshlq_n_u16::<7>(words), vdupq_n_u16(0xbf80));
         if !NAN {

@@ -1,4 +1,4 @@
-//! aarch64 Advanced SIMD: 4 lanes; `sdot`.
+//! The instruction set of aarch64's Advanced SIMD (NEON), with registers of 4 f32, and products of bytes for CPUs with dotprod.
 
 mod bytes;
 mod dots;

@@ -1,4 +1,5 @@
-//! aarch64 Advanced SIMD, ARMv8.0: 4 lanes. `stream` is an ordinary store: AArch64 has only a hint.
+//! Layer 1 for aarch64's Advanced SIMD as ARMv8.0 has it: registers of 4 f32. `stream` is an ordinary store, because AArch64 has
+//! no store that is sure to bypass the cache.
 
 use core::arch::aarch64::*;
 use core::arch::asm;

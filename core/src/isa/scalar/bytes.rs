@@ -1,4 +1,4 @@
-//! Bytes one by one.
+//! 32 bytes as an array, in portable Rust.
 
 use core::mem::transmute;
 

@@ -1,14 +1,14 @@
-//! Products one by one.
+//! Products of bytes for weights in place, in portable Rust: the definition of what other instruction sets compute.
 
 use crate::arrays::from_fn;
 use crate::isa::Scalar;
-use crate::quant::dots::{part, Dots, Factors, Hold};
+use crate::quant::dots::{part, CodeRegister, Dots, Factors};
 use crate::quant::packed::{Pack, GROUPS, STEPS, STEP_COLS};
 use crate::quant::steps::{Coarse, Fine};
 use crate::quant::SUPER_BLOCK;
 
 // SAFETY: writes 32 bytes.
-unsafe impl Hold for Scalar {
+unsafe impl CodeRegister for Scalar {
     type Codes = [i8; STEP_COLS];
     #[inline(always)]
     unsafe fn put(codes: [i8; STEP_COLS], p: *mut i8) {
@@ -17,8 +17,8 @@ unsafe impl Hold for Scalar {
     }
 }
 
-// SAFETY: plain Rust. What takes a unit or a block is called, not inlined: it is long, and there are kernels for several
-// numbers of rows of activations.
+// SAFETY: plain Rust. Methods that work on a whole unit or block are not inlined: they are long, and each kernel, for one row of
+// activations up to four, would have a copy.
 unsafe impl<F: Pack> Dots<F> for Scalar {
     type Isa = Self;
     type Codes = [[i8; STEP_COLS]; STEPS];

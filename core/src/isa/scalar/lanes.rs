@@ -1,4 +1,4 @@
-//! Words one by one.
+//! Words of 32 bits one by one, in portable Rust.
 
 use crate::arrays::from_fn;
 use crate::element::f16;

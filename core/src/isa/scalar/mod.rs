@@ -1,4 +1,4 @@
-//! Portable Rust: one lane.
+//! The instruction set of portable Rust, with registers of one f32. It runs everywhere.
 
 mod bytes;
 mod dots;

@@ -1,4 +1,4 @@
-//! Bytes and scales in registers of 256 bits.
+//! What AVX2 and AVX-512 share in unpacking formats: bytes and scales in registers of 256 bits.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -7,7 +7,7 @@ use core::mem::transmute;
 use crate::arrays::Each;
 use crate::element::f16;
 use crate::quant::blocks::Half;
-use crate::quant::bytes::{Bytes, Codes, Widen};
+use crate::quant::bytes::{Bytes, SimdUnpack, Widen};
 use crate::vector::Prim;
 
 /// Implements [`Bytes`](crate::quant::bytes::Bytes) for a struct with the field `register`; instruction sets differ in the rows.
@@ -233,7 +233,7 @@ pub(crate) trait Avx2AndF16c: Widen + Prim<f16> + Prim<f32> {
 }
 
 // SAFETY: registers only, and the room that the caller vouches for.
-unsafe impl<P: Avx2AndF16c> Codes for P {
+unsafe impl<P: Avx2AndF16c> SimdUnpack for P {
     type Bytes = P::Bytes;
     #[inline(always)]
     unsafe fn half(h: Half) -> f32 {

@@ -1,4 +1,4 @@
-//! What the instruction sets do alike.
+//! What AVX2 and AVX-512 share in unpacking the formats of other checkpoints.
 
 use core::arch::x86_64::*;
 
@@ -50,7 +50,7 @@ pub(in crate::isa) unsafe fn halves_of_fp8<const E5M2: bool, const NAN: bool>(p:
         if E5M2 {
             return _mm256_slli_epi16::<8>(_mm256_cvtepu8_epi16(bytes));
         }
-        // Sign extension puts the sign into the right place; below it, it has to go.
+        // Sign extension puts the sign into the highest bit; its copies in the bits below have to be cleared.
         let words = _mm256_cvtepi8_epi16(bytes);
         let fields = _mm256_and_si256(_mm256_slli_epi16::<7>(words), _mm256_set1_epi16(0xbf80_u16 as i16));
         if !NAN {

@@ -1,4 +1,4 @@
-//! What AVX2 and AVX-512 do alike.
+//! What AVX2 and AVX-512 share.
 
 pub(super) mod bytes;
 pub(super) mod lanes;

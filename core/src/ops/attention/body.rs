@@ -1,6 +1,6 @@
 //! Attention: the algorithms.
 
-use super::forms::{width, Blocks, Form, Places, Plain, Scaled, GROUP};
+use super::forms::{width, CacheForm, CodesWithScales, KvBlocks, Places, Plain, SCALE_GROUP};
 use super::tile::{height, Out, HIGHEST};
 use super::{AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
@@ -57,23 +57,23 @@ unsafe fn exponentials<P: Prim<f32>>(
     }
 }
 
-/// Attention of some queries to a piece, joined to what was gathered before.
+/// Attention of some queries to a piece. The partial result is joined to those of earlier pieces.
 ///
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
-unsafe fn gather<P: Prim<f32>, F: Form<P>>(a: &AttendArgs<'_, F::Cell>) {
+unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
     let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
     let KvPiece { blocks, first, spans, softcap, next } = *piece;
     let (there, width) = (blocks.len() * KV_BLOCK, width(dim));
     let place = |p: usize| p.saturating_sub(first).min(there);
-    // Rows that are multiplied together: so many that what they see is much the same.
+    // Rows that are multiplied together: neighbours, which see almost the same positions.
     let step = height::<P>();
     for row in (0..rows).step_by(step) {
         let n = step.min(rows - row);
-        // A few rows wait for memory, and the first of them bring everything into the cache. Many rows, those of a prompt, wait for
-        // arithmetic, whose place requests would only take.
-        let blocks = Blocks { all: blocks, dim, next: (row == 0 && rows <= HIGHEST).then_some(next) };
+        // A few rows are limited by memory, and the first of them brings everything into the cache. Many rows, those of a
+        // prompt, are limited by arithmetic, and prefetches would only take instruction slots from it.
+        let blocks = KvBlocks { all: blocks, dim, next: (row == 0 && rows <= HIGHEST).then_some(next) };
         // SAFETY: the caller's contract: rows are within the queries, columns within the blocks.
         unsafe {
             let seen = |r: usize| {
@@ -109,7 +109,7 @@ unsafe fn gather<P: Prim<f32>, F: Form<P>>(a: &AttendArgs<'_, F::Cell>) {
 /// Attention to numbers of type `E`.
 ///
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn attend<E: Element, P: Prim<E> + Prim<f32>>(a: &AttendArgs<'_, E>) {
     // SAFETY: the caller's contract.
@@ -123,13 +123,13 @@ pub(crate) unsafe fn attend<E: Element, P: Prim<E> + Prim<f32>>(a: &AttendArgs<'
 #[inline(always)]
 pub(crate) unsafe fn attend_q8_0<P: Widen + Prim<f16> + Prim<f32>>(a: &AttendArgs<'_, u8>) {
     // SAFETY: the caller's contract.
-    unsafe { gather::<P, Scaled>(a) }
+    unsafe { gather::<P, CodesWithScales>(a) }
 }
 
-/// Adds what was gathered of further pieces.
+/// Joins partial results of further pieces.
 ///
 /// # Safety
-/// What the arguments name exists; the instruction set.
+/// The operands that the arguments name exist; the CPU has the instruction set.
 #[inline(always)]
 pub(crate) unsafe fn join<P: Prim<f32>>(a: &JoinArgs) {
     let JoinArgs { rows, dim, all, new, stride } = *a;
@@ -198,12 +198,12 @@ pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
     let AppendArgs { tokens, dim, place, keys, values, strides, block } = *a;
     let places = Places { dim };
     for (t, group) in (0..tokens).flat_map(|t| (0..places.groups()).map(move |group| (t, group))) {
-        let first = group * GROUP;
-        let n = GROUP.min(dim - first);
+        let first = group * SCALE_GROUP;
+        let n = SCALE_GROUP.min(dim - first);
         // SAFETY: the caller's contract; a group is followed by zeros.
         unsafe {
             let rounded = |x: *const f32, scale_at: usize| {
-                let mut whole = [0f32; GROUP];
+                let mut whole = [0f32; SCALE_GROUP];
                 core::ptr::copy_nonoverlapping(x.add(first), whole.as_mut_ptr(), n);
                 let (scale, by) = scale_of::<f32, P>(whole.as_ptr());
                 let mut narrow = [f16::ZERO; KV_BLOCK];

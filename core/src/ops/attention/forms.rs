@@ -1,4 +1,4 @@
-//! How keys and values lie in a block, and how they are multiplied.
+//! The forms in which keys and values are cached, how they lie in a block, and how they are multiplied.
 
 use core::marker::PhantomData;
 
@@ -10,7 +10,7 @@ use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
 /// Elements of a head whose keys, or values, at a position have a scale in common.
-pub(super) const GROUP: usize = 32;
+pub(super) const SCALE_GROUP: usize = 32;
 
 /// Elements from one position's values to the next one's: whole vectors.
 pub(super) const fn width(dim: usize) -> usize {
@@ -27,7 +27,7 @@ pub(crate) struct Places {
 impl Places {
     /// Groups of a head.
     pub(crate) const fn groups(self) -> usize {
-        self.dim.div_ceil(GROUP)
+        self.dim.div_ceil(SCALE_GROUP)
     }
     /// The codes of the values.
     pub(super) const fn values(self) -> usize {
@@ -43,9 +43,9 @@ impl Places {
     }
 }
 
-/// What attention needs of a form of cached numbers.
-pub(super) trait Form<P: Prim<f32>> {
-    /// What blocks consist of.
+/// A form in which keys and values are cached, and the two products that attention needs of it.
+pub(super) trait CacheForm<P: Prim<f32>> {
+    /// The elements of a block.
     type Cell;
 
     /// `out[r][p] = sum_i queries[r][i] * key(p)[i]` for the positions from the first of `cols`, a multiple of 16, to before the
@@ -54,7 +54,7 @@ pub(super) trait Form<P: Prim<f32>> {
     /// # Safety
     /// Queries, whole blocks, room for the scores; the instruction set.
     unsafe fn scores(
-        blocks: Blocks<'_, Self::Cell>,
+        blocks: KvBlocks<'_, Self::Cell>,
         queries: *const f32,
         rows: usize,
         cols: [usize; 2],
@@ -67,7 +67,7 @@ pub(super) trait Form<P: Prim<f32>> {
     /// Weights (in whole blocks), whole blocks, room for `width(dim)` sums a row, and in `room` for as many numbers as there are
     /// weights; the instruction set.
     unsafe fn outputs(
-        blocks: Blocks<'_, Self::Cell>,
+        blocks: KvBlocks<'_, Self::Cell>,
         weights: (*const f32, usize),
         rows: usize,
         positions: [usize; 2],
@@ -77,23 +77,23 @@ pub(super) trait Form<P: Prim<f32>> {
 }
 
 /// The blocks of a piece, and the elements of a head.
-pub(super) struct Blocks<'a, C> {
+pub(super) struct KvBlocks<'a, C> {
     pub(super) all: &'a [&'a [C]],
     pub(super) dim: usize,
-    /// The blocks that are attended to next, or `None` if nothing is to be asked for. Products with keys then ask for the values of the
-    /// same blocks, and products with values for the keys of the next ones: whatever is in memory has as long to come
-    /// as the other half of a piece takes.
+    /// The blocks that are attended to next, or `None` if nothing is to be prefetched. Products with keys prefetch the values
+    /// of the same blocks, and products with values prefetch the keys of the next ones. So each has the time of one product
+    /// to arrive.
     pub(super) next: Option<&'a [&'a [C]]>,
 }
 
-impl<C> Clone for Blocks<'_, C> {
+impl<C> Clone for KvBlocks<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<C> Copy for Blocks<'_, C> {}
+impl<C> Copy for KvBlocks<'_, C> {}
 
-impl<C> Blocks<'_, C> {
+impl<C> KvBlocks<'_, C> {
     /// Where block `i` starts.
     ///
     /// # Safety
@@ -105,7 +105,7 @@ impl<C> Blocks<'_, C> {
     }
 
     /// Where the values of the positions of each vector of `lanes` lie, for each block `cell(place)` cells behind its beginning,
-    /// if something is to be asked for.
+    /// if something is to be prefetched.
     #[inline(always)]
     fn values<const W: usize>(
         &self,
@@ -150,34 +150,34 @@ fn run([first, end]: [usize; 2], i: usize) -> (usize, usize, usize) {
 /// Numbers of type `E`: keys, dimension by dimension, then values, position by position.
 pub(super) struct Plain<E>(PhantomData<E>);
 
-impl<E: Element, P: Prim<E> + Prim<f32>> Form<P> for Plain<E> {
+impl<E: Element, P: Prim<E> + Prim<f32>> CacheForm<P> for Plain<E> {
     type Cell = E;
 
     #[inline(always)]
-    unsafe fn scores(blocks: Blocks<'_, E>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
+    unsafe fn scores(blocks: KvBlocks<'_, E>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
         // SAFETY: the caller's contract.
-        unsafe { product::<P, _>(&Keys(blocks), (queries, blocks.dim), rows, cols, out) }
+        unsafe { product::<P, _>(&PlainKeys(blocks), (queries, blocks.dim), rows, cols, out) }
     }
     #[inline(always)]
     unsafe fn outputs(
-        blocks: Blocks<'_, E>,
+        blocks: KvBlocks<'_, E>,
         weights: (*const f32, usize),
         rows: usize,
         positions: [usize; 2],
         out: Out,
         _: *mut f32,
     ) {
-        let values = Values { blocks, positions };
+        let values = PlainValues { blocks, positions };
         // SAFETY: the caller's contract.
         unsafe { product::<P, _>(&values, weights, rows, [0, width(blocks.dim)], out) }
     }
 }
 
 /// Keys: columns are positions.
-struct Keys<'a, E>(Blocks<'a, E>);
+struct PlainKeys<'a, E>(KvBlocks<'a, E>);
 
 // SAFETY: columns are positions of the blocks, as whoever multiplies vouches for.
-unsafe impl<E: Element, P: Prim<E>> Product<P> for Keys<'_, E> {
+unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainKeys<'_, E> {
     type Number = E;
 
     #[inline(always)]
@@ -214,13 +214,13 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for Keys<'_, E> {
 }
 
 /// Values: steps are positions, columns the elements of a head.
-struct Values<'a, E> {
-    blocks: Blocks<'a, E>,
+struct PlainValues<'a, E> {
+    blocks: KvBlocks<'a, E>,
     positions: [usize; 2],
 }
 
 // SAFETY: steps are positions of the blocks, as whoever multiplies vouches for.
-unsafe impl<E: Element, P: Prim<E>> Product<P> for Values<'_, E> {
+unsafe impl<E: Element, P: Prim<E>> Product<P> for PlainValues<'_, E> {
     type Number = E;
 
     #[inline(always)]
@@ -255,7 +255,7 @@ unsafe impl<E: Element, P: Prim<E>> Product<P> for Values<'_, E> {
 }
 
 /// Codes of 8 bits and scales in f16, laid out as [`Places`] says.
-pub(super) struct Scaled;
+pub(super) struct CodesWithScales;
 
 /// `LANES` scales, at any address.
 ///
@@ -271,11 +271,11 @@ unsafe fn scales<P: Prim<f16>>(p: *const u8) -> P::V {
     }
 }
 
-impl<P: Widen + Prim<f16> + Prim<f32>> Form<P> for Scaled {
+impl<P: Widen + Prim<f16> + Prim<f32>> CacheForm<P> for CodesWithScales {
     type Cell = u8;
 
     #[inline(always)]
-    unsafe fn scores(blocks: Blocks<'_, u8>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
+    unsafe fn scores(blocks: KvBlocks<'_, u8>, queries: *const f32, rows: usize, cols: [usize; 2], out: Out) {
         // SAFETY: the caller's contract.
         unsafe { product::<P, _>(&ScaledKeys(blocks), (queries, blocks.dim), rows, cols, out) }
     }
@@ -283,7 +283,7 @@ impl<P: Widen + Prim<f16> + Prim<f32>> Form<P> for Scaled {
     /// Weights are multiplied with the scales of a group first: so these are applied once, not for each element.
     #[inline(always)]
     unsafe fn outputs(
-        blocks: Blocks<'_, u8>,
+        blocks: KvBlocks<'_, u8>,
         (weights, stride): (*const f32, usize),
         rows: usize,
         positions: [usize; 2],
@@ -306,16 +306,16 @@ impl<P: Widen + Prim<f16> + Prim<f32>> Form<P> for Scaled {
                         }
                     }
                 }
-                let end = width(blocks.dim).min((group + 1) * GROUP);
+                let end = width(blocks.dim).min((group + 1) * SCALE_GROUP);
                 let values = ScaledValues { blocks, positions };
-                product::<P, _>(&values, (room, stride), rows, [group * GROUP, end], out);
+                product::<P, _>(&values, (room, stride), rows, [group * SCALE_GROUP, end], out);
             }
         }
     }
 }
 
 /// Keys: columns are positions, runs groups.
-struct ScaledKeys<'a>(Blocks<'a, u8>);
+struct ScaledKeys<'a>(KvBlocks<'a, u8>);
 
 // SAFETY: columns are positions of the blocks, as whoever multiplies vouches for.
 unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
@@ -331,13 +331,13 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     }
     #[inline(always)]
     fn run<const W: usize>(&self, i: usize, col: usize) -> (usize, usize, [*const i8; W]) {
-        let from = i * GROUP;
+        let from = i * SCALE_GROUP;
         let vector = |v: usize| {
             let at = col + v * P::LANES;
             // SAFETY: columns are positions of the blocks.
             unsafe { self.0.at(at / KV_BLOCK).add(from * KV_BLOCK + at % KV_BLOCK).cast() }
         };
-        (from, GROUP.min(self.0.dim - from), from_fn(vector))
+        (from, SCALE_GROUP.min(self.0.dim - from), from_fn(vector))
     }
     #[inline(always)]
     unsafe fn load(p: *const i8) -> P::V {
@@ -355,15 +355,15 @@ unsafe impl<P: Widen + Prim<f16>> Product<P> for ScaledKeys<'_> {
     }
     #[inline(always)]
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]> {
-        // Each group asks for its share.
+        // Each group prefetches its share.
         let (places, width) = (Places { dim: self.0.dim }, width(self.0.dim));
-        self.0.values(col, P::LANES, |place| places.values() + place * width + i * GROUP * P::LANES)
+        self.0.values(col, P::LANES, |place| places.values() + place * width + i * SCALE_GROUP * P::LANES)
     }
 }
 
 /// Values, whose scales the rows have been multiplied with.
 struct ScaledValues<'a> {
-    blocks: Blocks<'a, u8>,
+    blocks: KvBlocks<'a, u8>,
     positions: [usize; 2],
 }
 
@@ -371,7 +371,7 @@ struct ScaledValues<'a> {
 unsafe impl<P: Widen> Product<P> for ScaledValues<'_> {
     type Number = i8;
     // No wider than a group.
-    const WIDEST: usize = if 4 * P::LANES <= GROUP { 4 } else { 2 };
+    const WIDEST: usize = if 4 * P::LANES <= SCALE_GROUP { 4 } else { 2 };
 
     #[inline(always)]
     fn runs(&self) -> usize {

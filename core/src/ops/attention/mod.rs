@@ -17,7 +17,7 @@ pub const KV_BLOCK: usize = 16;
 
 pub(crate) use body::{append, append_q8_0, attend, attend_q8_0, join};
 
-/// Keys and values of one KV head at consecutive positions, and what queries see of them.
+/// Keys and values of one KV head at consecutive positions, and which of them each query sees.
 #[derive(Clone, Copy, Debug)]
 pub struct KvPiece<'a, E> {
     /// Blocks, each of [`kv_block_len`](crate::Kernels::kv_block_len) elements, or of [`kv_block_len_q8_0`](crate::Kernels::kv_block_len_q8_0) bytes.
@@ -29,11 +29,11 @@ pub struct KvPiece<'a, E> {
     pub spans: &'a [[usize; 2]],
     /// Scores become `softcap * tanh(score / softcap)`.
     pub softcap: Option<f32>,
-    /// Blocks that are attended to next, if that is known: they are asked for while these are multiplied, and change no result.
+    /// Blocks that are attended to next, if that is known. They are prefetched meanwhile, and change no result.
     pub next: &'a [&'a [E]],
 }
 
-/// What attention has gathered of some pieces: for each query the largest score, the sum of the exponentials relative to it,
+/// The partial result of attention to some pieces: for each query the largest score, the sum of the exponentials relative to it,
 /// and the sum of the values weighed with them.
 #[derive(Debug)]
 pub struct Attended<'a> {
@@ -55,7 +55,7 @@ impl Attended<'_> {
     }
 }
 
-/// What [`attend`] works on.
+/// The arguments of [`attend`].
 pub struct AttendArgs<'a, E> {
     pub(crate) rows: usize,
     pub(crate) dim: usize,
@@ -65,7 +65,7 @@ pub struct AttendArgs<'a, E> {
     pub(crate) scores: *mut f32,
     /// Room for as many numbers as there are positions, for each row of the highest tile.
     pub(crate) room: *mut f32,
-    /// Room for what a piece gives: `rows` largest scores and sums, and the rows of values, in whole vectors.
+    /// Room for the partial result of a piece: `rows` largest scores and sums, and the rows of values, in whole vectors.
     pub(crate) new: Gathered,
     pub(crate) all: Gathered,
 }
@@ -77,7 +77,7 @@ pub struct Gathered {
     pub(crate) values: *mut f32,
 }
 
-/// What [`join`] works on.
+/// The arguments of [`join`].
 pub struct JoinArgs {
     pub(crate) rows: usize,
     pub(crate) dim: usize,
@@ -87,7 +87,7 @@ pub struct JoinArgs {
     pub(crate) stride: usize,
 }
 
-/// What [`append`] works on: tokens at consecutive positions of one block.
+/// The arguments of [`append`]: tokens at consecutive positions of one block.
 pub struct AppendArgs<E> {
     pub(crate) tokens: usize,
     pub(crate) dim: usize,

@@ -38,17 +38,18 @@ pub(super) unsafe trait Product<P: Vector> {
     /// # Safety
     /// They exist; the instruction set.
     unsafe fn load(p: *const Self::Number) -> P::V;
-    /// What the sums of run `i` are multiplied with, column by column, before they are added to those of other runs; `None`: 1.
+    /// Factors for the sums of run `i`, column by column, with which they are multiplied before they are added to those of
+    /// other runs. `None` stands for 1.
     ///
     /// # Safety
     /// The instruction set.
     unsafe fn factors<const W: usize>(&self, i: usize, col: usize) -> Option<[P::V; W]>;
-    /// Where memory lies that is to be asked for while run `i` is multiplied with the vectors from column `col` on: as many bytes for
-    /// each vector as its steps read. The addresses need not be valid.
+    /// The addresses to prefetch from while run `i` is multiplied with the vectors from column `col` on: one for each vector,
+    /// with as many bytes as the vector's steps read. They need not be valid.
     fn ahead<const W: usize>(&self, i: usize, col: usize) -> Option<[*const u8; W]>;
 }
 
-/// One step: `sums[r][v] += a[r] * b[v]`. What there is less of, rows or vectors, is held in registers meanwhile. Adaptors such as `zip`
+/// One step: `sums[r][v] += a[r] * b[v]`. If there are fewer rows than vectors, registers hold the rows, else the vectors. Adaptors such as `zip`
 /// would become calls here, and the sums would leave their registers.
 ///
 /// # Safety
@@ -179,7 +180,7 @@ pub(super) unsafe fn product<P: Prim<f32>, B: Product<P>>(
     }
 }
 
-/// `R` rows of a product, `W` vectors at a time (2 or 4) as far as there are as many, so many that the sums hide the latency of the
+/// `R` rows of a product, `W` vectors at a time (2 or 4) as far as there are as many. That makes enough sums to hide the latency of the
 /// operations that form them, and stay in registers. Yields `R`.
 ///
 /// # Safety

@@ -1,5 +1,5 @@
-//! Integers of 8 bits, per instruction set: nothing but a largest magnitude is formed across lanes, so all
-//! instruction sets give the same blocks.
+//! Rounding of groups to integers of 8 bits, compiled for each instruction set. The only result that lanes form together is a
+//! largest magnitude, which does not depend on their order. So all instruction sets give the same blocks.
 
 use crate::caps::IsaLevel;
 use crate::vector::Prim;

@@ -1,6 +1,5 @@
-//! The loop that encoding spends its time in, per instruction set: each lane of a vector tries another
-//! scale on the same weights. So nothing is summed up across lanes, and all instruction sets give the
-//! same blocks.
+//! The loop in which encoders spend their time, compiled for each instruction set. Each lane of a vector tries another scale
+//! on the same weights. So no sum is formed across lanes, and all instruction sets give the same blocks.
 
 use crate::caps::IsaLevel;
 use crate::isa::Scalar;
@@ -85,7 +84,7 @@ macro_rules! wrap {
             rounds: usize,
             fit: Option<Fit>,
         ) {
-            // Three loops, each without what it does not need.
+            // Three loops, each of which computes only the sums that it needs.
             // SAFETY: the caller vouches for the CPU.
             unsafe {
                 match fit {

@@ -1,4 +1,4 @@
-//! Encoders on every instruction set, and where they are found. Formats say what they do with a block:
+//! Encoders, compiled for every instruction set. Each format says how it encodes a block, with the searches of
 //! [`quant::encode`](crate::quant::encode).
 
 mod bytes;

@@ -1,8 +1,8 @@
-//! Decode and products of formats whose rows are inputs: vectors of outputs are worked on for one input after
-//! the other.
+//! Decode and products of formats that store a row for each input: `w[input][output]`. Registers hold neighbouring outputs,
+//! and one input is worked on after the other.
 //!
-//! A stripe of outputs is walked at a time, so that its sums, and scales and zero points of its current group stay
-//! in the nearest caches while the words are read in the order they lie in.
+//! Outputs are divided into stripes, which are done one after the other. So the sums of a stripe, and the scales and zero
+//! points of its current group, stay in the nearest caches, while words are read in the order in which they lie in memory.
 
 use core::mem::MaybeUninit;
 
@@ -24,7 +24,8 @@ const TABLE: usize = STRIPE;
 /// Inputs that are read together.
 const DEPTH: usize = 32;
 
-/// Sums that they are added to in turn, at most: a single one would wait for itself.
+/// Sums that consecutive products are added to alternately, at most. A single sum would be limited by the latency of its
+/// additions.
 const CHAINS: usize = 4;
 
 /// Zero points and scales of groups, and sums.
@@ -110,7 +111,7 @@ unsafe fn step<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
 ) {
     // SAFETY: the caller's contract.
     unsafe {
-        // As many rows as are read here are asked for.
+        // Prefetches as many rows as are read here.
         let rows = L::place(T - 1, 0).0 + 1;
         for r in rows..2 * rows {
             into_l2(w.0.wrapping_add(r * w.1).cast());
@@ -160,7 +161,7 @@ unsafe fn steps<P: Lanes, L: Layout, const T: usize, const ORDERED: bool>(
     }
 }
 
-/// Activations of any type. What is compiled for products does not depend on it: a function widens some at a time.
+/// Activations of any type. The code of products does not depend on the type: a function widens some activations at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs {
     pub(crate) x: *const u8,
@@ -405,7 +406,7 @@ unsafe fn decode_any<E: Element, P: Prim<E> + Lanes, L: Layout, W>(
     }
 }
 
-/// What products work on.
+/// The arguments of products.
 pub struct ColumnsArgs<W> {
     pub(crate) w: W,
     pub(crate) x: Inputs,

@@ -20,7 +20,7 @@ pub enum Fp8Format {
     E5m2,
 }
 
-/// What shares a scale.
+/// The weights that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fp8Scaling {
     /// The whole matrix.
@@ -169,7 +169,7 @@ impl<'a> Fp8Ref<'a> {
     }
 }
 
-/// What E4M3 has to be multiplied by after [`Lanes::fp8`].
+/// The factor with which E4M3 numbers are multiplied after [`Lanes::fp8`].
 const fn unit<const E5M2: bool>() -> f32 {
     if E5M2 {
         1.0
@@ -182,7 +182,7 @@ const fn unit<const E5M2: bool>() -> f32 {
 /// elsewhere costs as much as the rest of the conversion.
 const LOOK: usize = 64;
 
-/// What [`Lanes::peak`] sees in `LOOK` numbers at `p`.
+/// [`Lanes::peak`] of the `LOOK` numbers at `p`.
 ///
 /// # Safety
 /// The numbers exist; the instruction set.
@@ -196,7 +196,7 @@ unsafe fn look<P: Lanes>(before: P::I, p: *const u8) -> P::I {
     peak
 }
 
-/// How far ahead of a row's numbers the next ones are asked for, in bytes.
+/// How many bytes ahead a row is prefetched.
 const PREFETCH_DISTANCE: usize = 1024;
 
 /// Outputs at a time: each load of activations serves all, and each is a memory stream of its own.

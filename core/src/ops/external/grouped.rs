@@ -5,7 +5,7 @@ use crate::check;
 use crate::element::f16;
 use crate::error::KernelError;
 
-/// What both formats have: for each input, the integers of all outputs; for each group of inputs, their scales
+/// The data that both formats have: for each input, the integers of all outputs; for each group of inputs, their scales
 /// and zero points.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grouped<'a> {
@@ -183,7 +183,7 @@ impl<'a> AwqRef<'a> {
     }
 }
 
-/// What a zero point of GPTQ is stored as.
+/// How a zero point of GPTQ is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GptqZeros {
     /// Minus one (`checkpoint_format` "gptq", and every file without one): `z = (stored + 1) mod 2^bits`.
@@ -209,14 +209,14 @@ pub struct GptqRef<'a> {
     pub(crate) zeros: GptqZeros,
 }
 
-/// What [`GptqRef::new`] views.
+/// The slices that [`GptqRef::new`] makes a view of.
 #[derive(Clone, Copy, Debug)]
 pub struct GptqParts<'a> {
     /// Bits of an integer: 2, 3, 4 or 8.
     pub bits: u32,
     /// Inputs of a group; all of them where the file has one group (`group_size` -1).
     pub group: usize,
-    /// What zero points are stored as.
+    /// How zero points are stored.
     pub zeros: GptqZeros,
     /// Integers.
     pub qweight: &'a [u32],

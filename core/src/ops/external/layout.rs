@@ -1,7 +1,7 @@
-//! How integers of the formats whose rows are inputs lie in words.
+//! How integers are packed into words by the formats that store a row for each input: AWQ, GPTQ, SqueezeLLM.
 //!
-//! An integer becomes a float by being put into the mantissa of a power of two, where its lowest bit counts 1; that and
-//! the zero point are subtracted together, exactly.
+//! To convert an integer to f32, its bits are put into the mantissa of a power of two that is so large that the lowest bit of
+//! its mantissa is worth 1. Subtracting this power of two plus the zero point gives the difference, exactly.
 
 use super::grouped::{GptqZeros, Grouped};
 use super::{eight, UNPACKED};

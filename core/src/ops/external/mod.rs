@@ -42,7 +42,7 @@ fn eight<const BITS: u32>(i: usize, word: impl Fn(usize) -> u32) -> u32 {
     }
 }
 
-/// What the kernels work on.
+/// The arguments of the kernels.
 pub struct ExternalArgs<E, W> {
     pub(crate) w: W,
     /// Of a product.

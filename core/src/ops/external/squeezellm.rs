@@ -19,7 +19,7 @@ pub struct Outliers<'a> {
     pub vals: &'a [f32],
 }
 
-/// What [`SqueezeLlmRef::new`] views.
+/// The slices that [`SqueezeLlmRef::new`] makes a view of.
 #[derive(Clone, Copy, Debug)]
 pub struct SqueezeLlmParts<'a> {
     /// Bits of an index: 3 or 4.
@@ -176,7 +176,7 @@ type Words = [[u32; WIDTH]; DEPTH / 8];
 /// Calls `each` with every block: its first input and output, how many of both, its words.
 ///
 /// # Safety
-/// What `each` asks for.
+/// The contract of `each`.
 #[inline(always)]
 unsafe fn blocks<const BITS: u32>(
     w: &SqueezeLlmRef<'_>,

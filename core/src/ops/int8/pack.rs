@@ -1,11 +1,11 @@
 //! Packing of int8 matrices; see [`Panel`](crate::args::micro::Panel).
 //!
-//! The `kr` steps of a row of `A` (column of `B`) are a word of `kr` bytes, and words are what is moved. What
-//! else a panel's type asks for is done in place afterwards.
+//! The `kr` steps of a row of `A` (column of `B`) are one word of `kr` bytes, and packing moves such words. Panels whose
+//! elements have another type than i8 are converted in place afterwards.
 
 use crate::args::micro::{Panel, PanelType};
 use crate::isa::machine::{zip_high, zip_low, Bytes16};
-use crate::ops::lines;
+use crate::ops::pack::lines;
 use crate::ops::pack::{self, PackArgs};
 
 /// Packs cells of four bytes, at any address. Not used by portable code, whose words are of one byte.
@@ -80,7 +80,7 @@ unsafe fn words<const KR: usize>(g: &PackArgs, from: usize) {
             // Beyond the matrix a stride may lead anywhere.
             let src = g.src.wrapping_add(lane.wrapping_mul(g.across)).wrapping_add(p.wrapping_mul(g.along));
             let there = if lane < g.len { KR.min(g.k.saturating_sub(p)) } else { 0 };
-            // SAFETY: the caller's contract; only what exists is read.
+            // SAFETY: the caller's contract; only elements that exist are read.
             unsafe {
                 let word = word::<KR>(src, g.along, there);
                 g.dst.add(p * g.panel.width).cast::<[u8; KR]>().add(lane).write(word);
@@ -110,7 +110,7 @@ unsafe fn word<const KR: usize>(src: *const u8, along: usize, there: usize) -> [
 #[inline(always)]
 unsafe fn interleaved<const KR: usize>(g: &PackArgs) {
     let width = g.panel.width;
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         pack::pieces::<u8>(&PackArgs { k: g.k / KR * KR, ..*g }, KR, |at, there, p, src| {
             let row = bytes(g, g.dst.add(g.panel.bytes(at, g.depth))).add(p * width);
@@ -134,7 +134,7 @@ unsafe fn interleaved<const KR: usize>(g: &PackArgs) {
 /// Bytes of a register.
 const AT_ONCE: usize = size_of::<Bytes16>();
 
-/// The bytes of `KR` rows in turn.
+/// Interleaves `KR` rows, byte by byte.
 #[inline(always)]
 unsafe fn interleave<const KR: usize>(src: *const u8, along: usize, dst: *mut Bytes16) {
     // SAFETY: the caller vouches for a register of each row, and for as many behind `dst`. SSE2 and NEON are
@@ -219,28 +219,29 @@ unsafe fn widen(src: *const i8, dst: *mut i16, n: usize) {
     }
 }
 
-/// Writes what is behind the steps of a panel with words of four bytes, whose width is a multiple of 16.
+/// Writes the sums of columns behind the steps of a panel that has words of four bytes, and a width that is a multiple of 16.
 #[inline(always)]
 unsafe fn offsets(g: &PackArgs) {
     /// Columns at a time: a long register.
-    const COLS: usize = 16;
+    const COLS_AT_ONCE: usize = 16;
     /// The even bytes.
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     /// Rows of words whose bytes, plus 128, add up to less than 2^16 by twos.
-    const ROWS: usize = 128;
+    const ROWS_AT_ONCE: usize = 128;
     let (width, rows) = (g.panel.width, g.depth / 4);
     let words: *const u32 = g.dst.cast();
     let tail: *mut i32 = words.wrapping_add(rows * width).cast_mut().cast();
-    for lane in (0..width).step_by(COLS) {
-        let (mut sums, mut row) = ([[0i32; 2]; COLS / 2], 0);
+    for lane in (0..width).step_by(COLS_AT_ONCE) {
+        let (mut sums, mut row) = ([[0i32; 2]; COLS_AT_ONCE / 2], 0);
         while row < rows {
-            let end = rows.min(row + ROWS);
-            let mut twos = [0u64; COLS / 2];
+            let end = rows.min(row + ROWS_AT_ONCE);
+            let mut twos = [0u64; COLS_AT_ONCE / 2];
             let biased = 128 * 4 * (end - row) as i32;
             while row < end {
                 // SAFETY: the caller's contract: a packed panel.
-                let words =
-                    unsafe { words.add(row * width + lane).cast::<[u64; COLS / 2]>().read_unaligned() };
+                let words = unsafe {
+                    words.add(row * width + lane).cast::<[u64; COLS_AT_ONCE / 2]>().read_unaligned()
+                };
                 for (twos, word) in twos.iter_mut().zip(words) {
                     let word = word ^ 0x8080_8080_8080_8080;
                     *twos = twos.wrapping_add((word & EVEN) + (word >> 8 & EVEN));
@@ -258,7 +259,7 @@ unsafe fn offsets(g: &PackArgs) {
         // SAFETY: the place behind the steps, which need not be aligned.
         unsafe {
             tail.add(lane)
-                .cast::<[[i32; 2]; COLS / 2]>()
+                .cast::<[[i32; 2]; COLS_AT_ONCE / 2]>()
                 .write_unaligned(sums.map(|s| s.map(|s| s.wrapping_mul(-128))));
         }
     }

@@ -4,14 +4,11 @@ use super::operands::{Source, Strided};
 use crate::args::micro::{Micro, Panel, ROUND};
 use crate::caps::{CacheSizes, Caps, Prefetcher};
 use crate::error::KernelError;
-use crate::isa::machine::LINE;
+use crate::isa::machine::{LINE, PAGE};
 use crate::ops::pack::Reading;
 use crate::scratch::ScratchReq;
 
-/// What one way of L1 holds, as far as CPUs with such microkernels go.
-const PAGE: usize = 4096;
-
-/// Steps of `B` that are in L1 at a time, as they are asked for ahead.
+/// Steps of `B` that are in L1 at a time, because they have been prefetched.
 const PREFETCHED_STEPS: usize = 9;
 
 /// Rows of `C` up to which packing `B` costs more than reading it at strides that suit no cache.
@@ -19,17 +16,17 @@ const MAX_ROWS_IN_PLACE: usize = 64;
 
 /// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocks {
+pub(crate) struct BlockSizes {
     pub(crate) mc: usize,
     pub(crate) nc: usize,
     pub(crate) kc: usize,
-    /// Columns whose panels of `B` stay in L2 meanwhile, for microkernels with tile registers.
+    /// For microkernels with tile registers: columns whose panels of `B` stay in L2 while all panels of `A` meet them.
     pub(crate) chunk: usize,
     /// Bytes of `A`, and of `B`, that may be read where they are.
     near: [usize; 2],
     /// Whether `C` has no more than [`MAX_ROWS_IN_PLACE`].
     few_rows: bool,
-    /// Lines of L1 that hold what is a multiple of 4 KiB apart.
+    /// Ways of L1: lines whose addresses differ by multiples of [`PAGE`] and that it holds at the same time.
     ways: usize,
     /// How blocks are packed.
     pub(crate) reading: Reading,
@@ -47,7 +44,7 @@ fn equal_parts(total: usize, limit: usize, unit: usize) -> Result<usize, KernelE
     part.checked_next_multiple_of(unit).ok_or(overflow)
 }
 
-impl Blocks {
+impl BlockSizes {
     /// For a product of this shape, which may be a part of one with `whole` rows. `kc` depends on `k` alone: it decides the
     /// order of sums, which must not change with the part of `C` that is computed.
     pub(crate) fn new(
@@ -62,8 +59,8 @@ impl Blocks {
         let few_rows = whole <= MAX_ROWS_IN_PLACE;
         let near = match caps.prefetcher() {
             Prefetcher::Sequential => [caches.share(); 2],
-            // Lines of `B` that are farther away than L2 are not asked for ahead, as each row of it is another page. `A` is
-            // read along its rows.
+            // This hardware prefetcher does not fetch lines of `B` from beyond L2, as each row of `B` is in another page. `A`
+            // is read along its rows.
             Prefetcher::PerPage if few_rows => [usize::MAX; 2],
             Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
         };
@@ -103,7 +100,7 @@ impl Blocks {
     /// `kc`: whole steps of the microkernel, and a multiple of `unit`, which like them is a power of two.
     fn depth(micro: &Micro, caches: CacheSizes, k: usize, unit: usize) -> Result<usize, KernelError> {
         let (limit, unit) = if micro.around.is_some() {
-            // The panel of A takes two thirds of L1; what passes through the rest does not displace it.
+            // The panel of A takes two thirds of L1. The panels of B pass through the rest and do not displace it.
             (caches.l1d / 3 * 2 / micro.a.steps(micro.a.width, 1).max(1), micro.depth.max(unit))
         } else {
             let per_step = (micro.a.steps(micro.a.width, 1) + micro.b.steps(micro.b.width, 1)).max(1);
@@ -185,7 +182,7 @@ impl Blocks {
             && (self.few_rows || !along.is_multiple_of(PAGE))
     }
 
-    /// Whether so many lines at a stride leave room in L1 for others: all that fall into one set.
+    /// Whether `lines` lines, `stride` bytes apart, leave room for other lines in every set of L1.
     fn fits(&self, stride: usize, lines: usize) -> bool {
         let mut sets = [0; PAGE / LINE];
         (0..lines).all(|i| {

@@ -1,15 +1,16 @@
-//! The five loops, for any types: what depends on them is in the microkernel and in a few functions.
+//! The five loops around a microkernel (`api/gemm/mod.rs` describes them), for operands of any type. Only the microkernel and
+//! the [`Helpers`] know the types.
 
 use core::mem::MaybeUninit;
 
-use super::blocks::Blocks;
+use super::blocks::BlockSizes;
 use super::operands::{Source, Strided, Wanted};
 use crate::args::micro::{Edges, Micro, MicroArgs, Panel, MAX_SIDE, MAX_TILE};
 use crate::ops::engine::Access;
 use crate::ops::pack::PackArgs;
 use crate::ops::tile::{FinishArgs, MergeArgs};
 
-/// What is done in compiled code, for the types at hand.
+/// The parts of a product that are not microkernels, compiled for the types of its operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Helpers {
     /// Packs a block of `A`.
@@ -42,7 +43,7 @@ impl Finish {
     pub(crate) unsafe fn run(&self) {
         let Some(activate) = self.activate else { return };
         let Self { rows, cols, row_stride, col_stride, .. } = *self;
-        // Along what is contiguous, or else element by element.
+        // Along the contiguous dimension, or else element by element.
         let (outer, inner, step, len) = match (row_stride, col_stride) {
             (_, 1) => (rows, 1, row_stride, cols),
             (1, _) => (cols, 1, col_stride, rows),
@@ -69,7 +70,7 @@ const FINISH: usize = 256;
 pub(crate) struct Drive<'a> {
     pub(crate) micro: &'a Micro,
     pub(crate) helpers: Helpers,
-    pub(crate) blocks: Blocks,
+    pub(crate) blocks: BlockSizes,
     pub(crate) m: usize,
     pub(crate) n: usize,
     pub(crate) k: usize,
@@ -88,11 +89,11 @@ pub(crate) struct Drive<'a> {
     pub(crate) access: Access,
 }
 
-/// A tile for which there is no room, or no whole room, in `C`.
+/// Memory for a tile that a microkernel cannot write to `C` itself, because `C` has other strides or ends within the tile.
 #[repr(C, align(64))]
 pub(crate) struct Buffer(pub(crate) [MaybeUninit<f32>; MAX_TILE]);
 
-/// How tiles find their part of `A` or `B`. In bytes.
+/// Where the tiles of a block find their parts of `A` or `B`. Distances are in bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct PanelWalk {
     pub(crate) ptr: *const u8,
@@ -111,20 +112,20 @@ impl PanelWalk {
     }
 }
 
-/// `C = A B + beta C`: the unit of the two inner loops.
-pub(crate) struct Block {
+/// A product `C = A B + beta C` of one block of `A` and one of `B`, which the inner loops compute.
+pub(crate) struct GemmBlock {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// Steps, filled up.
+    /// Steps, rounded up to whole steps of the microkernel.
     pub(crate) depth: usize,
     pub(crate) a: PanelWalk,
     pub(crate) b: PanelWalk,
-    /// Bytes from a panel of `B` to what is behind its steps, if that counts here.
+    /// Bytes from the beginning of a panel of `B` to what follows its steps, if something does that the sums need.
     pub(crate) tail: Option<usize>,
-    /// Its corner.
+    /// The upper left corner in `C`.
     pub(crate) row: usize,
     pub(crate) col: usize,
-    /// Whether this is the first, the last block along the depth.
+    /// Whether this is the first block along the depth, or the last.
     pub(crate) first: bool,
     pub(crate) last: bool,
 }
@@ -133,8 +134,8 @@ impl Drive<'_> {
     /// The three outer loops.
     ///
     /// # Safety
-    /// The fields are as they say, none of `m`, `n`, `k` is 0; what is to be read and written is there;
-    /// the CPU has what the microkernel requires.
+    /// The fields are as they say, none of `m`, `n`, `k` is 0; the operands exist; the CPU has the features that the microkernel
+    /// requires.
     pub(crate) unsafe fn run(&self) {
         let Self { micro, m, n, k, blocks, .. } = *self;
         let reading = blocks.reading;
@@ -221,7 +222,7 @@ impl Drive<'_> {
                             }
                         };
                         let (first, last) = (p == 0, k - p == steps);
-                        let block = Block { rows, cols, depth, a, b, tail, row, col, first, last };
+                        let block = GemmBlock { rows, cols, depth, a, b, tail, row, col, first, last };
                         if micro.around.is_some() {
                             self.tiles(&block);
                         } else {
@@ -244,10 +245,10 @@ impl Drive<'_> {
     ///
     /// # Safety
     /// The contract of [`run`](Self::run); the block is as its fields say.
-    unsafe fn block(&self, block: &Block) {
+    unsafe fn block(&self, block: &GemmBlock) {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width, micro.b.width);
-        // What lies at strides is near anyway.
+        // A matrix that is read in place is in a cache, and needs no prefetches.
         let packed = block.b.along == micro.b.steps(nr, micro.b.kr);
         let chunk = if packed { micro.b.steps(nr, block.depth) } else { 0 };
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
@@ -258,7 +259,7 @@ impl Drive<'_> {
         while j < block.cols {
             let cols = nr.min(block.cols - j);
             let (mut i, mut a) = (0, block.a.ptr);
-            // The next panel of B comes nearer with each tile, until all is there.
+            // Each tile prefetches a part of the next panel of B, until all of it has been.
             let mut ahead = if j + nr < block.cols { 0 } else { chunk };
             while i < block.rows {
                 let rows = mr.min(block.rows - i);
@@ -285,7 +286,7 @@ impl Drive<'_> {
                         cols,
                         alpha: self.alpha,
                         beta,
-                        // What is being read anyway costs nothing.
+                        // Prefetching what is being read costs nothing.
                         next: if ahead < chunk { b.wrapping_add(block.b.pitch + ahead) } else { a },
                         start: block.tail.map_or(ZEROS.as_ptr(), |tail| b.wrapping_add(tail).cast()),
                         tile: buffer.0.as_mut_ptr().cast(),
@@ -310,7 +311,7 @@ impl Drive<'_> {
                     }
                 }
                 a = a.wrapping_add(block.a.pitch);
-                ahead += micro.asks(steps);
+                ahead += micro.prefetched_bytes(steps);
                 i += mr;
             }
             if block.last && (j + nr >= block.cols || j + nr - done >= FINISH) {

@@ -11,7 +11,7 @@ pub(crate) struct Strided {
 }
 
 impl Strided {
-    /// Rows are what lies across; columns are steps.
+    /// A matrix whose columns are steps: as `A` is, or the transpose of `B`.
     pub(crate) fn of<E>(matrix: MatRef<'_, E>) -> Self {
         let [across, along] =
             [matrix.row_stride(), matrix.col_stride()].map(|stride| stride.wrapping_mul(size_of::<E>()));
@@ -28,7 +28,8 @@ pub(crate) struct Wanted {
     pub(crate) steps: usize,
 }
 
-/// Where tiles find `A` or `B`. What is decided here is decided once: [`Blocks::left`](super::blocks::Blocks::left) and [`Blocks::right`](super::blocks::Blocks::right) do.
+/// Where tiles find `A` or `B`. [`BlockSizes::left`](super::blocks::BlockSizes::left) and
+/// [`BlockSizes::right`](super::blocks::BlockSizes::right) decide that, once for each product.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     /// A matrix that is packed block by block, and room for a block.

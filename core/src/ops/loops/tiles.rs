@@ -1,12 +1,13 @@
 //! The inner loops of a product for microkernels with tile registers (AMX), which keep the sums of a tile until the next call.
 //!
-//! From the outside in: chunks of panels of `B`, each of which stays in L2; the panels of `A`, one of which stays in L1; the
-//! panels of the chunk. So the microkernel streams `B` from L2, which tile registers can be loaded from at the rate of their
-//! products, and `C` is written row by row. Meanwhile the next panel of `A` and the next chunk of `B` are asked for, in turns.
+//! There are three loops. The outermost goes over chunks of `B`: panels that stay in L2 together. The next one goes over the
+//! panels of `A`, one of which stays in L1. The innermost goes over the panels of the chunk. So the microkernel streams `B`
+//! from L2, which is fast enough for tile registers, and writes `C` row by row. Every call also prefetches a part of the next
+//! panel of `A` or of the next chunk of `B`, alternately.
 
 use core::mem::MaybeUninit;
 
-use super::drive::{Block, Buffer, Drive};
+use super::drive::{Buffer, Drive, GemmBlock};
 use crate::args::micro::{MicroArgs, MAX_TILE};
 use crate::ops::tile::MergeArgs;
 
@@ -22,8 +23,8 @@ struct Begun {
     done: Option<usize>,
 }
 
-/// A tile to begin: its panels, steps of these, and what is to be brought nearer meanwhile.
-struct Work {
+/// The tile that is begun: its panels, the steps of these, and the address from which the call prefetches.
+struct NextTile {
     a: *const u8,
     b: *const u8,
     steps: usize,
@@ -35,13 +36,13 @@ impl Drive<'_> {
     ///
     /// # Safety
     /// The contract of [`Drive::run`]; the block is as its fields say, and both its operands are panels.
-    pub(crate) unsafe fn tiles(&self, block: &Block) {
+    pub(crate) unsafe fn tiles(&self, block: &GemmBlock) {
         let micro = self.micro;
         let (mr, nr) = (micro.a.width.max(1), micro.b.width.max(1));
         let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
-        // Panels of both operands are equally long, and a tile asks for an eighth of one.
-        let asks = micro.asks(steps);
-        let parts = micro.b.steps(nr, block.depth).checked_div(asks).unwrap_or(1).max(1);
+        // Panels of both operands are equally long, and a tile prefetches an eighth of one.
+        let share = micro.prefetched_bytes(steps);
+        let parts = micro.b.steps(nr, block.depth).checked_div(share).unwrap_or(1).max(1);
         let mut buffer = Buffer([MaybeUninit::uninit(); MAX_TILE]);
         let (mut before, mut first, mut chunk) = (None, 0, block.b.ptr);
         while first < block.cols {
@@ -49,23 +50,23 @@ impl Drive<'_> {
             // Panels are whole in all chunks but the last one.
             let behind = chunk.wrapping_add((cols / nr).wrapping_mul(block.b.pitch));
             let next_cols = self.blocks.chunk.min(block.cols - first - cols);
-            let (mut asked, parts_of_b) = (0, next_cols.div_ceil(nr) * parts);
+            let (mut done_of_b, parts_of_b) = (0, next_cols.div_ceil(nr) * parts);
             let (mut i, mut a) = (0, block.a.ptr);
             while i < block.rows {
                 let rows = mr.min(block.rows - i);
                 let below = a.wrapping_add(block.a.pitch);
                 let parts_of_a = if i + mr < block.rows { parts } else { 0 };
-                let (mut j, mut b, mut asked_of_a, mut odd) = (0, chunk, 0, false);
+                let (mut j, mut b, mut done_of_a, mut odd) = (0, chunk, 0, false);
                 while j < cols {
-                    let next = if odd && asked < parts_of_b {
-                        asked += 1;
-                        let panel = (asked - 1) / parts * block.b.pitch;
-                        behind.wrapping_add(panel + (asked - 1) % parts * asks)
-                    } else if asked_of_a < parts_of_a {
-                        asked_of_a += 1;
-                        below.wrapping_add((asked_of_a - 1) * asks)
+                    let next = if odd && done_of_b < parts_of_b {
+                        done_of_b += 1;
+                        let panel = (done_of_b - 1) / parts * block.b.pitch;
+                        behind.wrapping_add(panel + (done_of_b - 1) % parts * share)
+                    } else if done_of_a < parts_of_a {
+                        done_of_a += 1;
+                        below.wrapping_add((done_of_a - 1) * share)
                     } else {
-                        // What is being read anyway costs nothing.
+                        // Prefetching lines that are being read costs nothing.
                         a
                     };
                     let tile = Begun {
@@ -76,7 +77,7 @@ impl Drive<'_> {
                         done: (j + nr >= cols).then_some(block.col + first),
                     };
                     // SAFETY: rows and columns are bounded by the loops, and panels are those of the block.
-                    unsafe { self.begin(block, before, &Work { a, b, steps, next }, &mut buffer) };
+                    unsafe { self.begin(block, before, &NextTile { a, b, steps, next }, &mut buffer) };
                     (before, j, odd) = (Some(tile), j + nr, !odd);
                     b = b.wrapping_add(block.b.pitch);
                 }
@@ -86,14 +87,14 @@ impl Drive<'_> {
         }
         let (a, b) = (block.a.ptr, block.b.ptr);
         // SAFETY: no steps, so nothing is read.
-        unsafe { self.begin(block, before, &Work { a, b, steps: 0, next: a }, &mut buffer) };
+        unsafe { self.begin(block, before, &NextTile { a, b, steps: 0, next: a }, &mut buffer) };
     }
 
     /// Begins a tile, and brings the one `before` to `C`.
     ///
     /// # Safety
-    /// The panels have so many steps; the tile before is one of `C`, and its sums are in registers.
-    unsafe fn begin(&self, block: &Block, before: Option<Begun>, work: &Work, buffer: &mut Buffer) {
+    /// The panels of `work` have as many steps as it says. The tile before is one of `C`, and its sums are in tile registers.
+    unsafe fn begin(&self, block: &GemmBlock, before: Option<Begun>, work: &NextTile, buffer: &mut Buffer) {
         let (micro, room) = (self.micro, buffer.0.as_mut_ptr().cast::<u8>());
         let beta = if block.first { self.beta } else { 1.0 };
         let mut args = MicroArgs {

@@ -1,5 +1,6 @@
 //! Weights packed for the GEMM microkernel: a checked header, then panels.
 
+pub(crate) mod lines;
 mod panels;
 
 use crate::args::micro::{Micro, Panel};
@@ -30,7 +31,7 @@ pub struct PackedB<'a> {
     pub(crate) n: usize,
 }
 
-/// What kind of panels a buffer holds.
+/// The layout of the panels in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PanelLayout {
     pub(crate) storage: ElementType,
@@ -118,7 +119,7 @@ impl<'a> PackedB<'a> {
         self.kind.panel
     }
 
-    /// The panels, if they are what a kernel of this kind wants for this shape.
+    /// The panels, if they have the layout and the shape that a kernel with these panels reads.
     pub(crate) fn panels_for(&self, kind: PanelLayout, k: usize, n: usize) -> Result<*const u8, KernelError> {
         same("the layout", kind.word(), self.kind.word())?;
         check::dim("b.k() != k", self.k, k)?;

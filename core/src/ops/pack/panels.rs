@@ -1,22 +1,21 @@
-//! Packing: strips of a matrix in the order in which a microkernel reads them; see
-//! [`Panel`](crate::args::micro::Panel).
+//! Packing copies a matrix to panels, in which elements lie in the order in which a microkernel reads them:
+//! [`Panel`](crate::args::micro::Panel) describes it. Elements stay as they are or are widened to f32.
 //!
-//! Elements are moved as they are or widened to f32. What is contiguous in memory decides the way:
+//! There are three ways, by the direction in which the matrix is contiguous in memory:
 //!
-//! - rows of `B` (columns of `A`): they are copied piece by piece, some panels side by side, so that a page is
-//!   left only after a KiB of it, or all of it, has been read;
-//! - columns of `B` (rows of `A`): squares are transposed in registers. Pairs of 16-bit elements are moved as
-//!   cells of 32 bits, as are single ones until they are in place;
-//! - neither: elements are picked one by one.
+//! - Along rows of `B` (columns of `A`): rows are copied piece by piece, several panels side by side. So 1 KiB of a page, or
+//!   all of it, is read before the next page.
+//! - Along columns of `B` (rows of `A`): squares of numbers of 32 bits are transposed in registers. A pair of 16-bit elements
+//!   is one such number, and so is, until it is in place, a single one.
+//! - Along neither: elements are copied one by one.
 
 use crate::args::micro::{Panel, PanelType};
 use crate::caps::Prefetcher;
 use crate::element::Element;
-use crate::isa::machine::into_l2;
-use crate::isa::machine::{prefetch, LINE};
+use crate::isa::machine::{into_l2, prefetch, LINE, PAGE};
 use crate::isa::transpose::transpose;
 use crate::ops::gemv::gather;
-use crate::ops::lines;
+use crate::ops::pack::lines;
 use crate::vector::Prim;
 
 /// All panels of a matrix, or of a block of it. The packer knows the matrix's type.
@@ -39,24 +38,24 @@ pub(crate) struct PackArgs {
     pub(crate) reading: Reading,
 }
 
-/// How rows are read piece by piece, of each row one before the next piece of the first.
+/// How rows are read that are contiguous: one piece of each row, then the next piece of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     /// Bytes of a piece.
     piece: usize,
-    /// Rows ahead that are asked for: to the first-level cache, where pieces of more rows can drive each other out, and to the
-    /// second.
+    /// How many rows ahead pieces are prefetched: to the first-level cache, where pieces of more rows would displace each
+    /// other, and to the second-level cache.
     near: usize,
     far: usize,
 }
 
 impl Reading {
-    /// What suits a prefetcher. One that ends with its page is started anew by each piece, so pieces are pages. (Measured on Granite
-    /// Rapids: 14.5 instead of 12.1 GB/s; the others on Zen 4.)
+    /// The best way for a hardware prefetcher. If it stops at the end of each page, each piece starts it anew, so pieces are whole
+    /// pages. (Measured on Granite Rapids: 14.5 instead of 12.1 GB/s; the other numbers on Zen 4.)
     pub(crate) const fn of(prefetcher: Prefetcher) -> Self {
         match prefetcher {
             Prefetcher::Sequential => Self { piece: 1024, near: 4, far: 16 },
-            Prefetcher::PerPage => Self { piece: 4096, near: 2, far: 8 },
+            Prefetcher::PerPage => Self { piece: PAGE, near: 2, far: 8 },
         }
     }
 }
@@ -110,7 +109,7 @@ fn strips(g: &PackArgs, full: usize, mut f: impl FnMut(Strip)) {
 #[inline(always)]
 unsafe fn put<P: Prim<f32>>(g: &PackArgs, s: Strip, p: usize, v: P::V) {
     let (width, depth) = (g.panel.width, g.depth);
-    // What is too much is overwritten by the next step, where there is one.
+    // Elements beyond the step's end are overwritten by the next step, if there is one.
     let room = p + 1 < depth && width <= P::LANES && P::LANES <= 2 * width;
     // SAFETY: the caller vouches for the panel.
     unsafe {
@@ -143,7 +142,7 @@ unsafe fn put_square<P: Prim<f32>>(g: &PackArgs, s: Strip, p: usize, v: &[P::V; 
     }
 }
 
-/// Elements ahead to ask for.
+/// How many elements ahead rows are prefetched.
 const PREFETCH_DISTANCE: usize = 32;
 
 /// Transposes the matrix, whose steps are contiguous: `f` gets squares of each strip, in order: as many steps
@@ -159,7 +158,7 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(
         let mut p = 0;
         while p < g.k {
             let len = P::LANES.min(g.k - p);
-            // SAFETY: the caller vouches for the matrix; only what exists is read.
+            // SAFETY: the caller vouches for the matrix; only elements that exist are read.
             let v = unsafe {
                 let mut v = [P::splat(0.0); 16];
                 // Behind the end of the strip comes the next one's start.
@@ -222,7 +221,7 @@ pub(crate) unsafe fn pieces<E>(g: &PackArgs, rows: usize, mut f: impl FnMut(usiz
 #[inline(always)]
 unsafe fn wide<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
     let size = size_of::<E>();
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         if g.across == size {
             pieces::<E>(g, 1, |at, there, p, src| {
@@ -258,7 +257,7 @@ unsafe fn wide<E: Element, P: Prim<E> + Prim<f32>>(g: &PackArgs) {
 /// Panels of 16-bit elements, one step a group.
 #[inline(always)]
 unsafe fn panels_of_16_bits<E: Element, P: Prim<f32>>(g: &PackArgs) {
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         if g.across == 2 {
             pieces::<E>(g, 1, |at, there, p, src| {
@@ -294,7 +293,7 @@ unsafe fn panels_of_16_bits<E: Element, P: Prim<f32>>(g: &PackArgs) {
     }
 }
 
-/// Copies what is there of a row of a panel, and zeros.
+/// Copies the elements of a row of a panel that exist, and fills the row up with zeros.
 #[inline(always)]
 unsafe fn copy<E: Element>(src: *const E, there: usize, dst: *mut E, width: usize) {
     // SAFETY: the caller vouches for both.
@@ -311,7 +310,7 @@ unsafe fn copy<E: Element>(src: *const E, there: usize, dst: *mut E, width: usiz
     }
 }
 
-/// Pairs up what is there of two rows, and zeros.
+/// Interleaves the elements of two rows that exist, and fills up with zeros.
 #[inline(always)]
 unsafe fn interleave(first: *const u16, second: *const u16, there: usize, dst: *mut u32, width: usize) {
     let pair = |a: u16, b: u16| u32::from(a) | u32::from(b) << 16;
@@ -339,7 +338,7 @@ unsafe fn interleave(first: *const u16, second: *const u16, there: usize, dst: *
 #[inline(always)]
 unsafe fn pairs<E: Element, P: Prim<f32>>(g: &PackArgs) {
     let even = g.k / 2 * 2;
-    // SAFETY: the caller's contract; only what exists is read.
+    // SAFETY: the caller's contract; only elements that exist are read.
     unsafe {
         if g.along == 2 {
             let cells = PackArgs { k: g.k / 2, depth: g.depth / 2, ..*g };
@@ -369,7 +368,7 @@ unsafe fn groups<E: Element>(g: &PackArgs, from: usize) {
             let mut dst = g.dst.cast::<E>().wrapping_add(at * g.depth + p * width);
             for lane in at..at + width {
                 for step in p..p + kr {
-                    // SAFETY: the caller's contract; only what exists is read.
+                    // SAFETY: the caller's contract; only elements that exist are read.
                     unsafe {
                         let there = lane < g.len && step < g.k;
                         let src = g.src.wrapping_add(

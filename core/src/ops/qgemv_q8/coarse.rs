@@ -1,4 +1,5 @@
-//! Weights in blocks of 256, whose groups have integers for scales: a block is summed in integers.
+//! Weights in blocks of 256, whose groups have small integers as scales. Products are multiplied with these and summed over a
+//! whole block in integers; only the block's sum becomes a floating-point number.
 
 use core::mem::MaybeUninit;
 
@@ -6,34 +7,35 @@ use super::{BlockProducts, Q8Args};
 use crate::arrays::{from_fn, Each};
 use crate::isa::machine::in_memory;
 use crate::ops::activations::{Coarse, FineOrCoarse};
-use crate::ops::ahead::ask_far;
+use crate::ops::ahead::prefetch_far;
 use crate::quant::dots::Dots;
 use crate::quant::packed::Pack;
 use crate::quant::{Unpack, SUPER_BLOCK};
 
-/// What is prepared of a block, in memory: numbers that vectors have written are broadcast as they are read.
-struct Prepared<F: Pack, D: Dots<F>> {
-    factors: Line<D::Integers>,
-    minima: Line<D::Minima>,
-    ready: Line<<D::Isa as Unpack<F>>::Ready>,
-    /// What the integers of scales are multiplied with.
+/// Scales and offsets of a block, unpacked before its products. They are in memory, from where a load can broadcast one
+/// number to all lanes.
+struct PreparedBlock<F: Pack, D: Dots<F>> {
+    factors: LineAligned<D::Integers>,
+    minima: LineAligned<D::Minima>,
+    ready: LineAligned<<D::Isa as Unpack<F>>::Ready>,
+    /// The factor that all scales have in common.
     scale: f32,
-    /// What the integers of offsets are multiplied with.
+    /// The factor that all offsets have in common.
     minimum: f32,
 }
 
-/// At the start of a cache line: what is written as a vector is read back at once.
+/// A value at the start of a cache line, so that it can be read back at once after it has been written as a vector.
 #[repr(C, align(64))]
-struct Line<T>(T);
+struct LineAligned<T>(T);
 
-/// In blocks of 256.
+/// Rows of blocks with 256 weights.
 pub(crate) struct SuperBlocks;
 
-// SAFETY: keeps to what the trait's contract names.
+// SAFETY: accesses only the operands that the contract of the trait names.
 unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
     #[inline(always)]
     unsafe fn row<const M: usize>(g: &Q8Args, w: *const F::Block, m: usize) -> [f32; M] {
-        let mut prepared = [const { MaybeUninit::<Prepared<F, D>>::uninit() }; 2];
+        let mut prepared = [const { MaybeUninit::<PreparedBlock<F, D>>::uninit() }; 2];
         let [to, from] = &mut prepared;
         let (mut to, mut from) = (to.as_mut_ptr(), from.as_mut_ptr());
         let mut x: [*const FineOrCoarse; M] = from_fn(|i| g.activations(m + i));
@@ -51,7 +53,7 @@ unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
                 let next = w.add(usize::from(left > 0));
                 prepare::<F, D>(next, to);
                 in_memory(to);
-                ask_far(next.cast(), size_of::<F::Block>());
+                prefetch_far(next.cast(), size_of::<F::Block>());
                 multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).coarse), &mut sums);
                 (w, to, from) = (next, from, to);
                 x = x.each(|x| x.wrapping_add(1));
@@ -66,7 +68,7 @@ unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
 /// # Safety
 /// The block at `w`, room at `to`; the instruction set.
 #[inline(always)]
-unsafe fn prepare<F: Pack, D: Dots<F>>(w: *const F::Block, to: *mut Prepared<F, D>) {
+unsafe fn prepare<F: Pack, D: Dots<F>>(w: *const F::Block, to: *mut PreparedBlock<F, D>) {
     // SAFETY: the caller's contract.
     unsafe {
         (*to).scale = D::factors(w, (&raw mut (*to).factors).cast());
@@ -80,11 +82,11 @@ unsafe fn prepare<F: Pack, D: Dots<F>>(w: *const F::Block, to: *mut Prepared<F, 
 /// Adds the products of a block.
 ///
 /// # Safety
-/// The block at `w`, and what was prepared of it; the instruction set.
+/// The block at `w`, and its prepared data; the instruction set.
 #[inline(always)]
 unsafe fn multiply<F: Pack, D: Dots<F>, const M: usize>(
     w: *const F::Block,
-    prepared: &Prepared<F, D>,
+    prepared: &PreparedBlock<F, D>,
     x: [&Coarse; M],
     sums: &mut [D::Sums; M],
 ) {

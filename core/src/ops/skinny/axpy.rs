@@ -1,32 +1,32 @@
 //! `B` contiguous along `n`: rows of `B`, scaled by elements of `A`, are added up in rows of `C`.
 //!
-//! `U` rows of `B` are walked side by side. A tile of them, `V` vectors wide, is loaded into registers
-//! once and then multiplied with every row of `A`; the sums it is added to wait in a stripe that stays in
-//! the second-level cache, in the order in which tiles ask for them.
+//! `U` rows of `B` are walked side by side. A tile of them, `V` vectors wide, is loaded into registers once and then multiplied
+//! with every row of `A`. The products are added to sums in scratch memory. Columns are divided into stripes whose sums fit
+//! the second-level cache, and the sums lie in the order in which tiles use them.
 //!
-//! Packed panels are walked in the same way, one after the other: each is a stripe. Every element of `C` is
-//! summed in the same order, so it has the same bits.
+//! Packed panels are walked in the same way, one after the other; each panel is a stripe. Every element of `C` is summed in the
+//! same order as without panels, so that it has the same bits.
 
-use super::{before, pitch, widen, Panels, SkinnyArgs, FLOATS};
+use super::{before, pitch, widen, Panels, SkinnyArgs, FLOATS_PER_LINE};
 use crate::caps::IsaLevel;
 use crate::element::{Element, ElementType};
 use crate::ops::ahead::{Ahead, FAR};
 use crate::vector::Prim;
 
-/// What `B` is: a matrix, panels, or panels in which two rows lie in one, element by element.
+/// Values of the parameter `B`: a matrix; panels; or panels in which two rows are interleaved, element by element.
 const MATRIX: usize = 0;
 const PANELS: usize = 1;
 const PAIRS: usize = 2;
 
 /// Widest tile in elements.
-const WIDEST: usize = 2 * FLOATS;
+const WIDEST: usize = 2 * FLOATS_PER_LINE;
 
 /// Whether there are tiles for panels of this width: as wide as a tile, or several.
 pub(super) const fn width(level: IsaLevel, width: usize) -> bool {
     matches!((level, width), (IsaLevel::Avx512, 32) | (IsaLevel::Avx2, 16) | (IsaLevel::Neon, 4 | 8 | 12))
 }
 
-/// Sums that wait at most, in elements: 256 KiB.
+/// Most sums of a stripe: 256 KiB.
 const SUMS: usize = 1 << 16;
 
 /// Columns of a stripe.
@@ -97,7 +97,7 @@ unsafe fn carry<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const IN: bo
 }
 
 /// `rows <= U` rows of `B`, from depth `p` on.
-struct Group {
+struct RowsOfB {
     p: usize,
     rows: usize,
 }
@@ -115,7 +115,7 @@ unsafe fn tile<
 >(
     g: &SkinnyArgs<E>,
     s: &Stripe<E>,
-    group: &Group,
+    group: &RowsOfB,
     at: usize,
     ahead: &mut Ahead<E>,
 ) {
@@ -164,9 +164,9 @@ unsafe fn tile<
                 <P as Prim<f32>>::store(sums.add(v * P::LANES), acc);
             }
             if B == MATRIX {
-                ahead.ask();
+                ahead.prefetch();
             } else {
-                ahead.ask_along();
+                ahead.prefetch_along();
             }
             a = a.wrapping_add(pitch(g.k));
             sums = sums.wrapping_add(V * P::LANES);
@@ -220,7 +220,7 @@ unsafe fn stripes<E: Element, P: Prim<E> + Prim<f32>, const V: usize, const U: u
             let mut ahead = Ahead::along(g.order, U * widest, turns);
             let mut p = 0;
             while p < g.k {
-                let group = Group { p, rows: U.min(g.k - p) };
+                let group = RowsOfB { p, rows: U.min(g.k - p) };
                 if B == MATRIX {
                     ahead = Ahead::behind(g.order, s.b, [p, group.rows, g.k], [len, g.b_row], turns);
                 } else {

@@ -1,15 +1,15 @@
 //! `B` contiguous along `k`: every element of `C` is a dot product of a row of `A` and a row of weights.
 //!
-//! A tile of [`MR`] rows of `A` times `R` rows of weights is summed in registers, one vector of partial
-//! sums an element. The weights' next `depth` elements are multiplied with one block of `MR` rows of `A`
-//! after the other; all but the first find them in a cache, already widened. Between the pieces, the sums of
-//! the blocks wait in memory.
+//! A tile of [`MR`] rows of `A` and `R` rows of weights is summed in registers: one vector of partial sums for each element.
+//! Rows of weights are divided into pieces of [`DEPTH`] elements. A piece is multiplied with one block of `MR` rows of `A`
+//! after the other. The first block also stores it widened, in a cache from where the other blocks read it. Between one piece
+//! and the next, the sums of a block are in scratch memory.
 
 use super::{before, pitch, widen, SkinnyArgs, MAX_ROWS};
 use crate::element::Element;
 use crate::isa::machine::LINE;
 use crate::isa::InstructionSet;
-use crate::ops::ahead::{ask_near, Ahead, NEAR};
+use crate::ops::ahead::{prefetch_near, Ahead, NEAR};
 use crate::vector::Prim;
 
 /// Rows of `A` in a tile.
@@ -25,11 +25,11 @@ const DEPTH: usize = 4096;
 /// Elements of scratch memory besides the widened `A`: waiting sums and widened weights.
 pub(super) const fn scratch(m: usize, k: usize) -> usize {
     let piece = if pitch(k) < DEPTH { pitch(k) } else { DEPTH };
-    m * MAX_TILE_ROWS * super::FLOATS + MAX_TILE_ROWS * piece
+    m * MAX_TILE_ROWS * super::FLOATS_PER_LINE + MAX_TILE_ROWS * piece
 }
 
 /// One block of rows of `A` against one piece of the weights.
-struct Pass<E, const R: usize> {
+struct PieceProduct<E, const R: usize> {
     w: [*const E; R],
     /// Elements from one vector of a row to the next.
     along: usize,
@@ -51,7 +51,7 @@ unsafe fn step<
     const KEEP: bool,
     const WHOLE: bool,
 >(
-    pass: &Pass<E, R>,
+    pass: &PieceProduct<E, R>,
     s: usize,
     len: usize,
     acc: &mut [[P::V; R]; M],
@@ -92,7 +92,7 @@ unsafe fn run<
     const FIRST: bool,
     const KEEP: bool,
 >(
-    pass: &Pass<E, R>,
+    pass: &PieceProduct<E, R>,
     ahead: &mut Ahead<A>,
     from: *const P::V,
     to: *mut P::V,
@@ -110,9 +110,9 @@ unsafe fn run<
         while pass.depth - p >= line {
             if FIRST {
                 // Twice as far as with one row of `A`: the distance of `gemv` costs up to 6 %.
-                ask_near(&pass.w, p, 2 * NEAR);
+                prefetch_near(&pass.w, p, 2 * NEAR);
             }
-            ahead.ask();
+            ahead.prefetch();
             for _ in 0..line / P::LANES {
                 step::<E, P, M, R, KEEP, true>(pass, s, P::LANES, &mut acc);
                 s += 1;
@@ -135,8 +135,8 @@ unsafe fn run<
     }
 }
 
-/// Where a piece and a block stand.
-struct Place {
+/// The position of a piece of the weights and of a block of `A`.
+struct PiecePosition {
     /// Rows of `A`, columns of `C`, and how many of these there are.
     i: usize,
     j: usize,
@@ -146,16 +146,16 @@ struct Place {
     depth: usize,
 }
 
-/// Sums to begin with.
+/// The sums before the first piece.
 #[repr(align(64))]
-struct Zeros([f32; MR * MAX_TILE_ROWS * super::FLOATS]);
-static ZEROS: Zeros = Zeros([0.0; MR * MAX_TILE_ROWS * super::FLOATS]);
+struct Zeros([f32; MR * MAX_TILE_ROWS * super::FLOATS_PER_LINE]);
+static ZEROS: Zeros = Zeros([0.0; MR * MAX_TILE_ROWS * super::FLOATS_PER_LINE]);
 
 /// One block of `M` rows against one piece of `R` rows of weights.
 #[inline(always)]
 unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usize>(
     g: &SkinnyArgs<E>,
-    at: &Place,
+    at: &PiecePosition,
     memory: &Memory,
     ahead: &mut Ahead<E>,
 ) {
@@ -171,7 +171,7 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
             *w = g.b.add((at.j + r.min(at.live - 1)) * g.b_col + at.p);
         }
         let (depth, kept) = (at.depth, memory.kept);
-        let pass = Pass { w, along: P::LANES, depth, a, kept };
+        let pass = PieceProduct { w, along: P::LANES, depth, a, kept };
         let wide = size_of::<E>() == size_of::<f32>();
         if at.i > 0 && wide {
             run::<E, P, E, M, R, false, false>(&pass, ahead, from, sums);
@@ -181,7 +181,7 @@ unsafe fn block<E: Element, P: Prim<E> + Prim<f32>, const M: usize, const R: usi
                 *w = kept.add(r * P::LANES);
             }
             let depth = depth.next_multiple_of(P::LANES);
-            let pass = Pass { w, along: R * P::LANES, depth, a, kept };
+            let pass = PieceProduct { w, along: R * P::LANES, depth, a, kept };
             run::<f32, P, E, M, R, false, false>(&pass, ahead, from, sums);
         } else if M == MR && !wide && g.m > MR {
             run::<E, P, E, M, R, true, true>(&pass, ahead, from, sums);
@@ -239,8 +239,12 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
             i += rows;
         }
         let sums = a.add(g.m * pitch(g.k));
-        let memory =
-            Memory { a, row, sums, kept: sums.add(MAX_ROWS.min(g.m) * MAX_TILE_ROWS * super::FLOATS) };
+        let memory = Memory {
+            a,
+            row,
+            sums,
+            kept: sums.add(MAX_ROWS.min(g.m) * MAX_TILE_ROWS * super::FLOATS_PER_LINE),
+        };
         let blocks = g.m.div_ceil(MR);
         let lines = g.k.saturating_mul(size_of::<E>()) / LINE;
         // Equal pieces of whole lines.
@@ -256,7 +260,7 @@ unsafe fn tiles<E: Element, P: Prim<E> + Prim<f32>, const R: usize>(g: &SkinnyAr
                 let mut i = 0;
                 while i < g.m {
                     let rows = MR.min(g.m - i);
-                    let at = Place { i, j, live, p, depth };
+                    let at = PiecePosition { i, j, live, p, depth };
                     match rows {
                         4 => block::<E, P, 4, R>(g, &at, &memory, &mut ahead),
                         3 => block::<E, P, 3, R>(g, &at, &memory, &mut ahead),

@@ -1,4 +1,4 @@
-//! What the codes of the codebook formats stand for. See [`blocks`](crate::blocks) for how blocks refer
+//! The tables of the codebook formats. [`blocks`](crate::blocks) says how blocks refer
 //! to these tables.
 
 mod points;
@@ -51,7 +51,7 @@ pub static IQ3_XXS_GRID: [u32; 256] = grid!(IQ3_XXS, u32, [4, 12, 20, 28, 36, 44
 /// IQ3_S: byte `j` of an entry is the magnitude (an odd number, 1 to 15) of weight `j` of four.
 pub static IQ3_S_GRID: [u32; 512] = grid!(IQ3_S, u32, [1, 3, 5, 7, 9, 11, 13, 15]);
 
-/// IQ4_NL and IQ4_XS: what the 16 codes stand for. Denser near zero, as weights are.
+/// IQ4_NL and IQ4_XS: the values of the 16 codes. They are denser near zero, as weights are.
 pub static IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// MXFP4 and NVFP4: twice the E2M1 number that a code is. Bit 3 is the sign; there is no negative zero.

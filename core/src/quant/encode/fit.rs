@@ -1,8 +1,8 @@
 //! Searches for the scales and minima that leave the least squared error.
 //!
-//! All of them alternate between two steps: the values nearest to the weights for given scales, and
-//! the scales by least squares for given values. Neither can make it worse, but they end in the next
-//! local minimum, of which there are many. So they start from several scales.
+//! All of them alternate between two steps: to find the values that are nearest to the weights, for given scales; and to find
+//! the scales by least squares, for given values. Neither step can increase the error, but the search ends in the nearest
+//! local minimum, of which there are many. So each search is started from several scales.
 
 use super::grid::Grid;
 use super::group::{Fit, Group, Line};
@@ -36,7 +36,7 @@ pub(crate) fn affine<G: Grid, const N: usize>(
     let (floor, ceiling) = if positive { (mean, -mean) } else { (f32::NEG_INFINITY, f32::INFINITY) };
     let low = centred.x.iter().fold(ceiling, |a, &x| a.min(x));
     let range = centred.x.iter().fold(f32::NEG_INFINITY, |a, &x| a.max(x)) - low;
-    // What the grid is longer than the range (or shorter) lies at its upper end, its lower end, or both.
+    // The difference between the lengths of the grid and the range lies at the upper end, the lower end, or half at both.
     let placed = G::REACH.iter().flat_map(|reach| [0.0, 0.5, 1.0].map(|below| (range / reach, below)));
     let starts = placed.map(|(s, below)| (s, (below * (top * s - range) - low).max(floor)));
     let (s, m) = isa.fit::<G, N>(&centred, starts, Fit::Line(floor));

@@ -1,4 +1,4 @@
-//! The values that codes stand for.
+//! Grids: the values that the codes of a format can stand for, in units of the scale.
 
 use crate::quant::codebooks::{FP4_VALUES, IQ4_VALUES};
 use crate::vector::Vector;

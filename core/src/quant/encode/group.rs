@@ -1,4 +1,4 @@
-//! What encoders look at: groups of weights, and lines that are tried for them.
+//! The data of encoders: groups of weights with their importances, and lines (a scale and a minimum) that are tried for them.
 
 /// A scale `s` and a minimum `m`: weights are near `s * v - m`.
 pub(crate) type Line = (f32, f32);

@@ -1,5 +1,6 @@
-//! Encoders: weights to blocks. A format has one if its table has a row `encode`, which makes a block of the groups of its weights
-//! with what is here: searches for scales ([`fit`]), the values that codes stand for ([`grid`]), and bits of codes.
+//! Encoders: from weights to blocks. A format has an encoder if its table has a row `encode`. That row makes a block of groups
+//! of weights, and is written with the functions of this module: searches for scales ([`fit`]), grids of values ([`grid`]),
+//! and packing of codes into bits.
 
 pub(crate) mod fit;
 pub(crate) mod grid;
@@ -16,13 +17,13 @@ use group::{Fit, Line, Trials};
 /// The largest finite f16.
 pub(crate) const MAX_HALF: f32 = 65504.0;
 
-/// The limit of formats whose scales reach as far as f32: what is decoded still is finite.
+/// The limit of formats whose scales reach as far as f32. Decoded weights are then still finite.
 pub(crate) const MAX_SINGLE: f32 = 1e38;
 
-/// What is smaller counts as zero: its reciprocal and its square might not be finite and normal.
+/// Smaller magnitudes count as zero: their reciprocals and squares might not be finite and normal.
 const SMALLEST: f32 = 1e-18;
 
-/// What encoders ask of an instruction set.
+/// The operations of encoders that are compiled for each instruction set.
 pub(crate) trait Search: Copy {
     /// Looks at a group with all lines, `rounds` times; with a `fit`, lines change after each.
     fn look<G: Grid, const N: usize>(
@@ -38,7 +39,7 @@ pub(crate) trait Search: Copy {
     /// are finite.
     fn bytes<const N: usize>(self, x: &[f32; N]) -> (f32, [i8; N]);
 
-    /// What is left of a group for each of several lines.
+    /// The errors that several lines leave of a group.
     fn measure<G: Grid, const N: usize>(
         self,
         group: &Group<N>,
@@ -98,7 +99,7 @@ pub(crate) fn blocks<S: Search, E: Element, F: EncodeGroups<N, M>, const N: usiz
             }
         }
         if let Some(importance) = importance.next() {
-            // Relative to the largest, so that no sum overflows. NaN and what is negative count as 0.
+            // Relative to the largest, so that no sum overflows. NaN and negative numbers count as 0.
             let valid = |w: &f32| if *w > 0.0 { w.min(f32::MAX) } else { 0.0 };
             let most = importance.iter().map(valid).fold(0.0, f32::max);
             for (group, importance) in groups.iter_mut().zip(importance.chunks_exact(N)) {

@@ -1,4 +1,4 @@
-//! How a unit of packed weights is read.
+//! Reading a unit of packed weights.
 
 use super::{Packing, Scales, PANEL_ROWS, STEP_COLS};
 use crate::arrays::Each;
@@ -14,11 +14,11 @@ pub(crate) struct Unit<'a> {
     pub(crate) steps: usize,
 }
 
-/// Of a plane what is stored of some columns: four bytes for each row.
-pub(crate) type Vector = [[u8; 4]; PANEL_ROWS];
+/// A vector of a plane: four bytes for each row.
+pub(crate) type PlaneVector = [[u8; 4]; PANEL_ROWS];
 
 /// The codes of a step: for each four columns those of all rows.
-pub(crate) type Codes = [[i8; 4 * PANEL_ROWS]; STEP_COLS / 4];
+pub(crate) type StepCodes = [[i8; 4 * PANEL_ROWS]; STEP_COLS / 4];
 
 /// The planes of a step.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ impl Planes {
     /// # Safety
     /// The step exists; `v` is less than the plane's bits.
     #[inline(always)]
-    pub(crate) unsafe fn low(self, v: usize) -> Vector {
+    pub(crate) unsafe fn low(self, v: usize) -> PlaneVector {
         // SAFETY: the caller's contract.
         unsafe { *self.low.add(64 * v).cast() }
     }
@@ -44,7 +44,7 @@ impl Planes {
     /// # Safety
     /// The contract of [`low`](Self::low).
     #[inline(always)]
-    pub(crate) unsafe fn high(self, v: usize) -> Vector {
+    pub(crate) unsafe fn high(self, v: usize) -> PlaneVector {
         // SAFETY: the caller's contract.
         unsafe {
             if self.by_row {
@@ -60,7 +60,7 @@ impl Planes {
     /// # Safety
     /// The step exists, and has such a plane.
     #[inline(always)]
-    pub(crate) unsafe fn each_row(self) -> Vector {
+    pub(crate) unsafe fn each_row(self) -> PlaneVector {
         // SAFETY: the caller's contract.
         unsafe { (*self.high.cast::<[u8; PANEL_ROWS]>()).each(|byte| [byte; 4]) }
     }
@@ -75,7 +75,7 @@ impl Unit<'_> {
     /// The unit exists; `r < PANEL_ROWS`, `c` is one of its columns.
     pub(crate) unsafe fn code(self, r: usize, c: usize) -> i8 {
         let ([low, high], s, v) = (self.packing.bits, c / STEP_COLS, c / 4 % 8);
-        let bits = |vector: Vector, w: usize| {
+        let bits = |vector: PlaneVector, w: usize| {
             vector[r % PANEL_ROWS][c % 4] >> (v / w.max(1) * w) & ((1 << w) - 1) as u8
         };
         let planes = self.planes(s);
@@ -98,10 +98,10 @@ impl Unit<'_> {
     /// # Safety
     /// The unit exists; `s` is one of its steps.
     #[inline(always)]
-    pub(crate) unsafe fn codes(self, s: usize) -> Codes {
+    pub(crate) unsafe fn codes(self, s: usize) -> StepCodes {
         let ([low, high], planes) = (self.packing.bits, self.planes(s));
         let mut indices = [[0u8; 4 * PANEL_ROWS]; STEP_COLS / 4];
-        let add = |four: &mut [u8; 4 * PANEL_ROWS], vector: Vector, v: usize, w: usize, shift: usize| {
+        let add = |four: &mut [u8; 4 * PANEL_ROWS], vector: PlaneVector, v: usize, w: usize, shift: usize| {
             let down = v / w.max(1) * w;
             for (index, byte) in four.iter_mut().zip(vector.as_flattened()) {
                 *index |= (byte >> (down & 7) & ((1 << w) - 1) as u8) << (shift & 7);
@@ -140,7 +140,7 @@ impl Unit<'_> {
         }
     }
 
-    /// What integers and the sums of activations are multiplied with in group `g`, by row.
+    /// The factors of group `g`, by row: of its sums of products, and of its sums of activations.
     ///
     /// # Safety
     /// The unit exists; `g` is one of its groups.
@@ -163,7 +163,7 @@ impl Unit<'_> {
         }
     }
 
-    /// What all groups share, by row.
+    /// The factors that all groups have in common, by row: of sums of products, and of sums of activations.
     ///
     /// # Safety
     /// The unit exists.
@@ -193,7 +193,7 @@ impl Unit<'_> {
     }
 }
 
-/// The number of [`Scales::Ue4m3`].
+/// The number that a byte of [`Scales::Ue4m3`] stands for.
 #[inline(always)]
 fn shifted(b: u8) -> f32 {
     f16::from_bits(u16::from(b) << 7).to_f32()

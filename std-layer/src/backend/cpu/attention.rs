@@ -1,8 +1,8 @@
-//! Attention on the CPU: what is shared out, and how pieces are joined.
+//! Attention on the CPU: how its work is divided among threads, and how partial results are joined.
 //!
-//! The positions of a sequence are cut into pieces of [`KV_PIECE`], whatever steps they come from. What a query gathers
-//! of a piece depends on nothing but that piece, and pieces are joined in order. So neither the number of threads, nor
-//! the size of pages, nor the number of tokens in a step changes a bit.
+//! The positions of a sequence are cut into pieces of [`KV_PIECE`] positions, whatever steps they come from. The partial result
+//! of a query and a piece depends on that piece alone, and partial results are joined in the order of their pieces. So no bit
+//! of the result depends on the number of threads, the size of pages, or the number of tokens in a step.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ use crate::model::Config;
 const KV_PIECE: usize = 256;
 const PIECE_BLOCKS: usize = KV_PIECE / KV_BLOCK;
 
-/// About how many queries attend together: so many that their scores and the keys of a piece still stay in L2.
+/// About how many queries attend together. Their scores and the keys of a piece stay in L2.
 const QUERIES: usize = 48;
 
 /// If there are fewer chunks of attention than this for each thread, each piece becomes a chunk of its own.
@@ -50,7 +50,7 @@ struct Unit {
     partial: Option<usize>,
 }
 
-/// How attention is shared out, for layers with the same window.
+/// The chunks of attention, for layers with the same window.
 #[derive(Debug)]
 pub(super) struct Shares {
     window: Option<usize>,
@@ -152,7 +152,7 @@ impl Shares {
     }
 }
 
-/// What a step's attention works on.
+/// The operands of a step's attention.
 #[derive(Debug)]
 pub(super) struct Attention {
     pub(super) heads: Heads,
@@ -394,7 +394,7 @@ pub(super) struct Angles {
 }
 
 impl Attention {
-    /// Does what comes before attention, for the tokens of a block: adds biases, norms heads, rotates them, and writes
+    /// Prepares the tokens of a block for attention: adds biases, norms heads, rotates them, and writes
     /// keys and values to the cache.
     ///
     /// # Safety

@@ -1,4 +1,4 @@
-//! The types of cached keys and values, and core's kernels for them.
+//! The types of cached keys and values, and the core's kernels for each.
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use crate::backend::KvType;
 
 /// Core's kernels for a type of cached numbers.
 pub(super) trait Cached {
-    /// What blocks of the cache consist of.
+    /// The elements of the cache's blocks.
     type Cell;
     /// Cells of a block.
     fn len(dim: usize) -> Result<usize, KernelError>;

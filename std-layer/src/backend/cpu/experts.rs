@@ -1,8 +1,8 @@
-//! A mixture of experts: who goes where, and the products of each expert with the rows that go through it.
+//! A mixture of experts: routing of rows to experts, and the products of each expert with the rows that chose it.
 //!
-//! Pairs of a row and one of its experts are sorted by expert, so that each expert is one product of all rows that chose it. The rows of
-//! an expert are a segment. How many segments there are, and how long they are, is known when rows have been routed; operations
-//! have chunks for as many as there could be, and those without a segment do nothing.
+//! The pairs of a row and one of its experts are sorted by expert, so that all rows of an expert are multiplied together. They
+//! are called a segment. The number of segments and their lengths are known only when rows have been routed, but operations are
+//! recorded before that. So they have chunks for as many segments as there could be, and a chunk without a segment does nothing.
 
 use std::ops::Range;
 
@@ -13,12 +13,13 @@ use super::product::{chunk_rows, Way};
 use super::rows::{glu, Rounded, Rows};
 use super::team::Memory;
 use super::weights::ExpertWeights;
+use crate::aligned::AlignedVec;
 use crate::model::{Config, Experts, Gate};
 
-/// Bytes of a cache line: arrays start on one.
-const LINE: usize = 64;
+/// Arrays start on a cache line.
+const LINE: usize = AlignedVec::<u8>::ALIGN;
 
-/// Rows up to which one chunk routes and sorts all.
+/// If there are no more rows than this, one chunk routes and sorts all of them.
 const TOGETHER: usize = 8;
 
 /// Gate and up take prepared rows from the same place, or each from its own if their formats differ; down from the third.
@@ -29,7 +30,7 @@ const FORMS: usize = 3;
 pub(super) struct Room {
     /// Products of the router, then scores: a row for each token.
     pub(super) scores: Rows,
-    /// What experts take and give: a row for each pair, sorted by expert.
+    /// Inputs and results of experts: a row for each pair, sorted by expert.
     inputs: Rows,
     gates: Rows,
     activated: Rows,
@@ -105,7 +106,7 @@ impl Room {
     }
 }
 
-/// What is done with the rows of a layer, one after the other. The router's products come first.
+/// The stages of a layer's experts, in their order. The router's products come before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Chooses experts, row by row.
@@ -131,7 +132,7 @@ pub(super) struct Mixture {
     pub(super) gate: Gate,
     pub(super) weights: *const ExpertWeights,
     pub(super) room: Room,
-    /// What rows are, and where results go.
+    /// The rows, and where results go.
     pub(super) x: Rows,
     pub(super) delta: Rows,
     pub(super) rows: usize,
@@ -146,7 +147,7 @@ struct Segment {
 }
 
 impl Mixture {
-    /// What there is to do, with names for profiles.
+    /// The stages, with names for profiles.
     pub(super) fn stages(&self) -> impl Iterator<Item = (&'static str, Stage)> {
         let all = [
             ("route", Stage::Route),
@@ -194,7 +195,7 @@ impl Mixture {
         }
     }
 
-    /// A segment, if there are so many.
+    /// A segment, or nothing if there are fewer.
     ///
     /// # Safety
     /// Pairs have been sorted.
@@ -353,7 +354,7 @@ impl Mixture {
         }
     }
 
-    /// What a product of a segment takes, as it is and prepared.
+    /// The input of a product of a segment, as it is and prepared.
     ///
     /// # Safety
     /// The contract of [`run`](Self::run).

@@ -1,4 +1,4 @@
-//! Products with weights: what is shared out, and which form of the activations they take.
+//! Products with weights: how they are divided among threads, and the form in which they take activations.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ const CHUNK_WORK: usize = 1 << 27;
 /// Bytes of weights below which a chunk is not worth claiming: they take about a microsecond.
 const MIN_CHUNK_BYTES: usize = 16 << 10;
 
-/// Chunks for each thread, so that a thread that is held up delays little.
+/// Chunks for each thread. The more there are, the less a thread that is suspended delays the others.
 const CHUNKS_PER_THREAD: usize = 6;
 
-/// An exact plan is made for at least this many rows of activations, so that any number of rows takes the same way and
-/// gets the same bits.
+/// An exact plan is made for at least this many rows of activations. So any number of rows is multiplied by the same kernel,
+/// and gets the same bits.
 const EXACT_ROWS: usize = 64;
 
 /// How a matrix is multiplied.
@@ -54,7 +54,7 @@ impl Way {
         }
     }
 
-    /// The plan that prepares activations, if they are not taken as they are.
+    /// The plan that prepares activations, unless the product takes them as they are.
     pub(super) fn prepares(self) -> Result<Option<QgemmPlan<f32>>, KernelError> {
         match self {
             Self::Quantised(plan) if plan.prepared_size()?.size() > 0 => Ok(Some(plan)),
@@ -100,8 +100,8 @@ impl Way {
     }
 }
 
-/// Rows of a matrix in a chunk of a product of `rows` rows: large enough to be worth claiming, small enough to be shared out evenly. `all` is how
-/// many rows of weights the operation has.
+/// The number of rows of a matrix in a chunk of a product of `rows` rows of activations. Chunks are large enough to be worth
+/// claiming, and small enough to be divided evenly. The operation has `all` rows of weights.
 pub(super) fn chunk_rows(matrix: &Matrix, all: usize, rows: usize, threads: usize) -> usize {
     let row_bytes = (matrix.bytes() / matrix.rows().max(1)).max(1);
     let least = MIN_CHUNK_BYTES.div_ceil(row_bytes);
@@ -143,7 +143,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// A product of `rows` rows. For each form in which it takes them, `room` is asked for memory.
+    /// A product of `rows` rows. For each form in which it takes them, `room` is called to get memory.
     pub(super) fn new(
         k: &Kernels<f32>,
         matrices: &[Arc<Matrix>],

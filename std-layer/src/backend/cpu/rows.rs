@@ -1,4 +1,5 @@
-//! Operations row by row, and the rounding of their results for the products that follow.
+//! Operations on single rows (norms, activation functions, pooling), and the rounding of their results for the products that
+//! follow.
 
 use std::ops::Range;
 
@@ -46,7 +47,7 @@ impl Rows {
     }
 }
 
-/// What an operation computes for each row.
+/// The function that an operation computes for each row.
 #[derive(Debug)]
 pub(super) enum RowWork {
     /// Rows of a table, times a factor.
@@ -63,11 +64,11 @@ pub(super) enum RowWork {
     Cap { x: Rows, cap: f32 },
     /// Makes one row of several, and its length 1. A row of the operation is one of `runs`.
     Pool { pooling: Pooling, runs: Vec<Range<usize>>, x: Rows, to: Rows },
-    /// Nothing: rows are rounded, and that is all.
+    /// Nothing. Rows are only rounded.
     Round,
 }
 
-/// What is added to the residual stream, normed with a weight or as it is.
+/// An operand that is added to the residual stream, normed with a weight or as it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Add {
     pub(super) delta: Rows,

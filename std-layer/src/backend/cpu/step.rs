@@ -1,4 +1,4 @@
-//! A step on the CPU: operations are recorded, then a team runs them.
+//! A step of a model on the CPU: its operations are recorded first, and then a [team](super::team) of threads does them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -12,29 +12,31 @@ use super::product::Product;
 use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work};
 use super::weights::{CpuWeights, Matrix};
+use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
 use crate::model::Pooling;
 
-/// Bytes of a cache line: arrays in the arena start on one.
-const LINE: usize = 64;
+/// Arrays in the arena start on a cache line.
+const LINE: usize = AlignedVec::<u8>::ALIGN;
 
 /// One operation.
 #[derive(Debug)]
 enum Operation {
     Rows(RowOp),
     Product(Product),
-    /// What comes before a layer's attention. A chunk has the tokens of a block.
+    /// Bias, norms and rotation of queries and keys, and writing keys and values to the cache, before a layer's attention. A
+    /// chunk has the tokens of a block.
     Prepare {
         layer: usize,
         shape: RopeShape,
         angles: usize,
     },
-    /// A layer's attention, shared out as in the layer's group.
+    /// A layer's attention, with the chunks of the layer's group.
     Attend {
         layer: usize,
         group: usize,
     },
-    /// A part of what the experts of a layer do: those at an index.
+    /// A stage of the experts of a layer.
     Experts {
         mixture: usize,
         stage: Stage,
@@ -125,12 +127,12 @@ pub(super) struct Recorder<'a> {
     threads: usize,
     /// Number of rows.
     rows: usize,
-    /// The rows whose logits are asked for.
+    /// The rows whose logits are requested.
     outputs: Vec<usize>,
     tokens: Vec<u32>,
     slots: HashMap<Slot, Rows>,
     experts: Option<Room>,
-    /// What the next norm adds first.
+    /// The operand that the next norm adds first.
     add: Option<Add>,
     /// Memory for rounded rows, and its length in bytes.
     rounded: *mut u8,

@@ -1,4 +1,4 @@
-//! Threads that stay together for a whole step of a model.
+//! A team of threads that do all operations of a step of a model together, one after the other.
 
 use std::any::Any;
 use std::fmt;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use crate::aligned::AlignedVec;
 use crate::runtime::RuntimeError;
 
-/// How long a thread watches for what it waits for before it sleeps.
+/// How long a waiting thread polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How long a thread keeps its core before it offers it to other programs: less than a time slice of the operating system, at whose end the
-/// thread would be suspended in the middle of a chunk, and all others would wait for it.
+/// How long a thread keeps its core before it offers it to other programs. That is less than a time slice of the operating
+/// system: at its end the thread would be suspended in the middle of a chunk, and all others would wait for it.
 const TURN: Duration = Duration::from_millis(1);
 
 /// A list of operations, each of which begins when the one before it is complete.
@@ -46,10 +46,10 @@ impl Memory {
     }
 }
 
-/// A number of threads that do the operations of a [`Work`] together. Chunks are claimed one by one, and an operation
-/// is complete when its chunks are: nobody waits for a thread that holds none, such as one that the operating system
-/// has suspended. Threads offer their cores to other programs while they hold no chunk, so that it is mostly then that they are
-/// suspended. A thread that comes late finds the counters of past operations used up and passes on.
+/// A number of threads that do the operations of a [`Work`] together. Chunks are claimed one by one, and an operation is
+/// complete when its chunks are. So nobody waits for a thread that holds no chunk, for instance because the operating system
+/// has suspended it. Threads offer their cores to other programs while they hold no chunk, so that they are mostly suspended at
+/// such times. A thread that comes late finds the counters of past operations used up, and goes on to the current operation.
 pub(super) struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -68,7 +68,7 @@ struct Shared {
     wake: Condvar,
 }
 
-/// What sleepers lock while they look whether to go on.
+/// The lock that sleepers hold while they look whether to go on.
 #[derive(Default)]
 struct News {
     job: Option<Arc<Job>>,
@@ -156,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// What a thread of the team does.
+    /// The main function of a thread of the team.
     fn serve(&self) {
         let (mut seen, mut memory) = (0, Memory::new());
         loop {

@@ -1,4 +1,4 @@
-//! Packing for tile registers: panels whose groups are whole cache lines.
+//! Packing for tile registers (AMX): each group of steps of a row is a whole cache line, which is copied as such.
 
 use crate::args::micro::Panel;
 use crate::isa::machine::LINE;
@@ -25,7 +25,7 @@ pub(crate) unsafe fn pack(g: &PackArgs, size: usize) -> bool {
             let src = g.src.wrapping_add((at + lane).wrapping_mul(g.across));
             let mut from = 0;
             while from < g.depth * size {
-                // SAFETY: the caller's contract; only what exists is read.
+                // SAFETY: the caller's contract; only elements that exist are read.
                 unsafe {
                     let mut whole = [0; LINE];
                     if from + LINE <= there {

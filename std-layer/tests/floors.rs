@@ -1,0 +1,35 @@
+//! The floors of this library: files import from their own floor and from floors below. So there is no circle between floors.
+//! SPEC/02 describes them.
+
+use gllm_testkit::imports::{arrows, upward};
+use std::path::Path;
+
+/// The floors, from the ground up: folders and files of `src`.
+const FLOORS: &[&[&str]] = &[
+    // Memory, threads, detection, and the formats of files.
+    &["aligned", "buffers", "runtime", "detect", "gguf", "safetensors"],
+    // The core's operators on all threads.
+    &["parallel"],
+    // Models as data.
+    &["model"],
+    // Drivers of GPUs, and operators on them.
+    &["gpu", "cuda", "rocm"],
+    // The operations that a step of a model is made of.
+    &["backend/error", "backend/step"],
+    // What models compute, in these operations.
+    &["model/decoder"],
+    // The backends, and the interface that they implement.
+    &["backend"],
+    // The choice of a backend, and text from a model on any of them.
+    &["backend/any", "model/generator"],
+    &["lib"],
+];
+
+#[test]
+fn no_arrow_goes_up() {
+    let arrows = arrows(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    // The sources were understood: there is much to see.
+    assert!(arrows.len() > 300, "{} arrows", arrows.len());
+    let up = upward(&arrows, FLOORS);
+    assert!(up.is_empty(), "imports from a floor above:\n{}", up.join("\n"));
+}
