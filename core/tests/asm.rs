@@ -36,7 +36,7 @@ mod arch {
         ),
         (
             &[Features::AVX2],
-            "vaddps vbroadcasti128 vbroadcastss vcvtdq2ps vcvtph2ps vfmadd213ps vfmadd231ps vmovd vmovdqu vmovups vmulps \
+            "vaddps vbroadcasti128 vbroadcastss vcvtdq2ps vcvtph2ps vfmadd213ps vfmadd231ps vmovd vmovdqa vmovdqu vmovups vmulps \
              vpabsb vpaddb vpaddd vpaddw vpand vpbroadcastd vpmaddubsw vpmaddwd vpmovsxbd vpmovsxbw vpmovzxbd vpmovzxbw \
              vpmovzxwd vpmulld vpor vpshufb vpsignb vpslld vpsllw vpsrld vpsubb vpxor vxorps vzeroupper",
         ),
