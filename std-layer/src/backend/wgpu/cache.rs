@@ -97,7 +97,7 @@ pub struct WgpuKvCache {
     pub(super) memory: Vec<Buffer>,
     pub(super) shape: CacheShape,
     layer_windows: Vec<Option<usize>>,
-    /// What a step's intermediate results are as large as.
+    /// Widths of a step's intermediate results, and the model's experts: room is made for these.
     widths: [usize; Slot::ALL.len()],
     experts: Option<Experts>,
     pub(super) arena: Option<Arena>,

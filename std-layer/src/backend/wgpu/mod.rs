@@ -97,6 +97,9 @@ impl Drop for WgpuLogits {
 }
 
 /// A GPU that runs models.
+///
+/// Of what not every adapter has, operations of subgroups are used where there are such, and products of packed bytes, which WGSL has
+/// everywhere. Arithmetic in f16 is not: sums are f32, and activations of some models exceed what f16 can hold.
 pub struct WgpuBackend {
     gpu: Gpu,
     home: Arc<Mutex<Home>>,
