@@ -13,7 +13,7 @@ use gllm_kernels_std::backend::{
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
 use gllm_testkit::effort;
-use tiny::{hidden, oracle, Tiny};
+use tiny::{divergence, hidden, oracle, Tiny};
 
 /// Any tokens, no two stretches alike.
 fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
@@ -41,17 +41,6 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
     } else {
         natively
     }
-}
-
-/// KL divergence of `q` from `p`, of one row of logits.
-fn divergence(p: &[f64], q: &[f32]) -> f64 {
-    let log_sum = |x: &mut dyn Iterator<Item = f64>| {
-        let x: Vec<f64> = x.collect();
-        let top = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        top + x.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
-    };
-    let (lp, lq) = (log_sum(&mut p.iter().copied()), log_sum(&mut q.iter().map(|&x| x.into())));
-    p.iter().zip(q).map(|(p, &q)| (p - lp).exp() * ((p - lp) - (f64::from(q) - lq))).sum()
 }
 
 #[test]

@@ -9,10 +9,10 @@ use gllm_kernels_std::backend::{
     Backend, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run,
     SampleRow, Topology, WgpuAdapter, WgpuBackend,
 };
-use gllm_kernels_std::core::Precision;
-use gllm_kernels_std::model::{sample, CacheError, Generator, Model, Options, Sampling};
+use gllm_kernels_std::core::{Precision, QuantFormat};
+use gllm_kernels_std::model::{sample, CacheError, Generator, Model, Options, Pooling, Sampling};
 use gllm_testkit::data::Source;
-use tiny::{oracle, Tiny};
+use tiny::{divergence, hidden, oracle, Tiny};
 
 /// A backend on the first adapter; where there is none, that is said.
 fn backend() -> Option<WgpuBackend> {
@@ -41,7 +41,7 @@ fn greedy<B: Backend>(backend: B, model: &Model<'_>, prompt: &[u32], n: usize) -
 
 #[test]
 fn logits_are_the_oracles() {
-    for tiny in Tiny::all() {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
@@ -56,17 +56,8 @@ fn logits_are_the_oracles() {
 }
 
 #[test]
-fn mixtures_of_experts_are_refused() {
-    for tiny in Tiny::mixtures() {
-        let Some(backend) = backend() else { return };
-        let refused = Generator::new(backend, &tiny.open(), options()).unwrap_err();
-        assert!(refused.to_string().contains("experts"), "{tiny:?}: {refused}");
-    }
-}
-
-#[test]
 fn greedy_tokens_are_the_cpus() {
-    for tiny in Tiny::all() {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let prompt = tokens(30, tiny.vocabulary);
@@ -100,6 +91,124 @@ fn eight_bytes_a_step() {
         assert_eq!(after.from_device - before.from_device, 4);
         assert_eq!(after.submissions - before.submissions, 1);
     }
+}
+
+/// With experts, whose choice the host never learns, it is the same.
+#[test]
+fn eight_bytes_a_step_with_experts() {
+    for tiny in Tiny::mixtures() {
+        let Some(backend) = backend() else { return };
+        let model = tiny.open();
+        let mut g = Generator::new(backend, &model, options()).unwrap();
+        let sequence = g.create();
+        let mut logits = g.extend(sequence, &tokens(9, 97), Outputs::Last).unwrap();
+        let sampling = Sampling::greedy();
+        for position in 9..15 {
+            let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
+            let token = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
+            let before = g.backend().traffic();
+            logits = g.extend(sequence, &token, Outputs::Last).unwrap();
+            g.backend().sample_from_tensor(&logits, &[how]).unwrap();
+            let after = g.backend().traffic();
+            if position > 9 {
+                assert_eq!(after.to_device - before.to_device, 4, "{tiny:?}, position {position}");
+            }
+            assert_eq!(after.from_device - before.from_device, 4);
+            assert_eq!(after.submissions - before.submissions, 1);
+        }
+    }
+}
+
+/// Token by token, with what experts multiply rounded to 8 bits: logits diverge from the oracle's by no more than the CPU's may. All experts
+/// are used, as rounding decides between two that score nearly alike.
+#[test]
+fn experts_with_rounded_activations() {
+    for tiny in Tiny::mixtures().filter(|tiny| tiny.format.is_some_and(|format| format.block_len() > 1)) {
+        let Some(backend) = backend() else { return };
+        let tiny = Tiny { experts: tiny.experts.map(|(count, _)| (count, count)), ..tiny };
+        let model = tiny.open();
+        let tokens = tokens(40, tiny.vocabulary);
+        let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
+        let forward = ForwardConfig::default();
+        let mut g = Generator::new(backend, &model, Options { forward, ..options() }).unwrap();
+        let sequence = g.create();
+        let of_token = |(token, want): (&u32, &Vec<f64>)| {
+            let logits = g.extend(sequence, &[*token], Outputs::Last).unwrap();
+            divergence(want, &g.backend().read_logits(&logits).unwrap())
+        };
+        let mean = tokens.iter().zip(&want).map(of_token).sum::<f64>() / want.len() as f64;
+        // Rounding is there, but not more of it.
+        assert!(mean > 1e-7 && mean < 4e-3, "{tiny:?}: KL divergence {mean}");
+    }
+}
+
+/// Scores that are no numbers choose experts that exist.
+#[test]
+fn routers_that_overflow_do_no_harm() {
+    let Some(backend) = backend() else { return };
+    let tiny = Tiny { router_scale: 3e38, ..Tiny::new("qwen3moe", None) };
+    let mut g = Generator::new(backend, &tiny.open(), options()).unwrap();
+    assert!(g.logits(&tokens(40, tiny.vocabulary)).unwrap().iter().any(|x| x.is_nan()));
+    assert!(g.logits(&tokens(3, tiny.vocabulary)).is_ok());
+}
+
+/// Rows of texts, in one step and in several, are those of the oracle and the CPU.
+#[test]
+fn texts_become_rows() {
+    for tiny in [Tiny::new("qwen3", Some(QuantFormat::Q8_0)), Tiny::new("qwen2moe", Some(QuantFormat::Q8_0))]
+    {
+        let model = tiny.open();
+        let weights = model.weights().unwrap();
+        let all = tokens(60, tiny.vocabulary);
+        let texts = [&all[..17], &all[5..6], &all[20..60], &all[1..2]];
+        let of: Vec<_> = texts.iter().map(|text| hidden(model.config(), &weights, text)).collect();
+        for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
+            let Some(backend) = backend() else { return };
+            let mut g = Generator::new(backend, &model, Options { chunk: 50, ..options() }).unwrap();
+            let rows = g.embed(&texts, pooling).unwrap();
+            let mut cpu = Generator::new(CpuBackend::new(2).unwrap(), &model, options()).unwrap();
+            let of_cpu = cpu.embed(&texts, pooling).unwrap();
+            for (i, ((row, cpu), of)) in rows.iter().zip(&of_cpu).zip(&of).enumerate() {
+                let own = match pooling {
+                    Pooling::First => &of[..1],
+                    Pooling::Last => &of[of.len() - 1..],
+                    _ => &of[..],
+                };
+                let sum: Vec<f64> = (0..tiny.hidden).map(|c| own.iter().map(|x| x[c]).sum()).collect();
+                let length = sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+                for ((x, &y), &cpu) in sum.iter().zip(row).zip(cpu) {
+                    let (x, y) = (x / length, f64::from(y));
+                    assert!((x - y).abs() < 2e-5, "{tiny:?}, {pooling:?}, text {i}: {y} instead of {x}");
+                    assert!((f64::from(cpu) - y).abs() < 2e-5, "{tiny:?}, {pooling:?}, text {i}: {y}, {cpu}");
+                }
+            }
+            // A prompt behind it has logits again.
+            let logits = g.logits(&all[..17]).unwrap();
+            let want = oracle(model.config(), &weights, &all[..17]);
+            let near = |(want, &got): (&f64, &f32)| (want - f64::from(got)).abs() <= 1e-3;
+            assert!(want.iter().flatten().zip(&logits).all(near), "{tiny:?}, {pooling:?}");
+        }
+    }
+}
+
+/// A text of which no row is asked for cannot be pooled, and changes nothing.
+#[test]
+fn texts_without_rows_are_refused() {
+    let Some(backend) = backend() else { return };
+    let model = Tiny::new("qwen3", None).open();
+    let (config, options) = (model.config(), options());
+    let weights = backend.upload_generator_weights(config, &model.weights().unwrap(), &mut |_| ()).unwrap();
+    let mut kv = backend.alloc_kv_cache(64, config, &options.cache).unwrap();
+    let sequence = backend.create_sequence(&mut kv);
+    let mut embed = |outputs| {
+        let topology = Topology { runs: vec![Run { sequence, tokens: 2, outputs }] };
+        let how = &options.forward;
+        backend.embedding_forward_gpu_pure(&[1, 2], &topology, &weights, &mut kv, how, Pooling::Mean)
+    };
+    let refused = embed(Outputs::None);
+    assert!(matches!(refused, Err(BackendError::Tokens(_))), "{refused:?}");
+    assert_eq!(embed(Outputs::All).unwrap().rows(), 1);
+    assert_eq!(backend.pages(&kv).positions(sequence), Ok(2));
 }
 
 /// The same with chance and penalties: random numbers and histories go on by themselves.
@@ -190,9 +299,9 @@ fn some_sampling(source: &mut Source, n: usize) -> (Sampling, u64) {
 /// Logits do not depend, beyond rounding, on how a prompt is cut, on pages, on sequences side by side, or on windows that forget.
 #[test]
 fn cuts_pages_and_sequences() {
-    for name in ["llama", "gemma3"] {
+    for name in ["llama", "gemma3", "qwen2moe", "qwen3moe"] {
         let Some(backend) = backend() else { return };
-        let tiny = Tiny::new(name, Some(gllm_kernels_std::core::QuantFormat::Q8_0));
+        let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
         let model = tiny.open();
         let all = tokens(600, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &all[..300]);
@@ -332,7 +441,12 @@ fn what_does_not_fit_is_refused() {
 fn small_buffers_are_enough() {
     let all = WgpuAdapter::all();
     let Some(adapter) = all.first() else { return drop(backend()) };
-    let tiny = Tiny { vocabulary: 400, ..Tiny::new("qwen2", None) };
+    small_buffers(adapter, Tiny { vocabulary: 400, ..Tiny::new("qwen2", None) }, 64 << 10);
+    // Gates and up of six experts have 288 KiB, and the gates of 64 rows and their three experts 144 KiB.
+    small_buffers(adapter, Tiny { vocabulary: 400, ..Tiny::new("qwen2moe", None) }, 160 << 10);
+}
+
+fn small_buffers(adapter: &WgpuAdapter, tiny: Tiny, bytes: u64) {
     let model = tiny.open();
     let tokens = tokens(70, tiny.vocabulary);
     let cache = CacheOptions { page_tokens: 16, ..options().cache };
@@ -345,14 +459,14 @@ fn small_buffers_are_enough() {
         })?;
         g.logits(&tokens)
     };
-    // What a step has room for: 64 rows of 256 numbers of heads. The largest matrices have 100 KiB, and 40 rows of logits 64,000 bytes, but
-    // products fill tiles of 32 rows.
+    // What a step has room for without experts: 64 rows of 256 numbers of heads. The largest matrices have 100 KiB, and 40 rows of logits 64,000
+    // bytes, but products fill tiles of 32 rows.
     let want = logits(u64::MAX).unwrap();
-    let got = logits(64 << 10).unwrap();
+    let got = logits(bytes).unwrap();
     assert_eq!(got.len(), want.len());
     let largest = want.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let off = got.iter().zip(&want).fold(0.0, |most: f32, (a, b)| most.max((a - b).abs()));
-    assert!(off <= 4e-6 * largest, "with buffers of 64 KiB: off by {off} of {largest}");
+    assert!(off <= 4e-6 * largest, "with buffers of {bytes} bytes: off by {off} of {largest}");
     let refused = logits(4 << 10).unwrap_err();
     assert!(matches!(refused, BackendError::Limit { need, allowed: 4096, .. } if need > 4096), "{refused:?}");
 }

@@ -150,6 +150,29 @@ impl Topology {
         rows
     }
 
+    /// Checks that each run asks for rows that can be pooled.
+    ///
+    /// # Errors
+    /// `Tokens`.
+    pub(crate) fn check_pooled(&self) -> Result<(), BackendError> {
+        match self.runs.iter().find(|run| run.output_count() == 0) {
+            Some(run) => {
+                Err(BackendError::Tokens(format!("{:?} asks for no row to be pooled", run.sequence)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Of the rows that are asked for, how many each run and those before it have.
+    #[cfg(feature = "wgpu")]
+    pub(crate) fn output_ends(&self) -> Vec<u32> {
+        let ends = self.runs.iter().scan(0, |end, run| {
+            *end += run.output_count() as u32;
+            Some(*end)
+        });
+        ends.collect()
+    }
+
     /// How many tokens continue each sequence.
     pub(crate) fn tokens(&self) -> Vec<(SequenceId, usize)> {
         self.runs.iter().map(|run| (run.sequence, run.tokens)).collect()
@@ -222,7 +245,7 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
 }
 
 /// Why a backend refuses a mixture of experts that it does not compute yet.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "cuda")]
 pub(crate) fn no_experts() -> BackendError {
     BackendError::Unsupported("mixtures of experts on this backend; the CPU runs them".to_owned())
 }

@@ -147,6 +147,19 @@ pub struct ExpertWeights<'a> {
     pub shared_gate: Option<Vec<f32>>,
 }
 
+impl<'a> ExpertWeights<'a> {
+    /// Gate, up and down of each expert.
+    pub(crate) fn each(&self) -> Result<Vec<[Matrix<'a>; 3]>, KernelError> {
+        let count = self.router.rows();
+        let part = |matrix: Matrix<'a>, expert: usize| {
+            let rows = matrix.rows() / count;
+            matrix.row_range(expert * rows, rows)
+        };
+        let [gate, up, down] = self.all.matrices();
+        (0..count).map(|e| Ok([part(gate, e)?, part(up, e)?, part(down, e)?])).collect()
+    }
+}
+
 /// A model's file, or the files that it is split into.
 #[derive(Debug)]
 pub(super) struct Files<'a>(Vec<(PathBuf, Gguf<'a>)>);

@@ -373,3 +373,14 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
     }
     xs.iter().map(|x| norm(x, &weights.output_norm, eps)).collect()
 }
+
+/// KL divergence of `q` from `p`, of one row of logits.
+pub fn divergence(p: &[f64], q: &[f32]) -> f64 {
+    let log_sum = |x: &mut dyn Iterator<Item = f64>| {
+        let x: Vec<f64> = x.collect();
+        let top = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        top + x.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
+    };
+    let (lp, lq) = (log_sum(&mut p.iter().copied()), log_sum(&mut q.iter().map(|&x| x.into())));
+    p.iter().zip(q).map(|(p, &q)| (p - lp).exp() * ((p - lp) - (f64::from(q) - lq))).sum()
+}

@@ -276,16 +276,6 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Gate, up and down of each expert.
-fn split<'a>(config: &Config, all: &FeedForward<'a>) -> Result<Vec<[HostMatrix<'a>; 3]>, KernelError> {
-    let count = config.experts.map_or(0, |experts| experts.count);
-    let part = |matrix: HostMatrix<'a>, expert: usize| {
-        let rows = matrix.rows() / count;
-        matrix.row_range(expert * rows, rows)
-    };
-    (0..count).map(|e| Ok([part(all.gate, e)?, part(all.up, e)?, part(all.down, e)?])).collect()
-}
-
 /// Packs a model's weights.
 pub(super) fn upload(
     config: &Config,
@@ -299,7 +289,7 @@ pub(super) fn upload(
     });
     let mut each = Vec::with_capacity(config.layers);
     for layer in &weights.layers {
-        each.push(layer.experts.as_ref().map(|of| split(config, &of.all)).transpose()?.unwrap_or_default());
+        each.push(layer.experts.as_ref().map(|of| of.each()).transpose()?.unwrap_or_default());
     }
     let experts = each.iter().flatten().flatten().copied();
     let mut packer = Packer::new(matrices.chain([weights.output]).chain(experts))?;

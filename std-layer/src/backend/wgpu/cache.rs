@@ -7,12 +7,13 @@ use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoder};
 use gllm_kernels_core::RopePositions;
 
 use super::device::Gpu;
+use super::experts::Room;
 use super::mirror::Mirror;
-use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS};
+use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS, TILE};
 use super::step::Place;
 use super::weights::PART;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences, Slot};
-use crate::model::{Config, PageCopy, Pages, Rope, SequenceId};
+use crate::model::{Config, Experts, PageCopy, Pages, Rope, SequenceId};
 
 /// Positions of a piece of attention.
 pub(super) const KV_PIECE: usize = 256;
@@ -50,9 +51,12 @@ pub(super) struct Arena {
     /// `Hidden` and `Mixed` of rows whose logits are asked for.
     pub(super) kept: HashMap<Slot, Buffer>,
     pub(super) tokens: Buffer,
-    /// A row of what is multiplied, in whole numbers.
+    /// A row of what is multiplied, or several of what experts multiply for one token, in whole numbers.
     pub(super) rounded: Buffer,
-    /// For each row its position and its run; rows whose logits are asked for; for each window and run, numbers of pages.
+    /// What the experts of a layer work with, if the model has any.
+    pub(super) experts: Option<Room>,
+    /// For each row its position and its run; rows whose logits are asked for; for each window and run, numbers of pages; for each run behind
+    /// which of the rows that are asked for it ends.
     pub(super) table: Mirror,
     pub(super) runs: usize,
     /// Pages of a run.
@@ -74,6 +78,10 @@ impl Arena {
     pub(super) fn table_at(&self, group: usize) -> usize {
         3 * self.rows + group * self.runs * self.table_len
     }
+
+    pub(super) fn ends_at(&self) -> usize {
+        self.table.words().len() - self.runs
+    }
 }
 
 /// Keys and values of several sequences on a GPU, in pages, and the memory that steps need for their intermediate results.
@@ -89,6 +97,9 @@ pub struct WgpuKvCache {
     pub(super) memory: Vec<Buffer>,
     pub(super) shape: CacheShape,
     layer_windows: Vec<Option<usize>>,
+    /// Widths of a step's intermediate results, and the model's experts: room is made for these.
+    widths: [usize; Slot::ALL.len()],
+    experts: Option<Experts>,
     pub(super) arena: Option<Arena>,
     /// For each rope cosines and sines, and of how many positions.
     pub(super) angles: Vec<(Buffer, usize)>,
@@ -141,6 +152,8 @@ impl WgpuKvCache {
             memory,
             shape,
             layer_windows: config.layer.iter().map(|layer| layer.window).collect(),
+            widths: Slot::ALL.map(|slot| slot.width(config)),
+            experts: config.experts,
             arena: None,
             angles: Vec::new(),
             copy: None,
@@ -153,6 +166,7 @@ impl WgpuKvCache {
         let heads = [config.heads, config.kv_heads, config.head_dim / 2].map(|n| n as u32);
         if windows.eq(self.layer_windows.iter().copied())
             && heads == [self.shape.heads, self.shape.kv_heads, self.shape.pairs]
+            && (self.widths, self.experts) == (Slot::ALL.map(|slot| slot.width(config)), config.experts)
         {
             return Ok(());
         }
@@ -215,9 +229,11 @@ impl WgpuKvCache {
         }
         let old = self.arena.take();
         let old = old.as_ref().map_or([MAX_GEMV_ROWS, 1, 16], |old| [old.rows, old.runs, old.table_len]);
-        // Tiles of products have 32 rows.
-        let rows =
-            old[0].max(if rows <= MAX_GEMV_ROWS { MAX_GEMV_ROWS } else { rows.next_power_of_two().max(32) });
+        let rows = old[0].max(if rows <= MAX_GEMV_ROWS {
+            MAX_GEMV_ROWS
+        } else {
+            rows.next_power_of_two().max(TILE)
+        });
         let runs = old[1].max(sequences.len().next_power_of_two());
         let table_len = old[2].max(longest.next_power_of_two());
         let room = |slot: Slot| {
@@ -226,6 +242,9 @@ impl WgpuKvCache {
         };
         let inputs = [Slot::Normed, Slot::Mixed, Slot::Activated];
         let widest = inputs.map(|slot| stride(slot, config)).into_iter().max().unwrap_or(0);
+        // Of one token, experts multiply a row each.
+        let of_experts = |e: &Experts| e.used * e.intermediate.next_multiple_of(PART);
+        let widest = widest.max(config.experts.as_ref().map_or(0, of_experts));
         let inner = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits);
         self.arena = Some(Arena {
             rows,
@@ -234,7 +253,8 @@ impl WgpuKvCache {
             tokens: gpu.storage("tokens", 4 * rows as u64)?,
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
-            table: Mirror::new(gpu, "the table of a step", 3 * rows + self.groups * runs * table_len)?,
+            experts: config.experts.map(|experts| Room::new(gpu, config, experts, rows)).transpose()?,
+            table: Mirror::new(gpu, "the table of a step", 3 * rows + (self.groups * table_len + 1) * runs)?,
             runs,
             table_len,
             partial: None,
@@ -267,11 +287,12 @@ impl WgpuKvCache {
 }
 
 impl WgpuKvCache {
-    /// Tells the device what a step's rows are: positions, runs, rows whose logits are asked for, pages, tokens.
+    /// Tells the device what a step's rows are: positions, runs, rows whose logits are asked for, ends of runs if these are pooled, pages,
+    /// tokens.
     pub(super) fn set_table(
         &mut self,
         gpu: &Gpu,
-        (positions, runs, outputs): (&[u32], &[u32], &[u32]),
+        (positions, runs, outputs, ends): (&[u32], &[u32], &[u32], &[u32]),
         sequences: &[SequenceId],
         tokens: &[u32],
     ) -> Result<(), BackendError> {
@@ -281,6 +302,7 @@ impl WgpuKvCache {
         table[..positions.len()].copy_from_slice(positions);
         table[arena.runs_at()..][..runs.len()].copy_from_slice(runs);
         table[arena.outputs_at()..][..outputs.len()].copy_from_slice(outputs);
+        table[arena.ends_at()..][..ends.len()].copy_from_slice(ends);
         for group in 0..self.groups {
             for (run, &id) in sequences.iter().enumerate() {
                 let pages = self.pages.table(id, group)?;

@@ -4,12 +4,15 @@
 //! is encoded as its operations are named ([`step`]) and submitted together with the sampling of its logits: of a token, 4 bytes go to the
 //! device and 4 come back. Positions advance on the device; tables are written where they differ from what is there ([`mirror`]).
 //!
+//! Which experts a row goes through is known to the device alone ([`experts`]).
+//!
 //! Arithmetic is that of [`Precision::Exact`], up to the order of sums and the accuracy of the device's functions: weights as decoded, activations
 //! and sums in f32. With [`Precision::Integer`] a step of one row rounds what it multiplies with blocks of weights to 8 bits.
 
 mod adapter;
 mod cache;
 mod device;
+mod experts;
 mod mirror;
 mod sampling;
 mod shaders;
@@ -27,7 +30,7 @@ use wgpu::{Buffer, BufferUsages, CommandEncoder};
 use super::{
     check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
 };
-use crate::model::{decode, Config, HostWeights};
+use crate::model::{decode, embed, Config, HostWeights, Pooling};
 pub use adapter::WgpuAdapter;
 pub use cache::WgpuKvCache;
 use device::Gpu;
@@ -94,6 +97,9 @@ impl Drop for WgpuLogits {
 }
 
 /// A GPU that runs models.
+///
+/// Of what not every adapter has, operations of subgroups are used where there are such, and products of packed bytes, which WGSL has
+/// everywhere. Arithmetic in f16 is not: sums are f32, and activations of some models exceed what f16 can hold.
 pub struct WgpuBackend {
     gpu: Gpu,
     home: Arc<Mutex<Home>>,
@@ -203,6 +209,61 @@ impl WgpuBackend {
         };
         Ok(WgpuLogits { memory: Some(memory), rows, vocabulary, home: Arc::clone(&self.home) })
     }
+
+    /// A step, for logits or for rows that are pooled.
+    fn forward(
+        &self,
+        (tokens, topology): (&[u32], &Topology),
+        weights: &WgpuWeights,
+        kv: &mut WgpuKvCache,
+        config: &ForwardConfig,
+        pooling: Option<Pooling>,
+    ) -> Result<WgpuLogits, BackendError> {
+        self.flush()?;
+        let model = &weights.config;
+        topology.check(tokens, model)?;
+        kv.fits(model)?;
+        let (mut positions, mut run_of, mut end) = (Vec::new(), Vec::new(), 0);
+        for (i, &Run { sequence, tokens, .. }) in topology.runs.iter().enumerate() {
+            let position = kv.pages.positions(sequence)?;
+            end = end.max(position + tokens);
+            positions.extend((position..position + tokens).map(|p| p as u32));
+            run_of.extend(std::iter::repeat_n(i as u32, tokens));
+        }
+        let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
+        let runs = topology.runs.len();
+        // Logits, or a row for each run.
+        let (logits, ends) = match pooling {
+            None => (self.logits(outputs.len(), model.vocabulary)?, Vec::new()),
+            Some(_) => (self.logits(runs, model.hidden)?, topology.output_ends()),
+        };
+        let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };
+        let copies = kv.pages.append(&topology.tokens())?;
+        let mut encoder = self.gpu.encoder()?;
+        kv.copy_pages(&self.gpu, &mut encoder, &copies)?;
+        let sequences: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
+        kv.make_room(&self.gpu, model, (tokens.len(), &sequences))?;
+        kv.reach(&self.gpu, model, end)?;
+        kv.set_table(&self.gpu, (&positions, &run_of, &outputs, &ends), &sequences, tokens)?;
+        let sizes = [tokens.len(), outputs.len(), runs, end];
+        let exact = config.precision != Precision::Integer;
+        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, exact);
+        match pooling {
+            None => decode(model, &mut step)?,
+            Some(pooling) => embed(model, &mut step, pooling)?,
+        }
+        if tokens.len() == runs {
+            step.advance()?;
+        } else {
+            drop(step);
+        }
+        if outputs.is_empty() {
+            self.gpu.submit(encoder)?;
+        } else {
+            *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoder);
+        }
+        Ok(logits)
+    }
 }
 
 impl fmt::Debug for WgpuBackend {
@@ -242,42 +303,20 @@ impl Backend for WgpuBackend {
         kv: &mut WgpuKvCache,
         config: &ForwardConfig,
     ) -> Result<WgpuLogits, BackendError> {
-        self.flush()?;
-        let model = &weights.config;
-        topology.check(tokens, model)?;
-        kv.fits(model)?;
-        let (mut positions, mut run_of, mut end) = (Vec::new(), Vec::new(), 0);
-        for (i, &Run { sequence, tokens, .. }) in topology.runs.iter().enumerate() {
-            let position = kv.pages.positions(sequence)?;
-            end = end.max(position + tokens);
-            positions.extend((position..position + tokens).map(|p| p as u32));
-            run_of.extend(std::iter::repeat_n(i as u32, tokens));
-        }
-        let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
-        let logits = self.logits(outputs.len(), model.vocabulary)?;
-        let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };
-        let copies = kv.pages.append(&topology.tokens())?;
-        let mut encoder = self.gpu.encoder()?;
-        kv.copy_pages(&self.gpu, &mut encoder, &copies)?;
-        let sequences: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
-        kv.make_room(&self.gpu, model, (tokens.len(), &sequences))?;
-        kv.reach(&self.gpu, model, end)?;
-        kv.set_table(&self.gpu, (&positions, &run_of, &outputs), &sequences, tokens)?;
-        let sizes = (tokens.len(), outputs.len(), end);
-        let exact = config.precision != Precision::Integer;
-        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, exact);
-        decode(model, &mut step)?;
-        if tokens.len() == topology.runs.len() {
-            step.advance()?;
-        } else {
-            drop(step);
-        }
-        if outputs.is_empty() {
-            self.gpu.submit(encoder)?;
-        } else {
-            *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = Some(encoder);
-        }
-        Ok(logits)
+        self.forward((tokens, topology), weights, kv, config, None)
+    }
+
+    fn embedding_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &WgpuWeights,
+        kv: &mut WgpuKvCache,
+        config: &ForwardConfig,
+        pooling: Pooling,
+    ) -> Result<WgpuLogits, BackendError> {
+        topology.check_pooled()?;
+        self.forward((tokens, topology), weights, kv, config, Some(pooling))
     }
 
     fn sample_from_tensor(

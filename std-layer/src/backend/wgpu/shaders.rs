@@ -7,7 +7,7 @@ use std::fmt::Write;
 use gllm_kernels_core::{codebooks, QuantFormat, RopePairing};
 
 use crate::backend::KvType;
-use crate::model::Gate;
+use crate::model::{Gate, Pooling};
 
 /// How weights lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -125,20 +125,31 @@ pub(super) struct CacheShape {
 /// A shader: an operator with all that is decided when it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shader {
-    /// Products with up to `n` rows.
+    /// Products with up to `n` rows; of pairs of a row and an expert, each with its expert's matrix.
     LinearFew {
         format: Format,
         n: u32,
         lanes: u32,
+        experts: bool,
     },
     /// Products with one row, in whole numbers: see [`Round`](Self::Round).
     LinearRounded {
         format: Format,
         lanes: u32,
+        experts: bool,
     },
-    /// Products with many rows.
+    /// Products with many rows; of pairs that were [sorted](Self::Sort) by expert, each with its expert's matrix.
     LinearMany {
         format: Format,
+        experts: bool,
+    },
+    /// The experts of rows.
+    Route,
+    /// Pairs of a row and an expert, sorted by expert.
+    Sort,
+    /// What a row's experts give, summed up, with or without a shared expert.
+    Combine {
+        shared: bool,
     },
     Embed {
         format: Format,
@@ -172,6 +183,10 @@ pub(super) enum Shader {
     Advance,
     Argmax,
     Sample,
+    /// Rows of a text, made one.
+    Pool {
+        pooling: Pooling,
+    },
 }
 
 /// Query heads that a workgroup of attention has at most.
@@ -188,6 +203,9 @@ impl CacheShape {
 
 /// Rows that are few: their products are computed without tiles, and their attention in pieces.
 pub(super) const MAX_GEMV_ROWS: usize = 8;
+
+/// Rows of a tile: of products of more rows than these.
+pub(super) const TILE: usize = 32;
 
 /// Threads of a workgroup that go along a row.
 pub(super) const THREADS: usize = 64;
@@ -213,21 +231,26 @@ fn lanes(parts: u32) -> u32 {
 
 impl Shader {
     /// The shader that multiplies `n` rows, rounded or not, with `rows` rows of weights, which have so many parts, and how many workgroups do.
+    /// With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few.
     pub(super) fn product(
         (format, parts): (Format, u32),
         [rows, n]: [usize; 2],
         rounded: bool,
+        pairs: Option<usize>,
     ) -> (Self, [usize; 3]) {
+        let experts = pairs.is_some();
         if n > MAX_GEMV_ROWS {
-            return (Self::LinearMany { format }, [rows.div_ceil(64), n.div_ceil(32), 1]);
+            let tiles = pairs.unwrap_or(n.div_ceil(TILE));
+            return (Self::LinearMany { format, experts }, [rows.div_ceil(64), tiles, 1]);
         }
-        let (n, lanes) = (n.next_power_of_two() as u32, lanes(parts));
+        let (n, lanes) = (if experts { 1 } else { n.next_power_of_two() as u32 }, lanes(parts));
         let (shader, each) = if rounded {
-            (Self::LinearRounded { format, lanes }, ROUNDED_ROWS)
+            (Self::LinearRounded { format, lanes, experts }, ROUNDED_ROWS)
         } else {
-            (Self::LinearFew { format, n, lanes }, rows_of_thread(n))
+            (Self::LinearFew { format, n, lanes, experts }, rows_of_thread(n))
         };
-        (shader, [rows.div_ceil(THREADS / lanes as usize * each as usize), 1, 1])
+        let groups = rows.div_ceil(THREADS / lanes as usize * each as usize);
+        (shader, [groups, pairs.unwrap_or(1), 1])
     }
 
     /// The text in WGSL, with or without operations of subgroups. `None` for a format that shaders cannot decode.
@@ -235,22 +258,24 @@ impl Shader {
         let mut all = Composer::default();
         all.options(&[("SUBGROUPS", subgroups)]);
         match self {
-            Self::LinearFew { format, n, lanes } => {
+            Self::LinearFew { format, n, lanes, experts } => {
+                all.options(&[("EXPERTS", experts)]);
                 all.constants(&[("N", n), ("LANES", lanes), ("ROWS", rows_of_thread(n))]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_join.wgsl"));
                 all.push(include_str!("wgsl/linear_few.wgsl"));
             }
-            Self::LinearRounded { format, lanes } => {
-                all.options(&[("ROUNDED", true)]);
+            Self::LinearRounded { format, lanes, experts } => {
+                all.options(&[("ROUNDED", true), ("EXPERTS", experts)]);
                 all.constants(&[("N", 1), ("LANES", lanes), ("ROWS", ROUNDED_ROWS)]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_join.wgsl"));
                 all.push(include_str!("wgsl/linear_rounded.wgsl"));
             }
-            Self::LinearMany { format } => {
+            Self::LinearMany { format, experts } => {
+                all.options(&[("EXPERTS", experts)]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_many.wgsl"));
@@ -299,11 +324,29 @@ impl Shader {
             Self::Gather => all.push(include_str!("wgsl/gather.wgsl")),
             Self::Cap => all.push(include_str!("wgsl/cap.wgsl")),
             Self::Advance => all.push(include_str!("wgsl/advance.wgsl")),
+            Self::Route => {
+                all.push(include_str!("wgsl/rank.wgsl"));
+                all.push(include_str!("wgsl/route.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Sort => all.push(include_str!("wgsl/sort.wgsl")),
+            Self::Combine { shared } => {
+                all.options(&[("SHARED", shared)]);
+                all.push(include_str!("wgsl/combine.wgsl"));
+            }
+            Self::Pool { pooling } => {
+                let is = |of| pooling == of;
+                all.options(&[("FIRST", is(Pooling::First)), ("LAST", is(Pooling::Last))]);
+                all.push(include_str!("wgsl/pool.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
             Self::Argmax => {
+                all.push(include_str!("wgsl/rank.wgsl"));
                 all.push(include_str!("wgsl/largest.wgsl"));
                 all.push(include_str!("wgsl/argmax.wgsl"));
             }
             Self::Sample => {
+                all.push(include_str!("wgsl/rank.wgsl"));
                 all.push(include_str!("wgsl/largest.wgsl"));
                 all.push(include_str!("wgsl/sample.wgsl"));
             }

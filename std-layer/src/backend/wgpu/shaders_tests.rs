@@ -5,21 +5,35 @@ use wgpu::naga;
 
 use super::{CacheShape, Format, Shader};
 use crate::backend::KvType;
-use crate::model::Gate;
+use crate::model::{Gate, Pooling};
 
 /// Shaders as models use them: of all that they are made for each value once, and both ends of sizes.
 fn all() -> Vec<Shader> {
     let quant = QuantFormat::ALL.iter().map(|&format| Format::Quant(format));
     let formats: Vec<_> = [Format::F32].into_iter().chain(quant).filter(|f| f.is_supported()).collect();
-    let mut all =
-        vec![Shader::Gather, Shader::Round, Shader::Cap, Shader::Advance, Shader::Argmax, Shader::Sample];
+    let mut all = vec![
+        Shader::Gather,
+        Shader::Round,
+        Shader::Cap,
+        Shader::Advance,
+        Shader::Argmax,
+        Shader::Sample,
+        Shader::Route,
+        Shader::Sort,
+    ];
     for &format in &formats {
-        all.extend([Shader::LinearMany { format }, Shader::Embed { format }]);
-        let few = |(n, lanes)| Shader::LinearFew { format, n, lanes };
-        all.extend([(1, 4), (2, 8), (4, 16), (8, 32)].map(few));
-        let rounded = |lanes| Shader::LinearRounded { format, lanes };
-        all.extend([4, 32].map(rounded).into_iter().filter(|_| format.has_codes()));
+        all.push(Shader::Embed { format });
+        all.extend([false, true].map(|experts| Shader::LinearMany { format, experts }));
+        let few = |(n, lanes, experts)| Shader::LinearFew { format, n, lanes, experts };
+        let rows =
+            [(1, 4, false), (2, 8, false), (4, 16, false), (8, 32, false), (1, 4, true), (1, 32, true)];
+        all.extend(rows.map(few));
+        let rounded = |(lanes, experts)| Shader::LinearRounded { format, lanes, experts };
+        let both = [(4, false), (32, false), (4, true), (32, true)];
+        all.extend(both.map(rounded).into_iter().filter(|_| format.has_codes()));
     }
+    all.extend([false, true].map(|shared| Shader::Combine { shared }));
+    all.extend([Pooling::Mean, Pooling::First, Pooling::Last].map(|pooling| Shader::Pool { pooling }));
     all.extend([(false, false), (true, false), (true, true)].map(|(add, post)| Shader::Norm { add, post }));
     all.extend([Gate::Silu, Gate::GeluTanh].map(|gate| Shader::Glu { gate }));
     for kind in [KvType::F16, KvType::Bf16, KvType::F32] {

@@ -7,18 +7,20 @@ use super::device::Gpu;
 use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights};
 use super::LogitsMemory;
-use crate::backend::{no_experts, no_pooling, BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::model::Pooling;
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
     gpu: &'a Gpu,
-    weights: &'a WgpuWeights,
+    pub(super) weights: &'a WgpuWeights,
     kv: &'a mut WgpuKvCache,
     logits: &'a LogitsMemory,
     pass: ComputePass<'static>,
-    rows: usize,
+    pub(super) rows: usize,
     outputs: usize,
+    /// How many sequences they are of.
+    runs: usize,
     /// Whether only rows are left whose logits are asked for.
     last: bool,
     /// The position behind the last one of any row.
@@ -40,23 +42,23 @@ pub(super) enum Place {
 }
 
 /// A dispatch: what tells it from others with the same shader, then buffers, constants, and workgroups.
-struct Dispatch<'b> {
-    shader: Shader,
-    place: Place,
+pub(super) struct Dispatch<'b> {
+    pub(super) shader: Shader,
+    pub(super) place: Place,
     /// Which part of the weights, or of the rows.
-    part: usize,
+    pub(super) part: usize,
     /// Which memory for logits it is about, or none.
-    logits: u64,
-    buffers: &'b [(u32, &'b Buffer)],
-    constants: (u32, &'b [u32]),
-    groups: [usize; 3],
+    pub(super) logits: u64,
+    pub(super) buffers: &'b [(u32, &'b Buffer)],
+    pub(super) constants: (u32, &'b [u32]),
+    pub(super) groups: [usize; 3],
 }
 
 /// Bind groups that are kept, at most.
 const MOST_BIND_GROUPS: usize = 1 << 14;
 
 /// Of an operation that has nothing to do with logits.
-const NO_LOGITS: u64 = 0;
+pub(super) const NO_LOGITS: u64 = 0;
 
 impl<'a> Recorder<'a> {
     /// A step of `rows` rows; the cache has room for it, and its table says what they are.
@@ -65,12 +67,12 @@ impl<'a> Recorder<'a> {
         weights: &'a WgpuWeights,
         (kv, logits): (&'a mut WgpuKvCache, &'a LogitsMemory),
         encoder: &mut CommandEncoder,
-        (rows, outputs, end): (usize, usize, usize),
+        [rows, outputs, runs, end]: [usize; 4],
         exact: bool,
     ) -> Self {
         let descriptor = wgpu::ComputePassDescriptor { label: Some("step"), timestamp_writes: None };
         let pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
-        Self { gpu, weights, kv, logits, pass, rows, outputs, last: false, end, exact, add: None }
+        Self { gpu, weights, kv, logits, pass, rows, outputs, runs, last: false, end, exact, add: None }
     }
 
     /// Behind a step with a token of each sequence: positions become the next ones, on the device and in the copy of its table.
@@ -91,19 +93,19 @@ impl<'a> Recorder<'a> {
     }
 
     /// The rows of a slot, and how far apart they are.
-    fn slot(&self, slot: Slot) -> Result<(Buffer, u32), BackendError> {
+    pub(super) fn slot(&self, slot: Slot) -> Result<(Buffer, u32), BackendError> {
         let arena = self.kv.arena.as_ref().ok_or_else(no_room)?;
         let kept = if self.last { arena.kept.get(&slot) } else { None };
         let buffer = kept.or_else(|| arena.slots.get(&slot)).ok_or_else(no_room)?;
         Ok((buffer.clone(), stride(slot, &self.weights.config) as u32))
     }
 
-    fn table(&self) -> Result<&Arena, BackendError> {
+    pub(super) fn arena(&self) -> Result<&Arena, BackendError> {
         self.kv.arena.as_ref().ok_or_else(no_room)
     }
 
     /// Encodes a dispatch. Bind groups are made once.
-    fn run(&mut self, dispatch: Dispatch<'_>) -> Result<(), BackendError> {
+    pub(super) fn run(&mut self, dispatch: Dispatch<'_>) -> Result<(), BackendError> {
         let Dispatch { shader, place, part, logits, buffers, constants, groups } = dispatch;
         let allowed = self.gpu.groups();
         if let Some(&n) = groups.iter().find(|&&n| n > allowed as usize) {
@@ -127,46 +129,58 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Products of the rows of a matrix's part with rows of X from the `x_row`th on; they go to rows of Y.
-    fn product(
+    /// Products of rows of X, from a row on, with matrices; they go to rows of Y, those of one matrix behind those of another.
+    pub(super) fn products(
         &mut self,
-        (matrix, part, y_first): (&Matrix, usize, usize),
-        (linear, number): (Linear, usize),
+        matrices: &[Matrix],
+        place: Place,
         (x, y): ((&Buffer, u32, usize), (&Buffer, u32)),
         (rows, logits): (usize, u64),
         rounded: Option<&Buffer>,
     ) -> Result<(), BackendError> {
-        let weights = &matrix.rows[part];
-        let rounded = rounded.filter(|_| matrix.format.has_codes());
-        let (shader, groups) =
-            Shader::product((matrix.format, matrix.parts()), [weights.rows, rows], rounded.is_some());
-        let first = (y_first + weights.first) as u32;
-        let constants =
-            [weights.rows as u32, matrix.parts(), weights.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
-        self.run(Dispatch {
-            shader,
-            place: Place::Linear(linear),
-            part: number,
-            logits,
-            buffers: &[(0, &weights.buffer), (1, rounded.unwrap_or(x.0)), (2, y.0)],
-            constants: (3, &constants),
-            groups,
-        })
+        let (mut y_first, mut number) = (0, 0);
+        for matrix in matrices {
+            let rounded = rounded.filter(|_| matrix.format.has_codes());
+            for part in &matrix.rows {
+                let kind = (matrix.format, matrix.parts());
+                let (shader, groups) = Shader::product(kind, [part.rows, rows], rounded.is_some(), None);
+                let first = (y_first + part.first) as u32;
+                let constants =
+                    [part.rows as u32, matrix.parts(), part.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
+                self.run(Dispatch {
+                    shader,
+                    place,
+                    part: number,
+                    logits,
+                    buffers: &[(0, &part.buffer), (1, rounded.unwrap_or(x.0)), (2, y.0)],
+                    constants: (3, &constants),
+                    groups,
+                })?;
+                number += 1;
+            }
+            y_first += matrix.height();
+        }
+        Ok(())
     }
 
-    /// The one row of X in whole numbers, if that is allowed and worth while: matrices have codes.
-    fn rounded(&mut self, linear: Linear, (x, n): (&Buffer, usize)) -> Result<Option<Buffer>, BackendError> {
-        let coded = self.weights.linear(linear).iter().find(|matrix| matrix.format.has_codes());
-        let Some(matrix) = coded.filter(|_| n == 1 && !self.exact) else { return Ok(None) };
-        let (parts, to) = (matrix.parts(), self.table()?.rounded.clone());
+    /// Of a step of one row, `n` rows of X in whole numbers, if that is allowed and worth while: matrices have codes.
+    pub(super) fn rounded<'m>(
+        &mut self,
+        (place, part): (Place, usize),
+        mut matrices: impl Iterator<Item = &'m Matrix>,
+        (x, x_stride, n): (&Buffer, u32, usize),
+    ) -> Result<Option<Buffer>, BackendError> {
+        let coded = matrices.find(|matrix| matrix.format.has_codes());
+        let Some(matrix) = coded.filter(|_| self.rows == 1 && !self.exact) else { return Ok(None) };
+        let (parts, to) = (matrix.parts(), self.arena()?.rounded.clone());
         self.run(Dispatch {
             shader: Shader::Round,
-            place: Place::Linear(linear),
-            part: 0,
+            place,
+            part,
             logits: NO_LOGITS,
             buffers: &[(0, x), (1, &to)],
-            constants: (2, &[parts, 0, 0]),
-            groups: [(parts as usize).div_ceil(THREADS), 1, 1],
+            constants: (2, &[parts, x_stride / 4, 0]),
+            groups: [(parts as usize).div_ceil(THREADS), n, 1],
         })?;
         Ok(Some(to))
     }
@@ -179,7 +193,7 @@ impl<'a> Recorder<'a> {
 }
 
 /// A step without the memory that is made for it before.
-fn no_room() -> BackendError {
+pub(super) fn no_room() -> BackendError {
     BackendError::Unsupported("a step without room for its results".to_owned())
 }
 
@@ -193,7 +207,7 @@ impl Step for Recorder<'_> {
     fn embed(&mut self) -> Result<(), BackendError> {
         let (config, weights) = (&self.weights.config, self.weights);
         let (to, y_stride) = self.slot(Slot::Hidden)?;
-        let tokens = self.table()?.tokens.clone();
+        let tokens = self.arena()?.tokens.clone();
         for matrix in weights.embedding() {
             for (part, rows) in matrix.rows.iter().enumerate() {
                 let constants = [
@@ -264,23 +278,11 @@ impl Step for Recorder<'_> {
             let (buffer, stride) = self.slot(to)?;
             vec![(buffer, stride, 0, rows, NO_LOGITS)]
         };
+        let (matrices, place) = (weights.linear(linear), Place::Linear(linear));
+        let rounded = self.rounded((place, 0), matrices.iter(), (&x, x_stride, 1))?;
         for (y, y_stride, x_row, n, logits) in &results {
-            let rounded = self.rounded(linear, (&x, results.iter().map(|result| result.3).sum()))?;
-            let (mut y_first, mut number) = (0, 0);
-            for matrix in weights.linear(linear) {
-                for i in 0..matrix.rows.len() {
-                    let ends = ((&x, x_stride, *x_row), (y, *y_stride));
-                    self.product(
-                        (matrix, i, y_first),
-                        (linear, number),
-                        ends,
-                        (*n, *logits),
-                        rounded.as_ref(),
-                    )?;
-                    number += 1;
-                }
-                y_first += matrix.height();
-            }
+            let ends = ((&x, x_stride, *x_row), (y, *y_stride));
+            self.products(matrices, place, ends, (*n, *logits), rounded.as_ref())?;
         }
         Ok(())
     }
@@ -291,7 +293,7 @@ impl Step for Recorder<'_> {
         let rope = &config.ropes[config.layer[layer].rope];
         let group = self.kv.group_of[layer];
         let (bias, norms) = (weights.bias(layer), weights.head_norms(layer));
-        let arena = self.table()?;
+        let arena = self.arena()?;
         let constants = [
             stride,
             config.norm_eps.to_bits(),
@@ -328,7 +330,7 @@ impl Step for Recorder<'_> {
         let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
         let (shape, group) = (self.kv.shape, self.kv.group_of[layer]);
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
-        let arena = self.table()?;
+        let arena = self.arena()?;
         let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
         let pieces = self.end.div_ceil(KV_PIECE);
         let partial = arena.partial.clone().filter(|_| self.rows <= MAX_GEMV_ROWS && pieces > 1);
@@ -386,8 +388,8 @@ impl Step for Recorder<'_> {
         })
     }
 
-    fn experts(&mut self, _layer: usize) -> Result<(), BackendError> {
-        Err(no_experts())
+    fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.mixture(layer)
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {
@@ -396,7 +398,7 @@ impl Step for Recorder<'_> {
         }
         let all = [self.slot(Slot::Hidden)?, self.slot(Slot::Mixed)?];
         let (table, outputs_at) = {
-            let arena = self.table()?;
+            let arena = self.arena()?;
             (arena.table.buffer.clone(), arena.outputs_at() as u32)
         };
         self.last = true;
@@ -416,8 +418,27 @@ impl Step for Recorder<'_> {
         Ok(())
     }
 
-    fn pool(&mut self, _pooling: Pooling) -> Result<(), BackendError> {
-        Err(no_pooling())
+    fn pool(&mut self, pooling: Pooling) -> Result<(), BackendError> {
+        let (x, stride) = self.slot(Slot::Normed)?;
+        let (cols, logits) = (self.weights.config.hidden, self.logits);
+        let arena = self.arena()?;
+        let (table, ends_at) = (arena.table.buffer.clone(), arena.ends_at() as u32);
+        for (i, buffer) in logits.parts.iter().enumerate() {
+            let first = i * logits.rows_of_part;
+            let runs = self.runs.saturating_sub(first).min(logits.rows_of_part);
+            if runs > 0 {
+                self.run(Dispatch {
+                    shader: Shader::Pool { pooling },
+                    place: Place::Anywhere,
+                    part: i,
+                    logits: logits.id + i as u64,
+                    buffers: &[(0, &x), (1, buffer), (2, &table)],
+                    constants: (3, &[cols as u32, stride, ends_at, first as u32]),
+                    groups: [runs, 1, 1],
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn cap_logits(&mut self) -> Result<(), BackendError> {

@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use gllm_kernels_core::QuantFormat;
+use gllm_kernels_core::{MatRef, QuantFormat};
 use rayon::prelude::*;
 use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::{no_experts, BackendError, Linear, NormWeight, Progress};
-use crate::model::{Config, HostWeights, Matrix as HostMatrix};
+use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::model::{Config, ExpertWeights as HostExperts, FeedForward, HostWeights, Matrix as HostMatrix};
 
 /// Columns of a part of a row, as shaders take them.
 pub(super) const PART: usize = 32;
@@ -46,13 +46,33 @@ impl Matrix {
     }
 }
 
+/// A matrix of each expert, one below the other.
+#[derive(Debug)]
+pub(super) struct OfExperts {
+    pub(super) matrix: Matrix,
+    /// Rows of one of them.
+    pub(super) rows: usize,
+}
+
+/// The experts of a layer.
+#[derive(Debug)]
+pub(super) struct ExpertWeights {
+    /// What scores the experts; then, if there is a shared one, its gate.
+    pub(super) router: Vec<Matrix>,
+    /// The gate of an expert, and up below it; or the gates of all, and up of all, where their formats differ.
+    pub(super) gate_up: Vec<OfExperts>,
+    pub(super) down: [OfExperts; 1],
+}
+
 /// A layer's matrices and vectors.
 #[derive(Debug)]
 struct LayerWeights {
     qkv: Vec<Matrix>,
     attention_output: Vec<Matrix>,
+    /// Of the network that every token goes through; nothing if there is none.
     gate_up: Vec<Matrix>,
     down: Vec<Matrix>,
+    experts: Option<ExpertWeights>,
     attention_norm: Buffer,
     post_attention_norm: Option<Buffer>,
     ffn_norm: Buffer,
@@ -92,6 +112,10 @@ impl WgpuWeights {
             Linear::Down(l) => &self.layers[l].down,
             Linear::Output => &self.output,
         }
+    }
+
+    pub(super) fn experts(&self, layer: usize) -> Option<&ExpertWeights> {
+        self.layers[layer].experts.as_ref()
     }
 
     pub(super) fn embedding(&self) -> &[Matrix] {
@@ -165,21 +189,37 @@ struct Uploader<'a> {
     bytes: usize,
 }
 
-/// Bytes of the rows of a matrix.
-fn host_bytes(matrix: &HostMatrix<'_>) -> usize {
-    match matrix {
-        HostMatrix::Quantised(w) => w.as_bytes().len(),
-        HostMatrix::F32(w) => 4 * w.rows() * w.cols(),
-    }
-}
-
 impl Uploader<'_> {
     /// Matrices that multiply the same input; consecutive ones of one format become one.
     fn matrices(&mut self, all: &[HostMatrix<'_>]) -> Result<Vec<Matrix>, BackendError> {
-        all.chunk_by(|a, b| format(a) == format(b)).map(|alike| self.matrix(alike)).collect()
+        let height = |alike: &[HostMatrix<'_>]| alike.iter().map(HostMatrix::rows).sum();
+        let alike = all.chunk_by(|a, b| format(a) == format(b));
+        alike.map(|alike| self.matrix(alike, height(alike))).collect()
     }
 
-    fn matrix(&mut self, all: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
+    /// A layer's experts, of which a token goes through so many.
+    fn experts(&mut self, of: &HostExperts<'_>, used: usize) -> Result<ExpertWeights, BackendError> {
+        let shared = of.shared_gate.as_deref().map(|gate| MatRef::new(gate, 1, gate.len())).transpose()?;
+        let router: Vec<_> = [of.router].into_iter().chain(shared.map(HostMatrix::F32)).collect();
+        let router = self.matrices(&router)?;
+        let (each, before) = (of.each()?, self.bytes);
+        let mut of_experts = |all: &[HostMatrix<'_>]| {
+            let rows = all.iter().map(HostMatrix::rows).sum::<usize>() / each.len();
+            Ok::<_, BackendError>(OfExperts { matrix: self.matrix(all, rows)?, rows })
+        };
+        let all = |part: usize| each.iter().map(|matrices| matrices[part]).collect::<Vec<_>>();
+        let gate_up = if format(&of.all.gate) == format(&of.all.up) {
+            vec![of_experts(&each.iter().flat_map(|[gate, up, _]| [*gate, *up]).collect::<Vec<_>>())?]
+        } else {
+            vec![of_experts(&all(0))?, of_experts(&all(1))?]
+        };
+        let down = [of_experts(&all(2))?];
+        self.bytes = before + (self.bytes - before) / each.len() * used;
+        Ok(ExpertWeights { router, gate_up, down })
+    }
+
+    /// Matrices of one format, one below the other. A product has so many of their rows at most.
+    fn matrix(&mut self, all: &[HostMatrix<'_>], of_product: usize) -> Result<Matrix, BackendError> {
         let (format, cols) = (format(&all[0]), all[0].cols());
         if !format.is_supported() {
             let what = format!("weights of the format {} on this backend", format.name());
@@ -192,7 +232,8 @@ impl Uploader<'_> {
         let book = format.book();
         let beside = 8 + size_of_val(&*book) as u64;
         let fit = self.gpu.largest().saturating_sub(beside) / row_bytes.max(1);
-        let fit = (fit as usize).min(self.gpu.groups() as usize * 2);
+        let most = self.gpu.groups() as usize * 2;
+        let fit = (fit as usize).min(if of_product > most { most } else { usize::MAX });
         if fit == 0 {
             let what = "bytes of a row of a matrix".to_owned();
             return Err(BackendError::Limit { what, need: row_bytes + beside, allowed: self.gpu.largest() });
@@ -202,7 +243,7 @@ impl Uploader<'_> {
         for first in (0..height).step_by(fit) {
             let n = fit.min(height - first);
             rows.push(self.rows(all, (&layout, &book), (first, n, blocks))?);
-            let bytes = host_bytes(&all[0]) / all[0].rows().max(1) * n;
+            let bytes = all[0].bytes() / all[0].rows().max(1) * n;
             self.done.done += bytes;
             (self.progress)(self.done);
         }
@@ -300,7 +341,7 @@ fn row_bytes<'a>(all: &[HostMatrix<'a>], mut row: usize, len: usize) -> Result<C
 #[cfg(test)]
 pub(super) fn matrix(gpu: &Gpu, all: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
     let done = Progress { done: 0, total: 0 };
-    Uploader { gpu, progress: &mut |_| (), done, bytes: 0 }.matrix(all)
+    Uploader { gpu, progress: &mut |_| (), done, bytes: 0 }.matrix(all, usize::MAX)
 }
 
 /// Uploads a model's weights.
@@ -312,17 +353,23 @@ pub(super) fn upload(
 ) -> Result<WgpuWeights, BackendError> {
     static IDS: AtomicU64 = AtomicU64::new(0);
     let layer = |l: &crate::model::LayerWeights<'_>| {
-        let networks = l.feed_forward.iter().flat_map(|network| network.matrices());
-        [l.q, l.k, l.v, l.output].into_iter().chain(networks).map(|m| host_bytes(&m)).sum::<usize>()
+        let experts = l.experts.as_ref();
+        let networks = l.feed_forward.iter().chain(experts.map(|of| &of.all)).flat_map(FeedForward::matrices);
+        let matrices = [l.q, l.k, l.v, l.output].into_iter().chain(networks);
+        let shared = experts.and_then(|of| of.shared_gate.as_ref()).map_or(0, |gate| size_of_val(&gate[..]));
+        matrices.chain(experts.map(|of| of.router)).map(|m| m.bytes()).sum::<usize>() + shared
     };
     let tied = config.tied_embeddings;
     let total = weights.layers.iter().map(layer).sum::<usize>()
-        + host_bytes(&weights.output)
-        + if tied { 0 } else { host_bytes(&weights.embedding) };
+        + weights.output.bytes()
+        + if tied { 0 } else { weights.embedding.bytes() };
     let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0 };
+    let used = config.experts.map_or(0, |experts| experts.used);
     let mut layers = Vec::with_capacity(config.layers);
     for l in &weights.layers {
-        let network = l.feed_forward.as_ref().filter(|_| l.experts.is_none()).ok_or_else(no_experts)?;
+        let network = l.feed_forward.as_ref();
+        let gate_up: Vec<_> = network.into_iter().flat_map(|network| [network.gate, network.up]).collect();
+        let down: Vec<_> = network.map(|network| network.down).into_iter().collect();
         let bias = match [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref()) {
             [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
             _ => None,
@@ -331,8 +378,9 @@ pub(super) fn upload(
         layers.push(LayerWeights {
             qkv: to.matrices(&[l.q, l.k, l.v])?,
             attention_output: to.matrices(&[l.output])?,
-            gate_up: to.matrices(&[network.gate, network.up])?,
-            down: to.matrices(&[network.down])?,
+            gate_up: to.matrices(&gate_up)?,
+            down: to.matrices(&down)?,
+            experts: l.experts.as_ref().map(|of| to.experts(of, used)).transpose()?,
             attention_norm: to.vector("a norm", &l.attention_norm)?,
             post_attention_norm: to.maybe("a norm", l.post_attention_norm.as_ref())?,
             ffn_norm: to.vector("a norm", &l.ffn_norm)?,

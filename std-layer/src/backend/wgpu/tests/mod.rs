@@ -2,9 +2,11 @@
 //! tested with, as far as there is such an operator, and others where a shader works differently.
 
 mod attention;
+mod experts;
 mod rows;
 
 use std::io::Write;
+use std::ops::Range;
 
 use gllm_kernels_core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
 use gllm_testkit::data::Source;
@@ -180,11 +182,7 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], nu
     let mut source = Source::new(11);
     let weights = match format {
         Some(format) => some_weights(&mut source, format, rows, cols, false),
-        None => {
-            let decoded = source.normals::<f32>(rows * cols);
-            let sizes = decoded.iter().map(|&w| f64::from(w).abs()).collect();
-            Weights { bytes: Vec::new(), decoded, sizes }
-        }
+        None => Weights::dense(source.normals::<f32>(rows * cols)),
     };
     let w = match format {
         Some(format) => HostMatrix::Quantised(QuantRef::new(&weights.bytes, format, rows, cols).unwrap()),
@@ -203,7 +201,7 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], nu
         let on_x = put(gpu, &bits(&x));
         let check = |rounded: bool, x: &[f64], on_x: &Buffer| {
             let y = put(gpu, &nan(room * y_stride));
-            let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], rounded);
+            let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], rounded, None);
             let constants =
                 [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
             let buffers = [(0, &part.buffer), (1, on_x), (2, &y)];
@@ -244,6 +242,22 @@ fn rounded(x: &[f32], words: &[u32]) -> Vec<f64> {
 }
 
 impl Weights {
+    /// Floating point.
+    fn dense(decoded: Vec<f32>) -> Self {
+        let sizes = decoded.iter().map(|&w| f64::from(w).abs()).collect();
+        Self { bytes: Vec::new(), decoded, sizes }
+    }
+
+    /// What some of their rows stand for.
+    fn rows(&self, rows: Range<usize>, cols: usize) -> Self {
+        let own = rows.start * cols..rows.end * cols;
+        Self {
+            bytes: Vec::new(),
+            decoded: self.decoded[own.clone()].to_vec(),
+            sizes: self.sizes[own].to_vec(),
+        }
+    }
+
     /// A row of products with a row of activations, from the third on, with nothing written around them.
     fn compare(&self, cols: usize, x: &[f64], got: &[f32], what: &str) {
         let rows = self.decoded.len() / cols;

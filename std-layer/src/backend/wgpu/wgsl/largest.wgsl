@@ -3,15 +3,6 @@ const THREADS: u32 = 256u;
 var<workgroup> best: array<u32, THREADS>;
 var<workgroup> where_best: array<u32, THREADS>;
 
-// Numbers in the order of floats, NaN lowest.
-fn rank(v: f32) -> u32 {
-    let b = bitcast<u32>(v);
-    if ((b & 0x7fffffffu) > 0x7f800000u) {
-        return 0u;
-    }
-    return select(b | 0x80000000u, ~b, (b >> 31u) == 1u);
-}
-
 // Where the largest of `x` is, in the row from `at_row` on: all threads of the workgroup get it, and all have to call.
 fn largest(thread: u32) -> u32 {
     var value = 0u;

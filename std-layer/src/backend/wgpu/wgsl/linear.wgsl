@@ -8,9 +8,17 @@ struct Linear {
     x_stride: u32,
     y_stride: u32,
     y_first: u32,
+//#if EXPERTS
+    // Rows of W that an expert has, and which row of all experts is the first one here.
+    of_expert: u32,
+    w_first: u32,
+    // Pairs of a row and an expert that have the same row of X.
+    share: u32,
+//#else
     // The first row of X, and of Y.
     x_row: u32,
     y_row: u32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read> w: array<u32>;
 //#if ROUNDED
@@ -24,3 +32,20 @@ struct Linear {
 fn tails_at() -> u32 {
     return a.tails;
 }
+
+// Rows of W that are multiplied with the same rows of X: the first one, how many there are, and where in a row of Y their products go.
+struct Rows {
+    first: u32,
+    count: u32,
+    y_first: u32,
+}
+//#if EXPERTS
+
+// The rows of an expert, as far as they are here.
+fn rows_of(expert: u32) -> Rows {
+    let begin = expert * a.of_expert;
+    let first = max(begin, a.w_first);
+    let end = min(begin + a.of_expert, a.w_first + a.rows);
+    return Rows(first - a.w_first, max(end, first) - first, a.y_first + first - begin);
+}
+//#endif

@@ -2,12 +2,13 @@
 // part of 32 columns, and reads its columns of X once for all ROWS rows.
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let work = work_of(group);
     let first = (group.x * TEAMS + thread / LANES) * ROWS;
     var acc: array<f32, ROWS * N>;
-    for (var part = thread % LANES; part < a.parts; part += LANES) {
+    for (var part = thread % LANES; part < work.parts; part += LANES) {
         var p: array<Part, ROWS>;
         for (var r = 0u; r < ROWS; r++) {
-            p[r] = part_of(min(first + r, a.rows - 1u), a.parts, part);
+            p[r] = part_of(w_row(work, first + r), a.parts, part);
         }
         // The first 16 columns, and the last 16: scales may differ.
         for (var side = 0u; side < 2u; side++) {
@@ -21,7 +22,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     w4[r] = four_of(p[r], side * 4u + i);
                 }
                 for (var n = 0u; n < N; n++) {
-                    let x4 = x[(a.x_row + n) * a.x_stride + part * 8u + side * 4u + i];
+                    let x4 = x[(work.x_row + n) * a.x_stride + part * 8u + side * 4u + i];
 //#if OFFSETS
                     of_x[n] += x4;
 //#endif
@@ -40,5 +41,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
     }
-    join(&acc, group.x, thread);
+    join(&acc, work, group.x, thread);
 }

@@ -1,5 +1,13 @@
 // Y[n][r] = sum over c of W[r][c] X[n][c], for many rows of X: a workgroup has 64 rows of W and 32 of X, and goes through them 32 columns
 // at a time. A thread has eight rows of W and four of X.
+//#if EXPERTS
+// The rows of X are pairs of a row and an expert that have this expert.
+// Of each tile of rows: its expert, where its pairs begin among those that are sorted by expert, and how many there are, 0 in tiles that are
+// left over.
+@group(0) @binding(4) var<storage, read> tiles: array<vec4<u32>>;
+@group(0) @binding(5) var<storage, read> order: array<u32>;
+var<workgroup> pairs: array<u32, 32>;
+//#endif
 // By columns, four at a time, then rows.
 var<workgroup> of_w: array<vec4<f32>, 512>;
 var<workgroup> of_x: array<vec4<f32>, 256>;
@@ -7,17 +15,34 @@ var<workgroup> of_x: array<vec4<f32>, 256>;
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group.x * 64u;
+//#if EXPERTS
+    let tile = tiles[group.y];
+    let rows = rows_of(tile.x);
+    let parts = select(0u, a.parts, tile.z > 0u && row < rows.count);
+    if (thread < 32u) {
+        pairs[thread] = order[tile.y + min(thread, tile.z - 1u)];
+    }
+    workgroupBarrier();
+//#else
+    let rows = Rows(0u, a.rows, a.y_first);
+    let parts = a.parts;
     let first = group.y * 32u;
+//#endif
     let mine = vec2<u32>(thread % 8u, (thread / 8u) * 4u);
     var acc: array<f32, 32>;
-    for (var part = 0u; part < a.parts; part++) {
-        let p = part_of(min(row + thread, a.rows - 1u), a.parts, part);
+    for (var part = 0u; part < parts; part++) {
+        let p = part_of(rows.first + min(row + thread, rows.count - 1u), a.parts, part);
         for (var i = 0u; i < 4u; i++) {
             of_w[i * 64u + thread] = four_of(p, i) * p.scale.x + p.offset.x;
             of_w[(i + 4u) * 64u + thread] = four_of(p, i + 4u) * p.scale.y + p.offset.y;
         }
         for (var i = thread; i < 256u; i += 64u) {
-            of_x[(i % 8u) * 32u + i / 8u] = x[(a.x_row + first + i / 8u) * a.x_stride + part * 8u + i % 8u];
+//#if EXPERTS
+            let x_row = pairs[i / 8u] / a.share;
+//#else
+            let x_row = a.x_row + first + i / 8u;
+//#endif
+            of_x[(i % 8u) * 32u + i / 8u] = x[x_row * a.x_stride + part * 8u + i % 8u];
         }
         workgroupBarrier();
         for (var k = 0u; k < 8u; k++) {
@@ -36,9 +61,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     for (var i = 0u; i < 8u; i++) {
         let r = row + mine.x + 8u * i;
-        if (r < a.rows) {
+        if (r < rows.count) {
             for (var j = 0u; j < 4u; j++) {
-                y[(a.y_row + first + mine.y + j) * a.y_stride + a.y_first + r] = acc[i * 4u + j];
+//#if EXPERTS
+                if (mine.y + j < tile.z) {
+                    y[pairs[mine.y + j] * a.y_stride + rows.y_first + r] = acc[i * 4u + j];
+                }
+//#else
+                y[(a.y_row + first + mine.y + j) * a.y_stride + rows.y_first + r] = acc[i * 4u + j];
+//#endif
             }
         }
     }

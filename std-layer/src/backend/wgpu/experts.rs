@@ -1,0 +1,181 @@
+//! Experts in a step: which ones rows go through is known to the device alone.
+//!
+//! Pairs of a row and one of its experts are numbered row by row, and every intermediate result has a row for each. Of few rows, a workgroup of a
+//! product has a pair, and looks up whose matrix it takes. Of many rows, pairs are sorted by expert and cut into tiles; a workgroup has a tile,
+//! and there are workgroups for as many tiles as there could be.
+
+use wgpu::Buffer;
+
+use super::device::Gpu;
+use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS, TILE};
+use super::step::{no_room, Dispatch, Place, Recorder, NO_LOGITS};
+use super::weights::{OfExperts, PART};
+use crate::backend::{BackendError, Slot};
+use crate::model::{Config, Experts};
+
+/// What the experts of a layer work with, the same for all layers.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    /// Of each row the scores of experts, then of the gate of a shared one.
+    scores: Buffer,
+    /// Of each pair its expert and its factor.
+    chosen: Buffer,
+    factors: Buffer,
+    /// Sorted pairs, and what sorting needs.
+    order: Buffer,
+    cursors: Buffer,
+    tiles: Buffer,
+    /// Of each pair gates and the numbers they are for; gated numbers; results.
+    gates: Buffer,
+    activated: Buffer,
+    outputs: Buffer,
+}
+
+/// Tiles that so many rows make at most: experts have one that is not full.
+fn tiles(experts: &Experts, rows: usize) -> usize {
+    let pairs = rows * experts.used;
+    pairs / TILE + experts.count.min(pairs)
+}
+
+impl Room {
+    pub(super) fn new(
+        gpu: &Gpu,
+        config: &Config,
+        experts: Experts,
+        rows: usize,
+    ) -> Result<Self, BackendError> {
+        let pairs = rows * experts.used;
+        let room = |words: usize| gpu.storage("intermediate results of experts", 4 * words as u64);
+        Ok(Self {
+            scores: room(rows * width_of_scores(&experts))?,
+            chosen: room(pairs)?,
+            factors: room(pairs)?,
+            order: room(pairs)?,
+            cursors: room(experts.count)?,
+            tiles: room(4 * tiles(&experts, rows))?,
+            gates: room(pairs * 2 * experts.intermediate)?,
+            // Inputs of products end with zeros.
+            activated: room(pairs * experts.intermediate.next_multiple_of(PART))?,
+            outputs: room(pairs * config.hidden)?,
+        })
+    }
+}
+
+fn width_of_scores(experts: &Experts) -> usize {
+    experts.count + usize::from(experts.shared)
+}
+
+/// An operation that has the same memory in every layer.
+fn anywhere<'b>(
+    shader: Shader,
+    part: usize,
+    buffers: &'b [(u32, &'b Buffer)],
+    constants: (u32, &'b [u32]),
+    groups: [usize; 3],
+) -> Dispatch<'b> {
+    Dispatch { shader, place: Place::Anywhere, part, logits: NO_LOGITS, buffers, constants, groups }
+}
+
+impl Recorder<'_> {
+    /// What [`Step::experts`](crate::backend::Step::experts) is.
+    pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
+        let weights = self.weights;
+        let config = &weights.config;
+        let (Some(experts), Some(own)) = (config.experts, weights.experts(layer)) else {
+            return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
+        };
+        let Experts { count, used, intermediate, normalised, scale, shared } = experts;
+        let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
+        let [(x, x_stride), (delta, delta_stride)] = [self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
+        let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));
+        let pairs = rows * used;
+        let matrices = own.router.iter().chain(own.gate_up.iter().map(|of| &of.matrix));
+        let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
+        let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
+        self.products(&own.router, place, ends, (rows, NO_LOGITS), rounded.as_ref())?;
+        let constants = [count, of_scores, used, usize::from(normalised)].map(|n| n as u32);
+        let constants = [&constants[..], &[scale.to_bits()]].concat();
+        let buffers = [(0, &room.scores), (1, &room.chosen), (2, &room.factors)];
+        self.run(anywhere(Shader::Route, 0, &buffers, (3, &constants), [rows, 1, 1]))?;
+        if rows > MAX_GEMV_ROWS {
+            let buffers = [(0, &room.chosen), (1, &room.cursors), (2, &room.order), (3, &room.tiles)];
+            let constants = [count, pairs, tiles(&experts, rows)].map(|n| n as u32);
+            // Steps of so many rows have these constants.
+            self.run(anywhere(Shader::Sort, rows, &buffers, (4, &constants), [1, 1, 1]))?;
+        }
+        let ends = ((&x, x_stride, used), (&room.gates, 2 * intermediate as u32));
+        let number = self.products_of_experts(&own.gate_up, (layer, 0), ends, rounded.as_ref())?;
+        let width = intermediate.next_multiple_of(PART) as u32;
+        let buffers = [(0, &room.gates), (1, &room.activated)];
+        let constants = [intermediate as u32, 2 * intermediate as u32, width];
+        let groups = [intermediate.div_ceil(THREADS), pairs, 1];
+        // The first part is the network that every token goes through.
+        self.run(anywhere(Shader::Glu { gate: config.gate }, 1, &buffers, (2, &constants), groups))?;
+        let matrices = own.down.iter().map(|of| &of.matrix);
+        let rounded = self.rounded((place, 1), matrices, (&room.activated, width, used))?;
+        let ends = ((&room.activated, width, 1), (&room.outputs, config.hidden as u32));
+        self.products_of_experts(&own.down, (layer, number), ends, rounded.as_ref())?;
+        let mut buffers = vec![(0, &delta), (1, &room.outputs), (2, &room.factors)];
+        if shared {
+            buffers.push((4, &room.scores));
+        }
+        let hidden = config.hidden as u32;
+        let constants = [hidden, delta_stride, hidden, used as u32, of_scores as u32];
+        let groups = [config.hidden.div_ceil(THREADS), rows, 1];
+        self.run(anywhere(Shader::Combine { shared }, 0, &buffers, (3, &constants), groups))
+    }
+
+    /// Products of pairs with the matrices of their experts, `share` pairs with the same row of X; they go to rows of Y. Numbers tell parts of
+    /// weights from others of the layer; the next one is the result.
+    fn products_of_experts(
+        &mut self,
+        matrices: &[OfExperts],
+        (layer, mut number): (usize, usize),
+        ((x, x_stride, share), (y, y_stride)): ((&Buffer, u32, usize), (&Buffer, u32)),
+        rounded: Option<&Buffer>,
+    ) -> Result<usize, BackendError> {
+        let (Some(experts), rows) = (self.weights.config.experts, self.rows) else { return Ok(number) };
+        let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
+        let few = rows <= MAX_GEMV_ROWS;
+        let side_by_side = if few { rows * experts.used } else { tiles(&experts, rows) };
+        let mut y_first = 0;
+        for OfExperts { matrix, rows: each } in matrices {
+            let rounded = rounded.filter(|_| matrix.format.has_codes());
+            for part in &matrix.rows {
+                let of_product = (*each).min(part.rows);
+                let kind = (matrix.format, matrix.parts());
+                let (shader, groups) =
+                    Shader::product(kind, [of_product, rows], rounded.is_some(), Some(side_by_side));
+                let constants = [
+                    part.rows as u32,
+                    matrix.parts(),
+                    part.tails,
+                    x_stride / 4,
+                    y_stride,
+                    y_first as u32,
+                    *each as u32,
+                    part.first as u32,
+                    share as u32,
+                ];
+                let mut buffers = vec![(0, &part.buffer), (1, rounded.unwrap_or(x)), (2, y)];
+                if few {
+                    buffers.push((4, &room.chosen));
+                } else {
+                    buffers.extend([(4, &room.tiles), (5, &room.order)]);
+                }
+                self.run(Dispatch {
+                    shader,
+                    place: Place::Layer(layer),
+                    part: number,
+                    logits: NO_LOGITS,
+                    buffers: &buffers,
+                    constants: (3, &constants),
+                    groups,
+                })?;
+                number += 1;
+            }
+            y_first += each;
+        }
+        Ok(number)
+    }
+}
