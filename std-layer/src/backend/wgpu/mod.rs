@@ -254,7 +254,7 @@ impl Backend for WgpuBackend {
             run_of.extend(std::iter::repeat_n(i as u32, tokens));
         }
         let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
-        let logits = self.logits(outputs.len(), model.vocabulary)?;
+        let logits = self.logits(outputs.len(), model.logits())?;
         let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };
         let copies = kv.pages.append(&topology.tokens())?;
         let mut encoder = self.gpu.encoder()?;
