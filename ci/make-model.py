@@ -3,7 +3,8 @@
 
 ci/make-model.py FILE [options]   one model. With the defaults it is a llama with 8 layers and about 500 MB. For measurements of speed,
                                   e.g. --layers 16 --weights q4_k_m has 0.8 billion weights, --layers 24 has 1.2 billion.
-ci/make-model.py --tests FOLDER   small ones of every kind, NAME.gguf, each with NAME.json: tokens, and the exact reference's logits
+ci/make-model.py --tests FOLDER   small ones of every kind, NAME.gguf, each with NAME.json: tokens, and the exact reference's logits; of models
+                                  that rank texts the score, too
 
 The same seed gives the same file. Needs the packages gguf and numpy.
 """
@@ -37,6 +38,8 @@ TESTS = {
     "tiny-qwen2moe": dict(architecture="qwen2moe", experts=(8, 3, 64)),
     "tiny-qwen3moe": dict(architecture="qwen3moe", head_dim=32, experts=(16, 4, 64)),
     "tiny-gemma3": dict(architecture="gemma3", layers=7, head_dim=32, tied=True, keys={"attention.sliding_window": 8}),
+    # Ranks texts: its logits are those of two labels.
+    "tiny-qwen3-ranker": dict(architecture="qwen3", head_dim=32, labels=["yes", "no"]),
 }
 TEST_TOKENS = 24
 
@@ -117,8 +120,9 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, keys=None):
-    """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each."""
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, keys=None):
+    """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
+    ranks texts has in place of a vocabulary's logits."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
@@ -141,6 +145,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     for key, value in (keys or {}).items():
         m.key(key, value)
     m.tokenizer(vocabulary)
+    if labels:
+        m.file.add_pooling_type(gguf.PoolingType.RANK)
+        m.file.add_classifier_output_labels(labels)
+        m.file.add_string("tokenizer.chat_template.rerank", "Query: {query}\nDocument: {document}\nAnswer: ")
 
     m.matrix("token_embd.weight", vocabulary, width, kind("token_embd", 0))
     if factors:
@@ -178,7 +186,9 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         if not experts:
             network("", between)
     m.vector("output_norm.weight", width, 1)
-    if not tied:
+    if labels:
+        m.matrix("cls.output.weight", len(labels), width, Type.F16)
+    elif not tied:
         m.matrix("output.weight", vocabulary, width, kind("output", 0))
     m.finish()
 
@@ -190,8 +200,10 @@ def write_tests(folder):
         path = folder / f"{name}.gguf"
         write(path, seed, by_role(shape["layers"])["mixed"], **shape)
         tokens = [1] + [(7 * i * i + 13 * seed + 3) % 320 for i in range(1, TEST_TOKENS)]
-        logits = [[float(f"{x:.7g}") for x in row] for row in Model(path).logits(tokens)]
-        (folder / f"{name}.json").write_text(json.dumps({"tokens": tokens, "logits": logits}, separators=(",", ":")))
+        model = Model(path)
+        logits = [[float(f"{x:.7g}") for x in row] for row in model.logits(tokens)]
+        truth = {"tokens": tokens, "logits": logits} | ({"score": model.score(tokens)} if "labels" in shape else {})
+        (folder / f"{name}.json").write_text(json.dumps(truth, separators=(",", ":")))
 
 
 def main():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts.
 
-ci/reference.py MODEL OUT TOKEN...   writes the logits at every position: little-endian f32, positions x vocabulary
+ci/reference.py MODEL OUT TOKEN...     writes the logits at every position: little-endian f32, positions x vocabulary, or x labels
+ci/reference.py MODEL score TOKEN...   prints the score of a model that ranks texts
 
 Weights are what their blocks decode to. Norms, softmax, angles and sums of products of the attention are computed in f64, products with
 weights in f32. It is written for reading, not for speed. Needs the packages gguf and numpy.
@@ -165,12 +166,29 @@ class Model:
 
             x = x + normed(self.attention(normed(x, "attn_norm"), layer), "post_attention_norm")
             x = x + normed(self.feed_forward(normed(x, "ffn_norm"), layer), "post_ffw_norm")
-        output = self.weight("output.weight")
-        y = norm(x, self.weight("output_norm.weight"), self.eps) @ (embedding if output is None else output).T
+        y = norm(x, self.weight("output_norm.weight"), self.eps) @ self.output().T
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
+
+    def output(self):
+        """The last matrix: a row for each token, or, of models that rank texts, for each label."""
+        if self.get("pooling_type") == 4:
+            return self.weight("cls.output.weight")
+        output = self.weight("output.weight")
+        return self.weight("token_embd.weight") if output is None else output
+
+    def score(self, tokens):
+        """The probability of the first label behind a text; a single label stands against 0."""
+        logits = self.logits(tokens)[-1].astype(np.float64)
+        bias = self.weight("cls.output.bias")
+        logits = logits if bias is None else logits + bias
+        return softmax(logits if len(logits) > 1 else np.append(logits, 0))[0]
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
-    Model(sys.argv[1]).logits([int(t) for t in sys.argv[3:]]).tofile(sys.argv[2])
+    model, tokens = Model(sys.argv[1]), [int(t) for t in sys.argv[3:]]
+    if sys.argv[2] == "score":
+        print(model.score(tokens))
+    else:
+        model.logits(tokens).tofile(sys.argv[2])

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    compare, embed, everything, generate, info, inspect, list, logits, model, quantize, run, tokenize,
-    verify, EXAMPLES,
+    compare, embed, everything, generate, info, inspect, list, logits, model, quantize, rerank, run,
+    tokenize, verify, EXAMPLES,
 };
 use crate::help::{wrapped, WIDEST};
 
@@ -75,6 +75,13 @@ pub enum Command {
     Generate(generate::Options),
     /// Make embeddings of texts: of each a row of numbers, of length 1. Without --json: how alike the texts are.
     Embed(embed::Options),
+    /// Tell which documents answer a query: of each a score from 0 to 1, the highest first.
+    ///
+    /// This is for models that were trained to say whether a document answers a query, such as Qwen3-Reranker. The score is the
+    /// probability of the first label of the classifier in the model's file, or, of files without one, of the token "yes" against "no".
+    /// What all documents have in front of them is computed once. Documents are not cut: one that, with its query, is longer than
+    /// what the model was made for is an error. Scores go to standard output, speeds to standard error.
+    Rerank(rerank::Options),
     /// Show the tokens of a text, as the model's file has them.
     Tokenize(tokenize::Options),
     /// Write the logits behind every token of a sequence: little-endian f32, a row of the vocabulary for each.

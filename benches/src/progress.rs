@@ -44,6 +44,11 @@ impl Progress {
         self.bar.set_message(what.to_owned());
     }
 
+    /// So many steps are done.
+    pub fn reach(&self, done: usize) {
+        self.bar.set_position(done as u64);
+    }
+
     /// Prints to standard output without tearing the bar apart.
     pub fn print(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.bar.suspend(write)

@@ -45,7 +45,7 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
 
 #[test]
 fn exact_logits_are_the_oracles() {
-    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()) {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).chain(Tiny::rankers()) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
@@ -67,7 +67,8 @@ fn the_fast_path_is_close() {
         _ => tiny,
     };
     let mixtures = Tiny::mixtures().map(settled);
-    for tiny in Tiny::all().into_iter().chain(mixtures).step_by(under_emulation(1, 3)) {
+    for tiny in Tiny::all().into_iter().chain(mixtures).chain(Tiny::rankers()).step_by(under_emulation(1, 3))
+    {
         let model = tiny.open();
         let tokens = tokens(90, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
@@ -82,7 +83,7 @@ fn the_fast_path_is_close() {
             let cache = CacheOptions { kind, ..CacheOptions::default() };
             let options = Options { cache, chunk, ..Options::default() };
             let got = generator(&model, 2, options).logits(&tokens).unwrap();
-            let rows = want.iter().zip(got.chunks(tiny.vocabulary));
+            let rows = want.iter().zip(got.chunks(tiny.logits()));
             let mean = rows.map(|(p, q)| divergence(p, q)).sum::<f64>() / want.len() as f64;
             assert!(mean < 4e-3, "{tiny:?}, {kind:?}, chunks of {chunk}: KL divergence {mean}");
         }
@@ -271,6 +272,79 @@ fn texts_become_rows() {
                 Err(BackendError::Tokens(why)) => assert!(why.contains(what), "{why}"),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+}
+
+/// A text's score from its logits, and where it has answers from these.
+fn score(logits: &[f64]) -> f64 {
+    let (first, others) = logits.split_first().unwrap();
+    let others = if others.is_empty() { &[0.0] } else { others };
+    1.0 / (1.0 + others.iter().map(|x| (x - first).exp()).sum::<f64>())
+}
+
+/// Scores are the oracle's, and have the same bits alone and together, whatever of the beginning is shared, and however steps are cut.
+#[test]
+fn texts_have_scores() {
+    let plain = Tiny::new("qwen3", Some(QuantFormat::Q4_1));
+    for tiny in Tiny::rankers().chain([plain]).step_by(under_emulation(1, 4)) {
+        let model = tiny.open();
+        let all = tokens(400, tiny.vocabulary);
+        let texts: Vec<Vec<u32>> = [0..30, 30..31, 31..200, 200..201, 30..31, 201..270, 270..400]
+            .map(|own| [&all[5..75], &all[own]].concat())
+            .into();
+        let texts: Vec<&[u32]> = texts.iter().map(|text| &text[..]).collect();
+        let answers = (tiny.labels == 0).then_some([17, 4]);
+        let alone: Vec<f32> = {
+            let mut g = generator(&model, 1, exact());
+            texts.iter().map(|text| g.rank(&[text], answers, &mut |_| ()).unwrap()[0]).collect()
+        };
+        for (text, &got) in texts.iter().zip(&alone) {
+            let logits = oracle(model.config(), &model.weights().unwrap(), text).pop().unwrap();
+            let want = score(&answers.map_or(logits.clone(), |of| of.map(|a| logits[a as usize]).to_vec()));
+            assert!((f64::from(got) - want).abs() < 1e-5, "{tiny:?}: {got} instead of {want}");
+            assert!(want > 1e-3 && want < 1.0 - 1e-3, "{tiny:?}: {want} tells nothing");
+        }
+        // Sequences, tokens of a step, positions, and tokens of a page. In the last cases a shared beginning or a second text does not fit.
+        for (sequences, chunk, max_tokens, page_tokens) in [
+            (8, 512, 2048, 64),
+            (3, 100, 2048, 64),
+            (32, 64, 2048, 16),
+            (8, 33, 320, 64),
+            (2, 512, 320, 64),
+            (1, 512, 2048, 64),
+            (8, 512, 256, 64),
+        ] {
+            let cache = CacheOptions { sequences, page_tokens, ..exact().cache };
+            let options = Options { cache, chunk, max_tokens: Some(max_tokens), ..exact() };
+            let mut g = generator(&model, 2, options);
+            let (free, mut done) = (g.pages().free(0), vec![0]);
+            let got = g.rank(&texts, answers, &mut |n| done.push(n)).unwrap();
+            let what = format!("{tiny:?}, {sequences} {chunk} {max_tokens} {page_tokens}");
+            assert_eq!(bits(&got), bits(&alone), "{what}");
+            assert!(done.is_sorted() && done.last() == Some(&texts.len()), "{what}: {done:?}");
+            assert_eq!(g.pages().free(0), free, "{what}");
+        }
+        let mut g = generator(&model, 2, Options { max_tokens: Some(128), ..exact() });
+        assert!(g.rank(&[], answers, &mut |_| ()).unwrap().is_empty());
+        let long = tokens(4097, tiny.vocabulary);
+        for (text, answers, what) in [
+            (&all[..0], answers, ["text 2", "without tokens"]),
+            (&all[..129], answers, ["129 tokens", "room for 128"]),
+            (&long[..], answers, ["4097 tokens", "4096"]),
+            (&all[..9], Some([1, 97]), ["97", &format!("{} logits", tiny.logits())]),
+        ] {
+            match g.rank(&[&all[..3], text], answers, &mut |_| ()) {
+                Err(BackendError::Tokens(why)) => assert!(what.iter().all(|w| why.contains(w)), "{why}"),
+                other => panic!("{what:?}: {other:?}"),
+            }
+        }
+        if tiny.labels == 0 {
+            let refused = g.rank(&[&all[..3]], None, &mut |_| ()).unwrap_err().to_string();
+            assert!(refused.contains("no classifier"), "{refused}");
+        } else {
+            let refused = g.generate(&all[..3], Sampling::greedy()).unwrap_err().to_string();
+            assert!(refused.contains("ranks texts"), "{refused}");
         }
     }
 }

@@ -21,7 +21,7 @@ const FLOORS: &[&[&str]] = &[
     // The backends, and the interface that they implement.
     &["backend"],
     // The choice of a backend, and text from a model on any of them.
-    &["backend/any", "model/generator"],
+    &["backend/any", "model/generator", "model/ranking"],
     &["lib"],
 ];
 

@@ -14,7 +14,7 @@ use draft::{Draft, ARCHITECTURES};
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
-    Architecture, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Pooling, Rope,
+    Architecture, Classifier, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Pooling, Rope,
 };
 use gllm_kernels_std::AlignedVec;
 
@@ -115,6 +115,49 @@ fn weights_have_the_shapes_of_the_configuration() {
     }
 }
 
+/// What ranks texts has a classifier in place of the output matrix, and nothing else in front of it.
+#[test]
+fn models_that_rank_texts() {
+    let mut draft = Draft::of("qwen3");
+    draft.set("qwen3.pooling_type", Value::U32(4));
+    let missing = |draft: &Draft| match refused(draft) {
+        ModelError::MissingTensor { name, expected, .. } => (name, expected),
+        other => panic!("{other}"),
+    };
+    assert_eq!(missing(&draft), ("cls.output.weight".to_owned(), vec![32, 1]));
+    let labels = [Value::String("yes"), Value::String("no")];
+    draft.set_array("qwen3.classifier.output_labels", ValueType::String, &labels);
+    assert_eq!(missing(&draft), ("cls.output.weight".to_owned(), vec![32, 2]));
+    draft.tensor("cls.output.weight", &[32, 2], GgmlType::F16);
+    let c = config(&draft);
+    assert_eq!((c.classifier.clone(), c.logits()), (Some(Classifier { labels: 2, bias: None }), 2));
+    assert_eq!((c.pooling, c.tied_embeddings), (None, false));
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    let weights = model.weights().unwrap();
+    assert_eq!((weights.output.rows(), weights.embedding.rows()), (2, 24));
+    assert_eq!(model.unused(), ["output.weight"]);
+    // Other files with such a tensor make nothing of it.
+    let mut other = draft.clone();
+    other.set("qwen3.pooling_type", Value::U32(3));
+    assert_eq!((config(&other).classifier, config(&other).logits()), (None, 24));
+
+    draft.tensor("cls.output.bias", &[3], GgmlType::F32);
+    match refused(&draft) {
+        ModelError::WrongShape { name, found, expected } => {
+            assert_eq!((&*name, found, expected), ("cls.output.bias", vec![3], vec![2]));
+        }
+        other => panic!("{other}"),
+    }
+    draft.tensors.last_mut().unwrap().dims = vec![2];
+    assert_eq!(config(&draft).classifier.unwrap().bias, Some(vec![1.0; 2]));
+    draft.tensor("cls.weight", &[32, 32], GgmlType::F32);
+    assert!(matches!(refused(&draft), ModelError::BadTensor { name, .. } if name == "cls.weight"));
+    let many = [Value::String(""); 25];
+    draft.set_array("qwen3.classifier.output_labels", ValueType::String, &many);
+    assert_eq!(bad_value(&draft).0, "qwen3.classifier.output_labels");
+}
+
 #[test]
 fn what_is_not_supported_is_named() {
     for name in ["mamba", "gpt2", "llama4", ""] {
@@ -137,7 +180,7 @@ fn what_is_not_supported_is_named() {
         draft.set("qwen3.pooling_type", Value::U32(kind));
         assert_eq!(config(&draft).pooling, pooling);
     }
-    draft.set("qwen3.pooling_type", Value::U32(4));
+    draft.set("qwen3.pooling_type", Value::U32(5));
     assert_eq!(bad_value(&draft).0, "qwen3.pooling_type");
     let mut draft = Draft::of("qwen3moe");
     draft.set("qwen3moe.expert_gating_func", Value::U32(2));

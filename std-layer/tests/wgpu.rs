@@ -41,7 +41,7 @@ fn greedy<B: Backend>(backend: B, model: &Model<'_>, prompt: &[u32], n: usize) -
 
 #[test]
 fn logits_are_the_oracles() {
-    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()) {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).chain(Tiny::rankers()) {
         let Some(backend) = backend() else { return };
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
@@ -51,6 +51,29 @@ fn logits_are_the_oracles() {
         for (i, (want, &got)) in want.iter().flatten().zip(&got).enumerate() {
             let error = (want - f64::from(got)).abs();
             assert!(error <= 3e-5 * scale.max(1.0), "{tiny:?}: logit {i} is {got} instead of {want}");
+        }
+    }
+}
+
+/// Texts that share their beginning, side by side and one by one.
+#[test]
+fn scores_are_the_cpus() {
+    for tiny in Tiny::rankers() {
+        let model = tiny.open();
+        let tokens = tokens(120, tiny.vocabulary);
+        let texts =
+            [20, 50, 21, 120].map(|end| [&tokens[..19], &tokens[end - 1..end], &tokens[19..end]].concat());
+        let texts = [0, 1, 2, 3].map(|i| &texts[i][..]);
+        let mut cpu = Generator::new(CpuBackend::new(2).unwrap(), &model, options()).unwrap();
+        let want = cpu.rank(&texts, None, &mut |_| ()).unwrap();
+        for (chunk, sequences) in [(512, 8), (30, 3)] {
+            let Some(backend) = backend() else { return };
+            let options =
+                Options { chunk, cache: CacheOptions { sequences, ..options().cache }, ..options() };
+            let got = Generator::new(backend, &model, options).unwrap().rank(&texts, None, &mut |_| ());
+            for (want, got) in want.iter().zip(got.unwrap()) {
+                assert!((want - got).abs() <= 3e-5, "{tiny:?}: {got} instead of {want}");
+            }
         }
     }
 }
@@ -329,8 +352,8 @@ fn cuts_pages_and_sequences() {
         let logits = g.forward(&step, &Topology { runs }).unwrap();
         let rows = g.backend().read_logits(&logits).unwrap();
         let positions = [40, 41, 42, 59];
-        assert_eq!(rows.len(), positions.len() * tiny.vocabulary);
-        for (row, position) in rows.chunks(tiny.vocabulary).zip(positions) {
+        assert_eq!(rows.len(), positions.len() * tiny.logits());
+        for (row, position) in rows.chunks(tiny.logits()).zip(positions) {
             close(row, position, "side by side");
         }
         g.remove(b).unwrap();

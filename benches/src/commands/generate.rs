@@ -93,7 +93,7 @@ impl Options {
 }
 
 /// Tokens a second, as text.
-fn speed(tokens: usize, time: Duration) -> String {
+pub(super) fn speed(tokens: usize, time: Duration) -> String {
     let seconds = time.as_secs_f64();
     format!("{tokens} tokens in {seconds:.2} s, {:.1} tokens/s", tokens as f64 / seconds.max(1e-9))
 }

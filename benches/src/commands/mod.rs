@@ -15,6 +15,7 @@ pub mod list;
 pub mod logits;
 pub mod model;
 pub mod quantize;
+pub mod rerank;
 pub mod run;
 pub mod tokenize;
 pub mod verify;
@@ -39,6 +40,8 @@ Examples:
   gllm-bench model model.gguf --sequences 1,4,16 --html model.html
   gllm-bench generate model.gguf --prompt 'The capital of France is' -n 32 --greedy
   gllm-bench embed embedding-model.gguf --text 'a cat' --text 'a kitten' --json
+  gllm-bench rerank reranker.gguf --query 'What is red?' --text 'Grass is green.' --text 'Blood is red.'
+  gllm-bench rerank reranker.gguf --query 'What is red?' --documents lines.txt --json
 
 Units:
   ns        nanoseconds per call, median of the samples
@@ -75,6 +78,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Some(Command::Model(options)) => model::execute(&options),
         Some(Command::Generate(options)) => generate::execute(&options),
         Some(Command::Embed(options)) => embed::execute(&options),
+        Some(Command::Rerank(options)) => rerank::execute(&options),
         Some(Command::Tokenize(options)) => tokenize::execute(&options),
         Some(Command::Logits(options)) => logits::execute(&options),
     }

@@ -215,8 +215,16 @@ impl<'a> Tokenizer<'a> {
     /// # Errors
     /// [`TokenizerError::NoByte`] and [`TokenizerError::Text`].
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let mut out = Vec::with_capacity(text.len() / 3 + 2);
-        out.extend(self.bos);
+        let text = self.encode_bare(text)?;
+        Ok(self.bos.into_iter().chain(text).chain(self.eos).collect())
+    }
+
+    /// The same, without marks at the beginning and the end.
+    ///
+    /// # Errors
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_bare(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let mut out = Vec::with_capacity(text.len() / 3);
         let mut after_special = true;
         for part in self.parts(text) {
             match part {
@@ -228,8 +236,12 @@ impl<'a> Tokenizer<'a> {
             }
             after_special = matches!(part, Part::Special(_));
         }
-        out.extend(self.eos);
         Ok(out)
+    }
+
+    /// The token that is written like this in the vocabulary.
+    pub fn id(&self, text: &str) -> Option<u32> {
+        self.vocabulary.id(text)
     }
 
     /// How `token` is written in the vocabulary; empty for ids that do not exist.

@@ -44,7 +44,7 @@ impl Slot {
             Self::Mixed => config.heads * config.head_dim,
             Self::Gates => 2 * config.intermediate,
             Self::Activated => config.intermediate,
-            Self::Logits => config.vocabulary,
+            Self::Logits => config.logits(),
         }
     }
 }

@@ -93,6 +93,18 @@ pub enum Pooling {
     Last,
 }
 
+/// What a model that ranks texts has in place of a vocabulary's logits: one for each label, of which the first stands for "yes".
+///
+/// `logits = output(norm(x)) + bias`. The bias is added where logits become scores ([`Generator::rank`](crate::model::Generator::rank)); what a
+/// backend's step gives is without it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Classifier {
+    /// How many labels there are: rows of the output matrix.
+    pub labels: usize,
+    /// A number for each label, if the model has them.
+    pub bias: Option<Vec<f32>>,
+}
+
 /// A mixture of experts: gated feed-forward networks, a few of which are applied to each token.
 ///
 /// A router scores the experts of a token: `p = softmax(router(x))`. The `used` experts with the largest scores are taken; of experts that
@@ -147,7 +159,7 @@ pub struct Layer {
 pub struct Config {
     /// The family, for messages: no computation depends on it.
     pub architecture: Architecture,
-    /// Number of tokens, and of logits.
+    /// Number of tokens; of logits, too, unless there is a classifier.
     pub vocabulary: usize,
     /// Elements of the residual stream.
     pub hidden: usize,
@@ -188,6 +200,8 @@ pub struct Config {
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.
     pub pooling: Option<Pooling>,
+    /// What the output matrix is in a model that ranks texts.
+    pub classifier: Option<Classifier>,
     /// The position embeddings that layers use.
     pub ropes: Vec<Rope>,
     /// Each layer.
@@ -199,6 +213,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// Logits of a token: a number for each token of the vocabulary, or for each label of the classifier.
+    pub fn logits(&self) -> usize {
+        self.classifier.as_ref().map_or(self.vocabulary, |classifier| classifier.labels)
+    }
+
     /// The windows that layers have, each once, in the order of the first layer with it. Layers with the same window share pages of a
     /// key-value cache.
     pub fn windows(&self) -> Vec<Option<usize>> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Model, ModelError, Pages, Pooling, Sampling, SequenceId};
+use super::{Classifier, Model, ModelError, Pages, Pooling, Sampling, SequenceId};
 use crate::backend::{
     Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
 };
@@ -83,12 +83,16 @@ impl From<BackendError> for GeneratorError {
 /// ```
 #[derive(Debug)]
 pub struct Generator<B: Backend> {
-    backend: B,
+    pub(super) backend: B,
     weights: B::Weights,
     kv: B::KvCache,
-    options: Options,
+    pub(super) options: Options,
     stop_tokens: Vec<u32>,
-    vocabulary: usize,
+    /// Logits of a token.
+    pub(super) width: usize,
+    /// Positions that the model was trained for.
+    pub(super) context: usize,
+    pub(super) classifier: Option<Classifier>,
 }
 
 impl<B: Backend> Generator<B> {
@@ -119,8 +123,9 @@ impl<B: Backend> Generator<B> {
         let cache = CacheOptions { step_tokens: options.cache.step_tokens.max(chunk), ..options.cache };
         let options = Options { cache, chunk, ..options };
         let kv = backend.alloc_kv_cache(max_tokens, config, &options.cache)?;
-        let (stop_tokens, vocabulary) = (config.stop_tokens.clone(), config.vocabulary);
-        Ok(Self { backend, weights, kv, options, stop_tokens, vocabulary })
+        let (width, context) = (config.logits(), config.context);
+        let (stop_tokens, classifier) = (config.stop_tokens.clone(), config.classifier.clone());
+        Ok(Self { backend, weights, kv, options, stop_tokens, width, context, classifier })
     }
 
     /// The backend.
@@ -206,13 +211,14 @@ impl<B: Backend> Generator<B> {
         }
     }
 
-    /// The logits behind each of the tokens, which begin a sequence: a row of the vocabulary for each.
+    /// The logits behind each of the tokens, which begin a sequence: a row for each, of the vocabulary's, or of the labels of a model that
+    /// ranks texts.
     ///
     /// # Errors
     /// The backend's.
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError> {
         let sequence = self.create();
-        let mut all = Vec::with_capacity(tokens.len() * self.vocabulary);
+        let mut all = Vec::with_capacity(tokens.len() * self.width);
         for chunk in tokens.chunks(self.options.chunk) {
             let logits = self.extend(sequence, chunk, Outputs::All);
             let logits = logits.and_then(|logits| self.backend.read_logits(&logits));
@@ -284,10 +290,14 @@ impl<B: Backend> Generator<B> {
     /// The tokens that follow a prompt, one by one, in a sequence that ends with the iterator. Those that end a text end it.
     ///
     /// # Errors
-    /// The backend's; `Tokens` if the prompt is empty.
+    /// The backend's; `Tokens` if the prompt is empty; `Unsupported` if the model ranks texts.
     pub fn generate(&mut self, prompt: &[u32], sampling: Sampling) -> Result<Tokens<'_, B>, BackendError> {
         if prompt.is_empty() {
             return Err(BackendError::Tokens("a prompt without tokens".to_owned()));
+        }
+        if self.classifier.is_some() {
+            let what = "text from a model that ranks texts: it has labels in place of tokens";
+            return Err(BackendError::Unsupported(what.to_owned()));
         }
         let sequence = self.create();
         let logits = match self.extend(sequence, prompt, Outputs::Last) {

@@ -3,9 +3,10 @@
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
 use super::source::{bad_tensor, numbers, Files};
-use super::{names, Architecture, Config, Experts, Gate, Layer, ModelError, Pooling, Rope};
+use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, ModelError, Pooling, Rope};
 use crate::gguf::{Array, Gguf, Value};
 
+const POOLING: &str = ".pooling_type";
 /// No size in a model comes near: products of two fit 64 bits.
 const LARGEST: u64 = i32::MAX as u64;
 /// Of Gemma's layers every sixth sees all positions, unless the file says otherwise.
@@ -182,11 +183,28 @@ impl<'a> Metadata<'a> {
     }
 
     fn pooling(&self) -> Result<Option<Pooling>, ModelError> {
-        const KINDS: [Option<Pooling>; 4] =
-            [None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last)];
+        const KINDS: [Option<Pooling>; 5] =
+            [None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last), None];
         let kind = |v: Value<'_>| KINDS.get(usize::try_from(v.as_u64()?).ok()?).copied();
-        let expected = "0 to 3: none, mean, first or last; models that rank texts are not supported";
-        Ok(self.read(".pooling_type", expected, kind)?.flatten())
+        let expected = "0 to 4: none, mean, first, last, or that the model ranks texts";
+        Ok(self.read(POOLING, expected, kind)?.flatten())
+    }
+
+    /// The classifier, if the file says that the model ranks texts. Files that do not name labels have one.
+    fn classifier(&self, files: &Files<'_>, vocabulary: usize) -> Result<Option<Classifier>, ModelError> {
+        const LABELS: &str = ".classifier.output_labels";
+        /// How files number ranking among the kinds of pooling.
+        const RANK: u64 = 4;
+        if self.get(POOLING).and_then(|v| v.as_u64()) != Some(RANK) {
+            return Ok(None);
+        }
+        // A label is a row of logits like a token, and may be sampled as one.
+        let fits = |v: Value<'_>| v.as_array().map(|a| a.len()).filter(|n| (1..=vocabulary).contains(n));
+        let expected =
+            format!("an array of 1 to {vocabulary} labels, no more than the vocabulary has tokens");
+        let labels = self.read(LABELS, &expected, fits)?.unwrap_or(1);
+        let bias = files.tensor(names::CLASSIFIER_BIAS.gguf).map(numbers).transpose()?;
+        Ok(Some(Classifier { labels, bias }))
     }
 
     /// The experts, and the elements between the halves of the feed-forward network that every token goes through.
@@ -354,6 +372,8 @@ impl Config {
             return Err(meta.bad("tokenizer.ggml.tokens", Value::Array(tokens), expected));
         }
 
+        let classifier = meta.classifier(files, vocabulary)?;
+
         let dims = meta.size(".rope.dimension_count")?.unwrap_or(head_dim);
         if dims % 2 != 0 || dims > head_dim {
             return of(".rope.dimension_count", dims, format!("even and at most the head's {head_dim}"));
@@ -426,7 +446,8 @@ impl Config {
             attention_bias: matches!(architecture, Architecture::Qwen2 | Architecture::Qwen2Moe)
                 || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
             pooling: meta.pooling()?,
-            tied_embeddings: files.tensor(names::OUTPUT.gguf).is_none(),
+            tied_embeddings: classifier.is_none() && files.tensor(names::OUTPUT.gguf).is_none(),
+            classifier,
             ropes,
             layer,
             stop_tokens: meta.stop_tokens(vocabulary, tokens)?,

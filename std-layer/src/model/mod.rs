@@ -13,10 +13,11 @@ mod generator;
 mod metadata;
 mod names;
 mod pages;
+mod ranking;
 mod sampling;
 mod source;
 
-pub use config::{Architecture, Config, Experts, Gate, Layer, Pooling, Rope};
+pub use config::{Architecture, Classifier, Config, Experts, Gate, Layer, Pooling, Rope};
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};

@@ -82,8 +82,13 @@ pub(super) type Network = [Name; 3];
 
 pub(super) const EMBEDDING: Name =
     name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary]);
-pub(super) const OUTPUT: Name =
-    name("output.weight", "lm_head.weight", |c| vec![c.hidden, c.vocabulary]).if_so(|c| !c.tied_embeddings);
+pub(super) const OUTPUT: Name = name("output.weight", "lm_head.weight", |c| vec![c.hidden, c.vocabulary])
+    .if_so(|c| !c.tied_embeddings && c.classifier.is_none());
+/// The output matrix of models that rank texts.
+pub(super) const CLASSIFIER: Name = name("cls.output.weight", "score.weight", |c| vec![c.hidden, c.logits()])
+    .if_so(|c| c.classifier.is_some());
+pub(super) const CLASSIFIER_BIAS: Name = name("cls.output.bias", "score.bias", |c| vec![c.logits()])
+    .if_so(|c| c.classifier.as_ref().is_some_and(|classifier| classifier.bias.is_some()));
 pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden]);
 
 pub(super) const ATTENTION_NORM: Name =
@@ -169,7 +174,8 @@ pub(super) const ROPE_FACTORS: Name =
     name("rope_freqs.weight", "", |c| vec![c.ropes[0].dims / 2]).if_so(|c| c.ropes[0].factors.is_some());
 
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 4] = [EMBEDDING, OUTPUT, OUTPUT_NORM, ROPE_FACTORS];
+pub(super) static GLOBAL: [Name; 6] =
+    [EMBEDDING, OUTPUT, CLASSIFIER, CLASSIFIER_BIAS, OUTPUT_NORM, ROPE_FACTORS];
 /// Everything that a layer has.
 pub(super) static LAYER: [Name; 24] = [
     ATTENTION_NORM,

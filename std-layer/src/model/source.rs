@@ -72,7 +72,7 @@ impl<'a> Matrix<'a> {
 pub struct HostWeights<'a> {
     /// `vocabulary x hidden`: a row for each token.
     pub embedding: Matrix<'a>,
-    /// `vocabulary x hidden`; the embedding again where the two are tied.
+    /// `vocabulary x hidden`, the embedding again where the two are tied; of models that rank texts `labels x hidden`, the classifier.
     pub output: Matrix<'a>,
     /// `hidden` elements.
     pub output_norm: Vec<f32>,
@@ -282,10 +282,10 @@ impl<'a> Files<'a> {
 
     fn weights(&self, config: &Config) -> Result<HostWeights<'_>, ModelError> {
         let embedding = self.matrix(config, &names::EMBEDDING, 0)?;
-        let output = match names::OUTPUT.needed(config) {
-            true => self.matrix(config, &names::OUTPUT, 0)?,
-            false => embedding,
-        };
+        let own = [&names::OUTPUT, &names::CLASSIFIER].into_iter().find(|name| name.needed(config));
+        let output = own.map_or(Ok(embedding), |name| self.matrix(config, name, 0))?;
+        // Its numbers are in the configuration; this is about its shape.
+        self.optional(config, &names::CLASSIFIER_BIAS, 0)?;
         let output_norm = self.vector(config, &names::OUTPUT_NORM, 0)?;
         let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
         Ok(HostWeights { embedding, output, output_norm, layers })
@@ -452,7 +452,9 @@ impl<'a> Model<'a> {
         // What is missing or wrong is said now.
         model.weights()?;
         // Older files have angles in each layer, which nobody reads.
-        let odd = |n: &&str| n.starts_with("blk.") && !n.contains("attn_rot_embd");
+        let in_layer = |n: &str| n.starts_with("blk.") && !n.contains("attn_rot_embd");
+        let in_head = |n: &str| n.starts_with("cls.") && model.config.classifier.is_some();
+        let odd = |n: &&str| in_layer(n) || in_head(n);
         match model.unused().into_iter().find(odd) {
             Some(name) => Err(bad_tensor(name, model.config.refusal())),
             None => Ok(model),

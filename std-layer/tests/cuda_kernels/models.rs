@@ -86,12 +86,29 @@ fn fast_path(tiny: Tiny) -> Outcome {
         let cache = CacheOptions { kind, ..CacheOptions::default() };
         let options = Options { cache, chunk, max_tokens: Some(256), ..Options::default() };
         let got = on_gpu(&model, options)?.logits(&tokens).map_err(text)?;
-        let mean = divergence(&want, &got, tiny.vocabulary);
+        let mean = divergence(&want, &got, tiny.logits());
         // Not `mean >= 4e-3`: NaN is never near.
         let near = mean < 4e-3;
         if !near {
             return Err(format!("{tiny:?}, {kind:?}, chunks of {chunk}: KL divergence {mean}"));
         }
+    }
+    Ok(())
+}
+
+/// Logits of labels, and scores of texts that share their beginning.
+fn scores(tiny: Tiny) -> Outcome {
+    exact_logits(tiny)?;
+    let model = tiny.open();
+    let tokens = tokens(120, tiny.vocabulary);
+    let texts =
+        [20, 50, 21, 120].map(|end| [&tokens[..19], &tokens[end - 1..end], &tokens[19..end]].concat());
+    let texts = [0, 1, 2, 3].map(|i| &texts[i][..]);
+    let want = on_cpu(&model)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
+    for (chunk, sequences) in [(512, 8), (30, 3)] {
+        let options = Options { chunk, cache: CacheOptions { sequences, ..exact().cache }, ..exact() };
+        let got = on_gpu(&model, options)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
+        same(&format!("{tiny:?}, {sequences} sequences"), &want, &got)?;
     }
     Ok(())
 }
@@ -300,6 +317,11 @@ pub fn trials(trials: &mut Trials) {
                 trials.push(trial(format!("model_fast_{name}"), move || fast_path(tiny)));
             }
         }
+    }
+    for tiny in Tiny::rankers() {
+        let format = tiny.format.map_or("f32", QuantFormat::name);
+        let name = format!("model_scores_{}_{format}_{}_labels", tiny.architecture, tiny.labels);
+        trials.push(trial(name, move || scores(tiny)));
     }
     for name in ["llama", "qwen2", "qwen3", "gemma3"] {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));

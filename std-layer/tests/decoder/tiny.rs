@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
-use gllm_kernels_std::gguf::{GgmlType, Value, Writer};
+use gllm_kernels_std::gguf::{GgmlType, Value, ValueType, Writer};
 use gllm_kernels_std::model::{Config, FeedForward, Gate, HostWeights, Matrix, Model};
 
 /// A model to write.
@@ -21,6 +21,8 @@ pub struct Tiny {
     pub vocabulary: usize,
     pub window: usize,
     pub tied: bool,
+    /// Labels of a model that ranks texts; others have none.
+    pub labels: usize,
     /// How many experts there are, if any, and how many are used.
     pub experts: Option<(usize, usize)>,
     /// How large the router's weights are.
@@ -41,6 +43,7 @@ impl Tiny {
             vocabulary: 97,
             window: 24,
             tied: architecture == "gemma3",
+            labels: 0,
             experts: architecture.ends_with("moe").then_some((6, 3)),
             router_scale: 2.0,
         }
@@ -64,6 +67,28 @@ impl Tiny {
         .into_iter()
     }
 
+    /// Models that rank texts, with few labels: the output matrix has as many rows.
+    pub fn rankers() -> impl Iterator<Item = Self> {
+        let of = |(labels, name, format)| Self { labels, ..Self::new(name, format) };
+        [
+            (2, "qwen3", Some(QuantFormat::F16)),
+            (2, "qwen3", Some(QuantFormat::Q8_0)),
+            (1, "gemma3", None),
+            (5, "llama", Some(QuantFormat::Q4_1)),
+        ]
+        .map(of)
+        .into_iter()
+    }
+
+    /// Logits of a token.
+    pub fn logits(&self) -> usize {
+        if self.labels > 0 {
+            self.labels
+        } else {
+            self.vocabulary
+        }
+    }
+
     /// Heads that are no whole vectors: what models have (80, 96, 100, 120), and what nobody has.
     pub fn odd_heads() -> impl Iterator<Item = Self> {
         let heads =
@@ -77,7 +102,9 @@ impl Tiny {
             ("token_embd".to_owned(), vec![self.hidden, self.vocabulary]),
             ("output_norm".to_owned(), vec![self.hidden]),
         ];
-        if !self.tied {
+        if self.labels > 0 {
+            all.push(("cls.output".to_owned(), vec![self.hidden, self.labels]));
+        } else if !self.tied {
             all.push(("output".to_owned(), vec![self.hidden, self.vocabulary]));
         }
         for l in 0..self.layers {
@@ -175,6 +202,12 @@ impl Tiny {
         }
         if self.architecture == "gemma3" {
             set("attention.sliding_window", Value::U32(self.window as u32));
+        }
+        if self.labels > 0 {
+            set("pooling_type", Value::U32(4));
+            let key = format!("{}.classifier.output_labels", self.architecture);
+            let labels = (0..self.labels).map(|_| Value::String("label"));
+            writer.set_array(&key, ValueType::String, labels).unwrap();
         }
         let scalar = Kernels::<f32>::detect();
         let mut data = Vec::new();

@@ -125,7 +125,7 @@ impl CpuBackend {
         kv.append(&topology.tokens())?;
         // Logits, or a row for each run.
         let mut logits = match pooling {
-            None => self.logits(outputs.len(), model.vocabulary),
+            None => self.logits(outputs.len(), model.logits()),
             Some(_) => self.logits(topology.runs.len(), model.hidden),
         };
         if tokens.is_empty() {

@@ -233,7 +233,7 @@ impl<P: Platform> GpuBackend<P> {
         let layout = self.layout(weights, &rows)?;
         kv.reserve(&self.gpu, &layout)?;
         // Of this recording alone, so that nobody else writes there.
-        let len = rows.outputs * weights.config.vocabulary;
+        let len = rows.outputs * weights.config.logits();
         let logits = Arc::new(Buffer::new(stream.context(), len)?);
         // The first time loads the kernels, which a recording cannot.
         self.queue(weights, kv, &rows, &layout, &logits)?;
@@ -361,7 +361,7 @@ impl<P: Platform> GpuBackend<P> {
     ) -> Result<Arc<Buffer<f32>>, BackendError> {
         let layout = self.layout(weights, &rows)?;
         kv.reserve(&self.gpu, &layout)?;
-        let logits = kv.free_logits(&self.gpu, rows.outputs * weights.config.vocabulary)?;
+        let logits = kv.free_logits(&self.gpu, rows.outputs * weights.config.logits())?;
         self.queue(weights, kv, &rows, &layout, &logits)?;
         Ok(logits)
     }
@@ -404,7 +404,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         config: &ForwardConfig,
     ) -> Result<CudaLogits, BackendError> {
         let (gpu, weights) = (&self.gpu, &weights.0);
-        let vocabulary = weights.config.vocabulary;
+        let vocabulary = weights.config.logits();
         topology.check(tokens, &weights.config)?;
         kv.fits(&weights.config)?;
         self.settle(kv)?;
@@ -435,8 +435,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         kv.fits(&weights.config)?;
         rows.iter().try_for_each(|row| row.sampling.check(logits.vocabulary))?;
         self.settle(kv)?;
-        if n == 0 || n > RECORDED_ROWS || !single(topology) || logits.vocabulary != weights.config.vocabulary
-        {
+        if n == 0 || n > RECORDED_ROWS || !single(topology) || logits.vocabulary != weights.config.logits() {
             return Ok(None);
         }
         let prepared = match self.prepare(n, topology, weights, kv, config) {

@@ -509,7 +509,7 @@ impl Step for Lowering<'_> {
 
     fn cap_logits(&mut self) -> Result<(), BackendError> {
         let Some(cap) = self.weights.config.logit_softcap else { return Ok(()) };
-        let len = self.m * self.weights.config.vocabulary;
+        let len = self.m * self.weights.config.logits();
         self.launch(&[], |memory, _, gpu| gpu.ops.decoder_cap(&gpu.stream, cap, memory.logits_of(0, len)?))
     }
 }

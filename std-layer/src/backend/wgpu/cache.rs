@@ -21,7 +21,7 @@ pub(super) const KV_PIECE: usize = 256;
 /// Numbers from a row to the next one.
 pub(super) fn stride(slot: Slot, config: &Config) -> usize {
     match slot {
-        Slot::Logits => config.vocabulary,
+        Slot::Logits => config.logits(),
         // Inputs of products end with zeros.
         slot => slot.width(config).next_multiple_of(PART),
     }

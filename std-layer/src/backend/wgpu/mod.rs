@@ -234,7 +234,7 @@ impl WgpuBackend {
         let runs = topology.runs.len();
         // Logits, or a row for each run.
         let (logits, ends) = match pooling {
-            None => (self.logits(outputs.len(), model.vocabulary)?, Vec::new()),
+            None => (self.logits(outputs.len(), model.logits())?, Vec::new()),
             Some(_) => (self.logits(runs, model.hidden)?, topology.output_ends()),
         };
         let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };

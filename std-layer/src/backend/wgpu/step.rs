@@ -271,7 +271,7 @@ impl Step for Recorder<'_> {
             let each = logits.rows_of_part;
             let part = |(i, buffer): (usize, &Buffer)| {
                 let n = rows.saturating_sub(i * each).min(each);
-                (buffer.clone(), weights.config.vocabulary as u32, i * each, n, logits.id + i as u64)
+                (buffer.clone(), weights.config.logits() as u32, i * each, n, logits.id + i as u64)
             };
             logits.parts.iter().enumerate().map(part).filter(|part| part.3 > 0).collect()
         } else {
@@ -443,7 +443,7 @@ impl Step for Recorder<'_> {
 
     fn cap_logits(&mut self) -> Result<(), BackendError> {
         let Some(cap) = self.weights.config.logit_softcap else { return Ok(()) };
-        let (logits, n) = (self.logits, self.weights.config.vocabulary);
+        let (logits, n) = (self.logits, self.weights.config.logits());
         for (i, buffer) in logits.parts.iter().enumerate() {
             let rows = self.rows.saturating_sub(i * logits.rows_of_part).min(logits.rows_of_part);
             if rows > 0 {
