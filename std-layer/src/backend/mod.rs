@@ -149,6 +149,19 @@ impl Topology {
         rows
     }
 
+    /// Checks that each run asks for a row, of which one can be made.
+    ///
+    /// # Errors
+    /// `Tokens`.
+    pub(crate) fn check_pooled(&self) -> Result<(), BackendError> {
+        match self.runs.iter().find(|run| run.output_count() == 0) {
+            Some(run) => {
+                Err(BackendError::Tokens(format!("{:?} asks for no row to be pooled", run.sequence)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// How many tokens continue each sequence.
     pub(crate) fn tokens(&self) -> Vec<(SequenceId, usize)> {
         self.runs.iter().map(|run| (run.sequence, run.tokens)).collect()
@@ -221,7 +234,7 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
 }
 
 /// Why a backend refuses a mixture of experts that it does not compute yet.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "wgpu")]
 pub(crate) fn no_experts() -> BackendError {
     BackendError::Unsupported("mixtures of experts on this backend; the CPU runs them".to_owned())
 }

@@ -210,9 +210,7 @@ impl Backend for CpuBackend {
         config: &ForwardConfig,
         pooling: Pooling,
     ) -> Result<CpuLogits, BackendError> {
-        if let Some(run) = topology.runs.iter().find(|run| run.output_count() == 0) {
-            return Err(BackendError::Tokens(format!("{:?} asks for no row to be pooled", run.sequence)));
-        }
+        topology.check_pooled()?;
         self.forward((tokens, topology), weights, kv, config, Some(pooling))
     }
 
