@@ -15,7 +15,7 @@ use gllm_kernels_std::backend::{
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::cuda::Driver;
-use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Sampling};
+use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
 use tiny::Tiny;
 
 /// Any tokens, no two stretches alike.
@@ -60,58 +60,61 @@ fn in_both_modes(test: impl Fn(&Fake)) {
 /// A step of a running generation: 4 bytes to the GPU, 4 bytes back, no allocation, and one recording that is started.
 #[test]
 fn a_step_moves_eight_bytes() {
-    in_both_modes(|fake| {
-        let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
-        let model = tiny.open();
-        let sampling = Sampling { repetition: 1.1, top_k: 20, top_p: 0.95, ..Sampling::default() };
-        for (sampling, options) in [
-            (Sampling::greedy(), Options::default()),
-            (sampling, Options::default()),
-            (Sampling::greedy(), exact()),
-        ] {
-            let options = Options { max_tokens: Some(256), ..options };
-            let mut g = on_gpu(fake, &model, options);
-            let context = g.backend().context().clone();
-            let mut text = g.generate(&tokens(20, tiny.vocabulary), sampling).unwrap();
-            // The first steps make room and are recorded.
-            for _ in 0..4 {
-                text.next().unwrap().unwrap();
-            }
-            let (before, allocations) = (context.transfers(), fake.controls.allocations());
-            let (graphs, kernels) = (fake.controls.count("graphs"), fake.controls.count("kernels"));
-            let steps = 10;
-            for _ in 0..steps {
-                text.next().unwrap().unwrap();
-            }
-            let after = context.transfers();
-            // The step takes the token where it was chosen.
-            assert_eq!(after.uploaded, before.uploaded);
-            assert_eq!(after.downloaded - before.downloaded, 4 * steps);
-            assert_eq!(fake.controls.allocations(), allocations);
-            assert_eq!(fake.controls.count("graphs") - graphs, steps as i32);
-            // Beside it only the choice of the token, and what is noted of it.
-            assert!(fake.controls.count("kernels") - kernels <= 2 * steps as i32);
-        }
-        // Token by token, as whoever looks at each before the next step does.
-        let mut g = on_gpu(fake, &model, Options { max_tokens: Some(256), ..Options::default() });
+    for name in ["llama", "qwen2moe"] {
+        in_both_modes(|fake| moves_eight_bytes(fake, Tiny::new(name, Some(QuantFormat::Q4_1))));
+    }
+}
+
+fn moves_eight_bytes(fake: &Fake, tiny: Tiny) {
+    let model = tiny.open();
+    let sampling = Sampling { repetition: 1.1, top_k: 20, top_p: 0.95, ..Sampling::default() };
+    for (sampling, options) in [
+        (Sampling::greedy(), Options::default()),
+        (sampling, Options::default()),
+        (Sampling::greedy(), exact()),
+    ] {
+        let options = Options { max_tokens: Some(256), ..options };
+        let mut g = on_gpu(fake, &model, options);
         let context = g.backend().context().clone();
-        let a = g.create();
-        let sampling = Sampling::greedy();
-        let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
-        let mut new = tokens(20, tiny.vocabulary);
-        let mut at = Vec::new();
-        for _ in 0..14 {
-            at.push((context.transfers(), fake.controls.count("graphs"), fake.controls.allocations()));
-            let logits = g.extend(a, &new, Outputs::Last).unwrap();
-            new = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
+        let mut text = g.generate(&tokens(20, tiny.vocabulary), sampling).unwrap();
+        // The first steps make room and are recorded.
+        for _ in 0..4 {
+            text.next().unwrap().unwrap();
         }
-        for two in at[4..].windows(2) {
-            let [before, after] = [&two[0], &two[1]];
-            assert_eq!(after.0.uploaded - before.0.uploaded, 4);
-            assert_eq!(after.0.downloaded - before.0.downloaded, 4);
-            assert_eq!((after.1 - before.1, after.2), (1, before.2));
+        let (before, allocations) = (context.transfers(), fake.controls.allocations());
+        let (graphs, kernels) = (fake.controls.count("graphs"), fake.controls.count("kernels"));
+        let steps = 10;
+        for _ in 0..steps {
+            text.next().unwrap().unwrap();
         }
-    });
+        let after = context.transfers();
+        // The step takes the token where it was chosen.
+        assert_eq!(after.uploaded, before.uploaded);
+        assert_eq!(after.downloaded - before.downloaded, 4 * steps);
+        assert_eq!(fake.controls.allocations(), allocations);
+        assert_eq!(fake.controls.count("graphs") - graphs, steps as i32);
+        // Beside it only the choice of the token, and what is noted of it.
+        assert!(fake.controls.count("kernels") - kernels <= 2 * steps as i32);
+    }
+    // Token by token, as whoever looks at each before the next step does.
+    let mut g = on_gpu(fake, &model, Options { max_tokens: Some(256), ..Options::default() });
+    let context = g.backend().context().clone();
+    let a = g.create();
+    let sampling = Sampling::greedy();
+    let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
+    let mut new = tokens(20, tiny.vocabulary);
+    let mut at = Vec::new();
+    for _ in 0..14 {
+        at.push((context.transfers(), fake.controls.count("graphs"), fake.controls.allocations()));
+        let logits = g.extend(a, &new, Outputs::Last).unwrap();
+        new = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
+    }
+    for two in at[4..].windows(2) {
+        let [before, after] = [&two[0], &two[1]];
+        assert_eq!(after.0.uploaded - before.0.uploaded, 4);
+        assert_eq!(after.0.downloaded - before.0.downloaded, 4);
+        assert_eq!((after.1 - before.1, after.2), (1, before.2));
+    }
 }
 
 /// A step that takes its tokens from the GPU is started before they are read, and before the step that they come from is done. Rows whose text ends
@@ -341,9 +344,21 @@ fn what_does_not_fit_is_refused() {
     g.remove(a).unwrap();
     let gone = g.extend(a, &[1], Outputs::Last).unwrap_err();
     assert!(matches!(gone, BackendError::Cache(CacheError::Unknown(_))), "{gone:?}");
-    let mixture = Tiny { experts: Some((6, 3)), ..Tiny::new("llama", None) }.open();
-    let error = Generator::new(gpu(&fake), &mixture, exact()).unwrap_err().to_string();
-    assert!(error.contains("mixtures of experts"), "{error}");
+    // Experts that the kernels do not have.
+    let odd = Tiny { intermediate: 100, ..Tiny::new("qwen3moe", None) }.open();
+    let error = Generator::new(gpu(&fake), &odd, exact()).unwrap_err().to_string();
+    assert!(error.contains("an expert's feed-forward network of 100"), "{error}");
+    // A text that asks for no row.
+    let run = Run { sequence: g.create(), tokens: 1, outputs: Outputs::None };
+    let refused = g.embed(&[&[]], Pooling::Mean).unwrap_err();
+    assert!(refused.to_string().contains("0 tokens"), "{refused}");
+    let topology = Topology { runs: vec![run] };
+    let (backend, config) = (gpu(&fake), ForwardConfig::default());
+    let weights =
+        backend.upload_generator_weights(model.config(), &model.weights().unwrap(), &mut |_| ()).unwrap();
+    let mut kv = backend.alloc_kv_cache(64, model.config(), &CacheOptions::default()).unwrap();
+    let none = backend.embedding_forward_gpu_pure(&[1], &topology, &weights, &mut kv, &config, Pooling::Mean);
+    assert!(none.unwrap_err().to_string().contains("no row to be pooled"));
     // Heads that the kernels do not have.
     for head_dim in [258, 272] {
         let odd = Tiny { head_dim, ..Tiny::new("llama", None) }.open();

@@ -244,12 +244,6 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
     Ok(())
 }
 
-/// Why a backend refuses a mixture of experts that it does not compute yet.
-#[cfg(feature = "cuda")]
-pub(crate) fn no_experts() -> BackendError {
-    BackendError::Unsupported("mixtures of experts on this backend; the CPU runs them".to_owned())
-}
-
 /// Why a backend refuses to make embeddings.
 pub(crate) fn no_pooling() -> BackendError {
     BackendError::Unsupported("embeddings on this backend; the CPU makes them".to_owned())

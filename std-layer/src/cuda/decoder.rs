@@ -2,6 +2,7 @@
 //! product takes.
 
 mod args;
+mod pool;
 
 use gllm_kernels_core::{ElementType, RopePairing};
 
@@ -60,7 +61,7 @@ impl Forms<'_> {
         let places = |activations: Option<&mut Activations>| match activations {
             Some(to) => {
                 ops.here(to.context())?;
-                to.set_shape(m, self.cols).map(|()| to.places(0))
+                to.set_shape(m, self.cols).map(|()| to.places())
             }
             None => Ok(ActivationPlaces::default()),
         };

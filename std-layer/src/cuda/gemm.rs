@@ -7,6 +7,7 @@ use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::quant::QuantView;
+use super::segments::Segments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -19,6 +20,7 @@ pub(super) struct GemmArgs {
     x: Address,
     w: Address,
     y: Address,
+    segments: Address,
     row_bytes: u64,
     m: u32,
     n: u32,
@@ -75,6 +77,7 @@ impl Ops {
             x: x.address(),
             w,
             y: y.address(),
+            segments: 0,
             row_bytes: row_bytes as u64,
             m: small("m", m)?,
             n: small("n", n)?,
@@ -214,6 +217,61 @@ impl Ops {
         let kernel = (File::gemm, Name("qgemm", T::TYPE.name(), w.format().name()));
         // SAFETY: checked by the view and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+    }
+
+    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [`FEW`](geometry::FEW) rows at most, or 128.
+    ///
+    /// # Errors
+    /// Those of [`gemm`](Self::gemm).
+    pub(crate) fn gemm_segments<T: Float>(
+        &self,
+        stream: &Stream,
+        (n, k): (usize, usize),
+        (w, segments): (View<'_, T>, Segments<'_>),
+        x: View<'_, T>,
+        y: ViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        same_len("w", w.len(), area("elements of w", &[segments.matrices, n, k])?)?;
+        self.here(w.context())?;
+        let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
+        let name = if segments.most == geometry::FEW { "gemm_few" } else { "gemm" };
+        self.segments(stream, Name(name, T::TYPE.name(), ""), args, segments)
+    }
+
+    /// [`qgemm`](Self::qgemm) with several matrices, which `w` has one below the other. Segments have [`FEW`](geometry::FEW) rows at most, with bf16, or
+    /// 128.
+    ///
+    /// # Errors
+    /// Those of [`qgemm`](Self::qgemm).
+    pub(crate) fn qgemm_segments<T: Float>(
+        &self,
+        stream: &Stream,
+        (w, segments): (QuantView<'_>, Segments<'_>),
+        x: View<'_, T>,
+        y: ViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let ((address, row_bytes), n) = (w.place(self)?, w.rows() / segments.matrices.max(1));
+        same_len("w", w.rows(), n * segments.matrices)?;
+        let (args, _) = self.product((address, n, row_bytes), (x, w.cols()), &y)?;
+        let name = if segments.most == geometry::FEW { "qgemm_few" } else { "qgemm" };
+        self.segments(stream, Name(name, T::TYPE.name(), w.format().name()), args, segments)
+    }
+
+    /// A product with several matrices, whose arguments have been checked.
+    fn segments(
+        &self,
+        stream: &Stream,
+        name: Name,
+        args: GemmArgs,
+        segments: Segments<'_>,
+    ) -> Result<(), CudaError> {
+        let (m, n) = (args.m as usize, args.n as usize);
+        let spread = self.spread(Some(segments), (m, n, m * n))?;
+        let mut geometry = geometry::gemm(m, n, segments.most, self.pieces(), 1);
+        geometry.grid[0] = spread.blocks.unwrap_or(0);
+        let args = GemmArgs { segments: spread.table, ..args };
+        // SAFETY: whoever made the arguments checked them; segments are of rows and matrices that exist.
+        unsafe { self.loader.launch((File::gemm, name), stream, geometry, &args) }
     }
 }
 

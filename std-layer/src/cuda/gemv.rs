@@ -6,10 +6,12 @@ use super::error::CudaError;
 use super::kernels::{type_number, File, Name, TYPES};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
+use super::quant::width;
+use super::segments::Segments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{aligned, area, bad, same_len, small};
+use crate::gpu::check::{aligned, area, same_len, small};
 use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
@@ -18,43 +20,57 @@ struct GemvArgs {
     w: Address,
     x: Address,
     y: Address,
+    segments: Address,
     rows: u32,
     cols: u32,
     batch: u32,
     ty: u32,
+    single: u32,
 }
 // SAFETY: as in gemv.cu.
 unsafe impl Arguments for GemvArgs {}
 
 /// How many vectors the kernels are compiled for.
-const WIDTHS: [(usize, &str); 4] = [(1, "n1"), (2, "n2"), (4, "n4"), (8, "n8")];
+const WIDTHS: [(usize, &str); 4] = super::quant::INTEGER_WIDTHS;
 
 impl Ops {
-    /// `Y = X W^T` for one to eight vectors: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. Products and sums are in f32, and
-    /// do not depend on `m`.
+    /// `Y = X W^T` for few vectors, eight at a time: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. Products and sums are in
+    /// f32, and do not depend on `m`.
     ///
     /// # Errors
-    /// `Kernel` unless `x` has 1 to 8 rows of `k`, a multiple of 8; `WrongSize` unless `w` and `y` have their sizes; `Misaligned` unless
+    /// `Kernel` unless `x` has rows of `k`, a multiple of 8; `WrongSize` unless `w` and `y` have their sizes; `Misaligned` unless
     /// `w` and `x` start at multiples of 16 bytes; `OtherContext`, `Launch`.
     pub fn gemv<'a, T: Float, U: Float>(
         &self,
         stream: &Stream,
-        (n, k): (usize, usize),
+        shape: (usize, usize),
         w: impl Into<View<'a, T>>,
         x: View<'_, f32>,
         y: impl Into<ViewMut<'a, U>>,
     ) -> Result<(), CudaError> {
-        let (w, y) = (w.into(), y.into());
+        self.gemv_of(stream, shape, (w.into(), None), x, y.into())
+    }
+
+    /// [`gemv`](Self::gemv), or with several matrices of that shape.
+    ///
+    /// # Errors
+    /// Those of [`gemv`](Self::gemv).
+    pub(crate) fn gemv_of<T: Float, U: Float>(
+        &self,
+        stream: &Stream,
+        (n, k): (usize, usize),
+        (w, segments): (View<'_, T>, Option<Segments<'_>>),
+        x: View<'_, f32>,
+        y: ViewMut<'_, U>,
+    ) -> Result<(), CudaError> {
         // 16 bytes at a time.
         if k == 0 || !k.is_multiple_of(8) {
             return Err(KernelError::NotBlockMultiple { cols: k, block: 8 }.into());
         }
-        let batch = crate::gpu::check::rows(x.len(), k)?;
-        if !(1..=8).contains(&batch) {
-            return Err(bad("x", "1 to 8 vectors"));
-        }
-        same_len("w", w.len(), area("elements of w", &[n, k])?)?;
-        same_len("y", y.len(), area("elements of y", &[batch, n])?)?;
+        let m = crate::gpu::check::rows(x.len(), k)?;
+        let spread = self.spread(segments, (m, n, y.len()))?;
+        same_len("w", w.len(), area("elements of w", &[spread.matrices, n, k])?)?;
+        same_len("y", y.len(), area("elements of y", &[spread.rows, n])?)?;
         for context in [w.context(), x.context(), y.context()] {
             self.here(context)?;
         }
@@ -64,15 +80,18 @@ impl Ops {
             w: w.address(),
             x: x.address(),
             y: y.address(),
+            segments: spread.table,
             rows: small("n", n)?,
             cols: small("k", k)?,
-            batch: small("batch", batch)?,
+            batch: small("batch", spread.rows)?,
             ty: type_number(U::TYPE),
+            single: spread.single,
         };
-        let (width, suffix) = WIDTHS.into_iter().find(|w| w.0 >= batch).unwrap_or((8, "n8"));
+        let (width, suffix) = width(&WIDTHS, segments.map_or(m, |segments| segments.most));
+        let blocks = spread.blocks.unwrap_or(m.div_ceil(width));
         let kernel = (File::gemv, Name("gemv", T::TYPE.name(), suffix));
-        // SAFETY: the arguments were checked.
-        unsafe { self.loader.launch(kernel, stream, geometry::gemv(n, width), &args) }
+        // SAFETY: the arguments were checked; segments are of rows and matrices that exist.
+        unsafe { self.loader.launch(kernel, stream, geometry::gemv(n, width, blocks), &args) }
     }
 }
 

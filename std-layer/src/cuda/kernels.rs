@@ -55,7 +55,7 @@ macro_rules! files {
         }
     };
 }
-files! { elementwise rows quant qgemv gemv grouped attention prefill sampling gemm decoder }
+files! { elementwise rows quant qgemv gemv grouped attention prefill sampling gemm decoder experts }
 
 /// Kernels for one compute capability: they also run on later ones of the same generation; of AMD's on members of its family.
 struct Embedded {
@@ -215,6 +215,7 @@ fn list(to: &mut dyn FnMut(File, Name, usize)) {
     super::gemm::list(to);
     super::gemv::list(to);
     super::decoder::list(to);
+    super::experts::list(to);
 }
 
 /// Every kernel that can be launched.

@@ -20,6 +20,7 @@ pub(crate) mod decoder;
 pub(crate) mod driver;
 mod elementwise;
 pub(crate) mod error;
+pub(crate) mod experts;
 mod gemm;
 mod gemv;
 mod grouped;
@@ -32,6 +33,7 @@ mod prefill;
 mod quant;
 mod rows;
 mod sampling;
+pub(crate) mod segments;
 mod stream;
 pub(crate) mod sys;
 

@@ -1,7 +1,5 @@
 //! Weights in blocks: decoding, lookup, products with few vectors.
 
-use std::ops::Range;
-
 use gllm_kernels_core::{KernelError, Precision, QuantFormat};
 
 use super::driver::Context;
@@ -9,6 +7,7 @@ use super::error::CudaError;
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
+use super::segments::Segments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
@@ -49,11 +48,14 @@ struct QgemvArgs {
     exact: Address,
     sums: Address,
     y: Address,
+    segments: Address,
     row_bytes: u64,
+    matrix_bytes: u64,
     rows: u32,
     cols: u32,
     batch: u32,
     ty: u32,
+    single: u32,
 }
 
 // SAFETY: as in quant.cu.
@@ -64,7 +66,7 @@ unsafe impl Arguments for PrepareArgs {}
 unsafe impl Arguments for QgemvArgs {}
 
 /// How many vectors the kernels of products are compiled for.
-const INTEGER_WIDTHS: [(usize, &str); 4] = [(1, "n1"), (2, "n2"), (4, "n4"), (8, "n8")];
+pub(super) const INTEGER_WIDTHS: [(usize, &str); 4] = [(1, "n1"), (2, "n2"), (4, "n4"), (8, "n8")];
 const EXACT_WIDTHS: [(usize, &str); 2] = [(1, "n1"), (8, "n8")];
 
 /// A matrix of weights in blocks on the GPU: `rows` rows, each made of whole blocks, one behind the other, as in GGUF.
@@ -194,18 +196,13 @@ impl Activations {
         Ok(())
     }
 
-    /// Where vectors from `first` on are; what they do not have is at 0.
-    pub(super) fn places(&self, first: usize) -> ActivationPlaces {
+    /// Where the vectors are; what they do not have is at 0.
+    pub(super) fn places(&self) -> ActivationPlaces {
         let (batch, cols) = self.shape;
-        let jobs = cols.div_ceil(CHUNK);
-        let at = |buffer: Address, bytes: usize| if buffer == 0 { 0 } else { buffer + bytes as Address };
-        let sums = batch * jobs * CHUNK + first * jobs * (CHUNK / 16);
-        ActivationPlaces {
-            codes: at(self.codes.address(), first * cols),
-            groups: at(self.groups.address(), first * (cols / 32) * 8),
-            exact: at(self.exact.address(), first * jobs * CHUNK * size_of::<f32>()),
-            sums: at(self.exact.address(), sums * size_of::<f32>()),
-        }
+        let [codes, groups, exact] = [self.codes.address(), self.groups.address(), self.exact.address()];
+        let behind = batch * cols.div_ceil(CHUNK) * CHUNK * size_of::<f32>();
+        let sums = if exact == 0 { 0 } else { exact + behind as Address };
+        ActivationPlaces { codes, groups, exact, sums }
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -223,7 +220,7 @@ pub(super) struct ActivationPlaces {
 }
 
 /// The kernels for so many vectors: the narrowest that are wide enough.
-fn width(widths: &[(usize, &'static str)], batch: usize) -> (usize, &'static str) {
+pub(super) fn width(widths: &[(usize, &'static str)], batch: usize) -> (usize, &'static str) {
     let fits = widths.iter().copied().find(|&(n, _)| n >= batch);
     fits.unwrap_or((8, "n8"))
 }
@@ -327,14 +324,14 @@ impl Ops {
         launched
     }
 
-    /// `Y = X W^T`: for each of one to eight vectors of activations, products with all rows of `W`. `y` holds one result after
+    /// `Y = X W^T`: for each of the vectors of activations, eight at a time, products with all rows of `W`. `y` holds one result after
     /// the other.
     ///
     /// With integers, these are multiplied exactly and 32 (or 16, as the format has groups) summed before the scales come in;
     /// with activations as they are, everything is in f32.
     ///
     /// # Errors
-    /// `Kernel` unless there are 1 to 8 vectors and their columns are those of `w`; `WrongSize` unless `y` has `batch * rows`
+    /// `Kernel` unless the columns of the vectors are those of `w`; `WrongSize` unless `y` has `batch * rows`
     /// elements; `OtherContext`, `Launch`.
     pub fn qgemv<'a, T: Float>(
         &self,
@@ -343,36 +340,32 @@ impl Ops {
         x: &Activations,
         y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
-        self.qgemv_of(stream, w, (x, 0..x.shape.0), y.into())
+        self.qgemv_of(stream, (w, None), x, y.into())
     }
 
-    /// [`qgemv`](Self::qgemv) with vectors `which` of the activations alone.
+    /// [`qgemv`](Self::qgemv), or with several matrices, which `w` has one below the other.
     ///
     /// # Errors
-    /// Those of [`qgemv`](Self::qgemv), and `WrongSize` if there are not so many vectors.
+    /// Those of [`qgemv`](Self::qgemv).
     pub(crate) fn qgemv_of<T: Float>(
         &self,
         stream: &Stream,
-        w: QuantView<'_>,
-        (x, which): (&Activations, Range<usize>),
+        (w, segments): (QuantView<'_>, Option<Segments<'_>>),
+        x: &Activations,
         y: ViewMut<'_, T>,
     ) -> Result<(), CudaError> {
-        let (all, cols) = x.shape;
-        let (first, batch) = (which.start, which.len());
-        if which.end > all {
-            return Err(CudaError::WrongSize { arg: "x", need: which.end * cols, got: all * cols });
-        }
-        if !(1..=8).contains(&batch) {
-            return Err(bad("x", "1 to 8 vectors"));
-        }
+        let (m, cols) = x.shape;
         if cols != w.cols {
             return Err(KernelError::DimMismatch { what: "columns of x", want: w.cols, got: cols }.into());
         }
-        same_len("y", y.len(), area("elements of y", &[batch, w.rows])?)?;
+        let n = w.rows / segments.map_or(1, |segments| segments.matrices);
+        let spread = self.spread(segments, (m, n, y.len()))?;
+        same_len("w", w.rows, area("rows of w", &[spread.matrices, n])?)?;
+        same_len("y", y.len(), area("elements of y", &[spread.rows, n])?)?;
         self.here(w.bytes.context())?;
         self.here(x.exact.context())?;
         self.here(y.context())?;
-        let at = x.places(first);
+        let at = x.places();
         let args = QgemvArgs {
             w: w.bytes.address(),
             codes: at.codes,
@@ -380,20 +373,25 @@ impl Ops {
             exact: at.exact,
             sums: at.sums,
             y: y.address(),
+            segments: spread.table,
             row_bytes: w.row_bytes() as u64,
-            rows: small("rows", w.rows)?,
+            matrix_bytes: (n * w.row_bytes()) as u64,
+            rows: small("rows", n)?,
             cols: small("cols", cols)?,
-            batch: small("batch", batch)?,
+            batch: small("batch", spread.rows)?,
             ty: type_number(T::TYPE),
+            single: spread.single,
         };
-        let (op, (n, suffix)) = match x.precision {
-            Precision::Integer => ("qgemv_q8", width(&INTEGER_WIDTHS, batch)),
-            _ => ("qgemv_f32", width(&EXACT_WIDTHS, batch)),
+        let most = segments.map_or(m, |segments| segments.most);
+        let (op, (width, suffix)) = match x.precision {
+            Precision::Integer => ("qgemv_q8", width(&INTEGER_WIDTHS, most)),
+            _ => ("qgemv_f32", width(&EXACT_WIDTHS, most)),
         };
-        let geometry = geometry::qgemv(w.rows, n, CHUNK / w.format.block_len() * w.format.block_bytes());
+        let blocks = spread.blocks.unwrap_or(m.div_ceil(width));
+        let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
         let kernel = (File::qgemv, Name(op, w.format.name(), suffix));
-        // SAFETY: checked here and by the view; activations were prepared with this shape.
-        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
+        // SAFETY: checked here and by the view; activations were prepared with this shape; segments are of rows and matrices that exist.
+        unsafe { self.loader.launch(kernel, stream, geometry::qgemv(n, width, chunk, blocks), &args) }
     }
 }
 

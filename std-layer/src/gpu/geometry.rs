@@ -83,17 +83,18 @@ pub(crate) fn dequant(rows: usize, cols: usize, group: usize, multiprocessors: u
 }
 
 /// Products of weights whose `CHUNK` columns have so many bytes with `n` vectors: a warp has two rows, or one from four vectors on,
-/// and of each four pieces in shared memory.
-pub(crate) fn qgemv(rows: usize, n: usize, bytes: usize) -> Geometry {
+/// and of each four pieces in shared memory. Blocks of y have vectors of their own.
+pub(crate) fn qgemv(rows: usize, n: usize, bytes: usize, blocks: usize) -> Geometry {
     let each = if n <= 2 { 2 } else { 1 };
     let room = (bytes + 15).next_multiple_of(16);
-    Geometry { grid: [rows.div_ceil(4 * each), 1, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
+    Geometry { grid: [rows.div_ceil(4 * each), blocks, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
 }
 
-/// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on.
-pub(crate) fn gemv(rows: usize, n: usize) -> Geometry {
+/// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on. Blocks of y have vectors of
+/// their own.
+pub(crate) fn gemv(rows: usize, n: usize, blocks: usize) -> Geometry {
     let each = if n <= 2 { 2 } else { 4 };
-    Geometry { grid: [rows.div_ceil(4 * each), 1, 1], threads: 4 * 32, shared: 0 }
+    Geometry { grid: [rows.div_ceil(4 * each), blocks, 1], threads: 4 * 32, shared: 0 }
 }
 
 /// Decoding of grouped integers: threads along outputs, blocks of y along inputs; both loop.
@@ -175,6 +176,15 @@ pub(crate) fn gemm_parts(m: usize, n: usize, k: usize, multiprocessors: usize) -
     let blocks = (m.div_ceil(FEW) * n.div_ceil(128)).max(1);
     let wanted = (multiprocessors * 5).div_ceil(blocks);
     wanted.min(k / (8 * m).max(256)).max(1)
+}
+
+/// Sorting by expert: one block, whose warps share the experts, and before that the rows that have yet to be routed. Two numbers of each expert.
+pub(crate) fn sort(rows: usize, experts: usize) -> Geometry {
+    Geometry {
+        grid: [1, 1, 1],
+        threads: rows.max(experts).clamp(1, 32) * 32,
+        shared: 2 * size_of::<u32>() * experts,
+    }
 }
 
 /// The largest score of each row: a block a row.

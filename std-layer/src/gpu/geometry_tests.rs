@@ -109,6 +109,7 @@ fn elements_and_rows() {
         check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);
         check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), ONE, ONE]);
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
+        check("sort", sort(n, 1 + s.below(4096)), [ONE, ONE, ONE]);
     });
 }
 
@@ -143,7 +144,7 @@ fn weights() {
         let axes = [Tiles(few, FEW), Tiles(outputs, 128), Tiles(parts, 1)];
         check("gemm_few", gemm(few, outputs, FEW, 3, parts), axes);
         for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
-            check("gemv", gemv(outputs, n), [Tiles(outputs, each), ONE, ONE]);
+            check("gemv", gemv(outputs, n, 3), [Tiles(outputs, each), Tiles(3, 1), ONE]);
         }
         for format in QuantFormat::ALL.iter().filter(|f| f.element().is_none()) {
             let jobs = rows * (parts * 32).div_ceil(1024);
@@ -151,8 +152,8 @@ fn weights() {
             check("dequant", geometry, [Loops(jobs, 8, most), ONE, ONE]);
             let bytes = CHUNK / format.block_len() * format.block_bytes();
             for (n, each) in [(1, 8), (2, 8), (4, 4), (8, 4)] {
-                let geometry = qgemv(rows, n, bytes);
-                check("qgemv", geometry, [Tiles(rows, each), ONE, ONE]);
+                let geometry = qgemv(rows, n, bytes, 3);
+                check("qgemv", geometry, [Tiles(rows, each), Tiles(3, 1), ONE]);
                 // Each of four warps has four pieces of each of its rows, which start up to 15 bytes late.
                 assert!(geometry.shared >= 4 * 4 * each / 4 * (bytes + 15));
             }

@@ -7,7 +7,7 @@ use gllm_kernels_std::backend::{
     Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
-use gllm_kernels_std::model::{Config, Generator, Model, Options, Sampling};
+use gllm_kernels_std::model::{Config, Generator, Model, Options, Pooling, Sampling};
 
 use super::{context, on_a_gpu, text, trial, Outcome, Trials};
 use crate::platform::SHARES_SOURCES;
@@ -109,6 +109,94 @@ fn scores(tiny: Tiny) -> Outcome {
         let options = Options { chunk, cache: CacheOptions { sequences, ..exact().cache }, ..exact() };
         let got = on_gpu(&model, options)?.rank(&texts, None, &mut |_| ()).map_err(text)?;
         same(&format!("{tiny:?}, {sequences} sequences"), &want, &got)?;
+    }
+    Ok(())
+}
+
+/// Mixtures whose experts are chosen in every way: more experts than a warp has lanes, and more used than that; one of many, and all; and experts
+/// that all rows choose, as the router finds all alike: others have none then.
+fn odd_mixtures() -> impl Iterator<Item = Tiny> {
+    let of = |experts, format| Tiny { experts: Some(experts), layers: 1, ..Tiny::new("qwen3moe", format) };
+    let alike = |tiny| Tiny { router_scale: 0.0, ..tiny };
+    let blocks = Some(QuantFormat::Q8_0);
+    [
+        of((70, 40), None),
+        of((33, 1), blocks),
+        of((1, 1), Some(QuantFormat::Q4_1)),
+        of((5, 5), Some(QuantFormat::Bf16)),
+        alike(of((9, 2), blocks)),
+        // Rows and blocks of weights that begin anywhere.
+        Tiny { hidden: 256, heads: 8, intermediate: 256, ..alike(of((4, 3), Some(QuantFormat::Q6K))) },
+    ]
+    .into_iter()
+}
+
+/// More rows than blocks of products take, all of which go through the same experts, on tensor cores with blocks of many rows and of few.
+fn many_rows_of_an_expert(format: Option<QuantFormat>) -> Outcome {
+    for (experts, chunk) in [((8, 2), 512), ((8, 1), 100)] {
+        let like = Tiny::new("llama", format);
+        let tiny =
+            Tiny { experts: Some(experts), router_scale: 0.0, layers: 1, heads: 2, kv_heads: 1, ..like };
+        let model = tiny.open();
+        let tokens = tokens(300, tiny.vocabulary);
+        let want = on_cpu(&model)?.logits(&tokens).map_err(text)?;
+        let options = |how: Options| Options { chunk, max_tokens: Some(512), ..how };
+        let exact = on_gpu(&model, options(exact()))?.logits(&tokens).map_err(text)?;
+        same(&format!("{tiny:?}, chunks of {chunk}"), &want, &exact)?;
+        let fast = on_gpu(&model, options(Options::default()))?.logits(&tokens).map_err(text)?;
+        let mean = divergence(&want, &fast, tiny.vocabulary);
+        let near = mean < 4e-3;
+        if !near {
+            return Err(format!("{tiny:?}, chunks of {chunk}: KL divergence {mean}"));
+        }
+    }
+    Ok(())
+}
+
+/// A router whose scores are no numbers chooses some experts, and does no harm.
+fn routers_that_overflow() -> Outcome {
+    let tiny = Tiny { router_scale: 3e38, ..Tiny::new("qwen3moe", None) };
+    let model = tiny.open();
+    let logits = on_gpu(&model, exact())?.logits(&tokens(40, tiny.vocabulary)).map_err(text)?;
+    match logits.iter().any(|x| x.is_nan()) {
+        true => Ok(()),
+        false => Err("scores were numbers".to_owned()),
+    }
+}
+
+/// Rows of texts are those of the CPU, beside each other, one by one, and between steps that generate.
+fn embeddings(tiny: Tiny) -> Outcome {
+    let model = tiny.open();
+    let all = tokens(60, tiny.vocabulary);
+    let texts = [&all[..17], &all[5..6], &all[20..60]];
+    let (mut cpu, mut gpu) = (on_cpu(&model)?, on_gpu(&model, Options { chunk: 50, ..exact() })?);
+    let mut fast = on_gpu(&model, Options { max_tokens: Some(256), ..Options::default() })?;
+    for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
+        let want = cpu.embed(&texts, pooling).map_err(text)?;
+        let got = gpu.embed(&texts, pooling).map_err(text)?;
+        let near = fast.embed(&texts, pooling).map_err(text)?;
+        for (i, of) in texts.iter().enumerate() {
+            let what = format!("{tiny:?}, {pooling:?}, text {i}");
+            same(&what, &want[i], &got[i])?;
+            let alone = gpu.embed(&[of], pooling).map_err(text)?;
+            if alone[0].iter().zip(&got[i]).any(|(a, b)| a.to_bits() != b.to_bits()) {
+                return Err(format!("{what}: the row depends on other texts"));
+            }
+            let alike: f32 = want[i].iter().zip(&near[i]).map(|(a, b)| a * b).sum();
+            // Not `alike <= 0.998`: NaN is never near.
+            let near = alike > 0.998;
+            if !near {
+                return Err(format!("{what}: {alike} alike on the fast path"));
+            }
+        }
+        let next = |tokens: &mut dyn Iterator<Item = Result<u32, BackendError>>| {
+            tokens.take(3).collect::<Result<Vec<u32>, _>>().map_err(text)
+        };
+        let want = next(&mut cpu.generate(&all[..9], Sampling::greedy()).map_err(text)?)?;
+        let got = next(&mut gpu.generate(&all[..9], Sampling::greedy()).map_err(text)?)?;
+        if want != got {
+            return Err(format!("{tiny:?}: {got:?} instead of {want:?} behind embeddings"));
+        }
     }
     Ok(())
 }
@@ -323,7 +411,30 @@ pub fn trials(trials: &mut Trials) {
         let name = format!("model_scores_{}_{format}_{}_labels", tiny.architecture, tiny.labels);
         trials.push(trial(name, move || scores(tiny)));
     }
-    for name in ["llama", "qwen2", "qwen3", "gemma3"] {
+    for tiny in Tiny::mixtures().chain(odd_mixtures()) {
+        let (name, format) = (tiny.architecture, tiny.format.map_or("f32", QuantFormat::name));
+        let (count, used) = tiny.experts.unwrap_or_default();
+        let name = format!("{name}_{format}_{used}_of_{count}");
+        trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny)));
+        // Where two experts score nearly alike, rounding decides: they are all used, or which ones are is settled.
+        let settled =
+            if tiny.router_scale == 0.0 { tiny } else { Tiny { experts: Some((count, count)), ..tiny } };
+        if count < 10 {
+            trials.push(trial(format!("model_fast_{name}"), move || fast_path(settled)));
+        }
+    }
+    for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Q4_1)] {
+        let name = format.map_or("f32", QuantFormat::name);
+        trials.push(trial(format!("model_expert_of_many_{name}"), move || many_rows_of_an_expert(format)));
+    }
+    trials.push(trial("model_routers_that_overflow", routers_that_overflow));
+    for (name, format) in [("qwen3", Some(QuantFormat::Q8_0)), ("qwen2moe", None), ("gemma3", None)] {
+        let like = Tiny::new(name, format);
+        // All experts, as which ones are chosen is a matter of rounding on the fast path.
+        let tiny = Tiny { experts: like.experts.map(|(count, _)| (count, count)), layers: 2, ..like };
+        trials.push(trial(format!("model_embeddings_{name}"), move || embeddings(tiny)));
+    }
+    for name in ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe"] {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
     }
     // Heads that share keys, and one that does not: there are kernels for both.
@@ -331,7 +442,7 @@ pub fn trials(trials: &mut Trials) {
         let tiny = Tiny { head_dim, kv_heads, ..Tiny::new(name, None) };
         trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
     }
-    for name in ["llama", "gemma3"] {
+    for name in ["llama", "gemma3", "qwen2moe"] {
         trials.push(trial(format!("model_side_by_side_{name}"), move || side_by_side(name)));
     }
     trials.push(trial("model_other_configurations", other_configurations));

@@ -98,7 +98,7 @@ fn rounded(x: &[f32]) -> Vec<f64> {
     x.chunks(32).flat_map(group).collect()
 }
 
-/// Products with one to eight vectors.
+/// Products with one to eight vectors, and with those of several blocks.
 fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source(format.name());
@@ -110,8 +110,8 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
         let weights = Weights::new(w)?;
         let on_w = gpu.put(&bytes)?;
         let w = QuantView::new(&on_w, format, rows, cols).map_err(text)?;
-        let mut room = Activations::new(gpu.ops.context(), precision, 8, cols).map_err(text)?;
-        for batch in 1..=8 {
+        let mut room = Activations::new(gpu.ops.context(), precision, 19, cols).map_err(text)?;
+        for batch in (1..=8).chain((rows == 3).then_some(19)) {
             let mut x: Vec<T> = source.normals(batch * cols);
             x[..32.min(cols)].fill(T::from_f32(0.0));
             let on_x = gpu.put(&x)?;

@@ -229,7 +229,9 @@ impl Tiny {
                     base + scale * ((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
                 })
                 .collect();
-            let (ty, bytes) = match self.format.filter(|_| matrix) {
+            // Files have routers in f32; some here have them as everything else.
+            let router = name.contains("ffn_gate_inp.") && self.architecture == "qwen2moe";
+            let (ty, bytes) = match self.format.filter(|_| matrix && !router) {
                 None => (GgmlType::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()),
                 Some(format) => {
                     let mut bytes = vec![0; format.row_bytes(dims[0]).unwrap() * (n / dims[0])];
@@ -251,7 +253,9 @@ fn ggml(format: QuantFormat) -> GgmlType {
     match format {
         QuantFormat::Q8_0 => GgmlType::Q8_0,
         QuantFormat::Q4_1 => GgmlType::Q4_1,
+        QuantFormat::Q6K => GgmlType::Q6_K,
         QuantFormat::F16 => GgmlType::F16,
+        QuantFormat::Bf16 => GgmlType::BF16,
         _ => unreachable!("no test writes it"),
     }
 }

@@ -16,6 +16,8 @@ pub(super) enum Place {
     /// What products take: in f32, and in 16 bits.
     Inputs,
     Half,
+    /// What the network of a mixture takes, in f32.
+    Normed,
     /// What the product of queries, keys and values gives.
     Heads,
     /// Queries, ready for attention.
@@ -29,6 +31,11 @@ pub(super) enum Place {
     Delta,
     /// Gates and what they are for.
     Gates,
+    /// What routers give, and which rows go through which experts.
+    Scores,
+    Routes,
+    /// What experts give.
+    Results,
 }
 
 /// The memory that a step works on.
@@ -44,6 +51,8 @@ pub(super) struct Memory<'a> {
     pub(super) rows: StepRows<'a>,
     pub(super) outputs: View<'a, u32>,
     pub(super) starts: View<'a, u32>,
+    /// Where the rows of each run that become one begin.
+    pub(super) pools: View<'a, u32>,
     pub(super) arena: &'a Buffer<u8>,
     pub(super) activations: [&'a mut Option<Activations>; 2],
     pub(super) logits: &'a Buffer<f32>,
@@ -53,10 +62,18 @@ pub(super) struct Memory<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) cols: usize,
-    pub(super) rows: bool,
+    /// In f32, and where to.
+    pub(super) rows: Option<Place>,
     pub(super) half: Option<ElementType>,
     pub(super) integer: bool,
     pub(super) exact: bool,
+}
+
+impl Wanted {
+    /// Rows in f32 alone.
+    pub(super) fn plain(cols: usize, place: Place) -> Self {
+        Self { cols, rows: Some(place), half: None, integer: false, exact: false }
+    }
 }
 
 impl<'a> Memory<'a> {
@@ -121,7 +138,7 @@ impl<'a> Memory<'a> {
         m: usize,
     ) -> Result<(&'b KvCache, Forms<'b>), CudaError> {
         let Wanted { cols, rows, half, integer, exact } = wanted;
-        let rows = rows.then(|| self.floats(layout, Place::Inputs, 0, m * cols)).transpose()?;
+        let rows = rows.map(|place| self.floats(layout, place, 0, m * cols)).transpose()?;
         let half = match half {
             Some(ty) => Some((ty, self.part(layout, Place::Half, 0, m * cols)?)),
             None => None,

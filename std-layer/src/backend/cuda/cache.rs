@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gllm_kernels_core::{Precision, RopePositions};
 
 use super::arena::Place;
+use super::experts::most_pairs;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
@@ -178,6 +179,8 @@ pub(super) struct Inputs {
     pub(super) starts: Mirrored,
     /// Tokens that end a text; no recording knows them.
     pub(super) stops: Mirrored,
+    /// Where the rows of runs begin that become one; no recording knows them.
+    pub(super) pools: Mirrored,
 }
 
 impl Inputs {
@@ -188,8 +191,8 @@ impl Inputs {
         // What stands behind the tokens of a step is looked up, too.
         tokens.fill_bytes(stream, 0)?;
         let [sequences, lengths, outputs] = [mirrored(rows)?, mirrored(rows)?, mirrored(rows)?];
-        let [starts, stops] = [mirrored(rows + 1)?, mirrored(0)?];
-        Ok(Self { rows, tokens, sequences, lengths, outputs, starts, stops })
+        let [starts, stops, pools] = [mirrored(rows + 1)?, mirrored(0)?, mirrored(0)?];
+        Ok(Self { rows, tokens, sequences, lengths, outputs, starts, stops, pools })
     }
 
     /// The first `n` rows that have a sequence have a token more.
@@ -401,11 +404,14 @@ impl CudaKvCache {
         }
         let config = &weights.config;
         let widest = [Linear::Qkv(0), Linear::AttentionOutput(0), Linear::Down(0)];
-        let widest =
-            widest.map(|l| weights.linear(l).matrices[0].cols).into_iter().max().unwrap_or(config.hidden);
-        let (which, precision, rows) = match room.exact {
-            true => (1, Precision::Exact, self.inputs.rows),
-            false => (0, Precision::Integer, MAX_GEMV_ROWS),
+        let cols = |l| weights.linear(l).matrices.first().map_or(0, |matrix| matrix.cols);
+        let of_experts = config.experts.map_or(0, |experts| experts.intermediate);
+        let widest = widest.map(cols).into_iter().max().unwrap_or(0).max(config.hidden).max(of_experts);
+        let rows = self.inputs.rows;
+        let (which, precision, rows) = match (room.exact, config.experts) {
+            (true, experts) => (1, Precision::Exact, rows * experts.map_or(1, |experts| experts.used)),
+            (false, None) => (0, Precision::Integer, MAX_GEMV_ROWS),
+            (false, Some(experts)) => (0, Precision::Integer, most_pairs(experts, rows).max(MAX_GEMV_ROWS)),
         };
         let enough = |a: &Activations| a.capacity().0 >= rows && a.capacity().1 >= widest;
         if !self.activations[which].as_ref().is_some_and(enough) {

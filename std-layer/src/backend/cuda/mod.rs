@@ -7,6 +7,8 @@
 
 mod arena;
 mod cache;
+mod experts;
+mod product;
 mod sampler;
 mod step;
 mod weights;
@@ -25,7 +27,7 @@ use super::{
 use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
 use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
 use crate::gpu::Layout;
-use crate::model::{decode, CacheError, Config, HostWeights, SequenceId};
+use crate::model::{decode, embed, CacheError, Config, HostWeights, Pooling, SequenceId};
 use arena::{Memory, Place};
 pub use cache::CudaKvCache;
 use cache::{pieces, Ahead, Chosen, Recorded, Room};
@@ -130,6 +132,26 @@ struct Rows {
     recorded: bool,
     /// None in a step that is recorded: it is started with other runs, too.
     runs: Vec<RunRows>,
+    /// How each run becomes one row, if the step gives no logits.
+    pooling: Option<Pooling>,
+}
+
+impl Rows {
+    /// Rows and columns of what the step gives.
+    fn results(&self, config: &Config) -> (usize, usize) {
+        match self.pooling {
+            None => (self.outputs, config.logits()),
+            Some(_) => (self.runs.len(), config.hidden),
+        }
+    }
+}
+
+/// All operations of a step.
+fn lower(config: &Config, step: &mut Lowering<'_>, pooling: Option<Pooling>) -> Result<(), BackendError> {
+    match pooling {
+        None => decode(config, step),
+        Some(pooling) => embed(config, step, pooling),
+    }
 }
 
 /// A run's rows.
@@ -196,18 +218,19 @@ impl<P: Platform> GpuBackend<P> {
             },
             outputs: inputs.outputs.there.range(0..rows.outputs)?,
             starts: inputs.starts.there.view(),
+            pools: inputs.pools.there.view(),
             arena,
             activations: [integer, exact],
             logits,
         };
         let mut step = Lowering::new(&self.gpu, weights, rows, Some((memory, layout)));
-        decode(&weights.config, &mut step)
+        lower(&weights.config, &mut step, rows.pooling)
     }
 
     /// The arena of a step.
     fn layout(&self, weights: &Stored, rows: &Rows) -> Result<Layout<Place>, BackendError> {
         let mut dry = Lowering::new(&self.gpu, weights, rows, None);
-        decode(&weights.config, &mut dry)?;
+        lower(&weights.config, &mut dry, rows.pooling)?;
         Ok(dry.plan.layout())
     }
 
@@ -285,6 +308,7 @@ impl<P: Platform> GpuBackend<P> {
         weights: &Stored,
         kv: &mut CudaKvCache,
         config: &ForwardConfig,
+        pooling: Option<Pooling>,
     ) -> Result<Rows, BackendError> {
         let gpu = &self.gpu;
         let (mut lengths, mut starts) = (Vec::new(), Vec::new());
@@ -296,7 +320,7 @@ impl<P: Platform> GpuBackend<P> {
         starts.push(lengths.len() as u32);
         kv.append(gpu, &topology.tokens())?;
         let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
-        let recorded = single(topology) && count <= RECORDED_ROWS;
+        let recorded = single(topology) && count <= RECORDED_ROWS && pooling.is_none();
         let n = if recorded { count.next_power_of_two() } else { count };
         let positions = lengths.iter().max().map_or(0, |&n| n as usize);
         // There are fast ways and exact ones.
@@ -322,6 +346,13 @@ impl<P: Platform> GpuBackend<P> {
         if !recorded {
             inputs.outputs.set(&gpu.stream, &outputs)?;
             inputs.starts.set(&gpu.stream, &starts)?;
+            if pooling.is_some() {
+                let ends = topology.runs.iter().scan(0, |end, run| {
+                    *end += run.output_count() as u32;
+                    Some(*end)
+                });
+                inputs.pools.set_all(&gpu.stream, &std::iter::once(0).chain(ends).collect::<Vec<_>>())?;
+            }
         }
         Ok(Rows {
             rows: n,
@@ -331,7 +362,35 @@ impl<P: Platform> GpuBackend<P> {
             narrow_cache: matches!(kv.options.kind, KvType::F16 | KvType::Bf16),
             recorded,
             runs: if recorded { Vec::new() } else { runs },
+            pooling,
         })
+    }
+
+    /// A step, whose tokens the host knows.
+    fn forward(
+        &self,
+        (tokens, topology): (&[u32], &Topology),
+        weights: &CudaWeights,
+        kv: &mut CudaKvCache,
+        config: &ForwardConfig,
+        pooling: Option<Pooling>,
+    ) -> Result<CudaLogits, BackendError> {
+        let (gpu, weights) = (&self.gpu, &weights.0);
+        let (rows, vocabulary) = match pooling {
+            None => (topology.outputs(), weights.config.logits()),
+            Some(_) => (topology.runs.len(), weights.config.hidden),
+        };
+        topology.check(tokens, &weights.config)?;
+        kv.fits(&weights.config)?;
+        self.settle(kv)?;
+        if tokens.is_empty() {
+            let memory = kv.free_logits(gpu, 0)?;
+            return Ok(CudaLogits { memory, rows: 0, vocabulary, ahead: None });
+        }
+        let prepared = self.prepare(tokens.len(), topology, weights, kv, config, pooling)?;
+        kv.inputs.tokens.range_mut(0..tokens.len())?.upload(&gpu.stream, tokens)?;
+        let memory = self.start(weights, kv, prepared)?;
+        Ok(CudaLogits { memory, rows, vocabulary, ahead: None })
     }
 
     /// Starts a step that has been prepared and whose tokens are on the GPU.
@@ -361,7 +420,8 @@ impl<P: Platform> GpuBackend<P> {
     ) -> Result<Arc<Buffer<f32>>, BackendError> {
         let layout = self.layout(weights, &rows)?;
         kv.reserve(&self.gpu, &layout)?;
-        let logits = kv.free_logits(&self.gpu, rows.outputs * weights.config.logits())?;
+        let (count, width) = rows.results(&weights.config);
+        let logits = kv.free_logits(&self.gpu, count * width)?;
         self.queue(weights, kv, &rows, &layout, &logits)?;
         Ok(logits)
     }
@@ -403,19 +463,20 @@ impl<P: Platform> Backend for GpuBackend<P> {
         kv: &mut CudaKvCache,
         config: &ForwardConfig,
     ) -> Result<CudaLogits, BackendError> {
-        let (gpu, weights) = (&self.gpu, &weights.0);
-        let vocabulary = weights.config.logits();
-        topology.check(tokens, &weights.config)?;
-        kv.fits(&weights.config)?;
-        self.settle(kv)?;
-        if tokens.is_empty() {
-            let memory = kv.free_logits(gpu, 0)?;
-            return Ok(CudaLogits { memory, rows: 0, vocabulary, ahead: None });
-        }
-        let rows = self.prepare(tokens.len(), topology, weights, kv, config)?;
-        kv.inputs.tokens.range_mut(0..tokens.len())?.upload(&gpu.stream, tokens)?;
-        let memory = self.start(weights, kv, rows)?;
-        Ok(CudaLogits { memory, rows: topology.outputs(), vocabulary, ahead: None })
+        self.forward((tokens, topology), weights, kv, config, None)
+    }
+
+    fn embedding_forward_gpu_pure(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        weights: &CudaWeights,
+        kv: &mut CudaKvCache,
+        config: &ForwardConfig,
+        pooling: Pooling,
+    ) -> Result<CudaLogits, BackendError> {
+        topology.check_pooled()?;
+        self.forward((tokens, topology), weights, kv, config, Some(pooling))
     }
 
     fn forward_ahead(
@@ -438,7 +499,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         if n == 0 || n > RECORDED_ROWS || !single(topology) || logits.vocabulary != weights.config.logits() {
             return Ok(None);
         }
-        let prepared = match self.prepare(n, topology, weights, kv, config) {
+        let prepared = match self.prepare(n, topology, weights, kv, config, None) {
             // Whether these positions are needed depends on the tokens.
             Err(BackendError::Cache(CacheError::Full { .. } | CacheError::TooLong(_))) => return Ok(None),
             prepared => prepared?,

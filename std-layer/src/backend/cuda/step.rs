@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
-use gllm_kernels_core::{bf16, f16, ElementType};
-
 use super::arena::{Memory, Place, Wanted};
 use super::cache::head_room;
-use super::weights::{half_type, Matrix, Product, Storage, Stored, Way, FEW_ROWS, MAX_GEMV_ROWS};
+use super::weights::{Product, Storage, Stored};
 use super::{Gpu, Rows};
-use crate::backend::{no_experts, no_pooling, BackendError, Linear, NormWeight, Slot, Step};
+use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
-use crate::cuda::{CudaError, Mask, Ops, PageTables, Prefill, Split};
+use crate::cuda::{CudaError, Mask, Ops, PageTables, Prefill};
 use crate::gpu::{Access, Layout, Plan};
 use crate::model::{Config, Gate, Pooling};
 
@@ -21,29 +19,35 @@ const MANY: usize = 16;
 
 /// What has been asked for, but waits for whoever takes it.
 #[derive(Clone, Copy, Debug)]
-enum Waiting {
+pub(super) enum Waiting<'a> {
     Nothing,
     Norm(NormWeight),
     Attention(usize),
-    Gate(usize),
+    /// Gates and what they are for, as this product gave them.
+    Gate(&'a Product),
+    /// Rows that were kept in f32: all of them, or the row of each pair of a row and an expert, sorted by expert.
+    Kept,
+    Pairs,
 }
 
 /// Turns operations into launches; without memory, into a plan for it.
 pub(super) struct Lowering<'a> {
-    gpu: &'a Gpu,
-    weights: &'a Stored,
-    rows: &'a Rows,
-    memory: Option<(Memory<'a>, &'a Layout<Place>)>,
+    pub(super) gpu: &'a Gpu,
+    pub(super) weights: &'a Stored,
+    pub(super) rows: &'a Rows,
+    pub(super) memory: Option<(Memory<'a>, &'a Layout<Place>)>,
     pub(super) plan: Plan<Place>,
     /// Rows that operations have from here on.
-    m: usize,
-    waiting: Waiting,
+    pub(super) m: usize,
+    pub(super) waiting: Waiting<'a>,
+    /// Where products find rows in f32.
+    pub(super) inputs: Place,
     /// What the next norm adds: nothing, or `Delta`, which is normed before by this weight.
     add: Option<Option<NormWeight>>,
     /// Where the residual stream is, and whether it has yet to be moved there.
     hidden: Place,
     move_hidden: bool,
-    gates: usize,
+    gates: Option<&'a Product>,
 }
 
 impl<'a> Lowering<'a> {
@@ -64,17 +68,18 @@ impl<'a> Lowering<'a> {
             add: None,
             hidden: Place::Hidden,
             move_hidden: false,
-            gates: 0,
+            inputs: Place::Inputs,
+            gates: None,
         }
     }
 
     /// Elements of a place; `bytes` each.
-    fn size(&mut self, place: Place, elements: usize, bytes: usize) {
+    pub(super) fn size(&mut self, place: Place, elements: usize, bytes: usize) {
         self.plan.size(place, elements * bytes);
     }
 
     /// The operation's uses of the arena, and what it launches if there is memory.
-    fn launch(
+    pub(super) fn launch(
         &mut self,
         uses: &[(Place, Access)],
         work: impl FnOnce(&mut Memory<'a>, &Layout<Place>, &'a Gpu) -> Result<(), CudaError>,
@@ -91,31 +96,19 @@ impl<'a> Lowering<'a> {
         slot.width(&self.weights.config)
     }
 
-    /// Which forms of its input a product takes.
-    fn wanted(&self, product: &Product) -> Wanted {
-        let (half, cols) = (half_type(product), product.matrices[0].cols);
-        let mut wanted = Wanted { cols, half: None, rows: false, integer: false, exact: false };
-        for matrix in &product.matrices {
-            match matrix.way(self.rows.exact, self.m, half) {
-                Way::Gemv(_) => wanted.rows = true,
-                Way::Exact(_) => wanted.exact = true,
-                Way::Integer(_) => wanted.integer = true,
-                Way::Gemm | Way::Qgemm(_) => wanted.half = Some(half),
-            }
-        }
-        wanted
-    }
-
     /// Computes what waits, in the forms that are wanted.
-    fn produce(&mut self, wanted: Wanted) -> Result<(), BackendError> {
+    pub(super) fn produce(&mut self, wanted: Wanted) -> Result<(), BackendError> {
         let m = self.m;
-        self.size(Place::Inputs, if wanted.rows { m * wanted.cols } else { 0 }, 4);
+        self.inputs = wanted.rows.unwrap_or(Place::Inputs);
+        self.size(self.inputs, if wanted.rows.is_some() { m * wanted.cols } else { 0 }, 4);
         self.size(Place::Half, if wanted.half.is_some() { m * wanted.cols } else { 0 }, 2);
-        let outputs = [(Place::Inputs, Access::Write), (Place::Half, Access::Write)];
+        let outputs = [(self.inputs, Access::Write), (Place::Half, Access::Write)];
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
             Waiting::Norm(weight) => self.norm_rows(weight, wanted, outputs),
             Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
-            Waiting::Gate(layer) => self.gate(layer, wanted, outputs),
+            Waiting::Gate(product) => self.gate(product, wanted, outputs),
+            Waiting::Kept => self.kept(wanted, outputs[1]),
+            Waiting::Pairs => self.pairs(wanted, outputs),
             Waiting::Nothing => {
                 Err(BackendError::Unsupported("a product whose input nothing computes".to_owned()))
             }
@@ -260,12 +253,11 @@ impl<'a> Lowering<'a> {
 
     fn gate(
         &mut self,
-        layer: usize,
+        product: &'a Product,
         wanted: Wanted,
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
-        let (weights, m, width) = (self.weights, self.m, self.width(Slot::Gates));
-        let product = weights.linear(Linear::GateUp(layer));
+        let (weights, m, width) = (self.weights, self.m, 2 * wanted.cols);
         let gelu = match weights.config.gate {
             Gate::Silu => false,
             Gate::GeluTanh => true,
@@ -279,109 +271,6 @@ impl<'a> Lowering<'a> {
             let x = [part(0)?, part(1)?];
             let forms = memory.forms(layout, wanted, m)?;
             gpu.ops.decoder_gate(&gpu.stream, (gelu, m), x, forms)
-        })
-    }
-
-    /// The products of a linear operation, one matrix behind the other in `to`.
-    fn multiply(&mut self, product: &'a Product, to: Option<Place>) -> Result<(), BackendError> {
-        let (m, exact, half) = (self.m, self.rows.exact, half_type(product));
-        let mut uses = vec![(Place::Inputs, Access::Read), (Place::Half, Access::Read)];
-        uses.extend(to.map(|to| (to, Access::Write)));
-        let gpu = self.gpu;
-        let few = |matrix: &Matrix| match matrix.way(exact, m, half) {
-            Way::Gemm => m <= FEW_ROWS,
-            Way::Qgemm(_) => m <= FEW_ROWS && half == ElementType::Bf16,
-            _ => false,
-        };
-        // Parts of the columns, and elements of all their results.
-        let split = |matrix: &Matrix| {
-            let parts = gpu.ops.gemm_parts(m, matrix.rows, matrix.cols);
-            (parts, if parts > 1 { parts * m * matrix.rows } else { 0 })
-        };
-        let most = product.matrices.iter().filter(|matrix| few(matrix)).map(|matrix| split(matrix).1).max();
-        if let Some(most) = most {
-            self.size(Place::Split, most, 4);
-            uses.push((Place::Split, Access::Write));
-        }
-        self.launch(&uses, |memory, layout, gpu| {
-            let (ops, stream) = (&gpu.ops, &gpu.stream);
-            for (i, matrix) in product.matrices.iter().enumerate() {
-                let (n, k) = (matrix.rows, matrix.cols);
-                let (from, _) = product.results(i, m);
-                let y = |first: usize, rows: usize| match to {
-                    Some(place) => memory.floats(layout, place, from + first * n, rows * n),
-                    None => memory.logits_of(first * n, rows * n),
-                };
-                let eights = (0..m).step_by(MAX_GEMV_ROWS).map(|first| first..m.min(first + MAX_GEMV_ROWS));
-                match matrix.way(exact, m, half) {
-                    Way::Gemv(ty) => {
-                        for rows in eights {
-                            let x = memory.floats(layout, Place::Inputs, rows.start * k, rows.len() * k)?;
-                            let (x, y) = (x.into_view(), y(rows.start, rows.len())?);
-                            match ty {
-                                ElementType::F16 => {
-                                    ops.gemv(stream, (n, k), matrix.bytes().cast::<f16>()?, x, y)?
-                                }
-                                ElementType::Bf16 => {
-                                    ops.gemv(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, y)?
-                                }
-                                _ => ops.gemv(stream, (n, k), matrix.bytes().cast::<f32>()?, x, y)?,
-                            }
-                        }
-                    }
-                    Way::Exact(format) | Way::Integer(format) => {
-                        let x = memory.activations[usize::from(exact)].as_ref();
-                        let x = x.ok_or(CudaError::WrongSize { arg: "activations", need: m * k, got: 0 })?;
-                        let w = matrix.blocks(format)?;
-                        for rows in eights {
-                            let y = y(rows.start, rows.len())?;
-                            ops.qgemv_of(stream, w, (x, rows), y)?;
-                        }
-                    }
-                    Way::Gemm | Way::Qgemm(_) if few(matrix) => {
-                        let (y, (parts, room)) = (y(0, m)?, split(matrix));
-                        let room = memory.floats(layout, Place::Split, 0, room)?;
-                        let to = (Split { parts, room }, y);
-                        match (matrix.kind, half) {
-                            (Storage::Blocks(format), _) => {
-                                let x = memory.half::<bf16>(layout, m * k)?;
-                                ops.qgemm_few(stream, matrix.blocks(format)?, x, to)?
-                            }
-                            (_, ElementType::F16) => {
-                                let x = memory.half::<f16>(layout, m * k)?;
-                                ops.gemm_few(stream, (n, k), matrix.bytes().cast::<f16>()?, x, to)?
-                            }
-                            _ => {
-                                let x = memory.half::<bf16>(layout, m * k)?;
-                                ops.gemm_few(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, to)?
-                            }
-                        }
-                    }
-                    Way::Gemm => {
-                        let y = y(0, m)?;
-                        match half {
-                            ElementType::F16 => {
-                                let x = memory.half::<f16>(layout, m * k)?;
-                                ops.gemm(stream, (n, k), matrix.bytes().cast::<f16>()?, x, y)?
-                            }
-                            _ => {
-                                let x = memory.half::<bf16>(layout, m * k)?;
-                                ops.gemm(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, y)?
-                            }
-                        }
-                    }
-                    Way::Qgemm(format) => {
-                        let (w, y) = (matrix.blocks(format)?, y(0, m)?);
-                        match half {
-                            ElementType::F16 => {
-                                ops.qgemm(stream, w, memory.half::<f16>(layout, m * k)?, y)?
-                            }
-                            _ => ops.qgemm(stream, w, memory.half::<bf16>(layout, m * k)?, y)?,
-                        }
-                    }
-                }
-            }
-            Ok(())
         })
     }
 }
@@ -431,7 +320,11 @@ impl Step for Lowering<'_> {
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
         let product = self.weights.linear(linear);
-        let wanted = self.wanted(product);
+        let mut wanted = self.wanted(product, self.m);
+        if matches!(linear, Linear::GateUp(_)) && self.weights.config.experts.is_some() {
+            // Experts take the same rows.
+            wanted.rows = Some(Place::Normed);
+        }
         self.produce(wanted)?;
         let [_, slot] = linear.slots();
         let to = match slot {
@@ -444,10 +337,10 @@ impl Step for Lowering<'_> {
             let elements = self.m * self.width(slot);
             self.size(to, elements, 4);
         }
-        if let Linear::GateUp(layer) = linear {
-            self.gates = layer;
+        if let Linear::GateUp(_) = linear {
+            self.gates = Some(product);
         }
-        self.multiply(product, to)
+        self.multiply(product, to, None)
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
@@ -489,12 +382,12 @@ impl Step for Lowering<'_> {
     }
 
     fn glu(&mut self) -> Result<(), BackendError> {
-        self.waiting = Waiting::Gate(self.gates);
+        self.waiting = self.gates.map_or(Waiting::Nothing, Waiting::Gate);
         Ok(())
     }
 
-    fn experts(&mut self, _layer: usize) -> Result<(), BackendError> {
-        Err(no_experts())
+    fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
+        self.mixture(layer)
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {
@@ -503,8 +396,15 @@ impl Step for Lowering<'_> {
         Ok(())
     }
 
-    fn pool(&mut self, _pooling: Pooling) -> Result<(), BackendError> {
-        Err(no_pooling())
+    fn pool(&mut self, pooling: Pooling) -> Result<(), BackendError> {
+        let (m, cols, runs) = (self.m, self.weights.config.hidden, self.rows.runs.len());
+        self.produce(Wanted::plain(cols, Place::Inputs))?;
+        self.launch(&[(Place::Inputs, Access::Read)], |memory, layout, gpu| {
+            let x = memory.floats(layout, Place::Inputs, 0, m * cols)?.into_view();
+            let starts = memory.pools.range(0..runs + 1)?;
+            let y = memory.logits_of(0, runs * cols)?;
+            gpu.ops.decoder_pool(&gpu.stream, pooling, (x, cols), starts, y)
+        })
     }
 
     fn cap_logits(&mut self) -> Result<(), BackendError> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use crate::backend::{no_experts, BackendError, Linear, NormWeight, Progress};
+use crate::backend::{BackendError, Linear, NormWeight, Progress};
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
+use crate::gpu::geometry::FEW;
 use crate::model::{Config, HostWeights, Matrix as HostMatrix};
 
 /// How the numbers of a matrix are stored.
@@ -26,10 +27,12 @@ impl Storage {
     }
 }
 
-/// A matrix of weights, `rows x cols`, by rows.
+/// A matrix of weights, `rows x cols`, by rows; or of several experts, one behind the other.
 #[derive(Debug)]
 pub(super) struct Matrix {
     pub(super) kind: Storage,
+    /// How many there are, of so many rows each.
+    pub(super) count: usize,
     pub(super) rows: usize,
     pub(super) cols: usize,
     bytes: Buffer<u8>,
@@ -43,7 +46,7 @@ impl Matrix {
 
     /// Weights in blocks.
     pub(super) fn blocks(&self, format: QuantFormat) -> Result<QuantView<'_>, CudaError> {
-        QuantView::new(&self.bytes, format, self.rows, self.cols)
+        QuantView::new(&self.bytes, format, self.count * self.rows, self.cols)
     }
 }
 
@@ -77,6 +80,7 @@ impl Product {
 struct LayerWeights {
     qkv: Product,
     attention_output: Product,
+    /// Of the network that every token goes through; without matrices if there is none.
     gate_up: Product,
     down: Product,
     attention_norm: Buffer<f32>,
@@ -85,6 +89,17 @@ struct LayerWeights {
     post_ffn_norm: Option<Buffer<f32>>,
     head_norms: Option<[Buffer<f32>; 2]>,
     bias: Option<[Buffer<f32>; 3]>,
+    experts: Option<ExpertWeights>,
+}
+
+/// The experts of a layer.
+#[derive(Debug)]
+pub(super) struct ExpertWeights {
+    pub(super) router: Product,
+    /// Those of all experts.
+    pub(super) gate_up: Product,
+    pub(super) down: Product,
+    pub(super) shared_gate: Option<Buffer<f32>>,
 }
 
 /// What [`CudaWeights`] refers to: recordings of steps keep it, too.
@@ -120,6 +135,11 @@ impl Stored {
         };
         let missing = || BackendError::Unsupported(format!("the model has no weight for {norm:?}"));
         weight.map(Buffer::view).ok_or_else(missing)
+    }
+
+    /// The experts of a layer, if it has any.
+    pub(super) fn experts(&self, layer: usize) -> Option<&ExpertWeights> {
+        self.layers[layer].experts.as_ref()
     }
 
     /// Norms of each head of queries and of keys.
@@ -160,15 +180,16 @@ struct Uploader<'a> {
 const UPLOAD_BYTES: usize = 64 << 20;
 
 impl Uploader<'_> {
-    /// Matrices one behind the other, which are stored alike.
-    fn matrix(&mut self, parts: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
+    /// Matrices one behind the other, which are stored alike; of `count` experts those of the first one, then those of the next.
+    fn matrix(&mut self, count: usize, parts: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
         let (kind, cols) = (Storage::of(&parts[0]), parts[0].cols());
-        let rows = parts.iter().map(HostMatrix::rows).sum();
+        let rows = parts.iter().map(|part| part.rows() / count).sum();
         let bytes = parts.iter().map(HostMatrix::bytes).sum();
         let mut buffer = Buffer::new(self.stream.context(), bytes)?;
         let mut at = 0;
-        for part in parts {
-            match part {
+        for (expert, part) in (0..count).flat_map(|expert| parts.iter().map(move |part| (expert, part))) {
+            let rows = part.rows() / count;
+            match part.row_range(expert * rows, rows)? {
                 HostMatrix::Quantised(w) => self.bytes(&mut buffer, &mut at, w.as_bytes())?,
                 HostMatrix::F32(w) => {
                     let mut row = vec![0; w.cols() * size_of::<f32>()];
@@ -183,7 +204,7 @@ impl Uploader<'_> {
                 }
             }
         }
-        Ok(Matrix { kind, rows, cols, bytes: buffer })
+        Ok(Matrix { kind, count, rows, cols, bytes: buffer })
     }
 
     fn bytes(&mut self, to: &mut Buffer<u8>, at: &mut usize, bytes: &[u8]) -> Result<(), BackendError> {
@@ -196,17 +217,19 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    fn product(&mut self, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
+    /// Matrices of one product, or of those of `count` experts.
+    fn product(&mut self, count: usize, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
         let (mut matrices, mut members, mut first) = (Vec::new(), Vec::new(), 0);
         while first < all.len() {
             let kind = Storage::of(&all[first]);
             let alike = all[first..].iter().take_while(|matrix| Storage::of(matrix) == kind).count();
             let mut row = 0;
             for matrix in &all[first..first + alike] {
-                members.push((matrices.len(), row, matrix.rows()));
-                row += matrix.rows();
+                let rows = matrix.rows() / count;
+                members.push((matrices.len(), row, rows));
+                row += rows;
             }
-            matrices.push(Arc::new(self.matrix(&all[first..first + alike])?));
+            matrices.push(Arc::new(self.matrix(count, &all[first..first + alike])?));
             first += alike;
         }
         Ok(Product { matrices, members })
@@ -235,6 +258,7 @@ fn check(config: &Config) -> Result<(), BackendError> {
     for (what, n) in [
         ("the residual stream", hidden),
         ("the feed-forward network", intermediate),
+        ("an expert's feed-forward network", config.experts.map_or(0, |experts| experts.intermediate)),
         ("the queries of a token", queries),
     ] {
         if !n.is_multiple_of(8) {
@@ -253,17 +277,21 @@ pub(super) fn upload(
 ) -> Result<CudaWeights, BackendError> {
     check(config)?;
     let layers = weights.layers.iter();
-    let matrices = layers.flat_map(|l| {
+    let matrices = layers.clone().flat_map(|l| {
         let networks = l.feed_forward.iter().flat_map(|network| network.matrices());
-        [l.q, l.k, l.v, l.output].into_iter().chain(networks)
+        [l.q, l.k, l.v, l.output].into_iter().chain(networks).chain(l.experts.iter().map(|e| e.router))
     });
+    let experts = || layers.clone().flat_map(|l| &l.experts).flat_map(|experts| experts.all.matrices());
     let tied = config.tied_embeddings;
     let ends = [Some(weights.output), (!tied).then_some(weights.embedding)];
-    let total = matrices.chain(ends.into_iter().flatten()).map(|matrix| matrix.bytes()).sum();
+    let each: usize = matrices.chain(ends.into_iter().flatten()).map(|matrix| matrix.bytes()).sum();
+    let of_experts: usize = experts().map(|matrix| matrix.bytes()).sum();
+    let total = each + of_experts;
     let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
     let mut layers = Vec::with_capacity(config.layers);
     for l in &weights.layers {
-        let network = l.feed_forward.as_ref().filter(|_| l.experts.is_none()).ok_or_else(no_experts)?;
+        let gate_up: Vec<_> = l.feed_forward.iter().flat_map(|network| [network.gate, network.up]).collect();
+        let down: Vec<_> = l.feed_forward.iter().map(|network| network.down).collect();
         let bias = match (&l.q_bias, &l.k_bias, &l.v_bias) {
             (Some(q), Some(k), Some(v)) => Some([to.vector(q)?, to.vector(k)?, to.vector(v)?]),
             _ => None,
@@ -273,31 +301,41 @@ pub(super) fn upload(
             _ => None,
         };
         layers.push(LayerWeights {
-            qkv: to.product(&[l.q, l.k, l.v])?,
-            attention_output: to.product(&[l.output])?,
-            gate_up: to.product(&[network.gate, network.up])?,
-            down: to.product(&[network.down])?,
+            qkv: to.product(1, &[l.q, l.k, l.v])?,
+            attention_output: to.product(1, &[l.output])?,
+            gate_up: to.product(1, &gate_up)?,
+            down: to.product(1, &down)?,
             attention_norm: to.vector(&l.attention_norm)?,
             post_attention_norm: to.optional(&l.post_attention_norm)?,
             ffn_norm: to.vector(&l.ffn_norm)?,
             post_ffn_norm: to.optional(&l.post_ffn_norm)?,
             head_norms,
             bias,
+            experts: match (&l.experts, config.experts) {
+                (Some(of), Some(experts)) => Some(ExpertWeights {
+                    router: to.product(1, &[of.router])?,
+                    gate_up: to.product(experts.count, &[of.all.gate, of.all.up])?,
+                    down: to.product(experts.count, &[of.all.down])?,
+                    shared_gate: to.optional(&of.shared_gate)?,
+                }),
+                _ => None,
+            },
         });
     }
-    let output = to.product(&[weights.output])?;
+    let output = to.product(1, &[weights.output])?;
     let embedding = match tied {
         true => Arc::clone(&output.matrices[0]),
-        false => Arc::new(to.matrix(&[weights.embedding])?),
+        false => Arc::new(to.matrix(1, &[weights.embedding])?),
     };
     let output_norm = to.vector(&weights.output_norm)?;
+    let used = config.experts.map_or(0, |experts| of_experts / experts.count * experts.used);
     Ok(CudaWeights(Arc::new(Stored {
         config: config.clone(),
         embedding,
         layers,
         output,
         output_norm,
-        bytes: total - if tied { 0 } else { weights.embedding.bytes() },
+        bytes: each - if tied { 0 } else { weights.embedding.bytes() } + used,
     })))
 }
 
@@ -328,8 +366,32 @@ pub(super) enum Way {
 
 /// Vectors that products without tensor cores take at a time.
 pub(super) const MAX_GEMV_ROWS: usize = 8;
+/// Rows of a block of tensor cores, usually and of few rows.
+const MANY: usize = 128;
 /// Vectors up to which tensor cores take tiles of 32 rows: those of 128 would multiply zeros for longer than it takes to read the weights.
 pub(super) const FEW_ROWS: usize = 64;
+
+impl Way {
+    /// Whether tiles of few rows are best where a matrix has `m` rows of `half`.
+    pub(super) fn is_few(self, m: usize, half: ElementType) -> bool {
+        match self {
+            Self::Gemm => m <= FEW_ROWS,
+            Self::Qgemm(_) => m <= FEW_ROWS && half == ElementType::Bf16,
+            _ => false,
+        }
+    }
+
+    /// Rows of a block where each of several matrices has about `m` rows of `half`.
+    pub(super) fn block_rows(self, m: usize, half: ElementType) -> usize {
+        match self {
+            Self::Gemv(_) | Self::Integer(_) => m.clamp(1, MAX_GEMV_ROWS).next_power_of_two(),
+            Self::Exact(_) if m <= 1 => 1,
+            Self::Exact(_) => MAX_GEMV_ROWS,
+            _ if self.is_few(m, half) => FEW,
+            Self::Gemm | Self::Qgemm(_) => MANY,
+        }
+    }
+}
 
 impl Matrix {
     /// How it is multiplied with `m` vectors, which tensor cores get as `half`.

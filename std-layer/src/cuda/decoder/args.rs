@@ -104,6 +104,16 @@ pub(super) struct RowsArgs {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+pub(super) struct PoolArgs {
+    pub(super) x: Address,
+    pub(super) starts: Address,
+    pub(super) y: Address,
+    pub(super) cols: u32,
+    pub(super) how: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(super) struct CapArgs {
     pub(super) x: Address,
     pub(super) n: u64,
@@ -138,18 +148,21 @@ unsafe impl Arguments for GateArgs {}
 // SAFETY: as in decoder.cu.
 unsafe impl Arguments for RowsArgs {}
 // SAFETY: as in decoder.cu.
+unsafe impl Arguments for PoolArgs {}
+// SAFETY: as in decoder.cu.
 unsafe impl Arguments for CapArgs {}
 // SAFETY: as in decoder.cu.
 unsafe impl Arguments for AdvanceArgs {}
 
 /// The kernels, and the bytes of their arguments.
-pub(super) const NAMES: [(&str, usize); 8] = [
+pub(super) const NAMES: [(&str, usize); 9] = [
     ("embed", size_of::<EmbeddingArgs>()),
     ("norm", size_of::<AddNormArgs>()),
     ("heads", size_of::<HeadsArgs>()),
     ("join", size_of::<JoinRowsArgs>()),
     ("gate", size_of::<GateArgs>()),
     ("rows", size_of::<RowsArgs>()),
+    ("pool", size_of::<PoolArgs>()),
     ("cap", size_of::<CapArgs>()),
     ("advance", size_of::<AdvanceArgs>()),
 ];

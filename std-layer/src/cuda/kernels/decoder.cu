@@ -250,6 +250,30 @@ KERNEL(decoder_rows, RowsArgs, 1024) {
     });
 }
 
+struct PoolArgs {
+    const f32* x;
+    // Where the rows of each run begin, and where the last ones end.
+    const u32* starts;
+    f32* y;
+    // How a run becomes a row: the mean of its rows, the first, the last.
+    u32 cols, how;
+};
+
+// A row of each run, divided by its length unless that is 0. A block has a run, which has rows.
+KERNEL(decoder_pool, PoolArgs, 1024) {
+    const u32 begin = a.starts[block_x()], end = a.starts[block_x() + 1];
+    const u32 first = a.how == 2 ? end - 1 : begin, last = a.how == 0 ? end : first + 1;
+    f32 *y = a.y + static_cast<u64>(block_x()) * a.cols, square = 0;
+    for (u32 i = thread(); i < a.cols; i += threads()) {
+        f32 sum = 0;
+        for (u32 row = first; row < last; row++) sum += a.x[static_cast<u64>(row) * a.cols + i];
+        y[i] = sum = sum / static_cast<f32>(last - first);
+        square = fmaf(sum, sum, square);
+    }
+    const f32 length = sqrtf(block_reduce<Add>(square, shared<f32>()));
+    for (u32 i = thread(); i < a.cols && length != 0; i += threads()) y[i] = y[i] / length;
+}
+
 struct CapArgs {
     f32* x;
     u64 n;

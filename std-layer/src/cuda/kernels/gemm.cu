@@ -5,7 +5,10 @@
 // Dense weights: as they are, two pieces ahead.
 template <class T> struct Dense {
     const GemmArgs& a;
-    DEVICE void copy(T* to, u32 k) { fetch(to, static_cast<const T*>(a.w), BN, block_y() * BN, a.n, k, a.k); }
+    const T* w;
+
+    DEVICE Dense(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const T*>(a.w) + static_cast<u64>(matrix) * a.n * a.k) {}
+    DEVICE void copy(T* to, u32 k) { fetch(to, w, BN, block_y() * BN, a.n, k, a.k); }
     DEVICE void begin(u32) {}
     DEVICE void end(T*) {}
 };
@@ -14,16 +17,17 @@ template <class T> struct Dense {
 template <class T, class F> struct Blocks {
     static constexpr u32 PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
     const GemmArgs& a;
+    const u8* w;
     u32 codes[8];
     f32 scale[GROUPS], offset[GROUPS];
 
-    DEVICE explicit Blocks(const GemmArgs& a) : a(a) {}
+    DEVICE Blocks(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const u8*>(a.w) + matrix * (a.n * a.row_bytes)) {}
     DEVICE void copy(T*, u32) {}
     DEVICE void begin(u32 k) {
         const u32 row = block_y() * BN + thread(), part = k / 32;
         const bool there = row < a.n && part < a.k / 32;
         if (there) {
-            const u8* b = static_cast<const u8*>(a.w) + row * a.row_bytes + static_cast<u64>(part / PER) * F::BYTES;
+            const u8* b = w + row * a.row_bytes + static_cast<u64>(part / PER) * F::BYTES;
             F::codes(b, part % PER, codes);
 #pragma unroll
             for (u32 g = 0; g < GROUPS; g++) {
@@ -55,10 +59,15 @@ template <class T, class F> struct Blocks {
     }
 };
 
-KERNEL(gemm_f16, GemmArgs, 128) { gemm<f16>(a, Dense<f16>{a}); }
-KERNEL(gemm_bf16, GemmArgs, 128) { gemm<bf16>(a, Dense<bf16>{a}); }
-KERNEL(gemm_few_f16, GemmArgs, 128) { gemm<f16, FEW>(a, Dense<f16>{a}); }
-KERNEL(gemm_few_bf16, GemmArgs, 128) { gemm<bf16, FEW>(a, Dense<bf16>{a}); }
+template <class T, u32 ROWS, class W> DEVICE void product(const GemmArgs& a) {
+    const Segment own = segment_of(a.segments, block_x(), ROWS, a.m);
+    if (own.first < own.end) gemm<T, ROWS>(a, own, W(a, own.matrix));
+}
+
+KERNEL(gemm_f16, GemmArgs, 128) { product<f16, MANY, Dense<f16>>(a); }
+KERNEL(gemm_bf16, GemmArgs, 128) { product<bf16, MANY, Dense<bf16>>(a); }
+KERNEL(gemm_few_f16, GemmArgs, 128) { product<f16, FEW, Dense<f16>>(a); }
+KERNEL(gemm_few_bf16, GemmArgs, 128) { product<bf16, FEW, Dense<bf16>>(a); }
 
 struct GemmJoinArgs {
     const f32* parts;
@@ -76,8 +85,8 @@ KERNEL(gemm_join, GemmJoinArgs, 256) {
     }
 }
 
-#define QGEMM(NAME, F)                                                        \
-    KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { gemm<f16>(a, Blocks<f16, F>(a)); } \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { gemm<bf16>(a, Blocks<bf16, F>(a)); } \
-    KERNEL(qgemm_few_bf16_##NAME, GemmArgs, 128) { gemm<bf16, FEW>(a, Blocks<bf16, F>(a)); }
+#define QGEMM(NAME, F)                                                                        \
+    KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { product<f16, MANY, Blocks<f16, F>>(a); }        \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { product<bf16, MANY, Blocks<bf16, F>>(a); }     \
+    KERNEL(qgemm_few_bf16_##NAME, GemmArgs, 128) { product<bf16, FEW, Blocks<bf16, F>>(a); }
 EACH_FORMAT(QGEMM)

@@ -155,12 +155,16 @@ template <class T, class L> struct Integers {
     }
 };
 
+template <class T, class L> DEVICE void product(const GroupedGemmArgs& a) {
+    gemm<T, MANY>(a.product, segment_of(nullptr, block_x(), MANY, a.product.m), Integers<T, L>(a.weights));
+}
+
 #define GROUPED(NAME, ...)                                                                      \
     KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                       \
     KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { gemv<__VA_ARGS__, 1>(a); }                     \
     KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }                     \
-    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, 128) { gemm<f16>(a.product, Integers<f16, __VA_ARGS__>(a.weights)); } \
-    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, 128) { gemm<bf16>(a.product, Integers<bf16, __VA_ARGS__>(a.weights)); }
+    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, 128) { product<f16, __VA_ARGS__>(a); } \
+    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, 128) { product<bf16, __VA_ARGS__>(a); }
 GROUPED(awq, Awq)
 GROUPED(gptq1, Gptq<1>)
 GROUPED(gptq2, Gptq<2>)

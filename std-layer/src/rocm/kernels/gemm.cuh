@@ -2,19 +2,22 @@
 // same name among CUDA's kernels, which have the same blocks.
 #pragma once
 
+#include "segments.cuh"
 #include "tiles.h"
 
 struct GemmArgs {
     const void* x;
     const void* w;
     void* y;
+    // Which rows blocks of x have, and of which matrices.
+    const Segment* segments;
     u64 row_bytes;
     u32 m, n, k, type;
 };
 
 // A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Where X has few rows, a block has 32 x 128, and its waves 32 x 32 or 32 x 64. Of X and W it has 32 columns in shared memory, in rows that are 16 bytes
 // longer: 16 bytes of eight rows then lie in different banks. Those 20 KiB are there once: three blocks then fit where 64 KiB are, and the next columns wait in registers.
-static constexpr u32 FEW = 32, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
+static constexpr u32 MANY = 128, FEW = 32, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
 
 #ifdef __GFX9__
 // Two waves fit a unit for vectors if neither takes more than half of its 512 registers.
@@ -47,14 +50,14 @@ template <class T> DEVICE void fetch(T* to, const T* from, u32, u32 first, u32 e
     piece.store(to);
 }
 
-// `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers while one is multiplied, and `end` writes it after that. Blocks of z
+// `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers while one is multiplied, and `end` writes it after that. Rows are those of the segment `own`. Blocks of z
 // share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
-template <class T, u32 ROWS = 128, class W> DEVICE void gemm(const GemmArgs& a, W w) {
+template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w) {
     static constexpr u32 DOWN = (ROWS + 63) / 64, ACROSS = THREADS / LANES / DOWN;
     // Of a wave, in tiles.
     static constexpr u32 TALL = ROWS / DOWN / 16, TILES = BN / 16 / ACROSS;
     T *left = shared<T>(), *right = left + ROWS * PITCH;
-    const u32 first = block_x() * ROWS, row = wave() / ACROSS * (16 * TALL), column = wave() % ACROSS * 16 * TILES;
+    const u32 first = own.first, row = wave() / ACROSS * (16 * TALL), column = wave() % ACROSS * 16 * TILES;
     const u32 share = div_up(div_up(a.k, BK), grid_z()) * BK, start = least(a.k, block_z() * share), end = least(a.k, start + share);
     const T *x = left + row * PITCH, *y = right + (column + wave_lane() % 16) * PITCH;
     f32 acc[TALL][TILES][RESULTS];
@@ -65,7 +68,7 @@ template <class T, u32 ROWS = 128, class W> DEVICE void gemm(const GemmArgs& a, 
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) acc[i][j][r] = 0;
     Piece<ROWS> next;
-    next.load(static_cast<const T*>(a.x), first, a.m, start, a.k);
+    next.load(static_cast<const T*>(a.x), first, own.end, start, a.k);
     w.begin(start);
     for (u32 at = start; at < end; at += BK) {
         next.store(left);
@@ -74,7 +77,7 @@ template <class T, u32 ROWS = 128, class W> DEVICE void gemm(const GemmArgs& a, 
         sync_block();
         // Behind the last columns there are zeros; behind a part of them there is the next one, which is not wanted here. Without products of tiles sums need the registers.
         const bool more = ROWS > FEW || at + BK < end;
-        if (has_products() && more) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
+        if (has_products() && more) next.load(static_cast<const T*>(a.x), first, own.end, at + BK, a.k);
         if (more) w.begin(at + BK);
         // Unrolled, too much of it would be under way for the registers that there are.
 #pragma unroll 1
@@ -87,7 +90,7 @@ template <class T, u32 ROWS = 128, class W> DEVICE void gemm(const GemmArgs& a, 
                 multiply(acc[i], columns, [&](u32 m) { return tile_at(x + (16 * i + m) * PITCH + k, x + (16 * i + m) * PITCH + k + 8); });
         }
         sync_block();
-        if (!has_products() && more) next.load(static_cast<const T*>(a.x), first, a.m, at + BK, a.k);
+        if (!has_products() && more) next.load(static_cast<const T*>(a.x), first, own.end, at + BK, a.k);
     }
     // Neighbouring lanes have neighbouring columns.
     const u32 n = block_y() * BN + column + wave_lane() % 16;
@@ -97,7 +100,7 @@ template <class T, u32 ROWS = 128, class W> DEVICE void gemm(const GemmArgs& a, 
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) {
                 const u32 m = first + row + 16 * i + row_of(r);
-                if (m >= a.m) continue;
+                if (m >= own.end) continue;
                 auto* to = y + (static_cast<u64>(block_z()) * a.m + m) * a.n + n;
 #pragma unroll
                 for (u32 j = 0; j < TILES; j++)

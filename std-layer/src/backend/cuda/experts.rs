@@ -1,0 +1,174 @@
+//! Mixtures of experts on a GPU.
+//!
+//! The GPU chooses the experts of each row and sorts pairs of a row and one of its experts by expert; products with experts find their rows in tables
+//! that it makes then. As the host knows of none of this, products are launched for as many segments as there could be.
+
+use super::arena::{Place, Wanted};
+use super::product::Spread;
+use super::step::{Lowering, Waiting};
+use super::weights::{half_type, Product};
+use crate::backend::BackendError;
+use crate::cuda::experts::{segments, Given, Routes};
+use crate::cuda::segments::SEGMENT;
+use crate::gpu::Access;
+use crate::model::Experts;
+
+/// Rows that an expert has, about, if there are `m`: half of the experts may have none.
+fn each(experts: Experts, m: usize) -> usize {
+    m.min((2 * m * experts.used).div_ceil(experts.count))
+}
+
+/// Pairs that steps of up to `rows` rows multiply as integers, at most: those where experts have few rows.
+pub(super) fn most_pairs(experts: Experts, rows: usize) -> usize {
+    use super::weights::MAX_GEMV_ROWS;
+    // As many rows as have `each` at most `MAX_GEMV_ROWS`.
+    let most = MAX_GEMV_ROWS.max(MAX_GEMV_ROWS * experts.count / (2 * experts.used));
+    rows.min(most) * experts.used
+}
+
+/// Where numbers are in [`Place::Routes`], in the order of [`Routes`]: arrays of a number for each pair, and then tables.
+fn array(index: usize, pairs: usize) -> usize {
+    index * pairs
+}
+const FACTORS: usize = 1;
+const PLACES: usize = 2;
+const ROWS: usize = 3;
+const ARRAYS: usize = 4;
+
+impl<'a> Lowering<'a> {
+    /// `Delta`: what a layer's experts give the rows that wait, or that were kept for them.
+    pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
+        let (weights, m) = (self.weights, self.m);
+        let config = &weights.config;
+        let missing = || BackendError::Unsupported(format!("layer {layer} has no experts"));
+        let (experts, of) = config.experts.zip(weights.experts(layer)).ok_or_else(missing)?;
+        let (hidden, pairs, single) = (config.hidden, m * experts.used, m == 1);
+        let each = each(experts, m);
+        if config.intermediate > 0 {
+            self.waiting = Waiting::Kept;
+        }
+        let mut wanted = Wanted { rows: Some(Place::Normed), ..self.wanted(&of.router, m) };
+        if single {
+            let others = self.wanted(&of.gate_up, each);
+            wanted.integer |= others.integer;
+            wanted.exact |= others.exact;
+        }
+        self.produce(wanted)?;
+        self.size(Place::Scores, m * experts.count, 4);
+        self.multiply(&of.router, Some(Place::Scores), None)?;
+        let spread = self.sort(experts, each, [&of.gate_up, &of.down])?;
+        // From here on a pair is a row. A single row needs no copies.
+        self.m = pairs;
+        if !single {
+            self.waiting = Waiting::Pairs;
+            self.produce(self.wanted(&of.gate_up, each))?;
+        }
+        self.size(Place::Gates, pairs * 2 * experts.intermediate, 4);
+        self.multiply(&of.gate_up, Some(Place::Gates), Some(&spread))?;
+        self.waiting = Waiting::Gate(&of.gate_up);
+        self.produce(self.wanted(&of.down, each))?;
+        self.size(Place::Results, pairs * hidden, 4);
+        self.multiply(&of.down, Some(Place::Results), Some(&Spread { single: false, ..spread }))?;
+        self.m = m;
+        self.size(Place::Delta, m * hidden, 4);
+        let mut uses = vec![
+            (Place::Results, Access::Read),
+            (Place::Routes, Access::Read),
+            (Place::Normed, Access::Read),
+            (Place::Delta, Access::Write),
+        ];
+        if of.shared_gate.is_some() {
+            uses.push((Place::Delta, Access::Read));
+        }
+        self.launch(&uses, |memory, layout, gpu| {
+            let x = memory.floats(layout, Place::Normed, 0, m * hidden)?.into_view();
+            let given = Given {
+                results: memory.floats(layout, Place::Results, 0, pairs * hidden)?.into_view(),
+                places: memory.part(layout, Place::Routes, array(PLACES, pairs), pairs)?.into_view(),
+                factors: memory.part(layout, Place::Routes, array(FACTORS, pairs), pairs)?.into_view(),
+                shared: of.shared_gate.as_ref().map(|gate| [x, gate.view()]),
+            };
+            let y = memory.floats(layout, Place::Delta, 0, m * hidden)?;
+            gpu.ops.experts_combine(&gpu.stream, given, (y, hidden))
+        })
+    }
+
+    /// Who goes where, and in which segments products with these matrices have rows.
+    fn sort(
+        &mut self,
+        experts: Experts,
+        each: usize,
+        products: [&'a Product; 2],
+    ) -> Result<Spread, BackendError> {
+        let (m, pairs, exact) = (self.m, self.m * experts.used, self.rows.exact);
+        let mut spread =
+            Spread { each, matrices: experts.count, single: m == 1, cuts: Vec::with_capacity(3) };
+        let mut end = array(ARRAYS, pairs);
+        for product in products {
+            let half = half_type(product);
+            for matrix in &product.matrices {
+                let most = matrix.way(exact, each, half).block_rows(each, half);
+                if spread.cuts.iter().all(|cut| cut.0 != most) {
+                    let len = segments(m, (experts.count, experts.used), most) * SEGMENT;
+                    spread.cuts.push((most, end..end + len));
+                    end += len;
+                }
+            }
+        }
+        self.size(Place::Routes, end, size_of::<u32>());
+        let cuts = &spread.cuts;
+        self.launch(
+            &[(Place::Scores, Access::Read), (Place::Routes, Access::Write)],
+            |memory, layout, gpu| {
+                let numbers = |index| memory.part(layout, Place::Routes, array(index, pairs), pairs);
+                let table = |(most, table): &(usize, std::ops::Range<usize>)| {
+                    Ok::<_, crate::cuda::CudaError>((
+                        *most,
+                        memory.part(layout, Place::Routes, table.start, table.len())?,
+                    ))
+                };
+                let to = Routes {
+                    chosen: numbers(0)?,
+                    factors: memory.part(layout, Place::Routes, array(FACTORS, pairs), pairs)?,
+                    places: numbers(PLACES)?,
+                    rows: numbers(ROWS)?,
+                    cuts: cuts.iter().map(table).collect::<Result<_, _>>()?,
+                };
+                let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?;
+                gpu.ops.experts_sort(&gpu.stream, experts, scores, to)
+            },
+        )?;
+        Ok(spread)
+    }
+
+    /// Rows that were kept in f32, in the other forms.
+    pub(super) fn kept(&mut self, wanted: Wanted, half: (Place, Access)) -> Result<(), BackendError> {
+        let wanted = Wanted { rows: None, ..wanted };
+        if wanted.half.is_none() && !wanted.integer && !wanted.exact {
+            return Ok(());
+        }
+        let (m, cols) = (self.m, wanted.cols);
+        self.launch(&[(Place::Normed, Access::Read), half], |memory, layout, gpu| {
+            let x = memory.floats(layout, Place::Normed, 0, m * cols)?.into_view();
+            let forms = memory.forms(layout, wanted, m)?;
+            gpu.ops.decoder_rows(&gpu.stream, (x, None), (cols, cols), forms)
+        })
+    }
+
+    /// The row of each pair, sorted by expert.
+    pub(super) fn pairs(
+        &mut self,
+        wanted: Wanted,
+        [inputs, half]: [(Place, Access); 2],
+    ) -> Result<(), BackendError> {
+        let (pairs, cols) = (self.m, wanted.cols);
+        let uses = [(Place::Normed, Access::Read), (Place::Routes, Access::Read), inputs, half];
+        let all = pairs / self.weights.config.experts.map_or(1, |experts| experts.used);
+        self.launch(&uses, |memory, layout, gpu| {
+            let x = memory.floats(layout, Place::Normed, 0, all * cols)?.into_view();
+            let rows = memory.part(layout, Place::Routes, array(ROWS, pairs), pairs)?.into_view();
+            let forms = memory.forms(layout, wanted, pairs)?;
+            gpu.ops.decoder_rows(&gpu.stream, (x, Some(rows)), (cols, cols), forms)
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! Mixtures of experts: which rows go through which, and what the results add up to.
+
+use super::error::CudaError;
+use super::kernels::{File, Name};
+use super::memory::{View, ViewMut};
+use super::module::Arguments;
+use super::segments::SEGMENT;
+use super::stream::Stream;
+use super::sys::Address;
+use super::Ops;
+use crate::gpu::check::{aligned, area, bad, rows, same_len, small};
+use crate::gpu::geometry;
+use crate::model::Experts;
+
+/// Ways to cut what an expert has into segments, in experts.cu.
+const CUTS: usize = 3;
+/// Rows up to which the block that sorts also routes: it has a warp for each.
+const TOGETHER: usize = 32;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RouteArgs {
+    scores: Address,
+    chosen: Address,
+    factors: Address,
+    rows: u32,
+    count: u32,
+    used: u32,
+    normalised: u32,
+    scale: f32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SortArgs {
+    route: RouteArgs,
+    places: Address,
+    rows: Address,
+    segments: [Address; CUTS],
+    most: [u32; CUTS],
+    room: [u32; CUTS],
+    routes: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct CombineArgs {
+    results: Address,
+    places: Address,
+    factors: Address,
+    x: Address,
+    gate: Address,
+    y: Address,
+    cols: u32,
+    used: u32,
+}
+
+// SAFETY: as in experts.cu.
+unsafe impl Arguments for RouteArgs {}
+// SAFETY: as in experts.cu.
+unsafe impl Arguments for SortArgs {}
+// SAFETY: as in experts.cu.
+unsafe impl Arguments for CombineArgs {}
+
+/// Where it goes which experts rows have. A pair is a row and one of its experts.
+#[derive(Debug)]
+pub(crate) struct Routes<'a> {
+    /// Of each pair, row by row, its expert, its factor, and its place among those that are sorted by expert.
+    pub(crate) chosen: ViewMut<'a, u32>,
+    pub(crate) factors: ViewMut<'a, f32>,
+    pub(crate) places: ViewMut<'a, u32>,
+    /// The row of each place.
+    pub(crate) rows: ViewMut<'a, u32>,
+    /// Tables of segments, for products: the rows that these have at most, and room for as many segments as there could be.
+    pub(crate) cuts: Vec<(usize, ViewMut<'a, u32>)>,
+}
+
+/// What the experts of rows give.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given<'a> {
+    /// A row for each place.
+    pub(crate) results: View<'a, f32>,
+    /// Of each pair.
+    pub(crate) places: View<'a, u32>,
+    pub(crate) factors: View<'a, f32>,
+    /// If every row goes through an expert beside them: rows, and the weights of its gate.
+    pub(crate) shared: Option<[View<'a, f32>; 2]>,
+}
+
+/// Segments of at most `most` rows that there could be, if each of `m` rows chooses `used` experts of `count`.
+pub(crate) fn segments(m: usize, (count, used): (usize, usize), most: usize) -> usize {
+    let pairs = m * used;
+    // Experts with a pair fill up all of their segments but one.
+    ((pairs + count.min(pairs) * (most - 1)) / most).min(count * m.div_ceil(most))
+}
+
+impl Ops {
+    /// Chooses the experts of each row of `scores`, and sorts pairs by expert, those of the same one by row.
+    pub(crate) fn experts_sort(
+        &self,
+        stream: &Stream,
+        experts: Experts,
+        scores: ViewMut<'_, f32>,
+        to: Routes<'_>,
+    ) -> Result<(), CudaError> {
+        let Experts { count, used, normalised, scale, .. } = experts;
+        if !(1..=count).contains(&used) {
+            return Err(bad("used", "from 1 to the number of experts"));
+        }
+        let m = rows(scores.len(), count)?;
+        let pairs = area("pairs of rows and experts", &[m, used])?;
+        small("pairs of rows and experts", pairs)?;
+        for (what, view) in [("chosen", &to.chosen), ("places", &to.places), ("rows", &to.rows)] {
+            same_len(what, view.len(), pairs)?;
+            self.here(view.context())?;
+        }
+        same_len("factors", to.factors.len(), pairs)?;
+        self.here(to.factors.context())?;
+        self.here(scores.context())?;
+        let route = RouteArgs {
+            scores: scores.address(),
+            chosen: to.chosen.address(),
+            factors: to.factors.address(),
+            rows: small("rows", m)?,
+            count: small("experts", count)?,
+            used: small("used", used)?,
+            normalised: normalised.into(),
+            scale,
+        };
+        if to.cuts.len() > CUTS {
+            return Err(bad("cuts", "3 at most"));
+        }
+        let (mut tables, mut most, mut room) = ([0; CUTS], [0; CUTS], [0; CUTS]);
+        for (i, (size, table)) in to.cuts.iter().enumerate() {
+            let need = area("segments", &[segments(m, (count, used), (*size).max(1)), SEGMENT])?;
+            if *size == 0 || table.len() < need {
+                return Err(CudaError::WrongSize { arg: "segments", need, got: table.len() });
+            }
+            self.here(table.context())?;
+            tables[i] = table.address();
+            most[i] = small("rows of a segment", *size)?;
+            room[i] = small("segments", rows(table.len(), SEGMENT)?)?;
+        }
+        let routes = m <= TOGETHER;
+        let args = SortArgs {
+            route,
+            places: to.places.address(),
+            rows: to.rows.address(),
+            segments: tables,
+            most,
+            room,
+            routes: routes.into(),
+        };
+        let geometry = geometry::sort(if routes { m } else { 0 }, count);
+        let name = |name| (File::experts, Name("experts", name, ""));
+        // SAFETY: the arguments were checked.
+        unsafe {
+            if !routes {
+                let geometry = geometry::warps(m, 0, self.multiprocessors());
+                self.loader.launch(name("route"), stream, geometry, &route)?;
+            }
+            self.loader.launch(name("sort"), stream, geometry, &args)
+        }
+    }
+
+    /// Adds up what the experts of each row give, from its first one to its last: `y` is the sum, or the sum and `y / (1 + exp(-gate x))`.
+    pub(crate) fn experts_combine(
+        &self,
+        stream: &Stream,
+        given: Given<'_>,
+        (y, cols): (ViewMut<'_, f32>, usize),
+    ) -> Result<(), CudaError> {
+        let m = rows(y.len(), cols)?;
+        let pairs = given.places.len();
+        let used = rows(pairs, m)?;
+        if !cols.is_multiple_of(4) {
+            return Err(bad("cols", "a multiple of 4"));
+        }
+        same_len("factors", given.factors.len(), pairs)?;
+        same_len("results", given.results.len(), area("results", &[pairs, cols])?)?;
+        let [x, gate] = given.shared.map_or([None; 2], |[x, gate]| [Some(x), Some(gate)]);
+        for (what, view, len) in [("x", x, m * cols), ("gate", gate, cols)] {
+            let Some(view) = view else { continue };
+            same_len(what, view.len(), len)?;
+            self.here(view.context())?;
+        }
+        for context in [given.results.context(), given.places.context(), given.factors.context(), y.context()]
+        {
+            self.here(context)?;
+        }
+        let address = |view: Option<View<'_, f32>>| view.map_or(0, |view| view.address());
+        let args = CombineArgs {
+            results: given.results.address(),
+            places: given.places.address(),
+            factors: given.factors.address(),
+            x: address(x),
+            gate: address(gate),
+            y: y.address(),
+            cols: small("cols", cols)?,
+            used: small("used", used)?,
+        };
+        aligned("results", args.results | args.y | args.x | args.gate)?;
+        let kernel = (File::experts, Name("experts", "combine", ""));
+        // SAFETY: the arguments were checked; whoever sorted the pairs gave them places that exist.
+        unsafe { self.loader.launch(kernel, stream, geometry::by_fours(m, cols), &args) }
+    }
+}
+
+pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+    to(File::experts, Name("experts", "route", ""), size_of::<RouteArgs>());
+    to(File::experts, Name("experts", "sort", ""), size_of::<SortArgs>());
+    to(File::experts, Name("experts", "combine", ""), size_of::<CombineArgs>());
+}
