@@ -44,6 +44,11 @@ const VOCABULARY: u64 = 3 + 256;
 
 /// A llama of one layer, whose text ends with `end`.
 fn write_model(path: &Path, end: u32) {
+    write(path, end, &[]);
+}
+
+/// The same; with labels it ranks texts.
+fn write(path: &Path, end: u32, labels: &[&str]) {
     let mut writer = Writer::new();
     writer.set("general.architecture", Meta::String("llama")).unwrap();
     for (key, value) in [
@@ -70,6 +75,13 @@ fn write_model(path: &Path, end: u32) {
     writer.set_array("tokenizer.ggml.token_type", ValueType::I32, kinds.map(Meta::I32)).unwrap();
     writer.set("tokenizer.ggml.bos_token_id", Meta::U32(1)).unwrap();
     writer.set("tokenizer.ggml.eos_token_id", Meta::U32(end)).unwrap();
+    let mut output = ("output.weight", VOCABULARY);
+    if !labels.is_empty() {
+        output = ("cls.output.weight", labels.len() as u64);
+        writer.set("llama.pooling_type", Meta::U32(4)).unwrap();
+        let labels = labels.iter().map(|label| Meta::String(label));
+        writer.set_array("llama.classifier.output_labels", ValueType::String, labels).unwrap();
+    }
 
     let layer = [("attn_q", 64, 64), ("attn_k", 64, 32), ("attn_v", 64, 32), ("attn_output", 64, 64)];
     let feed_forward = [("ffn_gate", 64, 128), ("ffn_up", 64, 128), ("ffn_down", 128, 64)];
@@ -78,7 +90,9 @@ fn write_model(path: &Path, end: u32) {
         .chain(&feed_forward)
         .map(|&(name, cols, rows)| (format!("blk.0.{name}.weight"), [cols, rows]))
         .collect();
-    tensors.extend(["token_embd.weight", "output.weight"].map(|name| (name.to_owned(), [64, VOCABULARY])));
+    tensors.extend(
+        [("token_embd.weight", VOCABULARY), output].map(|(name, rows)| (name.to_owned(), [64, rows])),
+    );
     let norms = ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"];
     for (name, dims) in &tensors {
         writer.add_tensor(name, dims, GgmlType::Q8_0).unwrap();
@@ -122,6 +136,34 @@ fn texts_have_embeddings() {
     assert_eq!((all[1]["text"].as_str(), all[1]["tokens"].as_u64() > Some(512)), (Some(&*long), true));
     let product = |a: usize, b: usize| rows[a].iter().zip(&rows[b]).map(|(a, b)| a * b).sum::<f64>();
     assert!((product(0, 0) - 1.0).abs() < 1e-5 && (product(0, 2) - 1.0).abs() < 1e-3 && product(0, 1) < 0.99);
+}
+
+#[test]
+fn texts_are_ranked() {
+    let (model, lines) = (Temporary::new("ranker.gguf"), Temporary::new("documents.txt"));
+    write(&model.0, 2, &["yes", "no"]);
+    let rerank = ["rerank", model.text(), "--query", "q", "--json"];
+    let texts = ["--text", "a", "--text", "another", "--text", "a"];
+    let scores = |more: &[&str]| -> Vec<(u64, f64)> {
+        let all = json(&[&rerank, more].concat());
+        let each = all.as_array().unwrap().iter();
+        each.map(|one| (one["index"].as_u64().unwrap(), one["score"].as_f64().unwrap())).collect()
+    };
+    let given = scores(&[&texts[..], &["--in-order"]].concat());
+    assert_eq!(given.iter().map(|one| one.0).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(given.iter().all(|one| one.1 > 0.0 && one.1 < 1.0));
+    assert!((given[0].1 - given[2].1).abs() < 1e-3 && given[0].1 != given[1].1, "{given:?}");
+    let sorted = scores(&texts);
+    assert!(sorted.is_sorted_by(|a, b| a.1 >= b.1), "{sorted:?}");
+    std::fs::write(&lines.0, "another\n\na\n").unwrap();
+    let both = scores(&["--text", "a", "--documents", lines.text(), "--in-order"]);
+    assert_eq!(both.len(), 3);
+    assert!((both[1].1 - given[1].1).abs() < 1e-3, "{both:?}, {given:?}");
+    refused(&rerank, 2, &["--text", "--documents"]);
+    refused(&[&rerank[..], &["--documents", "/no/such/file"]].concat(), 1, &["/no/such/file"]);
+    // A model with neither a classifier nor the words.
+    write_model(&model.0, 2);
+    refused(&[&rerank[..], &texts].concat(), 1, &["classifier", "yes"]);
 }
 
 /// The ids that follow token 1.
@@ -274,6 +316,7 @@ fn mistakes_are_told_in_one_line() {
         ("tokenize", &["--text", "a"]),
         ("logits", &["--tokens", "1", "--out", "/no/such/folder/logits"]),
         ("embed", &["--text", "a", "--pooling", "last"]),
+        ("rerank", &["--query", "q", "--text", "a"]),
     ] {
         let run = |file, words: &[&str]| refused(&[&[command, file], more].concat(), 1, words);
         run("/no/such/model.gguf", &["/no/such/model.gguf", "No such file"]);
