@@ -11,8 +11,9 @@ use crate::scratch::ScratchReq;
 /// Steps of `B` that are in L1 at a time, because they have been prefetched.
 const PREFETCHED_STEPS: usize = 9;
 
-/// Rows of `C` up to which packing `B` costs more than reading it at strides that suit no cache.
-const MAX_ROWS_IN_PLACE: usize = 64;
+/// Panels of `A` up to which packing `B` costs more than reading it, once for each of them, at strides that suit no cache: 64 rows and
+/// more with tiles of 14 rows.
+const MAX_PANELS_IN_PLACE: usize = 5;
 
 /// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +25,10 @@ pub(crate) struct BlockSizes {
     pub(crate) chunk: usize,
     /// Bytes of `A`, and of `B`, that may be read where they are.
     near: [usize; 2],
-    /// Whether `C` has no more than [`MAX_ROWS_IN_PLACE`].
+    /// Whether `A` has no more than [`MAX_PANELS_IN_PLACE`].
     few_rows: bool,
+    /// Bytes of L2.
+    l2: usize,
     /// Ways of L1: lines whose addresses differ by multiples of [`PAGE`] and that it holds at the same time.
     ways: usize,
     /// How blocks are packed.
@@ -56,7 +59,7 @@ impl BlockSizes {
         let caches = caps.caches();
         let kc = Self::depth(micro, caches, k, 1)?;
         let [chunk, mc, nc] = Self::sides(micro, caches, [m, n, kc])?;
-        let few_rows = whole <= MAX_ROWS_IN_PLACE;
+        let few_rows = whole.div_ceil(micro.a.width.max(1)) <= MAX_PANELS_IN_PLACE;
         let near = match caps.prefetcher() {
             Prefetcher::Sequential => [caches.share(); 2],
             // This hardware prefetcher does not fetch lines of `B` from beyond L2, as each row of `B` is in another page. `A`
@@ -65,8 +68,8 @@ impl BlockSizes {
             Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
         };
         let (ways, reading) = (caches.l1d / PAGE, Reading::of(caps.prefetcher()));
-        Self { mc, nc, kc, chunk, near, few_rows, ways, reading, a: ScratchReq::EMPTY, b: ScratchReq::EMPTY }
-            .with_room(micro)
+        let (l2, a, b) = (caches.l2, ScratchReq::EMPTY, ScratchReq::EMPTY);
+        Self { mc, nc, kc, chunk, near, few_rows, l2, ways, reading, a, b }.with_room(micro)
     }
 
     /// The blocks for a `B` that is made block by block, when each is needed, and whose blocks stay in L2 until all of
@@ -178,8 +181,14 @@ impl BlockSizes {
             && whole
             && extent <= self.near[1]
             && self.fits(along, PREFETCHED_STEPS)
-            // Rows that are whole pages apart share so few sets of L2 that a panel does not stay there for the next rows of `A`.
-            && (self.few_rows || !along.is_multiple_of(PAGE))
+            && (self.few_rows || self.panel_stays(along, k))
+    }
+
+    /// Whether a panel of `B`, read where it is, stays in L2 for the next rows of `A`: a block of its `k` rows, `stride` bytes apart. If the
+    /// stride is a multiple of a power of two, only one of as many bytes of L2 is used. With whole pages too little is left for all else.
+    fn panel_stays(&self, stride: usize, k: usize) -> bool {
+        let power = stride & stride.wrapping_neg();
+        !stride.is_multiple_of(PAGE) && self.kc.min(k).saturating_mul(power.max(LINE)) <= self.l2
     }
 
     /// Whether `lines` lines, `stride` bytes apart, leave room for other lines in every set of L1.
