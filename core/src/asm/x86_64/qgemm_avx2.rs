@@ -27,10 +27,10 @@
 //! | `ymm12`, `ymm13` | weights; then a group's scales, or its offsets |
 //! | `ymm14`, `ymm15` | activations; ones, for AVX2 |
 //!
-//! 16 rows of weights, 32 columns and a row of activations take 40 instructions for vectors with narrow codes, of which 22
-//! multiply; without offsets and loads. A Zen 3 starts four a cycle, two of which may multiply: 11 cycles at least, and it
-//! takes 15, as additions take turns of the units that multiply, too. Other codes take 28, and with AVX-VNNI there are
-//! 22 instructions.
+//! 16 rows of weights, 32 columns and a row of activations take 40 instructions for vectors with narrow codes, without offsets and
+//! loads; 22 of them multiply. A Zen 3 starts four a cycle, two of which may multiply, so 11 cycles are the least. It takes 15, because
+//! additions are given to the units that multiply, too. Other codes take 70, and 52 of them run on these two units: 26 cycles at
+//! least, and about 29 are taken. With AVX-VNNI there are 22 instructions.
 
 /// How products are added up: fours in 32 bits after pairs of magnitudes, pairs in 16 bits if codes are narrow, or fours by AVX-VNNI.
 const WIDE: u8 = 0;
