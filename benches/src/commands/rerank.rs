@@ -79,8 +79,9 @@ fn parts(template: &str) -> Option<[String; 3]> {
     let (before, rest) = template.split_once(QUERY)?;
     let (between, behind) = rest.split_once(DOCUMENT)?;
     let parts = [before, between, behind];
-    let plain = |part: &&str| !["{{", "{%", QUERY, DOCUMENT].iter().any(|mark| part.contains(mark));
-    parts.iter().all(plain).then(|| parts.map(str::to_owned))
+    let once = !parts.iter().any(|part| part.contains(QUERY) || part.contains(DOCUMENT));
+    let plain = !template.contains("{{") && !template.contains("{%");
+    (once && plain).then(|| parts.map(str::to_owned))
 }
 
 /// Around query and document.
