@@ -14,7 +14,7 @@ use crate::scratch::ScratchReq;
 use crate::vector::Prim;
 use crate::view::MatRef;
 
-/// What 256 activations take: their steps, and the slot behind those of all; or as many f32.
+/// Memory for 256 activations: their steps, and a unit in the second part of the memory, behind all steps; or 256 numbers in f32.
 union Room {
     _rounded: ([Step; STEPS], FineOrCoarse),
     _kept: [f32; UNIT_COLS],
@@ -31,9 +31,9 @@ pub(crate) struct Activations<'a> {
     pub(crate) format: QuantFormat,
     pub(crate) batch: usize,
     pub(crate) cols: usize,
-    /// What the scales in the steps are multiplied with.
+    /// The factor that scales in the steps already contain: [`Packing::unit`](crate::quant::packed::Packing::unit).
     pub(crate) unit: f32,
-    /// Whether there is nothing for weights in place.
+    /// Whether there are steps alone, for packed weights, and no units for weights in place.
     pub(crate) packed: bool,
     pub(crate) life: PhantomData<&'a [u8]>,
 }
@@ -183,7 +183,7 @@ pub(crate) unsafe fn quantize_for_packed<E: Element, P: Prim<E> + Prim<f32>>(a: 
     }
 }
 
-/// Quantises rows of whole steps, for packed weights alone unless `UNITS`: what products with weights in place take is left out.
+/// Quantises rows of whole steps. Units, which only products with weights in place need, are written if `UNITS`.
 ///
 /// # Safety
 /// The contract of [`quantize_activations`].
@@ -225,8 +225,8 @@ pub(crate) unsafe fn rounded<E: Element, P: Prim<E> + Prim<f32>, const UNITS: bo
     }
 }
 
-/// The scale of 32 numbers, their largest magnitude being 127 times it, and what they are multiplied with to become whole numbers:
-/// NaN and 0 if a number is not finite, zeros if all are tiny.
+/// The scale of 32 numbers, which is 1/127 of their largest magnitude, and its reciprocal, with which they are multiplied before
+/// rounding. If a number is not finite these are NaN and 0; if all are tiny, both are 0.
 ///
 /// # Safety
 /// They exist; the instruction set.
@@ -274,7 +274,7 @@ pub(crate) unsafe fn step<E: Element, P: Prim<E> + Prim<f32>>(x: *const E, units
     }
 }
 
-/// 32 activations times `by`, in whole numbers of at most 127, and the sums of both halves.
+/// 32 activations times `by`, rounded to integers of at most 127 in magnitude, and the sums of both halves.
 ///
 /// # Safety
 /// They exist; products are at most 127, or `by` is 0; the instruction set.
@@ -288,7 +288,7 @@ pub(crate) unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(
         let (zero, by, mut rounded) = (P::splat(0.0), P::splat(by), [0f32; STEP_COLS]);
         let mut sums = [zero; 2];
         for i in (0..STEP_COLS).step_by(P::LANES) {
-            // What is not finite becomes 0, too.
+            // Numbers that are not finite become 0, too.
             let v = P::round(P::mul(<P as Prim<E>>::load(x.add(i)), by));
             let v = P::select_lt(zero, by, v, zero);
             let sum = &mut sums[usize::from(i >= STEP_COLS / 2)];
@@ -299,7 +299,7 @@ pub(crate) unsafe fn nearest<E: Element, P: Prim<E> + Prim<f32>>(
     }
 }
 
-/// Quantises 256 activations, whose steps are known, with the largest of their scales.
+/// Quantises 256 activations with one scale: the largest of the scales of their steps, which are computed before.
 ///
 /// # Safety
 /// `columns` gives each step's; the instruction set.
@@ -324,13 +324,13 @@ unsafe fn coarse<E: Element, P: Prim<E> + Prim<f32>>(
             [sums[2 * s % GROUPS], sums[(2 * s + 1) % GROUPS]] = [first, second];
         }
     }
-    // Of 32 bytes at most.
+    // A sum of at most 32 signed bytes fits 16 bits.
     out.sums = sums.each(|sum| sum as i16);
     out.scale = scale;
     if UNSIGNED {
         let bias = -i32::from(packing.bias());
         out.starts = from_fn(|s| starts(&out.q[s], 4, bias << (packing.shifts[s] % 8)));
-        // Those of codes that are large are not used.
+        // For large codes the values may not fit 16 bits; products with such codes never read them.
         out.pair_starts = from_fn(|s| starts(&out.q[s], 2, bias).each(|start| start as i16));
         if packing.scales == Scales::Whole {
             out.starts = from_fn(|s| from_fn(|i| out.starts[s][i] + out.starts[(s + 4) % STEPS][i]));

@@ -1,34 +1,34 @@
-//! Activations of 8 bits as products with quantised weights take them.
+//! Activations of 8 bits, in the layouts that products with quantised weights read.
 
 use crate::arrays::from_fn;
 use crate::quant::packed::{Packing, GROUPS, STEPS, STEP_COLS};
 
-/// Whether the products of this architecture take unsigned codes of weights in place (`vpdpbusd`, `vpmaddubsw`). What they alone
-/// need is empty elsewhere.
+/// Whether products with weights in place multiply unsigned codes on this architecture, as the instructions `vpdpbusd` and
+/// `vpmaddubsw` need them. Elsewhere the arrays that correct the bias of unsigned codes have no elements.
 pub(crate) const UNSIGNED: bool = cfg!(target_arch = "x86_64");
 
-/// Sums of four activations in a step.
+/// Partial sums of four neighbouring activations in a step.
 const FOURS: usize = if UNSIGNED { STEP_COLS / 4 } else { 0 };
-/// Sums of two.
+/// Partial sums of two neighbouring activations in a step.
 const PAIRS: usize = if UNSIGNED { STEP_COLS / 2 } else { 0 };
 
-/// 32 activations, and everything products take from them: one cache line.
+/// 32 activations, with the scale and the sums that products need: one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct Step {
-    /// The integers.
+    /// The activations, rounded to integers.
     pub(crate) q: [i8; STEP_COLS],
-    /// Their negative sums: of the first half, of the second, of both.
+    /// The negative sums of the integers: of the first half, of the second, of both.
     pub(crate) sums: [i32; 3],
-    /// Their scale, times [`Packing::unit`](crate::quant::packed::Packing::unit).
+    /// The scale of the integers, times [`Packing::unit`](crate::quant::packed::Packing::unit).
     pub(crate) scale: f32,
-    /// Sums of what they stand for, times
+    /// Sums of the rounded activations (integer times scale), times
     /// [`Packing::offset_unit`](crate::quant::packed::Packing::offset_unit): of the first half, of the second, of both.
     pub(crate) offsets: [f32; 3],
     pub(crate) _pad: f32,
 }
 
-/// 256 activations, and everything products with weights in place take from them, if blocks are shorter.
+/// 256 activations, with the scales and the sums that products need whose weights are in place, in blocks of fewer than 256 columns.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Fine {
@@ -38,12 +38,13 @@ pub(crate) struct Fine {
     pub(crate) scales: [f32; GROUPS],
     /// [`Step::offsets`], by group.
     pub(crate) offsets: [f32; GROUPS],
-    /// The negative sums of four at a time, times what is added to codes to make them unsigned.
+    /// Initial values of accumulators: the negative sums of four neighbouring integers, times [`Packing::bias`]. They cancel the bias
+    /// that makes codes unsigned.
     pub(crate) starts: [[i32; FOURS]; STEPS],
 }
 
 impl Fine {
-    /// For weights that are packed so.
+    /// Arranges the steps for weights of this packing.
     #[inline(always)]
     pub(crate) fn of(steps: &[Step; STEPS], packing: &Packing) -> Self {
         let group = packing.group;
@@ -62,21 +63,22 @@ impl Fine {
     }
 }
 
-/// 256 activations with one scale, and everything products with weights in place take from them, if blocks are as long:
-/// scales of groups, which are integers there, and products are then summed in integers.
+/// 256 activations with one scale, and the sums that products need whose weights are in place, in blocks of 256 columns. The scales
+/// of groups are integers in such blocks, so that the products of a block are summed in integers.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Coarse {
     /// The integers, by step.
     pub(crate) q: [[i8; STEP_COLS]; STEPS],
-    /// [`Fine::starts`], times the power of two that codes are too large by; if all groups have the same scale, sums of
-    /// steps that are four apart.
+    /// Initial values of accumulators, as in [`Fine::starts`]. Codes that stay shifted to the left are their values times a power of
+    /// two ([`Packing::shifts`]), and so are these. If all groups have the same scale, the values of steps `s` and `s + 4` are added.
     pub(crate) starts: [[i32; FOURS]; STEPS],
-    /// The same of two at a time, without the power; if all groups have the same scale, the first is the sum of all.
+    /// Initial values of accumulators of 16 bits: the negative sums of two neighbouring integers, times the bias. If all groups have
+    /// the same scale, the first array is the sum of the arrays of all steps.
     pub(crate) pair_starts: [[i16; PAIRS]; STEPS],
     /// Sums of the integers, by group of weights; zeros behind the last group.
     pub(crate) sums: [i16; GROUPS],
-    /// Their scale.
+    /// The scale of the integers.
     pub(crate) scale: f32,
 }
 
@@ -92,13 +94,13 @@ impl Coarse {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) union FineOrCoarse {
-    /// If blocks are shorter.
+    /// For blocks of fewer than 256 columns.
     pub(crate) fine: Fine,
-    /// If blocks are as long.
+    /// For blocks of 256 columns.
     pub(crate) coarse: Coarse,
 }
 
-/// Sums of every `width` activations of a step, times `by`.
+/// Sums of each `width` neighbouring integers of a step, times `by`.
 #[inline(always)]
 pub(crate) fn starts<const N: usize>(q: &[i8; STEP_COLS], width: usize, by: i32) -> [i32; N] {
     let x = |i: usize, j: usize| i32::from(q[(width * i + j) % STEP_COLS]);

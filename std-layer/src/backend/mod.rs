@@ -343,8 +343,8 @@ pub trait Backend: Debug {
     /// made one by `pooling`. [`read_logits`](Self::read_logits) reads these rows.
     ///
     /// # Errors
-    /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` if a run asks for no row; `Unsupported` where a backend does
-    /// not have it yet.
+    /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` if a run asks for no row. The default returns
+    /// `Unsupported`; all backends of this crate replace it.
     fn embedding_forward_gpu_pure(
         &self,
         tokens: &[u32],

@@ -29,7 +29,7 @@ pub(super) struct PanelSize {
 impl PanelSize {
     fn of(k: usize, kind: PanelKind) -> Result<Self, KernelError> {
         let codes = k.checked_mul(PANEL_ROWS).ok_or(KernelError::SizeOverflow { what: "scratch size" })?;
-        // These are not more bytes than the codes, so they do not overflow.
+        // Scales and offsets do not take more bytes than the codes, so their sizes do not overflow.
         let scales = k / STEP_COLS * kind.groups() * size_of::<[f32; PANEL_ROWS]>();
         Ok(Self { codes, scales, offsets: if kind.offsets { scales } else { 0 } })
     }
@@ -44,8 +44,8 @@ impl PanelSize {
 }
 
 impl<E: Element> QgemmPlan<E> {
-    /// The kernels in assembly by their numbers of rows of activations, if there are any, and what they want to be added to codes.
-    /// Codes that are so small that products may be summed in 16 bits may have kernels of their own.
+    /// The kernels in assembly by their numbers of rows of activations, if there are any, and the bias that they expect in codes.
+    /// Narrow codes, whose products can be summed in 16 bits, may have separate kernels.
     fn microkernels(&self) -> (&'static [(usize, [TileFn; 4])], u8) {
         match (self.kernels.tier.map(|tier| &tier.qgemm), self.kernels.table.formats.of(self.format)) {
             (Some(q), Made::Blocks(format)) if !q.narrow.is_empty() && format.packing.narrow() => {
@@ -125,7 +125,7 @@ impl<E: Element> QgemmPlan<E> {
                 let rows = (self.m - row).min(PANEL);
                 for p in (0..panels).step_by(side_by_side) {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
-                    // The last one may be alone: then it is its own neighbour.
+                    // The last panel may have no second one beside it. Then it is passed as both.
                     let beside = if p + 1 < panels { each } else { 0 };
                     let col = (first + p) * PANEL_ROWS;
                     let mut out: TileSums = [0.0; PANEL * 2 * PANEL_ROWS];
@@ -234,7 +234,7 @@ impl<E: Element> QgemmPlan<E> {
             }
             let mut left = rows;
             for &(height, of_kinds) in kernels {
-                // Every number of rows is a sum of heights.
+                // Every number of rows is a sum of the heights of microkernels.
                 while left >= height && height > 0 {
                     if let Some(kernel) = of_kinds.get(kind.index()) {
                         kernel(&args);

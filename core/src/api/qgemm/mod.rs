@@ -1,8 +1,8 @@
 //! Products of quantised weights with many rows of activations.
 //!
-//! Panels of 16 rows of weights are unpacked, whatever their format and packing, to what one microkernel takes
-//! ([`tile`]); as many as stay in L2. All rows of activations meet them there. So unpacking costs little, and a
-//! format needs no microkernel of its own.
+//! Panels of 16 rows of weights of any format and packing are unpacked to one layout ([`tile`]), as many at a time as
+//! stay in L2. All rows of activations are multiplied with them there. So the cost of unpacking is spread over many
+//! rows, and no format needs a separate microkernel.
 
 mod exact;
 pub(crate) mod few;
@@ -105,8 +105,8 @@ const MAX_GEMV_ROWS: [usize; 3] = [4; 3];
 const MAX_GEMV_ROWS_EXACT: usize = 8;
 const MAX_GEMV_ROWS_UNQUANTISED: usize = 12;
 
-/// The same for packed weights: with codes in one plane, and with codes in two, which the kernels for a few rows unpack
-/// again for every four rows of activations. The numbers are the same on every CPU, so that all CPUs have the same
+/// Such limits for packed weights: with codes in one plane of bits, and with codes in two planes, which the kernels for a
+/// few rows unpack again for every four rows of activations. The numbers are the same on every CPU, so that all CPUs have the same
 /// results. (Rows from which tiles are faster: Zen 4 18 to 44, and 9 to 14 with two planes; Zen 5 24 to 48, and 24 to
 /// 32; with AVX2 alone 24, and 8.)
 const MAX_GEMV_ROWS_PACKED: [usize; 2] = [24, 16];
@@ -168,7 +168,7 @@ impl<E: Element> Kernels<E> {
             precision => precision,
         };
         let precision = match precision {
-            // Nothing is left to round.
+            // Activations in bf16 need no rounding.
             Precision::Bf16 if E::TYPE == ElementType::Bf16 => Precision::Exact,
             precision => precision,
         };
@@ -183,9 +183,9 @@ impl<E: Element> QgemmPlan<E> {
         Self { activation: Some(activation), ..self }
     }
 
-    /// The plan for packed weights, or for weights in place, which is what a new plan is for. This matters to nothing
-    /// but activations that are [prepared](Self::prepare) for these weights: [`run`](Self::run) sees which weights it
-    /// is given.
+    /// The plan for packed weights, or for weights in place; a new plan is for weights in place. Only
+    /// [prepared](Self::prepare) activations depend on this: [`run`](Self::run) itself detects which weights it is
+    /// given.
     pub fn packed(self, packed: bool) -> Self {
         Self { packed, ..self }
     }
@@ -202,7 +202,7 @@ impl<E: Element> QgemmPlan<E> {
     /// - [`Op::Qgemv`]: weights in place times activations as they are.
     /// - [`Op::QgemvQ8`]: weights in place times activations in 8 bits; weights that are plain floating point times
     ///   activations in f32.
-    /// - [`Op::QgemvPacked`]: the same with packed weights.
+    /// - [`Op::QgemvPacked`]: packed weights times activations in 8 bits.
     /// - [`Op::Qgemm`]: weights that are unpacked for tiles, by the plan's [`precision`](Self::precision).
     ///
     /// # Errors

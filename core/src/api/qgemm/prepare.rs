@@ -14,7 +14,7 @@ use crate::view::MatRef;
 /// What a product does to activations before it multiplies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Nothing.
+    /// They are multiplied as they are.
     AsTheyAre,
     /// They are rounded to 8 bits, row by row, for weights of one format.
     Rows,
@@ -148,7 +148,7 @@ impl<E: Element> QgemmPlan<E> {
     /// # Errors
     /// `SizeOverflow`.
     pub const fn prepared_bound(m: usize, k: usize) -> Result<ScratchReq, KernelError> {
-        // Those for a few rows take most.
+        // The form for a few rows takes most memory.
         Activations::size(m, k)
     }
 

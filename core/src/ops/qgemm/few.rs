@@ -45,9 +45,9 @@ pub(crate) unsafe fn few<E: Element, P: Prim<E> + Prim<f32> + Widen>(a: &FewArgs
     }
 }
 
-/// [`few`] for `M` rows of activations, from row `first`. Returns how many that are.
+/// [`few`] for `M` rows of activations, from row `first`. Returns `M`.
 ///
-/// Loops count, as iterators over slices may stay out of line, where sums cannot stay in registers.
+/// Loops use counters: iterators over slices may not be inlined, and then sums cannot stay in registers.
 ///
 /// # Safety
 /// The contract of [`few`], for these rows.

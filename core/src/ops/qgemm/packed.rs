@@ -1,4 +1,4 @@
-//! Packed weights, taken apart for the microkernels of `qgemm`.
+//! Unpacking of packed weights for the microkernels of `qgemm`.
 
 use super::tile::{Cell, PanelRoom, BIAS};
 use crate::arrays::{from_fn, Each};
@@ -18,10 +18,10 @@ pub struct PanelQArgs {
     pub(crate) to: PanelRoom,
 }
 
-/// Takes a panel of packed weights apart.
+/// Unpacks a panel of packed weights to codes, scales and offsets.
 ///
 /// # Safety
-/// The panel at `w`, room for what it unpacks to, the instruction set.
+/// There is the panel at `w`, and room for the unpacked panel; the instruction set is present.
 #[inline(always)]
 pub(crate) unsafe fn panel_q<P: Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) {
     // SAFETY: the caller's contract.
@@ -34,7 +34,7 @@ pub(crate) unsafe fn panel_q<P: Prim<f16> + Prim<f32> + Lookup>(a: &PanelQArgs) 
     }
 }
 
-/// Where the upper bits of codes are: there are none; in a plane of their own; in a byte for each row.
+/// Where the upper bits of codes are: nowhere, as codes have none; in a plane of bits; in a byte for each row.
 const NONE: u8 = 0;
 const PLANE: u8 = 1;
 const BY_ROW: u8 = 2;
@@ -46,7 +46,7 @@ const BY_ROW: u8 = 2;
 #[inline(always)]
 unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArgs) {
     let PanelQArgs { packing, w, steps, to } = *a;
-    // A copy: the compiler cannot know that what is written does not change it.
+    // A copy, because the compiler cannot know that the codes that are written do not overwrite the original.
     let packing = &{ *packing };
     let fields = Fields::of(packing, to.bias);
     for first in (0..steps).step_by(STEPS) {
@@ -71,36 +71,36 @@ unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArg
     }
 }
 
-/// How codes are taken out of planes, which is the same for all steps of a panel.
+/// How codes are extracted from planes of bits. All steps of a panel have the same layout.
 struct Fields {
-    /// For each four columns of a step: in which vector of a plane their bits are, and the first bit there.
+    /// For each four columns of a step, the vector of a plane that has their bits, and the position of the first bit.
     low: [(usize, u32); STEP_COLS / 4],
     high: [(usize, u32); STEP_COLS / 4],
-    /// Bits of a code in each byte: in a plane.
+    /// Masks of a code's bits in each byte of a word: for the lower bits and for the upper ones.
     masks: [u32; 2],
-    /// How far upper bits are shifted to the left, to stand above the lower ones.
+    /// By how many bits upper bits are shifted to the left, so that they are above the lower ones.
     above: u32,
-    /// What is done to indices: a shift to the left, an addition, then some bits are flipped.
+    /// How an index becomes a code: it is shifted to the left by `shift`, `base` is added, and the bits of `flip` are inverted.
     shift: u32,
     base: u32,
     flip: u32,
-    /// Whether the signs of offsets join the codes.
+    /// Whether offsets are plus or minus an eighth of the scale, and are added to the codes as plus or minus 1.
     signs: bool,
 }
 
 impl Fields {
-    /// The fields of a format's codes, to which `bias` is added.
+    /// How codes of a format are extracted, with `bias` added to them.
     #[inline(always)]
     fn of(packing: &Packing, bias: u8) -> Self {
         let [low, high] = packing.bits;
-        // Bits are powers of two, and divisions would take longer.
+        // The number of bits is a power of two, so that masks give quotient and remainder without a slow division.
         let places =
             |bits: usize| from_fn(|v| (v & bits.wrapping_sub(1), (v & !bits.wrapping_sub(1)) as u32));
-        // Sums of an index and `bias` fit a byte without a sign, so that none carries into the next byte. Codes with a sign are those
-        // that are 128 too large, but for the highest bit.
+        // The sum of an index and `bias` fits an unsigned byte, so that it never carries into the next byte of the word. Signed codes
+        // are computed with a bias of 128, and then have their highest bit inverted, which subtracts the bias again.
         let (bias, flip) = if bias == 0 { (BIAS, EVERY_BYTE * u32::from(BIAS)) } else { (bias, 0) };
         let (shift, base, flip) = match packing.values {
-            // Eight times the number, plus or minus one.
+            // The code is eight times the value, plus or minus 1. The base has the 1; `take` subtracts 2 where the sign is negative.
             Values::Linear(zero) if packing.eighths => {
                 (3, (u32::from(bias) + 1).wrapping_sub(8 * u32::from(zero)).wrapping_mul(EVERY_BYTE), flip)
             }
@@ -119,7 +119,7 @@ impl Fields {
         }
     }
 
-    /// The codes of a step, in cells of four columns. `signs` are those of offsets.
+    /// Writes the codes of a step in cells of four columns. `signs` has the signs of the offsets.
     ///
     /// # Safety
     /// The step, room for it at `to`, the instruction set.
@@ -152,8 +152,8 @@ impl Fields {
     }
 }
 
-/// Brings the scales of a unit's groups to where those of step `first` and the following belong, and their offsets.
-/// Where these are eighths of scales, there are signs instead, which are returned for each step: they join the codes.
+/// Writes the scales and offsets of a unit's groups to the unpacked panel, from step `first` on. Where offsets are plus or
+/// minus an eighth of the scale, none are written: their signs are returned for each step, to be added to the codes.
 ///
 /// # Safety
 /// The unit, room for the panel, the instruction set.
@@ -164,7 +164,7 @@ unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: Pan
     let scales = to.scales.wrapping_add(first * groups * PANEL_ROWS).cast::<[f32; PANEL_ROWS]>();
     let to_offsets = to.offsets.wrapping_add(first * groups * PANEL_ROWS).cast::<[f32; PANEL_ROWS]>();
     let mut signs = [[0; PANEL_ROWS]; STEPS];
-    // What kind of scales there are is asked once for all groups, not for each.
+    // The branch on the kind of scales is taken once for all groups, not once for each group.
     // SAFETY: places are within the head, and groups within the panel.
     unsafe {
         let bytes = |at: usize| *unit.head.add(at).cast::<[u8; PANEL_ROWS]>();
@@ -189,7 +189,7 @@ unsafe fn scales<P: Prim<f16> + Prim<f32>>(unit: Unit<'_>, first: usize, to: Pan
                 }
             }
             Scales::E8m0 => {
-                // Of all groups at once: in a loop over groups LLVM takes four of them side by side, byte by byte.
+                // For all groups at once: LLVM would vectorise a loop over groups four at a time, with single bytes.
                 for i in 0..n * PANEL_ROWS {
                     *scales.cast::<f32>().add(i) = e8m0_half(*unit.head.add(packing.places(0).1 + i));
                 }

@@ -1,4 +1,4 @@
-//! Panels of weights and activations as the microkernels of `qgemm` take them, and the baseline microkernel.
+//! Panels of weights and activations that the microkernels of `qgemm` read, and the baseline microkernel.
 //!
 //! A panel of weights is 16 rows, whatever their format: for each four columns 64 bytes, byte `4 * r + t` being the
 //! code of row `r`, column `t`; apart from them, for each group 16 f32 scales, and 16 offsets if there are any. A
@@ -21,26 +21,27 @@ use crate::vector::Prim;
 /// Rows of activations in a panel, at most.
 pub(crate) const PANEL: usize = 12;
 
-/// Added to codes for microkernels that take unsigned ones. Their sums start with as many times the negative sum of the activations.
+/// The bias that makes codes unsigned, for microkernels that multiply unsigned codes. To cancel it, their accumulators start with the
+/// negative sum of the activations times the bias.
 pub(crate) const BIAS: u8 = 0x80;
 
-/// The same for microkernels that add up products of [narrow](crate::quant::packed::Packing::narrow) codes in 16 bits: with more, the
-/// sum of two products could be too large for these.
+/// The bias of [narrow](crate::quant::packed::Packing::narrow) codes, for microkernels that sum products in 16 bits. With a larger bias
+/// the sum of two products could overflow 16 bits.
 pub(crate) const NARROW_BIAS: u8 = 0x40;
 
 /// Four columns of a panel of weights.
 pub(super) type Cell = [u32; PANEL_ROWS];
 
-/// What of a format makes a difference to microkernels.
+/// The properties of a format on which the choice of a microkernel depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PanelKind {
-    /// Groups of 16 columns, not 32.
+    /// Groups have 16 columns, not 32, so that a step has two.
     pub(crate) two_groups: bool,
     pub(crate) offsets: bool,
 }
 
 impl PanelKind {
-    /// Of weights that are unpacked this way.
+    /// The kind of panels of weights in this format.
     pub(crate) fn of(format: &Unpacker) -> Self {
         Self { two_groups: format.group == MIN_GROUP, offsets: format.offsets }
     }
@@ -136,12 +137,12 @@ pub struct PanelXArgs<E> {
     pub(crate) stride: usize,
     /// Room for a step of each row of the panel for each 32 columns, aligned.
     pub(crate) dst: *mut u8,
-    /// Whether microkernels add up products in 16 bits, and want sums accordingly.
+    /// Whether microkernels sum products in 16 bits, so that [`Step::sums`] has initial values of 16 bits.
     pub(crate) in_words: bool,
 }
 
-/// What sums of 16 bits start with, in place of [`Step::sums`]: of the first half of the columns, of the second, of both. Of
-/// each four columns the first two are added up in the lower half of a number, the others in the upper half.
+/// Initial values of accumulators of 16 bits, in place of [`Step::sums`]: for the first half of the columns, for the second, for both.
+/// The lower half of a number is for the first two of each four columns, the upper half for the other two.
 #[inline(always)]
 fn starts_in_words(q: &[i8; STEP_COLS]) -> [i32; 3] {
     let pairs: [i16; STEP_COLS / 2] = from_fn(|i| i16::from(q[2 * i]) + i16::from(q[2 * i + 1]));
@@ -182,11 +183,12 @@ pub(crate) struct PanelRoom {
     pub(crate) codes: *mut u8,
     pub(crate) scales: *mut f32,
     pub(crate) offsets: *mut f32,
-    /// Added to codes: [`BIAS`], [`NARROW_BIAS`] or nothing.
+    /// The bias that is added to codes: [`BIAS`], [`NARROW_BIAS`] or 0.
     pub(crate) bias: u8,
 }
 
-/// Rows of weights in the order in which they are unpacked. Bytes between rows keep these out of one set of the cache.
+/// Unpacked rows of weights, before they are transposed into a panel. Padding between rows keeps them from mapping to one set of the
+/// cache.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Unsorted {
@@ -207,7 +209,7 @@ pub struct PanelWArgs {
     pub(crate) to: PanelRoom,
 }
 
-/// Brings rows of weights in place into a panel. Where there are less than 16, the last one is there several times.
+/// Unpacks rows of weights in place into a panel. If there are fewer than 16 rows, the last one is repeated.
 ///
 /// # Safety
 /// The rows at `w`, at least one, room for what they unpack to, the instruction set.
@@ -261,7 +263,7 @@ unsafe fn by_column<R, P: Transpose>(rows: *const R, n: usize, bias: u8, to: *mu
             for i in (0..whole).step_by(P::LANES) {
                 let v = P::transposed(rows.add(r).cast::<f32>().add(i), size_of::<R>());
                 let to = to.add(i * PANEL_ROWS + r);
-                // Not in their order: the compiler would copy memory, and put registers there first.
+                // Not in ascending order: the compiler would then copy memory, and store the registers there first.
                 let half = P::LANES.div_ceil(2);
                 for k in 0..half {
                     P::store(to.add(k * PANEL_ROWS), P::add_to_bytes(v[k], bias));
