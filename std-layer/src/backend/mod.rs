@@ -246,7 +246,7 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
 
 /// Why a backend refuses to make embeddings.
 pub(crate) fn no_pooling() -> BackendError {
-    BackendError::Unsupported("embeddings on this backend; the CPU makes them".to_owned())
+    BackendError::Unsupported("embeddings on this backend".to_owned())
 }
 
 /// The part of a cache of keys and values that does not depend on the device: its pages, and the sequences in them.

@@ -66,7 +66,8 @@ impl<B: Backend> Generator<B> {
         // Whoever goes on behind a page that is not full has a copy of it.
         let longest = texts.iter().map(|text| text.len().div_ceil(size)).max().unwrap_or(0);
         let shared = shared_beginning(texts);
-        let fits = self.options.cache.sequences > 1 && longest + usize::from(shared % size != 0) <= free;
+        let fits =
+            self.options.cache.sequences > 1 && longest + usize::from(!shared.is_multiple_of(size)) <= free;
         let mut living = Vec::new();
         let scores = self.scores(texts, (if fits { shared } else { 0 }, &mut living), answers, progress);
         for sequence in living {
@@ -102,7 +103,7 @@ impl<B: Backend> Generator<B> {
                     break;
                 }
                 let done = open.map_or(shared, |(_, done)| done);
-                let copied = usize::from(open.is_none() && done % size != 0);
+                let copied = usize::from(open.is_none() && !done.is_multiple_of(size));
                 let needed = text.len().div_ceil(size) - done.div_ceil(size) + copied;
                 if needed > free && !runs.is_empty() {
                     break;
