@@ -145,13 +145,15 @@ pub struct PanelXArgs<E> {
 /// The lower half of a number is for the first two of each four columns, the upper half for the other two.
 #[inline(always)]
 fn starts_in_words(q: &[i8; STEP_COLS]) -> [i32; 3] {
-    let pairs: [i16; STEP_COLS / 2] = from_fn(|i| i16::from(q[2 * i]) + i16::from(q[2 * i + 1]));
-    let bias = -i16::from(NARROW_BIAS);
+    // The remainders change nothing: they show the compiler that no index is out of bounds.
+    let number = |i: usize| i16::from(q[i % STEP_COLS]);
+    let pairs: [i16; STEP_COLS / 2] = from_fn(|i| number(2 * i) + number(2 * i + 1));
     let [first, second] = [0, STEP_COLS / 4].each(|from| {
-        let words: [i16; 2] = from_fn(|i| (0..STEP_COLS / 8).map(|k| pairs[from + 2 * k + i]).sum());
-        words.each(|sum| sum.wrapping_mul(bias))
+        let pair = |k: usize| pairs[(from + k) % (STEP_COLS / 2)];
+        let words: [i16; 2] = from_fn(|i| (0..STEP_COLS / 8).fold(0, |sum, k| sum + pair(2 * k + i)));
+        words.each(|sum| sum.wrapping_mul(-i16::from(NARROW_BIAS)))
     });
-    let both = from_fn(|i| first[i].wrapping_add(second[i]));
+    let both = from_fn(|i| first[i % 2].wrapping_add(second[i % 2]));
     [first, second, both].each(|[low, high]: [i16; 2]| i32::from(low as u16) | i32::from(high) << 16)
 }
 
