@@ -90,55 +90,41 @@ fn greedy_tokens_are_the_cpus() {
 }
 
 /// A step of one token takes 8 bytes and a submission; where a page begins, its number goes across, too.
-#[test]
-fn eight_bytes_a_step() {
+fn takes_eight_bytes(tiny: Tiny, page_tokens: usize, positions: std::ops::Range<usize>) {
     let Some(backend) = backend() else { return };
-    let model = Tiny::new("llama", None).open();
-    let cache = CacheOptions { page_tokens: 16, ..options().cache };
+    let model = tiny.open();
+    let cache = CacheOptions { page_tokens, ..options().cache };
     let mut g = Generator::new(backend, &model, Options { cache, ..options() }).unwrap();
     let sequence = g.create();
-    let mut logits = g.extend(sequence, &tokens(9, 97), Outputs::Last).unwrap();
+    let mut logits = g.extend(sequence, &tokens(positions.start, 97), Outputs::Last).unwrap();
     let sampling = Sampling::greedy();
-    for position in 9..60 {
+    for position in positions.clone() {
         let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
         let token = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
         let before = g.backend().traffic();
         logits = g.extend(sequence, &token, Outputs::Last).unwrap();
         g.backend().sample_from_tensor(&logits, &[how]).unwrap();
         let after = g.backend().traffic();
-        let page = if position % 16 == 0 { 4 } else { 0 };
+        let page = if position % page_tokens == 0 { 4 } else { 0 };
         // The first step of one token has a table of its own.
-        if position > 9 {
-            assert_eq!(after.to_device - before.to_device, 4 + page, "position {position}");
+        if position > positions.start {
+            assert_eq!(after.to_device - before.to_device, 4 + page, "{tiny:?}, position {position}");
         }
         assert_eq!(after.from_device - before.from_device, 4);
         assert_eq!(after.submissions - before.submissions, 1);
     }
 }
 
+#[test]
+fn eight_bytes_a_step() {
+    takes_eight_bytes(Tiny::new("llama", None), 16, 9..60);
+}
+
 /// With experts, whose choice the host never learns, it is the same.
 #[test]
 fn eight_bytes_a_step_with_experts() {
     for tiny in Tiny::mixtures() {
-        let Some(backend) = backend() else { return };
-        let model = tiny.open();
-        let mut g = Generator::new(backend, &model, options()).unwrap();
-        let sequence = g.create();
-        let mut logits = g.extend(sequence, &tokens(9, 97), Outputs::Last).unwrap();
-        let sampling = Sampling::greedy();
-        for position in 9..15 {
-            let how = SampleRow { sampling: &sampling, history: &[], counter: 0 };
-            let token = g.backend().sample_from_tensor(&logits, &[how]).unwrap();
-            let before = g.backend().traffic();
-            logits = g.extend(sequence, &token, Outputs::Last).unwrap();
-            g.backend().sample_from_tensor(&logits, &[how]).unwrap();
-            let after = g.backend().traffic();
-            if position > 9 {
-                assert_eq!(after.to_device - before.to_device, 4, "{tiny:?}, position {position}");
-            }
-            assert_eq!(after.from_device - before.from_device, 4);
-            assert_eq!(after.submissions - before.submissions, 1);
-        }
+        takes_eight_bytes(tiny, 64, 9..15);
     }
 }
 

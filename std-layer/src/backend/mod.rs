@@ -164,7 +164,7 @@ impl Topology {
     }
 
     /// Of the rows that are asked for, how many each run and those before it have.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn output_ends(&self) -> Vec<u32> {
         let ends = self.runs.iter().scan(0, |end, run| {
             *end += run.output_count() as u32;
@@ -242,11 +242,6 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
         return Err(BackendError::Tokens(what));
     }
     Ok(())
-}
-
-/// Why a backend refuses to make embeddings.
-pub(crate) fn no_pooling() -> BackendError {
-    BackendError::Unsupported("embeddings on this backend".to_owned())
 }
 
 /// The part of a cache of keys and values that does not depend on the device: its pages, and the sequences in them.
@@ -343,8 +338,7 @@ pub trait Backend: Debug {
     /// made one by `pooling`. [`read_logits`](Self::read_logits) reads these rows.
     ///
     /// # Errors
-    /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` if a run asks for no row. The default returns
-    /// `Unsupported`; all backends of this crate replace it.
+    /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` if a run asks for no row.
     fn embedding_forward_gpu_pure(
         &self,
         tokens: &[u32],
@@ -353,10 +347,7 @@ pub trait Backend: Debug {
         kv: &mut Self::KvCache,
         config: &ForwardConfig,
         pooling: Pooling,
-    ) -> Result<Self::Logits, BackendError> {
-        let _ = (tokens, topology, weights, kv, config, pooling);
-        Err(no_pooling())
-    }
+    ) -> Result<Self::Logits, BackendError>;
 
     /// A token for each row of logits.
     ///

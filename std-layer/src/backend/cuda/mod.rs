@@ -347,11 +347,7 @@ impl<P: Platform> GpuBackend<P> {
             inputs.outputs.set(&gpu.stream, &outputs)?;
             inputs.starts.set(&gpu.stream, &starts)?;
             if pooling.is_some() {
-                let ends = topology.runs.iter().scan(0, |end, run| {
-                    *end += run.output_count() as u32;
-                    Some(*end)
-                });
-                inputs.pools.set_all(&gpu.stream, &std::iter::once(0).chain(ends).collect::<Vec<_>>())?;
+                inputs.pools.set_all(&gpu.stream, &[&[0], &topology.output_ends()[..]].concat())?;
             }
         }
         Ok(Rows {
