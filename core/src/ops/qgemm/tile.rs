@@ -164,16 +164,19 @@ fn starts_in_words(q: &[i8; STEP_COLS]) -> [i32; 3] {
 #[inline(always)]
 pub(crate) unsafe fn panel_x<E: Element, P: Prim<E> + Prim<f32>>(a: &PanelXArgs<E>) {
     for r in 0..a.rows {
+        // SAFETY: the caller's contract.
+        let to = |s: usize| unsafe { &mut *a.dst.cast::<Step>().add(s * a.rows + r) };
         for s in 0..a.cols / STEP_COLS {
+            let step = to(s);
             // SAFETY: the caller's contract.
-            unsafe {
-                let step = &mut *a.dst.cast::<Step>().add(s * a.rows + r);
-                activations::step::<E, P>(a.x.add(r * a.stride + s * STEP_COLS), [1.0; 2], step);
-                step.sums = if a.in_words {
-                    starts_in_words(&step.q)
-                } else {
-                    step.sums.each(|sum| sum * i32::from(BIAS))
-                };
+            unsafe { activations::step::<E, P>(a.x.add(r * a.stride + s * STEP_COLS), [1.0; 2], step) };
+            step.sums = step.sums.each(|sum| sum * i32::from(BIAS));
+        }
+        // Afterwards, from memory: where the compiler sees the numbers still in registers, it takes these apart to add them.
+        if a.in_words {
+            for s in 0..a.cols / STEP_COLS {
+                let step = to(s);
+                step.sums = starts_in_words(&step.q);
             }
         }
     }
