@@ -9,14 +9,15 @@ use crate::quant::packed::Packing;
 
 /// Prefetches the lines of the head of a unit, at `rax`, into the first-level cache. Read as its steps go, alternately
 /// with those of codes, they would take the lines of the unit out of order, and the prefetcher of the second-level
-/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4). Prefetches the head of a later unit, too.
+/// cache gives up then: Q4_1 from memory takes 2.2 times as long (Zen 4). Prefetches the head of a later unit, too, which is
+/// `{far}` bytes behind, as [`planes_ahead!`] does with planes.
 macro_rules! head_first {
     () => {
         concat!(lines!("rax" "head" "t1" " + {far}"), "\n", lines!("rax" "head" "t0" ""))
     };
 }
 
-/// Prefetches the bytes that are [`FAR`](crate::ops::ahead::FAR) behind the planes of a step, which are at `r10`.
+/// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`.
 macro_rules! planes_ahead {
     () => {
         lines!("r10" "step" "t1" " + {far}")
@@ -93,7 +94,6 @@ macro_rules! packed_kernel {
             bias_bits = const ($bias(&packing!($format)) | 1).ilog2(),
             low_mask = const crate::asm::x86_64::low_mask(&packing!($format)),
             high_mask = const crate::asm::x86_64::high_mask(&packing!($format)),
-            far = const crate::ops::ahead::FAR,
             $($operand)*
         }
     };

@@ -67,6 +67,11 @@ const fn maddubs_bias(p: &Packing) -> u32 {
     }
 }
 
+/// How far ahead of themselves weights are prefetched, in bytes: what is outstanding at 20 GB/s if memory takes 100 ns.
+/// On Zen 3, generating with weights of 3 to 4 bits takes 17 % less time than with [`ops::ahead::FAR`](crate::ops::ahead::FAR), four times
+/// as much, which is best on CPUs with AVX-512.
+const FAR: usize = 2048;
+
 /// The kernel of a format for a number of rows of activations.
 macro_rules! kernel {
     ($tier:literal $field:ident $format:ident $rows:literal, $products:expr, $bias:path) => {
@@ -444,6 +449,7 @@ macro_rules! kernel {
             words = const Summing::Words as u8,
             signed = const Summing::Signed as u8,
             dot = const Summing::Dot as u8,
+            far = const $crate::asm::x86_64::qgemv_avx2::FAR,
         }
     };
 }

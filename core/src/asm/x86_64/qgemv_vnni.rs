@@ -368,6 +368,7 @@ macro_rules! kernel {
             .purgem \name
             .endr
             ";
+            far = const crate::ops::ahead::FAR,
         }
     };
 }
