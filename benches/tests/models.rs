@@ -44,11 +44,26 @@ const VOCABULARY: u64 = 3 + 256;
 
 /// A llama of one layer, whose text ends with `end`.
 fn write_model(path: &Path, end: u32) {
-    write(path, end, &[]);
+    write(path, end, &Kind::default());
 }
 
-/// The same; with labels it ranks texts.
-fn write(path: &Path, end: u32, labels: &[&str]) {
+/// What a model is made for.
+#[derive(Default)]
+struct Kind<'a> {
+    /// Of a classifier: there is one instead of the output matrix.
+    labels: &'a [&'a str],
+    /// Tokens beside those that every model has.
+    words: &'a [&'a str],
+    /// In which form it reads a query and a document.
+    template: Option<&'a str>,
+    /// Tokens of a text; a million, if there is no number.
+    context: Option<u32>,
+}
+
+/// A llama of one layer.
+fn write(path: &Path, end: u32, kind: &Kind<'_>) {
+    let &Kind { labels, words, template, context } = kind;
+    let vocabulary = VOCABULARY + words.len() as u64;
     let mut writer = Writer::new();
     writer.set("general.architecture", Meta::String("llama")).unwrap();
     for (key, value) in [
@@ -59,28 +74,33 @@ fn write(path: &Path, end: u32, labels: &[&str]) {
         ("attention.key_length", 16),
         ("attention.value_length", 16),
         ("feed_forward_length", 128),
-        ("context_length", 1 << 20),
-        ("vocab_size", VOCABULARY as u32),
+        ("context_length", context.unwrap_or(1 << 20)),
+        ("vocab_size", vocabulary as u32),
     ] {
         writer.set(&format!("llama.{key}"), Meta::U32(value)).unwrap();
     }
     writer.set("llama.attention.layer_norm_rms_epsilon", Meta::F32(1e-5)).unwrap();
     writer.set("tokenizer.ggml.model", Meta::String("llama")).unwrap();
     let bytes: Vec<String> = (0..=255u8).map(|b| format!("<0x{b:02X}>")).collect();
-    let tokens = ["<unk>", "<s>", "</s>"].into_iter().chain(bytes.iter().map(|b| &**b));
+    let tokens =
+        ["<unk>", "<s>", "</s>"].into_iter().chain(bytes.iter().map(|b| &**b)).chain(words.iter().copied());
     writer.set_array("tokenizer.ggml.tokens", ValueType::String, tokens.map(Meta::String)).unwrap();
-    let scores = (0..VOCABULARY).map(|i| Meta::F32(-(i as f32)));
+    let scores = (0..vocabulary).map(|i| Meta::F32(-(i as f32)));
     writer.set_array("tokenizer.ggml.scores", ValueType::F32, scores).unwrap();
-    let kinds = [2, 3, 3].into_iter().chain([6; 256]);
+    let kinds = [2, 3, 3].into_iter().chain([6; 256]).chain(words.iter().map(|_| 1));
     writer.set_array("tokenizer.ggml.token_type", ValueType::I32, kinds.map(Meta::I32)).unwrap();
     writer.set("tokenizer.ggml.bos_token_id", Meta::U32(1)).unwrap();
     writer.set("tokenizer.ggml.eos_token_id", Meta::U32(end)).unwrap();
-    let mut output = ("output.weight", VOCABULARY);
+    let mut output = ("output.weight", vocabulary);
     if !labels.is_empty() {
         output = ("cls.output.weight", labels.len() as u64);
         writer.set("llama.pooling_type", Meta::U32(4)).unwrap();
         let labels = labels.iter().map(|label| Meta::String(label));
         writer.set_array("llama.classifier.output_labels", ValueType::String, labels).unwrap();
+    }
+
+    if let Some(template) = template {
+        writer.set("tokenizer.chat_template.rerank", Meta::String(template)).unwrap();
     }
 
     let layer = [("attn_q", 64, 64), ("attn_k", 64, 32), ("attn_v", 64, 32), ("attn_output", 64, 64)];
@@ -91,7 +111,7 @@ fn write(path: &Path, end: u32, labels: &[&str]) {
         .map(|&(name, cols, rows)| (format!("blk.0.{name}.weight"), [cols, rows]))
         .collect();
     tensors.extend(
-        [("token_embd.weight", VOCABULARY), output].map(|(name, rows)| (name.to_owned(), [64, rows])),
+        [("token_embd.weight", vocabulary), output].map(|(name, rows)| (name.to_owned(), [64, rows])),
     );
     let norms = ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"];
     for (name, dims) in &tensors {
@@ -141,7 +161,7 @@ fn texts_have_embeddings() {
 #[test]
 fn texts_are_ranked() {
     let (model, lines) = (Temporary::new("ranker.gguf"), Temporary::new("documents.txt"));
-    write(&model.0, 2, &["yes", "no"]);
+    write(&model.0, 2, &Kind { labels: &["yes", "no"], ..Kind::default() });
     let rerank = ["rerank", model.text(), "--query", "q", "--json"];
     let texts = ["--text", "a", "--text", "another", "--text", "a"];
     let scores = |more: &[&str]| -> Vec<(u64, f64)> {
@@ -164,6 +184,55 @@ fn texts_are_ranked() {
     // A model with neither a classifier nor the words.
     write_model(&model.0, 2);
     refused(&[&rerank[..], &texts].concat(), 1, &["classifier", "yes"]);
+}
+
+/// Of a model without a classifier, a score is how much more probable "yes" is than "no".
+#[test]
+fn texts_are_ranked_by_yes_and_no() {
+    let (model, out) = (Temporary::new("yes.gguf"), Temporary::new("yes.logits"));
+    let kind = Kind { words: &["yes", "no"], template: Some("{query}|{document}"), ..Kind::default() };
+    write(&model.0, 2, &kind);
+    let all = json(&["rerank", model.text(), "--query", "q", "--text", "a", "--json"]);
+    let (score, tokens) = (all[0]["score"].as_f64().unwrap(), all[0]["tokens"].as_u64().unwrap());
+    let tokenized = json(&["tokenize", model.text(), "--text", "q|a", "--json"]);
+    let mut ids: Vec<u64> = tokenized.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+    // The mark that a text begins with is not part of a form.
+    if ids[0] == 1 {
+        ids.remove(0);
+    }
+    assert_eq!(ids.len() as u64, tokens);
+    let ids = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    assert!(gllm_bench(&["logits", model.text(), "--tokens", &ids, "--out", out.text()]).status.success());
+    let bytes = std::fs::read(&out.0).unwrap();
+    let logit = |from_the_end: usize| {
+        let at = bytes.len() - 4 * from_the_end;
+        f64::from(f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
+    };
+    let want = 1.0 / (1.0 + (logit(1) - logit(2)).exp());
+    assert!((score - want).abs() < 1e-4, "{score} instead of {want}");
+}
+
+/// The form in which a model reads a query and a document: its own, another one's, and none that is too long for it.
+#[test]
+fn forms_of_texts_to_rank() {
+    let model = Temporary::new("forms.gguf");
+    let rerank = ["rerank", model.text(), "--query", "q", "--text", "a", "--json"];
+    let tokens = |more: &[&str]| json(&[&rerank, more].concat())[0]["tokens"].as_u64().unwrap();
+    let labels = &["yes", "no"][..];
+    let write =
+        |template, context| write(&model.0, 2, &Kind { labels, template, context, ..Kind::default() });
+    write(Some("{query}|{document}"), None);
+    let own = tokens(&[]);
+    assert!((3..9).contains(&own), "{own}");
+    let other = tokens(&["--instruction", "ab"]);
+    assert!(other > 100 && tokens(&["--instruction", "abcd"]) == other + 2);
+    write(Some("{query}"), None);
+    refused(&rerank, 1, &["tokenizer.chat_template.rerank", "{document}", "--instruction"]);
+    assert_eq!(tokens(&["--instruction", "ab"]), other);
+    write(None, Some(100));
+    refused(&rerank, 2, &["document 1", "100"]);
+    write(Some("{query}|{document}"), Some(own as u32));
+    assert_eq!(tokens(&[]), own);
 }
 
 /// The ids that follow token 1.
