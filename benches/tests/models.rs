@@ -39,6 +39,12 @@ impl Drop for Temporary {
     }
 }
 
+/// The logits in a file.
+fn numbers(file: &Temporary) -> Vec<f32> {
+    let bytes = std::fs::read(&file.0).unwrap();
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
 /// Tokens of the model: three marks, and a token for each byte.
 const VOCABULARY: u64 = 3 + 256;
 
@@ -98,7 +104,6 @@ fn write(path: &Path, end: u32, kind: &Kind<'_>) {
         let labels = labels.iter().map(|label| Meta::String(label));
         writer.set_array("llama.classifier.output_labels", ValueType::String, labels).unwrap();
     }
-
     if let Some(template) = template {
         writer.set("tokenizer.chat_template.rerank", Meta::String(template)).unwrap();
     }
@@ -203,12 +208,10 @@ fn texts_are_ranked_by_yes_and_no() {
     assert_eq!(ids.len() as u64, tokens);
     let ids = ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     assert!(gllm_bench(&["logits", model.text(), "--tokens", &ids, "--out", out.text()]).status.success());
-    let bytes = std::fs::read(&out.0).unwrap();
-    let logit = |from_the_end: usize| {
-        let at = bytes.len() - 4 * from_the_end;
-        f64::from(f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()))
-    };
-    let want = 1.0 / (1.0 + (logit(1) - logit(2)).exp());
+    let logits = numbers(&out);
+    // The words are the last two tokens.
+    let [yes, no] = [2, 1].map(|from_the_end| f64::from(logits[logits.len() - from_the_end]));
+    let want = 1.0 / (1.0 + (no - yes).exp());
     assert!((score - want).abs() < 1e-4, "{score} instead of {want}");
 }
 
@@ -317,8 +320,7 @@ fn kernels_can_be_restricted() {
     let logits = |more: &[&str]| {
         let args = ["logits", model.text(), "--tokens", "1,5,9", "--precision", "exact", "--out", out.text()];
         assert!(gllm_bench(&[&args[..], more].concat()).status.success());
-        let bytes = std::fs::read(&out.0).unwrap();
-        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<f32>>()
+        numbers(&out)
     };
     let (free, scalar) = (logits(&[]), logits(&["--isa", "scalar"]));
     assert_eq!(logits(&["--isa", best]), free);
