@@ -109,9 +109,10 @@ pub(crate) struct StepRows<'a> {
 pub(crate) struct Heads<'a> {
     /// Rows of each, and how far one is from the next.
     pub(crate) x: [(View<'a, f32>, usize); 3],
-    pub(crate) bias: Option<[View<'a, f32>; 3]>,
-    /// Weights of the norms of queries and keys.
-    pub(crate) norm: Option<[View<'a, f32>; 2]>,
+    /// Biases of queries, keys and values, one behind the other.
+    pub(crate) bias: Option<View<'a, f32>>,
+    /// Weights of the norms of queries, then of keys.
+    pub(crate) norm: Option<View<'a, f32>>,
     pub(crate) eps: f32,
     /// Cosines and sines, a row for each position, and which elements form pairs.
     pub(crate) angles: (View<'a, f32>, View<'a, f32>),
@@ -158,6 +159,24 @@ impl Ops {
     fn decoder(&self, name: &'static str) -> (File, Name) {
         debug_assert!(NAMES.iter().any(|n| n.0 == name));
         (File::decoder, Name("decoder", name, ""))
+    }
+
+    /// Where each of several vectors of these lengths begins, which are one behind the other; 0 if there are none.
+    fn parts<const N: usize>(
+        &self,
+        arg: &'static str,
+        all: Option<View<'_, f32>>,
+        lengths: [usize; N],
+    ) -> Result<[Address; N], CudaError> {
+        let Some(all) = all else { return Ok([0; N]) };
+        same_len(arg, all.len(), lengths.iter().sum())?;
+        self.here(all.context())?;
+        let mut next = all.address();
+        Ok(lengths.map(|len| {
+            let here = next;
+            next += (len * size_of::<f32>()) as Address;
+            here
+        }))
     }
 
     /// `y_t = table[ids_t]`, widened; a row that does not exist gives NaN.
@@ -262,14 +281,8 @@ impl Ops {
             }
             self.here(x.context())?;
         }
-        for (bias, width) in how.bias.iter().flatten().zip(widths) {
-            same_len("bias", bias.len(), width)?;
-            self.here(bias.context())?;
-        }
-        for norm in how.norm.iter().flatten() {
-            same_len("norm", norm.len(), dim)?;
-            self.here(norm.context())?;
-        }
+        let bias = self.parts("bias", how.bias, widths)?;
+        let norm = self.parts("norm", how.norm, [dim; 2])?;
         if !how.rot_dim.is_multiple_of(2) || how.rot_dim > dim {
             return Err(bad("rot_dim", "even and at most head_dim"));
         }
@@ -283,8 +296,8 @@ impl Ops {
         let (keys, values) = cache.places();
         let args = HeadsArgs {
             x: how.x.map(|x| x.0.address()),
-            bias: how.bias.map_or([0; 3], |bias| bias.map(|b| b.address())),
-            norm: how.norm.map_or([0; 2], |norm| norm.map(|n| n.address())),
+            bias,
+            norm,
             cos: cos.address(),
             sin: sin.address(),
             queries: how.queries.address(),

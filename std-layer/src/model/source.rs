@@ -116,6 +116,15 @@ pub struct LayerWeights<'a> {
     pub post_ffn_norm: Option<Vec<f32>>,
 }
 
+impl<'a> LayerWeights<'a> {
+    /// Its matrices, except for those of experts.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
+        let network = self.feed_forward.iter().flat_map(FeedForward::matrices);
+        let router = self.experts.iter().map(|experts| experts.router);
+        [self.q, self.k, self.v, self.output].into_iter().chain(network).chain(router)
+    }
+}
+
 /// A gated feed-forward network.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

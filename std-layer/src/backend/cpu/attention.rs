@@ -14,7 +14,7 @@ use super::cache::Blocks;
 use super::cached::{Cached, Plain, Q8_0};
 use super::rows::Rows;
 use super::team::Memory;
-use super::weights::LayerWeights;
+use super::weights::CpuWeights;
 use crate::backend::KvType;
 use crate::model::Config;
 
@@ -403,7 +403,7 @@ impl Attention {
         &self,
         layer: usize,
         of: BlockTokens,
-        weights: &LayerWeights,
+        weights: &CpuWeights,
         (shape, angles, eps): (RopeShape, &Angles, f32),
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
@@ -413,10 +413,10 @@ impl Attention {
         for row in of.row..of.row + of.tokens {
             // SAFETY: the caller's contract.
             let x = unsafe { self.from.row(row) };
-            if let Some(bias) = &weights.bias {
+            if let Some(bias) = weights.tensors.bias(layer) {
                 k.vec_add_inplace(bias, x)?;
             }
-            if let Some([of_q, of_k]) = &weights.head_norms {
+            if let Some((of_q, of_k)) = weights.tensors.head_norms(layer).map(|both| both.split_at(dim)) {
                 k.rms_norm_rows_inplace(dim, Some(of_q), eps, &mut x[..q])?;
                 k.rms_norm_rows_inplace(dim, Some(of_k), eps, &mut x[q..q + kv])?;
             }

@@ -104,7 +104,7 @@ impl Work for Program {
                     let weights = &*self.weights;
                     let (angles, eps) = (&self.angles[*angles], weights.config.norm_eps);
                     let rope = (*shape, angles, eps);
-                    self.attention.prepare(*layer, self.blocks[chunk], weights.layer(*layer), rope)
+                    self.attention.prepare(*layer, self.blocks[chunk], weights, rope)
                 }
                 Operation::Attend { layer, group } => self.attention.run(*layer, *group, chunk, memory),
                 Operation::Experts { mixture, stage } => {
@@ -243,8 +243,7 @@ impl<'a> Recorder<'a> {
 
     /// The weight of a norm that the model has.
     fn norm_weight(&self, norm: NormWeight) -> Result<*const [f32], BackendError> {
-        let weight = self.weights.norm(norm).map(|w| w as *const [f32]);
-        weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+        Ok(&raw const **self.weights.tensors.norm(norm)?)
     }
 
     /// A product, and the rounding of its input.
@@ -339,7 +338,7 @@ impl Step for Recorder<'_> {
         };
         let weights = self.weights;
         let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
-        self.product(name, weights.linear(linear), (from, to))
+        self.product(name, weights.tensors.linear(linear), (from, to))
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
@@ -376,7 +375,7 @@ impl Step for Recorder<'_> {
 
     fn experts(&mut self, layer: usize) -> Result<(), BackendError> {
         let config = &self.weights.config;
-        let weights = self.weights.layer(layer).experts.as_ref();
+        let weights = self.weights.tensors.experts(layer);
         let (Some(experts), Some(room), Some(weights)) = (config.experts, self.experts, weights) else {
             return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
         };

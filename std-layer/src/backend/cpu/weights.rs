@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
 
 use crate::aligned::AlignedVec;
-use crate::backend::{BackendError, Linear, NormWeight, Progress};
-use crate::model::{Config, FeedForward, HostWeights, Matrix as HostMatrix};
+use crate::backend::tensors::{Tensors, Upload};
+use crate::backend::{BackendError, Linear, Progress};
+use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 /// Rows that a thread packs at a time.
 const PACKED_ROWS: usize = 256;
@@ -77,25 +78,6 @@ impl Embedding {
     }
 }
 
-/// A layer's matrices and vectors.
-#[derive(Debug)]
-pub(super) struct LayerWeights {
-    qkv: [Arc<Matrix>; 3],
-    attention_output: [Arc<Matrix>; 1],
-    /// Of the network that every token goes through; nothing if there is none.
-    gate_up: Vec<Arc<Matrix>>,
-    down: Vec<Arc<Matrix>>,
-    pub(super) experts: Option<ExpertWeights>,
-    attention_norm: Vec<f32>,
-    post_attention_norm: Option<Vec<f32>>,
-    ffn_norm: Vec<f32>,
-    post_ffn_norm: Option<Vec<f32>>,
-    /// Weights of the norms of each head of queries, and of keys.
-    pub(super) head_norms: Option<[Vec<f32>; 2]>,
-    /// Biases of queries, keys and values, one behind the other.
-    pub(super) bias: Option<Vec<f32>>,
-}
-
 /// The experts of a layer.
 #[derive(Debug)]
 pub(super) struct ExpertWeights {
@@ -110,9 +92,7 @@ pub(super) struct ExpertWeights {
 pub struct CpuWeights {
     pub(super) config: Config,
     pub(super) embedding: Embedding,
-    layers: Vec<LayerWeights>,
-    output: [Arc<Matrix>; 1],
-    output_norm: Vec<f32>,
+    pub(super) tensors: Tensors<Vec<Arc<Matrix>>, Vec<f32>, ExpertWeights>,
 }
 
 impl CpuWeights {
@@ -123,41 +103,13 @@ impl CpuWeights {
 
     /// Bytes of weights that a step of one token reads.
     pub fn bytes(&self) -> usize {
-        let all = (0..self.layers.len())
-            .flat_map(|l| [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)]);
-        let matrices = all.chain([Linear::Output]).flat_map(|linear| self.linear(linear));
-        let experts = self.layers.iter().filter_map(|layer| layer.experts.as_ref());
-        let of = |experts: &ExpertWeights| {
+        let used = self.config.experts.map_or(0, |experts| experts.used);
+        let of_experts = |experts: &ExpertWeights| {
             let each = experts.each.iter().flatten().map(|matrix| matrix.bytes()).sum::<usize>();
-            let used = self.config.experts.map_or(0, |experts| experts.used);
             experts.router[0].bytes() + each / experts.each.len().max(1) * used
         };
-        matrices.map(|matrix| matrix.bytes()).sum::<usize>() + experts.map(of).sum::<usize>()
-    }
-
-    pub(super) fn linear(&self, linear: Linear) -> &[Arc<Matrix>] {
-        match linear {
-            Linear::Qkv(l) => &self.layers[l].qkv,
-            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
-            Linear::GateUp(l) => &self.layers[l].gate_up,
-            Linear::Down(l) => &self.layers[l].down,
-            Linear::Output => &self.output,
-        }
-    }
-
-    pub(super) fn layer(&self, layer: usize) -> &LayerWeights {
-        &self.layers[layer]
-    }
-
-    /// A norm's weight, or none if the model lacks this norm.
-    pub(super) fn norm(&self, norm: NormWeight) -> Option<&[f32]> {
-        match norm {
-            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
-            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_deref(),
-            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
-            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_deref(),
-            NormWeight::Output => Some(&self.output_norm),
-        }
+        let matrices = self.tensors.all_linear().flatten().map(|matrix| matrix.bytes());
+        matrices.chain(self.tensors.all_experts().map(of_experts)).sum()
     }
 }
 
@@ -184,15 +136,21 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// A packer with room for these matrices.
-    fn new(matrices: impl Iterator<Item = HostMatrix<'a>>) -> Result<Self, BackendError> {
+    /// A packer with room for a model's matrices.
+    fn new(weights: &HostWeights<'a>) -> Result<Self, BackendError> {
         let mut len = 0usize;
-        for matrix in matrices {
+        let mut add = |matrix| -> Result<(), KernelError> {
             if let HostMatrix::Quantised(w) = matrix {
                 let more = w.format().packed_size(w.rows(), w.cols())?;
                 len = len.saturating_add(more.next_multiple_of(AlignedVec::<u8>::ALIGN));
             }
+            Ok(())
+        };
+        weights.layers.iter().flat_map(LayerWeights::matrices).try_for_each(&mut add)?;
+        for experts in weights.layers.iter().filter_map(|layer| layer.experts.as_ref()) {
+            experts.each()?.into_iter().flatten().try_for_each(&mut add)?;
         }
+        add(weights.output)?;
         let mut memory = AlignedVec::zeroed(len);
         let start = memory.as_mut_ptr();
         Ok(Self { pieces: Vec::new(), memory: Arc::new(memory), start, used: 0 })
@@ -232,19 +190,6 @@ impl<'a> Packer<'a> {
         Ok(Arc::new(Matrix::Packed { format, rows, cols, memory: Arc::clone(&self.memory), at }))
     }
 
-    /// Room for matrices.
-    fn all(
-        &mut self,
-        matrices: impl Iterator<Item = HostMatrix<'a>>,
-    ) -> Result<Vec<Arc<Matrix>>, BackendError> {
-        matrices.map(|matrix| self.matrix(matrix)).collect()
-    }
-
-    /// Room for the matrices of a network.
-    fn network(&mut self, [gate, up, down]: [HostMatrix<'a>; 3]) -> Result<[Arc<Matrix>; 3], BackendError> {
-        Ok([self.matrix(gate)?, self.matrix(up)?, self.matrix(down)?])
-    }
-
     fn pack(self, threads: usize, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
         let kernels = crate::kernels::<f32>();
         let total: usize = self.pieces.iter().map(|piece| piece.rows.as_bytes().len()).sum();
@@ -276,6 +221,29 @@ impl<'a> Packer<'a> {
     }
 }
 
+impl<'a> Upload<'a> for Packer<'a> {
+    type Product = Vec<Arc<Matrix>>;
+    type Vector = Vec<f32>;
+    type Experts = ExpertWeights;
+
+    fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Arc<Matrix>>, BackendError> {
+        matrices.iter().map(|&matrix| self.matrix(matrix)).collect()
+    }
+
+    fn vector(&mut self, numbers: &[f32]) -> Result<Vec<f32>, BackendError> {
+        Ok(numbers.to_vec())
+    }
+
+    fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
+        let router = [self.matrix(of.router)?];
+        let mut network = |[gate, up, down]: [_; 3]| {
+            Ok::<_, BackendError>([self.matrix(gate)?, self.matrix(up)?, self.matrix(down)?])
+        };
+        let each = of.each()?.into_iter().map(&mut network).collect::<Result<_, _>>()?;
+        Ok(ExpertWeights { router, each, shared_gate: of.shared_gate.clone() })
+    }
+}
+
 /// Packs a model's weights.
 pub(super) fn upload(
     config: &Config,
@@ -283,47 +251,10 @@ pub(super) fn upload(
     threads: usize,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CpuWeights, BackendError> {
-    let matrices = weights.layers.iter().flat_map(|l| {
-        let networks = l.feed_forward.iter().flat_map(FeedForward::matrices);
-        [l.q, l.k, l.v, l.output].into_iter().chain(networks).chain(l.experts.iter().map(|e| e.router))
-    });
-    let mut each = Vec::with_capacity(config.layers);
-    for layer in &weights.layers {
-        each.push(layer.experts.as_ref().map(|of| of.each()).transpose()?.unwrap_or_default());
-    }
-    let experts = each.iter().flatten().flatten().copied();
-    let mut packer = Packer::new(matrices.chain([weights.output]).chain(experts))?;
-    let mut layers = Vec::with_capacity(config.layers);
-    for (l, each) in weights.layers.iter().zip(each) {
-        let bias = [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref());
-        let bias = match bias {
-            [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
-            _ => None,
-        };
-        layers.push(LayerWeights {
-            qkv: [packer.matrix(l.q)?, packer.matrix(l.k)?, packer.matrix(l.v)?],
-            attention_output: [packer.matrix(l.output)?],
-            gate_up: packer.all(l.feed_forward.iter().flat_map(|network| [network.gate, network.up]))?,
-            down: packer.all(l.feed_forward.iter().map(|network| network.down))?,
-            experts: match &l.experts {
-                None => None,
-                Some(experts) => Some(ExpertWeights {
-                    router: [packer.matrix(experts.router)?],
-                    each: each.into_iter().map(|m| packer.network(m)).collect::<Result<_, _>>()?,
-                    shared_gate: experts.shared_gate.clone(),
-                }),
-            },
-            attention_norm: l.attention_norm.clone(),
-            post_attention_norm: l.post_attention_norm.clone(),
-            ffn_norm: l.ffn_norm.clone(),
-            post_ffn_norm: l.post_ffn_norm.clone(),
-            head_norms: l.q_norm.clone().zip(l.k_norm.clone()).map(|(q, k)| [q, k]),
-            bias,
-        });
-    }
-    let output = packer.matrix(weights.output)?;
+    let mut packer = Packer::new(weights)?;
+    let tensors = Tensors::upload(&mut packer, weights)?;
     let embedding = match weights.embedding {
-        _ if config.tied_embeddings => Embedding::Tied(Arc::clone(&output)),
+        _ if config.tied_embeddings => Embedding::Tied(Arc::clone(&tensors.linear(Linear::Output)[0])),
         HostMatrix::F32(_) => Embedding::Tied(packer.matrix(weights.embedding)?),
         HostMatrix::Quantised(w) => Embedding::Rows {
             format: w.format(),
@@ -333,6 +264,5 @@ pub(super) fn upload(
         },
     };
     packer.pack(threads, progress)?;
-    let output_norm = weights.output_norm.clone();
-    Ok(CpuWeights { config: config.clone(), embedding, layers, output: [output], output_norm })
+    Ok(CpuWeights { config: config.clone(), embedding, tensors })
 }

@@ -404,7 +404,7 @@ impl CudaKvCache {
         }
         let config = &weights.config;
         let widest = [Linear::Qkv(0), Linear::AttentionOutput(0), Linear::Down(0)];
-        let cols = |l| weights.linear(l).matrices.first().map_or(0, |matrix| matrix.cols);
+        let cols = |l| weights.tensors.linear(l).matrices.first().map_or(0, |matrix| matrix.cols);
         let of_experts = config.experts.map_or(0, |experts| experts.intermediate);
         let widest = widest.map(cols).into_iter().max().unwrap_or(0).max(config.hidden).max(of_experts);
         let rows = self.inputs.rows;

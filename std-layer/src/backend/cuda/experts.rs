@@ -41,7 +41,7 @@ impl<'a> Lowering<'a> {
         let (weights, m) = (self.weights, self.m);
         let config = &weights.config;
         let missing = || BackendError::Unsupported(format!("layer {layer} has no experts"));
-        let (experts, of) = config.experts.zip(weights.experts(layer)).ok_or_else(missing)?;
+        let (experts, of) = config.experts.zip(weights.tensors.experts(layer)).ok_or_else(missing)?;
         let (hidden, pairs, single) = (config.hidden, m * experts.used, m == 1);
         let each = each(experts, m);
         if config.intermediate > 0 {

@@ -130,8 +130,8 @@ impl<'a> Lowering<'a> {
         if add.is_some() {
             uses.push((Place::Delta, Access::Read));
         }
-        let weight = weights.norm(weight)?;
-        let post = add.flatten().map(|post| weights.norm(post)).transpose()?;
+        let weight = weights.tensors.norm(weight)?.view();
+        let post = add.flatten().map(|post| weights.tensors.norm(post)).transpose()?.map(Buffer::view);
         let (all, hidden, eps) = (self.rows.rows, config.hidden, config.norm_eps);
         // Nothing has been added to embeddings yet, and they have not had their factor.
         let scale = if add.is_none() { config.embedding_scale } else { 1.0 };
@@ -319,7 +319,7 @@ impl Step for Lowering<'_> {
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
-        let product = self.weights.linear(linear);
+        let product = self.weights.tensors.linear(linear);
         let mut wanted = self.wanted(product, self.m);
         if matches!(linear, Linear::GateUp(_)) && self.weights.config.experts.is_some() {
             // Experts take the same rows.
@@ -347,7 +347,7 @@ impl Step for Lowering<'_> {
         let (weights, m) = (self.weights, self.m);
         let config = &weights.config;
         let rope = &config.ropes[config.layer[layer].rope];
-        let product = weights.linear(Linear::Qkv(layer));
+        let product = weights.tensors.linear(Linear::Qkv(layer));
         let (width, queries) = (self.width(Slot::Heads), config.heads * head_room(config));
         self.size(Place::Queries, m * queries, 4);
         let uses = [(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
@@ -360,8 +360,8 @@ impl Step for Lowering<'_> {
             let [cos, sin] = &memory.angles[config.layer[layer].rope];
             let how = Heads {
                 x: [part(0)?, part(1)?, part(2)?],
-                bias: weights.bias(layer),
-                norm: weights.head_norms(layer),
+                bias: weights.tensors.bias(layer).map(Buffer::view),
+                norm: weights.tensors.head_norms(layer).map(Buffer::view),
                 eps: config.norm_eps,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use crate::backend::{BackendError, Linear, NormWeight, Progress};
+use crate::backend::tensors::{Tensors, Upload};
+use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
 use crate::gpu::geometry::FEW;
-use crate::model::{Config, HostWeights, Matrix as HostMatrix};
+use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 /// How the numbers of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,23 +76,6 @@ impl Product {
     }
 }
 
-/// A layer's matrices and vectors.
-#[derive(Debug)]
-struct LayerWeights {
-    qkv: Product,
-    attention_output: Product,
-    /// Of the network that every token goes through; without matrices if there is none.
-    gate_up: Product,
-    down: Product,
-    attention_norm: Buffer<f32>,
-    post_attention_norm: Option<Buffer<f32>>,
-    ffn_norm: Buffer<f32>,
-    post_ffn_norm: Option<Buffer<f32>>,
-    head_norms: Option<[Buffer<f32>; 2]>,
-    bias: Option<[Buffer<f32>; 3]>,
-    experts: Option<ExpertWeights>,
-}
-
 /// The experts of a layer.
 #[derive(Debug)]
 pub(super) struct ExpertWeights {
@@ -107,50 +91,8 @@ pub(super) struct ExpertWeights {
 pub(super) struct Stored {
     pub(super) config: Config,
     pub(super) embedding: Arc<Matrix>,
-    layers: Vec<LayerWeights>,
-    output: Product,
-    output_norm: Buffer<f32>,
+    pub(super) tensors: Tensors<Product, Buffer<f32>, ExpertWeights>,
     bytes: usize,
-}
-
-impl Stored {
-    pub(super) fn linear(&self, linear: Linear) -> &Product {
-        match linear {
-            Linear::Qkv(l) => &self.layers[l].qkv,
-            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
-            Linear::GateUp(l) => &self.layers[l].gate_up,
-            Linear::Down(l) => &self.layers[l].down,
-            Linear::Output => &self.output,
-        }
-    }
-
-    /// A norm's weight; of norms that the model lacks there is none.
-    pub(super) fn norm(&self, norm: NormWeight) -> Result<View<'_, f32>, BackendError> {
-        let weight = match norm {
-            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
-            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_ref(),
-            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
-            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_ref(),
-            NormWeight::Output => Some(&self.output_norm),
-        };
-        let missing = || BackendError::Unsupported(format!("the model has no weight for {norm:?}"));
-        weight.map(Buffer::view).ok_or_else(missing)
-    }
-
-    /// The experts of a layer, if it has any.
-    pub(super) fn experts(&self, layer: usize) -> Option<&ExpertWeights> {
-        self.layers[layer].experts.as_ref()
-    }
-
-    /// Norms of each head of queries and of keys.
-    pub(super) fn head_norms(&self, layer: usize) -> Option<[View<'_, f32>; 2]> {
-        self.layers[layer].head_norms.as_ref().map(|[q, k]| [q.view(), k.view()])
-    }
-
-    /// Biases of queries, keys and values.
-    pub(super) fn bias(&self, layer: usize) -> Option<[View<'_, f32>; 3]> {
-        self.layers[layer].bias.as_ref().map(|[q, k, v]| [q.view(), k.view(), v.view()])
-    }
 }
 
 /// A model's weights in the memory of a GPU.
@@ -218,7 +160,7 @@ impl Uploader<'_> {
     }
 
     /// Matrices of one product, or of those of `count` experts.
-    fn product(&mut self, count: usize, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
+    fn products(&mut self, count: usize, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
         let (mut matrices, mut members, mut first) = (Vec::new(), Vec::new(), 0);
         while first < all.len() {
             let kind = Storage::of(&all[first]);
@@ -234,13 +176,29 @@ impl Uploader<'_> {
         }
         Ok(Product { matrices, members })
     }
+}
 
-    fn vector(&mut self, x: &[f32]) -> Result<Buffer<f32>, BackendError> {
-        Ok(Buffer::from_slice(self.stream, x)?)
+impl<'a> Upload<'a> for Uploader<'_> {
+    type Product = Product;
+    type Vector = Buffer<f32>;
+    type Experts = ExpertWeights;
+
+    fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Product, BackendError> {
+        self.products(1, matrices)
     }
 
-    fn optional(&mut self, x: &Option<Vec<f32>>) -> Result<Option<Buffer<f32>>, BackendError> {
-        x.as_ref().map(|x| self.vector(x)).transpose()
+    fn vector(&mut self, numbers: &[f32]) -> Result<Buffer<f32>, BackendError> {
+        Ok(Buffer::from_slice(self.stream, numbers)?)
+    }
+
+    fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
+        let count = of.router.rows();
+        Ok(ExpertWeights {
+            router: self.products(1, &[of.router])?,
+            gate_up: self.products(count, &[of.all.gate, of.all.up])?,
+            down: self.products(count, &[of.all.down])?,
+            shared_gate: of.shared_gate.as_deref().map(|gate| self.vector(gate)).transpose()?,
+        })
     }
 }
 
@@ -276,67 +234,22 @@ pub(super) fn upload(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CudaWeights, BackendError> {
     check(config)?;
-    let layers = weights.layers.iter();
-    let matrices = layers.clone().flat_map(|l| {
-        let networks = l.feed_forward.iter().flat_map(|network| network.matrices());
-        [l.q, l.k, l.v, l.output].into_iter().chain(networks).chain(l.experts.iter().map(|e| e.router))
-    });
-    let experts = || layers.clone().flat_map(|l| &l.experts).flat_map(|experts| experts.all.matrices());
+    let layers = &weights.layers;
+    let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]);
+    let each: usize = all.map(|matrix| matrix.bytes()).sum();
+    let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(|experts| experts.all.matrices());
+    let of_experts: usize = experts.map(|matrix| matrix.bytes()).sum();
     let tied = config.tied_embeddings;
-    let ends = [Some(weights.output), (!tied).then_some(weights.embedding)];
-    let each: usize = matrices.chain(ends.into_iter().flatten()).map(|matrix| matrix.bytes()).sum();
-    let of_experts: usize = experts().map(|matrix| matrix.bytes()).sum();
-    let total = each + of_experts;
+    let total = each + of_experts + if tied { 0 } else { weights.embedding.bytes() };
     let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
-    let mut layers = Vec::with_capacity(config.layers);
-    for l in &weights.layers {
-        let gate_up: Vec<_> = l.feed_forward.iter().flat_map(|network| [network.gate, network.up]).collect();
-        let down: Vec<_> = l.feed_forward.iter().map(|network| network.down).collect();
-        let bias = match (&l.q_bias, &l.k_bias, &l.v_bias) {
-            (Some(q), Some(k), Some(v)) => Some([to.vector(q)?, to.vector(k)?, to.vector(v)?]),
-            _ => None,
-        };
-        let head_norms = match (&l.q_norm, &l.k_norm) {
-            (Some(q), Some(k)) => Some([to.vector(q)?, to.vector(k)?]),
-            _ => None,
-        };
-        layers.push(LayerWeights {
-            qkv: to.product(1, &[l.q, l.k, l.v])?,
-            attention_output: to.product(1, &[l.output])?,
-            gate_up: to.product(1, &gate_up)?,
-            down: to.product(1, &down)?,
-            attention_norm: to.vector(&l.attention_norm)?,
-            post_attention_norm: to.optional(&l.post_attention_norm)?,
-            ffn_norm: to.vector(&l.ffn_norm)?,
-            post_ffn_norm: to.optional(&l.post_ffn_norm)?,
-            head_norms,
-            bias,
-            experts: match (&l.experts, config.experts) {
-                (Some(of), Some(experts)) => Some(ExpertWeights {
-                    router: to.product(1, &[of.router])?,
-                    gate_up: to.product(experts.count, &[of.all.gate, of.all.up])?,
-                    down: to.product(experts.count, &[of.all.down])?,
-                    shared_gate: to.optional(&of.shared_gate)?,
-                }),
-                _ => None,
-            },
-        });
-    }
-    let output = to.product(1, &[weights.output])?;
+    let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {
-        true => Arc::clone(&output.matrices[0]),
+        true => Arc::clone(&tensors.linear(Linear::Output).matrices[0]),
         false => Arc::new(to.matrix(1, &[weights.embedding])?),
     };
-    let output_norm = to.vector(&weights.output_norm)?;
     let used = config.experts.map_or(0, |experts| of_experts / experts.count * experts.used);
-    Ok(CudaWeights(Arc::new(Stored {
-        config: config.clone(),
-        embedding,
-        layers,
-        output,
-        output_norm,
-        bytes: each - if tied { 0 } else { weights.embedding.bytes() } + used,
-    })))
+    let bytes = each + used;
+    Ok(CudaWeights(Arc::new(Stored { config: config.clone(), embedding, tensors, bytes })))
 }
 
 /// The type that 16-bit activations have in a product, if it has use for them.

@@ -81,7 +81,7 @@ impl Recorder<'_> {
     pub(super) fn mixture(&mut self, layer: usize) -> Result<(), BackendError> {
         let weights = self.weights;
         let config = &weights.config;
-        let (Some(experts), Some(own)) = (config.experts, weights.experts(layer)) else {
+        let (Some(experts), Some(own)) = (config.experts, weights.tensors.experts(layer)) else {
             return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
         };
         let Experts { count, used, intermediate, normalised, scale, shared } = experts;

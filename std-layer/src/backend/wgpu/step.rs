@@ -187,8 +187,7 @@ impl<'a> Recorder<'a> {
 
     /// The weight of a norm that the model has.
     fn norm_weight(&self, norm: NormWeight) -> Result<&'a Buffer, BackendError> {
-        let weight = self.weights.norm(norm);
-        weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+        self.weights.tensors.norm(norm)
     }
 }
 
@@ -278,7 +277,7 @@ impl Step for Recorder<'_> {
             let (buffer, stride) = self.slot(to)?;
             vec![(buffer, stride, 0, rows, NO_LOGITS)]
         };
-        let (matrices, place) = (weights.linear(linear), Place::Linear(linear));
+        let (matrices, place) = (weights.tensors.linear(linear), Place::Linear(linear));
         let rounded = self.rounded((place, 0), matrices.iter(), (&x, x_stride, 1))?;
         for (y, y_stride, x_row, n, logits) in &results {
             let ends = ((&x, x_stride, *x_row), (y, *y_stride));
@@ -292,7 +291,7 @@ impl Step for Recorder<'_> {
         let (heads, stride) = self.slot(Slot::Heads)?;
         let rope = &config.ropes[config.layer[layer].rope];
         let group = self.kv.group_of[layer];
-        let (bias, norms) = (weights.bias(layer), weights.head_norms(layer));
+        let (bias, norms) = (weights.tensors.bias(layer), weights.tensors.head_norms(layer));
         let arena = self.arena()?;
         let constants = [
             stride,

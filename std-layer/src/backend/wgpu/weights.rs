@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
 
 use gllm_kernels_core::{MatRef, QuantFormat};
 use rayon::prelude::*;
@@ -11,8 +10,9 @@ use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::{BackendError, Linear, NormWeight, Progress};
-use crate::model::{Config, ExpertWeights as HostExperts, FeedForward, HostWeights, Matrix as HostMatrix};
+use crate::backend::tensors::{Tensors, Upload};
+use crate::backend::{BackendError, Linear, Progress};
+use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 /// Columns of a part of a row, as shaders take them.
 pub(super) const PART: usize = 32;
@@ -64,32 +64,14 @@ pub(super) struct ExpertWeights {
     pub(super) down: [OfExperts; 1],
 }
 
-/// A layer's matrices and vectors.
-#[derive(Debug)]
-struct LayerWeights {
-    qkv: Vec<Matrix>,
-    attention_output: Vec<Matrix>,
-    /// Of the network that every token goes through; nothing if there is none.
-    gate_up: Vec<Matrix>,
-    down: Vec<Matrix>,
-    experts: Option<ExpertWeights>,
-    attention_norm: Buffer,
-    post_attention_norm: Option<Buffer>,
-    ffn_norm: Buffer,
-    post_ffn_norm: Option<Buffer>,
-    head_norms: Option<Buffer>,
-    bias: Option<Buffer>,
-}
-
 /// A model's weights on a GPU.
 #[derive(Debug)]
 pub struct WgpuWeights {
     pub(super) id: u64,
     pub(super) config: Config,
-    embedding: Arc<Vec<Matrix>>,
-    layers: Vec<LayerWeights>,
-    output: Arc<Vec<Matrix>>,
-    output_norm: Buffer,
+    /// The embedding; none where it is the output matrix.
+    embedding: Option<Vec<Matrix>>,
+    pub(super) tensors: Tensors<Vec<Matrix>, Buffer, ExpertWeights>,
     bytes: usize,
 }
 
@@ -104,43 +86,8 @@ impl WgpuWeights {
         self.bytes
     }
 
-    pub(super) fn linear(&self, linear: Linear) -> &[Matrix] {
-        match linear {
-            Linear::Qkv(l) => &self.layers[l].qkv,
-            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
-            Linear::GateUp(l) => &self.layers[l].gate_up,
-            Linear::Down(l) => &self.layers[l].down,
-            Linear::Output => &self.output,
-        }
-    }
-
-    pub(super) fn experts(&self, layer: usize) -> Option<&ExpertWeights> {
-        self.layers[layer].experts.as_ref()
-    }
-
     pub(super) fn embedding(&self) -> &[Matrix] {
-        &self.embedding
-    }
-
-    /// A norm's weight; of norms that the model lacks there is none.
-    pub(super) fn norm(&self, norm: NormWeight) -> Option<&Buffer> {
-        match norm {
-            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
-            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_ref(),
-            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
-            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_ref(),
-            NormWeight::Output => Some(&self.output_norm),
-        }
-    }
-
-    /// Norms of heads of queries, then of keys.
-    pub(super) fn head_norms(&self, layer: usize) -> Option<&Buffer> {
-        self.layers[layer].head_norms.as_ref()
-    }
-
-    /// Biases of queries, keys and values, one behind the other.
-    pub(super) fn bias(&self, layer: usize) -> Option<&Buffer> {
-        self.layers[layer].bias.as_ref()
+        self.embedding.as_ref().unwrap_or_else(|| self.tensors.linear(Linear::Output))
     }
 }
 
@@ -186,22 +133,32 @@ struct Uploader<'a> {
     gpu: &'a Gpu,
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
+    /// Bytes that a step of one token reads of what has been uploaded, and how many experts of a layer it goes through.
     bytes: usize,
+    used: usize,
 }
 
-impl Uploader<'_> {
-    /// Matrices that multiply the same input; consecutive ones of one format become one.
-    fn matrices(&mut self, all: &[HostMatrix<'_>]) -> Result<Vec<Matrix>, BackendError> {
+impl<'a> Upload<'a> for Uploader<'_> {
+    type Product = Vec<Matrix>;
+    type Vector = Buffer;
+    type Experts = ExpertWeights;
+
+    /// Consecutive matrices of one format become one.
+    fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Vec<Matrix>, BackendError> {
         let height = |alike: &[HostMatrix<'_>]| alike.iter().map(HostMatrix::rows).sum();
-        let alike = all.chunk_by(|a, b| format(a) == format(b));
+        let alike = matrices.chunk_by(|a, b| format(a) == format(b));
         alike.map(|alike| self.matrix(alike, height(alike))).collect()
     }
 
-    /// A layer's experts, of which a token goes through so many.
-    fn experts(&mut self, of: &HostExperts<'_>, used: usize) -> Result<ExpertWeights, BackendError> {
+    fn vector(&mut self, numbers: &[f32]) -> Result<Buffer, BackendError> {
+        let words: Vec<u32> = numbers.iter().map(|x| x.to_bits()).collect();
+        self.gpu.constant("a vector of weights", &words, BufferUsages::STORAGE)
+    }
+
+    fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
         let shared = of.shared_gate.as_deref().map(|gate| MatRef::new(gate, 1, gate.len())).transpose()?;
         let router: Vec<_> = [of.router].into_iter().chain(shared.map(HostMatrix::F32)).collect();
-        let router = self.matrices(&router)?;
+        let router = self.product(&router)?;
         let (each, before) = (of.each()?, self.bytes);
         let mut of_experts = |all: &[HostMatrix<'_>]| {
             let rows = all.iter().map(HostMatrix::rows).sum::<usize>() / each.len();
@@ -214,10 +171,12 @@ impl Uploader<'_> {
             vec![of_experts(&all(0))?, of_experts(&all(1))?]
         };
         let down = [of_experts(&all(2))?];
-        self.bytes = before + (self.bytes - before) / each.len() * used;
+        self.bytes = before + (self.bytes - before) / each.len() * self.used;
         Ok(ExpertWeights { router, gate_up, down })
     }
+}
 
+impl Uploader<'_> {
     /// Matrices of one format, one below the other. A product has so many of their rows at most.
     fn matrix(&mut self, all: &[HostMatrix<'_>], of_product: usize) -> Result<Matrix, BackendError> {
         let (format, cols) = (format(&all[0]), all[0].cols());
@@ -300,15 +259,6 @@ impl Uploader<'_> {
         self.gpu.flush_writes()?;
         Ok(Rows { buffer, first, rows: n, tails: tails as u32 })
     }
-
-    fn vector(&self, what: &str, numbers: &[f32]) -> Result<Buffer, BackendError> {
-        let words: Vec<u32> = numbers.iter().map(|x| x.to_bits()).collect();
-        self.gpu.constant(what, &words, BufferUsages::STORAGE)
-    }
-
-    fn maybe(&self, what: &str, numbers: Option<&Vec<f32>>) -> Result<Option<Buffer>, BackendError> {
-        numbers.map(|numbers| self.vector(what, numbers)).transpose()
-    }
 }
 
 /// The bytes of a row, of matrices one below the other, with zeros up to `len`.
@@ -341,7 +291,7 @@ fn row_bytes<'a>(all: &[HostMatrix<'a>], mut row: usize, len: usize) -> Result<C
 #[cfg(test)]
 pub(super) fn matrix(gpu: &Gpu, all: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
     let done = Progress { done: 0, total: 0 };
-    Uploader { gpu, progress: &mut |_| (), done, bytes: 0 }.matrix(all, usize::MAX)
+    Uploader { gpu, progress: &mut |_| (), done, bytes: 0, used: 0 }.matrix(all, usize::MAX)
 }
 
 /// Uploads a model's weights.
@@ -352,49 +302,22 @@ pub(super) fn upload(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<WgpuWeights, BackendError> {
     static IDS: AtomicU64 = AtomicU64::new(0);
-    let layer = |l: &crate::model::LayerWeights<'_>| {
-        let experts = l.experts.as_ref();
-        let networks = l.feed_forward.iter().chain(experts.map(|of| &of.all)).flat_map(FeedForward::matrices);
-        let matrices = [l.q, l.k, l.v, l.output].into_iter().chain(networks);
-        let shared = experts.and_then(|of| of.shared_gate.as_ref()).map_or(0, |gate| size_of_val(&gate[..]));
-        matrices.chain(experts.map(|of| of.router)).map(|m| m.bytes()).sum::<usize>() + shared
-    };
-    let tied = config.tied_embeddings;
-    let total = weights.layers.iter().map(layer).sum::<usize>()
-        + weights.output.bytes()
-        + if tied { 0 } else { weights.embedding.bytes() };
-    let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0 };
-    let used = config.experts.map_or(0, |experts| experts.used);
-    let mut layers = Vec::with_capacity(config.layers);
-    for l in &weights.layers {
-        let network = l.feed_forward.as_ref();
-        let gate_up: Vec<_> = network.into_iter().flat_map(|network| [network.gate, network.up]).collect();
-        let down: Vec<_> = network.map(|network| network.down).into_iter().collect();
-        let bias = match [&l.q_bias, &l.k_bias, &l.v_bias].map(|b| b.as_deref()) {
-            [Some(q), Some(k), Some(v)] => Some([q, k, v].concat()),
-            _ => None,
-        };
-        let head_norms = l.q_norm.as_ref().zip(l.k_norm.as_ref()).map(|(q, k)| [&**q, &**k].concat());
-        layers.push(LayerWeights {
-            qkv: to.matrices(&[l.q, l.k, l.v])?,
-            attention_output: to.matrices(&[l.output])?,
-            gate_up: to.matrices(&gate_up)?,
-            down: to.matrices(&down)?,
-            experts: l.experts.as_ref().map(|of| to.experts(of, used)).transpose()?,
-            attention_norm: to.vector("a norm", &l.attention_norm)?,
-            post_attention_norm: to.maybe("a norm", l.post_attention_norm.as_ref())?,
-            ffn_norm: to.vector("a norm", &l.ffn_norm)?,
-            post_ffn_norm: to.maybe("a norm", l.post_ffn_norm.as_ref())?,
-            head_norms: to.maybe("norms of heads", head_norms.as_ref())?,
-            bias: to.maybe("biases", bias.as_ref())?,
-        });
+    let layers = &weights.layers;
+    let mut total = weights.output.bytes()
+        + layers.iter().flat_map(LayerWeights::matrices).map(|m| m.bytes()).sum::<usize>();
+    for experts in layers.iter().filter_map(|l| l.experts.as_ref()) {
+        total += experts.all.matrices().iter().map(HostMatrix::bytes).sum::<usize>();
+        total += experts.shared_gate.as_ref().map_or(0, |gate| size_of_val(&gate[..]));
     }
-    let output = Arc::new(to.matrices(&[weights.output])?);
+    let tied = config.tied_embeddings;
+    total += if tied { 0 } else { weights.embedding.bytes() };
+    let used = config.experts.map_or(0, |experts| experts.used);
+    let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0, used };
+    let tensors = Tensors::upload(&mut to, weights)?;
     // Of the embedding, a step reads a row.
     let bytes = to.bytes;
-    let embedding = if tied { Arc::clone(&output) } else { Arc::new(to.matrices(&[weights.embedding])?) };
-    let output_norm = to.vector("a norm", &weights.output_norm)?;
+    let embedding = (!tied).then(|| to.product(&[weights.embedding])).transpose()?;
     progress(Progress { done: total, total });
     let id = IDS.fetch_add(1, Ordering::Relaxed);
-    Ok(WgpuWeights { id, config: config.clone(), embedding, layers, output, output_norm, bytes })
+    Ok(WgpuWeights { id, config: config.clone(), embedding, tensors, bytes })
 }

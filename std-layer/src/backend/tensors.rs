@@ -1,0 +1,141 @@
+//! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
+
+use super::{BackendError, Linear, NormWeight};
+use crate::model::{ExpertWeights, HostWeights, Matrix};
+
+/// Brings matrices and vectors to a device.
+pub(super) trait Upload<'a> {
+    /// Matrices that multiply the same input.
+    type Product;
+    /// Numbers that are no matrix.
+    type Vector;
+    /// The experts of a layer.
+    type Experts;
+
+    /// Matrices that multiply the same input; there may be none.
+    fn product(&mut self, matrices: &[Matrix<'a>]) -> Result<Self::Product, BackendError>;
+    /// A vector.
+    fn vector(&mut self, numbers: &[f32]) -> Result<Self::Vector, BackendError>;
+    /// The experts of a layer.
+    fn experts(&mut self, of: &ExpertWeights<'a>) -> Result<Self::Experts, BackendError>;
+}
+
+/// A layer's matrices and vectors.
+#[derive(Debug)]
+struct Layer<P, V, E> {
+    qkv: P,
+    attention_output: P,
+    /// Of the network that every token goes through; without matrices if there is none.
+    gate_up: P,
+    down: P,
+    experts: Option<E>,
+    attention_norm: V,
+    post_attention_norm: Option<V>,
+    ffn_norm: V,
+    post_ffn_norm: Option<V>,
+    head_norms: Option<V>,
+    bias: Option<V>,
+}
+
+/// A model's matrices and vectors on a device, except for its embedding. The parameters are the types of [`Upload`].
+#[derive(Debug)]
+pub(super) struct Tensors<P, V, E> {
+    layers: Vec<Layer<P, V, E>>,
+    output: P,
+    output_norm: V,
+}
+
+impl<P, V, E> Tensors<P, V, E> {
+    /// Brings a model to a device, layer by layer.
+    pub(super) fn upload<'a>(
+        to: &mut impl Upload<'a, Product = P, Vector = V, Experts = E>,
+        weights: &HostWeights<'a>,
+    ) -> Result<Self, BackendError> {
+        let mut layers = Vec::with_capacity(weights.layers.len());
+        for l in &weights.layers {
+            let network = l.feed_forward.as_ref();
+            let gate_up: Vec<_> =
+                network.into_iter().flat_map(|network| [network.gate, network.up]).collect();
+            let down: Vec<_> = network.map(|network| network.down).into_iter().collect();
+            let mut optional = |x: Option<&[f32]>| x.map(|x| to.vector(x)).transpose();
+            let post_attention_norm = optional(l.post_attention_norm.as_deref())?;
+            let post_ffn_norm = optional(l.post_ffn_norm.as_deref())?;
+            let head_norms = optional(joined([&l.q_norm, &l.k_norm]).as_deref())?;
+            let bias = optional(joined([&l.q_bias, &l.k_bias, &l.v_bias]).as_deref())?;
+            layers.push(Layer {
+                qkv: to.product(&[l.q, l.k, l.v])?,
+                attention_output: to.product(&[l.output])?,
+                gate_up: to.product(&gate_up)?,
+                down: to.product(&down)?,
+                experts: l.experts.as_ref().map(|of| to.experts(of)).transpose()?,
+                attention_norm: to.vector(&l.attention_norm)?,
+                post_attention_norm,
+                ffn_norm: to.vector(&l.ffn_norm)?,
+                post_ffn_norm,
+                head_norms,
+                bias,
+            });
+        }
+        let output = to.product(&[weights.output])?;
+        Ok(Self { layers, output, output_norm: to.vector(&weights.output_norm)? })
+    }
+
+    /// The matrices of an operation.
+    pub(super) fn linear(&self, linear: Linear) -> &P {
+        match linear {
+            Linear::Qkv(l) => &self.layers[l].qkv,
+            Linear::AttentionOutput(l) => &self.layers[l].attention_output,
+            Linear::GateUp(l) => &self.layers[l].gate_up,
+            Linear::Down(l) => &self.layers[l].down,
+            Linear::Output => &self.output,
+        }
+    }
+
+    /// The matrices of all operations, without those of experts.
+    pub(super) fn all_linear(&self) -> impl Iterator<Item = &P> {
+        let of_layer = |l| [Linear::Qkv(l), Linear::AttentionOutput(l), Linear::GateUp(l), Linear::Down(l)];
+        let all = (0..self.layers.len()).flat_map(of_layer).chain([Linear::Output]);
+        all.map(|linear| self.linear(linear))
+    }
+
+    /// The weight of a norm.
+    ///
+    /// # Errors
+    /// `Unsupported` if the model lacks this norm.
+    pub(super) fn norm(&self, norm: NormWeight) -> Result<&V, BackendError> {
+        let weight = match norm {
+            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
+            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_ref(),
+            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
+            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_ref(),
+            NormWeight::Output => Some(&self.output_norm),
+        };
+        weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+    }
+
+    /// The experts of a layer, if it has any.
+    pub(super) fn experts(&self, layer: usize) -> Option<&E> {
+        self.layers[layer].experts.as_ref()
+    }
+
+    /// The experts of all layers.
+    pub(super) fn all_experts(&self) -> impl Iterator<Item = &E> {
+        self.layers.iter().filter_map(|layer| layer.experts.as_ref())
+    }
+
+    /// The weights of the norms of a layer's heads: those of queries, then those of keys.
+    pub(super) fn head_norms(&self, layer: usize) -> Option<&V> {
+        self.layers[layer].head_norms.as_ref()
+    }
+
+    /// A layer's biases of queries, keys and values, one behind the other.
+    pub(super) fn bias(&self, layer: usize) -> Option<&V> {
+        self.layers[layer].bias.as_ref()
+    }
+}
+
+/// Vectors one behind the other, if the model has all of them.
+fn joined<const N: usize>(vectors: [&Option<Vec<f32>>; N]) -> Option<Vec<f32>> {
+    let all: Option<Vec<&[f32]>> = vectors.into_iter().map(Option::as_deref).collect();
+    all.map(|all| all.concat())
+}
