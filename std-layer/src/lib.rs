@@ -25,8 +25,6 @@ mod buffers;
 pub mod cuda;
 mod detect;
 pub mod gguf;
-#[cfg(feature = "cuda")]
-mod gpu;
 pub mod model;
 mod parallel;
 #[cfg(feature = "rocm")]

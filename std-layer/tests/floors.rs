@@ -12,8 +12,10 @@ const FLOORS: &[&[&str]] = &[
     &["parallel"],
     // Models as data.
     &["model"],
-    // Drivers of GPUs, and operators on them.
-    &["gpu", "cuda", "rocm"],
+    // NVIDIA's driver, and operators on the GPUs that it reaches.
+    &["cuda"],
+    // The same driver's functions for GPUs of AMD's.
+    &["rocm"],
     // The operations that a step of a model is made of.
     &["backend/error", "backend/step"],
     // What models compute, in these operations.

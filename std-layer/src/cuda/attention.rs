@@ -1,15 +1,15 @@
 //! Keys and values in pages, and attention of single queries over them.
 
+use super::check::{aligned, area, bad, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{aligned, area, bad, same_len, small};
-use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -206,7 +206,7 @@ pub struct PageTables<'a> {
 
 impl PageTables<'_> {
     fn rows(&self) -> Result<usize, CudaError> {
-        crate::gpu::check::rows(self.pages.len(), self.len)
+        super::check::rows(self.pages.len(), self.len)
     }
 }
 

@@ -13,15 +13,15 @@ use args::{
 };
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
+use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::quant::{ActivationPlaces, Activations};
 use super::stream::Stream;
 use super::sys::Address;
 use super::{KvFormat, Ops};
-use crate::gpu::check::{aligned, area, bad, same_len, small};
-use crate::gpu::geometry;
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
 pub(crate) const KV_PIECE: usize = 256;
@@ -188,7 +188,7 @@ impl Ops {
         y: ViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
         let size = if ty == ElementType::F32 { size_of::<f32>() } else { size_of::<u16>() };
-        let rows = crate::gpu::check::rows(table.len(), area("bytes of a row", &[cols, size])?)?;
+        let rows = super::check::rows(table.len(), area("bytes of a row", &[cols, size])?)?;
         same_len("y", y.len(), area("elements of y", &[ids.len(), cols])?)?;
         for context in [table.context(), ids.context(), y.context()] {
             self.here(context)?;
@@ -215,7 +215,7 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let AddNorm { x, moved, delta, weight, eps, scale } = how;
         let cols = to.cols;
-        let all = crate::gpu::check::rows(x.len(), cols)?;
+        let all = super::check::rows(x.len(), cols)?;
         let (m, rows, y) = match &moved {
             Some((rows, y)) => {
                 same_len("moved", y.len(), area("elements that go on", &[rows.len(), cols])?)?;
@@ -288,7 +288,7 @@ impl Ops {
         }
         let (cos, sin) = how.angles;
         same_len("sin", sin.len(), cos.len())?;
-        let angles = crate::gpu::check::rows(cos.len(), how.rot_dim / 2)?;
+        let angles = super::check::rows(cos.len(), how.rot_dim / 2)?;
         for context in [rows.lengths.context(), rows.sequences.context(), cos.context(), sin.context()] {
             self.here(context)?;
         }
@@ -435,7 +435,7 @@ impl Ops {
             Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
         )?;
         // Elements of a head that go on.
-        let dim = crate::gpu::check::rows(to.cols, how.heads)?;
+        let dim = super::check::rows(to.cols, how.heads)?;
         if dim > shape.head_dim {
             return Err(bad("cols", "at most what the cache has of the heads"));
         }
@@ -492,7 +492,7 @@ impl Ops {
         if dim > room {
             return Err(bad("dim", "at most `room`"));
         }
-        let all = crate::gpu::check::rows(x.len(), crate::gpu::check::rows(to.cols, dim)? * room)?;
+        let all = super::check::rows(x.len(), super::check::rows(to.cols, dim)? * room)?;
         self.here(x.context())?;
         aligned("x", x.address())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use super::error::{Capability, CudaError, CudaVersion};
+use super::geometry::Limits;
 use super::kernels::{NEED, NEED_DRIVER};
 use super::lifetime::{self, Resource};
 use super::sys::{self, attribute, Api, Functions, Handle};
-use crate::gpu::geometry::Limits;
 
 /// A driver, opened: NVIDIA's, or what does the same on GPUs of others.
 #[derive(Clone)]
@@ -154,6 +154,10 @@ impl Device {
     /// The compute capability.
     pub fn capability(&self) -> Capability {
         self.capability
+    }
+    /// Of a GPU of AMD's, the one that the files for it were compiled for, if there are any.
+    pub(super) fn family(&self) -> Option<Capability> {
+        self.driver.f.family(self.capability)
     }
     /// Multiprocessors.
     pub fn multiprocessors(&self) -> u32 {

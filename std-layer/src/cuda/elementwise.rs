@@ -1,14 +1,14 @@
 //! Element by element.
 
+use super::check::same_len;
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{File, Name, TYPES};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::same_len;
-use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -1,6 +1,8 @@
 //! Mixtures of experts: which rows go through which, and what the results add up to.
 
+use super::check::{aligned, area, bad, rows, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
@@ -8,8 +10,6 @@ use super::segments::SEGMENT;
 use super::stream::Stream;
 use super::sys::Address;
 use super::Ops;
-use crate::gpu::check::{aligned, area, bad, rows, same_len, small};
-use crate::gpu::geometry;
 use crate::model::Experts;
 
 /// Ways to cut what an expert has into segments, in experts.cu.

@@ -2,7 +2,9 @@
 
 use gllm_kernels_core::{bf16, ElementType, KernelError};
 
+use super::check::{aligned, area, bad, same_len, small};
 use super::error::CudaError;
+use super::geometry::{self, Geometry};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
@@ -11,8 +13,6 @@ use super::segments::Segments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{aligned, area, bad, same_len, small};
-use crate::gpu::geometry::{self, Geometry};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -66,7 +66,7 @@ impl Ops {
         if !k.is_multiple_of(8) {
             return Err(KernelError::NotBlockMultiple { cols: k, block: 8 }.into());
         }
-        let m = crate::gpu::check::rows(x.len(), k)?;
+        let m = super::check::rows(x.len(), k)?;
         same_len("y", y.len(), area("elements of y", &[m, n])?)?;
         self.here(x.context())?;
         self.here(y.context())?;

@@ -2,7 +2,9 @@
 
 use gllm_kernels_core::KernelError;
 
+use super::check::{aligned, area, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name, TYPES};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
@@ -11,8 +13,6 @@ use super::segments::Segments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{aligned, area, same_len, small};
-use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -67,7 +67,7 @@ impl Ops {
         if k == 0 || !k.is_multiple_of(8) {
             return Err(KernelError::NotBlockMultiple { cols: k, block: 8 }.into());
         }
-        let m = crate::gpu::check::rows(x.len(), k)?;
+        let m = super::check::rows(x.len(), k)?;
         let spread = self.spread(segments, (m, n, y.len()))?;
         same_len("w", w.len(), area("elements of w", &[spread.matrices, n, k])?)?;
         same_len("y", y.len(), area("elements of y", &[spread.rows, n])?)?;

@@ -2,16 +2,16 @@
 
 use gllm_kernels_core::{f16, GptqZeros, KernelError};
 
+use super::check::{area, bad, same_len, small};
 use super::error::CudaError;
 use super::gemm::GemmArgs;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{area, bad, same_len, small};
-use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -197,7 +197,7 @@ impl Ops {
         y: impl Into<ViewMut<'a, f32>>,
     ) -> Result<(), CudaError> {
         let (x, y) = (x.into(), y.into());
-        let batch = crate::gpu::check::rows(x.len(), w.inputs)?;
+        let batch = super::check::rows(x.len(), w.inputs)?;
         if !(1..=8).contains(&batch) {
             return Err(bad("x", "1 to 8 vectors"));
         }

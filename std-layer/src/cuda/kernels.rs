@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use super::driver::Context;
+use super::driver::{Context, Device};
 use super::error::{Capability, CudaError, CudaVersion};
+use super::geometry::Geometry;
 use super::module::{inflate, Arguments, Function, Module};
 use super::stream::Stream;
-use crate::gpu::geometry::Geometry;
 
 /// The oldest CUDA version that a driver may support, and the first driver that does. Drivers load machine code that any
 /// compiler of their own major version made, and the kernels' compiler is 12.9.
@@ -93,13 +93,10 @@ static EMBEDDED: &[Embedded] = &[
     embedded!(gfx "1200", 0x1200),
 ];
 
-/// The kernels for GPUs of this capability: of the same generation, none newer, the newest of these; of AMD's those of its family.
-fn embedded(capability: Capability) -> Result<&'static Embedded, CudaError> {
-    #[cfg(feature = "rocm")]
-    let family = crate::rocm::family(capability);
-    #[cfg(not(feature = "rocm"))]
-    let family = None;
-    let fits = |e: &&Embedded| match family {
+/// The kernels for a GPU: of its generation, none newer, the newest of these; of AMD's those of its family.
+fn embedded(device: &Device) -> Result<&'static Embedded, CudaError> {
+    let capability = device.capability();
+    let fits = |e: &&Embedded| match device.family() {
         Some(family) => e.capability == family,
         None => {
             e.capability <= capability && e.capability.0 / 10 == capability.0 / 10 && !e.capability.is_gfx()
@@ -138,7 +135,7 @@ impl Loader {
     pub(super) fn new(context: &Context) -> Result<Self, CudaError> {
         Ok(Self {
             context: context.clone(),
-            embedded: embedded(context.device().capability())?,
+            embedded: embedded(context.device())?,
             modules: Mutex::default(),
             functions: RwLock::default(),
         })

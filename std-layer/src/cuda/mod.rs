@@ -16,6 +16,7 @@
 //! show when somebody waits. The first launch of a kernel loads the file that it is in, or [`Ops::load`] all of them.
 
 mod attention;
+mod check;
 pub(crate) mod decoder;
 pub(crate) mod driver;
 mod elementwise;
@@ -23,6 +24,7 @@ pub(crate) mod error;
 pub(crate) mod experts;
 mod gemm;
 mod gemv;
+pub(crate) mod geometry;
 mod grouped;
 mod kernels;
 mod lifetime;

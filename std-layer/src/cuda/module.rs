@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::driver::Context;
 use super::error::{Capability, CudaError};
+use super::geometry::Geometry;
 use super::lifetime::Resource;
 use super::stream::Stream;
 use super::sys::{self, Handle};
-use crate::gpu::geometry::Geometry;
 
 /// Types that kernels take as their one argument.
 ///

@@ -1,15 +1,15 @@
 //! Attention of many queries over keys and values in pages.
 
 use super::attention::{KvCache, KvFormat, PageTables};
+use super::check::{aligned, area, bad, rows, same_len, small};
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{aligned, area, bad, rows, same_len, small};
-use crate::gpu::geometry;
 
 #[derive(Clone, Copy)]
 #[repr(C)]

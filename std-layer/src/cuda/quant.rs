@@ -2,8 +2,10 @@
 
 use gllm_kernels_core::{KernelError, Precision, QuantFormat};
 
+use super::check::{aligned, area, bad, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
+use super::geometry::{self, CHUNK};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
@@ -11,8 +13,6 @@ use super::segments::Segments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{aligned, area, bad, same_len, small};
-use crate::gpu::geometry::{self, CHUNK};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -297,7 +297,7 @@ impl Ops {
         to: &mut Activations,
     ) -> Result<(), CudaError> {
         let x = x.into();
-        let batch = crate::gpu::check::rows(x.len(), cols)?;
+        let batch = super::check::rows(x.len(), cols)?;
         let before = to.shape;
         to.set_shape(batch, cols)?;
         self.here(x.context())?;

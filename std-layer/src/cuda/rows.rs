@@ -2,15 +2,15 @@
 
 use gllm_kernels_core::{RopePairing, RopeShape, Softmax};
 
+use super::check::{area, bad, rows, same_len, small};
 use super::error::CudaError;
+use super::geometry::{self, Geometry};
 use super::kernels::{File, Name, TYPES};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{area, bad, rows, same_len, small};
-use crate::gpu::geometry::{self, Geometry};
 
 #[derive(Clone, Copy)]
 #[repr(C)]

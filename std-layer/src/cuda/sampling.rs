@@ -1,15 +1,15 @@
 //! The next token from scores, on the GPU.
 
+use super::check::{area, bad, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
+use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View, ViewMut};
 use super::module::Arguments;
 use super::stream::Stream;
 use super::sys::Address;
 use super::{Float, Ops};
-use crate::gpu::check::{area, bad, same_len, small};
-use crate::gpu::geometry;
 use crate::model::{Sampling, SamplingError};
 
 #[derive(Clone, Copy)]

@@ -1,9 +1,9 @@
 //! Products with several matrices of one shape.
 
+use super::check::{bad, small};
 use super::error::CudaError;
 use super::memory::View;
 use super::Ops;
-use crate::gpu::check::{bad, small};
 
 /// Numbers of a segment.
 pub(crate) const SEGMENT: usize = 3;
@@ -44,12 +44,12 @@ impl Ops {
             return Ok(Spread { matrices: 1, rows: m, table: 0, single: 0, blocks: None });
         };
         self.here(segments.table.context())?;
-        let blocks = crate::gpu::check::rows(segments.table.len(), SEGMENT)?;
+        let blocks = super::check::rows(segments.table.len(), SEGMENT)?;
         small("segments", blocks)?;
         if segments.single && m != 1 {
             return Err(bad("x", "one row for all results"));
         }
-        let rows = if segments.single { crate::gpu::check::rows(y_len, n)? } else { m };
+        let rows = if segments.single { super::check::rows(y_len, n)? } else { m };
         let (matrices, table) = (segments.matrices, segments.table.address());
         Ok(Spread { matrices, rows, table, single: segments.single.into(), blocks: Some(blocks) })
     }

@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 
 use libloading::Library;
 
-use super::error::{CudaError, DriverCode};
+use super::error::{Capability, CudaError, DriverCode};
 
 /// An opaque thing of the driver's.
 pub(crate) type Handle = *mut c_void;
@@ -68,6 +68,10 @@ macro_rules! functions {
             ) -> c_int;
             /// The name of a result code.
             fn code_name(&self, code: c_int) -> String;
+            /// The GPU that the files for this one were compiled for, where that is not for its capability to say.
+            fn family(&self, _: Capability) -> Option<Capability> {
+                None
+            }
         }
 
         /// A pointer to each function of CUDA's driver; the library stays open as long as they exist.

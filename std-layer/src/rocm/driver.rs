@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
-use super::device::Kernel;
+use super::device::{member_of, Kernel};
 use super::hsa::OUT_OF_RESOURCES;
 use super::queue::{allocate, check, Arguments, Dispatch, Packets};
 use super::state::{
@@ -16,6 +16,7 @@ use super::state::{
     HSA, INVALID, RECORDING,
 };
 use crate::cuda::sys::{self, attribute, Address, Api, Handle};
+use crate::cuda::Capability;
 
 /// Bytes of arguments that a stream's kernels have before it is waited for.
 const ARGUMENTS: usize = 1 << 20;
@@ -352,5 +353,8 @@ impl Api for Hsa {
             code if code >= HSA => self.f.name(code),
             _ => "invalid".into(),
         }
+    }
+    fn family(&self, gfx: Capability) -> Option<Capability> {
+        member_of(gfx.0).map(|member| Capability(member.family))
     }
 }

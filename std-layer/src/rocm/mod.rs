@@ -12,15 +12,10 @@ mod state;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cuda::{Capability, CudaError, Driver};
+use crate::cuda::{CudaError, Driver};
 
 /// The name of the runtime's library.
 pub const LIBRARY: &str = "libhsa-runtime64.so.1";
-
-/// The GPU that the files for this one were compiled for.
-pub(crate) fn family(capability: Capability) -> Option<Capability> {
-    device::member_of(capability.0).map(|member| Capability(member.family))
-}
 
 /// Opens the runtime that the system finds.
 ///

@@ -2,9 +2,9 @@
 
 use gllm_kernels_core::ElementType;
 
+use super::layout::Layout;
 use crate::cuda::decoder::{Forms, StepRows};
 use crate::cuda::{Activations, Buffer, CudaError, KvCache, View, ViewMut};
-use crate::gpu::Layout;
 
 /// An intermediate result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

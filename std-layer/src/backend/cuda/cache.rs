@@ -7,6 +7,7 @@ use gllm_kernels_core::{Precision, RopePositions};
 
 use super::arena::Place;
 use super::experts::most_pairs;
+use super::layout::Layout;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
@@ -15,7 +16,6 @@ use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
 };
-use crate::gpu::Layout;
 use crate::model::{CacheError, Config, PageCopy, Pages, Rope, SequenceId};
 
 /// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.

@@ -4,13 +4,13 @@
 //! that it makes then. As the host knows of none of this, products are launched for as many segments as there could be.
 
 use super::arena::{Place, Wanted};
+use super::layout::Access;
 use super::product::Spread;
 use super::step::{Lowering, Waiting};
 use super::weights::{half_type, Product};
 use crate::backend::BackendError;
 use crate::cuda::experts::{segments, Given, Routes};
 use crate::cuda::segments::SEGMENT;
-use crate::gpu::Access;
 use crate::model::Experts;
 
 /// Rows that an expert has, about, if there are `m`: half of the experts may have none.

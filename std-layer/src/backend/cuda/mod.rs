@@ -8,6 +8,7 @@
 mod arena;
 mod cache;
 mod experts;
+mod layout;
 mod product;
 mod sampler;
 mod step;
@@ -26,11 +27,11 @@ use super::{
 };
 use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
 use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
-use crate::gpu::Layout;
 use crate::model::{decode, embed, CacheError, Config, HostWeights, Pooling, SequenceId};
 use arena::{Memory, Place};
 pub use cache::CudaKvCache;
 use cache::{pieces, Ahead, Chosen, Recorded, Room};
+use layout::Layout;
 use sampler::{Sampler, To};
 use step::Lowering;
 pub use weights::CudaWeights;

@@ -5,12 +5,12 @@ use std::ops::Range;
 use gllm_kernels_core::{bf16, f16, ElementType};
 
 use super::arena::{Memory, Place, Wanted};
+use super::layout::{Access, Layout};
 use super::step::Lowering;
 use super::weights::{half_type, Matrix, Product, Storage, Way};
 use crate::backend::BackendError;
 use crate::cuda::segments::Segments;
 use crate::cuda::{CudaError, Split};
-use crate::gpu::{Access, Layout};
 
 /// Products of rows with those of several matrices that the GPU chose.
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use super::arena::{Memory, Place, Wanted};
 use super::cache::head_room;
+use super::layout::{Access, Layout, Plan};
 use super::weights::{Product, Storage, Stored};
 use super::{Gpu, Rows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
-use crate::cuda::{CudaError, Mask, Ops, PageTables, Prefill};
-use crate::gpu::{Access, Layout, Plan};
+use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill};
 use crate::model::{Config, Gate, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.

@@ -6,8 +6,8 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
+use crate::cuda::geometry::FEW;
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
-use crate::gpu::geometry::FEW;
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
 /// How the numbers of a matrix are stored.

@@ -1,12 +1,12 @@
 //! Rows of texts.
 
 use super::args::PoolArgs;
+use crate::cuda::check::{area, same_len, small};
 use crate::cuda::error::CudaError;
+use crate::cuda::geometry;
 use crate::cuda::memory::{View, ViewMut};
 use crate::cuda::stream::Stream;
 use crate::cuda::Ops;
-use crate::gpu::check::{area, same_len, small};
-use crate::gpu::geometry;
 use crate::model::Pooling;
 
 impl Ops {
@@ -20,7 +20,7 @@ impl Ops {
         y: ViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
         let runs = starts.len().saturating_sub(1);
-        crate::gpu::check::rows(x.len(), cols)?;
+        crate::cuda::check::rows(x.len(), cols)?;
         same_len("y", y.len(), area("elements of y", &[runs, cols])?)?;
         for context in [x.context(), starts.context(), y.context()] {
             self.here(context)?;

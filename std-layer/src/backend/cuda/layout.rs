@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 /// How an operation uses an intermediate result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(super) enum Access {
     /// It reads the result.
     Read,
     /// It overwrites everything that is read later, without reading it.
@@ -16,14 +16,14 @@ pub(crate) enum Access {
 
 /// The operations of a step, each with the intermediate results that it uses, and how.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan<K> {
+pub(super) struct Plan<K> {
     sizes: HashMap<K, usize>,
     operations: Vec<Vec<(K, Access)>>,
 }
 
 /// A place for each intermediate result.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layout<K> {
+pub(super) struct Layout<K> {
     places: HashMap<K, (usize, usize)>,
     bytes: usize,
 }
@@ -32,18 +32,18 @@ pub(crate) struct Layout<K> {
 const ALIGN: usize = 256;
 
 impl<K: Copy + Eq + Hash + Ord + Debug> Plan<K> {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { sizes: HashMap::new(), operations: Vec::new() }
     }
 
     /// A result has `bytes` bytes, or more if an earlier operation says so.
-    pub(crate) fn size(&mut self, key: K, bytes: usize) {
+    pub(super) fn size(&mut self, key: K, bytes: usize) {
         let size = self.sizes.entry(key).or_insert(0);
         *size = bytes.max(*size);
     }
 
     /// The next operation.
-    pub(crate) fn operation(&mut self, uses: &[(K, Access)]) {
+    pub(super) fn operation(&mut self, uses: &[(K, Access)]) {
         self.operations.push(uses.to_vec());
     }
 
@@ -69,7 +69,7 @@ impl<K: Copy + Eq + Hash + Ord + Debug> Plan<K> {
     }
 
     /// Places: the largest results first, each at the lowest address where no other is that is needed with it.
-    pub(crate) fn layout(&self) -> Layout<K> {
+    pub(super) fn layout(&self) -> Layout<K> {
         let conflicts = self.conflicts();
         let conflict = |a: K, b: K| conflicts.binary_search(&(a.min(b), a.max(b))).is_ok();
         let mut order: Vec<(K, usize)> = self.sizes.iter().map(|(&key, &size)| (key, size)).collect();
@@ -97,12 +97,12 @@ impl<K: Copy + Eq + Hash + Ord + Debug> Plan<K> {
 
 impl<K: Copy + Eq + Hash> Layout<K> {
     /// Bytes of all results together.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Where a result begins, and its bytes. One that no operation has is empty.
-    pub(crate) fn place(&self, key: K) -> (usize, usize) {
+    pub(super) fn place(&self, key: K) -> (usize, usize) {
         self.places.get(&key).copied().unwrap_or((0, 0))
     }
 }

@@ -2,11 +2,11 @@
 
 use gllm_kernels_core::KernelError;
 
-use crate::cuda::error::CudaError;
-use crate::cuda::sys::Address;
+use super::error::CudaError;
+use super::sys::Address;
 
 /// `Ok` if an argument has as many elements as it must.
-pub(crate) fn same_len(arg: &'static str, got: usize, need: usize) -> Result<(), CudaError> {
+pub(super) fn same_len(arg: &'static str, got: usize, need: usize) -> Result<(), CudaError> {
     if got == need {
         Ok(())
     } else {
@@ -15,13 +15,13 @@ pub(crate) fn same_len(arg: &'static str, got: usize, need: usize) -> Result<(),
 }
 
 /// A product of dimensions.
-pub(crate) fn area(what: &'static str, dims: &[usize]) -> Result<usize, CudaError> {
+pub(super) fn area(what: &'static str, dims: &[usize]) -> Result<usize, CudaError> {
     let product = dims.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
     product.ok_or(CudaError::Kernel(KernelError::SizeOverflow { what }))
 }
 
 /// A dimension as kernels count.
-pub(crate) fn small(what: &'static str, n: usize) -> Result<u32, CudaError> {
+pub(super) fn small(what: &'static str, n: usize) -> Result<u32, CudaError> {
     // Half of the range, so that sums of a dimension and a tile do not overflow.
     match u32::try_from(n) {
         Ok(n) if n <= u32::MAX / 2 => Ok(n),
@@ -30,7 +30,7 @@ pub(crate) fn small(what: &'static str, n: usize) -> Result<u32, CudaError> {
 }
 
 /// Whole rows of `cols` elements in `len`.
-pub(crate) fn rows(len: usize, cols: usize) -> Result<usize, CudaError> {
+pub(super) fn rows(len: usize, cols: usize) -> Result<usize, CudaError> {
     match len.checked_div(cols) {
         Some(rows) if rows * cols == len => Ok(rows),
         None if len == 0 => Ok(0),
@@ -39,7 +39,7 @@ pub(crate) fn rows(len: usize, cols: usize) -> Result<usize, CudaError> {
 }
 
 /// `Ok` if a buffer starts at a multiple of 16 bytes.
-pub(crate) fn aligned(arg: &'static str, address: Address) -> Result<(), CudaError> {
+pub(super) fn aligned(arg: &'static str, address: Address) -> Result<(), CudaError> {
     if address.is_multiple_of(16) {
         Ok(())
     } else {
@@ -48,6 +48,6 @@ pub(crate) fn aligned(arg: &'static str, address: Address) -> Result<(), CudaErr
 }
 
 /// A parameter outside of its domain.
-pub(crate) fn bad(arg: &'static str, expected: &'static str) -> CudaError {
+pub(super) fn bad(arg: &'static str, expected: &'static str) -> CudaError {
     CudaError::Kernel(KernelError::BadParameter { arg, expected })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use crate::cuda::error::CudaError;
+use super::error::CudaError;
 
 /// How many blocks of how many threads, with how many bytes of shared memory each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
