@@ -6,9 +6,10 @@ use super::{QgemmPlan, QuantWeights, MAX_GEMV_ROWS_EXACT, MAX_GEMV_ROWS_UNQUANTI
 use crate::api::gemm::{GemmPlan, Source, Wanted};
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::pairs::{self, PairsArgs};
+use crate::isa::pairs;
 use crate::ops::qgemm::tile::{DecodePanelArgs, PanelRoom, Unsorted};
 use crate::quant::packed::{PANEL_ROWS, STEP_COLS, UNIT_COLS};
+use crate::quant::pairs::PairsArgs;
 use crate::quant::QuantRef;
 use crate::scratch::{Scratch, ScratchReq};
 use crate::table::StorePolicy;

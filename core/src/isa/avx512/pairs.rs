@@ -9,7 +9,7 @@ use core::arch::x86_64::*;
 use core::mem::transmute;
 
 use crate::arrays::from_fn;
-use crate::isa::pairs::PairsArgs;
+use crate::quant::pairs::PairsArgs;
 
 /// # Safety
 /// The operands that the arguments name exist; the CPU has the instruction set. Numbers that are denormal in f32 become zeros.
