@@ -1,0 +1,269 @@
+//! Models that are refused: the error names the key or the tensor, and what would have been right.
+
+use super::*;
+
+#[test]
+fn what_is_not_supported_is_named() {
+    for name in ["mamba", "gpt2", "llama4", ""] {
+        let mut draft = Draft::of("llama");
+        draft.set("general.architecture", Value::String(name));
+        let text = refused(&draft).to_string();
+        assert!(
+            text.contains(&format!("{name:?}"))
+                && text.ends_with("llama, qwen2, qwen3, gemma3, qwen2moe, qwen3moe"),
+            "{text}"
+        );
+    }
+    let mut draft = Draft::of("gemma3");
+    draft.set("gemma3.expert_count", Value::U32(8));
+    assert_eq!(bad_value(&draft).0, "gemma3.expert_count");
+    let mut draft = Draft::of("qwen3");
+    for (kind, pooling) in
+        [(0, None), (1, Some(Pooling::Mean)), (2, Some(Pooling::First)), (3, Some(Pooling::Last))]
+    {
+        draft.set("qwen3.pooling_type", Value::U32(kind));
+        assert_eq!(config(&draft).pooling, pooling);
+    }
+    draft.set("qwen3.pooling_type", Value::U32(5));
+    assert_eq!(bad_value(&draft).0, "qwen3.pooling_type");
+    let mut draft = Draft::of("qwen3moe");
+    draft.set("qwen3moe.expert_gating_func", Value::U32(2));
+    assert_eq!(bad_value(&draft).2, "1, softmax");
+    // A llama is a mixture if it says so, and each of its experts is as wide as it says.
+    let mut draft = Draft::of("llama");
+    draft.set("llama.expert_count", Value::U32(0));
+    assert_eq!(config(&draft).experts, None);
+    draft.set("llama.expert_count", Value::U32(8));
+    assert!(matches!(refused(&draft), ModelError::MissingKey { key } if key == "llama.expert_used_count"));
+    draft.set("llama.expert_used_count", Value::U32(2));
+    match refused(&draft) {
+        ModelError::MissingTensor { name, expected, .. } => {
+            assert_eq!((&*name, expected), ("blk.0.ffn_gate_inp.weight", vec![32, 8]));
+        }
+        other => panic!("{other}"),
+    }
+    draft.set("llama.attention.causal", Value::Bool(false));
+    assert_eq!(bad_value(&draft).0, "llama.attention.causal");
+}
+
+const SIZES: [&str; 9] = [
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "vocab_size",
+];
+
+#[test]
+fn keys_that_are_needed_are_named() {
+    for name in ARCHITECTURES {
+        let needed = ["block_count", "context_length", "embedding_length", "feed_forward_length"];
+        let more = ["attention.head_count", "attention.layer_norm_rms_epsilon"];
+        for key in needed
+            .into_iter()
+            .chain(more)
+            .map(|k| format!("{name}.{k}"))
+            .chain(["general.architecture".to_owned()])
+            .chain(name.ends_with("moe").then(|| format!("{name}.expert_count")))
+            .chain(name.ends_with("moe").then(|| format!("{name}.expert_used_count")))
+        {
+            let mut draft = Draft::of(name);
+            draft.remove(&key);
+            match refused(&draft) {
+                ModelError::MissingKey { key: named } => assert_eq!(named, key),
+                other => panic!("{key}: {other}"),
+            }
+        }
+    }
+}
+
+/// Every size with values of every kind: an error that names the key and the value.
+#[test]
+fn sizes_that_cannot_be_are_named() {
+    let wrong = [
+        (Value::U32(0), "0"),
+        (Value::I32(-1), "-1"),
+        (Value::U64(u64::MAX), "18446744073709551615"),
+        (Value::U32(1 << 31), "2147483648"),
+        (Value::F32(4.0), "4"),
+        (Value::Bool(true), "true"),
+        (Value::String("4"), "\"4\""),
+    ];
+    for name in ARCHITECTURES {
+        for key in SIZES.map(|k| format!("{name}.{k}")) {
+            for (value, shown) in wrong {
+                let mut draft = Draft::of(name);
+                draft.set(&key, value);
+                let (named, value, expected) = bad_value(&draft);
+                assert_eq!((&named, &*value), (&key, shown));
+                assert!(expected.contains("one integer from 1 to"), "{expected}");
+            }
+            let mut draft = Draft::of(name);
+            draft.set_array(&key, ValueType::U32, &[Value::U32(4); 7]);
+            assert_eq!(bad_value(&draft).1, "an array of 7 u32");
+            // A size that is possible, but is not that of the tensors, nor fits the others.
+            for n in [i32::MAX as u32, 3] {
+                let mut draft = Draft::of(name);
+                draft.set(&key, Value::U32(n));
+                if !key.ends_with("context_length") {
+                    refused(&draft);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_named() {
+    let wrong = [f32::NAN, f32::INFINITY, -1.0, -0.0];
+    for key in
+        ["attention.layer_norm_rms_epsilon", "rope.freq_base", "attention.scale", "rope.scaling.factor"]
+    {
+        let key = format!("llama.{key}");
+        for x in wrong {
+            // Zero means none, where there can be none.
+            if x == 0.0 && (key.ends_with("scale") || key.ends_with("factor")) {
+                continue;
+            }
+            let mut draft = Draft::of("llama");
+            draft.set(&key, Value::F32(x));
+            assert_eq!(bad_value(&draft).0, key, "{x}");
+        }
+        for value in [Value::String("x"), Value::U32(7), Value::F64(1e300)] {
+            let mut draft = Draft::of("llama");
+            draft.set(&key, value);
+            if !(key.ends_with("freq_base") && value == Value::F64(1e300)) {
+                assert_eq!(bad_value(&draft).0, key, "{value:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_each_other_are_named() {
+    let of = |key: &str, value| {
+        let mut draft = Draft::of("qwen3");
+        draft.set(&format!("qwen3.{key}"), Value::U32(value));
+        bad_value(&draft)
+    };
+    assert_eq!(of("attention.head_count_kv", 3).2, "a divisor of the 4 heads");
+    assert_eq!(of("attention.key_length", 15).2, "even");
+    assert_eq!(of("attention.value_length", 8).2, "the length of keys, 16");
+    assert_eq!(of("rope.dimension_count", 18).2, "even and at most the head's 16");
+    assert_eq!(of("rope.dimension_count", 7).2, "even and at most the head's 16");
+    assert_eq!(of("attention.head_count", 1 << 30).2, "at most 2147483647 / 16");
+    let (_, value, expected) = of("block_count", 1 << 30);
+    assert_eq!((&*value, &*expected), ("1073741824", "what the 80 tensors of the file suffice for"));
+
+    for (value, expected) in
+        [(5, "at most the 4 experts"), (0, "one integer from 1 to 2147483647, the same for all layers")]
+    {
+        let mut draft = Draft::of("qwen2moe");
+        draft.set("qwen2moe.expert_used_count", Value::U32(value));
+        assert_eq!(bad_value(&draft).2, expected);
+    }
+    let mut draft = Draft::of("qwen3moe");
+    draft.set("qwen3moe.feed_forward_length", Value::U32(1));
+    assert_eq!(bad_value(&draft).2, "at least the 2 experts used");
+    let mut draft = Draft::of("llama");
+    draft.remove("llama.attention.key_length");
+    draft.set("llama.attention.head_count", Value::U32(5));
+    draft.set("llama.attention.head_count_kv", Value::U32(5));
+    assert_eq!(bad_value(&draft).2, "a divisor of the embedding length 32");
+    for key in ["bos", "eos", "eot", "eom"] {
+        let mut draft = Draft::of("llama");
+        draft.set(&format!("tokenizer.ggml.{key}_token_id"), Value::U32(24));
+        assert_eq!(bad_value(&draft).2, "a token below the vocabulary's 24");
+    }
+    let mut draft = Draft::of("llama");
+    draft.set_array("tokenizer.ggml.tokens", ValueType::String, &[Value::String("x"); 25]);
+    assert_eq!(bad_value(&draft).2, "at most the vocabulary's 24");
+}
+
+#[test]
+fn every_tensor_is_needed_once_and_in_its_shape() {
+    for architecture in ARCHITECTURES {
+        let whole = Draft::of(architecture);
+        for i in 0..whole.tensors.len() {
+            let tensor = whole.tensors[i].clone();
+            // Without it: tied embeddings, or an error.
+            let mut draft = whole.clone();
+            draft.tensors.remove(i);
+            if tensor.name == "output.weight" {
+                assert!(config(&draft).tied_embeddings);
+            } else {
+                match refused(&draft) {
+                    ModelError::MissingTensor { name, expected, hf } => {
+                        assert_eq!((name, expected), (tensor.name.clone(), tensor.dims.clone()));
+                        assert!(hf.starts_with("model."), "{hf}");
+                    }
+                    // Biases are there if the first is.
+                    ModelError::BadTensor { .. } if tensor.name == "blk.0.attn_q.bias" => {}
+                    // Nothing else says how many tokens there are.
+                    ModelError::BadTensor { name, .. } if architecture == "gemma3" => {
+                        assert_eq!((&*name, &*tensor.name), ("token_embd.weight", "token_embd.weight"));
+                    }
+                    other => panic!("{}: {other}", tensor.name),
+                }
+            }
+            // With a row more, and with a dimension more.
+            for change in [0, 1] {
+                let mut draft = whole.clone();
+                // How many rows it has, is for the embedding to say where nothing else has as many.
+                if change == 0 && tensor.name == "token_embd.weight" && architecture == "gemma3" {
+                    continue;
+                }
+                match change {
+                    0 => *draft.tensors[i].dims.last_mut().unwrap() += 32,
+                    _ => draft.tensors[i].dims.push(2),
+                }
+                match refused(&draft) {
+                    ModelError::WrongShape { name, found, expected } => {
+                        // The vocabulary is what the embedding says.
+                        let by_it = tensor.name == "token_embd.weight" && name == "output.weight";
+                        assert!(name == tensor.name || by_it, "{name} instead of {}", tensor.name);
+                        assert_ne!(found, expected);
+                    }
+                    other => panic!("{}: {other}", tensor.name),
+                }
+            }
+            // Of a type that no kernel computes with.
+            let mut draft = whole.clone();
+            draft.tensors[i].of = GgmlType::I32;
+            match refused(&draft) {
+                ModelError::BadTensor { name, problem } => {
+                    assert_eq!(name, tensor.name);
+                    assert!(problem.contains("I32"), "{problem}");
+                }
+                other => panic!("{}: {other}", tensor.name),
+            }
+            // A vector with numbers that are none.
+            if tensor.dims.len() == 1 {
+                let mut draft = whole.clone();
+                draft.tensors[i].fill = f32::NAN;
+                let text = refused(&draft).to_string();
+                assert_eq!(text, format!("the tensor {:?} has NaN at element 0", tensor.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn tensors_without_use_are_listed_or_refused() {
+    let mut draft = Draft::of("llama");
+    draft.tensor("mm.projector.weight", &[3], GgmlType::F32);
+    draft.tensor("blk.0.attn_rot_embd", &[3], GgmlType::F32);
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    assert_eq!(model.unused(), ["mm.projector.weight", "blk.0.attn_rot_embd"]);
+    for name in ["blk.3.attn_output.bias", "blk.7.attn_norm.weight", "blk.0.attn_q_norm.weight"] {
+        let mut draft = Draft::of("llama");
+        draft.tensor(name, &[32], GgmlType::F32);
+        let text = refused(&draft).to_string();
+        assert!(text.contains(name) && text.contains("llama with 7 layers"), "{text}");
+    }
+}
