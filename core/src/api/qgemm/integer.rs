@@ -7,7 +7,7 @@ use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::qgemm::packed::PanelQArgs;
 use crate::ops::qgemm::tile::{
-    PanelKind, PanelRoom, PanelWArgs, QTileArgs, Unsorted, BIAS, NARROW_BIAS, PANEL,
+    PanelKind, PanelRoom, PanelWArgs, QTileArgs, Unsorted, ACTIVATION_ROWS, BIAS, NARROW_BIAS,
 };
 use crate::ops::tile::MergeArgs;
 use crate::quant::packed::{PANEL_ROWS, STEPS, STEP_COLS, UNIT_COLS};
@@ -16,7 +16,7 @@ use crate::table::kernels::TileFn;
 use crate::view::MatMut;
 
 /// Results of a panel of activations, row by row, with as many panels of weights as microkernels take side by side.
-type TileSums = [f32; PANEL * 2 * PANEL_ROWS];
+type TileSums = [f32; ACTIVATION_ROWS * 2 * PANEL_ROWS];
 
 /// The parts of an unpacked panel of `k` columns, in bytes.
 #[derive(Clone, Copy)]
@@ -121,14 +121,14 @@ impl<E: Element> QgemmPlan<E> {
                 // SAFETY: the panel is one of the weights, whose shape was checked; there is room for it.
                 unsafe { self.unpack(w, first + p, [0, self.k], unsorted, to) };
             }
-            for row in (0..self.m).step_by(PANEL) {
-                let rows = (self.m - row).min(PANEL);
+            for row in (0..self.m).step_by(ACTIVATION_ROWS) {
+                let rows = (self.m - row).min(ACTIVATION_ROWS);
                 for p in (0..panels).step_by(side_by_side) {
                     let from = size.at(tiles.wrapping_add(p * each), bias_of_codes);
                     // The last panel may have no second one beside it. Then it is passed as both.
                     let beside = if p + 1 < panels { each } else { 0 };
                     let col = (first + p) * PANEL_ROWS;
-                    let mut out: TileSums = [0.0; PANEL * 2 * PANEL_ROWS];
+                    let mut out: TileSums = [0.0; ACTIVATION_ROWS * 2 * PANEL_ROWS];
                     // SAFETY: panels are those of the operands, whose shapes were checked; rows and columns of the tile are in the
                     // view.
                     unsafe {
@@ -205,7 +205,7 @@ impl<E: Element> QgemmPlan<E> {
     /// behind the first.
     ///
     /// # Safety
-    /// The panels exist and have the plan's columns, and there are at most [`PANEL`] rows.
+    /// The panels exist and have the plan's columns, and there are at most [`ACTIVATION_ROWS`] rows.
     unsafe fn tiles(
         &self,
         kernels: &[(usize, [TileFn; 4])],

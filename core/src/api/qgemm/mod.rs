@@ -20,7 +20,7 @@ use crate::check;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
 use crate::ops::activations::Activations;
-use crate::ops::qgemm::tile::{PanelKind, PANEL};
+use crate::ops::qgemm::tile::{PanelKind, ACTIVATION_ROWS};
 use crate::ops::tile::FinishArgs;
 use crate::quant::packed::Scales;
 use crate::quant::{QuantFormat, SUPER_BLOCK};
@@ -113,17 +113,17 @@ const MAX_GEMV_ROWS_PACKED: [usize; 2] = [24, 16];
 
 /// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than
 /// what is saved in multiplying them.
-const TILES: usize = 32;
+const MIN_TILE_ROWS: usize = 32;
 
 /// Rows of activations that are rounded at a time: whole panels, and many enough that unpacking weights for each
 /// such block costs nothing.
-const BLOCK: usize = 64 * PANEL;
+const ROUNDED_ROWS: usize = 64 * ACTIVATION_ROWS;
 
 impl<E: Element> Kernels<E> {
     /// What [`Precision::Fast`] is for `m` rows of activations.
     fn fast(&self, m: usize) -> Precision {
         let by_tiles = |micro: &Micro| micro.requires.intersection(Features::AMX) != Features::NONE;
-        if m < TILES {
+        if m < MIN_TILE_ROWS {
             Precision::Integer
         } else if by_tiles(self.micro) {
             Precision::Exact
@@ -298,7 +298,7 @@ impl<E: Element> QgemmPlan<E> {
         if self.few_rows(true) && self.few_rows(false) {
             return Ok(few);
         }
-        let x = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?;
+        let x = self.kernels.activation_panels_size(self.m.min(ROUNDED_ROWS), self.k)?;
         let many = ScratchReq::array::<u8>(x.size_unaligned())?.and(self.scratch_panels()?)?;
         Ok(if few.size() > many.size() { few } else { many })
     }
@@ -406,12 +406,12 @@ impl<E: Element> QgemmPlan<E> {
         bias: Option<&[f32]>,
         mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        let size = self.kernels.activation_panels_size(self.m.min(BLOCK), self.k)?.size_unaligned();
+        let size = self.kernels.activation_panels_size(self.m.min(ROUNDED_ROWS), self.k)?.size_unaligned();
         let room = scratch.take::<u8>(size)?;
         let rest = scratch.take::<u8>(self.scratch_panels()?.size())?;
         let mut first = 0;
         while first < self.m {
-            let rows = (self.m - first).min(BLOCK);
+            let rows = (self.m - first).min(ROUNDED_ROWS);
             let x = self.kernels.activation_panels(x.row_range(first, rows)?, room)?;
             let (part, below) = y.split_rows(rows)?;
             y = below;

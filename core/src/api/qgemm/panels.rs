@@ -6,7 +6,7 @@ use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
 use crate::ops::activations::{check_room, Step};
-use crate::ops::qgemm::tile::{PanelXArgs, PANEL};
+use crate::ops::qgemm::tile::{PanelXArgs, ACTIVATION_ROWS};
 use crate::quant::packed::STEP_COLS;
 use crate::scratch::ScratchReq;
 use crate::table::Kernels;
@@ -78,7 +78,7 @@ impl<E: Element> Kernels<E> {
         Ok(self.activation_panels_filled([x.rows(), x.cols()], room))
     }
 
-    /// Rounds some rows, the first of which is a multiple of [`PANEL`], into their part of the memory for all rows.
+    /// Rounds some rows, the first of which is a multiple of [`ACTIVATION_ROWS`], into their part of the memory for all rows.
     ///
     /// # Errors
     /// `WrongLength` unless the part's length is that of the rows, in bytes; `BadParameter` if it is not aligned to 64
@@ -94,9 +94,9 @@ impl<E: Element> Kernels<E> {
         if x.is_empty() {
             return Ok(());
         }
-        for first in (0..x.rows()).step_by(PANEL) {
+        for first in (0..x.rows()).step_by(ACTIVATION_ROWS) {
             let args = PanelXArgs {
-                rows: (x.rows() - first).min(PANEL),
+                rows: (x.rows() - first).min(ACTIVATION_ROWS),
                 cols: x.cols(),
                 x: x.as_ptr().wrapping_add(first * x.row_stride()),
                 stride: x.row_stride(),

@@ -6,7 +6,7 @@ use crate::check;
 use crate::element::{bf16, Element};
 use crate::error::KernelError;
 use crate::ops::activations::{check_room, Activations};
-use crate::ops::qgemm::tile::PANEL;
+use crate::ops::qgemm::tile::ACTIVATION_ROWS;
 use crate::quant::packed::{STEPS, STEP_COLS};
 use crate::scratch::ScratchReq;
 use crate::view::MatRef;
@@ -182,7 +182,7 @@ impl<E: Element> QgemmPlan<E> {
     /// of this.
     pub fn prepared_row_step(&self) -> usize {
         if self.form(self.packed) == Form::Panels {
-            PANEL
+            ACTIVATION_ROWS
         } else {
             1
         }

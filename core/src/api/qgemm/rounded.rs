@@ -1,6 +1,6 @@
 //! Products in bf16 of activations of another type, which are rounded first.
 
-use super::{Precision, QgemmPlan, QuantWeights, BLOCK};
+use super::{Precision, QgemmPlan, QuantWeights, ROUNDED_ROWS};
 use crate::check;
 use crate::element::{bf16, Element, ElementType};
 use crate::error::KernelError;
@@ -47,7 +47,7 @@ impl<E: Element> QgemmPlan<E> {
 
     /// The plan for as many rows as are rounded at a time.
     fn block(&self) -> QgemmPlan<bf16> {
-        self.resized(self.m.min(BLOCK), self.n).in_bf16()
+        self.resized(self.m.min(ROUNDED_ROWS), self.n).in_bf16()
     }
 
     pub(super) fn scratch_bf16(&self) -> Result<ScratchReq, KernelError> {

@@ -170,7 +170,7 @@ impl<'a> Fp8Ref<'a> {
 }
 
 /// The factor with which E4M3 numbers are multiplied after [`Lanes::fp8`].
-const fn unit<const E5M2: bool>() -> f32 {
+const fn factor<const E5M2: bool>() -> f32 {
     if E5M2 {
         1.0
     } else {
@@ -290,7 +290,7 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
                 for &more in sums[r].iter().take(UNPACKED / P::LANES).skip(1) {
                     sum = P::add(sum, more);
                 }
-                let sum = P::mul(sum, P::splat(unit::<E5M2>()));
+                let sum = P::mul(sum, P::splat(factor::<E5M2>()));
                 totals[r] = P::fma(sum, P::splat(g.w.scale(outputs[r], tile)), totals[r]);
             }
             tile += 1;
@@ -332,7 +332,7 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, F
     }
 }
 
-/// Decodes `n <= UNPACKED` numbers at `p`. With `ONCE`, `scale` includes the [`unit`].
+/// Decodes `n <= UNPACKED` numbers at `p`. With `ONCE`, `scale` includes the [`factor`].
 ///
 /// # Safety
 /// The numbers exist, and room for them at `to`; the instruction set.
@@ -353,7 +353,7 @@ unsafe fn scaled<
     unsafe {
         let numbers = if n == UNPACKED { P::fp8::<E5M2, NAN>(p) } else { some::<P, E5M2>(p, n) };
         for (v, &number) in numbers.iter().enumerate().take(UNPACKED / P::LANES) {
-            let number = if ONCE { number } else { P::mul(number, P::splat(unit::<E5M2>())) };
+            let number = if ONCE { number } else { P::mul(number, P::splat(factor::<E5M2>())) };
             let n = n.saturating_sub(v * P::LANES).min(P::LANES);
             put::<E, P, PAST>(to.wrapping_add(v * P::LANES), P::mul(number, scale), n);
         }
@@ -372,7 +372,7 @@ unsafe fn run<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: bool
 ) {
     // SAFETY: the loops stay below n.
     unsafe {
-        let scale = P::splat(if ONCE { scale * unit::<E5M2>() } else { scale });
+        let scale = P::splat(if ONCE { scale * factor::<E5M2>() } else { scale });
         let mut at = 0;
         while n - at >= LOOK {
             if !E5M2 && P::saw_nan(look::<P>(P::none(), p.add(at))) {
@@ -406,8 +406,8 @@ unsafe fn rows<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const PAST: boo
             let (mut at, mut tile) = (0, 0);
             while at < inputs {
                 let (n, scale) = (cols.min(inputs - at), g.w.scale(r, tile));
-                // The scale times the unit is exact unless it is too large.
-                if (scale * unit::<E5M2>()).is_finite() {
+                // The scale times the factor is exact unless it is too large.
+                if (scale * factor::<E5M2>()).is_finite() {
                     run::<E, P, E5M2, PAST, true>((row.add(at), out.add(at)), n, scale);
                 } else {
                     run::<E, P, E5M2, PAST, false>((row.add(at), out.add(at)), n, scale);

@@ -227,12 +227,12 @@ pub(super) unsafe fn some_words<P: Lanes>(p: *const u32, n: usize) -> P::I {
 #[inline(always)]
 pub(super) unsafe fn integer<P: Lanes>(w: P::I, bits: u32) -> P::V {
     // SAFETY: the caller's contract.
-    unsafe { P::sub(P::mantissa(w, (1 << bits) - 1, unit(0)), P::splat(f32::from_bits(unit(0)))) }
+    unsafe { P::sub(P::mantissa(w, (1 << bits) - 1, one_at(0)), P::splat(f32::from_bits(one_at(0)))) }
 }
 
 /// The bits of the power of two of whose mantissa bit `bit` counts 1.
 #[inline(always)]
-const fn unit(bit: u32) -> u32 {
+const fn one_at(bit: u32) -> u32 {
     (127 + 23 - bit) << 23
 }
 
@@ -269,7 +269,7 @@ pub(super) unsafe fn centred<P: Lanes, L: Layout>(low: P::I, high: P::I, bit: u3
             let by = bit % L::BITS + if bit + L::BITS > 23 { above } else { 0 };
             (P::shr(low, by), bit - by)
         };
-        let q = P::mantissa(w, ((1 << L::BITS) - 1) << bit, unit(bit));
-        P::sub(q, P::add(zero, P::splat(f32::from_bits(unit(bit)))))
+        let q = P::mantissa(w, ((1 << L::BITS) - 1) << bit, one_at(bit));
+        P::sub(q, P::add(zero, P::splat(f32::from_bits(one_at(bit)))))
     }
 }

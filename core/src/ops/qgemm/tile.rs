@@ -19,7 +19,7 @@ use crate::quant::MIN_GROUP;
 use crate::vector::Prim;
 
 /// Rows of activations in a panel, at most.
-pub(crate) const PANEL: usize = 12;
+pub(crate) const ACTIVATION_ROWS: usize = 12;
 
 /// The bias that makes codes unsigned, for microkernels that multiply unsigned codes. To cancel it, their accumulators start with the
 /// negative sum of the activations times the bias.

@@ -40,7 +40,7 @@ pub(super) struct TokenRun {
 
 /// A chunk of attention: some tokens of a run, for the queries of a KV head.
 #[derive(Clone, Debug)]
-struct Unit {
+struct Chunk {
     run: usize,
     head: usize,
     /// Tokens, counted in the run.
@@ -54,7 +54,7 @@ struct Unit {
 #[derive(Debug)]
 pub(super) struct Shares {
     window: Option<usize>,
-    units: Vec<Unit>,
+    chunks: Vec<Chunk>,
     /// For each row, the partial results of each of its KV heads. Empty if the results of chunks are complete.
     joins: Vec<Vec<Join>>,
     /// Elements of memory for partial results.
@@ -101,7 +101,7 @@ impl Shares {
         let step = (QUERIES / heads.group).max(1);
         let chunks: usize = runs.iter().map(|run| run.tokens.div_ceil(step) * heads.kv_heads).sum();
         let split = chunks < threads * CHUNKS_PER_THREAD && threads > 1;
-        let (mut units, mut partial_len) = (Vec::new(), 0);
+        let (mut chunks, mut partial_len) = (Vec::new(), 0);
         let rows = runs.iter().map(|run| run.row + run.tokens).max().unwrap_or(0);
         let mut joins = vec![Vec::new(); if split { rows } else { 0 }];
         for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
@@ -110,10 +110,10 @@ impl Shares {
                 let from = sees_from(window, position + tokens.start) / KV_PIECE;
                 let pieces = from..(position + tokens.end).div_ceil(KV_PIECE);
                 for head in 0..heads.kv_heads {
-                    let unit =
-                        Unit { run, head, tokens: tokens.clone(), pieces: pieces.clone(), partial: None };
+                    let work =
+                        Chunk { run, head, tokens: tokens.clone(), pieces: pieces.clone(), partial: None };
                     if !split {
-                        units.push(unit);
+                        chunks.push(work);
                         continue;
                     }
                     let queries = tokens.len() * heads.group;
@@ -125,10 +125,10 @@ impl Shares {
                         joins[row + t].push(join);
                     }
                     for piece in pieces.clone() {
-                        units.push(Unit {
+                        chunks.push(Chunk {
                             pieces: piece..piece + 1,
                             partial: Some(partial_len),
-                            ..unit.clone()
+                            ..work.clone()
                         });
                         partial_len += each;
                     }
@@ -137,13 +137,13 @@ impl Shares {
         }
         // The longest chunks come first, so that no thread is left with one at the end.
         if !split {
-            units.sort_by_key(|unit| std::cmp::Reverse(unit.pieces.len()));
+            chunks.sort_by_key(|work| std::cmp::Reverse(work.pieces.len()));
         }
-        Self { window, units, joins, partial_len, next: threads }
+        Self { window, chunks, joins, partial_len, next: threads }
     }
 
     pub(super) fn chunks(&self) -> usize {
-        self.units.len()
+        self.chunks.len()
     }
 
     /// Whether the results of chunks are partial and have to be joined.
@@ -188,7 +188,7 @@ impl Joined {
         row: usize,
         to: &mut [f32],
     ) -> Result<(), KernelError> {
-        // SAFETY: the caller's contract; places are those of the units.
+        // SAFETY: the caller's contract; places are those of the chunks.
         unsafe {
             let a = &*self.attention;
             let Heads { group, dim, .. } = a.heads;
@@ -251,7 +251,7 @@ impl Attention {
         }
     }
 
-    /// The first block of a unit's piece that its tokens see, how many there are, and where they are.
+    /// The first block of a piece that the tokens of a chunk see, how many there are, and where they are.
     ///
     /// # Safety
     /// The contract of [`run`](Self::run); blocks have `len` cells of this type.
@@ -259,16 +259,16 @@ impl Attention {
         &self,
         layer: usize,
         window: Option<usize>,
-        unit: &Unit,
+        work: &Chunk,
         piece: usize,
         len: usize,
     ) -> (usize, usize, [&[C::Cell]; PIECE_BLOCKS]) {
-        let position = self.runs[unit.run].position;
-        let first = (piece * PIECE_BLOCKS).max(sees_from(window, position + unit.tokens.start) / KV_BLOCK);
-        let end = ((piece + 1) * PIECE_BLOCKS).min((position + unit.tokens.end).div_ceil(KV_BLOCK));
+        let position = self.runs[work.run].position;
+        let first = (piece * PIECE_BLOCKS).max(sees_from(window, position + work.tokens.start) / KV_BLOCK);
+        let end = ((piece + 1) * PIECE_BLOCKS).min((position + work.tokens.end).div_ceil(KV_BLOCK));
         let mut blocks: [&[C::Cell]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
         for (i, block) in blocks.iter_mut().enumerate().take(end - first) {
-            let at = self.blocks.at(layer, unit.run, unit.head, first + i);
+            let at = self.blocks.at(layer, work.run, work.head, first + i);
             // SAFETY: a block of the cache, in which nobody writes now.
             *block = unsafe { std::slice::from_raw_parts(at.cast::<C::Cell>(), len) };
         }
@@ -288,9 +288,9 @@ impl Attention {
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
         let shares = &self.shares[group];
-        let unit = &shares.units[chunk];
-        let (run, Heads { group, dim, .. }) = (self.runs[unit.run], self.heads);
-        let queries = unit.tokens.len() * group;
+        let work = &shares.chunks[chunk];
+        let (run, Heads { group, dim, .. }) = (self.runs[work.run], self.heads);
+        let queries = work.tokens.len() * group;
         let scratch = k.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
         let len = C::len(dim)?;
         let own = queries * (2 * dim + 2) * size_of::<f32>() + queries * size_of::<[usize; 2]>();
@@ -301,17 +301,17 @@ impl Attention {
         let (spans, own) = unsafe { (spans.align_to_mut::<[usize; 2]>().1, own.align_to_mut::<f32>().1) };
         let (q, own) = own.split_at_mut(queries * dim);
         let (sums, values) = own.split_at_mut(2 * queries);
-        for (t, token) in unit.tokens.clone().enumerate() {
+        for (t, token) in work.tokens.clone().enumerate() {
             let position = run.position + token;
             let from = sees_from(shares.window, position);
             spans[t * group..(t + 1) * group].fill([from, position + 1]);
             // SAFETY: the token's row, whose queries of this head lie side by side.
             let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
-            let from = &row[unit.head * group * dim..][..group * dim];
+            let from = &row[work.head * group * dim..][..group * dim];
             k.vec_scale(self.scale, from, &mut q[t * group * dim..][..group * dim])?;
         }
-        let mut all = match unit.partial {
-            // SAFETY: the unit's own part of the memory for partial results.
+        let mut all = match work.partial {
+            // SAFETY: the chunk's own part of the memory for partial results.
             Some(at) => unsafe {
                 let at = self.partial.add(at);
                 Attended {
@@ -324,13 +324,13 @@ impl Attention {
         };
         all.clear();
         // SAFETY: the caller's contract.
-        let blocks_of = |unit, piece| unsafe { self.blocks_of::<C>(layer, shares.window, unit, piece, len) };
-        let (mut first, mut n, mut blocks) = blocks_of(unit, unit.pieces.start);
-        for piece in unit.pieces.clone() {
+        let blocks_of = |work, piece| unsafe { self.blocks_of::<C>(layer, shares.window, work, piece, len) };
+        let (mut first, mut n, mut blocks) = blocks_of(work, work.pieces.start);
+        for piece in work.pieces.clone() {
             // What is attended to next is asked for meanwhile.
-            let next = match shares.units.get(chunk + shares.next) {
-                _ if piece + 1 < unit.pieces.end => blocks_of(unit, piece + 1),
-                Some(unit) => blocks_of(unit, unit.pieces.start),
+            let next = match shares.chunks.get(chunk + shares.next) {
+                _ if piece + 1 < work.pieces.end => blocks_of(work, piece + 1),
+                Some(work) => blocks_of(work, work.pieces.start),
                 None => (0, 0, [&[][..]; PIECE_BLOCKS]),
             };
             let piece = KvPiece {
@@ -343,14 +343,14 @@ impl Attention {
             C::attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
             (first, n, blocks) = next;
         }
-        if unit.partial.is_none() {
-            for (t, token) in unit.tokens.clone().enumerate() {
+        if work.partial.is_none() {
+            for (t, token) in work.tokens.clone().enumerate() {
                 let part = t * group..(t + 1) * group;
                 let values = &mut all.values[part.start * dim..part.end * dim];
                 let part = Attended { sums: &mut all.sums[part], values };
                 // SAFETY: the row's elements of this head, which are the chunk's own.
                 let to = unsafe {
-                    let to = self.to.ptr.add((run.row + token) * self.to.width + unit.head * group * dim);
+                    let to = self.to.ptr.add((run.row + token) * self.to.width + work.head * group * dim);
                     std::slice::from_raw_parts_mut(to, group * dim)
                 };
                 finish(&k, dim, &part, |query| query * dim, to)?;
