@@ -10,6 +10,7 @@
 //! | `lanes.rs` | words of 32 bits, with which AWQ, GPTQ, SqueezeLLM and FP8 are unpacked |
 //! | `dots.rs` | products of bytes, for weights in place |
 //! | `transpose.rs` | the transposition of small squares, if the instruction set has something better than the general way |
+//! | `wide.rs`, `pairs.rs` | for products: 64 bytes in a register; weights decoded to pairs of 16 bits, likewise if it has something better |
 //!
 //! `x86` has what AVX2 and AVX-512 share; `machine` has what every CPU of an architecture shares; `detect` finds out what the
 //! CPU at hand has.

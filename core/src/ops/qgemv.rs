@@ -13,7 +13,7 @@ use crate::quant::bytes::Widen;
 use crate::vector::Prim;
 
 /// Rows of weights that are multiplied at a time: a vector of activations is loaded once for all of them.
-const ROWS_SIDE_BY_SIDE: usize = 4;
+const ROWS_AT_A_TIME: usize = 4;
 
 /// Rows of activations that one pass over the weights serves.
 pub(crate) const BATCH: usize = 8;
@@ -125,13 +125,13 @@ pub(crate) unsafe fn rows<E: Element, P: Prim<E> + Widen, const R: usize>(g: &Qg
 /// overlaps neither; the instruction set is present.
 #[inline(always)]
 pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Widen>(g: &QgemvArgs<E>) {
-    let fours = g.rows / ROWS_SIDE_BY_SIDE;
+    let fours = g.rows / ROWS_AT_A_TIME;
     // SAFETY: every row is below `rows`.
     unsafe {
         for r in 0..fours {
-            rows::<E, P, ROWS_SIDE_BY_SIDE>(g, r * ROWS_SIDE_BY_SIDE);
+            rows::<E, P, ROWS_AT_A_TIME>(g, r * ROWS_AT_A_TIME);
         }
-        for r in ROWS_SIDE_BY_SIDE * fours..g.rows {
+        for r in ROWS_AT_A_TIME * fours..g.rows {
             rows::<E, P, 1>(g, r);
         }
     }

@@ -15,7 +15,7 @@ use crate::model::Experts;
 /// Ways to cut what an expert has into segments, in experts.cu.
 const CUTS: usize = 3;
 /// Rows up to which the block that sorts also routes: it has a warp for each.
-const TOGETHER: usize = 32;
+const MAX_ROUTED_BY_SORT: usize = 32;
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -141,7 +141,7 @@ impl Ops {
             most[i] = small("rows of a segment", *size)?;
             room[i] = small("segments", rows(table.len(), SEGMENT)?)?;
         }
-        let routes = m <= TOGETHER;
+        let routes = m <= MAX_ROUTED_BY_SORT;
         let args = SortArgs {
             route,
             places: to.places.address(),

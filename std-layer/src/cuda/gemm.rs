@@ -165,7 +165,7 @@ impl Ops {
             return Err(bad("parts", "at least 1"));
         }
         let (m, n) = (args.m as usize, args.n as usize);
-        let geometry = geometry::gemm(m, n, geometry::FEW, self.pieces(), parts);
+        let geometry = geometry::gemm(m, n, geometry::SMALL_TILE_ROWS, self.pieces(), parts);
         if parts == 1 {
             // SAFETY: whoever made the arguments checked them.
             return unsafe { self.loader.launch(kernel, stream, geometry, &args) };
@@ -219,7 +219,7 @@ impl Ops {
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [`FEW`](geometry::FEW) rows at most, or 128.
+    /// [`gemm`](Self::gemm) with several matrices, each `n x k`. Segments have [`SMALL_TILE_ROWS`](geometry::SMALL_TILE_ROWS) rows at most, or 128.
     ///
     /// # Errors
     /// Those of [`gemm`](Self::gemm).
@@ -234,11 +234,11 @@ impl Ops {
         same_len("w", w.len(), area("elements of w", &[segments.matrices, n, k])?)?;
         self.here(w.context())?;
         let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
-        let name = if segments.most == geometry::FEW { "gemm_few" } else { "gemm" };
+        let name = if segments.most == geometry::SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
         self.segments(stream, Name(name, T::TYPE.name(), ""), args, segments)
     }
 
-    /// [`qgemm`](Self::qgemm) with several matrices, which `w` has one below the other. Segments have [`FEW`](geometry::FEW) rows at most, with bf16, or
+    /// [`qgemm`](Self::qgemm) with several matrices, which `w` has one below the other. Segments have [`SMALL_TILE_ROWS`](geometry::SMALL_TILE_ROWS) rows at most, with bf16, or
     /// 128.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ impl Ops {
         let ((address, row_bytes), n) = (w.place(self)?, w.rows() / segments.matrices.max(1));
         same_len("w", w.rows(), n * segments.matrices)?;
         let (args, _) = self.product((address, n, row_bytes), (x, w.cols()), &y)?;
-        let name = if segments.most == geometry::FEW { "qgemm_few" } else { "qgemm" };
+        let name = if segments.most == geometry::SMALL_TILE_ROWS { "qgemm_few" } else { "qgemm" };
         self.segments(stream, Name(name, T::TYPE.name(), w.format().name()), args, segments)
     }
 

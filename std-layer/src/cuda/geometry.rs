@@ -167,13 +167,13 @@ pub(crate) fn gemm(m: usize, n: usize, rows: usize, pieces: usize, parts: usize)
     Geometry { grid: [m.div_ceil(rows), n.div_ceil(128), parts], threads: 128, shared }
 }
 
-/// Rows of a block of products of few rows.
-pub(crate) const FEW: usize = 32;
+/// Rows of the small tiles, which products of few rows have: a block computes one.
+pub(crate) const SMALL_TILE_ROWS: usize = 32;
 
 /// Parts of the columns of such a product: until each multiprocessor has five blocks, which have about as much of the weights on the way as memory
 /// takes time to bring. A part's sums are written and read again, 8 bytes for each row of X, so that a part has 8 columns or more for each row, and 256 or more.
 pub(crate) fn gemm_parts(m: usize, n: usize, k: usize, multiprocessors: usize) -> usize {
-    let blocks = (m.div_ceil(FEW) * n.div_ceil(128)).max(1);
+    let blocks = (m.div_ceil(SMALL_TILE_ROWS) * n.div_ceil(128)).max(1);
     let wanted = (multiprocessors * 5).div_ceil(blocks);
     wanted.min(k / (8 * m).max(256)).max(1)
 }

@@ -141,8 +141,8 @@ fn weights() {
         let few = 1 + s.below(64);
         let parts = gemm_parts(few, outputs, inputs, processors);
         assert!(parts == 1 || inputs / parts >= 256.max(8 * few), "{parts} parts of {inputs}");
-        let axes = [Tiles(few, FEW), Tiles(outputs, 128), Tiles(parts, 1)];
-        check("gemm_few", gemm(few, outputs, FEW, 3, parts), axes);
+        let axes = [Tiles(few, SMALL_TILE_ROWS), Tiles(outputs, 128), Tiles(parts, 1)];
+        check("gemm_few", gemm(few, outputs, SMALL_TILE_ROWS, 3, parts), axes);
         for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
             check("gemv", gemv(outputs, n, 3), [Tiles(outputs, each), Tiles(3, 1), ONE]);
         }

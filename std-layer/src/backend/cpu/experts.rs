@@ -11,16 +11,12 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Precision, QgemmPl
 use super::cache::{grow, Workspace};
 use super::product::{chunk_rows, Way};
 use super::rows::{glu, Rounded, Rows};
-use super::team::Memory;
+use super::team::{Memory, LINE};
 use super::weights::ExpertWeights;
-use crate::aligned::AlignedVec;
 use crate::model::{Config, Experts, Gate};
 
-/// Arrays start on a cache line.
-const LINE: usize = AlignedVec::<u8>::ALIGN;
-
 /// If there are no more rows than this, one chunk routes and sorts all of them.
-const TOGETHER: usize = 8;
+const SORTED_AT_ONCE: usize = 8;
 
 /// Gate and up take prepared rows from the same place, or each from its own if their formats differ; down from the third.
 const FORMS: usize = 3;
@@ -158,7 +154,7 @@ impl Mixture {
             ("experts: down", Stage::Down),
             ("combine", Stage::Combine),
         ];
-        let few = self.rows <= TOGETHER;
+        let few = self.rows <= SORTED_AT_ONCE;
         all.into_iter().filter(move |(_, stage)| !few || *stage != Stage::Route)
     }
 
@@ -266,7 +262,7 @@ impl Mixture {
             match stage {
                 Stage::Route => rows.into_iter().try_for_each(|row| self.route(k, row)),
                 Stage::Sort => {
-                    if self.rows <= TOGETHER {
+                    if self.rows <= SORTED_AT_ONCE {
                         (0..self.rows).try_for_each(|row| self.route(k, row))?;
                     }
                     self.sort();

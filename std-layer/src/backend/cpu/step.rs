@@ -10,14 +10,10 @@ use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
 use super::product::Product;
 use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
-use super::team::{Memory, Work};
+use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
-use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
 use crate::model::Pooling;
-
-/// Arrays in the arena start on a cache line.
-const LINE: usize = AlignedVec::<u8>::ALIGN;
 
 /// One operation.
 #[derive(Debug)]

@@ -28,6 +28,9 @@ pub(super) trait Work: Send + Sync {
     fn run(&self, operation: usize, chunk: usize, memory: &mut Memory);
 }
 
+/// Arrays start on a cache line.
+pub(super) const LINE: usize = AlignedVec::<u8>::ALIGN;
+
 /// A thread's own memory, kept from chunk to chunk.
 #[derive(Debug)]
 pub(super) struct Memory(AlignedVec<u8>);

@@ -13,9 +13,9 @@ use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill};
 use crate::model::{Config, Gate, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
-const TOGETHER: usize = 64;
+const ATTENTION_ROWS: usize = 64;
 /// Rows of a sequence from which on attention is worth tensor cores.
-const MANY: usize = 16;
+const MIN_TENSOR_ROWS: usize = 16;
 
 /// What has been asked for, but waits for whoever takes it.
 #[derive(Clone, Copy, Debug)]
@@ -167,8 +167,8 @@ impl<'a> Lowering<'a> {
         let (scale, cap) = (config.attention_scale, config.attention_softcap);
         // In pieces, straight to whoever takes it; or row by row first.
         let tensor = rows.tensor_attention(config);
-        let at_once = rows.rows <= TOGETHER && !tensor;
-        let part = rows.rows.min(TOGETHER);
+        let at_once = rows.rows <= ATTENTION_ROWS && !tensor;
+        let part = rows.rows.min(ATTENTION_ROWS);
         self.size(Place::Partial, Ops::partial_len(part, heads, rows.pieces, dim)?, 4);
         let mut uses = vec![(Place::Queries, Access::Read), (Place::Partial, Access::Write), inputs, half];
         if !at_once {
@@ -212,8 +212,8 @@ impl<'a> Lowering<'a> {
             }
             // Rows in pieces, and runs of many on tensor cores.
             let in_pieces = |memory: &Memory<'a>, rows: Range<usize>| {
-                for from in rows.clone().step_by(TOGETHER) {
-                    let to = rows.end.min(from + TOGETHER);
+                for from in rows.clone().step_by(ATTENTION_ROWS) {
+                    let to = rows.end.min(from + ATTENTION_ROWS);
                     let how = attend(memory, from, to)?;
                     let mut room = partial(memory, to - from)?;
                     let cache = (&memory.layers[layer], tables);
@@ -230,7 +230,7 @@ impl<'a> Lowering<'a> {
             }
             for run in rows.runs.iter().filter(|_| tensor) {
                 let end = run.row + run.tokens;
-                if run.tokens < MANY {
+                if run.tokens < MIN_TENSOR_ROWS {
                     in_pieces(memory, run.row..end)?;
                     continue;
                 }
@@ -278,7 +278,7 @@ impl<'a> Lowering<'a> {
 impl Rows {
     /// Whether some of the step's attention is done on tensor cores, whose numbers have 16 bits.
     fn tensor_attention(&self, config: &Config) -> bool {
-        let many = self.runs.iter().any(|run| run.tokens >= MANY);
+        let many = self.runs.iter().any(|run| run.tokens >= MIN_TENSOR_ROWS);
         many && !self.exact && self.narrow_cache && config.attention_softcap.is_none()
     }
 }

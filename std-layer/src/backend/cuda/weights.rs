@@ -6,7 +6,7 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 
 use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
-use crate::cuda::geometry::FEW;
+use crate::cuda::geometry::SMALL_TILE_ROWS;
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -279,17 +279,17 @@ pub(super) enum Way {
 
 /// Vectors that products without tensor cores take at a time.
 pub(super) const MAX_GEMV_ROWS: usize = 8;
-/// Rows of a block of tensor cores, usually and of few rows.
-const MANY: usize = 128;
-/// Vectors up to which tensor cores take tiles of 32 rows: those of 128 would multiply zeros for longer than it takes to read the weights.
-pub(super) const FEW_ROWS: usize = 64;
+/// Rows of a usual tile of tensor cores, which a block computes.
+const TILE_ROWS: usize = 128;
+/// Vectors up to which tensor cores take small tiles: those of usual size would multiply zeros for longer than it takes to read the weights.
+pub(super) const MAX_SMALL_TILE_ROWS: usize = 64;
 
 impl Way {
     /// Whether tiles of few rows are best where a matrix has `m` rows of `half`.
     pub(super) fn is_few(self, m: usize, half: ElementType) -> bool {
         match self {
-            Self::Gemm => m <= FEW_ROWS,
-            Self::Qgemm(_) => m <= FEW_ROWS && half == ElementType::Bf16,
+            Self::Gemm => m <= MAX_SMALL_TILE_ROWS,
+            Self::Qgemm(_) => m <= MAX_SMALL_TILE_ROWS && half == ElementType::Bf16,
             _ => false,
         }
     }
@@ -300,8 +300,8 @@ impl Way {
             Self::Gemv(_) | Self::Integer(_) => m.clamp(1, MAX_GEMV_ROWS).next_power_of_two(),
             Self::Exact(_) if m <= 1 => 1,
             Self::Exact(_) => MAX_GEMV_ROWS,
-            _ if self.is_few(m, half) => FEW,
-            Self::Gemm | Self::Qgemm(_) => MANY,
+            _ if self.is_few(m, half) => SMALL_TILE_ROWS,
+            Self::Gemm | Self::Qgemm(_) => TILE_ROWS,
         }
     }
 }
