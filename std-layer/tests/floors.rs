@@ -1,7 +1,7 @@
 //! The floors of this library: files import from their own floor and from floors below. So there is no circle between floors.
 //! SPEC/02 describes them.
 
-use gllm_testkit::imports::{arrows, upward};
+use gllm_testkit::imports::{arrows, circles, upward};
 use std::path::Path;
 
 /// The floors, from the ground up: folders and files of `src`.
@@ -34,4 +34,12 @@ fn no_arrow_goes_up() {
     assert!(arrows.len() > 300, "{} arrows", arrows.len());
     let up = upward(&arrows, FLOORS);
     assert!(up.is_empty(), "imports from a floor above:\n{}", up.join("\n"));
+}
+
+/// Within a floor a module and its children may import each other, but a reader has to be able to hold them in mind.
+#[test]
+fn circles_within_floors_are_few_and_small() {
+    let circles = circles(&arrows(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")));
+    let small = circles.iter().all(|files| files.len() <= 6);
+    assert!(small && circles.len() <= 6, "files that import each other in a circle: {circles:#?}");
 }

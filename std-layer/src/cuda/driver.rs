@@ -11,9 +11,13 @@ use std::sync::Arc;
 
 use super::error::{Capability, CudaError, CudaVersion};
 use super::geometry::Limits;
-use super::kernels::{NEED, NEED_DRIVER};
 use super::lifetime::{self, Resource};
 use super::sys::{self, attribute, Api, Functions, Handle};
+
+/// The oldest CUDA version that a driver may support, and the first driver that does. Drivers load machine code that any
+/// compiler of their own major version made, and the kernels' compiler is 12.9.
+const NEED: CudaVersion = CudaVersion(12000);
+const NEED_DRIVER: u32 = 525;
 
 /// A driver, opened: NVIDIA's, or what does the same on GPUs of others.
 #[derive(Clone)]

@@ -6,15 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use gllm_kernels_core::{ElementType, QuantFormat};
 
 use super::driver::{Context, Device};
-use super::error::{Capability, CudaError, CudaVersion};
+use super::error::{Capability, CudaError};
 use super::geometry::Geometry;
 use super::module::{inflate, Arguments, Function, Module};
 use super::stream::Stream;
-
-/// The oldest CUDA version that a driver may support, and the first driver that does. Drivers load machine code that any
-/// compiler of their own major version made, and the kernels' compiler is 12.9.
-pub(super) const NEED: CudaVersion = CudaVersion(12000);
-pub(super) const NEED_DRIVER: u32 = 525;
 
 macro_rules! files {
     ($($file:ident)*) => {
@@ -167,11 +162,9 @@ impl Loader {
         Ok(function)
     }
 
-    /// Loads every kernel.
-    pub(super) fn load(&self) -> Result<(), CudaError> {
-        let mut all = Vec::new();
-        list(&mut |file, name, _| all.push((file, name)));
-        all.into_iter().try_for_each(|(file, name)| self.function(file, name).map(|_| ()))
+    /// Loads a kernel, unless it is loaded.
+    pub(super) fn load(&self, file: File, name: Name) -> Result<(), CudaError> {
+        self.function(file, name).map(drop)
     }
 
     /// Queues a launch; the first one of a kernel loads its file.
@@ -189,40 +182,6 @@ impl Loader {
         // SAFETY: the caller's contract.
         unsafe { self.function(file, name)?.launch(stream, geometry, args) }
     }
-}
-
-/// A kernel of the catalogue, for tests: its file, name, and the bytes of its arguments.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub struct Listed {
-    pub file: &'static str,
-    pub name: String,
-    pub arguments: usize,
-}
-
-/// Tells files, names and bytes of arguments of all kernels.
-fn list(to: &mut dyn FnMut(File, Name, usize)) {
-    super::elementwise::list(to);
-    super::rows::list(to);
-    super::quant::list(to);
-    super::grouped::list(to);
-    super::attention::list(to);
-    super::prefill::list(to);
-    super::sampling::list(to);
-    super::gemm::list(to);
-    super::gemv::list(to);
-    super::decoder::list(to);
-    super::experts::list(to);
-}
-
-/// Every kernel that can be launched.
-#[doc(hidden)]
-pub fn catalogue() -> Vec<Listed> {
-    let mut all = Vec::new();
-    list(&mut |file, name, arguments| {
-        all.push(Listed { file: file.name(), name: name.join(), arguments });
-    });
-    all
 }
 
 /// The storage types of kernels.

@@ -16,6 +16,7 @@
 //! show when somebody waits. The first launch of a kernel loads the file that it is in, or [`Ops::load`] all of them.
 
 mod attention;
+mod catalogue;
 mod check;
 pub(crate) mod decoder;
 pub(crate) mod driver;
@@ -47,12 +48,14 @@ use crate::aligned::Zeroable;
 use kernels::Loader;
 
 pub use attention::{DecodeRoom, KvCache, KvFormat, KvShape, PageTables};
+#[doc(hidden)]
+pub use catalogue::{catalogue, Listed};
 pub use driver::{Context, Device, Driver, Transfers};
 pub use error::{Capability, CudaError, CudaVersion, DriverCode};
 pub use gemm::Split;
 pub use grouped::{GroupedLayout, GroupedParts, GroupedView};
 #[doc(hidden)]
-pub use kernels::{catalogue, embedded_cubins, Cubin, Listed};
+pub use kernels::{embedded_cubins, Cubin};
 pub use memory::{Buffer, View, ViewMut};
 pub use pinned::{Copying, PinnedBuffer};
 pub use prefill::{Mask, Prefill};
@@ -88,14 +91,6 @@ impl Ops {
     /// What the kernels in use were compiled for.
     pub fn capability(&self) -> Capability {
         self.loader.capability()
-    }
-
-    /// Loads every kernel now; otherwise the first launch of one loads the file that it is in. Recordings can then begin with any.
-    ///
-    /// # Errors
-    /// `OutOfMemory`, `Driver`, `Launch` with the name of a kernel that is missing, `DamagedKernels`.
-    pub fn load(&self) -> Result<(), CudaError> {
-        self.loader.load()
     }
 
     fn here(&self, context: &Context) -> Result<(), CudaError> {
