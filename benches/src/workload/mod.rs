@@ -1,6 +1,8 @@
 //! The list of benchmarks: one entry for each operator and form.
 
-use gllm_kernels_core::{kernels, Caps, ElementType, KernelError, Kernels, Op, Operand, QuantFormat};
+use gllm_kernels_core::{
+    kernels, Caps, ElementType, KernelError, KernelInfo, Kernels, Op, Operand, QuantFormat,
+};
 use gllm_kernels_std::{Parallel, Runtime};
 
 use crate::arena::{Arena, Carver};
@@ -350,10 +352,15 @@ impl Entry {
 
     /// The kernel that `workload`, made for `case`, runs.
     pub fn kernel(&self, case: &Case, caps: Caps, workload: &dyn Workload) -> &'static str {
-        let wanted = (self.op, case.element, case.format, caps.level());
-        let row = || kernels().find(|k| (k.op, k.element, k.format, k.level) == wanted);
+        let row = || best_row(self.op, case, caps);
         workload.kernel().or_else(|| Some(row()?.name)).unwrap_or("?")
     }
+}
+
+/// The first row of the registry, where the best ones come first, for what `caps` has.
+fn best_row(op: Op, case: &Case, caps: Caps) -> Option<&'static KernelInfo> {
+    let wanted = (op, case.element, case.format, caps.level());
+    kernels().find(|k| (k.op, k.element, k.format, k.level) == wanted && caps.features().contains(k.requires))
 }
 
 /// A refused call, in words.
@@ -363,6 +370,9 @@ pub fn refused(op: &str, e: KernelError) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use gllm_kernels_core::Features;
+    use gllm_kernels_std::caps;
+
     use super::*;
 
     #[test]
@@ -380,6 +390,27 @@ mod tests {
         let before = names.len();
         names.dedup();
         assert_eq!(names.len(), before);
+    }
+
+    #[test]
+    fn kernels_have_the_features_they_need() {
+        let shape = Shape { m: 4, n: 16, k: 256 };
+        for format in QuantFormat::ALL {
+            for op in [Op::Qgemm, Op::QgemvPacked, Op::QgemvQ8] {
+                let case = Case { element: ElementType::F32, format: Some(*format), shape };
+                let own = caps();
+                for caps in [own, own.without(Features::AVX_VNNI | Features::AVX512_VNNI | Features::DOTPROD)]
+                {
+                    let used = Kernels::<f32>::with(caps).kernel(op, case.format);
+                    let named = best_row(op, &case, caps);
+                    assert_eq!(
+                        named.map(|row| row.name),
+                        used.map(|row| row.name),
+                        "{op:?} {format:?} {caps:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
