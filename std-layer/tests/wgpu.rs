@@ -151,6 +151,37 @@ fn experts_with_rounded_activations() {
     }
 }
 
+/// Prompts in f16: logits diverge from the oracle's a little, weights in f32 and `Exact` aside, where they are the same with f16 and without.
+#[test]
+fn prompts_in_f16() {
+    let mixtures = Tiny::mixtures().map(|tiny| Tiny { experts: tiny.experts.map(|(n, _)| (n, n)), ..tiny });
+    for tiny in Tiny::all().into_iter().chain(mixtures) {
+        let Some(adapter) = WgpuAdapter::all().into_iter().next() else { return };
+        let model = tiny.open();
+        let tokens = tokens(40, tiny.vocabulary);
+        let logits = |backend, precision| {
+            let forward = ForwardConfig { precision, ..ForwardConfig::default() };
+            let mut g = Generator::new(backend, &model, Options { forward, ..options() }).unwrap();
+            g.logits(&tokens).unwrap()
+        };
+        let in_f16 = |precision| match WgpuBackend::with_f16(&adapter) {
+            Ok(backend) => Some(logits(backend, precision)),
+            Err(why) => {
+                golden::say(format_args!("SKIPPED: {why}"));
+                None
+            }
+        };
+        let exact = logits(WgpuBackend::on(&adapter).unwrap(), Precision::Exact);
+        let (Some(same), Some(got)) = (in_f16(Precision::Exact), in_f16(Precision::Integer)) else { return };
+        assert!(exact == same, "{tiny:?}");
+        let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
+        let of_row = |(want, got): (&Vec<f64>, &[f32])| divergence(want, got);
+        let mean = want.iter().zip(got.chunks(want[0].len())).map(of_row).sum::<f64>() / want.len() as f64;
+        // Rounding is there, but not more of it.
+        assert!((got == exact) == tiny.format.is_none() && mean < 1e-3, "{tiny:?}: KL divergence {mean}");
+    }
+}
+
 /// Scores that are no numbers choose experts that exist.
 #[test]
 fn routers_that_overflow_do_no_harm() {

@@ -35,7 +35,7 @@ pub(super) struct Gpu {
 }
 
 /// Features that shaders use where an adapter has them.
-pub(super) const USEFUL: Features = Features::SUBGROUP;
+pub(super) const USEFUL: Features = Features::SUBGROUP.union(Features::SHADER_F16);
 
 /// Threads of the largest workgroup that a shader has.
 pub(super) const THREADS: u32 = 256;
@@ -86,6 +86,11 @@ impl Gpu {
     /// Bytes of memory that a workgroup shares.
     pub(super) fn shared_bytes(&self) -> u32 {
         self.limits.max_compute_workgroup_storage_size
+    }
+
+    /// Whether shaders may compute in f16.
+    pub(super) fn has_f16(&self) -> bool {
+        self.device.features().contains(Features::SHADER_F16)
     }
 
     pub(super) fn traffic(&self) -> Traffic {

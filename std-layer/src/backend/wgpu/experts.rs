@@ -144,8 +144,8 @@ impl Recorder<'_> {
             for part in &matrix.rows {
                 let of_product = (*each).min(part.rows);
                 let kind = (matrix.format, matrix.parts());
-                let (shader, groups) =
-                    Shader::product(kind, [of_product, rows], rounded.is_some(), Some(side_by_side));
+                let how = [rounded.is_some(), self.f16()];
+                let (shader, groups) = Shader::product(kind, [of_product, rows], how, Some(side_by_side));
                 let constants = [
                     part.rows as u32,
                     matrix.parts(),

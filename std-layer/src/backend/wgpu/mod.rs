@@ -7,7 +7,8 @@
 //! Which experts a row goes through is known to the device alone ([`experts`]).
 //!
 //! Arithmetic is that of [`Precision::Exact`], up to the order of sums and the accuracy of the device's functions: weights as decoded, activations
-//! and sums in f32. With [`Precision::Integer`] a step of one row rounds what it multiplies with blocks of weights to 8 bits.
+//! and sums in f32. With [`Precision::Integer`] a step of one row rounds what it multiplies with blocks of weights to 8 bits, and a step of many
+//! rows multiplies in f16 on GPUs that do so.
 
 mod adapter;
 mod cache;
@@ -25,7 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gllm_kernels_core::Precision;
-use wgpu::{Buffer, BufferUsages, CommandEncoder};
+use wgpu::{Buffer, BufferUsages, CommandEncoder, Features};
 
 use super::{
     check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
@@ -99,7 +100,9 @@ impl Drop for WgpuLogits {
 /// A GPU that runs models.
 ///
 /// Of what not every adapter has, operations of subgroups are used where there are such, and products of packed bytes, which WGSL has
-/// everywhere. Arithmetic in f16 is not: sums are f32, and activations of some models exceed what f16 can hold.
+/// everywhere. With [`Precision::Integer`] a step of more than 8 rows multiplies in f16 where the adapter does so: weights that are not f32 and
+/// activations are rounded to f16, 32 columns of a row with a scale of their own, and products and sums of these columns are f16. That costs
+/// 11 * 2^-11 of the terms' magnitudes at most; sums over more columns are f32. Software has no fast arithmetic in f16, and computes in f32.
 pub struct WgpuBackend {
     gpu: Gpu,
     home: Arc<Mutex<Home>>,
@@ -123,12 +126,25 @@ impl WgpuBackend {
     /// # Errors
     /// Those of [`on`](Self::on).
     pub fn with_largest(adapter: &WgpuAdapter, bytes: u64) -> Result<Self, BackendError> {
-        Ok(Self {
-            gpu: Gpu::new(adapter.clone(), bytes, device::USEFUL)?,
-            home: Arc::new(Mutex::new(Home { free: Vec::new(), next: 1 })),
-            pending: Mutex::default(),
-            sampler: Mutex::default(),
-        })
+        let slow = if adapter.is_software() { Features::SHADER_F16 } else { Features::empty() };
+        Ok(Self::with(Gpu::new(adapter.clone(), bytes, device::USEFUL - slow)?))
+    }
+
+    /// A backend on this adapter that multiplies in f16 even if the adapter is software, which is slower: for tests.
+    ///
+    /// # Errors
+    /// Those of [`on`](Self::on); `NoDevice` if the adapter has no arithmetic in f16.
+    pub fn with_f16(adapter: &WgpuAdapter) -> Result<Self, BackendError> {
+        let gpu = Gpu::new(adapter.clone(), u64::MAX, device::USEFUL)?;
+        if !gpu.has_f16() {
+            return Err(BackendError::NoDevice(format!("{adapter} has no arithmetic in f16")));
+        }
+        Ok(Self::with(gpu))
+    }
+
+    fn with(gpu: Gpu) -> Self {
+        let home = Arc::new(Mutex::new(Home { free: Vec::new(), next: 1 }));
+        Self { gpu, home, pending: Mutex::default(), sampler: Mutex::default() }
     }
 
     /// The adapter.

@@ -138,10 +138,11 @@ pub(super) enum Shader {
         lanes: u32,
         experts: bool,
     },
-    /// Products with many rows; of pairs that were [sorted](Self::Sort) by expert, each with its expert's matrix.
+    /// Products with many rows, in f16 or f32; of pairs that were [sorted](Self::Sort) by expert, each with its expert's matrix.
     LinearMany {
         format: Format,
         experts: bool,
+        f16: bool,
     },
     /// The experts of rows.
     Route,
@@ -231,17 +232,19 @@ fn lanes(parts: u32) -> u32 {
 
 impl Shader {
     /// The shader that multiplies `n` rows, rounded or not, with `rows` rows of weights, which have so many parts, and how many workgroups do.
-    /// With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few.
+    /// With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few. Of so many rows products
+    /// may be in f16, if weights are not f32, which have digits that f16 has not.
     pub(super) fn product(
         (format, parts): (Format, u32),
         [rows, n]: [usize; 2],
-        rounded: bool,
+        [rounded, f16]: [bool; 2],
         pairs: Option<usize>,
     ) -> (Self, [usize; 3]) {
         let experts = pairs.is_some();
         if n > MAX_GEMV_ROWS {
             let tiles = pairs.unwrap_or(n.div_ceil(TILE));
-            return (Self::LinearMany { format, experts }, [rows.div_ceil(64), tiles, 1]);
+            let f16 = f16 && format != Format::F32;
+            return (Self::LinearMany { format, experts, f16 }, [rows.div_ceil(64), tiles, 1]);
         }
         let (n, lanes) = (if experts { 1 } else { n.next_power_of_two() as u32 }, lanes(parts));
         let (shader, each) = if rounded {
@@ -274,8 +277,10 @@ impl Shader {
                 all.push(include_str!("wgsl/linear_join.wgsl"));
                 all.push(include_str!("wgsl/linear_rounded.wgsl"));
             }
-            Self::LinearMany { format, experts } => {
-                all.options(&[("EXPERTS", experts)]);
+            Self::LinearMany { format, experts, f16 } => {
+                // Extensions stand in front of everything else.
+                all.push(if f16 { "enable f16;" } else { "" });
+                all.options(&[("EXPERTS", experts), ("F16", f16)]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_many.wgsl"));

@@ -23,7 +23,10 @@ fn all() -> Vec<Shader> {
     ];
     for &format in &formats {
         all.push(Shader::Embed { format });
-        all.extend([false, true].map(|experts| Shader::LinearMany { format, experts }));
+        let many = |(experts, f16)| Shader::LinearMany { format, experts, f16 };
+        let both = [(false, false), (true, false), (false, true), (true, true)];
+        // Weights in f32 are not multiplied in f16.
+        all.extend(both.map(many).into_iter().take(if format == Format::F32 { 2 } else { 4 }));
         let few = |(n, lanes, experts)| Shader::LinearFew { format, n, lanes, experts };
         let rows =
             [(1, 4, false), (2, 8, false), (4, 16, false), (8, 32, false), (1, 4, true), (1, 32, true)];
@@ -57,6 +60,11 @@ fn both() -> Vec<(Shader, bool)> {
     all().into_iter().flat_map(|shader| [(shader, false), (shader, true)]).filter(differs).collect()
 }
 
+/// Whether it computes in f16.
+fn is_f16(shader: Shader) -> bool {
+    matches!(shader, Shader::LinearMany { f16: true, .. })
+}
+
 /// Parses and validates a shader.
 fn valid((shader, subgroups): (Shader, bool)) -> (naga::Module, naga::valid::ModuleInfo) {
     let text = shader.text(subgroups).unwrap();
@@ -66,6 +74,7 @@ fn valid((shader, subgroups): (Shader, bool)) -> (naga::Module, naga::valid::Mod
     // Every adapter has this one: `unpack2x16float` belongs to WGSL itself.
     let mut capabilities = naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     capabilities.set(naga::valid::Capabilities::SUBGROUP, subgroups);
+    capabilities.set(naga::valid::Capabilities::SHADER_FLOAT16, is_f16(shader));
     let info = naga::valid::Validator::new(flags, capabilities)
         .subgroup_stages(naga::valid::ShaderStages::COMPUTE)
         .subgroup_operations(naga::valid::SubgroupOperationSet::all())
@@ -112,6 +121,7 @@ fn workgroups_are_small() {
 #[cfg(feature = "wgpu-shaders")]
 #[test]
 fn every_shader_compiles_for_every_interface() {
+    use naga::back::hlsl::ShaderModel;
     for shader in both() {
         let (module, info) = valid(shader);
         let spirv = naga::back::spv::Options { lang_version: (1, 3), ..Default::default() };
@@ -129,7 +139,7 @@ fn every_shader_compiles_for_every_interface() {
             text.err()
         );
         let directx = naga::back::hlsl::Options {
-            shader_model: naga::back::hlsl::ShaderModel::V6_0,
+            shader_model: if is_f16(shader) { ShaderModel::V6_2 } else { ShaderModel::V6_0 },
             fake_missing_bindings: true,
             ..Default::default()
         };

@@ -143,7 +143,8 @@ impl<'a> Recorder<'a> {
             let rounded = rounded.filter(|_| matrix.format.has_codes());
             for part in &matrix.rows {
                 let kind = (matrix.format, matrix.parts());
-                let (shader, groups) = Shader::product(kind, [part.rows, rows], rounded.is_some(), None);
+                let how = [rounded.is_some(), self.f16()];
+                let (shader, groups) = Shader::product(kind, [part.rows, rows], how, None);
                 let first = (y_first + part.first) as u32;
                 let constants =
                     [part.rows as u32, matrix.parts(), part.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
@@ -183,6 +184,11 @@ impl<'a> Recorder<'a> {
             groups: [(parts as usize).div_ceil(THREADS), n, 1],
         })?;
         Ok(Some(to))
+    }
+
+    /// Whether products of many rows may be in f16.
+    pub(super) fn f16(&self) -> bool {
+        !self.exact && self.gpu.has_f16()
     }
 
     /// The weight of a norm that the model has.

@@ -4,7 +4,7 @@ use gllm_kernels_core::{MatRef, QuantFormat, QuantRef};
 use gllm_testkit::data::Source;
 
 use super::{
-    bits, floats, formats, gpu, nan, put, run, some_weights, with_and_without, Weights, NOT_WRITTEN,
+    bits, floats, formats, gpu, has_f16, nan, put, run, some_weights, with_and_without, Weights, NOT_WRITTEN,
 };
 use crate::backend::wgpu::device::Gpu;
 use crate::backend::wgpu::shaders::{Shader, MAX_GEMV_ROWS, TILE};
@@ -143,6 +143,11 @@ fn sorted_pairs() {
     }
 }
 
+/// Whether rows are rounded to 8 bits, and whether products of many rows are in f16.
+const EXACT: [bool; 2] = [false, false];
+const ROUNDED: [bool; 2] = [true, false];
+const F16: [bool; 2] = [false, true];
+
 /// Experts with matrices of `each` rows, and rows that go through `used` of them.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -155,8 +160,12 @@ struct Shape {
     part: usize,
 }
 
-/// Products of pairs with the matrices of their experts, for every way of choosing; of pairs that share a row, and of pairs with rows of their own.
-fn products(gpu: &Gpu, format: Option<QuantFormat>, shape: Shape, rounded: bool) {
+/// Products of pairs with the matrices of their experts, with rows that are rounded, or in f16, for every way of choosing; of pairs that share a row, and of pairs with rows of their own.
+fn products(gpu: &Gpu, format: Option<QuantFormat>, shape: Shape, how: [bool; 2]) {
+    let [rounded, f16] = how;
+    if f16 && !has_f16(gpu) {
+        return;
+    }
     let Shape { count, each, cols, rows, used, part } = shape;
     let mut source = Source::new(23);
     let height = count * each;
@@ -205,7 +214,7 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, shape: Shape, rounded: bool)
                 let side_by_side = if few { pairs } else { tiles.len() };
                 let of_product = [each.min(part.rows), rows];
                 let (shader, groups) =
-                    Shader::product((matrix.format, matrix.parts()), of_product, rounded, Some(side_by_side));
+                    Shader::product((matrix.format, matrix.parts()), of_product, how, Some(side_by_side));
                 let constants =
                     [part.rows, matrix.parts() as usize, part.tails as usize, stride / 4, y_stride, 2]
                         .into_iter()
@@ -226,7 +235,7 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, shape: Shape, rounded: bool)
                     weights.rows(chosen[pair] as usize * each..(chosen[pair] as usize + 1) * each, cols);
                 let x = &x[pair / share * stride..][..stride];
                 let what = format!("{:?}, {count} x {each} x {cols}, pair {pair} of {pairs}", names[0]);
-                own.compare(cols, x, got, &what);
+                own.compare(cols, x, got, f16, &what);
             }
         }
     }
@@ -239,11 +248,14 @@ fn products_of_experts() {
         let unit = format.map_or(32, |format| format.block_len().max(32));
         let has_codes = format.is_some_and(|format| format.block_len() > 1);
         let shape = Shape { count: 5, each: 7, cols: unit, rows: 1, used: 3, part: 35 };
-        products(&gpu, format, shape, false);
+        products(&gpu, format, shape, EXACT);
         if has_codes {
-            products(&gpu, format, shape, true);
+            products(&gpu, format, shape, ROUNDED);
         }
-        products(&gpu, format, Shape { rows: 12, used: 2, ..shape }, false);
+        products(&gpu, format, Shape { rows: 12, used: 2, ..shape }, EXACT);
+        if format.is_some() {
+            products(&gpu, format, Shape { rows: 12, used: 2, ..shape }, F16);
+        }
     }
     // Experts that are as many as are used, or one; more rows of weights, and of pairs, than a tile has; rows of several threads, and of no
     // whole part.
@@ -258,13 +270,16 @@ fn products_of_experts() {
     ];
     for shape in shapes {
         for format in [QuantFormat::Q4K, QuantFormat::Q8_0] {
-            products(&gpu, Some(format), shape, false);
+            products(&gpu, Some(format), shape, EXACT);
         }
-        products(&gpu, None, Shape { cols: shape.cols + 5, ..shape }, false);
-        products(&gpu, Some(QuantFormat::F16), Shape { cols: shape.cols + 33, ..shape }, false);
+        products(&gpu, None, Shape { cols: shape.cols + 5, ..shape }, EXACT);
+        let shape = Shape { cols: shape.cols + 33, ..shape };
+        for how in [EXACT, F16] {
+            products(&gpu, Some(QuantFormat::F16), shape, how);
+        }
     }
     for used in [1, 4] {
-        products(&gpu, Some(QuantFormat::Q4K), Shape { rows: 1, used, ..base }, true);
+        products(&gpu, Some(QuantFormat::Q4K), Shape { rows: 1, used, ..base }, ROUNDED);
     }
 }
 
@@ -275,10 +290,11 @@ fn products_of_experts_in_parts() {
     for part in [5, 12, 17, 36, 59] {
         let shape = Shape { count: 5, each: 12, cols: 256, rows: 3, used: 2, part };
         for format in [None, Some(QuantFormat::Q4K)] {
-            products(&gpu, format, shape, false);
-            products(&gpu, format, Shape { rows: 20, ..shape }, false);
+            products(&gpu, format, shape, EXACT);
+            products(&gpu, format, Shape { rows: 20, ..shape }, EXACT);
         }
-        products(&gpu, Some(QuantFormat::Q4K), Shape { rows: 1, ..shape }, true);
+        products(&gpu, Some(QuantFormat::Q4K), Shape { rows: 1, ..shape }, ROUNDED);
+        products(&gpu, Some(QuantFormat::Q4K), Shape { rows: 20, ..shape }, F16);
     }
 }
 

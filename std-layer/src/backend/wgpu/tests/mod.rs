@@ -15,16 +15,20 @@ use wgpu::{Buffer, BufferUsages, Features};
 
 use super::adapter::WgpuAdapter;
 use super::device::{Gpu, USEFUL};
-use super::shaders::{Format, Shader};
+use super::shaders::{Format, Shader, MAX_GEMV_ROWS};
 use super::weights;
 use crate::model::Matrix as HostMatrix;
+
+fn skipped(why: &str) {
+    // Not by a macro, whose output is shown of tests that fail.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
 
 /// A device; where there is no adapter, that is said.
 fn gpu() -> Option<Gpu> {
     let all = WgpuAdapter::all();
     if all.is_empty() {
-        // Not by a macro, whose output is shown of tests that fail.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: there is no adapter with Vulkan, Metal or DirectX 12");
+        skipped("there is no adapter with Vulkan, Metal or DirectX 12");
     }
     all.into_iter().next().map(|adapter| Gpu::new(adapter, u64::MAX, USEFUL).unwrap())
 }
@@ -33,6 +37,14 @@ fn gpu() -> Option<Gpu> {
 fn with_and_without() -> Vec<Gpu> {
     let without = |gpu: Gpu| [Gpu::new(gpu.adapter.clone(), u64::MAX, Features::empty()).unwrap(), gpu];
     gpu().into_iter().flat_map(without).collect()
+}
+
+/// Whether a device computes in f16; if not, that is said.
+fn has_f16(gpu: &Gpu) -> bool {
+    if !gpu.has_f16() {
+        skipped("the adapter has no arithmetic in f16");
+    }
+    gpu.has_f16()
 }
 
 fn bits(x: &[f32]) -> Vec<u32> {
@@ -177,7 +189,7 @@ fn embeddings_of_every_format() {
     }
 }
 
-/// Products of rows, as many as `numbers` says, with a matrix.
+/// Products of rows, as many as `numbers` says, with a matrix: of many rows in f16, too, where the device has it.
 fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], numbers: &[usize]) {
     let mut source = Source::new(11);
     let weights = match format {
@@ -198,26 +210,34 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], nu
             row[..cols].copy_from_slice(&source.normals::<f32>(cols));
             row[..if cols > 32 { 32 } else { 0 }].fill(0.0);
         }
+        // Rows that are larger than what f16 can hold, or smaller.
+        for (row, by) in x.chunks_mut(stride).zip([1.0, 1e6, 1e30, 1e-20].into_iter().cycle()) {
+            row.iter_mut().for_each(|x| *x *= by);
+        }
         let on_x = put(gpu, &bits(&x));
-        let check = |rounded: bool, x: &[f64], on_x: &Buffer| {
+        let check = |how: [bool; 2], x: &[f64], on_x: &Buffer| {
             let y = put(gpu, &nan(room * y_stride));
-            let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], rounded, None);
+            let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], how, None);
             let constants =
                 [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
             let buffers = [(0, &part.buffer), (1, on_x), (2, &y)];
             let got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
             let what = format!("{shader:?}, {rows} x {cols}, {n} rows");
             for (x, got) in x.chunks(stride).zip(got.chunks(y_stride)).take(n) {
-                weights.compare(cols, x, got, &what);
+                weights.compare(cols, x, got, how[1], &what);
             }
         };
-        check(false, &x.iter().map(|&x| x.into()).collect::<Vec<_>>(), &on_x);
+        let wide: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+        check([false, false], &wide, &on_x);
+        if n > MAX_GEMV_ROWS && gpu.has_f16() {
+            check([false, true], &wide, &on_x);
+        }
         if n == 1 && matrix.format.has_codes() {
             let to = put(gpu, &nan(stride / 32 * 12));
             let constants = [matrix.parts(), 0, 0];
             let groups = [(matrix.parts() as usize).div_ceil(64), 1, 1];
             let words = run(gpu, Shader::Round, &[(0, &on_x), (1, &to)], (2, &constants), groups, &to);
-            check(true, &rounded(&x[..stride], &words), &to);
+            check([true, false], &rounded(&x[..stride], &words), &to);
         }
     }
 }
@@ -259,15 +279,23 @@ impl Weights {
     }
 
     /// A row of products with a row of activations, from the third on, with nothing written around them.
-    fn compare(&self, cols: usize, x: &[f64], got: &[f32], what: &str) {
+    fn compare(&self, cols: usize, x: &[f64], got: &[f32], f16: bool, what: &str) {
         let rows = self.decoded.len() / cols;
         assert!([0, 1, rows + 2].iter().all(|&i| got[i].to_bits() == NOT_WRITTEN), "{what}");
         for (r, &got) in got[2..rows + 2].iter().enumerate() {
             let of_row = r * cols..(r + 1) * cols;
             let want: f64 = self.decoded[of_row.clone()].iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum();
-            let size: f64 = self.sizes[of_row].iter().zip(x).map(|(w, x)| w * x.abs()).sum();
+            let sizes = &self.sizes[of_row];
+            let size: f64 = sizes.iter().zip(x).map(|(w, x)| w * x.abs()).sum();
             // A thread's sums over 32 columns, over its parts, then those of threads.
-            let bound = size * (48 + cols / 128) as f64 * 2f64.powi(-24);
+            let mut bound = size * (48 + cols / 128) as f64 * 2f64.powi(-24);
+            if f16 {
+                let top = |all: &[f64]| all.iter().fold(0f64, |m, x| m.max(x.abs()));
+                let tops = sizes.chunks(32).zip(x.chunks(32)).map(|(w, x)| top(w) * top(x));
+                // Operands, a product, and eight sums are rounded. Where subnormal numbers are 0, what is lost of an operand is 2^-18 of the
+                // largest, which is 16 at least.
+                bound += 11.1 * 2f64.powi(-11) * size + 33.0 * 2f64.powi(-17) * tops.sum::<f64>();
+            }
             assert!((f64::from(got) - want).abs() <= bound, "{what}: {r}: {got} instead of {want}");
         }
     }
@@ -276,6 +304,7 @@ impl Weights {
 #[test]
 fn products_of_every_format() {
     let Some(gpu) = gpu() else { return };
+    has_f16(&gpu);
     // Compiling shaders takes most of the time: every format with some numbers of rows, and some formats with all of them.
     for format in formats() {
         let unit = format.block_len().max(32);
