@@ -139,7 +139,7 @@ fn every_shader_compiles_for_every_interface() {
             text.err()
         );
         let directx = naga::back::hlsl::Options {
-            shader_model: if is_f16(shader) { ShaderModel::V6_2 } else { ShaderModel::V6_0 },
+            shader_model: if is_f16(shader.0) { ShaderModel::V6_2 } else { ShaderModel::V6_0 },
             fake_missing_bindings: true,
             ..Default::default()
         };
