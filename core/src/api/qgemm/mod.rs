@@ -63,7 +63,8 @@ pub enum Precision {
 /// Made by [`Kernels::qgemm_plan`]. See [`Precision`] for errors. Each element is formed in an order that depends on
 /// nothing but `k` and, for small ones, `m` and whether the weights are packed; so a part of a product, by a
 /// [`resized`](Self::resized) plan, has the bits that it has in the whole. All instruction sets have the same results for
-/// [`Precision::Integer`], but for up to 6 rows with weights in place.
+/// [`Precision::Integer`], but for up to 6 rows with weights in place, and for 7 to 24 rows with packed weights, which AVX2 alone
+/// unpacks for tiles.
 ///
 /// ```
 /// # use gllm_kernels_core::{Kernels, MatMut, MatRef, Precision, QuantFormat, QuantRef, Scratch};
