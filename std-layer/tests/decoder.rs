@@ -67,7 +67,7 @@ fn the_fast_path_is_close() {
         _ => tiny,
     };
     let mixtures = Tiny::mixtures().map(settled);
-    for tiny in Tiny::all().into_iter().chain(mixtures).chain(Tiny::rankers()).step_by(under_emulation(1, 3))
+    for tiny in Tiny::all().into_iter().chain(mixtures).chain(Tiny::rankers()).step_by(under_emulation(1, 6))
     {
         let model = tiny.open();
         let tokens = tokens(90, tiny.vocabulary);
@@ -103,7 +103,7 @@ fn exact_bits_depend_on_nothing() {
     ];
     for (tiny, kind) in models.into_iter().step_by(under_emulation(1, 3)) {
         let model = tiny.open();
-        let tokens = tokens(530, tiny.vocabulary);
+        let tokens = tokens(under_emulation(530, 150), tiny.vocabulary);
         let mut want: Option<Vec<u32>> = None;
         for (threads, chunk, page_tokens) in
             [(1, 512, 64), (2, 512, 64), (3, 512, 16), (2, 77, 64), (3, 9, 128), (1, 16, 16)]
@@ -120,7 +120,7 @@ fn exact_bits_depend_on_nothing() {
 /// Of the fast path, threads and pages change no bit.
 #[test]
 fn fast_bits_depend_on_shapes_alone() {
-    for name in ["llama", "gemma3", "qwen2moe"] {
+    for name in ["gemma3", "qwen2moe", "llama"].into_iter().step_by(under_emulation(1, 3)) {
         let tiny = Tiny::new(name, Some(QuantFormat::Q4_1));
         let model = tiny.open();
         let tokens = tokens(300, tiny.vocabulary);
@@ -287,7 +287,7 @@ fn score(logits: &[f64]) -> f64 {
 #[test]
 fn texts_have_scores() {
     let plain = Tiny::new("qwen3", Some(QuantFormat::Q4_1));
-    for tiny in Tiny::rankers().chain([plain]).step_by(under_emulation(1, 4)) {
+    for tiny in Tiny::rankers().chain([plain]).step_by(under_emulation(1, 8)) {
         let model = tiny.open();
         let all = tokens(400, tiny.vocabulary);
         let texts: Vec<Vec<u32>> = [0..30, 30..31, 31..200, 200..201, 30..31, 201..270, 270..400]
