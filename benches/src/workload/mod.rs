@@ -1,7 +1,7 @@
 //! The list of benchmarks: one entry for each operator and form.
 
 use gllm_kernels_core::{
-    kernels, Caps, ElementType, KernelError, KernelInfo, Kernels, Op, Operand, QuantFormat,
+    bf16, f16, Caps, ElementType, KernelError, KernelInfo, Kernels, Op, Operand, QuantFormat,
 };
 use gllm_kernels_std::{Parallel, Runtime};
 
@@ -352,15 +352,19 @@ impl Entry {
 
     /// The kernel that `workload`, made for `case`, runs.
     pub fn kernel(&self, case: &Case, caps: Caps, workload: &dyn Workload) -> &'static str {
-        let row = || best_row(self.op, case, caps);
-        workload.kernel().or_else(|| Some(row()?.name)).unwrap_or("?")
+        workload.kernel().or_else(|| Some(row_used(self.op, case, caps)?.name)).unwrap_or("?")
     }
 }
 
-/// The first row of the registry, where the best ones come first, for what `caps` has.
-fn best_row(op: Op, case: &Case, caps: Caps) -> Option<&'static KernelInfo> {
-    let wanted = (op, case.element, case.format, caps.level());
-    kernels().find(|k| (k.op, k.element, k.format, k.level) == wanted && caps.features().contains(k.requires))
+/// The registry's row of the kernel that does `op` with what `caps` has.
+fn row_used(op: Op, case: &Case, caps: Caps) -> Option<&'static KernelInfo> {
+    match case.element {
+        ElementType::F32 => Kernels::<f32>::with(caps).kernel(op, case.format),
+        ElementType::F16 => Kernels::<f16>::with(caps).kernel(op, case.format),
+        ElementType::Bf16 => Kernels::<bf16>::with(caps).kernel(op, case.format),
+        ElementType::I8 => Kernels::<i8>::with(caps).kernel(op, case.format),
+        _ => None,
+    }
 }
 
 /// A refused call, in words.
@@ -370,7 +374,7 @@ pub fn refused(op: &str, e: KernelError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use gllm_kernels_core::Features;
+    use gllm_kernels_core::{kernels, Features};
     use gllm_kernels_std::caps;
 
     use super::*;
@@ -395,19 +399,16 @@ mod tests {
     #[test]
     fn kernels_have_the_features_they_need() {
         let shape = Shape { m: 4, n: 16, k: 256 };
-        for format in QuantFormat::ALL {
-            for op in [Op::Qgemm, Op::QgemvPacked, Op::QgemvQ8] {
-                let case = Case { element: ElementType::F32, format: Some(*format), shape };
-                let own = caps();
-                for caps in [own, own.without(Features::AVX_VNNI | Features::AVX512_VNNI | Features::DOTPROD)]
-                {
-                    let used = Kernels::<f32>::with(caps).kernel(op, case.format);
-                    let named = best_row(op, &case, caps);
-                    assert_eq!(
-                        named.map(|row| row.name),
-                        used.map(|row| row.name),
-                        "{op:?} {format:?} {caps:?}"
-                    );
+        let own = caps();
+        for caps in [own, own.without(Features::AVX_VNNI | Features::AVX512_VNNI | Features::DOTPROD)] {
+            for element in ElementType::ALL {
+                for row in kernels().filter(|row| row.element == element && row.level == caps.level()) {
+                    let case = Case { element, format: row.format, shape };
+                    let used =
+                        row_used(row.op, &case, caps).map(|used| (used.op, used.format, used.requires));
+                    let (op, format, requires) = used.expect("there is one of this level");
+                    assert_eq!((op, format), (row.op, row.format));
+                    assert!(caps.features().contains(requires), "{op:?} {format:?} {element:?} {caps:?}");
                 }
             }
         }
