@@ -12,10 +12,8 @@
 @group(0) @binding(5) var<storage, read> order: array<u32>;
 var<workgroup> pairs: array<u32, 32>;
 //#endif
-// By columns, four at a time, then rows.
 //#if F16
-var<workgroup> of_w: array<vec4<f16>, 512>;
-var<workgroup> of_x: array<vec4<f16>, 256>;
+alias Number = f16;
 // What numbers in a row were divided by.
 var<workgroup> unit_w: array<f32, 64>;
 var<workgroup> unit_x: array<f32, 32>;
@@ -36,9 +34,11 @@ fn narrow(x: vec4<f32>, exponent: u32) -> vec4<f16> {
     return vec4<f16>(x * bitcast<f32>((258u - exponent) << 23u));
 }
 //#else
-var<workgroup> of_w: array<vec4<f32>, 512>;
-var<workgroup> of_x: array<vec4<f32>, 256>;
+alias Number = f32;
 //#endif
+// By columns, four at a time, then rows.
+var<workgroup> of_w: array<vec4<Number>, 512>;
+var<workgroup> of_x: array<vec4<Number>, 256>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -105,11 +105,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var sums: array<vec4<f16>, 32>;
 //#endif
         for (var k = 0u; k < 8u; k++) {
-//#if F16
-            var from_x: array<vec4<f16>, 4>;
-//#else
-            var from_x: array<vec4<f32>, 4>;
-//#endif
+            var from_x: array<vec4<Number>, 4>;
             for (var j = 0u; j < 4u; j++) {
                 from_x[j] = of_x[k * 32u + mine.y + j];
             }
