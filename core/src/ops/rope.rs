@@ -60,9 +60,6 @@ const BUFFER: usize = 8192;
 /// Parts of a token that are walked side by side: more pages in flight.
 const PARTS_SIDE_BY_SIDE: usize = 4;
 
-/// How many bytes ahead inputs are prefetched: the next page, which the hardware prefetcher does not reach.
-const PREFETCH_DISTANCE: usize = PAGE;
-
 /// Stores a vector, with `STREAM` past the cache.
 ///
 /// # Safety
@@ -137,8 +134,9 @@ unsafe fn head<E: Element, P: Prim<E> + Prim<f32>, const STREAM: bool>(
     unsafe {
         while half - i >= P::LANES {
             let at = if adjacent { [2 * i, 2 * i + P::LANES] } else { [i, i + half] };
-            prefetch(x.wrapping_add(at[0] + PREFETCH_DISTANCE / size_of::<E>()));
-            prefetch(x.wrapping_add(at[1] + PREFETCH_DISTANCE / size_of::<E>()));
+            // The next page, which the hardware prefetcher does not reach.
+            prefetch(x.wrapping_add(at[0] + PAGE / size_of::<E>()));
+            prefetch(x.wrapping_add(at[1] + PAGE / size_of::<E>()));
             pairs::<E, P, true, STREAM>(at, [cos.add(i), sin.add(i)], adjacent, x, y, 0);
             i += P::LANES;
         }

@@ -19,9 +19,6 @@ const K: usize = 4;
 /// Rows of this many bytes or more are walked several pages side by side.
 const SIDE_BY_SIDE_BYTES: usize = K * PAGE;
 
-/// How many bytes ahead rows are prefetched.
-const PREFETCH_DISTANCE: usize = PAGE;
-
 /// Bytes of a row that stays in L1 with weights of the same size and the row after it.
 const L1_BYTES: usize = 8 << 10;
 
@@ -256,7 +253,8 @@ where
                 }
             }
             if G {
-                prefetch(self.newest.x.wrapping_add(i + PREFETCH_DISTANCE / size_of::<E>()));
+                // The next page, which the hardware prefetcher does not reach.
+                prefetch(self.newest.x.wrapping_add(i + PAGE / size_of::<E>()));
                 let x = <P as Prim<E>>::load(self.newest.x.add(i));
                 let acc = self.gathered.get_unchecked_mut(lane);
                 *acc = self.op.gather(self.shift, *acc, x);

@@ -197,7 +197,7 @@ unsafe fn look<P: Lanes>(before: P::I, p: *const u8) -> P::I {
 }
 
 /// How many bytes ahead a row is prefetched.
-const PREFETCH_DISTANCE: usize = 1024;
+const PREFETCH_BYTES: usize = 1024;
 
 /// Outputs at a time: each load of activations serves all, and each is a memory stream of its own.
 const OUTPUTS: usize = 4;
@@ -260,7 +260,7 @@ unsafe fn dots<E: Element, P: Prim<E> + Lanes, const E5M2: bool, const R: usize>
             let mut sums = [[P::splat(0.0); UNPACKED]; R];
             while end - at >= LOOK {
                 for r in 0..R {
-                    into_l2(rows[r].wrapping_add(at + PREFETCH_DISTANCE));
+                    into_l2(rows[r].wrapping_add(at + PREFETCH_BYTES));
                     if !E5M2 {
                         peaks[r] = look::<P>(peaks[r], rows[r].add(at));
                     }

@@ -143,7 +143,7 @@ unsafe fn put_square<P: Prim<f32>>(g: &PackArgs, s: Strip, p: usize, v: &[P::V; 
 }
 
 /// How many elements ahead rows are prefetched.
-const PREFETCH_DISTANCE: usize = 32;
+const PREFETCH_ELEMENTS: usize = 32;
 
 /// Transposes the matrix, whose steps are contiguous: `f` gets squares of each strip, in order: as many steps
 /// as it is told, from which one on.
@@ -162,10 +162,10 @@ unsafe fn transposed<E: Element, P: Prim<E> + Prim<f32>>(
             let v = unsafe {
                 let mut v = [P::splat(0.0); 16];
                 // Behind the end of the strip comes the next one's start.
-                let (ahead, down) = if p + PREFETCH_DISTANCE < g.k {
-                    (p + PREFETCH_DISTANCE, 0)
+                let (ahead, down) = if p + PREFETCH_ELEMENTS < g.k {
+                    (p + PREFETCH_ELEMENTS, 0)
                 } else {
-                    (p + PREFETCH_DISTANCE - g.k, g.panel.width)
+                    (p + PREFETCH_ELEMENTS - g.k, g.panel.width)
                 };
                 for (i, v) in v.iter_mut().enumerate().take(P::LANES) {
                     prefetch(src.wrapping_byte_add((i + down).wrapping_mul(g.across)).wrapping_add(ahead));
