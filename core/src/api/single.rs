@@ -138,6 +138,7 @@ macro_rules! choices {
         in_place: $in_place:tt,
         qgemm: $qgemm:tt,
         few: $few:tt,
+        few_packed: $few_packed:tt,
     })*) => {
         &[$($(Choice {
             requires: of_level(&TIERS[TierId::$tier as usize], $module::LEVEL).requires,

@@ -146,6 +146,7 @@ macro_rules! define_in_place {
         in_place: [$($engine:ident: $features:literal)?],
         qgemm: $qgemm:tt,
         few: $few:tt,
+        few_packed: $few_packed:tt,
     })*) => {$($(
         const _: () = {
             use crate::isa::$engine;

@@ -93,6 +93,9 @@ pub(crate) struct Tier {
     /// Rows of activations up to which `qgemv_q8` is faster than unpacking weights in place: in blocks of less than 256, in
     /// such blocks, and in any with groups of 16 or with one scale.
     pub(crate) few: [usize; 3],
+    /// Rows of activations up to which kernels for packed weights are faster than unpacking panels for tiles: with codes in
+    /// one plane of bits, and in two planes, which these kernels unpack again for every [`batch`](Self::batch) of rows.
+    pub(crate) few_packed: [usize; 2],
 }
 
 /// Microkernels of `qgemm`, for products in integers of many rows of activations.
@@ -203,6 +206,7 @@ macro_rules! tiers {
         in_place: [$($engine:ident: $features:literal)?],
         qgemm: [$codes:ident $width:ident $($heights:literal)+],
         few: $few:tt,
+        few_packed: $few_packed:tt,
     })*) => {
         /// Which tier is which. Names of kernels end in that.
         #[allow(non_camel_case_types)]
@@ -228,6 +232,7 @@ macro_rules! tiers {
                 narrow: qgemm_kernels!(@$codes $tier $width $($heights)+),
             },
             few: $few,
+            few_packed: $few_packed,
         }),*];
 
         // Every number of rows is a sum of heights.

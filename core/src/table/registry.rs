@@ -343,6 +343,7 @@ macro_rules! rows_of_tiers {
         in_place: [$($engine:ident: $features:literal)?],
         qgemm: [$codes:ident $width:ident $height:literal $($lower:literal)*],
         few: $few:tt,
+        few_packed: $few_packed:tt,
     })*) => {
         const TIER_ROWS: &[&[KernelInfo]] = &[$(
             expand_all_formats! { rows_of_tier! {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use gllm_kernels_std::backend::CpuBackend;
+use gllm_kernels_std::backend::{Backend, CpuBackend, Outputs, SequenceId};
 use gllm_kernels_std::model::{Generator, Model, Options, Sampling};
 use serde_json::Value;
 
-use super::golden::{golden, models, say, Golden, Row};
+use super::golden::{golden, long, models, say, Golden, Row};
 
 /// The small models that `ci/make-model.py --tests` writes have the logits, and the scores of texts, that the exact reference gives.
 #[test]
@@ -97,24 +97,52 @@ fn greedy(g: &mut Generator<CpuBackend>, golden: &Golden, sure: f64, what: &str)
     }
 }
 
+/// The mean KL divergence of the fast path from exact logits is llama.cpp's, in steps of many tokens, whose products are tiles, and in
+/// short ones. Both round activations to 8 bits. Whatever sums in another order rounds some numbers the other way, and some layers
+/// later half of all roundings are others: on 1100 tokens the mean varies by 3 % with that, and the ratio of two means by 5. A scale or
+/// a rounding that is wrong would multiply it.
 #[test]
 fn real_models_on_the_fast_path() {
     for (name, model) in models() {
         let mut exact = Generator::new(CpuBackend::new(2).unwrap(), &model, super::exact()).unwrap();
-        let mut fast = Generator::new(CpuBackend::new(2).unwrap(), &model, Options::default()).unwrap();
-        let vocabulary = model.config().vocabulary;
-        let (mut ours, mut theirs, mut rows) = (0.0, 0.0, 0);
-        for (i, golden) in golden(name).iter().enumerate() {
-            let p = exact.logits(&golden.tokens).unwrap();
-            let q = fast.logits(&golden.tokens).unwrap();
-            for ((p, q), Row { kl, .. }) in p.chunks(vocabulary).zip(q.chunks(vocabulary)).zip(&golden.rows) {
-                let p: Vec<f64> = p.iter().map(|&x| x.into()).collect();
-                (ours, theirs, rows) = (ours + super::divergence(&p, q), theirs + kl, rows + 1);
+        let fast = || Generator::new(CpuBackend::new(2).unwrap(), &model, Options::default()).unwrap();
+        // Generators, how many tokens their steps have, and the sums of their divergences.
+        let mut all = [(fast(), 60, 0.0), (fast(), 6, 0.0)];
+        let (mut theirs, mut count) = (0.0, 0);
+        let prompts = golden(name);
+        let (long, mean) = long(name);
+        let texts = prompts.iter().map(|p| (&p.tokens, p.rows.iter().map(|row| row.kl).sum()));
+        for (tokens, kl) in texts.chain([(&long, mean * long.len() as f64)]) {
+            let sequence = exact.create();
+            let sequences = all.each_mut().map(|(g, ..)| g.create());
+            for part in tokens.chunks(60) {
+                let p: Vec<f64> = next(&mut exact, sequence, part, 60).into_iter().map(f64::from).collect();
+                for ((g, step, ours), sequence) in all.iter_mut().zip(sequences) {
+                    let q = next(g, sequence, part, *step);
+                    let rows = p.chunks(p.len() / part.len()).zip(q.chunks(q.len() / part.len()));
+                    *ours += rows.map(|(p, q)| super::divergence(p, q)).sum::<f64>();
+                }
             }
-            greedy(&mut fast, golden, 0.5, &format!("{name}, prompt {i}"));
+            (theirs, count) = (theirs + kl, count + tokens.len());
         }
-        let (ours, theirs) = (ours / f64::from(rows), theirs / f64::from(rows));
-        say(format_args!("{name}: mean KL divergence {ours:.6}, llama.cpp's {theirs:.6}"));
-        assert!(ours <= theirs, "{name}: mean KL divergence {ours}, llama.cpp's {theirs}");
+        let theirs = theirs / count as f64;
+        for (g, step, ours) in &mut all {
+            let ours = *ours / count as f64;
+            let what = format!("{name}, steps of {step} tokens: mean KL divergence {ours:.6}, llama.cpp's {theirs:.6}");
+            say(format_args!("{what}"));
+            assert!(ours <= 1.15 * theirs, "{what}");
+            for (i, golden) in prompts.iter().enumerate() {
+                greedy(g, golden, 0.5, &format!("{name}, prompt {i}"));
+            }
+        }
     }
+}
+
+/// The logits behind each of some tokens that continue a sequence, in steps of `step` tokens.
+fn next(g: &mut Generator<CpuBackend>, sequence: SequenceId, tokens: &[u32], step: usize) -> Vec<f32> {
+    let logits = |tokens| {
+        let logits = g.extend(sequence, tokens, Outputs::All).unwrap();
+        g.backend().read_logits(&logits).unwrap()
+    };
+    tokens.chunks(step).flat_map(logits).collect()
 }

@@ -63,7 +63,8 @@ pub enum Precision {
 /// Made by [`Kernels::qgemm_plan`]. See [`Precision`] for errors. Each element is formed in an order that depends on
 /// nothing but `k` and, for small ones, `m` and whether the weights are packed; so a part of a product, by a
 /// [`resized`](Self::resized) plan, has the bits that it has in the whole. All instruction sets have the same results for
-/// [`Precision::Integer`], but for up to 6 rows with weights in place.
+/// [`Precision::Integer`], but for up to 6 rows with weights in place, and for 7 to 24 rows with packed weights, which AVX2 alone
+/// unpacks for tiles.
 ///
 /// ```
 /// # use gllm_kernels_core::{Kernels, MatMut, MatRef, Precision, QuantFormat, QuantRef, Scratch};
@@ -97,19 +98,15 @@ pub struct QgemmPlan<E: Element> {
     op: Option<Op>,
 }
 
-/// Rows of activations up to which the kernels for a few rows are faster than tiles, for which weights in place must be
-/// unpacked; where there are [microkernels](crate::table::kernels::Tier::few), their numbers count instead.
+/// Rows of activations up to which the kernels for a few rows are faster than tiles, for which weights must be unpacked: with
+/// weights in place, and packed. Where there are microkernels, their numbers count instead: [`Tier::few`](crate::table::kernels::Tier::few),
+/// [`Tier::few_packed`](crate::table::kernels::Tier::few_packed).
 /// `EXACT` counts for products of activations as they are, and `UNQUANTISED` for such products with weights that are
 /// plain floating point, where pairs of bf16 are not multiplied at once.
 const MAX_GEMV_ROWS: [usize; 3] = [4; 3];
+const MAX_GEMV_ROWS_PACKED: [usize; 2] = [24, 16];
 const MAX_GEMV_ROWS_EXACT: usize = 8;
 const MAX_GEMV_ROWS_UNQUANTISED: usize = 12;
-
-/// Such limits for packed weights: with codes in one plane of bits, and with codes in two planes, which the kernels for a
-/// few rows unpack again for every four rows of activations. The numbers are the same on every CPU, so that all CPUs have the same
-/// results. (Rows from which tiles are faster: Zen 4 18 to 44, and 9 to 14 with two planes; Zen 5 24 to 48, and 24 to
-/// 32; with AVX2 alone 24, and 8.)
-const MAX_GEMV_ROWS_PACKED: [usize; 2] = [24, 16];
 
 /// Rows from which tile registers are faster than integers: for fewer, decoding weights to floats takes longer than
 /// what is saved in multiplying them.
@@ -269,9 +266,10 @@ impl<E: Element> QgemmPlan<E> {
 
     /// Rows up to which packed weights are not unpacked for tiles.
     fn few_packed_rows(&self) -> usize {
+        let [one_plane, two_planes] = self.kernels.tier.map_or(MAX_GEMV_ROWS_PACKED, |tier| tier.few_packed);
         match self.kernels.table.formats.of(self.format) {
-            Made::Blocks(format) => MAX_GEMV_ROWS_PACKED[usize::from(format.packing.bits[1] > 0)],
-            Made::Floats(_) => MAX_GEMV_ROWS_PACKED[0],
+            Made::Blocks(format) if format.packing.bits[1] > 0 => two_planes,
+            _ => one_plane,
         }
     }
 

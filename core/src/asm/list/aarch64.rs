@@ -77,6 +77,7 @@ macro_rules! expand_all_tiers {
                 in_place: [Dotprod: "neon,dotprod"],
                 qgemm: [signed x16 4 3 2 1],
                 few: [4, 4, 4],
+                few_packed: [24, 16],
             }
             neon_i8mm {
                 isa: Neon,
@@ -86,6 +87,7 @@ macro_rules! expand_all_tiers {
                 in_place: [],
                 qgemm: [signed x16 4 2 1],
                 few: [4, 4, 4],
+                few_packed: [24, 16],
             }
             neon_smull {
                 isa: Neon,
@@ -95,6 +97,7 @@ macro_rules! expand_all_tiers {
                 in_place: [],
                 qgemm: [signed x16 2 1],
                 few: [4, 4, 4],
+                few_packed: [24, 16],
             }
         }
     };

@@ -29,7 +29,8 @@ macro_rules! expand_all_micros {
 ///   A tier without this field uses those of its level.
 /// - `qgemm`: whether the kernels for many rows take unsigned or signed codes, and whether there are others for narrow codes; how
 ///   many rows of weights they take; and the numbers of rows of activations for which there are kernels.
-/// - `few`: see [`Tier::few`](crate::table::kernels::Tier::few).
+/// - `few`, `few_packed`: see [`Tier::few`](crate::table::kernels::Tier::few) and
+///   [`Tier::few_packed`](crate::table::kernels::Tier::few_packed).
 macro_rules! expand_all_tiers {
     ($then:ident! $args:tt) => {
         $then! { $args }

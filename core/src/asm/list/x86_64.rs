@@ -119,6 +119,7 @@ macro_rules! expand_all_tiers {
                 in_place: [Vnni: "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni"],
                 qgemm: [unsigned x32 6 5 4 3 2 1],
                 few: [2, 3, 4],
+                few_packed: [24, 16],
             }
             avx2_vnni {
                 isa: Avx2,
@@ -128,6 +129,7 @@ macro_rules! expand_all_tiers {
                 in_place: [],
                 qgemm: [unsigned x16 4 3 2 1],
                 few: [4, 6, 6],
+                few_packed: [24, 16],
             }
             avx2_maddubs {
                 isa: Avx2,
@@ -137,6 +139,7 @@ macro_rules! expand_all_tiers {
                 in_place: [],
                 qgemm: [narrow x16 4 3 2 1],
                 few: [4, 6, 6],
+                few_packed: [6, 6],
             }
         }
     };
