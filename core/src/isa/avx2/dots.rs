@@ -1,4 +1,5 @@
-//! Products of bytes with `vpmaddubsw`, or with `vpdpbusd` (AVX-VNNI), for weights in place. AVX-512 without VNNI uses the former, too.
+//! Products of bytes for weights in place: with `vpmaddubsw` and, for CPUs with AVX-VNNI, with `vpdpbusd` and `vpdpwssd`. AVX-512
+//! without VNNI uses the former, too.
 
 use core::arch::asm;
 use core::arch::x86_64::*;
@@ -48,14 +49,32 @@ unsafe impl Accumulate for AvxVnni {
     const AT_ONCE: bool = true;
     #[inline(always)]
     unsafe fn words(sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        // SAFETY: registers only; the caller vouches for the instruction set.
-        unsafe { _mm256_dpwssd_avx_epi32(sums, a, b) }
+        // SAFETY: the caller vouches for the instruction set.
+        unsafe { dpwssd(sums, a, b) }
     }
     #[inline(always)]
     unsafe fn bytes(sums: __m256i, unsigned: __m256i, signed: __m256i) -> __m256i {
         // SAFETY: registers only; the caller vouches for the instruction set.
         unsafe { _mm256_dpbusd_avx_epi32(sums, unsigned, signed) }
     }
+}
+
+/// `vpdpwssd`. Not as an intrinsic: the compiler would make a multiplication and an addition of it where sums wait for each other.
+///
+/// # Safety
+/// AVX-VNNI.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn dpwssd(mut sums: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: registers only; the caller vouches for the instruction set.
+    unsafe {
+        asm!(
+            "{{vex}} vpdpwssd {0}, {1}, {2}",
+            inout(ymm_reg) sums, in(ymm_reg) a, in(ymm_reg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sums
 }
 
 /// The bias that makes codes unsigned bytes. `None` if two products are summed in 16 bits, and codes would be too large for that;
