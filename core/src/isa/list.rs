@@ -19,6 +19,9 @@ instruction_sets! {
     /// AVX2 + FMA + F16C.
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
     Avx2;
+    /// [`Avx2`] with AVX-VNNI: products with weights in place alone.
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+    AvxVnni;
     /// AVX-512 F + BW + VL + DQ.
     #[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
     Avx512;

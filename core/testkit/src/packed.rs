@@ -1,8 +1,8 @@
 //! Packed quantised weights and quantised activations: decode bit for bit, integers exactly, sums within the bound.
 
 use gllm_kernels_core::{
-    Element, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, PackedQ, Precision, Prepared,
-    QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    Element, Features, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, PackedQ, Precision,
+    Prepared, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::{specials, Source};
@@ -324,6 +324,10 @@ fn check_product(
             let plain = Kernels::<f32>::forced(IsaLevel::Scalar).map_err(text)?;
             same_as("by scalar code", &multiply(&plain, p, view).map_err(text)?)?;
         }
+    } else if k.level() == IsaLevel::Avx2 {
+        // The same integers are summed in each lane.
+        let plain = Kernels::<f32>::with(k.caps().without(Features::AVX_VNNI));
+        same_as("without VNNI", &multiply(&plain, p, view).map_err(text)?)?;
     }
     // Weights that the plan's kernel does not take are refused.
     let turned = if p.is_packed() { Op::QgemvQ8 } else { Op::QgemvPacked };
@@ -368,8 +372,8 @@ fn check_product(
 }
 
 /// `qgemv_packed` and `qgemv_q8`: whole numbers exactly, else within the bound, against the rounded activations; with
-/// packed weights the same bits as without SIMD (plain floating point: as in place); the same bits however rows and batch are split; NaN where activations
-/// are, and in no other row.
+/// packed weights the same bits as without SIMD (plain floating point: as in place); the same bits with AVX-VNNI as with AVX2 alone; the
+/// same bits however rows and batch are split; NaN where activations are, and in no other row.
 pub fn products(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let caps = caps().restricted_to(row.level).map_err(|e| e.to_string())?;

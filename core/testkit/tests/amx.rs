@@ -248,9 +248,9 @@ fn canaries_notice_tiles() {
     assert!(!amx::in_use());
 }
 
-/// `vpdpbusd` by plain loops: every register, sums that wrap, factors that would saturate 16 bits.
+/// `vpdpbusd` and `vpdpwssd` by plain loops: every register, memory, sums that wrap, factors that would saturate 16 bits.
 #[test]
-fn dots_of_bytes() {
+fn dots_of_bytes_and_words() {
     if !there(Features::AVX_VNNI) {
         return;
     }
@@ -267,7 +267,7 @@ fn dots_of_bytes() {
     for round in 0..40 {
         let [a, b, before]: [[[u8; 4]; 8]; 3] =
             std::array::from_fn(|_| std::array::from_fn(|_| word(round % 2 == 0)));
-        let mut sums = [before; 4];
+        let mut sums = [before; 7];
         // SAFETY: the machine has the instruction.
         unsafe {
             asm!(
@@ -277,6 +277,9 @@ fn dots_of_bytes() {
                 "vmovups ymm9, [{sums} + 32]",
                 "vmovups ymm15, [{sums} + 64]",
                 "vmovups ymm2, [{sums} + 96]",
+                "vmovups ymm5, [{sums} + 128]",
+                "vmovups ymm14, [{sums} + 160]",
+                "vmovups ymm7, [{sums} + 192]",
                 "{{vex}} vpdpbusd ymm0, ymm3, ymm12",
                 "{{vex}} vpdpbusd ymm9, ymm3, ymm12",
                 // What an emulator meets on its way.
@@ -290,10 +293,16 @@ fn dots_of_bytes() {
                 "vpand ymm10, ymm4, [{a}]",
                 "vpand ymm4, ymm10, ymm3",
                 "{{vex}} vpdpbusd ymm0, ymm4, ymm12",
+                "{{vex}} vpdpbusd ymm5, ymm12, [{a}]",
+                "{{vex}} vpdpwssd ymm14, ymm3, ymm12",
+                "{{vex}} vpdpwssd ymm7, ymm12, [r12 + 4*r13 - 40]",
                 "vmovups [{sums}], ymm0",
                 "vmovups [{sums} + 32], ymm9",
                 "vmovups [{sums} + 64], ymm15",
                 "vmovups [{sums} + 96], ymm2",
+                "vmovups [{sums} + 128], ymm5",
+                "vmovups [{sums} + 160], ymm14",
+                "vmovups [{sums} + 192], ymm7",
                 "vzeroupper",
                 a = in(reg) a.as_ptr(),
                 b = in(reg) b.as_ptr(),
@@ -305,10 +314,13 @@ fn dots_of_bytes() {
                 out("ymm2") _,
                 out("ymm3") _,
                 out("ymm4") _,
+                out("ymm5") _,
+                out("ymm7") _,
                 out("ymm8") _,
                 out("ymm9") _,
                 out("ymm10") _,
                 out("ymm12") _,
+                out("ymm14") _,
                 out("ymm15") _,
                 options(nostack),
             );
@@ -316,11 +328,14 @@ fn dots_of_bytes() {
         let dot = |unsigned: [u8; 4], signed: [u8; 4]| -> i32 {
             unsigned.iter().zip(signed).map(|(&x, y)| i32::from(x) * i32::from(y as i8)).sum()
         };
+        let words = |x: [u8; 4]| [0, 2].map(|i| i32::from(i16::from_le_bytes([x[i], x[i + 1]])));
         for i in 0..8 {
             let (forth, back) = (dot(a[i], b[i]), dot(b[i], a[i]));
+            let ([x0, x1], [y0, y1]) = (words(a[i]), words(b[i]));
+            let pairs = (x0 * y0).wrapping_add(x1 * y1);
             let shifted = u32::from_le_bytes(b[i]) >> 4 & u32::from_le_bytes(a[i]);
-            let added =
-                [forth + dot(shifted.to_le_bytes(), b[i]), forth + dot(a[2], b[i]), back, dot(a[7], b[i])];
+            let shifted = dot(shifted.to_le_bytes(), b[i]);
+            let added = [forth + shifted, forth + dot(a[2], b[i]), back, dot(a[7], b[i]), back, pairs, pairs];
             for (sums, added) in sums.iter().zip(added) {
                 assert_eq!(i32::from_le_bytes(sums[i]), i32::from_le_bytes(before[i]).wrapping_add(added));
             }
@@ -366,9 +381,9 @@ fn anything_else_is_illegal() {
             "3" => asm!("ldtilecfg [{}]", ".byte 0xc4, 0xe2, 0x7a, 0x5c, 0xc1", in(reg) &all),
             "4" => asm!("ldtilecfg [{}]", "tdpbssd tmm0, tmm1, tmm2", in(reg) &uneven),
             "5" => asm!("ldtilecfg [{}]", in(reg) &palette),
-            // It saturates; it reads memory: no kernel's.
+            // They saturate: no kernel's.
             "6" => asm!("{{vex}} vpdpbusds ymm0, ymm1, ymm2", out("ymm0") _),
-            _ => asm!("{{vex}} vpdpbusd ymm0, ymm1, [{}]", in(reg) &all, out("ymm0") _),
+            _ => asm!("{{vex}} vpdpwssds ymm0, ymm1, [{}]", in(reg) &all, out("ymm0") _),
         }
     }
 }

@@ -126,7 +126,7 @@ macro_rules! expand_all_tiers {
                 requires: [AVX_VNNI],
                 batch: 2,
                 single: [],
-                in_place: [],
+                in_place: [AvxVnni: "avx2,fma,f16c,avxvnni"],
                 qgemm: [unsigned x16 4 3 2 1],
                 few: [4, 6, 6],
                 few_packed: [24, 16],

@@ -17,12 +17,14 @@ pub(super) enum Product {
     I8,
 }
 
-/// An instruction on vector registers of 256 bits. All but the first are instructions of every CPU with AVX2 that come between
-/// the first ones: stopping a thread takes longer than executing them here.
+/// An instruction on vector registers of 256 bits. All but the first two are instructions of every CPU with AVX2 that come between
+/// those: stopping a thread takes longer than executing them here.
 #[derive(Clone, Copy)]
 pub(super) enum Vector {
     /// `vpdpbusd`
-    Dot { c: usize, a: usize, b: usize },
+    Bytes { c: usize, a: usize, b: Operand },
+    /// `vpdpwssd`
+    Words { c: usize, a: usize, b: Operand },
     /// `vbroadcastss` or `vpbroadcastd`
     Broadcast { c: usize, at: usize },
     /// `vmovdqu`
@@ -109,12 +111,14 @@ pub(super) unsafe fn decode(
                 let Memory { start, stride } = memory(&mut code, modrm, x, b, &value);
                 start.wrapping_add(stride)
             };
+            let mut operand =
+                || if in_register { Operand::Register(register) } else { Operand::Memory(at()) };
             let instruction = match (map, opcode, prefix, in_register) {
-                (2, 0x50, 1, true) => Vector::Dot { c, a: third, b: register },
+                (2, 0x50, 1, _) => Vector::Bytes { c, a: third, b: operand() },
+                (2, 0x52, 1, _) => Vector::Words { c, a: third, b: operand() },
+                (1, 0xdb, 1, _) => Vector::And { c, a: third, b: operand() },
                 (2, 0x18 | 0x58, 1, false) if third == 0 => Vector::Broadcast { c, at: at() },
                 (1, 0x6f, 2, false) if third == 0 => Vector::Load { c, at: at() },
-                (1, 0xdb, 1, true) => Vector::And { c, a: third, b: Operand::Register(register) },
-                (1, 0xdb, 1, false) => Vector::And { c, a: third, b: Operand::Memory(at()) },
                 (1, 0x72, 1, true) if reg == 2 => {
                     Vector::Shift { c: third, a: register, by: u32::from(code.byte()) }
                 }

@@ -1,5 +1,5 @@
-//! `vpdpbusd` and its company on the vector registers of an interrupted thread (Intel SDM volume 2; volume 1, section 13.4: where
-//! XSAVE, whose format Linux uses, has them).
+//! `vpdpbusd`, `vpdpwssd` and their company on the vector registers of an interrupted thread (Intel SDM volume 2; volume 1,
+//! section 13.4: where XSAVE, whose format Linux uses, has them).
 
 use super::decode::{Operand, Vector};
 
@@ -27,18 +27,19 @@ pub(super) unsafe fn execute(area: *mut u8, instruction: Vector) -> Option<()> {
                 *there |= bit;
             }
             let load = |at: usize| ((at + half * HALF) as *const [u8; HALF]).read_unaligned();
+            let operand = |b: Operand| match b {
+                Operand::Register(b) => *registers.add(b),
+                Operand::Memory(at) => load(at),
+            };
             match instruction {
-                Vector::Dot { c, a, b } => dot(&mut *registers.add(c), *registers.add(a), *registers.add(b)),
+                Vector::Bytes { c, a, b } => bytes(&mut *registers.add(c), *registers.add(a), operand(b)),
+                Vector::Words { c, a, b } => words(&mut *registers.add(c), *registers.add(a), operand(b)),
                 Vector::Broadcast { c, at } => {
                     (*registers.add(c)).as_chunks_mut::<4>().0.fill(*(at as *const [u8; 4]));
                 }
                 Vector::Load { c, at } => *registers.add(c) = load(at),
                 Vector::And { c, a, b } => {
-                    let b = match b {
-                        Operand::Register(b) => *registers.add(b),
-                        Operand::Memory(at) => load(at),
-                    };
-                    let a = *registers.add(a);
+                    let (a, b) = (*registers.add(a), operand(b));
                     *registers.add(c) = (u128::from_ne_bytes(a) & u128::from_ne_bytes(b)).to_ne_bytes();
                 }
                 Vector::Shift { c, a, by } => {
@@ -55,10 +56,25 @@ pub(super) unsafe fn execute(area: *mut u8, instruction: Vector) -> Option<()> {
 }
 
 /// `c += a0 b0 + .. + a3 b3` in each of four words, unsigned by signed. Sums wrap.
-fn dot(c: &mut [u8; HALF], a: [u8; HALF], b: [u8; HALF]) {
+fn bytes(c: &mut [u8; HALF], a: [u8; HALF], b: [u8; HALF]) {
+    let of = |[a, b]: [[u8; 4]; 2]| (0..4).map(|i| i32::from(a[i]) * i32::from(b[i] as i8)).sum();
+    add(c, a, b, of);
+}
+
+/// `c += a0 b0 + a1 b1` in each of four words, signed words of half the size. Sums wrap.
+fn words(c: &mut [u8; HALF], a: [u8; HALF], b: [u8; HALF]) {
+    let two = |x: [u8; 4]| [0, 2].map(|i| i32::from(i16::from_le_bytes([x[i], x[i + 1]])));
+    let of = |both: [[u8; 4]; 2]| {
+        let [[a0, a1], [b0, b1]] = both.map(two);
+        (a0 * b0).wrapping_add(a1 * b1)
+    };
+    add(c, a, b, of);
+}
+
+/// Adds what `of` makes of each of four words.
+fn add(c: &mut [u8; HALF], a: [u8; HALF], b: [u8; HALF], of: impl Fn([[u8; 4]; 2]) -> i32) {
     let factors = a.as_chunks::<4>().0.iter().zip(b.as_chunks::<4>().0);
-    for (c, (a, b)) in c.as_chunks_mut::<4>().0.iter_mut().zip(factors) {
-        let products = a.iter().zip(b).map(|(&a, &b)| i32::from(a) * i32::from(b as i8));
-        *c = products.fold(i32::from_le_bytes(*c), i32::wrapping_add).to_le_bytes();
+    for (c, (&a, &b)) in c.as_chunks_mut::<4>().0.iter_mut().zip(factors) {
+        *c = i32::from_le_bytes(*c).wrapping_add(of([a, b])).to_le_bytes();
     }
 }
