@@ -2,6 +2,9 @@
 
 use super::{Config, Experts};
 
+/// A question about a model.
+type Whether = fn(&Config) -> bool;
+
 /// A tensor by its role.
 #[derive(Clone, Copy)]
 pub(super) struct Name {
@@ -10,11 +13,11 @@ pub(super) struct Name {
     /// In Hugging Face's checkpoints.
     hf: &'static str,
     /// Where it has another name there, and which.
-    other_hf: Option<(fn(&Config) -> bool, &'static str)>,
+    other_hf: Option<(Whether, &'static str)>,
     /// Dimensions, the contiguous one first: inputs and outputs of a matrix.
     dims: fn(&Config) -> Vec<usize>,
     /// Whether a model has it.
-    needed: fn(&Config) -> bool,
+    needed: Whether,
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
@@ -22,11 +25,11 @@ const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usi
 }
 
 impl Name {
-    const fn if_so(self, needed: fn(&Config) -> bool) -> Self {
+    const fn if_so(self, needed: Whether) -> Self {
         Self { needed, ..self }
     }
 
-    const fn named_if(self, so: fn(&Config) -> bool, hf: &'static str) -> Self {
+    const fn named_if(self, so: Whether, hf: &'static str) -> Self {
         Self { other_hf: Some((so, hf)), ..self }
     }
 

@@ -67,15 +67,6 @@ impl Tiny {
         .into_iter()
     }
 
-    /// Attention with sinks, and experts with biases: what only the CPU computes.
-    pub fn sinks() -> impl Iterator<Item = Self> {
-        let of = |format| Self::new("gpt-oss", format);
-        let formats =
-            [None, Some(QuantFormat::Mxfp4), Some(QuantFormat::Q8_0), Some(QuantFormat::F16)].map(of);
-        let heads = Self { head_dim: 36, heads: 8, ..of(None) };
-        formats.into_iter().chain([heads])
-    }
-
     /// Models that rank texts, with few labels: the output matrix has as many rows.
     pub fn rankers() -> impl Iterator<Item = Self> {
         let of = |(labels, name, format)| Self { labels, ..Self::new(name, format) };
