@@ -40,11 +40,31 @@ TESTS = {
     "tiny-gemma3": dict(architecture="gemma3", layers=7, head_dim=32, tied=True, keys={"attention.sliding_window": 8}),
     # Ranks texts: its logits are those of two labels.
     "tiny-qwen3-ranker": dict(architecture="qwen3", head_dim=32, labels=["yes", "no"]),
+    "tiny-gpt-oss": dict(
+        architecture="gpt-oss",
+        layers=4,
+        weights="mxfp4",
+        experts=(8, 4, 64),
+        keys={
+            "attention.sliding_window": 8,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 64,
+        },
+    ),
 }
 TEST_TOKENS = 24
 
-# Where blocks have their scales (f16), and how far numbers spread where a scale is 1 and all other bits are random.
-BLOCKS = {Type.Q4_0: (0, 4.6), Type.Q8_0: (0, 74), Type.Q4_K: (0, 250), Type.Q6_K: (208, 1370), Type.IQ3_S: (0, 110)}
+# What OpenAI's files say of positions.
+OF_GPT_OSS = {
+    "attention.sliding_window": 128,
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 32.0,
+    "rope.scaling.original_context_length": 4096,
+}
+
+# Where blocks have their scales (f16; a power of two in MXFP4), and how far numbers spread where a scale is 1 and all other bits are random.
+BLOCKS = {Type.Q4_0: (0, 4.6), Type.Q8_0: (0, 74), Type.Q4_K: (0, 250), Type.Q6_K: (208, 1370), Type.IQ3_S: (0, 110), Type.MXFP4: (0, 2.9)}
 
 
 def by_role(layers):
@@ -61,8 +81,12 @@ def by_role(layers):
         more = layer < first or layer >= 7 * layers // 8 or (layer - first) % 3 == 2
         return Type.Q6_K if role == "output" or role.startswith(("attn_v", "ffn_down")) and more else Type.Q4_K
 
+    def mxfp4(role, layer):
+        # As OpenAI's files: experts alone have 4 bits.
+        return Type.MXFP4 if role.startswith("ffn_") else Type.Q8_0
+
     plain = {t.name.lower(): (lambda role, layer, t=t: t) for t in (Type.F16, Type.Q8_0, Type.Q4_0, Type.IQ3_S)}
-    return {"mixed": mixed, "q4_k_m": q4_k_m, **plain}
+    return {"mixed": mixed, "q4_k_m": q4_k_m, "mxfp4": mxfp4, **plain}
 
 
 class Writer:
@@ -90,6 +114,9 @@ class Writer:
         at, spread = BLOCKS[kind]
         elements, size = gguf.GGML_QUANT_SIZES[kind]
         blocks = np.frombuffer(self.random.bytes(rows * cols // elements * size), np.uint8).reshape(-1, size).copy()
+        if kind == Type.MXFP4:
+            blocks[:, at] = 127 + np.round(np.log2(scale / spread))
+            return blocks.reshape(rows, -1)
         d = np.float16(scale / spread)
         blocks[:, at : at + 2] = np.frombuffer(d.tobytes(), np.uint8)
         if kind == Type.Q4_K:
@@ -97,8 +124,8 @@ class Writer:
             blocks[:, 2:4] = np.frombuffer(np.float16(7.5 * d).tobytes(), np.uint8)
         return blocks.reshape(rows, -1)
 
-    def vector(self, name, n, mean):
-        self.file.add_tensor(name, (mean + 0.1 * self.random.standard_normal(n)).astype(np.float32))
+    def vector(self, name, n, mean, spread=0.1):
+        self.file.add_tensor(name, (mean + spread * self.random.standard_normal(n)).astype(np.float32))
 
     def tokenizer(self, vocabulary):
         """Pieces without merit, but every byte can be written."""
@@ -162,7 +189,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         m.vector(layer + "attn_norm.weight", width, 1)
         for role, rows, cols in [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            if architecture in ("qwen2", "qwen2moe") and role != "attn_output":
+            if architecture == "gpt-oss" or architecture in ("qwen2", "qwen2moe") and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
         if architecture in ("qwen3", "qwen3moe", "gemma3"):
             m.vector(layer + "attn_q_norm.weight", head_dim, 1)
@@ -170,15 +197,22 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         if architecture == "gemma3":
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
-        m.vector(layer + "ffn_norm.weight", width, 1)
+        if architecture == "gpt-oss":
+            m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
+        m.vector(layer + ("post_attention_norm.weight" if architecture == "gpt-oss" else "ffn_norm.weight"), width, 1)
 
         def network(end, between, count=None):
             for role, rows, cols in [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
+                if architecture == "gpt-oss":
+                    # Far enough from 0 that some gates are clamped.
+                    m.vector(f"{layer}{role}{end}.bias", (count, rows), 0, 0.1 if role == "ffn_down" else 4.0)
 
         if experts:
             count, _, own = experts
             m.matrix(layer + "ffn_gate_inp.weight", count, width, Type.F32)
+            if architecture == "gpt-oss":
+                m.vector(layer + "ffn_gate_inp.bias", count, 0)
             network("_exps", own, count)
         if architecture == "qwen2moe":
             m.vector(layer + "ffn_gate_inp_shexp.weight", width, 0)
@@ -196,9 +230,10 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
 def write_tests(folder):
     folder.mkdir(parents=True, exist_ok=True)
     for seed, (name, special) in enumerate(TESTS.items()):
-        shape = dict(layers=3, width=64, between=128, heads=4, kv_heads=2, head_dim=16, vocabulary=320) | special
+        shape = dict(layers=3, weights="mixed", width=64, between=128, heads=4, kv_heads=2, head_dim=16, vocabulary=320) | special
         path = folder / f"{name}.gguf"
-        write(path, seed, by_role(shape["layers"])["mixed"], **shape)
+        kinds = by_role(shape["layers"])[shape.pop("weights")]
+        write(path, seed, kinds, **shape)
         tokens = [1] + [(7 * i * i + 13 * seed + 3) % 320 for i in range(1, TEST_TOKENS)]
         model = Model(path)
         logits = [[float(f"{x:.7g}") for x in row] for row in model.logits(tokens)]
@@ -210,7 +245,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file", nargs="?", help="where to write it")
     p.add_argument("--tests", metavar="FOLDER", help="write all models for tests instead")
-    p.add_argument("--architecture", choices=["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe"], default="llama")
+    p.add_argument("--architecture", choices=["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"], default="llama")
     p.add_argument("--layers", type=int, default=8)
     p.add_argument("--dim", type=int, default=2048, help="model width, a multiple of 256 (default: 2048)")
     p.add_argument("--experts", metavar="COUNT,USED", help="a mixture of so many experts, of which a token goes through so many")
@@ -230,10 +265,12 @@ def main():
     if a.experts:
         count, used = (int(n) for n in a.experts.split(","))
         experts = (count, used, between)
-    elif a.architecture.endswith("moe"):
+    elif a.architecture.endswith("moe") or a.architecture == "gpt-oss":
         p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
-    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, max(1, heads // 8), 64, a.vocab or 16 * a.dim, experts=experts)
+    keys = OF_GPT_OSS if a.architecture == "gpt-oss" else None
+    kv_heads = max(1, heads // 8)
+    write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, keys=keys)
 
 
 main()

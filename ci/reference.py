@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts.
+"""The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts, gpt-oss among them.
 
 ci/reference.py MODEL OUT TOKEN...     writes the logits at every position: little-endian f32, positions x vocabulary, or x labels
 ci/reference.py MODEL score TOKEN...   prints the score of a model that ranks texts
@@ -33,6 +33,11 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def clamped_swiglu(gate, up):
+    gate = np.minimum(gate, 7)
+    return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
+
+
 def softcap(x, cap):
     return x if cap == 0 else cap * np.tanh(x / cap)
 
@@ -45,6 +50,7 @@ class Model:
         self.decoded = {}
         self.architecture = self.meta["general.architecture"]
         self.gemma = self.architecture == "gemma3"
+        self.gpt_oss = self.architecture == "gpt-oss"
         self.layers, self.heads, self.hidden = self.get("block_count"), self.get("attention.head_count"), self.get("embedding_length")
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
         self.head_dim = self.get("attention.key_length", self.hidden // self.heads)
@@ -68,6 +74,7 @@ class Model:
     def frequencies(self, local):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
+        local = local and self.gemma  # The others rotate alike in all layers.
         base = 10000.0 if local else self.get("rope.freq_base", 10000.0)
         i = np.arange(dims // 2)
         f = base ** (-2.0 * i / dims)
@@ -105,8 +112,8 @@ class Model:
         return y
 
     def attention(self, x, layer):
-        n, period = len(x), self.get("attention.sliding_window_pattern", 6)
-        local = self.gemma and self.window > 0 and (period == 0 or layer % period < period - 1)
+        n, period = len(x), self.get("attention.sliding_window_pattern", 2 if self.gpt_oss else 6)
+        local = (self.gemma or self.gpt_oss) and self.window > 0 and (period == 0 or layer % period < period - 1)
 
         def linear(role, heads):
             y = x @ self.weight(f"blk.{layer}.{role}.weight").T
@@ -126,19 +133,40 @@ class Model:
         distance = np.arange(n)[:, None] - np.arange(n)
         window = self.window if local else 0
         hidden = (distance < 0) | (distance >= window if window else False)
-        seen = np.einsum("hij,jhd->ihd", softmax(np.where(hidden, -np.inf, scores)), v)
-        return seen.reshape(n, -1).astype(np.float32) @ self.weight(f"blk.{layer}.attn_output.weight").T
+        scores = np.where(hidden, -np.inf, scores)
+        sinks = self.weight(f"blk.{layer}.attn_sinks.weight")
+        if sinks is not None:
+            # A position more, which has no value.
+            sinks = np.broadcast_to(sinks[:, None, None], (self.heads, n, 1))
+            share = softmax(np.concatenate([scores, sinks], -1))[..., :-1]
+        else:
+            share = softmax(scores)
+        seen = np.einsum("hij,jhd->ihd", share, v).reshape(n, -1).astype(np.float32)
+        bias = self.weight(f"blk.{layer}.attn_output.bias")
+        y = seen @ self.weight(f"blk.{layer}.attn_output.weight").T
+        return y if bias is None else y + bias
 
     def feed_forward(self, x, layer):
         def weight(role):
             return self.weight(f"blk.{layer}.ffn_{role}.weight")
 
-        def network(x, gate, up, down):
-            return ((gelu if self.gemma else silu)(x @ gate.T) * (x @ up.T)) @ down.T
+        def gated(gate, up):
+            if self.gpt_oss:
+                return clamped_swiglu(gate, up)
+            return (gelu if self.gemma else silu)(gate) * up
+
+        def network(x, matrices, biases=(0, 0, 0)):
+            gate, up, down = (lambda x, w=w, b=b: x @ w.T + b for w, b in zip(matrices, biases))
+            return down(gated(gate(x), up(x)))
+
+        def named(end):
+            return [weight(f"{role}{end}") for role in ("gate", "up", "down")]
 
         if weight("gate_inp") is None:
-            return network(x, weight("gate"), weight("up"), weight("down"))
-        score = softmax((x @ weight("gate_inp").T).astype(np.float64))
+            return network(x, named(""))
+        routed = x @ weight("gate_inp").T
+        bias = self.weight(f"blk.{layer}.ffn_gate_inp.bias")
+        score = softmax((routed if bias is None else routed + bias).astype(np.float64))
         chosen = np.argsort(-score, axis=-1, kind="stable")[:, : self.get("expert_used_count")]
         factor = np.take_along_axis(score, chosen, -1)
         if self.get("expert_weights_norm", self.architecture != "qwen2moe"):
@@ -147,10 +175,12 @@ class Model:
         y = np.zeros_like(x)
         if weight("gate_inp_shexp") is not None:
             gate = 1 / (1 + np.exp(-(x @ weight("gate_inp_shexp").astype(np.float64))))
-            y += gate[:, None].astype(np.float32) * network(x, *(weight(f"{role}_shexp") for role in ("gate", "up", "down")))
+            y += gate[:, None].astype(np.float32) * network(x, named("_shexp"))
+        biases = [self.weight(f"blk.{layer}.ffn_{role}_exps.bias") for role in ("gate", "up", "down")]
         for row, experts in enumerate(chosen):
             for e, f in zip(experts, factor[row]):
-                y[row] += np.float32(f) * network(x[row], *(weight(f"{role}_exps")[e] for role in ("gate", "up", "down")))
+                own = [0 if b is None else b[e] for b in biases]
+                y[row] += np.float32(f) * network(x[row], [w[e] for w in named("_exps")], own)
         return y
 
     def logits(self, tokens):
@@ -164,8 +194,10 @@ class Model:
                 weight = self.weight(f"blk.{layer}.{role}.weight")
                 return y if weight is None else norm(y, weight, self.eps)
 
-            x = x + normed(self.attention(normed(x, "attn_norm"), layer), "post_attention_norm")
-            x = x + normed(self.feed_forward(normed(x, "ffn_norm"), layer), "post_ffw_norm")
+            # Files of gpt-oss name the norm in front of the experts by what is before it.
+            behind, before = ("", "post_attention_norm") if self.gpt_oss else ("post_attention_norm", "ffn_norm")
+            x = x + normed(self.attention(normed(x, "attn_norm"), layer), behind)
+            x = x + normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
         y = norm(x, self.weight("output_norm.weight"), self.eps) @ self.output().T
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 

@@ -348,6 +348,10 @@ fn what_does_not_fit_is_refused() {
     let odd = Tiny { intermediate: 100, ..Tiny::new("qwen3moe", None) }.open();
     let error = Generator::new(gpu(&fake), &odd, exact()).unwrap_err().to_string();
     assert!(error.contains("an expert's feed-forward network of 100"), "{error}");
+    // What only the CPU computes.
+    let sinks = Tiny::new("gpt-oss", Some(QuantFormat::Q8_0)).open();
+    let error = Generator::new(gpu(&fake), &sinks, exact()).unwrap_err().to_string();
+    assert!(error.contains("gpt-oss on a GPU") && error.contains("attention sinks"), "{error}");
     // A text that asks for no row.
     let run = Run { sequence: g.create(), tokens: 1, outputs: Outputs::None };
     let refused = g.embed(&[&[]], Pooling::Mean).unwrap_err();

@@ -8,7 +8,8 @@ mod real;
 mod tiny;
 
 use gllm_kernels_std::backend::{
-    BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
+    choose, choose_for, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs,
+    Run, Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
@@ -18,6 +19,14 @@ use tiny::{divergence, hidden, oracle, Tiny};
 /// Any tokens, no two stretches alike.
 fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 7 * i + i / 11) % vocabulary) as u32).collect()
+}
+
+/// Attention with sinks, and experts with biases: what only the CPU computes.
+fn with_sinks() -> impl Iterator<Item = Tiny> {
+    let of = |format| Tiny::new("gpt-oss", format);
+    let formats = [None, Some(QuantFormat::Mxfp4), Some(QuantFormat::Q8_0), Some(QuantFormat::F16)].map(of);
+    let heads = Tiny { head_dim: 36, heads: 8, ..of(None) };
+    formats.into_iter().chain([heads])
 }
 
 fn exact() -> Options {
@@ -45,7 +54,7 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
 
 #[test]
 fn exact_logits_are_the_oracles() {
-    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).chain(Tiny::rankers()) {
+    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).chain(with_sinks()).chain(Tiny::rankers()) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
         let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
@@ -66,7 +75,7 @@ fn the_fast_path_is_close() {
         (Some((count, _)), Some(_)) => Tiny { experts: Some((count, count)), ..tiny },
         _ => tiny,
     };
-    let mixtures = Tiny::mixtures().map(settled);
+    let mixtures = Tiny::mixtures().chain(with_sinks()).map(settled);
     for tiny in Tiny::all().into_iter().chain(mixtures).chain(Tiny::rankers()).step_by(under_emulation(1, 6))
     {
         let model = tiny.open();
@@ -100,6 +109,7 @@ fn exact_bits_depend_on_nothing() {
         (Tiny { head_dim: 100, heads: 8, ..Tiny::new("qwen3", Some(QuantFormat::Q4_1)) }, KvType::Q8_0),
         (Tiny::new("qwen2moe", Some(QuantFormat::Q8_0)), KvType::F16),
         (Tiny::new("qwen3moe", None), KvType::F32),
+        (Tiny::new("gpt-oss", Some(QuantFormat::Mxfp4)), KvType::F16),
     ];
     for (tiny, kind) in models.into_iter().step_by(under_emulation(1, 3)) {
         let model = tiny.open();
@@ -120,7 +130,7 @@ fn exact_bits_depend_on_nothing() {
 /// Of the fast path, threads and pages change no bit.
 #[test]
 fn fast_bits_depend_on_shapes_alone() {
-    for name in ["gemma3", "qwen2moe", "llama"].into_iter().step_by(under_emulation(1, 3)) {
+    for name in ["gemma3", "qwen2moe", "llama", "gpt-oss"].into_iter().step_by(under_emulation(1, 3)) {
         let tiny = Tiny::new(name, Some(QuantFormat::Q4_1));
         let model = tiny.open();
         let tokens = tokens(300, tiny.vocabulary);
@@ -140,7 +150,7 @@ fn fast_bits_depend_on_shapes_alone() {
 /// Sequences that join, leave, and share what they begin with have the bits that each has alone.
 #[test]
 fn sequences_side_by_side() {
-    for name in ["llama", "gemma3", "qwen3moe"] {
+    for name in ["llama", "gemma3", "qwen3moe", "gpt-oss"] {
         let tiny = Tiny::new(name, Some(QuantFormat::Q8_0));
         let model = tiny.open();
         let all = tokens(120, tiny.vocabulary);
@@ -356,6 +366,19 @@ fn routers_that_overflow_do_no_harm() {
     let model = tiny.open();
     let logits = generator(&model, 2, exact()).logits(&tokens(40, tiny.vocabulary)).unwrap();
     assert!(logits.iter().any(|x| x.is_nan()));
+}
+
+/// What only the CPU computes runs there, whatever GPUs there are.
+#[test]
+fn sinks_choose_the_cpu() {
+    let choice = choose_for(Tiny::new("gpt-oss", None).open().config(), 1).unwrap();
+    assert_eq!(choice.kind, BackendKind::Cpu);
+    for (kind, why) in &choice.passed_over {
+        let sinks = matches!(why, BackendError::Unsupported(what) if what.contains("attention sinks"));
+        assert!(sinks, "{kind:?}: {why}");
+    }
+    let of_others = choose_for(Tiny::new("llama", None).open().config(), 1).unwrap();
+    assert_eq!(of_others.kind, choose(1).unwrap().kind);
 }
 
 #[test]

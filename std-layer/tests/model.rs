@@ -12,7 +12,7 @@ mod refused;
 use std::io::Write;
 use std::path::Path;
 
-use draft::{Draft, ARCHITECTURES};
+use draft::{is_mixture, Draft, ARCHITECTURES};
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
@@ -51,18 +51,22 @@ fn every_architecture_has_its_configuration() {
         let c = config(&Draft::of(name));
         let sizes =
             (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
-        assert_eq!(sizes, (24, 32, 7, 4, 2, 16, if name == "qwen3moe" { 0 } else { 64 }, 128), "{name}");
+        let gpt_oss = name == "gpt-oss";
+        let dense = if gpt_oss || name == "qwen3moe" { 0 } else { 64 };
+        assert_eq!(sizes, (24, 32, 7, 4, 2, 16, dense, 128), "{name}");
         let shared = name == "qwen2moe";
-        let experts =
-            Experts { count: 4, used: 2, intermediate: 32, normalised: !shared, scale: 1.0, shared };
-        assert_eq!(c.experts, name.ends_with("moe").then_some(experts));
+        let (normalised, biases) = (!shared, gpt_oss);
+        let experts = Experts { count: 4, used: 2, intermediate: 32, normalised, biases, scale: 1.0, shared };
+        assert_eq!(c.experts, is_mixture(name).then_some(experts));
         assert_eq!((c.architecture, c.norm_eps, c.attention_scale), (architecture, 1e-5, 0.25));
         assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
         let gemma = name == "gemma3";
         assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
-        assert_eq!(c.gate, if gemma { Gate::GeluTanh } else { Gate::Silu });
+        let gate = if gemma { Gate::GeluTanh } else { Gate::Silu };
+        assert_eq!(c.gate, if gpt_oss { Gate::ClampedSwiglu } else { gate });
+        assert_eq!((c.attention_sinks, c.attention_output_bias), (gpt_oss, gpt_oss));
         assert_eq!((c.qk_norm, c.post_norms), (gemma || name.starts_with("qwen3"), gemma));
-        assert_eq!((c.attention_bias, c.tied_embeddings), (name.starts_with("qwen2"), gemma));
+        assert_eq!((c.attention_bias, c.tied_embeddings), (gpt_oss || name.starts_with("qwen2"), gemma));
         let pairing = if name == "llama" { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
             theta,
@@ -78,6 +82,12 @@ fn every_architecture_has_its_configuration() {
             let local = Layer { window: Some(8), rope: 1 };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
             assert_eq!(c.windows(), [Some(8), None]);
+        } else if gpt_oss {
+            // Every second layer sees all, and all rotate alike.
+            assert_eq!(c.ropes, [rope(1e6)]);
+            let windows = c.layer.iter().map(|layer| (layer.window, layer.rope)).collect::<Vec<_>>();
+            let (local, global) = ((Some(8), 0), (None, 0));
+            assert_eq!(windows, [local, global, local, global, local, global, local]);
         } else {
             assert_eq!(c.ropes, [rope(1e6)]);
             assert_eq!(c.layer, [Layer { window: None, rope: 0 }; 7]);
@@ -113,6 +123,11 @@ fn weights_have_the_shapes_of_the_configuration() {
                 [only(bias, 64), only(bias, 32), only(bias, 32)]
             );
             assert_eq!([&l.post_attention_norm, &l.post_ffn_norm].map(len), [only(c.post_norms, 32); 2]);
+            let sinks = c.attention_sinks;
+            assert_eq!([&l.output_bias, &l.sinks].map(len), [only(sinks, 32), only(sinks, 4)]);
+            let biases = l.experts.as_ref().and_then(|e| Some((e.router_bias.as_ref()?, e.biases.as_ref()?)));
+            let lens = biases.map(|(router, each)| (router.len(), each.each_ref().map(Vec::len)));
+            assert_eq!(lens, sinks.then_some((4, [128; 3])));
         }
     }
 }
@@ -215,7 +230,7 @@ fn positions_are_scaled_as_the_file_says() {
 
 /// Which layers see a window alone, as llama.cpp has it.
 #[test]
-fn windows_are_those_of_gemma() {
+fn windows_are_those_of_gemma_and_gpt_oss() {
     // Files of other families may name a window (Qwen 2 does, and does not use it): it is not theirs.
     for name in ["llama", "qwen2", "qwen3"] {
         let mut draft = Draft::of(name);
@@ -238,6 +253,17 @@ fn windows_are_those_of_gemma() {
     assert_eq!(locals(Some(1), 8), [false; 7]);
     assert_eq!(locals(Some(0), 8), [true; 7]);
     assert_eq!(locals(None, 0), [false; 7]);
+    let mut draft = Draft::of("gpt-oss");
+    draft.set("gpt-oss.attention.sliding_window_pattern", Value::U32(4));
+    let windows: Vec<_> = config(&draft).layer.iter().map(|l| l.window.is_some()).collect();
+    assert_eq!(windows, [true, true, true, false, true, true, true]);
+    // Layers with a window may rotate otherwise, but are scaled alike.
+    draft.set("gpt-oss.rope.freq_base_swa", Value::F32(5e5));
+    draft.set("gpt-oss.rope.scaling.factor", Value::F32(4.0));
+    let c = config(&draft);
+    assert_eq!(c.ropes.iter().map(|r| r.theta).collect::<Vec<_>>(), [1e6, 5e5]);
+    assert_eq!(c.ropes[0].scaling, c.ropes[1].scaling);
+    assert!(c.layer.iter().all(|l| l.rope == usize::from(l.window.is_some())));
     let mut draft = Draft::of("gemma3");
     draft.set("gemma3.attention.sliding_window_pattern", Value::String("all"));
     assert_eq!(bad_value(&draft).0, "gemma3.attention.sliding_window_pattern");
@@ -254,6 +280,16 @@ fn tokens_that_begin_and_end_texts() {
     draft.set("tokenizer.ggml.eos_token_id", Value::U32(7));
     draft.set("tokenizer.ggml.bos_token_id", Value::U32(1));
     assert_eq!(config(&draft).stop_tokens, [2, 7, 10, 11, 14, 19, 22, 23]);
+    // Where turns end with `<|return|>` or `<|call|>`, `<|end|>` ends a message alone.
+    let stops = |texts: [&'static str; 3]| {
+        let mut draft = Draft::of("gpt-oss");
+        let texts = texts.map(Value::String);
+        draft.set_array("tokenizer.ggml.tokens", ValueType::String, &texts);
+        draft.set_array("tokenizer.ggml.token_type", ValueType::I32, &[Value::I32(3); 3]);
+        config(&draft).stop_tokens
+    };
+    assert_eq!(stops(["<|end|>", "<|return|>", "<|call|>"]), [1, 2]);
+    assert_eq!(stops(["<|end|>", "<|return|>", "x"]), [0, 1]);
     let mut bos = |pairs: &[(&str, Value<'static>)]| {
         pairs.iter().for_each(|(key, value)| draft.set(&format!("tokenizer.ggml.{key}"), *value));
         config(&draft).bos

@@ -590,6 +590,17 @@ fn in_little_memory() {
     assert_eq!(text(&mut g), want);
 }
 
+/// What only the CPU computes is refused when weights are uploaded.
+#[test]
+fn sinks_are_refused() {
+    let Some(backend) = backend() else { return };
+    let error = Generator::new(backend, &Tiny::new("gpt-oss", None).open(), options()).unwrap_err();
+    assert!(
+        error.to_string().contains("gpt-oss on a GPU: only the CPU backend has attention sinks"),
+        "{error}"
+    );
+}
+
 /// Software is never chosen by itself, and taken if it is asked for.
 #[test]
 fn software_is_not_chosen() {

@@ -34,6 +34,25 @@ macro_rules! tiktoken {
     };
 }
 
+/// A word of the vocabulary o200k: capitals and small letters, in this order; `$capitals` and `$small` are how many of each. What is
+/// contracted belongs to the word.
+macro_rules! o200k_word {
+    ($capitals:literal, $small:literal) => {
+        concat!(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]",
+            $capitals,
+            r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
+            $small,
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+        )
+    };
+}
+const O200K: &str = concat!(
+    o200k_word!("*", "+"),
+    o200k_word!("+", "*"),
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
 const RULES: &[Rule] = &[
     Rule {
         names: &["default"],
@@ -66,6 +85,7 @@ const RULES: &[Rule] = &[
         whole_words: false,
         adds_bos: false,
     },
+    Rule { names: &["gpt-4o", "llama4"], words: &[O200K], whole_words: false, adds_bos: false },
 ];
 
 pub(super) struct Bpe<'a> {

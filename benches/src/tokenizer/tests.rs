@@ -69,6 +69,16 @@ fn words_are_cut_as_the_model_family_does() {
     assert_eq!(pieces(&llama3, "1234"), ["<s>", "123", "4"]);
     let qwen2 = bpe("qwen2", "qwen2", &["1 2"], &[], Some(true));
     assert_eq!(pieces(&qwen2, "12"), ["<s>", "1", "2"]);
+    // A capital begins a word, and what is contracted belongs to it.
+    let merges = ["1 2", "12 3", "123 4", "l o", "lo W", "i t", "' s", "it 's", "/ Ċ"];
+    let gpt4o = bpe("gpt4o", "gpt-4o", &merges, &["W", "'", "/"], None);
+    assert_eq!(pieces(&gpt4o, "1234"), ["123", "4"]);
+    assert_eq!(pieces(&gpt4o, "loWo"), ["lo", "W", "o"]);
+    assert_eq!(pieces(&gpt4o, "it's"), ["it's"]);
+    assert_eq!(pieces(&gpt4o, "a/\nb"), ["a", "/Ċ", "b"]);
+    let other = bpe("not-gpt4o", "qwen2", &merges, &["W", "'", "/"], None);
+    assert_eq!(pieces(&other, "loWo"), ["loW", "o"]);
+    assert_eq!(pieces(&other, "it's"), ["it", "'s"]);
 }
 
 #[test]

@@ -106,13 +106,13 @@ pub trait Step {
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), Self::Error>;
     /// `Normed = norm(Hidden) * weight`.
     fn norm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
-    /// Products of one input with several matrices.
+    /// Products of one input with several matrices; plus the bias of a layer's attention output, where the model has one.
     fn linear(&mut self, linear: Linear) -> Result<(), Self::Error>;
     /// Biases, norms and rotations of `Heads`; appends keys and values to the cache.
     fn heads(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// `Mixed`: attention of the queries in `Heads` to the cache.
+    /// `Mixed`: attention of the queries in `Heads` to the cache, and to the sinks of the layer's heads, where the model has sinks.
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// `Activated = gate(first half of Gates) * second half`.
+    /// `Activated = gated(first half of Gates, second half)`.
     fn glu(&mut self) -> Result<(), Self::Error>;
     /// A layer's experts: `Delta = f(Normed)`, as [`Experts`](crate::model::Experts) has it; `Delta = f(Normed) + sigmoid(shared_gate(Normed)) *
     /// Delta` where there is a shared expert, whose result `Delta` is then. Which experts a row goes through is known to the

@@ -1,7 +1,7 @@
 //! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{ExpertWeights, HostWeights, Matrix};
+use crate::model::{Config, ExpertWeights, Gate, HostWeights, Matrix};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -20,6 +20,22 @@ pub(super) trait Upload<'a> {
     fn experts(&mut self, of: &ExpertWeights<'a>) -> Result<Self::Experts, BackendError>;
 }
 
+/// Refuses a model with something that only the CPU computes.
+pub(super) fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
+    let parts = [
+        (config.attention_sinks, "attention sinks"),
+        (config.attention_output_bias, "a bias of attention's output matrix"),
+        (config.gate == Gate::ClampedSwiglu, "a clamped activation"),
+        (config.experts.is_some_and(|experts| experts.biases), "biases of experts"),
+    ];
+    let lacking: Vec<_> = parts.iter().filter(|(has, _)| *has).map(|(_, what)| *what).collect();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let (name, what) = (config.architecture.name(), lacking.join(", "));
+    Err(BackendError::Unsupported(format!("{name} on a GPU: only the CPU backend has {what}")))
+}
+
 /// A layer's matrices and vectors.
 #[derive(Debug)]
 struct Layer<P, V, E> {
@@ -35,6 +51,8 @@ struct Layer<P, V, E> {
     post_ffn_norm: Option<V>,
     head_norms: Option<V>,
     bias: Option<V>,
+    attention_output_bias: Option<V>,
+    sinks: Option<V>,
 }
 
 /// A model's matrices and vectors on a device, except for its embedding. The parameters are the types of [`Upload`].
@@ -62,6 +80,8 @@ impl<P, V, E> Tensors<P, V, E> {
             let post_ffn_norm = optional(l.post_ffn_norm.as_deref())?;
             let head_norms = optional(joined([&l.q_norm, &l.k_norm]).as_deref())?;
             let bias = optional(joined([&l.q_bias, &l.k_bias, &l.v_bias]).as_deref())?;
+            let attention_output_bias = optional(l.output_bias.as_deref())?;
+            let sinks = optional(l.sinks.as_deref())?;
             layers.push(Layer {
                 qkv: to.product(&[l.q, l.k, l.v])?,
                 attention_output: to.product(&[l.output])?,
@@ -74,6 +94,8 @@ impl<P, V, E> Tensors<P, V, E> {
                 post_ffn_norm,
                 head_norms,
                 bias,
+                attention_output_bias,
+                sinks,
             });
         }
         let output = to.product(&[weights.output])?;
@@ -131,6 +153,19 @@ impl<P, V, E> Tensors<P, V, E> {
     /// A layer's biases of queries, keys and values, one behind the other.
     pub(super) fn bias(&self, layer: usize) -> Option<&V> {
         self.layers[layer].bias.as_ref()
+    }
+
+    /// The bias that is added to the products of an operation at once; those of queries, keys and values are [added later](Self::bias).
+    pub(super) fn linear_bias(&self, linear: Linear) -> Option<&V> {
+        match linear {
+            Linear::AttentionOutput(l) => self.layers[l].attention_output_bias.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The sinks of a layer's heads.
+    pub(super) fn sinks(&self, layer: usize) -> Option<&V> {
+        self.layers[layer].sinks.as_ref()
     }
 }
 

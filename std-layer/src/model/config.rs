@@ -21,12 +21,14 @@ pub enum Architecture {
     Qwen2Moe,
     /// Mixtures of experts of Qwen 3.
     Qwen3Moe,
+    /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
+    GptOss,
 }
 
 impl Architecture {
     /// Every architecture.
     pub const ALL: &'static [Self] =
-        &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma3, Self::Qwen2Moe, Self::Qwen3Moe];
+        &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma3, Self::Qwen2Moe, Self::Qwen3Moe, Self::GptOss];
 
     /// The name in GGUF files.
     pub const fn name(self) -> &'static str {
@@ -37,18 +39,21 @@ impl Architecture {
             Self::Gemma3 => "gemma3",
             Self::Qwen2Moe => "qwen2moe",
             Self::Qwen3Moe => "qwen3moe",
+            Self::GptOss => "gpt-oss",
         }
     }
 }
 
-/// The activation of the gated feed-forward network: `down(gate_activation(gate(x)) * up(x))`.
+/// How the gated feed-forward network joins its two halves: `gated(g, u)` with `g = gate(x)`, `u = up(x)`, which `down` multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gate {
-    /// `x / (1 + exp(-x))`.
+    /// `u * g / (1 + exp(-g))`.
     Silu,
-    /// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+    /// `u * 0.5 g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))`.
     GeluTanh,
+    /// `(max(min(u, 7), -7) + 1) * h / (1 + exp(-1.702 h))` with `h = min(g, 7)`.
+    ClampedSwiglu,
 }
 
 /// A rotary position embedding. Layers name theirs by its index in [`Config::ropes`].
@@ -111,9 +116,10 @@ pub struct Classifier {
 /// score alike, those with the smaller index. A score that is not a number is below all that are. With `p` being the scores of
 /// these experts, divided by their sum if `normalised` (so that they are the softmax of the experts that were taken),
 /// ```text
-/// f(x) = scale * sum of p[e] * down[e](gate_activation(gate[e](x)) * up[e](x))
+/// f(x) = scale * sum of p[e] * down[e](gated(gate[e](x), up[e](x)))
 /// ```
-/// and they are summed from the largest score to the smallest.
+/// and they are summed from the largest score to the smallest. If there are `biases`, the router and the three matrices of each expert have one
+/// that is added to their products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
     /// How many there are.
@@ -124,6 +130,8 @@ pub struct Experts {
     pub intermediate: usize,
     /// Whether scores are divided by the sum of those of the experts that are taken.
     pub normalised: bool,
+    /// Whether the router has a bias, and each expert one for each of its matrices.
+    pub biases: bool,
     /// Factor of the sum; usually 1.
     pub scale: f32,
     /// Whether every token goes through a network of its own beside the experts: that of [`Config::intermediate`], whose result is multiplied
@@ -148,12 +156,16 @@ pub struct Layer {
 /// q, k    = norm of each head                      if qk_norm
 /// q, k    = rope(q), rope(k)
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
-/// a       = output(s v)                            then norm(a) if post_norms;  x = x + a
+/// a       = output(s v)                            plus a bias if attention_output_bias
+///                                                  then norm(a) if post_norms;  x = x + a
 /// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
 /// `logits = softcap(output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
-/// `down(gate_activation(gate(x)) * up(x))`, or that of [`Experts`].
+/// `down(gated(gate(x), up(x)))` (see [`Gate`]), or that of [`Experts`].
+///
+/// If there are `attention_sinks`, each query head has one: a score `z`, the same for all queries, of a position that has no value. So
+/// `s[j] = exp(score[j]) / (exp(z) + sum of exp(score[i]))`, and what a query sees has a sum below 1. The cap is not applied to `z`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -188,7 +200,7 @@ pub struct Config {
     pub attention_softcap: Option<f32>,
     /// Cap of the logits.
     pub logit_softcap: Option<f32>,
-    /// Activation of the feed-forward network.
+    /// Activation of the feed-forward network, and of each expert.
     pub gate: Gate,
     /// Whether each head of queries and keys is normed in front of the rotation.
     pub qk_norm: bool,
@@ -196,6 +208,12 @@ pub struct Config {
     pub post_norms: bool,
     /// Whether queries, keys and values have biases.
     pub attention_bias: bool,
+    /// Whether the output matrix of attention has a bias.
+    pub attention_output_bias: bool,
+    /// Whether each query head has a sink.
+    pub attention_sinks: bool,
+    /// Whether GGUF files name the norm in front of the feed-forward network by what is before it: `post_attention_norm`.
+    pub(super) ffn_norm_is_post_attention: bool,
     /// Whether the output matrix is the embedding matrix.
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.

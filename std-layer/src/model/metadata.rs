@@ -7,10 +7,12 @@ use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, Model
 use crate::gguf::{Array, Gguf, Value};
 
 const POOLING: &str = ".pooling_type";
+const WINDOW: &str = ".attention.sliding_window";
 /// No size in a model comes near: products of two fit 64 bits.
 const LARGEST: u64 = i32::MAX as u64;
-/// Of Gemma's layers every sixth sees all positions, unless the file says otherwise.
+/// Of Gemma's layers every sixth sees all positions, of gpt-oss every second, unless the file says otherwise.
 const GEMMA_PERIOD: u64 = 6;
+const GPT_OSS_PERIOD: u64 = 2;
 
 /// Texts of tokens that end a turn or a text, beside those that the metadata name. (The list of llama.cpp.)
 const STOPS: [&str; 14] = [
@@ -218,7 +220,9 @@ impl<'a> Metadata<'a> {
         /// How files number softmax among the functions that make scores of the router's products; 0 says nothing.
         const SOFTMAX: [u64; 2] = [0, 1];
         let (count, mixture) = match architecture {
-            Architecture::Qwen2Moe | Architecture::Qwen3Moe => (Some(self.needed_size(COUNT)?), true),
+            Architecture::Qwen2Moe | Architecture::Qwen3Moe | Architecture::GptOss => {
+                (Some(self.needed_size(COUNT)?), true)
+            }
             Architecture::Llama => (self.size_or_none(COUNT)?, false),
             _ => {
                 let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
@@ -249,7 +253,8 @@ impl<'a> Metadata<'a> {
         let shared = architecture == Architecture::Qwen2Moe;
         let normalised = self.bool(".expert_weights_norm")?.unwrap_or(!shared);
         let scale = self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32;
-        let experts = Experts { count, used, intermediate, normalised, scale, shared };
+        let biases = architecture == Architecture::GptOss;
+        let experts = Experts { count, used, intermediate, normalised, biases, scale, shared };
         let dense = match shared {
             true => self.size(".expert_shared_feed_forward_length")?.unwrap_or(feed_forward),
             false => 0,
@@ -261,17 +266,23 @@ impl<'a> Metadata<'a> {
     fn stop_tokens(&self, vocabulary: usize, tokens: Option<Array<'a>>) -> Result<Vec<u32>, ModelError> {
         /// Tokens of control, and of the user.
         const SPECIAL: [i64; 2] = [3, 4];
+        const ENDS_OF_TURNS: [&str; 2] = ["<|return|>", "<|call|>"];
+        const END_OF_MESSAGE: &str = "<|end|>";
         let mut stops = Vec::new();
         for key in ["eos", "eot", "eom"] {
             stops.extend(self.token(&format!("tokenizer.ggml.{key}_token_id"), vocabulary)?);
         }
         let types = self.array("tokenizer.ggml.token_type")?;
         if let (Some(tokens), Some(types)) = (tokens, types) {
-            let special = tokens.iter().zip(types.iter()).enumerate().filter(|(_, (text, of))| {
-                of.as_i64().is_some_and(|of| SPECIAL.contains(&of))
-                    && text.as_str().is_some_and(|text| STOPS.contains(&text))
+            let special = tokens.iter().zip(types.iter()).enumerate().filter_map(|(id, (text, of))| {
+                let text = text.as_str().filter(|text| STOPS.contains(text))?;
+                of.as_i64().is_some_and(|of| SPECIAL.contains(&of)).then_some((id as u32, text))
             });
-            stops.extend(special.map(|(id, _)| id as u32));
+            let special: Vec<_> = special.collect();
+            // Where a turn ends with its last message or with a call, others may follow a message's end.
+            let by_turns = ENDS_OF_TURNS.iter().all(|end| special.iter().any(|(_, text)| text == end));
+            let ends = |&&(_, text): &&(u32, &str)| !by_turns || text != END_OF_MESSAGE;
+            stops.extend(special.iter().filter(ends).map(|(id, _)| id));
         }
         stops.sort_unstable();
         stops.dedup();
@@ -308,6 +319,7 @@ impl Config {
             Architecture::ALL.iter().copied().find(|a| a.name() == name).ok_or_else(unknown)?;
         let meta = Metadata { file, prefix: architecture.name() };
         let gemma = architecture == Architecture::Gemma3;
+        let gpt_oss = architecture == Architecture::GptOss;
 
         meta.refuse(".attention.causal", "true: only decoders are supported", |v| v.as_bool() != Some(true))?;
 
@@ -398,19 +410,32 @@ impl Config {
         let global = Rope { theta, dims, pairing, scaling, factors: factors.transpose()?, attention_factor };
         let (mut ropes, mut layer) = (vec![global], vec![Layer { window: None, rope: 0 }; layers]);
         // Of the others, files may have a window that the model was not trained with, or does not use: Qwen 2 has one beside
-        // `use_sliding_window: false`, which no key says. llama.cpp reads it for Gemma alone, and so does this.
-        let window = if gemma { meta.size_or_none(".attention.sliding_window")? } else { None };
+        // `use_sliding_window: false`, which no key says. llama.cpp reads it for Gemma and gpt-oss alone, and so does this.
+        let window = match architecture {
+            Architecture::Gemma3 => meta.size_or_none(WINDOW)?,
+            Architecture::GptOss => Some(meta.needed_size(WINDOW)?),
+            _ => None,
+        };
         if let Some(window) = window {
-            // Local layers keep the frequencies of the first stage of the training.
-            let theta = base(".rope.freq_base_swa")?.unwrap_or(10_000.0);
+            // Gemma's local layers keep the frequencies of the first stage of the training.
+            let theta = base(".rope.freq_base_swa")?;
             let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
-            ropes.push(Rope { theta, dims, pairing, scaling, factors, attention_factor });
+            let local = match gemma {
+                true => {
+                    let theta = theta.unwrap_or(10_000.0);
+                    Rope { theta, dims, pairing, scaling, factors, attention_factor }
+                }
+                false => Rope { theta: theta.unwrap_or(ropes[0].theta), ..ropes[0].clone() },
+            };
+            let rope = usize::from(gemma || local != ropes[0]);
+            ropes.extend((rope > 0).then_some(local));
             let key = ".attention.sliding_window_pattern";
-            let period = meta.read(key, "one integer", |v| v.as_u64())?.unwrap_or(GEMMA_PERIOD);
+            let usual = if gemma { GEMMA_PERIOD } else { GPT_OSS_PERIOD };
+            let period = meta.read(key, "one integer", |v| v.as_u64())?.unwrap_or(usual);
             // The last layer of each period is global; without periods there is none.
             let is_local = |i: &usize| period == 0 || *i as u64 % period < period - 1;
             for i in (0..layers).filter(is_local) {
-                layer[i] = Layer { window: Some(window), rope: 1 };
+                layer[i] = Layer { window: Some(window), rope };
             }
         }
         let head_scale = match (architecture, layers) {
@@ -437,14 +462,23 @@ impl Config {
             attention_scale,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
-            gate: if gemma { Gate::GeluTanh } else { Gate::Silu },
+            gate: match architecture {
+                Architecture::Gemma3 => Gate::GeluTanh,
+                Architecture::GptOss => Gate::ClampedSwiglu,
+                _ => Gate::Silu,
+            },
             qk_norm: matches!(
                 architecture,
                 Architecture::Qwen3 | Architecture::Qwen3Moe | Architecture::Gemma3
             ),
             post_norms: gemma,
-            attention_bias: matches!(architecture, Architecture::Qwen2 | Architecture::Qwen2Moe)
-                || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
+            attention_bias: matches!(
+                architecture,
+                Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::GptOss
+            ) || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
+            attention_output_bias: gpt_oss,
+            attention_sinks: gpt_oss,
+            ffn_norm_is_post_attention: gpt_oss,
             pooling: meta.pooling()?,
             tied_embeddings: classifier.is_none() && files.tensor(names::OUTPUT.gguf).is_none(),
             classifier,

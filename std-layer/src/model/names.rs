@@ -2,31 +2,35 @@
 
 use super::{Config, Experts};
 
+/// A question about a model.
+type Whether = fn(&Config) -> bool;
+
 /// A tensor by its role.
 #[derive(Clone, Copy)]
 pub(super) struct Name {
     /// In GGUF files; `{}` is the layer's number.
     pub(super) gguf: &'static str,
-    /// In Hugging Face's checkpoints. Where norms stand behind attention and feed-forward network, too, two of the names differ.
+    /// In Hugging Face's checkpoints.
     hf: &'static str,
-    hf_with_post_norms: Option<&'static str>,
+    /// Where it has another name there, and which.
+    other_hf: Option<(Whether, &'static str)>,
     /// Dimensions, the contiguous one first: inputs and outputs of a matrix.
     dims: fn(&Config) -> Vec<usize>,
     /// Whether a model has it.
-    needed: fn(&Config) -> bool,
+    needed: Whether,
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
-    Name { gguf, hf, hf_with_post_norms: None, dims, needed: |_| true }
+    Name { gguf, hf, other_hf: None, dims, needed: |_| true }
 }
 
 impl Name {
-    const fn if_so(self, needed: fn(&Config) -> bool) -> Self {
+    const fn if_so(self, needed: Whether) -> Self {
         Self { needed, ..self }
     }
 
-    const fn with_post_norms(self, hf: &'static str) -> Self {
-        Self { hf_with_post_norms: Some(hf), ..self }
+    const fn named_if(self, so: Whether, hf: &'static str) -> Self {
+        Self { other_hf: Some((so, hf)), ..self }
     }
 
     /// Whether a model of this kind has the tensor.
@@ -46,8 +50,8 @@ impl Name {
 
     /// The name in a checkpoint of Hugging Face's library.
     pub(super) fn in_hf(&self, config: &Config, layer: usize) -> String {
-        let name = self.hf_with_post_norms.filter(|_| config.post_norms).unwrap_or(self.hf);
-        name.replace("{}", &layer.to_string())
+        let other = self.other_hf.filter(|(so, _)| so(config)).map(|(_, hf)| hf);
+        other.unwrap_or(self.hf).replace("{}", &layer.to_string())
     }
 }
 
@@ -73,11 +77,14 @@ fn is_dense(c: &Config) -> bool {
 fn is_mixture(c: &Config) -> bool {
     c.experts.is_some()
 }
+fn has_biases(c: &Config) -> bool {
+    c.experts.is_some_and(|e| e.biases)
+}
 fn is_shared(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.shared)
 }
 
-/// The matrices of a feed-forward network: gate, up and down.
+/// The matrices of a feed-forward network, or their biases: gate, up and down.
 pub(super) type Network = [Name; 3];
 
 pub(super) const EMBEDDING: Name =
@@ -123,9 +130,23 @@ pub(super) const POST_ATTENTION_NORM: Name =
         vec![c.hidden]
     })
     .if_so(|c| c.post_norms);
+/// Behind the matrix of the same name.
+pub(super) const ATTENTION_OUTPUT_BIAS: Name =
+    name("blk.{}.attn_output.bias", "model.layers.{}.self_attn.o_proj.bias", |c| vec![c.hidden])
+        .if_so(|c| c.attention_output_bias);
+pub(super) const SINKS: Name =
+    name("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks", |c| vec![c.heads])
+        .if_so(|c| c.attention_sinks);
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
-        .with_post_norms("model.layers.{}.pre_feedforward_layernorm.weight");
+        .named_if(|c| c.post_norms, "model.layers.{}.pre_feedforward_layernorm.weight")
+        .if_so(|c| !c.ffn_norm_is_post_attention);
+/// The same, in files that name it by what is before it.
+pub(super) const FFN_NORM_BY_ATTENTION: Name =
+    name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(|c| c.ffn_norm_is_post_attention);
 /// The feed-forward network that every token goes through, where there are no experts.
 pub(super) const FEED_FORWARD: Network = [
     name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards).if_so(is_dense),
@@ -151,20 +172,42 @@ pub(super) const EXPERTS: Network = [
     name("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.*.gate_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
+    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj")
     .if_so(is_mixture),
     name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
+    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj")
     .if_so(is_mixture),
     name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
         of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
     })
+    .named_if(has_biases, "model.layers.{}.mlp.experts.down_proj")
     .if_so(is_mixture),
+];
+/// The biases of the experts, one behind the other in one tensor.
+pub(super) const EXPERT_BIASES: Network = [
+    name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", |c| {
+        of_experts(c, |e| vec![e.intermediate, e.count])
+    })
+    .if_so(has_biases),
+    name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", |c| {
+        of_experts(c, |e| vec![e.intermediate, e.count])
+    })
+    .if_so(has_biases),
+    name("blk.{}.ffn_down_exps.bias", "model.layers.{}.mlp.experts.down_proj_bias", |c| {
+        of_experts(c, |e| vec![c.hidden, e.count])
+    })
+    .if_so(has_biases),
 ];
 pub(super) const ROUTER: Name = name("blk.{}.ffn_gate_inp.weight", "model.layers.{}.mlp.gate.weight", |c| {
     of_experts(c, |e| vec![c.hidden, e.count])
 })
+.named_if(has_biases, "model.layers.{}.mlp.router.weight")
 .if_so(is_mixture);
+pub(super) const ROUTER_BIAS: Name =
+    name("blk.{}.ffn_gate_inp.bias", "model.layers.{}.mlp.router.bias", |c| of_experts(c, |e| vec![e.count]))
+        .if_so(has_biases);
 pub(super) const POST_FFN_NORM: Name =
     name("blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", |c| {
         vec![c.hidden]
@@ -177,7 +220,7 @@ pub(super) const ROPE_FACTORS: Name =
 pub(super) static GLOBAL: [Name; 6] =
     [EMBEDDING, OUTPUT, CLASSIFIER, CLASSIFIER_BIAS, OUTPUT_NORM, ROPE_FACTORS];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 24] = [
+pub(super) static LAYER: [Name; 31] = [
     ATTENTION_NORM,
     Q,
     K,
@@ -188,15 +231,22 @@ pub(super) static LAYER: [Name; 24] = [
     Q_BIAS,
     K_BIAS,
     V_BIAS,
+    ATTENTION_OUTPUT_BIAS,
+    SINKS,
     POST_ATTENTION_NORM,
     FFN_NORM,
+    FFN_NORM_BY_ATTENTION,
     FEED_FORWARD[0],
     FEED_FORWARD[1],
     FEED_FORWARD[2],
     ROUTER,
+    ROUTER_BIAS,
     EXPERTS[0],
     EXPERTS[1],
     EXPERTS[2],
+    EXPERT_BIASES[0],
+    EXPERT_BIASES[1],
+    EXPERT_BIASES[2],
     SHARED_GATE,
     SHARED[0],
     SHARED[1],

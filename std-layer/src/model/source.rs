@@ -104,6 +104,10 @@ pub struct LayerWeights<'a> {
     pub k_bias: Option<Vec<f32>>,
     /// `kv_heads * head_dim` elements, if `attention_bias`.
     pub v_bias: Option<Vec<f32>>,
+    /// `hidden` elements, if `attention_output_bias`.
+    pub output_bias: Option<Vec<f32>>,
+    /// `heads` elements, if `attention_sinks`.
+    pub sinks: Option<Vec<f32>>,
     /// Behind attention: `hidden` elements, if `post_norms`.
     pub post_attention_norm: Option<Vec<f32>>,
     /// In front of the feed-forward network: `hidden` elements.
@@ -152,6 +156,11 @@ pub struct ExpertWeights<'a> {
     pub router: Matrix<'a>,
     /// The matrices of all experts, one below the other: `count * intermediate x hidden`, and `count * hidden x intermediate`.
     pub all: FeedForward<'a>,
+    /// `count` elements, if the model has biases.
+    pub router_bias: Option<Vec<f32>>,
+    /// Of gate, up and down, those of all experts one behind the other, if the model has biases: `count * intermediate` elements, as many, and
+    /// `count * hidden`.
+    pub biases: Option<[Vec<f32>; 3]>,
     /// `hidden` elements, if there is a shared expert.
     pub shared_gate: Option<Vec<f32>>,
 }
@@ -270,8 +279,13 @@ impl<'a> Files<'a> {
             q_bias: optional(&names::Q_BIAS)?,
             k_bias: optional(&names::K_BIAS)?,
             v_bias: optional(&names::V_BIAS)?,
+            output_bias: optional(&names::ATTENTION_OUTPUT_BIAS)?,
+            sinks: optional(&names::SINKS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
-            ffn_norm: vector(&names::FFN_NORM)?,
+            ffn_norm: vector(match names::FFN_NORM.needed(config) {
+                true => &names::FFN_NORM,
+                false => &names::FFN_NORM_BY_ATTENTION,
+            })?,
             feed_forward: match config.experts {
                 None => Some(network(&names::FEED_FORWARD)?),
                 Some(experts) if experts.shared => Some(network(&names::SHARED)?),
@@ -279,9 +293,14 @@ impl<'a> Files<'a> {
             },
             experts: match config.experts {
                 None => None,
-                Some(_) => Some(ExpertWeights {
+                Some(experts) => Some(ExpertWeights {
                     router: matrix(&names::ROUTER)?,
                     all: network(&names::EXPERTS)?,
+                    router_bias: optional(&names::ROUTER_BIAS)?,
+                    biases: match (experts.biases, &names::EXPERT_BIASES) {
+                        (true, [gate, up, down]) => Some([vector(gate)?, vector(up)?, vector(down)?]),
+                        (false, _) => None,
+                    },
                     shared_gate: optional(&names::SHARED_GATE)?,
                 }),
             },

@@ -11,7 +11,7 @@ use super::golden::{golden, long, models, say, Golden, Row};
 /// The small models that `ci/make-model.py --tests` writes have the logits, and the scores of texts, that the exact reference gives.
 #[test]
 fn small_models_are_the_references() {
-    const MODELS: [&str; 13] = [
+    const MODELS: [&str; 14] = [
         "llama",
         "llama-tied",
         "llama-factors",
@@ -25,6 +25,7 @@ fn small_models_are_the_references() {
         "qwen3moe",
         "gemma3",
         "qwen3-ranker",
+        "gpt-oss",
     ];
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models");
     for name in MODELS {

@@ -44,7 +44,7 @@ impl Tiny {
             window: 24,
             tied: architecture == "gemma3",
             labels: 0,
-            experts: architecture.ends_with("moe").then_some((6, 3)),
+            experts: (architecture.ends_with("moe") || architecture == "gpt-oss").then_some((6, 3)),
             router_scale: 2.0,
         }
     }
@@ -114,7 +114,11 @@ impl Tiny {
             add("attn_k", &[self.hidden, kv]);
             add("attn_v", &[self.hidden, kv]);
             add("attn_output", &[q, self.hidden]);
-            add("ffn_norm", &[self.hidden]);
+            let gpt_oss = self.architecture == "gpt-oss";
+            add(if gpt_oss { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
+            if gpt_oss {
+                add("attn_sinks", &[self.heads]);
+            }
             let (hidden, between) = (self.hidden, self.intermediate);
             let mut network = |end: &str, of: &[usize]| {
                 for (name, dims) in
@@ -149,6 +153,22 @@ impl Tiny {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     all.push((format!("blk.{l}.{name}.bias"), vec![n]));
                 }
+            }
+        }
+        if let ("gpt-oss", Some((count, _))) = (self.architecture, self.experts) {
+            let (hidden, between) = (self.hidden, self.intermediate);
+            let biases = [
+                ("attn_q", vec![q]),
+                ("attn_k", vec![kv]),
+                ("attn_v", vec![kv]),
+                ("attn_output", vec![hidden]),
+                ("ffn_gate_inp", vec![count]),
+                ("ffn_gate_exps", vec![between, count]),
+                ("ffn_up_exps", vec![between, count]),
+                ("ffn_down_exps", vec![hidden, count]),
+            ];
+            for l in 0..self.layers {
+                all.extend(biases.iter().map(|(name, dims)| (format!("blk.{l}.{name}.bias"), dims.clone())));
             }
         }
         all
@@ -200,7 +220,7 @@ impl Tiny {
             set("expert_feed_forward_length", Value::U32(self.intermediate as u32));
             set("expert_weights_scale", Value::F32(1.5));
         }
-        if self.architecture == "gemma3" {
+        if ["gemma3", "gpt-oss"].contains(&self.architecture) {
             set("attention.sliding_window", Value::U32(self.window as u32));
         }
         if self.labels > 0 {
@@ -213,13 +233,20 @@ impl Tiny {
         let mut data = Vec::new();
         for (i, (name, dims)) in self.tensors().into_iter().enumerate() {
             let n = dims.iter().product::<usize>();
-            let matrix = dims.len() >= 2;
+            let bias = name.ends_with("bias");
+            let matrix = dims.len() >= 2 && !bias;
             // Small enough that nothing explodes, large enough that attention is not flat.
             let (scale, base) = if matrix {
                 let large = if name.contains("ffn_gate_inp") { self.router_scale } else { 2.0 };
                 (large / (dims[0] as f32).sqrt(), 0.0)
+            } else if name.contains("sinks") {
+                // Above and below scores.
+                (3.0, 2.0)
+            } else if bias && (name.contains("gate_exps") || name.contains("up_exps")) {
+                // Far enough from 0 that some gates are clamped.
+                (6.0, 0.0)
             } else {
-                (0.3, f32::from(!name.ends_with("bias")))
+                (0.3, f32::from(!bias))
             };
             let mut state = i as u64 + 1;
             let numbers: Vec<f32> = (0..n)
@@ -254,6 +281,7 @@ fn ggml(format: QuantFormat) -> GgmlType {
         QuantFormat::Q8_0 => GgmlType::Q8_0,
         QuantFormat::Q4_1 => GgmlType::Q4_1,
         QuantFormat::Q6K => GgmlType::Q6_K,
+        QuantFormat::Mxfp4 => GgmlType::MXFP4,
         QuantFormat::F16 => GgmlType::F16,
         QuantFormat::Bf16 => GgmlType::BF16,
         _ => unreachable!("no test writes it"),
@@ -352,8 +380,10 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 if let Some(cap) = config.attention_softcap.map(f64::from) {
                     scores.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
                 }
-                let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+                // A sink is a score without a value.
+                let sink = w.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
+                let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
                 let weigh = |i: usize| {
                     let one = scores.iter().zip(&values[from..]).map(|(s, v)| (s - top).exp() * v[at + i]);
                     one.sum::<f64>() / sum
@@ -361,34 +391,47 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 mixed.extend((0..dim).map(weigh));
             }
             let mut a = times(&wo, &mixed);
+            if let Some(bias) = &w.output_bias {
+                a.iter_mut().zip(bias).for_each(|(a, &b)| *a += f64::from(b));
+            }
             if let Some(post) = &w.post_attention_norm {
                 a = norm(&a, post, eps);
             }
             *x = plus(x, &a);
             let h = norm(x, &w.ffn_norm, eps);
-            let act = |g: f64| match config.gate {
-                Gate::Silu => g / (1.0 + (-g).exp()),
+            let gated = |g: f64, u: f64| match config.gate {
+                Gate::Silu => u * g / (1.0 + (-g).exp()),
                 Gate::GeluTanh => {
-                    let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
-                    0.5 * g * (1.0 + u.tanh())
+                    let t = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
+                    u * 0.5 * g * (1.0 + t.tanh())
+                }
+                Gate::ClampedSwiglu => {
+                    let g = g.min(7.0);
+                    (u.clamp(-7.0, 7.0) + 1.0) * g / (1.0 + (-1.702 * g).exp())
                 }
                 _ => unreachable!("an activation that the oracle does not know"),
             };
-            let network = |gate: &[Vec<f64>], up: &[Vec<f64>], down: &[Vec<f64>]| {
-                let gated: Vec<f64> =
-                    times(gate, &h).iter().zip(times(up, &h)).map(|(&g, u)| act(g) * u).collect();
-                times(down, &gated)
+            let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {
+                Some(bias) => y.iter().zip(bias).map(|(y, &b)| y + f64::from(b)).collect(),
+                None => y,
+            };
+            let network = |[gate, up, down]: [&[Vec<f64>]; 3], biases: [Option<&[f32]>; 3]| {
+                let (g, u) = (with(times(gate, &h), biases[0]), with(times(up, &h), biases[1]));
+                let gated: Vec<f64> = g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect();
+                with(times(down, &gated), biases[2])
             };
             let mut f = vec![0.0; h.len()];
             if let Some([gate, up, down]) = &dense {
-                f = network(gate, up, down);
+                f = network([gate, up, down], [None; 3]);
             }
             if let (Some(e), Some([gate, up, down]), Some(router)) = (&config.experts, &experts, &router) {
                 if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
                     let score: f64 = gate.iter().zip(&h).map(|(&g, x)| f64::from(g) * x).sum();
                     f.iter_mut().for_each(|f| *f /= 1.0 + (-score).exp());
                 }
-                let scores: Vec<f64> = times(router, &h).into_iter().map(f64::exp).collect();
+                let of_layer = w.experts.as_ref();
+                let routed = with(times(router, &h), of_layer.and_then(|w| w.router_bias.as_deref()));
+                let scores: Vec<f64> = routed.into_iter().map(f64::exp).collect();
                 let mut order: Vec<usize> = (0..e.count).collect();
                 order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
                 order.truncate(e.used);
@@ -397,7 +440,11 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 for i in order {
                     let own = |all: &[Vec<f64>], n: usize| all[i * n..(i + 1) * n].to_vec();
                     let (n, out) = (e.intermediate, config.hidden);
-                    let y = network(&own(gate, n), &own(up, n), &own(down, out));
+                    let biases = of_layer.and_then(|w| w.biases.as_ref());
+                    let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
+                    let matrices = [own(gate, n), own(up, n), own(down, out)];
+                    let y =
+                        network(matrices.each_ref().map(|m| &m[..]), [part(0, n), part(1, n), part(2, out)]);
                     let factor = scores[i] / of * f64::from(e.scale);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
                 }

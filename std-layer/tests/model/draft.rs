@@ -5,7 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
 use gllm_kernels_std::AlignedVec;
 
-pub const ARCHITECTURES: [&str; 6] = ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe"];
+pub const ARCHITECTURES: [&str; 7] = ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"];
+
+/// Whether files of this architecture always have experts.
+pub fn is_mixture(architecture: &str) -> bool {
+    architecture.ends_with("moe") || architecture == "gpt-oss"
+}
 
 /// A tensor whose elements are all the same.
 #[derive(Clone)]
@@ -46,10 +51,10 @@ impl Draft {
         own("attention.value_length", Value::U32(16));
         own("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
-        if architecture == "gemma3" {
+        if ["gemma3", "gpt-oss"].contains(&architecture) {
             own("attention.sliding_window", Value::U32(8));
         }
-        if architecture.ends_with("moe") {
+        if is_mixture(architecture) {
             own("expert_count", Value::U32(4));
             own("expert_used_count", Value::U32(2));
         }
@@ -64,8 +69,10 @@ impl Draft {
             own("attn_k.weight", &[32, 32], T::F16);
             own("attn_v.weight", &[32, 32], T::BF16);
             own("attn_output.weight", &[64, 32], T::Q4_0);
-            own("ffn_norm.weight", &[32], T::BF16);
-            if architecture.ends_with("moe") {
+            let gpt_oss = architecture == "gpt-oss";
+            let norm = if gpt_oss { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+            own(norm, &[32], T::BF16);
+            if is_mixture(architecture) {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
                 own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
                 own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
@@ -81,7 +88,15 @@ impl Draft {
                 own("ffn_up_shexp.weight", &[32, 64], T::Q4_1);
                 own("ffn_down_shexp.weight", &[64, 32], T::Q8_0);
             }
-            if architecture.starts_with("qwen2") {
+            if gpt_oss {
+                own("attn_output.bias", &[32], T::F32);
+                own("attn_sinks.weight", &[4], T::F32);
+                own("ffn_gate_inp.bias", &[4], T::F32);
+                own("ffn_gate_exps.bias", &[32, 4], T::F32);
+                own("ffn_up_exps.bias", &[32, 4], T::F16);
+                own("ffn_down_exps.bias", &[32, 4], T::BF16);
+            }
+            if gpt_oss || architecture.starts_with("qwen2") {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);

@@ -10,7 +10,7 @@ fn what_is_not_supported_is_named() {
         let text = refused(&draft).to_string();
         assert!(
             text.contains(&format!("{name:?}"))
-                && text.ends_with("llama, qwen2, qwen3, gemma3, qwen2moe, qwen3moe"),
+                && text.ends_with("llama, qwen2, qwen3, gemma3, qwen2moe, qwen3moe, gpt-oss"),
             "{text}"
         );
     }
@@ -68,8 +68,9 @@ fn keys_that_are_needed_are_named() {
             .chain(more)
             .map(|k| format!("{name}.{k}"))
             .chain(["general.architecture".to_owned()])
-            .chain(name.ends_with("moe").then(|| format!("{name}.expert_count")))
-            .chain(name.ends_with("moe").then(|| format!("{name}.expert_used_count")))
+            .chain(is_mixture(name).then(|| format!("{name}.expert_count")))
+            .chain(is_mixture(name).then(|| format!("{name}.expert_used_count")))
+            .chain((name == "gpt-oss").then(|| format!("{name}.attention.sliding_window")))
         {
             let mut draft = Draft::of(name);
             draft.remove(&key);

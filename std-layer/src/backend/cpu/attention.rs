@@ -175,13 +175,15 @@ pub(super) struct Attention {
 pub(super) struct Joined {
     pub(super) attention: *const Attention,
     pub(super) group: usize,
+    /// The sinks of the layer's heads.
+    pub(super) sinks: Option<*const [f32]>,
 }
 
 impl Joined {
     /// Joins the pieces of a row.
     ///
     /// # Safety
-    /// The attention exists, its pieces are complete, and nobody else uses the row's partial results.
+    /// The attention and the sinks exist, pieces are complete, and nobody else uses the row's partial results.
     pub(super) unsafe fn join(
         &self,
         k: &Kernels<f32>,
@@ -192,7 +194,9 @@ impl Joined {
         unsafe {
             let a = &*self.attention;
             let Heads { group, dim, .. } = a.heads;
-            for (join, to) in a.shares[self.group].joins[row].iter().zip(to.chunks_exact_mut(group * dim)) {
+            let sinks = self.sinks.map(|sinks| &*sinks);
+            let joins = a.shares[self.group].joins[row].iter().zip(to.chunks_exact_mut(group * dim));
+            for (head, (join, to)) in joins.enumerate() {
                 let part = |i: usize| {
                     let at = a.partial.add(join.first + i * join.step);
                     let sums = at.cast::<[f32; 2]>().add(join.query);
@@ -206,47 +210,56 @@ impl Joined {
                 for i in 1..join.count {
                     k.attend_join(dim, all.reborrow(), part(i))?;
                 }
-                finish(k, dim, &all, |query| query * dim, to)?;
+                finish(k, dim, &all, sinks.map(|sinks| &sinks[head * group..][..group]), to)?;
             }
         }
         Ok(())
     }
 }
 
-/// Divides values by sums, and writes them to the places of their queries.
+/// Divides values by sums: the queries of a token that share a KV head, whose sinks are `sinks`.
 fn finish(
     k: &Kernels<f32>,
     dim: usize,
     all: &Attended<'_>,
-    place: impl Fn(usize) -> usize,
+    sinks: Option<&[f32]>,
     to: &mut [f32],
 ) -> Result<(), KernelError> {
-    for (query, (values, &[_, sum])) in all.values.chunks_exact(dim).zip(all.sums.iter()).enumerate() {
-        let at = place(query);
-        k.vec_scale(1.0 / sum, values, &mut to[at..at + dim])?;
+    let queries = all.values.chunks_exact(dim).zip(to.chunks_exact_mut(dim)).zip(all.sums.iter());
+    for (query, ((values, to), &[top, sum])) in queries.enumerate() {
+        let scale = sinks.map_or(1.0 / sum, |sinks| with_sink(sinks[query], top, sum));
+        k.vec_scale(scale, values, to)?;
     }
     Ok(())
 }
 
+/// The factor of values whose exponentials have the sum `sum` relative to `top`, where a sink takes its part of them:
+/// `1 / (sum + exp(sink - top))`. Both exponentials are relative to the larger one, so that neither overflows.
+fn with_sink(sink: f32, top: f32, sum: f32) -> f32 {
+    let largest = top.max(sink);
+    let own = (top - largest).exp();
+    own / (sum * own + (sink - largest).exp())
+}
+
 impl Attention {
-    /// Does a chunk.
+    /// Does a chunk of a group. `sinks` are those of the layer's heads.
     ///
     /// # Safety
     /// What the fields name exists; the caches have the runs' tokens; nobody else uses the chunk's results.
     pub(super) unsafe fn run(
         &self,
         layer: usize,
-        group: usize,
-        chunk: usize,
+        at: (usize, usize),
+        sinks: Option<&[f32]>,
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
         // SAFETY: the caller's contract.
         unsafe {
             match self.blocks.kind {
-                KvType::F16 => self.attend::<Plain<f16>>(layer, group, chunk, memory),
-                KvType::Bf16 => self.attend::<Plain<bf16>>(layer, group, chunk, memory),
-                KvType::F32 => self.attend::<Plain<f32>>(layer, group, chunk, memory),
-                KvType::Q8_0 => self.attend::<Q8_0>(layer, group, chunk, memory),
+                KvType::F16 => self.attend::<Plain<f16>>(layer, at, sinks, memory),
+                KvType::Bf16 => self.attend::<Plain<bf16>>(layer, at, sinks, memory),
+                KvType::F32 => self.attend::<Plain<f32>>(layer, at, sinks, memory),
+                KvType::Q8_0 => self.attend::<Q8_0>(layer, at, sinks, memory),
             }
         }
     }
@@ -282,8 +295,8 @@ impl Attention {
     unsafe fn attend<C: Cached>(
         &self,
         layer: usize,
-        group: usize,
-        chunk: usize,
+        (group, chunk): (usize, usize),
+        sinks: Option<&[f32]>,
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
         let k = crate::kernels::<f32>();
@@ -353,7 +366,7 @@ impl Attention {
                     let to = self.to.ptr.add((run.row + token) * self.to.width + work.head * group * dim);
                     std::slice::from_raw_parts_mut(to, group * dim)
                 };
-                finish(&k, dim, &part, |query| query * dim, to)?;
+                finish(&k, dim, &part, sinks.map(|sinks| &sinks[work.head * group..][..group]), to)?;
             }
         }
         Ok(())
@@ -457,5 +470,26 @@ impl Attention {
             C::append(of.position % KV_BLOCK, keys, values, block)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_sink;
+
+    /// A sink takes its part, however far it is from the scores.
+    #[test]
+    fn sinks_take_their_part() {
+        for (sink, top, sum) in
+            [(0.5f32, 1.25, 3.0), (2.0, -1.0, 1.5), (-40.0, 3.0, 1.0), (60.0, 30.0, 200.0)]
+        {
+            let want = 1.0 / (f64::from(sum) + f64::from(sink - top).exp());
+            let got = f64::from(with_sink(sink, top, sum));
+            assert!((got / want - 1.0).abs() < 1e-6, "{sink}, {top}, {sum}: {got} instead of {want}");
+        }
+        assert_eq!(with_sink(f32::MAX, -1.0, 2.0), 0.0);
+        assert_eq!(with_sink(f32::MIN, -1.0, 2.0), 0.5);
+        assert_eq!(with_sink(300.0, -300.0, 2.0), 0.0);
+        assert!(with_sink(0.0, f32::NAN, f32::NAN).is_nan());
     }
 }

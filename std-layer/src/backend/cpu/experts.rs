@@ -397,6 +397,11 @@ impl Mixture {
                 Stage::GateUp => (up, ways[1], piece - pieces, gate.rows()),
                 _ => (down, ways[0], piece, 0),
             };
+            let bias = (*self.weights).biases.as_ref().map(|[of_gate, of_up, of_down]| match stage {
+                Stage::GateUp if column == 0 => of_gate,
+                Stage::GateUp => of_up,
+                _ => of_down,
+            });
             let (x, y) = if stage == Stage::GateUp {
                 (room.inputs, room.gates)
             } else {
@@ -407,7 +412,8 @@ impl Mixture {
             let to = y.ptr.add(segment.rows.start * y.width + column + first);
             let y = MatMut::from_raw_parts(to, [rows, n], [y.width, 1]);
             let x = MatRef::new(x.get(segment.rows.clone()), rows, matrix.cols())?;
-            way.multiply(k, (matrix, first), (x, rounded.map(|rounded| rounded.to)), y, memory)
+            let bias = bias.map(|all| &all[segment.expert * matrix.rows() + first..][..n]);
+            way.multiply(k, (matrix, first), (x, rounded.map(|rounded| rounded.to)), (y, bias), memory)
         }
     }
 

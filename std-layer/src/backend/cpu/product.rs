@@ -62,8 +62,8 @@ impl Way {
         }
     }
 
-    /// Multiplies `x` by the matrix's rows from `first` on, as many as `y` has columns. `prepared` is where the rows are that the way's plan has
-    /// prepared.
+    /// Multiplies `x` by the matrix's rows from `first` on, as many as `y` has columns, and adds `bias`. `prepared` is where the rows are that the
+    /// way's plan has prepared.
     ///
     /// # Safety
     /// Prepared rows are those of `x`.
@@ -72,7 +72,7 @@ impl Way {
         k: &Kernels<f32>,
         (matrix, first): (&Matrix, usize),
         (x, prepared): (MatRef<'_, f32>, Option<*mut u8>),
-        y: MatMut<'_, f32>,
+        (y, bias): (MatMut<'_, f32>, Option<&[f32]>),
         memory: &mut Memory,
     ) -> Result<(), KernelError> {
         let (rows, n, cols) = (y.rows(), y.cols(), matrix.cols());
@@ -85,13 +85,13 @@ impl Way {
                     Some(to) => (unsafe { Rounded { plan, to }.get(x)? }, part.scratch_prepared()?),
                     None => (x.into(), part.scratch()?),
                 };
-                part.run(y, w, x, None, Scratch::new(memory.bytes(need.size_unaligned())))
+                part.run(y, w, x, bias, Scratch::new(memory.bytes(need.size_unaligned())))
             }
             (Matrix::Dense { memory: w, .. }, Self::Dense { rows: whole }) => {
                 let w = MatRef::new(&w[first * cols..(first + n) * cols], n, cols)?;
                 let plan = k.gemm_plan(whole, matrix.rows().max(2), cols)?.resized(rows, n)?;
                 let need = plan.scratch()?.size_unaligned();
-                plan.run(y, x, Right::Transposed(w), None, Scratch::new(memory.bytes(need)))
+                plan.run(y, x, Right::Transposed(w), bias, Scratch::new(memory.bytes(need)))
             }
             (Matrix::Packed { .. }, Self::Dense { .. }) | (Matrix::Dense { .. }, Self::Quantised(..)) => {
                 unreachable!("the way is chosen by the matrix")
@@ -137,16 +137,18 @@ struct Part {
 #[derive(Debug)]
 pub(super) struct Product {
     parts: Vec<Part>,
+    /// An element for each column of the output.
+    bias: Option<*const [f32]>,
     rows: usize,
     x: Rows,
     y: Rows,
 }
 
 impl Product {
-    /// A product of `rows` rows. For each form in which it takes them, `room` is called to get memory.
+    /// A product of `rows` rows, plus a bias. For each form in which it takes them, `room` is called to get memory.
     pub(super) fn new(
         k: &Kernels<f32>,
-        matrices: &[Arc<Matrix>],
+        (matrices, bias): (&[Arc<Matrix>], Option<*const [f32]>),
         (rows, precision, threads): (usize, Precision, usize),
         (x, y): (Rows, Rows),
         mut room: impl FnMut(QgemmPlan<f32>) -> Result<Rounded, KernelError>,
@@ -161,7 +163,7 @@ impl Product {
             parts.push(Part { matrix: Arc::as_ptr(matrix), way, prepared, step, chunks, column });
             column += matrix.rows();
         }
-        Ok(Self { parts, rows, x, y })
+        Ok(Self { parts, bias, rows, x, y })
     }
 
     pub(super) fn chunks(&self) -> usize {
@@ -171,7 +173,7 @@ impl Product {
     /// Does a chunk.
     ///
     /// # Safety
-    /// The matrices, the input, its rounded forms and room for the output exist; nobody else uses the chunk's columns.
+    /// The matrices, the bias, the input, its rounded forms and room for the output exist; nobody else uses the chunk's columns.
     pub(super) unsafe fn run(
         &self,
         k: &Kernels<f32>,
@@ -187,7 +189,8 @@ impl Product {
                     let to = self.y.ptr.add(part.column + first);
                     let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
                     let x = MatRef::new(self.x.get(0..rows), rows, matrix.cols())?;
-                    part.way.multiply(k, (matrix, first), (x, part.prepared), y, memory)
+                    let bias = self.bias.map(|bias| &(&*bias)[part.column + first..][..n]);
+                    part.way.multiply(k, (matrix, first), (x, part.prepared), (y, bias), memory)
                 };
             }
             chunk -= part.chunks;

@@ -165,12 +165,21 @@ impl RowOp {
     }
 }
 
-/// The second half of `x`, gated by the first.
-pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
-    let (gates, up) = x.split_at(x.len() / 2);
+/// The second half of `x`, gated by the first. What `x` holds afterwards says nothing.
+pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -> Result<(), KernelError> {
+    /// The factor of gates in the sigmoid.
+    const SLOPE: f32 = 1.702;
+    const LIMIT: f32 = 7.0;
+    let (gates, up) = x.split_at_mut(x.len() / 2);
     match gate {
         Gate::Silu => k.swiglu(gates, up, to),
         Gate::GeluTanh => k.geglu(gates, up, to),
+        Gate::ClampedSwiglu => {
+            // `swiglu(c g, (u + 1) / c)` is `g sigmoid(c g) (u + 1)`. What is no number stays none.
+            gates.iter_mut().for_each(|g| *g = SLOPE * g.clamp(f32::NEG_INFINITY, LIMIT));
+            up.iter_mut().for_each(|u| *u = (u.clamp(-LIMIT, LIMIT) + 1.0) / SLOPE);
+            k.swiglu(gates, up, to)
+        }
     }
 }
 

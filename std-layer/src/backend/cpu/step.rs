@@ -31,6 +31,7 @@ enum Operation {
     Attend {
         layer: usize,
         group: usize,
+        sinks: Option<*const [f32]>,
     },
     /// A stage of the experts of a layer.
     Experts {
@@ -102,7 +103,10 @@ impl Work for Program {
                     let rope = (*shape, angles, eps);
                     self.attention.prepare(*layer, self.blocks[chunk], weights, rope)
                 }
-                Operation::Attend { layer, group } => self.attention.run(*layer, *group, chunk, memory),
+                Operation::Attend { layer, group, sinks } => {
+                    let sinks = sinks.map(|sinks| &*sinks);
+                    self.attention.run(*layer, (*group, chunk), sinks, memory)
+                }
                 Operation::Experts { mixture, stage } => {
                     self.mixtures[*mixture].run(k, *stage, chunk, memory)
                 }
@@ -242,11 +246,11 @@ impl<'a> Recorder<'a> {
         Ok(&raw const **self.weights.tensors.norm(norm)?)
     }
 
-    /// A product, and the rounding of its input.
+    /// A product, plus a bias if there is one, and the rounding of its input.
     fn product(
         &mut self,
         name: &'static str,
-        matrices: &[Arc<Matrix>],
+        (matrices, bias): (&[Arc<Matrix>], Option<&Vec<f32>>),
         (from, to): (Rows, Rows),
     ) -> Result<(), BackendError> {
         let (mut forms, mut used): (Vec<Rounded>, usize) = (Vec::new(), 0);
@@ -266,7 +270,8 @@ impl<'a> Recorder<'a> {
             Ok(new)
         };
         let how = (rows, self.precision, self.threads);
-        let product = Product::new(&k, matrices, how, (from, to), room)?;
+        let bias = bias.map(|bias| &raw const **bias);
+        let product = Product::new(&k, (matrices, bias), how, (from, to), room)?;
         if !forms.is_empty() {
             let multiple = forms.iter().map(|form| form.plan.prepared_row_step()).max().unwrap_or(1);
             let step = self.step(multiple);
@@ -334,7 +339,8 @@ impl Step for Recorder<'_> {
         };
         let weights = self.weights;
         let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
-        self.product(name, weights.tensors.linear(linear), (from, to))
+        let of = (&weights.tensors.linear(linear)[..], weights.tensors.linear_bias(linear));
+        self.product(name, of, (from, to))
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
@@ -353,10 +359,12 @@ impl Step for Recorder<'_> {
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
         let group = self.group_of[layer];
-        self.push("attention", Operation::Attend { layer, group });
+        let sinks = self.weights.tensors.sinks(layer).map(|sinks| &raw const **sinks);
+        self.push("attention", Operation::Attend { layer, group, sinks });
         if self.program.attention.shares[group].is_split() {
             let attention: *const Attention = &*self.program.attention;
-            let work = RowWork::Join { pieces: Joined { attention, group }, to: self.slots[&Slot::Mixed] };
+            let work =
+                RowWork::Join { pieces: Joined { attention, group, sinks }, to: self.slots[&Slot::Mixed] };
             self.push_rows("join", work, Slot::Mixed);
         }
         Ok(())
@@ -376,7 +384,7 @@ impl Step for Recorder<'_> {
             return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
         };
         let x = self.slots[&Slot::Normed];
-        self.product("router", &weights.router, (x, room.scores))?;
+        self.product("router", (&weights.router, weights.router_bias.as_ref()), (x, room.scores))?;
         let mixture = Mixture {
             experts,
             gate: config.gate,

@@ -84,6 +84,9 @@ pub(super) struct ExpertWeights {
     pub(super) router: [Arc<Matrix>; 1],
     /// Gate, up and down of each expert.
     pub(super) each: Vec<[Arc<Matrix>; 3]>,
+    pub(super) router_bias: Option<Vec<f32>>,
+    /// Biases of gate, up and down, those of all experts one behind the other.
+    pub(super) biases: Option<[Vec<f32>; 3]>,
     pub(super) shared_gate: Option<Vec<f32>>,
 }
 
@@ -240,7 +243,8 @@ impl<'a> Upload<'a> for Packer<'a> {
             Ok::<_, BackendError>([self.matrix(gate)?, self.matrix(up)?, self.matrix(down)?])
         };
         let each = of.each()?.into_iter().map(&mut network).collect::<Result<_, _>>()?;
-        Ok(ExpertWeights { router, each, shared_gate: of.shared_gate.clone() })
+        let (router_bias, biases) = (of.router_bias.clone(), of.biases.clone());
+        Ok(ExpertWeights { router, each, router_bias, biases, shared_gate: of.shared_gate.clone() })
     }
 }
 

@@ -261,6 +261,7 @@ impl<'a> Lowering<'a> {
         let gelu = match weights.config.gate {
             Gate::Silu => false,
             Gate::GeluTanh => true,
+            gate => return Err(BackendError::Unsupported(format!("the activation {gate:?} on a GPU"))),
         };
         self.launch(&[(Place::Gates, Access::Read), inputs, half], |memory, layout, gpu| {
             let all = memory.floats(layout, Place::Gates, 0, m * width)?.into_view();

@@ -84,7 +84,7 @@ impl Recorder<'_> {
         let (Some(experts), Some(own)) = (config.experts, weights.tensors.experts(layer)) else {
             return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
         };
-        let Experts { count, used, intermediate, normalised, scale, shared } = experts;
+        let Experts { count, used, intermediate, normalised, scale, shared, .. } = experts;
         let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
         let [(x, x_stride), (delta, delta_stride)] = [self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
         let (rows, place, of_scores) = (self.rows, Place::Layer(layer), width_of_scores(&experts));

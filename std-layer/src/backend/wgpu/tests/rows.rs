@@ -100,6 +100,7 @@ fn gates_and_caps() {
                         Gate::GeluTanh => {
                             2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)
                         }
+                        Gate::ClampedSwiglu => unreachable!("models with it are refused"),
                     };
                     // An argument of up to 87 is rounded before its exponential is taken.
                     let want = f64::from(up) * if u < -87.0 { 0.0 } else { x / (1.0 + (-u).exp()) };
