@@ -129,7 +129,9 @@ fn real_models_on_the_fast_path() {
         let theirs = theirs / count as f64;
         for (g, step, ours) in &mut all {
             let ours = *ours / count as f64;
-            let what = format!("{name}, steps of {step} tokens: mean KL divergence {ours:.6}, llama.cpp's {theirs:.6}");
+            let what = format!(
+                "{name}, steps of {step} tokens: mean KL divergence {ours:.6}, llama.cpp's {theirs:.6}"
+            );
             say(format_args!("{what}"));
             assert!(ours <= 1.15 * theirs, "{what}");
             for (i, golden) in prompts.iter().enumerate() {
