@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use gllm_kernels_std::backend::{Backend, CpuBackend, Outputs, SequenceId};
-use gllm_kernels_std::model::{Generator, Model, Options, Sampling};
+use gllm_kernels_std::backend::{Backend, CpuBackend, Outputs};
+use gllm_kernels_std::model::{Generator, Model, Options, Sampling, SequenceId};
 use serde_json::Value;
 
 use super::golden::{golden, long, models, say, Golden, Row};
