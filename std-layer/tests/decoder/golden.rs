@@ -43,15 +43,6 @@ pub fn golden(model: &str) -> Vec<Golden> {
     all[model].as_array().unwrap().iter().map(prompt).collect()
 }
 
-/// A text of some thousand characters, prose and code, and the mean KL divergence of llama.cpp on it.
-#[allow(dead_code)] // Not every program reads it.
-pub fn long(model: &str) -> (Vec<u32>, f64) {
-    let all: Value = serde_json::from_str(include_str!("../data/long.json")).unwrap();
-    let of = &all["models"][model];
-    let tokens = of["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32);
-    (tokens.collect(), of["kl_llama_cpp"].as_f64().unwrap())
-}
-
 /// Not by a macro, whose output is shown of tests that fail.
 pub fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");

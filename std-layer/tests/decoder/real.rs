@@ -6,7 +6,7 @@ use gllm_kernels_std::backend::{Backend, CpuBackend, Outputs};
 use gllm_kernels_std::model::{Generator, Model, Options, Sampling, SequenceId};
 use serde_json::Value;
 
-use super::golden::{golden, long, models, say, Golden, Row};
+use super::golden::{golden, models, say, Golden, Row};
 
 /// The small models that `ci/make-model.py --tests` writes have the logits, and the scores of texts, that the exact reference gives.
 #[test]
@@ -98,8 +98,16 @@ fn greedy(g: &mut Generator<CpuBackend>, golden: &Golden, sure: f64, what: &str)
     }
 }
 
-/// The mean KL divergence of the fast path from exact logits is llama.cpp's, in steps of many tokens, whose products are tiles, and in
-/// short ones. Both round activations to 8 bits. Whatever sums in another order rounds some numbers the other way, and some layers
+/// A text of some thousand characters, prose and code: its tokens, llama.cpp's mean KL divergence on them, and the usual one of the fast path.
+fn long(model: &str) -> (Vec<u32>, [f64; 2]) {
+    let all: Value = serde_json::from_str(include_str!("../data/long.json")).unwrap();
+    let of = &all["models"][model];
+    let tokens = of["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32);
+    (tokens.collect(), ["kl_llama_cpp", "kl_usual"].map(|key| of[key].as_f64().unwrap()))
+}
+
+/// The mean KL divergence of the fast path from exact logits is llama.cpp's and the usual one, in steps of many tokens, whose products are
+/// tiles, and in short ones. Both programs round activations to 8 bits. Whatever sums in another order rounds some numbers the other way, and some layers
 /// later half of all roundings are others: on 1100 tokens the mean varies by 3 % with that, and the ratio of two means by 5. A scale or
 /// a rounding that is wrong would multiply it.
 #[test]
@@ -111,7 +119,7 @@ fn real_models_on_the_fast_path() {
         let mut all = [(fast(), 60, 0.0), (fast(), 6, 0.0)];
         let (mut theirs, mut count) = (0.0, 0);
         let prompts = golden(name);
-        let (long, mean) = long(name);
+        let (long, [mean, usual]) = long(name);
         let texts = prompts.iter().map(|p| (&p.tokens, p.rows.iter().map(|row| row.kl).sum()));
         for (tokens, kl) in texts.chain([(&long, mean * long.len() as f64)]) {
             let sequence = exact.create();
@@ -133,7 +141,7 @@ fn real_models_on_the_fast_path() {
                 "{name}, steps of {step} tokens: mean KL divergence {ours:.6}, llama.cpp's {theirs:.6}"
             );
             say(format_args!("{what}"));
-            assert!(ours <= 1.15 * theirs, "{what}");
+            assert!(ours <= 1.15 * theirs.min(usual), "{what}, usually {usual}");
             for (i, golden) in prompts.iter().enumerate() {
                 greedy(g, golden, 0.5, &format!("{name}, prompt {i}"));
             }
