@@ -106,8 +106,8 @@ fn long(model: &str) -> (Vec<u32>, [f64; 2]) {
     (tokens.collect(), ["kl_llama_cpp", "kl_usual"].map(|key| of[key].as_f64().unwrap()))
 }
 
-/// The mean KL divergence of the fast path from exact logits is llama.cpp's and the usual one, in steps of many tokens, whose products are
-/// tiles, and in short ones. Both programs round activations to 8 bits. Whatever sums in another order rounds some numbers the other way, and some layers
+/// The mean KL divergence of the fast path from exact logits is at most llama.cpp's, and the usual one, in steps of many tokens, whose products
+/// are tiles, and in short ones. Both programs round activations to 8 bits. Whatever sums in another order rounds some numbers the other way, and some layers
 /// later half of all roundings are others: on 1100 tokens the mean varies by 3 % with that, and the ratio of two means by 5. A scale or
 /// a rounding that is wrong would multiply it.
 #[test]
@@ -141,7 +141,7 @@ fn real_models_on_the_fast_path() {
                 "{name}, steps of {step} tokens: mean KL divergence {ours:.6}, llama.cpp's {theirs:.6}"
             );
             say(format_args!("{what}"));
-            assert!(ours <= 1.15 * theirs.min(usual), "{what}, usually {usual}");
+            assert!(ours <= theirs && ours <= 1.15 * usual, "{what}, usually {usual}");
             for (i, golden) in prompts.iter().enumerate() {
                 greedy(g, golden, 0.5, &format!("{name}, prompt {i}"));
             }

@@ -41,16 +41,21 @@ impl Way {
         rows: usize,
         precision: Precision,
     ) -> Result<Self, KernelError> {
-        let (whole, precision) = match precision {
-            Precision::Exact => (rows.max(EXACT_ROWS), precision),
-            _ => (rows, Precision::Fast),
-        };
+        let whole = if precision == Precision::Exact { rows.max(EXACT_ROWS) } else { rows };
         match matrix {
             Matrix::Dense { .. } => Ok(Self::Dense { rows: whole }),
             Matrix::Packed { format, rows: n, cols, .. } => {
                 let plan = k.qgemm_plan(*format, whole, *n, *cols, precision)?;
                 Ok(Self::Quantised(plan.packed(true).resized(rows, *n)))
             }
+        }
+    }
+
+    /// The plan, if it rounds activations to 8 bits.
+    pub(super) fn rounds(self) -> Option<QgemmPlan<f32>> {
+        match self {
+            Self::Quantised(plan) if plan.precision() == Precision::Integer => Some(plan),
+            _ => None,
         }
     }
 
@@ -133,6 +138,17 @@ struct Part {
     column: usize,
 }
 
+/// How a product is computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    /// Rows of the input.
+    pub(super) rows: usize,
+    pub(super) precision: Precision,
+    pub(super) threads: usize,
+    /// Whether the input has two [parts](super::rows::RowWork::Split) of each row, whose products are added up.
+    pub(super) split: bool,
+}
+
 /// One input times several matrices, whose results lie side by side.
 #[derive(Debug)]
 pub(super) struct Product {
@@ -140,16 +156,17 @@ pub(super) struct Product {
     /// An element for each column of the output.
     bias: Option<*const [f32]>,
     rows: usize,
+    split: bool,
     x: Rows,
     y: Rows,
 }
 
 impl Product {
-    /// A product of `rows` rows, plus a bias. For each form in which it takes them, `room` is called to get memory.
+    /// A product, plus a bias unless rows are split. For each form in which it takes them, `room` is called to get memory.
     pub(super) fn new(
         k: &Kernels<f32>,
         (matrices, bias): (&[Arc<Matrix>], Option<*const [f32]>),
-        (rows, precision, threads): (usize, Precision, usize),
+        How { rows, precision, threads, split }: How,
         (x, y): (Rows, Rows),
         mut room: impl FnMut(QgemmPlan<f32>) -> Result<Rounded, KernelError>,
     ) -> Result<Self, KernelError> {
@@ -163,11 +180,38 @@ impl Product {
             parts.push(Part { matrix: Arc::as_ptr(matrix), way, prepared, step, chunks, column });
             column += matrix.rows();
         }
-        Ok(Self { parts, bias, rows, x, y })
+        Ok(Self { parts, bias, rows, split, x, y })
     }
 
     pub(super) fn chunks(&self) -> usize {
         self.parts.iter().map(|part| part.chunks).sum()
+    }
+
+    /// Multiplies rows that are [split](super::rows::RowWork::Split) by some rows of a matrix, and adds up the products of both parts.
+    ///
+    /// # Safety
+    /// Prepared rows are those of `x`; the output has so many columns, which nobody else uses.
+    unsafe fn add_up(
+        k: &Kernels<f32>,
+        way: Way,
+        (matrix, first, n): (&Matrix, usize, usize),
+        (x, prepared): (MatRef<'_, f32>, Option<*mut u8>),
+        y: Rows,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
+        let mut products = memory.take_products(x.rows() * n);
+        let all = &mut products[..x.rows() * n];
+        // SAFETY: the caller's contract.
+        let done = unsafe {
+            way.multiply(k, (matrix, first), (x, prepared), (MatMut::new(all, x.rows(), n)?, None), memory)
+        };
+        for (row, both) in all.chunks_exact(2 * n).enumerate() {
+            let (whole, rest) = both.split_at(n);
+            // SAFETY: the caller's contract.
+            k.vec_add(whole, rest, unsafe { std::slice::from_raw_parts_mut(y.ptr.add(row * y.width), n) })?;
+        }
+        memory.keep_products(products);
+        done
     }
 
     /// Does a chunk.
@@ -186,11 +230,14 @@ impl Product {
                 return unsafe {
                     let (matrix, rows, first) = (&*part.matrix, self.rows, chunk * part.step);
                     let n = part.step.min(matrix.rows() - first);
-                    let to = self.y.ptr.add(part.column + first);
-                    let y = MatMut::from_raw_parts(to, [rows, n], [self.y.width, 1]);
-                    let x = MatRef::new(self.x.get(0..rows), rows, matrix.cols())?;
+                    let to = Rows { ptr: self.y.ptr.add(part.column + first), ..self.y };
+                    let x = (MatRef::new(self.x.get(0..rows), rows, matrix.cols())?, part.prepared);
+                    if self.split {
+                        return Self::add_up(k, part.way, (matrix, first, n), x, to, memory);
+                    }
+                    let y = MatMut::from_raw_parts(to.ptr, [rows, n], [to.width, 1]);
                     let bias = self.bias.map(|bias| &(&*bias)[part.column + first..][..n]);
-                    part.way.multiply(k, (matrix, first), (x, part.prepared), (y, bias), memory)
+                    part.way.multiply(k, (matrix, first), x, (y, bias), memory)
                 };
             }
             chunk -= part.chunks;

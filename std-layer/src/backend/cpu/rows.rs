@@ -6,8 +6,12 @@ use std::ops::Range;
 use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Prepared, QgemmPlan};
 
 use super::attention::Joined;
+use super::team::Memory;
 use super::weights::Embedding;
 use crate::model::{Gate, Pooling};
+
+/// Activations that share a scale when they are rounded ([`Prepared`]).
+const GROUP: usize = 32;
 
 /// Rows of f32, one behind the other.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,9 @@ pub(super) enum RowWork {
     Cap { x: Rows, cap: f32 },
     /// Makes one row of several, and its length 1. A row of the operation is one of `runs`.
     Pool { pooling: Pooling, runs: Vec<Range<usize>>, x: Rows, to: Rows },
+    /// Two rows for each: the row itself, and what it loses when the plan rounds it to 8 bits. Where both are rounded, their sum has
+    /// about 15 bits.
+    Split { x: Rows, plan: QgemmPlan<f32>, to: Rows },
     /// Nothing. Rows are only rounded.
     Round,
 }
@@ -132,7 +139,12 @@ impl RowOp {
     ///
     /// # Safety
     /// What the operation names exists, and nobody else uses these rows.
-    pub(super) unsafe fn run(&self, k: &Kernels<f32>, rows: Range<usize>) -> Result<(), KernelError> {
+    pub(super) unsafe fn run(
+        &self,
+        k: &Kernels<f32>,
+        rows: Range<usize>,
+        memory: &mut Memory,
+    ) -> Result<(), KernelError> {
         // SAFETY: the caller's contract.
         unsafe {
             match &self.work {
@@ -153,7 +165,7 @@ impl RowOp {
                 RowWork::Round => {}
                 work => {
                     for row in rows.clone() {
-                        one(k, work, row)?;
+                        one(k, work, row, memory)?;
                     }
                 }
             }
@@ -187,7 +199,7 @@ pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -
 ///
 /// # Safety
 /// The contract of [`RowOp::run`].
-unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), KernelError> {
+unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory) -> Result<(), KernelError> {
     // SAFETY: the caller's contract.
     unsafe {
         match work {
@@ -205,6 +217,18 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
             RowWork::Join { pieces, to } => pieces.join(k, row, to.row(row))?,
             RowWork::Glu { gate, x, to } => {
                 glu(k, *gate, x.row(row), to.row(row))?;
+            }
+            RowWork::Split { x, plan, to } => {
+                let (x, to) = (x.get(row / 2..row / 2 + 1), to.row(row));
+                to.copy_from_slice(x);
+                if row % 2 == 1 {
+                    let room = memory.bytes(plan.prepared_size()?.size_unaligned());
+                    let rounded = plan.prepare(MatRef::new(x, 1, x.len())?, room)?;
+                    for (g, to) in to.chunks_mut(GROUP).enumerate() {
+                        let (q, d) = rounded.group(0, g).unwrap_or((&[0; GROUP], 0.0));
+                        to.iter_mut().zip(q).for_each(|(x, &q)| *x -= f32::from(q) * d);
+                    }
+                }
             }
             RowWork::Cap { x, cap } => {
                 let x = x.row(row);
@@ -235,4 +259,48 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize) -> Result<(), Kernel
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use gllm_kernels_core::{Precision, QuantFormat};
+
+    use super::*;
+
+    /// A row that is split is the sum of two rows in 8 bits but for 1/250 of what one of them loses; rows in which nothing is lost, or which are no
+    /// numbers, stay what they are.
+    #[test]
+    fn split_rows_have_15_bits() {
+        let (k, cols, rows) = (crate::kernels::<f32>(), 96, 4);
+        let plan = k.qgemm_plan(QuantFormat::Q8_0, 1, 64, cols, Precision::Integer).unwrap().packed(true);
+        let mut x: Vec<f32> = (0..rows * cols).map(|i| ((i * i % 1009) as f32 - 500.0) / 77.0).collect();
+        x[cols..2 * cols].fill(0.0);
+        x[3 * cols + 7] = f32::NAN;
+        let mut halves = vec![0.0; 2 * rows * cols];
+        let [from, to] = [&mut x, &mut halves].map(|v| Rows { ptr: v.as_mut_ptr(), width: cols });
+        let work = RowWork::Split { x: from, plan, to };
+        let op = RowOp { rows: 2 * rows, step: 1, work, out: to, rounded: Vec::new() };
+        let mut memory = Memory::new();
+        // Odd and even numbers of rows.
+        for part in [0..3, 3..4, 4..2 * rows] {
+            // SAFETY: all rows exist, and nobody else uses them.
+            unsafe { op.run(&k, part, &mut memory).unwrap() };
+        }
+        let mut room = vec![0; plan.prepared_size().unwrap().size_unaligned()];
+        let mut rounded = |row: &[f32]| {
+            let row = plan.prepare(MatRef::new(row, 1, cols).unwrap(), &mut room).unwrap();
+            let groups = (0..cols / GROUP).map(|g| row.group(0, g).unwrap());
+            groups.flat_map(|(q, d)| q.map(|q| (f32::from(q) * d, d))).collect::<Vec<_>>()
+        };
+        for (x, both) in x.chunks(cols).zip(halves.chunks(2 * cols)) {
+            let (whole, rest) = both.split_at(cols);
+            let parts = rounded(whole).into_iter().zip(rounded(rest)).zip(rest);
+            for (x, (((whole, d), (lost, _)), rest)) in x.iter().zip(parts) {
+                assert!(d.is_nan() || (x - whole - rest).abs() <= 1e-6 * x.abs(), "{x}: {whole} and {rest}");
+                assert!(d.is_nan() || (x - whole - lost).abs() <= d / 250.0, "{x}: {whole} and {lost}, {d}");
+            }
+        }
+        assert!(halves[7 * cols + 7].is_nan());
+        assert_eq!(halves[2 * cols..4 * cols], vec![0.0; 2 * cols]);
+    }
 }

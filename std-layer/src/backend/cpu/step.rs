@@ -8,7 +8,7 @@ use gllm_kernels_core::{KernelError, Kernels, Precision, QgemmPlan, RopePosition
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
-use super::product::Product;
+use super::product::{How, Product, Way};
 use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
@@ -94,7 +94,7 @@ impl Work for Program {
             match &self.operations[operation].1 {
                 Operation::Rows(op) => {
                     let rows = chunk * op.step..((chunk + 1) * op.step).min(op.rows);
-                    op.run(k, rows)
+                    op.run(k, rows, memory)
                 }
                 Operation::Product(product) => product.run(k, chunk, memory),
                 Operation::Prepare { layer, shape, angles } => {
@@ -131,6 +131,8 @@ pub(super) struct Recorder<'a> {
     outputs: Vec<usize>,
     tokens: Vec<u32>,
     slots: HashMap<Slot, Rows>,
+    /// Two rows for each row of logits, as wide as `Normed`.
+    split: Rows,
     experts: Option<Room>,
     /// The operand that the next norm adds first.
     add: Option<Add>,
@@ -160,7 +162,9 @@ impl<'a> Recorder<'a> {
         let width = |slot: Slot| slot.width(model);
         let size = |slot: Slot| (rows * width(slot)).next_multiple_of(LINE / size_of::<f32>());
         let inner: Vec<_> = Slot::ALL.into_iter().filter(|&slot| slot != Slot::Logits).collect();
-        let mut at = grow(&mut kv.workspace.arena, inner.iter().map(|&slot| size(slot)).sum());
+        let hidden = width(Slot::Normed);
+        let len = inner.iter().map(|&slot| size(slot)).sum::<usize>() + 2 * outputs.len() * hidden;
+        let mut at = grow(&mut kv.workspace.arena, len);
         let mut slots = HashMap::from([(Slot::Logits, Rows { ptr: logits, width: width(Slot::Logits) })]);
         for slot in inner {
             slots.insert(slot, Rows { ptr: at, width: width(slot) });
@@ -210,12 +214,16 @@ impl<'a> Recorder<'a> {
             program,
             weights,
             group_of: kv.group_of.clone(),
-            precision: config.precision,
+            precision: match config.precision {
+                Precision::Exact => Precision::Exact,
+                _ => Precision::Fast,
+            },
             threads,
             rows,
             outputs,
             tokens: tokens.to_vec(),
             slots,
+            split: Rows { ptr: at, width: hidden },
             experts,
             add: None,
             rounded: grow(&mut kv.workspace.rounded, rounded_len),
@@ -246,15 +254,28 @@ impl<'a> Recorder<'a> {
         Ok(&raw const **self.weights.tensors.norm(norm)?)
     }
 
+    /// How products are computed.
+    fn how(&self) -> How {
+        How { rows: self.rows, precision: self.precision, threads: self.threads, split: false }
+    }
+
+    /// The plan that rounds one row to 8 bits for the product with these matrices, if that rounds activations.
+    fn split_plan(&self, matrices: &[Arc<Matrix>]) -> Result<Option<QgemmPlan<f32>>, KernelError> {
+        let k = &self.program.kernels;
+        let way = |m: &Arc<Matrix>| Ok::<_, KernelError>(Way::new(k, m, 1, Precision::Integer)?.rounds());
+        matrices.first().map_or(Ok(None), way)
+    }
+
     /// A product, plus a bias if there is one, and the rounding of its input.
     fn product(
         &mut self,
         name: &'static str,
         (matrices, bias): (&[Arc<Matrix>], Option<&Vec<f32>>),
         (from, to): (Rows, Rows),
+        how: How,
     ) -> Result<(), BackendError> {
         let (mut forms, mut used): (Vec<Rounded>, usize) = (Vec::new(), 0);
-        let (k, rows) = (self.program.kernels, self.rows);
+        let k = self.program.kernels;
         let (rounded, rounded_len) = (self.rounded, self.rounded_len);
         let room = |plan: QgemmPlan<f32>| {
             if let Some(&there) = forms.iter().find(|there| there.plan.prepares_as(&plan)) {
@@ -269,7 +290,6 @@ impl<'a> Recorder<'a> {
             forms.push(new);
             Ok(new)
         };
-        let how = (rows, self.precision, self.threads);
         let bias = bias.map(|bias| &raw const **bias);
         let product = Product::new(&k, (matrices, bias), how, (from, to), room)?;
         if !forms.is_empty() {
@@ -283,7 +303,7 @@ impl<'a> Recorder<'a> {
                     (op.step, op.rounded) = (step, forms);
                 }
                 _ => {
-                    let op = RowOp { rows, step, work: RowWork::Round, out: from, rounded: forms };
+                    let op = RowOp { rows: how.rows, step, work: RowWork::Round, out: from, rounded: forms };
                     self.push("round", Operation::Rows(op));
                 }
             }
@@ -340,7 +360,17 @@ impl Step for Recorder<'_> {
         let weights = self.weights;
         let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
         let of = (&weights.tensors.linear(linear)[..], weights.tensors.linear_bias(linear));
-        self.product(name, of, (from, to))
+        if linear == Linear::Output && self.precision == Precision::Fast {
+            if let Some(plan) = self.split_plan(of.0)? {
+                let (rows, to_split) = (2 * self.rows, self.split);
+                let work = RowWork::Split { x: from, plan, to: to_split };
+                let op = RowOp { rows, step: self.step(1), work, out: to_split, rounded: Vec::new() };
+                self.push("split", Operation::Rows(op));
+                let how = How { rows, precision: Precision::Integer, threads: self.threads, split: true };
+                return self.product(name, of, (to_split, to), how);
+            }
+        }
+        self.product(name, of, (from, to), self.how())
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
@@ -384,7 +414,8 @@ impl Step for Recorder<'_> {
             return Err(BackendError::Unsupported("experts in a model that has none".to_owned()));
         };
         let x = self.slots[&Slot::Normed];
-        self.product("router", (&weights.router, weights.router_bias.as_ref()), (x, room.scores))?;
+        let of = (&weights.router[..], weights.router_bias.as_ref());
+        self.product("router", of, (x, room.scores), self.how())?;
         let mixture = Mixture {
             experts,
             gate: config.gate,

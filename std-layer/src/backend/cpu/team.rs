@@ -33,19 +33,36 @@ pub(super) const LINE: usize = AlignedVec::<u8>::ALIGN;
 
 /// A thread's own memory, kept from chunk to chunk.
 #[derive(Debug)]
-pub(super) struct Memory(AlignedVec<u8>);
+pub(super) struct Memory {
+    bytes: AlignedVec<u8>,
+    products: AlignedVec<f32>,
+}
 
 impl Memory {
-    fn new() -> Self {
-        Self(AlignedVec::zeroed(0))
+    pub(super) fn new() -> Self {
+        Self { bytes: AlignedVec::zeroed(0), products: AlignedVec::zeroed(0) }
     }
 
     /// At least `len` bytes with arbitrary contents, on a cache line.
     pub(super) fn bytes(&mut self, len: usize) -> &mut [u8] {
-        if self.0.len() < len {
-            self.0 = AlignedVec::zeroed(len.next_power_of_two());
+        if self.bytes.len() < len {
+            self.bytes = AlignedVec::zeroed(len.next_power_of_two());
         }
-        &mut self.0
+        &mut self.bytes
+    }
+
+    /// Room for at least `len` products, with arbitrary contents, beside the [bytes](Self::bytes). It is to be [kept](Self::keep_products).
+    pub(super) fn take_products(&mut self, len: usize) -> AlignedVec<f32> {
+        let products = std::mem::replace(&mut self.products, AlignedVec::zeroed(0));
+        if products.len() < len {
+            return AlignedVec::zeroed(len.next_power_of_two());
+        }
+        products
+    }
+
+    /// Keeps this room for the next product.
+    pub(super) fn keep_products(&mut self, products: AlignedVec<f32>) {
+        self.products = products;
     }
 }
 
