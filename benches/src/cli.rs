@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    compare, embed, everything, generate, info, inspect, list, logits, model, quantize, rerank, run,
-    tokenize, verify, EXAMPLES,
+    compare, embed, everything, generate, info, inspect, list, logits, model, perplexity, quantize, rerank,
+    run, tokenize, verify, EXAMPLES,
 };
 use crate::help::{wrapped, WIDEST};
 
@@ -82,6 +82,11 @@ pub enum Command {
     /// What all documents have in front of them is computed once. Documents are not cut: one that, with its query, is longer than
     /// what the model was made for is an error. Scores go to standard output, speeds to standard error.
     Rerank(rerank::Options),
+    /// Tell how well a model foresees a text: its perplexity, exp(-mean of ln(probability of a token behind those before it)).
+    ///
+    /// The text is cut into pieces of --context tokens, each of which begins anew, and the second half of each is judged, as llama.cpp
+    /// does it; of a text that is shorter than a piece all tokens but the first are. The rest behind the last whole piece is left out.
+    Perplexity(perplexity::Options),
     /// Show the tokens of a text, as the model's file has them.
     Tokenize(tokenize::Options),
     /// Write the logits behind every token of a sequence: little-endian f32, a row of the vocabulary for each.

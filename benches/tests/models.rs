@@ -191,6 +191,56 @@ fn texts_are_ranked() {
     refused(&[&rerank[..], &texts].concat(), 1, &["classifier", "yes"]);
 }
 
+/// Perplexity is that of the logits, in whole pieces and in a short one.
+#[test]
+fn texts_are_foreseen() {
+    let (model, out) = (Temporary::new("foreseen.gguf"), Temporary::new("foreseen.logits"));
+    let file = Temporary::new("foreseen.txt");
+    write_model(&model.0, 2);
+    let text = "a cat, a kitten and a dog";
+    let tokenized = json(&["tokenize", model.text(), "--text", text, "--json"]);
+    let ids: Vec<u32> = tokenized.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect();
+    std::fs::write(&file.0, text).unwrap();
+    let exact = ["perplexity", model.text(), "--precision", "exact", "--json"];
+    // The logarithms of probabilities of the last tokens of a piece, by its logits.
+    let by_logits = |piece: &[u32], skipped: usize| -> Vec<f64> {
+        let list = piece.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let logits = ["logits", model.text(), "--precision", "exact", "--tokens", &list, "--out", out.text()];
+        assert!(gllm_bench(&logits).status.success());
+        let logits = numbers(&out);
+        let rows = logits.chunks(logits.len() / piece.len()).zip(&piece[1..]).skip(skipped);
+        rows.map(|(row, &token)| {
+            let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+            f64::from(row[token as usize]) - sum.ln()
+        })
+        .collect()
+    };
+    let judge = |found: &serde_json::Value, want: &[f64], pieces: u64| {
+        let mean = want.iter().sum::<f64>() / want.len() as f64;
+        let got = |key: &str| found[key].as_f64().unwrap();
+        assert!((got("log_probability") - mean).abs() < 1e-5, "{found}, {mean}");
+        assert!((got("perplexity") - (-mean).exp()).abs() < 1e-4 * got("perplexity"), "{found}");
+        assert!(got("standard_error") > 0.0);
+        let counts = ["judged", "pieces"].map(|key| found[key].as_u64().unwrap());
+        assert_eq!(counts, [want.len() as u64, pieces]);
+    };
+    judge(&json(&[&exact[..], &["--text", text]].concat()), &by_logits(&ids, 0), 1);
+    let bare = &ids[usize::from(ids[0] == 1)..];
+    let begin = &ids[..ids.len() - bare.len()];
+    let pieces: Vec<Vec<u32>> =
+        bare.chunks_exact(8 - begin.len()).map(|piece| [begin, piece].concat()).collect();
+    assert!(pieces.len() > 1);
+    let want: Vec<f64> = pieces.iter().flat_map(|piece| by_logits(piece, 4)).collect();
+    let by_file = [&exact[..], &["--file", file.text(), "--context", "8"]].concat();
+    judge(&json(&by_file), &want, pieces.len() as u64);
+    let fast = json(&["perplexity", model.text(), "--text", text, "--json"]);
+    let mean = by_logits(&ids, 0).iter().sum::<f64>() / (ids.len() - 1) as f64;
+    assert!((fast["log_probability"].as_f64().unwrap() - mean).abs() < 1e-2, "{fast}, {mean}");
+    refused(&[&exact[..], &["--text", text, "--context", "1"]].concat(), 2, &["--context 1"]);
+    refused(&[&exact[..], &["--file", "/no/such/file"]].concat(), 1, &["/no/such/file"]);
+    refused(&[&exact[..], &["--text", ""]].concat(), 2, &["too short"]);
+}
+
 /// Of a model without a classifier, a score is how much more probable "yes" is than "no".
 #[test]
 fn texts_are_ranked_by_yes_and_no() {
@@ -388,6 +438,7 @@ fn mistakes_are_told_in_one_line() {
         ("logits", &["--tokens", "1", "--out", "/no/such/folder/logits"]),
         ("embed", &["--text", "a", "--pooling", "last"]),
         ("rerank", &["--query", "q", "--text", "a"]),
+        ("perplexity", &["--text", "a"]),
     ] {
         let run = |file, words: &[&str]| refused(&[&[command, file], more].concat(), 1, words);
         run("/no/such/model.gguf", &["/no/such/model.gguf", "No such file"]);

@@ -1,7 +1,9 @@
 //! The commands: a file each, with its options and what it prints.
 
+use std::path::Path;
+
 use crate::cli::{Cli, Command};
-use crate::error::Outcome;
+use crate::error::{Failure, Outcome};
 
 pub mod compare;
 #[cfg(feature = "peer-ggml")]
@@ -14,6 +16,7 @@ pub mod inspect;
 pub mod list;
 pub mod logits;
 pub mod model;
+pub mod perplexity;
 pub mod quantize;
 pub mod rerank;
 pub mod run;
@@ -42,6 +45,7 @@ Examples:
   gllm-bench embed embedding-model.gguf --text 'a cat' --text 'a kitten' --json
   gllm-bench rerank reranker.gguf --query 'What is red?' --text 'Grass is green.' --text 'Blood is red.'
   gllm-bench rerank reranker.gguf --query 'What is red?' --documents lines.txt --json
+  gllm-bench perplexity model.gguf --file text.txt
 
 Units:
   ns        nanoseconds per call, median of the samples
@@ -64,6 +68,16 @@ Errors (max_err): the largest |result - exact| / |exact| over the outputs checke
 
 Exit codes: 0 success, 1 failure (wrong results, missing files or instruction sets), 2 wrong usage.";
 
+/// The text of a file; `-` is standard input.
+fn read_text(path: &Path) -> Outcome<String> {
+    let (name, text) = if path == Path::new("-") {
+        ("standard input".to_owned(), std::io::read_to_string(std::io::stdin()))
+    } else {
+        (path.display().to_string(), std::fs::read_to_string(path))
+    };
+    text.map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))
+}
+
 /// Runs the command line.
 pub fn execute(cli: Cli) -> Outcome {
     match cli.command {
@@ -79,6 +93,7 @@ pub fn execute(cli: Cli) -> Outcome {
         Some(Command::Generate(options)) => generate::execute(&options),
         Some(Command::Embed(options)) => embed::execute(&options),
         Some(Command::Rerank(options)) => rerank::execute(&options),
+        Some(Command::Perplexity(options)) => perplexity::execute(&options),
         Some(Command::Tokenize(options)) => tokenize::execute(&options),
         Some(Command::Logits(options)) => logits::execute(&options),
     }

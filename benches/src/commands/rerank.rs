@@ -1,6 +1,6 @@
 //! `rerank`: which texts answer a query.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -9,6 +9,7 @@ use gllm_kernels_std::model::Model;
 use serde::Serialize;
 
 use super::generate::speed;
+use super::read_text;
 use crate::error::{Failure, Outcome};
 use crate::model::{check, tokenizer, Room, Setup};
 use crate::output::{note, print_json, stdout};
@@ -100,13 +101,7 @@ fn form(options: &Options, model: &Model<'_>) -> Outcome<[String; 3]> {
 
 /// The documents of a file.
 fn lines(path: &Path) -> Outcome<Vec<String>> {
-    let mut all = String::new();
-    let (name, read) = if path == Path::new("-") {
-        ("standard input".to_owned(), std::io::stdin().read_to_string(&mut all).map(|_| ()))
-    } else {
-        (path.display().to_string(), std::fs::read_to_string(path).map(|text| all = text))
-    };
-    read.map_err(|e| Failure::Failed(format!("cannot read {name}: {e}")))?;
+    let all = read_text(path)?;
     Ok(all.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
 }
 

@@ -296,6 +296,19 @@ macro_rules! backends {
                 }
             }
 
+            fn log_probabilities(
+                &self,
+                logits: &AnyLogits,
+                chosen: &[(usize, u32)],
+            ) -> Result<Vec<f32>, BackendError> {
+                match (self, logits) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyLogits::$name(logits)) => {
+                        backend.log_probabilities(logits, chosen)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
             fn forward_ahead(
                 &self,
                 logits: &AnyLogits,

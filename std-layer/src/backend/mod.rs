@@ -248,6 +248,23 @@ pub(crate) fn check_rows(rows: &[SampleRow<'_>], of: usize) -> Result<(), Backen
     Ok(())
 }
 
+/// Checks that there are such rows of logits, and such tokens.
+///
+/// # Errors
+/// `Tokens`.
+pub(crate) fn check_chosen(
+    chosen: &[(usize, u32)],
+    of: usize,
+    vocabulary: usize,
+) -> Result<(), BackendError> {
+    match chosen.iter().find(|&&(row, token)| row >= of || token as usize >= vocabulary) {
+        Some((row, token)) => Err(BackendError::Tokens(format!(
+            "token {token} of row {row} of logits, where {of} rows have {vocabulary} tokens each"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The part of a cache of keys and values that does not depend on the device: its pages, and the sequences in them.
 pub trait Sequences: Debug {
     /// The pages and sequences.
@@ -362,6 +379,18 @@ pub trait Backend: Debug {
         logits: &Self::Logits,
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<u32>, BackendError>;
+
+    /// How probable tokens are: for each pair of a row of logits and a token `logit[token] - ln(sum over t of exp(logit[t]))`, the
+    /// natural logarithm of the token's probability, which temperature, penalties and biases do not change. The device computes them; nothing
+    /// else crosses the bus.
+    ///
+    /// # Errors
+    /// `Tokens` if there is no such row or token; those of the device.
+    fn log_probabilities(
+        &self,
+        logits: &Self::Logits,
+        chosen: &[(usize, u32)],
+    ) -> Result<Vec<f32>, BackendError>;
 
     /// Chooses a token for each row of logits, and starts the step that continues each of the topology's sequences by its token, before anybody
     /// has read them: the topology's runs have one token each and ask for its logits, and row `i` of `logits` is of its run `i`. The handle is to

@@ -234,6 +234,34 @@ impl<B: Backend> Generator<B> {
         Ok(all)
     }
 
+    /// How probable the model finds each token of a text but the first, behind those before it: natural logarithms of probabilities. Perplexity is
+    /// `exp` of their negative mean.
+    ///
+    /// # Errors
+    /// The backend's; `Unsupported` if the model ranks texts.
+    pub fn log_probabilities(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError> {
+        if self.classifier.is_some() {
+            let what = "probabilities of tokens from a model that ranks texts: it has labels in their place";
+            return Err(BackendError::Unsupported(what.to_owned()));
+        }
+        let sequence = self.create();
+        let mut all = Vec::with_capacity(tokens.len().saturating_sub(1));
+        let mut failed = None;
+        for (first, chunk) in (0..).step_by(self.options.chunk).zip(tokens.chunks(self.options.chunk)) {
+            let chosen: Vec<_> = tokens[first + 1..].iter().copied().take(chunk.len()).enumerate().collect();
+            let logits = self.extend(sequence, chunk, Outputs::All);
+            match logits.and_then(|logits| self.backend.log_probabilities(&logits, &chosen)) {
+                Ok(some) => all.extend(some),
+                Err(e) => {
+                    failed = Some(e);
+                    break;
+                }
+            }
+        }
+        self.remove(sequence)?;
+        failed.map_or(Ok(all), Err)
+    }
+
     /// Embeddings of texts: of each a row of `hidden` numbers, of length 1, so that the product of two rows says how alike the texts are. As many texts
     /// as [`Options::chunk`] has room for make a step together. `pooling` is usually [`Config::pooling`](super::Config::pooling). Texts have the
     /// tokens that the model was trained with, usually one that ends them.

@@ -20,9 +20,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gllm_kernels_core::KernelError;
+use rayon::prelude::*;
 
 use super::{
-    check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
+    check_chosen, check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow,
+    Topology,
 };
 use crate::aligned::AlignedVec;
 use crate::model::{decode, embed, sample, Config, HostWeights, Pooling};
@@ -229,6 +231,27 @@ impl Backend for CpuBackend {
             Ok(sample(&mut memory, how.history, how.counter, 0, how.sampling)?)
         })
         .collect()
+    }
+
+    fn log_probabilities(
+        &self,
+        logits: &CpuLogits,
+        chosen: &[(usize, u32)],
+    ) -> Result<Vec<f32>, BackendError> {
+        check_chosen(chosen, logits.rows, logits.vocabulary)?;
+        let k = crate::kernels::<f32>();
+        let each = chosen.par_iter().map_init(
+            || vec![0.0; logits.vocabulary],
+            |memory, &(row, token)| {
+                let row = &logits.data()[row * logits.vocabulary..][..logits.vocabulary];
+                // The largest probability is 1 over the sum of exp(logit - largest logit).
+                k.softmax(row, memory)?;
+                let largest = k.vec_max(row)?;
+                let most = k.vec_max(memory)?;
+                Ok(row[token as usize] - largest + most.ln())
+            },
+        );
+        each.collect()
     }
 
     fn read_logits(&self, logits: &CpuLogits) -> Result<Vec<f32>, BackendError> {

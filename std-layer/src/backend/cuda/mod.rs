@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gllm_kernels_core::Precision;
 
 use super::{
-    check_rows, Backend, BackendError, CacheOptions, ForwardConfig, KvType, Outputs, Progress, Run,
-    SampleRow, Topology,
+    check_chosen, check_rows, Backend, BackendError, CacheOptions, ForwardConfig, KvType, Outputs, Progress,
+    Run, SampleRow, Topology,
 };
 use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
 use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
@@ -549,6 +549,15 @@ impl<P: Platform> Backend for GpuBackend<P> {
 
     fn wait(&self, _logits: &CudaLogits) -> Result<(), BackendError> {
         Ok(self.gpu.stream.wait()?)
+    }
+
+    fn log_probabilities(
+        &self,
+        logits: &CudaLogits,
+        chosen: &[(usize, u32)],
+    ) -> Result<Vec<f32>, BackendError> {
+        check_chosen(chosen, logits.rows, logits.vocabulary)?;
+        todo!("on the device")
     }
 
     fn read_logits(&self, logits: &CudaLogits) -> Result<Vec<f32>, BackendError> {

@@ -29,7 +29,8 @@ use gllm_kernels_core::Precision;
 use wgpu::{Buffer, BufferUsages, CommandEncoder, Features};
 
 use super::{
-    check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow, Topology,
+    check_chosen, check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow,
+    Topology,
 };
 use crate::model::{decode, embed, Config, HostWeights, Pooling};
 pub use adapter::WgpuAdapter;
@@ -357,6 +358,15 @@ impl Backend for WgpuBackend {
     fn wait(&self, _logits: &WgpuLogits) -> Result<(), BackendError> {
         self.flush()?;
         self.gpu.wait()
+    }
+
+    fn log_probabilities(
+        &self,
+        logits: &WgpuLogits,
+        chosen: &[(usize, u32)],
+    ) -> Result<Vec<f32>, BackendError> {
+        check_chosen(chosen, logits.rows, logits.vocabulary)?;
+        todo!("on the device")
     }
 
     fn read_logits(&self, logits: &WgpuLogits) -> Result<Vec<f32>, BackendError> {
