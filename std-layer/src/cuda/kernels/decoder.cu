@@ -191,10 +191,8 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
                 const u32 head = (at + from) / a.dim, i = (at + from) % a.dim;
                 to = least(4u, from + (a.dim - i));
                 const f32* in = d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * (d.dim + 2);
-                const f32 sink = sink_of(d, head);
-                f32 over = sink;
+                f32 total = 0, over = sink_of(d, head);
                 for (u32 p = first; p < last; p++) over = most(over, in[p * (d.dim + 2) + d.dim]);
-                f32 total = part_of_sink(sink, over);
                 for (u32 p = first; p < last; p++) {
                     const f32* part = in + p * (d.dim + 2);
                     if (part[d.dim + 1] == 0) continue;
@@ -203,6 +201,8 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
                         if (k >= from && k < to) v[k] = fmaf(keep, part[i + k - from], v[k]);
                     total = fmaf(keep, part[d.dim + 1], total);
                 }
+                // Read again: kept until here it would take a register from the loop.
+                total += part_of_sink(sink_of(d, head), over);
                 for (u32 k = 0; k < 4; k++)
                     if (k >= from && k < to) v[k] = total == 0 ? 0 : v[k] / total * d.value_scale;
             }
