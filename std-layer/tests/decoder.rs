@@ -21,7 +21,7 @@ fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 7 * i + i / 11) % vocabulary) as u32).collect()
 }
 
-/// Attention with sinks, and experts with biases: what only the CPU computes.
+/// Attention with sinks, and experts with biases.
 fn with_sinks() -> impl Iterator<Item = Tiny> {
     let of = |format| Tiny::new("gpt-oss", format);
     let formats = [None, Some(QuantFormat::Mxfp4), Some(QuantFormat::Q8_0), Some(QuantFormat::F16)].map(of);

@@ -43,6 +43,7 @@ pub(super) struct DecodeArgs {
     pub(super) lengths: Address,
     pub(super) partial: Address,
     pub(super) y: Address,
+    pub(super) sinks: Address,
     pub(super) queries: u32,
     pub(super) rows: u32,
     pub(super) heads: u32,
@@ -210,6 +211,19 @@ impl PageTables<'_> {
     }
 }
 
+/// How single queries attend.
+#[derive(Clone, Copy, Debug)]
+pub struct Decode<'a> {
+    /// Heads of queries.
+    pub heads: usize,
+    /// What products of queries and keys are multiplied with.
+    pub scale: f32,
+    /// How many tokens a query sees, its own among them; `None`: all.
+    pub window: Option<usize>,
+    /// A score for each head that no token has: it takes its part of the softmax, and adds no value.
+    pub sinks: Option<View<'a, f32>>,
+}
+
 /// Room for what parts of the tokens give.
 #[derive(Debug)]
 pub struct DecodeRoom {
@@ -236,6 +250,14 @@ impl Ops {
         self.here(cache.keys.context())?;
         self.here(tables.pages.context())?;
         tables.rows()
+    }
+
+    /// Where the sinks of so many heads are; 0 if there are none.
+    pub(super) fn sinks(&self, sinks: Option<View<'_, f32>>, heads: usize) -> Result<Address, CudaError> {
+        let Some(sinks) = sinks else { return Ok(0) };
+        same_len("sinks", sinks.len(), heads)?;
+        self.here(sinks.context())?;
+        Ok(sinks.address())
     }
 
     /// Stores the keys and values of tokens, `kv_heads * head_dim` each: of token `t` at position `positions[t]` of sequence
@@ -292,23 +314,25 @@ impl Ops {
     /// Attention of one query per sequence and head over the tokens of its sequence: `y = sum_t p_t v_t`, `p` the softmax of
     /// `scale * (q . k_t)` over the last `window` (or all) of `lengths[s]` tokens. `q` and `y` have `heads * head_dim` elements
     /// for each sequence; `heads / kv_heads` consecutive ones share a KV head. In f32, narrowed once. A sequence without tokens
-    /// gives zeros; tokens whose pages do not exist do not take part.
+    /// gives zeros; tokens whose pages do not exist do not take part. With a sink `z` of the head
+    /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores.
     ///
     /// The tokens are split among blocks (Flash-Decoding, Dao et al., 2023), whose results are joined by a second kernel.
     ///
     /// # Errors
-    /// `WrongSize` unless `y`, `q`, tables and lengths fit together and the room is large enough; `Kernel` unless heads are a
+    /// `WrongSize` unless `y`, `q`, sinks, tables and lengths fit together and the room is large enough; `Kernel` unless heads are a
     /// multiple of the KV heads and `scale` is finite; `OtherContext`, `Launch`.
     pub fn attention_decode<'a, T: Float>(
         &self,
         stream: &Stream,
         (cache, tables): (&KvCache, PageTables<'_>),
         lengths: View<'_, u32>,
-        (heads, scale, window): (usize, f32, Option<usize>),
+        how: Decode<'_>,
         q: View<'_, T>,
         (room, y): (&mut DecodeRoom, impl Into<ViewMut<'a, T>>),
     ) -> Result<(), CudaError> {
         let y = y.into();
+        let Decode { heads, scale, window, sinks } = how;
         let rows = self.tables(cache, &tables)?;
         let shape = cache.shape;
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
@@ -348,6 +372,7 @@ impl Ops {
             lengths: lengths.address(),
             partial: room.partial.address(),
             y: y.address(),
+            sinks: self.sinks(sinks, heads)?,
             queries: small("sequences", sequences)?,
             rows: small("rows of tables", rows)?,
             heads: small("heads", heads)?,

@@ -2,15 +2,16 @@
 //! product takes.
 
 mod args;
+mod gate;
 mod pool;
 
 use gllm_kernels_core::{ElementType, RopePairing};
 
 pub(super) use args::list;
 use args::{
-    AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, FormsArgs, GateArgs, HeadsArgs, JoinRowsArgs, RowsArgs,
-    NAMES,
+    AddNormArgs, AdvanceArgs, CapArgs, EmbeddingArgs, FormsArgs, HeadsArgs, JoinRowsArgs, RowsArgs, NAMES,
 };
+pub(crate) use gate::Gated;
 
 use super::attention::{DecodeArgs, KvCache, PageTables};
 use super::check::{aligned, area, bad, same_len, small};
@@ -86,13 +87,24 @@ pub(crate) struct AddNorm<'a> {
     pub(crate) x: ViewMut<'a, f32>,
     /// Which of its rows go on, and where to; otherwise all of them do, where they are.
     pub(crate) moved: Option<(View<'a, u32>, ViewMut<'a, f32>)>,
-    /// What is added, a row for each that goes on, and the weight of its norm if it is normed before.
-    pub(crate) delta: Option<(View<'a, f32>, Option<View<'a, f32>>)>,
+    /// What is added.
+    pub(crate) delta: Option<Delta<'a>>,
     /// The norm's weight.
     pub(crate) weight: View<'a, f32>,
     pub(crate) eps: f32,
     /// Factor of the residual stream.
     pub(crate) scale: f32,
+}
+
+/// What the residual stream grows by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delta<'a> {
+    /// A row for each that goes on.
+    pub(crate) rows: View<'a, f32>,
+    /// What is added to each of these, if anything.
+    pub(crate) bias: Option<View<'a, f32>>,
+    /// The weight of their norm, if they are normed before.
+    pub(crate) post: Option<View<'a, f32>>,
 }
 
 /// Which tokens the rows of a step are.
@@ -133,6 +145,8 @@ pub(crate) struct Attend<'a> {
     pub(crate) scale: f32,
     pub(crate) window: Option<usize>,
     pub(crate) cap: Option<f32>,
+    /// The score of each head that no token has.
+    pub(crate) sinks: Option<View<'a, f32>>,
     /// Pieces that the longest sequence has, at least.
     pub(crate) pieces: usize,
     pub(crate) queries: View<'a, f32>,
@@ -206,7 +220,7 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
     }
 
-    /// `x = scale x + delta`, or with the norm of `delta`; then the norm of that, in the forms of `to`.
+    /// `x = scale x + delta`, or with the norm of `delta`, whose bias has been added before; then the norm of that, in the forms of `to`.
     pub(crate) fn decoder_norm(
         &self,
         stream: &Stream,
@@ -230,26 +244,24 @@ impl Ops {
             rows,
             y,
             delta: 0,
+            bias: 0,
             post: 0,
             w: weight.address(),
             out: to.args(self, m)?,
             eps,
             scale,
         };
-        if let Some((delta, post)) = delta {
-            same_len("delta", delta.len(), m * cols)?;
-            self.here(delta.context())?;
-            args.delta = delta.address();
-            if let Some(post) = post {
-                same_len("post", post.len(), cols)?;
-                self.here(post.context())?;
-                args.post = post.address();
-            }
+        if let Some(delta) = delta {
+            same_len("delta", delta.rows.len(), m * cols)?;
+            self.here(delta.rows.context())?;
+            args.delta = delta.rows.address();
+            [args.bias] = self.parts("bias", delta.bias, [cols])?;
+            [args.post] = self.parts("post", delta.post, [cols])?;
         }
         for context in [x.context(), weight.context()] {
             self.here(context)?;
         }
-        aligned("x", args.x | args.y | args.delta | args.post | args.w)?;
+        aligned("x", args.x | args.y | args.delta | args.bias | args.post | args.w)?;
         let geometry = geometry::by_fours(m, cols);
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("norm"), stream, geometry, &args) }
@@ -374,6 +386,7 @@ impl Ops {
             lengths: how.rows.lengths.address(),
             partial,
             y: 0,
+            sinks: self.sinks(how.sinks, how.heads)?,
             queries: small("queries", queries)?,
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,
@@ -451,34 +464,6 @@ impl Ops {
         };
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("join"), stream, geometry, &args) }
-    }
-
-    /// `activation(gate) * up`: SiLU, or the GELU by tanh. Of each the rows, and how far one is from the next.
-    pub(crate) fn decoder_gate(
-        &self,
-        stream: &Stream,
-        (gelu, m): (bool, usize),
-        x: [(View<'_, f32>, usize); 2],
-        to: Forms<'_>,
-    ) -> Result<(), CudaError> {
-        for (x, stride) in x {
-            let need = m.saturating_sub(1) * stride + to.cols;
-            if stride < to.cols || !stride.is_multiple_of(4) || (m > 0 && x.len() < need) {
-                return Err(CudaError::WrongSize { arg: "x", need, got: x.len() });
-            }
-            self.here(x.context())?;
-            aligned("x", x.address())?;
-        }
-        let geometry = geometry::by_fours(m, to.cols);
-        let args = GateArgs {
-            gate: x[0].0.address(),
-            up: x[1].0.address(),
-            out: to.args(self, m)?,
-            strides: [small("stride", x[0].1)?, small("stride", x[1].1)?],
-            gelu: gelu.into(),
-        };
-        // SAFETY: the arguments were checked.
-        unsafe { self.loader.launch(self.decoder("gate"), stream, geometry, &args) }
     }
 
     /// Rows as they are, or those that `rows` names. Of each `room` elements of a row `dim` go on.

@@ -21,6 +21,7 @@ const MAX_ROUTED_BY_SORT: usize = 32;
 #[repr(C)]
 struct RouteArgs {
     scores: Address,
+    bias: Address,
     chosen: Address,
     factors: Address,
     rows: u32,
@@ -36,6 +37,7 @@ struct SortArgs {
     route: RouteArgs,
     places: Address,
     rows: Address,
+    experts: Address,
     segments: [Address; CUTS],
     most: [u32; CUTS],
     room: [u32; CUTS],
@@ -48,6 +50,8 @@ struct CombineArgs {
     results: Address,
     places: Address,
     factors: Address,
+    chosen: Address,
+    bias: Address,
     x: Address,
     gate: Address,
     y: Address,
@@ -69,8 +73,9 @@ pub(crate) struct Routes<'a> {
     pub(crate) chosen: ViewMut<'a, u32>,
     pub(crate) factors: ViewMut<'a, f32>,
     pub(crate) places: ViewMut<'a, u32>,
-    /// The row of each place.
+    /// The row of each place, and its expert where somebody asks for that.
     pub(crate) rows: ViewMut<'a, u32>,
+    pub(crate) experts: Option<ViewMut<'a, u32>>,
     /// Tables of segments, for products: the rows that these have at most, and room for as many segments as there could be.
     pub(crate) cuts: Vec<(usize, ViewMut<'a, u32>)>,
 }
@@ -83,6 +88,8 @@ pub(crate) struct Given<'a> {
     /// Of each pair.
     pub(crate) places: View<'a, u32>,
     pub(crate) factors: View<'a, f32>,
+    /// If experts have biases that results are without: the expert of each pair, and the biases of all experts, one behind the other.
+    pub(crate) bias: Option<(View<'a, u32>, View<'a, f32>)>,
     /// If every row goes through an expert beside them: rows, and the weights of its gate.
     pub(crate) shared: Option<[View<'a, f32>; 2]>,
 }
@@ -95,12 +102,12 @@ pub(crate) fn segments(m: usize, (count, used): (usize, usize), most: usize) -> 
 }
 
 impl Ops {
-    /// Chooses the experts of each row of `scores`, and sorts pairs by expert, those of the same one by row.
+    /// Chooses the experts of each row of `scores`, to which a bias is added before, if there is one; and sorts pairs by expert, those of the same one by row.
     pub(crate) fn experts_sort(
         &self,
         stream: &Stream,
         experts: Experts,
-        scores: ViewMut<'_, f32>,
+        (scores, bias): (ViewMut<'_, f32>, Option<View<'_, f32>>),
         to: Routes<'_>,
     ) -> Result<(), CudaError> {
         let Experts { count, used, normalised, scale, .. } = experts;
@@ -117,8 +124,17 @@ impl Ops {
         same_len("factors", to.factors.len(), pairs)?;
         self.here(to.factors.context())?;
         self.here(scores.context())?;
+        if let Some(bias) = bias {
+            same_len("bias", bias.len(), count)?;
+            self.here(bias.context())?;
+        }
+        if let Some(experts) = &to.experts {
+            same_len("experts", experts.len(), pairs)?;
+            self.here(experts.context())?;
+        }
         let route = RouteArgs {
             scores: scores.address(),
+            bias: bias.map_or(0, |bias| bias.address()),
             chosen: to.chosen.address(),
             factors: to.factors.address(),
             rows: small("rows", m)?,
@@ -146,6 +162,7 @@ impl Ops {
             route,
             places: to.places.address(),
             rows: to.rows.address(),
+            experts: to.experts.map_or(0, |experts| experts.address()),
             segments: tables,
             most,
             room,
@@ -184,6 +201,14 @@ impl Ops {
             same_len(what, view.len(), len)?;
             self.here(view.context())?;
         }
+        let (mut chosen, mut bias) = (0, 0);
+        if let Some((experts, biases)) = given.bias {
+            same_len("experts", experts.len(), pairs)?;
+            rows(biases.len(), cols)?;
+            self.here(experts.context())?;
+            self.here(biases.context())?;
+            (chosen, bias) = (experts.address(), biases.address());
+        }
         for context in [given.results.context(), given.places.context(), given.factors.context(), y.context()]
         {
             self.here(context)?;
@@ -193,15 +218,17 @@ impl Ops {
             results: given.results.address(),
             places: given.places.address(),
             factors: given.factors.address(),
+            chosen,
+            bias,
             x: address(x),
             gate: address(gate),
             y: y.address(),
             cols: small("cols", cols)?,
             used: small("used", used)?,
         };
-        aligned("results", args.results | args.y | args.x | args.gate)?;
+        aligned("results", args.results | args.y | args.x | args.gate | args.bias)?;
         let kernel = (File::experts, Name("experts", "combine", ""));
-        // SAFETY: the arguments were checked; whoever sorted the pairs gave them places that exist.
+        // SAFETY: the arguments were checked; whoever sorted the pairs gave them places and experts that exist.
         unsafe { self.loader.launch(kernel, stream, geometry::by_fours(m, cols), &args) }
     }
 }

@@ -47,7 +47,7 @@ use gllm_kernels_core::Element;
 use crate::aligned::Zeroable;
 use kernels::Loader;
 
-pub use attention::{DecodeRoom, KvCache, KvFormat, KvShape, PageTables};
+pub use attention::{Decode, DecodeRoom, KvCache, KvFormat, KvShape, PageTables};
 #[doc(hidden)]
 pub use catalogue::{catalogue, Listed};
 pub use driver::{Context, Device, Driver, Transfers};

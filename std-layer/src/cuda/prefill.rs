@@ -21,6 +21,7 @@ struct PrefillArgs {
     starts: Address,
     lengths: Address,
     y: Address,
+    sinks: Address,
     tokens: u32,
     heads: u32,
     kv_heads: u32,
@@ -50,8 +51,8 @@ pub enum Mask {
 }
 
 /// How queries attend.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prefill {
+#[derive(Clone, Copy, Debug)]
+pub struct Prefill<'a> {
     /// Heads of queries.
     pub heads: usize,
     /// What products of queries and keys are multiplied with: positive.
@@ -60,6 +61,8 @@ pub struct Prefill {
     pub mask: Mask,
     /// Queries of the sequence that has most: how the work is divided, no limit.
     pub longest: usize,
+    /// A score for each head that no token has: it takes its part of the softmax, and adds no value.
+    pub sinks: Option<View<'a, f32>>,
 }
 
 /// The sizes of heads that kernels are compiled for; others take the next larger one.
@@ -75,7 +78,8 @@ impl Ops {
     /// `y = sum_t p_t v_t`, `p` the softmax of `scale * (q . k_t)` over the tokens that `mask` shows. `q` and `y` have
     /// `heads * head_dim` elements a query; those of sequence `s` are `starts[s]` to `starts[s + 1]`, and the last of them is that
     /// of token `lengths[s] - 1`. `heads / kv_heads` consecutive heads share a KV head. A query that sees nothing gives zeros;
-    /// tokens whose pages do not exist do not take part; queries of no sequence are left alone.
+    /// tokens whose pages do not exist do not take part; queries of no sequence are left alone. With a sink `z` of the head
+    /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores.
     ///
     /// Products are made of numbers of 16 bits: queries and exponentials are rounded to what keys are stored as (f16 for E4M3).
     /// Sums are in f32. Heads of 64, 80, 96, 128 and 256 have kernels of their own; others take the next larger one.
@@ -83,8 +87,8 @@ impl Ops {
     /// FlashAttention-2 (Dao, 2023).
     ///
     /// # Errors
-    /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, and `y` is as large
-    /// as `q`; `Kernel` if the cache is of f32 or `Q8_0`, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
+    /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, a sink for each head if there are any,
+    /// and `y` is as large as `q`; `Kernel` if the cache is of f32 or `Q8_0`, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
     /// a window not empty; `Misaligned` unless `q` and `y` start at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
     /// sequences; `OtherContext`, `Launch`.
     pub fn attention_prefill<'a, T: Float>(
@@ -92,14 +96,14 @@ impl Ops {
         stream: &Stream,
         (cache, tables): (&KvCache, PageTables<'_>),
         (starts, lengths): (View<'_, u32>, View<'_, u32>),
-        how: Prefill,
+        how: Prefill<'_>,
         q: View<'_, T>,
         y: impl Into<ViewMut<'a, T>>,
     ) -> Result<(), CudaError> {
         let y = y.into();
         let tabled = self.tables(cache, &tables)?;
         let shape = cache.shape();
-        let Prefill { heads, scale, mask, longest } = how;
+        let Prefill { heads, scale, mask, longest, sinks } = how;
         if !has_kernels(shape.format) {
             return Err(bad("cache", "one of f16, bf16 or E4M3"));
         }
@@ -137,6 +141,7 @@ impl Ops {
             starts: starts.address(),
             lengths: lengths.address(),
             y: y.address(),
+            sinks: self.sinks(sinks, heads)?,
             tokens: small("queries", tokens)?,
             heads: small("heads", heads)?,
             kv_heads: small("kv_heads", shape.kv_heads)?,

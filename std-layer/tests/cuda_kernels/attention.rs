@@ -1,7 +1,7 @@
 //! Keys and values in pages, and attention over them.
 
 use gllm_kernels_std::core::{bf16, f16};
-use gllm_kernels_std::cuda::{Buffer, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
+use gllm_kernels_std::cuda::{Buffer, Decode, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
 use gllm_testkit::data::Source;
 
 use super::{compare, source, text, trial, Gpu, Outcome, Trials};
@@ -114,22 +114,33 @@ impl Filled {
         (&mut self.cache, PageTables { pages: self.pages.view(), len: self.len })
     }
 
-    /// What a query gives: sums of the values of `tokens`, which count through all sequences, and of their magnitudes; and the
-    /// sum of exponentials, of which the largest is 1.
-    pub fn attend(&self, q: &[f64], scale: f32, tokens: &[usize], kv: usize) -> (Vec<(f64, f64)>, f64) {
+    /// What a query gives, whose head may have a sink: sums of the values of `tokens`, which count through all sequences, and of their
+    /// magnitudes; and the sum of exponentials, of which the largest is 1.
+    pub fn attend(
+        &self,
+        (q, scale, sink): (&[f64], f32, Option<f32>),
+        tokens: &[usize],
+        kv: usize,
+    ) -> (Vec<(f64, f64)>, f64) {
         let (dim, heads) = (self.cache.shape().head_dim, self.cache.shape().kv_heads);
         let row = |t: usize| (t * heads + kv) * dim;
         let dot = |k: &[f64]| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>();
         let scores: Vec<f64> = tokens.iter().map(|&t| dot(&self.k[row(t)..]) * f64::from(scale)).collect();
-        let top = scores.iter().copied().fold(f64::MIN, f64::max);
+        let sink = sink.map(f64::from);
+        let top = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-        let sum: f64 = weights.iter().sum();
+        let sum = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - top).exp());
         let of = |i: usize| {
             let terms = tokens.iter().zip(&weights).map(|(&t, w)| w / sum.max(1e-300) * self.v[row(t) + i]);
             (terms.clone().sum(), terms.map(f64::abs).sum())
         };
         ((0..dim).map(of).collect(), sum)
     }
+}
+
+/// Sinks of heads: above scores, below them, far above, none, and about as large.
+pub fn sinks(heads: usize) -> Vec<f32> {
+    [7.0, -2.0, 45.0, f32::NEG_INFINITY, 3.5].into_iter().cycle().take(heads).collect()
 }
 
 fn check<T: Float>(format: KvFormat) -> Outcome {
@@ -144,34 +155,40 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
         let on_q = gpu.put(&q)?;
         let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
         let mut room = DecodeRoom::new(context, sequences * heads, dim, longest).map_err(text)?;
-        let mut y = gpu.room::<T>(q.len())?;
-        let how = (heads, 0.2, window);
-        gpu.ops
-            .attention_decode(
-                &gpu.stream,
-                (&filled.cache, filled.tables()),
-                on_lengths.view(),
-                how,
-                on_q.view(),
-                (&mut room, &mut y),
-            )
-            .map_err(text)?;
+        let sinks = sinks(heads);
+        let on_sinks = gpu.put(&sinks)?;
+        for with_sinks in [false, true] {
+            let mut y = gpu.room::<T>(q.len())?;
+            let how = Decode { heads, scale: 0.2, window, sinks: with_sinks.then(|| on_sinks.view()) };
+            gpu.ops
+                .attention_decode(
+                    &gpu.stream,
+                    (&filled.cache, filled.tables()),
+                    on_lengths.view(),
+                    how,
+                    on_q.view(),
+                    (&mut room, &mut y),
+                )
+                .map_err(text)?;
 
-        let (mut want, mut error, mut before) = (Vec::new(), Vec::new(), 0);
-        for (s, &n) in lengths.iter().enumerate() {
-            let start = n - window.map_or(n, |w| w.min(n));
-            let tokens: Vec<usize> = (before + start..before + n).collect();
-            for h in 0..heads {
-                let q: Vec<f64> =
-                    q[(s * heads + h) * dim..][..dim].iter().map(|q| q.to_f32().into()).collect();
-                let (sums, _) = filled.attend(&q, 0.2, &tokens, h / (heads / kv_heads));
-                want.extend(sums.iter().map(|s| s.0));
-                // Scores of up to 30 are off by their rounding, and so are exponentials.
-                error.extend(sums.iter().map(|s| s.1 * 4e-5));
+            let (mut want, mut error, mut before) = (Vec::new(), Vec::new(), 0);
+            for (s, &n) in lengths.iter().enumerate() {
+                let start = n - window.map_or(n, |w| w.min(n));
+                let tokens: Vec<usize> = (before + start..before + n).collect();
+                for h in 0..heads {
+                    let q: Vec<f64> =
+                        q[(s * heads + h) * dim..][..dim].iter().map(|q| q.to_f32().into()).collect();
+                    let how = (&q[..], 0.2, with_sinks.then(|| sinks[h]));
+                    let (sums, _) = filled.attend(how, &tokens, h / (heads / kv_heads));
+                    want.extend(sums.iter().map(|s| s.0));
+                    // Scores of up to 30 are off by their rounding, and so are exponentials.
+                    error.extend(sums.iter().map(|s| s.1 * 4e-5));
+                }
+                before += n;
             }
-            before += n;
+            compare(&gpu.get(&y)?, &want, |i| error[i])
+                .map_err(|e| format!("case {number}, sinks {with_sinks}: {e}"))?;
         }
-        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("case {number}: {e}"))?;
     }
     Ok(())
 }
@@ -185,18 +202,40 @@ fn not_numbers() -> Outcome {
     q[2 * 32 + 5] = f16::NAN;
     let (on_q, lengths) = (gpu.put(&q)?, gpu.put(&[300u32])?);
     let mut room = DecodeRoom::new(gpu.ops.context(), 5, 32, 300).map_err(text)?;
+    let on_sinks = gpu.put(&[0.5f32; 5])?;
+    for sinks in [None, Some(on_sinks.view())] {
+        let mut y = gpu.room::<f16>(q.len())?;
+        let from = (&filled.cache, filled.tables());
+        let to = (&mut room, &mut y);
+        let (how, stream) = (Decode { heads: 5, scale: 0.2, window: None, sinks }, &gpu.stream);
+        gpu.ops.attention_decode(stream, from, lengths.view(), how, on_q.view(), to).map_err(text)?;
+        let y = gpu.get(&y)?;
+        let wrong = y.chunks(32).enumerate().find(|(h, y)| y.iter().any(|y| y.is_nan() != (*h == 2)));
+        if let Some((h, y)) = wrong {
+            return Err(format!("head {h}: {y:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// As many sinks as heads.
+fn refusals() -> Outcome {
+    let gpu = Gpu::new()?;
+    let filled = Filled::new::<f16>(&gpu, &mut source("refusals"), KvFormat::F16, (1, 32, 8), &[3])?;
+    let (q, lengths, sinks) = (gpu.put(&[f16::ONE; 5 * 32])?, gpu.put(&[3u32])?, gpu.put(&[0f32; 4])?);
+    let mut room = DecodeRoom::new(gpu.ops.context(), 5, 32, 3).map_err(text)?;
     let mut y = gpu.room::<f16>(q.len())?;
-    let from = (&filled.cache, filled.tables());
-    let to = (&mut room, &mut y);
-    let (how, stream) = ((5, 0.2, None), &gpu.stream);
-    gpu.ops.attention_decode(stream, from, lengths.view(), how, on_q.view(), to).map_err(text)?;
-    let y = gpu.get(&y)?;
-    let wrong = y.chunks(32).enumerate().find(|(h, y)| y.iter().any(|y| y.is_nan() != (*h == 2)));
-    wrong.map_or(Ok(()), |(h, y)| Err(format!("head {h}: {y:?}")))
+    let how = Decode { heads: 5, scale: 0.2, window: None, sinks: Some(sinks.view()) };
+    let (from, to) = ((&filled.cache, filled.tables()), (&mut room, &mut y));
+    match gpu.ops.attention_decode(&gpu.stream, from, lengths.view(), how, q.view(), to) {
+        Err(e) if e.to_string().contains("`sinks`") => Ok(()),
+        other => Err(format!("4 sinks of 5 heads: {other:?}")),
+    }
 }
 
 pub fn trials(trials: &mut Trials) {
     trials.push(trial("attention_decode_not_numbers", not_numbers));
+    trials.push(trial("attention_decode_refusals", refusals));
     for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3, KvFormat::F32] {
         super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
     }

@@ -7,7 +7,9 @@ use gllm_kernels_std::backend::{
     Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
-use gllm_kernels_std::model::{Config, Generator, Model, Options, Pooling, Sampling};
+use gllm_kernels_std::model::{
+    Config, ExpertWeights, Gate, Generator, HostWeights, Model, Options, Pooling, Sampling,
+};
 
 use super::{context, on_a_gpu, text, trial, Outcome, Trials};
 use crate::platform::SHARES_SOURCES;
@@ -16,7 +18,7 @@ use crate::platform::SHARES_SOURCES;
 #[allow(dead_code)]
 #[path = "../decoder/tiny.rs"]
 mod tiny;
-use tiny::Tiny;
+use tiny::{oracle, Tiny};
 
 /// Any tokens, no two stretches alike.
 fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
@@ -116,6 +118,54 @@ fn scores(tiny: Tiny) -> Outcome {
         same(&format!("{tiny:?}, {sequences} sequences"), &want, &got)?;
     }
     Ok(())
+}
+
+/// Attention with sinks, and experts with biases and clamped gates: all of them used, so that rounding does not decide which ones are.
+fn with_sinks() -> impl Iterator<Item = Tiny> {
+    let of = |format| Tiny { experts: Some((3, 3)), ..Tiny::new("gpt-oss", format) };
+    let heads = Tiny { head_dim: 36, heads: 8, ..of(None) };
+    [of(None), of(Some(QuantFormat::Mxfp4)), of(Some(QuantFormat::Q8_0)), heads].into_iter()
+}
+
+/// Logits are those of the model without rounding, too, and each part that few architectures have matters.
+fn parts_of_gpt_oss() -> Outcome {
+    let model = Tiny { layers: 2, ..Tiny::new("gpt-oss", None) }.open();
+    let (config, tokens) = (model.config(), tokens(40, 97));
+    let gpu = CudaBackend::with_context(context()).map_err(text)?;
+    let weights = || model.weights().map_err(text);
+    let got = run(&gpu, weights()?, config, &tokens).map_err(text)?;
+    let want: Vec<f32> =
+        oracle(config, &weights()?, &tokens).into_iter().flatten().map(|x| x as f32).collect();
+    same("gpt-oss in f64", &want, &got)?;
+    type Change = fn(&mut Config, &mut HostWeights<'_>);
+    let without: [(&str, Change); 6] = [
+        ("sinks", |_, weights| weights.layers[1].sinks = None),
+        ("the bias of the output matrix", |_, weights| weights.layers[1].output_bias = None),
+        ("the bias of the router", |_, weights| experts_of(weights).router_bias = None),
+        ("biases of gates", |_, weights| biases_of(weights)[0].fill(0.0)),
+        ("biases of down", |_, weights| biases_of(weights)[2].fill(0.0)),
+        ("clamped gates", |config, _| config.gate = Gate::Silu),
+    ];
+    let cpu = CpuBackend::new(1).map_err(text)?;
+    for (what, change) in without {
+        let (mut config, mut weights) = (config.clone(), weights()?);
+        change(&mut config, &mut weights);
+        let other = run(&gpu, weights.clone(), &config, &tokens).map_err(text)?;
+        if same("", &got, &other).is_ok() {
+            return Err(format!("{what}: nothing changes"));
+        }
+        let want = run(&cpu, weights, &config, &tokens).map_err(text)?;
+        same(&format!("without {what}"), &want, &other)?;
+    }
+    Ok(())
+}
+
+fn experts_of<'a, 'b>(weights: &'b mut HostWeights<'a>) -> &'b mut ExpertWeights<'a> {
+    weights.layers[1].experts.as_mut().expect("experts")
+}
+
+fn biases_of<'a>(weights: &'a mut HostWeights<'_>) -> &'a mut [Vec<f32>; 3] {
+    experts_of(weights).biases.as_mut().expect("biases of experts")
 }
 
 /// Mixtures whose experts are chosen in every way: more experts than a warp has lanes, and more used than that; one of many, and all; and experts
@@ -294,15 +344,14 @@ fn side_by_side(name: &'static str) -> Outcome {
     step(&mut g, &[(a, &all[46..47]), (c, &all[58..59])], &[&all[..47], &of_c(59)])
 }
 
-/// The logits behind `tokens` of a model with another configuration than its file's.
+/// The logits behind `tokens` of a model, which may have another configuration than its file's.
 fn run<B: Backend>(
     backend: &B,
-    model: &Model<'_>,
+    weights: HostWeights<'_>,
     config: &Config,
     tokens: &[u32],
 ) -> Result<Vec<f32>, BackendError> {
     let Options { forward, cache, .. } = exact();
-    let weights = model.weights().expect("the model's weights");
     let weights = backend.upload_generator_weights(config, &weights, &mut |_| ())?;
     let mut kv = backend.alloc_kv_cache(256, config, &cache)?;
     let sequence = backend.create_sequence(&mut kv);
@@ -320,11 +369,12 @@ fn other_configurations() -> Outcome {
     config.embedding_scale = 3.0;
     config.ropes[0].dims = 16;
     let tokens = tokens(30, config.vocabulary);
-    let want = run(&CpuBackend::new(1).map_err(text)?, &model, &config, &tokens).map_err(text)?;
+    let weights = || model.weights().map_err(text);
+    let want = run(&CpuBackend::new(1).map_err(text)?, weights()?, &config, &tokens).map_err(text)?;
     let gpu = CudaBackend::with_context(context()).map_err(text)?;
-    let got = run(&gpu, &model, &config, &tokens).map_err(text)?;
+    let got = run(&gpu, weights()?, &config, &tokens).map_err(text)?;
     same("capped", &want, &got)?;
-    let plain = run(&gpu, &model, model.config(), &tokens).map_err(text)?;
+    let plain = run(&gpu, weights()?, model.config(), &tokens).map_err(text)?;
     if same("", &plain, &got).is_ok() {
         return Err("the configuration changes nothing".to_owned());
     }
@@ -332,7 +382,7 @@ fn other_configurations() -> Outcome {
 }
 
 /// More tokens than a piece of attention, heads of 128, more columns than a warp takes at once; on a GPU more of everything.
-fn large_shapes() -> Outcome {
+fn large_shapes(like: Tiny) -> Outcome {
     let (hidden, intermediate, n) = if on_a_gpu() { (2048, 5632, 1500) } else { (256, 320, 300) };
     let tiny = Tiny {
         hidden,
@@ -342,7 +392,7 @@ fn large_shapes() -> Outcome {
         head_dim: 128,
         layers: 2,
         vocabulary: 1003,
-        ..Tiny::new("qwen3", Some(QuantFormat::Q8_0))
+        ..like
     };
     let model = tiny.open();
     let tokens = tokens(n, tiny.vocabulary);
@@ -418,10 +468,11 @@ pub fn trials(trials: &mut Trials) {
         let name = format!("model_scores_{}_{format}_{}_labels", tiny.architecture, tiny.labels);
         trials.push(trial(name, move || scores(tiny)));
     }
-    for (turn, tiny) in Tiny::mixtures().chain(odd_mixtures()).enumerate() {
+    trials.push(trial("model_parts_of_gpt-oss", parts_of_gpt_oss));
+    for (turn, tiny) in Tiny::mixtures().chain(odd_mixtures()).chain(with_sinks()).enumerate() {
         let (name, format) = (tiny.architecture, tiny.format.map_or("f32", QuantFormat::name));
         let (count, used) = tiny.experts.unwrap_or_default();
-        let name = format!("{name}_{format}_{used}_of_{count}");
+        let name = format!("{name}_{format}_{used}_of_{count}_heads_of_{}", tiny.head_dim);
         trials.push(trial(format!("model_exact_{name}"), move || exact_logits(tiny, turn)));
         // Where two experts score nearly alike, rounding decides: they are all used, or which ones are is settled.
         let settled =
@@ -442,7 +493,7 @@ pub fn trials(trials: &mut Trials) {
         let tiny = Tiny { experts: like.experts.map(|(count, _)| (count, count)), layers: 2, ..like };
         trials.push(trial(format!("model_embeddings_{name}"), move || embeddings(tiny)));
     }
-    for name in ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe"] {
+    for name in ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"] {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
     }
     // Heads that share keys, and one that does not: there are kernels for both.
@@ -450,9 +501,13 @@ pub fn trials(trials: &mut Trials) {
         let tiny = Tiny { head_dim, kv_heads, ..Tiny::new(name, None) };
         trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
     }
-    for name in ["llama", "gemma3", "qwen2moe"] {
+    for name in ["llama", "gemma3", "qwen2moe", "gpt-oss"] {
         trials.push(trial(format!("model_side_by_side_{name}"), move || side_by_side(name)));
     }
     trials.push(trial("model_other_configurations", other_configurations));
-    trials.push(trial("model_large_shapes", large_shapes));
+    let experts = Tiny { experts: Some((2, 2)), ..Tiny::new("gpt-oss", Some(QuantFormat::Mxfp4)) };
+    for like in [Tiny::new("qwen3", Some(QuantFormat::Q8_0)), experts] {
+        let name = format!("model_large_shapes_{}", like.architecture);
+        trials.push(trial(name, move || large_shapes(like)));
+    }
 }

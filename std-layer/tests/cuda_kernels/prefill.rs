@@ -3,7 +3,7 @@
 use gllm_kernels_std::core::{bf16, f16};
 use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, PageTables, Prefill};
 
-use super::attention::Filled;
+use super::attention::{sinks, Filled};
 use super::{compare, rounding, source, text, trial, Gpu, Outcome, Trials};
 
 struct Case {
@@ -126,38 +126,55 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
         let q: Vec<T> = source.normals(starts[sequences.len()] as usize * heads * dim);
         let (on_q, on_starts) = (gpu.put(&q)?, gpu.put(&starts)?);
         let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
-        let mut y = gpu.room::<T>(q.len())?;
-        let how = Prefill { heads, scale: 0.2, mask, longest };
-        let at = (on_starts.view(), on_lengths.view());
-        gpu.ops
-            .attention_prefill(&gpu.stream, (&filled.cache, filled.tables()), at, how, on_q.view(), &mut y)
-            .map_err(text)?;
+        let sinks = sinks(heads);
+        let on_sinks = gpu.put(&sinks)?;
+        for with_sinks in [false, true] {
+            let mut y = gpu.room::<T>(q.len())?;
+            let how =
+                Prefill { heads, scale: 0.2, mask, longest, sinks: with_sinks.then(|| on_sinks.view()) };
+            let at = (on_starts.view(), on_lengths.view());
+            gpu.ops
+                .attention_prefill(
+                    &gpu.stream,
+                    (&filled.cache, filled.tables()),
+                    at,
+                    how,
+                    on_q.view(),
+                    &mut y,
+                )
+                .map_err(text)?;
 
-        // Exponentials are rounded to 16 bits, and those of f16 may be too small for it.
-        let (relative, least) = if format == KvFormat::Bf16 { rounding::<bf16>() } else { rounding::<f16>() };
-        let (mut want, mut error, mut before, mut next) = (Vec::new(), Vec::new(), 0, 0);
-        for &(queries, n) in sequences {
-            for i in 0..queries {
-                let position = (n + i) as isize - queries as isize;
-                let seen = |&t: &usize| match mask {
-                    Mask::Full => true,
-                    Mask::Causal => t as isize <= position,
-                    Mask::Window(w) => t as isize <= position && t as isize > position - w as isize,
-                };
-                let tokens: Vec<usize> = (0..n).filter(seen).map(|t| before + t).collect();
-                for h in 0..heads {
-                    let q: Vec<f64> =
-                        q[(next * heads + h) * dim..][..dim].iter().map(|&q| rounded(format, q)).collect();
-                    let (sums, sum) = filled.attend(&q, 0.2, &tokens, h / (heads / kv_heads));
-                    want.extend(sums.iter().map(|s| s.0));
-                    let lost = least * tokens.len() as f64 * 5.0 / sum.max(1.0);
-                    error.extend(sums.iter().map(|s| s.1 * (relative * 1.01 + 4e-5) + lost));
+            // Exponentials are rounded to 16 bits, and those of f16 may be too small for it.
+            let (relative, least) =
+                if format == KvFormat::Bf16 { rounding::<bf16>() } else { rounding::<f16>() };
+            let (mut want, mut error, mut before, mut next) = (Vec::new(), Vec::new(), 0, 0);
+            for &(queries, n) in sequences {
+                for i in 0..queries {
+                    let position = (n + i) as isize - queries as isize;
+                    let seen = |&t: &usize| match mask {
+                        Mask::Full => true,
+                        Mask::Causal => t as isize <= position,
+                        Mask::Window(w) => t as isize <= position && t as isize > position - w as isize,
+                    };
+                    let tokens: Vec<usize> = (0..n).filter(seen).map(|t| before + t).collect();
+                    for h in 0..heads {
+                        let q: Vec<f64> = q[(next * heads + h) * dim..][..dim]
+                            .iter()
+                            .map(|&q| rounded(format, q))
+                            .collect();
+                        let how = (&q[..], 0.2, with_sinks.then(|| sinks[h]));
+                        let (sums, sum) = filled.attend(how, &tokens, h / (heads / kv_heads));
+                        want.extend(sums.iter().map(|s| s.0));
+                        let lost = least * tokens.len() as f64 * 5.0 / sum.max(1.0);
+                        error.extend(sums.iter().map(|s| s.1 * (relative * 1.01 + 4e-5) + lost));
+                    }
+                    next += 1;
                 }
-                next += 1;
+                before += n;
             }
-            before += n;
+            compare(&gpu.get(&y)?, &want, |i| error[i])
+                .map_err(|e| format!("case {number}, sinks {with_sinks}: {e}"))?;
         }
-        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("case {number}: {e}"))?;
     }
     Ok(())
 }
@@ -180,7 +197,7 @@ fn foreign() -> Outcome {
          -> Result<Vec<f16>, String> {
             let (starts, lengths) = (gpu.put(&starts)?, gpu.put(&lengths)?);
             let (at, mut y) = ((starts.view(), lengths.view()), gpu.put(&[f16::from_f32(7.0); 4 * 64])?);
-            let how = Prefill { heads: 1, scale: 0.2, mask: Mask::Causal, longest: 4 };
+            let how = Prefill { heads: 1, scale: 0.2, mask: Mask::Causal, longest: 4, sinks: None };
             gpu.ops
                 .attention_prefill(&gpu.stream, (&filled.cache, tables), at, how, on_q.view(), &mut y)
                 .map_err(text)?;
@@ -221,14 +238,15 @@ fn refusals() -> Outcome {
     let gpu = Gpu::new()?;
     let filled = Filled::new::<f16>(&gpu, &mut source("refusals"), KvFormat::F16, (2, 16, 4), &[5])?;
     let (q, numbers) = (gpu.put(&[f16::ONE; 64])?, gpu.put(&[0u32, 2, 2])?);
-    let mut run = |how: Prefill, (starts, lengths): (usize, usize), at: usize, rows: usize| {
+    let mut run = |how: Prefill<'_>, (starts, lengths): (usize, usize), at: usize, rows: usize| {
         let mut y: Buffer<f16> = Buffer::new(gpu.ops.context(), rows * 32)?;
         let at = (numbers.range(0..starts)?, numbers.range(0..lengths)?, q.range(at..at + 32)?);
         let from = (&filled.cache, filled.tables());
         gpu.ops.attention_prefill(&gpu.stream, from, (at.0, at.1), how, at.2, &mut y)
     };
-    let good = Prefill { heads: 2, scale: 1.0, mask: Mask::Full, longest: 2 };
-    type Run<'a> = &'a mut dyn FnMut(Prefill, (usize, usize), usize, usize) -> Result<(), CudaError>;
+    let good = Prefill { heads: 2, scale: 1.0, mask: Mask::Full, longest: 2, sinks: None };
+    let one = gpu.put(&[0f32])?;
+    type Run<'a> = &'a mut dyn FnMut(Prefill<'_>, (usize, usize), usize, usize) -> Result<(), CudaError>;
     let run: Run<'_> = &mut run;
     // Whatever it is told about the work, it divides what there is.
     for longest in [0, 1, 2, usize::MAX] {
@@ -239,6 +257,7 @@ fn refusals() -> Outcome {
         (run(Prefill { heads: 4, ..good }, (2, 1), 0, 1), "needs a multiple of 64 (cols)"),
         (run(Prefill { scale: 0.0, ..good }, (2, 1), 0, 1), "`scale`"),
         (run(Prefill { mask: Mask::Window(0), ..good }, (2, 1), 0, 1), "`window`"),
+        (run(Prefill { sinks: Some(one.view()), ..good }, (2, 1), 0, 1), "`sinks`"),
         (run(good, (1, 1), 0, 1), "`starts`"),
         (run(good, (3, 2), 0, 1), "`tables`"),
         (run(good, (2, 1), 0, 2), "`y`"),

@@ -3,14 +3,15 @@
 //! The GPU chooses the experts of each row and sorts pairs of a row and one of its experts by expert; products with experts find their rows in tables
 //! that it makes then. As the host knows of none of this, products are launched for as many segments as there could be.
 
-use super::arena::{Place, Wanted};
-use super::layout::Access;
+use super::arena::{Memory, Place, Wanted};
+use super::layout::{Access, Layout};
 use super::product::Spread;
 use super::step::{Lowering, Waiting};
-use super::weights::{half_type, Product};
+use super::weights::{half_type, ExpertWeights};
 use crate::backend::BackendError;
 use crate::cuda::experts::{segments, Given, Routes};
 use crate::cuda::segments::SEGMENT;
+use crate::cuda::{Buffer, CudaError, View};
 use crate::model::Experts;
 
 /// Rows that an expert has, about, if there are `m`: half of the experts may have none.
@@ -30,10 +31,21 @@ pub(super) fn most_pairs(experts: Experts, rows: usize) -> usize {
 fn array(index: usize, pairs: usize) -> usize {
     index * pairs
 }
+const CHOSEN: usize = 0;
 const FACTORS: usize = 1;
 const PLACES: usize = 2;
 const ROWS: usize = 3;
-const ARRAYS: usize = 4;
+const EXPERTS: usize = 4;
+const ARRAYS: usize = 5;
+
+/// The expert of each place, where experts have biases.
+pub(super) fn experts_of_places<'a>(
+    memory: &Memory<'a>,
+    layout: &Layout<Place>,
+    pairs: usize,
+) -> Result<View<'a, u32>, CudaError> {
+    Ok(memory.part(layout, Place::Routes, array(EXPERTS, pairs), pairs)?.into_view())
+}
 
 impl<'a> Lowering<'a> {
     /// `Delta`: what a layer's experts give the rows that wait, or that were kept for them.
@@ -56,7 +68,7 @@ impl<'a> Lowering<'a> {
         self.produce(wanted)?;
         self.size(Place::Scores, m * experts.count, 4);
         self.multiply(&of.router, Some(Place::Scores), None)?;
-        let spread = self.sort(experts, each, [&of.gate_up, &of.down])?;
+        let spread = self.sort(experts, each, of)?;
         // From here on a pair is a row. A single row needs no copies.
         self.m = pairs;
         if !single {
@@ -65,7 +77,8 @@ impl<'a> Lowering<'a> {
         }
         self.size(Place::Gates, pairs * 2 * experts.intermediate, 4);
         self.multiply(&of.gate_up, Some(Place::Gates), Some(&spread))?;
-        self.waiting = Waiting::Gate(&of.gate_up);
+        let biases = of.biases.as_ref().map(|[gate, up, _]| [gate, up]);
+        self.waiting = Waiting::Gate(&of.gate_up, biases);
         self.produce(self.wanted(&of.down, each))?;
         self.size(Place::Results, pairs * hidden, 4);
         self.multiply(&of.down, Some(Place::Results), Some(&Spread { single: false, ..spread }))?;
@@ -86,6 +99,13 @@ impl<'a> Lowering<'a> {
                 results: memory.floats(layout, Place::Results, 0, pairs * hidden)?.into_view(),
                 places: memory.part(layout, Place::Routes, array(PLACES, pairs), pairs)?.into_view(),
                 factors: memory.part(layout, Place::Routes, array(FACTORS, pairs), pairs)?.into_view(),
+                bias: match &of.biases {
+                    Some([.., down]) => {
+                        let chosen = memory.part(layout, Place::Routes, array(CHOSEN, pairs), pairs)?;
+                        Some((chosen.into_view(), down.view()))
+                    }
+                    None => None,
+                },
                 shared: of.shared_gate.as_ref().map(|gate| [x, gate.view()]),
             };
             let y = memory.floats(layout, Place::Delta, 0, m * hidden)?;
@@ -93,18 +113,13 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Who goes where, and in which segments products with these matrices have rows.
-    fn sort(
-        &mut self,
-        experts: Experts,
-        each: usize,
-        products: [&'a Product; 2],
-    ) -> Result<Spread, BackendError> {
+    /// Who goes where, and in which segments products with the matrices of experts have rows.
+    fn sort(&mut self, experts: Experts, each: usize, of: &'a ExpertWeights) -> Result<Spread, BackendError> {
         let (m, pairs, exact) = (self.m, self.m * experts.used, self.rows.exact);
         let mut spread =
             Spread { each, matrices: experts.count, single: m == 1, cuts: Vec::with_capacity(3) };
         let mut end = array(ARRAYS, pairs);
-        for product in products {
+        for product in [&of.gate_up, &of.down] {
             let half = half_type(product);
             for matrix in &product.matrices {
                 let most = matrix.way(exact, each, half).block_rows(each, half);
@@ -122,20 +137,19 @@ impl<'a> Lowering<'a> {
             |memory, layout, gpu| {
                 let numbers = |index| memory.part(layout, Place::Routes, array(index, pairs), pairs);
                 let table = |(most, table): &(usize, std::ops::Range<usize>)| {
-                    Ok::<_, crate::cuda::CudaError>((
-                        *most,
-                        memory.part(layout, Place::Routes, table.start, table.len())?,
-                    ))
+                    Ok::<_, CudaError>((*most, memory.part(layout, Place::Routes, table.start, table.len())?))
                 };
                 let to = Routes {
-                    chosen: numbers(0)?,
+                    chosen: numbers(CHOSEN)?,
                     factors: memory.part(layout, Place::Routes, array(FACTORS, pairs), pairs)?,
                     places: numbers(PLACES)?,
                     rows: numbers(ROWS)?,
+                    experts: of.biases.is_some().then(|| numbers(EXPERTS)).transpose()?,
                     cuts: cuts.iter().map(table).collect::<Result<_, _>>()?,
                 };
                 let scores = memory.floats(layout, Place::Scores, 0, m * experts.count)?;
-                gpu.ops.experts_sort(&gpu.stream, experts, scores, to)
+                let bias = of.router_bias.as_ref().map(Buffer::view);
+                gpu.ops.experts_sort(&gpu.stream, experts, (scores, bias), to)
             },
         )?;
         Ok(spread)

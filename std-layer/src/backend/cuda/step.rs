@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use super::arena::{Memory, Place, Wanted};
 use super::cache::head_room;
+use super::experts::experts_of_places;
 use super::layout::{Access, Layout, Plan};
 use super::weights::{Product, Storage, Stored};
 use super::{Gpu, Rows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::cuda::decoder::{AddNorm, Attend, Forms, Heads, StepRows};
+use crate::cuda::decoder::{AddNorm, Attend, Delta, Forms, Gated, Heads, StepRows};
 use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill};
-use crate::model::{Config, Gate, Pooling};
+use crate::model::{Config, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 const ATTENTION_ROWS: usize = 64;
@@ -23,8 +24,8 @@ pub(super) enum Waiting<'a> {
     Nothing,
     Norm(NormWeight),
     Attention(usize),
-    /// Gates and what they are for, as this product gave them.
-    Gate(&'a Product),
+    /// Gates and what they are for, as this product gave them; with the biases of experts, if these have any.
+    Gate(&'a Product, Option<[&'a Buffer<f32>; 2]>),
     /// Rows that were kept in f32: all of them, or the row of each pair of a row and an expert, sorted by expert.
     Kept,
     Pairs,
@@ -44,6 +45,8 @@ pub(super) struct Lowering<'a> {
     pub(super) inputs: Place,
     /// What the next norm adds: nothing, or `Delta`, which is normed before by this weight.
     add: Option<Option<NormWeight>>,
+    /// What `Delta` has yet to get.
+    delta_bias: Option<&'a Buffer<f32>>,
     /// Where the residual stream is, and whether it has yet to be moved there.
     hidden: Place,
     move_hidden: bool,
@@ -66,6 +69,7 @@ impl<'a> Lowering<'a> {
             m: rows.rows,
             waiting: Waiting::Nothing,
             add: None,
+            delta_bias: None,
             hidden: Place::Hidden,
             move_hidden: false,
             inputs: Place::Inputs,
@@ -106,7 +110,7 @@ impl<'a> Lowering<'a> {
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
             Waiting::Norm(weight) => self.norm_rows(weight, wanted, outputs),
             Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
-            Waiting::Gate(product) => self.gate(product, wanted, outputs),
+            Waiting::Gate(product, biases) => self.gate((product, biases), wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
             Waiting::Pairs => self.pairs(wanted, outputs),
             Waiting::Nothing => {
@@ -131,6 +135,7 @@ impl<'a> Lowering<'a> {
             uses.push((Place::Delta, Access::Read));
         }
         let weight = weights.tensors.norm(weight)?.view();
+        let bias = self.delta_bias.take().map(Buffer::view);
         let post = add.flatten().map(|post| weights.tensors.norm(post)).transpose()?.map(Buffer::view);
         let (all, hidden, eps) = (self.rows.rows, config.hidden, config.norm_eps);
         // Nothing has been added to embeddings yet, and they have not had their factor.
@@ -144,7 +149,10 @@ impl<'a> Lowering<'a> {
                 false => None,
             };
             let delta = match add {
-                Some(_) => Some((memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view(), post)),
+                Some(_) => {
+                    let rows = memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view();
+                    Some(Delta { rows, bias, post })
+                }
                 None => None,
             };
             let how = AddNorm { x, moved, delta, weight, eps, scale };
@@ -160,6 +168,7 @@ impl<'a> Lowering<'a> {
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
         let config = &self.weights.config;
+        let sinks = self.weights.tensors.sinks(layer).map(Buffer::view);
         // Rows of heads as the cache has them; behind the last kernel they are as the model has them.
         let (rows, m, dim) = (self.rows, self.m, head_room(config));
         let (heads, width, window) = (config.heads, config.heads * dim, config.layer[layer].window);
@@ -194,6 +203,7 @@ impl<'a> Lowering<'a> {
                     scale,
                     window,
                     cap,
+                    sinks,
                     pieces: rows.pieces,
                     queries: queries.into_view(),
                 })
@@ -237,7 +247,7 @@ impl<'a> Lowering<'a> {
                 let q = memory.floats(layout, Place::Queries, 0, rows.rows * width)?.into_view();
                 let y = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?;
                 let mask = window.map_or(Mask::Causal, Mask::Window);
-                let how = Prefill { heads, scale, mask, longest: run.tokens };
+                let how = Prefill { heads, scale, mask, longest: run.tokens, sinks };
                 let table = run.slot * tables.len..(run.slot + 1) * tables.len;
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
                 let starts = memory.starts.range(run.index..run.index + 2)?;
@@ -253,25 +263,26 @@ impl<'a> Lowering<'a> {
 
     fn gate(
         &mut self,
-        product: &'a Product,
+        (product, biases): (&'a Product, Option<[&'a Buffer<f32>; 2]>),
         wanted: Wanted,
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
-        let (weights, m, width) = (self.weights, self.m, 2 * wanted.cols);
-        let gelu = match weights.config.gate {
-            Gate::Silu => false,
-            Gate::GeluTanh => true,
-            gate => return Err(BackendError::Unsupported(format!("the activation {gate:?} on a GPU"))),
-        };
-        self.launch(&[(Place::Gates, Access::Read), inputs, half], |memory, layout, gpu| {
+        let (m, width, gate) = (self.m, 2 * wanted.cols, self.weights.config.gate);
+        let mut uses = vec![(Place::Gates, Access::Read), inputs, half];
+        uses.extend(biases.map(|_| (Place::Routes, Access::Read)));
+        self.launch(&uses, |memory, layout, gpu| {
             let all = memory.floats(layout, Place::Gates, 0, m * width)?.into_view();
             let part = |member| {
                 let (from, stride) = product.member(member, m);
                 Ok::<_, CudaError>((all.range(from..all.len())?, stride))
             };
-            let x = [part(0)?, part(1)?];
+            let bias = match biases {
+                Some(biases) => Some((experts_of_places(memory, layout, m)?, biases.map(Buffer::view))),
+                None => None,
+            };
+            let how = Gated { gate, rows: m, x: [part(0)?, part(1)?], bias };
             let forms = memory.forms(layout, wanted, m)?;
-            gpu.ops.decoder_gate(&gpu.stream, (gelu, m), x, forms)
+            gpu.ops.decoder_gate(&gpu.stream, how, forms)
         })
     }
 }
@@ -341,6 +352,9 @@ impl Step for Lowering<'_> {
         if let Linear::GateUp(_) = linear {
             self.gates = Some(product);
         }
+        if to == Some(Place::Delta) {
+            self.delta_bias = self.weights.tensors.linear_bias(linear);
+        }
         self.multiply(product, to, None)
     }
 
@@ -383,7 +397,7 @@ impl Step for Lowering<'_> {
     }
 
     fn glu(&mut self) -> Result<(), BackendError> {
-        self.waiting = self.gates.map_or(Waiting::Nothing, Waiting::Gate);
+        self.waiting = self.gates.map_or(Waiting::Nothing, |gates| Waiting::Gate(gates, None));
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use crate::backend::tensors::{check_for_gpus, Tensors, Upload};
+use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::SMALL_TILE_ROWS;
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
@@ -83,6 +83,9 @@ pub(super) struct ExpertWeights {
     /// Those of all experts.
     pub(super) gate_up: Product,
     pub(super) down: Product,
+    pub(super) router_bias: Option<Buffer<f32>>,
+    /// Of gate, up and down, those of all experts one behind the other.
+    pub(super) biases: Option<[Buffer<f32>; 3]>,
     pub(super) shared_gate: Option<Buffer<f32>>,
 }
 
@@ -197,14 +200,18 @@ impl<'a> Upload<'a> for Uploader<'_> {
             router: self.products(1, &[of.router])?,
             gate_up: self.products(count, &[of.all.gate, of.all.up])?,
             down: self.products(count, &[of.all.down])?,
+            router_bias: of.router_bias.as_deref().map(|bias| self.vector(bias)).transpose()?,
+            biases: match &of.biases {
+                Some([gate, up, down]) => Some([self.vector(gate)?, self.vector(up)?, self.vector(down)?]),
+                None => None,
+            },
             shared_gate: of.shared_gate.as_deref().map(|gate| self.vector(gate)).transpose()?,
         })
     }
 }
 
-/// Refuses models with parts or sizes that the kernels do not have.
+/// Refuses models with sizes that the kernels do not have.
 fn check(config: &Config) -> Result<(), BackendError> {
-    check_for_gpus(config)?;
     let refuse = |what: String| Err(BackendError::Unsupported(what));
     let (dim, hidden, intermediate) = (config.head_dim, config.hidden, config.intermediate);
     if dim > 256 || !dim.is_multiple_of(2) {

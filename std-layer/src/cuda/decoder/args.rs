@@ -36,6 +36,7 @@ pub(super) struct AddNormArgs {
     pub(super) rows: Address,
     pub(super) y: Address,
     pub(super) delta: Address,
+    pub(super) bias: Address,
     pub(super) post: Address,
     pub(super) w: Address,
     pub(super) out: FormsArgs,
@@ -87,9 +88,11 @@ pub(super) struct JoinRowsArgs {
 pub(super) struct GateArgs {
     pub(super) gate: Address,
     pub(super) up: Address,
+    pub(super) experts: Address,
+    pub(super) bias: [Address; 2],
     pub(super) out: FormsArgs,
     pub(super) strides: [u32; 2],
-    pub(super) gelu: u32,
+    pub(super) activation: u32,
 }
 
 #[derive(Clone, Copy)]

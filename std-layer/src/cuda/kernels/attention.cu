@@ -175,10 +175,11 @@ template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
 // Parts together; a query without tokens gives zeros. A block has a query.
 KERNEL(attention_join, DecodeArgs, 256) {
     const f32* in = a.partial + static_cast<u64>(block_x()) * a.parts * (a.dim + 2);
-    f32 over = minus_infinity();
+    const f32 sink = sink_of(a, block_x() % a.heads);
+    f32 over = sink;
     for (u32 p = 0; p < a.parts; p++) over = most(over, in[p * (a.dim + 2) + a.dim]);
     for (u32 i = thread(); i < a.dim; i += threads()) {
-        f32 o = 0, total = 0;
+        f32 o = 0, total = part_of_sink(sink, over);
         for (u32 p = 0; p < a.parts; p++) {
             const f32* part = in + p * (a.dim + 2);
             if (part[a.dim + 1] == 0) continue;

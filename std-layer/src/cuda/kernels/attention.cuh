@@ -15,6 +15,8 @@ struct DecodeArgs {
     // Of each part of each query: `dim` sums, then the largest score and the sum of exponentials.
     f32* partial;
     void* y;
+    // A score for each head that no token has: it joins the sum of exponentials. None, without. Whoever joins parts looks at them.
+    const f32* sinks;
     // A part has `piece` tokens, counted from the first one of the sequence; if that is 0, an equal share of those that are seen.
     u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type;
     // Scores are capped at `cap * tanh(score / cap)` unless it is 0.
@@ -33,6 +35,11 @@ DEVICE u64 q8_scale(u64 rows, u32 dim, u64 page, u64 row, u32 group) {
 }
 
 DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
+
+// The sink of a head in the unit that parts have scores in; -infinity, which takes no part, without.
+DEVICE f32 sink_of(const DecodeArgs& a, u32 head) { return a.sinks ? a.sinks[head] * 1.44269504f : minus_infinity(); }
+// What it adds to the sum of exponentials relative to `over`, which is no less.
+DEVICE f32 part_of_sink(f32 sink, f32 over) { return sink == minus_infinity() ? 0 : exp2_fast(sink - over); }
 
 // The tokens of a sequence of `length` that a query behind them sees begin here.
 DEVICE u32 seen_from(u32 length, u32 window) { return window && length > window ? length - window : 0; }

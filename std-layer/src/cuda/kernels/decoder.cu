@@ -23,15 +23,16 @@ struct AddNormArgs {
     const f32* x;
     const u32* rows;
     f32* y;
-    // What is added, if anything, and the weight of its norm, if it is normed before.
+    // What is added, if anything, its bias, if it has one, and the weight of its norm, if it is normed before.
     const f32* delta;
+    const f32* bias;
     const f32* post;
     const f32* w;
     Forms out;
     f32 eps, scale;
 };
 
-// y = scale x + delta, or scale x + norm(delta) post; out = norm(y) w, with norm(x) = x / sqrt(mean(x^2) + eps).
+// With d = delta, or delta + bias: y = scale x + d, or scale x + norm(d) post; out = norm(y) w, with norm(x) = x / sqrt(mean(x^2) + eps).
 KERNEL(decoder_norm, AddNormArgs, 1024) {
     const u32 cols = a.out.cols;
     const u64 row = static_cast<u64>(block_x()) * cols;
@@ -39,12 +40,19 @@ KERNEL(decoder_norm, AddNormArgs, 1024) {
     const f32* delta = a.delta + row;
     f32 *y = a.y + row, *room = shared<f32>();
     const auto norm = [&](f32 square) { return 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(cols) + a.eps); };
+    const auto load_delta = [&](f32 (&d)[4], u32 at) {
+        load_pack(d, delta + at);
+        if (!a.bias) return;
+        f32 b[4];
+        load_pack(b, a.bias + at);
+        for (u32 i = 0; i < 4; i++) d[i] += b[i];
+    };
     f32 by = 1, square = 0;
     if (a.post) {
         each_four(cols, [&](u32 at) {
             if (at >= cols) return;
             f32 d[4];
-            load_pack(d, delta + at);
+            load_delta(d, at);
             for (u32 i = 0; i < 4; i++) square = fmaf(d[i], d[i], square);
         });
         by = norm(square);
@@ -54,7 +62,7 @@ KERNEL(decoder_norm, AddNormArgs, 1024) {
         if (at >= cols) return;
         f32 v[4], d[4], p[4];
         load_pack(v, x + at);
-        if (a.delta) load_pack(d, delta + at);
+        if (a.delta) load_delta(d, at);
         if (a.post) load_pack(p, a.post + at);
         for (u32 i = 0; i < 4; i++) {
             v[i] *= a.scale;
@@ -183,7 +191,7 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
                 const u32 head = (at + from) / a.dim, i = (at + from) % a.dim;
                 to = least(4u, from + (a.dim - i));
                 const f32* in = d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * (d.dim + 2);
-                f32 total = 0, over = minus_infinity();
+                f32 total = 0, over = sink_of(d, head);
                 for (u32 p = first; p < last; p++) over = most(over, in[p * (d.dim + 2) + d.dim]);
                 for (u32 p = first; p < last; p++) {
                     const f32* part = in + p * (d.dim + 2);
@@ -193,6 +201,8 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
                         if (k >= from && k < to) v[k] = fmaf(keep, part[i + k - from], v[k]);
                     total = fmaf(keep, part[d.dim + 1], total);
                 }
+                // Read again: kept until here it would take a register from the loop.
+                total += part_of_sink(sink_of(d, head), over);
                 for (u32 k = 0; k < 4; k++)
                     if (k >= from && k < to) v[k] = total == 0 ? 0 : v[k] / total * d.value_scale;
             }
@@ -204,24 +214,43 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
 struct GateArgs {
     const f32* gate;
     const f32* up;
+    // Of each row which expert's it is, if experts have biases: those of gates, and those of what they are for.
+    const u32* experts;
+    const f32* bias[2];
     Forms out;
     // How far a row of gates is from the next, and a row of what they are for.
     u32 strides[2];
-    u32 gelu;
+    u32 activation;
 };
+// The activation; 0 is x / (1 + exp(-x)).
+static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2;
 
-// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one by tanh.
+// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one by tanh; or, with both clamped, x / (1 + exp(-1.702 x)) (up + 1).
 KERNEL(decoder_gate, GateArgs, 1024) {
     const f32* gate = a.gate + static_cast<u64>(block_x()) * a.strides[0];
     const f32* up = a.up + static_cast<u64>(block_x()) * a.strides[1];
+    const u64 biases = a.experts ? static_cast<u64>(a.experts[block_x()]) * a.out.cols : 0;
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
         if (at < a.out.cols) {
             f32 u[4];
             load_pack(v, gate + at);
             load_pack(u, up + at);
+            if (a.experts) {
+                f32 b[4], c[4];
+                load_pack(b, a.bias[0] + biases + at);
+                load_pack(c, a.bias[1] + biases + at);
+                for (u32 i = 0; i < 4; i++) v[i] += b[i], u[i] += c[i];
+            }
             for (u32 i = 0; i < 4; i++) {
-                const f32 inner = a.gelu ? 1.59576912f * v[i] * (1 + 0.044715f * v[i] * v[i]) : v[i];
+                f32 inner = v[i];
+                if (a.activation == GELU_TANH) inner = 1.59576912f * v[i] * (1 + 0.044715f * v[i] * v[i]);
+                // What is no number stays none.
+                if (a.activation == CLAMPED_SWIGLU) {
+                    if (v[i] > 7) v[i] = 7;
+                    inner = 1.702f * v[i];
+                    u[i] = (u[i] > 7 ? 7 : u[i] < -7 ? -7 : u[i]) + 1;
+                }
                 v[i] = divide(v[i], 1 + exp_fast(-inner)) * u[i];
             }
         }

@@ -6,6 +6,8 @@
 struct RouteArgs {
     // What the router gives, `count` numbers a row; used up.
     f32* scores;
+    // What is added to each row of these, if anything.
+    const f32* bias;
     // Of each pair, row by row: its expert, and the factor of what that gives.
     u32* chosen;
     f32* factors;
@@ -23,7 +25,7 @@ DEVICE void route(const RouteArgs& a, u32 row) {
     f32* factors = a.factors + static_cast<u64>(row) * a.used;
     // A lane has every 32nd score to itself.
     f32 top = Max::none, sum = 0, total = 0;
-    for (u32 i = lane(); i < a.count; i += WARP) top = most(top, p[i]);
+    for (u32 i = lane(); i < a.count; i += WARP) top = most(top, a.bias ? p[i] += a.bias[i] : p[i]);
     top = warp_reduce<Max>(top);
     for (u32 i = lane(); i < a.count; i += WARP) sum += p[i] = exp_fast(p[i] - top);
     sum = warp_reduce<Add>(sum);
@@ -58,9 +60,10 @@ static constexpr u32 CUTS = 3;
 
 struct SortArgs {
     RouteArgs route;
-    // Of each pair, row by row, its place among the sorted ones; the row of each place.
+    // Of each pair, row by row, its place among the sorted ones; the row of each place, and its expert if somebody asks for that.
     u32* places;
     u32* rows;
+    u32* experts;
     // Segments of at most so many rows, and for how many there is room: what is left has no rows. 0 rows: there is no such cut.
     Segment* segments[CUTS];
     u32 most[CUTS], room[CUTS];
@@ -111,6 +114,7 @@ KERNEL(experts_sort, SortArgs, 1024) {
                 const u32 place = at + bits_set(all & ((1u << lane()) - 1));
                 a.places[pair] = place;
                 a.rows[place] = pair / r.used;
+                if (a.experts) a.experts[place] = e;
             }
             at += bits_set(all);
         }
@@ -129,10 +133,12 @@ KERNEL(experts_sort, SortArgs, 1024) {
 }
 
 struct CombineArgs {
-    // What experts give, a row for each place; the place of each pair and its factor.
+    // What experts give, a row for each place; the place of each pair and its factor; its expert, if these have biases, and the bias of each.
     const f32* results;
     const u32* places;
     const f32* factors;
+    const u32* chosen;
+    const f32* bias;
     // If an expert is beside them that every row goes through, whose result is in `y`: rows as it got them, and the weights of its gate.
     const f32* x;
     const f32* gate;
@@ -140,7 +146,7 @@ struct CombineArgs {
     u32 cols, used;
 };
 
-// y = sum of factors and results, from the largest factor on; with a gate, behind y / (1 + exp(-gate x)). A block has a row.
+// y = sum of factors and results, with their biases, from the largest factor on; with a gate, behind y / (1 + exp(-gate x)). A block has a row.
 KERNEL(experts_combine, CombineArgs, 1024) {
     const u64 row = static_cast<u64>(block_x()) * a.cols, first = static_cast<u64>(block_x()) * a.used;
     f32 by = 0;
@@ -163,6 +169,11 @@ KERNEL(experts_combine, CombineArgs, 1024) {
         for (u32 j = 0; j < a.used; j++) {
             f32 d[4];
             load_pack(d, a.results + static_cast<u64>(a.places[first + j]) * a.cols + at);
+            if (a.bias) {
+                f32 b[4];
+                load_pack(b, a.bias + static_cast<u64>(a.chosen[first + j]) * a.cols + at);
+                for (u32 i = 0; i < 4; i++) d[i] += b[i];
+            }
             for (u32 i = 0; i < 4; i++) v[i] = fmaf(a.factors[first + j], d[i], v[i]);
         }
         store_pack(a.y + row + at, v);

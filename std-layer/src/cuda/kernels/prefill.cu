@@ -7,7 +7,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     typedef typename Base::T T;
     typedef typename Base::Place Place;
     typedef typename Base::Tile Tile;
-    using Base::slot, Base::behind, Base::fetch;
+    using Base::slot, Base::behind, Base::fetch, Base::scale_of, Base::share_of;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
     // What a warp has of its queries: sums of values, the largest score, and this thread's part of the sum of exponentials. Rows of
@@ -49,7 +49,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
                         if (!place.has(column) || (a.causal && t > at) || (a.window && t <= at - static_cast<i32>(a.window))) s[i][j][r] = minus_infinity();
                     }
         }
-        const f32 scale = a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f);
+        const f32 scale = scale_of(a);
 #pragma unroll
         for (u32 i = 0; i < SIDE; i++) {
             f32 keep[2];
@@ -104,8 +104,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
             for (u32 h = 0; h < 2; h++) {
                 f32 total = sum[i][h] + shuffle_xor(sum[i][h], 1);
                 total += shuffle_xor(total, 2);
-                // Zeros without tokens.
-                const f32 by = total == 0 ? 0 : a.value_scale * Stored<C>::SMALLER / total;
+                const f32 by = share_of(a, top[i][h], total);
                 const u32 row = warp() * 16 * SIDE + i * 16 + h * 8 + lane() / 4;
                 if (row >= count) continue;
                 const u64 at = ((from + row) * a.heads + block_y()) * a.dim + lane() % 4 * 2;

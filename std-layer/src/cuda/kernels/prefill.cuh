@@ -13,6 +13,8 @@ struct PrefillArgs {
     // Tokens of each sequence: the queries are the last of them.
     const u32* lengths;
     void* y;
+    // A score for each head that no token has: it joins the sum of exponentials. None, without.
+    const f32* sinks;
     u32 tokens, heads, kv_heads, dim, page_tokens, table_len, pages, causal, window, type;
     f32 scale, key_scale, value_scale;
 };
@@ -42,6 +44,22 @@ template <class C, u32 DIM> struct PrefillTiles {
     // 16 bytes each: of a row in shared memory, and of what a thread moves of keys or values.
     static constexpr u32 CHUNKS = DIM / 8, N = 16 / sizeof(C), MOVES = (BN * DIM / N + THREADS - 1) / THREADS;
     static constexpr u32 PITCH = CHUNKS % 8 ? CHUNKS | 1 : CHUNKS;
+
+    // The factor of scores, whose exponentials are powers of 2.
+    static DEVICE f32 scale_of(const PrefillArgs& a) { return a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f); }
+    // What sums of values are multiplied with at the end, where exponentials relative to the score `top` have the sum `total`.
+    static DEVICE f32 share_of(const PrefillArgs& a, f32 top, f32 total) {
+        f32 keep = 1;
+        const f32 sink = a.sinks ? a.sinks[block_y()] * 1.44269504f : minus_infinity();
+        if (sink != minus_infinity()) {
+            // Relative to the larger one.
+            const f32 base = top * scale_of(a), over = most(base, sink);
+            keep = exp2_fast(base - over);
+            total = fmaf(total, keep, exp2_fast(sink - over));
+        }
+        // Zeros without tokens.
+        return total == 0 ? 0 : keep * a.value_scale * Stored<C>::SMALLER / total;
+    }
 
     // Where a chunk lies: those of eight neighbouring rows in different banks.
     static DEVICE u32 slot(u32 row, u32 chunk) { return 8 * (row * PITCH + (CHUNKS % 8 ? chunk : chunk ^ row % 8)); }

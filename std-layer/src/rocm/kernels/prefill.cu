@@ -10,7 +10,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     typedef typename Base::T T;
     typedef typename Base::Place Place;
     typedef typename Base::Tile Moved;
-    using Base::slot, Base::fetch;
+    using Base::slot, Base::fetch, Base::scale_of, Base::share_of;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
     // Tiles of 16 queries that a wave has, and tokens whose scores it has at a time: without products of tiles, more take too many registers.
@@ -93,7 +93,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
                 }
             }
         }
-        const f32 scale = a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f);
+        const f32 scale = scale_of(a);
 #pragma unroll
         for (u32 i = 0; i < MINE; i++) {
             in_order();
@@ -144,9 +144,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
 #pragma unroll
         for (u32 i = 0; i < MINE; i++) {
             in_order();
-            const f32 total = over_column<Add>(sum[i]);
-            // Zeros without tokens.
-            const f32 by = total == 0 ? 0 : a.value_scale * Stored<C>::SMALLER / total;
+            const f32 by = share_of(a, top[i], over_column<Add>(sum[i]));
             const u32 row = wave() * 16 * MINE + i * 16 + wave_lane() % 16;
             if (row >= count) continue;
             const u64 at = ((from + row) * a.heads + block_y()) * a.dim + row_of(0);
