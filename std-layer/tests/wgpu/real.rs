@@ -1,9 +1,22 @@
-//! Real models, where `ci/setup` has fetched them.
+//! Real models, where `ci/setup` has fetched them, and small ones in files.
 
 use gllm_kernels_std::backend::{Backend, CacheOptions, KvType, Outputs};
 use gllm_kernels_std::model::{Generator, Options, Sampling};
 
 use super::{backend, golden, options};
+
+/// The small models that `ci/make-model.py --tests` writes have the logits that the exact reference gives: with every scaling of rotation.
+#[test]
+fn small_models_are_the_references() {
+    for (name, golden::Small { model, tokens, logits: want, .. }) in golden::small() {
+        let Some(backend) = backend() else { return };
+        let got = Generator::new(backend, &model, options()).unwrap().logits(&tokens).unwrap();
+        assert_eq!(got.len(), want.len(), "{name}");
+        let far = |(want, &got): (&f64, &f32)| (want - f64::from(got)).abs();
+        let worst = want.iter().zip(&got).map(far).fold(0.0, f64::max);
+        assert!(worst < 3e-5, "{name}: off by {worst}");
+    }
+}
 
 /// Real models: logits close to the exact reference's, and its text as far as it is sure.
 #[test]
