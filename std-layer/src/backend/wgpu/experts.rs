@@ -92,13 +92,8 @@ impl Recorder<'_> {
         let matrices = own.router.iter().chain(own.gate_up.iter().map(|of| &of.matrix));
         let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
         let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
-        self.products(
-            &own.router,
-            place,
-            ends,
-            (rows, NO_LOGITS),
-            (rounded.as_ref(), own.router_bias.as_ref()),
-        )?;
+        let with = (rounded.as_ref(), own.router_bias.as_ref());
+        self.products(&own.router, place, ends, (rows, NO_LOGITS), with)?;
         let constants = [count, of_scores, used, usize::from(normalised)].map(|n| n as u32);
         let constants = [&constants[..], &[scale.to_bits()]].concat();
         let buffers = [(0, &room.scores), (1, &room.chosen), (2, &room.factors)];

@@ -236,8 +236,8 @@ fn lanes(parts: u32) -> u32 {
 
 impl Shader {
     /// The shader that multiplies `n` rows, rounded or not, with `rows` rows of weights, which have so many parts, and may add biases; and how
-    /// many workgroups do. With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few. Of so many rows products
-    /// may be in f16, if weights are not f32, which have digits that f16 has not.
+    /// many workgroups do. With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few. Of so
+    /// many rows products may be in f16, if weights are not f32, which have digits that f16 has not.
     pub(super) fn product(
         (format, parts): (Format, u32),
         [rows, n]: [usize; 2],
