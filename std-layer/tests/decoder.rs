@@ -8,8 +8,7 @@ mod real;
 mod tiny;
 
 use gllm_kernels_std::backend::{
-    choose, choose_for, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs,
-    Run, Topology,
+    BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
@@ -366,19 +365,6 @@ fn routers_that_overflow_do_no_harm() {
     let model = tiny.open();
     let logits = generator(&model, 2, exact()).logits(&tokens(40, tiny.vocabulary)).unwrap();
     assert!(logits.iter().any(|x| x.is_nan()));
-}
-
-/// What only the CPU computes runs there, whatever GPUs there are.
-#[test]
-fn sinks_choose_the_cpu() {
-    let choice = choose_for(Tiny::new("gpt-oss", None).open().config(), 1).unwrap();
-    assert_eq!(choice.kind, BackendKind::Cpu);
-    for (kind, why) in &choice.passed_over {
-        let sinks = matches!(why, BackendError::Unsupported(what) if what.contains("attention sinks"));
-        assert!(sinks, "{kind:?}: {why}");
-    }
-    let of_others = choose_for(Tiny::new("llama", None).open().config(), 1).unwrap();
-    assert_eq!(of_others.kind, choose(1).unwrap().kind);
 }
 
 #[test]

@@ -21,9 +21,7 @@ use gllm_kernels_core::Precision;
 
 #[cfg(feature = "wgpu")]
 pub use self::wgpu::{Traffic, WgpuAdapter, WgpuBackend, WgpuKvCache, WgpuLogits, WgpuWeights};
-pub use any::{
-    choose, choose_for, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice,
-};
+pub use any::{choose, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice};
 pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
 #[cfg(feature = "rocm")]
 pub use cuda::{Amd, RocmBackend};

@@ -1,7 +1,7 @@
 //! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{Config, ExpertWeights, Gate, HostWeights, Matrix};
+use crate::model::{ExpertWeights, HostWeights, Matrix};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -18,22 +18,6 @@ pub(super) trait Upload<'a> {
     fn vector(&mut self, numbers: &[f32]) -> Result<Self::Vector, BackendError>;
     /// The experts of a layer.
     fn experts(&mut self, of: &ExpertWeights<'a>) -> Result<Self::Experts, BackendError>;
-}
-
-/// Refuses a model with something that only the CPU computes.
-pub(super) fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
-    let parts = [
-        (config.attention_sinks, "attention sinks"),
-        (config.attention_output_bias, "a bias of attention's output matrix"),
-        (config.gate == Gate::ClampedSwiglu, "a clamped activation"),
-        (config.experts.is_some_and(|experts| experts.biases), "biases of experts"),
-    ];
-    let lacking: Vec<_> = parts.iter().filter(|(has, _)| *has).map(|(_, what)| *what).collect();
-    if lacking.is_empty() {
-        return Ok(());
-    }
-    let (name, what) = (config.architecture.name(), lacking.join(", "));
-    Err(BackendError::Unsupported(format!("{name} on a GPU: only the CPU backend has {what}")))
 }
 
 /// A layer's matrices and vectors.

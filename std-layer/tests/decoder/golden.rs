@@ -8,6 +8,23 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
+const SMALL: [&str; 14] = [
+    "llama",
+    "llama-tied",
+    "llama-factors",
+    "llama-linear",
+    "llama-yarn",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "mixtral",
+    "qwen2moe",
+    "qwen3moe",
+    "gemma3",
+    "qwen3-ranker",
+    "gpt-oss",
+];
+
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.
 #[allow(dead_code)] // Not every program reads all of it.
 pub struct Row {
@@ -61,4 +78,33 @@ pub fn models() -> Vec<(&'static str, Model<'static>)> {
         }
     }
     all
+}
+
+/// A small model, and what the exact reference makes of it.
+pub struct Small {
+    pub model: Model<'static>,
+    pub tokens: Vec<u32>,
+    pub logits: Vec<f64>,
+    /// Of a model that ranks texts.
+    #[allow(dead_code)] // Not every program reads it.
+    pub score: Option<f64>,
+}
+
+/// The small models that `ci/make-model.py --tests` writes; what is missing is said.
+pub fn small() -> impl Iterator<Item = (&'static str, Small)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models");
+    SMALL.into_iter().filter_map(move |name| {
+        let path = folder.join(format!("tiny-{name}.gguf"));
+        let Ok(truth) = std::fs::read_to_string(path.with_extension("json")) else {
+            say(format_args!("SKIPPED: {} is missing (ci/setup writes it)", path.display()));
+            return None;
+        };
+        let truth: Value = serde_json::from_str(&truth).unwrap();
+        let numbers =
+            |v: &Value| v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
+        let tokens = numbers(&truth["tokens"]).into_iter().map(|t| t as u32).collect();
+        let logits = truth["logits"].as_array().unwrap().iter().flat_map(numbers).collect();
+        let model = Model::open(&path).unwrap();
+        Some((name, Small { model, tokens, logits, score: truth["score"].as_f64() }))
+    })
 }

@@ -1,53 +1,23 @@
 //! Real models, where `ci/setup` has fetched them: logits and texts of the exact reference, in `golden.json`.
 
-use std::path::PathBuf;
-
 use gllm_kernels_std::backend::{Backend, CpuBackend, Outputs};
-use gllm_kernels_std::model::{Generator, Model, Options, Sampling, SequenceId};
+use gllm_kernels_std::model::{Generator, Options, Sampling, SequenceId};
 use serde_json::Value;
 
-use super::golden::{golden, models, say, Golden, Row};
+use super::golden::{golden, models, say, small, Golden, Row, Small};
 
 /// The small models that `ci/make-model.py --tests` writes have the logits, and the scores of texts, that the exact reference gives.
 #[test]
 fn small_models_are_the_references() {
-    const MODELS: [&str; 14] = [
-        "llama",
-        "llama-tied",
-        "llama-factors",
-        "llama-linear",
-        "llama-yarn",
-        "mistral",
-        "qwen2",
-        "qwen3",
-        "mixtral",
-        "qwen2moe",
-        "qwen3moe",
-        "gemma3",
-        "qwen3-ranker",
-        "gpt-oss",
-    ];
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models");
-    for name in MODELS {
-        let path = folder.join(format!("tiny-{name}.gguf"));
-        let Ok(truth) = std::fs::read_to_string(path.with_extension("json")) else {
-            say(format_args!("SKIPPED: {} is missing (ci/setup writes it)", path.display()));
-            continue;
-        };
-        let truth: Value = serde_json::from_str(&truth).unwrap();
-        let numbers =
-            |v: &Value| v.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect::<Vec<_>>();
-        let tokens: Vec<u32> = numbers(&truth["tokens"]).into_iter().map(|t| t as u32).collect();
-        let want: Vec<f64> = truth["logits"].as_array().unwrap().iter().flat_map(numbers).collect();
-        let model = Model::open(&path).unwrap();
+    for (name, Small { model, tokens, logits: want, score }) in small() {
         let mut g = Generator::new(CpuBackend::new(2).unwrap(), &model, super::exact()).unwrap();
         let got = g.logits(&tokens).unwrap();
         assert_eq!(got.len(), want.len(), "{name}");
         let far = |(want, &got): (&f64, &f32)| (want - f64::from(got)).abs();
         let worst = want.iter().zip(&got).map(far).fold(0.0, f64::max);
         assert!(worst < 1e-5, "{name}: off by {worst}");
-        assert_eq!(truth["score"].is_number(), model.config().classifier.is_some(), "{name}");
-        if let Some(want) = truth["score"].as_f64() {
+        assert_eq!(score.is_some(), model.config().classifier.is_some(), "{name}");
+        if let Some(want) = score {
             let got = g.rank(&[&tokens], None, &mut |_| ()).unwrap()[0];
             assert!((want - f64::from(got)).abs() < 1e-6, "{name}: {got} instead of {want}");
         }

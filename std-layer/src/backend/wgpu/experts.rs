@@ -92,7 +92,8 @@ impl Recorder<'_> {
         let matrices = own.router.iter().chain(own.gate_up.iter().map(|of| &of.matrix));
         let rounded = self.rounded((place, 0), matrices, (&x, x_stride, 1))?;
         let ends = ((&x, x_stride, 0), (&room.scores, of_scores as u32));
-        self.products(&own.router, place, ends, (rows, NO_LOGITS), rounded.as_ref())?;
+        let with = (rounded.as_ref(), own.router_bias.as_ref());
+        self.products(&own.router, place, ends, (rows, NO_LOGITS), with)?;
         let constants = [count, of_scores, used, usize::from(normalised)].map(|n| n as u32);
         let constants = [&constants[..], &[scale.to_bits()]].concat();
         let buffers = [(0, &room.scores), (1, &room.chosen), (2, &room.factors)];
@@ -104,7 +105,8 @@ impl Recorder<'_> {
             self.run(anywhere(Shader::Sort, rows, &buffers, (4, &constants), [1, 1, 1]))?;
         }
         let ends = ((&x, x_stride, used), (&room.gates, 2 * intermediate as u32));
-        let number = self.products_of_experts(&own.gate_up, (layer, 0), ends, rounded.as_ref())?;
+        let with = (rounded.as_ref(), own.gate_up_bias.as_ref());
+        let number = self.products_of_experts(&own.gate_up, (layer, 0), ends, with)?;
         let width = intermediate.next_multiple_of(PART) as u32;
         let buffers = [(0, &room.gates), (1, &room.activated)];
         let constants = [intermediate as u32, 2 * intermediate as u32, width];
@@ -114,7 +116,8 @@ impl Recorder<'_> {
         let matrices = own.down.iter().map(|of| &of.matrix);
         let rounded = self.rounded((place, 1), matrices, (&room.activated, width, used))?;
         let ends = ((&room.activated, width, 1), (&room.outputs, config.hidden as u32));
-        self.products_of_experts(&own.down, (layer, number), ends, rounded.as_ref())?;
+        let with = (rounded.as_ref(), own.down_bias.as_ref());
+        self.products_of_experts(&own.down, (layer, number), ends, with)?;
         let mut buffers = vec![(0, &delta), (1, &room.outputs), (2, &room.factors)];
         if shared {
             buffers.push((4, &room.scores));
@@ -125,14 +128,15 @@ impl Recorder<'_> {
         self.run(anywhere(Shader::Combine { shared }, 0, &buffers, (3, &constants), groups))
     }
 
-    /// Products of pairs with the matrices of their experts, `share` pairs with the same row of X; they go to rows of Y. Numbers tell parts of
-    /// weights from others of the layer; the next one is the result.
+    /// Products of pairs with the matrices of their experts, `share` pairs with the same row of X; they go to rows of Y. X may be rounded, and
+    /// each expert may have a bias for each number in a row of Y. Numbers tell parts of weights from others of the layer; the next one is the
+    /// result.
     fn products_of_experts(
         &mut self,
         matrices: &[OfExperts],
         (layer, mut number): (usize, usize),
         ((x, x_stride, share), (y, y_stride)): ((&Buffer, u32, usize), (&Buffer, u32)),
-        rounded: Option<&Buffer>,
+        (rounded, bias): (Option<&Buffer>, Option<&Buffer>),
     ) -> Result<usize, BackendError> {
         let (Some(experts), rows) = (self.weights.config.experts, self.rows) else { return Ok(number) };
         let room = self.arena()?.experts.clone().ok_or_else(no_room)?;
@@ -144,7 +148,7 @@ impl Recorder<'_> {
             for part in &matrix.rows {
                 let of_product = (*each).min(part.rows);
                 let kind = (matrix.format, matrix.parts());
-                let how = [rounded.is_some(), self.f16()];
+                let how = [rounded.is_some(), self.f16(), bias.is_some()];
                 let (shader, groups) = Shader::product(kind, [of_product, rows], how, Some(side_by_side));
                 let constants = [
                     part.rows as u32,
@@ -158,6 +162,7 @@ impl Recorder<'_> {
                     share as u32,
                 ];
                 let mut buffers = vec![(0, &part.buffer), (1, rounded.unwrap_or(x)), (2, y)];
+                buffers.extend(bias.map(|bias| (6, bias)));
                 if few {
                     buffers.push((4, &room.chosen));
                 } else {

@@ -125,24 +125,27 @@ pub(super) struct CacheShape {
 /// A shader: an operator with all that is decided when it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shader {
-    /// Products with up to `n` rows; of pairs of a row and an expert, each with its expert's matrix.
+    /// Products with up to `n` rows; of pairs of a row and an expert, each with its expert's matrix. Biases may be added.
     LinearFew {
         format: Format,
         n: u32,
         lanes: u32,
         experts: bool,
+        bias: bool,
     },
     /// Products with one row, in whole numbers: see [`Round`](Self::Round).
     LinearRounded {
         format: Format,
         lanes: u32,
         experts: bool,
+        bias: bool,
     },
     /// Products with many rows, in f16 or f32; of pairs that were [sorted](Self::Sort) by expert, each with its expert's matrix.
     LinearMany {
         format: Format,
         experts: bool,
         f16: bool,
+        bias: bool,
     },
     /// The experts of rows.
     Route,
@@ -166,10 +169,11 @@ pub(super) enum Shader {
         norm: bool,
         pairing: RopePairing,
     },
-    /// Whether a workgroup has a piece of the positions, or all.
+    /// Whether a workgroup has a piece of the positions, or all; and whether heads have sinks.
     Attend {
         shape: CacheShape,
         pieces: bool,
+        sinks: bool,
     },
     Join {
         shape: CacheShape,
@@ -231,26 +235,26 @@ fn lanes(parts: u32) -> u32 {
 }
 
 impl Shader {
-    /// The shader that multiplies `n` rows, rounded or not, with `rows` rows of weights, which have so many parts, and how many workgroups do.
-    /// With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few. Of so many rows products
-    /// may be in f16, if weights are not f32, which have digits that f16 has not.
+    /// The shader that multiplies `n` rows, rounded or not, with `rows` rows of weights, which have so many parts, and may add biases; and how
+    /// many workgroups do. With experts it multiplies pairs, of which there are so many, or tiles of them if `n` rows are more than a few. Of so
+    /// many rows products may be in f16, if weights are not f32, which have digits that f16 has not.
     pub(super) fn product(
         (format, parts): (Format, u32),
         [rows, n]: [usize; 2],
-        [rounded, f16]: [bool; 2],
+        [rounded, f16, bias]: [bool; 3],
         pairs: Option<usize>,
     ) -> (Self, [usize; 3]) {
         let experts = pairs.is_some();
         if n > MAX_GEMV_ROWS {
             let tiles = pairs.unwrap_or(n.div_ceil(TILE));
             let f16 = f16 && format != Format::F32;
-            return (Self::LinearMany { format, experts, f16 }, [rows.div_ceil(64), tiles, 1]);
+            return (Self::LinearMany { format, experts, f16, bias }, [rows.div_ceil(64), tiles, 1]);
         }
         let (n, lanes) = (if experts { 1 } else { n.next_power_of_two() as u32 }, lanes(parts));
         let (shader, each) = if rounded {
-            (Self::LinearRounded { format, lanes, experts }, ROUNDED_ROWS)
+            (Self::LinearRounded { format, lanes, experts, bias }, ROUNDED_ROWS)
         } else {
-            (Self::LinearFew { format, n, lanes, experts }, rows_of_thread(n))
+            (Self::LinearFew { format, n, lanes, experts, bias }, rows_of_thread(n))
         };
         let groups = rows.div_ceil(THREADS / lanes as usize * each as usize);
         (shader, [groups, pairs.unwrap_or(1), 1])
@@ -261,26 +265,26 @@ impl Shader {
         let mut all = Composer::default();
         all.options(&[("SUBGROUPS", subgroups)]);
         match self {
-            Self::LinearFew { format, n, lanes, experts } => {
-                all.options(&[("EXPERTS", experts)]);
+            Self::LinearFew { format, n, lanes, experts, bias } => {
+                all.options(&[("EXPERTS", experts), ("BIAS", bias)]);
                 all.constants(&[("N", n), ("LANES", lanes), ("ROWS", rows_of_thread(n))]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_join.wgsl"));
                 all.push(include_str!("wgsl/linear_few.wgsl"));
             }
-            Self::LinearRounded { format, lanes, experts } => {
-                all.options(&[("ROUNDED", true), ("EXPERTS", experts)]);
+            Self::LinearRounded { format, lanes, experts, bias } => {
+                all.options(&[("ROUNDED", true), ("EXPERTS", experts), ("BIAS", bias)]);
                 all.constants(&[("N", 1), ("LANES", lanes), ("ROWS", ROUNDED_ROWS)]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_join.wgsl"));
                 all.push(include_str!("wgsl/linear_rounded.wgsl"));
             }
-            Self::LinearMany { format, experts, f16 } => {
+            Self::LinearMany { format, experts, f16, bias } => {
                 // Extensions stand in front of everything else.
                 all.push(if f16 { "enable f16;" } else { "" });
-                all.options(&[("EXPERTS", experts), ("F16", f16)]);
+                all.options(&[("EXPERTS", experts), ("F16", f16), ("BIAS", bias)]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_many.wgsl"));
@@ -307,12 +311,12 @@ impl Shader {
                 }
                 all.push(include_str!("wgsl/heads.wgsl"));
             }
-            Self::Attend { shape, pieces } => {
+            Self::Attend { shape, pieces, sinks } => {
                 let (together, _) = shape.chunks();
                 // So many threads have the pairs of a position.
                 let split = (64 / shape.pairs.next_power_of_two()).max(1);
                 all.constants(&[("H", together), ("SPLIT", split)]);
-                all.options(&[("PARTS", pieces)]);
+                all.options(&[("PARTS", pieces), ("SINKS", sinks)]);
                 all.cache(shape);
                 all.push(include_str!("wgsl/cache_read.wgsl"));
                 all.push(include_str!("wgsl/attend.wgsl"));
@@ -322,7 +326,8 @@ impl Shader {
                 all.push(include_str!("wgsl/join.wgsl"));
             }
             Self::Glu { gate } => {
-                all.options(&[("GELU", gate == Gate::GeluTanh)]);
+                let is = |of| gate == of;
+                all.options(&[("GELU", is(Gate::GeluTanh)), ("CLAMPED", is(Gate::ClampedSwiglu))]);
                 all.push(include_str!("wgsl/glu.wgsl"));
             }
             Self::Round => all.push(include_str!("wgsl/round.wgsl")),

@@ -23,26 +23,34 @@ fn all() -> Vec<Shader> {
     ];
     for &format in &formats {
         all.push(Shader::Embed { format });
-        let many = |(experts, f16)| Shader::LinearMany { format, experts, f16 };
-        let both = [(false, false), (true, false), (false, true), (true, true)];
+        // Biases have nothing to do with formats: some of the shaders have them.
+        let many = |(experts, f16, bias)| Shader::LinearMany { format, experts, f16, bias };
+        let both = [(false, false, true), (true, false, true), (false, true, false), (true, true, false)];
         // Weights in f32 are not multiplied in f16.
         all.extend(both.map(many).into_iter().take(if format == Format::F32 { 2 } else { 4 }));
-        let few = |(n, lanes, experts)| Shader::LinearFew { format, n, lanes, experts };
-        let rows =
-            [(1, 4, false), (2, 8, false), (4, 16, false), (8, 32, false), (1, 4, true), (1, 32, true)];
+        let few = |(n, lanes, experts, bias)| Shader::LinearFew { format, n, lanes, experts, bias };
+        let rows = [
+            (1, 4, false, false),
+            (2, 8, false, false),
+            (4, 16, false, false),
+            (8, 32, false, true),
+            (1, 4, true, false),
+            (1, 32, true, true),
+        ];
         all.extend(rows.map(few));
-        let rounded = |(lanes, experts)| Shader::LinearRounded { format, lanes, experts };
-        let both = [(4, false), (32, false), (4, true), (32, true)];
+        let rounded = |(lanes, experts, bias)| Shader::LinearRounded { format, lanes, experts, bias };
+        let both = [(4, false, false), (32, false, true), (4, true, false), (32, true, true)];
         all.extend(both.map(rounded).into_iter().filter(|_| format.has_codes()));
     }
     all.extend([false, true].map(|shared| Shader::Combine { shared }));
     all.extend([Pooling::Mean, Pooling::First, Pooling::Last].map(|pooling| Shader::Pool { pooling }));
     all.extend([(false, false), (true, false), (true, true)].map(|(add, post)| Shader::Norm { add, post }));
-    all.extend([Gate::Silu, Gate::GeluTanh].map(|gate| Shader::Glu { gate }));
+    all.extend([Gate::Silu, Gate::GeluTanh, Gate::ClampedSwiglu].map(|gate| Shader::Glu { gate }));
     for kind in [KvType::F16, KvType::Bf16, KvType::F32] {
         for (heads, kv_heads, pairs) in [(9, 3, 32), (32, 8, 64), (4, 1, 128), (4, 4, 8), (14, 2, 40)] {
             let shape = CacheShape { kind, heads, kv_heads, pairs, page_tokens: 64 };
-            all.extend([false, true].map(|pieces| Shader::Attend { shape, pieces }));
+            let both = [(false, false), (false, true), (true, false), (true, true)];
+            all.extend(both.map(|(pieces, sinks)| Shader::Attend { shape, pieces, sinks }));
             all.push(Shader::Join { shape });
             for (bias, norm) in [(false, false), (true, false), (false, true)] {
                 let pairings = [RopePairing::Adjacent, RopePairing::HalfSplit];

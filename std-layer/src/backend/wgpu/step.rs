@@ -129,31 +129,34 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Products of rows of X, from a row on, with matrices; they go to rows of Y, those of one matrix behind those of another.
+    /// Products of rows of X, from a row on, with matrices; they go to rows of Y, those of one matrix behind those of another. X may be rounded,
+    /// and there may be a bias for each number in a row of Y.
     pub(super) fn products(
         &mut self,
         matrices: &[Matrix],
         place: Place,
         (x, y): ((&Buffer, u32, usize), (&Buffer, u32)),
         (rows, logits): (usize, u64),
-        rounded: Option<&Buffer>,
+        (rounded, bias): (Option<&Buffer>, Option<&Buffer>),
     ) -> Result<(), BackendError> {
         let (mut y_first, mut number) = (0, 0);
         for matrix in matrices {
             let rounded = rounded.filter(|_| matrix.format.has_codes());
             for part in &matrix.rows {
                 let kind = (matrix.format, matrix.parts());
-                let how = [rounded.is_some(), self.f16()];
+                let how = [rounded.is_some(), self.f16(), bias.is_some()];
                 let (shader, groups) = Shader::product(kind, [part.rows, rows], how, None);
                 let first = (y_first + part.first) as u32;
                 let constants =
                     [part.rows as u32, matrix.parts(), part.tails, x.1 / 4, y.1, first, x.2 as u32, 0];
+                let mut buffers = vec![(0, &part.buffer), (1, rounded.unwrap_or(x.0)), (2, y.0)];
+                buffers.extend(bias.map(|bias| (6, bias)));
                 self.run(Dispatch {
                     shader,
                     place,
                     part: number,
                     logits,
-                    buffers: &[(0, &part.buffer), (1, rounded.unwrap_or(x.0)), (2, y.0)],
+                    buffers: &buffers,
                     constants: (3, &constants),
                     groups,
                 })?;
@@ -285,9 +288,10 @@ impl Step for Recorder<'_> {
         };
         let (matrices, place) = (weights.tensors.linear(linear), Place::Linear(linear));
         let rounded = self.rounded((place, 0), matrices.iter(), (&x, x_stride, 1))?;
+        let with = (rounded.as_ref(), weights.tensors.linear_bias(linear));
         for (y, y_stride, x_row, n, logits) in &results {
             let ends = ((&x, x_stride, *x_row), (y, *y_stride));
-            self.products(matrices, place, ends, (*n, *logits), rounded.as_ref())?;
+            self.products(matrices, place, ends, (*n, *logits), with)?;
         }
         Ok(())
     }
@@ -331,7 +335,7 @@ impl Step for Recorder<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
-        let config = &self.weights.config;
+        let (config, sinks) = (&self.weights.config, self.weights.tensors.sinks(layer));
         let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
         let (shape, group) = (self.kv.shape, self.kv.group_of[layer]);
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
@@ -357,12 +361,14 @@ impl Step for Recorder<'_> {
         let (_, chunks) = shape.chunks();
         let groups =
             [if partial.is_some() { pieces } else { 1 }, config.kv_heads * chunks as usize, self.rows];
+        let mut buffers = vec![(0, &heads), (1, &memory), (2, &table), (3, results)];
+        buffers.extend(sinks.map(|sinks| (5, sinks)));
         self.run(Dispatch {
-            shader: Shader::Attend { shape, pieces: partial.is_some() },
+            shader: Shader::Attend { shape, pieces: partial.is_some(), sinks: sinks.is_some() },
             place: Place::Layer(layer),
             part: 0,
             logits: NO_LOGITS,
-            buffers: &[(0, &heads), (1, &memory), (2, &table), (3, results)],
+            buffers: &buffers,
             constants: (4, &constants),
             groups,
         })?;

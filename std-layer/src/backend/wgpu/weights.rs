@@ -10,7 +10,7 @@ use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::tensors::{check_for_gpus, Tensors, Upload};
+use crate::backend::tensors::{Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -59,9 +59,15 @@ pub(super) struct OfExperts {
 pub(super) struct ExpertWeights {
     /// What scores the experts; then, if there is a shared one, its gate.
     pub(super) router: Vec<Matrix>,
+    /// A number for each row of the router.
+    pub(super) router_bias: Option<Buffer>,
     /// The gate of an expert, and up below it; or the gates of all, and up of all, where their formats differ.
     pub(super) gate_up: Vec<OfExperts>,
     pub(super) down: [OfExperts; 1],
+    /// Of each expert the biases of its gate, then those of up.
+    pub(super) gate_up_bias: Option<Buffer>,
+    /// Of each expert the biases of down.
+    pub(super) down_bias: Option<Buffer>,
 }
 
 /// A model's weights on a GPU.
@@ -172,7 +178,17 @@ impl<'a> Upload<'a> for Uploader<'_> {
         };
         let down = [of_experts(&all(2))?];
         self.bytes = before + (self.bytes - before) / each.len() * self.used;
-        Ok(ExpertWeights { router, gate_up, down })
+        // The gate of a shared expert has none.
+        let of_router = |bias: &Vec<f32>| [&bias[..], &[0.0][..of.shared_gate.iter().len()]].concat();
+        let of_gates = |[gate, up, _]: &[Vec<f32>; 3]| {
+            let rows = of.all.gate.rows() / each.len();
+            gate.chunks(rows).zip(up.chunks(rows)).flat_map(|(gate, up)| [gate, up].concat()).collect()
+        };
+        let mut optional = |bias: Option<Vec<f32>>| bias.map(|bias| self.vector(&bias)).transpose();
+        let router_bias = optional(of.router_bias.as_ref().map(of_router))?;
+        let gate_up_bias = optional(of.biases.as_ref().map(of_gates))?;
+        let down_bias = optional(of.biases.as_ref().map(|[_, _, down]| down.clone()))?;
+        Ok(ExpertWeights { router, router_bias, gate_up, down, gate_up_bias, down_bias })
     }
 }
 
@@ -302,7 +318,6 @@ pub(super) fn upload(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<WgpuWeights, BackendError> {
     static IDS: AtomicU64 = AtomicU64::new(0);
-    check_for_gpus(config)?;
     let layers = &weights.layers;
     let mut total = weights.output.bytes()
         + layers.iter().flat_map(LayerWeights::matrices).map(|m| m.bytes()).sum::<usize>();

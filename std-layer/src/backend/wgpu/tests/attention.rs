@@ -55,8 +55,8 @@ const CASES: &[Case] = &[
     Case { heads: 40, kv_heads: 8, dim: 128, rotated: 128, adjacent: true, positions: 129, ..PLAIN },
 ];
 
-/// Rotation, norms and biases in front of attention, and attention over pages in any order: of a run with some positions, with every type of
-/// cache; by pieces and at once.
+/// Rotation, norms and biases in front of attention, and attention over pages in any order, and to sinks: of a run with some positions, with
+/// every type of cache; by pieces and at once.
 #[test]
 fn attention_over_pages() {
     let gpus = with_and_without();
@@ -66,19 +66,23 @@ fn attention_over_pages() {
             // Compiling shaders takes most of the time: some cases with every type of cache.
             for (kind, bound) in kinds.into_iter().take(if number < 4 { 3 } else { 1 }) {
                 for norm in [false, true] {
-                    let what = format!("case {number}, {kind:?}, bias and norm {norm}");
-                    attention(gpu, case, kind, (norm, norm), bound, &what);
+                    // Sinks have nothing to do with the type of the cache.
+                    let sinks = norm && kind == KvType::F16 && number % 2 == 0;
+                    let what = format!("case {number}, {kind:?}, bias and norm {norm}, sinks {sinks}");
+                    attention(gpu, case, kind, [norm, sinks], bound, &what);
                 }
             }
         }
     }
     // Norms are what subgroups are used for.
     if let Some(gpu) = gpus.first() {
-        attention(gpu, &PLAIN, KvType::F16, (true, true), 2e-3, "without subgroups");
+        attention(gpu, &PLAIN, KvType::F16, [true, true], 2e-3, "without subgroups");
     }
 }
 
-fn attention(gpu: &Gpu, case: &Case, kind: KvType, (bias, norm): (bool, bool), bound: f64, what: &str) {
+/// A case, with or without what models may lack: biases and norms, and sinks.
+fn attention(gpu: &Gpu, case: &Case, kind: KvType, [norm, has_sinks]: [bool; 2], bound: f64, what: &str) {
+    let bias = norm;
     let &Case { heads, kv_heads, dim, rotated, adjacent, page, window, softcap, positions } = case;
     let shape = CacheShape {
         kind,
@@ -100,6 +104,9 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, (bias, norm): (bool, bool), b
     }
     let biases = source.normals::<f32>(width);
     let weights: Vec<f32> = source.normals::<f32>(2 * dim).iter().map(|x| 1.0 + 0.2 * x).collect();
+    // About as large as scores; then one that leaves nothing to what is seen, and one that takes nothing.
+    let mut sinks: Vec<f32> = source.normals::<f32>(heads).iter().map(|x| 2.0 * x).collect();
+    sinks.iter_mut().skip(1).zip([300.0, f32::NEG_INFINITY]).for_each(|(sink, edge)| *sink = edge);
     let angles: Vec<f32> = (0..positions * half)
         .flat_map(|i| {
             let angle = (i / half) as f64 * 0.7f64.powi((i % half) as i32);
@@ -169,8 +176,9 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, (bias, norm): (bool, bool), b
             }
         };
         let scores: Vec<f64> = (first..=row).map(|p| cap(dot(p) * f64::from(scale))).collect();
-        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = scores.iter().map(|s| (s - top).exp()).sum();
+        let sink = has_sinks.then_some(f64::from(sinks[h]));
+        let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
         let mut mixed = vec![0.0; dim];
         for (p, s) in (first..=row).zip(&scores) {
             let weight = (s - top).exp() / sum;
@@ -181,6 +189,7 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, (bias, norm): (bool, bool), b
     let mixed_stride = (heads * dim).next_multiple_of(32);
     let (_, chunks) = shape.chunks();
     let (piece, pieces) = (128, positions.div_ceil(128));
+    let on_sinks = put(gpu, &bits(&sinks));
     for in_pieces in [false, true] {
         let mixed = put(gpu, &nan(positions * mixed_stride));
         let partial = put(gpu, &nan(if in_pieces { positions * heads * pieces * (dim + 2) } else { 4 }));
@@ -191,9 +200,10 @@ fn attention(gpu: &Gpu, case: &Case, kind: KvType, (bias, norm): (bool, bool), b
         ]
         .concat();
         let results = if in_pieces { &partial } else { &mixed };
-        let buffers = [(0, &on_x), (1, &cache), (2, &step), (3, results)];
+        let mut buffers = vec![(0, &on_x), (1, &cache), (2, &step), (3, results)];
+        buffers.extend(has_sinks.then_some((5, &on_sinks)));
         let groups = [if in_pieces { pieces } else { 1 }, kv_heads * chunks as usize, positions];
-        let shader = Shader::Attend { shape, pieces: in_pieces };
+        let shader = Shader::Attend { shape, pieces: in_pieces, sinks: has_sinks };
         let mut got = run(gpu, shader, &buffers, (4, &constants), groups, results);
         if in_pieces {
             let constants = [mixed_stride as u32, window as u32, piece, pieces as u32];

@@ -4,7 +4,8 @@ use gllm_kernels_core::{MatRef, QuantFormat, QuantRef};
 use gllm_testkit::data::Source;
 
 use super::{
-    bits, floats, formats, gpu, has_f16, nan, put, run, some_weights, with_and_without, Weights, NOT_WRITTEN,
+    bits, floats, formats, gpu, has_f16, nan, put, run, some_weights, with_and_without, with_bias, Weights,
+    NOT_WRITTEN,
 };
 use crate::backend::wgpu::device::Gpu;
 use crate::backend::wgpu::shaders::{Shader, MAX_GEMV_ROWS, TILE};
@@ -188,6 +189,9 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, shape: Shape, how: [bool; 2]
     }
     let (pairs, stride, y_stride) = (rows * used, cols.next_multiple_of(32), each + 3);
     let few = rows <= MAX_GEMV_ROWS;
+    // Of each expert as many as a row of Y has.
+    let biases: Vec<Vec<f32>> = (0..count).map(|_| source.normals::<f32>(y_stride)).collect();
+    let on_biases = put(gpu, &bits(&biases.concat()));
     for share in [used, 1] {
         let mut x = vec![0f32; pairs / share * stride];
         for row in x.chunks_mut(stride) {
@@ -208,34 +212,37 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, shape: Shape, how: [bool; 2]
             tiles.push([0; 4]);
             let [on_chosen, on_order, on_tiles] =
                 [&chosen[..], &order, &tiles.concat()].map(|words| put(gpu, words));
-            let y = put(gpu, &nan(pairs * y_stride));
-            let (mut got, mut names) = (Vec::new(), Vec::new());
-            for part in &matrix.rows {
-                let side_by_side = if few { pairs } else { tiles.len() };
-                let of_product = [each.min(part.rows), rows];
-                let (shader, groups) =
-                    Shader::product((matrix.format, matrix.parts()), of_product, how, Some(side_by_side));
-                let constants =
-                    [part.rows, matrix.parts() as usize, part.tails as usize, stride / 4, y_stride, 2]
-                        .into_iter()
-                        .chain([each, part.first, share])
-                        .map(|n| n as u32)
-                        .collect::<Vec<_>>();
-                let mut buffers = vec![(0, &part.buffer), (1, &on_x), (2, &y)];
-                if few {
-                    buffers.push((4, &on_chosen));
-                } else {
-                    buffers.extend([(4, &on_tiles), (5, &on_order)]);
+            for biased in with_bias(format) {
+                let y = put(gpu, &nan(pairs * y_stride));
+                let (mut got, mut names) = (Vec::new(), Vec::new());
+                for part in &matrix.rows {
+                    let side_by_side = if few { pairs } else { tiles.len() };
+                    let (kind, of_product) = ((matrix.format, matrix.parts()), [each.min(part.rows), rows]);
+                    let how = [rounded, f16, biased];
+                    let (shader, groups) = Shader::product(kind, of_product, how, Some(side_by_side));
+                    let constants =
+                        [part.rows, matrix.parts() as usize, part.tails as usize, stride / 4, y_stride, 2]
+                            .into_iter()
+                            .chain([each, part.first, share])
+                            .map(|n| n as u32)
+                            .collect::<Vec<_>>();
+                    let mut buffers = vec![(0, &part.buffer), (1, &on_x), (2, &y)];
+                    if few {
+                        buffers.push((4, &on_chosen));
+                    } else {
+                        buffers.extend([(4, &on_tiles), (5, &on_order)]);
+                    }
+                    buffers.extend(biased.then_some((6, &on_biases)));
+                    got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
+                    names.push(shader);
                 }
-                got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
-                names.push(shader);
-            }
-            for (pair, got) in got.chunks(y_stride).enumerate() {
-                let own =
-                    weights.rows(chosen[pair] as usize * each..(chosen[pair] as usize + 1) * each, cols);
-                let x = &x[pair / share * stride..][..stride];
-                let what = format!("{:?}, {count} x {each} x {cols}, pair {pair} of {pairs}", names[0]);
-                own.compare(cols, x, got, f16, &what);
+                for (pair, got) in got.chunks(y_stride).enumerate() {
+                    let expert = chosen[pair] as usize;
+                    let own = weights.rows(expert * each..(expert + 1) * each, cols);
+                    let x = &x[pair / share * stride..][..stride];
+                    let what = format!("{:?}, {count} x {each} x {cols}, pair {pair} of {pairs}", names[0]);
+                    own.compare(cols, x, biased.then_some(&biases[expert]), (got, f16), &what);
+                }
             }
         }
     }

@@ -189,6 +189,12 @@ fn embeddings_of_every_format() {
     }
 }
 
+/// Without biases, and with them in some cases: they have nothing to do with formats.
+fn with_bias(format: Option<QuantFormat>) -> impl Iterator<Item = bool> {
+    let both = matches!(format, None | Some(QuantFormat::Q4K));
+    [false, true].into_iter().take(if both { 2 } else { 1 })
+}
+
 /// Products of rows, as many as `numbers` says, with a matrix: of many rows in f16, too, where the device has it.
 fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], numbers: &[usize]) {
     let mut source = Source::new(11);
@@ -215,16 +221,22 @@ fn products(gpu: &Gpu, format: Option<QuantFormat>, [rows, cols]: [usize; 2], nu
             row.iter_mut().for_each(|x| *x *= by);
         }
         let on_x = put(gpu, &bits(&x));
-        let check = |how: [bool; 2], x: &[f64], on_x: &Buffer| {
-            let y = put(gpu, &nan(room * y_stride));
-            let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], how, None);
-            let constants =
-                [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
-            let buffers = [(0, &part.buffer), (1, on_x), (2, &y)];
-            let got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
-            let what = format!("{shader:?}, {rows} x {cols}, {n} rows");
-            for (x, got) in x.chunks(stride).zip(got.chunks(y_stride)).take(n) {
-                weights.compare(cols, x, got, how[1], &what);
+        let bias = source.normals::<f32>(y_stride);
+        let on_bias = put(gpu, &bits(&bias));
+        let check = |[rounded, f16]: [bool; 2], x: &[f64], on_x: &Buffer| {
+            for biased in with_bias(format) {
+                let y = put(gpu, &nan(room * y_stride));
+                let how = [rounded, f16, biased];
+                let (shader, groups) = Shader::product((matrix.format, matrix.parts()), [rows, n], how, None);
+                let constants =
+                    [rows as u32, matrix.parts(), part.tails, stride as u32 / 4, y_stride as u32, 2, 0, 0];
+                let mut buffers = vec![(0, &part.buffer), (1, on_x), (2, &y)];
+                buffers.extend(biased.then_some((6, &on_bias)));
+                let got = floats(&run(gpu, shader, &buffers, (3, &constants), groups, &y));
+                let what = format!("{shader:?}, {rows} x {cols}, {n} rows");
+                for (x, got) in x.chunks(stride).zip(got.chunks(y_stride)).take(n) {
+                    weights.compare(cols, x, biased.then_some(&bias), (got, f16), &what);
+                }
             }
         };
         let wide: Vec<f64> = x.iter().map(|&x| x.into()).collect();
@@ -278,15 +290,26 @@ impl Weights {
         }
     }
 
-    /// A row of products with a row of activations, from the third on, with nothing written around them.
-    fn compare(&self, cols: usize, x: &[f64], got: &[f32], f16: bool, what: &str) {
+    /// A row of products with a row of activations, plus biases that lie like these products, if there are any: from the third on, with nothing
+    /// written around them.
+    fn compare(
+        &self,
+        cols: usize,
+        x: &[f64],
+        bias: Option<&Vec<f32>>,
+        (got, f16): (&[f32], bool),
+        what: &str,
+    ) {
         let rows = self.decoded.len() / cols;
         assert!([0, 1, rows + 2].iter().all(|&i| got[i].to_bits() == NOT_WRITTEN), "{what}");
         for (r, &got) in got[2..rows + 2].iter().enumerate() {
             let of_row = r * cols..(r + 1) * cols;
-            let want: f64 = self.decoded[of_row.clone()].iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum();
+            let product: f64 =
+                self.decoded[of_row.clone()].iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum();
             let sizes = &self.sizes[of_row];
-            let size: f64 = sizes.iter().zip(x).map(|(w, x)| w * x.abs()).sum();
+            let bias = bias.map_or(0.0, |bias| f64::from(bias[r + 2]));
+            let want = product + bias;
+            let size = sizes.iter().zip(x).map(|(w, x)| w * x.abs()).sum::<f64>() + bias.abs();
             // A thread's sums over 32 columns, over its parts, then those of threads.
             let mut bound = size * (48 + cols / 128) as f64 * 2f64.powi(-24);
             if f16 {

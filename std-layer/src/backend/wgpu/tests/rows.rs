@@ -84,7 +84,7 @@ fn gates_and_caps() {
             let same = got.is_nan() && want.is_nan();
             assert!(near || same, "{what}, {cols} columns: {got} instead of {want}");
         };
-        for gate in [Gate::Silu, Gate::GeluTanh] {
+        for gate in [Gate::Silu, Gate::GeluTanh, Gate::ClampedSwiglu] {
             let y = put(&gpu, &nan(2 * stride));
             let constants = [cols as u32, 2 * cols as u32, stride as u32];
             let buffers = [(0, &put(&gpu, &bits(&x))), (1, &y)];
@@ -93,17 +93,21 @@ fn gates_and_caps() {
             for (halves, got) in halves.chunks(2).zip(got.chunks(stride)) {
                 assert!(got[cols..].iter().all(|x| x.to_bits() == NOT_WRITTEN));
                 for ((&g, &up), &got) in halves[0].iter().zip(&halves[1]).zip(got) {
-                    let x = f64::from(g);
+                    let (mut x, mut by) = (f64::from(g), f64::from(up));
                     // For GELU the logistic function is that of twice the hyperbolic tangent's argument.
                     let u = match gate {
                         Gate::Silu => x,
                         Gate::GeluTanh => {
                             2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)
                         }
-                        Gate::ClampedSwiglu => unreachable!("models with it are refused"),
+                        Gate::ClampedSwiglu => {
+                            // What is no number stays none.
+                            (x, by) = (x.clamp(f64::NEG_INFINITY, 7.0), by.clamp(-7.0, 7.0) + 1.0);
+                            1.702 * x
+                        }
                     };
                     // An argument of up to 87 is rounded before its exponential is taken.
-                    let want = f64::from(up) * if u < -87.0 { 0.0 } else { x / (1.0 + (-u).exp()) };
+                    let want = by * if u < -87.0 { 0.0 } else { x / (1.0 + (-u).exp()) };
                     close(got, want, 1e-4, &format!("{gate:?}({g}) * {up}"));
                 }
             }

@@ -21,6 +21,10 @@ struct Attend {
 @group(0) @binding(2) var<storage, read> step: array<u32>;
 @group(0) @binding(3) var<storage, read_write> mixed: array<f32>;
 @group(0) @binding(4) var<uniform> a: Attend;
+//#if SINKS
+// Of each query head the score of a position that has no value: it is part of the sum alone.
+@group(0) @binding(5) var<storage, read> sinks: array<f32>;
+//#endif
 
 const THREADS: u32 = 64u;
 const DIM: u32 = 2u * PAIRS;
@@ -59,11 +63,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var acc: array<vec2<f32>, H * OWN>;
     var top: array<f32, H>;
     var total: array<f32, H>;
-    for (var h = 0u; h < H; h++) {
-        top[h] = LOWEST;
-    }
     let part = thread / (THREADS / SPLIT);
     let mine = thread % (THREADS / SPLIT);
+//#if SINKS
+    // Sinks are counted once: by the first part, and in the piece with the row's own position, which is always joined.
+    var of_sink = select(0.0, 1.0, part == 0u);
+//#if PARTS
+    of_sink = select(0.0, of_sink, group.x == position / a.piece);
+//#endif
+//#endif
+    for (var h = 0u; h < H; h++) {
+//#if SINKS
+        top[h] = max(sinks[first + min(h, count - 1u)], LOWEST);
+        total[h] = of_sink;
+//#else
+        top[h] = LOWEST;
+//#endif
+    }
     // From a multiple of 64 on, so that a tile is in one page or in several whole parts of pages.
     for (var base = start - start % THREADS; base < to; base += THREADS) {
         let p = base + thread;

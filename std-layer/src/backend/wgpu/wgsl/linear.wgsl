@@ -28,16 +28,31 @@ struct Linear {
 //#endif
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<uniform> a: Linear;
+//#if BIAS
+// As many numbers as a row of Y has, for each expert if there are any.
+@group(0) @binding(6) var<storage, read> bias: array<f32>;
+//#endif
 
 fn tails_at() -> u32 {
     return a.tails;
 }
 
-// Rows of W that are multiplied with the same rows of X: the first one, how many there are, and where in a row of Y their products go.
+// Rows of W that are multiplied with the same rows of X: the first one, how many there are, where in a row of Y their products go, and where
+// their biases begin.
 struct Rows {
     first: u32,
     count: u32,
     y_first: u32,
+    bias_first: u32,
+}
+
+// The product of a row of these, plus its bias.
+fn with_bias(product: f32, rows: Rows, row: u32) -> f32 {
+//#if BIAS
+    return product + bias[rows.bias_first + row];
+//#else
+    return product;
+//#endif
 }
 //#if EXPERTS
 
@@ -46,6 +61,7 @@ fn rows_of(expert: u32) -> Rows {
     let begin = expert * a.of_expert;
     let first = max(begin, a.w_first);
     let end = min(begin + a.of_expert, a.w_first + a.rows);
-    return Rows(first - a.w_first, max(end, first) - first, a.y_first + first - begin);
+    let y_first = a.y_first + first - begin;
+    return Rows(first - a.w_first, max(end, first) - first, y_first, expert * a.y_stride + y_first);
 }
 //#endif

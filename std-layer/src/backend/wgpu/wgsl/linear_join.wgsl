@@ -21,7 +21,7 @@ fn work_of(group: vec3<u32>) -> Work {
     let rows = rows_of(chosen[group.y]);
     return Work(rows, group.y / a.share, group.y, select(0u, a.parts, group.x * TEAMS * ROWS < rows.count));
 //#else
-    return Work(Rows(0u, a.rows, a.y_first), a.x_row, a.y_row, a.parts);
+    return Work(Rows(0u, a.rows, a.y_first, a.y_first), a.x_row, a.y_row, a.parts);
 //#endif
 }
 
@@ -44,7 +44,7 @@ fn join(acc: ptr<function, array<f32, ROWS * N>>, work: Work, group: u32, thread
         }
         let row = (group * TEAMS + team) * ROWS + product / N;
         if (row < work.rows.count) {
-            y[(work.y_row + product % N) * a.y_stride + work.rows.y_first + row] = sum;
+            y[(work.y_row + product % N) * a.y_stride + work.rows.y_first + row] = with_bias(sum, work.rows, row);
         }
     }
 }

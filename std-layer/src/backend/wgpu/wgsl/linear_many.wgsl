@@ -52,7 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
 //#else
-    let rows = Rows(0u, a.rows, a.y_first);
+    let rows = Rows(0u, a.rows, a.y_first, a.y_first);
     let parts = a.parts;
     let first = group.y * 32u;
 //#endif
@@ -134,12 +134,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let r = row + mine.x + 8u * i;
         if (r < rows.count) {
             for (var j = 0u; j < 4u; j++) {
+                let result = with_bias(acc[i * 4u + j], rows, r);
 //#if EXPERTS
                 if (mine.y + j < tile.z) {
-                    y[pairs[mine.y + j] * a.y_stride + rows.y_first + r] = acc[i * 4u + j];
+                    y[pairs[mine.y + j] * a.y_stride + rows.y_first + r] = result;
                 }
 //#else
-                y[(a.y_row + first + mine.y + j) * a.y_stride + rows.y_first + r] = acc[i * 4u + j];
+                y[(a.y_row + first + mine.y + j) * a.y_stride + rows.y_first + r] = result;
 //#endif
             }
         }

@@ -1,0 +1,63 @@
+//! Tokens from logits.
+
+use gllm_kernels_std::backend::{Backend, SampleRow};
+use gllm_kernels_std::model::{sample, Sampling};
+use gllm_testkit::data::Source;
+
+use super::backend;
+
+/// Every combination of parameters, on logits of every kind: the token that the definition chooses.
+#[test]
+fn sampling_is_its_definition() {
+    let Some(backend) = backend() else { return };
+    let mut source = Source::new(3);
+    for n in [1, 2, 31, 255, 256, 257, 1000, 5000] {
+        for kind in 0..6 {
+            let rows = 7;
+            let mut logits: Vec<f32> = source.normals::<f32>(n * rows).iter().map(|x| x * 5.0).collect();
+            match kind {
+                1 => logits.iter_mut().for_each(|x| *x = x.round()),
+                2 => logits.iter_mut().step_by(3).for_each(|x| *x = f32::NAN),
+                3 => logits.iter_mut().step_by(2).for_each(|x| *x = f32::NEG_INFINITY),
+                4 => logits.fill([f32::NAN, f32::NEG_INFINITY, 0.0, -0.0][n % 4]),
+                5 => logits.iter_mut().step_by(n).for_each(|x| *x = f32::INFINITY),
+                _ => {}
+            }
+            let handle = backend.upload_logits(&logits, n).unwrap();
+            let history: Vec<u32> = (0..40).map(|_| source.below(n.min(20) + 2) as u32).collect();
+            for _ in 0..8 {
+                let all: Vec<(Sampling, u64)> = (0..rows).map(|_| some_sampling(&mut source, n)).collect();
+                let ways: Vec<_> = all
+                    .iter()
+                    .map(|(sampling, counter)| SampleRow { sampling, history: &history, counter: *counter })
+                    .collect();
+                let got = backend.sample_from_tensor(&handle, &ways).unwrap();
+                for (((row, way), got), i) in logits.chunks(n).zip(&ways).zip(got).zip(0..) {
+                    let want = sample(&mut row.to_vec(), &history, way.counter, 0, way.sampling).unwrap();
+                    assert_eq!(got, want, "{n} logits of kind {kind}, row {i}: {:?}", way.sampling);
+                }
+            }
+        }
+    }
+}
+
+/// Any parameters, and a number of random numbers.
+fn some_sampling(source: &mut Source, n: usize) -> (Sampling, u64) {
+    let token = source.below(n) as u32;
+    let mut pick = |all: &[f32]| all[source.below(all.len())];
+    let sampling = Sampling {
+        repetition: pick(&[1.0, 1.3, 0.5, 1e30]),
+        frequency: pick(&[0.0, 0.4, -0.7]),
+        presence: pick(&[0.0, 1.1, -2.0]),
+        temperature: pick(&[0.0, 1e-30, 0.1, 0.8, 1.0, 3.0, 1e30]),
+        top_p: pick(&[1.0, 2.0, 0.95, 0.5, 1e-9]),
+        min_p: pick(&[0.0, 0.05, 0.3, 1.0]),
+        last_n: [0, 7, usize::MAX][source.below(3)],
+        logit_bias: [vec![], vec![(token, 8.0)], vec![(token, f32::NEG_INFINITY), (0, 1.5), (token, 2.0)]]
+            [source.below(3)]
+        .clone(),
+        top_k: [0, 1, 2, 40, n, n + 5, 300][source.below(7)],
+        seed: source.below(1 << 50) as u64,
+    };
+    (sampling, source.below(1 << 40) as u64)
+}
