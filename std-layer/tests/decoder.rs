@@ -8,7 +8,7 @@ mod real;
 mod tiny;
 
 use gllm_kernels_std::backend::{
-    BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
+    Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
 };
 use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
@@ -365,6 +365,36 @@ fn routers_that_overflow_do_no_harm() {
     let model = tiny.open();
     let logits = generator(&model, 2, exact()).logits(&tokens(40, tiny.vocabulary)).unwrap();
     assert!(logits.iter().any(|x| x.is_nan()));
+}
+
+/// Probabilities of a text's tokens are those of its logits, in one step and in several.
+#[test]
+fn texts_are_foreseen() {
+    let tiny = Tiny::new("gemma3", Some(QuantFormat::Q8_0));
+    let model = tiny.open();
+    let text = tokens(50, tiny.vocabulary);
+    for chunk in [512, 49, 7, 1] {
+        let mut g = generator(&model, 2, Options { chunk, ..exact() });
+        let logits = g.logits(&text).unwrap();
+        let got = g.log_probabilities(&text).unwrap();
+        assert_eq!(got.len(), 49);
+        for ((row, &token), &got) in logits.chunks(tiny.vocabulary).zip(&text[1..]).zip(&got) {
+            let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+            let want = f64::from(row[token as usize]) - sum.ln();
+            assert!((f64::from(got) - want).abs() < 1e-5, "chunks of {chunk}: {got} instead of {want}");
+        }
+        for short in 0..2 {
+            assert!(g.log_probabilities(&text[..short]).unwrap().is_empty());
+        }
+        // All sequences have ended.
+        assert_eq!(g.pages().free(0), 2048 / 64);
+        let sequence = g.create();
+        let handle = g.extend(sequence, &text[..3], Outputs::All).unwrap();
+        for outside in [(3, 0), (0, tiny.vocabulary as u32)] {
+            let refused = g.backend().log_probabilities(&handle, &[outside]);
+            assert!(matches!(refused, Err(BackendError::Tokens(_))), "{refused:?}");
+        }
+    }
 }
 
 #[test]

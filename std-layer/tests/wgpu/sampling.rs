@@ -1,6 +1,6 @@
 //! Tokens from logits.
 
-use gllm_kernels_std::backend::{Backend, SampleRow};
+use gllm_kernels_std::backend::{Backend, BackendError, SampleRow};
 use gllm_kernels_std::model::{sample, Sampling};
 use gllm_testkit::data::Source;
 
@@ -37,6 +37,38 @@ fn sampling_is_its_definition() {
                     assert_eq!(got, want, "{n} logits of kind {kind}, row {i}: {:?}", way.sampling);
                 }
             }
+        }
+    }
+}
+
+/// The definition in f64, with rows of every length, tokens of all rows in any order, large logits, and none at all.
+#[test]
+fn probabilities_are_their_definition() {
+    let Some(backend) = backend() else { return };
+    let mut source = Source::new(4);
+    for (n, scale) in [(1, 1.0), (2, 5.0), (255, 5.0), (257, 300.0), (5000, 5.0), (50_000, 1.0)] {
+        let rows = 11;
+        let mut logits: Vec<f32> = source.normals::<f32>(n * rows).iter().map(|x| x * scale).collect();
+        // Two largest ones in a row.
+        logits[n - 1] = logits[..n].iter().copied().fold(f32::MIN, f32::max);
+        let handle = backend.upload_logits(&logits, n).unwrap();
+        let chosen: Vec<_> = (0..40).map(|_| (source.below(rows), source.below(n) as u32)).collect();
+        let got = backend.log_probabilities(&handle, &chosen).unwrap();
+        assert_eq!(got.len(), chosen.len());
+        for (&(row, token), got) in chosen.iter().zip(got) {
+            let row: Vec<f64> = logits[row * n..][..n].iter().map(|&x| f64::from(x)).collect();
+            let most = row.iter().copied().fold(f64::MIN, f64::max);
+            let sum: f64 = row.iter().map(|x| (x - most).exp()).sum();
+            let want = row[token as usize] - most - sum.ln();
+            assert!(
+                (f64::from(got) - want).abs() <= 1e-5 + 3e-7 * want.abs(),
+                "{n}: {got} instead of {want}"
+            );
+        }
+        assert!(backend.log_probabilities(&handle, &[]).unwrap().is_empty());
+        for outside in [(rows, 0), (0, n as u32)] {
+            let refused = backend.log_probabilities(&handle, &[(0, 0), outside]);
+            assert!(matches!(refused, Err(BackendError::Tokens(_))), "{refused:?}");
         }
     }
 }

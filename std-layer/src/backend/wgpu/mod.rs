@@ -37,7 +37,7 @@ pub use adapter::WgpuAdapter;
 pub use cache::WgpuKvCache;
 use device::Gpu;
 pub use device::Traffic;
-use sampling::Sampler;
+use sampling::{log_probabilities, Sampler};
 use shaders::MAX_GEMV_ROWS;
 use step::Recorder;
 pub use weights::WgpuWeights;
@@ -366,7 +366,10 @@ impl Backend for WgpuBackend {
         chosen: &[(usize, u32)],
     ) -> Result<Vec<f32>, BackendError> {
         check_chosen(chosen, logits.rows, logits.vocabulary)?;
-        todo!("on the device")
+        if chosen.is_empty() {
+            return Ok(Vec::new());
+        }
+        log_probabilities(&self.gpu, self.continued()?, logits, chosen)
     }
 
     fn read_logits(&self, logits: &WgpuLogits) -> Result<Vec<f32>, BackendError> {

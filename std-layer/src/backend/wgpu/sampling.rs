@@ -1,4 +1,4 @@
-//! Tokens from logits, on the device.
+//! Tokens and their probabilities from logits, on the device.
 
 use wgpu::{Buffer, BufferUsages, CommandEncoder};
 
@@ -185,4 +185,42 @@ impl Sampler {
             }
         }
     }
+}
+
+/// The logarithms of the probabilities of tokens, each with its row: the end of a step.
+pub(super) fn log_probabilities(
+    gpu: &Gpu,
+    mut encoder: CommandEncoder,
+    logits: &WgpuLogits,
+    chosen: &[(usize, u32)],
+) -> Result<Vec<f32>, BackendError> {
+    // Pairs of a part side by side: the row in it, the token, and where the result goes.
+    let (mut pairs, mut parts, mut end) = (Vec::new(), Vec::new(), 0);
+    for (part, rows) in logits.parts() {
+        let (start, own) = (pairs.len(), end..end + rows);
+        let of_part = chosen.iter().zip(0..).filter(|((row, _), _)| own.contains(row));
+        pairs.extend(of_part.map(|(&(row, token), to)| [(row - own.start) as u32, token, to]));
+        parts.push((part, start..pairs.len()));
+        end += rows;
+    }
+    let bytes = 4 * chosen.len() as u64;
+    let pairs = gpu.constant("tokens with their rows", pairs.as_flattened(), BufferUsages::STORAGE)?;
+    let there = gpu.storage("probabilities", bytes)?;
+    let here = gpu.buffer("probabilities", bytes, BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+    let (pipeline, most) = (gpu.pipeline(Shader::LogProbabilities)?, gpu.groups() as usize);
+    for (part, own) in parts {
+        for first in own.clone().step_by(most) {
+            let constants = [logits.vocabulary as u32, first as u32];
+            let bound = gpu.bind(&pipeline, &[(0, part), (1, &there), (3, &pairs)], (2, &constants))?;
+            let descriptor =
+                wgpu::ComputePassDescriptor { label: Some("probabilities"), timestamp_writes: None };
+            let mut pass = encoder.begin_compute_pass(&descriptor);
+            pass.set_pipeline(&pipeline);
+            pass.set_bind_group(0, &bound, &[]);
+            pass.dispatch_workgroups((own.end - first).min(most) as u32, 1, 1);
+        }
+    }
+    encoder.copy_buffer_to_buffer(&there, 0, &here, 0, bytes);
+    gpu.submit(encoder)?;
+    Ok(gpu.read(&here, chosen.len() as u64)?.into_iter().map(f32::from_bits).collect())
 }

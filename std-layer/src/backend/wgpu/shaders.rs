@@ -188,6 +188,7 @@ pub(super) enum Shader {
     Advance,
     Argmax,
     Sample,
+    LogProbabilities,
     /// Rows of a text, made one.
     Pool {
         pooling: Pooling,
@@ -354,6 +355,12 @@ impl Shader {
                 all.push(include_str!("wgsl/rank.wgsl"));
                 all.push(include_str!("wgsl/largest.wgsl"));
                 all.push(include_str!("wgsl/argmax.wgsl"));
+            }
+            Self::LogProbabilities => {
+                all.push(include_str!("wgsl/rank.wgsl"));
+                all.push(include_str!("wgsl/largest.wgsl"));
+                all.push(include_str!("wgsl/log_probabilities.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Sample => {
                 all.push(include_str!("wgsl/rank.wgsl"));

@@ -18,6 +18,7 @@ fn all() -> Vec<Shader> {
         Shader::Advance,
         Shader::Argmax,
         Shader::Sample,
+        Shader::LogProbabilities,
         Shader::Route,
         Shader::Sort,
     ];
