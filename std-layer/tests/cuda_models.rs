@@ -117,6 +117,35 @@ fn moves_eight_bytes(fake: &Fake, tiny: Tiny) {
     }
 }
 
+/// How probable tokens are crosses the bus, 4 bytes of each, and not their logits.
+#[test]
+fn a_log_probability_moves_four_bytes() {
+    in_both_modes(|fake| {
+        let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
+        let model = tiny.open();
+        let mut g = on_gpu(fake, &model, Options { chunk: 16, ..exact() });
+        let context = g.backend().context().clone();
+        let text = tokens(40, tiny.vocabulary);
+        let before = context.transfers();
+        let got = g.log_probabilities(&text).unwrap();
+        assert_eq!(context.transfers().downloaded - before.downloaded, 4 * 39);
+        assert!(got.len() == 39 && got.iter().all(|&x| x < 0.0), "{got:?}");
+        // Rows and tokens there, and nothing where one of them does not exist.
+        let a = g.create();
+        let logits = g.extend(a, &text[..5], Outputs::All).unwrap();
+        let before = context.transfers();
+        let got = g.backend().log_probabilities(&logits, &[(4, 1), (0, 96), (4, 1)]).unwrap();
+        assert!(got[0] == got[2] && got[0] < 0.0, "{got:?}");
+        let after = context.transfers();
+        assert_eq!((after.uploaded - before.uploaded, after.downloaded - before.downloaded), (24, 12));
+        for bad in [(5, 1), (0, 97)] {
+            let refused = g.backend().log_probabilities(&logits, &[(0, 1), bad]).unwrap_err();
+            assert!(matches!(refused, BackendError::Tokens(_)), "{refused:?}");
+        }
+        assert_eq!(context.transfers(), after);
+    });
+}
+
 /// A step that takes its tokens from the GPU is started before they are read, and before the step that they come from is done. Rows whose text ends
 /// are not continued, here or there, and what follows is as if the tokens had been read.
 #[test]

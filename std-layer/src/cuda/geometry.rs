@@ -197,6 +197,11 @@ pub(crate) fn sample(rows: usize) -> Geometry {
     Geometry { grid: [rows, 1, 1], threads: 1024, shared: 64 * 4 + 33 * 8 + 2 * 4 + 2048 * 8 }
 }
 
+/// A block a result, and where its warps meet.
+pub(crate) fn log_probabilities(results: usize) -> Geometry {
+    Geometry { grid: [results, 1, 1], threads: 1024, shared: 32 * F32 }
+}
+
 #[cfg(test)]
 #[path = "geometry_tests.rs"]
 mod tests;

@@ -106,6 +106,7 @@ fn elements_and_rows() {
         check("kv_append", kv_append(n), [Tiles(n, 1), ONE, ONE]);
         check("argmax", argmax(n), [Tiles(n, 1), ONE, ONE]);
         check("sample", sample(n), [Tiles(n, 1), ONE, ONE]);
+        check("log_probabilities", log_probabilities(n), [Tiles(n, 1), ONE, ONE]);
         check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);
         check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), ONE, ONE]);
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);

@@ -1,6 +1,6 @@
-//! The next token from scores, on the GPU.
+//! The next token from scores, and how probable tokens are, on the GPU.
 
-use super::check::{area, bad, same_len, small};
+use super::check::{area, bad, rows as whole_rows, same_len, small};
 use super::driver::Context;
 use super::error::CudaError;
 use super::geometry;
@@ -32,6 +32,19 @@ struct SampleArgs {
 }
 // SAFETY: as in sampling.cu.
 unsafe impl Arguments for SampleArgs {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct LogProbabilitiesArgs {
+    x: Address,
+    rows: Address,
+    tokens: Address,
+    y: Address,
+    count: u32,
+    vocabulary: u32,
+}
+// SAFETY: as in sampling.cu.
+unsafe impl Arguments for LogProbabilitiesArgs {}
 
 impl From<SamplingError> for CudaError {
     fn from(error: SamplingError) -> Self {
@@ -263,10 +276,46 @@ impl Ops {
         // SAFETY: the arguments were checked; biases by `SamplingTable::set`, the history by the kernel.
         unsafe { self.loader.launch((File::sampling, Name("sample", "", "")), stream, geometry, &args) }
     }
+
+    /// Of rows of `vocabulary` scores `y_i = x[r, t] - ln(sum over u of exp(x[r, u]))`, with row `r = rows[i]` and token `t = tokens[i]`, which may
+    /// occur more than once. -inf counts as 0, and gives -inf if it is the token's. NaN for a row with a NaN or +inf, or of -inf alone, and for a
+    /// row or a token that does not exist.
+    ///
+    /// # Errors
+    /// `WrongSize` unless there are as many rows and tokens as elements of `y`; `Kernel` if `x` has no whole rows; `OtherContext`,
+    /// `Launch`.
+    pub fn log_probabilities<'a>(
+        &self,
+        stream: &Stream,
+        (x, vocabulary): (impl Into<View<'a, f32>>, usize),
+        (rows, tokens): (View<'_, u32>, View<'_, u32>),
+        y: impl Into<ViewMut<'a, f32>>,
+    ) -> Result<(), CudaError> {
+        let (x, y) = (x.into(), y.into());
+        let count = whole_rows(x.len(), vocabulary)?;
+        same_len("rows", rows.len(), y.len())?;
+        same_len("tokens", tokens.len(), y.len())?;
+        self.here(x.context())?;
+        self.here(rows.context())?;
+        self.here(tokens.context())?;
+        self.here(y.context())?;
+        let args = LogProbabilitiesArgs {
+            x: x.address(),
+            rows: rows.address(),
+            tokens: tokens.address(),
+            y: y.address(),
+            count: small("rows of x", count)?,
+            vocabulary: small("vocabulary", vocabulary)?,
+        };
+        let (kernel, geometry) = (Name("log_probabilities", "", ""), geometry::log_probabilities(y.len()));
+        // SAFETY: the arguments were checked; rows and tokens are checked by the kernel.
+        unsafe { self.loader.launch((File::sampling, kernel), stream, geometry, &args) }
+    }
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     for name in ["argmax", "sample"] {
         to(File::sampling, Name(name, "", ""), size_of::<SampleArgs>());
     }
+    to(File::sampling, Name("log_probabilities", "", ""), size_of::<LogProbabilitiesArgs>());
 }

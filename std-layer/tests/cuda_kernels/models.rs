@@ -104,6 +104,38 @@ fn fast_path(tiny: Tiny, turn: usize) -> Outcome {
     Ok(())
 }
 
+/// Probabilities of a text's tokens are those of its logits, whatever steps it takes; rows and tokens that do not exist are refused.
+fn log_probabilities(name: &'static str) -> Outcome {
+    let tiny = Tiny { layers: 1, ..Tiny::new(name, Some(QuantFormat::Q8_0)) };
+    let model = tiny.open();
+    let tokens = tokens(40, tiny.vocabulary);
+    let mut g = on_gpu(&model, Options { chunk: 13, ..exact() })?;
+    let logits = g.logits(&tokens).map_err(text)?;
+    let got = g.log_probabilities(&tokens).map_err(text)?;
+    if got.len() != tokens.len() - 1 {
+        return Err(format!("{} probabilities of {} tokens", got.len(), tokens.len()));
+    }
+    for (i, (row, &got)) in logits.chunks(tiny.vocabulary).zip(&got).enumerate() {
+        let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
+        let want = f64::from(row[tokens[i + 1] as usize]) - sum.ln();
+        // Not `far > 1e-5`: NaN is never near.
+        let near = (f64::from(got) - want).abs() <= 1e-5;
+        if !near {
+            return Err(format!("{tiny:?}: token {} has {got} instead of {want}", i + 1));
+        }
+    }
+    let sequence = g.create();
+    let logits = g.extend(sequence, &tokens[..3], Outputs::All).map_err(text)?;
+    let last = tiny.vocabulary as u32 - 1;
+    let of = |chosen: &[(usize, u32)]| g.backend().log_probabilities(&logits, chosen);
+    assert_eq!(of(&[]), Ok(Vec::new()));
+    assert_eq!(of(&[(2, last), (0, 0), (2, last)]).map_err(text)?.len(), 3);
+    for (row, token) in [(3, 0), (0, last + 1)] {
+        assert!(matches!(of(&[(0, 0), (row, token)]), Err(BackendError::Tokens(_))));
+    }
+    Ok(())
+}
+
 /// Logits of labels, and scores of texts that share their beginning.
 fn scores(tiny: Tiny) -> Outcome {
     exact_logits(tiny, 0)?;
@@ -492,6 +524,9 @@ pub fn trials(trials: &mut Trials) {
         // All experts, as which ones are chosen is a matter of rounding on the fast path.
         let tiny = Tiny { experts: like.experts.map(|(count, _)| (count, count)), layers: 2, ..like };
         trials.push(trial(format!("model_embeddings_{name}"), move || embeddings(tiny)));
+    }
+    for name in ["llama", "gemma3"] {
+        trials.push(trial(format!("model_log_probabilities_{name}"), move || log_probabilities(name)));
     }
     for name in ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"] {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));

@@ -1,9 +1,9 @@
-//! Choosing tokens.
+//! Choosing tokens, and how probable they are.
 
 use gllm_kernels_std::cuda::{CudaError, Float, History, SamplingRoom, SamplingTable};
 use gllm_kernels_std::model::{sample as definition, Sampling};
 
-use super::{each_type, source, text, trial, Gpu, Outcome, Trials};
+use super::{compare, each_type, source, text, trial, Gpu, Outcome, Trials};
 
 const VOCABULARIES: [usize; 5] = [1, 31, 1024, 1025, 5000];
 
@@ -104,6 +104,84 @@ fn sample<T: Float>() -> Outcome {
     Ok(())
 }
 
+/// `x[token] - ln(sum of exp(x))` in f64; NaN where the sum has no logarithm, or there is no such token.
+fn log_probability(x: &[f32], token: u32) -> f64 {
+    let top = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = x.iter().map(|&x| (f64::from(x) - f64::from(top)).exp()).sum();
+    x.get(token as usize).map_or(f64::NAN, |&x| f64::from(x) - f64::from(top) - sum.ln())
+}
+
+fn log_probabilities() -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("log_probabilities");
+    for n in [1, 2, 33, 1000, 1025, 128_256] {
+        let infinite = f32::INFINITY;
+        let spread: Vec<f32> = source.uniform(n, -8.0, 8.0);
+        let changed = |at: usize, to: f32| {
+            let mut row = spread.clone();
+            row[at] = to;
+            row
+        };
+        let each =
+            |to: &dyn Fn(usize, f32) -> f32| spread.iter().enumerate().map(|(i, &x)| to(i, x)).collect();
+        let all: Vec<Vec<f32>> = vec![
+            source.normals(n),
+            vec![-2.5; n],
+            each(&|_, x| x.round()),
+            each(&|i, x| if i % 3 == 0 { x } else { -infinite }),
+            each(&|i, x| if i % 2 == 0 { 3e38 * x.signum() } else { x }),
+            each(&|_, x| 1e4 + x),
+            each(&|_, x| x - 1e4),
+            changed(n / 2, 40.0),
+            changed(n - 1, 19.0),
+            changed(n / 3, f32::NAN),
+            changed(n / 2, infinite),
+            changed(0, -infinite),
+            vec![-infinite; n],
+            spread.clone(),
+        ];
+        let count = all.len() as u32;
+        // In no order, more than once, and some that do not exist.
+        let mut chosen: Vec<(u32, u32)> = (0..count * 5)
+            .map(|i| (i * 3 % count, [0, n / 2, n - 1, n / 3, source.below(n)][i as usize % 5] as u32))
+            .collect();
+        chosen.extend([(count, 0), (0, n as u32), (count - 1, u32::MAX), (u32::MAX, 0)]);
+        let on_x = gpu.put(&all.concat())?;
+        let rows = gpu.put(&chosen.iter().map(|c| c.0).collect::<Vec<_>>())?;
+        let tokens = gpu.put(&chosen.iter().map(|c| c.1).collect::<Vec<_>>())?;
+        let mut y = gpu.room::<f32>(chosen.len())?;
+        let pairs = (rows.view(), tokens.view());
+        gpu.ops.log_probabilities(&gpu.stream, (&on_x, n), pairs, &mut y).map_err(text)?;
+        let want: Vec<f64> = chosen
+            .iter()
+            .map(|&(row, token)| all.get(row as usize).map_or(f64::NAN, |x| log_probability(x, token)))
+            .collect();
+        // The sum's relative error, and that of the distance from the largest score.
+        compare(&gpu.get(&y)?, &want, |i| 2e-6 + 2e-7 * want[i].abs()).map_err(|e| format!("{n}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// What [`log_probabilities`] cannot be asked.
+fn log_probabilities_refused() -> Outcome {
+    let gpu = Gpu::new()?;
+    let (x, indices, mut y) = (gpu.put(&[0f32; 24])?, gpu.put(&[0u32; 3])?, gpu.room::<f32>(2)?);
+    let two = indices.range(0..2).map_err(text)?;
+    let mut run = |vocabulary, rows, tokens| {
+        gpu.ops.log_probabilities(&gpu.stream, (&x, vocabulary), (rows, tokens), &mut y)
+    };
+    let wrong = |arg| Err(CudaError::WrongSize { arg, need: 2, got: 3 });
+    assert_eq!(run(8, indices.view(), two), wrong("rows"));
+    assert_eq!(run(8, two, indices.view()), wrong("tokens"));
+    for vocabulary in [0, 7] {
+        assert!(matches!(run(vocabulary, two, two), Err(CudaError::Kernel(_))));
+    }
+    assert_eq!(run(8, two, two), Ok(()));
+    let none = indices.range(0..0).map_err(text)?;
+    let mut nothing = gpu.room::<f32>(0)?;
+    gpu.ops.log_probabilities(&gpu.stream, (&x, 8), (none, none), &mut nothing).map_err(text)
+}
+
 /// What tables and launches refuse.
 fn refused() -> Outcome {
     let gpu = Gpu::new()?;
@@ -149,4 +227,6 @@ pub fn trials(trials: &mut Trials) {
     each_type!(trials, "argmax", argmax());
     each_type!(trials, "sample", sample());
     trials.push(trial("sampling_refused", refused));
+    trials.push(trial("log_probabilities", log_probabilities));
+    trials.push(trial("log_probabilities_refused", log_probabilities_refused));
 }

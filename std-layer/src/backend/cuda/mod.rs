@@ -557,7 +557,15 @@ impl<P: Platform> Backend for GpuBackend<P> {
         chosen: &[(usize, u32)],
     ) -> Result<Vec<f32>, BackendError> {
         check_chosen(chosen, logits.rows, logits.vocabulary)?;
-        todo!("on the device")
+        let (stream, n) = (&self.gpu.stream, chosen.len());
+        let all = logits.memory.range(0..logits.rows * logits.vocabulary)?;
+        let rows = chosen.iter().map(|&(row, _)| row as u32);
+        let indices: Vec<u32> = rows.chain(chosen.iter().map(|&(_, token)| token)).collect();
+        let indices = Buffer::from_slice(stream, &indices)?;
+        let mut results = Buffer::new(stream.context(), n)?;
+        let pairs = (indices.range(0..n)?, indices.range(n..2 * n)?);
+        self.gpu.ops.log_probabilities(stream, (all, logits.vocabulary), pairs, &mut results)?;
+        Ok(results.to_vec(stream)?)
     }
 
     fn read_logits(&self, logits: &CudaLogits) -> Result<Vec<f32>, BackendError> {

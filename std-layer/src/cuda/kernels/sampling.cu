@@ -253,3 +253,43 @@ KERNEL(sample, SampleArgs, 1024) {
         if (before > goal) return;
     }
 }
+
+struct LogProbabilitiesArgs {
+    const f32* x;
+    // A row of `x` and a token for each result.
+    const u32* rows;
+    const u32* tokens;
+    f32* y;
+    u32 count, vocabulary;
+};
+
+// The natural logarithm of a normal number: of its exponent, and 2 artanh((m - 1) / (m + 1)) of its mantissa, m from 2^-0.5 to 2^0.5.
+DEVICE f32 ln(f32 x) {
+    const u32 root = 0x3f3504f3, above = bits_of(x) - root;
+    const f32 exponent = static_cast<f32>(static_cast<i32>(above) >> 23), m = from_bits((above & 0x7fffff) + root);
+    const f32 t = (m - 1) / (m + 1), square = t * t;
+    const f32 terms[] = {1.0f / 7, 1.0f / 5, 1.0f / 3, 1};
+    f32 p = 1.0f / 9;
+    for (u32 i = 0; i < 4; i++) p = fmaf(p, square, terms[i]);
+    return fmaf(exponent, 0.693147181f, 2 * t * p);
+}
+
+// x[row][token] - max - ln(sum of exp(x[row] - max)), a block a result; NaN for a row or a token that does not exist.
+KERNEL(log_probabilities, LogProbabilitiesArgs, 1024) {
+    const u32 row = a.rows[block_x()], token = a.tokens[block_x()], n = a.vocabulary;
+    f32* y = a.y + block_x();
+    const f32 nan = from_bits(0x7fc00000);
+    if (row >= a.count || token >= n) {
+        if (thread() == 0) *y = nan;
+        return;
+    }
+    const f32* x = a.x + static_cast<u64>(row) * n;
+    f32* room = shared<f32>();
+    // Whatever the maximum is of a row with a NaN or an infinite number: the sum is NaN then. It is 0 for a row of -inf alone.
+    f32 top = Max::none, sum = 0;
+    for (u32 i = thread(); i < n; i += threads()) top = most(top, x[i]);
+    top = block_reduce<Max>(top, room);
+    for (u32 i = thread(); i < n; i += threads()) sum += exp_fast(x[i] - top);
+    sum = block_reduce<Add>(sum, room);
+    if (thread() == 0) *y = sum > 0 ? x[token] - top - ln(sum) : nan;
+}
