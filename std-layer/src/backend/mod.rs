@@ -210,8 +210,8 @@ pub struct ForwardConfig {
     /// [`Precision::Exact`]: weights as decoded, everything in f32, and the same bits for any number of threads, batch,
     /// page size and way to cut a prompt into steps. Otherwise products are as fast as [`Precision::Fast`] is for their
     /// number of rows: bits do not depend on threads and pages, but those of a step with many rows may differ from
-    /// those of smaller ones. Where a CPU rounds activations to 8 bits for such products, those of the output matrix keep about
-    /// 15 bits: nothing behind them evens out the errors of logits.
+    /// those of smaller ones. Where a CPU rounds activations to 8 bits for such products, the output matrix gets at least 15 bits if a step
+    /// has one row of logits, or more rows than sequences: nothing behind it evens out the errors of logits.
     pub precision: Precision,
     /// Whether the time of each kind of operation is measured.
     pub profile: bool,

@@ -145,7 +145,7 @@ pub(super) struct How {
     pub(super) rows: usize,
     pub(super) precision: Precision,
     pub(super) threads: usize,
-    /// Whether the input has two [parts](super::rows::RowWork::Split) of each row, whose products are added up.
+    /// Whether the input has two [halves](super::rows::RowWork::Split) of each row, whose products are added up.
     pub(super) split: bool,
 }
 
@@ -187,7 +187,7 @@ impl Product {
         self.parts.iter().map(|part| part.chunks).sum()
     }
 
-    /// Multiplies rows that are [split](super::rows::RowWork::Split) by some rows of a matrix, and adds up the products of both parts.
+    /// Multiplies rows that are [split](super::rows::RowWork::Split) by some rows of a matrix, and adds up the products of both halves.
     ///
     /// # Safety
     /// Prepared rows are those of `x`; the output has so many columns, which nobody else uses.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use gllm_kernels_core::{KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
+use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
 
 use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, TokenRun};
 use super::cache::{grow, CpuKvCache};
@@ -38,6 +38,18 @@ enum Operation {
         mixture: usize,
         stage: Stage,
     },
+}
+
+/// How the last product takes its input, where it would round it to 8 bits. No layer behind it evens out what that loses: it is a third of what the
+/// logits of a whole model lose.
+enum LogitsBy {
+    /// It rounds it: several texts are continued at once, which arithmetic limits.
+    Rounded,
+    /// It takes each row in two [halves](RowWork::Split), by the plan that rounds one row. For a single row this costs little, as both halves share the
+    /// weights that are read.
+    Halves(QgemmPlan<f32>),
+    /// It takes rows as they are: many rows of a text are judged, on a CPU that multiplies two halves no faster.
+    Exact,
 }
 
 /// Operations of a step, with pointers to all that they work on.
@@ -132,7 +144,7 @@ pub(super) struct Recorder<'a> {
     tokens: Vec<u32>,
     slots: HashMap<Slot, Rows>,
     /// Two rows for each row of logits, as wide as `Normed`.
-    split: Rows,
+    halves: Rows,
     experts: Option<Room>,
     /// The operand that the next norm adds first.
     add: Option<Add>,
@@ -223,7 +235,7 @@ impl<'a> Recorder<'a> {
             outputs,
             tokens: tokens.to_vec(),
             slots,
-            split: Rows { ptr: at, width: hidden },
+            halves: Rows { ptr: at, width: hidden },
             experts,
             add: None,
             rounded: grow(&mut kv.workspace.rounded, rounded_len),
@@ -259,11 +271,26 @@ impl<'a> Recorder<'a> {
         How { rows: self.rows, precision: self.precision, threads: self.threads, split: false }
     }
 
-    /// The plan that rounds one row to 8 bits for the product with these matrices, if that rounds activations.
-    fn split_plan(&self, matrices: &[Arc<Matrix>]) -> Result<Option<QgemmPlan<f32>>, KernelError> {
+    /// How a product with these matrices takes its input: see [`LogitsBy`].
+    fn logits_by(&self, linear: Linear, matrices: &[Arc<Matrix>]) -> Result<LogitsBy, KernelError> {
+        /// Instructions that multiply bytes and add up the products, at several times the speed of f32.
+        const BYTES: [Features; 4] =
+            [Features::AVX512_VNNI, Features::AVX_VNNI, Features::DOTPROD, Features::I8MM];
+        // Of a step that continues texts each has a row, and of one that judges them several.
+        let judges = self.outputs.len() > self.program.attention.runs.len();
+        let ([matrix], Linear::Output, Precision::Fast) = (matrices, linear, self.precision) else {
+            return Ok(LogitsBy::Rounded);
+        };
         let k = &self.program.kernels;
-        let way = |m: &Arc<Matrix>| Ok::<_, KernelError>(Way::new(k, m, 1, Precision::Integer)?.rounds());
-        matrices.first().map_or(Ok(None), way)
+        let features = k.caps().features();
+        Ok(match Way::new(k, matrix, 1, Precision::Integer)?.rounds() {
+            Some(plan) if self.rows == 1 => LogitsBy::Halves(plan),
+            Some(plan) if judges && BYTES.iter().any(|&bytes| features.contains(bytes)) => {
+                LogitsBy::Halves(plan)
+            }
+            Some(_) if judges => LogitsBy::Exact,
+            _ => LogitsBy::Rounded,
+        })
     }
 
     /// A product, plus a bias if there is one, and the rounding of its input.
@@ -360,17 +387,20 @@ impl Step for Recorder<'_> {
         let weights = self.weights;
         let [from, to] = linear.slots().map(|slot| self.slots[&slot]);
         let of = (&weights.tensors.linear(linear)[..], weights.tensors.linear_bias(linear));
-        if linear == Linear::Output && self.precision == Precision::Fast {
-            if let Some(plan) = self.split_plan(of.0)? {
-                let (rows, to_split) = (2 * self.rows, self.split);
-                let work = RowWork::Split { x: from, plan, to: to_split };
-                let op = RowOp { rows, step: self.step(1), work, out: to_split, rounded: Vec::new() };
+        match self.logits_by(linear, of.0)? {
+            LogitsBy::Rounded => self.product(name, of, (from, to), self.how()),
+            LogitsBy::Exact => {
+                self.product(name, of, (from, to), How { precision: Precision::Exact, ..self.how() })
+            }
+            LogitsBy::Halves(plan) => {
+                let (rows, halves) = (2 * self.rows, self.halves);
+                let work = RowWork::Split { x: from, plan, to: halves };
+                let op = RowOp { rows, step: self.step(1), work, out: halves, rounded: Vec::new() };
                 self.push("split", Operation::Rows(op));
-                let how = How { rows, precision: Precision::Integer, threads: self.threads, split: true };
-                return self.product(name, of, (to_split, to), how);
+                let how = How { rows, precision: Precision::Integer, split: true, ..self.how() };
+                self.product(name, of, (halves, to), how)
             }
         }
-        self.product(name, of, (from, to), self.how())
     }
 
     fn heads(&mut self, layer: usize) -> Result<(), BackendError> {
