@@ -86,7 +86,6 @@ pub struct Small {
     pub tokens: Vec<u32>,
     pub logits: Vec<f64>,
     /// Of a model that ranks texts.
-    #[allow(dead_code)] // Not every program reads it.
     pub score: Option<f64>,
 }
 

@@ -5,16 +5,22 @@ use gllm_kernels_std::model::{Generator, Options, Sampling};
 
 use super::{backend, golden, options};
 
-/// The small models that `ci/make-model.py --tests` writes have the logits that the exact reference gives: with every scaling of rotation.
+/// The small models that `ci/make-model.py --tests` writes have the logits, and the scores of texts, that the exact reference gives: with every scaling of
+/// rotation.
 #[test]
 fn small_models_are_the_references() {
-    for (name, golden::Small { model, tokens, logits: want, .. }) in golden::small() {
+    for (name, golden::Small { model, tokens, logits: want, score }) in golden::small() {
         let Some(backend) = backend() else { return };
-        let got = Generator::new(backend, &model, options()).unwrap().logits(&tokens).unwrap();
+        let mut g = Generator::new(backend, &model, options()).unwrap();
+        let got = g.logits(&tokens).unwrap();
         assert_eq!(got.len(), want.len(), "{name}");
         let far = |(want, &got): (&f64, &f32)| (want - f64::from(got)).abs();
         let worst = want.iter().zip(&got).map(far).fold(0.0, f64::max);
         assert!(worst < 3e-5, "{name}: off by {worst}");
+        if let Some(want) = score {
+            let got = g.rank(&[&tokens], None, &mut |_| ()).unwrap()[0];
+            assert!((want - f64::from(got)).abs() < 3e-5, "{name}: {got} instead of {want}");
+        }
     }
 }
 
