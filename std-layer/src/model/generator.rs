@@ -1,6 +1,7 @@
 //! Generation of tokens, and embeddings, with a model on any backend.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::{Classifier, Model, ModelError, Pages, Pooling, Sampling, SequenceId};
 use crate::backend::{
@@ -217,21 +218,26 @@ impl<B: Backend> Generator<B> {
     /// # Errors
     /// The backend's.
     pub fn logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, BackendError> {
-        let sequence = self.create();
-        let mut all = Vec::with_capacity(tokens.len() * self.width);
-        for chunk in tokens.chunks(self.options.chunk) {
-            let logits = self.extend(sequence, chunk, Outputs::All);
-            let logits = logits.and_then(|logits| self.backend.read_logits(&logits));
-            match logits {
-                Ok(logits) => all.extend(logits),
-                Err(e) => {
-                    self.remove(sequence)?;
-                    return Err(e);
-                }
-            }
-        }
+        self.each_step((tokens, self.width), |backend, logits, _| backend.read_logits(logits))
+    }
+
+    /// Reads tokens in a sequence of their own, and puts together what `of` makes of the logits of each step, which are those behind these of the
+    /// tokens: `width` numbers for each.
+    fn each_step(
+        &mut self,
+        (tokens, width): (&[u32], usize),
+        of: impl Fn(&B, &B::Logits, Range<usize>) -> Result<Vec<f32>, BackendError>,
+    ) -> Result<Vec<f32>, BackendError> {
+        let (sequence, chunk) = (self.create(), self.options.chunk);
+        let mut all = Vec::with_capacity(tokens.len() * width);
+        let result = (0..tokens.len()).step_by(chunk).try_for_each(|first| {
+            let these = first..tokens.len().min(first + chunk);
+            let logits = self.extend(sequence, &tokens[these.clone()], Outputs::All)?;
+            all.extend(of(&self.backend, &logits, these)?);
+            Ok(())
+        });
         self.remove(sequence)?;
-        Ok(all)
+        result.map(|()| all)
     }
 
     /// How probable the model finds each token of a text but the first, behind those before it: natural logarithms of probabilities. Perplexity is
@@ -244,22 +250,10 @@ impl<B: Backend> Generator<B> {
             let what = "probabilities of tokens from a model that ranks texts: it has labels in their place";
             return Err(BackendError::Unsupported(what.to_owned()));
         }
-        let sequence = self.create();
-        let mut all = Vec::with_capacity(tokens.len().saturating_sub(1));
-        let mut failed = None;
-        for (first, chunk) in (0..).step_by(self.options.chunk).zip(tokens.chunks(self.options.chunk)) {
-            let chosen: Vec<_> = tokens[first + 1..].iter().copied().take(chunk.len()).enumerate().collect();
-            let logits = self.extend(sequence, chunk, Outputs::All);
-            match logits.and_then(|logits| self.backend.log_probabilities(&logits, &chosen)) {
-                Ok(some) => all.extend(some),
-                Err(e) => {
-                    failed = Some(e);
-                    break;
-                }
-            }
-        }
-        self.remove(sequence)?;
-        failed.map_or(Ok(all), Err)
+        self.each_step((tokens, 1), |backend, logits, these| {
+            let next = tokens[these.start + 1..].iter().copied();
+            backend.log_probabilities(logits, &next.take(these.len()).enumerate().collect::<Vec<_>>())
+        })
     }
 
     /// Embeddings of texts: of each a row of `hidden` numbers, of length 1, so that the product of two rows says how alike the texts are. As many texts
