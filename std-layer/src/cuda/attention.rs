@@ -44,6 +44,7 @@ pub(super) struct DecodeArgs {
     pub(super) partial: Address,
     pub(super) y: Address,
     pub(super) sinks: Address,
+    pub(super) slopes: Address,
     pub(super) queries: u32,
     pub(super) rows: u32,
     pub(super) heads: u32,
@@ -222,6 +223,8 @@ pub struct Decode<'a> {
     pub window: Option<usize>,
     /// A score for each head that no token has: it takes its part of the softmax, and adds no value.
     pub sinks: Option<View<'a, f32>>,
+    /// ALiBi: how much the score of each head falls for each token from a key to its query, which is the last token of its sequence.
+    pub slopes: Option<View<'a, f32>>,
 }
 
 /// Room for what parts of the tokens give.
@@ -252,12 +255,17 @@ impl Ops {
         tables.rows()
     }
 
-    /// Where the sinks of so many heads are; 0 if there are none.
-    pub(super) fn sinks(&self, sinks: Option<View<'_, f32>>, heads: usize) -> Result<Address, CudaError> {
-        let Some(sinks) = sinks else { return Ok(0) };
-        same_len("sinks", sinks.len(), heads)?;
-        self.here(sinks.context())?;
-        Ok(sinks.address())
+    /// Where the numbers that so many heads have one of each are; 0 if there are none.
+    pub(super) fn of_heads(
+        &self,
+        what: &'static str,
+        numbers: Option<View<'_, f32>>,
+        heads: usize,
+    ) -> Result<Address, CudaError> {
+        let Some(numbers) = numbers else { return Ok(0) };
+        same_len(what, numbers.len(), heads)?;
+        self.here(numbers.context())?;
+        Ok(numbers.address())
     }
 
     /// Stores the keys and values of tokens, `kv_heads * head_dim` each: of token `t` at position `positions[t]` of sequence
@@ -315,12 +323,13 @@ impl Ops {
     /// `scale * (q . k_t)` over the last `window` (or all) of `lengths[s]` tokens. `q` and `y` have `heads * head_dim` elements
     /// for each sequence; `heads / kv_heads` consecutive ones share a KV head. In f32, narrowed once. A sequence without tokens
     /// gives zeros; tokens whose pages do not exist do not take part. With a sink `z` of the head
-    /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores.
+    /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores. With a slope `m` of the head the score of token `t` is
+    /// `scale * (q . k_t) - m (lengths[s] - 1 - t)`: the query is that of the last token (ALiBi, Press et al., 2022).
     ///
     /// The tokens are split among blocks (Flash-Decoding, Dao et al., 2023), whose results are joined by a second kernel.
     ///
     /// # Errors
-    /// `WrongSize` unless `y`, `q`, sinks, tables and lengths fit together and the room is large enough; `Kernel` unless heads are a
+    /// `WrongSize` unless `y`, `q`, sinks, slopes, tables and lengths fit together and the room is large enough; `Kernel` unless heads are a
     /// multiple of the KV heads and `scale` is finite; `OtherContext`, `Launch`.
     pub fn attention_decode<'a, T: Float>(
         &self,
@@ -332,7 +341,7 @@ impl Ops {
         (room, y): (&mut DecodeRoom, impl Into<ViewMut<'a, T>>),
     ) -> Result<(), CudaError> {
         let y = y.into();
-        let Decode { heads, scale, window, sinks } = how;
+        let Decode { heads, scale, window, sinks, slopes } = how;
         let rows = self.tables(cache, &tables)?;
         let shape = cache.shape;
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
@@ -372,7 +381,8 @@ impl Ops {
             lengths: lengths.address(),
             partial: room.partial.address(),
             y: y.address(),
-            sinks: self.sinks(sinks, heads)?,
+            sinks: self.of_heads("sinks", sinks, heads)?,
+            slopes: self.of_heads("slopes", slopes, heads)?,
             queries: small("sequences", sequences)?,
             rows: small("rows of tables", rows)?,
             heads: small("heads", heads)?,

@@ -147,6 +147,8 @@ pub(crate) struct Attend<'a> {
     pub(crate) cap: Option<f32>,
     /// The score of each head that no token has.
     pub(crate) sinks: Option<View<'a, f32>>,
+    /// ALiBi: how much the score of each head falls for each token between a key and the row; behind the cap.
+    pub(crate) slopes: Option<View<'a, f32>>,
     /// Pieces that the longest sequence has, at least.
     pub(crate) pieces: usize,
     pub(crate) queries: View<'a, f32>,
@@ -386,7 +388,8 @@ impl Ops {
             lengths: how.rows.lengths.address(),
             partial,
             y: 0,
-            sinks: self.sinks(how.sinks, how.heads)?,
+            sinks: self.of_heads("sinks", how.sinks, how.heads)?,
+            slopes: self.of_heads("slopes", how.slopes, how.heads)?,
             queries: small("queries", queries)?,
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,

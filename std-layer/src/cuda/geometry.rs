@@ -135,14 +135,17 @@ pub(crate) fn decode_parts(queries: usize, tokens: usize, multiprocessors: usize
     tokens.div_ceil(256).clamp(1, wanted.clamp(1, 128))
 }
 
-/// Attention of single queries, `width` that share a KV head a block: a warp has `head_dim` sums and two numbers.
+/// Attention of single queries, `width` that share a KV head a block. Of each it has 256 numbers, and for each warp a weight of each token of a
+/// batch, then `head_dim` sums and two numbers, in fours. A batch has as many tokens as four lots of eight dimensions in each lane make.
 pub(crate) fn decode(
     (sequences, parts): (usize, usize),
     (heads, kv_heads): (usize, usize),
     (head_dim, width): (usize, usize),
 ) -> Geometry {
     let blocks = kv_heads * (heads / kv_heads).div_ceil(width);
-    Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared: 4 * (head_dim + 2) * F32 }
+    let batch = 32 / head_dim.div_ceil(32).next_power_of_two();
+    let shared = width * (256 + 4 * batch.max(head_dim + 4)) * F32;
+    Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared }
 }
 
 /// A block a query.

@@ -22,6 +22,7 @@ struct PrefillArgs {
     lengths: Address,
     y: Address,
     sinks: Address,
+    slopes: Address,
     tokens: u32,
     heads: u32,
     kv_heads: u32,
@@ -63,6 +64,8 @@ pub struct Prefill<'a> {
     pub longest: usize,
     /// A score for each head that no token has: it takes its part of the softmax, and adds no value.
     pub sinks: Option<View<'a, f32>>,
+    /// ALiBi: how much the score of each head falls for each token between its query and its key, whichever comes first.
+    pub slopes: Option<View<'a, f32>>,
 }
 
 /// The sizes of heads that kernels are compiled for; others take the next larger one.
@@ -79,7 +82,8 @@ impl Ops {
     /// `heads * head_dim` elements a query; those of sequence `s` are `starts[s]` to `starts[s + 1]`, and the last of them is that
     /// of token `lengths[s] - 1`. `heads / kv_heads` consecutive heads share a KV head. A query that sees nothing gives zeros;
     /// tokens whose pages do not exist do not take part; queries of no sequence are left alone. With a sink `z` of the head
-    /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores.
+    /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores. With a slope `m` of the head the score of the token at position `t` for
+    /// the query at position `n` is `scale * (q . k_t) - m |n - t|` (ALiBi, Press et al., 2022).
     ///
     /// Products are made of numbers of 16 bits: queries and exponentials are rounded to what keys are stored as (f16 for E4M3).
     /// Sums are in f32. Heads of 64, 80, 96, 128 and 256 have kernels of their own; others take the next larger one.
@@ -87,7 +91,7 @@ impl Ops {
     /// FlashAttention-2 (Dao, 2023).
     ///
     /// # Errors
-    /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, a sink for each head if there are any,
+    /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, a sink and a slope for each head if there are any,
     /// and `y` is as large as `q`; `Kernel` if the cache is of f32 or `Q8_0`, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
     /// a window not empty; `Misaligned` unless `q` and `y` start at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
     /// sequences; `OtherContext`, `Launch`.
@@ -103,7 +107,7 @@ impl Ops {
         let y = y.into();
         let tabled = self.tables(cache, &tables)?;
         let shape = cache.shape();
-        let Prefill { heads, scale, mask, longest, sinks } = how;
+        let Prefill { heads, scale, mask, longest, sinks, slopes } = how;
         if !has_kernels(shape.format) {
             return Err(bad("cache", "one of f16, bf16 or E4M3"));
         }
@@ -141,7 +145,8 @@ impl Ops {
             starts: starts.address(),
             lengths: lengths.address(),
             y: y.address(),
-            sinks: self.sinks(sinks, heads)?,
+            sinks: self.of_heads("sinks", sinks, heads)?,
+            slopes: self.of_heads("slopes", slopes, heads)?,
             tokens: small("queries", tokens)?,
             heads: small("heads", heads)?,
             kv_heads: small("kv_heads", shape.kv_heads)?,

@@ -48,6 +48,8 @@ const CASES: &[Case] = &[
     Case { heads: 6, kv_heads: 2, dim: 128, page_tokens: 32, window: None, lengths: &[300, 600] },
     Case { heads: 5, kv_heads: 1, dim: 256, page_tokens: 8, window: None, lengths: &[40, 1] },
     Case { heads: 2, kv_heads: 1, dim: 16, page_tokens: 4, window: Some(1), lengths: &[9] },
+    Case { heads: 8, kv_heads: 1, dim: 128, page_tokens: 16, window: Some(250), lengths: &[700] },
+    Case { heads: 3, kv_heads: 3, dim: 8, page_tokens: 4, window: None, lengths: &[400] },
 ];
 
 /// Keys and values of sequences, in pages of any order.
@@ -114,18 +116,22 @@ impl Filled {
         (&mut self.cache, PageTables { pages: self.pages.view(), len: self.len })
     }
 
-    /// What a query gives, whose head may have a sink: sums of the values of `tokens`, which count through all sequences, and of their
+    /// What a query gives: sums of the values of `tokens`, which count through all sequences, and of their
     /// magnitudes; and the sum of exponentials, of which the largest is 1.
     pub fn attend(
         &self,
-        (q, scale, sink): (&[f64], f32, Option<f32>),
+        &Query { q, scale, sink, slope }: &Query<'_>,
         tokens: &[usize],
         kv: usize,
     ) -> (Vec<(f64, f64)>, f64) {
         let (dim, heads) = (self.cache.shape().head_dim, self.cache.shape().kv_heads);
         let row = |t: usize| (t * heads + kv) * dim;
         let dot = |k: &[f64]| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>();
-        let scores: Vec<f64> = tokens.iter().map(|&t| dot(&self.k[row(t)..]) * f64::from(scale)).collect();
+        let far = |t: usize| {
+            slope.map_or(0.0, |(slope, at)| f64::from(slope) * (at - t as isize).unsigned_abs() as f64)
+        };
+        let score = |&t: &usize| dot(&self.k[row(t)..]) * f64::from(scale) - far(t);
+        let scores: Vec<f64> = tokens.iter().map(score).collect();
         let sink = sink.map(f64::from);
         let top = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
@@ -143,6 +149,22 @@ pub fn sinks(heads: usize) -> Vec<f32> {
     [7.0, -2.0, 45.0, f32::NEG_INFINITY, 3.5].into_iter().cycle().take(heads).collect()
 }
 
+/// Slopes of heads: steep, moderate, none, and hardly any.
+pub fn slopes(heads: usize) -> Vec<f32> {
+    [0.5, 0.0625, 0.0, 0.004].into_iter().cycle().take(heads).collect()
+}
+
+/// With sinks or without, with slopes or without.
+pub const PARTS: [(bool, bool); 3] = [(false, false), (true, false), (true, true)];
+
+/// A query of a head, which may have a sink, and a slope: then the query's token is this one, counted through all sequences.
+pub struct Query<'a> {
+    pub q: &'a [f64],
+    pub scale: f32,
+    pub sink: Option<f32>,
+    pub slope: Option<(f32, isize)>,
+}
+
 fn check<T: Float>(format: KvFormat) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("attention");
@@ -155,11 +177,17 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
         let on_q = gpu.put(&q)?;
         let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
         let mut room = DecodeRoom::new(context, sequences * heads, dim, longest).map_err(text)?;
-        let sinks = sinks(heads);
-        let on_sinks = gpu.put(&sinks)?;
-        for with_sinks in [false, true] {
+        let (sinks, slopes) = (sinks(heads), slopes(heads));
+        let (on_sinks, on_slopes) = (gpu.put(&sinks)?, gpu.put(&slopes)?);
+        for (with_sinks, with_slopes) in PARTS {
             let mut y = gpu.room::<T>(q.len())?;
-            let how = Decode { heads, scale: 0.2, window, sinks: with_sinks.then(|| on_sinks.view()) };
+            let how = Decode {
+                heads,
+                scale: 0.2,
+                window,
+                sinks: with_sinks.then(|| on_sinks.view()),
+                slopes: with_slopes.then(|| on_slopes.view()),
+            };
             gpu.ops
                 .attention_decode(
                     &gpu.stream,
@@ -178,8 +206,13 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
                 for h in 0..heads {
                     let q: Vec<f64> =
                         q[(s * heads + h) * dim..][..dim].iter().map(|q| q.to_f32().into()).collect();
-                    let how = (&q[..], 0.2, with_sinks.then(|| sinks[h]));
-                    let (sums, _) = filled.attend(how, &tokens, h / (heads / kv_heads));
+                    let query = Query {
+                        q: &q,
+                        scale: 0.2,
+                        sink: with_sinks.then(|| sinks[h]),
+                        slope: with_slopes.then(|| (slopes[h], (before + n) as isize - 1)),
+                    };
+                    let (sums, _) = filled.attend(&query, &tokens, h / (heads / kv_heads));
                     want.extend(sums.iter().map(|s| s.0));
                     // Scores of up to 30 are off by their rounding, and so are exponentials.
                     error.extend(sums.iter().map(|s| s.1 * 4e-5));
@@ -187,7 +220,7 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
                 before += n;
             }
             compare(&gpu.get(&y)?, &want, |i| error[i])
-                .map_err(|e| format!("case {number}, sinks {with_sinks}: {e}"))?;
+                .map_err(|e| format!("case {number}, sinks {with_sinks}, slopes {with_slopes}: {e}"))?;
         }
     }
     Ok(())
@@ -207,7 +240,7 @@ fn not_numbers() -> Outcome {
         let mut y = gpu.room::<f16>(q.len())?;
         let from = (&filled.cache, filled.tables());
         let to = (&mut room, &mut y);
-        let (how, stream) = (Decode { heads: 5, scale: 0.2, window: None, sinks }, &gpu.stream);
+        let (how, stream) = (Decode { heads: 5, scale: 0.2, window: None, sinks, slopes: None }, &gpu.stream);
         gpu.ops.attention_decode(stream, from, lengths.view(), how, on_q.view(), to).map_err(text)?;
         let y = gpu.get(&y)?;
         let wrong = y.chunks(32).enumerate().find(|(h, y)| y.iter().any(|y| y.is_nan() != (*h == 2)));
@@ -218,19 +251,26 @@ fn not_numbers() -> Outcome {
     Ok(())
 }
 
-/// As many sinks as heads.
+/// As many sinks and slopes as heads.
 fn refusals() -> Outcome {
     let gpu = Gpu::new()?;
     let filled = Filled::new::<f16>(&gpu, &mut source("refusals"), KvFormat::F16, (1, 32, 8), &[3])?;
-    let (q, lengths, sinks) = (gpu.put(&[f16::ONE; 5 * 32])?, gpu.put(&[3u32])?, gpu.put(&[0f32; 4])?);
+    let (q, lengths, four) = (gpu.put(&[f16::ONE; 5 * 32])?, gpu.put(&[3u32])?, gpu.put(&[0f32; 4])?);
     let mut room = DecodeRoom::new(gpu.ops.context(), 5, 32, 3).map_err(text)?;
     let mut y = gpu.room::<f16>(q.len())?;
-    let how = Decode { heads: 5, scale: 0.2, window: None, sinks: Some(sinks.view()) };
-    let (from, to) = ((&filled.cache, filled.tables()), (&mut room, &mut y));
-    match gpu.ops.attention_decode(&gpu.stream, from, lengths.view(), how, q.view(), to) {
-        Err(e) if e.to_string().contains("`sinks`") => Ok(()),
-        other => Err(format!("4 sinks of 5 heads: {other:?}")),
+    let good = Decode { heads: 5, scale: 0.2, window: None, sinks: None, slopes: None };
+    let wrong = [
+        (Decode { sinks: Some(four.view()), ..good }, "`sinks`"),
+        (Decode { slopes: Some(four.view()), ..good }, "`slopes`"),
+    ];
+    for (how, part) in wrong {
+        let (from, to) = ((&filled.cache, filled.tables()), (&mut room, &mut y));
+        match gpu.ops.attention_decode(&gpu.stream, from, lengths.view(), how, q.view(), to) {
+            Err(e) if e.to_string().contains(part) => {}
+            other => return Err(format!("4 {part} of 5 heads: {other:?}")),
+        }
     }
+    Ok(())
 }
 
 pub fn trials(trials: &mut Trials) {

@@ -165,7 +165,7 @@ fn attention(gpu: &Gpu, table: &Table) -> Outcome {
             let mut room = DecodeRoom::new(context(), sequences * heads, head_dim, tokens).map_err(text)?;
             let mut y = Buffer::<f16>::new(context(), q.len()).map_err(text)?;
             let mut run = |cache: &KvCache| {
-                let how = Decode { heads, scale: 0.088, window: None, sinks: None };
+                let how = Decode { heads, scale: 0.088, window: None, sinks: None, slopes: None };
                 let to = (&mut room, &mut y);
                 gpu.ops.attention_decode(&gpu.stream, (cache, tables), lengths.view(), how, q.view(), to)
             };
@@ -197,7 +197,14 @@ fn prompts(gpu: &Gpu) -> Outcome {
             let (starts, lengths) = (gpu.put(&[0, tokens as u32])?, gpu.put(&[tokens as u32])?);
             let mut y = Buffer::<bf16>::new(context(), q.len()).map_err(text)?;
             let run = || {
-                let how = Prefill { heads, scale: 0.088, mask: Mask::Causal, longest: tokens, sinks: None };
+                let how = Prefill {
+                    heads,
+                    scale: 0.088,
+                    mask: Mask::Causal,
+                    longest: tokens,
+                    sinks: None,
+                    slopes: None,
+                };
                 let at = (starts.view(), lengths.view());
                 gpu.ops.attention_prefill(&gpu.stream, (&cache, tables), at, how, q.view(), &mut y)
             };

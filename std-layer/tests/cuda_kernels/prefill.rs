@@ -3,7 +3,7 @@
 use gllm_kernels_std::core::{bf16, f16};
 use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, PageTables, Prefill};
 
-use super::attention::{sinks, Filled};
+use super::attention::{sinks, slopes, Filled, Query, PARTS};
 use super::{compare, rounding, source, text, trial, Gpu, Outcome, Trials};
 
 struct Case {
@@ -126,12 +126,18 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
         let q: Vec<T> = source.normals(starts[sequences.len()] as usize * heads * dim);
         let (on_q, on_starts) = (gpu.put(&q)?, gpu.put(&starts)?);
         let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
-        let sinks = sinks(heads);
-        let on_sinks = gpu.put(&sinks)?;
-        for with_sinks in [false, true] {
+        let (sinks, slopes) = (sinks(heads), slopes(heads));
+        let (on_sinks, on_slopes) = (gpu.put(&sinks)?, gpu.put(&slopes)?);
+        for (with_sinks, with_slopes) in PARTS {
             let mut y = gpu.room::<T>(q.len())?;
-            let how =
-                Prefill { heads, scale: 0.2, mask, longest, sinks: with_sinks.then(|| on_sinks.view()) };
+            let how = Prefill {
+                heads,
+                scale: 0.2,
+                mask,
+                longest,
+                sinks: with_sinks.then(|| on_sinks.view()),
+                slopes: with_slopes.then(|| on_slopes.view()),
+            };
             let at = (on_starts.view(), on_lengths.view());
             gpu.ops
                 .attention_prefill(
@@ -162,8 +168,13 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
                             .iter()
                             .map(|&q| rounded(format, q))
                             .collect();
-                        let how = (&q[..], 0.2, with_sinks.then(|| sinks[h]));
-                        let (sums, sum) = filled.attend(how, &tokens, h / (heads / kv_heads));
+                        let query = Query {
+                            q: &q,
+                            scale: 0.2,
+                            sink: with_sinks.then(|| sinks[h]),
+                            slope: with_slopes.then(|| (slopes[h], before as isize + position)),
+                        };
+                        let (sums, sum) = filled.attend(&query, &tokens, h / (heads / kv_heads));
                         want.extend(sums.iter().map(|s| s.0));
                         let lost = least * tokens.len() as f64 * 5.0 / sum.max(1.0);
                         error.extend(sums.iter().map(|s| s.1 * (relative * 1.01 + 4e-5) + lost));
@@ -173,7 +184,7 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
                 before += n;
             }
             compare(&gpu.get(&y)?, &want, |i| error[i])
-                .map_err(|e| format!("case {number}, sinks {with_sinks}: {e}"))?;
+                .map_err(|e| format!("case {number}, sinks {with_sinks}, slopes {with_slopes}: {e}"))?;
         }
     }
     Ok(())
@@ -197,7 +208,8 @@ fn foreign() -> Outcome {
          -> Result<Vec<f16>, String> {
             let (starts, lengths) = (gpu.put(&starts)?, gpu.put(&lengths)?);
             let (at, mut y) = ((starts.view(), lengths.view()), gpu.put(&[f16::from_f32(7.0); 4 * 64])?);
-            let how = Prefill { heads: 1, scale: 0.2, mask: Mask::Causal, longest: 4, sinks: None };
+            let how =
+                Prefill { heads: 1, scale: 0.2, mask: Mask::Causal, longest: 4, sinks: None, slopes: None };
             gpu.ops
                 .attention_prefill(&gpu.stream, (&filled.cache, tables), at, how, on_q.view(), &mut y)
                 .map_err(text)?;
@@ -244,7 +256,7 @@ fn refusals() -> Outcome {
         let from = (&filled.cache, filled.tables());
         gpu.ops.attention_prefill(&gpu.stream, from, (at.0, at.1), how, at.2, &mut y)
     };
-    let good = Prefill { heads: 2, scale: 1.0, mask: Mask::Full, longest: 2, sinks: None };
+    let good = Prefill { heads: 2, scale: 1.0, mask: Mask::Full, longest: 2, sinks: None, slopes: None };
     let one = gpu.put(&[0f32])?;
     type Run<'a> = &'a mut dyn FnMut(Prefill<'_>, (usize, usize), usize, usize) -> Result<(), CudaError>;
     let run: Run<'_> = &mut run;
@@ -258,6 +270,7 @@ fn refusals() -> Outcome {
         (run(Prefill { scale: 0.0, ..good }, (2, 1), 0, 1), "`scale`"),
         (run(Prefill { mask: Mask::Window(0), ..good }, (2, 1), 0, 1), "`window`"),
         (run(Prefill { sinks: Some(one.view()), ..good }, (2, 1), 0, 1), "`sinks`"),
+        (run(Prefill { slopes: Some(one.view()), ..good }, (2, 1), 0, 1), "`slopes`"),
         (run(good, (1, 1), 0, 1), "`starts`"),
         (run(good, (3, 2), 0, 1), "`tables`"),
         (run(good, (2, 1), 0, 2), "`y`"),

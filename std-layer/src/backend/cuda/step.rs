@@ -204,6 +204,7 @@ impl<'a> Lowering<'a> {
                     window,
                     cap,
                     sinks,
+                    slopes: None,
                     pieces: rows.pieces,
                     queries: queries.into_view(),
                 })
@@ -247,7 +248,7 @@ impl<'a> Lowering<'a> {
                 let q = memory.floats(layout, Place::Queries, 0, rows.rows * width)?.into_view();
                 let y = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?;
                 let mask = window.map_or(Mask::Causal, Mask::Window);
-                let how = Prefill { heads, scale, mask, longest: run.tokens, sinks };
+                let how = Prefill { heads, scale, mask, longest: run.tokens, sinks, slopes: None };
                 let table = run.slot * tables.len..(run.slot + 1) * tables.len;
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
                 let starts = memory.starts.range(run.index..run.index + 2)?;

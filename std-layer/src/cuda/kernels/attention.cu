@@ -3,6 +3,7 @@
 // A page has PAGE tokens; of one it holds for each KV head the keys of all its tokens, then (in an array of their own) the values: element
 // ((page * kv_heads + head) * page_tokens + token) * dim + i. `tables` has for each sequence the numbers of its pages.
 #include "attention.cuh"
+#include "mma.cuh"
 
 // FP8 E4M3 with a scale for each array; the largest number is 448, above it there is NaN alone.
 struct e4m3 { u8 bits; };
@@ -47,130 +48,331 @@ template <class C> DEVICE void append(const AppendArgs& a) {
     }
 }
 
-// Eight numbers of a row.
-template <class C> struct alignas(8 * sizeof(C)) Eight { C at[8]; };
-template <class C> DEVICE Eight<C> load8(const C* p) {
-    if (sizeof(C) == 1) return *reinterpret_cast<const Eight<C>*>(p);
-    constexpr u32 QUADS = sizeof(C) <= 2 ? 1 : 2;
-    union { Quad quad[QUADS]; Eight<C> eight; } both;
-    for (u32 i = 0; i < QUADS; i++) both.quad[i] = load_once(p + i * 8 / QUADS);
-    return both.eight;
+// Eight numbers of a row, in words as they lie in memory: taken apart they would have to be there.
+template <class C> struct Eight { u32 w[2 * sizeof(C)]; };
+template <class C> DEVICE Eight<C> load8(const void* p) {
+    Eight<C> eight;
+    if constexpr (sizeof(C) == 1) {
+        struct alignas(8) Two { u32 w[2]; };
+        const Two two = *static_cast<const Two*>(p);
+        eight = {{two.w[0], two.w[1]}};
+    } else {
+#pragma unroll
+        for (u32 i = 0; i < 2 * sizeof(C); i += 4) {
+            const Quad quad = load_once(static_cast<const u8*>(p) + 4 * i);
+            for (u32 k = 0; k < 4; k++) eight.w[i + k] = quad.w[k];
+        }
+    }
+    return eight;
+}
+DEVICE f32 number(const Eight<f32>& x, u32 i) { return from_bits(x.w[i]); }
+DEVICE f32 number(const Eight<f16>& x, u32 i) { return to_f32(f16{static_cast<u16>(x.w[i / 2] >> i % 2 * 16)}); }
+DEVICE f32 number(const Eight<bf16>& x, u32 i) { return from_bits(i % 2 ? x.w[i / 2] & 0xffff0000 : x.w[i / 2] << 16); }
+DEVICE f32 number(const Eight<e4m3>& x, u32 i) { return to_f32(e4m3{static_cast<u8>(x.w[i / 4] >> i % 4 * 8)}); }
+DEVICE f32 number(const Eight<q8_0>& x, u32 i) { return to_f32(q8_0{static_cast<i8>(x.w[i / 4] >> i % 4 * 8)}); }
+
+// Where the keys and values of a token are; a lane may ask for those of another one's token.
+template <class C> struct Place {
+    // Number of the row among all of the cache, or none.
+    u32 row;
+    static DEVICE Place none() { return {~0u}; }
+    static DEVICE Place of(const DecodeArgs& a, u32 page, u32 kv, u32 slot) { return {(page * a.kv_heads + kv) * a.page_tokens + slot}; }
+    DEVICE Place of_lane(u32 lane) const { return {shuffle(row, lane)}; }
+    DEVICE bool there() const { return row != ~0u; }
+    // Where its numbers from `first` on are.
+    DEVICE const u8* at(const DecodeArgs& a, const void* cache, u32 first) const {
+        return static_cast<const u8*>(cache) + first * sizeof(C) + static_cast<u64>(row) * (a.dim * static_cast<u32>(sizeof(C)));
+    }
+    // What the numbers from `first` on are multiplied with.
+    DEVICE f32 scale(const DecodeArgs&, const void*, u32) const { return 1; }
+};
+template <> struct Place<q8_0> {
+    // Number of the row within its page, or none.
+    u32 page, row;
+    static DEVICE Place none() { return {0, ~0u}; }
+    static DEVICE Place of(const DecodeArgs& a, u32 page, u32 kv, u32 slot) { return {page, kv * a.page_tokens + slot}; }
+    DEVICE Place of_lane(u32 lane) const { return {shuffle(page, lane), shuffle(row, lane)}; }
+    DEVICE bool there() const { return row != ~0u; }
+    static DEVICE u64 rows(const DecodeArgs& a) { return static_cast<u64>(a.kv_heads) * a.page_tokens; }
+    DEVICE const u8* at(const DecodeArgs& a, const void* cache, u32 first) const { return static_cast<const u8*>(cache) + q8_codes(rows(a), a.dim, page, row) + first; }
+    DEVICE f32 scale(const DecodeArgs& a, const void* cache, u32 first) const {
+        return to_f32(*reinterpret_cast<const f16*>(static_cast<const u8*>(cache) + q8_scale(rows(a), a.dim, page, row, first / Q8_GROUP)));
+    }
+};
+
+// Numbers of a lane in shared memory, which begin at a multiple of 16 bytes if they are fours.
+template <u32 N> DEVICE void keep(f32* to, const f32 (&x)[N]) {
+#pragma unroll
+    for (u32 i = 0; i < N; i += N % 4 ? 1 : 4) {
+        if constexpr (N % 4) to[i] = x[i];
+        else store_pack(to + i, {x[i], x[i + 1], x[i + 2], x[i + 3]});
+    }
+}
+template <u32 N> DEVICE void recall(f32 (&x)[N], const f32* from) {
+#pragma unroll
+    for (u32 i = 0; i < N; i += N % 4 ? 1 : 4) {
+        if constexpr (N % 4) x[i] = from[i];
+        else {
+            Pack<f32> four;
+            four.quad = load16(from + i);
+            x[i] = four.at[0], x[i + 1] = four.at[1], x[i + 2] = four.at[2], x[i + 3] = four.at[3];
+        }
+    }
 }
 
-// Where eight numbers of a token's key or value are, and what they are multiplied with.
-template <class C> struct Rows {
-    const DecodeArgs& a;
-    u32 page, kv, token, first;
-    DEVICE u64 at() const { return ((static_cast<u64>(page) * a.kv_heads + kv) * a.page_tokens + token) * a.dim + first; }
-    DEVICE f32 scale(const void*) const { return 1; }
-};
-template <> struct Rows<q8_0> {
-    const DecodeArgs& a;
-    u32 page, kv, token, first;
-    DEVICE u64 all() const { return static_cast<u64>(a.kv_heads) * a.page_tokens; }
-    DEVICE u64 row() const { return static_cast<u64>(kv) * a.page_tokens + token; }
-    DEVICE u64 at() const { return q8_codes(all(), a.dim, page, row()) + first; }
-    DEVICE f32 scale(const void* cache) const {
-        return to_f32(*reinterpret_cast<const f16*>(static_cast<const u8*>(cache) + q8_scale(all(), a.dim, page, row(), first / Q8_GROUP)));
-    }
-};
+// A block takes a part of the tokens for the HEADS queries that share a KV head, a warp a batch of them at a time. Of a key a lane has STEP times
+// eight dimensions, which need few shuffles to be summed; of values it has eight dimensions, of STEP tokens, so that a warp's sums are
+// spread over all lanes. Keys of the next batch are on the way as soon as those of this one have been multiplied, values too; their places are
+// known 32 tokens ahead. Warps meet at the end.
+template <class C, u32 HEADS> struct Attend {
+    static constexpr u32 STEP = 4;
+    // How far the numbers of a query are from the next one's, in shared memory.
+    static constexpr u32 PITCH = 256;
 
-// A block takes a part of the tokens for the HEADS queries that share a KV head: a warp some tokens at a time, a lane eight of the
-// dimensions of one. Warps meet at the end.
-template <class C, u32 HEADS> DEVICE void attend(const DecodeArgs& a) {
-    const u32 group = a.heads / a.kv_heads, per = div_up(group, HEADS);
-    const u32 query = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
-    const u32 sequence = a.sequences ? a.sequences[query] : query;
-    const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
-    const u32 start = seen_from(length, a.window), share = a.piece ? a.piece : div_up(length - start, a.parts);
-    const u32 begin = a.piece ? 0 : start, end = least(static_cast<u64>(length), begin + (part + static_cast<u64>(1)) * share);
-    const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin + static_cast<u64>(part) * share))), to = most(from, end);
-    // Whoever joins pieces knows which have tokens.
-    if (a.piece && from == to) return;
-    // Lanes of a warp that a token takes, and tokens side by side.
-    u32 lanes = 1;
-    while (lanes < a.dim / 8) lanes *= 2;
-    const u32 side = WARP / lanes, mine = lane() % lanes * 8, which = lane() / lanes;
-    f32 q[HEADS][8], acc[HEADS][8], top[HEADS], sum[HEADS];
+    const DecodeArgs& a;
+    // The tokens that the block sees, and where they are looked up.
+    u32 kv, sequence, from, to;
+    // The logarithm of the number of lanes that a key takes.
+    u32 log;
+    // Of a token of the present 32, and of one of the next.
+    Place<C> place;
+    u32 next_page, next_slot;
+    Eight<C> k[STEP], v[STEP];
+    f32 of_key[STEP], of_value[STEP];
+    bool has_key;
+    // Of each query: sums of values, the largest score of the warp, and the lane's sum of exponentials.
+    f32 acc[HEADS][8], top[HEADS], sum[HEADS];
+
+    // Lanes that a key takes, and a value; tokens of a batch.
+    DEVICE u32 few() const { return 1 << log; }
+    DEVICE u32 lanes() const { return STEP << log; }
+    DEVICE u32 batch() const { return WARP >> log; }
+    // Tokens of a batch whose values a warp takes at a time.
+    DEVICE u32 side() const { return WARP / STEP >> log; }
+    // Which tokens of these this lane has a part of first, and from which dimension on.
+    DEVICE u32 key_token() const { return lane() >> log; }
+    DEVICE u32 key_first() const { return (lane() & (few() - 1)) * 8; }
+    DEVICE u32 value_token() const { return lane() / STEP >> log; }
+    DEVICE u32 value_first() const { return (lane() & (lanes() - 1)) * 8; }
+    // The first token of a batch of this warp.
+    DEVICE u32 first_of(u32 index) const { return from + (index * (threads() / WARP) + warp()) * batch(); }
+
+    // Asks for the page of one of 32 tokens, which are `few` batches.
+    DEVICE void look(u32 index) {
+        const u32 token = first_of(index + (lane() >> (5 - log))) + (lane() & (batch() - 1)), at = token / a.page_tokens;
+        next_slot = token % a.page_tokens, next_page = a.pages;
+        if (token < to && at < a.table_len) next_page = a.tables[static_cast<u64>(sequence) * a.table_len + at];
+    }
+
+    // What is asked for at the beginning of a batch: where the next tokens are, if their turn has come.
+    DEVICE void turn(u32 index) {
+        if (index & (few() - 1)) return;
+        place = next_page < a.pages ? Place<C>::of(a, next_page, kv, next_slot) : Place<C>::none();
+        look(index + few());
+    }
+
+    DEVICE void fetch_keys(u32 index) {
+        const Place<C> at = place.of_lane((index & (few() - 1)) * batch() + key_token());
+        has_key = at.there();
+        if (!has_key) return;
+        const u8* from = at.at(a, a.keys, key_first());
 #pragma unroll
-    for (u32 h = 0; h < HEADS; h++) {
-        top[h] = minus_infinity(), sum[h] = 0;
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-            acc[h][i] = 0;
-            q[h][i] = h < count && mine < a.dim ? load_as(a.q, (static_cast<u64>(query) * a.heads + first + h) * a.dim + mine + i, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
+        for (u32 j = 0; j < STEP; j++) {
+            const u32 further = j * few() * 8;
+            if (key_first() + further >= a.dim) continue;
+            k[j] = load8<C>(from + further * sizeof(C));
+            of_key[j] = at.scale(a, a.keys, key_first() + further);
         }
     }
-    // In units of log2(e), as scores are.
-    const f32 cap = a.cap * 1.44269504f;
-    const u32 warps = threads() / WARP;
-    for (u32 base = from + warp() * side; base < to; base += warps * side) {
-        const u32 token = base + which;
-        u32 page = a.pages;
-        if (token < to && token / a.page_tokens < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + token / a.page_tokens];
-        const bool there = page < a.pages;
-        const Rows<C> rows{a, there ? page : 0, kv, token % a.page_tokens, mine};
-        Eight<C> k = {}, v = {};
-        f32 of_key = 1, of_value = 1;
-        if (there && mine < a.dim) {
-            k = load8(static_cast<const C*>(a.keys) + rows.at()), v = load8(static_cast<const C*>(a.values) + rows.at());
-            of_key = rows.scale(a.keys), of_value = rows.scale(a.values);
-        }
-        f32 wide[8];
+
+    DEVICE void fetch_value(u32 index, u32 t) {
+        const Place<C> at = place.of_lane((index & (few() - 1)) * batch() + t * side() + value_token());
+        v[t] = {}, of_value[t] = 1;
+        if (!at.there() || value_first() >= a.dim) return;
+        v[t] = load8<C>(at.at(a, a.values, value_first()));
+        of_value[t] = at.scale(a, a.values, value_first());
+    }
+
+    // Products of queries with the keys of a batch; each lane gets those of the token it has a part of.
+    DEVICE void multiply(const f32* q, f32 (&s)[HEADS]) const {
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) wide[i] = to_f32(v.at[i]) * of_value;
+        for (u32 j = 0; j < STEP; j++) {
+            f32 x[8];
 #pragma unroll
-        for (u32 h = 0; h < HEADS; h++) {
-            f32 s = 0;
+            for (u32 i = 0; i < 8; i++) x[i] = number(k[j], i);
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) s = fmaf(q[h][i], to_f32(k.at[i]), s);
-            s *= of_key;
-            for (u32 x = 1; x < lanes; x *= 2) s += shuffle_xor(s, x);
-            if (cap != 0) s = cap * tanhf(s / cap);
-            if (!there) s = minus_infinity();
-            const f32 next = most(top[h], s);
-            // Both may be -infinity, whose difference is NaN.
-            const f32 keep = top[h] == next ? 1 : exp2_fast(top[h] - next), p = s == minus_infinity() ? 0 : exp2_fast(s - next);
-            top[h] = next;
-            sum[h] = fmaf(sum[h], keep, p);
+            for (u32 h = 0; h < HEADS; h++) {
+                f32 of[8], dot = 0;
+                recall(of, q + h * PITCH + key_first() + j * few() * 8);
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) acc[h][i] = fmaf(acc[h][i], keep, p * wide[i]);
+                for (u32 i = 0; i < 8; i++) dot = fmaf(of[i], x[i], dot);
+                s[h] = fmaf(dot, of_key[j], s[h]);
+            }
         }
     }
-    // What tokens side by side have, then what warps have. Without tokens sums are 0, and largest scores mean nothing.
-    f32* room = shared<f32>();
+
+    // Numbers of each token of a batch, for all lanes of the warp.
+    DEVICE void share(const f32 (&s)[HEADS], f32* own) const {
+        if (key_first() == 0) keep(own + key_token() * HEADS, s);
+    }
+
+    // Scores as exponentials relative to the largest ones, which seldom change.
+    DEVICE void weigh(f32 (&s)[HEADS]) {
+        bool more = false;
 #pragma unroll
-    for (u32 h = 0; h < HEADS; h++) {
-        f32 best = top[h];
-        for (u32 x = lanes; x < WARP; x *= 2) best = most(best, shuffle_xor(best, x));
-        const f32 keep = sum[h] == 0 ? 0 : exp2_fast(top[h] - best);
-        f32 total = sum[h] * keep;
-        for (u32 x = lanes; x < WARP; x *= 2) total += shuffle_xor(total, x);
-        f32* slot = room + warp() * (a.dim + 2);
+        for (u32 h = 0; h < HEADS; h++) more |= s[h] > top[h];
+        if (lanes_of(more)) {
+            f32 best[HEADS];
 #pragma unroll
-        for (u32 i = 0; i < 8; i++) {
-            f32 o = acc[h][i] * keep;
-            for (u32 x = lanes; x < WARP; x *= 2) o += shuffle_xor(o, x);
-            if (which == 0 && mine < a.dim) slot[mine + i] = o;
+            for (u32 h = 0; h < HEADS; h++) best[h] = s[h];
+#pragma unroll 1
+            for (u32 x = few(); x < WARP; x *= 2)
+#pragma unroll
+                for (u32 h = 0; h < HEADS; h++) best[h] = most(best[h], shuffle_xor(best[h], x));
+#pragma unroll
+            for (u32 h = 0; h < HEADS; h++) {
+                const f32 next = most(best[h], top[h]);
+                // Both may be -infinity, whose difference is NaN.
+                const f32 by = top[h] == next ? 1 : exp2_fast(top[h] - next);
+                top[h] = next, sum[h] *= by;
+#pragma unroll
+                for (u32 i = 0; i < 8; i++) acc[h][i] *= by;
+            }
         }
-        if (lane() == 0) slot[a.dim] = best, slot[a.dim + 1] = total;
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) sum[h] += s[h] = s[h] == minus_infinity() ? 0 : exp2_fast(s[h] - top[h]);
+    }
+
+    DEVICE void gather(u32 t, const f32* weights) {
+        f32 x[8], p[HEADS];
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) x[i] = number(v[t], i) * of_value[t];
+        recall(p, weights + (t * side() + value_token()) * HEADS);
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++)
+#pragma unroll
+            for (u32 i = 0; i < 8; i++) acc[h][i] = fmaf(p[h], x[i], acc[h][i]);
+    }
+
+    // What the lanes of a warp have together: sums of values, then the largest score and the sum of exponentials of each query. Without tokens
+    // sums are 0, and largest scores mean nothing.
+    DEVICE void leave(f32* own) {
+#pragma unroll 1
+        for (u32 x = few(); x < WARP; x *= 2)
+#pragma unroll
+            for (u32 h = 0; h < HEADS; h++) sum[h] += shuffle_xor(sum[h], x);
+        // One after the other those that have other tokens.
+#pragma unroll 1
+        for (u32 turn = 0; turn < side(); turn++) {
+            if (value_token() == turn && value_first() < a.dim) {
+#pragma unroll
+                for (u32 h = 0; h < HEADS; h++) {
+                    f32 before[8] = {}, *place = own + h * a.dim + value_first();
+                    if (turn > 0) recall(before, place);
+#pragma unroll
+                    for (u32 i = 0; i < 8; i++) before[i] += acc[h][i];
+                    keep(place, before);
+                }
+            }
+            sync_warp();
+        }
+        if (lane() == 0)
+#pragma unroll
+            for (u32 h = 0; h < HEADS; h++) own[HEADS * a.dim + 2 * h] = top[h], own[HEADS * a.dim + 2 * h + 1] = sum[h];
+    }
+
+    static DEVICE void run(const DecodeArgs& a) {
+        const u32 group = a.heads / a.kv_heads, per = div_up(group, HEADS);
+        const u32 query = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
+        const u32 sequence = a.sequences ? a.sequences[query] : query;
+        const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
+        const u32 start = seen_from(length, a.window), share = a.piece ? a.piece : div_up(length - start, a.parts);
+        const u32 begin = a.piece ? 0 : start, end = least(static_cast<u64>(length), begin + (part + static_cast<u64>(1)) * share);
+        const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin + static_cast<u64>(part) * share))), to = most(from, end);
+        // Whoever joins pieces knows which have tokens.
+        if (a.piece && from == to) return;
+        u32 log = 0;
+#pragma unroll 1
+        while (STEP * 8 << log < a.dim) log++;
+        Attend self{a, kv, sequence, from, to, log, {}, 0, 0, {}, {}, {}, {}, false, {}, {}, {}};
+        const u32 warps = threads() / WARP, next = HEADS * most(self.batch(), a.dim + 4);
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) self.top[h] = minus_infinity();
+#pragma unroll
+        for (u32 j = 0; j < STEP; j++) self.of_key[j] = 1;
+        self.look(0);
+        self.turn(0);
+        self.fetch_keys(0);
+#pragma unroll
+        for (u32 t = 0; t < STEP; t++) self.fetch_value(0, t);
+        // Queries, with zeros behind them; then each warp's own.
+        f32 *q = shared<f32>(), *room = q + HEADS * PITCH, *own = room + warp() * next;
+#pragma unroll 1
+        for (u32 h = 0; h < HEADS; h++)
+#pragma unroll 1
+            for (u32 i = thread(); i < PITCH; i += threads())
+                q[h * PITCH + i] = h < count && i < a.dim ? load_as(a.q, (static_cast<u64>(query) * a.heads + first + h) * a.dim + i, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
         sync_block();
-        if (h < count) {
+#pragma unroll 1
+        for (u32 index = 0; self.first_of(index) < to; index++) {
+            f32 s[HEADS] = {};
+            const bool there = self.has_key;
+            self.multiply(q, s);
+            self.turn(index + 1);
+            self.fetch_keys(index + 1);
+#pragma unroll 1
+            for (u32 x = 1; x < self.few(); x *= 2)
+#pragma unroll
+                for (u32 h = 0; h < HEADS; h++) s[h] += shuffle_xor(s[h], x);
+            if (a.cap != 0) {
+                // In units of log2(e), as scores are; each by one lane.
+                const f32 cap = a.cap * 1.44269504f;
+                self.share(s, own);
+                sync_warp();
+#pragma unroll 1
+                for (u32 i = lane(); i < self.batch() * HEADS; i += WARP) own[i] = cap * tanhf(own[i] / cap);
+                sync_warp();
+                recall(s, own + self.key_token() * HEADS);
+                sync_warp();
+            }
+            if (a.slopes) {
+                const f32 far = static_cast<f32>(length - 1 - (self.first_of(index) + self.key_token())) * 1.44269504f;
+#pragma unroll
+                for (u32 h = 0; h < HEADS; h++) s[h] = fmaf(-a.slopes[first + least(h, count - 1)], far, s[h]);
+            }
+#pragma unroll
+            for (u32 h = 0; h < HEADS; h++)
+                if (!there) s[h] = minus_infinity();
+            self.weigh(s);
+            self.share(s, own);
+            sync_warp();
+#pragma unroll
+            for (u32 t = 0; t < STEP; t++) {
+                self.gather(t, own);
+                self.fetch_value(index + 1, t);
+            }
+            sync_warp();
+        }
+        self.leave(own);
+        sync_block();
+#pragma unroll 1
+        for (u32 h = 0; h < count; h++) {
+            const f32 *sums = room + h * a.dim, *ends = room + HEADS * a.dim + 2 * h;
             f32 over = minus_infinity();
-            for (u32 w = 0; w < warps; w++) over = most(over, room[w * (a.dim + 2) + a.dim]);
+#pragma unroll 1
+            for (u32 w = 0; w < warps; w++) over = most(over, ends[w * next]);
             f32* out = a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (a.dim + 2);
+#pragma unroll 1
             for (u32 i = thread(); i < a.dim + 2; i += threads()) {
                 f32 o = 0;
-                for (u32 w = 0; w < warps; w++) {
-                    const f32* from_warp = room + w * (a.dim + 2);
-                    if (from_warp[a.dim + 1] != 0) o = fmaf(exp2_fast(from_warp[a.dim] - over), from_warp[i], o);
-                }
+#pragma unroll 1
+                for (u32 w = 0; w < warps; w++)
+                    if (ends[w * next + 1] != 0) o = fmaf(exp2_fast(ends[w * next] - over), i < a.dim ? sums[w * next + i] : ends[w * next + 1], o);
                 out[i] = i == a.dim ? over : o;
             }
         }
-        sync_block();
     }
-}
+};
 
 // Parts together; a query without tokens gives zeros. A block has a query.
 KERNEL(attention_join, DecodeArgs, 256) {
@@ -192,8 +394,8 @@ KERNEL(attention_join, DecodeArgs, 256) {
 }
 
 #define DECODE(T)                                                           \
-    KERNEL(attention_decode_##T##_h1, DecodeArgs, 128) { attend<T, 1>(a); } \
-    KERNEL(attention_decode_##T##_h4, DecodeArgs, 128) { attend<T, 4>(a); }
+    KERNEL(attention_decode_##T##_h1, DecodeArgs, 128) { Attend<T, 1>::run(a); } \
+    KERNEL(attention_decode_##T##_h4, DecodeArgs, 128) { Attend<T, 4>::run(a); }
 #define CACHE(T)                                             \
     KERNEL(kv_append_##T, AppendArgs, 256) { append<T>(a); } \
     DECODE(T)

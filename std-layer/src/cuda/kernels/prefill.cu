@@ -7,7 +7,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     typedef typename Base::T T;
     typedef typename Base::Place Place;
     typedef typename Base::Tile Tile;
-    using Base::slot, Base::behind, Base::fetch, Base::scale_of, Base::share_of;
+    using Base::slot, Base::behind, Base::fetch, Base::scale_of, Base::slope_of, Base::share_of;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
     // What a warp has of its queries: sums of values, the largest score, and this thread's part of the sum of exponentials. Rows of
@@ -35,6 +35,18 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
 #pragma unroll
                 for (u32 i = 0; i < SIDE; i++) mma(s[i][j], q[i], {b[0], b[1]}, T()), mma(s[i][j + 1], q[i], {b[2], b[3]}, T());
             }
+        }
+        if (a.slopes) {
+            const f32 slope = slope_of(a);
+#pragma unroll
+            for (u32 i = 0; i < SIDE; i++)
+#pragma unroll
+                for (u32 r = 0; r < 4; r++) {
+                    // How far the first of these keys is behind the query.
+                    const i32 far = token + static_cast<i32>(lane() % 4 * 2 + r % 2) - (position + static_cast<i32>(i * 16 + r / 2 * 8 + lane() / 4));
+#pragma unroll
+                    for (u32 j = 0; j < BN / 8; j++) s[i][j][r] = fmaf(-slope, fabsf(static_cast<f32>(far + static_cast<i32>(j * 8))), s[i][j][r]);
+                }
         }
         const i32 last = position + static_cast<i32>(16 * SIDE) - 1;
         if (!place.all() || (a.causal && token + static_cast<i32>(BN) - 1 > position) || (a.window && token <= last - static_cast<i32>(a.window))) {

@@ -15,6 +15,8 @@ struct PrefillArgs {
     void* y;
     // A score for each head that no token has: it joins the sum of exponentials. None, without.
     const f32* sinks;
+    // Of each head how much a score falls for each token between its query and its key: ALiBi. None, without.
+    const f32* slopes;
     u32 tokens, heads, kv_heads, dim, page_tokens, table_len, pages, causal, window, type;
     f32 scale, key_scale, value_scale;
 };
@@ -47,6 +49,8 @@ template <class C, u32 DIM> struct PrefillTiles {
 
     // The factor of scores, whose exponentials are powers of 2.
     static DEVICE f32 scale_of(const PrefillArgs& a) { return a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f); }
+    // How much a score falls for each token, in the unit that products of queries and keys have.
+    static DEVICE f32 slope_of(const PrefillArgs& a) { return a.slopes[block_y()] * 1.44269504f / scale_of(a); }
     // What sums of values are multiplied with at the end, where exponentials relative to the score `top` have the sum `total`.
     static DEVICE f32 share_of(const PrefillArgs& a, f32 top, f32 total) {
         f32 keep = 1;

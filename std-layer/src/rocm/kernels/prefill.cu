@@ -10,7 +10,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     typedef typename Base::T T;
     typedef typename Base::Place Place;
     typedef typename Base::Tile Moved;
-    using Base::slot, Base::fetch, Base::scale_of, Base::share_of;
+    using Base::slot, Base::fetch, Base::scale_of, Base::slope_of, Base::share_of;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
     // Tiles of 16 queries that a wave has, and tokens whose scores it has at a time: without products of tiles, more take too many registers.
@@ -74,6 +74,19 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
 #pragma unroll
             for (u32 t = 0; t < STEP / 16; t++)
                 multiply(s[t], q, [&](u32 m) { return tile_at(keys + slot(16 * t + m, k), keys + slot(16 * t + m, k + 1)); });
+        }
+        in_order();
+        if (a.slopes) {
+            const f32 slope = slope_of(a);
+#pragma unroll
+            for (u32 i = 0; i < MINE; i++) {
+                // How far the first of these keys is behind the query.
+                const i32 far = token + static_cast<i32>(row_of(0)) - (position + static_cast<i32>(16 * i + wave_lane() % 16));
+#pragma unroll
+                for (u32 t = 0; t < STEP / 16; t++)
+#pragma unroll
+                    for (u32 r = 0; r < RESULTS; r++) s[t][i][r] = fmaf(-slope, fabsf(static_cast<f32>(far + static_cast<i32>(16 * t + r * NEXT_ROW))), s[t][i][r]);
+            }
         }
         in_order();
         const i32 last = position + static_cast<i32>(16 * MINE) - 1;
