@@ -120,6 +120,13 @@ template <u32 N> DEVICE void recall(f32 (&x)[N], const f32* from) {
     }
 }
 
+// Has been computed here: else AMD's compiler loads what all sums are made of before it forms one, for which there are too few registers.
+#ifdef __HIP__
+DEVICE void done(f32& x) { asm volatile("" : "+v"(x)); }
+#else
+DEVICE void done(f32&) {}
+#endif
+
 // A block takes a part of the tokens for the HEADS queries that share a KV head, a warp a batch of them at a time. Of a key a lane has STEP times
 // eight dimensions, which need few shuffles to be summed; of values it has eight dimensions, of STEP tokens, so that a warp's sums are
 // spread over all lanes. Keys of the next batch are on the way as soon as those of this one have been multiplied, values too; their places are
@@ -207,6 +214,7 @@ template <class C, u32 HEADS> struct Attend {
 #pragma unroll
                 for (u32 i = 0; i < 8; i++) dot = fmaf(of[i], x[i], dot);
                 s[h] = fmaf(dot, of_key[j], s[h]);
+                done(s[h]);
             }
         }
     }
