@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::source::{bad_tensor, numbers, Files};
+use super::source::{bad_tensor, numbers, Files, Naming};
 use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, ModelError, Pooling, Rope};
 use crate::gguf::{Array, Gguf, Value};
 
@@ -205,7 +205,7 @@ impl<'a> Metadata<'a> {
         let expected =
             format!("an array of 1 to {vocabulary} labels, no more than the vocabulary has tokens");
         let labels = self.read(LABELS, &expected, fits)?.unwrap_or(1);
-        let bias = files.tensor(names::CLASSIFIER_BIAS.gguf).map(numbers).transpose()?;
+        let bias = files.named(&names::CLASSIFIER_BIAS).map(numbers).transpose()?;
         Ok(Some(Classifier { labels, bias }))
     }
 
@@ -368,7 +368,7 @@ impl Config {
         let norm_eps = meta.positive(".attention.layer_norm_rms_epsilon")?;
         let norm_eps = meta.needed(".attention.layer_norm_rms_epsilon", norm_eps)? as f32;
 
-        let rows = |name: &names::Name| files.tensor(name.gguf)?.rows().filter(|n| (1..=LARGEST).contains(n));
+        let rows = |name: &names::Name| files.named(name)?.rows().filter(|n| (1..=LARGEST).contains(n));
         let vocabulary = match meta.size(".vocab_size")? {
             Some(size) => size,
             None => match rows(&names::EMBEDDING).or_else(|| rows(&names::OUTPUT)) {
@@ -395,7 +395,7 @@ impl Config {
             meta.read(key, "above 1 and finite", above_one)
         };
         let (scaling, attention_factor) = meta.scaling(context)?;
-        let factors = files.tensor(names::ROPE_FACTORS.gguf).map(|tensor| {
+        let factors = files.named(&names::ROPE_FACTORS).map(|tensor| {
             let factors = numbers(tensor)?;
             let fits = factors.len() == dims / 2 && factors.iter().all(|&f| f > 0.0);
             let expected =
@@ -403,7 +403,8 @@ impl Config {
             fits.then_some(factors).ok_or_else(expected)
         });
         let pairing = match architecture {
-            Architecture::Llama => RopePairing::Adjacent,
+            // llama.cpp stores the rows of these matrices in another order than checkpoints have.
+            Architecture::Llama if files.naming() == Naming::Gguf => RopePairing::Adjacent,
             _ => RopePairing::HalfSplit,
         };
         let theta = base(".rope.freq_base")?.unwrap_or(10_000.0);
@@ -475,12 +476,12 @@ impl Config {
             attention_bias: matches!(
                 architecture,
                 Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::GptOss
-            ) || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
+            ) || files.named(&names::Q_BIAS).is_some(),
             attention_output_bias: gpt_oss,
             attention_sinks: gpt_oss,
             ffn_norm_is_post_attention: gpt_oss,
             pooling: meta.pooling()?,
-            tied_embeddings: classifier.is_none() && files.tensor(names::OUTPUT.gguf).is_none(),
+            tied_embeddings: classifier.is_none() && files.named(&names::OUTPUT).is_none(),
             classifier,
             ropes,
             layer,

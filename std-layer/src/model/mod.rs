@@ -6,6 +6,7 @@
 //! - [`Sampling`]: how the next token is chosen from logits.
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
+mod checkpoint;
 mod config;
 mod decoder;
 mod error;

@@ -1,5 +1,6 @@
 //! The table of tensors of a decoder model: their names in GGUF files and in checkpoints, and their shapes.
 
+use super::source::Naming;
 use super::{Config, Experts};
 
 /// A question about a model.
@@ -46,6 +47,22 @@ impl Name {
     /// The name in a GGUF file.
     pub(super) fn in_gguf(&self, layer: usize) -> String {
         self.gguf.replace("{}", &layer.to_string())
+    }
+
+    /// The name that a model's tensor has.
+    pub(super) fn of(&self, naming: Naming, config: &Config, layer: usize) -> String {
+        match naming {
+            Naming::Gguf => self.in_gguf(layer),
+            Naming::HuggingFace => self.in_hf(config, layer),
+        }
+    }
+
+    /// The name that the tensor of the first layer has if a model is not special.
+    pub(super) fn in_any(&self, naming: Naming) -> String {
+        match naming {
+            Naming::Gguf => self.in_gguf(0),
+            Naming::HuggingFace => self.hf.replace("{}", "0"),
+        }
     }
 
     /// The name in a checkpoint of Hugging Face's library.
@@ -214,7 +231,8 @@ pub(super) const POST_FFN_NORM: Name =
     })
     .if_so(|c| c.post_norms);
 pub(super) const ROPE_FACTORS: Name =
-    name("rope_freqs.weight", "", |c| vec![c.ropes[0].dims / 2]).if_so(|c| c.ropes[0].factors.is_some());
+    name("rope_freqs.weight", "rope_freqs.weight", |c| vec![c.ropes[0].dims / 2])
+        .if_so(|c| c.ropes[0].factors.is_some());
 
 /// Everything outside layers.
 pub(super) static GLOBAL: [Name; 6] =

@@ -8,7 +8,7 @@ use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantFormat, QuantRef};
 use rayon::prelude::*;
 
 use super::names::{self, Name};
-use super::{Config, ModelError};
+use super::{checkpoint, Config, ModelError};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
@@ -178,32 +178,54 @@ impl<'a> ExpertWeights<'a> {
     }
 }
 
+/// Who named a model's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// llama.cpp, for GGUF files.
+    Gguf,
+    /// Hugging Face's library, for checkpoints.
+    HuggingFace,
+}
+
 /// A model's file, or the files that it is split into.
 #[derive(Debug)]
-pub(super) struct Files<'a>(Vec<(PathBuf, Gguf<'a>)>);
+pub(super) struct Files<'a> {
+    parts: Vec<(PathBuf, Gguf<'a>)>,
+    naming: Naming,
+}
 
 impl<'a> Files<'a> {
     /// The file with the metadata.
     pub(super) fn first(&self) -> &Gguf<'a> {
-        &self.0[0].1
+        &self.parts[0].1
+    }
+
+    /// Who named the tensors, and stored the matrices of queries and keys as their order of pairs asks for.
+    pub(super) fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// The tensor of this role, of the first layer if layers have one, whatever its shape.
+    pub(super) fn named(&self, name: &Name) -> Option<Tensor<'_>> {
+        self.tensor(&name.in_any(self.naming))
     }
 
     pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.0.iter().find_map(|(_, file)| file.tensor(name))
+        self.parts.iter().find_map(|(_, file)| file.tensor(name))
     }
 
     pub(super) fn tensors_len(&self) -> usize {
-        self.0.iter().map(|(_, file)| file.tensors_len()).sum()
+        self.parts.iter().map(|(_, file)| file.tensors_len()).sum()
     }
 
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.0.iter().flat_map(|(_, file)| file.tensors())
+        self.parts.iter().flat_map(|(_, file)| file.tensors())
     }
 
     /// No name twice, no byte in two tensors.
     fn check(&self) -> Result<(), ModelError> {
         let mut names: Vec<(&str, &Path)> = Vec::new();
-        for (path, file) in &self.0 {
+        for (path, file) in &self.parts {
             names.extend(file.tensors().map(|t| (t.name(), &**path)));
             let mut places: Vec<_> = file.tensors().filter(|t| t.size() > Some(0)).collect();
             places.sort_by_key(|t| t.file_offset());
@@ -225,16 +247,16 @@ impl<'a> Files<'a> {
 
     /// A tensor of the model's shape.
     fn find(&self, config: &Config, name: &Name, layer: usize) -> Result<Tensor<'_>, ModelError> {
-        let (gguf, expected) = (name.in_gguf(layer), name.dims(config));
-        let Some(tensor) = self.tensor(&gguf) else {
+        let (own, expected) = (name.of(self.naming, config, layer), name.dims(config));
+        let Some(tensor) = self.tensor(&own) else {
             let hf = name.in_hf(config, layer);
-            return Err(ModelError::MissingTensor { name: gguf, hf, expected });
+            return Err(ModelError::MissingTensor { name: own, hf, expected });
         };
         // Trailing ones are no dimensions.
         let found = tensor.dims();
         let (head, tail) = found.split_at(found.len().min(expected.len()));
         if head != expected || tail.iter().any(|&d| d != 1) {
-            return Err(ModelError::WrongShape { name: gguf, found: found.to_vec(), expected });
+            return Err(ModelError::WrongShape { name: own, found: found.to_vec(), expected });
         }
         Ok(tensor)
     }
@@ -368,7 +390,9 @@ pub struct Model<'a> {
 }
 
 impl Model<'static> {
-    /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it.
+    /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it. Or a checkpoint of Hugging Face's library: its
+    /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ) are stored anew in memory, in the formats `Q4_0`,
+    /// `Q4_1` and `Q8_0`.
     ///
     /// Files are mapped: nothing is read before it is used, and nothing is copied. While the model is open, nobody may change them:
     /// weights would change with them, and a file that is cut short ends the process where its end is read.
@@ -377,12 +401,16 @@ impl Model<'static> {
     /// Whatever is wrong with the file, by name: see [`ModelError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
+        if let Some(folder) = checkpoint::folder(path) {
+            let parts = vec![checkpoint::open(folder)?];
+            return Self::new(Files { parts, naming: Naming::HuggingFace });
+        }
         let file = map(path)?;
         let parts = match Split::of(path, &file)? {
             None => vec![(path.to_owned(), file)],
             Some(split) => split.open(path, file)?,
         };
-        Self::new(Files(parts))
+        Self::new(Files { parts, naming: Naming::Gguf })
     }
 }
 
@@ -470,7 +498,7 @@ impl<'a> Model<'a> {
         if Split::of(Path::new(""), &file)?.is_some() {
             return Err(Split::problem(Path::new(""), "a part of a split file cannot be used alone"));
         }
-        Self::new(Files(vec![(PathBuf::new(), file)]))
+        Self::new(Files { parts: vec![(PathBuf::new(), file)], naming: Naming::Gguf })
     }
 
     fn new(files: Files<'a>) -> Result<Self, ModelError> {
@@ -480,7 +508,8 @@ impl<'a> Model<'a> {
         // What is missing or wrong is said now.
         model.weights()?;
         // Older files have angles in each layer, which nobody reads.
-        let in_layer = |n: &str| n.starts_with("blk.") && !n.contains("attn_rot_embd");
+        let in_layer =
+            |n: &str| n.starts_with("blk.") && !n.contains("attn_rot_embd") || n.starts_with("model.layers.");
         let in_head = |n: &str| n.starts_with("cls.") && model.config.classifier.is_some();
         let odd = |n: &&str| in_layer(n) || in_head(n);
         match model.unused().into_iter().find(odd) {
@@ -509,7 +538,7 @@ impl<'a> Model<'a> {
 
     /// The files, the first one first; an empty path is memory.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.0.iter().map(|(path, _)| &**path)
+        self.files.parts.iter().map(|(path, _)| &**path)
     }
 
     /// Looks at the scales of all weights (where they are out of bounds, at the weights themselves), on all threads: this reads the
@@ -540,7 +569,7 @@ impl<'a> Model<'a> {
             };
             if let Some([row, column]) = bad {
                 let problem = format!("is not finite at row {row}, column {column}");
-                return Err(bad_tensor(&name.in_gguf(layer), problem));
+                return Err(bad_tensor(&name.of(self.files.naming, &self.config, layer), problem));
             }
         }
         Ok(())
@@ -556,7 +585,8 @@ impl<'a> Model<'a> {
     /// Tensors that are in the files, but that the model has no use for. None of them belongs to a layer: such a file is refused, as
     /// its layers compute something else than [`Config`] says.
     pub fn unused(&self) -> Vec<&str> {
-        let used: HashSet<String> = self.names().map(|(n, l)| n.in_gguf(l)).collect();
+        let used: HashSet<String> =
+            self.names().map(|(n, l)| n.of(self.files.naming, &self.config, l)).collect();
         self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n)).collect()
     }
 }
