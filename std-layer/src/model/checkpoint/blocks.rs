@@ -5,7 +5,7 @@
 //! | numbers `n` of the matrix | format | error |
 //! |---|---|---|
 //! | -8 to 7, as with 2 and 3 bits, and with 4 bits whose zero points are 8 | `Q4_0`: `s * n` | none |
-//! | within 16 of each other in each block, as with 4 bits | `Q4_1`: `s * (n - m) + s * m`, `m` the least of the block | `s * m` is rounded to f16: by less than 0.004 `s` |
+//! | within 16 of each other in each block, as with 4 bits | `Q4_1`: `s * (n - m) + s * m`, `m` the least of the block | `s * m` is rounded to f16: by at most 15 * 2^-11 `s`, 0.0074 `s` |
 //! | -128 to 127, as with 8 bits whose zero points are 128 | `Q8_0`: `s * n` | none |
 //!
 //! Everything else becomes f16, which rounds as the reference does: other numbers, groups that are no multiples of 32 inputs or that have inputs from
