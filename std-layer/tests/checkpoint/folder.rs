@@ -128,7 +128,7 @@ impl Dense {
         if !tiny.tied {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
-        all.push(norm("model.norm".to_owned(), &weights.output_norm));
+        all.push(norm("model.norm".to_owned(), weights.output_norm.as_ref().unwrap()));
         for (l, layer) in weights.layers.iter().enumerate() {
             let at = |name: &str| format!("model.layers.{l}.{name}");
             for (name, w, bias) in
@@ -145,14 +145,14 @@ impl Dense {
             }
             all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
             let network = layer.feed_forward.as_ref().unwrap();
-            for (name, w) in [("gate", network.gate), ("up", network.up), ("down", network.down)] {
+            for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)] {
                 all.push(matrix(at(&format!("mlp.{name}_proj.weight")), w, numbers(w)));
             }
             all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
             all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
-            all.push(norm(at("input_layernorm"), &layer.attention_norm));
+            all.push(norm(at("input_layernorm"), layer.attention_norm.as_ref().unwrap()));
             let second = if gemma { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
-            all.push(norm(at(second), &layer.ffn_norm));
+            all.push(norm(at(second), layer.ffn_norm.as_ref().unwrap()));
             all.extend(layer.post_attention_norm.iter().map(|x| norm(at("post_attention_layernorm"), x)));
             all.extend(layer.post_ffn_norm.iter().map(|x| norm(at("post_feedforward_layernorm"), x)));
         }

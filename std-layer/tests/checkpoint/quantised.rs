@@ -127,7 +127,7 @@ fn quantised_matrices() {
             ("self_attn.k", layer.k),
             ("self_attn.v", layer.v),
             ("self_attn.o", layer.output),
-            ("mlp.gate", network.gate),
+            ("mlp.gate", network.gate.unwrap()),
             ("mlp.up", network.up),
             ("mlp.down", network.down),
         ];
