@@ -123,13 +123,13 @@ fn sample<T: Float>() -> Outcome {
 /// Scores of `n` tokens that several blocks share: something at their borders, in one of them alone, or the same in all.
 fn kinds(source: &mut Source, n: usize) -> Vec<Vec<f32>> {
     let spread: Vec<f32> = source.uniform(n, -9.0, 9.0);
-    let borders = |n: usize| (0..n).filter(|i| matches!(i % PART, 0 | 127 | 128 | 4095) || i + 1 == n);
+    let at_borders: Vec<usize> =
+        (0..n).filter(|i| matches!(i % PART, 0 | 127 | 128 | 4095) || i + 1 == n).collect();
     let changed = |tokens: &[usize], to: f32| {
         let mut x = spread.clone();
         tokens.iter().filter(|&&t| t < n).for_each(|&t| x[t] = to);
         x
     };
-    let at_borders: Vec<usize> = borders(n).collect();
     let steep =
         |i: usize| if at_borders.contains(&i) { 20.0 + (i % 7) as f32 / 7.0 } else { -(i as f32) / n as f32 };
     vec![
