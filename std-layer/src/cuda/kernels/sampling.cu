@@ -343,7 +343,7 @@ KERNEL(sample, SampleArgs, 1024) {
 #pragma unroll 1
         for (u32 i = thread(); i < count; i += threads()) mine += parts[i].sum;
         block_scan(mine, room.sums, all);
-        if (step == 1 + nucleus) break;
+        if (step == 1u + nucleus) break;
         const u64 least_p = most(static_cast<u64>(1), share_of(all, static_cast<u32>(way.top_p * 0x1p24f)));
         const u32 last = threshold(candidates.weights ? least_p : way.top_k, room, candidates);
         if (candidates.weights) floor = most(way.min_p, last ? of_rank(last) : 0);
