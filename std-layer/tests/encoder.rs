@@ -1,10 +1,12 @@
 //! Encoders on the CPU: small models with random weights, and what they compute in f64.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gllm_kernels_std::backend::{
-    BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
+    choose_for, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run,
+    Topology,
 };
 use gllm_kernels_std::core::{Kernels, Precision, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Value, Writer};
@@ -461,5 +463,46 @@ fn what_encoders_cannot_do() {
             _ => assert!(row.is_ok(), "{row:?}"),
         }
         assert_eq!(g.pages().free(0), 2048 / 64);
+    }
+}
+
+/// The small models that `ci/make-model.py --tests` writes have the exact reference's embeddings, with the pooling that their files name.
+#[test]
+fn small_models_in_files() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models");
+    for name in ["bert", "nomic-bert", "jina-bert-v2", "jina-bert-v2-gate"] {
+        let path = folder.join(format!("tiny-{name}.gguf"));
+        let Ok(truth) = std::fs::read_to_string(path.with_extension("json")) else {
+            // Not by a macro, whose output is shown of tests that fail.
+            let _ =
+                writeln!(std::io::stderr(), "SKIPPED: {} is missing (ci/setup writes it)", path.display());
+            continue;
+        };
+        let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
+        let numbers = |key: &str| -> Vec<f64> {
+            truth[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+        };
+        let text: Vec<u32> = numbers("tokens").into_iter().map(|t| t as u32).collect();
+        let model = Model::open(&path).unwrap();
+        assert!(model.unused().is_empty(), "{name}: {:?}", model.unused());
+        let pooling = model.config().pooling.unwrap();
+        for (options, bound) in [(exact(), 3e-6), (Options::default(), 3e-2)] {
+            let got = generator(&model, 2, options).embed(&[&text], pooling).unwrap();
+            let error = distance(&numbers("embedding"), &got[0]);
+            assert!(error < bound, "{name}: {error}");
+        }
+    }
+}
+
+/// Encoders are for the CPU, whatever else there is.
+#[test]
+fn gpus_are_passed_over() {
+    for small in [Small::BERT, Small::NOMIC, Small::JINA] {
+        let choice = choose_for(small.open().config(), 1).unwrap();
+        assert_eq!(choice.kind, BackendKind::Cpu);
+        assert_eq!(choice.passed_over.len(), BackendKind::ALL.len() - 1);
+        for (_, why) in &choice.passed_over {
+            assert!(why.to_string().contains("an encoder"), "{why}");
+        }
     }
 }

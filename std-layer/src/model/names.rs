@@ -10,7 +10,7 @@ type Whether = fn(&Config) -> bool;
 pub(super) struct Name {
     /// In GGUF files; `{}` is the layer's number.
     pub(super) gguf: &'static str,
-    /// In Hugging Face's checkpoints.
+    /// In Hugging Face's checkpoints; of encoders, in those of BERT.
     hf: &'static str,
     /// Where it has another name there, and which.
     other_hf: Option<(Whether, &'static str)>,
@@ -99,7 +99,8 @@ pub(super) type Norm = [Name; 2];
 pub(super) type Network = [Name; 3];
 
 pub(super) const EMBEDDING: Name =
-    name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary]);
+    name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary])
+        .named_if(is_normed, "embeddings.word_embeddings.weight");
 pub(super) const OUTPUT: Name = name("output.weight", "lm_head.weight", |c| vec![c.hidden, c.vocabulary])
     .if_so(|c| !c.tied_embeddings && c.classifier.is_none());
 /// Added to the embedding.
@@ -134,17 +135,21 @@ pub(super) const QKV_BIAS: Name =
         .if_so(|c| c.fused_qkv && c.attention_bias);
 pub(super) const Q: Name =
     name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
         .if_so(is_apart);
 pub(super) const K: Name =
     name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")
         .if_so(is_apart);
 pub(super) const V: Name =
     name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.value.weight")
         .if_so(is_apart);
 pub(super) const ATTENTION_OUTPUT: Name =
     name("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", |c| {
         vec![queries(c), c.hidden]
-    });
+    })
+    .named_if(is_normed, "encoder.layer.{}.attention.output.dense.weight");
 pub(super) const Q_NORM: Name =
     name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| vec![c.head_dim])
         .if_so(|c| c.qk_norm);
@@ -153,12 +158,15 @@ pub(super) const K_NORM: Name =
         .if_so(|c| c.qk_norm);
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.query.bias")
         .if_so(|c| c.attention_bias && !c.fused_qkv);
 pub(super) const K_BIAS: Name =
     name("blk.{}.attn_k.bias", "model.layers.{}.self_attn.k_proj.bias", |c| vec![keys(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.key.bias")
         .if_so(|c| c.attention_bias && !c.fused_qkv);
 pub(super) const V_BIAS: Name =
     name("blk.{}.attn_v.bias", "model.layers.{}.self_attn.v_proj.bias", |c| vec![keys(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.value.bias")
         .if_so(|c| c.attention_bias && !c.fused_qkv);
 pub(super) const POST_ATTENTION_NORM: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
@@ -168,6 +176,7 @@ pub(super) const POST_ATTENTION_NORM: Name =
 /// Behind the matrix of the same name.
 pub(super) const ATTENTION_OUTPUT_BIAS: Name =
     name("blk.{}.attn_output.bias", "model.layers.{}.self_attn.o_proj.bias", |c| vec![c.hidden])
+        .named_if(is_normed, "encoder.layer.{}.attention.output.dense.bias")
         .if_so(|c| c.attention_output_bias);
 pub(super) const SINKS: Name =
     name("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks", |c| vec![c.heads])
@@ -185,10 +194,14 @@ pub(super) const FFN_NORM_BY_ATTENTION: Name =
 /// The feed-forward network that every token goes through, where there are no experts.
 pub(super) const FEED_FORWARD: Network = [
     name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards)
+        .named_if(is_normed, "encoder.layer.{}.mlp.gated_layers_w.weight")
         .if_so(|c| is_dense(c) && c.gated && !c.fused_gate_up),
     name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards)
+        .named_if(is_normed, "encoder.layer.{}.intermediate.dense.weight")
         .if_so(|c| is_dense(c) && !c.fused_gate_up),
-    name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards).if_so(is_dense),
+    name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards)
+        .named_if(is_normed, "encoder.layer.{}.output.dense.weight")
+        .if_so(is_dense),
 ];
 /// Gate and up of the same in one matrix, in this order.
 pub(super) const GATE_UP: Name =

@@ -116,7 +116,10 @@ impl CpuWeights {
             experts.router[0].bytes() + each / experts.each.len().max(1) * used
         };
         let matrices = self.tensors.all_linear().flatten().map(|matrix| matrix.bytes());
-        matrices.chain(self.tensors.all_experts().map(of_experts)).sum()
+        let all: usize = matrices.chain(self.tensors.all_experts().map(of_experts)).sum();
+        // Where there are no logits, the last product is not computed.
+        let idle = if self.config.causal { &[][..] } else { self.tensors.linear(Linear::Output) };
+        all - idle.iter().map(|matrix| matrix.bytes()).sum::<usize>()
     }
 }
 
