@@ -163,10 +163,10 @@ fn rows(matrix: &Matrix<'_>) -> Vec<Vec<f64>> {
         match matrix.row_range(r, 1).unwrap() {
             Matrix::Quantised(w) => Kernels::<f32>::detect().dequant(w, &mut row).unwrap(),
             Matrix::F32(w) => {
-                // SAFETY: elements of the view.
-                row.iter_mut()
-                    .enumerate()
-                    .for_each(|(c, x)| *x = unsafe { *w.as_ptr().add(c * w.col_stride()) });
+                for (c, x) in row.iter_mut().enumerate() {
+                    // SAFETY: elements of the view.
+                    *x = unsafe { *w.as_ptr().add(c * w.col_stride()) };
+                }
             }
         }
         row.into_iter().map(f64::from).collect()

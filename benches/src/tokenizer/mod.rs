@@ -139,7 +139,7 @@ pub struct Tokenizer<'a> {
 enum Family<'a> {
     Bpe(bpe::Bpe<'a>),
     Spm(spm::Spm),
-    Wpm(wpm::Wpm),
+    Wpm(Box<wpm::Wpm>),
 }
 
 /// The tokens.
@@ -192,7 +192,7 @@ impl<'a> Tokenizer<'a> {
                 (Family::Bpe(bpe), adds_bos)
             }
             "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
-            "bert" => (Family::Wpm(wpm::Wpm::new(file, vocabulary.text.len())?), true),
+            "bert" => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
             name => {
                 let known = vec!["gpt2", "llama", "bert"];
                 return Err(TokenizerError::Unknown { key: MODEL, name: name.to_owned(), known });
