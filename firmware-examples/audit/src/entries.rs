@@ -4,8 +4,9 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    Alibi, bf16, blocks, codebooks, f16, kernels, single, Attended, Caps, Element, ElementType, GemmPlan, IsaLevel,
-    Kernels, KvPiece, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, Element, ElementType, GemmPlan,
+    IsaLevel, Kernels, KvPiece, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq,
+    StorePolicy,
 };
 
 use crate::args::Args;
