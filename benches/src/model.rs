@@ -60,7 +60,7 @@ impl On {
 /// Which model, and how it computes.
 #[derive(Args, Clone, Debug)]
 pub struct Setup {
-    /// The model: a GGUF file, of several that belong together the first.
+    /// The model: a GGUF file, of several that belong together the first, or the folder of a checkpoint in safetensors.
     pub file: PathBuf,
     /// How exactly it computes.
     #[arg(long, value_enum, default_value = "fast")]
