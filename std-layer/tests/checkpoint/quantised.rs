@@ -112,6 +112,9 @@ fn quantised_matrices() {
                     let name = tensor.name.strip_suffix(".weight").unwrap();
                     let (parts, weights, scales) = quantised(name, tensor.shape[0], tensor.shape[1], way);
                     tensors.extend(parts);
+                    // As programs that quantise write them.
+                    let outputs = tensor.shape[0];
+                    tensors.push(Dense::halves(&format!("{name}.bias"), &[outputs], &vec![0.0; outputs]));
                     expected.push((tensor.name.clone(), weights, scales));
                 }
                 None => tensors.push(tensor.clone()),

@@ -97,7 +97,7 @@ fn tensors() {
         })
     };
     let bias =
-        changed("bias", |all| all.push(Dense::floats("model.layers.0.mlp.up_proj.bias", &[96], &[0.0; 96])));
+        changed("bias", |all| all.push(Dense::floats("model.layers.0.mlp.up_proj.bias", &[96], &[0.5; 96])));
     assert!(bias.contains("model.layers.0.mlp.up_proj.bias"), "{bias}");
     let shape = changed("shape", |all| {
         let at = all.iter().position(|t| t.name.ends_with("0.mlp.up_proj.weight")).unwrap();

@@ -27,6 +27,9 @@ const WHOLE: &str = "model.safetensors";
 /// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
 const MOST: u64 = 64 << 20;
 
+/// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused as no model here has them.
+const EMPTY_BIASES: [&str; 4] = [".o_proj.bias", ".gate_proj.bias", ".up_proj.bias", ".down_proj.bias"];
+
 /// The folder of a checkpoint, if this is one, or its configuration, its index, or one of its files.
 pub(super) fn folder(path: &Path) -> Option<&Path> {
     let is_part = path.extension().is_some_and(|e| e == "safetensors" || e == "json");
@@ -142,6 +145,12 @@ impl Tensors {
 
     fn add(&mut self, file: &Arc<Checkpoint<'static>>, weight: &Weight<'_>) -> Result<(), String> {
         // Angles that older files have in each layer are computed anew.
+        let no_bias = |t: &Tensor<'_>| {
+            EMPTY_BIASES.iter().any(|end| t.name.ends_with(end)) && t.data.iter().all(|&b| b == 0)
+        };
+        if matches!(&weight.view, Ok(View::Plain(tensor)) if no_bias(tensor)) {
+            return Ok(());
+        }
         if weight.name.ends_with(".rotary_emb.inv_freq")
             || self.skip_output && weight.name.starts_with("lm_head.")
         {
