@@ -4,7 +4,7 @@
 ci/make-model.py FILE [options]   one model. With the defaults it is a llama with 8 layers and about 500 MB. For measurements of speed,
                                   e.g. --layers 16 --weights q4_k_m has 0.8 billion weights, --layers 24 has 1.2 billion.
 ci/make-model.py --tests FOLDER   small ones of every kind, NAME.gguf, each with NAME.json: tokens, and the exact reference's logits; of models
-                                  that rank texts the score, too
+                                  that rank texts the score, too, and of encoders the embedding alone
 
 The same seed gives the same file. Needs the packages gguf and numpy.
 """
@@ -52,6 +52,15 @@ TESTS = {
             "rope.scaling.original_context_length": 64,
         },
     ),
+}
+# Encoders: one of each kind, with all that files of it may have.
+ENCODERS = {
+    "tiny-bert": dict(architecture="bert", pooling=gguf.PoolingType.CLS),
+    # Heads are no power of two; gate and up in one matrix.
+    "tiny-jina-bert-v2": dict(architecture="jina-bert-v2", heads=6, width=96, pooling=gguf.PoolingType.MEAN),
+    # As in some files: gate and up apart.
+    "tiny-jina-bert-v2-gate": dict(architecture="jina-bert-v2", heads=3, width=96, fused=False, pooling=gguf.PoolingType.LAST),
+    "tiny-nomic-bert": dict(architecture="nomic-bert", pooling=gguf.PoolingType.MEAN),
 }
 TEST_TOKENS = 24
 
@@ -227,8 +236,81 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     m.finish()
 
 
+def write_encoder(path, seed, kind, architecture, heads, pooling, width=64, fused=True, layers=3, between=128, vocabulary=320):
+    """`fused`: whether files have matrices one below the other that multiply the same."""
+    m = Writer(path, architecture, seed)
+    jina, bert = architecture == "jina-bert-v2", architecture == "bert"
+    m.file.add_name("random weights")
+    m.key("block_count", layers)
+    m.key("context_length", 64)
+    m.key("embedding_length", width)
+    m.key("feed_forward_length", between)
+    m.key("attention.head_count", heads)
+    m.key("attention.layer_norm_epsilon", 1e-12)
+    m.file.add_causal_attention(False)
+    m.file.add_pooling_type(pooling)
+    if architecture == "nomic-bert":
+        m.key("rope.freq_base", 1000.0)
+    words(m.file, vocabulary)
+
+    def norm(name):
+        m.vector(name + ".weight", width, 1)
+        m.vector(name + ".bias", width, 0, 0.3)
+
+    def linear(name, rows, cols, role, layer, bias):
+        m.matrix(name + ".weight", rows, cols, kind(role, layer))
+        if bias:
+            m.vector(name + ".bias", rows, 0, 0.3)
+
+    m.matrix("token_embd.weight", vocabulary, width, kind("token_embd", 0))
+    m.matrix("token_types.weight", 2, width, Type.F32)
+    if bert:
+        m.matrix("position_embd.weight", 64, width, Type.F32)
+    norm("token_embd_norm")
+    for i in range(layers):
+        layer = f"blk.{i}."
+        if architecture == "nomic-bert":
+            linear(layer + "attn_qkv", 3 * width, width, "attn_qkv", i, False)
+        else:
+            for role in ("attn_q", "attn_k", "attn_v"):
+                linear(layer + role, width, width, role, i, True)
+        linear(layer + "attn_output", width, width, "attn_output", i, architecture != "nomic-bert")
+        norm(layer + "attn_output_norm")
+        if not bert and not (jina and fused):
+            linear(layer + "ffn_gate", between, width, "ffn_gate", i, False)
+        linear(layer + "ffn_up", 2 * between if jina and fused else between, width, "ffn_up", i, bert)
+        linear(layer + "ffn_down", width, between, "ffn_down", i, architecture != "nomic-bert")
+        norm(layer + "layer_output_norm")
+    m.finish()
+
+
+def words(file, vocabulary):
+    """A vocabulary of WordPiece: letters at the beginning of words and within them, and some words."""
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,!?'-"
+    some = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + ["▁" + c for c in letters] + list(letters)
+    some += ["▁" + word for word in "the quick brown fox jump over lazy dog a of and to in is it".split()] + ["s", "ed", "ing"]
+    some = list(dict.fromkeys(some))
+    some = (some + [f"▁word{i}" for i in range(vocabulary)])[:vocabulary]
+    file.add_tokenizer_model("bert")
+    file.add_token_type_count(2)
+    file.add_token_list(some)
+    file.add_token_types([TokenType.CONTROL] * 5 + [TokenType.NORMAL] * (vocabulary - 5))
+    file.add_pad_token_id(0)
+    file.add_unk_token_id(1)
+    file.add_bos_token_id(2)
+    file.add_sep_token_id(3)
+    file.add_mask_token_id(4)
+
+
 def write_tests(folder):
     folder.mkdir(parents=True, exist_ok=True)
+    for seed, (name, special) in enumerate(ENCODERS.items()):
+        path, shape = folder / f"{name}.gguf", dict(heads=4) | special
+        write_encoder(path, seed, by_role(3)["mixed"], **shape)
+        tokens = [2] + [5 + (7 * i * i + 13 * seed + 3) % 315 for i in range(1, TEST_TOKENS - 1)] + [3]
+        embedding = [float(f"{x:.7g}") for x in Model(path).embedding(tokens)]
+        truth = {"tokens": tokens, "embedding": embedding}
+        (folder / f"{name}.json").write_text(json.dumps(truth, separators=(",", ":")))
     for seed, (name, special) in enumerate(TESTS.items()):
         shape = dict(layers=3, weights="mixed", width=64, between=128, heads=4, kv_heads=2, head_dim=16, vocabulary=320) | special
         path = folder / f"{name}.gguf"

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The exact reference of decoder models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts, gpt-oss among them.
+"""The exact reference of models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts, gpt-oss among them; the encoders bert,
+nomic-bert and jina-bert-v2.
 
 ci/reference.py MODEL OUT TOKEN...     writes the logits at every position: little-endian f32, positions x vocabulary, or x labels
 ci/reference.py MODEL score TOKEN...   prints the score of a model that ranks texts
+ci/reference.py MODEL embed TOKEN...   prints the embedding of an encoder, pooled as the file says, of length 1
 
 Weights are what their blocks decode to. Norms, softmax, angles and sums of products of the attention are computed in f64, products with
 weights in f32. It is written for reading, not for speed. Needs the packages gguf and numpy.
 """
 
+import math
 import sys
 
 import numpy as np
@@ -33,6 +36,17 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def layer_norm(x, weight, bias, eps):
+    x = x.astype(np.float64)
+    x = x - x.mean(-1, keepdims=True)
+    return (x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight + bias).astype(np.float32)
+
+
+def gelu_erf(x):
+    """The function itself, which encoders are trained with, and not its approximation."""
+    return (0.5 * x * (1 + np.vectorize(math.erf)(x.astype(np.float64) / np.sqrt(2)))).astype(np.float32)
+
+
 def clamped_swiglu(gate, up):
     gate = np.minimum(gate, 7)
     return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
@@ -54,7 +68,7 @@ class Model:
         self.layers, self.heads, self.hidden = self.get("block_count"), self.get("attention.head_count"), self.get("embedding_length")
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
         self.head_dim = self.get("attention.key_length", self.hidden // self.heads)
-        self.eps = self.get("attention.layer_norm_rms_epsilon")
+        self.eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
         self.scale = self.get("attention.scale", 0) or self.head_dim**-0.5
         self.window = self.get("attention.sliding_window", 0)
 
@@ -110,6 +124,68 @@ class Model:
         y[..., first] = x[..., first] * c - x[..., second] * s
         y[..., second] = x[..., second] * c + x[..., first] * s
         return y
+
+    def slopes(self):
+        """ALiBi: by how much a step of distance lowers the scores of each head. The paper's code: heads that are no power of two take the rest from
+        every second one of twice as many."""
+
+        def power_of_two(n):
+            return [2 ** (-8 * (i + 1) / n) for i in range(n)]
+
+        n = 2 ** math.floor(math.log2(self.heads))
+        return np.array(power_of_two(n) + power_of_two(2 * n)[0::2][: self.heads - n])
+
+    def encoder_layer(self, x, layer):
+        """A layer of an encoder, whose tokens see the whole text."""
+
+        def weight(role):
+            return self.weight(f"blk.{layer}.{role}")
+
+        def linear(x, role):
+            bias = weight(f"{role}.bias")
+            return x @ weight(f"{role}.weight").T + (0 if bias is None else bias)
+
+        def normed(x, role):
+            return layer_norm(x, weight(f"{role}.weight"), weight(f"{role}.bias"), self.eps)
+
+        n, dim, inner = len(x), self.head_dim, self.get("feed_forward_length")
+        if weight("attn_qkv.weight") is None:
+            q, k, v = (linear(x, f"attn_{role}") for role in "qkv")
+        else:
+            q, k, v = np.split(linear(x, "attn_qkv"), [self.heads * dim, (self.heads + self.kv_heads) * dim], axis=-1)
+        q, k, v = (y.reshape(n, -1, dim).astype(np.float64) for y in (q, k, v))
+        if self.architecture == "nomic-bert":
+            q, k = self.rotate(q, False), self.rotate(k, False)
+        k, v = (np.repeat(y, self.heads // self.kv_heads, axis=1) for y in (k, v))
+        scores = np.einsum("ihd,jhd->hij", q, k) * self.scale
+        if self.architecture == "jina-bert-v2":
+            scores -= self.slopes()[:, None, None] * np.abs(np.arange(n)[:, None] - np.arange(n))
+        seen = np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(n, -1).astype(np.float32)
+        x = normed(x + linear(seen, "attn_output"), "attn_output_norm")
+        if self.architecture == "bert":
+            y = gelu_erf(linear(x, "ffn_up"))
+        elif self.architecture == "nomic-bert":
+            y = silu(linear(x, "ffn_gate")) * linear(x, "ffn_up")
+        elif weight("ffn_gate.weight") is None:
+            both = linear(x, "ffn_up")
+            y = gelu_erf(both[:, :inner]) * both[:, inner:]
+        else:
+            y = gelu_erf(linear(x, "ffn_gate")) * linear(x, "ffn_up")
+        return normed(x + linear(y, "ffn_down"), "layer_output_norm")
+
+    def embedding(self, tokens):
+        """The row of a text."""
+        x = self.weight("token_embd.weight")[np.asarray(tokens)]
+        if self.weight("token_types.weight") is not None:
+            x = x + self.weight("token_types.weight")[0]
+        if self.weight("position_embd.weight") is not None:
+            x = x + self.weight("position_embd.weight")[: len(tokens)]
+        x = layer_norm(x, self.weight("token_embd_norm.weight"), self.weight("token_embd_norm.bias"), self.eps)
+        for layer in range(self.layers):
+            x = self.encoder_layer(x, layer)
+        x = x.astype(np.float64)
+        row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
+        return (row / np.sqrt((row * row).sum())).astype("<f4")
 
     def attention(self, x, layer):
         n, period = len(x), self.get("attention.sliding_window_pattern", 2 if self.gpt_oss else 6)
@@ -222,5 +298,7 @@ if __name__ == "__main__":
     model, tokens = Model(sys.argv[1]), [int(t) for t in sys.argv[3:]]
     if sys.argv[2] == "score":
         print(model.score(tokens))
+    elif sys.argv[2] == "embed":
+        print(*model.embedding(tokens))
     else:
         model.logits(tokens).tofile(sys.argv[2])

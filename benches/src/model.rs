@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use gllm_kernels_core::Precision;
-use gllm_kernels_std::backend::{choose, AnyBackend, BackendKind, CacheOptions, ForwardConfig, KvType};
+use gllm_kernels_std::backend::{choose_for, AnyBackend, BackendKind, CacheOptions, ForwardConfig, KvType};
 use gllm_kernels_std::model::{Generator, Model, Options as GeneratorOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -60,7 +60,7 @@ impl On {
 /// Which model, and how it computes.
 #[derive(Args, Clone, Debug)]
 pub struct Setup {
-    /// The model: a GGUF file, of several that belong together the first.
+    /// The model: a GGUF file, of several that belong together the first, or the folder of a checkpoint in safetensors.
     pub file: PathBuf,
     /// How exactly it computes.
     #[arg(long, value_enum, default_value = "fast")]
@@ -145,7 +145,7 @@ impl Setup {
         let count = threads(thread_count)?;
         let backend = match self.backend {
             Some(on) => on.kind().open(count),
-            None => choose(count).map(|choice| choice.backend),
+            None => choose_for(model.config(), count).map(|choice| choice.backend),
         };
         let backend = backend.map_err(|e| failed(&e))?;
         let bar = if quiet || !std::io::stderr().is_terminal() {

@@ -466,3 +466,36 @@ fn mistakes_are_told_in_one_line() {
         &["/no/such/folder/x"],
     );
 }
+
+/// A small BERT of `ci/make-model.py --tests`: texts have embeddings, and nothing else.
+#[test]
+fn encoders_make_embeddings() {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("../target"), PathBuf::from);
+    let path = target.join("ci/models/tiny-bert.gguf");
+    let Some(model) = path.to_str().filter(|_| path.exists()) else {
+        eprintln!("SKIPPED: {} is missing (ci/setup writes it)", path.display());
+        return;
+    };
+    let tokens = json(&["tokenize", model, "--text", "The Lázy dogs jumped!", "--json"]);
+    let tokens: Vec<u64> = tokens.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+    assert_eq!((tokens[0], tokens[tokens.len() - 1], tokens.len()), (2, 3, 9), "{tokens:?}");
+    let same = ["--text", "the lazy dogs jumped !", "--text", "The Lázy dogs jumped!", "--text", "a fox"];
+    let rows = json(&[&["embed", model, "--json", "--precision", "exact"], &same[..]].concat());
+    let row = |i: usize| {
+        let row = rows[i]["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap());
+        row.collect::<Vec<_>>()
+    };
+    assert_eq!((&rows[0]["tokens"], &rows[1]["tokens"], row(0).len()), (&9.into(), &9.into(), 64));
+    assert_eq!(row(0), row(1));
+    assert!(row(0) != row(2) && (row(0).iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-5);
+    let out = Temporary::new("encoder.logits");
+    refused(&["logits", model, "--tokens", "5,6", "--out", out.text()], 1, &["logits of an encoder"]);
+    // The prompt has been shown by then.
+    let output = gllm_bench(&["generate", model, "--prompt", "a", "-n", "4"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("logits of an encoder"));
+    // What there are embeddings of positions for.
+    let long = "a ".repeat(63);
+    refused(&["embed", model, "--text", &long], 1, &["65 tokens", "64"]);
+}

@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     let below = |t: &u32| (*t as usize) < config.vocabulary;
     assert!(config.stop_tokens.iter().all(below) && config.bos.iter().all(below));
     let (mut cos, mut sin) = (vec![0.0; config.head_dim], vec![0.0; config.head_dim]);
-    for rope in &config.ropes {
+    for rope in config.ropes.iter().filter(|rope| rope.dims > 0) {
         let half = rope.dims / 2;
         let positions = gllm_kernels_std::core::RopePositions::From(config.context - 1);
         rope.freqs()
@@ -42,6 +42,12 @@ fuzz_target!(|bytes: &[u8]| {
     };
     touch(weights.embedding, config.vocabulary, config.hidden);
     touch(weights.output, config.vocabulary, config.hidden);
+    if let Some(table) = weights.positions {
+        touch(table, config.context, config.hidden);
+    }
+    if let Some(table) = weights.token_types {
+        touch(table, config.token_types, config.hidden);
+    }
     for l in &weights.layers {
         let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
         touch(l.q, queries, config.hidden);
@@ -49,7 +55,9 @@ fuzz_target!(|bytes: &[u8]| {
         touch(l.v, keys, config.hidden);
         touch(l.output, config.hidden, queries);
         if let Some(network) = l.feed_forward {
-            touch(network.gate, config.intermediate, config.hidden);
+            if let Some(gate) = network.gate {
+                touch(gate, config.intermediate, config.hidden);
+            }
             touch(network.up, config.intermediate, config.hidden);
             touch(network.down, config.hidden, config.intermediate);
         }
@@ -59,7 +67,9 @@ fuzz_target!(|bytes: &[u8]| {
             touch(weights.all.up, e.count * e.intermediate, config.hidden);
             touch(weights.all.down, e.count * config.hidden, e.intermediate);
         }
-        assert!(l.attention_norm.iter().chain(&l.ffn_norm).all(|x| x.is_finite()));
+        let norms = l.attention_norm.iter().chain(&l.ffn_norm);
+        let both = l.attention_sum_norm.iter().chain(&l.ffn_sum_norm).flat_map(|norm| [&norm.weight, &norm.bias]);
+        assert!(norms.chain(both).flatten().all(|x| x.is_finite()));
     }
     black_box(model.unused());
 });

@@ -23,6 +23,7 @@ mod weights;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gllm_kernels_core::{bf16, f16};
@@ -185,12 +186,25 @@ impl<'a> Checkpoint<'a> {
         names.into_iter().filter_map(|name| self.tensor(&name)).collect()
     }
 
+    /// Where in the file a tensor's bytes are.
+    pub(crate) fn place(&self, name: &str) -> Option<Range<usize>> {
+        let (from, to) = self.header.info(name)?.data_offsets;
+        Some(self.data.checked_add(from)?..self.data.checked_add(to)?)
+    }
+
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         let info: &TensorInfo = self.header.info(name)?;
         let (from, to) = info.data_offsets;
         let data = self.file().get(self.data..)?.get(from..to)?;
         Some(Tensor { name: name.to_owned(), dtype: info.dtype, shape: &info.shape, data })
+    }
+}
+
+impl AsRef<[u8]> for Checkpoint<'_> {
+    /// The whole file.
+    fn as_ref(&self) -> &[u8] {
+        self.file()
     }
 }
 

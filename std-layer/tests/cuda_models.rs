@@ -76,6 +76,8 @@ fn moves_eight_bytes(fake: &Fake, tiny: Tiny) {
         let options = Options { max_tokens: Some(256), ..options };
         let mut g = on_gpu(fake, &model, options);
         let context = g.backend().context().clone();
+        // The choice of a token has two kernels, or three by chance, and another notes it.
+        let beside = if sampling.temperature == 0.0 { 3 } else { 4 };
         let mut text = g.generate(&tokens(20, tiny.vocabulary), sampling).unwrap();
         // The first steps make room and are recorded.
         for _ in 0..4 {
@@ -93,8 +95,7 @@ fn moves_eight_bytes(fake: &Fake, tiny: Tiny) {
         assert_eq!(after.downloaded - before.downloaded, 4 * steps);
         assert_eq!(fake.controls.allocations(), allocations);
         assert_eq!(fake.controls.count("graphs") - graphs, steps as i32);
-        // Beside it only the choice of the token, and what is noted of it.
-        assert!(fake.controls.count("kernels") - kernels <= 2 * steps as i32);
+        assert!(fake.controls.count("kernels") - kernels <= beside * steps as i32);
     }
     // Token by token, as whoever looks at each before the next step does.
     let mut g = on_gpu(fake, &model, Options { max_tokens: Some(256), ..Options::default() });

@@ -12,11 +12,12 @@ mod refused;
 use std::io::Write;
 use std::path::Path;
 
-use draft::{is_mixture, Draft, ARCHITECTURES};
+use draft::{is_encoder, is_mixture, Draft, ARCHITECTURES};
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
-    Architecture, Classifier, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Pooling, Rope,
+    Architecture, Classifier, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Norm, NormWeights,
+    Pooling, Rope,
 };
 use gllm_kernels_std::AlignedVec;
 
@@ -62,15 +63,27 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
         let gemma = name == "gemma3";
         assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
-        let gate = if gemma { Gate::GeluTanh } else { Gate::Silu };
-        assert_eq!(c.gate, if gpt_oss { Gate::ClampedSwiglu } else { gate });
-        assert_eq!((c.attention_sinks, c.attention_output_bias), (gpt_oss, gpt_oss));
+        let gate = match name {
+            "gemma3" => Gate::GeluTanh,
+            "gpt-oss" => Gate::ClampedSwiglu,
+            "bert" | "jina-bert-v2" => Gate::Gelu,
+            _ => Gate::Silu,
+        };
+        assert_eq!(c.gate, gate);
+        let (encoder, bert, jina) = (is_encoder(name), name == "bert", name == "jina-bert-v2");
+        let kind = if encoder { Norm::Layer } else { Norm::Rms };
+        assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, encoder, kind));
+        assert_eq!((c.position_embeddings, c.token_types), (bert, if encoder { 2 } else { 0 }));
+        assert_eq!((c.gated, c.up_bias, c.down_bias), (!bert, bert, bert || jina));
+        assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
+        assert_eq!((c.attention_sinks, c.attention_output_bias), (gpt_oss, gpt_oss || bert || jina));
         assert_eq!((c.qk_norm, c.post_norms), (gemma || name.starts_with("qwen3"), gemma));
-        assert_eq!((c.attention_bias, c.tied_embeddings), (gpt_oss || name.starts_with("qwen2"), gemma));
+        let attention_bias = gpt_oss || name.starts_with("qwen2") || bert || jina;
+        assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
         let pairing = if name == "llama" { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
             theta,
-            dims: 16,
+            dims: if bert || jina { 0 } else { 16 },
             pairing,
             scaling: RopeScaling::None,
             factors: None,
@@ -104,18 +117,27 @@ fn weights_have_the_shapes_of_the_configuration() {
         assert!(model.unused().is_empty(), "{:?}", model.unused());
         let (c, w) = (model.config(), model.weights().unwrap());
         assert_eq!((w.embedding.rows(), w.embedding.cols(), w.embedding.bytes()), (24, 32, 24 * 34));
-        assert_eq!((w.output.rows(), w.output.cols(), w.output_norm.len()), (24, 32, 32));
+        let normed = c.residual_norms;
+        let len = |v: &Option<Vec<f32>>| v.as_ref().map(Vec::len);
+        let only = |has: bool, n: usize| has.then_some(n);
+        let both = |v: &Option<NormWeights>| v.as_ref().map(|norm| (norm.weight.len(), norm.bias.len()));
+        assert_eq!((w.output.rows(), w.output.cols(), len(&w.output_norm)), (24, 32, only(!normed, 32)));
+        let table = |m: &Option<Matrix<'_>>| m.as_ref().map(|m| (m.rows(), m.cols()));
+        assert_eq!(table(&w.positions), c.position_embeddings.then_some((128, 32)));
+        assert_eq!(table(&w.token_types), normed.then_some((2, 32)));
+        assert_eq!(both(&w.embedding_norm), normed.then_some((32, 32)));
         assert_eq!(w.layers.len(), 7);
         for l in &w.layers {
             let shape = |m: Matrix<'_>| (m.rows(), m.cols());
             assert_eq!([l.q, l.k, l.v, l.output].map(shape), [(64, 32), (32, 32), (32, 32), (32, 64)]);
-            let dense = l.feed_forward.map(|network| network.matrices().map(shape));
-            assert_eq!(dense, (c.intermediate > 0).then_some([(64, 32), (64, 32), (32, 64)]));
+            let dense = l.feed_forward.map(|of| (of.gate.map(shape), [of.up, of.down].map(shape)));
+            let gate = c.gated.then_some((64, 32));
+            assert_eq!(dense, (c.intermediate > 0).then_some((gate, [(64, 32), (32, 64)])));
+            assert_eq!([&l.up_bias, &l.down_bias].map(len), [only(c.up_bias, 64), only(c.down_bias, 32)]);
+            assert_eq!([&l.attention_sum_norm, &l.ffn_sum_norm].map(both), [normed.then_some((32, 32)); 2]);
             let experts = l.experts.as_ref().map(|of| (shape(of.router), of.all.matrices().map(shape)));
             assert_eq!(experts, c.experts.map(|_| ((4, 32), [(128, 32); 3])));
-            assert_eq!((l.attention_norm.len(), l.ffn_norm.len()), (32, 32));
-            let len = |v: &Option<Vec<f32>>| v.as_ref().map(Vec::len);
-            let only = |has: bool, n: usize| has.then_some(n);
+            assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(!normed, 32); 2]);
             assert_eq!([&l.q_norm, &l.k_norm].map(len), [only(c.qk_norm, 16); 2]);
             let bias = c.attention_bias;
             assert_eq!(
@@ -124,7 +146,8 @@ fn weights_have_the_shapes_of_the_configuration() {
             );
             assert_eq!([&l.post_attention_norm, &l.post_ffn_norm].map(len), [only(c.post_norms, 32); 2]);
             let sinks = c.attention_sinks;
-            assert_eq!([&l.output_bias, &l.sinks].map(len), [only(sinks, 32), only(sinks, 4)]);
+            let output_bias = c.attention_output_bias;
+            assert_eq!([&l.output_bias, &l.sinks].map(len), [only(output_bias, 32), only(sinks, 4)]);
             let biases = l.experts.as_ref().and_then(|e| Some((e.router_bias.as_ref()?, e.biases.as_ref()?)));
             let lens = biases.map(|(router, each)| (router.len(), each.each_ref().map(Vec::len)));
             assert_eq!(lens, sinks.then_some((4, [128; 3])));

@@ -8,7 +8,7 @@ use fancy_regex::Regex;
 use gllm_kernels_std::gguf::ValueType;
 
 use super::merge::merge;
-use super::{array, string, Metadata, TokenizerError, Vocabulary, MERGES, PRE};
+use super::{array, not_cut, string, Metadata, TokenizerError, Vocabulary, MERGES, PRE};
 
 /// How a family of models cuts text into words.
 struct Rule {
@@ -164,10 +164,6 @@ impl<'a> Bpe<'a> {
         }
         Ok(words)
     }
-}
-
-fn not_cut(error: fancy_regex::Error) -> TokenizerError {
-    TokenizerError::Text(error.to_string())
 }
 
 /// Whether a byte stands for itself: the printable characters of Latin-1 but the soft hyphen.

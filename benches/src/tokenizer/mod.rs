@@ -1,10 +1,11 @@
 //! Text to token ids and back, with the vocabulary that a GGUF file holds.
 //!
-//! Two families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
-//! Qwen, SmolLM) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`. Both merge neighbouring
-//! symbols, the best pair first; they differ in how text is cut up before and in what makes a pair good.
+//! Three families of tokenizers cover the supported architectures: byte-level BPE (`tokenizer.ggml.model` = `gpt2`: Llama 3,
+//! Qwen, SmolLM) in `bpe.rs`, and SentencePiece BPE (`llama`: Llama 2, Mistral, Gemma) in `spm.rs`, and WordPiece (`bert`:
+//! encoders) in `wpm.rs`. The first two merge neighbouring symbols, the best pair first; they differ in how text is cut up before and in what makes
+//! a pair good. The third takes the longest tokens from left to right.
 //!
-//! The results are those of llama.cpp, token by token. No crate reads a tokenizer from GGUF; those that read
+//! The results are those of llama.cpp, token by token; `wpm.rs` says where they are not. No crate reads a tokenizer from GGUF; those that read
 //! `tokenizer.json` want merges that SentencePiece vocabularies in GGUF do not have.
 
 mod bpe;
@@ -12,6 +13,9 @@ mod merge;
 mod spm;
 #[cfg(test)]
 mod tests;
+mod wpm;
+#[cfg(test)]
+mod wpm_tests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -135,6 +139,7 @@ pub struct Tokenizer<'a> {
 enum Family<'a> {
     Bpe(bpe::Bpe<'a>),
     Spm(spm::Spm),
+    Wpm(Box<wpm::Wpm>),
 }
 
 /// The tokens.
@@ -187,8 +192,9 @@ impl<'a> Tokenizer<'a> {
                 (Family::Bpe(bpe), adds_bos)
             }
             "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
+            "bert" => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
             name => {
-                let known = vec!["gpt2", "llama"];
+                let known = vec!["gpt2", "llama", "bert"];
                 return Err(TokenizerError::Unknown { key: MODEL, name: name.to_owned(), known });
             }
         };
@@ -196,6 +202,11 @@ impl<'a> Tokenizer<'a> {
         let adds_eos = flag(file, "tokenizer.ggml.add_eos_token", false)?;
         let bos = token(file, BOS, vocabulary.text.len())?.filter(|_| adds_bos);
         let eos = token(file, EOS, vocabulary.text.len())?.filter(|_| adds_eos);
+        let (bos, eos) = match &family {
+            // Such texts have both marks, and files have names of their own for them.
+            Family::Wpm(wpm) => (Some(wpm.marks[0]), Some(wpm.marks[1])),
+            _ => (bos, eos),
+        };
         Ok(Self { vocabulary, special, bos, eos, family })
     }
 
@@ -232,6 +243,7 @@ impl<'a> Tokenizer<'a> {
                 Part::Text(text) => match &self.family {
                     Family::Bpe(bpe) => bpe.encode(&self.vocabulary, text, &mut out)?,
                     Family::Spm(spm) => spm.encode(&self.vocabulary, text, after_special, &mut out)?,
+                    Family::Wpm(wpm) => wpm.encode(&self.vocabulary, text, &mut out)?,
                 },
             }
             after_special = matches!(part, Part::Special(_));
@@ -262,7 +274,7 @@ impl<'a> Tokenizer<'a> {
             TokenKind::Byte => byte_of(text).into_iter().collect(),
             TokenKind::Normal => match &self.family {
                 Family::Bpe(_) => bpe::bytes(text),
-                Family::Spm(_) => spm::bytes(text),
+                Family::Spm(_) | Family::Wpm(_) => spm::bytes(text),
             },
         }
     }
@@ -368,6 +380,10 @@ fn kind_of(number: i64) -> TokenKind {
 
 fn string<'a>(file: Metadata<'_, 'a>, key: &'static str) -> Result<&'a str, TokenizerError> {
     file(key).and_then(|v| v.as_str()).ok_or(TokenizerError::Metadata { key, expected: "a string" })
+}
+
+fn not_cut(error: fancy_regex::Error) -> TokenizerError {
+    TokenizerError::Text(error.to_string())
 }
 
 fn flag(file: Metadata<'_, '_>, key: &'static str, default: bool) -> Result<bool, TokenizerError> {

@@ -5,7 +5,7 @@ use gllm_kernels_std::gguf::{Gguf, Value, ValueType, Writer};
 use super::*;
 
 /// A GGUF file with these metadata and no tensors.
-fn file(name: &str, fill: impl FnOnce(&mut Writer)) -> Gguf<'static> {
+pub(super) fn file(name: &str, fill: impl FnOnce(&mut Writer)) -> Gguf<'static> {
     let mut writer = Writer::new();
     fill(&mut writer);
     let path = std::env::temp_dir().join(format!("gllm-tokenizer-{}-{name}.gguf", std::process::id()));
@@ -15,7 +15,7 @@ fn file(name: &str, fill: impl FnOnce(&mut Writer)) -> Gguf<'static> {
     file
 }
 
-fn strings(writer: &mut Writer, key: &str, values: &[&str]) {
+pub(super) fn strings(writer: &mut Writer, key: &str, values: &[&str]) {
     writer.set_array(key, ValueType::String, values.iter().map(|v| Value::String(v))).unwrap();
 }
 

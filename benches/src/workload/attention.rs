@@ -73,7 +73,10 @@ impl Shape {
             for (i, piece) in blocks.chunks(PIECE).enumerate() {
                 let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, self.positions]; GROUP]);
                 let next = blocks.chunks(PIECE).nth(i + 1).unwrap_or(&[]);
-                attend(KvPiece { blocks: piece, first, spans, softcap: None, next }, all.reborrow())?;
+                attend(
+                    KvPiece { blocks: piece, first, spans, softcap: None, alibi: &[], next },
+                    all.reborrow(),
+                )?;
             }
             for (y, [_, sum]) in y.chunks_exact_mut(self.dim).zip(sums) {
                 y.iter_mut().for_each(|y| *y /= sum);

@@ -96,13 +96,13 @@ impl<E: Element> Kernels<E> {
     /// Attention of the rows of `queries` to a piece of the cache of their KV head. The partial result is joined to `all`, which has
     /// those of earlier pieces. With `s(p) = q . key(p)`, for the positions `p` that the query sees, it consists of `m = max s(p)`,
     /// `sum exp(s(p) - m)` and `sum exp(s(p) - m) * value(p)`. The caller scales queries beforehand, and divides values by sums at
-    /// the end.
+    /// the end. Where the piece has a [cap](KvPiece::softcap), or [biases](KvPiece::alibi), they are applied to `q . key(p)`.
     ///
     /// Sums are formed in f32, by fused multiply-adds in the order of dimensions and positions, so the error of a score is at most about `dim *
     /// 2^-24 * sum |q_i key_i|`. A query without any position in the piece leaves its row as it is.
     ///
     /// # Errors
-    /// `NotWhole` unless queries are whole heads; `DimMismatch` unless `queries`, spans and `all` have the same number of rows; `WrongLength` unless each block has
+    /// `NotWhole` unless queries are whole heads; `DimMismatch` unless `queries`, spans, `all` and biases, if there are any, have the same number of rows; `WrongLength` unless each block has
     /// [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if `first` is not a multiple of [`KV_BLOCK`], or if the piece
     /// has 2^24 positions or more; `ScratchTooSmall`; `SizeOverflow`.
     pub fn attend(
@@ -179,9 +179,12 @@ fn attend_args<'a, C>(
     len: usize,
 ) -> Result<AttendArgs<'a, C>, KernelError> {
     let rows = check::rows("queries", queries.len(), "a head", dim)?;
-    let KvPiece { blocks, first, spans, .. } = piece;
+    let KvPiece { blocks, first, spans, alibi, .. } = piece;
     check_attended(rows, dim, &all)?;
     check::dim("spans.len() != rows", spans.len(), rows)?;
+    if !alibi.is_empty() {
+        check::dim("alibi.len() != rows", alibi.len(), rows)?;
+    }
     if !first.is_multiple_of(KV_BLOCK) {
         return Err(KernelError::BadValue { arg: "first", got: first, expected: "a multiple of 16" });
     }

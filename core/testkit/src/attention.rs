@@ -1,7 +1,7 @@
 //! Attention over cached blocks.
 
 use gllm_kernels_core::{
-    f16, Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, MatRef, Scratch, KV_BLOCK,
+    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, MatRef, Scratch, KV_BLOCK,
 };
 
 use crate::data::Source;
@@ -135,15 +135,26 @@ impl<E: Element, C: Cached<E>> Cache<E, C> {
     }
 
     /// What the first query of `queries` gets, element by element, and what it may be wrong by.
-    fn want(&self, query: &[f32], [from, end]: [usize; 2], softcap: Option<f32>) -> Vec<(f64, f64)> {
+    fn want(
+        &self,
+        query: &[f32],
+        [from, end]: [usize; 2],
+        softcap: Option<f32>,
+        alibi: Option<&Alibi>,
+    ) -> Vec<(f64, f64)> {
         let row = |x: &[f64], p: usize| x[p * self.dim..(p + 1) * self.dim].to_vec();
         let mut error: f64 = 0.0;
         let scores: Vec<f64> = (from..end)
             .map(|p| {
                 let key = row(&self.keys, p);
                 let (s, magnitudes) = sum(query.iter().zip(key).map(|(&q, k)| f64::from(q) * k));
-                error = error.max(gamma(self.dim + 1 + C::ROUNDINGS, magnitudes));
-                softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
+                let s = softcap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh());
+                let lower = alibi.map_or(0.0, |of| f64::from(of.slope) * of.position.abs_diff(p) as f64);
+                // The difference is rounded once.
+                let rounding =
+                    if alibi.is_some() { f64::from(f32::EPSILON) * (s - lower).abs() } else { 0.0 };
+                error = error.max(gamma(self.dim + 1 + C::ROUNDINGS, magnitudes) + rounding);
+                s - lower
             })
             .collect();
         if let Some(cap) = softcap {
@@ -194,7 +205,7 @@ fn attend<E: Element, C: Cached<E>>(
     k: &Kernels<E>,
     cache: &Cache<E, C>,
     queries: &[f32],
-    (spans, softcap): (&[[usize; 2]], Option<f32>),
+    (spans, softcap, alibi): (&[[usize; 2]], Option<f32>, &[Alibi]),
     [first, end]: [usize; 2],
     to: Attended<'_>,
 ) -> Result<(), KernelError> {
@@ -202,7 +213,7 @@ fn attend<E: Element, C: Cached<E>>(
     let (blocks, next) = (&all[first..end], &all[end..]);
     let need = k.attend_scratch(spans.len(), cache.dim, blocks.len())?.size_unaligned();
     let mut memory = vec![0xff; need];
-    let piece = KvPiece { blocks, first: first * KV_BLOCK, spans, softcap, next };
+    let piece = KvPiece { blocks, first: first * KV_BLOCK, spans, softcap, alibi, next };
     call(|| C::attend(k, cache.dim, queries, piece, to, Scratch::new(&mut memory)))
 }
 
@@ -233,7 +244,7 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
             values: vec![],
         };
         let mut state = State::new(1, dim);
-        attend(&k, &cache, &vec![0.0; dim], (&[[5, 6]], None), [0, 1], state.borrow())
+        attend(&k, &cache, &vec![0.0; dim], (&[[5, 6]], None, &[]), [0, 1], state.borrow())
             .map_err(|e| e.to_string())?;
         let want = <Scaled as Cached<E>>::kept(&x);
         let same = |(&got, &want): (&f32, &f64)| f64::from(got) == want;
@@ -254,7 +265,7 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
     };
     let query: Vec<f32> = (0..64).map(|i| if i < 32 { 1.0 } else { 0.0 }).collect();
     let mut state = State::new(1, 64);
-    attend(&k, &cache, &query, (&[[0, 1]], None), [0, 1], state.borrow()).map_err(|e| e.to_string())?;
+    attend(&k, &cache, &query, (&[[0, 1]], None, &[]), [0, 1], state.borrow()).map_err(|e| e.to_string())?;
     match state.sums[0][1].is_nan() {
         true => Ok(()),
         false => Err("an infinity among the keys is not to be seen".into()),
@@ -287,7 +298,10 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
             let fail =
                 |e: &dyn std::fmt::Display| format!("{rows} queries of {dim}, {positions} positions: {e}");
             let end = cache.blocks.len();
-            let how = (&spans[..], softcap);
+            // Queries before, among and behind what they see.
+            let alibi = |row: usize| Alibi { slope: 0.5f32.powi(row as i32 % 8), position: 13 * row % 117 };
+            let alibi: Vec<Alibi> = (0..if rows % 4 < 2 { rows } else { 0 }).map(alibi).collect();
+            let how = (&spans[..], softcap, &alibi[..]);
             let mut whole = State::new(rows, dim);
             attend(&k, &cache, &queries, how, [0, end], whole.borrow()).map_err(|e| fail(&e))?;
             // Piece by piece, and joined: both have the same bits.
@@ -304,7 +318,7 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
             }
             for (r, &span) in spans.iter().enumerate() {
                 let query = &queries[r * dim..(r + 1) * dim];
-                let wants = cache.want(query, span, softcap);
+                let wants = cache.want(query, span, softcap, alibi.get(r));
                 for (i, (want, allowed)) in wants.into_iter().enumerate() {
                     for (how, state) in [("at once", &whole), ("piece by piece", &joined)] {
                         let got = f64::from(state.values[r * dim + i]) / f64::from(state.sums[r][1]);
@@ -315,8 +329,15 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
                 }
                 // A query alone has the same bits.
                 let mut alone = State::new(1, dim);
-                attend(&k, &cache, query, (&[span], softcap), [0, end], alone.borrow())
-                    .map_err(|e| fail(&e))?;
+                attend(
+                    &k,
+                    &cache,
+                    query,
+                    (&[span], softcap, alibi.get(r..=r).unwrap_or(&[])),
+                    [0, end],
+                    alone.borrow(),
+                )
+                .map_err(|e| fail(&e))?;
                 let of_row = State {
                     sums: whole.sums[r..=r].to_vec(),
                     values: whole.values[r * dim..(r + 1) * dim].to_vec(),
@@ -337,7 +358,8 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     let cache = Cache::<E, C>::new(k, 16, 20, source)?;
     let blocks: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
     let (short, queries, mut memory) = ([blocks[0], &blocks[1][1..]], [0.0; 32], [0; 4096]);
-    let good = KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None, next: &[] };
+    let good =
+        KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None, alibi: &[], next: &[] };
     let refused = |what: &str, piece: KvPiece<'_, C::Cell>, dim, rows: usize, memory: &mut [u8]| {
         let mut state = State::new(rows, 16);
         match C::attend(k, dim, &queries, piece, state.borrow(), Scratch::new(memory)) {
@@ -347,6 +369,8 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     };
     refused("a short block", KvPiece { blocks: &short, ..good }, 16, 2, &mut memory)?;
     refused("few spans", KvPiece { spans: &[[0, 20]], ..good }, 16, 2, &mut memory)?;
+    let alibi = &[Alibi { slope: 1.0, position: 0 }];
+    refused("few biases", KvPiece { alibi, ..good }, 16, 2, &mut memory)?;
     refused("an odd position", KvPiece { first: 8, ..good }, 16, 2, &mut memory)?;
     refused("another dimension", good, 8, 2, &mut memory)?;
     refused("few sums", good, 16, 1, &mut memory)?;

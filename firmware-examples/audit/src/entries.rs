@@ -4,8 +4,9 @@ use core::fmt::{self, Write};
 use core::hint::black_box;
 
 use gllm_kernels_core::{
-    bf16, blocks, codebooks, f16, kernels, single, Attended, Caps, Element, ElementType, GemmPlan, IsaLevel,
-    Kernels, KvPiece, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq, StorePolicy,
+    bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, Element, ElementType, GemmPlan,
+    IsaLevel, Kernels, KvPiece, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq,
+    StorePolicy,
 };
 
 use crate::args::Args;
@@ -138,14 +139,16 @@ audit! {
     attend(a) => {
         let blocks = [a.x, a.y];
         let softcap = a.flag.then_some(a.s[0]);
-        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, next: &blocks };
+        let alibi = [Alibi { slope: a.s[0], position: a.n[1] }; 3];
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, alibi: &alibi, next: &blocks };
         let all = Attended { sums: a.sums, values: a.g };
         (a.k.attend(a.n[0], a.cos, piece, all, Scratch::new(a.buf)), a.k.attend_scratch(a.n[0], a.n[1], a.n[2]))
     };
     attend_q8_0(a) => {
         let blocks = [a.bytes, a.bytes];
         let softcap = a.flag.then_some(a.s[0]);
-        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, next: &blocks };
+        let alibi = [Alibi { slope: a.s[0], position: a.n[1] }; 3];
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, alibi: &alibi, next: &blocks };
         a.k.attend_q8_0(a.n[0], a.cos, piece, Attended { sums: a.sums, values: a.g }, Scratch::new(a.buf))
     };
     attend_join(a) => {

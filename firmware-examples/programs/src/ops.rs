@@ -190,6 +190,7 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
                 first: 0,
                 spans: &[[0, 32], [0, 31], [3, 32], [16, 17]],
                 softcap: None,
+                alibi: &[],
                 next: &[],
             };
             k.attend(16, &queries, piece, all, Scratch::new(scratch))
@@ -206,7 +207,8 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
             let mut all = Attended { sums: &mut sums, values: &mut z[..64] };
             all.clear();
             let (blocks, spans) = ([&block[..]], [[0, 16], [0, 15], [3, 16], [7, 8]]);
-            let piece = KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, next: &[] };
+            let piece =
+                KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, alibi: &[], next: &[] };
             k.attend_q8_0(16, &queries, piece, all, Scratch::new(scratch))
         }),
         ("qgemv_fp8", |k, x, _, z, _| {

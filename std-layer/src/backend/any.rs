@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::tensors::check_for_gpus;
 use super::{
     Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Sequences, Topology,
 };
@@ -142,9 +143,26 @@ impl fmt::Display for Choice {
 /// # Errors
 /// `Threads` if not even the CPU's threads can be had.
 pub fn choose(threads: usize) -> Result<Choice, BackendError> {
+    choose_among(threads, |_| Ok(()))
+}
+
+/// Like [`choose`], for a model: kinds of backends that lack what it needs are passed over. (A device whose memory the model does not fit is
+/// not.)
+///
+/// # Errors
+/// Those of [`choose`].
+pub fn choose_for(config: &Config, threads: usize) -> Result<Choice, BackendError> {
+    choose_among(threads, |kind| if kind == BackendKind::Cpu { Ok(()) } else { check_for_gpus(config) })
+}
+
+/// The first kind that suits, and of which there is a device.
+fn choose_among(
+    threads: usize,
+    suits: impl Fn(BackendKind) -> Result<(), BackendError>,
+) -> Result<Choice, BackendError> {
     let mut passed_over = Vec::new();
     for kind in BackendKind::ALL {
-        match kind.find(threads, false) {
+        match suits(kind).and_then(|()| kind.find(threads, false)) {
             Ok(backend) => return Ok(Choice { backend, kind, passed_over }),
             Err(why) => passed_over.push((kind, why)),
         }

@@ -21,7 +21,9 @@ use gllm_kernels_core::Precision;
 
 #[cfg(feature = "wgpu")]
 pub use self::wgpu::{Traffic, WgpuAdapter, WgpuBackend, WgpuKvCache, WgpuLogits, WgpuWeights};
-pub use any::{choose, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice};
+pub use any::{
+    choose, choose_for, detect, AnyBackend, AnyKvCache, AnyLogits, AnyWeights, BackendKind, Choice,
+};
 pub use cpu::{CpuBackend, CpuKvCache, CpuLogits, CpuWeights};
 #[cfg(feature = "rocm")]
 pub use cuda::{Amd, RocmBackend};
@@ -149,6 +151,42 @@ impl Topology {
             rows.extend(end - run.output_count()..end);
         }
         rows
+    }
+
+    /// Checks what steps of an encoder must be: whole texts, which become rows, and are no longer than there are embeddings of positions. Sequences
+    /// of decoders may be continued.
+    ///
+    /// # Errors
+    /// `Unsupported` if logits are asked for; `Tokens`.
+    pub(crate) fn check_whole(
+        &self,
+        positions: &[usize],
+        logits: bool,
+        config: &Config,
+    ) -> Result<(), BackendError> {
+        if config.causal {
+            return Ok(());
+        }
+        if logits {
+            let what = "logits of an encoder: it gives rows for embeddings alone";
+            return Err(BackendError::Unsupported(what.to_owned()));
+        }
+        let refuse = |what: String| Err(BackendError::Tokens(what));
+        for (run, &position) in self.runs.iter().zip(positions) {
+            if position > 0 {
+                return refuse(format!(
+                    "{:?} is continued behind {position} tokens, but an encoder reads a text in one step",
+                    run.sequence
+                ));
+            }
+            if config.position_embeddings && run.tokens > config.context {
+                return refuse(format!(
+                    "a text of {} tokens, but the model has embeddings for {} positions",
+                    run.tokens, config.context
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that each run asks for rows that can be pooled.

@@ -15,7 +15,7 @@ pub enum Slot {
     Mixed,
     /// What attention or the feed-forward network adds to the residual stream.
     Delta,
-    /// Gates and the numbers they are for, one behind the other.
+    /// Gates and the numbers they are for, one behind the other; without gates, these numbers.
     Gates,
     /// Gated numbers.
     Activated,
@@ -42,6 +42,7 @@ impl Slot {
             Self::Hidden | Self::Normed | Self::Delta => config.hidden,
             Self::Heads => (config.heads + 2 * config.kv_heads) * config.head_dim,
             Self::Mixed => config.heads * config.head_dim,
+            Self::Gates if !config.gated => config.intermediate,
             Self::Gates => 2 * config.intermediate,
             Self::Activated => config.intermediate,
             Self::Logits => config.logits(),
@@ -52,13 +53,15 @@ impl Slot {
 /// The weight of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NormWeight {
+    /// Behind the embedding, if the residual stream is normed.
+    Embedding,
     /// In front of a layer's attention.
     Attention(usize),
-    /// Behind a layer's attention.
+    /// Behind a layer's attention; where the residual stream is normed, behind its sum with that.
     PostAttention(usize),
     /// In front of a layer's feed-forward network.
     Ffn(usize),
-    /// Behind a layer's feed-forward network.
+    /// Behind a layer's feed-forward network; where the residual stream is normed, behind its sum with that.
     PostFfn(usize),
     /// In front of the output matrix.
     Output,
@@ -71,7 +74,7 @@ pub enum Linear {
     Qkv(usize),
     /// A layer's attention output.
     AttentionOutput(usize),
-    /// A layer's gates, and what they are for.
+    /// A layer's gates, if it has any, and what they are for.
     GateUp(usize),
     /// The end of a layer's feed-forward network.
     Down(usize),
@@ -100,19 +103,21 @@ pub trait Step {
 
     /// Rows whose logits are asked for.
     fn outputs(&self) -> usize;
-    /// `Hidden = embedding[token] * embedding_scale`.
+    /// `Hidden = embedding[token] * embedding_scale`, plus the rows of the first token type and of the token's position, where the model has them.
     fn embed(&mut self) -> Result<(), Self::Error>;
     /// `Hidden += Delta`, which is normed before if `post` says so. For the result of a product in `Delta`.
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), Self::Error>;
-    /// `Normed = norm(Hidden) * weight`.
+    /// `Normed = norm(Hidden)`, as [`Norm`](crate::model::Norm) has it.
     fn norm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
-    /// Products of one input with several matrices; plus the bias of a layer's attention output, where the model has one.
+    /// `Hidden = Normed = norm(Hidden)`. Backends that run no encoders refuse it.
+    fn renorm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
+    /// Products of one input with several matrices; plus the biases of a layer's attention output and of its feed-forward network, where the model has any.
     fn linear(&mut self, linear: Linear) -> Result<(), Self::Error>;
     /// Biases, norms and rotations of `Heads`; appends keys and values to the cache.
     fn heads(&mut self, layer: usize) -> Result<(), Self::Error>;
     /// `Mixed`: attention of the queries in `Heads` to the cache, and to the sinks of the layer's heads, where the model has sinks.
     fn attend(&mut self, layer: usize) -> Result<(), Self::Error>;
-    /// `Activated = gated(first half of Gates, second half)`.
+    /// `Activated = gated(first half of Gates, second half)`; without gates, `gated(Gates, 1)`.
     fn glu(&mut self) -> Result<(), Self::Error>;
     /// A layer's experts: `Delta = f(Normed)`, as [`Experts`](crate::model::Experts) has it; `Delta = f(Normed) + sigmoid(shared_gate(Normed)) *
     /// Delta` where there is a shared expert, whose result `Delta` is then. Which experts a row goes through is known to the

@@ -1,7 +1,7 @@
 //! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{ExpertWeights, HostWeights, Matrix};
+use crate::model::{Config, ExpertWeights, Gate, HostWeights, Matrix, Network, Norm, NormWeights};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -20,6 +20,26 @@ pub(super) trait Upload<'a> {
     fn experts(&mut self, of: &ExpertWeights<'a>) -> Result<Self::Experts, BackendError>;
 }
 
+/// What a norm multiplies with, and what it adds.
+#[derive(Debug)]
+struct Normed<V> {
+    weight: V,
+    bias: Option<V>,
+}
+
+impl<V> Normed<V> {
+    /// Brings a norm to a device. A model has one without a bias, or one with a bias, or none.
+    fn upload<'a>(
+        to: &mut impl Upload<'a, Vector = V>,
+        weight: Option<&Vec<f32>>,
+        both: Option<&NormWeights>,
+    ) -> Result<Option<Self>, BackendError> {
+        let Some(weight) = weight.or(both.map(|norm| &norm.weight)) else { return Ok(None) };
+        let bias = both.map(|norm| to.vector(&norm.bias)).transpose()?;
+        Ok(Some(Self { weight: to.vector(weight)?, bias }))
+    }
+}
+
 /// A layer's matrices and vectors.
 #[derive(Debug)]
 struct Layer<P, V, E> {
@@ -29,13 +49,15 @@ struct Layer<P, V, E> {
     gate_up: P,
     down: P,
     experts: Option<E>,
-    attention_norm: V,
-    post_attention_norm: Option<V>,
-    ffn_norm: V,
-    post_ffn_norm: Option<V>,
+    attention_norm: Option<Normed<V>>,
+    post_attention_norm: Option<Normed<V>>,
+    ffn_norm: Option<Normed<V>>,
+    post_ffn_norm: Option<Normed<V>>,
     head_norms: Option<V>,
     bias: Option<V>,
     attention_output_bias: Option<V>,
+    up_bias: Option<V>,
+    down_bias: Option<V>,
     sinks: Option<V>,
 }
 
@@ -44,7 +66,8 @@ struct Layer<P, V, E> {
 pub(super) struct Tensors<P, V, E> {
     layers: Vec<Layer<P, V, E>>,
     output: P,
-    output_norm: V,
+    output_norm: Option<Normed<V>>,
+    embedding_norm: Option<Normed<V>>,
 }
 
 impl<P, V, E> Tensors<P, V, E> {
@@ -55,35 +78,43 @@ impl<P, V, E> Tensors<P, V, E> {
     ) -> Result<Self, BackendError> {
         let mut layers = Vec::with_capacity(weights.layers.len());
         for l in &weights.layers {
-            let network = l.feed_forward.as_ref();
-            let gate_up: Vec<_> =
-                network.into_iter().flat_map(|network| [network.gate, network.up]).collect();
-            let down: Vec<_> = network.map(|network| network.down).into_iter().collect();
+            let mut network: Vec<_> = l.feed_forward.iter().flat_map(Network::matrices).collect();
+            let down = network.split_off(network.len().saturating_sub(1));
+            let mut norm =
+                |weight: &Option<_>, both: &Option<_>| Normed::upload(to, weight.as_ref(), both.as_ref());
+            let attention_norm = norm(&l.attention_norm, &None)?;
+            let post_attention_norm = norm(&l.post_attention_norm, &l.attention_sum_norm)?;
+            let ffn_norm = norm(&l.ffn_norm, &None)?;
+            let post_ffn_norm = norm(&l.post_ffn_norm, &l.ffn_sum_norm)?;
             let mut optional = |x: Option<&[f32]>| x.map(|x| to.vector(x)).transpose();
-            let post_attention_norm = optional(l.post_attention_norm.as_deref())?;
-            let post_ffn_norm = optional(l.post_ffn_norm.as_deref())?;
             let head_norms = optional(joined([&l.q_norm, &l.k_norm]).as_deref())?;
             let bias = optional(joined([&l.q_bias, &l.k_bias, &l.v_bias]).as_deref())?;
             let attention_output_bias = optional(l.output_bias.as_deref())?;
+            let up_bias = optional(l.up_bias.as_deref())?;
+            let down_bias = optional(l.down_bias.as_deref())?;
             let sinks = optional(l.sinks.as_deref())?;
             layers.push(Layer {
                 qkv: to.product(&[l.q, l.k, l.v])?,
                 attention_output: to.product(&[l.output])?,
-                gate_up: to.product(&gate_up)?,
+                gate_up: to.product(&network)?,
                 down: to.product(&down)?,
                 experts: l.experts.as_ref().map(|of| to.experts(of)).transpose()?,
-                attention_norm: to.vector(&l.attention_norm)?,
+                attention_norm,
                 post_attention_norm,
-                ffn_norm: to.vector(&l.ffn_norm)?,
+                ffn_norm,
                 post_ffn_norm,
                 head_norms,
                 bias,
                 attention_output_bias,
+                up_bias,
+                down_bias,
                 sinks,
             });
         }
         let output = to.product(&[weights.output])?;
-        Ok(Self { layers, output, output_norm: to.vector(&weights.output_norm)? })
+        let output_norm = Normed::upload(to, weights.output_norm.as_ref(), None)?;
+        let embedding_norm = Normed::upload(to, None, weights.embedding_norm.as_ref())?;
+        Ok(Self { layers, output, output_norm, embedding_norm })
     }
 
     /// The matrices of an operation.
@@ -109,14 +140,25 @@ impl<P, V, E> Tensors<P, V, E> {
     /// # Errors
     /// `Unsupported` if the model lacks this norm.
     pub(super) fn norm(&self, norm: NormWeight) -> Result<&V, BackendError> {
-        let weight = match norm {
-            NormWeight::Attention(l) => Some(&self.layers[l].attention_norm),
-            NormWeight::PostAttention(l) => self.layers[l].post_attention_norm.as_ref(),
-            NormWeight::Ffn(l) => Some(&self.layers[l].ffn_norm),
-            NormWeight::PostFfn(l) => self.layers[l].post_ffn_norm.as_ref(),
-            NormWeight::Output => Some(&self.output_norm),
+        let missing = || BackendError::Unsupported(format!("the model has no weight for {norm:?}"));
+        self.normed(norm).map(|norm| &norm.weight).ok_or_else(missing)
+    }
+
+    /// What a norm adds, if it adds something.
+    pub(super) fn norm_bias(&self, norm: NormWeight) -> Option<&V> {
+        self.normed(norm)?.bias.as_ref()
+    }
+
+    fn normed(&self, norm: NormWeight) -> Option<&Normed<V>> {
+        let of = match norm {
+            NormWeight::Embedding => &self.embedding_norm,
+            NormWeight::Attention(l) => &self.layers[l].attention_norm,
+            NormWeight::PostAttention(l) => &self.layers[l].post_attention_norm,
+            NormWeight::Ffn(l) => &self.layers[l].ffn_norm,
+            NormWeight::PostFfn(l) => &self.layers[l].post_ffn_norm,
+            NormWeight::Output => &self.output_norm,
         };
-        weight.ok_or_else(|| BackendError::Unsupported(format!("the model has no weight for {norm:?}")))
+        of.as_ref()
     }
 
     /// The experts of a layer, if it has any.
@@ -143,6 +185,8 @@ impl<P, V, E> Tensors<P, V, E> {
     pub(super) fn linear_bias(&self, linear: Linear) -> Option<&V> {
         match linear {
             Linear::AttentionOutput(l) => self.layers[l].attention_output_bias.as_ref(),
+            Linear::GateUp(l) => self.layers[l].up_bias.as_ref(),
+            Linear::Down(l) => self.layers[l].down_bias.as_ref(),
             _ => None,
         }
     }
@@ -150,6 +194,26 @@ impl<P, V, E> Tensors<P, V, E> {
     /// The sinks of a layer's heads.
     pub(super) fn sinks(&self, layer: usize) -> Option<&V> {
         self.layers[layer].sinks.as_ref()
+    }
+}
+
+/// Refuses models with parts that the kernels of GPUs do not have.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
+    let lacks = [
+        (!config.causal, "attention that sees the whole text (an encoder)"),
+        (config.alibi.is_some(), "linear biases of attention"),
+        (config.norm != Norm::Rms, "layer norms"),
+        (config.residual_norms, "norms of the residual stream"),
+        (config.position_embeddings || config.token_types > 0, "embeddings of positions and token types"),
+        (config.gate == Gate::Gelu, "the activation Gelu"),
+        (!config.gated, "feed-forward networks without a gate"),
+    ];
+    match lacks.into_iter().find(|(lacks, _)| *lacks) {
+        Some((_, what)) => Err(BackendError::Unsupported(format!("{what} on a GPU"))),
+        None => Ok(()),
     }
 }
 

@@ -190,14 +190,15 @@ pub(crate) fn sort(rows: usize, experts: usize) -> Geometry {
     }
 }
 
-/// The largest score of each row: a block a row.
-pub(crate) fn argmax(rows: usize) -> Geometry {
-    Geometry { grid: [rows, 1, 1], threads: 1024, shared: 64 * F32 }
-}
+/// Scores of a row that a block prepares, for which a token is chosen later, and each of its warps.
+pub(crate) const SCORES_OF_BLOCK: usize = 4096;
+pub(crate) const SCORES_OF_WARP: usize = SCORES_OF_BLOCK / 32;
 
-/// A token of each row: a block has where warps meet, and for each of 2048 digits what tokens with it are worth.
-pub(crate) fn sample(rows: usize) -> Geometry {
-    Geometry { grid: [rows, 1, 1], threads: 1024, shared: 64 * 4 + 33 * 8 + 2 * 4 + 2048 * 8 }
+/// A token of each row: blocks of y share the row's scores. A block has where warps meet, and for each of 2048 digits what tokens with it are
+/// worth, or how often its tokens occur.
+pub(crate) fn sample(rows: usize, vocabulary: usize) -> Geometry {
+    let grid = [rows, vocabulary.div_ceil(SCORES_OF_BLOCK), 1];
+    Geometry { grid, threads: 1024, shared: 64 * 4 + 33 * 8 + 2 * 4 + 2048 * 8 }
 }
 
 /// A block a result, and where its warps meet.

@@ -68,8 +68,6 @@ static EMBEDDED: &[Embedded] = &[
     embedded!(86),
     #[cfg(feature = "cuda-ampere")]
     embedded!(87),
-    #[cfg(feature = "cuda-ada")]
-    embedded!(89),
     #[cfg(feature = "cuda-hopper")]
     embedded!(90),
     #[cfg(feature = "cuda-blackwell")]
@@ -88,13 +86,17 @@ static EMBEDDED: &[Embedded] = &[
     embedded!(gfx "1200", 0x1200),
 ];
 
+/// NVIDIA's GPUs beside a CPU with the same memory, Jetson Orin: they have machine code of their own.
+const INTEGRATED: Capability = Capability(87);
+
 /// The kernels for a GPU: of its generation, none newer, the newest of these; of AMD's those of its family.
 fn embedded(device: &Device) -> Result<&'static Embedded, CudaError> {
     let capability = device.capability();
     let fits = |e: &&Embedded| match device.family() {
         Some(family) => e.capability == family,
         None => {
-            e.capability <= capability && e.capability.0 / 10 == capability.0 / 10 && !e.capability.is_gfx()
+            let same = e.capability.0 / 10 == capability.0 / 10 && !e.capability.is_gfx();
+            same && e.capability <= capability && (e.capability == INTEGRATED) == (capability == INTEGRATED)
         }
     };
     EMBEDDED.iter().filter(fits).max_by_key(|e| e.capability).ok_or_else(|| CudaError::NoKernels {

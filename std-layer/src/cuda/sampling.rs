@@ -23,8 +23,10 @@ struct SampleArgs {
     history: Address,
     history_lengths: Address,
     work: Address,
-    counts: Address,
+    tokens: Address,
+    parts: Address,
     counters: Address,
+    tops: Address,
     vocabulary: u32,
     history_room: u32,
     ty: u32,
@@ -138,8 +140,14 @@ pub struct History<'a> {
 /// Room for the scores of rows while they are worked on.
 #[derive(Debug)]
 pub struct SamplingRoom {
+    /// Scores; candidates' scores or weights.
     work: Buffer<f32>,
-    counts: Buffer<u32>,
+    /// Candidates.
+    tokens: Buffer<u32>,
+    /// `Part` in sampling.cu, of each part of a row.
+    parts: Buffer<u64>,
+    /// The largest score of each tile of a row, and where it is.
+    tops: Buffer<u32>,
 }
 
 impl SamplingRoom {
@@ -148,13 +156,41 @@ impl SamplingRoom {
     /// # Errors
     /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
     pub fn new(context: &Context, rows: usize, vocabulary: usize) -> Result<Self, CudaError> {
-        let n = area("scores", &[rows, vocabulary])?;
-        Ok(Self { work: Buffer::new(context, n)?, counts: Buffer::new(context, n)? })
+        let [scores, parts, tops] = Self::sizes(rows, vocabulary)?;
+        Ok(Self {
+            work: Buffer::new(context, scores)?,
+            tokens: Buffer::new(context, scores)?,
+            parts: Buffer::new(context, parts)?,
+            tops: Buffer::new(context, tops)?,
+        })
+    }
+
+    /// Elements of `work` and `tokens`, of `parts`, and of `tops`.
+    fn sizes(rows: usize, vocabulary: usize) -> Result<[usize; 3], CudaError> {
+        let pairs = |each| area("scores", &[2, rows, vocabulary.div_ceil(each)]);
+        let scores = area("scores", &[rows, vocabulary])?;
+        Ok([scores, pairs(geometry::SCORES_OF_BLOCK)?, pairs(geometry::SCORES_OF_WARP)?])
+    }
+
+    /// `Ok` if rows that have so many scores find room.
+    fn check(&self, rows: usize, vocabulary: usize) -> Result<(), CudaError> {
+        let have = [self.work.len(), self.parts.len(), self.tops.len()];
+        for (need, got) in Self::sizes(rows, vocabulary)?.into_iter().zip(have) {
+            if got < need {
+                return Err(CudaError::WrongSize { arg: "room", need, got });
+            }
+        }
+        Ok(())
     }
 }
 
 impl Ops {
-    fn scores<T: Float>(&self, x: View<'_, T>, tokens: &ViewMut<'_, u32>) -> Result<SampleArgs, CudaError> {
+    fn scores<T: Float>(
+        &self,
+        x: View<'_, T>,
+        room: &SamplingRoom,
+        tokens: &ViewMut<'_, u32>,
+    ) -> Result<SampleArgs, CudaError> {
         let rows = tokens.len();
         let vocabulary = x.len().checked_div(rows).unwrap_or(0);
         if rows == 0 || vocabulary == 0 {
@@ -163,6 +199,7 @@ impl Ops {
         same_len("x", x.len(), rows * vocabulary)?;
         self.here(x.context())?;
         self.here(tokens.context())?;
+        self.here(room.work.context())?;
         Ok(SampleArgs {
             scores: x.address(),
             token: tokens.address(),
@@ -171,9 +208,11 @@ impl Ops {
             bias_values: 0,
             history: 0,
             history_lengths: 0,
-            work: 0,
-            counts: 0,
+            work: room.work.address(),
+            tokens: room.tokens.address(),
+            parts: room.parts.address(),
             counters: 0,
+            tops: room.tops.address(),
             vocabulary: small("vocabulary", vocabulary)?,
             history_room: 0,
             ty: type_number(T::TYPE),
@@ -184,18 +223,39 @@ impl Ops {
     /// The largest score of each row, and of equal ones the first. NaN is the lowest.
     ///
     /// # Errors
-    /// `Kernel`, `WrongSize` unless `x` has as many scores, at least one, for each of `tokens`; `OtherContext`, `Launch`.
+    /// `Kernel`, `WrongSize` unless `x` has as many scores, at least one, for each of `tokens`, and the room is large enough; `OtherContext`,
+    /// `Launch`.
     pub fn argmax<'a, T: Float>(
         &self,
         stream: &Stream,
         x: impl Into<View<'a, T>>,
-        tokens: impl Into<ViewMut<'a, u32>>,
+        (room, tokens): (&mut SamplingRoom, impl Into<ViewMut<'a, u32>>),
     ) -> Result<(), CudaError> {
         let tokens = tokens.into();
-        let args = self.scores(x.into(), &tokens)?;
-        let geometry = geometry::argmax(tokens.len());
-        // SAFETY: the arguments were checked.
-        unsafe { self.loader.launch((File::sampling, Name("argmax", "", "")), stream, geometry, &args) }
+        let args = self.scores(x.into(), room, &tokens)?;
+        room.check(tokens.len(), args.vocabulary as usize)?;
+        // SAFETY: the arguments were checked; without ways none of the others is read.
+        unsafe { self.launch_sampling(stream, tokens.len(), &args) }
+    }
+
+    /// Queues what chooses a token of each row.
+    ///
+    /// # Safety
+    /// The arguments are those of that many rows.
+    unsafe fn launch_sampling(
+        &self,
+        stream: &Stream,
+        rows: usize,
+        args: &SampleArgs,
+    ) -> Result<(), CudaError> {
+        let (parts, whole) = (geometry::sample(rows, args.vocabulary as usize), geometry::sample(rows, 1));
+        let all = [("sample_tops", parts), ("sample_candidates", parts), ("sample", whole)];
+        // The largest needs no candidates.
+        for (name, geometry) in all.into_iter().filter(|all| args.ways != 0 || all.0 != "sample_candidates") {
+            // SAFETY: the caller's contract.
+            unsafe { self.loader.launch((File::sampling, Name(name, "", "")), stream, geometry, args)? };
+        }
+        Ok(())
     }
 
     /// One token for each row of scores, by chance: the one that [`model::sample`](crate::model::sample) chooses from them as f32 with row
@@ -239,18 +299,14 @@ impl Ops {
         (history, counters): (Option<History<'_>>, View<'_, u64>),
         (room, tokens): (&mut SamplingRoom, ViewMut<'_, u32>),
     ) -> Result<(), CudaError> {
-        let args = self.scores(x, &tokens)?;
+        let args = self.scores(x, room, &tokens)?;
         let rows = tokens.len();
         same_len("table", table.rows(), rows)?;
         same_len("vocabulary", args.vocabulary as usize, table.vocabulary)?;
         same_len("counters", counters.len(), rows)?;
-        let scores = rows * args.vocabulary as usize;
-        if room.work.len() < scores {
-            return Err(CudaError::WrongSize { arg: "room", need: scores, got: room.work.len() });
-        }
-        for context in [table.ways.context(), counters.context(), room.work.context()] {
-            self.here(context)?;
-        }
+        room.check(rows, table.vocabulary)?;
+        self.here(table.ways.context())?;
+        self.here(counters.context())?;
         let mut history_room = 0;
         if let Some(History { tokens, lengths }) = history {
             self.here(tokens.context())?;
@@ -265,16 +321,13 @@ impl Ops {
             bias_values: table.bias_values.address(),
             history: history.map_or(0, |h| h.tokens.address()),
             history_lengths: history.map_or(0, |h| h.lengths.address()),
-            work: room.work.address(),
-            counts: room.counts.address(),
             counters: counters.address(),
             history_room: small("history", history_room)?,
             alike: alike.into(),
             ..args
         };
-        let geometry = geometry::sample(rows);
         // SAFETY: the arguments were checked; biases by `SamplingTable::set`, the history by the kernel.
-        unsafe { self.loader.launch((File::sampling, Name("sample", "", "")), stream, geometry, &args) }
+        unsafe { self.launch_sampling(stream, rows, &args) }
     }
 
     /// Of rows of `vocabulary` scores `y_i = x[r, t] - ln(sum over u of exp(x[r, u]))`, with row `r = rows[i]` and token `t = tokens[i]`, which may
@@ -314,7 +367,7 @@ impl Ops {
 }
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
-    for name in ["argmax", "sample"] {
+    for name in ["sample_tops", "sample_candidates", "sample"] {
         to(File::sampling, Name(name, "", ""), size_of::<SampleArgs>());
     }
     to(File::sampling, Name("log_probabilities", "", ""), size_of::<LogProbabilitiesArgs>());

@@ -35,8 +35,9 @@ mod write;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::Mmap;
 
@@ -48,7 +49,7 @@ pub use write::{FileWriter, WriteError, Writer};
 
 use crate::aligned::AlignedVec;
 use cursor::Cursor;
-use parse::{Entry, Header, TensorInfo};
+use parse::{Entry, Header};
 
 /// Dimensions a tensor has, at most.
 pub const MAX_DIMS: usize = 4;
@@ -58,13 +59,17 @@ pub const MAX_DIMS: usize = 4;
 pub struct Gguf<'a> {
     bytes: Bytes<'a>,
     header: Header,
+    /// The tensors' data, in the order of the table, if it is not in the file.
+    elsewhere: Vec<Bytes<'a>>,
 }
 
-/// Where the file's bytes are.
-enum Bytes<'a> {
+/// Where bytes of a file, or of a tensor, are.
+pub(crate) enum Bytes<'a> {
     Borrowed(&'a [u8]),
     Owned(AlignedVec<u8>),
     Mapped(Mmap),
+    /// A range of what others use, too; nothing, if it is not there.
+    Shared(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),
 }
 
 impl Deref for Bytes<'_> {
@@ -74,6 +79,7 @@ impl Deref for Bytes<'_> {
             Self::Borrowed(bytes) => bytes,
             Self::Owned(bytes) => bytes,
             Self::Mapped(bytes) => bytes,
+            Self::Shared(file, range) => (**file).as_ref().get(range.clone()).unwrap_or_default(),
         }
     }
 }
@@ -145,8 +151,29 @@ impl<'a> Gguf<'a> {
     }
 
     fn parse(bytes: Bytes<'a>) -> Result<Self, GgufError> {
-        let header = Header::parse(&bytes)?;
-        Ok(Self { bytes, header })
+        let header = Header::parse(&bytes, bytes.len())?;
+        Ok(Self { bytes, header, elsewhere: Vec::new() })
+    }
+
+    /// A file that was never written: the metadata and tensors that `writer` declares, and the tensors' data in the same order.
+    ///
+    /// # Errors
+    /// A reason: a tensor has other bytes than the writer says, or all of them are too large for a file.
+    pub(crate) fn assemble(writer: &Writer, elsewhere: Vec<Bytes<'a>>) -> Result<Self, String> {
+        let layout = writer.layout().map_err(|e| e.to_string())?;
+        let mut bytes = AlignedVec::zeroed(layout.header.len());
+        bytes.copy_from_slice(&layout.header);
+        let len = usize::try_from(layout.len).map_err(|_| format!("{} bytes are too many", layout.len))?;
+        let header = Header::parse(&bytes, len).map_err(|e| e.to_string())?;
+        if elsewhere.len() != header.tensors.len() {
+            return Err(format!("{} tensors instead of {}", elsewhere.len(), header.tensors.len()));
+        }
+        for (info, data) in header.tensors.iter().zip(&elsewhere) {
+            if info.size != Some(data.len()) {
+                return Err(format!("{} has {} bytes instead of {:?}", info.name, data.len(), info.size));
+            }
+        }
+        Ok(Self { bytes: Bytes::Owned(bytes), header, elsewhere })
     }
 
     /// The format's version: 2 or 3.
@@ -200,15 +227,17 @@ impl<'a> Gguf<'a> {
 
     /// The tensors, in the file's order.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
-        self.header.tensors.iter().map(|info| self.of(info))
+        (0..self.header.tensors.len()).map(|number| self.of(number))
     }
 
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.header.tensor(name).map(|info| self.of(info))
+        self.header.tensor(name).map(|number| self.of(number))
     }
 
-    fn of<'g>(&'g self, info: &'g TensorInfo) -> Tensor<'g> {
-        Tensor::new(info, &self.bytes)
+    fn of(&self, number: usize) -> Tensor<'_> {
+        let info = &self.header.tensors[number];
+        let in_file = || self.bytes.get(info.start..info.start.checked_add(info.size?)?);
+        Tensor::new(info, self.elsewhere.get(number).map_or_else(in_file, |data| Some(data)))
     }
 }

@@ -56,7 +56,8 @@ pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 
 impl Header {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, GgufError> {
+    /// Of a file of `len` bytes, which begins with these.
+    pub(super) fn parse(bytes: &[u8], len: usize) -> Result<Self, GgufError> {
         let mut cursor = Cursor::new(bytes, 0);
         let version = version(&mut cursor)?;
         let tensor_count = cursor.count(MIN_TENSOR).map_err(|f| f.of("tensor count"))?;
@@ -91,9 +92,9 @@ impl Header {
 
         // The padding behind the table may be missing in a file without data.
         let data = (cursor.pos() as u64).checked_next_multiple_of(alignment);
-        let data = data.and_then(|d| usize::try_from(d).ok()).map_or(bytes.len(), |d| d.min(bytes.len()));
+        let data = data.and_then(|d| usize::try_from(d).ok()).map_or(len, |d| d.min(len));
         for (i, (tensor, (offset, at))) in tensors.iter_mut().zip(offsets).enumerate() {
-            let placed = place(offset, tensor.size, alignment, bytes.len() - data);
+            let placed = place(offset, tensor.size, alignment, len - data);
             let start = placed.map_err(|problem| {
                 Fault { offset: at, problem }.of(format_args!("tensor {i} {}: offset", Quoted(&tensor.name)))
             })?;
@@ -107,9 +108,10 @@ impl Header {
         found.ok().map(|at| &self.entries[self.entry_order[at]])
     }
 
-    pub(super) fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+    /// The number of a tensor in the table.
+    pub(super) fn tensor(&self, name: &str) -> Option<usize> {
         let found = self.tensor_order.binary_search_by(|&i| (*self.tensors[i].name).cmp(name));
-        found.ok().map(|at| &self.tensors[self.tensor_order[at]])
+        found.ok().map(|at| self.tensor_order[at])
     }
 }
 

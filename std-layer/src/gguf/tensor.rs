@@ -11,12 +11,12 @@ use super::types::GgmlType;
 #[derive(Clone, Copy)]
 pub struct Tensor<'a> {
     info: &'a TensorInfo,
-    file: &'a [u8],
+    data: Option<&'a [u8]>,
 }
 
 impl<'a> Tensor<'a> {
-    pub(super) fn new(info: &'a TensorInfo, file: &'a [u8]) -> Self {
-        Self { info, file }
+    pub(super) fn new(info: &'a TensorInfo, data: Option<&'a [u8]>) -> Self {
+        Self { info, data }
     }
 
     /// The name.
@@ -61,8 +61,7 @@ impl<'a> Tensor<'a> {
 
     /// The data; `None` if the type is unknown.
     pub fn data(&self) -> Option<&'a [u8]> {
-        let end = self.info.start.checked_add(self.info.size?)?;
-        self.file.get(self.info.start..end)
+        self.data
     }
 
     /// The storage type, if it is one that kernels compute with.

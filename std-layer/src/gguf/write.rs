@@ -264,14 +264,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins the file: under `path` with `.tmp` appended, until [`FileWriter::finish`].
-    ///
-    /// # Errors
-    /// `Exists` unless `overwrite`, `NotAFile`, `Io` (also if the temporary file exists: somebody else
-    /// writes it, or was stopped while doing so), `Invalid` if the file would be larger than 2^63 bytes.
-    pub fn create(self, path: impl AsRef<Path>, overwrite: bool) -> Result<FileWriter, WriteError> {
-        let path = path.as_ref().to_owned();
-        free(&path, overwrite)?;
+    /// What a file begins with, and where in it tensors are.
+    pub(super) fn layout(&self) -> Result<Layout, WriteError> {
         let mut header = b"GGUF\x03\0\0\0".to_vec();
         header.extend((self.tensors.len() as u64).to_le_bytes());
         header.extend((self.entries.len() as u64).to_le_bytes());
@@ -298,7 +292,18 @@ impl Writer {
         let parts = self.tensors.iter().zip(&offsets).filter(|(t, _)| t.size > 0);
         let mut parts: Vec<Part> = parts.map(|(t, o)| Part { start: data + o, left: t.size }).collect();
         parts.reverse();
+        Ok(Layout { header, parts, len })
+    }
 
+    /// Begins the file: under `path` with `.tmp` appended, until [`FileWriter::finish`].
+    ///
+    /// # Errors
+    /// `Exists` unless `overwrite`, `NotAFile`, `Io` (also if the temporary file exists: somebody else
+    /// writes it, or was stopped while doing so), `Invalid` if the file would be larger than 2^63 bytes.
+    pub fn create(self, path: impl AsRef<Path>, overwrite: bool) -> Result<FileWriter, WriteError> {
+        let path = path.as_ref().to_owned();
+        free(&path, overwrite)?;
+        let Layout { header, parts, len } = self.layout()?;
         let mut name = path.clone().into_os_string();
         name.push(".tmp");
         let temporary = PathBuf::from(name);
@@ -312,6 +317,16 @@ impl Writer {
         writer.seek()?;
         Ok(writer)
     }
+}
+
+/// A file that has not been written yet.
+pub(super) struct Layout {
+    /// Everything in front of the padding that the first tensor's data follows.
+    pub(super) header: Vec<u8>,
+    /// The tensors that have data, the last one first.
+    parts: Vec<Part>,
+    /// Bytes of the file.
+    pub(super) len: u64,
 }
 
 /// Whether `path` may be written.

@@ -23,12 +23,28 @@ pub enum Architecture {
     Qwen3Moe,
     /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
     GptOss,
+    /// Encoders of BERT's kind: BERT, MiniLM, BGE, E5, GTE.
+    Bert,
+    /// Encoders of Nomic: BERT with rotations and gates.
+    NomicBert,
+    /// Encoders of Jina: BERT with linear biases of attention and gates.
+    JinaBertV2,
 }
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: &'static [Self] =
-        &[Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gemma3, Self::Qwen2Moe, Self::Qwen3Moe, Self::GptOss];
+    pub const ALL: &'static [Self] = &[
+        Self::Llama,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Gemma3,
+        Self::Qwen2Moe,
+        Self::Qwen3Moe,
+        Self::GptOss,
+        Self::Bert,
+        Self::NomicBert,
+        Self::JinaBertV2,
+    ];
 
     /// The name in GGUF files.
     pub const fn name(self) -> &'static str {
@@ -40,11 +56,20 @@ impl Architecture {
             Self::Qwen2Moe => "qwen2moe",
             Self::Qwen3Moe => "qwen3moe",
             Self::GptOss => "gpt-oss",
+            Self::Bert => "bert",
+            Self::NomicBert => "nomic-bert",
+            Self::JinaBertV2 => "jina-bert-v2",
         }
+    }
+
+    /// Whether its models are encoders.
+    pub(super) const fn is_encoder(self) -> bool {
+        matches!(self, Self::Bert | Self::NomicBert | Self::JinaBertV2)
     }
 }
 
-/// How the gated feed-forward network joins its two halves: `gated(g, u)` with `g = gate(x)`, `u = up(x)`, which `down` multiplies.
+/// How the gated feed-forward network joins its two halves: `gated(g, u)` with `g = gate(x)`, `u = up(x)`, which `down` multiplies. Networks without a
+/// gate have `gated(up(x), 1)` in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gate {
@@ -52,8 +77,20 @@ pub enum Gate {
     Silu,
     /// `u * 0.5 g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))`.
     GeluTanh,
+    /// `u * g Phi(g)`, `Phi` being the normal distribution function. (llama.cpp computes [`GeluTanh`](Self::GeluTanh) in its place.)
+    Gelu,
     /// `(max(min(u, 7), -7) + 1) * h / (1 + exp(-1.702 h))` with `h = min(g, 7)`.
     ClampedSwiglu,
+}
+
+/// What norms compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Norm {
+    /// The RMS norm, `x / sqrt(mean(x^2) + norm_eps) * weight`.
+    Rms,
+    /// The layer norm, `(x - mean(x)) / sqrt(variance(x) + norm_eps) * weight + bias`.
+    Layer,
 }
 
 /// A rotary position embedding. Layers name theirs by its index in [`Config::ropes`].
@@ -61,7 +98,7 @@ pub enum Gate {
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Elements of a head that are rotated: the first `dims`, an even number, at most `head_dim`.
+    /// Elements of a head that are rotated: the first `dims`, an even number, at most `head_dim`; 0 if nothing is.
     pub dims: usize,
     /// Which two elements form a pair.
     pub pairing: RopePairing,
@@ -148,9 +185,9 @@ pub struct Layer {
     pub rope: usize,
 }
 
-/// The configuration of a decoder model. Sizes are counted in elements. None is zero, unless its documentation says so.
+/// The configuration of a model. Sizes are counted in elements. None is zero, unless its documentation says so.
 ///
-/// A layer computes, with `norm` for the RMS norm `x / sqrt(mean(x^2) + norm_eps) * weight`:
+/// A layer of a decoder computes, with `norm` as [`Norm`] has it:
 /// ```text
 /// q, k, v = linear(norm(x))                        plus biases if attention_bias
 /// q, k    = norm of each head                      if qk_norm
@@ -166,12 +203,22 @@ pub struct Layer {
 ///
 /// If there are `attention_sinks`, each query head has one: a score `z`, the same for all queries, of a position that has no value. So
 /// `s[j] = exp(score[j]) / (exp(z) + sum of exp(score[i]))`, and what a query sees has a sum below 1. The cap is not applied to `z`.
+///
+/// With linear biases (`alibi`), a query at position `i` has `score[j] - slope * |i - j|` in place of `score[j]`, behind the cap.
+///
+/// An *encoder* sees the whole text with each of its tokens (`causal` is false), and gives a row for each token, but no logits. Its layers are `residual_norms`:
+/// ```text
+/// a = output(s v)          as above, of q, k, v = linear(x);   x = norm(x + a)
+/// f = ffn(x)                                                   x = norm(x + f)
+/// ```
+/// In front of the first `x = norm(embedding[token] * embedding_scale + token_type[0] + position_embedding[position])`, of which
+/// models have the second and third summand if they say so. `ffn(x)` is `down(gated(gate(x), up(x)))`, or `down(gated(up(x), 1))` without a gate.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
     /// The family, for messages: no computation depends on it.
     pub architecture: Architecture,
-    /// Number of tokens; of logits, too, unless there is a classifier.
+    /// Number of tokens; of logits, too, unless there is a classifier, or the model is an encoder.
     pub vocabulary: usize,
     /// Elements of the residual stream.
     pub hidden: usize,
@@ -190,6 +237,16 @@ pub struct Config {
     pub experts: Option<Experts>,
     /// Positions the model was trained for, after scaling.
     pub context: usize,
+    /// Whether a token sees those before it, and itself, alone. Otherwise it sees the whole text, which is one step.
+    pub causal: bool,
+    /// Whether a row for each position is added to the embedding: there are `context` of them, and no text may be longer.
+    pub position_embeddings: bool,
+    /// Kinds of tokens that the model knows, of which texts have the first one alone: its row is added to the embedding. 0 if there are none.
+    pub token_types: usize,
+    /// What norms compute.
+    pub norm: Norm,
+    /// Whether the residual stream itself is normed, behind the embedding and behind each sum. Then there are no other norms but those of heads.
+    pub residual_norms: bool,
     /// The epsilon that all norms add to the mean of squares.
     pub norm_eps: f32,
     /// Factor of embeddings; usually 1.
@@ -200,8 +257,16 @@ pub struct Config {
     pub attention_softcap: Option<f32>,
     /// Cap of the logits.
     pub logit_softcap: Option<f32>,
+    /// The largest exponent of the slopes of linear biases, if there are any: see [`alibi_slope`](Self::alibi_slope).
+    pub alibi: Option<f32>,
     /// Activation of the feed-forward network, and of each expert.
     pub gate: Gate,
+    /// Whether the feed-forward network has a gate.
+    pub gated: bool,
+    /// Whether the matrix `up` of a feed-forward network without a gate has a bias.
+    pub up_bias: bool,
+    /// Whether the matrix `down` of the feed-forward network has a bias.
+    pub down_bias: bool,
     /// Whether each head of queries and keys is normed in front of the rotation.
     pub qk_norm: bool,
     /// Whether the results of attention and feed-forward network are normed before they are added to the residual stream.
@@ -214,7 +279,11 @@ pub struct Config {
     pub attention_sinks: bool,
     /// Whether GGUF files name the norm in front of the feed-forward network by what is before it: `post_attention_norm`.
     pub(super) ffn_norm_is_post_attention: bool,
-    /// Whether the output matrix is the embedding matrix.
+    /// Whether GGUF files have queries, keys and values in one matrix.
+    pub(super) fused_qkv: bool,
+    /// Whether GGUF files have gate and up in one matrix.
+    pub(super) fused_gate_up: bool,
+    /// Whether the output matrix is the embedding matrix. Of encoders, which have no output matrix, it stands for that, too.
     pub tied_embeddings: bool,
     /// How the model makes one row of a text, if it was made for that.
     pub pooling: Option<Pooling>,
@@ -231,9 +300,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// Logits of a token: a number for each token of the vocabulary, or for each label of the classifier.
+    /// Logits of a token: a number for each token of the vocabulary, or for each label of the classifier; 0 for encoders.
     pub fn logits(&self) -> usize {
+        if !self.causal {
+            return 0;
+        }
         self.classifier.as_ref().map_or(self.vocabulary, |classifier| classifier.labels)
+    }
+
+    /// By how much a step of distance lowers the scores of a query head. Of `n` heads, a power of two, the first one has `2^(-alibi / n)`, and each of the
+    /// others is that of the head before, times the first one's. Where there are more heads than that, they are followed by the first, third, fifth .. of
+    /// `2 n` heads. (Press, Smith and Lewis, "Train Short, Test Long", 2022, and the code for it; ggml does the same.)
+    pub fn alibi_slope(&self, head: usize) -> Option<f32> {
+        let n = 1usize << self.heads.ilog2();
+        let step = if head < n { (head + 1) as f64 } else { (head - n) as f64 + 0.5 };
+        self.alibi.map(|most| (-f64::from(most) * step / n as f64).exp2() as f32)
     }
 
     /// The windows that layers have, each once, in the order of the first layer with it. Layers with the same window share pages of a

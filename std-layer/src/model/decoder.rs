@@ -1,4 +1,4 @@
-//! The decoder: the operations of a step, in their order, for all models and all backends.
+//! The operations of a step of a decoder or an encoder, in their order, for all models and all backends.
 
 use super::{Config, Pooling};
 use crate::backend::{Linear, NormWeight, Step};
@@ -17,7 +17,7 @@ pub fn decode<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
     step.cap_logits()
 }
 
-/// A step that gives a row for each run instead of logits, of the tokens whose logits would be asked for.
+/// A step that gives a row for each run instead of logits, of the tokens whose logits would be asked for. It is all that encoders have.
 ///
 /// # Errors
 /// The step's.
@@ -26,7 +26,9 @@ pub fn embed<S: Step>(config: &Config, step: &mut S, pooling: Pooling) -> Result
     if step.outputs() == 0 {
         return Ok(());
     }
-    step.norm(NormWeight::Output)?;
+    if !config.residual_norms {
+        step.norm(NormWeight::Output)?;
+    }
     step.pool(pooling)
 }
 
@@ -34,8 +36,13 @@ pub fn embed<S: Step>(config: &Config, step: &mut S, pooling: Pooling) -> Result
 fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
     let post = |weight: NormWeight| config.post_norms.then_some(weight);
     step.embed()?;
+    if config.residual_norms {
+        step.renorm(NormWeight::Embedding)?;
+    }
     for layer in 0..config.layers {
-        step.norm(NormWeight::Attention(layer))?;
+        if !config.residual_norms {
+            step.norm(NormWeight::Attention(layer))?;
+        }
         step.linear(Linear::Qkv(layer))?;
         step.heads(layer)?;
         if layer + 1 == config.layers && step.outputs() == 0 {
@@ -47,7 +54,11 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
         }
         step.linear(Linear::AttentionOutput(layer))?;
         step.add(post(NormWeight::PostAttention(layer)))?;
-        step.norm(NormWeight::Ffn(layer))?;
+        if config.residual_norms {
+            step.renorm(NormWeight::PostAttention(layer))?;
+        } else {
+            step.norm(NormWeight::Ffn(layer))?;
+        }
         if config.intermediate > 0 {
             step.linear(Linear::GateUp(layer))?;
             step.glu()?;
@@ -57,6 +68,9 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             step.experts(layer)?;
         }
         step.add(post(NormWeight::PostFfn(layer)))?;
+        if config.residual_norms {
+            step.renorm(NormWeight::PostFfn(layer))?;
+        }
     }
     Ok(())
 }

@@ -68,6 +68,13 @@ pub enum ModelError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file of a checkpoint cannot be used.
+    Checkpoint {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// Files that do not belong together, or of which one is missing.
     Split {
         /// The file that shows it.
@@ -99,7 +106,9 @@ impl fmt::Display for ModelError {
                 write!(f, "the tensor {name:?} has the dimensions {found:?} instead of {expected:?}")
             }
             Self::BadTensor { name, problem } => write!(f, "the tensor {name:?} {problem}"),
-            Self::Split { path, problem } => write!(f, "{}: {problem}", path.display()),
+            Self::Split { path, problem } | Self::Checkpoint { path, problem } => {
+                write!(f, "{}: {problem}", path.display())
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::source::{bad_tensor, numbers, Files};
-use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, ModelError, Pooling, Rope};
+use super::source::{bad_tensor, numbers, Files, Naming};
+use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, ModelError, Norm, Pooling, Rope};
 use crate::gguf::{Array, Gguf, Value};
 
 const POOLING: &str = ".pooling_type";
@@ -13,6 +13,8 @@ const LARGEST: u64 = i32::MAX as u64;
 /// Of Gemma's layers every sixth sees all positions, of gpt-oss every second, unless the file says otherwise.
 const GEMMA_PERIOD: u64 = 6;
 const GPT_OSS_PERIOD: u64 = 2;
+/// The exponent of the slopes of linear biases that models are trained with.
+const ALIBI: f32 = 8.0;
 
 /// Texts of tokens that end a turn or a text, beside those that the metadata name. (The list of llama.cpp.)
 const STOPS: [&str; 14] = [
@@ -184,6 +186,15 @@ impl<'a> Metadata<'a> {
         Ok((scaling, attention_factor.map(|f| f * own)))
     }
 
+    /// Kinds of tokens whose rows are in the file.
+    fn token_types(&self, files: &Files<'_>, architecture: Architecture) -> Result<usize, ModelError> {
+        let there = files.named(&names::TOKEN_TYPES).is_some();
+        match architecture.is_encoder() && (there || architecture == Architecture::JinaBertV2) {
+            true => self.needed_size("tokenizer.ggml.token_type_count"),
+            false => Ok(0),
+        }
+    }
+
     fn pooling(&self) -> Result<Option<Pooling>, ModelError> {
         const KINDS: [Option<Pooling>; 5] =
             [None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last), None];
@@ -193,19 +204,25 @@ impl<'a> Metadata<'a> {
     }
 
     /// The classifier, if the file says that the model ranks texts. Files that do not name labels have one.
-    fn classifier(&self, files: &Files<'_>, vocabulary: usize) -> Result<Option<Classifier>, ModelError> {
+    fn classifier(
+        &self,
+        files: &Files<'_>,
+        (encoder, vocabulary): (bool, usize),
+    ) -> Result<Option<Classifier>, ModelError> {
         const LABELS: &str = ".classifier.output_labels";
         /// How files number ranking among the kinds of pooling.
         const RANK: u64 = 4;
-        if self.get(POOLING).and_then(|v| v.as_u64()) != Some(RANK) {
-            return Ok(None);
+        let Some(value) = self.get(POOLING).filter(|v| v.as_u64() == Some(RANK)) else { return Ok(None) };
+        if encoder {
+            let expected = "0 to 3: encoders that rank texts are not supported";
+            return Err(self.bad(POOLING, value, expected));
         }
         // A label is a row of logits like a token, and may be sampled as one.
         let fits = |v: Value<'_>| v.as_array().map(|a| a.len()).filter(|n| (1..=vocabulary).contains(n));
         let expected =
             format!("an array of 1 to {vocabulary} labels, no more than the vocabulary has tokens");
         let labels = self.read(LABELS, &expected, fits)?.unwrap_or(1);
-        let bias = files.tensor(names::CLASSIFIER_BIAS.gguf).map(numbers).transpose()?;
+        let bias = files.named(&names::CLASSIFIER_BIAS).map(numbers).transpose()?;
         Ok(Some(Classifier { labels, bias }))
     }
 
@@ -291,11 +308,15 @@ impl<'a> Metadata<'a> {
 
     /// The token that begins a text. Files that do not say whether they want one mean what their kind of tokenizer does.
     fn bos(&self, vocabulary: usize) -> Result<Option<u32>, ModelError> {
-        let token = self.token("tokenizer.ggml.bos_token_id", vocabulary)?;
+        let token = match self.token("tokenizer.ggml.bos_token_id", vocabulary)? {
+            // What begins the texts of encoders has a name of its own.
+            None => self.token("tokenizer.ggml.cls_token_id", vocabulary)?,
+            token => token,
+        };
         let wanted = match self.bool("tokenizer.ggml.add_bos_token")? {
             Some(wanted) => wanted,
             None => match self.str("tokenizer.ggml.model")? {
-                Some("llama") => true,
+                Some("llama" | "bert") => true,
                 Some("gpt2") => {
                     let pre = self.str("tokenizer.ggml.pre")?.unwrap_or_default();
                     ["llama3", "llama-v3", "llama-bpe"].contains(&pre)
@@ -321,7 +342,9 @@ impl Config {
         let gemma = architecture == Architecture::Gemma3;
         let gpt_oss = architecture == Architecture::GptOss;
 
-        meta.refuse(".attention.causal", "true: only decoders are supported", |v| v.as_bool() != Some(true))?;
+        let encoder = architecture.is_encoder();
+        let expected = format!("{}: models of this architecture are made so", !encoder);
+        meta.refuse(".attention.causal", &expected, |v| v.as_bool() != Some(!encoder))?;
 
         let layers = meta.needed_size(".block_count")?;
         // A layer has nine tensors at least: nothing is allocated for layers that cannot be there.
@@ -365,10 +388,13 @@ impl Config {
         let feed_forward = meta.needed_size(".feed_forward_length")?;
         let (experts, intermediate) = meta.experts(architecture, feed_forward)?;
         let context = meta.needed_size(".context_length")?;
-        let norm_eps = meta.positive(".attention.layer_norm_rms_epsilon")?;
-        let norm_eps = meta.needed(".attention.layer_norm_rms_epsilon", norm_eps)? as f32;
+        let (norm, eps_key) = match encoder {
+            true => (Norm::Layer, ".attention.layer_norm_epsilon"),
+            false => (Norm::Rms, ".attention.layer_norm_rms_epsilon"),
+        };
+        let norm_eps = meta.needed(eps_key, meta.positive(eps_key)?)? as f32;
 
-        let rows = |name: &names::Name| files.tensor(name.gguf)?.rows().filter(|n| (1..=LARGEST).contains(n));
+        let rows = |name: &names::Name| files.named(name)?.rows().filter(|n| (1..=LARGEST).contains(n));
         let vocabulary = match meta.size(".vocab_size")? {
             Some(size) => size,
             None => match rows(&names::EMBEDDING).or_else(|| rows(&names::OUTPUT)) {
@@ -384,9 +410,12 @@ impl Config {
             return Err(meta.bad("tokenizer.ggml.tokens", Value::Array(tokens), expected));
         }
 
-        let classifier = meta.classifier(files, vocabulary)?;
+        let classifier = meta.classifier(files, (encoder, vocabulary))?;
 
-        let dims = meta.size(".rope.dimension_count")?.unwrap_or(head_dim);
+        let dims = match architecture {
+            Architecture::Bert | Architecture::JinaBertV2 => 0,
+            _ => meta.size(".rope.dimension_count")?.unwrap_or(head_dim),
+        };
         if dims % 2 != 0 || dims > head_dim {
             return of(".rope.dimension_count", dims, format!("even and at most the head's {head_dim}"));
         }
@@ -395,7 +424,7 @@ impl Config {
             meta.read(key, "above 1 and finite", above_one)
         };
         let (scaling, attention_factor) = meta.scaling(context)?;
-        let factors = files.tensor(names::ROPE_FACTORS.gguf).map(|tensor| {
+        let factors = files.named(&names::ROPE_FACTORS).map(|tensor| {
             let factors = numbers(tensor)?;
             let fits = factors.len() == dims / 2 && factors.iter().all(|&f| f > 0.0);
             let expected =
@@ -403,7 +432,8 @@ impl Config {
             fits.then_some(factors).ok_or_else(expected)
         });
         let pairing = match architecture {
-            Architecture::Llama => RopePairing::Adjacent,
+            // llama.cpp stores the rows of these matrices in another order than checkpoints have.
+            Architecture::Llama if files.naming() == Naming::Gguf => RopePairing::Adjacent,
             _ => RopePairing::HalfSplit,
         };
         let theta = base(".rope.freq_base")?.unwrap_or(10_000.0);
@@ -446,6 +476,11 @@ impl Config {
         let scale = meta.positive_or_none(".attention.scale")?;
         let attention_scale = scale.unwrap_or_else(|| 1.0 / (head_scale as f64).sqrt()) as f32;
 
+        let has = |name: &names::Name| files.named(name).is_some();
+        let (bert, jina) = (architecture == Architecture::Bert, architecture == Architecture::JinaBertV2);
+        let nomic = architecture == Architecture::NomicBert;
+        // Gate and up are one matrix in most files, but for some of the same models they are two.
+        let fused_gate_up = jina && !has(&names::FEED_FORWARD[0]);
         Ok(Self {
             architecture,
             vocabulary,
@@ -457,13 +492,25 @@ impl Config {
             intermediate,
             experts,
             context,
+            causal: !encoder,
+            position_embeddings: bert,
+            token_types: meta.token_types(files, architecture)?,
+            norm,
+            residual_norms: encoder,
             norm_eps,
             embedding_scale: if gemma { (hidden as f32).sqrt() } else { 1.0 },
             attention_scale,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
+            alibi: jina.then_some(ALIBI),
+            gated: !bert,
+            up_bias: bert,
+            down_bias: bert || jina || encoder && has(&names::DOWN_BIAS),
+            fused_qkv: has(&names::QKV) && encoder || nomic && !has(&names::Q),
+            fused_gate_up,
             gate: match architecture {
                 Architecture::Gemma3 => Gate::GeluTanh,
+                Architecture::Bert | Architecture::JinaBertV2 => Gate::Gelu,
                 Architecture::GptOss => Gate::ClampedSwiglu,
                 _ => Gate::Silu,
             },
@@ -474,13 +521,18 @@ impl Config {
             post_norms: gemma,
             attention_bias: matches!(
                 architecture,
-                Architecture::Qwen2 | Architecture::Qwen2Moe | Architecture::GptOss
-            ) || files.tensor(&names::Q_BIAS.in_gguf(0)).is_some(),
-            attention_output_bias: gpt_oss,
+                Architecture::Qwen2
+                    | Architecture::Qwen2Moe
+                    | Architecture::GptOss
+                    | Architecture::Bert
+                    | Architecture::JinaBertV2
+            ) || has(&names::Q_BIAS)
+                || encoder && has(&names::QKV_BIAS),
+            attention_output_bias: gpt_oss || bert || jina || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
             attention_sinks: gpt_oss,
             ffn_norm_is_post_attention: gpt_oss,
             pooling: meta.pooling()?,
-            tied_embeddings: classifier.is_none() && files.tensor(names::OUTPUT.gguf).is_none(),
+            tied_embeddings: encoder || classifier.is_none() && files.named(&names::OUTPUT).is_none(),
             classifier,
             ropes,
             layer,

@@ -6,6 +6,7 @@
 //! - [`Sampling`]: how the next token is chosen from logits.
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
+mod checkpoint;
 mod config;
 mod decoder;
 mod error;
@@ -16,11 +17,13 @@ mod pages;
 mod ranking;
 mod sampling;
 mod source;
+mod weights;
 
-pub use config::{Architecture, Classifier, Config, Experts, Gate, Layer, Pooling, Rope};
+pub use config::{Architecture, Classifier, Config, Experts, Gate, Layer, Norm, Pooling, Rope};
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
 pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};
 pub use sampling::{sample, Sampling, SamplingError};
-pub use source::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Model};
+pub use source::Model;
+pub use weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};

@@ -1,5 +1,6 @@
-//! The table of tensors of a decoder model: their names in GGUF files and in checkpoints, and their shapes.
+//! The table of tensors of a model: their names in GGUF files and in checkpoints, and their shapes.
 
+use super::source::Naming;
 use super::{Config, Experts};
 
 /// A question about a model.
@@ -10,7 +11,7 @@ type Whether = fn(&Config) -> bool;
 pub(super) struct Name {
     /// In GGUF files; `{}` is the layer's number.
     pub(super) gguf: &'static str,
-    /// In Hugging Face's checkpoints.
+    /// In Hugging Face's checkpoints; of encoders, in those of BERT.
     hf: &'static str,
     /// Where it has another name there, and which.
     other_hf: Option<(Whether, &'static str)>,
@@ -48,6 +49,22 @@ impl Name {
         self.gguf.replace("{}", &layer.to_string())
     }
 
+    /// The name that a model's tensor has.
+    pub(super) fn of(&self, naming: Naming, config: &Config, layer: usize) -> String {
+        match naming {
+            Naming::Gguf => self.in_gguf(layer),
+            Naming::HuggingFace => self.in_hf(config, layer),
+        }
+    }
+
+    /// The name that the tensor of the first layer has if a model is not special.
+    pub(super) fn in_any(&self, naming: Naming) -> String {
+        match naming {
+            Naming::Gguf => self.in_gguf(0),
+            Naming::HuggingFace => self.hf.replace("{}", "0"),
+        }
+    }
+
     /// The name in a checkpoint of Hugging Face's library.
     pub(super) fn in_hf(&self, config: &Config, layer: usize) -> String {
         let other = self.other_hf.filter(|(so, _)| so(config)).map(|(_, hf)| hf);
@@ -77,6 +94,15 @@ fn is_dense(c: &Config) -> bool {
 fn is_mixture(c: &Config) -> bool {
     c.experts.is_some()
 }
+fn is_apart(c: &Config) -> bool {
+    !c.fused_qkv
+}
+fn is_normed(c: &Config) -> bool {
+    c.residual_norms
+}
+fn is_not_normed(c: &Config) -> bool {
+    !c.residual_norms
+}
 fn has_biases(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.biases)
 }
@@ -84,32 +110,63 @@ fn is_shared(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.shared)
 }
 
+/// Weight and bias of a norm.
+pub(super) type Norm = [Name; 2];
 /// The matrices of a feed-forward network, or their biases: gate, up and down.
 pub(super) type Network = [Name; 3];
 
 pub(super) const EMBEDDING: Name =
-    name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary]);
+    name("token_embd.weight", "model.embed_tokens.weight", |c| vec![c.hidden, c.vocabulary])
+        .named_if(is_normed, "embeddings.word_embeddings.weight");
 pub(super) const OUTPUT: Name = name("output.weight", "lm_head.weight", |c| vec![c.hidden, c.vocabulary])
     .if_so(|c| !c.tied_embeddings && c.classifier.is_none());
+/// Added to the embedding.
+pub(super) const POSITIONS: Name =
+    name("position_embd.weight", "embeddings.position_embeddings.weight", |c| vec![c.hidden, c.context])
+        .if_so(|c| c.position_embeddings);
+pub(super) const TOKEN_TYPES: Name =
+    name("token_types.weight", "embeddings.token_type_embeddings.weight", |c| vec![c.hidden, c.token_types])
+        .if_so(|c| c.token_types > 0);
+pub(super) const EMBEDDING_NORM: Norm = [
+    name("token_embd_norm.weight", "embeddings.LayerNorm.weight", |c| vec![c.hidden]).if_so(is_normed),
+    name("token_embd_norm.bias", "embeddings.LayerNorm.bias", |c| vec![c.hidden]).if_so(is_normed),
+];
 /// The output matrix of models that rank texts.
 pub(super) const CLASSIFIER: Name = name("cls.output.weight", "score.weight", |c| vec![c.hidden, c.logits()])
     .if_so(|c| c.classifier.is_some());
 pub(super) const CLASSIFIER_BIAS: Name = name("cls.output.bias", "score.bias", |c| vec![c.logits()])
     .if_so(|c| c.classifier.as_ref().is_some_and(|classifier| classifier.bias.is_some()));
-pub(super) const OUTPUT_NORM: Name = name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden]);
+pub(super) const OUTPUT_NORM: Name =
+    name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden]).if_so(is_not_normed);
 
 pub(super) const ATTENTION_NORM: Name =
-    name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden]);
+    name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
+        .if_so(is_not_normed);
+/// Queries, keys and values in one matrix.
+pub(super) const QKV: Name = name("blk.{}.attn_qkv.weight", "encoder.layers.{}.attn.Wqkv.weight", |c| {
+    vec![c.hidden, queries(c) + 2 * keys(c)]
+})
+.if_so(|c| c.fused_qkv);
+pub(super) const QKV_BIAS: Name =
+    name("blk.{}.attn_qkv.bias", "encoder.layers.{}.attn.Wqkv.bias", |c| vec![queries(c) + 2 * keys(c)])
+        .if_so(|c| c.fused_qkv && c.attention_bias);
 pub(super) const Q: Name =
-    name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)]);
+    name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
+        .if_so(is_apart);
 pub(super) const K: Name =
-    name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)]);
+    name("blk.{}.attn_k.weight", "model.layers.{}.self_attn.k_proj.weight", |c| vec![c.hidden, keys(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.key.weight")
+        .if_so(is_apart);
 pub(super) const V: Name =
-    name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)]);
+    name("blk.{}.attn_v.weight", "model.layers.{}.self_attn.v_proj.weight", |c| vec![c.hidden, keys(c)])
+        .named_if(is_normed, "encoder.layer.{}.attention.self.value.weight")
+        .if_so(is_apart);
 pub(super) const ATTENTION_OUTPUT: Name =
     name("blk.{}.attn_output.weight", "model.layers.{}.self_attn.o_proj.weight", |c| {
         vec![queries(c), c.hidden]
-    });
+    })
+    .named_if(is_normed, "encoder.layer.{}.attention.output.dense.weight");
 pub(super) const Q_NORM: Name =
     name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| vec![c.head_dim])
         .if_so(|c| c.qk_norm);
@@ -118,13 +175,16 @@ pub(super) const K_NORM: Name =
         .if_so(|c| c.qk_norm);
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
-        .if_so(|c| c.attention_bias);
+        .named_if(is_normed, "encoder.layer.{}.attention.self.query.bias")
+        .if_so(|c| c.attention_bias && !c.fused_qkv);
 pub(super) const K_BIAS: Name =
     name("blk.{}.attn_k.bias", "model.layers.{}.self_attn.k_proj.bias", |c| vec![keys(c)])
-        .if_so(|c| c.attention_bias);
+        .named_if(is_normed, "encoder.layer.{}.attention.self.key.bias")
+        .if_so(|c| c.attention_bias && !c.fused_qkv);
 pub(super) const V_BIAS: Name =
     name("blk.{}.attn_v.bias", "model.layers.{}.self_attn.v_proj.bias", |c| vec![keys(c)])
-        .if_so(|c| c.attention_bias);
+        .named_if(is_normed, "encoder.layer.{}.attention.self.value.bias")
+        .if_so(|c| c.attention_bias && !c.fused_qkv);
 pub(super) const POST_ATTENTION_NORM: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
         vec![c.hidden]
@@ -133,6 +193,7 @@ pub(super) const POST_ATTENTION_NORM: Name =
 /// Behind the matrix of the same name.
 pub(super) const ATTENTION_OUTPUT_BIAS: Name =
     name("blk.{}.attn_output.bias", "model.layers.{}.self_attn.o_proj.bias", |c| vec![c.hidden])
+        .named_if(is_normed, "encoder.layer.{}.attention.output.dense.bias")
         .if_so(|c| c.attention_output_bias);
 pub(super) const SINKS: Name =
     name("blk.{}.attn_sinks.weight", "model.layers.{}.self_attn.sinks", |c| vec![c.heads])
@@ -140,7 +201,7 @@ pub(super) const SINKS: Name =
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
         .named_if(|c| c.post_norms, "model.layers.{}.pre_feedforward_layernorm.weight")
-        .if_so(|c| !c.ffn_norm_is_post_attention);
+        .if_so(|c| !c.ffn_norm_is_post_attention && !c.residual_norms);
 /// The same, in files that name it by what is before it.
 pub(super) const FFN_NORM_BY_ATTENTION: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
@@ -149,9 +210,44 @@ pub(super) const FFN_NORM_BY_ATTENTION: Name =
     .if_so(|c| c.ffn_norm_is_post_attention);
 /// The feed-forward network that every token goes through, where there are no experts.
 pub(super) const FEED_FORWARD: Network = [
-    name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards).if_so(is_dense),
-    name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards).if_so(is_dense),
-    name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards).if_so(is_dense),
+    name("blk.{}.ffn_gate.weight", "model.layers.{}.mlp.gate_proj.weight", inwards)
+        .named_if(is_normed, "encoder.layer.{}.mlp.gated_layers_w.weight")
+        .if_so(|c| is_dense(c) && c.gated && !c.fused_gate_up),
+    name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards)
+        .named_if(is_normed, "encoder.layer.{}.intermediate.dense.weight")
+        .if_so(|c| is_dense(c) && !c.fused_gate_up),
+    name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards)
+        .named_if(is_normed, "encoder.layer.{}.output.dense.weight")
+        .if_so(is_dense),
+];
+/// Gate and up of the same in one matrix, in this order.
+pub(super) const GATE_UP: Name =
+    name("blk.{}.ffn_up.weight", "encoder.layer.{}.mlp.gated_layers.weight", |c| {
+        vec![c.hidden, 2 * c.intermediate]
+    })
+    .if_so(|c| c.fused_gate_up);
+pub(super) const UP_BIAS: Name =
+    name("blk.{}.ffn_up.bias", "encoder.layer.{}.intermediate.dense.bias", |c| vec![c.intermediate])
+        .if_so(|c| c.up_bias);
+pub(super) const DOWN_BIAS: Name =
+    name("blk.{}.ffn_down.bias", "encoder.layer.{}.output.dense.bias", |c| vec![c.hidden])
+        .if_so(|c| c.down_bias);
+/// Behind the sums with attention and feed-forward network.
+pub(super) const ATTENTION_SUM_NORM: Norm = [
+    name("blk.{}.attn_output_norm.weight", "encoder.layer.{}.attention.output.LayerNorm.weight", |c| {
+        vec![c.hidden]
+    })
+    .if_so(is_normed),
+    name("blk.{}.attn_output_norm.bias", "encoder.layer.{}.attention.output.LayerNorm.bias", |c| {
+        vec![c.hidden]
+    })
+    .if_so(is_normed),
+];
+pub(super) const FFN_SUM_NORM: Norm = [
+    name("blk.{}.layer_output_norm.weight", "encoder.layer.{}.output.LayerNorm.weight", |c| vec![c.hidden])
+        .if_so(is_normed),
+    name("blk.{}.layer_output_norm.bias", "encoder.layer.{}.output.LayerNorm.bias", |c| vec![c.hidden])
+        .if_so(is_normed),
 ];
 /// The same, beside experts.
 pub(super) const SHARED: Network = [
@@ -214,14 +310,27 @@ pub(super) const POST_FFN_NORM: Name =
     })
     .if_so(|c| c.post_norms);
 pub(super) const ROPE_FACTORS: Name =
-    name("rope_freqs.weight", "", |c| vec![c.ropes[0].dims / 2]).if_so(|c| c.ropes[0].factors.is_some());
+    name("rope_freqs.weight", "rope_freqs.weight", |c| vec![c.ropes[0].dims / 2])
+        .if_so(|c| c.ropes[0].factors.is_some());
 
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 6] =
-    [EMBEDDING, OUTPUT, CLASSIFIER, CLASSIFIER_BIAS, OUTPUT_NORM, ROPE_FACTORS];
+pub(super) static GLOBAL: [Name; 10] = [
+    EMBEDDING,
+    POSITIONS,
+    TOKEN_TYPES,
+    EMBEDDING_NORM[0],
+    EMBEDDING_NORM[1],
+    OUTPUT,
+    CLASSIFIER,
+    CLASSIFIER_BIAS,
+    OUTPUT_NORM,
+    ROPE_FACTORS,
+];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 31] = [
+pub(super) static LAYER: [Name; 40] = [
     ATTENTION_NORM,
+    QKV,
+    QKV_BIAS,
     Q,
     K,
     V,
@@ -239,6 +348,13 @@ pub(super) static LAYER: [Name; 31] = [
     FEED_FORWARD[0],
     FEED_FORWARD[1],
     FEED_FORWARD[2],
+    GATE_UP,
+    UP_BIAS,
+    DOWN_BIAS,
+    ATTENTION_SUM_NORM[0],
+    ATTENTION_SUM_NORM[1],
+    FFN_SUM_NORM[0],
+    FFN_SUM_NORM[1],
     ROUTER,
     ROUTER_BIAS,
     EXPERTS[0],

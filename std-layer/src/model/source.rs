@@ -4,206 +4,63 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantFormat, QuantRef};
+use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantRef};
 use rayon::prelude::*;
 
 use super::names::{self, Name};
-use super::{Config, ModelError};
+use super::weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};
+use super::{checkpoint, Config, ModelError};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
-/// A weight matrix on the host, `rows x cols`: `y = W x` has `rows` outputs and `cols` inputs.
-#[derive(Clone, Copy, Debug)]
-pub enum Matrix<'a> {
-    /// A quantised format, or floating point of 16 bits.
-    Quantised(QuantRef<'a>),
-    /// Floating point of 32 bits.
-    F32(MatRef<'a, f32>),
-}
-
-impl<'a> Matrix<'a> {
-    /// Outputs.
-    pub fn rows(&self) -> usize {
-        match self {
-            Self::Quantised(w) => w.rows(),
-            Self::F32(w) => w.rows(),
-        }
-    }
-
-    /// Inputs.
-    pub fn cols(&self) -> usize {
-        match self {
-            Self::Quantised(w) => w.cols(),
-            Self::F32(w) => w.cols(),
-        }
-    }
-
-    /// The format; `None` for f32.
-    pub fn format(&self) -> Option<QuantFormat> {
-        match self {
-            Self::Quantised(w) => Some(w.format()),
-            Self::F32(_) => None,
-        }
-    }
-
-    /// Some of its rows.
-    ///
-    /// # Errors
-    /// `OutOfRange` if there are not as many.
-    pub fn row_range(&self, start: usize, len: usize) -> Result<Self, KernelError> {
-        match self {
-            Self::Quantised(w) => w.row_range(start, len).map(Self::Quantised),
-            Self::F32(w) => w.row_range(start, len).map(Self::F32),
-        }
-    }
-
-    /// Bytes that all its elements have.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Quantised(w) => w.as_bytes().len(),
-            Self::F32(w) => size_of::<f32>() * w.rows() * w.cols(),
-        }
-    }
-}
-
-/// All weights of a decoder model: matrices in the file's mapping, vectors as f32.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct HostWeights<'a> {
-    /// `vocabulary x hidden`: a row for each token.
-    pub embedding: Matrix<'a>,
-    /// `vocabulary x hidden`, the embedding again where the two are tied; of models that rank texts `labels x hidden`, the classifier.
-    pub output: Matrix<'a>,
-    /// `hidden` elements.
-    pub output_norm: Vec<f32>,
-    /// One entry a layer.
-    pub layers: Vec<LayerWeights<'a>>,
-}
-
-/// The weights of a layer; [`Config`] says what is computed with them.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct LayerWeights<'a> {
-    /// In front of attention: `hidden` elements.
-    pub attention_norm: Vec<f32>,
-    /// `heads * head_dim x hidden`.
-    pub q: Matrix<'a>,
-    /// `kv_heads * head_dim x hidden`.
-    pub k: Matrix<'a>,
-    /// `kv_heads * head_dim x hidden`.
-    pub v: Matrix<'a>,
-    /// `hidden x heads * head_dim`.
-    pub output: Matrix<'a>,
-    /// `head_dim` elements, if `qk_norm`.
-    pub q_norm: Option<Vec<f32>>,
-    /// `head_dim` elements, if `qk_norm`.
-    pub k_norm: Option<Vec<f32>>,
-    /// `heads * head_dim` elements, if `attention_bias`.
-    pub q_bias: Option<Vec<f32>>,
-    /// `kv_heads * head_dim` elements, if `attention_bias`.
-    pub k_bias: Option<Vec<f32>>,
-    /// `kv_heads * head_dim` elements, if `attention_bias`.
-    pub v_bias: Option<Vec<f32>>,
-    /// `hidden` elements, if `attention_output_bias`.
-    pub output_bias: Option<Vec<f32>>,
-    /// `heads` elements, if `attention_sinks`.
-    pub sinks: Option<Vec<f32>>,
-    /// Behind attention: `hidden` elements, if `post_norms`.
-    pub post_attention_norm: Option<Vec<f32>>,
-    /// In front of the feed-forward network: `hidden` elements.
-    pub ffn_norm: Vec<f32>,
-    /// The feed-forward network that is applied to every token, if there is one.
-    pub feed_forward: Option<FeedForward<'a>>,
-    /// The experts, if the model is a mixture.
-    pub experts: Option<ExpertWeights<'a>>,
-    /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
-    pub post_ffn_norm: Option<Vec<f32>>,
-}
-
-impl<'a> LayerWeights<'a> {
-    /// Its matrices, except for those of experts.
-    pub(crate) fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
-        let network = self.feed_forward.iter().flat_map(FeedForward::matrices);
-        let router = self.experts.iter().map(|experts| experts.router);
-        [self.q, self.k, self.v, self.output].into_iter().chain(network).chain(router)
-    }
-}
-
-/// A gated feed-forward network.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct FeedForward<'a> {
-    /// `intermediate x hidden`: the matrix to whose results the activation is applied.
-    pub gate: Matrix<'a>,
-    /// `intermediate x hidden`.
-    pub up: Matrix<'a>,
-    /// `hidden x intermediate`.
-    pub down: Matrix<'a>,
-}
-
-impl<'a> FeedForward<'a> {
-    /// Gate, up and down.
-    pub fn matrices(&self) -> [Matrix<'a>; 3] {
-        [self.gate, self.up, self.down]
-    }
-}
-
-/// The experts of a layer.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ExpertWeights<'a> {
-    /// `count x hidden`.
-    pub router: Matrix<'a>,
-    /// The matrices of all experts, one below the other: `count * intermediate x hidden`, and `count * hidden x intermediate`.
-    pub all: FeedForward<'a>,
-    /// `count` elements, if the model has biases.
-    pub router_bias: Option<Vec<f32>>,
-    /// Of gate, up and down, those of all experts one behind the other, if the model has biases: `count * intermediate` elements, as many, and
-    /// `count * hidden`.
-    pub biases: Option<[Vec<f32>; 3]>,
-    /// `hidden` elements, if there is a shared expert.
-    pub shared_gate: Option<Vec<f32>>,
-}
-
-impl<'a> ExpertWeights<'a> {
-    /// Gate, up and down of each expert.
-    pub(crate) fn each(&self) -> Result<Vec<[Matrix<'a>; 3]>, KernelError> {
-        let count = self.router.rows();
-        let part = |matrix: Matrix<'a>, expert: usize| {
-            let rows = matrix.rows() / count;
-            matrix.row_range(expert * rows, rows)
-        };
-        let [gate, up, down] = self.all.matrices();
-        (0..count).map(|e| Ok([part(gate, e)?, part(up, e)?, part(down, e)?])).collect()
-    }
+/// Who named a model's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// llama.cpp, for GGUF files.
+    Gguf,
+    /// Hugging Face's library, for checkpoints.
+    HuggingFace,
 }
 
 /// A model's file, or the files that it is split into.
 #[derive(Debug)]
-pub(super) struct Files<'a>(Vec<(PathBuf, Gguf<'a>)>);
+pub(super) struct Files<'a> {
+    parts: Vec<(PathBuf, Gguf<'a>)>,
+    naming: Naming,
+}
 
 impl<'a> Files<'a> {
     /// The file with the metadata.
     pub(super) fn first(&self) -> &Gguf<'a> {
-        &self.0[0].1
+        &self.parts[0].1
+    }
+
+    /// Who named the tensors, and stored the matrices of queries and keys as their order of pairs asks for.
+    pub(super) fn naming(&self) -> Naming {
+        self.naming
+    }
+
+    /// The tensor of this role, of the first layer if layers have one, whatever its shape.
+    pub(super) fn named(&self, name: &Name) -> Option<Tensor<'_>> {
+        self.tensor(&name.in_any(self.naming))
     }
 
     pub(super) fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.0.iter().find_map(|(_, file)| file.tensor(name))
+        self.parts.iter().find_map(|(_, file)| file.tensor(name))
     }
 
     pub(super) fn tensors_len(&self) -> usize {
-        self.0.iter().map(|(_, file)| file.tensors_len()).sum()
+        self.parts.iter().map(|(_, file)| file.tensors_len()).sum()
     }
 
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.0.iter().flat_map(|(_, file)| file.tensors())
+        self.parts.iter().flat_map(|(_, file)| file.tensors())
     }
 
     /// No name twice, no byte in two tensors.
     fn check(&self) -> Result<(), ModelError> {
         let mut names: Vec<(&str, &Path)> = Vec::new();
-        for (path, file) in &self.0 {
+        for (path, file) in &self.parts {
             names.extend(file.tensors().map(|t| (t.name(), &**path)));
             let mut places: Vec<_> = file.tensors().filter(|t| t.size() > Some(0)).collect();
             places.sort_by_key(|t| t.file_offset());
@@ -225,16 +82,16 @@ impl<'a> Files<'a> {
 
     /// A tensor of the model's shape.
     fn find(&self, config: &Config, name: &Name, layer: usize) -> Result<Tensor<'_>, ModelError> {
-        let (gguf, expected) = (name.in_gguf(layer), name.dims(config));
-        let Some(tensor) = self.tensor(&gguf) else {
+        let (own, expected) = (name.of(self.naming, config, layer), name.dims(config));
+        let Some(tensor) = self.tensor(&own) else {
             let hf = name.in_hf(config, layer);
-            return Err(ModelError::MissingTensor { name: gguf, hf, expected });
+            return Err(ModelError::MissingTensor { name: own, hf, expected });
         };
         // Trailing ones are no dimensions.
         let found = tensor.dims();
         let (head, tail) = found.split_at(found.len().min(expected.len()));
         if head != expected || tail.iter().any(|&d| d != 1) {
-            return Err(ModelError::WrongShape { name: gguf, found: found.to_vec(), expected });
+            return Err(ModelError::WrongShape { name: own, found: found.to_vec(), expected });
         }
         Ok(tensor)
     }
@@ -261,41 +118,97 @@ impl<'a> Files<'a> {
         numbers(self.find(config, name, layer)?)
     }
 
+    /// The weights of a norm with a bias, if this model has it.
+    fn norm(
+        &self,
+        config: &Config,
+        [weight, bias]: &names::Norm,
+        layer: usize,
+    ) -> Result<Option<NormWeights>, ModelError> {
+        let of = |name| self.optional(config, name, layer);
+        Ok(of(weight)?.zip(of(bias)?).map(|(weight, bias)| NormWeights { weight, bias }))
+    }
+
+    /// Matrices of so many rows that are one below the other in one tensor.
+    fn parts<const N: usize>(
+        &self,
+        config: &Config,
+        name: &Name,
+        layer: usize,
+        rows: [usize; N],
+    ) -> Result<[Matrix<'_>; N], ModelError> {
+        let whole = self.matrix(config, name, layer)?;
+        let (mut parts, mut start) = ([whole; N], 0);
+        for (part, n) in parts.iter_mut().zip(rows) {
+            let bad = |e: KernelError| bad_tensor(&name.of(self.naming, config, layer), e.to_string());
+            *part = whole.row_range(start, n).map_err(bad)?;
+            start += n;
+        }
+        Ok(parts)
+    }
+
     fn layer(&self, config: &Config, layer: usize) -> Result<LayerWeights<'_>, ModelError> {
         let matrix = |name| self.matrix(config, name, layer);
         let vector = |name| self.vector(config, name, layer);
         let optional = |name| self.optional(config, name, layer);
+        let norm = |name| self.norm(config, name, layer);
         let network = |[gate, up, down]: &'static names::Network| {
-            Ok::<_, ModelError>(FeedForward { gate: matrix(gate)?, up: matrix(up)?, down: matrix(down)? })
+            if config.fused_gate_up {
+                let n = config.intermediate;
+                let [gate, up] = self.parts(config, &names::GATE_UP, layer, [n, n])?;
+                return Ok::<_, ModelError>(Network { gate: Some(gate), up, down: matrix(down)? });
+            }
+            let gate = config.gated.then(|| matrix(gate)).transpose()?;
+            Ok(Network { gate, up: matrix(up)?, down: matrix(down)? })
+        };
+        let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let sizes = [queries, keys, keys];
+        let [q, k, v] = match config.fused_qkv {
+            true => self.parts(config, &names::QKV, layer, sizes)?,
+            false => [matrix(&names::Q)?, matrix(&names::K)?, matrix(&names::V)?],
+        };
+        let [q_bias, k_bias, v_bias] = match optional(&names::QKV_BIAS)? {
+            Some(all) => {
+                let mut rest = &all[..];
+                sizes.map(|n| rest.split_off(..n).map(<[f32]>::to_vec))
+            }
+            None => [optional(&names::Q_BIAS)?, optional(&names::K_BIAS)?, optional(&names::V_BIAS)?],
         };
         Ok(LayerWeights {
-            attention_norm: vector(&names::ATTENTION_NORM)?,
-            q: matrix(&names::Q)?,
-            k: matrix(&names::K)?,
-            v: matrix(&names::V)?,
+            attention_norm: optional(&names::ATTENTION_NORM)?,
+            q,
+            k,
+            v,
             output: matrix(&names::ATTENTION_OUTPUT)?,
             q_norm: optional(&names::Q_NORM)?,
             k_norm: optional(&names::K_NORM)?,
-            q_bias: optional(&names::Q_BIAS)?,
-            k_bias: optional(&names::K_BIAS)?,
-            v_bias: optional(&names::V_BIAS)?,
+            q_bias,
+            k_bias,
+            v_bias,
             output_bias: optional(&names::ATTENTION_OUTPUT_BIAS)?,
             sinks: optional(&names::SINKS)?,
             post_attention_norm: optional(&names::POST_ATTENTION_NORM)?,
-            ffn_norm: vector(match names::FFN_NORM.needed(config) {
-                true => &names::FFN_NORM,
-                false => &names::FFN_NORM_BY_ATTENTION,
+            attention_sum_norm: norm(&names::ATTENTION_SUM_NORM)?,
+            ffn_norm: optional(match config.ffn_norm_is_post_attention {
+                true => &names::FFN_NORM_BY_ATTENTION,
+                false => &names::FFN_NORM,
             })?,
             feed_forward: match config.experts {
                 None => Some(network(&names::FEED_FORWARD)?),
                 Some(experts) if experts.shared => Some(network(&names::SHARED)?),
                 Some(_) => None,
             },
+            up_bias: optional(&names::UP_BIAS)?,
+            down_bias: optional(&names::DOWN_BIAS)?,
             experts: match config.experts {
                 None => None,
                 Some(experts) => Some(ExpertWeights {
                     router: matrix(&names::ROUTER)?,
-                    all: network(&names::EXPERTS)?,
+                    all: match &names::EXPERTS {
+                        [gate, up, down] => {
+                            FeedForward { gate: matrix(gate)?, up: matrix(up)?, down: matrix(down)? }
+                        }
+                    },
                     router_bias: optional(&names::ROUTER_BIAS)?,
                     biases: match (experts.biases, &names::EXPERT_BIASES) {
                         (true, [gate, up, down]) => Some([vector(gate)?, vector(up)?, vector(down)?]),
@@ -305,6 +218,7 @@ impl<'a> Files<'a> {
                 }),
             },
             post_ffn_norm: optional(&names::POST_FFN_NORM)?,
+            ffn_sum_norm: norm(&names::FFN_SUM_NORM)?,
         })
     }
 
@@ -314,9 +228,12 @@ impl<'a> Files<'a> {
         let output = own.map_or(Ok(embedding), |name| self.matrix(config, name, 0))?;
         // Its numbers are in the configuration; this is about its shape.
         self.optional(config, &names::CLASSIFIER_BIAS, 0)?;
-        let output_norm = self.vector(config, &names::OUTPUT_NORM, 0)?;
+        let table = |name: &Name| name.needed(config).then(|| self.matrix(config, name, 0)).transpose();
+        let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
+        let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
+        let output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
         let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
-        Ok(HostWeights { embedding, output, output_norm, layers })
+        Ok(HostWeights { embedding, positions, token_types, embedding_norm, output, output_norm, layers })
     }
 }
 
@@ -368,7 +285,9 @@ pub struct Model<'a> {
 }
 
 impl Model<'static> {
-    /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it.
+    /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it. Or a checkpoint of Hugging Face's library: its
+    /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ) are stored anew in memory, in the formats `Q4_0`,
+    /// `Q4_1` and `Q8_0`.
     ///
     /// Files are mapped: nothing is read before it is used, and nothing is copied. While the model is open, nobody may change them:
     /// weights would change with them, and a file that is cut short ends the process where its end is read.
@@ -377,12 +296,16 @@ impl Model<'static> {
     /// Whatever is wrong with the file, by name: see [`ModelError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         let path = path.as_ref();
+        if let Some(folder) = checkpoint::folder(path) {
+            let parts = vec![checkpoint::open(folder)?];
+            return Self::new(Files { parts, naming: Naming::HuggingFace });
+        }
         let file = map(path)?;
         let parts = match Split::of(path, &file)? {
             None => vec![(path.to_owned(), file)],
             Some(split) => split.open(path, file)?,
         };
-        Self::new(Files(parts))
+        Self::new(Files { parts, naming: Naming::Gguf })
     }
 }
 
@@ -470,7 +393,7 @@ impl<'a> Model<'a> {
         if Split::of(Path::new(""), &file)?.is_some() {
             return Err(Split::problem(Path::new(""), "a part of a split file cannot be used alone"));
         }
-        Self::new(Files(vec![(PathBuf::new(), file)]))
+        Self::new(Files { parts: vec![(PathBuf::new(), file)], naming: Naming::Gguf })
     }
 
     fn new(files: Files<'a>) -> Result<Self, ModelError> {
@@ -480,7 +403,8 @@ impl<'a> Model<'a> {
         // What is missing or wrong is said now.
         model.weights()?;
         // Older files have angles in each layer, which nobody reads.
-        let in_layer = |n: &str| n.starts_with("blk.") && !n.contains("attn_rot_embd");
+        let in_layer =
+            |n: &str| n.starts_with("blk.") && !n.contains("attn_rot_embd") || n.starts_with("model.layers.");
         let in_head = |n: &str| n.starts_with("cls.") && model.config.classifier.is_some();
         let odd = |n: &&str| in_layer(n) || in_head(n);
         match model.unused().into_iter().find(odd) {
@@ -509,7 +433,7 @@ impl<'a> Model<'a> {
 
     /// The files, the first one first; an empty path is memory.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.0.iter().map(|(path, _)| &**path)
+        self.files.parts.iter().map(|(path, _)| &**path)
     }
 
     /// Looks at the scales of all weights (where they are out of bounds, at the weights themselves), on all threads: this reads the
@@ -540,7 +464,7 @@ impl<'a> Model<'a> {
             };
             if let Some([row, column]) = bad {
                 let problem = format!("is not finite at row {row}, column {column}");
-                return Err(bad_tensor(&name.in_gguf(layer), problem));
+                return Err(bad_tensor(&name.of(self.files.naming, &self.config, layer), problem));
             }
         }
         Ok(())
@@ -556,7 +480,8 @@ impl<'a> Model<'a> {
     /// Tensors that are in the files, but that the model has no use for. None of them belongs to a layer: such a file is refused, as
     /// its layers compute something else than [`Config`] says.
     pub fn unused(&self) -> Vec<&str> {
-        let used: HashSet<String> = self.names().map(|(n, l)| n.in_gguf(l)).collect();
+        let used: HashSet<String> =
+            self.names().map(|(n, l)| n.of(self.files.naming, &self.config, l)).collect();
         self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n)).collect()
     }
 }

@@ -22,10 +22,10 @@ struct Copy { void* to; const void* from; u32 group; };
 struct Fiber {
     void* sp;
     u8* stack;
-    enum { READY, WARP_WAIT, BLOCK_WAIT, DONE } state;
-    u32 generation, phase, wave_phase;
-    // Counts how often those have met who are waited for.
+    u32 phase, wave_phase;
+    // Counts how often those have met who are waited for, and what it was: the thread goes on when that changes.
     const u32* meetings;
+    u32 generation;
     std::vector<Copy> copies;
     u32 group;
 };
@@ -37,8 +37,13 @@ static Fiber fibers[MOST];
 static Warp warps[MOST / 32];
 static Wave waves[MOST / 32];
 static u32 block_generation, block_arrived;
+// What nobody changes: a thread that has not begun waits for a change that was, one that has ended for a change that never is.
+static const u32 nobody = 1;
 static const void* block_place;
 static void* scheduler;
+// Whether threads run from the last to the first, and how many have not ended.
+static bool descending;
+static u32 left_over;
 
 // Saves the registers that calls keep, and goes on with another stack.
 extern "C" void emu_switch(void** save, void* to);
@@ -55,18 +60,45 @@ emu_switch:
     ret
 )");
 
-static void leave() { emu_switch(&fibers[current].sp, scheduler); }
+static bool can_go(u32 t) { return fibers[t].generation != *fibers[t].meetings; }
+static void wait_for(const u32& meetings) {
+    fibers[current].meetings = &meetings;
+    fibers[current].generation = meetings;
+}
+// The first thread behind `t`, in order and then from the beginning, of `count` ones from `first` on, that can go on, `t` being the last one to be asked.
+static u32 next_of(u32 t, u32 first, u32 count) {
+    for (u32 i = 0; i < count; i++) {
+        if (descending) t = t == first ? first + count - 1 : t - 1;
+        else t = t + 1 == first + count ? first : t + 1;
+        if (can_go(t)) return t;
+    }
+    return now.threads;
+}
+// A warp goes on until it cannot: its lanes meet often, warps seldom. `now.threads` if no thread can go on.
+static u32 next_thread() {
+    const u32 warp = current / 32 * 32, rest = now.threads - warp, next = next_of(current, warp, rest < 32 ? rest : 32);
+    return next < now.threads ? next : next_of(current, 0, now.threads);
+}
+
+// Goes on with the next thread, or with `run_block` where none can. Threads switch to each other directly: they come here by the same calls, so the
+// processor, which expects a call to return to where it came from, foresees where the next thread goes on.
+static void leave() {
+    const u32 last = current, next = next_thread();
+    if (next == last) return;
+    if (next < now.threads) current = next;
+    emu_switch(&fibers[last].sp, next < now.threads ? fibers[next].sp : scheduler);
+}
 static void body() {
     running->run(arguments);
-    fibers[current].state = Fiber::DONE;
+    wait_for(nobody);
+    left_over--;
     leave();
     abort();
 }
 
 void fail(const char* what) {
     if (!failure) failure = what;
-    fibers[current].state = Fiber::DONE;
-    leave();
+    emu_switch(&fibers[current].sp, scheduler);
     abort();
 }
 
@@ -75,24 +107,19 @@ void aligned(const void* p, size_t to) {
 }
 
 void barrier() {
-    Fiber& f = fibers[current];
     // A wave of AMD's GPUs waits as a whole: its two warps must not wait at different places.
     const void* place = __builtin_return_address(0);
     if (block_arrived && place != block_place) fail("threads of a block at different barriers");
     block_place = place;
-    f.state = Fiber::BLOCK_WAIT;
-    f.generation = block_generation;
+    wait_for(block_generation);
     if (++block_arrived == now.threads) block_arrived = 0, block_generation++;
     leave();
 }
 
 static void meet(Warp& w, u32 lanes, int kind) {
-    Fiber& f = fibers[current];
     if (w.arrived && w.kind != kind) fail("threads of a warp at different barriers");
     w.kind = kind;
-    f.state = Fiber::WARP_WAIT;
-    f.meetings = &w.generation;
-    f.generation = w.generation;
+    wait_for(w.generation);
     if (++w.arrived == lanes) w.arrived = 0, w.generation++;
     leave();
 }
@@ -119,44 +146,30 @@ const u32* exchange_wave(u32 lanes, const u32* mine, u32 n) {
     return wave.words[phase];
 }
 
-static bool can_go(u32 t) {
-    const Fiber& f = fibers[t];
-    return f.state == Fiber::READY || (f.state == Fiber::WARP_WAIT && f.generation != *f.meetings) ||
-           (f.state == Fiber::BLOCK_WAIT && f.generation != block_generation);
-}
-
 static void start(u32 t) {
     Fiber& f = fibers[t];
     if (!f.stack) f.stack = static_cast<u8*>(mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    // Six registers and where `body` starts; the stack is aligned as behind a call.
-    void** sp = reinterpret_cast<void**>(f.stack + STACK) - 1;
+    // Six registers and where `body` starts; the stack is aligned as behind a call. Stacks begin at different places of a page, as lines of a cache are shared by
+    // all that is at the same place.
+    void** sp = reinterpret_cast<void**>(f.stack + STACK - t * 576 % 4096) - 1;
     *--sp = reinterpret_cast<void*>(body);
     sp -= 6;
     f.sp = sp;
-    f.state = Fiber::READY;
-    f.phase = f.wave_phase = f.group = 0;
+    f.meetings = &nobody;
+    f.generation = f.phase = f.wave_phase = f.group = 0;
     f.copies.clear();
 }
 
-void run_block(bool descending) {
+void run_block(bool from_last) {
     memset(warps, 0, sizeof warps);
     for (Wave& w : waves) w.all = {};
     block_generation = block_arrived = 0;
+    descending = from_last;
+    left_over = now.threads;
     for (u32 t = 0; t < now.threads; t++) start(t);
-    for (u32 left = now.threads; left > 0 && !failure;) {
-        bool progress = false;
-        for (u32 i = 0; i < now.threads; i++) {
-            u32 t = descending ? now.threads - 1 - i : i;
-            // A warp at a time, until it cannot go on: its lanes meet often, warps seldom.
-            if (!can_go(t)) continue;
-            current = t;
-            emu_switch(&scheduler, fibers[t].sp);
-            progress = true;
-            if (fibers[t].state == Fiber::DONE) left--;
-            if (failure) return;
-        }
-        if (!progress) failure = "threads wait for others that have ended or wait elsewhere";
-    }
+    current = descending ? now.threads - 1 : 0;
+    emu_switch(&scheduler, fibers[current].sp);
+    if (left_over && !failure) failure = "threads wait for others that have ended or wait elsewhere";
 }
 }  // namespace emu
 

@@ -2,6 +2,7 @@
 
 use gllm_kernels_std::cuda::{CudaError, Float, History, SamplingRoom, SamplingTable};
 use gllm_kernels_std::model::{sample as definition, Sampling};
+use gllm_testkit::data::Source;
 
 use super::{compare, each_type, source, text, trial, Gpu, Outcome, Trials};
 
@@ -19,7 +20,8 @@ fn argmax<T: Float>() -> Outcome {
         x[3 * n + n - 1] = T::from_f32(100.0);
         let on_x = gpu.put(&x)?;
         let mut tokens = gpu.put(&[u32::MAX; 4])?;
-        gpu.ops.argmax(&gpu.stream, &on_x, &mut tokens).map_err(text)?;
+        let mut room = SamplingRoom::new(gpu.ops.context(), rows, n).map_err(text)?;
+        gpu.ops.argmax(&gpu.stream, &on_x, (&mut room, &mut tokens)).map_err(text)?;
         let largest = |row: &[T]| {
             let best =
                 row.iter().map(|x| x.to_f32()).filter(|x| !x.is_nan()).fold(f32::NEG_INFINITY, f32::max);
@@ -57,6 +59,35 @@ fn ways(n: usize) -> Vec<Sampling> {
     ]
 }
 
+/// The tokens are those of the definition.
+fn chosen<T: Float>(
+    gpu: &Gpu,
+    all: &[Sampling],
+    x: &[T],
+    (history, lengths): (&[u32], &[u32]),
+    counters: &[u64],
+) -> Outcome {
+    let (rows, n, each) = (all.len(), x.len() / all.len(), history.len() / all.len());
+    let (on_x, on_history, on_counters) = (gpu.put(x)?, gpu.put(history)?, gpu.put(counters)?);
+    let on_lengths = gpu.put(lengths)?;
+    let mut room = SamplingRoom::new(gpu.ops.context(), rows, n).map_err(text)?;
+    let table = SamplingTable::new(&gpu.stream, n, all, 10 * rows).map_err(text)?;
+    let mut tokens = gpu.put(&vec![u32::MAX; rows])?;
+    let so_far = History { tokens: on_history.view(), lengths: on_lengths.view() };
+    let given = (Some(so_far), on_counters.view());
+    gpu.ops.sample(&gpu.stream, &table, &on_x, given, (&mut room, &mut tokens)).map_err(text)?;
+    let got = tokens.to_vec(&gpu.stream).map_err(text)?;
+    for (r, way) in all.iter().enumerate() {
+        let mut scores: Vec<f32> = x[r * n..(r + 1) * n].iter().map(|x| x.to_f32()).collect();
+        let before = &history[r * each..r * each + lengths[r] as usize];
+        let want = definition(&mut scores, before, counters[r], r as u32, way).map_err(text)?;
+        if got[r] != want {
+            return Err(format!("row {r}, {way:?}: {} instead of {want}", got[r]));
+        }
+    }
+    Ok(())
+}
+
 /// The tokens are those of the definition, whatever chance, parameters and history.
 fn sample<T: Float>() -> Outcome {
     const ROOM: usize = 40;
@@ -82,23 +113,103 @@ fn sample<T: Float>() -> Outcome {
             let history: Vec<u32> = (0..rows * ROOM).map(|_| source.below(n.min(20) + 2) as u32).collect();
             let lengths: Vec<u32> = (0..rows).map(|_| source.below(ROOM + 1) as u32).collect();
             let counters: Vec<u64> = (0..rows).map(|_| source.below(1 << 40) as u64).collect();
-            let (on_x, on_history, on_counters) = (gpu.put(&x)?, gpu.put(&history)?, gpu.put(&counters)?);
-            let on_lengths = gpu.put(&lengths)?;
-            let mut room = SamplingRoom::new(gpu.ops.context(), rows, n).map_err(text)?;
-            let table = SamplingTable::new(&gpu.stream, n, &all, 10).map_err(text)?;
-            let mut tokens = gpu.put(&vec![u32::MAX; rows])?;
-            let so_far = History { tokens: on_history.view(), lengths: on_lengths.view() };
-            let given = (Some(so_far), on_counters.view());
-            gpu.ops.sample(&gpu.stream, &table, &on_x, given, (&mut room, &mut tokens)).map_err(text)?;
-            let got = tokens.to_vec(&gpu.stream).map_err(text)?;
-            for (r, way) in all.iter().enumerate() {
-                let mut scores: Vec<f32> = x[r * n..(r + 1) * n].iter().map(|x| x.to_f32()).collect();
-                let before = &history[r * ROOM..r * ROOM + lengths[r] as usize];
-                let want = definition(&mut scores, before, counters[r], r as u32, way).map_err(text)?;
-                if got[r] != want {
-                    return Err(format!("{n}, round {round}, {way:?}: {} instead of {want}", got[r]));
-                }
-            }
+            chosen(&gpu, &all, &x, (&history, &lengths), &counters)
+                .map_err(|e| format!("{n}, round {round}, {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Scores of `n` tokens that several blocks share: something at their borders, in one of them alone, or the same in all.
+fn kinds(source: &mut Source, n: usize) -> Vec<Vec<f32>> {
+    let spread: Vec<f32> = source.uniform(n, -9.0, 9.0);
+    let at_borders: Vec<usize> =
+        (0..n).filter(|i| matches!(i % PART, 0 | 127 | 128 | 4095) || i + 1 == n).collect();
+    let changed = |tokens: &[usize], to: f32| {
+        let mut x = spread.clone();
+        tokens.iter().filter(|&&t| t < n).for_each(|&t| x[t] = to);
+        x
+    };
+    let steep =
+        |i: usize| if at_borders.contains(&i) { 20.0 + (i % 7) as f32 / 7.0 } else { -(i as f32) / n as f32 };
+    vec![
+        spread.clone(),
+        source.normals(n),
+        // The first of equal ones is in the first part, or not.
+        changed(&[4095, 4096, n - 1], 30.0),
+        changed(&[n / 2, n - 1, n - 2], 11.0),
+        changed(&at_borders, f32::INFINITY),
+        changed(&at_borders, f32::NAN),
+        vec![f32::NEG_INFINITY; n],
+        vec![f32::NAN; n],
+        vec![1.5; n],
+        // All different, and none far from the others.
+        (0..n).map(|i| (i * 7919 % n) as f32 / n as f32).collect(),
+        (0..n).map(steep).collect(),
+        // A part and nothing else.
+        (0..n).map(|i| if i / PART == n / PART / 2 { spread[i] } else { f32::NEG_INFINITY }).collect(),
+    ]
+}
+
+/// Tokens of a block that prepares a row.
+const PART: usize = 4096;
+
+/// The tokens are those of the definition where blocks share rows.
+fn sample_parts() -> Outcome {
+    const ROOM: usize = 300;
+    let gpu = Gpu::new()?;
+    let mut source = source("sample_parts");
+    for (n, repeat) in [(129, 10), (PART - 1, 1), (PART, 1), (PART + 1, 1), (2 * PART + 129, 1), (70_000, 1)]
+    {
+        let plain = Sampling::default();
+        let last = n as u32 - 1;
+        let logit_bias =
+            [(last, 40.0), (0, 38.0), (4095, 37.0), (4096, 39.5), (127, f32::NEG_INFINITY), (128, 39.0)];
+        let logit_bias: Vec<(u32, f32)> = logit_bias.into_iter().filter(|b| b.0 <= last).collect();
+        let penalties = Sampling { repetition: 1.4, frequency: 0.5, presence: 3.0, ..plain.clone() };
+        let mut ways = vec![
+            plain.clone(),
+            Sampling { logit_bias: logit_bias.clone(), ..Sampling::greedy() },
+            Sampling { logit_bias: logit_bias.clone(), frequency: 1.5, top_p: 0.9, ..plain.clone() },
+            Sampling { top_k: 5, ..plain.clone() },
+            // As many as there are tiles, and more.
+            Sampling { top_k: n.div_ceil(128), temperature: 3.0, ..plain.clone() },
+            Sampling {
+                top_k: n.div_ceil(128) + 1,
+                temperature: 3.0,
+                top_p: 0.8,
+                min_p: 0.1,
+                ..plain.clone()
+            },
+            Sampling { top_k: n - 1, temperature: 10.0, ..penalties.clone() },
+            Sampling { top_p: 0.95, min_p: 0.02, ..plain.clone() },
+            Sampling { top_p: 1e-9, temperature: 0.3, ..plain.clone() },
+            Sampling { top_p: 0.999_999_9, temperature: 50.0, ..plain.clone() },
+            Sampling { top_p: 0.4, temperature: 1e4, ..penalties.clone() },
+            Sampling { min_p: 0.3, temperature: 2.0, ..penalties },
+        ];
+        ways = (0..repeat).flat_map(|_| ways.clone()).collect();
+        let kinds = kinds(&mut source, n);
+        // Each row of another kind, in turn all; fewer turns where there is more to do, as emulators are slow.
+        for turn in (0..kinds.len()).step_by(if n > 3 * PART || repeat > 1 { 5 } else { 1 }) {
+            ways.iter_mut().for_each(|way| way.seed = source.below(1 << 60) as u64);
+            let x: Vec<f32> =
+                (0..ways.len()).flat_map(|r| &kinds[(r + turn) % kinds.len()]).copied().collect();
+            let near = |source: &mut Source| [0, 100, 4090, 4096, n - 5][source.below(5)] + source.below(9);
+            let history: Vec<u32> = (0..ways.len() * ROOM).map(|_| near(&mut source) as u32).collect();
+            let lengths: Vec<u32> = ways.iter().map(|_| source.below(ROOM + 1) as u32).collect();
+            let counters: Vec<u64> = ways.iter().map(|_| source.below(1 << 40) as u64).collect();
+            chosen(&gpu, &ways, &x, (&history, &lengths), &counters)
+                .map_err(|e| format!("{n}, turn {turn}, {e}"))?;
+        }
+        let room = &mut SamplingRoom::new(gpu.ops.context(), kinds.len(), n).map_err(text)?;
+        let (on_x, mut tokens) = (gpu.put(&kinds.concat())?, gpu.put(&vec![u32::MAX; kinds.len()])?);
+        gpu.ops.argmax(&gpu.stream, &on_x, (room, &mut tokens)).map_err(text)?;
+        let best = |x: &Vec<f32>| definition(&mut x.clone(), &[], 0, 0, &Sampling::greedy()).map_err(text);
+        let want = kinds.iter().map(best).collect::<Result<Vec<u32>, String>>()?;
+        let got = tokens.to_vec(&gpu.stream).map_err(text)?;
+        if got != want {
+            return Err(format!("{n}: {got:?} instead of {want:?}"));
         }
     }
     Ok(())
@@ -220,12 +331,17 @@ fn refused() -> Outcome {
         gpu.ops.sample(stream, &table, x, (None, two), (&mut small, two_tokens.reborrow())),
         wrong("room", 16, 8)
     );
+    assert_eq!(gpu.ops.argmax(stream, x, (&mut small, two_tokens.reborrow())), wrong("room", 16, 8));
+    // As many scores, but more rows: each has a part.
+    let mut long = SamplingRoom::new(gpu.ops.context(), 1, 16).map_err(text)?;
+    assert_eq!(gpu.ops.argmax(stream, x, (&mut long, two_tokens.reborrow())), wrong("room", 4, 2));
     gpu.ops.sample(stream, &table, x, (None, two), (&mut room, two_tokens)).map_err(text)
 }
 
 pub fn trials(trials: &mut Trials) {
     each_type!(trials, "argmax", argmax());
     each_type!(trials, "sample", sample());
+    trials.push(trial("sample_parts", sample_parts));
     trials.push(trial("sampling_refused", refused));
     trials.push(trial("log_probabilities", log_probabilities));
     trials.push(trial("log_probabilities_refused", log_probabilities_refused));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType, Writer};
-use gllm_kernels_std::model::{Config, FeedForward, Gate, HostWeights, Matrix, Model};
+use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Model, Network};
 
 /// A model to write.
 #[derive(Clone, Copy, Debug)]
@@ -348,13 +348,16 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             }
         };
         let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
-        let network = |w: &FeedForward<'_>| w.matrices().map(|m| rows(&m));
-        let (dense, experts) =
-            (w.feed_forward.as_ref().map(network), w.experts.as_ref().map(|w| network(&w.all)));
+        // All networks here have gates.
+        let network = |w: &Network<'_>| [w.gate.unwrap(), w.up, w.down].map(|m| rows(&m));
+        let (dense, experts) = (
+            w.feed_forward.as_ref().map(network),
+            w.experts.as_ref().map(|w| w.all.matrices().map(|m| rows(&m))),
+        );
         let router = w.experts.as_ref().map(|w| rows(&w.router));
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (p, x) in xs.iter_mut().enumerate() {
-            let h = norm(x, &w.attention_norm, eps);
+            let h = norm(x, w.attention_norm.as_ref().unwrap(), eps);
             let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
                 let y = times(m, &h);
                 b.as_ref().map_or(y.clone(), |b| y.iter().zip(b).map(|(y, &b)| y + f64::from(b)).collect())
@@ -398,7 +401,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 a = norm(&a, post, eps);
             }
             *x = plus(x, &a);
-            let h = norm(x, &w.ffn_norm, eps);
+            let h = norm(x, w.ffn_norm.as_ref().unwrap(), eps);
             let gated = |g: f64, u: f64| match config.gate {
                 Gate::Silu => u * g / (1.0 + (-g).exp()),
                 Gate::GeluTanh => {
@@ -455,7 +458,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             *x = plus(x, &f);
         }
     }
-    xs.iter().map(|x| norm(x, &weights.output_norm, eps)).collect()
+    xs.iter().map(|x| norm(x, weights.output_norm.as_ref().unwrap(), eps)).collect()
 }
 
 /// KL divergence of `q` from `p`, of one row of logits.

@@ -5,7 +5,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
 use gllm_kernels_std::AlignedVec;
 
-pub const ARCHITECTURES: [&str; 7] = ["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"];
+pub const ARCHITECTURES: [&str; 10] = [
+    "llama",
+    "qwen2",
+    "qwen3",
+    "gemma3",
+    "qwen2moe",
+    "qwen3moe",
+    "gpt-oss",
+    "bert",
+    "nomic-bert",
+    "jina-bert-v2",
+];
+
+/// Whether models of this architecture are encoders.
+pub fn is_encoder(architecture: &str) -> bool {
+    architecture.contains("bert")
+}
 
 /// Whether files of this architecture always have experts.
 pub fn is_mixture(architecture: &str) -> bool {
@@ -49,7 +65,10 @@ impl Draft {
         own("attention.head_count_kv", Value::U32(2));
         own("attention.key_length", Value::U32(16));
         own("attention.value_length", Value::U32(16));
-        own("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        let encoder = is_encoder(architecture);
+        let epsilon =
+            if encoder { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
+        own(epsilon, Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
         if ["gemma3", "gpt-oss"].contains(&architecture) {
             own("attention.sliding_window", Value::U32(8));
@@ -60,6 +79,10 @@ impl Draft {
         }
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
+        if encoder {
+            d.encoder(architecture);
+            return d;
+        }
         for i in 0..7 {
             let mut own = |name: &str, dims: &[u64], of| {
                 d.tensor(&format!("blk.{i}.{name}"), dims, of);
@@ -115,6 +138,48 @@ impl Draft {
             d.tensor("output.weight", &[32, 24], T::Q8_0);
         }
         d
+    }
+
+    /// All that an encoder has beside its table of tokens.
+    fn encoder(&mut self, architecture: &str) {
+        use GgmlType as T;
+        let (bert, nomic) = (architecture == "bert", architecture == "nomic-bert");
+        self.set(&format!("{architecture}.attention.causal"), Value::Bool(false));
+        self.set("tokenizer.ggml.token_type_count", Value::U32(2));
+        self.tensor("token_types.weight", &[32, 2], T::F32);
+        if bert {
+            self.tensor("position_embd.weight", &[32, 128], T::F16);
+        }
+        self.tensor("token_embd_norm.weight", &[32], T::F32);
+        self.tensor("token_embd_norm.bias", &[32], T::F32);
+        for i in 0..7 {
+            let mut own = |name: &str, dims: &[u64], of| {
+                self.tensor(&format!("blk.{i}.{name}"), dims, of);
+            };
+            if nomic {
+                own("attn_qkv.weight", &[32, 128], T::Q8_0);
+            } else {
+                for (name, n, of) in [("q", 64, T::F32), ("k", 32, T::F16), ("v", 32, T::BF16)] {
+                    own(&format!("attn_{name}.weight"), &[32, n], of);
+                    own(&format!("attn_{name}.bias"), &[n], T::F32);
+                }
+                own("attn_output.bias", &[32], T::F16);
+                own("ffn_down.bias", &[32], T::F32);
+            }
+            own("attn_output.weight", &[64, 32], T::Q4_0);
+            if nomic {
+                own("ffn_gate.weight", &[32, 64], T::Q5_0);
+            }
+            own("ffn_up.weight", &[32, if bert || nomic { 64 } else { 128 }], T::Q4_1);
+            if bert {
+                own("ffn_up.bias", &[64], T::BF16);
+            }
+            own("ffn_down.weight", &[64, 32], T::Q8_0);
+            for norm in ["attn_output_norm", "layer_output_norm"] {
+                own(&format!("{norm}.weight"), &[32], T::F32);
+                own(&format!("{norm}.bias"), &[32], T::F32);
+            }
+        }
     }
 
     /// Tensors without metadata.

@@ -9,8 +9,7 @@ fn what_is_not_supported_is_named() {
         draft.set("general.architecture", Value::String(name));
         let text = refused(&draft).to_string();
         assert!(
-            text.contains(&format!("{name:?}"))
-                && text.ends_with("llama, qwen2, qwen3, gemma3, qwen2moe, qwen3moe, gpt-oss"),
+            text.contains(&format!("{name:?}")) && text.ends_with("gpt-oss, bert, nomic-bert, jina-bert-v2"),
             "{text}"
         );
     }
@@ -62,15 +61,18 @@ const SIZES: [&str; 9] = [
 fn keys_that_are_needed_are_named() {
     for name in ARCHITECTURES {
         let needed = ["block_count", "context_length", "embedding_length", "feed_forward_length"];
-        let more = ["attention.head_count", "attention.layer_norm_rms_epsilon"];
+        let epsilon = if is_encoder(name) { "" } else { "rms_" };
+        let more = ["attention.head_count".to_owned(), format!("attention.layer_norm_{epsilon}epsilon")];
         for key in needed
             .into_iter()
+            .map(str::to_owned)
             .chain(more)
             .map(|k| format!("{name}.{k}"))
             .chain(["general.architecture".to_owned()])
             .chain(is_mixture(name).then(|| format!("{name}.expert_count")))
             .chain(is_mixture(name).then(|| format!("{name}.expert_used_count")))
             .chain((name == "gpt-oss").then(|| format!("{name}.attention.sliding_window")))
+            .chain(is_encoder(name).then(|| "tokenizer.ggml.token_type_count".to_owned()))
         {
             let mut draft = Draft::of(name);
             draft.remove(&key);
@@ -191,21 +193,24 @@ fn every_tensor_is_needed_once_and_in_its_shape() {
         let whole = Draft::of(architecture);
         for i in 0..whole.tensors.len() {
             let tensor = whole.tensors[i].clone();
-            // Without it: tied embeddings, or an error.
+            // Without it: tied embeddings, no token types, or an error.
             let mut draft = whole.clone();
             draft.tensors.remove(i);
             if tensor.name == "output.weight" {
                 assert!(config(&draft).tied_embeddings);
+            } else if tensor.name == "token_types.weight" && architecture != "jina-bert-v2" {
+                assert_eq!(config(&draft).token_types, 0);
             } else {
                 match refused(&draft) {
                     ModelError::MissingTensor { name, expected, hf } => {
                         assert_eq!((name, expected), (tensor.name.clone(), tensor.dims.clone()));
-                        assert!(hf.starts_with("model."), "{hf}");
+                        let begin = if is_encoder(architecture) { "e" } else { "model." };
+                        assert!(hf.starts_with(begin), "{hf}");
                     }
                     // Biases are there if the first is.
                     ModelError::BadTensor { .. } if tensor.name == "blk.0.attn_q.bias" => {}
                     // Nothing else says how many tokens there are.
-                    ModelError::BadTensor { name, .. } if architecture == "gemma3" => {
+                    ModelError::BadTensor { name, .. } if config(&whole).tied_embeddings => {
                         assert_eq!((&*name, &*tensor.name), ("token_embd.weight", "token_embd.weight"));
                     }
                     other => panic!("{}: {other}", tensor.name),
@@ -215,7 +220,7 @@ fn every_tensor_is_needed_once_and_in_its_shape() {
             for change in [0, 1] {
                 let mut draft = whole.clone();
                 // How many rows it has, is for the embedding to say where nothing else has as many.
-                if change == 0 && tensor.name == "token_embd.weight" && architecture == "gemma3" {
+                if change == 0 && tensor.name == "token_embd.weight" && config(&whole).tied_embeddings {
                     continue;
                 }
                 match change {
@@ -251,6 +256,45 @@ fn every_tensor_is_needed_once_and_in_its_shape() {
             }
         }
     }
+}
+
+/// Encoders with properties of decoders, or of other encoders.
+#[test]
+fn encoders_that_are_not_supported_are_named() {
+    for name in ARCHITECTURES.into_iter().filter(|name| is_encoder(name)) {
+        let with = |key: &str, value| {
+            let mut draft = Draft::of(name);
+            draft.set(&format!("{name}.{key}"), value);
+            draft
+        };
+        let (key, _, expected) = bad_value(&with("attention.causal", Value::Bool(true)));
+        assert_eq!((key, expected.starts_with("false")), (format!("{name}.attention.causal"), true));
+        let (key, _, expected) = bad_value(&with("pooling_type", Value::U32(4)));
+        assert_eq!((key, expected.contains("encoders")), (format!("{name}.pooling_type"), true));
+        assert_eq!(bad_value(&with("expert_count", Value::U32(4))).0, format!("{name}.expert_count"));
+        // What is not said is no reason to refuse a file.
+        let mut draft = Draft::of(name);
+        draft.remove(&format!("{name}.attention.causal"));
+        assert!(!config(&draft).causal);
+        for tensor in ["blk.0.attn_q_norm.weight", "blk.3.attn_norm_2.weight", "blk.6.attn_norm.weight"] {
+            let mut draft = Draft::of(name);
+            draft.tensor(tensor, &[32], GgmlType::F32);
+            let text = refused(&draft).to_string();
+            assert!(text.contains(tensor) && text.contains(name), "{text}");
+        }
+    }
+    // Gate and up in two tensors, as some files have them.
+    let mut draft = Draft::of("jina-bert-v2");
+    for tensor in &mut draft.tensors {
+        if tensor.name.ends_with("ffn_up.weight") {
+            tensor.dims = vec![32, 64];
+        }
+    }
+    assert!(matches!(refused(&draft), ModelError::WrongShape { .. }));
+    (0..7).for_each(|i| {
+        draft.tensor(&format!("blk.{i}.ffn_gate.weight"), &[32, 64], GgmlType::Q8_0);
+    });
+    assert!(config(&draft).gated);
 }
 
 #[test]

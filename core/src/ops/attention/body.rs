@@ -2,7 +2,7 @@
 
 use super::forms::{width, CacheForm, CodesWithScales, KvBlocks, Places, Plain, SCALE_GROUP};
 use super::tile::{height, Out, HIGHEST};
-use super::{AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
+use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
 use crate::ops::activations::{nearest, scale_of};
 use crate::ops::math;
@@ -12,6 +12,50 @@ use crate::vector::Prim;
 /// Places of the positions of a block: 0, 1, ..
 static PLACES: [f32; KV_BLOCK] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
+/// The places of columns from `col` on, in the piece.
+///
+/// # Safety
+/// The columns are those of a block; the instruction set.
+#[inline(always)]
+unsafe fn places<P: Prim<f32>>(col: usize) -> P::V {
+    // SAFETY: a vector within the places of a block; the caller's contract.
+    unsafe {
+        let base = (col - col % KV_BLOCK) as f32;
+        P::add(P::load(PLACES.as_ptr().add(col % KV_BLOCK)), P::splat(base))
+    }
+}
+
+/// Caps the scores of columns `cols` of a query, and lowers them with the distance. The piece begins at position `first`.
+///
+/// # Safety
+/// The scores, whose columns are whole blocks; the instruction set.
+#[inline(always)]
+unsafe fn lower<P: Prim<f32>>(
+    scores: *mut f32,
+    [from, end]: [usize; 2],
+    first: usize,
+    Alibi { slope, position }: Alibi,
+    softcap: Option<f32>,
+) {
+    // Exact within 2^24 positions.
+    let own = match position.checked_sub(first) {
+        Some(place) => place as f32,
+        None => -((first - position) as f32),
+    };
+    // SAFETY: the caller's contract.
+    unsafe {
+        for col in (from..end).step_by(P::LANES) {
+            let mut s = P::load(scores.add(col));
+            if let Some(cap) = softcap {
+                s = P::mul(math::tanh::<P>(P::div(s, P::splat(cap))), P::splat(cap));
+            }
+            let ahead = P::sub(places::<P>(col), P::splat(own));
+            let distance = P::max(ahead, P::sub(P::splat(0.0), ahead));
+            P::store(scores.add(col), P::fma(P::splat(-slope), distance, s));
+        }
+    }
+}
 
 /// Turns the scores of columns `cols` into exponentials relative to the largest that is seen, zeros where `span` does not
 /// reach. Yields the largest, and the sum.
@@ -36,8 +80,7 @@ unsafe fn exponentials<P: Prim<f32>>(
             }
             // Where all are seen, there is nothing to hide.
             if span[0] > col || span[1] < col + P::LANES {
-                let base = (col - col % KV_BLOCK) as f32;
-                let place = P::add(P::load(PLACES.as_ptr().add(col % KV_BLOCK)), P::splat(base));
+                let place = places::<P>(col);
                 s = P::select_lt(place, P::splat(span[0] as f32), none, s);
                 s = P::select_lt(place, P::splat(span[1] as f32), s, none);
             }
@@ -64,7 +107,9 @@ unsafe fn exponentials<P: Prim<f32>>(
 #[inline(always)]
 unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
     let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
-    let KvPiece { blocks, first, spans, softcap, next } = *piece;
+    let KvPiece { blocks, first, spans, softcap: cap, alibi, next } = *piece;
+    // What is lowered has been capped.
+    let softcap = if alibi.is_empty() { cap } else { None };
     let (there, width) = (blocks.len() * KV_BLOCK, width(dim));
     let place = |p: usize| p.saturating_sub(first).min(there);
     // Rows that are multiplied together: neighbours, which see almost the same positions.
@@ -94,6 +139,9 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
             let scores_of = scores.add(row * there);
             let out = Out { to: scores_of, stride: there };
             F::scores(blocks, queries.add(row * dim), n, cols, out);
+            for (r, &alibi) in alibi.get(row..).unwrap_or(&[]).iter().take(n).enumerate() {
+                lower::<P>(scores_of.add(r * there), cols, first, alibi, cap);
+            }
             for r in 0..n {
                 *new.sums.add(row + r) = exponentials::<P>(scores_of.add(r * there), cols, seen(r), softcap);
             }

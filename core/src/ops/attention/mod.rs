@@ -29,8 +29,20 @@ pub struct KvPiece<'a, E> {
     pub spans: &'a [[usize; 2]],
     /// Scores become `softcap * tanh(score / softcap)`.
     pub softcap: Option<f32>,
+    /// For each query by how much its scores are lowered with the distance, behind the cap; empty: not at all.
+    pub alibi: &'a [Alibi],
     /// Blocks that are attended to next, if that is known. They are prefetched meanwhile, and change no result.
     pub next: &'a [&'a [E]],
+}
+
+/// Attention with linear biases: a query at `position` has `score(p) - slope * |position - p|` in place of its score of position `p`.
+/// (Press, Smith and Lewis, "Train Short, Test Long", 2022.)
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alibi {
+    /// What a step of distance takes from a score.
+    pub slope: f32,
+    /// The query's position.
+    pub position: usize,
 }
 
 /// The partial result of attention to some pieces: for each query the largest score, the sum of the exponentials relative to it,

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use gllm_kernels_core::{
-    bf16, f16, Attended, KernelError, Kernels, KvPiece, MatRef, RopeShape, Scratch, KV_BLOCK,
+    bf16, f16, Alibi, Attended, KernelError, Kernels, KvPiece, MatRef, RopeShape, Scratch, KV_BLOCK,
 };
 
 use super::cache::Blocks;
@@ -50,10 +50,33 @@ struct Chunk {
     partial: Option<usize>,
 }
 
+/// What tokens see.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    /// How many positions up to a token's own; `None`: all.
+    pub(super) window: Option<usize>,
+    /// Whether a token's own position is the last one that it sees. Otherwise that is the last one of the step.
+    pub(super) causal: bool,
+}
+
+impl Sight {
+    /// The positions that a token of a run sees.
+    fn of(self, run: &TokenRun, token: usize) -> [usize; 2] {
+        let position = run.position + token;
+        let from = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        [from, if self.causal { position + 1 } else { run.position + run.tokens }]
+    }
+
+    /// The positions that some tokens of a run see.
+    fn of_all(self, run: &TokenRun, tokens: &Range<usize>) -> [usize; 2] {
+        [self.of(run, tokens.start)[0], self.of(run, tokens.end - 1)[1]]
+    }
+}
+
 /// The chunks of attention, for layers with the same window.
 #[derive(Debug)]
 pub(super) struct Shares {
-    window: Option<usize>,
+    sight: Sight,
     chunks: Vec<Chunk>,
     /// For each row, the partial results of each of its KV heads. Empty if the results of chunks are complete.
     joins: Vec<Vec<Join>>,
@@ -91,24 +114,19 @@ impl Heads {
     }
 }
 
-/// The first position that a token sees.
-fn sees_from(window: Option<usize>, position: usize) -> usize {
-    window.map_or(0, |w| (position + 1).saturating_sub(w))
-}
-
 impl Shares {
-    pub(super) fn new(window: Option<usize>, runs: &[TokenRun], heads: Heads, threads: usize) -> Self {
+    pub(super) fn new(sight: Sight, runs: &[TokenRun], heads: Heads, threads: usize) -> Self {
         let step = (QUERIES / heads.group).max(1);
         let chunks: usize = runs.iter().map(|run| run.tokens.div_ceil(step) * heads.kv_heads).sum();
         let split = chunks < threads * CHUNKS_PER_THREAD && threads > 1;
         let (mut chunks, mut partial_len) = (Vec::new(), 0);
         let rows = runs.iter().map(|run| run.row + run.tokens).max().unwrap_or(0);
         let mut joins = vec![Vec::new(); if split { rows } else { 0 }];
-        for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
-            for first in (0..tokens).step_by(step) {
-                let tokens = first..(first + step).min(tokens);
-                let from = sees_from(window, position + tokens.start) / KV_PIECE;
-                let pieces = from..(position + tokens.end).div_ceil(KV_PIECE);
+        for (run, of) in runs.iter().enumerate() {
+            for first in (0..of.tokens).step_by(step) {
+                let tokens = first..(first + step).min(of.tokens);
+                let [from, end] = sight.of_all(of, &tokens);
+                let pieces = from / KV_PIECE..end.div_ceil(KV_PIECE);
                 for head in 0..heads.kv_heads {
                     let work =
                         Chunk { run, head, tokens: tokens.clone(), pieces: pieces.clone(), partial: None };
@@ -122,7 +140,7 @@ impl Shares {
                         let query = (t - tokens.start) * heads.group;
                         let join =
                             Join { first: partial_len, count: pieces.len(), step: each, queries, query };
-                        joins[row + t].push(join);
+                        joins[of.row + t].push(join);
                     }
                     for piece in pieces.clone() {
                         chunks.push(Chunk {
@@ -139,7 +157,7 @@ impl Shares {
         if !split {
             chunks.sort_by_key(|work| std::cmp::Reverse(work.pieces.len()));
         }
-        Self { window, chunks, joins, partial_len, next: threads }
+        Self { sight, chunks, joins, partial_len, next: threads }
     }
 
     pub(super) fn chunks(&self) -> usize {
@@ -168,6 +186,8 @@ pub(super) struct Attention {
     pub(super) partial: *mut f32,
     pub(super) scale: f32,
     pub(super) softcap: Option<f32>,
+    /// The slope of linear biases of each query head; empty if there are none.
+    pub(super) slopes: Vec<f32>,
 }
 
 /// The partial results of attention that are to be joined, row by row.
@@ -271,14 +291,14 @@ impl Attention {
     unsafe fn blocks_of<C: Cached>(
         &self,
         layer: usize,
-        window: Option<usize>,
+        sight: Sight,
         work: &Chunk,
         piece: usize,
         len: usize,
     ) -> (usize, usize, [&[C::Cell]; PIECE_BLOCKS]) {
-        let position = self.runs[work.run].position;
-        let first = (piece * PIECE_BLOCKS).max(sees_from(window, position + work.tokens.start) / KV_BLOCK);
-        let end = ((piece + 1) * PIECE_BLOCKS).min((position + work.tokens.end).div_ceil(KV_BLOCK));
+        let [from, end] = sight.of_all(&self.runs[work.run], &work.tokens);
+        let first = (piece * PIECE_BLOCKS).max(from / KV_BLOCK);
+        let end = ((piece + 1) * PIECE_BLOCKS).min(end.div_ceil(KV_BLOCK));
         let mut blocks: [&[C::Cell]; PIECE_BLOCKS] = [&[]; PIECE_BLOCKS];
         for (i, block) in blocks.iter_mut().enumerate().take(end - first) {
             let at = self.blocks.at(layer, work.run, work.head, first + i);
@@ -315,14 +335,15 @@ impl Attention {
         let (q, own) = own.split_at_mut(queries * dim);
         let (sums, values) = own.split_at_mut(2 * queries);
         for (t, token) in work.tokens.clone().enumerate() {
-            let position = run.position + token;
-            let from = sees_from(shares.window, position);
-            spans[t * group..(t + 1) * group].fill([from, position + 1]);
+            spans[t * group..(t + 1) * group].fill(shares.sight.of(&run, token));
             // SAFETY: the token's row, whose queries of this head lie side by side.
             let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
             let from = &row[work.head * group * dim..][..group * dim];
             k.vec_scale(self.scale, from, &mut q[t * group * dim..][..group * dim])?;
         }
+        let slopes = self.slopes.get(work.head * group..(work.head + 1) * group).unwrap_or(&[]);
+        let biases = |token| slopes.iter().map(move |&slope| Alibi { slope, position: run.position + token });
+        let alibi: Vec<Alibi> = work.tokens.clone().flat_map(biases).collect();
         let mut all = match work.partial {
             // SAFETY: the chunk's own part of the memory for partial results.
             Some(at) => unsafe {
@@ -337,7 +358,7 @@ impl Attention {
         };
         all.clear();
         // SAFETY: the caller's contract.
-        let blocks_of = |work, piece| unsafe { self.blocks_of::<C>(layer, shares.window, work, piece, len) };
+        let blocks_of = |work, piece| unsafe { self.blocks_of::<C>(layer, shares.sight, work, piece, len) };
         let (mut first, mut n, mut blocks) = blocks_of(work, work.pieces.start);
         for piece in work.pieces.clone() {
             // What is attended to next is asked for meanwhile.
@@ -351,6 +372,7 @@ impl Attention {
                 first: first * KV_BLOCK,
                 spans,
                 softcap: self.softcap,
+                alibi: &alibi,
                 next: &next.2[..next.1],
             };
             C::attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
@@ -434,7 +456,9 @@ impl Attention {
                 k.rms_norm_rows_inplace(dim, Some(of_k), eps, &mut x[q..q + kv])?;
             }
             let angles = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
-            k.rope_inplace(shape, angles[0], angles[1], &mut x[..q + kv])?;
+            if half > 0 {
+                k.rope_inplace(shape, angles[0], angles[1], &mut x[..q + kv])?;
+            }
         }
         // SAFETY: the caller's contract.
         unsafe {

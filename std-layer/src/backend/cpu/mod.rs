@@ -122,6 +122,8 @@ impl CpuBackend {
             runs.push((sequence, TokenRun { row, tokens, position }));
             row += tokens;
         }
+        let positions: Vec<_> = runs.iter().map(|(_, run)| run.position).collect();
+        topology.check_whole(&positions, pooling.is_none(), model)?;
         let outputs = topology.output_rows();
         kv.fits(model)?;
         kv.append(&topology.tokens())?;

@@ -8,7 +8,7 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, Prepared, QgemmPla
 use super::attention::Joined;
 use super::team::Memory;
 use super::weights::Embedding;
-use crate::model::{Gate, Pooling};
+use crate::model::{Gate, Norm, Pooling};
 
 /// Activations that share a scale when they are rounded ([`Prepared`]).
 const GROUP: usize = 32;
@@ -54,14 +54,23 @@ impl Rows {
 /// The function that an operation computes for each row.
 #[derive(Debug)]
 pub(super) enum RowWork {
-    /// Rows of a table, times a factor.
-    Embed { table: *const Embedding, tokens: Vec<u32>, scale: f32, to: Rows },
-    /// The RMS norm, times a weight. Something may be added to the row first.
-    Norm { add: Option<Add>, x: Rows, weight: *const [f32], eps: f32, to: Rows },
+    /// Rows of a table, times a factor, plus a row that is the same for all tokens, and those of positions.
+    Embed {
+        table: *const Embedding,
+        tokens: Vec<u32>,
+        scale: f32,
+        token_type: Option<*const [f32]>,
+        positions: Option<Positions>,
+        to: Rows,
+    },
+    /// A norm. Something may be added to the row first. If the norm `stays`, it takes the row's place, too.
+    Norm { add: Option<Add>, x: Rows, norm: NormOf, stays: bool, to: Rows },
     /// Joins the pieces of attention.
     Join { pieces: Joined, to: Rows },
     /// A gated activation: the gates are the first half of each row.
     Glu { gate: Gate, x: Rows, to: Rows },
+    /// An activation without gates.
+    Activate { gate: Gate, x: Rows, to: Rows },
     /// Brings these rows to the front, in one chunk.
     Gather { rows: Vec<usize>, of: [Rows; 2] },
     /// `cap * tanh(x / cap)`.
@@ -73,6 +82,22 @@ pub(super) enum RowWork {
     Split { x: Rows, plan: QgemmPlan<f32>, to: Rows },
     /// Nothing. Rows are only rounded.
     Round,
+}
+
+/// A table of positions, and the position of each row.
+#[derive(Debug)]
+pub(super) struct Positions {
+    pub(super) table: *const Embedding,
+    pub(super) of: Vec<u32>,
+}
+
+/// A norm with its weight, and a bias if it is one with a bias.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NormOf {
+    pub(super) kind: Norm,
+    pub(super) weight: *const [f32],
+    pub(super) bias: Option<*const [f32]>,
+    pub(super) eps: f32,
 }
 
 /// An operand that is added to the residual stream, normed with a weight or as it is.
@@ -155,11 +180,21 @@ impl RowOp {
                         }
                     }
                 }
-                RowWork::Embed { table, tokens, scale, to } => {
+                RowWork::Embed { table, tokens, scale, token_type, positions, to } => {
                     let y = to.get_mut(rows.clone());
                     (**table).look_up(k, &tokens[rows.clone()], MatMut::new(y, rows.len(), to.width)?)?;
                     if *scale != 1.0 {
                         k.vec_scale_inplace(*scale, y)?;
+                    }
+                    if let Some(row) = token_type {
+                        y.chunks_exact_mut(to.width).try_for_each(|y| k.vec_add_inplace(&**row, y))?;
+                    }
+                    if let Some(Positions { table, of }) = positions {
+                        let mut more = memory.take_products(y.len());
+                        let (more_rows, of) = (&mut more[..y.len()], &of[rows.clone()]);
+                        (**table).look_up(k, of, MatMut::new(more_rows, rows.len(), to.width)?)?;
+                        k.vec_add_inplace(&more[..y.len()], y)?;
+                        memory.keep_products(more);
                     }
                 }
                 RowWork::Round => {}
@@ -186,12 +221,25 @@ pub(super) fn glu(k: &Kernels<f32>, gate: Gate, x: &mut [f32], to: &mut [f32]) -
     match gate {
         Gate::Silu => k.swiglu(gates, up, to),
         Gate::GeluTanh => k.geglu(gates, up, to),
+        Gate::Gelu => {
+            k.gelu_inplace(gates)?;
+            k.vec_mul(gates, up, to)
+        }
         Gate::ClampedSwiglu => {
             // `swiglu(c g, (u + 1) / c)` is `g sigmoid(c g) (u + 1)`. What is no number stays none.
             gates.iter_mut().for_each(|g| *g = SLOPE * g.clamp(f32::NEG_INFINITY, LIMIT));
             up.iter_mut().for_each(|u| *u = (u.clamp(-LIMIT, LIMIT) + 1.0) / SLOPE);
             k.swiglu(gates, up, to)
         }
+    }
+}
+
+/// An activation that gates nothing. (A step does not have the clamped one.)
+fn activate(k: &Kernels<f32>, gate: Gate, x: &[f32], to: &mut [f32]) -> Result<(), KernelError> {
+    match gate {
+        Gate::Silu | Gate::ClampedSwiglu => k.silu(x, to),
+        Gate::GeluTanh => k.gelu_tanh(x, to),
+        Gate::Gelu => k.gelu(x, to),
     }
 }
 
@@ -203,7 +251,7 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
     // SAFETY: the caller's contract.
     unsafe {
         match work {
-            RowWork::Norm { add, x, weight, eps, to } => {
+            RowWork::Norm { add, x, norm: NormOf { kind, weight, bias, eps }, stays, to } => {
                 let x = x.row(row);
                 if let Some(add) = add {
                     let delta = add.delta.row(row);
@@ -212,12 +260,20 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
                     }
                     k.vec_add_inplace(delta, x)?;
                 }
-                k.rms_norm(x, Some(&**weight), *eps, to.row(row))?;
+                let to = to.row(row);
+                match kind {
+                    Norm::Rms => k.rms_norm(x, Some(&**weight), *eps, to)?,
+                    Norm::Layer => k.layer_norm(x, Some(&**weight), bias.map(|bias| &*bias), *eps, to)?,
+                }
+                if *stays {
+                    x.copy_from_slice(to);
+                }
             }
             RowWork::Join { pieces, to } => pieces.join(k, row, to.row(row))?,
             RowWork::Glu { gate, x, to } => {
                 glu(k, *gate, x.row(row), to.row(row))?;
             }
+            RowWork::Activate { gate, x, to } => activate(k, *gate, x.row(row), to.row(row))?,
             RowWork::Split { x, plan, to } => {
                 let (x, to) = (x.get(row / 2..row / 2 + 1), to.row(row));
                 to.copy_from_slice(x);

@@ -5,15 +5,15 @@ use std::sync::{Arc, OnceLock};
 
 use gllm_kernels_core::{Features, KernelError, Kernels, Precision, QgemmPlan, RopePositions, RopeShape};
 
-use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, TokenRun};
+use super::attention::{Angles, Attention, BlockTokens, Heads, Joined, Shares, Sight, TokenRun};
 use super::cache::{grow, CpuKvCache};
 use super::experts::{Mixture, Room, Stage};
 use super::product::{How, Product, Way};
-use super::rows::{Add, Rounded, RowOp, RowWork, Rows};
+use super::rows::{Add, NormOf, Positions, Rounded, RowOp, RowWork, Rows};
 use super::team::{Memory, Work, LINE};
 use super::weights::{CpuWeights, Matrix};
 use crate::backend::{BackendError, ForwardConfig, Linear, NormWeight, Slot, Step};
-use crate::model::Pooling;
+use crate::model::{Gate, Pooling};
 
 /// One operation.
 #[derive(Debug)]
@@ -167,8 +167,9 @@ impl<'a> Recorder<'a> {
         let rows = tokens.len();
         let (sequences, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
         let heads = Heads::of(model);
+        let sight = |window| Sight { window, causal: model.causal };
         let shares: Vec<_> =
-            kv.windows.iter().map(|&window| Shares::new(window, &runs, heads, threads)).collect();
+            kv.windows.iter().map(|&window| Shares::new(sight(window), &runs, heads, threads)).collect();
         let blocks = kv.blocks(&sequences)?;
         // The arena: all slots but the logits, each from a cache line on.
         let width = |slot: Slot| slot.width(model);
@@ -195,6 +196,7 @@ impl<'a> Recorder<'a> {
             partial: grow(&mut kv.workspace.partial, partial),
             scale: model.attention_scale,
             softcap: model.attention_softcap,
+            slopes: (0..model.heads).filter_map(|head| model.alibi_slope(head)).collect(),
             shares,
             runs,
         });
@@ -207,7 +209,9 @@ impl<'a> Recorder<'a> {
         for rope in &model.ropes {
             let n = rows * (rope.dims / 2);
             let (mut cos, mut sin) = (vec![0.0; n], vec![0.0; n]);
-            rope.freqs().table(RopePositions::Each(&positions), &mut cos, &mut sin)?;
+            if n > 0 {
+                rope.freqs().table(RopePositions::Each(&positions), &mut cos, &mut sin)?;
+            }
             angles.push(Angles { cos, sin });
         }
         let room = |experts| Room::new(model, experts, rows, &mut kv.workspace);
@@ -264,6 +268,16 @@ impl<'a> Recorder<'a> {
     /// The weight of a norm that the model has.
     fn norm_weight(&self, norm: NormWeight) -> Result<*const [f32], BackendError> {
         Ok(&raw const **self.weights.tensors.norm(norm)?)
+    }
+
+    /// A norm of the residual stream, which may take its place.
+    fn push_norm(&mut self, norm: NormWeight, stays: bool) -> Result<(), BackendError> {
+        let config = &self.weights.config;
+        let bias = self.weights.tensors.norm_bias(norm).map(|bias| &raw const **bias);
+        let norm = NormOf { kind: config.norm, weight: self.norm_weight(norm)?, bias, eps: config.norm_eps };
+        let (add, x, to) = (self.add.take(), self.slots[&Slot::Hidden], self.slots[&Slot::Normed]);
+        self.push_rows("norm", RowWork::Norm { add, x, norm, stays, to }, Slot::Normed);
+        Ok(())
     }
 
     /// How products are computed.
@@ -348,10 +362,15 @@ impl Step for Recorder<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BackendError> {
+        let runs = self.program.attention.runs.iter();
+        let positions =
+            runs.flat_map(|run| (run.position..run.position + run.tokens).map(|p| p as u32)).collect();
         let work = RowWork::Embed {
             table: &self.weights.embedding,
             tokens: std::mem::take(&mut self.tokens),
             scale: self.weights.config.embedding_scale,
+            token_type: self.weights.token_type.as_ref().map(|row| &raw const **row),
+            positions: self.weights.positions.as_ref().map(|table| Positions { table, of: positions }),
             to: self.slots[&Slot::Hidden],
         };
         self.push_rows("embed", work, Slot::Hidden);
@@ -365,15 +384,11 @@ impl Step for Recorder<'_> {
     }
 
     fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        let work = RowWork::Norm {
-            add: self.add.take(),
-            x: self.slots[&Slot::Hidden],
-            weight: self.norm_weight(weight)?,
-            eps: self.weights.config.norm_eps,
-            to: self.slots[&Slot::Normed],
-        };
-        self.push_rows("norm", work, Slot::Normed);
-        Ok(())
+        self.push_norm(weight, false)
+    }
+
+    fn renorm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
+        self.push_norm(weight, true)
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
@@ -432,7 +447,14 @@ impl Step for Recorder<'_> {
 
     fn glu(&mut self) -> Result<(), BackendError> {
         let gate = self.weights.config.gate;
-        let work = RowWork::Glu { gate, x: self.slots[&Slot::Gates], to: self.slots[&Slot::Activated] };
+        let (x, to) = (self.slots[&Slot::Gates], self.slots[&Slot::Activated]);
+        let work = match self.weights.config.gated {
+            true => RowWork::Glu { gate, x, to },
+            false if gate == Gate::ClampedSwiglu => {
+                return Err(BackendError::Unsupported(format!("{gate:?} without a gate")));
+            }
+            false => RowWork::Activate { gate, x, to },
+        };
         self.push_rows("activation", work, Slot::Activated);
         Ok(())
     }

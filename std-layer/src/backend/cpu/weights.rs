@@ -95,6 +95,10 @@ pub(super) struct ExpertWeights {
 pub struct CpuWeights {
     pub(super) config: Config,
     pub(super) embedding: Embedding,
+    /// A row for each position.
+    pub(super) positions: Option<Embedding>,
+    /// The row of the first token type.
+    pub(super) token_type: Option<Vec<f32>>,
     pub(super) tensors: Tensors<Vec<Arc<Matrix>>, Vec<f32>, ExpertWeights>,
 }
 
@@ -112,7 +116,10 @@ impl CpuWeights {
             experts.router[0].bytes() + each / experts.each.len().max(1) * used
         };
         let matrices = self.tensors.all_linear().flatten().map(|matrix| matrix.bytes());
-        matrices.chain(self.tensors.all_experts().map(of_experts)).sum()
+        let all: usize = matrices.chain(self.tensors.all_experts().map(of_experts)).sum();
+        // Where there are no logits, the last product is not computed.
+        let idle = if self.config.causal { &[][..] } else { self.tensors.linear(Linear::Output) };
+        all - idle.iter().map(|matrix| matrix.bytes()).sum::<usize>()
     }
 }
 
@@ -193,6 +200,19 @@ impl<'a> Packer<'a> {
         Ok(Arc::new(Matrix::Packed { format, rows, cols, memory: Arc::clone(&self.memory), at }))
     }
 
+    /// A table of its own.
+    fn table(&mut self, table: HostMatrix<'a>) -> Result<Embedding, BackendError> {
+        Ok(match table {
+            HostMatrix::F32(_) => Embedding::Tied(self.matrix(table)?),
+            HostMatrix::Quantised(w) => Embedding::Rows {
+                format: w.format(),
+                rows: w.rows(),
+                cols: w.cols(),
+                bytes: AlignedVec::from_slice(w.as_bytes()),
+            },
+        })
+    }
+
     fn pack(self, threads: usize, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
         let kernels = crate::kernels::<f32>();
         let total: usize = self.pieces.iter().map(|piece| piece.rows.as_bytes().len()).sum();
@@ -257,16 +277,18 @@ pub(super) fn upload(
 ) -> Result<CpuWeights, BackendError> {
     let mut packer = Packer::new(weights)?;
     let tensors = Tensors::upload(&mut packer, weights)?;
-    let embedding = match weights.embedding {
-        _ if config.tied_embeddings => Embedding::Tied(Arc::clone(&tensors.linear(Linear::Output)[0])),
-        HostMatrix::F32(_) => Embedding::Tied(packer.matrix(weights.embedding)?),
-        HostMatrix::Quantised(w) => Embedding::Rows {
-            format: w.format(),
-            rows: w.rows(),
-            cols: w.cols(),
-            bytes: AlignedVec::from_slice(w.as_bytes()),
-        },
+    let embedding = match config.tied_embeddings {
+        true => Embedding::Tied(Arc::clone(&tensors.linear(Linear::Output)[0])),
+        false => packer.table(weights.embedding)?,
     };
+    let positions = weights.positions.map(|table| packer.table(table)).transpose()?;
+    let token_types = weights.token_types.map(|table| packer.table(table)).transpose()?;
     packer.pack(threads, progress)?;
-    Ok(CpuWeights { config: config.clone(), embedding, tensors })
+    let first = |table: Embedding| {
+        let mut row = vec![0.0; config.hidden];
+        table.look_up(&crate::kernels(), &[0], MatMut::new(&mut row, 1, config.hidden)?)?;
+        Ok::<_, KernelError>(row)
+    };
+    let token_type = token_types.map(first).transpose()?;
+    Ok(CpuWeights { config: config.clone(), embedding, positions, token_type, tensors })
 }

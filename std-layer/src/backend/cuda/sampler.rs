@@ -132,7 +132,7 @@ impl Sampler {
             s.temperature == 0.0 && s.logit_bias.is_empty() && !s.penalises()
         };
         if rows.iter().all(plain) {
-            ops.argmax(stream, logits, to.tokens.reborrow())?;
+            ops.argmax(stream, logits, (&mut self.room, to.tokens.reborrow()))?;
             if to.ends.is_some() {
                 ops.decoder_record(
                     stream,

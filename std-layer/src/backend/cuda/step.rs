@@ -331,6 +331,10 @@ impl Step for Lowering<'_> {
         Ok(())
     }
 
+    fn renorm(&mut self, _: NormWeight) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("norms of the residual stream on a GPU".to_owned()))
+    }
+
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
         let product = self.weights.tensors.linear(linear);
         let mut wanted = self.wanted(product, self.m);

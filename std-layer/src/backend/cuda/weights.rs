@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use crate::backend::tensors::{Tensors, Upload};
+use crate::backend::tensors::{check_for_gpus, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::SMALL_TILE_ROWS;
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
@@ -210,8 +210,9 @@ impl<'a> Upload<'a> for Uploader<'_> {
     }
 }
 
-/// Refuses models with sizes that the kernels do not have.
+/// Refuses models with parts or sizes that the kernels do not have.
 fn check(config: &Config) -> Result<(), BackendError> {
+    check_for_gpus(config)?;
     let refuse = |what: String| Err(BackendError::Unsupported(what));
     let (dim, hidden, intermediate) = (config.head_dim, config.hidden, config.intermediate);
     if dim > 256 || !dim.is_multiple_of(2) {

@@ -270,6 +270,10 @@ impl Step for Recorder<'_> {
         })
     }
 
+    fn renorm(&mut self, _: NormWeight) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("norms of the residual stream on a GPU".to_owned()))
+    }
+
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
         let [from, to] = linear.slots();
         let (x, x_stride) = self.slot(from)?;

@@ -1,5 +1,7 @@
 //! The activation between the halves of a feed-forward network.
 
+use gllm_kernels_core::KernelError;
+
 use super::args::GateArgs;
 use super::Forms;
 use crate::cuda::check::{aligned, rows, same_len, small};
@@ -63,6 +65,10 @@ impl Ops {
                 Gate::Silu => 0,
                 Gate::GeluTanh => 1,
                 Gate::ClampedSwiglu => 2,
+                Gate::Gelu => {
+                    let expected = "an activation that kernels of GPUs have";
+                    return Err(KernelError::BadParameter { arg: "gate", expected }.into());
+                }
             },
         };
         // SAFETY: the arguments were checked; whoever sorted rows by expert gave them experts that exist.

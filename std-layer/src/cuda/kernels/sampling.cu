@@ -1,5 +1,8 @@
-// The next token from scores, without leaving the GPU. A block has a row of scores.
+// The next token from scores, without leaving the GPU: many blocks prepare a row, and one chooses.
 #include "simt.cuh"
+
+// Tokens of a block that prepares a row, of each of its 32 warps, and of each of its threads.
+static constexpr u32 PART = 4096, TILE = 128, EACH = 4;
 
 // How the token of a row is chosen, and which biases are its own.
 struct Way {
@@ -8,9 +11,16 @@ struct Way {
     f32 repetition, frequency, presence, temperature, top_p, min_p;
 };
 
+// What its tokens weigh together, and how many of them are candidates.
+struct Part {
+    u64 sum;
+    u32 candidates, unused;
+};
+
 struct SampleArgs {
     const void* scores;
     u32* token;
+    // Null: the largest is taken, and of what follows `tops`, the vocabulary and the type count.
     const Way* ways;
     // What is added to scores of tokens; of a row these ascend.
     const u32* bias_tokens;
@@ -18,11 +28,14 @@ struct SampleArgs {
     // Tokens of each row so far, how many they are, and room for how many there is; those beyond the vocabulary are ignored.
     const u32* history;
     const u32* history_lengths;
-    // A copy of the scores, as f32, that is worked on, and how often tokens occur in the history.
+    // Scores as they are compared; then, from where each part begins, those or the weights of its candidates, and which tokens they are.
     f32* work;
-    u32* counts;
+    u32* tokens;
+    Part* parts;
     // Where in the stream of random numbers each row is.
     const u64* counters;
+    // Of each row the ranks of the largest scores of tiles, and then which tokens these are.
+    u32* tops;
     u32 vocabulary, history_room, type;
     // Whether all rows have the random numbers of the first.
     u32 alike;
@@ -41,43 +54,20 @@ DEVICE u32 philox(u64 counter, u64 stream, u64 key) {
     return c[0];
 }
 
-// Numbers in the order of floats, NaN lowest.
+// Numbers in the order of floats, NaN lowest; and back.
 DEVICE u32 rank(f32 x) {
     const u32 b = bits_of(x);
     if (x != x) return 0;
     return b >> 31 ? ~b : b | 0x80000000;
 }
+DEVICE f32 of_rank(u32 r) { return from_bits(r >> 31 ? r & 0x7fffffff : ~r); }
 
-// The largest, and of equal ones the first. `room` has 64 words.
-DEVICE void block_argmax(u32& value, u32& index, u32* room) {
+// The largest, and of equal ones the first.
+DEVICE void warp_argmax(u32& value, u32& index) {
     for (u32 m = WARP / 2; m > 0; m /= 2) {
         const u32 v = shuffle_xor(value, m), i = shuffle_xor(index, m);
         if (v > value || (v == value && i < index)) value = v, index = i;
     }
-    if (lane() == 0) room[warp()] = value, room[32 + warp()] = index;
-    sync_block();
-    const bool has = lane() < threads() / WARP;
-    value = has ? room[lane()] : 0, index = has ? room[32 + lane()] : ~0u;
-    for (u32 m = WARP / 2; m > 0; m /= 2) {
-        const u32 v = shuffle_xor(value, m), i = shuffle_xor(index, m);
-        if (v > value || (v == value && i < index)) value = v, index = i;
-    }
-    sync_block();
-}
-
-DEVICE void argmax_of(const void* scores, u64 from, u32 type, u32 n, u32* room, u32& value, u32& index) {
-    value = 0, index = ~0u;
-    for (u32 i = thread(); i < n; i += threads()) {
-        const u32 r = rank(load_as(scores, from + i, type));
-        if (index == ~0u || r > value) value = r, index = i;
-    }
-    block_argmax(value, index, room);
-}
-
-KERNEL(argmax, SampleArgs, 1024) {
-    u32 value, index;
-    argmax_of(a.scores, static_cast<u64>(block_x()) * a.vocabulary, a.type, a.vocabulary, shared<u32>(), value, index);
-    if (thread() == 0) a.token[block_x()] = index;
 }
 
 // Weights and their sums are integers, in units of 2^-39 of the largest weight: they do not depend on who comes first.
@@ -86,11 +76,26 @@ DEVICE u64 shuffle(u64 v, u32 lane) {
 }
 // Sums of this lane's and those before.
 DEVICE u64 warp_scan(u64 v) {
+#pragma unroll 1
     for (u32 by = 1; by < WARP; by *= 2) {
         const u64 other = shuffle(v, (lane() - by) % WARP);
         if (lane() >= by) v += other;
     }
     return v;
+}
+// The same for the threads of a block, and the sum of all.
+DEVICE u64 block_scan(u64 v, u64* room, u64& all) {
+    const u64 scan = warp_scan(v);
+    if (lane() == WARP - 1) room[warp()] = scan;
+    sync_block();
+    u64 before = all = 0;
+#pragma unroll 1
+    for (u32 w = 0; w < threads() / WARP; w++) {
+        if (w < warp()) before += room[w];
+        all += room[w];
+    }
+    sync_block();
+    return before + scan;
 }
 // A share of a sum, in units of 2^-24.
 DEVICE u64 share_of(u64 all, u32 share) { return (all >> 24) * share + ((all & 0xffffff) * share >> 24); }
@@ -105,45 +110,101 @@ struct Room {
     u32 reduce[64];
     u64 sums[32];
     u64 above;
-    u32 digit, unused;
+    u32 found, unused;
     u32 bins[2 * BINS];
 };
 
-// The highest rank from which on tokens are worth `goal` (not 0) together; 0 if all are not. Digit by digit, of 11, 11 and 10 bits: by
-// the worth of all tokens with each.
-template <class F> DEVICE u32 threshold(const f32* x, u32 n, u64 goal, Room& room, F worth) {
+// The largest of a row's scores: its rank and its token.
+DEVICE void best_of(const u32* tops, u32 tiles, u32* room, u32& value, u32& index) {
+    value = 0, index = ~0u;
+#pragma unroll 1
+    for (u32 i = thread(); i < tiles; i += threads())
+        if (index == ~0u || tops[i] > value) value = tops[i], index = tops[tiles + i];
+    warp_argmax(value, index);
+    if (lane() == 0) room[warp()] = value, room[32 + warp()] = index;
+    sync_block();
+    value = room[lane()], index = room[32 + lane()];
+    warp_argmax(value, index);
+    sync_block();
+}
+
+DEVICE u64 units(f32 weight) { return static_cast<u64>(weight * 0x1p39f); }
+
+// The largest scores of a row's tiles, each worth 1.
+struct Tops {
+    const u32* ranks;
+    u32 count;
+    template <class F> DEVICE void each(F use) const {
+#pragma unroll 1
+        for (u32 i = thread(); i < count; i += threads()) use(ranks[i], static_cast<u64>(1));
+    }
+};
+
+// What is left of a row in its parts: scores, each worth 1, or weights. A warp has a part.
+struct Candidates {
+    f32* x;
+    const Part* parts;
+    u32 count;
+    bool weights;
+    template <class F> DEVICE void of_part(u32 part, F use) const {
+        if (part >= count) return;
+#pragma unroll 1
+        for (u32 i = lane(); i < parts[part].candidates; i += WARP) use(x[part * PART + i]);
+    }
+    template <class F> DEVICE void of_all(F use) const {
+#pragma unroll 1
+        for (u32 part = warp(); part < count; part += threads() / WARP) of_part(part, use);
+    }
+    template <class F> DEVICE void each(F use) const {
+        of_all([&](f32 x) { use(rank(x), weights ? units(x) : 1); });
+    }
+};
+
+// The highest rank from which on items are worth `goal` (not 0) together; 0 if all are not. Digit by digit, of 11, 11 and 10 bits: by the
+// worth of all items with each.
+template <class T> DEVICE u32 threshold(u64 goal, Room& room, const T& items) {
     u32 found = 0, known = 0;
     u64 above = 0;
+#pragma unroll 1
     for (u32 shift = 21, bits = 11;; shift = shift == 21 ? 10 : 0, bits = shift ? 11 : 10) {
         for (u32 i = thread(); i < 2 * BINS; i += threads()) room.bins[i] = 0;
-        if (thread() == 0) room.digit = ~0u;
+        if (thread() == 0) room.found = ~0u;
         sync_block();
-        for (u32 i = thread(); i < n; i += threads()) {
-            const u32 r = rank(x[i]);
-            const u64 w = (r & known) == found ? worth(i, r) : 0;
-            if (w) add(room.bins + (r >> shift & ((1u << bits) - 1)) * 2, w);
-        }
+        items.each([&](u32 r, u64 worth) {
+            if ((r & known) == found && worth) add(room.bins + (r >> shift & ((1u << bits) - 1)) * 2, worth);
+        });
         sync_block();
         // From the highest digit on: each thread has some.
-        const u32 each = BINS / threads(), first = BINS - 1 - thread() * each;
-        u64 mine = 0;
-        for (u32 i = 0; i < each; i++) mine += room.bins[(first - i) * 2] | static_cast<u64>(room.bins[(first - i) * 2 + 1]) << 32;
-        const u64 scan = warp_scan(mine);
-        if (lane() == WARP - 1) room.sums[warp()] = scan;
+        const u32 some = BINS / threads(), first = BINS - 1 - thread() * some;
+        const auto bin = [&](u32 i) { return room.bins[(first - i) * 2] | static_cast<u64>(room.bins[(first - i) * 2 + 1]) << 32; };
+        u64 mine = 0, all;
+        for (u32 i = 0; i < some; i++) mine += bin(i);
+        u64 before = above + block_scan(mine, room.sums, all) - mine;
+        for (u32 i = 0; i < some; before += bin(i), i++)
+            if (before < goal && before + bin(i) >= goal) room.found = first - i, room.above = before;
         sync_block();
-        u64 before = above + scan - mine;
-        for (u32 w = 0; w < warp(); w++) before += room.sums[w];
-        for (u32 i = 0; i < each; i++) {
-            const u64 w = room.bins[(first - i) * 2] | static_cast<u64>(room.bins[(first - i) * 2 + 1]) << 32;
-            if (before < goal && before + w >= goal) room.digit = first - i, room.above = before;
-            before += w;
-        }
-        sync_block();
-        if (room.digit == ~0u) return 0;
-        found |= room.digit << shift, known |= ((1u << bits) - 1) << shift, above = room.above;
+        if (room.found == ~0u) return 0;
+        found |= room.found << shift, known |= ((1u << bits) - 1) << shift, above = room.above;
         sync_block();
         if (shift == 0) return found;
     }
+}
+
+// The item on which `goal` falls, which becomes what is left of it. All items must be worth more.
+template <class F> DEVICE u32 pick(u32 items, u64& goal, Room& room, F worth) {
+    const u32 some = div_up(items, threads()), from = least(items, thread() * some), to = least(items, from + some);
+    u64 mine = 0, all;
+#pragma unroll 1
+    for (u32 i = from; i < to; i++) mine += worth(i);
+    u64 before = block_scan(mine, room.sums, all) - mine;
+#pragma unroll 1
+    for (u32 i = from; i < to; before += worth(i), i++)
+        if (before <= goal && goal - before < worth(i)) room.found = i, room.above = goal - before;
+    sync_block();
+    const u32 found = room.found;
+    goal = room.above;
+    sync_block();
+    return found;
 }
 
 // 2^x for x in -40 to 0, of multiplications and additions that are rounded one by one: the same bits on every machine.
@@ -155,9 +216,14 @@ DEVICE f32 exp2_exact(f32 x) {
     return from_bits(bits_of(p) + ((bits_of(sum) - bits_of(magic)) << 23));
 }
 
-// A score with its biases.
-DEVICE f32 biased(const SampleArgs& a, const Way& way, u32 token) {
-    f32 score = load_as(a.scores, static_cast<u64>(block_x()) * a.vocabulary + token, a.type);
+// What a score weighs if differences count `by` times, in powers of two: the largest 1, even if it is infinite, NaN 0.
+DEVICE f32 weight(f32 x, f32 top, f32 by) {
+    const f32 d = mul_rn(add_rn(x, -top), by);
+    return x == top ? 1 : d >= -40 ? exp2_exact(d) : 0;
+}
+
+// A score with its biases and with the penalties of a token that occurs `count` times: as it is compared.
+DEVICE f32 adjusted(const SampleArgs& a, const Way& way, f32 score, u32 token, u32 count) {
     const u32 end = way.bias_from + way.biases;
     u32 low = way.bias_from, high = end;
     while (low < high) {
@@ -165,93 +231,145 @@ DEVICE f32 biased(const SampleArgs& a, const Way& way, u32 token) {
         if (a.bias_tokens[middle] < token) low = middle + 1;
         else high = middle;
     }
+#pragma unroll 1
     for (; low < end && a.bias_tokens[low] == token; low++) score = add_rn(score, a.bias_values[low]);
-    return score;
+    if (count == 0) return score;
+    const f32 by = add_rn(mul_rn(static_cast<f32>(count), way.frequency), way.presence);
+    return add_rn(score > 0 ? score / way.repetition : mul_rn(score, way.repetition), -by);
 }
 
-// Biases and penalties: scores as they are compared.
-DEVICE void adjust(const SampleArgs& a, const Way& way, f32* x, u32* counts) {
-    const u32 n = a.vocabulary, length = a.history ? least(a.history_lengths[block_x()], a.history_room) : 0;
-    const u32 recent = least(length, way.last_n);
-    const u32* history = a.history + static_cast<u64>(block_x()) * a.history_room + (length - recent);
-    for (u32 i = thread(); i < n; i += threads()) x[i] = load_as(a.scores, static_cast<u64>(block_x()) * n + i, a.type);
-    for (u32 i = thread(); i < recent; i += threads())
-        if (history[i] < n) counts[history[i]] = 0;
-    sync_block();
-    for (u32 i = thread(); i < way.biases; i += threads()) {
-        const u32* token = a.bias_tokens + way.bias_from + i;
-        if (i == 0 || token[-1] != *token) x[*token] = biased(a, way, *token);
+// Of a part of a row: scores as they are compared, and the largest of each tile.
+KERNEL(sample_tops, SampleArgs, 1024) {
+    const u32 row = block_x(), n = a.vocabulary, tiles = div_up(n, TILE), from = block_y() * PART;
+    const u64 at = static_cast<u64>(row) * n;
+    // How often the part's tokens occur.
+    u32* counts = shared<u32>();
+    if (a.ways) {
+        const u32 length = a.history ? least(a.history_lengths[row], a.history_room) : 0, recent = least(length, a.ways[row].last_n);
+        const u32* history = a.history + static_cast<u64>(row) * a.history_room + (length - recent);
+        for (u32 i = thread(); i < PART; i += threads()) counts[i] = 0;
+        sync_block();
+#pragma unroll 1
+        for (u32 i = thread(); i < recent; i += threads())
+            if (history[i] - from < PART) atomic_add(counts + (history[i] - from), 1);
+        sync_block();
     }
-    for (u32 i = thread(); i < recent; i += threads())
-        if (history[i] < n) atomic_add(counts + history[i], 1);
-    sync_block();
-    for (u32 i = thread(); i < recent; i += threads()) {
-        const u32 token = history[i];
-        if (token >= n) continue;
-        // From the score itself: all threads that meet a token write the same.
-        const f32 s = biased(a, way, token), by = add_rn(mul_rn(static_cast<f32>(counts[token]), way.frequency), way.presence);
-        x[token] = add_rn(s > 0 ? s / way.repetition : mul_rn(s, way.repetition), -by);
+    const u32 tile = from / TILE + warp(), first = tile * TILE + lane();
+#pragma unroll 1
+    for (u32 i = first; a.ways && i < least(n, from + (warp() + 1) * TILE); i += WARP)
+        a.work[at + i] = adjusted(a, a.ways[row], load_as(a.scores, at + i, a.type), i, counts[i - from]);
+    u32 value = 0, index = ~0u;
+    for (u32 e = 0, i = first; e < EACH; e++, i += WARP) {
+        if (i >= n) continue;
+        const u32 r = rank(a.ways ? a.work[at + i] : load_as(a.scores, at + i, a.type));
+        if (index == ~0u || r > value) value = r, index = i;
     }
-    sync_block();
+    warp_argmax(value, index);
+    u32* tops = a.tops + static_cast<u64>(row) * tiles * 2;
+    if (lane() == 0 && tile < tiles) tops[tile] = value, tops[tiles + tile] = index;
+}
+
+// Whether top-k leaves tokens out.
+DEVICE bool by_rank(const Way& way, u32 n) { return way.top_k > 0 && way.top_k < n; }
+
+// Of a part of a row: the tokens that top-k, top-p and min-p may leave, in their order; scores with top-k, otherwise weights. Which ones may
+// be left follows from the largest scores of all tiles.
+KERNEL(sample_candidates, SampleArgs, 1024) {
+    Room& room = *shared<Room>();
+    const u32 row = block_x(), n = a.vocabulary, tiles = div_up(n, TILE);
+    const Way& way = a.ways[row];
+    if (way.temperature == 0) return;
+    const u32* tops = a.tops + static_cast<u64>(row) * tiles * 2;
+    u32 value, index, lowest = 0;
+    best_of(tops, tiles, room.reduce, value, index);
+    const f32 top = of_rank(value), by = 1.44269504f / way.temperature;
+    const bool ranks = by_rank(way, n), nucleus = way.top_p < 1;
+    u64 lightest = 1;
+    if (ranks) {
+        // As many tiles have one as large as this, so the k-th of all is no smaller.
+        lowest = threshold(way.top_k, room, Tops{tops, tiles});
+    } else if (nucleus) {
+        // All together weigh at least as much as the largest of each tile: even if each token weighed almost `lightest`, it would be less than
+        // what top-p may leave out.
+        u64 mine = 0, all;
+#pragma unroll 1
+        for (u32 i = thread(); i < tiles; i += threads()) mine += units(weight(of_rank(tops[i]), top, by));
+        block_scan(mine, room.sums, all);
+        lightest = most(lightest, (all - share_of(all, static_cast<u32>(way.top_p * 0x1p24f))) / n);
+    }
+    const u32 from = block_y() * PART, first = from + thread() * EACH;
+    const u64 at = static_cast<u64>(row) * n;
+    f32 kept[EACH];
+    bool keeps[EACH];
+    u64 candidates = 0, sum = 0, all;
+    for (u32 e = 0; e < EACH; e++) {
+        const f32 x = first + e < n ? a.work[at + first + e] : 0, w = weight(x, top, by);
+        const bool passes = ranks ? rank(x) >= lowest : units(w) >= lightest && w >= way.min_p;
+        kept[e] = ranks ? x : w;
+        keeps[e] = first + e < n && passes;
+        candidates += keeps[e];
+        if (first + e < n && (passes || nucleus)) sum += units(w);
+    }
+    // All have read their scores when candidates are written over them.
+    u64 place = at + from + block_scan(candidates, room.sums, all) - candidates;
+    for (u32 e = 0; e < EACH; e++)
+        if (keeps[e]) a.work[place] = kept[e], a.tokens[place++] = first + e;
+    candidates = all;
+    block_scan(sum, room.sums, all);
+    if (thread() == 0) a.parts[static_cast<u64>(row) * grid_y() + block_y()] = {all, static_cast<u32>(candidates), 0};
 }
 
 // The definition is that of the module `model::sampling`: the same token from the same scores, bit for bit.
 KERNEL(sample, SampleArgs, 1024) {
     Room& room = *shared<Room>();
-    const Way& way = a.ways[block_x()];
-    const u32 n = a.vocabulary;
-    f32* x = a.work + static_cast<u64>(block_x()) * n;
-    adjust(a, way, x, a.counts + static_cast<u64>(block_x()) * n);
+    const u32 row = block_x(), n = a.vocabulary, tiles = div_up(n, TILE), count = div_up(n, PART);
     u32 value, best;
-    argmax_of(x, 0, TYPE_F32, n, room.reduce, value, best);
-    const f32 top = x[best];
-    if (thread() == 0) a.token[block_x()] = best;
-    if (way.temperature == 0) return;
-    const u32 kth = way.top_k > 0 && way.top_k < n ? threshold(x, n, way.top_k, room, [](u32, u32) { return static_cast<u64>(1); }) : 0;
-    sync_block();
-    // Scores become weights: the largest 1, even if it is infinite, NaN 0.
-    const f32 by = 1.44269504f / way.temperature;
-    for (u32 i = thread(); i < n; i += threads()) {
-        const f32 d = mul_rn(add_rn(x[i], -top), by);
-        const f32 weight = x[i] == top ? 1 : d >= -40 ? exp2_exact(d) : 0;
-        x[i] = rank(x[i]) >= kth ? weight : 0;
-    }
-    sync_block();
-    const auto units = [&](u32 i) { return static_cast<u64>(x[i] * 0x1p39f); };
-    // Each warp has consecutive tokens, and of these each lane every 32nd.
-    const u32 warps = threads() / WARP, share = div_up(div_up(n, warps), WARP) * WARP;
-    const u32 from = least(n, warp() * share), to = least(n, from + share);
-    u64 before = 0, all = 0, mine = 0;
-    const auto add_up = [&](f32 floor) {
-        mine = before = all = 0;
-        for (u32 i = from + lane(); i < to; i += WARP)
-            if (x[i] >= floor) mine += units(i);
-        mine = shuffle(warp_scan(mine), WARP - 1);
-        if (lane() == 0) room.sums[warp()] = mine;
-        sync_block();
-        for (u32 w = 0; w < warps; w++) {
-            if (w < warp()) before += room.sums[w];
-            all += room.sums[w];
+    best_of(a.tops + static_cast<u64>(row) * tiles * 2, tiles, room.reduce, value, best);
+    if (thread() == 0) a.token[row] = best;
+    if (!a.ways || a.ways[row].temperature == 0) return;
+    const Way& way = a.ways[row];
+    const u64 at = static_cast<u64>(row) * n;
+    f32* x = a.work + at;
+    Part* parts = a.parts + static_cast<u64>(row) * count;
+    Candidates candidates{x, parts, count, !by_rank(way, n)};
+    const f32 top = of_rank(value), by = 1.44269504f / way.temperature;
+    const bool nucleus = way.top_p < 1;
+    f32 floor = nucleus ? 0 : way.min_p;
+    u64 all;
+    // Top-k, and then top-p.
+#pragma unroll 1
+    for (u32 step = candidates.weights;; step++) {
+        u64 mine = 0;
+#pragma unroll 1
+        for (u32 i = thread(); i < count; i += threads()) mine += parts[i].sum;
+        block_scan(mine, room.sums, all);
+        if (step == 1u + nucleus) break;
+        const u64 least_p = most(static_cast<u64>(1), share_of(all, static_cast<u32>(way.top_p * 0x1p24f)));
+        const u32 last = threshold(candidates.weights ? least_p : way.top_k, room, candidates);
+        if (candidates.weights) floor = most(way.min_p, last ? of_rank(last) : 0);
+        else candidates.of_all([&](f32& score) { score = rank(score) >= last ? weight(score, top, by) : 0; });
+        candidates.weights = true;
+#pragma unroll 1
+        for (u32 base = 0; base < count; base += threads() / WARP) {
+            u64 sum = 0;
+            candidates.of_part(base + warp(), [&](f32 w) { sum += w >= floor ? units(w) : 0; });
+            sum = warp_scan(sum);
+            if (lane() == WARP - 1 && base + warp() < count) parts[base + warp()].sum = sum;
         }
         sync_block();
-    };
-    f32 floor = way.min_p;
-    if (way.top_p < 1) {
-        add_up(0);
-        const u64 goal = most(static_cast<u64>(1), share_of(all, static_cast<u32>(way.top_p * 0x1p24f)));
-        const u32 last = threshold(x, n, goal, room, [&](u32 i, u32) { return units(i); });
-        floor = most(floor, last ? from_bits(last & 0x7fffffff) : 0);
     }
-    add_up(floor);
-    const u64 goal = share_of(all, philox(a.counters[block_x()], a.alike ? 0 : block_x(), way.seed) >> 8);
-    if (goal < before || goal >= before + mine) return;
-    for (u32 base = from; base < to; base += WARP) {
-        const u32 i = base + lane();
-        const u64 w = i < to && x[i] >= floor ? units(i) : 0, scan = before + warp_scan(w);
-        if (scan > goal && scan - w <= goal) a.token[block_x()] = i;
-        before = shuffle(scan, WARP - 1);
-        if (before > goal) return;
+    // Nothing weighs anything, not even the best: all are NaN.
+    if (all == 0) return;
+    u64 goal = share_of(all, philox(a.counters[row], a.alike ? 0 : row, way.seed) >> 8);
+    // A part, and a candidate of it.
+    u32 items = count, chosen = 0;
+    f32* weights = nullptr;
+#pragma unroll 1
+    for (u32 step = 0; step < 2; step++) {
+        chosen = pick(items, goal, room, [&](u32 i) { return !weights ? parts[i].sum : weights[i] >= floor ? units(weights[i]) : 0; });
+        if (step == 0) items = parts[chosen].candidates, x += chosen * PART, weights = x;
     }
+    if (thread() == 0) a.token[row] = a.tokens[x - a.work + chosen];
 }
 
 struct LogProbabilitiesArgs {

@@ -100,6 +100,7 @@ fn gates_and_caps() {
                         Gate::GeluTanh => {
                             2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)
                         }
+                        Gate::Gelu => unreachable!("an activation that GPUs refuse"),
                         Gate::ClampedSwiglu => {
                             // What is no number stays none.
                             (x, by) = (x.clamp(f64::NEG_INFINITY, 7.0), by.clamp(-7.0, 7.0) + 1.0);

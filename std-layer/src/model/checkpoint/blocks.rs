@@ -1,0 +1,214 @@
+//! Weights of AWQ, GPTQ, SqueezeLLM and FP8, stored anew in formats that products of whole models have.
+//!
+//! A weight of AWQ or GPTQ is `n * s`, a whole number `n = q - z` times the scale of its group. So 32 inputs of an output are a block:
+//!
+//! | numbers `n` of the matrix | format | error |
+//! |---|---|---|
+//! | -8 to 7, as with 2 and 3 bits, and with 4 bits whose zero points are 8 | `Q4_0`: `s * n` | none |
+//! | within 16 of each other in each block, as with 4 bits | `Q4_1`: `s * (n - m) + s * m`, `m` the least of the block | `s * m` is rounded to f16: by at most 15 * 2^-11 `s`, 0.0074 `s` |
+//! | -128 to 127, as with 8 bits whose zero points are 128 | `Q8_0`: `s * n` | none |
+//!
+//! Everything else becomes f16, which rounds as the reference does: other numbers, groups that are no multiples of 32 inputs or that have inputs from
+//! anywhere (`desc_act`), SqueezeLLM, FP8. Whether a matrix is of the first kind is not concluded from what files say: each weight is compared with `n * s`.
+
+use gllm_kernels_core::{f16, AwqRef, External, GptqRef, KernelError, Kernels, MatMut, QuantFormat};
+use rayon::prelude::*;
+
+use crate::aligned::AlignedVec;
+use crate::detect::kernels;
+use crate::safetensors::View;
+
+/// Inputs of a block.
+const BLOCK: usize = 32;
+/// Outputs that are decoded at a time: a multiple of 32, as views are cut there.
+const STRIPE: usize = 128;
+
+/// A matrix in a format of whole models.
+pub(super) struct Stored {
+    /// The format; `None` is f16.
+    pub(super) format: Option<QuantFormat>,
+    pub(super) bytes: AlignedVec<u8>,
+}
+
+/// AWQ and GPTQ: outputs share words, inputs share scales.
+trait Grouped: External + Copy + Sync {
+    fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError>;
+}
+impl Grouped for AwqRef<'_> {
+    fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        self.output_range(start, len)
+    }
+}
+impl Grouped for GptqRef<'_> {
+    fn outputs_from(self, start: usize, len: usize) -> Result<Self, KernelError> {
+        self.output_range(start, len)
+    }
+}
+
+/// Stores a quantised matrix anew. `scales` has those of the groups of AWQ and GPTQ, `groups x outputs`, if groups are runs of inputs.
+///
+/// # Errors
+/// A reason: a weight is not finite, or the view does not have the sizes that it says.
+pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>) -> Result<Stored, String> {
+    let stored = match view {
+        View::Awq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
+        View::Gptq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
+        View::SqueezeLlm(w) => halves(*w),
+        View::Fp8(w) => halves(*w),
+        View::Plain(t) => Err(format!("{} is not quantised", t.name)),
+    };
+    stored
+}
+
+/// The weights of a view in f16, an output behind the other.
+fn halves<W: External + Copy>(w: W) -> Result<Stored, String> {
+    let (outputs, inputs) = (w.outputs(), w.inputs());
+    let (rows, cols) = if W::BY_OUTPUT { (outputs, inputs) } else { (inputs, outputs) };
+    let mut decoded = AlignedVec::<f16>::zeroed(rows * cols);
+    decode(w, &kernels::<f16>(), &mut decoded, [rows, cols])?;
+    let mut bytes = AlignedVec::zeroed(2 * rows * cols);
+    for (at, to) in bytes.chunks_exact_mut(2).enumerate() {
+        let from = if W::BY_OUTPUT { at } else { at % inputs * outputs + at / inputs };
+        to.copy_from_slice(&decoded[from].to_le_bytes());
+    }
+    Ok(Stored { format: None, bytes })
+}
+
+fn decode<W: External, E: gllm_kernels_core::Element>(
+    w: W,
+    kernels: &Kernels<E>,
+    to: &mut [E],
+    [rows, cols]: [usize; 2],
+) -> Result<(), String> {
+    let y = MatMut::new(to, rows, cols).map_err(|e| e.to_string())?;
+    w.dequant_with(kernels, y).map_err(|e| e.to_string())
+}
+
+/// What the whole numbers of a matrix are like.
+#[derive(Clone, Copy)]
+struct Numbers {
+    least: i32,
+    most: i32,
+    /// The largest difference within a block.
+    spread: i32,
+    /// Whether they are the weights, times the scale.
+    exact: bool,
+}
+
+/// Weights of AWQ or GPTQ as blocks; `None` if no format of blocks has them.
+fn grouped<W: Grouped>(w: W, scales: Option<&[f16]>) -> Result<Option<Stored>, String> {
+    let (outputs, inputs) = (w.outputs(), w.inputs());
+    let Some(scales) = scales.filter(|_| outputs > 0 && inputs > 0) else { return Ok(None) };
+    let group = inputs.div_ceil(scales.len() / outputs);
+    if !inputs.is_multiple_of(BLOCK) || !group.is_multiple_of(BLOCK) {
+        return Ok(None);
+    }
+    let stripes: Vec<usize> = (0..outputs).step_by(STRIPE).collect();
+    let stripe = |start: usize| Stripe::decoded(w, scales, [start, STRIPE.min(outputs - start), group]);
+    let all = |a: Numbers, b: Numbers| Numbers {
+        least: a.least.min(b.least),
+        most: a.most.max(b.most),
+        spread: a.spread.max(b.spread),
+        exact: a.exact && b.exact,
+    };
+    let none = Numbers { least: 0, most: 0, spread: 0, exact: true };
+    let numbers = stripes
+        .par_iter()
+        .map(|&start| Ok::<_, String>(stripe(start)?.blocks().map(|b| b.numbers()).fold(none, all)))
+        .try_reduce(|| none, |a, b| Ok(all(a, b)))?;
+    let (format, bytes_of) = match numbers {
+        Numbers { exact: false, .. } => return Ok(None),
+        Numbers { least: -8.., most: ..=7, .. } => (QuantFormat::Q4_0, 18),
+        Numbers { spread: ..=15, .. } => (QuantFormat::Q4_1, 20),
+        Numbers { least: -128.., most: ..=127, .. } => (QuantFormat::Q8_0, 34),
+        _ => return Ok(None),
+    };
+    let mut bytes = AlignedVec::zeroed(outputs * inputs / BLOCK * bytes_of);
+    let rows = STRIPE * inputs / BLOCK * bytes_of;
+    bytes.par_chunks_mut(rows).zip(&stripes).try_for_each(|(to, &start)| {
+        for (block, to) in stripe(start)?.blocks().zip(to.chunks_exact_mut(bytes_of)) {
+            block.store(format, to);
+        }
+        Ok::<_, String>(())
+    })?;
+    Ok(Some(Stored { format: Some(format), bytes }))
+}
+
+/// Some outputs of a matrix, decoded: `inputs x outputs`, and the scales of all groups.
+struct Stripe<'s> {
+    weights: Vec<f32>,
+    scales: &'s [f16],
+    /// The first output, how many there are here and in the matrix.
+    start: usize,
+    len: usize,
+    outputs: usize,
+    inputs: usize,
+    group: usize,
+}
+
+impl<'s> Stripe<'s> {
+    fn decoded<W: Grouped>(w: W, scales: &'s [f16], [start, len, group]: [usize; 3]) -> Result<Self, String> {
+        let (outputs, inputs) = (w.outputs(), w.inputs());
+        let part = w.outputs_from(start, len).map_err(|e| e.to_string())?;
+        let mut weights = vec![0.0; inputs * len];
+        decode(part, &kernels::<f32>(), &mut weights, [inputs, len])?;
+        match weights.iter().position(|w| !w.is_finite()) {
+            Some(at) => {
+                Err(format!("the weight of output {}, input {} is not finite", start + at % len, at / len))
+            }
+            None => Ok(Self { weights, scales, start, len, outputs, inputs, group }),
+        }
+    }
+
+    /// The blocks, output by output.
+    fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+        let of_output =
+            move |output: usize| (0..self.inputs).step_by(BLOCK).map(move |input| (output, input));
+        (0..self.len).flat_map(of_output).map(|(output, input)| {
+            let scale = self.scales[input / self.group * self.outputs + self.start + output];
+            let weight = |i: usize| self.weights[(input + i) * self.len + output];
+            // `n * s` is exact, and so is what it is divided by `s`; of a scale of 0 any number gives 0.
+            let number =
+                |i: usize| if scale.to_f32() == 0.0 { 0 } else { (weight(i) / scale.to_f32()) as i32 };
+            let numbers = std::array::from_fn(number);
+            let exact = (0..BLOCK).all(|i| weight(i) == numbers[i] as f32 * scale.to_f32());
+            Block { scale, numbers, exact }
+        })
+    }
+}
+
+/// Whole numbers with a scale.
+struct Block {
+    scale: f16,
+    numbers: [i32; BLOCK],
+    /// Whether they are the weights, times the scale.
+    exact: bool,
+}
+
+impl Block {
+    fn numbers(&self) -> Numbers {
+        let (least, most) = self.numbers.iter().fold((i32::MAX, i32::MIN), |(a, b), &n| (a.min(n), b.max(n)));
+        Numbers { least, most, spread: most.saturating_sub(least), exact: self.exact }
+    }
+
+    /// Writes the block: in formats of 4 bits number `i` is in the low half of byte `i`, and 16 further in the high half.
+    fn store(&self, format: QuantFormat, to: &mut [u8]) {
+        let (d, rest) = to.split_at_mut(2);
+        d.copy_from_slice(&self.scale.to_le_bytes());
+        let (codes, least) = match format {
+            QuantFormat::Q8_0 => {
+                rest.iter_mut().zip(self.numbers).for_each(|(to, n)| *to = n as u8);
+                return;
+            }
+            QuantFormat::Q4_0 => (rest, -8),
+            _ => {
+                let (m, codes) = rest.split_at_mut(2);
+                let least = self.numbers().least;
+                m.copy_from_slice(&f16::from_f32(self.scale.to_f32() * least as f32).to_le_bytes());
+                (codes, least)
+            }
+        };
+        let code = |i: usize| (self.numbers[i] - least) as u8;
+        codes.iter_mut().enumerate().for_each(|(i, to)| *to = code(i) | code(i + BLOCK / 2) << 4);
+    }
+}

@@ -1,0 +1,289 @@
+//! A checkpoint's `config.json` as the metadata that GGUF files have, which [`Config`](crate::model::Config) is read from.
+
+use serde_json::Value as Json;
+
+use crate::gguf::{Value, Writer};
+use crate::model::Architecture;
+
+/// Sizes: their names in both.
+const SIZES: [(&str, &str); 8] = [
+    ("num_hidden_layers", "block_count"),
+    ("hidden_size", "embedding_length"),
+    ("num_attention_heads", "attention.head_count"),
+    ("num_key_value_heads", "attention.head_count_kv"),
+    ("head_dim", "attention.key_length"),
+    ("intermediate_size", "feed_forward_length"),
+    ("max_position_embeddings", "context_length"),
+    ("vocab_size", "vocab_size"),
+];
+/// Numbers: their names in both.
+const NUMBERS: [(&str, &str); 4] = [
+    ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ("rope_local_base_freq", "rope.freq_base_swa"),
+    ("attn_logit_softcapping", "attn_logit_softcapping"),
+    ("final_logit_softcapping", "final_logit_softcapping"),
+];
+/// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
+/// one of these values.
+const USUAL: [(&str, &[&str]); 3] = [
+    ("use_sliding_window", &["false"]),
+    ("partial_rotary_factor", &["1.0", "1"]),
+    ("use_bidirectional_attention", &["false"]),
+];
+
+/// Kinds of models, and what runs them.
+const KINDS: [(&str, Architecture); 5] = [
+    ("llama", Architecture::Llama),
+    ("mistral", Architecture::Llama),
+    ("qwen2", Architecture::Qwen2),
+    ("qwen3", Architecture::Qwen3),
+    ("gemma3_text", Architecture::Gemma3),
+];
+
+/// What a configuration says that is not metadata.
+pub(super) struct Told {
+    pub(super) architecture: Architecture,
+    /// Whether the output matrix is the embedding matrix; `None` if nothing is said.
+    pub(super) tied: Option<bool>,
+    /// A divisor of each frequency, for Llama 3's scaling.
+    pub(super) factors: Option<Vec<f32>>,
+}
+
+/// The configuration, with what messages call it.
+struct Source<'j> {
+    json: &'j Json,
+    writer: &'j mut Writer,
+    prefix: &'static str,
+}
+
+impl Source<'_> {
+    fn get(&self, key: &str) -> Option<&Json> {
+        self.json.get(key).filter(|value| !value.is_null())
+    }
+
+    fn set(&mut self, key: &str, value: Value<'_>) -> Result<(), String> {
+        let key = format!("{}.{key}", self.prefix);
+        self.writer.set(&key, value).map_err(|e| e.to_string())
+    }
+
+    /// A size: metadata have 32 bits for it.
+    fn size(&self, key: &str) -> Result<Option<u32>, String> {
+        let size = |value: &Json| value.as_u64().and_then(|n| u32::try_from(n).ok());
+        let read = |value| {
+            size(value).ok_or_else(|| format!("{key} is {value}: it must be a whole number below 2^32"))
+        };
+        self.get(key).map(read).transpose()
+    }
+
+    /// A number of the configuration, or of an object in it.
+    fn number(of: &Json, key: &str) -> Result<Option<f64>, String> {
+        let read =
+            |value: &Json| value.as_f64().ok_or_else(|| format!("{key} is {value}: it must be a number"));
+        of.get(key).filter(|value| !value.is_null()).map(read).transpose()
+    }
+
+    fn positive(of: &Json, key: &str) -> Result<f64, String> {
+        let number = Self::number(of, key)?.filter(|&x| x > 0.0 && x.is_finite());
+        number.ok_or_else(|| format!("{key} is missing, or is no positive number"))
+    }
+
+    fn activation(&self, architecture: Architecture) -> Result<(), String> {
+        let (keys, expected) = match architecture {
+            Architecture::Gemma3 => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
+            _ => (["hidden_act", "hidden_activation"], "silu"),
+        };
+        match keys.iter().find_map(|key| Some((key, self.get(key)?))) {
+            Some((key, found)) if found.as_str() != Some(expected) => {
+                Err(format!("{key} is {found}: only {expected:?} is supported"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
+    fn rope(&mut self, context: f64) -> Result<Option<Vec<f32>>, String> {
+        let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling")).cloned();
+        let parameters = parameters.unwrap_or(Json::Null);
+        if parameters.as_object().is_some_and(|all| all.values().any(Json::is_object)) {
+            return Err("rope_parameters differ from layer to layer, which is not supported".to_owned());
+        }
+        let theta = match Self::number(&parameters, "rope_theta")? {
+            None => Self::number(self.json, "rope_theta")?,
+            found => found,
+        };
+        let theta = theta.unwrap_or(10_000.0);
+        self.set("rope.freq_base", Value::F32(theta as f32))?;
+        let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
+        let Some(kind) = kind.filter(|kind| kind.as_str() != Some("default")) else { return Ok(None) };
+        let original = |of: &Json| {
+            Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
+        };
+        match kind.as_str() {
+            Some("linear") => {
+                self.set("rope.scaling.type", Value::String("linear"))?;
+                let factor = Self::positive(&parameters, "factor")?;
+                self.set("rope.scaling.factor", Value::F32(factor as f32))?;
+            }
+            Some("yarn") => {
+                let (factor, original) = (Self::positive(&parameters, "factor")?, original(&parameters)?);
+                self.set("rope.scaling.type", Value::String("yarn"))?;
+                self.set("rope.scaling.factor", Value::F32(factor as f32))?;
+                self.set("rope.scaling.original_context_length", Value::U32(original as u32))?;
+                self.set("context_length", Value::U32(context.max(factor * original) as u32))?;
+                for (key, to) in [("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")] {
+                    if let Some(beta) = Self::number(&parameters, key)? {
+                        self.set(&format!("rope.scaling.{to}"), Value::F32(beta as f32))?;
+                    }
+                }
+                if let Some(attention) = Self::number(&parameters, "attention_factor")? {
+                    // Metadata have the factor that comes on top of YaRN's own.
+                    let own = 0.1 * factor.max(1.0).ln() + 1.0;
+                    self.set("rope.scaling.attn_factor", Value::F32((attention / own) as f32))?;
+                }
+                for key in ["mscale", "mscale_all_dim"] {
+                    if let Some(found) = Self::number(&parameters, key)? {
+                        return Err(format!("{key} is {found}: YaRN with it is not supported"));
+                    }
+                }
+            }
+            Some("llama3") => {
+                let [factor, low, high] = ["factor", "low_freq_factor", "high_freq_factor"]
+                    .map(|key| Self::positive(&parameters, key));
+                return self.llama3([factor?, low?, high?, original(&parameters)?], theta).map(Some);
+            }
+            _ => {
+                return Err(format!(
+                    "rope_type is {kind}: only default, linear, yarn and llama3 are supported"
+                ))
+            }
+        }
+        Ok(None)
+    }
+
+    /// Divisors of Llama 3.1: frequencies of wave lengths below `original / high` stay, those above `original / low` are divided by `factor`, and those between
+    /// are interpolated.
+    fn llama3(&self, [factor, low, high, original]: [f64; 4], theta: f64) -> Result<Vec<f32>, String> {
+        let heads = self.size("num_attention_heads")?.filter(|&heads| heads > 0);
+        let dim = match (self.size("head_dim")?, self.size("hidden_size")?, heads) {
+            (Some(dim), _, _) => dim,
+            (None, Some(hidden), Some(heads)) => hidden / heads,
+            _ => return Err("neither head_dim nor num_attention_heads and hidden_size are there".to_owned()),
+        };
+        // Nobody has heads of more; a list is not made longer than that by a file.
+        if dim > 1 << 16 {
+            return Err(format!("heads of {dim} elements are too large"));
+        }
+        let divisor = |i: u32| {
+            let wave = 2.0 * std::f64::consts::PI * theta.powf(f64::from(2 * i) / f64::from(dim));
+            let smooth = (original / wave - low) / (high - low);
+            (1.0 / ((1.0 - smooth.clamp(0.0, 1.0)) / factor + smooth.clamp(0.0, 1.0))) as f32
+        };
+        if high <= low {
+            return Err(format!("high_freq_factor is {high}: it must be above low_freq_factor, {low}"));
+        }
+        Ok((0..dim / 2).map(divisor).collect())
+    }
+
+    /// Windows: of Gemma for most layers; elsewhere the context ends where not every position would be seen.
+    fn window(&mut self, architecture: Architecture, layers: u32, context: u32) -> Result<(), String> {
+        let Some(window) = self.size("sliding_window")? else { return Ok(()) };
+        if architecture != Architecture::Gemma3 {
+            // Qwen has a window beside `use_sliding_window: false`.
+            if self.get("use_sliding_window").is_none() {
+                self.set("context_length", Value::U32(context.min(window)))?;
+            }
+            return Ok(());
+        }
+        self.set("attention.sliding_window", Value::U32(window))?;
+        let mut period = self.size("sliding_window_pattern")?;
+        if let Some(kinds) = self.get("layer_types").and_then(Json::as_array) {
+            let full = |kind: &Json| kind.as_str() == Some("full_attention");
+            let found = kinds.iter().position(full).map_or(0, |at| at as u32 + 1);
+            let fits = |(i, kind): (usize, &Json)| full(kind) == (found > 0 && i as u32 % found == found - 1);
+            if kinds.len() != layers as usize || !kinds.iter().enumerate().all(fits) {
+                return Err("layer_types are not periodical, which is not supported".to_owned());
+            }
+            period = Some(found);
+        }
+        match period {
+            Some(period) => self.set("attention.sliding_window_pattern", Value::U32(period)),
+            None => Ok(()),
+        }
+    }
+
+    /// Tokens that begin and end texts; `generation` is the file about generation, which counts first.
+    fn tokens(&mut self, generation: &Json, tokenizer: &Json) -> Result<(), String> {
+        let of = |key: &str| [generation, self.json].iter().find_map(|j| j.get(key).filter(|v| !v.is_null()));
+        let all = |value: Option<&Json>| -> Vec<u32> {
+            let list = value.map_or(&[][..], |v| v.as_array().map_or(std::slice::from_ref(v), |a| a));
+            list.iter().filter_map(|v| u32::try_from(v.as_u64()?).ok()).collect()
+        };
+        let (begin, ends) = (all(of("bos_token_id")), all(of("eos_token_id")));
+        let add = tokenizer.get("add_bos_token").and_then(Json::as_bool);
+        let mut set = |key: &str, value| {
+            self.writer.set(&format!("tokenizer.ggml.{key}"), value).map_err(|e| e.to_string())
+        };
+        if let Some(&token) = begin.first() {
+            set("bos_token_id", Value::U32(token))?;
+        }
+        if let Some(add) = add {
+            set("add_bos_token", Value::Bool(add))?;
+        }
+        let keys = ["eos_token_id", "eot_token_id", "eom_token_id"];
+        if ends.len() > keys.len() {
+            return Err(format!(
+                "eos_token_id has {} tokens: at most {} are supported",
+                ends.len(),
+                keys.len()
+            ));
+        }
+        keys.iter().zip(ends).try_for_each(|(key, token)| set(key, Value::U32(token)))
+    }
+}
+
+/// Sets the metadata of a model with this configuration; the other two files may be null.
+///
+/// # Errors
+/// A reason, with the name of a value. What is wrong with sizes is found where metadata are read.
+pub(super) fn metadata(
+    [json, generation, tokenizer]: [&Json; 3],
+    writer: &mut Writer,
+) -> Result<Told, String> {
+    let kind = json.get("model_type").and_then(Json::as_str).unwrap_or_default();
+    let Some(&(_, architecture)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+        let found: String = kind.chars().take(64).collect();
+        return Err(format!("model_type is {found:?}: checkpoints are supported of {}", names.join(", ")));
+    };
+    let mut source = Source { json, writer, prefix: architecture.name() };
+    source
+        .writer
+        .set("general.architecture", Value::String(architecture.name()))
+        .map_err(|e| e.to_string())?;
+    for (key, usual) in USUAL {
+        if let Some(found) = source.get(key).filter(|found| !usual.contains(&&*found.to_string())) {
+            return Err(format!("{key} is {found}, which is not supported"));
+        }
+    }
+    source.activation(architecture)?;
+    for (key, to) in SIZES {
+        if let Some(size) = source.size(key)? {
+            source.set(to, Value::U32(size))?;
+        }
+    }
+    for (key, to) in NUMBERS {
+        if let Some(number) = Source::number(json, key)? {
+            source.set(to, Value::F32(number as f32))?;
+        }
+    }
+    if let Some(scalar) = Source::number(json, "query_pre_attn_scalar")? {
+        source.set("attention.scale", Value::F32(scalar.powf(-0.5) as f32))?;
+    }
+    let layers = source.size("num_hidden_layers")?.unwrap_or(0);
+    let context = source.size("max_position_embeddings")?.unwrap_or(0);
+    let factors = source.rope(f64::from(context))?;
+    source.window(architecture, layers, context)?;
+    source.tokens(generation, tokenizer)?;
+    let tied = source.get("tie_word_embeddings").and_then(Json::as_bool);
+    Ok(Told { architecture, tied, factors })
+}

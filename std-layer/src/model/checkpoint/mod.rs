@@ -1,0 +1,195 @@
+//! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
+//!
+//! They become a GGUF file that is in memory alone: its metadata come from `config.json`, its tensors keep their names, and their bytes stay in the mapped files.
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), and Gemma's norms, whose weights lack 1.
+
+mod blocks;
+mod config;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gllm_kernels_core::{bf16, f16};
+use serde_json::Value as Json;
+
+use super::names;
+use super::{Architecture, ModelError};
+use crate::aligned::AlignedVec;
+use crate::gguf::{Bytes, GgmlType, Gguf, Writer};
+use crate::safetensors::{Checkpoint, Dtype, Tensor, View, Weight};
+
+const CONFIG: &str = "config.json";
+const INDEX: &str = "model.safetensors.index.json";
+const WHOLE: &str = "model.safetensors";
+/// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
+const MOST: u64 = 64 << 20;
+
+/// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused as no model here has them.
+const EMPTY_BIASES: [&str; 4] = [".o_proj.bias", ".gate_proj.bias", ".up_proj.bias", ".down_proj.bias"];
+
+/// The folder of a checkpoint, if this is one, or its configuration, its index, or one of its files.
+pub(super) fn folder(path: &Path) -> Option<&Path> {
+    let is_part = path.extension().is_some_and(|e| e == "safetensors" || e == "json");
+    match path.is_dir() {
+        true => Some(path),
+        false => path.parent().filter(|_| is_part),
+    }
+}
+
+fn bad(path: &Path, problem: impl ToString) -> ModelError {
+    ModelError::Checkpoint { path: path.to_owned(), problem: problem.to_string() }
+}
+
+/// A file in JSON; `None` if there is none.
+fn json(path: &Path) -> Result<Option<Json>, ModelError> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text));
+    match read {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ModelError::Io { path: path.to_owned(), source }),
+        Ok(n) if n as u64 > MOST => Err(bad(path, format!("has more than {MOST} bytes"))),
+        Ok(_) => serde_json::from_str(&text).map(Some).map_err(|e| bad(path, e)),
+    }
+}
+
+/// The names of the files that tensors are in.
+fn shards(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    let path = folder.join(INDEX);
+    let Some(index) = json(&path)? else { return Ok(vec![folder.join(WHOLE)]) };
+    let map = index.get("weight_map").and_then(Json::as_object);
+    let map = map.ok_or_else(|| bad(&path, "has no weight_map"))?;
+    let names: BTreeSet<&str> = map.values().filter_map(Json::as_str).collect();
+    // A name of a file beside the index, and nothing else.
+    let plain = |name: &&str| {
+        Path::new(name).file_name().is_some_and(|n| n == *name) && name.ends_with(".safetensors")
+    };
+    match names.iter().find(|name| !plain(name)) {
+        Some(name) => Err(bad(&path, format!("names {name:?}, which is no file of tensors beside it"))),
+        None if names.is_empty() => Err(bad(&path, "names no file")),
+        None => Ok(names.iter().map(|name| folder.join(name)).collect()),
+    }
+}
+
+/// Opens the checkpoint of a folder.
+///
+/// # Errors
+/// `Checkpoint` with the file and a reason, `Io`.
+pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError> {
+    let path = folder.join(CONFIG);
+    let config = json(&path)?.ok_or_else(|| {
+        bad(&path, "is missing: a folder with it and with files in safetensors is a checkpoint")
+    })?;
+    let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
+    let (generation, tokenizer) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
+    let mut writer = Writer::new();
+    let told =
+        config::metadata([&config, &generation, &tokenizer], &mut writer).map_err(|e| bad(&path, e))?;
+    let mut tensors = Tensors {
+        writer,
+        bytes: Vec::new(),
+        architecture: told.architecture,
+        skip_output: told.tied == Some(true),
+    };
+    let mut has_output = false;
+    for path in shards(folder)? {
+        // SAFETY: nothing that is relied on is left in the mapping: names, sizes and places of tensors are copied while the file is checked, and
+        // the bytes of weights may be any. That nobody changes the file is asked of whoever opens a model.
+        let file = unsafe { Checkpoint::map(&path) }.map_err(|e| match e {
+            crate::safetensors::SafetensorsError::Io { path, source } => ModelError::Io { path, source },
+            e => bad(&path, e),
+        })?;
+        let file = Arc::new(file);
+        for weight in file.weights() {
+            has_output |= weight.name.starts_with("lm_head.");
+            tensors.add(&file, &weight).map_err(|e| bad(&path, e))?;
+        }
+    }
+    if told.tied == Some(false) && !has_output {
+        return Err(bad(&path, "says that tie_word_embeddings is false, but there is no lm_head"));
+    }
+    if let Some(factors) = told.factors {
+        let bytes: Vec<u8> = factors.iter().flat_map(|f| f.to_le_bytes()).collect();
+        let dims = [factors.len() as u64];
+        tensors
+            .push(names::ROPE_FACTORS.gguf, &dims, GgmlType::F32, owned(&bytes))
+            .map_err(|e| bad(&path, e))?;
+    }
+    let Tensors { writer, bytes, .. } = tensors;
+    Ok((path.clone(), Gguf::assemble(&writer, bytes).map_err(|e| bad(&path, e))?))
+}
+
+fn owned(bytes: &[u8]) -> Bytes<'static> {
+    let mut to = AlignedVec::zeroed(bytes.len());
+    to.copy_from_slice(bytes);
+    Bytes::Owned(to)
+}
+
+/// The tensors of the file in memory.
+struct Tensors {
+    writer: Writer,
+    bytes: Vec<Bytes<'static>>,
+    architecture: Architecture,
+    /// Whether an output matrix does not count, as the embedding matrix takes its place.
+    skip_output: bool,
+}
+
+impl Tensors {
+    fn push(&mut self, name: &str, dims: &[u64], of: GgmlType, bytes: Bytes<'static>) -> Result<(), String> {
+        self.writer.add_tensor(name, dims, of).map_err(|e| e.to_string())?;
+        self.bytes.push(bytes);
+        Ok(())
+    }
+
+    fn add(&mut self, file: &Arc<Checkpoint<'static>>, weight: &Weight<'_>) -> Result<(), String> {
+        // Angles that older files have in each layer are computed anew.
+        let no_bias = |t: &Tensor<'_>| {
+            EMPTY_BIASES.iter().any(|end| t.name.ends_with(end)) && t.data.iter().all(|&b| b == 0)
+        };
+        if matches!(&weight.view, Ok(View::Plain(tensor)) if no_bias(tensor)) {
+            return Ok(());
+        }
+        if weight.name.ends_with(".rotary_emb.inv_freq")
+            || self.skip_output && weight.name.starts_with("lm_head.")
+        {
+            return Ok(());
+        }
+        let view = weight.view.as_ref().map_err(|e| format!("{}: {e}", weight.name))?;
+        if let View::Plain(tensor) = view {
+            return self.plain(file, tensor);
+        }
+        let scales = file.tensor(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
+        let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
+        let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
+        let name = match weight.name.strip_suffix(".weight") {
+            Some(_) => weight.name.clone(),
+            None => format!("{}.weight", weight.name),
+        };
+        let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
+        self.push(&name, &dims, of, Bytes::Owned(stored.bytes))
+    }
+
+    fn plain(&mut self, file: &Arc<Checkpoint<'static>>, tensor: &Tensor<'_>) -> Result<(), String> {
+        let of = match tensor.dtype {
+            Dtype::F32 => GgmlType::F32,
+            Dtype::F16 => GgmlType::F16,
+            Dtype::BF16 => GgmlType::BF16,
+            other => return Err(format!("{} is of type {other:?}", tensor.name)),
+        };
+        let dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
+        let gemma_norm = self.architecture == Architecture::Gemma3 && tensor.name.ends_with("norm.weight");
+        if !gemma_norm {
+            let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
+            return self.push(&tensor.name, &dims, of, Bytes::Shared(file.clone(), place));
+        }
+        let numbers: Vec<f32> = match tensor.dtype {
+            Dtype::F32 => tensor.numbers::<f32>()?.to_vec(),
+            Dtype::F16 => tensor.numbers::<f16>()?.iter().map(|x| x.to_f32()).collect(),
+            _ => tensor.numbers::<bf16>()?.iter().map(|x| x.to_f32()).collect(),
+        };
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| (x + 1.0).to_le_bytes()).collect();
+        self.push(&tensor.name, &dims, GgmlType::F32, owned(&bytes))
+    }
+}

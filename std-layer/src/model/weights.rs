@@ -1,0 +1,211 @@
+//! A model's weights on the host, as they lie in its files.
+
+use gllm_kernels_core::{KernelError, MatRef, QuantFormat, QuantRef};
+
+/// A weight matrix on the host, `rows x cols`: `y = W x` has `rows` outputs and `cols` inputs.
+#[derive(Clone, Copy, Debug)]
+pub enum Matrix<'a> {
+    /// A quantised format, or floating point of 16 bits.
+    Quantised(QuantRef<'a>),
+    /// Floating point of 32 bits.
+    F32(MatRef<'a, f32>),
+}
+
+impl<'a> Matrix<'a> {
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Quantised(w) => w.rows(),
+            Self::F32(w) => w.rows(),
+        }
+    }
+
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        match self {
+            Self::Quantised(w) => w.cols(),
+            Self::F32(w) => w.cols(),
+        }
+    }
+
+    /// The format; `None` for f32.
+    pub fn format(&self) -> Option<QuantFormat> {
+        match self {
+            Self::Quantised(w) => Some(w.format()),
+            Self::F32(_) => None,
+        }
+    }
+
+    /// Some of its rows.
+    ///
+    /// # Errors
+    /// `OutOfRange` if there are not as many.
+    pub fn row_range(&self, start: usize, len: usize) -> Result<Self, KernelError> {
+        match self {
+            Self::Quantised(w) => w.row_range(start, len).map(Self::Quantised),
+            Self::F32(w) => w.row_range(start, len).map(Self::F32),
+        }
+    }
+
+    /// Bytes that all its elements have.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Quantised(w) => w.as_bytes().len(),
+            Self::F32(w) => size_of::<f32>() * w.rows() * w.cols(),
+        }
+    }
+}
+
+/// All weights of a model: matrices in the file's mapping, vectors as f32.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HostWeights<'a> {
+    /// `vocabulary x hidden`: a row for each token.
+    pub embedding: Matrix<'a>,
+    /// `context x hidden`, if `position_embeddings`: a row for each position.
+    pub positions: Option<Matrix<'a>>,
+    /// `token_types x hidden`, if there are any.
+    pub token_types: Option<Matrix<'a>>,
+    /// Behind the embedding, if `residual_norms`.
+    pub embedding_norm: Option<NormWeights>,
+    /// `vocabulary x hidden`, the embedding again where the two are tied, or where there are no logits; of models that rank texts `labels x hidden`, the classifier.
+    pub output: Matrix<'a>,
+    /// `hidden` elements, unless `residual_norms`.
+    pub output_norm: Option<Vec<f32>>,
+    /// One entry a layer.
+    pub layers: Vec<LayerWeights<'a>>,
+}
+
+/// What a layer norm multiplies with and adds: `hidden` elements each.
+#[derive(Clone, Debug)]
+pub struct NormWeights {
+    /// Factors.
+    pub weight: Vec<f32>,
+    /// Summands.
+    pub bias: Vec<f32>,
+}
+
+/// The weights of a layer; [`Config`](super::Config) says what is computed with them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LayerWeights<'a> {
+    /// In front of attention: `hidden` elements, unless `residual_norms`.
+    pub attention_norm: Option<Vec<f32>>,
+    /// `heads * head_dim x hidden`.
+    pub q: Matrix<'a>,
+    /// `kv_heads * head_dim x hidden`.
+    pub k: Matrix<'a>,
+    /// `kv_heads * head_dim x hidden`.
+    pub v: Matrix<'a>,
+    /// `hidden x heads * head_dim`.
+    pub output: Matrix<'a>,
+    /// `head_dim` elements, if `qk_norm`.
+    pub q_norm: Option<Vec<f32>>,
+    /// `head_dim` elements, if `qk_norm`.
+    pub k_norm: Option<Vec<f32>>,
+    /// `heads * head_dim` elements, if `attention_bias`.
+    pub q_bias: Option<Vec<f32>>,
+    /// `kv_heads * head_dim` elements, if `attention_bias`.
+    pub k_bias: Option<Vec<f32>>,
+    /// `kv_heads * head_dim` elements, if `attention_bias`.
+    pub v_bias: Option<Vec<f32>>,
+    /// `hidden` elements, if `attention_output_bias`.
+    pub output_bias: Option<Vec<f32>>,
+    /// `heads` elements, if `attention_sinks`.
+    pub sinks: Option<Vec<f32>>,
+    /// Behind attention: `hidden` elements, if `post_norms`.
+    pub post_attention_norm: Option<Vec<f32>>,
+    /// Behind the sum with attention, if `residual_norms`.
+    pub attention_sum_norm: Option<NormWeights>,
+    /// In front of the feed-forward network: `hidden` elements, unless `residual_norms`.
+    pub ffn_norm: Option<Vec<f32>>,
+    /// The feed-forward network that is applied to every token, if there is one.
+    pub feed_forward: Option<Network<'a>>,
+    /// `intermediate` elements, if `up_bias`.
+    pub up_bias: Option<Vec<f32>>,
+    /// `hidden` elements, if `down_bias`.
+    pub down_bias: Option<Vec<f32>>,
+    /// The experts, if the model is a mixture.
+    pub experts: Option<ExpertWeights<'a>>,
+    /// Behind the feed-forward network: `hidden` elements, if `post_norms`.
+    pub post_ffn_norm: Option<Vec<f32>>,
+    /// Behind the sum with the feed-forward network, if `residual_norms`.
+    pub ffn_sum_norm: Option<NormWeights>,
+}
+
+impl<'a> LayerWeights<'a> {
+    /// Its matrices, except for those of experts.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
+        let network = self.feed_forward.iter().flat_map(Network::matrices);
+        let router = self.experts.iter().map(|experts| experts.router);
+        [self.q, self.k, self.v, self.output].into_iter().chain(network).chain(router)
+    }
+}
+
+/// The feed-forward network that every token goes through.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Network<'a> {
+    /// `intermediate x hidden`: the matrix to whose results the activation is applied, if the network is gated.
+    pub gate: Option<Matrix<'a>>,
+    /// `intermediate x hidden`.
+    pub up: Matrix<'a>,
+    /// `hidden x intermediate`.
+    pub down: Matrix<'a>,
+}
+
+impl<'a> Network<'a> {
+    /// Gate, if there is one, up and down.
+    pub fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> {
+        self.gate.into_iter().chain([self.up, self.down])
+    }
+}
+
+/// The gated feed-forward networks of experts.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FeedForward<'a> {
+    /// `intermediate x hidden`: the matrix to whose results the activation is applied.
+    pub gate: Matrix<'a>,
+    /// `intermediate x hidden`.
+    pub up: Matrix<'a>,
+    /// `hidden x intermediate`.
+    pub down: Matrix<'a>,
+}
+
+impl<'a> FeedForward<'a> {
+    /// Gate, up and down.
+    pub fn matrices(&self) -> [Matrix<'a>; 3] {
+        [self.gate, self.up, self.down]
+    }
+}
+
+/// The experts of a layer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExpertWeights<'a> {
+    /// `count x hidden`.
+    pub router: Matrix<'a>,
+    /// The matrices of all experts, one below the other: `count * intermediate x hidden`, and `count * hidden x intermediate`.
+    pub all: FeedForward<'a>,
+    /// `count` elements, if the model has biases.
+    pub router_bias: Option<Vec<f32>>,
+    /// Of gate, up and down, those of all experts one behind the other, if the model has biases: `count * intermediate` elements, as many, and
+    /// `count * hidden`.
+    pub biases: Option<[Vec<f32>; 3]>,
+    /// `hidden` elements, if there is a shared expert.
+    pub shared_gate: Option<Vec<f32>>,
+}
+
+impl<'a> ExpertWeights<'a> {
+    /// Gate, up and down of each expert.
+    pub(crate) fn each(&self) -> Result<Vec<[Matrix<'a>; 3]>, KernelError> {
+        let count = self.router.rows();
+        let part = |matrix: Matrix<'a>, expert: usize| {
+            let rows = matrix.rows() / count;
+            matrix.row_range(expert * rows, rows)
+        };
+        let [gate, up, down] = self.all.matrices();
+        (0..count).map(|e| Ok([part(gate, e)?, part(up, e)?, part(down, e)?])).collect()
+    }
+}

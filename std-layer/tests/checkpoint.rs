@@ -1,0 +1,169 @@
+//! Checkpoints of Hugging Face's library: small ones are written here, opened as models, and compared with GGUF files of the same numbers.
+
+#[path = "checkpoint/folder.rs"]
+mod folder;
+#[path = "checkpoint/quantised.rs"]
+mod quantised;
+#[path = "checkpoint/refused.rs"]
+mod refused;
+#[path = "decoder/tiny.rs"]
+#[allow(dead_code)] // Other tests use the rest.
+mod tiny;
+
+use folder::{config, Dense, Folder};
+use gllm_kernels_std::backend::{CacheOptions, CpuBackend, ForwardConfig, KvType};
+use gllm_kernels_std::core::{Precision, QuantFormat};
+use gllm_kernels_std::model::{Generator, Matrix, Model, Options};
+use tiny::Tiny;
+
+/// Exact logits behind each of some tokens.
+fn logits(model: &Model<'_>) -> Vec<f32> {
+    let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
+    let cache = CacheOptions { kind: KvType::F32, ..CacheOptions::default() };
+    let options = Options { forward, cache, max_tokens: Some(256), ..Options::default() };
+    let tokens: Vec<u32> = (0..60u32).map(|i| (i * i + 7 * i) % 97).collect();
+    Generator::new(CpuBackend::new(2).unwrap(), model, options).unwrap().logits(&tokens).unwrap()
+}
+
+fn assert_alike(got: &[f32], want: &[f32], what: &str) {
+    let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() <= 3e-5 * scale, "{what}: logit {i} is {got} instead of {want}");
+    }
+}
+
+/// The logits of a checkpoint are those of the GGUF file with the same numbers: for each architecture and type, in one file and in several.
+#[test]
+fn logits_are_those_of_gguf_files() {
+    for architecture in ["llama", "qwen2", "qwen3", "gemma3"] {
+        for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Bf16)] {
+            let tiny = Tiny::new(architecture, format);
+            let gguf = tiny.open();
+            let want = logits(&gguf);
+            for shards in [1, 3] {
+                let what = format!("{architecture}, {format:?}, {shards} files");
+                let folder = Folder::new(&what);
+                folder.config(&config(&tiny));
+                folder.tensors(&Dense::of(&tiny, &gguf), shards);
+                let model = Model::open(folder.path()).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_alike(&logits(&model), &want, &what);
+                assert_eq!(model.unused(), [""; 0], "{what}");
+                model.verify().unwrap();
+                // Matrices are in the mapped file, as they were stored.
+                let stored = model.weights().unwrap().layers[0].q.format();
+                assert_eq!(stored, format, "{what}");
+            }
+        }
+    }
+}
+
+/// A model is opened by its folder, its configuration, or one of its files.
+#[test]
+fn every_file_names_the_folder() {
+    let tiny = Tiny::new("llama", None);
+    let gguf = tiny.open();
+    let folder = Folder::new("names");
+    folder.config(&config(&tiny));
+    folder.tensors(&Dense::of(&tiny, &gguf), 2);
+    for name in ["", "config.json", "model-00001-of-00002.safetensors", "model.safetensors.index.json"] {
+        let model = Model::open(folder.path().join(name)).unwrap_or_else(|e| panic!("{name:?}: {e}"));
+        assert_eq!(model.config().hidden, tiny.hidden);
+    }
+}
+
+/// Scaled positions are those of the metadata that say the same.
+#[test]
+fn scaled_positions() {
+    let tiny = Tiny::new("llama", None);
+    let gguf = tiny.open();
+    let tensors = Dense::of(&tiny, &gguf);
+    let opened = |scaling: &str| {
+        let folder = Folder::new(scaling);
+        folder.config(
+            &config(&tiny).replace(r#""rope_scaling":null"#, &format!(r#""rope_scaling":{scaling}"#)),
+        );
+        folder.tensors(&tensors, 1);
+        Model::open(folder.path()).unwrap_or_else(|e| panic!("{scaling}: {e}"))
+    };
+    use gllm_kernels_std::core::RopeScaling;
+    let linear = opened(r#"{"rope_type":"linear","factor":4.0}"#);
+    assert_eq!(linear.config().ropes[0].scaling, RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(opened(r#"{"rope_type":"default"}"#).config().ropes[0].scaling, RopeScaling::None);
+
+    let yarn =
+        opened(r#"{"type":"yarn","factor":4.0,"original_max_position_embeddings":2048,"beta_fast":16}"#);
+    let (factor, beta_fast, beta_slow, original_context) = (4.0, 16.0, 1.0, 2048.0);
+    let scaling = RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context };
+    assert_eq!((yarn.config().ropes[0].scaling, yarn.config().context), (scaling, 8192));
+
+    // Llama 3.1: waves shorter than 512 / 4 positions stay, those longer than 512 are divided by 8, those between are interpolated.
+    let llama3 = opened(
+        r#"{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":512}"#,
+    );
+    let factors = llama3.config().ropes[0].factors.clone().unwrap();
+    assert_eq!(factors.len(), tiny.head_dim / 2);
+    for (i, factor) in factors.iter().enumerate() {
+        let wave = std::f64::consts::TAU * 100_000f64.powf(i as f64 / 16.0);
+        let want = match wave {
+            short if short < 128.0 => 1.0,
+            long if long > 512.0 => 8.0,
+            wave => 1.0 / ((1.0 - (512.0 / wave - 1.0) / 3.0) / 8.0 + (512.0 / wave - 1.0) / 3.0),
+        };
+        assert!((f64::from(*factor) - want).abs() < 1e-5, "factor {i} is {factor} instead of {want}");
+    }
+    assert!(factors.iter().any(|f| *f > 1.0 && *f < 8.0));
+    // What positions are divided by changes logits.
+    let plain = logits(&gguf);
+    assert!(logits(&llama3).iter().zip(&plain).any(|(a, b)| (a - b).abs() > 1e-3));
+}
+
+/// Windows, tokens, and numbers that only configurations have.
+#[test]
+fn configurations() {
+    let tiny = Tiny::new("gemma3", None);
+    let gguf = tiny.open();
+    let folder = Folder::new("configurations");
+    let json = config(&tiny).replace(
+        r#""sliding_window_pattern":6"#,
+        r#""layer_types":["sliding_attention","full_attention","sliding_attention"],"final_logit_softcapping":30.0,"eos_token_id":[1,50]"#,
+    );
+    folder.config(&json);
+    folder.file("tokenizer_config.json", r#"{"add_bos_token":true}"#);
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    let model = Model::open(folder.path()).unwrap();
+    let found = model.config();
+    let windows: Vec<_> = found.layer.iter().map(|layer| layer.window).collect();
+    assert_eq!(windows, [Some(24), None, Some(24)]);
+    assert_eq!((found.logit_softcap, &found.stop_tokens[..], found.bos), (Some(30.0), &[1, 50][..], Some(2)));
+    assert!((found.attention_scale - 0.176_776_7).abs() < 1e-7, "{}", found.attention_scale);
+
+    // Generation has a file of its own, which counts first.
+    folder.file("generation_config.json", r#"{"eos_token_id":7,"bos_token_id":3}"#);
+    let model = Model::open(folder.path()).unwrap();
+    assert_eq!((&model.config().stop_tokens[..], model.config().bos), (&[7][..], Some(3)));
+
+    // Mistral's window ends the context, as all layers have it.
+    let tiny = Tiny::new("llama", None);
+    let gguf = tiny.open();
+    let folder = Folder::new("mistral");
+    let json =
+        config(&tiny).replace(r#""model_type":"llama""#, r#""model_type":"mistral","sliding_window":1024"#);
+    folder.config(&json);
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    assert_eq!(Model::open(folder.path()).unwrap().config().context, 1024);
+}
+
+/// All numbers of a matrix.
+fn numbers(matrix: Matrix<'_>) -> Vec<f32> {
+    use gllm_kernels_std::core::Kernels;
+    let mut y = vec![f32::NAN; matrix.rows() * matrix.cols()];
+    match matrix {
+        Matrix::Quantised(w) => Kernels::<f32>::detect().dequant(w, &mut y).unwrap(),
+        // SAFETY: elements of the view.
+        Matrix::F32(w) => y.iter_mut().enumerate().for_each(|(i, y)| unsafe {
+            *y = *w.as_ptr().add(i / w.cols() * w.row_stride() + i % w.cols());
+        }),
+    }
+    y
+}

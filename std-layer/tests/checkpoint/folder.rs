@@ -1,0 +1,195 @@
+// A checkpoint in the making.
+
+use std::path::{Path, PathBuf};
+
+use gllm_kernels_std::core::{bf16, f16};
+use gllm_kernels_std::model::{Matrix, Model};
+
+use super::numbers;
+use super::tiny::Tiny;
+
+/// A folder of its own, removed at the end.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(what: &str) -> Self {
+        let name: String = what.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("checkpoint-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn file(&self, name: &str, contents: impl AsRef<[u8]>) {
+        std::fs::write(self.0.join(name), contents).unwrap();
+    }
+
+    pub fn config(&self, json: &str) {
+        self.file("config.json", json);
+    }
+
+    /// Writes the tensors, to one file or to several with an index.
+    pub fn tensors(&self, all: &[Dense], shards: usize) {
+        if shards == 1 {
+            return self.file("model.safetensors", file(all));
+        }
+        let mut map = Vec::new();
+        for (i, part) in all.chunks(all.len().div_ceil(shards)).enumerate() {
+            let name = format!("model-{:05}-of-{shards:05}.safetensors", i + 1);
+            map.extend(part.iter().map(|t| format!("{:?}:{name:?}", t.name)));
+            self.file(&name, file(part));
+        }
+        let map = map.join(",");
+        self.file("model.safetensors.index.json", format!(r#"{{"metadata":{{}},"weight_map":{{{map}}}}}"#));
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A tensor.
+#[derive(Clone)]
+pub struct Dense {
+    pub name: String,
+    pub dtype: &'static str,
+    pub shape: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+/// A file in the format `safetensors`.
+fn file(tensors: &[Dense]) -> Vec<u8> {
+    let mut at = 0;
+    let entries = tensors.iter().map(|t| {
+        let from = at;
+        at += t.bytes.len();
+        format!(
+            r#""{}":{{"dtype":"{}","shape":{:?},"data_offsets":[{from},{at}]}}"#,
+            t.name, t.dtype, t.shape
+        )
+    });
+    let mut header = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+    header += &" ".repeat(header.len().wrapping_neg() % 8);
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    tensors.iter().for_each(|t| bytes.extend(&t.bytes));
+    bytes
+}
+
+impl Dense {
+    pub fn floats(name: &str, shape: &[usize], x: &[f32]) -> Self {
+        let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Self { name: name.to_owned(), dtype: "F32", shape: shape.to_vec(), bytes }
+    }
+
+    pub fn halves(name: &str, shape: &[usize], x: &[f32]) -> Self {
+        let bytes = x.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect();
+        Self { name: name.to_owned(), dtype: "F16", shape: shape.to_vec(), bytes }
+    }
+
+    pub fn words(name: &str, shape: &[usize], x: &[u32]) -> Self {
+        let bytes = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Self { name: name.to_owned(), dtype: "I32", shape: shape.to_vec(), bytes }
+    }
+
+    /// The tensors of a model that was written as a GGUF file, as a checkpoint has them.
+    pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
+        let weights = gguf.weights().unwrap();
+        let gemma = tiny.architecture == "gemma3";
+        let mut all = Vec::new();
+        let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
+            let (dtype, bytes) = match w.format() {
+                None => ("F32", x.iter().flat_map(|x| x.to_le_bytes()).collect()),
+                Some(of) if of.name() == "f16" => {
+                    ("F16", x.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect())
+                }
+                Some(_) => {
+                    ("BF16", x.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect::<Vec<u8>>())
+                }
+            };
+            Self { name, dtype, shape: vec![w.rows(), w.cols()], bytes }
+        };
+        // Gemma's norms are stored without the 1 that is added to them.
+        let norm = |name: String, x: &[f32]| {
+            let x: Vec<f32> = x.iter().map(|x| x - f32::from(u8::from(gemma))).collect();
+            Self::floats(&format!("{name}.weight"), &[x.len()], &x)
+        };
+        all.push(matrix(
+            "model.embed_tokens.weight".to_owned(),
+            weights.embedding,
+            numbers(weights.embedding),
+        ));
+        if !tiny.tied {
+            all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
+        }
+        all.push(norm("model.norm".to_owned(), weights.output_norm.as_ref().unwrap()));
+        for (l, layer) in weights.layers.iter().enumerate() {
+            let at = |name: &str| format!("model.layers.{l}.{name}");
+            for (name, w, bias) in
+                [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)]
+            {
+                let mut x = numbers(w);
+                if tiny.architecture == "llama" && name != "v" {
+                    x = halves_of_heads(&x, w.cols(), tiny.head_dim);
+                }
+                all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
+                if let Some(bias) = bias {
+                    all.push(Self::floats(&at(&format!("self_attn.{name}_proj.bias")), &[bias.len()], bias));
+                }
+            }
+            all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
+            let network = layer.feed_forward.as_ref().unwrap();
+            for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)] {
+                all.push(matrix(at(&format!("mlp.{name}_proj.weight")), w, numbers(w)));
+            }
+            all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
+            all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
+            all.push(norm(at("input_layernorm"), layer.attention_norm.as_ref().unwrap()));
+            let second = if gemma { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
+            all.push(norm(at(second), layer.ffn_norm.as_ref().unwrap()));
+            all.extend(layer.post_attention_norm.iter().map(|x| norm(at("post_attention_layernorm"), x)));
+            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at("post_feedforward_layernorm"), x)));
+        }
+        all
+    }
+}
+
+/// Rows of each head, which llama's GGUF files have in pairs: first those of all first elements, then those of all second ones.
+fn halves_of_heads(x: &[f32], cols: usize, head_dim: usize) -> Vec<f32> {
+    let half = head_dim / 2;
+    let row = |r: usize| {
+        let (head, i) = (r / head_dim, r % head_dim);
+        head * head_dim + i % half * 2 + i / half
+    };
+    (0..x.len() / cols).flat_map(|r| x[row(r) * cols..][..cols].to_vec()).collect()
+}
+
+/// The configuration of such a model.
+pub fn config(tiny: &Tiny) -> String {
+    let gemma = tiny.architecture == "gemma3";
+    let kind = if gemma { "gemma3_text" } else { tiny.architecture };
+    let activation =
+        if gemma { r#""hidden_activation":"gelu_pytorch_tanh""# } else { r#""hidden_act":"silu""# };
+    let of_gemma = format!(
+        r#","sliding_window":{},"sliding_window_pattern":6,"rope_local_base_freq":10000,"query_pre_attn_scalar":{},"bos_token_id":2"#,
+        tiny.window, tiny.head_dim
+    );
+    format!(
+        r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}}}"#,
+        tiny.layers,
+        tiny.hidden,
+        tiny.heads,
+        tiny.kv_heads,
+        tiny.head_dim,
+        tiny.intermediate,
+        tiny.vocabulary,
+        tiny.tied,
+        if gemma { &of_gemma } else { "" },
+    )
+}

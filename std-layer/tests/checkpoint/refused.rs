@@ -1,0 +1,117 @@
+//! Checkpoints that cannot be opened, and what is said of them.
+
+use gllm_kernels_std::model::Model;
+
+use super::folder::{config, Dense, Folder};
+use super::tiny::Tiny;
+
+/// The error of a folder that something was done to.
+fn error(what: &str, change: impl FnOnce(&Folder, String, Vec<Dense>)) -> String {
+    let tiny = Tiny::new("llama", None);
+    let gguf = tiny.open();
+    let folder = Folder::new(what);
+    change(&folder, config(&tiny), Dense::of(&tiny, &gguf));
+    let opened = Model::open(folder.path());
+    opened.map(|_| ()).expect_err(what).to_string()
+}
+
+#[test]
+fn configurations() {
+    let cases: &[(&str, &str, &[&str])] = &[
+        (r#""model_type":"llama""#, r#""model_type":"mamba""#, &["mamba", "qwen3"]),
+        (r#""model_type":"llama","#, "", &["model_type"]),
+        (r#""hidden_act":"silu""#, r#""hidden_act":"relu""#, &["hidden_act", "relu", "silu"]),
+        (r#""hidden_size":64"#, r#""hidden_size":-1"#, &["hidden_size", "-1"]),
+        (r#""hidden_size":64"#, r#""hidden_size":1e30"#, &["hidden_size"]),
+        (r#""num_hidden_layers":3"#, r#""num_hidden_layers":4000000000"#, &["block_count"]),
+        (r#""num_hidden_layers":3"#, r#""num_hidden_layers":2"#, &["model.layers.2", "2 layers"]),
+        (r#""rms_norm_eps":1e-5"#, r#""rms_norm_eps":"small""#, &["rms_norm_eps", "small"]),
+        (r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"longrope"}"#, &["longrope", "llama3"]),
+        (r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"yarn"}"#, &["factor"]),
+        (r#""rope_scaling":null"#, r#""rope_parameters":{"full_attention":{}}"#, &["layer to layer"]),
+        (r#""rope_scaling":null"#, r#""use_sliding_window":true"#, &["use_sliding_window"]),
+        (r#""rope_scaling":null"#, r#""partial_rotary_factor":0.5"#, &["partial_rotary_factor", "0.5"]),
+        (r#""rope_scaling":null"#, r#""eos_token_id":[1,2,3,4]"#, &["eos_token_id", "4"]),
+        ("}", "", &["config.json"]),
+    ];
+    for (from, to, says) in cases {
+        let said = error(to, |folder, json, tensors| {
+            assert!(json.contains(from), "{from}");
+            folder.config(&json.replacen(from, to, 1));
+            folder.tensors(&tensors, 1);
+        });
+        assert!(says.iter().all(|word| said.contains(word)), "{to}: {said}");
+    }
+}
+
+#[test]
+fn files() {
+    let missing = error("no configuration", |folder, _, tensors| folder.tensors(&tensors, 1));
+    assert!(missing.contains("config.json") && missing.contains("missing"), "{missing}");
+    let empty = error("no tensors", |folder, json, _| folder.config(&json));
+    assert!(empty.contains("model.safetensors"), "{empty}");
+    for name in ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "notes.txt", "..", ""] {
+        let said = error(&format!("index {name:?}"), |folder, json, tensors| {
+            folder.config(&json);
+            folder.tensors(&tensors, 1);
+            folder.file("model.safetensors.index.json", format!(r#"{{"weight_map":{{"a":{name:?}}}}}"#));
+        });
+        assert!(said.contains("index.json") && said.contains("beside it"), "{name:?}: {said}");
+    }
+    let cut = error("cut short", |folder, json, tensors| {
+        folder.config(&json);
+        folder.tensors(&tensors, 1);
+        let whole = std::fs::read(folder.path().join("model.safetensors")).unwrap();
+        folder.file("model.safetensors", &whole[..whole.len() - 1]);
+    });
+    assert!(cut.contains("cut short"), "{cut}");
+    let twice = error("twice", |folder, json, tensors| {
+        folder.config(&json);
+        folder.tensors(&tensors, 2);
+        let first = folder.path().join("model-00001-of-00002.safetensors");
+        std::fs::copy(first, folder.path().join("model-00002-of-00002.safetensors")).unwrap();
+    });
+    assert!(twice.contains("twice"), "{twice}");
+}
+
+#[test]
+fn tensors() {
+    let without = |end: &'static str| {
+        error(end, |folder, json, tensors| {
+            folder.config(&json);
+            let tensors: Vec<Dense> = tensors.into_iter().filter(|t| !t.name.ends_with(end)).collect();
+            folder.tensors(&tensors, 1);
+        })
+    };
+    for name in ["embed_tokens.weight", "1.mlp.up_proj.weight", "2.input_layernorm.weight"] {
+        let said = without(name);
+        assert!(said.contains(name) && said.contains("missing"), "{said}");
+    }
+    assert!(without("lm_head.weight").contains("tie_word_embeddings"));
+    // A bias that no formula has is not ignored, and neither is another shape or type.
+    let changed = |what: &str, change: fn(&mut Vec<Dense>)| {
+        error(what, |folder, json, mut tensors| {
+            folder.config(&json);
+            change(&mut tensors);
+            folder.tensors(&tensors, 1);
+        })
+    };
+    let bias =
+        changed("bias", |all| all.push(Dense::floats("model.layers.0.mlp.up_proj.bias", &[96], &[0.5; 96])));
+    assert!(bias.contains("model.layers.0.mlp.up_proj.bias"), "{bias}");
+    let shape = changed("shape", |all| {
+        let at = all.iter().position(|t| t.name.ends_with("0.mlp.up_proj.weight")).unwrap();
+        all[at].shape = vec![64, 96];
+    });
+    assert!(shape.contains("up_proj") && shape.contains("[96, 64]") && shape.contains("[64, 96]"), "{shape}");
+    let of = changed("type", |all| {
+        let at = all.iter().position(|t| t.name.ends_with("0.mlp.up_proj.weight")).unwrap();
+        all[at].dtype = "I32";
+    });
+    assert!(of.contains("up_proj") && of.contains("I32"), "{of}");
+    let unfinished = changed("parts", |all| {
+        all.retain(|t| !t.name.ends_with("0.mlp.up_proj.weight"));
+        all.push(Dense::words("model.layers.0.mlp.up_proj.qweight", &[64, 12], &[0; 64 * 12]));
+    });
+    assert!(unfinished.contains("qzeros"), "{unfinished}");
+}
