@@ -442,7 +442,7 @@ fn mistakes_are_told_in_one_line() {
     ] {
         let run = |file, words: &[&str]| refused(&[&[command, file], more].concat(), 1, words);
         run("/no/such/model.gguf", &["/no/such/model.gguf", "No such file"]);
-        run(folder, &[folder, "not a regular file"]);
+        run(folder, &[folder, "config.json", "checkpoint"]);
         run(text.text(), &[text.text(), "GGUF"]);
         run(other.text(), &["clip", "llama", "gemma3"]);
         run(adapter.text(), &["general.architecture"]);
