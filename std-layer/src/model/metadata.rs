@@ -2,7 +2,8 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::source::{bad_tensor, numbers, Files, Naming};
+use super::names::Naming;
+use super::source::{bad_tensor, numbers, Files};
 use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, ModelError, Norm, Pooling, Rope};
 use crate::gguf::{Array, Gguf, Value};
 

@@ -1,7 +1,15 @@
 //! The table of tensors of a model: their names in GGUF files and in checkpoints, and their shapes.
 
-use super::source::Naming;
 use super::{Config, Experts};
+
+/// Who named a model's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// llama.cpp, for GGUF files.
+    Gguf,
+    /// Hugging Face's library, for checkpoints.
+    HuggingFace,
+}
 
 /// A question about a model.
 type Whether = fn(&Config) -> bool;

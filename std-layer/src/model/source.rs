@@ -7,20 +7,11 @@ use std::path::{Path, PathBuf};
 use gllm_kernels_core::{bf16, f16, KernelError, MatRef, QuantRef};
 use rayon::prelude::*;
 
-use super::names::{self, Name};
+use super::names::{self, Name, Naming};
 use super::weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};
 use super::{checkpoint, Config, ModelError};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
-
-/// Who named a model's tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Naming {
-    /// llama.cpp, for GGUF files.
-    Gguf,
-    /// Hugging Face's library, for checkpoints.
-    HuggingFace,
-}
 
 /// A model's file, or the files that it is split into.
 #[derive(Debug)]
