@@ -1,5 +1,7 @@
 //! Checkpoints of Hugging Face's library: small ones are written here, opened as models, and compared with GGUF files of the same numbers.
 
+#[path = "decoder/exact.rs"]
+mod exact;
 #[path = "checkpoint/folder.rs"]
 mod folder;
 #[path = "checkpoint/quantised.rs"]
@@ -10,19 +12,16 @@ mod refused;
 #[allow(dead_code)] // Other tests use the rest.
 mod tiny;
 
+use exact::{exact, generator};
 use folder::{config, Dense, Folder};
-use gllm_kernels_std::backend::{CacheOptions, CpuBackend, ForwardConfig, KvType};
-use gllm_kernels_std::core::{Precision, QuantFormat};
-use gllm_kernels_std::model::{Generator, Matrix, Model, Options};
+use gllm_kernels_std::core::QuantFormat;
+use gllm_kernels_std::model::{Matrix, Model};
 use tiny::Tiny;
 
 /// Exact logits behind each of some tokens.
 fn logits(model: &Model<'_>) -> Vec<f32> {
-    let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
-    let cache = CacheOptions { kind: KvType::F32, ..CacheOptions::default() };
-    let options = Options { forward, cache, max_tokens: Some(256), ..Options::default() };
     let tokens: Vec<u32> = (0..60u32).map(|i| (i * i + 7 * i) % 97).collect();
-    Generator::new(CpuBackend::new(2).unwrap(), model, options).unwrap().logits(&tokens).unwrap()
+    generator(model, 2, exact()).logits(&tokens).unwrap()
 }
 
 fn assert_alike(got: &[f32], want: &[f32], what: &str) {

@@ -1,5 +1,7 @@
 //! Whole models on the CPU.
 
+#[path = "decoder/exact.rs"]
+mod exact;
 #[path = "decoder/golden.rs"]
 mod golden;
 #[path = "decoder/real.rs"]
@@ -7,11 +9,12 @@ mod real;
 #[path = "decoder/tiny.rs"]
 mod tiny;
 
+use exact::{exact, generator};
 use gllm_kernels_std::backend::{
-    Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
+    Backend, BackendError, CacheOptions, CpuBackend, KvType, Outputs, Run, Topology,
 };
-use gllm_kernels_std::core::{Precision, QuantFormat};
-use gllm_kernels_std::model::{CacheError, Generator, Model, Options, Pooling, Sampling};
+use gllm_kernels_std::core::QuantFormat;
+use gllm_kernels_std::model::{CacheError, Generator, Options, Pooling, Sampling};
 use gllm_testkit::effort;
 use tiny::{divergence, hidden, oracle, Tiny};
 
@@ -26,16 +29,6 @@ fn with_sinks() -> impl Iterator<Item = Tiny> {
     let formats = [None, Some(QuantFormat::Mxfp4), Some(QuantFormat::Q8_0), Some(QuantFormat::F16)].map(of);
     let heads = Tiny { head_dim: 36, heads: 8, ..of(None) };
     formats.into_iter().chain([heads])
-}
-
-fn exact() -> Options {
-    let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
-    let cache = CacheOptions { kind: KvType::F32, sequences: 8, ..CacheOptions::default() };
-    Options { forward, cache, max_tokens: Some(2048), ..Options::default() }
-}
-
-fn generator(model: &Model<'_>, threads: usize, options: Options) -> Generator<CpuBackend> {
-    Generator::new(CpuBackend::new(threads).unwrap(), model, options).unwrap()
 }
 
 fn bits(logits: &[f32]) -> Vec<u32> {

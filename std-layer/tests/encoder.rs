@@ -1,17 +1,20 @@
 //! Encoders on the CPU: small models with random weights, and what they compute in f64.
 
+#[path = "decoder/exact.rs"]
+mod exact;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use exact::{exact, generator};
 use gllm_kernels_std::backend::{
-    choose_for, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run,
-    Topology,
+    choose_for, BackendError, BackendKind, CacheOptions, KvType, Outputs, Run, Topology,
 };
-use gllm_kernels_std::core::{Kernels, Precision, QuantFormat};
+use gllm_kernels_std::core::{Kernels, QuantFormat};
 use gllm_kernels_std::gguf::{GgmlType, Value, Writer};
 use gllm_kernels_std::model::{
-    Config, Gate, Generator, HostWeights, Matrix, Model, NormWeights, Options, Pooling, Sampling,
+    Config, Gate, HostWeights, Matrix, Model, NormWeights, Options, Pooling, Sampling,
 };
 
 const HIDDEN: usize = 96;
@@ -317,16 +320,6 @@ fn pooled(of: &[Vec<f64>], pooling: Pooling) -> Vec<f64> {
 
 fn tokens(n: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 7 * i + i / 11) % VOCABULARY) as u32).collect()
-}
-
-fn exact() -> Options {
-    let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
-    let cache = CacheOptions { kind: KvType::F32, sequences: 8, ..CacheOptions::default() };
-    Options { forward, cache, max_tokens: Some(2048), ..Options::default() }
-}
-
-fn generator(model: &Model<'_>, threads: usize, options: Options) -> Generator<CpuBackend> {
-    Generator::new(CpuBackend::new(threads).unwrap(), model, options).unwrap()
 }
 
 fn distance(want: &[f64], got: &[f32]) -> f64 {

@@ -50,14 +50,13 @@ impl Grouped for GptqRef<'_> {
 /// # Errors
 /// A reason: a weight is not finite, or the view does not have the sizes that it says.
 pub(super) fn stored(view: &View<'_>, scales: Option<&[f16]>) -> Result<Stored, String> {
-    let stored = match view {
+    match view {
         View::Awq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::Gptq(w) => grouped(*w, scales)?.map_or_else(|| halves(*w), Ok),
         View::SqueezeLlm(w) => halves(*w),
         View::Fp8(w) => halves(*w),
         View::Plain(t) => Err(format!("{} is not quantised", t.name)),
-    };
-    stored
+    }
 }
 
 /// The weights of a view in f16, an output behind the other.
