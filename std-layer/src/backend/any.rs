@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::tensors::check_for_gpus;
+use super::tensors::check_for_wgpu;
 use super::{
     Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Sequences, Topology,
 };
@@ -152,7 +152,10 @@ pub fn choose(threads: usize) -> Result<Choice, BackendError> {
 /// # Errors
 /// Those of [`choose`].
 pub fn choose_for(config: &Config, threads: usize) -> Result<Choice, BackendError> {
-    choose_among(threads, |kind| if kind == BackendKind::Cpu { Ok(()) } else { check_for_gpus(config) })
+    choose_among(threads, |kind| match kind {
+        BackendKind::Metal | BackendKind::Wgpu => check_for_wgpu(config),
+        BackendKind::Cuda | BackendKind::Rocm | BackendKind::Cpu => Ok(()),
+    })
 }
 
 /// The first kind that suits, and of which there is a device.

@@ -1,5 +1,7 @@
 //! A model's matrices and vectors on any device: in which order they come there, and how the operations of a step find theirs.
 
+use gllm_kernels_core::{KernelError, MatMut};
+
 use super::{BackendError, Linear, NormWeight};
 use crate::model::{Config, ExpertWeights, Gate, HostWeights, Matrix, Network, Norm, NormWeights};
 
@@ -197,11 +199,25 @@ impl<P, V, E> Tensors<P, V, E> {
     }
 }
 
-/// Refuses models with parts that the kernels of GPUs do not have.
+/// The first row of a table, decoded.
+///
+/// # Errors
+/// `BadIndex` if there is none; `BadValue` if the numbers of a row do not lie one behind the other.
+pub(super) fn first_row(table: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
+    let (k, mut row) = (crate::kernels::<f32>(), vec![0.0; table.cols()]);
+    let y = MatMut::new(&mut row, 1, table.cols())?;
+    match table {
+        Matrix::Quantised(w) => k.gather_q(w, &[0], y)?,
+        Matrix::F32(w) => k.gather(w, &[0], y)?,
+    }
+    Ok(row)
+}
+
+/// Refuses models with parts that the shaders of wgpu do not have.
 ///
 /// # Errors
 /// `Unsupported`.
-pub(super) fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
+pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
     let lacks = [
         (!config.causal, "attention that sees the whole text (an encoder)"),
         (config.alibi.is_some(), "linear biases of attention"),
@@ -212,7 +228,7 @@ pub(super) fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
         (!config.gated, "feed-forward networks without a gate"),
     ];
     match lacks.into_iter().find(|(lacks, _)| *lacks) {
-        Some((_, what)) => Err(BackendError::Unsupported(format!("{what} on a GPU"))),
+        Some((_, what)) => Err(BackendError::Unsupported(format!("{what} through wgpu"))),
         None => Ok(()),
     }
 }

@@ -23,6 +23,7 @@ use super::quant::{ActivationPlaces, Activations};
 use super::stream::Stream;
 use super::sys::Address;
 use super::{KvFormat, Ops};
+use crate::model::Norm;
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
 pub(crate) const KV_PIECE: usize = 256;
@@ -87,24 +88,22 @@ pub(crate) struct AddNorm<'a> {
     pub(crate) x: ViewMut<'a, f32>,
     /// Which of its rows go on, and where to; otherwise all of them do, where they are.
     pub(crate) moved: Option<(View<'a, u32>, ViewMut<'a, f32>)>,
-    /// What is added.
-    pub(crate) delta: Option<Delta<'a>>,
+    /// What is added: a row for each that goes on.
+    pub(crate) delta: Option<View<'a, f32>>,
+    /// What is added as well, to all of them.
+    pub(crate) bias: Option<View<'a, f32>>,
+    /// The weight of the RMS norm of what is added, if that is normed before.
+    pub(crate) post: Option<View<'a, f32>>,
+    pub(crate) kind: Norm,
     /// The norm's weight.
     pub(crate) weight: View<'a, f32>,
+    /// What is added behind the norm.
+    pub(crate) norm_bias: Option<View<'a, f32>>,
     pub(crate) eps: f32,
     /// Factor of the residual stream.
     pub(crate) scale: f32,
-}
-
-/// What the residual stream grows by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Delta<'a> {
-    /// A row for each that goes on.
-    pub(crate) rows: View<'a, f32>,
-    /// What is added to each of these, if anything.
-    pub(crate) bias: Option<View<'a, f32>>,
-    /// The weight of their norm, if they are normed before.
-    pub(crate) post: Option<View<'a, f32>>,
+    /// Whether the norm's results become the residual stream.
+    pub(crate) stays: bool,
 }
 
 /// Which tokens the rows of a step are.
@@ -112,8 +111,10 @@ pub(crate) struct Delta<'a> {
 pub(crate) struct StepRows<'a> {
     /// Row of the page tables of each row's sequence.
     pub(crate) sequences: View<'a, u32>,
-    /// Tokens of each row's sequence up to its own.
+    /// Tokens of each row's sequence that it sees, up to its own or to the last one; a window may hide the first of them.
     pub(crate) lengths: View<'a, u32>,
+    /// The position of each row in its sequence, where rows see tokens behind their own.
+    pub(crate) positions: Option<View<'a, u32>>,
 }
 
 /// Queries, keys and values as products left them.
@@ -137,7 +138,7 @@ pub(crate) struct Heads<'a> {
     pub(crate) queries: ViewMut<'a, f32>,
 }
 
-/// Attention of rows to the tokens before them.
+/// Attention of rows to the tokens that they see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attend<'a> {
     pub(crate) rows: StepRows<'a>,
@@ -147,7 +148,7 @@ pub(crate) struct Attend<'a> {
     pub(crate) cap: Option<f32>,
     /// The score of each head that no token has.
     pub(crate) sinks: Option<View<'a, f32>>,
-    /// ALiBi: how much the score of each head falls for each token between a key and the row; behind the cap.
+    /// ALiBi: how much the score of each head falls for each token between a key and the row, whichever comes first; behind the cap.
     pub(crate) slopes: Option<View<'a, f32>>,
     /// Pieces that the longest sequence has, at least.
     pub(crate) pieces: usize,
@@ -195,6 +196,14 @@ impl Ops {
         }))
     }
 
+    /// Where the positions of a step's rows are; 0 if each is that of the last token that the row sees.
+    fn positions(&self, rows: StepRows<'_>) -> Result<Address, CudaError> {
+        let Some(positions) = rows.positions else { return Ok(0) };
+        same_len("positions", positions.len(), rows.lengths.len())?;
+        self.here(positions.context())?;
+        Ok(positions.address())
+    }
+
     /// `y_t = table[ids_t]`, widened; a row that does not exist gives NaN.
     pub(crate) fn decoder_embed(
         &self,
@@ -222,14 +231,14 @@ impl Ops {
         unsafe { self.loader.launch(self.decoder("embed"), stream, geometry, &args) }
     }
 
-    /// `x = scale x + delta`, or with the norm of `delta`, whose bias has been added before; then the norm of that, in the forms of `to`.
+    /// `x = scale x + d`, or with the norm of `d`, which is `delta + bias`; then the norm of that, in the forms of `to`, and as `x` if it stays.
     pub(crate) fn decoder_norm(
         &self,
         stream: &Stream,
         how: AddNorm<'_>,
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let AddNorm { x, moved, delta, weight, eps, scale } = how;
+        let AddNorm { x, moved, delta, bias, post, kind, weight, norm_bias, eps, scale, stays } = how;
         let cols = to.cols;
         let all = super::check::rows(x.len(), cols)?;
         let (m, rows, y) = match &moved {
@@ -240,30 +249,16 @@ impl Ops {
             }
             None => (all, 0, x.address()),
         };
-        same_len("weight", weight.len(), cols)?;
-        let mut args = AddNormArgs {
-            x: x.address(),
-            rows,
-            y,
-            delta: 0,
-            bias: 0,
-            post: 0,
-            w: weight.address(),
-            out: to.args(self, m)?,
-            eps,
-            scale,
-        };
-        if let Some(delta) = delta {
-            same_len("delta", delta.rows.len(), m * cols)?;
-            self.here(delta.rows.context())?;
-            args.delta = delta.rows.address();
-            [args.bias] = self.parts("bias", delta.bias, [cols])?;
-            [args.post] = self.parts("post", delta.post, [cols])?;
-        }
-        for context in [x.context(), weight.context()] {
-            self.here(context)?;
-        }
-        aligned("x", args.x | args.y | args.delta | args.bias | args.post | args.w)?;
+        self.here(x.context())?;
+        let [delta] = self.parts("delta", delta, [m * cols])?;
+        let [bias] = self.parts("bias", bias, [cols])?;
+        let [post] = self.parts("post", post, [cols])?;
+        let [w] = self.parts("weight", Some(weight), [cols])?;
+        let [b] = self.parts("norm_bias", norm_bias, [cols])?;
+        let x = x.address();
+        aligned("x", x | y | delta | bias | post | w | b)?;
+        let (out, centred, stays) = (to.args(self, m)?, (kind == Norm::Layer).into(), stays.into());
+        let args = AddNormArgs { x, rows, y, delta, bias, post, w, b, out, eps, scale, centred, stays };
         let geometry = geometry::by_fours(m, cols);
         // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("norm"), stream, geometry, &args) }
@@ -320,6 +315,7 @@ impl Ops {
             tables: tables.pages.address(),
             sequences: rows.sequences.address(),
             lengths: rows.lengths.address(),
+            positions: self.positions(rows)?,
             stride: [
                 small("stride", how.x[0].1)?,
                 small("stride", how.x[1].1)?,
@@ -390,6 +386,7 @@ impl Ops {
             y: 0,
             sinks: self.of_heads("sinks", how.sinks, how.heads)?,
             slopes: self.of_heads("slopes", how.slopes, how.heads)?,
+            positions: self.positions(how.rows)?,
             queries: small("queries", queries)?,
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,

@@ -25,17 +25,17 @@ fn tokens(n: usize, vocabulary: usize) -> Vec<u32> {
     (0..n).map(|i| ((i * i + 7 * i + i / 11) % vocabulary) as u32).collect()
 }
 
-fn exact() -> Options {
+pub fn exact() -> Options {
     let forward = ForwardConfig { precision: Precision::Exact, ..ForwardConfig::default() };
     let cache = CacheOptions { kind: KvType::F32, sequences: 8, ..CacheOptions::default() };
     Options { forward, cache, max_tokens: Some(1024), ..Options::default() }
 }
 
-fn on_cpu(model: &Model<'_>) -> Result<Generator<CpuBackend>, String> {
+pub fn on_cpu(model: &Model<'_>) -> Result<Generator<CpuBackend>, String> {
     Generator::new(CpuBackend::new(2).map_err(text)?, model, exact()).map_err(text)
 }
 
-fn on_gpu(model: &Model<'_>, options: Options) -> Result<Generator<CudaBackend>, String> {
+pub fn on_gpu(model: &Model<'_>, options: Options) -> Result<Generator<CudaBackend>, String> {
     Generator::new(CudaBackend::with_context(context()).map_err(text)?, model, options).map_err(text)
 }
 

@@ -18,6 +18,8 @@ mod attention;
 mod bench;
 #[path = "elementwise.rs"]
 mod elementwise;
+#[path = "encoders.rs"]
+mod encoders;
 #[path = "gemm.rs"]
 mod gemm;
 #[path = "gemv.rs"]
@@ -178,6 +180,7 @@ pub fn main() {
     prefill::trials(&mut trials);
     gemm::trials(&mut trials);
     models::trials(&mut trials);
+    encoders::trials(&mut trials);
     // Kinds of GPUs differ in how tiles are multiplied.
     for kind in 1..if on_a_gpu() { 1 } else { KINDS } {
         KIND.set(kind);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantFormat, QuantRef};
 
 use crate::aligned::AlignedVec;
-use crate::backend::tensors::{Tensors, Upload};
+use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -282,13 +282,7 @@ pub(super) fn upload(
         false => packer.table(weights.embedding)?,
     };
     let positions = weights.positions.map(|table| packer.table(table)).transpose()?;
-    let token_types = weights.token_types.map(|table| packer.table(table)).transpose()?;
     packer.pack(threads, progress)?;
-    let first = |table: Embedding| {
-        let mut row = vec![0.0; config.hidden];
-        table.look_up(&crate::kernels(), &[0], MatMut::new(&mut row, 1, config.hidden)?)?;
-        Ok::<_, KernelError>(row)
-    };
-    let token_type = token_types.map(first).transpose()?;
+    let token_type = weights.token_types.map(first_row).transpose()?;
     Ok(CpuWeights { config: config.clone(), embedding, positions, token_type, tensors })
 }

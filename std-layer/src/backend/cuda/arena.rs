@@ -27,7 +27,7 @@ pub(super) enum Place {
     /// What pieces of attention give, and all of them together.
     Partial,
     Mixed,
-    /// What the residual stream grows by.
+    /// What the residual stream grows by; in front of the first layer the rows of positions.
     Delta,
     /// Gates and what they are for.
     Gates,

@@ -159,7 +159,9 @@ impl Angles {
         for rope in ropes {
             let n = positions * (rope.dims / 2);
             let (mut cos, mut sin) = (vec![0.0; n], vec![0.0; n]);
-            rope.freqs().table(RopePositions::Each(&numbers), &mut cos, &mut sin)?;
+            if n > 0 {
+                rope.freqs().table(RopePositions::Each(&numbers), &mut cos, &mut sin)?;
+            }
             tables.push([Buffer::from_slice(stream, &cos)?, Buffer::from_slice(stream, &sin)?]);
         }
         Ok(Self { ropes: ropes.to_vec(), tables, positions })
@@ -172,7 +174,7 @@ pub(super) struct Inputs {
     rows: usize,
     pub(super) tokens: Buffer<u32>,
     pub(super) sequences: Mirrored,
-    /// Tokens of each row's sequence, up to its own.
+    /// Tokens of each row's sequence, up to its own; all of them, if rows see tokens behind their own.
     pub(super) lengths: Mirrored,
     pub(super) outputs: Mirrored,
     /// Where runs begin.
@@ -181,6 +183,8 @@ pub(super) struct Inputs {
     pub(super) stops: Mirrored,
     /// Where the rows of runs begin that become one; no recording knows them.
     pub(super) pools: Mirrored,
+    /// The position of each row, if rows see tokens behind their own; no recording knows them.
+    pub(super) positions: Mirrored,
 }
 
 impl Inputs {
@@ -191,8 +195,9 @@ impl Inputs {
         // What stands behind the tokens of a step is looked up, too.
         tokens.fill_bytes(stream, 0)?;
         let [sequences, lengths, outputs] = [mirrored(rows)?, mirrored(rows)?, mirrored(rows)?];
-        let [starts, stops, pools] = [mirrored(rows + 1)?, mirrored(0)?, mirrored(0)?];
-        Ok(Self { rows, tokens, sequences, lengths, outputs, starts, stops, pools })
+        let [starts, stops, pools, positions] =
+            [mirrored(rows + 1)?, mirrored(0)?, mirrored(0)?, mirrored(0)?];
+        Ok(Self { rows, tokens, sequences, lengths, outputs, starts, stops, pools, positions })
     }
 
     /// The first `n` rows that have a sequence have a token more.

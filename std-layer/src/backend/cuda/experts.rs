@@ -6,7 +6,7 @@
 use super::arena::{Memory, Place, Wanted};
 use super::layout::{Access, Layout};
 use super::product::Spread;
-use super::step::{Lowering, Waiting};
+use super::step::{Biases, Lowering, Waiting};
 use super::weights::{half_type, ExpertWeights};
 use crate::backend::BackendError;
 use crate::cuda::experts::{segments, Given, Routes};
@@ -77,7 +77,10 @@ impl<'a> Lowering<'a> {
         }
         self.size(Place::Gates, pairs * 2 * experts.intermediate, 4);
         self.multiply(&of.gate_up, Some(Place::Gates), Some(&spread))?;
-        let biases = of.biases.as_ref().map(|[gate, up, _]| [gate, up]);
+        let biases = match &of.biases {
+            Some([gate, up, _]) => Biases::Experts([gate, up]),
+            None => Biases::Gates(None),
+        };
         self.waiting = Waiting::Gate(&of.gate_up, biases);
         self.produce(self.wanted(&of.down, each))?;
         self.size(Place::Results, pairs * hidden, 4);

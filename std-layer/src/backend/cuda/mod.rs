@@ -216,6 +216,10 @@ impl<P: Platform> GpuBackend<P> {
             rows: StepRows {
                 sequences: inputs.sequences.there.range(0..n)?,
                 lengths: inputs.lengths.there.range(0..n)?,
+                positions: match weights.config.causal {
+                    true => None,
+                    false => Some(inputs.positions.there.range(0..n)?),
+                },
             },
             outputs: inputs.outputs.there.range(0..rows.outputs)?,
             starts: inputs.starts.there.view(),
@@ -312,21 +316,26 @@ impl<P: Platform> GpuBackend<P> {
         pooling: Option<Pooling>,
     ) -> Result<Rows, BackendError> {
         let gpu = &self.gpu;
-        let (mut lengths, mut starts) = (Vec::new(), Vec::new());
+        let (mut lengths, mut positions, mut starts) = (Vec::new(), Vec::new(), Vec::new());
         for &Run { sequence, tokens, .. } in &topology.runs {
             let position = kv.pages.positions(sequence)?;
             starts.push(lengths.len() as u32);
-            lengths.extend((1..=tokens).map(|t| (position + t) as u32));
+            if weights.config.causal {
+                lengths.extend((1..=tokens).map(|t| (position + t) as u32));
+            } else {
+                positions.extend(0..tokens as u32);
+                lengths.extend(std::iter::repeat_n(tokens as u32, tokens));
+            }
         }
         starts.push(lengths.len() as u32);
         kv.append(gpu, &topology.tokens())?;
         let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
         let recorded = single(topology) && count <= RECORDED_ROWS && pooling.is_none();
         let n = if recorded { count.next_power_of_two() } else { count };
-        let positions = lengths.iter().max().map_or(0, |&n| n as usize);
+        let longest = lengths.iter().max().map_or(0, |&n| n as usize);
         // There are fast ways and exact ones.
         let exact = config.precision == Precision::Exact;
-        kv.prepare(gpu, weights, Room { rows: n, positions, exact }, &ids)?;
+        kv.prepare(gpu, weights, Room { rows: n, positions: longest, exact }, &ids)?;
         let slot = |id: SequenceId| kv.tables.row(id).ok_or(CacheError::Unknown(id));
         let slots = ids.iter().map(|&id| slot(id)).collect::<Result<Vec<_>, _>>()?;
         let mut sequences: Vec<u32> = Vec::with_capacity(n);
@@ -347,6 +356,7 @@ impl<P: Platform> GpuBackend<P> {
         if !recorded {
             inputs.outputs.set(&gpu.stream, &outputs)?;
             inputs.starts.set(&gpu.stream, &starts)?;
+            inputs.positions.set_all(&gpu.stream, &positions)?;
             if pooling.is_some() {
                 inputs.pools.set_all(&gpu.stream, &[&[0], &topology.output_ends()[..]].concat())?;
             }
@@ -354,7 +364,7 @@ impl<P: Platform> GpuBackend<P> {
         Ok(Rows {
             rows: n,
             outputs: if recorded { n } else { outputs.len() },
-            pieces: pieces(positions),
+            pieces: pieces(longest),
             exact,
             narrow_cache: matches!(kv.options.kind, KvType::F16 | KvType::Bf16),
             recorded,
@@ -380,6 +390,12 @@ impl<P: Platform> GpuBackend<P> {
         topology.check(tokens, &weights.config)?;
         kv.fits(&weights.config)?;
         self.settle(kv)?;
+        let positions = topology.runs.iter().map(|run| kv.pages.positions(run.sequence));
+        topology.check_whole(
+            &positions.collect::<Result<Vec<_>, _>>()?,
+            pooling.is_none(),
+            &weights.config,
+        )?;
         if tokens.is_empty() {
             let memory = kv.free_logits(gpu, 0)?;
             return Ok(CudaLogits { memory, rows: 0, vocabulary, ahead: None });

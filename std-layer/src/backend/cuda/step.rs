@@ -6,12 +6,12 @@ use super::arena::{Memory, Place, Wanted};
 use super::cache::head_room;
 use super::experts::experts_of_places;
 use super::layout::{Access, Layout, Plan};
-use super::weights::{Product, Storage, Stored};
+use super::weights::{Matrix, Product, Storage, Stored};
 use super::{Gpu, Rows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::cuda::decoder::{AddNorm, Attend, Delta, Forms, Gated, Heads, StepRows};
-use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill};
-use crate::model::{Config, Pooling};
+use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads, StepRows};
+use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
+use crate::model::{Config, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 const ATTENTION_ROWS: usize = 64;
@@ -22,13 +22,23 @@ const MIN_TENSOR_ROWS: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiting<'a> {
     Nothing,
-    Norm(NormWeight),
+    /// A norm, and whether its results become the residual stream.
+    Norm(NormWeight, bool),
     Attention(usize),
-    /// Gates and what they are for, as this product gave them; with the biases of experts, if these have any.
-    Gate(&'a Product, Option<[&'a Buffer<f32>; 2]>),
+    /// Gates and what they are for, as this product gave them; with their biases, if they have any.
+    Gate(&'a Product, Biases<'a>),
     /// Rows that were kept in f32: all of them, or the row of each pair of a row and an expert, sorted by expert.
     Kept,
     Pairs,
+}
+
+/// What is added to gates, and to what they are for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Biases<'a> {
+    /// The same to all rows, if anything: to gates alone.
+    Gates(Option<&'a Buffer<f32>>),
+    /// To each row that of its expert.
+    Experts([&'a Buffer<f32>; 2]),
 }
 
 /// Turns operations into launches; without memory, into a plan for it.
@@ -45,12 +55,15 @@ pub(super) struct Lowering<'a> {
     pub(super) inputs: Place,
     /// What the next norm adds: nothing, or `Delta`, which is normed before by this weight.
     add: Option<Option<NormWeight>>,
-    /// What `Delta` has yet to get.
+    /// What `Delta` has yet to get; the norm adds it without `Delta`, too.
     delta_bias: Option<&'a Buffer<f32>>,
+    /// Factor that the next norm gives the residual stream before.
+    scale: f32,
     /// Where the residual stream is, and whether it has yet to be moved there.
     hidden: Place,
     move_hidden: bool,
-    gates: Option<&'a Product>,
+    /// What the last product of gates was, and what is added to these, if anything.
+    gates: Option<(&'a Product, Option<&'a Buffer<f32>>)>,
 }
 
 impl<'a> Lowering<'a> {
@@ -70,6 +83,7 @@ impl<'a> Lowering<'a> {
             waiting: Waiting::Nothing,
             add: None,
             delta_bias: None,
+            scale: weights.config.embedding_scale,
             hidden: Place::Hidden,
             move_hidden: false,
             inputs: Place::Inputs,
@@ -108,9 +122,9 @@ impl<'a> Lowering<'a> {
         self.size(Place::Half, if wanted.half.is_some() { m * wanted.cols } else { 0 }, 2);
         let outputs = [(self.inputs, Access::Write), (Place::Half, Access::Write)];
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
-            Waiting::Norm(weight) => self.norm_rows(weight, wanted, outputs),
+            Waiting::Norm(weight, stays) => self.norm_rows((weight, stays), wanted, outputs),
             Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
-            Waiting::Gate(product, biases) => self.gate((product, biases), wanted, outputs),
+            Waiting::Gate(product, biases) => self.gate(product, biases, wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
             Waiting::Pairs => self.pairs(wanted, outputs),
             Waiting::Nothing => {
@@ -121,7 +135,7 @@ impl<'a> Lowering<'a> {
 
     fn norm_rows(
         &mut self,
-        weight: NormWeight,
+        (norm, stays): (NormWeight, bool),
         wanted: Wanted,
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
@@ -134,12 +148,13 @@ impl<'a> Lowering<'a> {
         if add.is_some() {
             uses.push((Place::Delta, Access::Read));
         }
-        let weight = weights.tensors.norm(weight)?.view();
+        let weight = weights.tensors.norm(norm)?.view();
+        let norm_bias = weights.tensors.norm_bias(norm).filter(|_| config.norm == Norm::Layer);
+        let norm_bias = norm_bias.map(Buffer::view);
         let bias = self.delta_bias.take().map(Buffer::view);
         let post = add.flatten().map(|post| weights.tensors.norm(post)).transpose()?.map(Buffer::view);
-        let (all, hidden, eps) = (self.rows.rows, config.hidden, config.norm_eps);
-        // Nothing has been added to embeddings yet, and they have not had their factor.
-        let scale = if add.is_none() { config.embedding_scale } else { 1.0 };
+        let (all, hidden, kind, eps) = (self.rows.rows, config.hidden, config.norm, config.norm_eps);
+        let scale = std::mem::replace(&mut self.scale, 1.0);
         self.hidden = to;
         self.launch(&uses, |memory, layout, gpu| {
             let count = if from == Place::Hidden { all } else { m };
@@ -149,13 +164,10 @@ impl<'a> Lowering<'a> {
                 false => None,
             };
             let delta = match add {
-                Some(_) => {
-                    let rows = memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view();
-                    Some(Delta { rows, bias, post })
-                }
+                Some(_) => Some(memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view()),
                 None => None,
             };
-            let how = AddNorm { x, moved, delta, weight, eps, scale };
+            let how = AddNorm { x, moved, delta, bias, post, kind, weight, norm_bias, eps, scale, stays };
             let forms = memory.forms(layout, wanted, m)?;
             gpu.ops.decoder_norm(&gpu.stream, how, forms)
         })
@@ -169,6 +181,8 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), BackendError> {
         let config = &self.weights.config;
         let sinks = self.weights.tensors.sinks(layer).map(Buffer::view);
+        let slopes = self.weights.slopes.as_ref().map(Buffer::view);
+        let all = if config.causal { Mask::Causal } else { Mask::Full };
         // Rows of heads as the cache has them; behind the last kernel they are as the model has them.
         let (rows, m, dim) = (self.rows, self.m, head_room(config));
         let (heads, width, window) = (config.heads, config.heads * dim, config.layer[layer].window);
@@ -195,6 +209,7 @@ impl<'a> Lowering<'a> {
                 let rows_of = StepRows {
                     sequences: memory.rows.sequences.range(from..to)?,
                     lengths: memory.rows.lengths.range(from..to)?,
+                    positions: memory.rows.positions.map(|p| p.range(from..to)).transpose()?,
                 };
                 let queries = memory.floats(layout, Place::Queries, from * width, (to - from) * width)?;
                 Ok::<_, CudaError>(Attend {
@@ -204,7 +219,7 @@ impl<'a> Lowering<'a> {
                     window,
                     cap,
                     sinks,
-                    slopes: None,
+                    slopes,
                     pieces: rows.pieces,
                     queries: queries.into_view(),
                 })
@@ -247,8 +262,8 @@ impl<'a> Lowering<'a> {
                 }
                 let q = memory.floats(layout, Place::Queries, 0, rows.rows * width)?.into_view();
                 let y = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?;
-                let mask = window.map_or(Mask::Causal, Mask::Window);
-                let how = Prefill { heads, scale, mask, longest: run.tokens, sinks, slopes: None };
+                let mask = window.map_or(all, Mask::Window);
+                let how = Prefill { heads, scale, mask, longest: run.tokens, sinks, slopes };
                 let table = run.slot * tables.len..(run.slot + 1) * tables.len;
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
                 let starts = memory.starts.range(run.index..run.index + 2)?;
@@ -262,26 +277,55 @@ impl<'a> Lowering<'a> {
         })
     }
 
+    /// Rows of a table, those whose numbers are in the memory of the step.
+    fn look_up(
+        &mut self,
+        table: &'a Matrix,
+        numbers: fn(&Memory<'a>) -> Option<View<'a, u32>>,
+        to: Place,
+    ) -> Result<(), BackendError> {
+        let (m, hidden) = (self.m, self.weights.config.hidden);
+        self.size(to, m * hidden, 4);
+        self.launch(&[(to, Access::Write)], |memory, layout, gpu| {
+            let none = CudaError::WrongSize { arg: "numbers of rows", need: m, got: 0 };
+            let (numbers, y) = (numbers(memory).ok_or(none)?, memory.floats(layout, to, 0, m * hidden)?);
+            match table.kind {
+                Storage::Dense(ty) => {
+                    gpu.ops.decoder_embed(&gpu.stream, (table.bytes(), ty, hidden), numbers, y)
+                }
+                Storage::Blocks(format) => {
+                    gpu.ops.embed_quant(&gpu.stream, table.blocks(format)?, numbers, y)
+                }
+            }
+        })
+    }
+
     fn gate(
         &mut self,
-        (product, biases): (&'a Product, Option<[&'a Buffer<f32>; 2]>),
+        product: &'a Product,
+        biases: Biases<'a>,
         wanted: Wanted,
         [inputs, half]: [(Place, Access); 2],
     ) -> Result<(), BackendError> {
-        let (m, width, gate) = (self.m, 2 * wanted.cols, self.weights.config.gate);
+        let (m, members, gate) = (self.m, product.members.len(), self.weights.config.gate);
         let mut uses = vec![(Place::Gates, Access::Read), inputs, half];
-        uses.extend(biases.map(|_| (Place::Routes, Access::Read)));
+        if let Biases::Experts(_) = biases {
+            uses.push((Place::Routes, Access::Read));
+        }
         self.launch(&uses, |memory, layout, gpu| {
-            let all = memory.floats(layout, Place::Gates, 0, m * width)?.into_view();
+            let all = memory.floats(layout, Place::Gates, 0, m * members * wanted.cols)?.into_view();
             let part = |member| {
                 let (from, stride) = product.member(member, m);
                 Ok::<_, CudaError>((all.range(from..all.len())?, stride))
             };
-            let bias = match biases {
-                Some(biases) => Some((experts_of_places(memory, layout, m)?, biases.map(Buffer::view))),
-                None => None,
+            let up = if members > 1 { Some(part(1)?) } else { None };
+            let (bias, experts) = match biases {
+                Biases::Gates(bias) => ([bias.map(Buffer::view), None], None),
+                Biases::Experts(biases) => {
+                    (biases.map(|bias| Some(bias.view())), Some(experts_of_places(memory, layout, m)?))
+                }
             };
-            let how = Gated { gate, rows: m, x: [part(0)?, part(1)?], bias };
+            let how = Gated { gate, rows: m, x: part(0)?, up, bias, experts };
             let forms = memory.forms(layout, wanted, m)?;
             gpu.ops.decoder_gate(&gpu.stream, how, forms)
         })
@@ -304,21 +348,15 @@ impl Step for Lowering<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BackendError> {
-        let (table, m) = (&*self.weights.embedding, self.m);
-        let hidden = self.weights.config.hidden;
-        self.size(Place::Hidden, m * hidden, 4);
-        self.launch(&[(Place::Hidden, Access::Write)], |memory, layout, gpu| {
-            let y = memory.floats(layout, Place::Hidden, 0, m * hidden)?;
-            match table.kind {
-                Storage::Dense(ty) => {
-                    let from = (table.bytes(), ty, hidden);
-                    gpu.ops.decoder_embed(&gpu.stream, from, memory.tokens, y)
-                }
-                Storage::Blocks(format) => {
-                    gpu.ops.embed_quant(&gpu.stream, table.blocks(format)?, memory.tokens, y)
-                }
-            }
-        })
+        let weights = self.weights;
+        self.look_up(&weights.embedding, |memory| Some(memory.tokens), Place::Hidden)?;
+        // The first norm adds what else a token's row has.
+        self.delta_bias = weights.token_type.as_ref();
+        if let Some(table) = &weights.positions {
+            self.look_up(table, |memory| memory.rows.positions, Place::Delta)?;
+            self.add = Some(None);
+        }
+        Ok(())
     }
 
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
@@ -327,12 +365,13 @@ impl Step for Lowering<'_> {
     }
 
     fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        self.waiting = Waiting::Norm(weight);
+        self.waiting = Waiting::Norm(weight, false);
         Ok(())
     }
 
-    fn renorm(&mut self, _: NormWeight) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("norms of the residual stream on a GPU".to_owned()))
+    fn renorm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
+        self.waiting = Waiting::Norm(weight, true);
+        Ok(())
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
@@ -354,11 +393,12 @@ impl Step for Lowering<'_> {
             let elements = self.m * self.width(slot);
             self.size(to, elements, 4);
         }
+        let bias = self.weights.tensors.linear_bias(linear);
         if let Linear::GateUp(_) = linear {
-            self.gates = Some(product);
+            self.gates = Some((product, bias));
         }
         if to == Some(Place::Delta) {
-            self.delta_bias = self.weights.tensors.linear_bias(linear);
+            self.delta_bias = bias;
         }
         self.multiply(product, to, None)
     }
@@ -402,7 +442,8 @@ impl Step for Lowering<'_> {
     }
 
     fn glu(&mut self) -> Result<(), BackendError> {
-        self.waiting = self.gates.map_or(Waiting::Nothing, |gates| Waiting::Gate(gates, None));
+        let gate = |(gates, bias)| Waiting::Gate(gates, Biases::Gates(bias));
+        self.waiting = self.gates.map_or(Waiting::Nothing, gate);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
-use crate::backend::tensors::{check_for_gpus, Tensors, Upload};
+use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::SMALL_TILE_ROWS;
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
@@ -94,6 +94,12 @@ pub(super) struct ExpertWeights {
 pub(super) struct Stored {
     pub(super) config: Config,
     pub(super) embedding: Arc<Matrix>,
+    /// A row for each position, if the model has them.
+    pub(super) positions: Option<Matrix>,
+    /// The row of the first token type, if the model has them.
+    pub(super) token_type: Option<Buffer<f32>>,
+    /// Of each head by how much a step of distance lowers its scores, if it does.
+    pub(super) slopes: Option<Buffer<f32>>,
     pub(super) tensors: Tensors<Product, Buffer<f32>, ExpertWeights>,
     bytes: usize,
 }
@@ -212,7 +218,6 @@ impl<'a> Upload<'a> for Uploader<'_> {
 
 /// Refuses models with parts or sizes that the kernels do not have.
 fn check(config: &Config) -> Result<(), BackendError> {
-    check_for_gpus(config)?;
     let refuse = |what: String| Err(BackendError::Unsupported(what));
     let (dim, hidden, intermediate) = (config.head_dim, config.hidden, config.intermediate);
     if dim > 256 || !dim.is_multiple_of(2) {
@@ -221,6 +226,12 @@ fn check(config: &Config) -> Result<(), BackendError> {
     let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
     if !keys.is_multiple_of(4) {
         return refuse(format!("keys of {keys} elements on a GPU: they must be a multiple of 4"));
+    }
+    if !config.causal && config.windows() != [None] {
+        return refuse("windows of attention that sees the whole text on a GPU".to_owned());
+    }
+    if config.causal && config.position_embeddings {
+        return refuse("embeddings of positions in a decoder on a GPU".to_owned());
     }
     for (what, n) in [
         ("the residual stream", hidden),
@@ -249,16 +260,25 @@ pub(super) fn upload(
     let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(|experts| experts.all.matrices());
     let of_experts: usize = experts.map(|matrix| matrix.bytes()).sum();
     let tied = config.tied_embeddings;
-    let total = each + of_experts + if tied { 0 } else { weights.embedding.bytes() };
+    let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
+    let total = each + of_experts + tables.map(HostMatrix::bytes).sum::<usize>();
     let mut to = Uploader { stream, progress, done: Progress { done: 0, total } };
     let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {
         true => Arc::clone(&tensors.linear(Linear::Output).matrices[0]),
         false => Arc::new(to.matrix(1, &[weights.embedding])?),
     };
+    let positions = weights.positions.map(|table| to.matrix(1, &[table])).transpose()?;
+    let token_type = weights.token_types.map(first_row).transpose()?;
+    let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
+    let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();
+    let slopes = slopes.map(|slopes| to.vector(&slopes)).transpose()?;
     let used = config.experts.map_or(0, |experts| of_experts / experts.count * experts.used);
-    let bytes = each + used;
-    Ok(CudaWeights(Arc::new(Stored { config: config.clone(), embedding, tensors, bytes })))
+    // Where there are no logits, the last product is not computed.
+    let idle = if config.causal { 0 } else { weights.output.bytes() };
+    let (config, bytes) = (config.clone(), each + used - idle);
+    let stored = Stored { config, embedding, positions, token_type, slopes, tensors, bytes };
+    Ok(CudaWeights(Arc::new(stored)))
 }
 
 /// The type that 16-bit activations have in a product, if it has use for them.

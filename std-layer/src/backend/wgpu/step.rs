@@ -271,7 +271,7 @@ impl Step for Recorder<'_> {
     }
 
     fn renorm(&mut self, _: NormWeight) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("norms of the residual stream on a GPU".to_owned()))
+        Err(BackendError::Unsupported("norms of the residual stream through wgpu".to_owned()))
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {

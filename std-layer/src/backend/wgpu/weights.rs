@@ -10,7 +10,7 @@ use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::tensors::{check_for_gpus, Tensors, Upload};
+use crate::backend::tensors::{check_for_wgpu, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -318,7 +318,7 @@ pub(super) fn upload(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<WgpuWeights, BackendError> {
     static IDS: AtomicU64 = AtomicU64::new(0);
-    check_for_gpus(config)?;
+    check_for_wgpu(config)?;
     let layers = &weights.layers;
     let mut total = weights.output.bytes()
         + layers.iter().flat_map(LayerWeights::matrices).map(|m| m.bytes()).sum::<usize>();

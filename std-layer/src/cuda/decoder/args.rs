@@ -39,9 +39,12 @@ pub(super) struct AddNormArgs {
     pub(super) bias: Address,
     pub(super) post: Address,
     pub(super) w: Address,
+    pub(super) b: Address,
     pub(super) out: FormsArgs,
     pub(super) eps: f32,
     pub(super) scale: f32,
+    pub(super) centred: u32,
+    pub(super) stays: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -58,6 +61,7 @@ pub(super) struct HeadsArgs {
     pub(super) tables: Address,
     pub(super) sequences: Address,
     pub(super) lengths: Address,
+    pub(super) positions: Address,
     pub(super) stride: [u32; 3],
     pub(super) heads: u32,
     pub(super) kv_heads: u32,

@@ -1,7 +1,5 @@
 //! The activation between the halves of a feed-forward network.
 
-use gllm_kernels_core::KernelError;
-
 use super::args::GateArgs;
 use super::Forms;
 use crate::cuda::check::{aligned, rows, same_len, small};
@@ -18,59 +16,64 @@ pub(crate) struct Gated<'a> {
     pub(crate) gate: Gate,
     /// How many rows.
     pub(crate) rows: usize,
-    /// Rows of each, and how far one is from the next.
-    pub(crate) x: [(View<'a, f32>, usize); 2],
-    /// If experts have biases, the expert of each row, and the biases of all experts, one behind the other: of gates, and of what they are for.
-    pub(crate) bias: Option<(View<'a, u32>, [View<'a, f32>; 2])>,
+    /// Rows of gates, and how far one is from the next.
+    pub(crate) x: (View<'a, f32>, usize),
+    /// The same of what they are for; without, that is 1.
+    pub(crate) up: Option<(View<'a, f32>, usize)>,
+    /// What is added to gates, and to what they are for, if anything: one row for all, or with `experts` those of all experts, one behind the other.
+    pub(crate) bias: [Option<View<'a, f32>>; 2],
+    /// The expert of each row, if rows are those of experts with biases.
+    pub(crate) experts: Option<View<'a, u32>>,
 }
 
 impl Ops {
-    /// `activation(gate) * up`, or what else [`Gate`] says, of rows whose biases have been added before.
+    /// `activation(gate) * up`, or what else [`Gate`] says, of rows with their biases.
     pub(crate) fn decoder_gate(
         &self,
         stream: &Stream,
         how: Gated<'_>,
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let Gated { gate, rows: m, x, bias } = how;
-        for (x, stride) in x {
-            let need = m.saturating_sub(1) * stride + to.cols;
-            if stride < to.cols || !stride.is_multiple_of(4) || (m > 0 && x.len() < need) {
+        let (m, cols) = (how.rows, to.cols);
+        let place = |(x, stride): (View<'_, f32>, usize)| {
+            let need = m.saturating_sub(1) * stride + cols;
+            if stride < cols || !stride.is_multiple_of(4) || (m > 0 && x.len() < need) {
                 return Err(CudaError::WrongSize { arg: "x", need, got: x.len() });
             }
             self.here(x.context())?;
             aligned("x", x.address())?;
-        }
-        let (mut experts, mut of_experts) = (0, [0; 2]);
-        if let Some((expert_of, biases)) = bias {
-            same_len("experts", expert_of.len(), m)?;
-            self.here(expert_of.context())?;
-            experts = expert_of.address();
-            for (place, bias) in of_experts.iter_mut().zip(biases) {
-                rows(bias.len(), to.cols)?;
-                self.here(bias.context())?;
-                aligned("bias", bias.address())?;
-                *place = bias.address();
+            Ok((x.address(), small("stride", stride)?))
+        };
+        let bias = |bias: Option<View<'_, f32>>| {
+            let Some(bias) = bias else { return Ok(0) };
+            match how.experts {
+                Some(_) => rows(bias.len(), cols).map(drop)?,
+                None => same_len("bias", bias.len(), cols)?,
             }
+            self.here(bias.context())?;
+            aligned("bias", bias.address()).map(|()| bias.address())
+        };
+        if let Some(experts) = how.experts {
+            same_len("experts", experts.len(), m)?;
+            self.here(experts.context())?;
         }
-        let geometry = geometry::by_fours(m, to.cols);
+        let (gate, stride) = place(how.x)?;
+        let (up, up_stride) = how.up.map_or(Ok((0, 0)), place)?;
         let args = GateArgs {
-            gate: x[0].0.address(),
-            up: x[1].0.address(),
-            experts,
-            bias: of_experts,
+            gate,
+            up,
+            experts: how.experts.map_or(0, |experts| experts.address()),
+            bias: [bias(how.bias[0])?, bias(how.bias[1])?],
             out: to.args(self, m)?,
-            strides: [small("stride", x[0].1)?, small("stride", x[1].1)?],
-            activation: match gate {
+            strides: [stride, up_stride],
+            activation: match how.gate {
                 Gate::Silu => 0,
                 Gate::GeluTanh => 1,
                 Gate::ClampedSwiglu => 2,
-                Gate::Gelu => {
-                    let expected = "an activation that kernels of GPUs have";
-                    return Err(KernelError::BadParameter { arg: "gate", expected }.into());
-                }
+                Gate::Gelu => 3,
             },
         };
+        let geometry = geometry::by_fours(m, cols);
         // SAFETY: the arguments were checked; whoever sorted rows by expert gave them experts that exist.
         unsafe { self.loader.launch(self.decoder("gate"), stream, geometry, &args) }
     }

@@ -344,7 +344,8 @@ template <class C, u32 HEADS> struct Attend {
                 sync_warp();
             }
             if (a.slopes) {
-                const f32 far = static_cast<f32>(length - 1 - (self.first_of(index) + self.key_token())) * 1.44269504f;
+                const u32 own = a.positions ? a.positions[query] : length - 1;
+                const f32 far = fabsf(static_cast<f32>(static_cast<i32>(own - (self.first_of(index) + self.key_token())))) * 1.44269504f;
 #pragma unroll
                 for (u32 h = 0; h < HEADS; h++) s[h] = fmaf(-a.slopes[first + least(h, count - 1)], far, s[h]);
             }

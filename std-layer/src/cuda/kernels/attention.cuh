@@ -17,8 +17,10 @@ struct DecodeArgs {
     void* y;
     // A score for each head that no token has: it joins the sum of exponentials. None, without. Whoever joins parts looks at them.
     const f32* sinks;
-    // Of each head how much a score falls for each token that lies between its query, which is the last token, and its key: ALiBi. None, without.
+    // Of each head how much a score falls for each token that lies between its query and its key: ALiBi. None, without.
     const f32* slopes;
+    // The position of each query's token, where queries see tokens behind their own. Without, it is the last one that the query sees.
+    const u32* positions;
     // A part has `piece` tokens, counted from the first one of the sequence; if that is 0, an equal share of those that are seen.
     u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type;
     // Scores are capped at `cap * tanh(score / cap)` unless it is 0.

@@ -18,36 +18,48 @@ KERNEL(decoder_embed, EmbeddingArgs, 256) {
         y[i] = id < a.rows ? load_as(a.table, static_cast<u64>(id) * a.cols + i, a.type) : from_bits(0x7fc00000);
 }
 
+// Adds four neighbouring numbers of a row, if there is one.
+DEVICE void add_pack(f32 (&x)[4], const f32* row, u64 at) {
+    if (!row) return;
+    f32 more[4];
+    load_pack(more, row + at);
+    for (u32 i = 0; i < 4; i++) x[i] += more[i];
+}
+
 struct AddNormArgs {
     // The residual stream, and which of its rows; all of them, in order, without. It goes on in `y`, row by row.
     const f32* x;
     const u32* rows;
     f32* y;
-    // What is added, if anything, its bias, if it has one, and the weight of its norm, if it is normed before.
+    // What is added, if anything: rows, a row that is the same for all, and the weight of the norm of their sum, if that is normed before.
     const f32* delta;
     const f32* bias;
     const f32* post;
+    // The weight of the norm, and what is added behind it, if anything.
     const f32* w;
+    const f32* b;
     Forms out;
     f32 eps, scale;
+    // Whether the norm is the layer norm, and whether its results take the place of y.
+    u32 centred, stays;
 };
 
-// With d = delta, or delta + bias: y = scale x + d, or scale x + norm(d) post; out = norm(y) w, with norm(x) = x / sqrt(mean(x^2) + eps).
+// With d = delta + bias: y = scale x + d, or scale x + rms(d) post; out = norm(y) w + b, with rms(x) = x / sqrt(mean(x^2) + eps), and norm(x) = rms(x), or
+// rms(x - mean(x)).
 KERNEL(decoder_norm, AddNormArgs, 1024) {
     const u32 cols = a.out.cols;
     const u64 row = static_cast<u64>(block_x()) * cols;
     const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * cols;
     const f32* delta = a.delta + row;
+    const bool adds = a.delta || a.bias;
     f32 *y = a.y + row, *room = shared<f32>();
     const auto norm = [&](f32 square) { return 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(cols) + a.eps); };
     const auto load_delta = [&](f32 (&d)[4], u32 at) {
-        load_pack(d, delta + at);
-        if (!a.bias) return;
-        f32 b[4];
-        load_pack(b, a.bias + at);
-        for (u32 i = 0; i < 4; i++) d[i] += b[i];
+        if (a.delta) load_pack(d, delta + at);
+        else d[0] = d[1] = d[2] = d[3] = 0;
+        add_pack(d, a.bias, at);
     };
-    f32 by = 1, square = 0;
+    f32 by = 1, square = 0, mean = 0;
     if (a.post) {
         each_four(cols, [&](u32 at) {
             if (at >= cols) return;
@@ -62,24 +74,37 @@ KERNEL(decoder_norm, AddNormArgs, 1024) {
         if (at >= cols) return;
         f32 v[4], d[4], p[4];
         load_pack(v, x + at);
-        if (a.delta) load_delta(d, at);
+        if (adds) load_delta(d, at);
         if (a.post) load_pack(p, a.post + at);
         for (u32 i = 0; i < 4; i++) {
             v[i] *= a.scale;
-            if (a.delta) v[i] += a.post ? d[i] * by * p[i] : d[i];
+            if (adds) v[i] += a.post ? d[i] * by * p[i] : d[i];
             square = fmaf(v[i], v[i], square);
+            mean += v[i];
         }
         store_pack(y + at, v);
     });
-    by = norm(square);
     // Every thread reads back what it wrote itself.
+    if (a.centred) {
+        mean = block_reduce<Add>(mean, room) / static_cast<f32>(cols);
+        square = 0;
+        each_four(cols, [&](u32 at) {
+            if (at >= cols) return;
+            f32 v[4];
+            load_pack(v, y + at);
+            for (u32 i = 0; i < 4; i++) square = fmaf(v[i] - mean, v[i] - mean, square);
+        });
+    } else mean = 0;
+    by = norm(square);
     each_four(cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
         if (at < cols) {
             f32 w[4];
             load_pack(v, y + at);
             load_pack(w, a.w + at);
-            for (u32 i = 0; i < 4; i++) v[i] = v[i] * by * w[i];
+            for (u32 i = 0; i < 4; i++) v[i] = (v[i] - mean) * by * w[i];
+            add_pack(v, a.b, at);
+            if (a.stays) store_pack(y + at, v);
         }
         put4(a.out, block_x(), at, v);
     });
@@ -98,9 +123,10 @@ struct HeadsArgs {
     void* keys;
     void* values;
     const u32* tables;
-    // Of each row: its sequence's row of the tables, and tokens up to its own.
+    // Of each row: its sequence's row of the tables, and tokens up to its own; where it sees tokens behind its own, these as well, and its position.
     const u32* sequences;
     const u32* lengths;
+    const u32* positions;
     u32 stride[3];
     // Rows of queries and of the cache have `room` elements for each head: `dim`, and zeros behind them.
     u32 heads, kv_heads, dim, room, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
@@ -123,7 +149,8 @@ DEVICE void store_q8(const HeadsArgs& a, void* cache, u32 page, u64 row, u32 i, 
 // Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, and `dim`
 // numbers of shared memory.
 KERNEL(decoder_heads, HeadsArgs, 256) {
-    const u32 row = block_x(), sequence = a.sequences[row], position = a.lengths[row] - 1, slot = position / a.page_tokens;
+    const u32 row = block_x(), sequence = a.sequences[row], position = a.positions ? a.positions[row] : a.lengths[row] - 1;
+    const u32 slot = position / a.page_tokens;
     u32 page = a.pages;
     if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
     f32* room = shared<f32>() + warp() * a.dim;
@@ -213,8 +240,9 @@ KERNEL(decoder_join, JoinRowsArgs, 1024) {
 
 struct GateArgs {
     const f32* gate;
+    // What gates are for: without, 1.
     const f32* up;
-    // Of each row which expert's it is, if experts have biases: those of gates, and those of what they are for.
+    // What is added to gates, and to what they are for, if anything: a row for all; with `experts`, which have the expert of each row, a row for each of these.
     const u32* experts;
     const f32* bias[2];
     Forms out;
@@ -223,9 +251,9 @@ struct GateArgs {
     u32 activation;
 };
 // The activation; 0 is x / (1 + exp(-x)).
-static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2;
+static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2, GELU = 3;
 
-// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one by tanh; or, with both clamped, x / (1 + exp(-1.702 x)) (up + 1).
+// out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one, by tanh or as it is; or, with both clamped, x / (1 + exp(-1.702 x)) (up + 1).
 KERNEL(decoder_gate, GateArgs, 1024) {
     const f32* gate = a.gate + static_cast<u64>(block_x()) * a.strides[0];
     const f32* up = a.up + static_cast<u64>(block_x()) * a.strides[1];
@@ -233,15 +261,11 @@ KERNEL(decoder_gate, GateArgs, 1024) {
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
         if (at < a.out.cols) {
-            f32 u[4];
+            f32 u[4] = {1, 1, 1, 1};
             load_pack(v, gate + at);
-            load_pack(u, up + at);
-            if (a.experts) {
-                f32 b[4], c[4];
-                load_pack(b, a.bias[0] + biases + at);
-                load_pack(c, a.bias[1] + biases + at);
-                for (u32 i = 0; i < 4; i++) v[i] += b[i], u[i] += c[i];
-            }
+            if (a.up) load_pack(u, up + at);
+            add_pack(v, a.bias[0], biases + at);
+            add_pack(u, a.bias[1], biases + at);
             for (u32 i = 0; i < 4; i++) {
                 f32 inner = v[i];
                 if (a.activation == GELU_TANH) inner = 1.59576912f * v[i] * (1 + 0.044715f * v[i] * v[i]);
@@ -251,7 +275,7 @@ KERNEL(decoder_gate, GateArgs, 1024) {
                     inner = 1.702f * v[i];
                     u[i] = (u[i] > 7 ? 7 : u[i] < -7 ? -7 : u[i]) + 1;
                 }
-                v[i] = divide(v[i], 1 + exp_fast(-inner)) * u[i];
+                v[i] = (a.activation == GELU ? 0.5f * v[i] * erfcf(v[i] * -0.707106781f) : divide(v[i], 1 + exp_fast(-inner))) * u[i];
             }
         }
         put4(a.out, block_x(), at, v);
