@@ -183,8 +183,12 @@ impl Tile {
     }
 
     /// By `wgmma`: 128 x 256, from four pieces of 64 columns, which start at a multiple of 1024 bytes.
-    pub(crate) const WIDE: Self =
-        Self { rows: 128, columns: 256, threads: 256, shared: 4 * (128 + 256) * 64 * size_of::<u16>() + 1024 };
+    pub(crate) const WIDE: Self = Self {
+        rows: 128,
+        columns: 256,
+        threads: 256,
+        shared: 4 * (128 + 256) * 64 * size_of::<u16>() + 1024,
+    };
 }
 
 /// Whether a product that has so many blocks of 128 rows is faster with wide tiles, where there are some: if tiles of 128 x 128 are more than

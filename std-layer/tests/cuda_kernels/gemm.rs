@@ -25,7 +25,8 @@ fn dense<T: Float, U: Float>() -> Outcome {
     let mut source = source("gemm");
     let wide = gpu.wide_rows();
     // Within a tile, one beyond it, several, wide ones; depths of less than a piece, of some, with a rest.
-    let narrow = [(1, 1, 8), (3, 64, 64), (129, 65, 72), (128, 10, 136), (17, 130, 256), (0, 5, 8), (5, 0, 8)];
+    let narrow =
+        [(1, 1, 8), (3, 64, 64), (129, 65, 72), (128, 10, 136), (17, 130, 256), (0, 5, 8), (5, 0, 8)];
     for (m, n, k) in narrow.into_iter().chain([(wide, 257, 8), (wide, 300, 72), (wide + 126, 383, 456)]) {
         let (x, w): (Vec<T>, Vec<T>) = (source.normals(m * k), source.normals(n * k));
         let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&w)?);
