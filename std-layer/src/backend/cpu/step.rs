@@ -478,6 +478,7 @@ impl Step for Recorder<'_> {
             rows: self.rows,
             precision: self.precision,
             threads: self.threads,
+            cuts: Mixture::cuts_of(weights, experts, self.rows, self.threads),
         };
         let index = self.program.mixtures.len();
         for (name, stage) in mixture.stages() {
