@@ -5,6 +5,8 @@ mod args;
 mod gate;
 mod pool;
 
+use std::ops::Range;
+
 use gllm_kernels_core::{ElementType, RopePairing};
 
 pub(super) use args::list;
@@ -114,6 +116,28 @@ pub(crate) struct StepRows<'a> {
     pub(crate) sequences: View<'a, u32>,
     /// Tokens of each row's sequence up to its own.
     pub(crate) lengths: View<'a, u32>,
+    /// Which of them each row sees, if drafts form trees: bit 0 is its own token, bit `i` the one `i` before it. All that are 64 and more before it are
+    /// seen. A row's position is the number of tokens before it that it would see without a window.
+    pub(crate) seen: Option<View<'a, u64>>,
+}
+
+impl<'a> StepRows<'a> {
+    /// Some of the rows.
+    pub(crate) fn range(&self, rows: Range<usize>) -> Result<Self, CudaError> {
+        Ok(Self {
+            sequences: self.sequences.range(rows.clone())?,
+            lengths: self.lengths.range(rows.clone())?,
+            seen: self.seen.map(|seen| seen.range(rows)).transpose()?,
+        })
+    }
+
+    /// Where the words that say what each row sees are; 0 if there are none.
+    fn seen(&self, ops: &Ops) -> Result<Address, CudaError> {
+        let Some(seen) = self.seen else { return Ok(0) };
+        same_len("seen", seen.len(), self.lengths.len())?;
+        ops.here(seen.context())?;
+        Ok(seen.address())
+    }
 }
 
 /// Queries, keys and values as products left them.
@@ -320,6 +344,7 @@ impl Ops {
             tables: tables.pages.address(),
             sequences: rows.sequences.address(),
             lengths: rows.lengths.address(),
+            seen: rows.seen(self)?,
             stride: [
                 small("stride", how.x[0].1)?,
                 small("stride", how.x[1].1)?,
@@ -390,6 +415,7 @@ impl Ops {
             y: 0,
             sinks: self.of_heads("sinks", how.sinks, how.heads)?,
             slopes: self.of_heads("slopes", how.slopes, how.heads)?,
+            seen: how.rows.seen(self)?,
             queries: small("queries", queries)?,
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,

@@ -36,6 +36,8 @@ mod quant;
 mod rows;
 #[path = "sampling.rs"]
 mod sampling;
+#[path = "trees.rs"]
+mod trees;
 
 pub type Outcome = Result<(), String>;
 
@@ -172,6 +174,7 @@ pub fn main() {
     prefill::trials(&mut trials);
     gemm::trials(&mut trials);
     models::trials(&mut trials);
+    trees::trials(&mut trials);
     // Kinds of GPUs differ in how tiles are multiplied.
     for kind in 1..if on_a_gpu() { 1 } else { KINDS } {
         KIND.set(kind);

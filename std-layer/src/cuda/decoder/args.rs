@@ -58,6 +58,7 @@ pub(super) struct HeadsArgs {
     pub(super) tables: Address,
     pub(super) sequences: Address,
     pub(super) lengths: Address,
+    pub(super) seen: Address,
     pub(super) stride: [u32; 3],
     pub(super) heads: u32,
     pub(super) kv_heads: u32,
