@@ -5,8 +5,8 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, Element, ElementType, GemmPlan,
-    IsaLevel, Kernels, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq,
-    StorePolicy,
+    IsaLevel, Kernels, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch,
+    ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;

@@ -3,8 +3,8 @@
 use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
-    bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, KvTree, MatMut, MatRef,
-    Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
+    bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, KvTree, MatMut,
+    MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 use crate::external::{awq, fp8, gptq, squeezellm, SIDE};
@@ -211,7 +211,8 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
             let (blocks, spans) = ([&block[..]], [[0, 16], [0, 15], [3, 14], [3, 14]]);
             let tree = Some(KvTree { first: 12, paths: &[0xf, 0x7, 0x3, 0x9] });
             let (alibi, next) = (&[][..], &[][..]);
-            let piece = KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, alibi, tree, next };
+            let piece =
+                KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, alibi, tree, next };
             k.attend_q8_0(16, &queries, piece, all, Scratch::new(scratch))
         }),
         ("qgemv_fp8", |k, x, _, z, _| {
