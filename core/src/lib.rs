@@ -86,7 +86,7 @@ pub use api::single;
 pub use caps::{CacheSizes, Caps, Features, IsaLevel, Prefetcher};
 pub use element::{bf16, f16, Element, ElementType, Operand};
 pub use error::KernelError;
-pub use ops::attention::{Alibi, Attended, KvPiece, KV_BLOCK};
+pub use ops::attention::{Alibi, Attended, KvPiece, KvTree, KV_BLOCK};
 pub use ops::external::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
     SqueezeLlmParts, SqueezeLlmRef,

@@ -74,7 +74,7 @@ impl Shape {
                 let (first, spans) = (i * PIECE * KV_BLOCK, &[[0, self.positions]; GROUP]);
                 let next = blocks.chunks(PIECE).nth(i + 1).unwrap_or(&[]);
                 attend(
-                    KvPiece { blocks: piece, first, spans, softcap: None, alibi: &[], next },
+                    KvPiece { blocks: piece, first, spans, softcap: None, alibi: &[], tree: None, next },
                     all.reborrow(),
                 )?;
             }

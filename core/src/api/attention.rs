@@ -3,7 +3,7 @@
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::ops::attention::forms::Places;
+use crate::ops::attention::forms::{self, Places};
 use crate::ops::attention::tile::HIGHEST;
 use crate::ops::attention::{AppendArgs, AttendArgs, Attended, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::scratch::{Scratch, ScratchReq};
@@ -83,6 +83,34 @@ impl<E: Element> Kernels<E> {
         Ok(())
     }
 
+    /// Copies the keys and values of place `from` to place `to`. `blocks` are one behind the other; place `p` is that of number `p % 16` in
+    /// block `p / 16`.
+    ///
+    /// # Errors
+    /// `NotWhole` unless `blocks` are whole blocks of [`kv_block_len`](Self::kv_block_len) elements; `ShortSlice` if they lack one of the places;
+    /// `SizeOverflow`.
+    pub fn kv_move(&self, dim: usize, blocks: &mut [E], from: usize, to: usize) -> Result<(), KernelError> {
+        let len = check_move(blocks.len(), self.kv_block_len(dim)?, from.max(to))?;
+        forms::copy(blocks, len, [from, to], forms::strips(dim));
+        Ok(())
+    }
+
+    /// [`kv_move`](Self::kv_move) in 8 bits.
+    ///
+    /// # Errors
+    /// Those of [`kv_move`](Self::kv_move), for blocks of [`kv_block_len_q8_0`](Self::kv_block_len_q8_0) bytes.
+    pub fn kv_move_q8_0(
+        &self,
+        dim: usize,
+        blocks: &mut [u8],
+        from: usize,
+        to: usize,
+    ) -> Result<(), KernelError> {
+        let len = check_move(blocks.len(), self.kv_block_len_q8_0(dim)?, from.max(to))?;
+        forms::copy(blocks, len, [from, to], forms::strips_q8_0(dim));
+        Ok(())
+    }
+
     /// Scratch memory for [`attend`](Self::attend) and [`attend_q8_0`](Self::attend_q8_0) with this many queries and blocks.
     ///
     /// # Errors
@@ -96,13 +124,14 @@ impl<E: Element> Kernels<E> {
     /// Attention of the rows of `queries` to a piece of the cache of their KV head. The partial result is joined to `all`, which has
     /// those of earlier pieces. With `s(p) = q . key(p)`, for the positions `p` that the query sees, it consists of `m = max s(p)`,
     /// `sum exp(s(p) - m)` and `sum exp(s(p) - m) * value(p)`. The caller scales queries beforehand, and divides values by sums at
-    /// the end. Where the piece has a [cap](KvPiece::softcap), or [biases](KvPiece::alibi), they are applied to `q . key(p)`.
+    /// the end. Where the piece has a [cap](KvPiece::softcap), or [biases](KvPiece::alibi), they are applied to `q . key(p)`. Of the
+    /// [tree](KvPiece::tree) that it has a part of, a query sees the drafts on its path.
     ///
     /// Sums are formed in f32, by fused multiply-adds in the order of dimensions and positions, so the error of a score is at most about `dim *
     /// 2^-24 * sum |q_i key_i|`. A query without any position in the piece leaves its row as it is.
     ///
     /// # Errors
-    /// `NotWhole` unless queries are whole heads; `DimMismatch` unless `queries`, spans, `all` and biases, if there are any, have the same number of rows; `WrongLength` unless each block has
+    /// `NotWhole` unless queries are whole heads; `DimMismatch` unless `queries`, spans, `all`, and biases and paths, if there are any, have the same number of rows; `WrongLength` unless each block has
     /// [`kv_block_len`](Self::kv_block_len) elements; `BadValue` if `first` is not a multiple of [`KV_BLOCK`], or if the piece
     /// has 2^24 positions or more; `ScratchTooSmall`; `SizeOverflow`.
     pub fn attend(
@@ -179,11 +208,14 @@ fn attend_args<'a, C>(
     len: usize,
 ) -> Result<AttendArgs<'a, C>, KernelError> {
     let rows = check::rows("queries", queries.len(), "a head", dim)?;
-    let KvPiece { blocks, first, spans, alibi, .. } = piece;
+    let KvPiece { blocks, first, spans, alibi, tree, .. } = piece;
     check_attended(rows, dim, &all)?;
     check::dim("spans.len() != rows", spans.len(), rows)?;
     if !alibi.is_empty() {
         check::dim("alibi.len() != rows", alibi.len(), rows)?;
+    }
+    if let Some(tree) = tree {
+        check::dim("tree.paths.len() != rows", tree.paths.len(), rows)?;
     }
     if !first.is_multiple_of(KV_BLOCK) {
         return Err(KernelError::BadValue { arg: "first", got: first, expected: "a multiple of 16" });
@@ -242,6 +274,16 @@ fn append_args<C>(
         strides: [keys.row_stride(), values.row_stride()],
         block: block.as_mut_ptr(),
     })
+}
+
+/// Checks that there are whole blocks of `len` cells, and a place of this number; yields `len`.
+fn check_move(cells: usize, len: usize, place: usize) -> Result<usize, KernelError> {
+    let blocks = check::rows("blocks", cells, "a block", len)?;
+    let got = blocks.saturating_mul(KV_BLOCK);
+    if place >= got {
+        return Err(KernelError::ShortSlice { arg: "blocks", need: place.saturating_add(1), got });
+    }
+    Ok(len)
 }
 
 /// Checks that there are `rows` sums, and as many rows of `dim` values.

@@ -1,7 +1,8 @@
 //! Attention over cached blocks.
 
 use gllm_kernels_core::{
-    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, MatRef, Scratch, KV_BLOCK,
+    f16, Alibi, Attended, Element, KernelError, KernelInfo, Kernels, KvPiece, KvTree, MatRef, Scratch,
+    KV_BLOCK,
 };
 
 use crate::data::Source;
@@ -30,6 +31,13 @@ trait Cached<E: Element> {
         all: Attended<'_>,
         scratch: Scratch<'_>,
     ) -> Result<(), KernelError>;
+    fn relocate(
+        k: &Kernels<E>,
+        dim: usize,
+        blocks: &mut [Self::Cell],
+        from: usize,
+        to: usize,
+    ) -> Result<(), KernelError>;
     /// What is kept of a row of `dim` numbers.
     fn kept(x: &[f32]) -> Vec<f64>;
     /// Roundings of a score beside those of its multiply-adds.
@@ -38,7 +46,7 @@ trait Cached<E: Element> {
 
 /// `Cached` by these methods of core.
 macro_rules! cached {
-    ($by:ident, $cell:ty: $len:ident $append:ident $attend:ident, roundings $roundings:literal, $kept:expr) => {
+    ($by:ident, $cell:ty: $len:ident $append:ident $attend:ident $relocate:ident, roundings $roundings:literal, $kept:expr) => {
         impl<E: Element> Cached<E> for $by {
             type Cell = $cell;
             fn len(k: &Kernels<E>, dim: usize) -> Result<usize, KernelError> {
@@ -63,6 +71,15 @@ macro_rules! cached {
             ) -> Result<(), KernelError> {
                 k.$attend(dim, queries, piece, all, scratch)
             }
+            fn relocate(
+                k: &Kernels<E>,
+                dim: usize,
+                blocks: &mut [$cell],
+                from: usize,
+                to: usize,
+            ) -> Result<(), KernelError> {
+                k.$relocate(dim, blocks, from, to)
+            }
             fn kept(x: &[f32]) -> Vec<f64> {
                 $kept(x)
             }
@@ -74,7 +91,7 @@ macro_rules! cached {
 /// Numbers of type `E`.
 struct Plain;
 
-cached!(Plain, E: kv_block_len kv_append attend, roundings 0, narrowed::<E>);
+cached!(Plain, E: kv_block_len kv_append attend kv_move, roundings 0, narrowed::<E>);
 
 /// Numbers rounded to the type of the cache.
 fn narrowed<E: Element>(x: &[f32]) -> Vec<f64> {
@@ -85,7 +102,9 @@ fn narrowed<E: Element>(x: &[f32]) -> Vec<f64> {
 struct Scaled;
 
 // A score has a multiplication with the scale for each group, or each weight.
-cached!(Scaled, u8: kv_block_len_q8_0 kv_append_q8_0 attend_q8_0, roundings 10, rounded);
+cached!(
+    Scaled, u8: kv_block_len_q8_0 kv_append_q8_0 attend_q8_0 kv_move_q8_0, roundings 10, rounded
+);
 
 /// Numbers rounded to 8 bits.
 fn rounded(x: &[f32]) -> Vec<f64> {
@@ -107,12 +126,17 @@ struct Cache<E: Element, C: Cached<E>> {
 }
 
 impl<E: Element, C: Cached<E>> Cache<E, C> {
-    /// Random keys and values at `positions` positions, appended in groups of several sizes. What is behind them is NaN.
+    /// Random keys and values at `positions` positions.
     fn new(k: &Kernels<E>, dim: usize, positions: usize, source: &mut Source) -> Result<Self, String> {
+        let mut random = |scale: f32| source.uniform::<f32>(positions * dim, -scale, scale);
+        Self::of(k, dim, [&random(1.0), &random(2.0)])
+    }
+
+    /// These keys and values, appended in groups of several sizes. What is behind them is NaN.
+    fn of(k: &Kernels<E>, dim: usize, rows: [&[f32]; 2]) -> Result<Self, String> {
+        let positions = rows[0].len() / dim;
         // What is appended last ends at an inaccessible page.
-        let mut random =
-            |scale: f32| Guarded::copy_of(&source.uniform::<f32>(positions * dim, -scale, scale), Edge::End);
-        let (keys, values) = (random(1.0), random(2.0));
+        let [keys, values] = rows.map(|rows| Guarded::copy_of(rows, Edge::End));
         let len = C::len(k, dim).map_err(|e| e.to_string())?;
         let edge = |i: usize| Edge::BOTH[i % 2];
         let mut blocks: Vec<_> =
@@ -200,12 +224,27 @@ impl State {
     }
 }
 
+/// What queries see, and how.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    spans: &'a [[usize; 2]],
+    softcap: Option<f32>,
+    alibi: &'a [Alibi],
+    tree: Option<KvTree<'a>>,
+}
+
+impl<'a> How<'a> {
+    fn plain(spans: &'a [[usize; 2]]) -> Self {
+        Self { spans, softcap: None, alibi: &[], tree: None }
+    }
+}
+
 /// Attention of `queries` to the blocks from `first` to before `end`.
 fn attend<E: Element, C: Cached<E>>(
     k: &Kernels<E>,
     cache: &Cache<E, C>,
     queries: &[f32],
-    (spans, softcap, alibi): (&[[usize; 2]], Option<f32>, &[Alibi]),
+    How { spans, softcap, alibi, tree }: How<'_>,
     [first, end]: [usize; 2],
     to: Attended<'_>,
 ) -> Result<(), KernelError> {
@@ -213,7 +252,7 @@ fn attend<E: Element, C: Cached<E>>(
     let (blocks, next) = (&all[first..end], &all[end..]);
     let need = k.attend_scratch(spans.len(), cache.dim, blocks.len())?.size_unaligned();
     let mut memory = vec![0xff; need];
-    let piece = KvPiece { blocks, first: first * KV_BLOCK, spans, softcap, alibi, next };
+    let piece = KvPiece { blocks, first: first * KV_BLOCK, spans, softcap, alibi, tree, next };
     call(|| C::attend(k, cache.dim, queries, piece, to, Scratch::new(&mut memory)))
 }
 
@@ -244,7 +283,7 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
             values: vec![],
         };
         let mut state = State::new(1, dim);
-        attend(&k, &cache, &vec![0.0; dim], (&[[5, 6]], None, &[]), [0, 1], state.borrow())
+        attend(&k, &cache, &vec![0.0; dim], How::plain(&[[5, 6]]), [0, 1], state.borrow())
             .map_err(|e| e.to_string())?;
         let want = <Scaled as Cached<E>>::kept(&x);
         let same = |(&got, &want): (&f32, &f64)| f64::from(got) == want;
@@ -265,7 +304,7 @@ fn codes<E: Element>(row: &KernelInfo) -> Result<(), String> {
     };
     let query: Vec<f32> = (0..64).map(|i| if i < 32 { 1.0 } else { 0.0 }).collect();
     let mut state = State::new(1, 64);
-    attend(&k, &cache, &query, (&[[0, 1]], None, &[]), [0, 1], state.borrow()).map_err(|e| e.to_string())?;
+    attend(&k, &cache, &query, How::plain(&[[0, 1]]), [0, 1], state.borrow()).map_err(|e| e.to_string())?;
     match state.sums[0][1].is_nan() {
         true => Ok(()),
         false => Err("an infinity among the keys is not to be seen".into()),
@@ -301,7 +340,7 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
             // Queries before, among and behind what they see.
             let alibi = |row: usize| Alibi { slope: 0.5f32.powi(row as i32 % 8), position: 13 * row % 117 };
             let alibi: Vec<Alibi> = (0..if rows % 4 < 2 { rows } else { 0 }).map(alibi).collect();
-            let how = (&spans[..], softcap, &alibi[..]);
+            let how = How { spans: &spans, softcap, alibi: &alibi, tree: None };
             let mut whole = State::new(rows, dim);
             attend(&k, &cache, &queries, how, [0, end], whole.borrow()).map_err(|e| fail(&e))?;
             // Piece by piece, and joined: both have the same bits.
@@ -329,15 +368,8 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
                 }
                 // A query alone has the same bits.
                 let mut alone = State::new(1, dim);
-                attend(
-                    &k,
-                    &cache,
-                    query,
-                    (&[span], softcap, alibi.get(r..=r).unwrap_or(&[])),
-                    [0, end],
-                    alone.borrow(),
-                )
-                .map_err(|e| fail(&e))?;
+                let how = How { spans: &[span], softcap, alibi: alibi.get(r..=r).unwrap_or(&[]), tree: None };
+                attend(&k, &cache, query, how, [0, end], alone.borrow()).map_err(|e| fail(&e))?;
                 let of_row = State {
                     sums: whole.sums[r..=r].to_vec(),
                     values: whole.values[r * dim..(r + 1) * dim].to_vec(),
@@ -349,8 +381,120 @@ fn every_shape<E: Element, C: Cached<E>>(row: &KernelInfo) -> Outcome {
             }
         }
     }
+    trees::<E, C>(&k, &mut source, &mut report)?;
     refusals::<E, C>(&k, &mut source)?;
     Ok(report)
+}
+
+/// The paths of trees of `drafts` drafts: chains, many children of one root, several roots, any.
+fn paths_of(drafts: usize, shape: usize, source: &mut Source) -> Vec<u64> {
+    let mut paths: Vec<u64> = Vec::new();
+    for draft in 0..drafts {
+        let parent = match shape {
+            0 => draft.checked_sub(1),
+            1 => (draft > 0).then_some(0),
+            2 => draft.checked_sub(3),
+            _ => source.below(draft + 1).checked_sub(1),
+        };
+        paths.push(parent.map_or(0, |parent: usize| paths[parent]) | 1 << draft);
+    }
+    paths
+}
+
+/// A draft of a tree has the bits that it has as the last token of a sequence that consists of what is before the tree and its path; and piece
+/// by piece it is as close to the exact result as that is.
+fn trees<E: Element, C: Cached<E>>(
+    k: &Kernels<E>,
+    source: &mut Source,
+    report: &mut Report,
+) -> Result<(), String> {
+    let shapes = [(0, 5), (3, 20), (16, 16), (27, 64), (40, 1), (45, 37)];
+    for (at, (before, drafts)) in shapes.into_iter().enumerate() {
+        for shape in 0..4 {
+            let (dim, group) = ([16, 35, 64][(at + shape) % 3], 1 + (at + shape) % 3);
+            let mut random = |n: usize, scale: f32| source.uniform::<f32>(n * dim, -scale, scale);
+            let [keys, values] = [1.0, 2.0].map(|scale| random(before + drafts, scale));
+            let queries = random(drafts * group, 2.0);
+            let each = paths_of(drafts, shape, source);
+            let of_query = |query: usize| each[query / group];
+            let cache = Cache::<E, C>::of(k, dim, [&keys, &values])?;
+            let rows = drafts * group;
+            let paths: Vec<u64> = (0..rows).map(of_query).collect();
+            let position = |path: u64| before + path.count_ones() as usize - 1;
+            let window = [usize::MAX, 1, 4, 20][(at + 2 * shape) % 4];
+            let span = |&path: &u64| [(position(path) + 1).saturating_sub(window), position(path) + 1];
+            let spans: Vec<[usize; 2]> = paths.iter().map(span).collect();
+            let alibi = |&path: &u64| Alibi { slope: 0.25, position: position(path) };
+            let alibi: Vec<Alibi> = paths.iter().filter(|_| shape % 2 == at % 2).map(alibi).collect();
+            let softcap = (at % 3 == 1).then_some(5.0);
+            let tree = Some(KvTree { first: before, paths: &paths });
+            let how = How { spans: &spans, softcap, alibi: &alibi, tree };
+            let fail = |e: &dyn std::fmt::Display| {
+                format!("tree {shape} of {drafts} drafts behind {before} positions, heads of {dim}: {e}")
+            };
+            let end = cache.blocks.len();
+            let (mut whole, mut pieces) = (State::new(rows, dim), State::new(rows, dim));
+            attend(k, &cache, &queries, how, [0, end], whole.borrow()).map_err(|e| fail(&e))?;
+            for block in 0..end {
+                attend(k, &cache, &queries, how, [block, block + 1], pieces.borrow())
+                    .map_err(|e| fail(&e))?;
+            }
+            for (r, &path) in paths.iter().enumerate() {
+                let chosen =
+                    (0..before).chain((0..drafts).filter(|i| path >> i & 1 != 0).map(|i| before + i));
+                let rows_of = |x: &[f32]| -> Vec<f32> {
+                    chosen.clone().flat_map(|p| x[p * dim..(p + 1) * dim].to_vec()).collect()
+                };
+                let alone = Cache::<E, C>::of(k, dim, [&rows_of(&keys), &rows_of(&values)])?;
+                let (query, mut state) = (&queries[r * dim..(r + 1) * dim], State::new(1, dim));
+                let own = alibi.get(r..=r).unwrap_or(&[]);
+                let how = How { spans: &spans[r..=r], softcap, alibi: own, tree: None };
+                attend(k, &alone, query, how, [0, alone.blocks.len()], state.borrow())
+                    .map_err(|e| fail(&e))?;
+                let of_row = State {
+                    sums: whole.sums[r..=r].to_vec(),
+                    values: whole.values[r * dim..(r + 1) * dim].to_vec(),
+                };
+                if of_row.bits() != state.bits() {
+                    return Err(fail(&format_args!("query {r} has other bits than behind its path alone")));
+                }
+                for (i, (want, allowed)) in
+                    alone.want(query, spans[r], softcap, own.first()).into_iter().enumerate()
+                {
+                    let got = f64::from(pieces.values[r * dim + i]) / f64::from(pieces.sums[r][1]);
+                    let what = || fail(&format_args!("query {r}, element {i}: {got} instead of {want}"));
+                    report.see((got - want).abs() / (allowed + 1e-30), 1.0, what)?;
+                }
+                report.cases += 1;
+            }
+            moved::<E, C>(k, &cache, before)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is moved to another place is all of it, and nothing else changes.
+fn moved<E: Element, C: Cached<E>>(k: &Kernels<E>, cache: &Cache<E, C>, to: usize) -> Result<(), String> {
+    let from = cache.keys.len() / cache.dim - 1;
+    let mut cells: Vec<C::Cell> = cache.blocks.iter().flat_map(|block| block.to_vec()).collect();
+    call(|| C::relocate(k, cache.dim, &mut cells, from, to)).map_err(|e| e.to_string())?;
+    let len = C::len(k, cache.dim).map_err(|e| e.to_string())?;
+    let blocks = cells.chunks_exact(len).map(|block| Guarded::copy_of(block, Edge::End)).collect();
+    let after = Cache::<E, C> { dim: cache.dim, blocks, keys: vec![], values: vec![] };
+    let query: Vec<f32> = (0..cache.dim).map(|i| 1.0 / (1 + i) as f32).collect();
+    for place in 0..=from {
+        let was = if place == to { from } else { place };
+        let [mut before, mut now] = [State::new(1, cache.dim), State::new(1, cache.dim)];
+        for (cache, place, state) in [(cache, was, &mut before), (&after, place, &mut now)] {
+            let block = [place / KV_BLOCK, place / KV_BLOCK + 1];
+            let spans = [[place, place + 1]];
+            attend(k, cache, &query, How::plain(&spans), block, state.borrow()).map_err(|e| e.to_string())?;
+        }
+        if before.bits() != now.bits() {
+            return Err(format!("place {place} has other bits when {from} has been moved to {to}"));
+        }
+    }
+    Ok(())
 }
 
 /// What has to be refused.
@@ -358,8 +502,8 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     let cache = Cache::<E, C>::new(k, 16, 20, source)?;
     let blocks: Vec<&[C::Cell]> = cache.blocks.iter().map(|block| &block[..]).collect();
     let (short, queries, mut memory) = ([blocks[0], &blocks[1][1..]], [0.0; 32], [0; 4096]);
-    let good =
-        KvPiece { blocks: &blocks, first: 0, spans: &[[0, 20]; 2], softcap: None, alibi: &[], next: &[] };
+    let spans = &[[0, 20]; 2];
+    let good = KvPiece { blocks: &blocks, first: 0, spans, softcap: None, alibi: &[], tree: None, next: &[] };
     let refused = |what: &str, piece: KvPiece<'_, C::Cell>, dim, rows: usize, memory: &mut [u8]| {
         let mut state = State::new(rows, 16);
         match C::attend(k, dim, &queries, piece, state.borrow(), Scratch::new(memory)) {
@@ -371,6 +515,8 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     refused("few spans", KvPiece { spans: &[[0, 20]], ..good }, 16, 2, &mut memory)?;
     let alibi = &[Alibi { slope: 1.0, position: 0 }];
     refused("few biases", KvPiece { alibi, ..good }, 16, 2, &mut memory)?;
+    let tree = Some(KvTree { first: 3, paths: &[1] });
+    refused("few paths", KvPiece { tree, ..good }, 16, 2, &mut memory)?;
     refused("an odd position", KvPiece { first: 8, ..good }, 16, 2, &mut memory)?;
     refused("another dimension", good, 8, 2, &mut memory)?;
     refused("few sums", good, 16, 1, &mut memory)?;
@@ -383,8 +529,17 @@ fn refusals<E: Element, C: Cached<E>>(k: &Kernels<E>, source: &mut Source) -> Re
     };
     let results =
         [append(15, 2, 16, &mut block), append(0, 2, 16, &mut block[1..]), append(0, 2, 24, &mut block)];
-    match results.iter().position(Result::is_ok) {
-        Some(i) => Err(format!("kv_append accepted case {i}")),
+    if let Some(i) = results.iter().position(Result::is_ok) {
+        return Err(format!("kv_append accepted case {i}"));
+    }
+    let moves = [
+        C::relocate(k, 16, &mut block, 0, 16),
+        C::relocate(k, 16, &mut block, 16, 0),
+        C::relocate(k, 16, &mut block[1..], 0, 1),
+        C::relocate(k, 0, &mut block, 0, 0),
+    ];
+    match moves.iter().position(Result::is_ok) {
+        Some(i) => Err(format!("kv_move accepted case {i}")),
         None => Ok(()),
     }
 }

@@ -5,8 +5,8 @@ use core::hint::black_box;
 
 use gllm_kernels_core::{
     bf16, blocks, codebooks, f16, kernels, single, Alibi, Attended, Caps, Element, ElementType, GemmPlan,
-    IsaLevel, Kernels, KvPiece, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch, ScratchReq,
-    StorePolicy,
+    IsaLevel, Kernels, KvPiece, KvTree, MatMut, MatRef, Op, QgemmPlan, QuantFormat, Right, Scratch,
+    ScratchReq, StorePolicy,
 };
 
 use crate::args::Args;
@@ -140,7 +140,9 @@ audit! {
         let blocks = [a.x, a.y];
         let softcap = a.flag.then_some(a.s[0]);
         let alibi = [Alibi { slope: a.s[0], position: a.n[1] }; 3];
-        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, alibi: &alibi, next: &blocks };
+        let paths = [a.n[3] as u64; 3];
+        let tree = Some(KvTree { first: a.n[2], paths: &paths });
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, alibi: &alibi, tree, next: &blocks };
         let all = Attended { sums: a.sums, values: a.g };
         (a.k.attend(a.n[0], a.cos, piece, all, Scratch::new(a.buf)), a.k.attend_scratch(a.n[0], a.n[1], a.n[2]))
     };
@@ -148,7 +150,9 @@ audit! {
         let blocks = [a.bytes, a.bytes];
         let softcap = a.flag.then_some(a.s[0]);
         let alibi = [Alibi { slope: a.s[0], position: a.n[1] }; 3];
-        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, alibi: &alibi, next: &blocks };
+        let paths = [a.n[3] as u64; 3];
+        let tree = Some(KvTree { first: a.n[2], paths: &paths });
+        let piece = KvPiece { blocks: &blocks, first: a.n[1], spans: a.spans, softcap, alibi: &alibi, tree, next: &blocks };
         a.k.attend_q8_0(a.n[0], a.cos, piece, Attended { sums: a.sums, values: a.g }, Scratch::new(a.buf))
     };
     attend_join(a) => {
@@ -167,6 +171,8 @@ audit! {
         let appended = rows(a.cos).and_then(|keys| a.k.kv_append_q8_0(a.n[1], keys, rows(a.sin)?, a.buf));
         (appended, a.k.kv_block_len_q8_0(a.n[0]))
     };
+    kv_move(a) => a.k.kv_move(a.n[0], a.z, a.n[1], a.n[2]);
+    kv_move_q8_0(a) => a.k.kv_move_q8_0(a.n[0], a.buf, a.n[1], a.n[2]);
     rope_table(a) => a.rope_freqs.table(a.rope_positions, a.g, a.h);
 
     // Quantised weights.

@@ -3,8 +3,8 @@
 use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
-    bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, MatMut, MatRef,
-    Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
+    bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, KvTree, MatMut,
+    MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
 use crate::external::{awq, fp8, gptq, squeezellm, SIDE};
@@ -191,6 +191,7 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
                 spans: &[[0, 32], [0, 31], [3, 32], [16, 17]],
                 softcap: None,
                 alibi: &[],
+                tree: None,
                 next: &[],
             };
             k.attend(16, &queries, piece, all, Scratch::new(scratch))
@@ -206,9 +207,12 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
             k.kv_append_q8_0(0, MatRef::new(keys, 16, 16)?, MatRef::new(values, 16, 16)?, &mut block)?;
             let mut all = Attended { sums: &mut sums, values: &mut z[..64] };
             all.clear();
-            let (blocks, spans) = ([&block[..]], [[0, 16], [0, 15], [3, 16], [7, 8]]);
+            // Drafts in places 12 to 15, of which the last query sees two.
+            let (blocks, spans) = ([&block[..]], [[0, 16], [0, 15], [3, 14], [3, 14]]);
+            let tree = Some(KvTree { first: 12, paths: &[0xf, 0x7, 0x3, 0x9] });
+            let (alibi, next) = (&[][..], &[][..]);
             let piece =
-                KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, alibi: &[], next: &[] };
+                KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, alibi, tree, next };
             k.attend_q8_0(16, &queries, piece, all, Scratch::new(scratch))
         }),
         ("qgemv_fp8", |k, x, _, z, _| {

@@ -1,6 +1,6 @@
 //! Attention to blocks of any contents, and what is appended to them.
 
-use gllm_kernels_core::{Alibi, Attended, Element, KernelError, Kernels, KvPiece, MatRef, Op, Scratch, KV_BLOCK};
+use gllm_kernels_core::{Alibi, Attended, Element, KernelError, Kernels, KvPiece, KvTree, MatRef, Op, Scratch, KV_BLOCK};
 use gllm_testkit::Guarded;
 
 use crate::{Agree, Call, Values};
@@ -80,13 +80,15 @@ impl Shape {
         let softcap = call.option(5).then(|| call.numbers[0].get());
         let (slope, position) = (call.numbers[1].get(), self.first);
         let alibi = vec![Alibi { slope, position }; if call.option(6) { self.rows } else { 0 }];
+        let paths = vec![self.spans.iter().fold(0, |path, span| path ^ (span[1] as u64) << 32 ^ span[0] as u64); self.rows];
+        let tree = call.option(4).then_some(KvTree { first: call.sizes[2].get(), paths: &paths });
         let n = self.rows.saturating_mul(self.dim).min(1 << 16);
         // Exponentials of scores that differ in their last bits, of any size.
         call.twice::<E, f32>(n, Some(&vec![0.0; n]), Agree::No, |k, values| {
             let need = k.attend_scratch(self.rows, self.dim, blocks.len()).map_or(0, |need| need.size_unaligned());
             let mut memory = Guarded::<u8>::poisoned(call.lengths[2].of(need.min(1 << 22)), call.edge());
             let mut sums = vec![[f32::NEG_INFINITY, 0.0]; self.rows];
-            let piece = KvPiece { blocks: &blocks, first: self.first, spans: &self.spans, softcap, alibi: &alibi, next: &blocks };
+            let piece = KvPiece { blocks: &blocks, first: self.first, spans: &self.spans, softcap, alibi: &alibi, tree, next: &blocks };
             run(k, &queries, piece, Attended { sums: &mut sums, values }, Scratch::new(&mut memory))
         });
     }

@@ -7,7 +7,7 @@ use super::tensors::check_for_wgpu;
 use super::{
     Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Sequences, Topology,
 };
-use crate::model::{Config, HostWeights, Pages, Pooling, SequenceId};
+use crate::model::{Config, HostWeights, Pages, Pooling, SequenceId, Tree};
 
 /// Kinds of backends, the one first that is taken first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -262,6 +262,39 @@ macro_rules! backends {
                     $($(#[$attribute])* (Self::$name(backend), AnyWeights::$name(weights), AnyKvCache::$name(kv)) => {
                         let logits = backend.generator_forward_gpu_pure(tokens, topology, weights, kv, config);
                         logits.map(AnyLogits::$name)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn generator_forward_trees(
+                &self,
+                tokens: &[u32],
+                topology: &Topology,
+                trees: &[Tree],
+                weights: &AnyWeights,
+                kv: &mut AnyKvCache,
+                config: &ForwardConfig,
+            ) -> Result<AnyLogits, BackendError> {
+                match (self, weights, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyWeights::$name(weights), AnyKvCache::$name(kv)) => {
+                        let logits =
+                            backend.generator_forward_trees(tokens, topology, trees, weights, kv, config);
+                        logits.map(AnyLogits::$name)
+                    })*
+                    _ => Err(mixed()),
+                }
+            }
+
+            fn accept_drafts(
+                &self,
+                kv: &mut AnyKvCache,
+                sequence: SequenceId,
+                path: &[usize],
+            ) -> Result<(), BackendError> {
+                match (self, kv) {
+                    $($(#[$attribute])* (Self::$name(backend), AnyKvCache::$name(kv)) => {
+                        backend.accept_drafts(kv, sequence, path)
                     })*
                     _ => Err(mixed()),
                 }

@@ -32,7 +32,7 @@ pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights, GpuBackend, Nv
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 
-use crate::model::{Config, Group, HostWeights, Layer, Pages, Pooling, Sampling, SequenceId};
+use crate::model::{Config, Group, HostWeights, Layer, Pages, Pooling, Sampling, SequenceId, Tree};
 
 /// How far loading has come, in bytes of weights as they are in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,6 +217,27 @@ impl Topology {
         self.runs.iter().map(|run| (run.sequence, run.tokens)).collect()
     }
 
+    /// Checks that there is a tree for each run, of its tokens or of none; without any tree, `trees` may be empty.
+    ///
+    /// # Errors
+    /// `Tokens`.
+    pub(crate) fn check_trees(&self, trees: &[Tree]) -> Result<(), BackendError> {
+        if !trees.is_empty() && trees.len() != self.runs.len() {
+            let what = format!("{} trees, but the topology has {} runs", trees.len(), self.runs.len());
+            return Err(BackendError::Tokens(what));
+        }
+        let fits = |(run, tree): &(&Run, &Tree)| tree.is_empty() || tree.len() == run.tokens;
+        match self.runs.iter().zip(trees).find(|both| !fits(both)) {
+            Some((run, tree)) => Err(BackendError::Tokens(format!(
+                "a tree of {} drafts for {:?}, whose run has {} tokens",
+                tree.len(),
+                run.sequence,
+                run.tokens
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that tokens, topology and model fit each other.
     ///
     /// # Errors
@@ -299,6 +320,13 @@ pub(crate) fn check_chosen(
         ))),
         None => Ok(()),
     }
+}
+
+/// What a backend without trees says.
+fn no_trees<B: ?Sized>() -> BackendError {
+    let name = std::any::type_name::<B>();
+    let name = name.rsplit("::").next().unwrap_or(name);
+    BackendError::Unsupported(format!("trees of drafts on {name}"))
 }
 
 /// The part of a cache of keys and values that does not depend on the device: its pages, and the sequences in them.
@@ -390,6 +418,41 @@ pub trait Backend: Debug {
         kv: &mut Self::KvCache,
         config: &ForwardConfig,
     ) -> Result<Self::Logits, BackendError>;
+
+    /// A [step](Self::generator_forward_gpu_pure) in which the tokens of a run may be drafts that form a [tree](Tree): `trees` has one for each run,
+    /// or one without drafts where the tokens follow each other. Each draft has the logits that it has as the last token of a sequence that
+    /// consists of what was there before the step and of the path to it. Afterwards [`accept_drafts`](Self::accept_drafts) says which of them the sequence goes on
+    /// with; until then it cannot be continued.
+    ///
+    /// # Errors
+    /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` unless there are as many trees as runs, each of the run's
+    /// tokens or of none; `Unsupported` if the backend has no trees.
+    fn generator_forward_trees(
+        &self,
+        _tokens: &[u32],
+        _topology: &Topology,
+        _trees: &[Tree],
+        _weights: &Self::Weights,
+        _kv: &mut Self::KvCache,
+        _config: &ForwardConfig,
+    ) -> Result<Self::Logits, BackendError> {
+        Err(no_trees::<Self>())
+    }
+
+    /// Continues a sequence by those of its drafts that are on `path`, from the root on, and takes back the others: their keys and values are moved to
+    /// where those of such tokens are. An empty path takes back all.
+    ///
+    /// # Errors
+    /// `Cache` if there is no such sequence, or no such path in its tree; nothing has changed then. `Unsupported` if the backend has no trees; those
+    /// of the device.
+    fn accept_drafts(
+        &self,
+        _kv: &mut Self::KvCache,
+        _sequence: SequenceId,
+        _path: &[usize],
+    ) -> Result<(), BackendError> {
+        Err(no_trees::<Self>())
+    }
 
     /// A step that gives a row of `hidden` elements for each run, of length 1: that of the run's tokens whose logits would be asked for,
     /// made one by `pooling`. [`read_logits`](Self::read_logits) reads these rows.

@@ -34,6 +34,21 @@ struct AppendArgs {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+struct MoveArgs {
+    keys: Address,
+    values: Address,
+    moves: Address,
+    count: u32,
+    kv_heads: u32,
+    dim: u32,
+    page_tokens: u32,
+    pages: u32,
+    bytes: u32,
+    groups: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(super) struct DecodeArgs {
     pub(super) q: Address,
     pub(super) keys: Address,
@@ -46,6 +61,7 @@ pub(super) struct DecodeArgs {
     pub(super) sinks: Address,
     pub(super) slopes: Address,
     pub(super) positions: Address,
+    pub(super) seen: Address,
     pub(super) queries: u32,
     pub(super) rows: u32,
     pub(super) heads: u32,
@@ -66,6 +82,8 @@ pub(super) struct DecodeArgs {
 
 // SAFETY: as in attention.cu.
 unsafe impl Arguments for AppendArgs {}
+// SAFETY: as in attention.cu.
+unsafe impl Arguments for MoveArgs {}
 // SAFETY: as in attention.cu.
 unsafe impl Arguments for DecodeArgs {}
 
@@ -102,18 +120,24 @@ impl KvFormat {
         !matches!(self, Self::Q8_0)
     }
 
+    /// Bytes of a number, or of its code.
+    const fn bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => size_of::<u16>(),
+            Self::E4m3 | Self::Q8_0 => 1,
+            Self::F32 => size_of::<f32>(),
+        }
+    }
+
     /// Bytes of a page with so many rows of `dim` elements: of keys or of values.
     fn page_bytes(self, rows: usize, dim: usize) -> Result<usize, CudaError> {
-        let plain = |size| area("bytes of a page", &[rows, dim, size]);
         match self {
-            Self::F16 | Self::Bf16 => plain(size_of::<u16>()),
-            Self::E4m3 => plain(1),
-            Self::F32 => plain(size_of::<f32>()),
             // Codes, and scales behind those of all rows.
             Self::Q8_0 => {
                 let row = dim + size_of::<u16>() * dim.div_ceil(32);
                 Ok(area("bytes of a page", &[rows, row])?.next_multiple_of(16))
             }
+            plain => area("bytes of a page", &[rows, dim, plain.bytes()]),
         }
     }
 }
@@ -320,6 +344,38 @@ impl Ops {
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
+    /// Copies keys and values from one place to another, move after move: `moves` has of each a page and a slot of it, and those that they go to.
+    /// Moves from or to pages that do not exist are left out.
+    ///
+    /// # Errors
+    /// `Kernel` unless moves are whole fours; `OtherContext`, `Launch`.
+    pub(crate) fn kv_move(
+        &self,
+        stream: &Stream,
+        cache: &mut KvCache,
+        moves: View<'_, u32>,
+    ) -> Result<(), CudaError> {
+        self.here(cache.keys.context())?;
+        self.here(moves.context())?;
+        let KvShape { format, pages, page_tokens, kv_heads, head_dim: dim, .. } = cache.shape;
+        let (keys, values) = cache.places();
+        let args = MoveArgs {
+            keys,
+            values,
+            moves: moves.address(),
+            count: small("moves", super::check::rows(moves.len(), 4)?)?,
+            kv_heads: small("kv_heads", kv_heads)?,
+            dim: small("head_dim", dim)?,
+            page_tokens: small("page_tokens", page_tokens)?,
+            pages: small("pages", pages)?,
+            bytes: small("bytes of a row", dim * format.bytes())?,
+            groups: if format == KvFormat::Q8_0 { small("scales", dim.div_ceil(32))? } else { 0 },
+        };
+        let kernel = (File::attention, Name("kv_move", "", ""));
+        // SAFETY: the cache has its pages, which are checked by the kernel; whoever makes moves vouches that slots are those of pages.
+        unsafe { self.loader.launch(kernel, stream, geometry::kv_move(kv_heads), &args) }
+    }
+
     /// Attention of one query per sequence and head over the tokens of its sequence: `y = sum_t p_t v_t`, `p` the softmax of
     /// `scale * (q . k_t)` over the last `window` (or all) of `lengths[s]` tokens. `q` and `y` have `heads * head_dim` elements
     /// for each sequence; `heads / kv_heads` consecutive ones share a KV head. In f32, narrowed once. A sequence without tokens
@@ -385,6 +441,7 @@ impl Ops {
             sinks: self.of_heads("sinks", sinks, heads)?,
             slopes: self.of_heads("slopes", slopes, heads)?,
             positions: 0,
+            seen: 0,
             queries: small("sequences", sequences)?,
             rows: small("rows of tables", rows)?,
             heads: small("heads", heads)?,
@@ -418,6 +475,7 @@ impl Ops {
 
 pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
     to(File::attention, Name("attention_join", "", ""), size_of::<DecodeArgs>());
+    to(File::attention, Name("kv_move", "", ""), size_of::<MoveArgs>());
     for format in KvFormat::ALL {
         if format.is_appended() {
             to(File::attention, Name("kv_append", format.name(), ""), size_of::<AppendArgs>());

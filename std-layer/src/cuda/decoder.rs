@@ -5,6 +5,8 @@ mod args;
 mod gate;
 mod pool;
 
+use std::ops::Range;
+
 use gllm_kernels_core::{ElementType, RopePairing};
 
 pub(super) use args::list;
@@ -115,6 +117,37 @@ pub(crate) struct StepRows<'a> {
     pub(crate) lengths: View<'a, u32>,
     /// The position of each row in its sequence, where rows see tokens behind their own.
     pub(crate) positions: Option<View<'a, u32>>,
+    /// Which of them each row sees, if drafts form trees: bit 0 is its own token, bit `i` the one `i` before it. All that are 64 and more before it are
+    /// seen. A row's position is the number of tokens before it that it would see without a window.
+    pub(crate) seen: Option<View<'a, u64>>,
+}
+
+impl<'a> StepRows<'a> {
+    /// Some of the rows.
+    pub(crate) fn range(&self, rows: Range<usize>) -> Result<Self, CudaError> {
+        Ok(Self {
+            sequences: self.sequences.range(rows.clone())?,
+            lengths: self.lengths.range(rows.clone())?,
+            positions: self.positions.map(|positions| positions.range(rows.clone())).transpose()?,
+            seen: self.seen.map(|seen| seen.range(rows)).transpose()?,
+        })
+    }
+
+    /// Where the positions of the rows are; 0 if each is that of the last token that the row sees.
+    fn positions(&self, ops: &Ops) -> Result<Address, CudaError> {
+        let Some(positions) = self.positions else { return Ok(0) };
+        same_len("positions", positions.len(), self.lengths.len())?;
+        ops.here(positions.context())?;
+        Ok(positions.address())
+    }
+
+    /// Where the words that say what each row sees are; 0 if there are none.
+    fn seen(&self, ops: &Ops) -> Result<Address, CudaError> {
+        let Some(seen) = self.seen else { return Ok(0) };
+        same_len("seen", seen.len(), self.lengths.len())?;
+        ops.here(seen.context())?;
+        Ok(seen.address())
+    }
 }
 
 /// Queries, keys and values as products left them.
@@ -194,14 +227,6 @@ impl Ops {
             next += (len * size_of::<f32>()) as Address;
             here
         }))
-    }
-
-    /// Where the positions of a step's rows are; 0 if each is that of the last token that the row sees.
-    fn positions(&self, rows: StepRows<'_>) -> Result<Address, CudaError> {
-        let Some(positions) = rows.positions else { return Ok(0) };
-        same_len("positions", positions.len(), rows.lengths.len())?;
-        self.here(positions.context())?;
-        Ok(positions.address())
     }
 
     /// `y_t = table[ids_t]`, widened; a row that does not exist gives NaN.
@@ -315,7 +340,8 @@ impl Ops {
             tables: tables.pages.address(),
             sequences: rows.sequences.address(),
             lengths: rows.lengths.address(),
-            positions: self.positions(rows)?,
+            positions: rows.positions(self)?,
+            seen: rows.seen(self)?,
             stride: [
                 small("stride", how.x[0].1)?,
                 small("stride", how.x[1].1)?,
@@ -386,7 +412,8 @@ impl Ops {
             y: 0,
             sinks: self.of_heads("sinks", how.sinks, how.heads)?,
             slopes: self.of_heads("slopes", how.slopes, how.heads)?,
-            positions: self.positions(how.rows)?,
+            positions: how.rows.positions(self)?,
+            seen: how.rows.seen(self)?,
             queries: small("queries", queries)?,
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,

@@ -129,6 +129,11 @@ pub(crate) fn kv_append(tokens: usize) -> Geometry {
     Geometry { grid: [tokens, 1, 1], threads: 256, shared: 0 }
 }
 
+/// A block for the keys, and one for the values, of each head.
+pub(crate) fn kv_move(kv_heads: usize) -> Geometry {
+    Geometry { grid: [kv_heads, 2, 1], threads: 128, shared: 0 }
+}
+
 /// Parts of the tokens of each sequence: of 256 or more, until there are some blocks for each multiprocessor.
 pub(crate) fn decode_parts(queries: usize, tokens: usize, multiprocessors: usize) -> usize {
     let wanted = (multiprocessors * 16).div_ceil(queries.max(1));

@@ -111,6 +111,7 @@ fn elements_and_rows() {
         }
         check("embed", embed(n, m), [Tiles(n, 1), Tiles(m.min(1), 1), ONE]);
         check("kv_append", kv_append(n), [Tiles(n, 1), ONE, ONE]);
+        check("kv_move", kv_move(n), [Tiles(n, 1), Tiles(2, 1), ONE]);
         check("sample", sample(n, m), [Tiles(n, 1), Tiles(m, SCORES_OF_BLOCK), ONE]);
         check("log_probabilities", log_probabilities(n), [Tiles(n, 1), ONE, ONE]);
         check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::{Classifier, Model, ModelError, Pages, Pooling, Sampling, SequenceId};
+use super::{Classifier, Model, ModelError, Pages, Pooling, Sampling, SequenceId, Tree};
 use crate::backend::{
     Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Progress, Run, SampleRow, Topology,
 };
@@ -182,6 +182,47 @@ impl<B: Backend> Generator<B> {
     pub fn forward(&mut self, tokens: &[u32], topology: &Topology) -> Result<B::Logits, BackendError> {
         let Self { backend, weights, kv, options, .. } = self;
         backend.generator_forward_gpu_pure(tokens, topology, weights, kv, &options.forward)
+    }
+
+    /// One step in which the tokens of a run may be a tree of drafts, for speculative decoding: [`Backend::generator_forward_trees`].
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/decoder/example.rs"));
+    /// use gllm_kernels_std::backend::{CpuBackend, Outputs, Run, Topology};
+    /// use gllm_kernels_std::model::{Generator, Model, Options, Tree};
+    ///
+    /// let model = Model::open("model.gguf")?;
+    /// let mut generator = Generator::new(CpuBackend::new(2)?, &model, Options::default())?;
+    /// let sequence = generator.create();
+    /// generator.extend(sequence, &[5, 17, 3], Outputs::None)?;
+    /// // Token 8 comes next; behind it a smaller model proposes 21, or 4 and then 11.
+    /// let (tokens, tree) = ([8, 21, 4, 11], Tree::new(&[None, Some(0), Some(0), Some(2)])?);
+    /// let topology = Topology { runs: vec![Run { sequence, tokens: 4, outputs: Outputs::All }] };
+    /// let logits = generator.forward_trees(&tokens, &topology, &[tree])?;
+    /// // The logits say that 4 comes behind 8, but not 11 behind 4.
+    /// generator.accept(sequence, &[0, 2])?;
+    /// assert_eq!(generator.pages().positions(sequence)?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn forward_trees(
+        &mut self,
+        tokens: &[u32],
+        topology: &Topology,
+        trees: &[Tree],
+    ) -> Result<B::Logits, BackendError> {
+        let Self { backend, weights, kv, options, .. } = self;
+        backend.generator_forward_trees(tokens, topology, trees, weights, kv, &options.forward)
+    }
+
+    /// Continues a sequence by the drafts on a path of its tree, and takes back the others: [`Backend::accept_drafts`].
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn accept(&mut self, sequence: SequenceId, path: &[usize]) -> Result<(), BackendError> {
+        self.backend.accept_drafts(&mut self.kv, sequence, path)
     }
 
     /// Continues a sequence by tokens, in steps of at most [`Options::chunk`]; the handle has the logits of the last step that `outputs` asks for,

@@ -4,6 +4,7 @@
 //! - [`Model`]: an opened file (or several that belong together), mapped into memory; its [`Config`] and [`HostWeights`].
 //! - [`Generator`]: text from a model, on any [`Backend`](crate::backend::Backend).
 //! - [`Sampling`]: how the next token is chosen from logits.
+//! - [`Tree`]: drafts of a sequence that one step computes, of which a path is accepted.
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
 mod checkpoint;
@@ -17,13 +18,15 @@ mod pages;
 mod ranking;
 mod sampling;
 mod source;
+mod tree;
 mod weights;
 
 pub use config::{Architecture, Classifier, Config, Experts, Gate, Layer, Norm, Pooling, Rope};
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
-pub use pages::{CacheError, Group, PageCopy, Pages, SequenceId};
+pub use pages::{CacheError, Group, PageCopy, Pages, PositionCopy, SequenceId};
 pub use sampling::{sample, Sampling, SamplingError};
 pub use source::Model;
+pub use tree::{Tree, TreeError};
 pub use weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};

@@ -8,6 +8,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use super::tree::{Tree, TreeError};
+
 /// Layers with the same window, and the pages they have together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -32,6 +34,17 @@ pub struct PageCopy {
     pub to: u32,
     /// Positions that matter.
     pub tokens: usize,
+}
+
+/// A position's keys and values that must be copied to another place, behind those that are listed before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionCopy {
+    /// Of which group the pages are.
+    pub group: usize,
+    /// The page, and the slot in it.
+    pub from: (u32, usize),
+    /// The page, and the slot in it.
+    pub to: (u32, usize),
 }
 
 /// Why pages cannot be had.
@@ -65,6 +78,15 @@ pub enum CacheError {
         /// The first position that would be needed.
         position: usize,
     },
+    /// A sequence whose last positions are drafts, of which a path must be accepted first.
+    Drafts {
+        /// Which sequence.
+        sequence: SequenceId,
+        /// How many drafts there are.
+        drafts: usize,
+    },
+    /// No tree of drafts, or no path in one.
+    Tree(TreeError),
     /// More positions than 32 bits count.
     TooLong(usize),
     /// Pages without room, a window of nothing, or 2^32 - 1 pages and more.
@@ -84,6 +106,12 @@ impl fmt::Display for CacheError {
             Self::Forgotten { group, position } => {
                 write!(f, "position {position} is needed, but the window of group {group} has left it behind")
             }
+            Self::Drafts { sequence, drafts } => write!(
+                f,
+                "sequence {} has {drafts} drafts, of which a path must be accepted before it goes on",
+                sequence.0
+            ),
+            Self::Tree(e) => e.fmt(f),
             Self::TooLong(len) => write!(f, "{len} positions are more than a sequence can have ({})", u32::MAX),
             Self::BadGeometry => f.write_str("pages need room for a position, windows at least one, and groups less than 2^32 - 1 pages"),
         }
@@ -91,6 +119,12 @@ impl fmt::Display for CacheError {
 }
 
 impl std::error::Error for CacheError {}
+
+impl From<TreeError> for CacheError {
+    fn from(e: TreeError) -> Self {
+        Self::Tree(e)
+    }
+}
 
 /// The pages of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +163,26 @@ struct Sequence {
     len: usize,
     /// For each group.
     tables: Vec<Table>,
+    /// What the last positions are, if they are drafts.
+    drafts: Tree,
+}
+
+impl Sequence {
+    /// Positions that are no drafts.
+    fn accepted(&self) -> usize {
+        self.len - self.drafts.len()
+    }
+
+    /// Checks that there are so many positions, none of them a draft.
+    fn check(&self, id: SequenceId, len: usize) -> Result<(), CacheError> {
+        if len > self.len {
+            return Err(CacheError::PastEnd { asked: len, len: self.len });
+        }
+        if len > self.accepted() {
+            return Err(CacheError::Drafts { sequence: id, drafts: self.drafts.len() });
+        }
+        Ok(())
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -201,7 +255,7 @@ impl Pages {
 
     /// A new sequence, without positions.
     pub fn create(&mut self) -> SequenceId {
-        self.insert(Sequence { len: 0, tables: vec![Table::default(); self.pools.len()] })
+        self.insert(Sequence { tables: vec![Table::default(); self.pools.len()], ..Sequence::default() })
     }
 
     fn insert(&mut self, sequence: Sequence) -> SequenceId {
@@ -215,7 +269,7 @@ impl Pages {
         self.sequences.get(&id).ok_or(CacheError::Unknown(id))
     }
 
-    /// Positions of a sequence.
+    /// Positions of a sequence, those of drafts among them.
     ///
     /// # Errors
     /// `Unknown`.
@@ -241,7 +295,7 @@ impl Pages {
     /// before the step writes.
     ///
     /// # Errors
-    /// `Full`, `Unknown`, `Twice`, `TooLong`. In each case everything is as it was.
+    /// `Full`, `Unknown`, `Twice`, `TooLong`; `Drafts` if a path of a sequence's drafts has yet to be accepted. In each case everything is as it was.
     pub fn append(&mut self, wanted: &[(SequenceId, usize)]) -> Result<Vec<PageCopy>, CacheError> {
         let mut ids: Vec<_> = wanted.iter().map(|w| w.0).collect();
         ids.sort_unstable();
@@ -249,7 +303,9 @@ impl Pages {
             return Err(CacheError::Twice(pair[0]));
         }
         for &(id, n) in wanted {
-            let end = self.sequence(id)?.len.saturating_add(n);
+            let sequence = self.sequence(id)?;
+            sequence.check(id, sequence.len)?;
+            let end = sequence.len.saturating_add(n);
             if end > u32::MAX as usize {
                 return Err(CacheError::TooLong(end));
             }
@@ -333,17 +389,52 @@ impl Pages {
         }
     }
 
+    /// Makes the last positions of a sequence drafts: position `i` of them is draft `i` of the tree.
+    ///
+    /// # Errors
+    /// `Unknown`; `PastEnd` if the tree has more drafts than the sequence has positions.
+    pub fn set_drafts(&mut self, id: SequenceId, tree: &Tree) -> Result<(), CacheError> {
+        let sequence = self.sequences.get_mut(&id).ok_or(CacheError::Unknown(id))?;
+        if tree.len() > sequence.len {
+            return Err(CacheError::PastEnd { asked: tree.len(), len: sequence.len });
+        }
+        sequence.drafts = tree.clone();
+        Ok(())
+    }
+
+    /// Accepts these drafts of a sequence, each of which continues the one before it, as its next positions, and takes back the others. The copies
+    /// that are returned must be made, in this order, before anything else is written.
+    ///
+    /// # Errors
+    /// `Unknown`; `Tree` unless the drafts are such a path. In each case everything is as it was.
+    pub fn accept(&mut self, id: SequenceId, path: &[usize]) -> Result<Vec<PositionCopy>, CacheError> {
+        let (size, sequence) = (self.page_tokens, self.sequence(id)?);
+        sequence.drafts.check_path(path)?;
+        let first = sequence.accepted();
+        let mut copies = Vec::new();
+        for (group, table) in sequence.tables.iter().enumerate() {
+            let place = |position: usize| (table.pages[position / size], position % size);
+            let moved = path.iter().enumerate().filter(|&(to, &draft)| to != draft);
+            let copy =
+                |(to, &draft)| PositionCopy { group, from: place(first + draft), to: place(first + to) };
+            copies.extend(moved.map(copy));
+        }
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.drafts = Tree::default();
+        }
+        self.truncate(id, first + path.len())?;
+        Ok(copies)
+    }
+
     /// Takes back the positions of a sequence from `len` on. Pages that only these were in are free again.
     ///
     /// # Errors
-    /// `Unknown`; `PastEnd` if the sequence is shorter; `Forgotten` if its windows have left behind what the next position would see. In each
+    /// `Unknown`; `Drafts` if only some of its drafts would be left; `PastEnd` if the sequence is shorter; `Forgotten` if its windows have left behind what the next position would see. In each
     /// case everything is as it was.
     pub fn truncate(&mut self, id: SequenceId, len: usize) -> Result<(), CacheError> {
         let size = self.page_tokens;
         let sequence = self.sequences.get_mut(&id).ok_or(CacheError::Unknown(id))?;
-        if len > sequence.len {
-            return Err(CacheError::PastEnd { asked: len, len: sequence.len });
-        }
+        sequence.check(id, len)?;
         let end = len.div_ceil(size);
         for (group, (pool, table)) in self.pools.iter().zip(&sequence.tables).enumerate() {
             let seen = pool.seen_from(len);
@@ -357,20 +448,18 @@ impl Pages {
             had.for_each(|page| pool.release(page));
             table.gone = table.gone.min(end);
         }
-        sequence.len = len;
+        (sequence.len, sequence.drafts) = (len, Tree::default());
         Ok(())
     }
 
     /// A new sequence that begins with the first `len` positions of another, in the same pages.
     ///
     /// # Errors
-    /// `Unknown`; `PastEnd` if the other is shorter; `Forgotten` if its windows have left behind what the new one would see.
+    /// `Unknown`; `PastEnd` if the other is shorter; `Drafts` if these would be drafts; `Forgotten` if its windows have left behind what the new one would see.
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, CacheError> {
         let size = self.page_tokens;
         let sequence = self.sequence(id)?;
-        if len > sequence.len {
-            return Err(CacheError::PastEnd { asked: len, len: sequence.len });
-        }
+        sequence.check(id, len)?;
         let mut tables = Vec::with_capacity(self.pools.len());
         for (group, (pool, table)) in self.pools.iter().zip(&sequence.tables).enumerate() {
             let (seen, end) = (pool.seen_from(len), len.div_ceil(size));
@@ -387,7 +476,7 @@ impl Pages {
                 pool.references[page as usize] += 1;
             }
         }
-        Ok(self.insert(Sequence { len, tables }))
+        Ok(self.insert(Sequence { len, tables, drafts: Tree::default() }))
     }
 
     /// Ends a sequence. Pages that no other has are free again.

@@ -39,6 +39,41 @@ impl Check {
         Ok(())
     }
 
+    /// Accepts the path to a draft, or none, of a tree that the last positions of a sequence become.
+    fn drafts(&mut self, i: usize, parents: &[Option<usize>], end: Option<usize>) {
+        let (id, contents) = &mut self.contents[i];
+        let (id, first) = (*id, contents.len() - parents.len());
+        self.pages.set_drafts(id, &Tree::new(parents).unwrap()).unwrap();
+        let drafts = parents.len();
+        let refused = Err(CacheError::Drafts { sequence: id, drafts });
+        if drafts > 0 {
+            let before = self.pages.clone();
+            assert_eq!(self.pages.append(&[(id, 1)]), refused.clone().map(|()| Vec::new()));
+            assert_eq!(self.pages.fork(id, first + 1), refused.clone().map(|()| id));
+            assert_eq!(self.pages.truncate(id, first + drafts), refused);
+            let parent = parents[drafts - 1];
+            let behind = Some(drafts - 1);
+            let wrong = TreeError::NotNext { draft: drafts - 1, behind, parent };
+            assert_eq!(
+                self.pages.accept(id, &[drafts]),
+                Err(TreeError::NoDraft { draft: drafts, drafts }.into())
+            );
+            let path: Vec<usize> = path_to(parents, behind).into_iter().chain([drafts - 1]).collect();
+            assert_eq!(self.pages.accept(id, &path), Err(wrong.into()));
+            assert_eq!(self.pages, before);
+        }
+        let path = path_to(parents, end);
+        let kept: Vec<u64> = path.iter().map(|draft| contents[first + draft]).collect();
+        contents.truncate(first);
+        contents.extend(kept);
+        let size = self.pages.page_tokens();
+        for PositionCopy { group, from, to } in self.pages.accept(id, &path).unwrap() {
+            let [from, to] = [from, to].map(|(page, slot)| page as usize * size + slot);
+            self.memory[group][to] = self.memory[group][from];
+        }
+        self.visible(i, first + path.len());
+    }
+
     /// Every position that a query at `at` sees, and every later one, is where it should be.
     fn visible(&self, i: usize, at: usize) {
         let (id, contents) = &self.contents[i];
@@ -73,10 +108,17 @@ impl Check {
     }
 }
 
+/// The drafts from the root to this one, if it is one.
+fn path_to(parents: &[Option<usize>], end: Option<usize>) -> Vec<usize> {
+    let mut path: Vec<usize> = std::iter::successors(end, |&draft| parents[draft]).collect();
+    path.reverse();
+    path
+}
+
 #[test]
 fn pages_hold_what_is_seen() {
     let mut source = Source::new(21);
-    let (mut full, mut forgotten, mut shared, mut cut) = (0, 0, 0, 0);
+    let (mut full, mut forgotten, mut shared, mut cut, mut accepted) = (0, 0, 0, 0, 0);
     for round in 0..200 {
         let size = 1 + source.below(7);
         let window = |source: &mut Source| (source.below(3) > 0).then(|| 1 + source.below(12));
@@ -91,7 +133,7 @@ fn pages_hold_what_is_seen() {
         };
         for _ in 0..300 {
             let count = check.contents.len();
-            match source.below(9) {
+            match source.below(10) {
                 0 => {
                     let id = check.pages.create();
                     check.contents.push((id, Vec::new()));
@@ -140,6 +182,15 @@ fn pages_hold_what_is_seen() {
                         Err(other) => panic!("{other}"),
                     }
                 }
+                4 if count > 0 => {
+                    let (i, drafts) = (source.below(count), source.below(12));
+                    if check.append(&[(i, drafts)]).is_ok() {
+                        let parents: Vec<_> =
+                            (0..drafts).map(|draft| source.below(draft + 1).checked_sub(1)).collect();
+                        check.drafts(i, &parents, source.below(drafts + 1).checked_sub(1));
+                        accepted += usize::from(drafts > 0);
+                    }
+                }
                 _ if count > 0 => {
                     let mut wanted: Vec<(usize, usize)> = Vec::new();
                     for _ in 0..1 + source.below(3) {
@@ -165,7 +216,7 @@ fn pages_hold_what_is_seen() {
         }
     }
     assert!(full > 1000 && forgotten > 100 && shared > 1000, "{full} {forgotten} {shared}");
-    assert!(cut > 1000, "{cut}");
+    assert!(cut > 1000 && accepted > 1000, "{cut} {accepted}");
 }
 
 #[test]
@@ -205,7 +256,12 @@ fn misuse_is_an_error() {
     assert_eq!(pages.append(&[(id, usize::MAX)]), Err(CacheError::TooLong(usize::MAX)));
     assert_eq!(pages.fork(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
     assert_eq!(pages.truncate(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
+    let tree = Tree::new(&[None, Some(0)]).unwrap();
+    assert_eq!(pages.set_drafts(id, &tree), Err(CacheError::PastEnd { asked: 2, len: 0 }));
+    assert_eq!(pages.accept(id, &[0]), Err(TreeError::NoDraft { draft: 0, drafts: 0 }.into()));
     pages.remove(id).unwrap();
+    assert_eq!(pages.set_drafts(id, &tree), Err(CacheError::Unknown(id)));
+    assert_eq!(pages.accept(id, &[]), Err(CacheError::Unknown(id)));
     assert_eq!(pages.truncate(id, 0), Err(CacheError::Unknown(id)));
     assert_eq!(pages.append(&[(id, 1)]), Err(CacheError::Unknown(id)));
     assert_eq!(pages.positions(id), Err(CacheError::Unknown(id)));

@@ -17,7 +17,7 @@ use crate::platform::SHARES_SOURCES;
 // What these models compute in f64 is the business of the CPU's tests.
 #[allow(dead_code)]
 #[path = "../decoder/tiny.rs"]
-mod tiny;
+pub mod tiny;
 use tiny::{oracle, Tiny};
 
 /// Any tokens, no two stretches alike.
@@ -40,7 +40,7 @@ pub fn on_gpu(model: &Model<'_>, options: Options) -> Result<Generator<CudaBacke
 }
 
 /// `Err` if a logit is off by more than 3e-5 of the largest one.
-fn same(what: &str, want: &[f32], got: &[f32]) -> Outcome {
+pub fn same(what: &str, want: &[f32], got: &[f32]) -> Outcome {
     let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
     if want.len() != got.len() {
         return Err(format!("{what}: {} logits instead of {}", got.len(), want.len()));
@@ -56,7 +56,7 @@ fn same(what: &str, want: &[f32], got: &[f32]) -> Outcome {
 }
 
 /// KL divergence of `q` from `p`, the mean of all rows of logits.
-fn divergence(p: &[f32], q: &[f32], vocabulary: usize) -> f64 {
+pub fn divergence(p: &[f32], q: &[f32], vocabulary: usize) -> f64 {
     let log_sum = |x: &[f32]| x.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
     let row = |(p, q): (&[f32], &[f32])| {
         let (lp, lq) = (log_sum(p), log_sum(q));

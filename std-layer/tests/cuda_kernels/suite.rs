@@ -38,6 +38,8 @@ mod quant;
 mod rows;
 #[path = "sampling.rs"]
 mod sampling;
+#[path = "trees.rs"]
+mod trees;
 
 pub type Outcome = Result<(), String>;
 
@@ -181,6 +183,7 @@ pub fn main() {
     gemm::trials(&mut trials);
     models::trials(&mut trials);
     encoders::trials(&mut trials);
+    trees::trials(&mut trials);
     // Kinds of GPUs differ in how tiles are multiplied.
     for kind in 1..if on_a_gpu() { 1 } else { KINDS } {
         KIND.set(kind);

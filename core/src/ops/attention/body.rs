@@ -2,6 +2,7 @@
 
 use super::forms::{width, CacheForm, CodesWithScales, KvBlocks, Places, Plain, SCALE_GROUP};
 use super::tile::{height, Out, HIGHEST};
+use super::tree::Branch;
 use super::{Alibi, AppendArgs, AttendArgs, Gathered, JoinArgs, KvPiece, KV_BLOCK};
 use crate::element::{f16, Element};
 use crate::ops::activations::{nearest, scale_of};
@@ -107,11 +108,10 @@ unsafe fn exponentials<P: Prim<f32>>(
 #[inline(always)]
 unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
     let AttendArgs { rows, dim, queries, ref piece, scores, room, new, all } = *a;
-    let KvPiece { blocks, first, spans, softcap: cap, alibi, next } = *piece;
+    let KvPiece { blocks, first, spans, softcap: cap, alibi, tree, next } = *piece;
     // What is lowered has been capped.
     let softcap = if alibi.is_empty() { cap } else { None };
     let (there, width) = (blocks.len() * KV_BLOCK, width(dim));
-    let place = |p: usize| p.saturating_sub(first).min(there);
     // Rows that are multiplied together: neighbours, which see almost the same positions.
     let step = height::<P>();
     for row in (0..rows).step_by(step) {
@@ -121,15 +121,15 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
         let blocks = KvBlocks { all: blocks, dim, next: (row == 0 && rows <= HIGHEST).then_some(next) };
         // SAFETY: the caller's contract: rows are within the queries, columns within the blocks.
         unsafe {
-            let seen = |r: usize| {
-                let [from, end] = *spans.get_unchecked(row + r);
-                [place(from), place(end)]
-            };
+            let branch = |r: usize| Branch::of(tree, row + r, first, there);
+            let span = |r: usize| *spans.get_unchecked(row + r);
             let (mut low, mut high) = (there, 0);
             for r in 0..n {
-                let [from, end] = seen(r);
-                if from < end {
-                    (low, high) = (low.min(from), high.max(end));
+                let branch = branch(r);
+                let seen = branch.seen(span(r));
+                if seen[0] < seen[1] {
+                    low = low.min(span(r)[0].saturating_sub(first));
+                    high = high.max(branch.reach(seen[1]));
                 }
             }
             if low >= high {
@@ -139,11 +139,15 @@ unsafe fn gather<P: Prim<f32>, F: CacheForm<P>>(a: &AttendArgs<'_, F::Cell>) {
             let scores_of = scores.add(row * there);
             let out = Out { to: scores_of, stride: there };
             F::scores(blocks, queries.add(row * dim), n, cols, out);
-            for (r, &alibi) in alibi.get(row..).unwrap_or(&[]).iter().take(n).enumerate() {
-                lower::<P>(scores_of.add(r * there), cols, first, alibi, cap);
-            }
             for r in 0..n {
-                *new.sums.add(row + r) = exponentials::<P>(scores_of.add(r * there), cols, seen(r), softcap);
+                let (branch, scores) = (branch(r), scores_of.add(r * there));
+                let seen = branch.seen(span(r));
+                branch.gather(scores);
+                if let Some(&alibi) = alibi.get(row + r) {
+                    lower::<P>(scores, cols, branch.first, alibi, cap);
+                }
+                *new.sums.add(row + r) = exponentials::<P>(scores, cols, seen, softcap);
+                branch.scatter(scores, seen[0]);
             }
             let out = Out { to: new.values.add(row * width), stride: width };
             F::outputs(blocks, (scores_of, there), n, [low, high], out, room);

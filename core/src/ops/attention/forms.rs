@@ -43,6 +43,34 @@ impl Places {
     }
 }
 
+/// The strips of a block: where each begins, and how many cells of it each of its [`KV_BLOCK`] places has, which lie side by side.
+pub(crate) fn strips(dim: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..dim).map(|i| (i * KV_BLOCK, 1)).chain([(KV_BLOCK * dim, width(dim))])
+}
+
+/// [`strips`] of a block with scales.
+pub(crate) fn strips_q8_0(dim: usize) -> impl Iterator<Item = (usize, usize)> {
+    let places = Places { dim };
+    strips(dim).chain((0..2 * places.groups()).map(move |group| (places.key_scales(group), size_of::<f16>())))
+}
+
+/// Copies what place `from` has of each strip to place `to`, in blocks of `len` cells one behind the other.
+pub(crate) fn copy<C: Copy>(
+    blocks: &mut [C],
+    len: usize,
+    [from, to]: [usize; 2],
+    strips: impl Iterator<Item = (usize, usize)>,
+) {
+    for (first, cells) in strips {
+        let at = |place: usize| place / KV_BLOCK * len + first + place % KV_BLOCK * cells;
+        for i in 0..cells {
+            if let Some(&cell) = blocks.get(at(from) + i) {
+                blocks.get_mut(at(to) + i).into_iter().for_each(|to| *to = cell);
+            }
+        }
+    }
+}
+
 /// A form in which keys and values are cached, and the two products that attention needs of it.
 pub(super) trait CacheForm<P: Prim<f32>> {
     /// The elements of a block.

@@ -11,6 +11,7 @@
 mod body;
 pub(crate) mod forms;
 pub(crate) mod tile;
+mod tree;
 
 /// Positions of a block of cached keys and values.
 pub const KV_BLOCK: usize = 16;
@@ -31,8 +32,25 @@ pub struct KvPiece<'a, E> {
     pub softcap: Option<f32>,
     /// For each query by how much its scores are lowered with the distance, behind the cap; empty: not at all.
     pub alibi: &'a [Alibi],
+    /// Drafts among these positions that form a tree, if there are any.
+    pub tree: Option<KvTree<'a>>,
     /// Blocks that are attended to next, if that is known. They are prefetched meanwhile, and change no result.
     pub next: &'a [&'a [E]],
+}
+
+/// Drafts of a sequence as a tree: up to 64 tokens, of which each query sees those on one path from the root. Draft `i` is cached in
+/// place `first + i`, where position `first + i` of a sequence without a tree would be; what is cached before `first` is the sequence
+/// that all drafts continue. The position of draft `i` is `first` plus the number of drafts on the path before it, and it is positions that
+/// [spans](KvPiece::spans) and [biases](KvPiece::alibi) count. Parents come before their children.
+///
+/// A query has the bits that it has where the drafts of its path alone follow each other in the cache, as long as a piece has all of
+/// the tree's places up to the query's own.
+#[derive(Clone, Copy, Debug)]
+pub struct KvTree<'a> {
+    /// The place of the first draft.
+    pub first: usize,
+    /// For each query the drafts on its path: bit `i` is draft `i`.
+    pub paths: &'a [u64],
 }
 
 /// Attention with linear biases: a query at `position` has `score(p) - slope * |position - p|` in place of its score of position `p`.

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use gllm_kernels_core::{
-    bf16, f16, Alibi, Attended, KernelError, Kernels, KvPiece, MatRef, RopeShape, Scratch, KV_BLOCK,
+    bf16, f16, Alibi, Attended, KernelError, Kernels, KvPiece, KvTree, MatRef, RopeShape, Scratch, KV_BLOCK,
 };
 
 use super::cache::Blocks;
@@ -28,14 +28,29 @@ const QUERIES: usize = 48;
 /// If there are fewer chunks of attention than this for each thread, each piece becomes a chunk of its own.
 const CHUNKS_PER_THREAD: usize = 4;
 
-/// Consecutive tokens of a sequence.
-#[derive(Clone, Copy, Debug)]
+/// Consecutive tokens of a sequence, or drafts that form a tree.
+#[derive(Clone, Debug)]
 pub(super) struct TokenRun {
     /// The first token's row.
     pub(super) row: usize,
     pub(super) tokens: usize,
-    /// The first token's position.
-    pub(super) position: usize,
+    /// Where in the sequence the first token is cached, and its position.
+    pub(super) first: usize,
+    /// Of each draft those on the path to it; empty if the tokens are consecutive.
+    pub(super) paths: Vec<u64>,
+}
+
+impl TokenRun {
+    /// A token's position.
+    pub(super) fn position(&self, token: usize) -> usize {
+        self.first + self.paths.get(token).map_or(token, |path| path.count_ones() as usize - 1)
+    }
+
+    /// The positions of all tokens of some runs.
+    pub(super) fn positions(runs: &[Self]) -> Vec<u32> {
+        let of = |run: &'_ Self| (0..run.tokens).map(|token| run.position(token) as u32).collect::<Vec<_>>();
+        runs.iter().flat_map(of).collect()
+    }
 }
 
 /// A chunk of attention: some tokens of a run, for the queries of a KV head.
@@ -62,14 +77,15 @@ pub(super) struct Sight {
 impl Sight {
     /// The positions that a token of a run sees.
     fn of(self, run: &TokenRun, token: usize) -> [usize; 2] {
-        let position = run.position + token;
+        let position = run.position(token);
         let from = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        [from, if self.causal { position + 1 } else { run.position + run.tokens }]
+        [from, if self.causal { position + 1 } else { run.first + run.tokens }]
     }
 
-    /// The positions that some tokens of a run see.
+    /// Where in the sequence what some tokens of a run see is cached. No draft is cached before its position.
     fn of_all(self, run: &TokenRun, tokens: &Range<usize>) -> [usize; 2] {
-        [self.of(run, tokens.start)[0], self.of(run, tokens.end - 1)[1]]
+        let from = tokens.clone().map(|token| self.of(run, token)[0]).min().unwrap_or(0);
+        [from, run.first + if self.causal { tokens.end } else { run.tokens }]
     }
 }
 
@@ -322,7 +338,7 @@ impl Attention {
         let k = crate::kernels::<f32>();
         let shares = &self.shares[group];
         let work = &shares.chunks[chunk];
-        let (run, Heads { group, dim, .. }) = (self.runs[work.run], self.heads);
+        let (run, Heads { group, dim, .. }) = (&self.runs[work.run], self.heads);
         let queries = work.tokens.len() * group;
         let scratch = k.attend_scratch(queries, dim, PIECE_BLOCKS)?.size_unaligned();
         let len = C::len(dim)?;
@@ -335,15 +351,18 @@ impl Attention {
         let (q, own) = own.split_at_mut(queries * dim);
         let (sums, values) = own.split_at_mut(2 * queries);
         for (t, token) in work.tokens.clone().enumerate() {
-            spans[t * group..(t + 1) * group].fill(shares.sight.of(&run, token));
+            spans[t * group..(t + 1) * group].fill(shares.sight.of(run, token));
             // SAFETY: the token's row, whose queries of this head lie side by side.
             let row = unsafe { self.from.get(run.row + token..run.row + token + 1) };
             let from = &row[work.head * group * dim..][..group * dim];
             k.vec_scale(self.scale, from, &mut q[t * group * dim..][..group * dim])?;
         }
         let slopes = self.slopes.get(work.head * group..(work.head + 1) * group).unwrap_or(&[]);
-        let biases = |token| slopes.iter().map(move |&slope| Alibi { slope, position: run.position + token });
+        let biases = |token| slopes.iter().map(move |&slope| Alibi { slope, position: run.position(token) });
         let alibi: Vec<Alibi> = work.tokens.clone().flat_map(biases).collect();
+        let of_drafts = run.paths.get(work.tokens.clone()).unwrap_or(&[]);
+        let paths: Vec<u64> = of_drafts.iter().flat_map(|&path| std::iter::repeat_n(path, group)).collect();
+        let tree = (!paths.is_empty()).then_some(KvTree { first: run.first, paths: &paths });
         let mut all = match work.partial {
             // SAFETY: the chunk's own part of the memory for partial results.
             Some(at) => unsafe {
@@ -373,6 +392,7 @@ impl Attention {
                 spans,
                 softcap: self.softcap,
                 alibi: &alibi,
+                tree,
                 next: &next.2[..next.1],
             };
             C::attend(dim, q, piece, all.reborrow(), Scratch::new(scratch))?;
@@ -395,26 +415,27 @@ impl Attention {
     }
 }
 
-/// Tokens of a run whose positions are in the same block of the cache.
+/// Tokens of a run that are in the same block of the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockTokens {
     pub(super) run: usize,
     pub(super) row: usize,
     pub(super) tokens: usize,
-    pub(super) position: usize,
+    /// Where in the sequence the first of them is cached.
+    pub(super) first: usize,
 }
 
 impl BlockTokens {
     /// The tokens of some runs, block by block.
     pub(super) fn of(runs: &[TokenRun]) -> Vec<Self> {
         let mut all = Vec::new();
-        for (run, &TokenRun { row, tokens, position }) in runs.iter().enumerate() {
-            let mut first = 0;
-            while first < tokens {
-                let position = position + first;
-                let n = (KV_BLOCK - position % KV_BLOCK).min(tokens - first);
-                all.push(Self { run, row: row + first, tokens: n, position });
-                first += n;
+        for (run, of) in runs.iter().enumerate() {
+            let mut token = 0;
+            while token < of.tokens {
+                let first = of.first + token;
+                let n = (KV_BLOCK - first % KV_BLOCK).min(of.tokens - token);
+                all.push(Self { run, row: of.row + token, tokens: n, first });
+                token += n;
             }
         }
         all
@@ -487,11 +508,11 @@ impl Attention {
         let x = unsafe { self.from.get(of.row..of.row + of.tokens) };
         for head in 0..self.heads.kv_heads {
             let rows = |at: usize| MatRef::with_strides(&x[at..], of.tokens, dim, width, 1);
-            let at = self.blocks.at(layer, of.run, head, of.position / KV_BLOCK);
+            let at = self.blocks.at(layer, of.run, head, of.first / KV_BLOCK);
             // SAFETY: a block of the cache, which is the caller's.
             let block = unsafe { std::slice::from_raw_parts_mut(at.cast::<C::Cell>(), len) };
             let (keys, values) = (rows(q + head * dim)?, rows(q + kv + head * dim)?);
-            C::append(of.position % KV_BLOCK, keys, values, block)?;
+            C::append(of.first % KV_BLOCK, keys, values, block)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use gllm_kernels_core::KV_BLOCK;
 
 use crate::aligned::AlignedVec;
 use crate::backend::{BackendError, CacheOptions, KvType, Sequences};
-use crate::model::{CacheError, Config, PageCopy, Pages, SequenceId};
+use crate::model::{CacheError, Config, PageCopy, Pages, PositionCopy, SequenceId};
 
 /// Keys and values of several sequences, in pages, and the memory that steps need for their intermediate results.
 ///
@@ -149,6 +149,24 @@ impl CpuKvCache {
             for (start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
                 let [from, to] = [from, to].map(|at| start + at as usize * page);
                 self.memory.copy_within(from..from + page, to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues a sequence by a path of its drafts, whose keys and values move to consecutive places.
+    pub(super) fn accept(&mut self, id: SequenceId, path: &[usize]) -> Result<(), BackendError> {
+        for PositionCopy { group, from, to } in self.pages.accept(id, path)? {
+            for (&start, _) in self.starts.iter().zip(&self.group_of).filter(|(_, &g)| g == group) {
+                for head in 0..self.kv_heads {
+                    // Places, counted from the layer's first block on.
+                    let [from, to] = [from, to].map(|(page, slot)| {
+                        (page as usize * self.kv_heads + head) * self.options.page_tokens + slot
+                    });
+                    let end = start + (from.max(to) / KV_BLOCK + 1) * self.block;
+                    let memory = &mut self.memory[start..end];
+                    self.options.kind.relocate(self.head_dim, memory, from, to)?;
+                }
             }
         }
         Ok(())

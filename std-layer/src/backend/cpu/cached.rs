@@ -19,6 +19,8 @@ pub(super) trait Cached {
         values: MatRef<'_, f32>,
         block: &mut [Self::Cell],
     ) -> Result<(), KernelError>;
+    /// Copies what place `from` has to place `to`, in blocks one behind the other.
+    fn relocate(dim: usize, blocks: &mut [Self::Cell], from: usize, to: usize) -> Result<(), KernelError>;
     /// Attention to a piece of the cache, added to `all`.
     fn attend(
         dim: usize,
@@ -45,6 +47,9 @@ impl<E: Element> Cached for Plain<E> {
         block: &mut [E],
     ) -> Result<(), KernelError> {
         crate::kernels::<E>().kv_append(place, keys, values, block)
+    }
+    fn relocate(dim: usize, blocks: &mut [E], from: usize, to: usize) -> Result<(), KernelError> {
+        crate::kernels::<E>().kv_move(dim, blocks, from, to)
     }
     fn attend(
         dim: usize,
@@ -74,6 +79,9 @@ impl Cached for Q8_0 {
     ) -> Result<(), KernelError> {
         crate::kernels::<f32>().kv_append_q8_0(place, keys, values, block)
     }
+    fn relocate(dim: usize, blocks: &mut [u8], from: usize, to: usize) -> Result<(), KernelError> {
+        crate::kernels::<f32>().kv_move_q8_0(dim, blocks, from, to)
+    }
     fn attend(
         dim: usize,
         queries: &[f32],
@@ -86,6 +94,32 @@ impl Cached for Q8_0 {
 }
 
 impl KvType {
+    /// Copies what place `from` of a KV head of `dim` elements has to place `to`, in `memory` of whole blocks that begins on a cache line.
+    pub(super) fn relocate(
+        self,
+        dim: usize,
+        memory: &mut [u8],
+        from: usize,
+        to: usize,
+    ) -> Result<(), KernelError> {
+        fn plain<E: Element>(
+            dim: usize,
+            memory: &mut [u8],
+            from: usize,
+            to: usize,
+        ) -> Result<(), KernelError> {
+            // SAFETY: all bytes are numbers.
+            let (_, blocks, _) = unsafe { memory.align_to_mut::<E>() };
+            Plain::<E>::relocate(dim, blocks, from, to)
+        }
+        match self {
+            Self::F16 => plain::<f16>(dim, memory, from, to),
+            Self::Bf16 => plain::<bf16>(dim, memory, from, to),
+            Self::F32 => plain::<f32>(dim, memory, from, to),
+            Self::Q8_0 => Q8_0::relocate(dim, memory, from, to),
+        }
+    }
+
     /// Bytes of a block of 16 positions of a KV head of `dim` elements.
     pub(super) fn block_bytes(self, dim: usize) -> Result<usize, KernelError> {
         fn bytes<C: Cached>(dim: usize) -> Result<usize, KernelError> {

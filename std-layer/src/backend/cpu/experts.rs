@@ -134,6 +134,9 @@ pub(super) struct Mixture {
     pub(super) rows: usize,
     pub(super) precision: Precision,
     pub(super) threads: usize,
+    /// How many rows of weights a chunk of a product has, and how many chunks a segment: for gate and up together, and for down. Threads that come
+    /// late ask for the number of chunks when the weights may be gone.
+    pub(super) cuts: [(usize, usize); 2],
 }
 
 /// The rows of one expert.
@@ -172,14 +175,26 @@ impl Mixture {
         self.rows.div_ceil(4 * self.threads).max(1)
     }
 
-    /// How many rows of weights a chunk of a product has, and how many chunks a segment: for gate and up together, or for down.
+    /// The [cuts](Self::cuts) of these weights in a step of so many rows.
+    pub(super) fn cuts_of(
+        weights: &ExpertWeights,
+        experts: Experts,
+        rows: usize,
+        threads: usize,
+    ) -> [(usize, usize); 2] {
+        let [gate, _, down] = &weights.each[0];
+        let pairs = rows * experts.used;
+        let segments = experts.count.min(pairs);
+        [(gate, 2), (down, 1)].map(|(matrix, of)| {
+            let n = matrix.rows();
+            let step = chunk_rows(matrix, of * n * segments, pairs.div_ceil(segments), threads);
+            (step, of * n.div_ceil(step))
+        })
+    }
+
+    /// That of a stage of products.
     fn cut(&self, stage: Stage) -> (usize, usize) {
-        // SAFETY: the weights live as long as the step.
-        let [gate, _, down] = unsafe { &(&(*self.weights).each)[0] };
-        let (matrix, of) = if stage == Stage::GateUp { (gate, 2) } else { (down, 1) };
-        let (n, segments) = (matrix.rows(), self.segments());
-        let step = chunk_rows(matrix, of * n * segments, self.pairs().div_ceil(segments), self.threads);
-        (step, of * n.div_ceil(step))
+        self.cuts[usize::from(stage == Stage::Down)]
     }
 
     pub(super) fn chunks(&self, stage: Stage) -> usize {

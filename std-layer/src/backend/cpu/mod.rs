@@ -27,7 +27,7 @@ use super::{
     Topology,
 };
 use crate::aligned::AlignedVec;
-use crate::model::{decode, embed, sample, Config, HostWeights, Pooling};
+use crate::model::{decode, embed, sample, Config, HostWeights, Pooling, SequenceId, Tree};
 use attention::TokenRun;
 pub use cache::CpuKvCache;
 use step::Recorder;
@@ -108,7 +108,7 @@ impl CpuBackend {
     /// A step, for logits or for rows that are pooled.
     fn forward(
         &self,
-        (tokens, topology): (&[u32], &Topology),
+        (tokens, topology, trees): (&[u32], &Topology, &[Tree]),
         weights: &CpuWeights,
         kv: &mut CpuKvCache,
         config: &ForwardConfig,
@@ -116,17 +116,22 @@ impl CpuBackend {
     ) -> Result<CpuLogits, BackendError> {
         let model = &weights.config;
         topology.check(tokens, model)?;
+        topology.check_trees(trees)?;
         let (mut runs, mut row) = (Vec::new(), 0);
-        for &Run { sequence, tokens, .. } in &topology.runs {
-            let position = kv.pages.positions(sequence)?;
-            runs.push((sequence, TokenRun { row, tokens, position }));
+        for (i, &Run { sequence, tokens, .. }) in topology.runs.iter().enumerate() {
+            let first = kv.pages.positions(sequence)?;
+            let paths = trees.get(i).map_or(Vec::new(), |tree| tree.paths().to_vec());
+            runs.push((sequence, TokenRun { row, tokens, first, paths }));
             row += tokens;
         }
-        let positions: Vec<_> = runs.iter().map(|(_, run)| run.position).collect();
+        let positions: Vec<_> = runs.iter().map(|(_, run)| run.first).collect();
         topology.check_whole(&positions, pooling.is_none(), model)?;
         let outputs = topology.output_rows();
         kv.fits(model)?;
         kv.append(&topology.tokens())?;
+        for (run, tree) in topology.runs.iter().zip(trees) {
+            kv.pages.set_drafts(run.sequence, tree)?;
+        }
         // Logits, or a row for each run.
         let mut logits = match pooling {
             None => self.logits(outputs.len(), model.logits()),
@@ -202,7 +207,28 @@ impl Backend for CpuBackend {
         kv: &mut CpuKvCache,
         config: &ForwardConfig,
     ) -> Result<CpuLogits, BackendError> {
-        self.forward((tokens, topology), weights, kv, config, None)
+        self.forward((tokens, topology, &[]), weights, kv, config, None)
+    }
+
+    fn generator_forward_trees(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        trees: &[Tree],
+        weights: &CpuWeights,
+        kv: &mut CpuKvCache,
+        config: &ForwardConfig,
+    ) -> Result<CpuLogits, BackendError> {
+        self.forward((tokens, topology, trees), weights, kv, config, None)
+    }
+
+    fn accept_drafts(
+        &self,
+        kv: &mut CpuKvCache,
+        sequence: SequenceId,
+        path: &[usize],
+    ) -> Result<(), BackendError> {
+        kv.accept(sequence, path)
     }
 
     fn embedding_forward_gpu_pure(
@@ -215,7 +241,7 @@ impl Backend for CpuBackend {
         pooling: Pooling,
     ) -> Result<CpuLogits, BackendError> {
         topology.check_pooled()?;
-        self.forward((tokens, topology), weights, kv, config, Some(pooling))
+        self.forward((tokens, topology, &[]), weights, kv, config, Some(pooling))
     }
 
     fn sample_from_tensor(

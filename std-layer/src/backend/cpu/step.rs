@@ -200,11 +200,7 @@ impl<'a> Recorder<'a> {
             shares,
             runs,
         });
-        let positions: Vec<u32> = attention
-            .runs
-            .iter()
-            .flat_map(|run| (run.position..run.position + run.tokens).map(|p| p as u32))
-            .collect();
+        let positions = TokenRun::positions(&attention.runs);
         let mut angles = Vec::with_capacity(model.ropes.len());
         for rope in &model.ropes {
             let n = rows * (rope.dims / 2);
@@ -364,9 +360,7 @@ impl Step for Recorder<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BackendError> {
-        let runs = self.program.attention.runs.iter();
-        let positions =
-            runs.flat_map(|run| (run.position..run.position + run.tokens).map(|p| p as u32)).collect();
+        let positions = TokenRun::positions(&self.program.attention.runs);
         let work = RowWork::Embed {
             table: &self.weights.embedding,
             tokens: std::mem::take(&mut self.tokens),
@@ -480,6 +474,7 @@ impl Step for Recorder<'_> {
             rows: self.rows,
             precision: self.precision,
             threads: self.threads,
+            cuts: Mixture::cuts_of(weights, experts, self.rows, self.threads),
         };
         let index = self.program.mixtures.len();
         for (name, stage) in mixture.stages() {

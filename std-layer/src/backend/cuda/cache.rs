@@ -16,7 +16,7 @@ use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
 };
-use crate::model::{CacheError, Config, PageCopy, Pages, Rope, SequenceId};
+use crate::model::{CacheError, Config, PageCopy, Pages, PositionCopy, Rope, SequenceId};
 
 /// Keys and values of several sequences in the memory of a GPU, and the memory that steps need for their intermediate results.
 #[derive(Debug)]
@@ -176,6 +176,8 @@ pub(super) struct Inputs {
     pub(super) sequences: Mirrored,
     /// Tokens of each row's sequence, up to its own; all of them, if rows see tokens behind their own.
     pub(super) lengths: Mirrored,
+    /// What each row sees of the tokens up to its own, in steps with trees of drafts.
+    pub(super) seen: Buffer<u64>,
     pub(super) outputs: Mirrored,
     /// Where runs begin.
     pub(super) starts: Mirrored,
@@ -185,6 +187,8 @@ pub(super) struct Inputs {
     pub(super) pools: Mirrored,
     /// The position of each row, if rows see tokens behind their own; no recording knows them.
     pub(super) positions: Mirrored,
+    /// Which keys and values go where; no recording knows them.
+    moves: Mirrored,
 }
 
 impl Inputs {
@@ -195,9 +199,10 @@ impl Inputs {
         // What stands behind the tokens of a step is looked up, too.
         tokens.fill_bytes(stream, 0)?;
         let [sequences, lengths, outputs] = [mirrored(rows)?, mirrored(rows)?, mirrored(rows)?];
-        let [starts, stops, pools, positions] =
-            [mirrored(rows + 1)?, mirrored(0)?, mirrored(0)?, mirrored(0)?];
-        Ok(Self { rows, tokens, sequences, lengths, outputs, starts, stops, pools, positions })
+        let [starts, stops, pools] = [mirrored(rows + 1)?, mirrored(0)?, mirrored(0)?];
+        let [positions, moves] = [mirrored(0)?, mirrored(0)?];
+        let seen = Buffer::new(stream.context(), rows)?;
+        Ok(Self { rows, tokens, sequences, lengths, seen, outputs, starts, stops, pools, positions, moves })
     }
 
     /// The first `n` rows that have a sequence have a token more.
@@ -348,6 +353,22 @@ impl CudaKvCache {
         for PageCopy { group, from, to, .. } in self.pages.append(wanted)? {
             for (layer, _) in self.layers.iter_mut().zip(&self.group_of).filter(|(_, &g)| g == group) {
                 layer.copy_page(&gpu.stream, from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Continues a sequence by a path of its drafts, whose keys and values move to consecutive places.
+    pub(super) fn accept(&mut self, gpu: &Gpu, id: SequenceId, path: &[usize]) -> Result<(), BackendError> {
+        let copies = self.pages.accept(id, path)?;
+        for group in copies.chunk_by(|a, b| a.group == b.group) {
+            let of = |place: (u32, usize)| [place.0, place.1 as u32];
+            let words = |copy: &PositionCopy| [of(copy.from), of(copy.to)].concat();
+            let moves: Vec<u32> = group.iter().flat_map(words).collect();
+            let moves = self.inputs.moves.set_all(&gpu.stream, &moves)?;
+            let layers = self.layers.iter_mut().zip(&self.group_of);
+            for (layer, _) in layers.filter(|(_, &g)| g == group[0].group) {
+                gpu.ops.kv_move(&gpu.stream, layer, moves)?;
             }
         }
         Ok(())

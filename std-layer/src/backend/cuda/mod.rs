@@ -27,7 +27,7 @@ use super::{
 };
 use crate::cuda::decoder::{StepRows, NO_SEQUENCE};
 use crate::cuda::{Buffer, Context, CudaError, Driver, Ops, PinnedBuffer, Stream};
-use crate::model::{decode, embed, CacheError, Config, HostWeights, Pooling, SequenceId};
+use crate::model::{decode, embed, CacheError, Config, HostWeights, Pooling, SequenceId, Tree};
 use arena::{Memory, Place};
 pub use cache::CudaKvCache;
 use cache::{pieces, Ahead, Chosen, Recorded, Room};
@@ -163,6 +163,8 @@ struct RunRows {
     tokens: usize,
     /// The sequence's row of the page tables.
     slot: usize,
+    /// Whether its tokens are drafts that form a tree.
+    drafts: bool,
 }
 
 /// Recorded steps that are kept, at most.
@@ -219,6 +221,10 @@ impl<P: Platform> GpuBackend<P> {
                 positions: match weights.config.causal {
                     true => None,
                     false => Some(inputs.positions.there.range(0..n)?),
+                },
+                seen: match rows.runs.iter().any(|run| run.drafts) {
+                    true => Some(inputs.seen.range(0..n)?),
+                    false => None,
                 },
             },
             outputs: inputs.outputs.there.range(0..rows.outputs)?,
@@ -309,7 +315,7 @@ impl<P: Platform> GpuBackend<P> {
     fn prepare(
         &self,
         count: usize,
-        topology: &Topology,
+        (topology, trees): (&Topology, &[Tree]),
         weights: &Stored,
         kv: &mut CudaKvCache,
         config: &ForwardConfig,
@@ -329,8 +335,12 @@ impl<P: Platform> GpuBackend<P> {
         }
         starts.push(lengths.len() as u32);
         kv.append(gpu, &topology.tokens())?;
+        for (run, tree) in topology.runs.iter().zip(trees) {
+            kv.pages.set_drafts(run.sequence, tree)?;
+        }
+        let with_trees = trees.iter().any(|tree| !tree.is_empty());
         let ids: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
-        let recorded = single(topology) && count <= RECORDED_ROWS && pooling.is_none();
+        let recorded = single(topology) && count <= RECORDED_ROWS && pooling.is_none() && !with_trees;
         let n = if recorded { count.next_power_of_two() } else { count };
         let longest = lengths.iter().max().map_or(0, |&n| n as usize);
         // There are fast ways and exact ones.
@@ -341,7 +351,8 @@ impl<P: Platform> GpuBackend<P> {
         let mut sequences: Vec<u32> = Vec::with_capacity(n);
         let mut runs = Vec::with_capacity(ids.len());
         for (index, (run, &slot)) in topology.runs.iter().zip(&slots).enumerate() {
-            runs.push(RunRows { index, row: sequences.len(), tokens: run.tokens, slot });
+            let drafts = trees.get(index).is_some_and(|tree| !tree.is_empty());
+            runs.push(RunRows { index, row: sequences.len(), tokens: run.tokens, slot, drafts });
             sequences.extend(std::iter::repeat_n(slot as u32, run.tokens));
         }
         // Rows that fill up a recorded step belong to no sequence.
@@ -351,6 +362,14 @@ impl<P: Platform> GpuBackend<P> {
         if !inputs.lengths.are(&lengths) {
             lengths.resize(n, 0);
             inputs.lengths.set(&gpu.stream, &lengths)?;
+        }
+        if with_trees {
+            let mut seen = Vec::with_capacity(n);
+            for (i, run) in topology.runs.iter().enumerate() {
+                let words = trees.get(i).map_or(Vec::new(), Tree::seen);
+                seen.extend(words.into_iter().chain(std::iter::repeat(u64::MAX)).take(run.tokens));
+            }
+            inputs.seen.range_mut(0..n)?.upload(&gpu.stream, &seen)?;
         }
         let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
         if !recorded {
@@ -376,7 +395,7 @@ impl<P: Platform> GpuBackend<P> {
     /// A step, whose tokens the host knows.
     fn forward(
         &self,
-        (tokens, topology): (&[u32], &Topology),
+        (tokens, topology, trees): (&[u32], &Topology, &[Tree]),
         weights: &CudaWeights,
         kv: &mut CudaKvCache,
         config: &ForwardConfig,
@@ -388,6 +407,7 @@ impl<P: Platform> GpuBackend<P> {
             Some(_) => (topology.runs.len(), weights.config.hidden),
         };
         topology.check(tokens, &weights.config)?;
+        topology.check_trees(trees)?;
         kv.fits(&weights.config)?;
         self.settle(kv)?;
         let positions = topology.runs.iter().map(|run| kv.pages.positions(run.sequence));
@@ -400,7 +420,7 @@ impl<P: Platform> GpuBackend<P> {
             let memory = kv.free_logits(gpu, 0)?;
             return Ok(CudaLogits { memory, rows: 0, vocabulary, ahead: None });
         }
-        let prepared = self.prepare(tokens.len(), topology, weights, kv, config, pooling)?;
+        let prepared = self.prepare(tokens.len(), (topology, trees), weights, kv, config, pooling)?;
         kv.inputs.tokens.range_mut(0..tokens.len())?.upload(&gpu.stream, tokens)?;
         let memory = self.start(weights, kv, prepared)?;
         Ok(CudaLogits { memory, rows, vocabulary, ahead: None })
@@ -476,7 +496,29 @@ impl<P: Platform> Backend for GpuBackend<P> {
         kv: &mut CudaKvCache,
         config: &ForwardConfig,
     ) -> Result<CudaLogits, BackendError> {
-        self.forward((tokens, topology), weights, kv, config, None)
+        self.forward((tokens, topology, &[]), weights, kv, config, None)
+    }
+
+    fn generator_forward_trees(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        trees: &[Tree],
+        weights: &CudaWeights,
+        kv: &mut CudaKvCache,
+        config: &ForwardConfig,
+    ) -> Result<CudaLogits, BackendError> {
+        self.forward((tokens, topology, trees), weights, kv, config, None)
+    }
+
+    fn accept_drafts(
+        &self,
+        kv: &mut CudaKvCache,
+        sequence: SequenceId,
+        path: &[usize],
+    ) -> Result<(), BackendError> {
+        self.settle(kv)?;
+        kv.accept(&self.gpu, sequence, path)
     }
 
     fn embedding_forward_gpu_pure(
@@ -489,7 +531,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         pooling: Pooling,
     ) -> Result<CudaLogits, BackendError> {
         topology.check_pooled()?;
-        self.forward((tokens, topology), weights, kv, config, Some(pooling))
+        self.forward((tokens, topology, &[]), weights, kv, config, Some(pooling))
     }
 
     fn forward_ahead(
@@ -512,7 +554,7 @@ impl<P: Platform> Backend for GpuBackend<P> {
         if n == 0 || n > RECORDED_ROWS || !single(topology) || logits.vocabulary != weights.config.logits() {
             return Ok(None);
         }
-        let prepared = match self.prepare(n, topology, weights, kv, config, None) {
+        let prepared = match self.prepare(n, (topology, &[]), weights, kv, config, None) {
             // Whether these positions are needed depends on the tokens.
             Err(BackendError::Cache(CacheError::Full { .. } | CacheError::TooLong(_))) => return Ok(None),
             prepared => prepared?,

@@ -7,9 +7,9 @@ use super::cache::head_room;
 use super::experts::experts_of_places;
 use super::layout::{Access, Layout, Plan};
 use super::weights::{Matrix, Product, Storage, Stored};
-use super::{Gpu, Rows};
+use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads, StepRows};
+use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
 use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
 use crate::model::{Config, Norm, Pooling};
 
@@ -206,14 +206,9 @@ impl<'a> Lowering<'a> {
             let which = some.then_some(memory.outputs);
             // Rows `from` to `to` in pieces.
             let attend = |memory: &Memory<'a>, from: usize, to: usize| {
-                let rows_of = StepRows {
-                    sequences: memory.rows.sequences.range(from..to)?,
-                    lengths: memory.rows.lengths.range(from..to)?,
-                    positions: memory.rows.positions.map(|p| p.range(from..to)).transpose()?,
-                };
                 let queries = memory.floats(layout, Place::Queries, from * width, (to - from) * width)?;
                 Ok::<_, CudaError>(Attend {
-                    rows: rows_of,
+                    rows: memory.rows.range(from..to)?,
                     heads,
                     scale,
                     window,
@@ -256,7 +251,7 @@ impl<'a> Lowering<'a> {
             }
             for run in rows.runs.iter().filter(|_| tensor) {
                 let end = run.row + run.tokens;
-                if run.tokens < MIN_TENSOR_ROWS {
+                if !run.is_for_tensors() {
                     in_pieces(memory, run.row..end)?;
                     continue;
                 }
@@ -332,10 +327,17 @@ impl<'a> Lowering<'a> {
     }
 }
 
+impl RunRows {
+    /// Whether attention of its rows is worth tensor cores, whose kernels know no trees.
+    fn is_for_tensors(&self) -> bool {
+        self.tokens >= MIN_TENSOR_ROWS && !self.drafts
+    }
+}
+
 impl Rows {
     /// Whether some of the step's attention is done on tensor cores, whose numbers have 16 bits.
     fn tensor_attention(&self, config: &Config) -> bool {
-        let many = self.runs.iter().any(|run| run.tokens >= MIN_TENSOR_ROWS);
+        let many = self.runs.iter().any(RunRows::is_for_tensors);
         many && !self.exact && self.narrow_cache && config.attention_softcap.is_none()
     }
 }

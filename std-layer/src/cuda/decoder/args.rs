@@ -62,6 +62,7 @@ pub(super) struct HeadsArgs {
     pub(super) sequences: Address,
     pub(super) lengths: Address,
     pub(super) positions: Address,
+    pub(super) seen: Address,
     pub(super) stride: [u32; 3],
     pub(super) heads: u32,
     pub(super) kv_heads: u32,

@@ -48,6 +48,31 @@ template <class C> DEVICE void append(const AppendArgs& a) {
     }
 }
 
+struct MoveArgs {
+    void* keys;
+    void* values;
+    // Of each move: page and slot from where, page and slot to where.
+    const u32* moves;
+    // `groups` scales of 16 bits stand behind the codes of a row, or there are none; `bytes` are those of a row without them.
+    u32 count, kv_heads, dim, page_tokens, pages, bytes, groups;
+};
+
+// Keys and values of tokens go to other places, one move after the other. A block has a head's keys, or values, and a thread 16 bits of each row.
+KERNEL(kv_move, MoveArgs, 128) {
+    const u64 rows = static_cast<u64>(a.kv_heads) * a.page_tokens;
+    u16* all = static_cast<u16*>(block_y() ? a.values : a.keys);
+    const auto place = [&](const u32* of, u32 i) {
+        const u64 row = static_cast<u64>(block_x()) * a.page_tokens + of[1];
+        if (!a.groups) return (of[0] * rows + row) * a.bytes / 2 + i;
+        return i < a.bytes / 2 ? q8_codes(rows, a.dim, of[0], row) / 2 + i : q8_scale(rows, a.dim, of[0], row, i - a.bytes / 2) / 2;
+    };
+    for (u32 i = thread(); i < a.bytes / 2 + a.groups; i += threads())
+        for (u32 k = 0; k < a.count; k++) {
+            const u32* move = a.moves + 4 * k;
+            if (move[0] < a.pages && move[2] < a.pages) all[place(move + 2, i)] = all[place(move, i)];
+        }
+}
+
 // Eight numbers of a row, in words as they lie in memory: taken apart they would have to be there.
 template <class C> struct Eight { u32 w[2 * sizeof(C)]; };
 template <class C> DEVICE Eight<C> load8(const void* p) {
@@ -168,7 +193,8 @@ template <class C, u32 HEADS> struct Attend {
     DEVICE void look(u32 index) {
         const u32 token = first_of(index + (lane() >> (5 - log))) + (lane() & (batch() - 1)), at = token / a.page_tokens;
         next_slot = token % a.page_tokens, next_page = a.pages;
-        if (token < to && at < a.table_len) next_page = a.tables[static_cast<u64>(sequence) * a.table_len + at];
+        if (token < to && at < a.table_len && is_seen(a, block_z(), least(a.lengths[block_z()], 0x7fffffffu), token))
+            next_page = a.tables[static_cast<u64>(sequence) * a.table_len + at];
     }
 
     // What is asked for at the beginning of a batch: where the next tokens are, if their turn has come.
@@ -294,7 +320,7 @@ template <class C, u32 HEADS> struct Attend {
         const u32 query = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
         const u32 sequence = a.sequences ? a.sequences[query] : query;
         const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
-        const u32 start = seen_from(length, a.window), share = a.piece ? a.piece : div_up(length - start, a.parts);
+        const u32 start = seen_from(path_length(a.seen, query, length), a.window), share = a.piece ? a.piece : div_up(length - start, a.parts);
         const u32 begin = a.piece ? 0 : start, end = least(static_cast<u64>(length), begin + (part + static_cast<u64>(1)) * share);
         const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin + static_cast<u64>(part) * share))), to = most(from, end);
         // Whoever joins pieces knows which have tokens.
@@ -344,8 +370,9 @@ template <class C, u32 HEADS> struct Attend {
                 sync_warp();
             }
             if (a.slopes) {
-                const u32 own = a.positions ? a.positions[query] : length - 1;
-                const f32 far = fabsf(static_cast<f32>(static_cast<i32>(own - (self.first_of(index) + self.key_token())))) * 1.44269504f;
+                const u32 end = a.positions ? a.positions[query] + 1 : length;
+                const u32 between = distance(a.seen, query, end, self.first_of(index) + self.key_token());
+                const f32 far = fabsf(static_cast<f32>(static_cast<i32>(between))) * 1.44269504f;
 #pragma unroll
                 for (u32 h = 0; h < HEADS; h++) s[h] = fmaf(-a.slopes[first + least(h, count - 1)], far, s[h]);
             }

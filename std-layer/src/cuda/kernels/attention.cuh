@@ -21,6 +21,9 @@ struct DecodeArgs {
     const f32* slopes;
     // The position of each query's token, where queries see tokens behind their own. Without, it is the last one that the query sees.
     const u32* positions;
+    // Of each query which tokens it sees, if drafts form trees: bit 0 is its own token, bit `i` the one `i` before it. Those that are 64 and more before
+    // it are seen. None, without.
+    const u64* seen;
     // A part has `piece` tokens, counted from the first one of the sequence; if that is 0, an equal share of those that are seen.
     u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type;
     // Scores are capped at `cap * tanh(score / cap)` unless it is 0.
@@ -47,3 +50,19 @@ DEVICE f32 part_of_sink(f32 sink, f32 over) { return sink == minus_infinity() ? 
 
 // The tokens of a sequence of `length` that a query behind them sees begin here.
 DEVICE u32 seen_from(u32 length, u32 window) { return window && length > window ? length - window : 0; }
+
+DEVICE u32 bits_set(u64 x) { return bits_set(static_cast<u32>(x)) + bits_set(static_cast<u32>(x >> 32)); }
+// How many tokens up to the last of `length` the query that belongs to it would see without a window: its position is one less.
+DEVICE u32 path_length(const u64* seen, u32 query, u32 length) { return seen ? length - bits_set(~seen[query]) : length; }
+// How many of them stand between a token and the query, its own among them.
+DEVICE u32 distance(const u64* seen, u32 query, u32 length, u32 token) {
+    const u32 before = length - 1 - token;
+    if (!seen) return before;
+    return before < 64 ? bits_set(seen[query] & ((static_cast<u64>(1) << before) - 1)) : before - bits_set(~seen[query]);
+}
+// Whether the query sees a token that is not before `seen_from` of its path.
+DEVICE bool is_seen(const DecodeArgs& a, u32 query, u32 length, u32 token) {
+    const u32 before = length - 1 - token;
+    if (!a.seen || before >= 64) return true;
+    return a.seen[query] >> before & 1 && (!a.window || distance(a.seen, query, length, token) < a.window);
+}

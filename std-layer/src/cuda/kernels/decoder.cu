@@ -127,6 +127,8 @@ struct HeadsArgs {
     const u32* sequences;
     const u32* lengths;
     const u32* positions;
+    // Which of them it sees, as in DecodeArgs.
+    const u64* seen;
     u32 stride[3];
     // Rows of queries and of the cache have `room` elements for each head: `dim`, and zeros behind them.
     u32 heads, kv_heads, dim, room, half, adjacent, angles, table_rows, table_len, pages, page_tokens, type;
@@ -149,8 +151,10 @@ DEVICE void store_q8(const HeadsArgs& a, void* cache, u32 page, u64 row, u32 i, 
 // Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, and `dim`
 // numbers of shared memory.
 KERNEL(decoder_heads, HeadsArgs, 256) {
-    const u32 row = block_x(), sequence = a.sequences[row], position = a.positions ? a.positions[row] : a.lengths[row] - 1;
-    const u32 slot = position / a.page_tokens;
+    const u32 row = block_x(), sequence = a.sequences[row];
+    const u32 place = a.positions ? a.positions[row] : a.lengths[row] - 1, slot = place / a.page_tokens;
+    // Drafts of a tree are rotated as the tokens of their paths.
+    const u32 position = path_length(a.seen, row, place + 1) - 1;
     u32 page = a.pages;
     if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
     f32* room = shared<f32>() + warp() * a.dim;
@@ -173,7 +177,7 @@ KERNEL(decoder_heads, HeadsArgs, 256) {
         sync_warp();
         // A key or value without a page goes nowhere.
         const bool kept = kind == 0 || page < a.pages;
-        const u64 of_page = static_cast<u64>(head) * a.page_tokens + position % a.page_tokens;
+        const u64 of_page = static_cast<u64>(head) * a.page_tokens + place % a.page_tokens;
         const u64 at = (static_cast<u64>(kept ? page : 0) * a.kv_heads * a.page_tokens + of_page) * a.room;
         for (u32 base = 0; base < a.room && kept; base += WARP) {
             const u32 i = base + lane();
@@ -209,7 +213,7 @@ struct JoinRowsArgs {
 KERNEL(decoder_join, JoinRowsArgs, 1024) {
     const DecodeArgs& d = a.decode;
     const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? d.lengths[query] : 0;
-    const u32 first = seen_from(length, d.window) / d.piece, last = least(d.parts, div_up(length, d.piece));
+    const u32 first = seen_from(path_length(d.seen, query, length), d.window) / d.piece, last = least(d.parts, div_up(length, d.piece));
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};
         if (at < a.out.cols) {
