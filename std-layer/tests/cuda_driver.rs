@@ -106,7 +106,7 @@ fn kernels_for_the_capability() {
         fake.controls.set("capability", device);
         assert_eq!(Ops::new(&context(&fake)).unwrap().capability(), Capability(kernels), "{device}");
     }
-    for device in [35, 70, 72, 130] {
+    for device in [35, 70, 72, 91, 130] {
         fake.controls.set("capability", device);
         let error = Ops::new(&context(&fake)).unwrap_err();
         let CudaError::NoKernels { capability, embedded } = &error else { panic!("{error:?}") };
@@ -114,6 +114,12 @@ fn kernels_for_the_capability() {
         assert!(embedded.contains(&Capability(90)));
         assert!(error.to_string().contains("8.0, 8.6"), "{error}");
     }
+}
+
+/// The emulator is strict about asynchronous products: fences, barriers, waiting, where operands lie.
+#[test]
+fn mistakes_with_wgmma() {
+    assert_eq!(Fake::new(&[]).controls.wgmma_mistakes(), 13);
 }
 
 #[test]

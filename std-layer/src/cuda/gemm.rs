@@ -3,8 +3,8 @@
 use gllm_kernels_core::{bf16, ElementType, KernelError};
 
 use super::check::{aligned, area, bad, same_len, small};
-use super::error::CudaError;
-use super::geometry::{self, Geometry};
+use super::error::{Capability, CudaError};
+use super::geometry::{self, Geometry, Tile};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
@@ -41,6 +41,9 @@ struct GemmJoinArgs {
 }
 // SAFETY: as in gemm.cu.
 unsafe impl Arguments for GemmJoinArgs {}
+
+/// GPUs whose kernels multiply by `wgmma`, too.
+const WGMMA: Capability = Capability(90);
 
 /// Where the sums of parts of the columns go until they are added.
 #[derive(Debug)]
@@ -84,7 +87,7 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        Ok((args, geometry::gemm(m, n, 128, self.pieces(), 1)))
+        Ok((args, geometry::gemm(m, n, self.tile(m.div_ceil(128), n), 1)))
     }
 
     /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.
@@ -165,7 +168,7 @@ impl Ops {
             return Err(bad("parts", "at least 1"));
         }
         let (m, n) = (args.m as usize, args.n as usize);
-        let geometry = geometry::gemm(m, n, geometry::SMALL_TILE_ROWS, self.pieces(), parts);
+        let geometry = geometry::gemm(m, n, Tile::narrow(geometry::SMALL_TILE_ROWS, self.pieces()), parts);
         if parts == 1 {
             // SAFETY: whoever made the arguments checked them.
             return unsafe { self.loader.launch(kernel, stream, geometry, &args) };
@@ -196,6 +199,15 @@ impl Ops {
             1
         } else {
             3
+        }
+    }
+
+    /// The tile of a product that has so many blocks of 128 rows: kernels for compute capability 9.0 have wide ones, too.
+    fn tile(&self, blocks: usize, n: usize) -> Tile {
+        if self.capability() == WGMMA && geometry::is_wide(blocks, n, self.multiprocessors()) {
+            Tile::WIDE
+        } else {
+            Tile::narrow(128, self.pieces())
         }
     }
 
@@ -267,8 +279,11 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let (m, n) = (args.m as usize, args.n as usize);
         let spread = self.spread(Some(segments), (m, n, m * n))?;
-        let mut geometry = geometry::gemm(m, n, segments.most, self.pieces(), 1);
-        geometry.grid[0] = spread.blocks.unwrap_or(0);
+        let blocks = spread.blocks.unwrap_or(0);
+        let few = segments.most == geometry::SMALL_TILE_ROWS;
+        let tile = if few { Tile::narrow(segments.most, self.pieces()) } else { self.tile(blocks, n) };
+        let mut geometry = geometry::gemm(m, n, tile, 1);
+        geometry.grid[0] = blocks;
         let args = GemmArgs { segments: spread.table, ..args };
         // SAFETY: whoever made the arguments checked them; segments are of rows and matrices that exist.
         unsafe { self.loader.launch((File::gemm, name), stream, geometry, &args) }

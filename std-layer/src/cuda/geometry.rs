@@ -163,15 +163,45 @@ pub(crate) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize
     Geometry { grid: [queries.div_ceil(rows), heads, sequences], threads: 128, shared }
 }
 
-/// Matrix products: a block computes `rows` x 128 of the result, from pieces of 32 columns of both operands. The blocks along z divide the
-/// columns.
-pub(crate) fn gemm(m: usize, n: usize, rows: usize, pieces: usize, parts: usize) -> Geometry {
-    let shared = pieces * (rows + 128) * (32 + 8) * size_of::<u16>();
-    Geometry { grid: [m.div_ceil(rows), n.div_ceil(128), parts], threads: 128, shared }
+/// What a block of a matrix product computes, with how many threads and bytes of shared memory, where pieces of both operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tile {
+    rows: usize,
+    columns: usize,
+    threads: usize,
+    shared: usize,
 }
 
-/// Rows of the small tiles, which products of few rows have: a block computes one.
+/// Rows of the small tiles, which products of few rows have.
 pub(crate) const SMALL_TILE_ROWS: usize = 32;
+
+impl Tile {
+    /// By `mma`: `rows` x 128, from so many pieces of 32 columns, each with eight that stay empty.
+    pub(crate) const fn narrow(rows: usize, pieces: usize) -> Self {
+        let shared = pieces * (rows + 128) * (32 + 8) * size_of::<u16>();
+        Self { rows, columns: 128, threads: 128, shared }
+    }
+
+    /// By `wgmma`: 128 x 256, from four pieces of 64 columns, which start at a multiple of 1024 bytes.
+    pub(crate) const WIDE: Self = Self {
+        rows: 128,
+        columns: 256,
+        threads: 256,
+        shared: 4 * (128 + 256) * 64 * size_of::<u16>() + 1024,
+    };
+}
+
+/// Whether a product that has so many blocks of 128 rows is faster with wide tiles, where there are some: if tiles of 128 x 128 are more than
+/// multiprocessors. One of 128 x 256 takes less time than two of these, but more than one.
+pub(crate) fn is_wide(blocks: usize, n: usize, multiprocessors: usize) -> bool {
+    blocks.saturating_mul(n.div_ceil(128)) > multiprocessors
+}
+
+/// Matrix products: a block computes a tile. The blocks along z divide the columns.
+pub(crate) fn gemm(m: usize, n: usize, tile: Tile, parts: usize) -> Geometry {
+    let grid = [m.div_ceil(tile.rows), n.div_ceil(tile.columns), parts];
+    Geometry { grid, threads: tile.threads, shared: tile.shared }
+}
 
 /// Parts of the columns of such a product: until each multiprocessor has five blocks, which have about as much of the weights on the way as memory
 /// takes time to bring. A part's sums are written and read again, 8 bytes for each row of X, so that a part has 8 columns or more for each row, and 256 or more.

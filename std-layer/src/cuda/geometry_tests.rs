@@ -9,6 +9,9 @@ use super::*;
 /// The least that GPUs of compute capability 7.5 to 12.0 have.
 const LIMITS: Limits = Limits { grid: [(1 << 31) - 1, 65535, 65535], threads: 1024, shared: 64 << 10 };
 
+/// What compute capability 9.0 has.
+const HOPPER: Limits = Limits { shared: 227 << 10, ..LIMITS };
+
 /// How the blocks of an axis take pieces of work.
 #[derive(Clone, Copy, Debug)]
 enum Axis {
@@ -52,6 +55,10 @@ impl Axis {
 }
 
 fn check(name: &str, geometry: Geometry, axes: [Axis; 3]) {
+    check_within(name, geometry, axes, &LIMITS);
+}
+
+fn check_within(name: &str, geometry: Geometry, axes: [Axis; 3], limits: &Limits) {
     let Geometry { grid, threads, shared } = geometry;
     // An axis without work takes the others' with it.
     if !axes.iter().any(|a| matches!(a, Tiles(0, _) | Loops(0, ..))) {
@@ -60,9 +67,9 @@ fn check(name: &str, geometry: Geometry, axes: [Axis; 3]) {
         assert!(grid.contains(&0), "{name}: {grid:?} for {axes:?}");
     }
     assert!(threads > 0 && threads.is_multiple_of(32) && threads <= 1024, "{name}: {threads} threads");
-    assert!(shared <= LIMITS.shared as usize, "{name}: {shared} bytes of shared memory");
-    let fits = grid.iter().zip(LIMITS.grid).all(|(&blocks, limit)| blocks <= limit as usize);
-    match geometry.within(name, &LIMITS) {
+    assert!(shared <= limits.shared as usize, "{name}: {shared} bytes of shared memory");
+    let fits = grid.iter().zip(limits.grid).all(|(&blocks, limit)| blocks <= limit as usize);
+    match geometry.within(name, limits) {
         Ok((driver, ..)) => {
             assert!(fits && driver.map(|n| n as usize) == grid, "{name}: {driver:?} for {grid:?}")
         }
@@ -137,12 +144,20 @@ fn weights() {
         let axes = [Loops(outputs, 256, 1024), Loops(inputs, 1, 4096), ONE];
         check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
         check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
-        check("gemm", gemm(inputs, outputs, 128, 3, 1), [Tiles(inputs, 128), Tiles(outputs, 128), ONE]);
+        let axes = [Tiles(inputs, 128), Tiles(outputs, 128), ONE];
+        check("gemm", gemm(inputs, outputs, Tile::narrow(128, 3), 1), axes);
+        let axes = [Tiles(inputs, 128), Tiles(outputs, 256), ONE];
+        check_within("gemm", gemm(inputs, outputs, Tile::WIDE, 1), axes, &HOPPER);
+        if is_wide(inputs.div_ceil(128), outputs, processors) {
+            // A tile for at least half of all multiprocessors.
+            let [x, y, _] = gemm(inputs, outputs, Tile::WIDE, 1).grid;
+            assert!(2 * x * y > processors, "{inputs} x {outputs}: {x} x {y} for {processors}");
+        }
         let few = 1 + s.below(64);
         let parts = gemm_parts(few, outputs, inputs, processors);
         assert!(parts == 1 || inputs / parts >= 256.max(8 * few), "{parts} parts of {inputs}");
         let axes = [Tiles(few, SMALL_TILE_ROWS), Tiles(outputs, 128), Tiles(parts, 1)];
-        check("gemm_few", gemm(few, outputs, SMALL_TILE_ROWS, 3, parts), axes);
+        check("gemm_few", gemm(few, outputs, Tile::narrow(SMALL_TILE_ROWS, 3), parts), axes);
         for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
             check("gemv", gemv(outputs, n, 3), [Tiles(outputs, each), Tiles(3, 1), ONE]);
         }

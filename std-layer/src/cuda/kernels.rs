@@ -34,9 +34,12 @@ macro_rules! files {
         #[allow(unused_macros)]
         macro_rules! embedded {
             ($sm:literal) => {
+                embedded!($sm, $sm)
+            };
+            ($sm:literal, $target:literal) => {
                 Embedded {
                     capability: Capability($sm),
-                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $sm, ".xz"))),*],
+                    cubins: &[$(include_bytes!(concat!("cubin/", stringify!($file), ".sm_", $target, ".xz"))),*],
                 }
             };
             (gfx $gfx:literal, $number:literal) => {
@@ -69,7 +72,7 @@ static EMBEDDED: &[Embedded] = &[
     #[cfg(feature = "cuda-ampere")]
     embedded!(87),
     #[cfg(feature = "cuda-hopper")]
-    embedded!(90),
+    embedded!(90, "90a"),
     #[cfg(feature = "cuda-blackwell")]
     embedded!(100),
     #[cfg(feature = "cuda-blackwell")]
@@ -86,8 +89,9 @@ static EMBEDDED: &[Embedded] = &[
     embedded!(gfx "1200", 0x1200),
 ];
 
-/// NVIDIA's GPUs beside a CPU with the same memory, Jetson Orin: they have machine code of their own.
-const INTEGRATED: Capability = Capability(87);
+/// GPUs of NVIDIA's with machine code of their own, which no other one executes: Jetson Orin, which is beside a CPU with the same memory; and those that
+/// multiply by `wgmma`.
+const ALONE: [Capability; 2] = [Capability(87), Capability(90)];
 
 /// The kernels for a GPU: of its generation, none newer, the newest of these; of AMD's those of its family.
 fn embedded(device: &Device) -> Result<&'static Embedded, CudaError> {
@@ -96,7 +100,8 @@ fn embedded(device: &Device) -> Result<&'static Embedded, CudaError> {
         Some(family) => e.capability == family,
         None => {
             let same = e.capability.0 / 10 == capability.0 / 10 && !e.capability.is_gfx();
-            same && e.capability <= capability && (e.capability == INTEGRATED) == (capability == INTEGRATED)
+            let alone = ALONE.iter().any(|&c| (e.capability == c) != (capability == c));
+            same && e.capability <= capability && !alone
         }
     };
     EMBEDDED.iter().filter(fits).max_by_key(|e| e.capability).ok_or_else(|| CudaError::NoKernels {

@@ -79,6 +79,8 @@ static size_t used;
 static std::set<std::string> launched;
 static u32 launches;
 static int sticky, kernel_starts, graph_starts, graph_ends;
+// Bytes of shared memory that a block can have.
+static int most_shared() { return (settings["capability"] == 90 ? 227 : 99) << 10; }
 bool by_shuffles() { return launches % 8 == 3; }
 
 // Work in the order in which it was queued, and how many pieces of it were queued and done.
@@ -157,6 +159,7 @@ static void run(const Function* f, const u32 (&grid)[3], u32 threads, u32 shared
         handling = true;
     }
     launched.insert(k->name);
+    launched.insert(std::string(k->name) + " by " + std::to_string(threads) + " threads");
     Guarded room(shared_bytes);
     running = k;
     arguments = args.data();
@@ -203,7 +206,7 @@ using namespace emu;
 
 API emu_set(const char* key, long value) { LOCKED; settings.at(key) = value; return 0; }
 API emu_get(const char* key) { LOCKED; return static_cast<int>(settings.at(key)); }
-// Whether a kernel has run since the last question.
+// Whether a kernel has run since the last question; "NAME by N threads": with that many.
 API emu_launched(const char* name) { LOCKED; return launched.erase(name) > 0; }
 // Bytes of a kernel's arguments, or -1.
 API emu_args(const char* name) { Kernel* k = find(name); return k ? static_cast<int>(k->args) : -1; }
@@ -239,7 +242,7 @@ API cuDeviceGetAttribute(int* v, int what, int) {
     case 38: *v = 1 << 20; break;
     case 75: *v = static_cast<int>(settings["capability"] / 10); break;
     case 76: *v = static_cast<int>(settings["capability"] % 10); break;
-    case 97: *v = 99 << 10; break;
+    case 97: *v = most_shared(); break;
     default: return 1;
     }
     return 0;
@@ -412,7 +415,7 @@ API cuModuleGetFunction(void** f, void* m, const char* name) {
 }
 API cuFuncSetAttribute(void* f, int what, int value) {
     INSIDE;
-    if (what != 8 || value > 99 << 10) return 1;
+    if (what != 8 || value > most_shared()) return 1;
     static_cast<Function*>(f)->max_shared = static_cast<u32>(value);
     return 0;
 }

@@ -38,6 +38,8 @@ struct Kernel {
     Kernel(const char* name, size_t args, u32 threads, void (*run)(const void*));
 };
 void aligned(const void* p, size_t to);
+// Notes that this thread writes 16 bytes, if they are of shared memory.
+void wrote(const void* p);
 }  // namespace emu
 
 #define KERNEL(NAME, ARGS, THREADS)                                                                              \
@@ -113,9 +115,13 @@ DEVICE f32 rsqrtf(f32 x) { return 1 / sqrtf(x); }
 
 DEVICE Quad load16(const void* p) { emu::aligned(p, 16); Quad q; memcpy(&q, p, 16); return q; }
 DEVICE Quad load_once(const void* p) { return load16(p); }
-DEVICE void store16(void* p, const Quad& q) { emu::aligned(p, 16); memcpy(p, &q, 16); }
+DEVICE void store16(void* p, const Quad& q) { emu::aligned(p, 16); emu::wrote(p); memcpy(p, &q, 16); }
 // Later than it seems: what reads without waiting reads old bytes.
 void copy_async(void* to, const void* from);
+DEVICE void copy_async(void* to, const void* from, bool there) {
+    static const Quad zeros = {};
+    copy_async(to, there ? from : &zeros);
+}
 void copy_commit();
 void emu_copy_wait(u32 n);
 template <int N> DEVICE void copy_wait() { emu_copy_wait(N); }

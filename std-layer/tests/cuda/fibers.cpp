@@ -14,6 +14,7 @@ u32 current;
 const Kernel* running;
 const void* arguments;
 const char* failure;
+u64 blocks;
 
 static constexpr u32 MOST = 1024;
 static constexpr size_t STACK = 256 << 10;
@@ -28,7 +29,11 @@ struct Fiber {
     u32 generation;
     std::vector<Copy> copies;
     u32 group;
+    // How often it has made visible what it wrote.
+    u32 visible;
 };
+// Of 16 bytes of shared memory: who wrote them last, plus 1, and how often that thread had made visible before what it wrote.
+struct Written { u32 thread, visible; };
 struct Warp { u32 generation, arrived; int kind; u32 words[2][32]; };
 // Lanes that exchange words between warps, or more than one word.
 struct Wave { Warp all; u32 words[2][64 * 16]; };
@@ -36,6 +41,7 @@ struct Wave { Warp all; u32 words[2][64 * 16]; };
 static Fiber fibers[MOST];
 static Warp warps[MOST / 32];
 static Wave waves[MOST / 32];
+static std::vector<Written> written;
 static u32 block_generation, block_arrived;
 // What nobody changes: a thread that has not begun waits for a change that was, one that has ended for a change that never is.
 static const u32 nobody = 1;
@@ -106,6 +112,16 @@ void aligned(const void* p, size_t to) {
     if (reinterpret_cast<uintptr_t>(p) % to) fail("a misaligned address");
 }
 
+void wrote(const void* p) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(p) - reinterpret_cast<uintptr_t>(now.shared);
+    if (at < now.shared_bytes) written[at / 16] = {current + 1, fibers[current].visible};
+}
+void make_visible() { fibers[current].visible++; }
+bool is_visible(const void* p) {
+    const Written& w = written[static_cast<size_t>(static_cast<const u8*>(p) - now.shared) / 16];
+    return w.thread && fibers[w.thread - 1].visible > w.visible;
+}
+
 void barrier() {
     // A wave of AMD's GPUs waits as a whole: its two warps must not wait at different places.
     const void* place = __builtin_return_address(0);
@@ -156,13 +172,15 @@ static void start(u32 t) {
     sp -= 6;
     f.sp = sp;
     f.meetings = &nobody;
-    f.generation = f.phase = f.wave_phase = f.group = 0;
+    f.generation = f.phase = f.wave_phase = f.group = f.visible = 0;
     f.copies.clear();
 }
 
 void run_block(bool from_last) {
     memset(warps, 0, sizeof warps);
     for (Wave& w : waves) w.all = {};
+    written.assign(now.shared_bytes / 16 + 1, {0, 0});
+    blocks++;
     block_generation = block_arrived = 0;
     descending = from_last;
     left_over = now.threads;
@@ -179,6 +197,7 @@ void copy_async(void* to, const void* from) {
     emu::aligned(from, 16);
     emu::Fiber& f = emu::fibers[emu::current];
     f.copies.push_back({to, from, f.group});
+    emu::wrote(to);
     memset(to, 0xff, 16);
 }
 void copy_commit() { emu::fibers[emu::current].group++; }
@@ -186,7 +205,7 @@ void emu_copy_wait(u32 n) {
     emu::Fiber& f = emu::fibers[emu::current];
     std::vector<emu::Copy> left;
     for (const emu::Copy& c : f.copies)
-        if (c.group + n < f.group) memcpy(c.to, c.from, 16);
+        if (c.group + n < f.group) emu::wrote(c.to), memcpy(c.to, c.from, 16);
         else left.push_back(c);
     f.copies = left;
 }

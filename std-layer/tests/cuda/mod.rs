@@ -15,6 +15,7 @@ use libloading::Library;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda");
 const ROCM_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm");
+const HOPPER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/hopper");
 const GFX9: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx9");
 const GFX10: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx10");
 const GFX11: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/rocm/gfx11");
@@ -56,7 +57,7 @@ struct Emulated {
     folders: &'static [&'static str],
 }
 
-const CUDA: Emulated = Emulated { name: "libcuda", folders: &[TESTS, KERNELS] };
+const CUDA: Emulated = Emulated { name: "libcuda", folders: &[TESTS, HOPPER, KERNELS] };
 /// Families of AMD's GPUs, by the number of one of their members, and folders with what their lanes hold.
 const FAMILIES: [(i64, Emulated); 4] = [
     (0x90a, Emulated { name: "libhsa-gfx9", folders: &[TESTS, GFX9, ROCM_TESTS, ROCM_KERNELS, KERNELS] }),
@@ -206,6 +207,11 @@ impl Controls {
     /// Files of kernels that are loaded.
     pub fn modules(&self) -> i32 {
         self.ask("emu_modules", "")
+    }
+
+    /// How many mistakes with `wgmma` the emulator has noticed, which a kernel makes one after the other; less than 0 if one was not noticed.
+    pub fn wgmma_mistakes(&self) -> i32 {
+        self.ask("emu_mistakes", "")
     }
 
     /// Makes the context of a device current on this thread, as another library does.

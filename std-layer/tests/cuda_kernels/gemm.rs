@@ -23,10 +23,11 @@ pub fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f6
 fn dense<T: Float, U: Float>() -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("gemm");
-    // Within a tile, one beyond it, several; depths of less than a piece, of some, with a rest.
-    for (m, n, k) in
-        [(1, 1, 8), (3, 64, 64), (129, 65, 72), (128, 10, 136), (17, 130, 256), (0, 5, 8), (5, 0, 8)]
-    {
+    let wide = gpu.wide_rows();
+    // Within a tile, one beyond it, several, wide ones; depths of less than a piece, of some, with a rest.
+    let narrow =
+        [(1, 1, 8), (3, 64, 64), (129, 65, 72), (128, 10, 136), (17, 130, 256), (0, 5, 8), (5, 0, 8)];
+    for (m, n, k) in narrow.into_iter().chain([(wide, 257, 8), (wide, 300, 72), (wide + 126, 383, 456)]) {
         let (x, w): (Vec<T>, Vec<T>) = (source.normals(m * k), source.normals(n * k));
         let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&w)?);
         let mut y = gpu.room::<U>(m * n)?;
@@ -41,7 +42,8 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source(format.name());
     let unit = format.block_len();
-    for (m, n, blocks) in [(5, 70, 1), (130, 3, 96usize.div_ceil(unit))] {
+    let several = 96usize.div_ceil(unit);
+    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (gpu.wide_rows(), 300, several)] {
         let k = blocks * unit;
         let bytes = quant::ordinary(&mut source, format, n * blocks)?;
         let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;

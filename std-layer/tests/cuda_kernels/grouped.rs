@@ -72,7 +72,7 @@ fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome
     let gpu = Gpu::new()?;
     let mut source = source("grouped");
     for (outputs, inputs, group) in
-        [(32usize, 32usize, 32usize), (96, 64, 64), (64, 544, 16), (32, 1120, 2000)]
+        [(32usize, 32usize, 32usize), (96, 64, 64), (64, 544, 16), (32, 1120, 2000), (288, 96, 48)]
     {
         let groups = inputs.div_ceil(group);
         let mut words = |n: usize| (0..n).map(|_| source.below(1 << 32) as u32).collect::<Vec<_>>();
@@ -140,7 +140,7 @@ fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome
 fn products<T: Float>(gpu: &Gpu, source: &mut Source, w: GroupedView<'_>, weights: &[f64]) -> Outcome {
     let (n, k) = (w.outputs(), w.inputs());
     let narrow: Vec<T> = (0..n * k).map(|i| T::from_f32(weights[i % k * n + i / k] as f32)).collect();
-    for m in [1, 130] {
+    for m in [1, if n > 256 { gpu.wide_rows() } else { 130 }] {
         let x: Vec<T> = source.normals(m * k);
         let on_x = gpu.put(&x)?;
         let mut y = gpu.room::<f32>(m * n)?;

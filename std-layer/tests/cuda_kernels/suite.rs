@@ -80,6 +80,12 @@ impl Gpu {
         Ok(buffer)
     }
 
+    /// Rows of which a product with a matrix of 257 to 384 rows has more tiles of 128 x 128 than there are multiprocessors, the last ones of two rows:
+    /// where there are wide tiles, it takes these.
+    pub fn wide_rows(&self) -> usize {
+        context().device().multiprocessors() as usize / 3 * 128 + 2
+    }
+
     pub fn get<T: Float>(&self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
         buffer.to_vec(&self.stream).map_err(text)
     }
@@ -186,7 +192,7 @@ pub fn main() {
     result.exit();
 }
 
-/// Every kernel was launched, and its arguments are as large in C as they are in Rust.
+/// Every kernel was launched, those that have wide tiles also with these, and its arguments are as large in C as they are in Rust.
 fn coverage() {
     let controls = Controls::of(emulator(0));
     let mut wrong = Vec::new();
@@ -195,6 +201,11 @@ fn coverage() {
             wrong.push(format!("{}: arguments differ in size", kernel.name));
         } else if !controls.launched(&kernel.name) {
             wrong.push(format!("{}: never launched", kernel.name));
+        }
+        let many = ["gemm_", "qgemm_"].iter().any(|op| kernel.name.starts_with(op));
+        let wide = many && !kernel.name.contains("_few_") && kernel.name != "gemm_join";
+        if wide && !controls.launched(&format!("{} by 256 threads", kernel.name)) {
+            wrong.push(format!("{}: never launched with wide tiles", kernel.name));
         }
     }
     if !wrong.is_empty() {

@@ -3,71 +3,82 @@
 #include "gemm.cuh"
 
 // Dense weights: as they are, two pieces ahead.
-template <class T> struct Dense {
+template <class T, class Tiles> struct Dense {
     const GemmArgs& a;
     const T* w;
+    struct Held {};
 
     DEVICE Dense(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const T*>(a.w) + static_cast<u64>(matrix) * a.n * a.k) {}
-    DEVICE void copy(T* to, u32 k) { fetch(to, w, BN, block_y() * BN, a.n, k, a.k); }
-    DEVICE void begin(u32) {}
-    DEVICE void end(T*) {}
+    DEVICE void copy(T* to, u32 k) { fetch<Tiles, Tiles::COLUMNS>(to, w, block_y() * Tiles::COLUMNS, a.n, k, a.k); }
+    DEVICE void begin(Held&, u32) {}
+    DEVICE void end(const Held&, T*, u32 = 0) {}
 };
 
-// Weights in blocks, one piece ahead: a thread has those of a row, in registers while the piece before them is multiplied.
-template <class T, class F> struct Blocks {
+// Weights in blocks, one piece ahead: a thread has 32 of a row, in registers while the piece before them is multiplied.
+template <class T, class Tiles, class F> struct Blocks {
     static constexpr u32 PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
     const GemmArgs& a;
     const u8* w;
-    u32 codes[8];
-    f32 scale[GROUPS], offset[GROUPS];
+    struct Held {
+        u32 codes[8];
+        f32 scale[GROUPS], offset[GROUPS];
+    };
 
     DEVICE Blocks(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const u8*>(a.w) + matrix * (a.n * a.row_bytes)) {}
     DEVICE void copy(T*, u32) {}
-    DEVICE void begin(u32 k) {
-        const u32 row = block_y() * BN + thread(), part = k / 32;
+    DEVICE void begin(Held& held, u32 k) {
+        const u32 row = block_y() * Tiles::COLUMNS + thread(), part = k / 32;
         const bool there = row < a.n && part < a.k / 32;
         if (there) {
             const u8* b = w + row * a.row_bytes + static_cast<u64>(part / PER) * F::BYTES;
-            F::codes(b, part % PER, codes);
+            F::codes(b, part % PER, held.codes);
 #pragma unroll
             for (u32 g = 0; g < GROUPS; g++) {
-                scale[g] = F::scale(b, part % PER * GROUPS + g);
-                offset[g] = F::OFFSETS ? F::offset(b, part % PER * GROUPS + g) : 0;
+                held.scale[g] = F::scale(b, part % PER * GROUPS + g);
+                held.offset[g] = F::OFFSETS ? F::offset(b, part % PER * GROUPS + g) : 0;
             }
         } else {
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) codes[i] = (F::ZERO & 255) * 0x01010101u;
-            for (u32 g = 0; g < GROUPS; g++) scale[g] = offset[g] = 0;
+            for (u32 i = 0; i < 8; i++) held.codes[i] = (F::ZERO & 255) * 0x01010101u;
+            for (u32 g = 0; g < GROUPS; g++) held.scale[g] = held.offset[g] = 0;
         }
     }
 
-    DEVICE void end(T* to) {
-        T* at = to + thread() * PITCH;
+    // To the row of the thread, from this chunk on.
+    DEVICE void end(const Held& held, T* to, u32 chunk = 0) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             Pack<T> eight;
 #pragma unroll
             for (u32 j = 0; j < 8; j++) {
-                const u32 c = codes[2 * i + j / 4] ^ 0x80808080, g = (8 * i + j) / F::GROUP;
+                const u32 c = held.codes[2 * i + j / 4] ^ 0x80808080, g = (8 * i + j) / F::GROUP;
                 // In a mantissa, less 2^23 and what makes codes unsigned.
                 const f32 code = from_bits(permute(c, 0x4b000000, 0x7650 | j % 4)) - static_cast<f32>(8388608 + 128 + F::ZERO);
-                const f32 w = mul_rn(code, scale[g]);
-                eight.at[j] = from_f32<T>(F::OFFSETS ? add_rn(w, offset[g]) : w);
+                const f32 w = mul_rn(code, held.scale[g]);
+                eight.at[j] = from_f32<T>(F::OFFSETS ? add_rn(w, held.offset[g]) : w);
             }
-            store16(at + 8 * i, eight.quad);
+            store16(to + Tiles::slot(thread(), chunk + i), eight.quad);
         }
     }
 };
 
-template <class T, u32 ROWS, class W> DEVICE void product(const GemmArgs& a) {
-    const Segment own = segment_of(a.segments, block_x(), ROWS, a.m);
-    if (own.first < own.end) gemm<T, ROWS>(a, own, W(a, own.matrix));
+template <class T, class W, class Tiles> DEVICE void product(const GemmArgs& a, Tiles tiles) {
+    const Segment own = segment_of(a.segments, block_x(), Tiles::ROWS, a.m);
+    if (own.first < own.end) gemm<T>(a, own, W(a, own.matrix), tiles);
 }
+template <class T> struct OfDense {
+    const GemmArgs& a;
+    template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Dense<T, Tiles>>(a, tiles); }
+};
+template <class T, class F> struct OfBlocks {
+    const GemmArgs& a;
+    template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Blocks<T, Tiles, F>>(a, tiles); }
+};
 
-KERNEL(gemm_f16, GemmArgs, 128) { product<f16, MANY, Dense<f16>>(a); }
-KERNEL(gemm_bf16, GemmArgs, 128) { product<bf16, MANY, Dense<bf16>>(a); }
-KERNEL(gemm_few_f16, GemmArgs, 128) { product<f16, FEW, Dense<f16>>(a); }
-KERNEL(gemm_few_bf16, GemmArgs, 128) { product<bf16, FEW, Dense<bf16>>(a); }
+KERNEL(gemm_f16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<f16>{a}); }
+KERNEL(gemm_bf16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<bf16>{a}); }
+KERNEL(gemm_few_f16, GemmArgs, 128) { product<f16, Dense<f16, Few>>(a, Few()); }
+KERNEL(gemm_few_bf16, GemmArgs, 128) { product<bf16, Dense<bf16, Few>>(a, Few()); }
 
 struct GemmJoinArgs {
     const f32* parts;
@@ -85,8 +96,8 @@ KERNEL(gemm_join, GemmJoinArgs, 256) {
     }
 }
 
-#define QGEMM(NAME, F)                                                                        \
-    KERNEL(qgemm_f16_##NAME, GemmArgs, 128) { product<f16, MANY, Blocks<f16, F>>(a); }        \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, 128) { product<bf16, MANY, Blocks<bf16, F>>(a); }     \
-    KERNEL(qgemm_few_bf16_##NAME, GemmArgs, 128) { product<bf16, FEW, Blocks<bf16, F>>(a); }
+#define QGEMM(NAME, F)                                                                          \
+    KERNEL(qgemm_f16_##NAME, GemmArgs, MOST_THREADS) { with_tiles(OfBlocks<f16, F>{a}); }       \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, MOST_THREADS) { with_tiles(OfBlocks<bf16, F>{a}); }     \
+    KERNEL(qgemm_few_bf16_##NAME, GemmArgs, 128) { product<bf16, Blocks<bf16, Few, F>>(a, Few()); }
 EACH_FORMAT(QGEMM)

@@ -1,42 +1,28 @@
-// Matrix products on tensor cores: Y[m][n] = sum over k of X[m][k] W[n][k], X and Y by rows, W of many kinds.
+// Matrix products on tensor cores by `mma`, and by `wgmma` where there is that.
 #pragma once
 
-#include "mma.cuh"
-#include "segments.cuh"
-
-struct GemmArgs {
-    const void* x;
-    const void* w;
-    void* y;
-    // Which rows blocks of x have, and of which matrices.
-    const Segment* segments;
-    u64 row_bytes;
-    u32 m, n, k, type;
-};
+#include "wide.cuh"
 
 // A block has 128 x 128 of Y; of its four warps each has 64 x 64. Where X has few rows, a block has 32 x 128, and each warp 32 x 32. Pieces of 32 columns of X and W
 // lie in shared memory, one that is multiplied and two that arrive, in rows that are 16 bytes longer: 16 bytes of eight rows then lie in different banks.
-static constexpr u32 MANY = 128, FEW = 32, BN = 128, BK = 32, PITCH = BK + 8, STAGES = 3, THREADS = 128;
+template <u32 ROWS_> struct Narrow {
+    static constexpr u32 ROWS = ROWS_, COLUMNS = 128, DEPTH = 32, STAGES = 3, THREADS = 128, PITCH = DEPTH + 8, SIZE = (ROWS + COLUMNS) * PITCH;
+    static DEVICE u32 slot(u32 row, u32 chunk) { return row * PITCH + chunk * 8; }
+};
+typedef Narrow<128> Many;
+typedef Narrow<32> Few;
 
-template <class T> DEVICE void fetch(T* to, const T* from, u32 rows, u32 first, u32 end, u32 k, u32 columns) {
-#pragma unroll
-    for (u32 i = thread(); i < rows * (BK / 8); i += THREADS) {
-        const u32 row = i / (BK / 8), column = i % (BK / 8) * 8;
-        T* at = to + row * PITCH + column;
-        if (first + row < end && k + column < columns) copy_async(at, from + static_cast<u64>(first + row) * columns + k + column);
-        else store16(at, Quad{{0, 0, 0, 0}});
-    }
-}
-
-// `w` brings pieces of W: `copy` begins two pieces ahead what arrives by itself; `begin` takes the next piece into registers while one is
-// multiplied, `end` writes it after that. Rows are those of the segment `own`. Blocks of z share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
-template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w) {
-    static constexpr u32 SIZE = (ROWS + BN) * PITCH, DOWN = (ROWS + 63) / 64, ACROSS = THREADS / WARP / DOWN;
+// `w` brings pieces of W: `copy` begins two pieces ahead what arrives by itself; `begin` takes the next 32 columns into registers (`Held`)
+// while some are multiplied, `end` writes them after that. Rows are those of the segment `own`. Blocks of z share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
+template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w, Narrow<ROWS>) {
+    typedef Narrow<ROWS> Tiles;
+    static constexpr u32 SIZE = Tiles::SIZE, PITCH = Tiles::PITCH, DEPTH = Tiles::DEPTH, STAGES = Tiles::STAGES;
+    static constexpr u32 DOWN = (ROWS + 63) / 64, ACROSS = Tiles::THREADS / WARP / DOWN;
     // Of a warp, in tiles of 16 rows and of 8 columns.
-    static constexpr u32 TALL = ROWS / DOWN / 16, WIDE = BN / ACROSS / 8;
+    static constexpr u32 TALL = ROWS / DOWN / 16, WIDE = Tiles::COLUMNS / ACROSS / 8;
     T* room = shared<T>();
     const u32 first = own.first, row = warp() / ACROSS * (16 * TALL), column = warp() % ACROSS * (8 * WIDE);
-    const u32 share = div_up(div_up(a.k, BK), grid_z()) * BK, start = least(a.k, block_z() * share), steps = div_up(least(share, a.k - start), BK);
+    const u32 share = div_up(div_up(a.k, DEPTH), grid_z()) * DEPTH, start = least(a.k, block_z() * share), steps = div_up(least(share, a.k - start), DEPTH);
     f32 acc[TALL][WIDE][4];
 #pragma unroll
     for (u32 i = 0; i < TALL; i++)
@@ -47,25 +33,26 @@ template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const 
     const auto copy = [&](u32 step) {
         T* to = room + step % STAGES * SIZE;
         if (step < steps) {
-            fetch(to, static_cast<const T*>(a.x), ROWS, first, own.end, start + step * BK, a.k);
-            w.copy(to + ROWS * PITCH, start + step * BK);
+            fetch<Tiles, ROWS>(to, static_cast<const T*>(a.x), first, own.end, start + step * DEPTH, a.k);
+            w.copy(to + ROWS * PITCH, start + step * DEPTH);
         }
         copy_commit();
     };
+    typename W::Held held;
     copy(0);
     copy(1);
-    w.begin(start);
-    w.end(room + ROWS * PITCH);
+    w.begin(held, start);
+    w.end(held, room + ROWS * PITCH);
     for (u32 step = 0; step < steps; step++) {
         copy_wait<1>();
         sync_block();
         copy(step + 2);
         // Behind the last columns there are zeros; behind a part of them there is the next one, which is not wanted here.
-        const bool more = ROWS > FEW || step + 1 < steps;
-        if (more) w.begin(start + (step + 1) * BK);
+        const bool more = ROWS > Few::ROWS || step + 1 < steps;
+        if (more) w.begin(held, start + (step + 1) * DEPTH);
         const T *x = room + step % STAGES * SIZE + row * PITCH, *y = room + step % STAGES * SIZE + (ROWS + column) * PITCH;
 #pragma unroll
-        for (u32 k = 0; k < BK; k += 16) {
+        for (u32 k = 0; k < DEPTH; k += 16) {
             u32 left[TALL][4];
 #pragma unroll
             for (u32 i = 0; i < TALL; i++) load_tiles<false>(left[i], x + (16 * i + lane() % 16) * PITCH + k + lane() / 16 * 8);
@@ -77,22 +64,25 @@ template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const 
                 for (u32 i = 0; i < TALL; i++) mma(acc[i][j], left[i], {right[0], right[1]}, T()), mma(acc[i][j + 1], left[i], {right[2], right[3]}, T());
             }
         }
-        if (more) w.end(room + (step + 1) % STAGES * SIZE + ROWS * PITCH);
+        if (more) w.end(held, room + (step + 1) % STAGES * SIZE + ROWS * PITCH);
     }
 #pragma unroll
     for (u32 i = 0; i < TALL; i++)
 #pragma unroll
         for (u32 j = 0; j < WIDE; j++)
 #pragma unroll
-            for (u32 r = 0; r < 4; r += 2) {
-                const u32 m = first + row + 16 * i + r / 2 * 8 + lane() / 4, n = block_y() * BN + column + 8 * j + lane() % 4 * 2;
-                if (m >= own.end || n >= a.n) continue;
-                const u64 at = (static_cast<u64>(block_z()) * a.m + m) * a.n + n;
-                // Rows of an odd length start between words.
-                if (a.n % 2 == 0) store2_as(a.y, at, acc[i][j][r], acc[i][j][r + 1], a.type);
-                else {
-                    store_as(a.y, at, acc[i][j][r], a.type);
-                    if (n + 1 < a.n) store_as(a.y, at + 1, acc[i][j][r + 1], a.type);
-                }
-            }
+            for (u32 r = 0; r < 4; r += 2)
+                put2(a, own.end, first + row + 16 * i + r / 2 * 8 + lane() / 4, block_y() * Tiles::COLUMNS + column + 8 * j + lane() % 4 * 2, acc[i][j][r], acc[i][j][r + 1]);
 }
+
+// Calls `run` with the tiles of 128 rows that this launch is for: its threads tell.
+#ifdef HAS_WGMMA
+static constexpr u32 MOST_THREADS = Wide::THREADS;
+template <class F> DEVICE void with_tiles(F run) {
+    if (threads() == Wide::THREADS) run(Wide());
+    else run(Many());
+}
+#else
+static constexpr u32 MOST_THREADS = Many::THREADS;
+template <class F> DEVICE void with_tiles(F run) { run(Many()); }
+#endif

@@ -112,59 +112,64 @@ struct GroupedGemmArgs {
 };
 
 // For matrix products: a thread has 32 integers of an output, with one scale and zero point where they are of one group.
-template <class T, class L> struct Integers {
+template <class T, class Tiles, class L> struct Integers {
     const GroupedArgs& a;
-    u32 words[L::BITS], from, known;
-    f32 scale;
-    i32 zero;
-    bool one;
+    struct Held {
+        u32 words[L::BITS], from, known;
+        f32 scale;
+        i32 zero;
+        bool one;
+    };
 
     DEVICE explicit Integers(const GroupedArgs& a) : a(a) {}
-    DEVICE void group(u32 g) {
-        if (g == known) return;
-        const u32 n = block_y() * BN + thread();
-        known = g, zero = static_cast<i32>(L::zero(a, g, n)), scale = scale_of(a, g, n);
+    DEVICE void group(Held& held, u32 g) {
+        if (g == held.known) return;
+        const u32 n = block_y() * Tiles::COLUMNS + thread();
+        held.known = g, held.zero = static_cast<i32>(L::zero(a, g, n)), held.scale = scale_of(a, g, n);
     }
     DEVICE void copy(T*, u32) {}
-    DEVICE void begin(u32 k) {
-        const u32 n = block_y() * BN + thread();
-        from = k, known = ~0u, scale = 0, zero = 0;
+    DEVICE void begin(Held& held, u32 k) {
+        const u32 n = block_y() * Tiles::COLUMNS + thread();
+        held.from = k, held.known = ~0u, held.scale = 0, held.zero = 0;
 #pragma unroll
-        for (u32 i = 0; i < L::BITS; i++) words[i] = 0;
+        for (u32 i = 0; i < L::BITS; i++) held.words[i] = 0;
         // What is not there weighs nothing.
-        one = n >= a.outputs || k >= a.inputs;
-        if (one) return;
-        L::integers(a, k, n, words);
-        one = !a.order && k % a.group + 32 <= a.group;
-        if (one) group(k / a.group);
+        held.one = n >= a.outputs || k >= a.inputs;
+        if (held.one) return;
+        L::integers(a, k, n, held.words);
+        held.one = !a.order && k % a.group + 32 <= a.group;
+        if (held.one) group(held, k / a.group);
     }
-    DEVICE void end(T* to) {
-        T* at = to + thread() * PITCH;
+    // To the row of the thread, from this chunk on.
+    DEVICE void end(Held& held, T* to, u32 chunk = 0) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             Pack<T> eight;
 #pragma unroll
             for (u32 j = 0; j < 8; j++) {
-                const u32 of = 8 * i + j, bit = of * L::BITS, k = least(from + of, a.inputs - 1);
-                if (!one) group(group_of(a, k));
-                const u32 code = funnel(words[bit / 32], words[least(bit / 32 + 1, L::BITS - 1)], bit % 32) & ((1u << L::BITS) - 1);
-                eight.at[j] = from_f32<T>(static_cast<f32>(static_cast<i32>(code) - zero) * scale);
+                const u32 of = 8 * i + j, bit = of * L::BITS, k = least(held.from + of, a.inputs - 1);
+                if (!held.one) group(held, group_of(a, k));
+                const u32 code = funnel(held.words[bit / 32], held.words[least(bit / 32 + 1, L::BITS - 1)], bit % 32) & ((1u << L::BITS) - 1);
+                eight.at[j] = from_f32<T>(static_cast<f32>(static_cast<i32>(code) - held.zero) * held.scale);
             }
-            store16(at + 8 * i, eight.quad);
+            store16(to + Tiles::slot(thread(), chunk + i), eight.quad);
         }
     }
 };
 
-template <class T, class L> DEVICE void product(const GroupedGemmArgs& a) {
-    gemm<T, MANY>(a.product, segment_of(nullptr, block_x(), MANY, a.product.m), Integers<T, L>(a.weights));
-}
+template <class T, class L> struct OfIntegers {
+    const GroupedGemmArgs& a;
+    template <class Tiles> DEVICE void operator()(Tiles tiles) const {
+        gemm<T>(a.product, segment_of(nullptr, block_x(), Tiles::ROWS, a.product.m), Integers<T, Tiles, L>(a.weights), tiles);
+    }
+};
 
-#define GROUPED(NAME, ...)                                                                      \
-    KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                       \
-    KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { gemv<__VA_ARGS__, 1>(a); }                     \
-    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }                     \
-    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, 128) { product<f16, __VA_ARGS__>(a); } \
-    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, 128) { product<bf16, __VA_ARGS__>(a); }
+#define GROUPED(NAME, ...)                                                                              \
+    KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                               \
+    KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { gemv<__VA_ARGS__, 1>(a); }                             \
+    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }                             \
+    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, MOST_THREADS) { with_tiles(OfIntegers<f16, __VA_ARGS__>{a}); } \
+    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, MOST_THREADS) { with_tiles(OfIntegers<bf16, __VA_ARGS__>{a}); }
 GROUPED(awq, Awq)
 GROUPED(gptq1, Gptq<1>)
 GROUPED(gptq2, Gptq<2>)

@@ -17,7 +17,15 @@ struct GemmArgs {
 
 // A block has 128 x 128 of Y; of its four waves of 32 lanes each has 64 x 64, of two waves of 64 lanes 64 x 128. Where X has few rows, a block has 32 x 128, and its waves 32 x 32 or 32 x 64. Of X and W it has 32 columns in shared memory, in rows that are 16 bytes
 // longer: 16 bytes of eight rows then lie in different banks. Those 20 KiB are there once: three blocks then fit where 64 KiB are, and the next columns wait in registers.
-static constexpr u32 MANY = 128, FEW = 32, BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128;
+static constexpr u32 BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128, MOST_THREADS = THREADS;
+template <u32 ROWS_> struct Narrow {
+    static constexpr u32 ROWS = ROWS_, COLUMNS = BN;
+    // Where 16 bytes of a row lie in a piece, in numbers of 16 bits.
+    static DEVICE u32 slot(u32 row, u32 chunk) { return row * PITCH + chunk * 8; }
+};
+typedef Narrow<128> Many;
+typedef Narrow<32> Few;
+template <class F> DEVICE void with_tiles(F run) { run(Many()); }
 
 #ifdef __GFX9__
 // Two waves fit a unit for vectors if neither takes more than half of its 512 registers.
@@ -44,15 +52,15 @@ template <u32 ROWS> struct Piece {
     }
 };
 
-template <class T> DEVICE void fetch(T* to, const T* from, u32, u32 first, u32 end, u32 k, u32 columns) {
+template <class, u32, class T> DEVICE void fetch(T* to, const T* from, u32 first, u32 end, u32 k, u32 columns) {
     Piece<BN> piece;
     piece.load(from, first, end, k, columns);
     piece.store(to);
 }
 
-// `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers while one is multiplied, and `end` writes it after that. Rows are those of the segment `own`. Blocks of z
+// `w` brings pieces of W: `copy` writes the next one; or `begin` takes it into registers (`Held`) while one is multiplied, and `end` writes it after that. Rows are those of the segment `own`. Blocks of z
 // share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
-template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w) {
+template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w, Narrow<ROWS>) {
     static constexpr u32 DOWN = (ROWS + 63) / 64, ACROSS = THREADS / LANES / DOWN;
     // Of a wave, in tiles.
     static constexpr u32 TALL = ROWS / DOWN / 16, TILES = BN / 16 / ACROSS;
@@ -68,17 +76,18 @@ template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const 
 #pragma unroll
             for (u32 r = 0; r < RESULTS; r++) acc[i][j][r] = 0;
     Piece<ROWS> next;
+    typename W::Held held;
     next.load(static_cast<const T*>(a.x), first, own.end, start, a.k);
-    w.begin(start);
+    w.begin(held, start);
     for (u32 at = start; at < end; at += BK) {
         next.store(left);
         w.copy(right, at);
-        w.end(right);
+        w.end(held, right);
         sync_block();
         // Behind the last columns there are zeros; behind a part of them there is the next one, which is not wanted here. Without products of tiles sums need the registers.
-        const bool more = ROWS > FEW || at + BK < end;
+        const bool more = ROWS > Few::ROWS || at + BK < end;
         if (has_products() && more) next.load(static_cast<const T*>(a.x), first, own.end, at + BK, a.k);
-        if (more) w.begin(at + BK);
+        if (more) w.begin(held, at + BK);
         // Unrolled, too much of it would be under way for the registers that there are.
 #pragma unroll 1
         for (u32 k = 0; k < BK; k += 16) {
