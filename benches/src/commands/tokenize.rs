@@ -13,7 +13,7 @@ use crate::table::{Column, Table};
 /// Of what.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// The model: a GGUF file.
+    /// The model: a GGUF file, or the folder of a checkpoint.
     pub file: PathBuf,
     /// The text. Default: what comes from standard input.
     #[arg(long)]

@@ -115,3 +115,41 @@ fn tensors() {
     });
     assert!(unfinished.contains("qzeros"), "{unfinished}");
 }
+
+/// A vocabulary that makes no sense is an error; tokens behind the model's last one are not.
+#[test]
+fn tokenizers() {
+    const FILE: &str =
+        r#"{"pre_tokenizer":{"type":"ByteLevel"},"model":{"vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}}"#;
+    let opened = |what: &str, file: &str| {
+        let tiny = Tiny::new("llama", None);
+        let gguf = tiny.open();
+        let folder = Folder::new(what);
+        folder.config(&config(&tiny));
+        folder.tensors(&Dense::of(&tiny, &gguf), 1);
+        folder.file("tokenizer.json", file);
+        Model::open(folder.path())
+    };
+    let cases: &[(&str, &str, &[&str])] = &[
+        (r#""merges":["a b"]"#, r#""merges":["a b",["a"]]"#, &["merges", "pair"]),
+        (r#""merges":["a b"]"#, r#""merges":["a b",["a","b","c"]]"#, &["merges", "pair"]),
+        (r#""merges":["a b"]"#, r#""merges":["ab"]"#, &["merges", "pair"]),
+        (r#""merges":["a b"]"#, r#""merges":7,"type":"BPE""#, &["merges", "list"]),
+        (r#""ab":2"#, r#""ab":-2"#, &["ab", "-2"]),
+        (r#""ab":2"#, r#""ab":"x""#, &["ab", "x"]),
+        (r#"{"a":0,"b":1,"ab":2}"#, "[]", &["vocab"]),
+        (r#""model""#, r#""added_tokens":[{"id":1}],"model""#, &["added token", "null"]),
+        ("}}", "}", &["tokenizer.json"]),
+    ];
+    for (from, to, says) in cases {
+        assert!(FILE.contains(from), "{from}");
+        let said = opened(to, &FILE.replacen(from, to, 1)).map(|_| ()).expect_err(to).to_string();
+        let all = ["tokenizer.json"].iter().chain(*says).all(|word| said.contains(word));
+        assert!(all, "{to}: {said}");
+    }
+    for (id, tokens) in [("2", 3), ("60", 61), ("1000000", 2), ("18446744073709551615", 2)] {
+        let model = opened(id, &FILE.replace(r#""ab":2"#, &format!(r#""ab":{id}"#))).unwrap();
+        let list = model.metadata("tokenizer.ggml.tokens").unwrap().as_array().unwrap();
+        assert_eq!(list.len(), tokens, "{id}");
+    }
+}

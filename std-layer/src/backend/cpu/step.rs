@@ -45,8 +45,8 @@ enum Operation {
 enum LogitsBy {
     /// It rounds it: several texts are continued at once, which arithmetic limits.
     Rounded,
-    /// It takes each row in two [halves](RowWork::Split), by the plan that rounds one row. For a single row this costs little, as both halves share the
-    /// weights that are read.
+    /// It takes each row in two [halves](RowWork::Split), by the plan that rounds one row. For one row, or two, this costs little, as all halves share
+    /// the weights that are read.
     Halves(QgemmPlan<f32>),
     /// It takes rows as they are: many rows of a text are judged, on a CPU that multiplies two halves no faster.
     Exact,
@@ -297,8 +297,10 @@ impl<'a> Recorder<'a> {
         };
         let k = &self.program.kernels;
         let features = k.caps().features();
+        // Rows whose halves share the weights that are read at no more than a few per cent of a step.
+        let few = if features.contains(Features::AVX512_VNNI) { 2 } else { 1 };
         Ok(match Way::new(k, matrix, 1, Precision::Integer)?.rounds() {
-            Some(plan) if self.rows == 1 => LogitsBy::Halves(plan),
+            Some(plan) if self.rows <= few => LogitsBy::Halves(plan),
             Some(plan) if judges && BYTES.iter().any(|&bytes| features.contains(bytes)) => {
                 LogitsBy::Halves(plan)
             }

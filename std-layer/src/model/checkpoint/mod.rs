@@ -1,10 +1,11 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
-//! They become a GGUF file that is in memory alone: its metadata come from `config.json`, its tensors keep their names, and their bytes stay in the mapped files.
+//! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
 //! Only what is stored differently is converted: quantised matrices (see [`blocks`]), and Gemma's norms, whose weights lack 1.
 
 mod blocks;
 mod config;
+mod tokenizer;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -83,10 +84,15 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         bad(&path, "is missing: a folder with it and with files in safetensors is a checkpoint")
     })?;
     let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
-    let (generation, tokenizer) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
+    let (generation, about) = (beside("generation_config.json")?, beside("tokenizer_config.json")?);
     let mut writer = Writer::new();
-    let told =
-        config::metadata([&config, &generation, &tokenizer], &mut writer).map_err(|e| bad(&path, e))?;
+    let vocabulary = folder.join("tokenizer.json");
+    if let Some(file) = json(&vocabulary)? {
+        let tokens = config["vocab_size"].as_u64().map(|n| n as usize);
+        tokenizer::metadata(&file, tokens, &mut writer).map_err(|e| bad(&vocabulary, e))?;
+    }
+    // What these files say of tokens counts more.
+    let told = config::metadata([&config, &generation, &about], &mut writer).map_err(|e| bad(&path, e))?;
     let mut tensors = Tensors {
         writer,
         bytes: Vec::new(),

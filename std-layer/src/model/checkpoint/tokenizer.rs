@@ -1,0 +1,218 @@
+//! A checkpoint's `tokenizer.json` as the metadata of a tokenizer that GGUF files have.
+//!
+//! Both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen), and over characters with bytes as a fallback, which SentencePiece
+//! makes (Llama 2, Mistral, Gemma). What is not known is passed on by its name, so that a model without a tokenizer can be used, and whoever
+//! needs the tokenizer is told what is not supported.
+
+use std::collections::HashMap;
+
+use serde_json::Value as Json;
+
+use crate::gguf::{Value, ValueType, Writer};
+
+/// Most tokens that a vocabulary may have.
+const MOST: usize = 1 << 22;
+
+/// `tokenizer.ggml.token_type`.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Normal = 1,
+    Unknown = 2,
+    Control = 3,
+    UserDefined = 4,
+    Unused = 5,
+    Byte = 6,
+}
+
+const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|";
+const LETTERS: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|";
+const REST: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// The objects of a part of a pipeline: itself, or those that a sequence lists under `list`.
+fn parts<'j>(of: &'j Json, list: &str) -> Vec<&'j Json> {
+    match of.get(list).and_then(Json::as_array) {
+        Some(all) => all.iter().collect(),
+        None => vec![of],
+    }
+}
+
+fn is(of: &Json, kind: &str) -> bool {
+    of.get("type").and_then(Json::as_str) == Some(kind)
+}
+
+fn flag(of: &Json, key: &str) -> bool {
+    of.get(key).and_then(Json::as_bool) == Some(true)
+}
+
+/// The name in `tokenizer.ggml.pre` of how text over bytes is cut into words, or the regular expression if it has none.
+fn rule(file: &Json, whole_words: bool) -> String {
+    let steps = parts(&file["pre_tokenizer"], "pretokenizers");
+    let expressions = steps.iter().filter(|step| is(step, "Split"));
+    let expressions: Vec<&str> = expressions
+        .map(|step| match (step["pattern"]["Regex"].as_str(), flag(step, "invert"), &step["behavior"]) {
+            (Some(expression), false, behavior) if behavior == "Isolated" => expression,
+            (Some(_), true, _) => "an inverted expression",
+            (Some(_), ..) => "an expression whose matches are not words",
+            _ => "a separator",
+        })
+        .collect();
+    let digits = steps.iter().any(|step| is(step, "Digits") && flag(step, "individual_digits"));
+    let gpt2 = steps.iter().any(|step| is(step, "ByteLevel") && step["use_regex"] != Json::Bool(false));
+    let tiktoken = |digits: &str| [CONTRACTIONS, LETTERS, digits, REST].concat();
+    match (&expressions[..], digits, gpt2, whole_words) {
+        ([], true, true, false) => "smollm".to_owned(),
+        ([], false, true, false) => "gpt-2".to_owned(),
+        ([one], false, false, true) if *one == tiktoken(r"\p{N}{1,3}") => "llama-bpe".to_owned(),
+        ([one], false, false, false) if *one == tiktoken(r"\p{N}{1,3}") => "dbrx".to_owned(),
+        ([one], false, false, false) if *one == tiktoken(r"\p{N}") => "qwen2".to_owned(),
+        ([O200K], false, false, false) => "gpt-4o".to_owned(),
+        _ => {
+            let digits = if digits { "one digit, " } else { "" };
+            let gpt2 = if gpt2 { "GPT-2's words, " } else { "" };
+            let whole = if whole_words { "whole words, " } else { "" };
+            format!("{digits}{gpt2}{whole}{}", expressions.join(", "))
+        }
+    }
+}
+
+/// A pair of symbols that are merged: a list of two, or a text with a space between them.
+fn pair(merge: &Json) -> Option<(&str, &str)> {
+    match merge.as_array() {
+        Some(both) => Some((both.first()?.as_str()?, both.get(1).filter(|_| both.len() == 2)?.as_str()?)),
+        None => merge.as_str()?.split_once(' '),
+    }
+}
+
+/// Texts and kinds of tokens by their ids, of those below `limit`: later ones do not belong to the model.
+fn vocabulary(file: &Json, limit: Option<usize>) -> Result<(Vec<String>, Vec<Kind>), String> {
+    let all = file["model"]["vocab"].as_object().ok_or("model.vocab is no object")?;
+    let unknown = file["model"]["unk_token"].as_str();
+    let mut tokens: Vec<(u64, &str, Kind)> = Vec::with_capacity(all.len());
+    for (text, id) in all {
+        let id = id.as_u64().ok_or_else(|| format!("the id of the token {text:?} is {id}"))?;
+        let is_byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
+        let kind = match () {
+            () if Some(&**text) == unknown => Kind::Unknown,
+            () if is_byte => Kind::Byte,
+            () => Kind::Normal,
+        };
+        tokens.push((id, text, kind));
+    }
+    for added in file["added_tokens"].as_array().map_or(&[][..], |all| all) {
+        let (id, text) = (added["id"].as_u64(), added["content"].as_str());
+        let (Some(id), Some(text)) = (id, text) else {
+            return Err(format!(
+                "an added token has the id {} and the content {}",
+                added["id"], added["content"]
+            ));
+        };
+        let kind = if flag(added, "special") { Kind::Control } else { Kind::UserDefined };
+        tokens.push((id, text, if Some(text) == unknown { Kind::Unknown } else { kind }));
+    }
+    let limit = limit.unwrap_or(tokens.len()).min(MOST) as u64;
+    tokens.retain(|&(id, ..)| id < limit);
+    let len = tokens.iter().map(|&(id, ..)| id as usize + 1).max().unwrap_or(0);
+    // Ids without a token have texts that nobody writes.
+    let mut texts: Vec<String> = (0..len).map(|id| format!("[PAD{id}]")).collect();
+    let mut kinds = vec![Kind::Unused; len];
+    for (id, text, kind) in tokens {
+        text.clone_into(&mut texts[id as usize]);
+        kinds[id as usize] = kind;
+    }
+    Ok((texts, kinds))
+}
+
+/// A token's score is minus the place of the first pair that becomes it: SentencePiece merges the pair whose token has the highest score. No
+/// pair becomes the others.
+fn scores(tokens: &[String], merges: &[(&str, &str)]) -> Vec<f32> {
+    let mut first: HashMap<String, usize> = HashMap::with_capacity(merges.len());
+    for (place, (left, right)) in merges.iter().enumerate() {
+        first.entry(format!("{left}{right}")).or_insert(place);
+    }
+    let place = |text: &String| first.get(text).copied().unwrap_or(merges.len());
+    tokens.iter().map(|text| -(place(text) as f32)).collect()
+}
+
+/// What is put before and behind every text: whether there is something, and the token that is.
+fn marks(file: &Json) -> [Option<u32>; 2] {
+    let steps = parts(&file["post_processor"], "processors");
+    let Some(template) = steps.into_iter().find(|step| is(step, "TemplateProcessing")) else {
+        return [None; 2];
+    };
+    let single = template["single"].as_array().map_or(&[][..], |all| all);
+    let token = |part: Option<&Json>| {
+        let name = part?["SpecialToken"]["id"].as_str()?;
+        let id = template["special_tokens"][name]["ids"].get(0)?.as_u64()?;
+        u32::try_from(id).ok()
+    };
+    [token(single.first()), token(single.last())]
+}
+
+/// Whether texts of SentencePiece's kind begin with a space that is not there.
+fn adds_space(file: &Json) -> bool {
+    let metaspace = |step: &&Json| {
+        let never = step["prepend_scheme"] == "never" || step["add_prefix_space"] == Json::Bool(false);
+        is(step, "Metaspace") && !never
+    };
+    parts(&file["normalizer"], "normalizers").iter().any(|step| is(step, "Prepend"))
+        || parts(&file["pre_tokenizer"], "pretokenizers").iter().any(metaspace)
+}
+
+/// The metadata, with what they are called in messages.
+struct Target<'w>(&'w mut Writer);
+
+impl Target<'_> {
+    fn set(&mut self, key: &str, value: Value<'_>) -> Result<(), String> {
+        self.0.set(&format!("tokenizer.ggml.{key}"), value).map_err(|e| e.to_string())
+    }
+
+    fn list<'v>(
+        &mut self,
+        key: &str,
+        of: ValueType,
+        items: impl Iterator<Item = Value<'v>>,
+    ) -> Result<(), String> {
+        self.0.set_array(&format!("tokenizer.ggml.{key}"), of, items).map_err(|e| e.to_string())
+    }
+}
+
+/// Sets the metadata of a tokenizer; tokens from `limit` on do not belong to the model.
+///
+/// # Errors
+/// A reason, with the name of a value.
+pub(super) fn metadata(file: &Json, limit: Option<usize>, writer: &mut Writer) -> Result<(), String> {
+    let mut to = Target(writer);
+    let model = &file["model"];
+    let merges = model["merges"].as_array();
+    // Old files have no type.
+    let kind = model["type"].as_str().or(merges.map(|_| "BPE")).unwrap_or("nothing");
+    let bytes = parts(&file["pre_tokenizer"], "pretokenizers").iter().any(|step| is(step, "ByteLevel"));
+    let name = match (kind, bytes, flag(model, "byte_fallback")) {
+        ("BPE", true, _) => "gpt2",
+        ("BPE", false, true) => "llama",
+        ("BPE", false, false) => "BPE over characters, without bytes",
+        (kind, ..) => return to.set("model", Value::String(kind)),
+    };
+    to.set("model", Value::String(name))?;
+    let merges: Option<Vec<_>> = merges.ok_or("model.merges is no list")?.iter().map(pair).collect();
+    let merges = merges.ok_or("model.merges has something that is no pair")?;
+    let (texts, kinds) = vocabulary(file, limit)?;
+    if bytes {
+        to.set("pre", Value::String(&rule(file, flag(model, "ignore_merges"))))?;
+        let merges: Vec<String> = merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
+        to.list("merges", ValueType::String, merges.iter().map(|merge| Value::String(merge)))?;
+    } else {
+        to.set("add_space_prefix", Value::Bool(adds_space(file)))?;
+        to.list("scores", ValueType::F32, scores(&texts, &merges).into_iter().map(Value::F32))?;
+    }
+    to.list("tokens", ValueType::String, texts.iter().map(|text| Value::String(text)))?;
+    to.list("token_type", ValueType::I32, kinds.iter().map(|&kind| Value::I32(kind as i32)))?;
+    for (name, mark) in ["bos", "eos"].into_iter().zip(marks(file)) {
+        to.set(&format!("add_{name}_token"), Value::Bool(mark.is_some()))?;
+        if let Some(mark) = mark {
+            to.set(&format!("{name}_token_id"), Value::U32(mark))?;
+        }
+    }
+    Ok(())
+}
