@@ -48,8 +48,8 @@ impl Check {
         let refused = Err(CacheError::Drafts { sequence: id, drafts });
         if drafts > 0 {
             let before = self.pages.clone();
-            assert_eq!(self.pages.append(&[(id, 1)]), refused.clone().map(|()| Vec::new()));
-            assert_eq!(self.pages.fork(id, first + 1), refused.clone().map(|()| id));
+            assert_eq!(self.pages.append(&[(id, 1)]), refused.map(|()| Vec::new()));
+            assert_eq!(self.pages.fork(id, first + 1), refused.map(|()| id));
             assert_eq!(self.pages.truncate(id, first + drafts), refused);
             let parent = parents[drafts - 1];
             let behind = Some(drafts - 1);

@@ -13,8 +13,8 @@ use super::{context, source, text, trial, Outcome, Trials};
 // What drafts have on the CPU is the business of its tests.
 #[allow(dead_code)]
 #[path = "../decoder/trees.rs"]
-mod trees;
-use trees::{on_both, Loaded, Shape};
+mod pairs;
+use pairs::{on_both, Loaded, Shape};
 
 /// Sequences whose trees are in one piece of attention, and in two.
 const LENGTHS: [usize; 3] = [14, 61, 250];
@@ -95,7 +95,8 @@ fn refusals() -> Outcome {
     let tree = Tree::new(&[None, Some(0)]).map_err(text)?;
     let topology = Topology { runs: vec![Run { sequence, tokens: 3, outputs: Outputs::Last }] };
     let Loaded { weights, kv, forward, .. } = &mut loaded;
-    let wrong = gpu.generator_forward_trees(&[1, 2, 3], &topology, &[tree.clone()], weights, kv, forward);
+    let wrong =
+        gpu.generator_forward_trees(&[1, 2, 3], &topology, std::slice::from_ref(&tree), weights, kv, forward);
     let expect = |of: Result<(), String>, what: &str| match of {
         Err(e) if e.contains(what) => Ok(()),
         other => Err(format!("{other:?} instead of {what}")),

@@ -48,8 +48,7 @@ impl TokenRun {
 
     /// The positions of all tokens of some runs.
     pub(super) fn positions(runs: &[Self]) -> Vec<u32> {
-        let of = |run: &'_ Self| (0..run.tokens).map(|token| run.position(token) as u32).collect::<Vec<_>>();
-        runs.iter().flat_map(of).collect()
+        runs.iter().flat_map(|run| (0..run.tokens).map(|token| run.position(token) as u32)).collect()
     }
 }
 
