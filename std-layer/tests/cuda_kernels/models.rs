@@ -532,8 +532,12 @@ pub fn trials(trials: &mut Trials) {
         trials.push(trial(format!("model_tokens_{name}"), move || same_tokens(name)));
     }
     // Heads that share keys, and one that does not: there are kernels for both.
-    for (name, head_dim, kv_heads) in [("llama", 32, 4), ("qwen2", 36, 2), ("gemma3", 120, 2)] {
-        let tiny = Tiny { head_dim, kv_heads, ..Tiny::new(name, None) };
+    for (name, head_dim, kv_heads) in
+        [("llama", 32, 4), ("qwen2", 36, 2), ("gemma3", 120, 2), ("gpt-oss", 32, 2)]
+    {
+        let like = Tiny::new(name, None);
+        let tiny =
+            Tiny { head_dim, kv_heads, experts: like.experts.map(|(count, _)| (count, count)), ..like };
         trials.push(trial(format!("model_cache_of_codes_{name}"), move || cache_of_codes(tiny)));
     }
     for name in ["llama", "gemma3", "qwen2moe", "gpt-oss"] {
