@@ -111,6 +111,9 @@ const PRE: &str = "tokenizer.ggml.pre";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 
+/// The kinds of tokenizers, as `tokenizer.ggml.model` names them.
+const KINDS: [&str; 3] = ["gpt2", "llama", "bert"];
+
 /// Marks after which models say nothing more, beside those that the metadata name.
 const ENDS: [&str; 8] = [
     "<|eot_id|>",
@@ -163,6 +166,11 @@ impl<'a> Tokenizer<'a> {
     pub fn new(metadata: impl Fn(&str) -> Option<Value<'a>>) -> Result<Self, TokenizerError> {
         let file: Metadata<'_, 'a> = &metadata;
         let model = string(file, MODEL)?;
+        // Other tokenizers may not have what follows.
+        if !KINDS.contains(&model) {
+            let (key, name) = (MODEL, model.to_owned());
+            return Err(TokenizerError::Unknown { key, name, known: KINDS.to_vec() });
+        }
         let text: Vec<&str> = array(file, TOKENS, ValueType::String, "a list of strings")?
             .iter()
             .filter_map(|v| v.as_str())
@@ -192,11 +200,7 @@ impl<'a> Tokenizer<'a> {
                 (Family::Bpe(bpe), adds_bos)
             }
             "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
-            "bert" => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
-            name => {
-                let known = vec!["gpt2", "llama", "bert"];
-                return Err(TokenizerError::Unknown { key: MODEL, name: name.to_owned(), known });
-            }
+            _ => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
         };
         let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)?;
         let adds_eos = flag(file, "tokenizer.ggml.add_eos_token", false)?;

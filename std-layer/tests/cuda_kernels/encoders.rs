@@ -6,7 +6,7 @@ use gllm_kernels_std::backend::{
 use gllm_kernels_std::core::QuantFormat;
 use gllm_kernels_std::model::{Config, Gate, HostWeights, Norm, NormWeights, Options, Pooling};
 
-use super::models::{exact, on_cpu, on_gpu};
+use super::models::{exact, in_turn, on_cpu, on_gpu};
 use super::{context, on_a_gpu, text, trial, Outcome, Trials};
 use crate::platform::SHARES_SOURCES;
 
@@ -32,12 +32,12 @@ fn near(what: &str, want: &[f32], got: &[f32], bound: f32) -> Outcome {
 }
 
 /// Rows of texts are the CPU's, beside each other and one by one.
-fn exact_rows(small: Small) -> Outcome {
+fn exact_rows(small: Small, turn: usize) -> Outcome {
     let model = small.open();
     let all = tokens(60);
     let texts = [&all[..17], &all[5..6], &all[20..60]];
     let (mut cpu, mut gpu) = (on_cpu(&model)?, on_gpu(&model, Options { chunk: 50, ..exact() })?);
-    for pooling in POOLINGS {
+    for pooling in in_turn(POOLINGS, turn + turn / 3) {
         let want = cpu.embed(&texts, pooling).map_err(text)?;
         let got = gpu.embed(&texts, pooling).map_err(text)?;
         for (i, of) in texts.iter().enumerate() {
@@ -53,15 +53,15 @@ fn exact_rows(small: Small) -> Outcome {
 }
 
 /// Activations and caches of fewer bits turn rows a little. Texts are some that tensor cores attend to, and some that they do not.
-fn fast_rows(small: Small) -> Outcome {
+fn fast_rows(small: Small, turn: usize) -> Outcome {
     let model = small.open();
     let all = tokens(90);
     let texts = [&all[..], &all[7..19]];
     let mut cpu = on_cpu(&model)?;
-    for kind in [KvType::F16, KvType::Bf16, KvType::F32, KvType::Q8_0] {
+    for kind in in_turn([KvType::F16, KvType::Bf16, KvType::F32, KvType::Q8_0], turn) {
         let cache = CacheOptions { kind, ..CacheOptions::default() };
         let mut gpu = on_gpu(&model, Options { cache, max_tokens: Some(256), ..Options::default() })?;
-        for pooling in POOLINGS {
+        for pooling in in_turn(POOLINGS, turn + turn / 3) {
             let want = cpu.embed(&texts, pooling).map_err(text)?;
             let got = gpu.embed(&texts, pooling).map_err(text)?;
             for (i, (want, got)) in want.iter().zip(&got).enumerate() {
@@ -184,7 +184,7 @@ fn refusals() -> Outcome {
 }
 
 pub fn trials(trials: &mut Trials) {
-    // Emulators are slow: there, a platform with another one's sources takes each architecture in one format.
+    // Emulators are slow: there, a platform with another one's sources takes each architecture in one format, and models take turns with poolings and caches.
     let [bert, nomic, jina] = [Small::BERT, Small::NOMIC, Small::JINA];
     let few = [
         Small { format: Some(QuantFormat::Q8_0), ..bert },
@@ -192,12 +192,12 @@ pub fn trials(trials: &mut Trials) {
         jina,
     ];
     let all = if SHARES_SOURCES && !on_a_gpu() { few.to_vec() } else { Small::all().collect() };
-    for small in all {
+    for (turn, small) in all.into_iter().enumerate() {
         let format = small.format.map_or("f32", QuantFormat::name);
         let fused = if small.fused { "_fused" } else { "" };
         let name = format!("{}_{format}_{}_heads{fused}", small.architecture, small.heads);
-        trials.push(trial(format!("encoder_exact_{name}"), move || exact_rows(small)));
-        trials.push(trial(format!("encoder_fast_{name}"), move || fast_rows(small)));
+        trials.push(trial(format!("encoder_exact_{name}"), move || exact_rows(small, turn)));
+        trials.push(trial(format!("encoder_fast_{name}"), move || fast_rows(small, turn)));
     }
     trials.push(trial("encoder_long_text", move || long_text(jina)));
     for (small, own) in [(bert, &OF_BERT[..]), (nomic, &OF_NOMIC), (jina, &OF_JINA)] {

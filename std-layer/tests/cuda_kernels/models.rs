@@ -70,7 +70,7 @@ pub fn divergence(p: &[f32], q: &[f32], vocabulary: usize) -> f64 {
 }
 
 /// All of `choices` on a GPU. Emulators are slow: there, the one whose turn it is.
-fn in_turn<T: Copy, const N: usize>(choices: [T; N], turn: usize) -> impl Iterator<Item = T> {
+pub(super) fn in_turn<T: Copy, const N: usize>(choices: [T; N], turn: usize) -> impl Iterator<Item = T> {
     let (skip, take) = if on_a_gpu() { (0, N) } else { (turn % N, 1) };
     choices.into_iter().skip(skip).take(take)
 }
