@@ -26,17 +26,8 @@ impl Branch {
     /// Of a query to a piece of `columns` that begins in place `first`.
     #[inline(always)]
     pub(super) fn of(tree: Option<KvTree<'_>>, query: usize, first: usize, columns: usize) -> Self {
-        match tree {
-            None => Self { first, before: columns, drafts: 0, path: 0 },
-            Some(tree) => Self::in_tree(tree, query, first, columns),
-        }
-    }
-
-    /// What concerns trees alone is not inlined: code of pieces without one keeps its registers.
-    #[cold]
-    #[inline(never)]
-    fn in_tree(tree: KvTree<'_>, query: usize, first: usize, columns: usize) -> Self {
         let all = Self { first, before: columns, drafts: 0, path: 0 };
+        let Some(tree) = tree else { return all };
         let Some(&path) = tree.paths.get(query) else { return all };
         // Drafts in earlier pieces.
         let passed = first.saturating_sub(tree.first);
@@ -72,15 +63,6 @@ impl Branch {
     /// There is a score for each column.
     #[inline(always)]
     pub(super) unsafe fn gather(&self, scores: *mut f32) {
-        if self.drafts != 0 {
-            // SAFETY: the caller's contract.
-            unsafe { self.gather_path(scores) }
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    unsafe fn gather_path(&self, scores: *mut f32) {
         let (mut left, mut to) = (self.path, self.before);
         while left != 0 {
             // SAFETY: the caller's contract: drafts of the path are columns, and `to` is none behind them.
@@ -96,15 +78,6 @@ impl Branch {
     /// The contract of [`gather`](Self::gather).
     #[inline(always)]
     pub(super) unsafe fn scatter(&self, scores: *mut f32, start: usize) {
-        if self.drafts != 0 {
-            // SAFETY: the caller's contract.
-            unsafe { self.scatter_path(scores, start) }
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    unsafe fn scatter_path(&self, scores: *mut f32, start: usize) {
         let mut from = self.before + self.path.count_ones() as usize;
         for draft in (0..self.drafts).rev() {
             let on_path = self.path >> draft & 1 != 0;
