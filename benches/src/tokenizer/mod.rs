@@ -166,10 +166,11 @@ impl<'a> Tokenizer<'a> {
     pub fn new(metadata: impl Fn(&str) -> Option<Value<'a>>) -> Result<Self, TokenizerError> {
         let file: Metadata<'_, 'a> = &metadata;
         let model = string(file, MODEL)?;
+        let unknown =
+            || TokenizerError::Unknown { key: MODEL, name: model.to_owned(), known: KINDS.to_vec() };
         // Other tokenizers may not have what follows.
         if !KINDS.contains(&model) {
-            let (key, name) = (MODEL, model.to_owned());
-            return Err(TokenizerError::Unknown { key, name, known: KINDS.to_vec() });
+            return Err(unknown());
         }
         let text: Vec<&str> = array(file, TOKENS, ValueType::String, "a list of strings")?
             .iter()
@@ -200,7 +201,8 @@ impl<'a> Tokenizer<'a> {
                 (Family::Bpe(bpe), adds_bos)
             }
             "llama" => (Family::Spm(spm::Spm::new(file, vocabulary.text.len())?), true),
-            _ => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
+            "bert" => (Family::Wpm(Box::new(wpm::Wpm::new(file, vocabulary.text.len())?)), true),
+            _ => return Err(unknown()),
         };
         let adds_bos = flag(file, "tokenizer.ggml.add_bos_token", adds_bos)?;
         let adds_eos = flag(file, "tokenizer.ggml.add_eos_token", false)?;

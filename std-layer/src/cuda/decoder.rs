@@ -25,6 +25,7 @@ use super::quant::{ActivationPlaces, Activations};
 use super::stream::Stream;
 use super::sys::Address;
 use super::{KvFormat, Ops};
+use crate::aligned::Zeroable;
 use crate::model::Norm;
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
@@ -133,20 +134,17 @@ impl<'a> StepRows<'a> {
         })
     }
 
-    /// Where the positions of the rows are; 0 if each is that of the last token that the row sees.
-    fn positions(&self, ops: &Ops) -> Result<Address, CudaError> {
-        let Some(positions) = self.positions else { return Ok(0) };
-        same_len("positions", positions.len(), self.lengths.len())?;
-        ops.here(positions.context())?;
-        Ok(positions.address())
-    }
-
-    /// Where the words that say what each row sees are; 0 if there are none.
-    fn seen(&self, ops: &Ops) -> Result<Address, CudaError> {
-        let Some(seen) = self.seen else { return Ok(0) };
-        same_len("seen", seen.len(), self.lengths.len())?;
-        ops.here(seen.context())?;
-        Ok(seen.address())
+    /// Where the numbers are that rows may have, one each; 0 if they have none.
+    fn of_rows<T: Zeroable>(
+        &self,
+        ops: &Ops,
+        arg: &'static str,
+        numbers: Option<View<'_, T>>,
+    ) -> Result<Address, CudaError> {
+        let Some(numbers) = numbers else { return Ok(0) };
+        same_len(arg, numbers.len(), self.lengths.len())?;
+        ops.here(numbers.context())?;
+        Ok(numbers.address())
     }
 }
 
@@ -340,8 +338,8 @@ impl Ops {
             tables: tables.pages.address(),
             sequences: rows.sequences.address(),
             lengths: rows.lengths.address(),
-            positions: rows.positions(self)?,
-            seen: rows.seen(self)?,
+            positions: rows.of_rows(self, "positions", rows.positions)?,
+            seen: rows.of_rows(self, "seen", rows.seen)?,
             stride: [
                 small("stride", how.x[0].1)?,
                 small("stride", how.x[1].1)?,
@@ -412,8 +410,8 @@ impl Ops {
             y: 0,
             sinks: self.of_heads("sinks", how.sinks, how.heads)?,
             slopes: self.of_heads("slopes", how.slopes, how.heads)?,
-            positions: how.rows.positions(self)?,
-            seen: how.rows.seen(self)?,
+            positions: how.rows.of_rows(self, "positions", how.rows.positions)?,
+            seen: how.rows.of_rows(self, "seen", how.rows.seen)?,
             queries: small("queries", queries)?,
             rows: small("rows of tables", table_rows)?,
             heads: small("heads", how.heads)?,

@@ -92,10 +92,10 @@ fn vocabulary(file: &Json, limit: Option<usize>) -> Result<(Vec<String>, Vec<Kin
     for (text, id) in all {
         let id = id.as_u64().ok_or_else(|| format!("the id of the token {text:?} is {id}"))?;
         let is_byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
-        let kind = match () {
-            () if Some(&**text) == unknown => Kind::Unknown,
-            () if is_byte => Kind::Byte,
-            () => Kind::Normal,
+        let kind = match (Some(&**text) == unknown, is_byte) {
+            (true, _) => Kind::Unknown,
+            (false, true) => Kind::Byte,
+            (false, false) => Kind::Normal,
         };
         tokens.push((id, text, kind));
     }
