@@ -243,7 +243,7 @@ fn unknown_cache_sizes_become_defaults() {
 #[test]
 fn the_prefetcher_can_be_chosen() {
     let caps = Caps::detect();
-    for p in [Prefetcher::PerPage, Prefetcher::Sequential] {
+    for p in Prefetcher::ALL {
         let chosen = caps.with_prefetcher(p);
         assert_eq!(chosen.prefetcher(), p);
         assert_eq!((chosen.features(), chosen.caches()), (caps.features(), caps.caches()));

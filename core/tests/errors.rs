@@ -213,7 +213,7 @@ fn rotations<E: Element>() {
         let huge = RopeShape { heads, head_dim, rot_dim, ..shape };
         for level in data::levels() {
             for stores in [StorePolicy::Streamed, StorePolicy::Cached] {
-                for prefetcher in [Prefetcher::PerPage, Prefetcher::Sequential] {
+                for prefetcher in Prefetcher::ALL {
                     let caps = Kernels::<E>::forced(level).unwrap().caps().with_prefetcher(prefetcher);
                     let k = Kernels::<E>::with(caps).with_stores(stores);
                     assert_eq!(k.rope(huge, &[], &[], &[], &mut []), Ok(()));

@@ -1,6 +1,7 @@
 //! Products of packed quantised weights with activations of 8 bits.
 
 use crate::arrays::Each;
+use crate::caps::Prefetcher;
 use crate::ops::activations::{Activations, Step};
 use crate::ops::qpack::PackedQ;
 use crate::quant::packed::{self, Packing, Scales, Unit, Values, PANEL_ROWS, STEPS, STEP_COLS};
@@ -28,6 +29,8 @@ pub struct PanelArgs {
     pub(crate) y: *mut [f32; PANEL_ROWS],
     /// Of [`Values::Table`].
     pub(crate) table: [i8; 16],
+    /// Not 0: of lines far ahead only every fourth is prefetched ([`Prefetcher::Sequential`]).
+    pub(crate) fourth: usize,
 }
 
 /// The baseline. Every kernel computes the same integers. The operations in f32 on them are, for each row of
@@ -122,13 +125,14 @@ unsafe fn each<P: Prim<f32>>(a: &[f32; PANEL_ROWS], b: &[f32; PANEL_ROWS], c: &m
     }
 }
 
-/// `y = x w^T`, by `kernel`, which takes up to `step` rows of activations.
+/// `y = x w^T`, by `kernel`, which takes up to `step` rows of activations, on a CPU with this prefetcher.
 pub(crate) fn products(
     mut y: MatMut<'_, f32>,
     w: PackedQ<'_>,
     packing: &Packing,
     x: Activations<'_>,
     step: usize,
+    prefetcher: Prefetcher,
     kernel: impl Fn(&PanelArgs, usize),
 ) {
     let (units, last_steps) = packed::units(w.cols());
@@ -154,6 +158,7 @@ pub(crate) fn products(
                 last_head: packing.head(last_steps),
                 y: out.as_mut_ptr(),
                 table,
+                fourth: usize::from(prefetcher == Prefetcher::Sequential { fills: true }),
             };
             if units > 0 {
                 kernel(&args, batch);

@@ -127,5 +127,6 @@ pub fn long<E: Element>() -> usize {
 
 /// The same kernels for both ways of walking large operands.
 pub fn both_walks<E: Element>(k: &Kernels<E>) -> [Kernels<E>; 2] {
-    [Prefetcher::PerPage, Prefetcher::Sequential].map(|p| Kernels::with(k.caps().with_prefetcher(p)))
+    [Prefetcher::PerPage, Prefetcher::Sequential { fills: false }]
+        .map(|p| Kernels::with(k.caps().with_prefetcher(p)))
 }

@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{
     Element, Features, IsaLevel, KernelError, KernelInfo, Kernels, MatMut, MatRef, Op, PackedQ, Precision,
-    Prepared, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    Prefetcher, Prepared, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::{specials, Source};
@@ -377,18 +377,23 @@ fn check_product(
 pub fn products(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let caps = caps().restricted_to(row.level).map_err(|e| e.to_string())?;
-    let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(|e| e.to_string())?;
+    let with = |fills| {
+        let caps = caps.with_prefetcher(Prefetcher::Sequential { fills });
+        Kernels::<f32>::with(caps).with_qgemv(row).map_err(|e| e.to_string())
+    };
+    let by_prefetcher = [with(false)?, with(true)?];
     let mut report = Report::BOUND;
     let mut source = Source::new(row.name.len() as u64);
     let batches = [(1, 1), (16, 1), (17, 2), (5, 3), (33, 4), (3, 5), (16, 8), (2, 9)];
     for (i, cols) in shapes(format).into_iter().enumerate() {
         for (rows, batch) in batches {
             let edge = Edge::BOTH[(i + rows) % 2];
+            let k = &by_prefetcher[(i + batch) % 2];
             let n = rows * cols / format.block_len();
             let mut bytes = shuffled_blocks(&mut source, format, &vectors, n);
             let w = QuantRef::new(&bytes, format, rows, cols).map_err(|e| e.to_string())?;
             let x = source.normals(batch * cols);
-            prepared(row.op, &k, w, edge, &mut |p| check_product(&k, p, w, (&x, false), edge, &mut report))?;
+            prepared(row.op, k, w, edge, &mut |p| check_product(k, p, w, (&x, false), edge, &mut report))?;
 
             // Scales of 1, and activations whose scale is 1: whole numbers, or eighths of them.
             for block in bytes.chunks_exact_mut(format.block_bytes()) {
@@ -400,14 +405,12 @@ pub fn products(row: &KernelInfo) -> Outcome {
             if specified(w)?.iter().all(|w| (w * 8.0).fract() == 0.0) {
                 let mut x: Vec<f32> = source.whole(batch * cols, 2);
                 x.chunks_mut(32.min(cols)).for_each(|group| group[0] = 127.0);
-                prepared(row.op, &k, w, edge, &mut |p| {
-                    check_product(&k, p, w, (&x, true), edge, &mut report)
-                })?;
+                prepared(row.op, k, w, edge, &mut |p| check_product(k, p, w, (&x, true), edge, &mut report))?;
             }
         }
     }
     let w = QuantRef::new(&vectors.blocks, format, 2, 512).map_err(|e| e.to_string())?;
-    prepared(row.op, &k, w, Edge::End, &mut |p| not_finite(&k, p))?;
+    prepared(row.op, &by_prefetcher[0], w, Edge::End, &mut |p| not_finite(&by_prefetcher[0], p))?;
     Ok(report)
 }
 

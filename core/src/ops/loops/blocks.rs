@@ -61,7 +61,7 @@ impl BlockSizes {
         let [chunk, mc, nc] = Self::sides(micro, caches, [m, n, kc])?;
         let few_rows = whole.div_ceil(micro.a.width.max(1)) <= MAX_PANELS_IN_PLACE;
         let near = match caps.prefetcher() {
-            Prefetcher::Sequential => [caches.share(); 2],
+            Prefetcher::Sequential { .. } => [caches.share(); 2],
             // This hardware prefetcher does not fetch lines of `B` from beyond L2, as each row of `B` is in another page. `A`
             // is read along its rows.
             Prefetcher::PerPage if few_rows => [usize::MAX; 2],
