@@ -347,15 +347,21 @@ fn small_models_in_files() {
     }
 }
 
-/// wgpu has no shaders for encoders, and is passed over with what it lacks.
+/// Kinds of backends that lack a part of a model are passed over with what that is; of encoders none lacks a part.
 #[test]
-fn wgpu_is_passed_over() {
+fn kinds_that_lack_a_part_are_passed_over() {
+    let through_wgpu = |kind: BackendKind| [BackendKind::Metal, BackendKind::Wgpu].contains(&kind);
     for small in [Small::BERT, Small::NOMIC, Small::JINA] {
-        let choice = choose_for(small.open().config(), 1).unwrap();
-        assert!(![BackendKind::Metal, BackendKind::Wgpu].contains(&choice.kind), "{choice}");
-        for (kind, why) in &choice.passed_over {
-            let lacks = why.to_string().contains("(an encoder) through wgpu");
-            assert_eq!(lacks, [BackendKind::Metal, BackendKind::Wgpu].contains(kind), "{why}");
+        let whole = small.open().config().clone();
+        let mut windowed = whole.clone();
+        windowed.layer[1].window = Some(8);
+        for (config, lacking) in [(whole, false), (windowed, true)] {
+            let choice = choose_for(&config, 1).unwrap();
+            assert!(!(lacking && through_wgpu(choice.kind)), "{choice}");
+            for (kind, why) in choice.passed_over {
+                let lacks = why.to_string().contains("windows of attention that sees the whole text");
+                assert_eq!(lacks, lacking && through_wgpu(kind), "{why}");
+            }
         }
     }
 }

@@ -18,27 +18,8 @@ use gllm_kernels_std::backend::{
 use gllm_kernels_std::core::QuantFormat;
 use gllm_kernels_std::model::{CacheError, Options, Tree, TreeError};
 use gllm_testkit::{data::Source, effort};
-use tiny::{divergence, Tiny};
-use trees::{Loaded, Shape};
-
-fn bits(logits: &[f32]) -> Vec<u32> {
-    logits.iter().map(|x| x.to_bits()).collect()
-}
-
-/// Whether no logit is off by more than 3e-5 of the largest one, or 3e-5.
-fn near(want: &[f32], got: &[f32]) -> bool {
-    let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
-    want.len() == got.len() && want.iter().zip(got).all(|(want, got)| (want - got).abs() <= 3e-5 * scale)
-}
-
-/// The KL divergence of rows of logits, on the average.
-fn mean_divergence(want: &[f32], got: &[f32], vocabulary: usize) -> f64 {
-    let row = |(want, got): (&[f32], &[f32])| {
-        divergence(&want.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(), got)
-    };
-    let pairs = want.chunks(vocabulary).zip(got.chunks(vocabulary));
-    pairs.map(row).sum::<f64>() / (want.len() / vocabulary) as f64
-}
+use tiny::Tiny;
+use trees::{bits, mean_divergence, near, Loaded, Shape};
 
 /// Each draft has the logits of its path, bit by bit while the trees of its sequence are within a piece of attention; and what follows an accepted
 /// path is what follows these tokens.

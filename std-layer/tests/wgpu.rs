@@ -1,5 +1,7 @@
 //! Whole models on a GPU through wgpu: on the first adapter of this machine, be it software (`mesa-vulkan-drivers` has one).
 
+#[path = "wgpu/encoders.rs"]
+mod encoders;
 #[path = "decoder/golden.rs"]
 mod golden;
 #[path = "wgpu/limits.rs"]
@@ -16,6 +18,8 @@ mod texts;
 mod tiny;
 #[path = "wgpu/traffic.rs"]
 mod traffic;
+#[path = "wgpu/trees.rs"]
+mod trees;
 
 use gllm_kernels_std::backend::{
     Backend, BackendError, BackendKind, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run,

@@ -322,13 +322,6 @@ pub(crate) fn check_chosen(
     }
 }
 
-/// What a backend without trees says.
-fn no_trees<B: ?Sized>() -> BackendError {
-    let name = std::any::type_name::<B>();
-    let name = name.rsplit("::").next().unwrap_or(name);
-    BackendError::Unsupported(format!("trees of drafts on {name}"))
-}
-
 /// The part of a cache of keys and values that does not depend on the device: its pages, and the sequences in them.
 pub trait Sequences: Debug {
     /// The pages and sequences.
@@ -426,33 +419,28 @@ pub trait Backend: Debug {
     ///
     /// # Errors
     /// Those of [`generator_forward_gpu_pure`](Self::generator_forward_gpu_pure); `Tokens` unless there are as many trees as runs, each of the run's
-    /// tokens or of none; `Unsupported` if the backend has no trees.
+    /// tokens or of none.
     fn generator_forward_trees(
         &self,
-        _tokens: &[u32],
-        _topology: &Topology,
-        _trees: &[Tree],
-        _weights: &Self::Weights,
-        _kv: &mut Self::KvCache,
-        _config: &ForwardConfig,
-    ) -> Result<Self::Logits, BackendError> {
-        Err(no_trees::<Self>())
-    }
+        tokens: &[u32],
+        topology: &Topology,
+        trees: &[Tree],
+        weights: &Self::Weights,
+        kv: &mut Self::KvCache,
+        config: &ForwardConfig,
+    ) -> Result<Self::Logits, BackendError>;
 
     /// Continues a sequence by those of its drafts that are on `path`, from the root on, and takes back the others: their keys and values are moved to
     /// where those of such tokens are. An empty path takes back all.
     ///
     /// # Errors
-    /// `Cache` if there is no such sequence, or no such path in its tree; nothing has changed then. `Unsupported` if the backend has no trees; those
-    /// of the device.
+    /// `Cache` if there is no such sequence, or no such path in its tree; nothing has changed then. Those of the device.
     fn accept_drafts(
         &self,
-        _kv: &mut Self::KvCache,
-        _sequence: SequenceId,
-        _path: &[usize],
-    ) -> Result<(), BackendError> {
-        Err(no_trees::<Self>())
-    }
+        kv: &mut Self::KvCache,
+        sequence: SequenceId,
+        path: &[usize],
+    ) -> Result<(), BackendError>;
 
     /// A step that gives a row of `hidden` elements for each run, of length 1: that of the run's tokens whose logits would be asked for,
     /// made one by `pooling`. [`read_logits`](Self::read_logits) reads these rows.

@@ -109,7 +109,7 @@ pub trait Step {
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), Self::Error>;
     /// `Normed = norm(Hidden)`, as [`Norm`](crate::model::Norm) has it.
     fn norm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
-    /// `Hidden = Normed = norm(Hidden)`. Backends that run no encoders refuse it.
+    /// `Hidden = Normed = norm(Hidden)`.
     fn renorm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
     /// Products of one input with several matrices; plus the biases of a layer's attention output and of its feed-forward network, where the model has any.
     fn linear(&mut self, linear: Linear) -> Result<(), Self::Error>;

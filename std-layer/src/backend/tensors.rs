@@ -3,7 +3,7 @@
 use gllm_kernels_core::{KernelError, MatMut};
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{Config, ExpertWeights, Gate, HostWeights, Matrix, Network, Norm, NormWeights};
+use crate::model::{Config, ExpertWeights, HostWeights, Matrix, Network, Norm, NormWeights};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -218,14 +218,11 @@ pub(super) fn first_row(table: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
 /// # Errors
 /// `Unsupported`.
 pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
+    let others = config.norm == Norm::Layer && (config.post_norms || !config.residual_norms);
     let lacks = [
-        (!config.causal, "attention that sees the whole text (an encoder)"),
-        (config.alibi.is_some(), "linear biases of attention"),
-        (config.norm != Norm::Rms, "layer norms"),
-        (config.residual_norms, "norms of the residual stream"),
-        (config.position_embeddings || config.token_types > 0, "embeddings of positions and token types"),
-        (config.gate == Gate::Gelu, "the activation Gelu"),
-        (!config.gated, "feed-forward networks without a gate"),
+        (!config.causal && config.windows() != [None], "windows of attention that sees the whole text"),
+        (config.causal && config.position_embeddings, "embeddings of positions in a decoder"),
+        (others, "layer norms beside those of the residual stream"),
     ];
     match lacks.into_iter().find(|(lacks, _)| *lacks) {
         Some((_, what)) => Err(BackendError::Unsupported(format!("{what} through wgpu"))),

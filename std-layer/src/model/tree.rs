@@ -120,7 +120,7 @@ impl Tree {
     }
 
     /// What each draft sees of the tokens that are cached up to its own: bit 0 is its own, bit `i` the one `i` before it.
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn seen(&self) -> Vec<u64> {
         let before = |draft: usize| u64::MAX.checked_shl(draft as u32 + 1).unwrap_or(0);
         let word = |(draft, path): (usize, &u64)| path.reverse_bits() >> (63 - draft) | before(draft);
@@ -167,7 +167,7 @@ mod tests {
         assert!(refused(&[1]).to_string().ends_with("cannot follow what was before the tree"));
     }
 
-    #[cfg(feature = "cuda")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     #[test]
     fn words_of_kernels_begin_with_the_draft_itself() {
         let tree = Tree::new(&[None, Some(0), Some(0), Some(2), None]).unwrap();

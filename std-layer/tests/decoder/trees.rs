@@ -1,8 +1,32 @@
-// Trees of drafts on any backend, compared with their paths as ordinary sequences.
+// Trees of drafts on any backend, compared with their paths as ordinary sequences, and with another backend's.
 
-use gllm_kernels_std::backend::{Backend, BackendError, CacheOptions, ForwardConfig, Outputs, Run, Topology};
+use gllm_kernels_std::backend::{
+    Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, KvType, Outputs, Run, Topology,
+};
+use gllm_kernels_std::core::Precision;
 use gllm_kernels_std::model::{Config, HostWeights, SequenceId, Tree};
 use gllm_testkit::data::Source;
+
+use super::tiny::{divergence, Tiny};
+
+pub fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|x| x.to_bits()).collect()
+}
+
+/// Whether no logit is off by more than 3e-5 of the largest one, or 3e-5.
+pub fn near(want: &[f32], got: &[f32]) -> bool {
+    let scale = want.iter().fold(1f32, |m, x| m.max(x.abs()));
+    want.len() == got.len() && want.iter().zip(got).all(|(want, got)| (want - got).abs() <= 3e-5 * scale)
+}
+
+/// The KL divergence of rows of logits, on the average.
+pub fn mean_divergence(want: &[f32], got: &[f32], vocabulary: usize) -> f64 {
+    let row = |(want, got): (&[f32], &[f32])| {
+        divergence(&want.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(), got)
+    };
+    let pairs = want.chunks(vocabulary).zip(got.chunks(vocabulary));
+    pairs.map(row).sum::<f64>() / (want.len() / vocabulary) as f64
+}
 
 /// The forms of trees.
 #[derive(Clone, Copy, Debug)]
@@ -167,15 +191,27 @@ impl<'a, B: Backend> Loaded<'a, B> {
     }
 }
 
-/// Sequences of these lengths get trees of drafts on two backends; of each a path is accepted; and so on, for each size. `same` compares the logits of
-/// these steps, and of one that follows.
-pub fn on_both<A: Backend, B: Backend>(
-    (a, b): (&mut Loaded<'_, A>, &mut Loaded<'_, B>),
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+const EXACT: ForwardConfig = ForwardConfig { precision: Precision::Exact, profile: false };
+
+/// Sequences of these lengths get trees of drafts on the CPU and on another backend; of each a path is accepted; and so on, for each size. The logits of these
+/// steps, and of one that follows, are the same. Numbers of a narrow cache are rounded, where few differ by a digit: then logits are alike on the average. The
+/// model may have linear biases.
+pub fn drafts<B: Backend>(
+    (tiny, kind, alibi): (Tiny, KvType, Option<f32>),
+    gpu: &B,
     (lengths, sizes): (&[usize], &[usize]),
     source: &mut Source,
-    mut same: impl FnMut(&str, &[f32], &[f32]) -> Result<(), String>,
 ) -> Result<(), String> {
-    let text = |e: BackendError| e.to_string();
+    let (model, cpu) = (tiny.open(), CpuBackend::new(2).map_err(text)?);
+    let (weights, mut config) = (model.weights().map_err(text)?, model.config().clone());
+    config.alibi = alibi;
+    let cache = CacheOptions { kind, page_tokens: 16, sequences: 8, ..CacheOptions::default() };
+    let mut a = Loaded::new(&cpu, (&config, &weights), (cache, EXACT)).map_err(text)?;
+    let mut b = Loaded::new(gpu, (&config, &weights), (cache, EXACT)).map_err(text)?;
     let vocabulary = a.logits;
     let pairs: Vec<_> = lengths
         .iter()
@@ -194,12 +230,72 @@ pub fn on_both<A: Backend, B: Backend>(
             of_b.push((pair.1, tokens, tree));
             paths.extend(parents.map(|of| path_to(&of, source.below(count + 1).checked_sub(1))));
         }
-        let want = a.step(&of_a).map_err(text)?;
-        same(&format!("step {round}"), &want, &b.step(&of_b).map_err(text)?)?;
+        let (want, got) = (a.step(&of_a).map_err(text)?, b.step(&of_b).map_err(text)?);
+        let mean = mean_divergence(&want, &got, vocabulary);
+        // Not `mean >= 1e-4`: NaN is never near.
+        let alike = if kind == KvType::F32 { near(&want, &got) } else { mean < 1e-4 };
+        if !alike {
+            return Err(format!("{tiny:?}, {kind:?}, {alibi:?}, step {round}: KL divergence {mean}"));
+        }
         for (pair, path) in pairs.iter().zip(&paths) {
             a.backend.accept_drafts(&mut a.kv, pair.0, path).map_err(text)?;
             b.backend.accept_drafts(&mut b.kv, pair.1, path).map_err(text)?;
         }
     }
     Ok(())
+}
+
+/// Chains of less than `few` drafts have the bits of tokens that follow one another, longer ones nearly their logits; a tree that is no chain has others.
+pub fn chains<B: Backend>(tiny: Tiny, gpu: &B, few: usize, source: &mut Source) -> Result<(), String> {
+    let model = tiny.open();
+    let weights = model.weights().map_err(text)?;
+    for (forward, drafts) in [(EXACT, 9), (ForwardConfig::default(), 9), (ForwardConfig::default(), 40)] {
+        let how = (CacheOptions { sequences: 8, ..CacheOptions::default() }, forward);
+        let mut loaded = Loaded::new(gpu, (model.config(), &weights), how).map_err(text)?;
+        let tokens: Vec<u32> = (0..30 + drafts).map(|_| source.below(loaded.logits) as u32).collect();
+        let mut rows = |parents: &[Option<usize>]| {
+            let sequence = gpu.create_sequence(&mut loaded.kv);
+            loaded.extend(sequence, &tokens[..30])?;
+            let tree = Tree::new(parents).expect("a tree");
+            let rows = loaded.step(&[(sequence, tokens[30..].to_vec(), tree)])?;
+            gpu.remove_sequence(&mut loaded.kv, sequence)?;
+            Ok::<_, BackendError>(rows)
+        };
+        let plain = rows(&[]).map_err(text)?;
+        let [chain, wide] = [Shape::Chain, Shape::Wide].map(|shape| shape.parents(drafts, source));
+        let (chain, wide) = (rows(&chain).map_err(text)?, rows(&wide).map_err(text)?);
+        if drafts < few && bits(&plain) != bits(&chain) {
+            return Err(format!("{tiny:?}, {drafts} drafts: a chain has other bits"));
+        }
+        let [same, other] = [&chain, &wide].map(|rows| mean_divergence(&plain, rows, tiny.vocabulary));
+        let differs = same < 4e-3 && other > 4e-2;
+        if !differs {
+            return Err(format!("{tiny:?}, {drafts} drafts: KL divergences {same} and {other}"));
+        }
+    }
+    Ok(())
+}
+
+/// What is no tree is refused, and so is whatever continues a sequence before a path has been accepted.
+pub fn refusals<B: Backend>(gpu: &B) -> Result<(), String> {
+    let model = Tiny { layers: 1, ..Tiny::new("llama", None) }.open();
+    let how = (CacheOptions::default(), ForwardConfig::default());
+    let mut loaded =
+        Loaded::new(gpu, (model.config(), &model.weights().map_err(text)?), how).map_err(text)?;
+    let sequence = gpu.create_sequence(&mut loaded.kv);
+    let tree = Tree::new(&[None, Some(0)]).map_err(text)?;
+    let topology = Topology { runs: vec![Run { sequence, tokens: 3, outputs: Outputs::Last }] };
+    let Loaded { weights, kv, forward, .. } = &mut loaded;
+    let wrong =
+        gpu.generator_forward_trees(&[1, 2, 3], &topology, std::slice::from_ref(&tree), weights, kv, forward);
+    let expect = |of: Result<(), String>, what: &str| match of {
+        Err(e) if e.contains(what) => Ok(()),
+        other => Err(format!("{other:?} instead of {what}")),
+    };
+    expect(wrong.map(drop).map_err(text), "a tree of 2 drafts")?;
+    loaded.step(&[(sequence, vec![1, 2], tree)]).map_err(text)?;
+    expect(loaded.extend(sequence, &[3]).map(drop).map_err(text), "has 2 drafts")?;
+    expect(gpu.accept_drafts(&mut loaded.kv, sequence, &[1]).map_err(text), "draft 1 continues draft 0")?;
+    gpu.accept_drafts(&mut loaded.kv, sequence, &[0]).map_err(text)?;
+    loaded.extend(sequence, &[3]).map(drop).map_err(text)
 }

@@ -3,7 +3,7 @@
 use gllm_kernels_std::backend::{
     Backend, BackendError, CacheOptions, Outputs, Run, Topology, WgpuAdapter, WgpuBackend,
 };
-use gllm_kernels_std::model::{CacheError, Generator, Options, Sampling, Tree};
+use gllm_kernels_std::model::{CacheError, Generator, Options, Sampling};
 
 use super::tiny::Tiny;
 use super::{backend, golden, greedy, options, tokens};
@@ -17,11 +17,6 @@ fn what_does_not_fit_is_refused() {
     let run = |tokens| Run { sequence: a, tokens, outputs: Outputs::Last };
     let refused = g.forward(&[1, 97], &Topology { runs: vec![run(2)] });
     assert!(matches!(refused, Err(BackendError::Tokens(_))), "{refused:?}");
-    let tree = Tree::new(&[None, Some(0)]).unwrap();
-    let refused = g.forward_trees(&[1, 2], &Topology { runs: vec![run(2)] }, &[tree]).unwrap_err();
-    assert_eq!(refused.to_string(), "not supported: trees of drafts on WgpuBackend");
-    let refused = g.accept(a, &[0]).unwrap_err();
-    assert_eq!(refused.to_string(), "not supported: trees of drafts on WgpuBackend");
     let full = g.extend(a, &tokens(200, 97), Outputs::Last).unwrap_err();
     assert!(matches!(full, BackendError::Cache(CacheError::Full { .. })), "{full:?}");
     // What was on the device before is still there.

@@ -7,6 +7,7 @@ use wgpu::{BindGroup, Buffer, BufferUsages, CommandEncoder};
 use gllm_kernels_core::RopePositions;
 
 use super::device::Gpu;
+use super::drafts::Moves;
 use super::experts::Room;
 use super::mirror::Mirror;
 use super::shaders::{CacheShape, Shader, MAX_GEMV_ROWS, TILE};
@@ -55,8 +56,8 @@ pub(super) struct Arena {
     pub(super) rounded: Buffer,
     /// What the experts of a layer work with, if the model has any.
     pub(super) experts: Option<Room>,
-    /// For each row its position and its run; rows whose logits are asked for; for each window and run, numbers of pages; for each run behind
-    /// which of the rows that are asked for it ends.
+    /// For each row its place in its run, and its run; rows whose logits are asked for; for each row what it sees, in two words, where its place does not
+    /// say that; for each window and run, numbers of pages; for each run behind which of the rows that are asked for it ends.
     pub(super) table: Mirror,
     pub(super) runs: usize,
     /// Pages of a run.
@@ -75,8 +76,12 @@ impl Arena {
         2 * self.rows
     }
 
+    pub(super) fn sight_at(&self) -> usize {
+        3 * self.rows
+    }
+
     pub(super) fn table_at(&self, group: usize) -> usize {
-        3 * self.rows + group * self.runs * self.table_len
+        5 * self.rows + group * self.runs * self.table_len
     }
 
     pub(super) fn ends_at(&self) -> usize {
@@ -105,6 +110,8 @@ pub struct WgpuKvCache {
     pub(super) angles: Vec<(Buffer, usize)>,
     /// Room for a page that is copied.
     copy: Option<Buffer>,
+    /// What moves keys and values of drafts, once some were accepted.
+    pub(super) moves: Option<Moves>,
 }
 
 impl WgpuKvCache {
@@ -157,6 +164,7 @@ impl WgpuKvCache {
             arena: None,
             angles: Vec::new(),
             copy: None,
+            moves: None,
         })
     }
 
@@ -254,7 +262,7 @@ impl WgpuKvCache {
             // Twelve words for each part of 32 numbers.
             rounded: gpu.storage("rounded numbers", 48 * (widest / PART) as u64)?,
             experts: config.experts.map(|experts| Room::new(gpu, config, experts, rows)).transpose()?,
-            table: Mirror::new(gpu, "the table of a step", 3 * rows + (self.groups * table_len + 1) * runs)?,
+            table: Mirror::new(gpu, "the table of a step", 5 * rows + (self.groups * table_len + 1) * runs)?,
             runs,
             table_len,
             partial: None,
@@ -287,22 +295,23 @@ impl WgpuKvCache {
 }
 
 impl WgpuKvCache {
-    /// Tells the device what a step's rows are: positions, runs, rows whose logits are asked for, ends of runs if these are pooled, pages,
-    /// tokens.
+    /// Tells the device what a step's rows are: places in their runs, runs, rows whose logits are asked for, ends of runs if these are pooled, what rows
+    /// see if their places do not say that, pages, tokens.
     pub(super) fn set_table(
         &mut self,
         gpu: &Gpu,
-        (positions, runs, outputs, ends): (&[u32], &[u32], &[u32], &[u32]),
+        (places, runs, outputs, ends, sight): (&[u32], &[u32], &[u32], &[u32], &[u32]),
         sequences: &[SequenceId],
         tokens: &[u32],
     ) -> Result<(), BackendError> {
         let Some(arena) = &mut self.arena else { return Ok(()) };
         // What nobody looks at stays as it is.
         let mut table = arena.table.words().to_vec();
-        table[..positions.len()].copy_from_slice(positions);
+        table[..places.len()].copy_from_slice(places);
         table[arena.runs_at()..][..runs.len()].copy_from_slice(runs);
         table[arena.outputs_at()..][..outputs.len()].copy_from_slice(outputs);
         table[arena.ends_at()..][..ends.len()].copy_from_slice(ends);
+        table[arena.sight_at()..][..sight.len()].copy_from_slice(sight);
         for group in 0..self.groups {
             for (run, &id) in sequences.iter().enumerate() {
                 let pages = self.pages.table(id, group)?;
@@ -330,7 +339,9 @@ fn angles(gpu: &Gpu, rope: &Rope, n: usize) -> Result<(Buffer, usize), BackendEr
         return Err(BackendError::Limit { what, need: bytes, allowed: gpu.largest() });
     }
     let (mut cos, mut sin) = (vec![0.0; all], vec![0.0; all]);
-    rope.freqs().table(RopePositions::From(0), &mut cos, &mut sin)?;
+    if all > 0 {
+        rope.freqs().table(RopePositions::From(0), &mut cos, &mut sin)?;
+    }
     let words: Vec<u32> = cos.iter().zip(&sin).flat_map(|(c, s)| [c.to_bits(), s.to_bits()]).collect();
     Ok((gpu.constant("cosines and sines", &words, BufferUsages::STORAGE)?, n))
 }

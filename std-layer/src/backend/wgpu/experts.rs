@@ -112,7 +112,13 @@ impl Recorder<'_> {
         let constants = [intermediate as u32, 2 * intermediate as u32, width];
         let groups = [intermediate.div_ceil(THREADS), pairs, 1];
         // The first part is the network that every token goes through.
-        self.run(anywhere(Shader::Glu { gate: config.gate }, 1, &buffers, (2, &constants), groups))?;
+        self.run(anywhere(
+            Shader::Glu { gate: config.gate, gated: true },
+            1,
+            &buffers,
+            (2, &constants),
+            groups,
+        ))?;
         let matrices = own.down.iter().map(|of| &of.matrix);
         let rounded = self.rounded((place, 1), matrices, (&room.activated, width, used))?;
         let ends = ((&room.activated, width, 1), (&room.outputs, config.hidden as u32));

@@ -13,6 +13,7 @@
 mod adapter;
 mod cache;
 mod device;
+mod drafts;
 mod experts;
 mod mirror;
 mod sampling;
@@ -32,7 +33,7 @@ use super::{
     check_chosen, check_rows, Backend, BackendError, CacheOptions, ForwardConfig, Progress, Run, SampleRow,
     Topology,
 };
-use crate::model::{decode, embed, Config, HostWeights, Pooling};
+use crate::model::{decode, embed, Config, HostWeights, Pooling, SequenceId, Tree};
 pub use adapter::WgpuAdapter;
 pub use cache::WgpuKvCache;
 use device::Gpu;
@@ -230,7 +231,7 @@ impl WgpuBackend {
     /// A step, for logits or for rows that are pooled.
     fn forward(
         &self,
-        (tokens, topology): (&[u32], &Topology),
+        (tokens, topology, trees): (&[u32], &Topology, &[Tree]),
         weights: &WgpuWeights,
         kv: &mut WgpuKvCache,
         config: &ForwardConfig,
@@ -239,12 +240,15 @@ impl WgpuBackend {
         self.flush()?;
         let model = &weights.config;
         topology.check(tokens, model)?;
+        topology.check_trees(trees)?;
         kv.fits(model)?;
-        let (mut positions, mut run_of, mut end) = (Vec::new(), Vec::new(), 0);
-        for (i, &Run { sequence, tokens, .. }) in topology.runs.iter().enumerate() {
-            let position = kv.pages.positions(sequence)?;
-            end = end.max(position + tokens);
-            positions.extend((position..position + tokens).map(|p| p as u32));
+        let firsts = topology.runs.iter().map(|run| kv.pages.positions(run.sequence));
+        let firsts = firsts.collect::<Result<Vec<_>, _>>()?;
+        topology.check_whole(&firsts, pooling.is_none(), model)?;
+        let (mut places, mut run_of, mut end) = (Vec::new(), Vec::new(), 0);
+        for (i, (&Run { tokens, .. }, first)) in topology.runs.iter().zip(firsts).enumerate() {
+            end = end.max(first + tokens);
+            places.extend((first..first + tokens).map(|place| place as u32));
             run_of.extend(std::iter::repeat_n(i as u32, tokens));
         }
         let outputs: Vec<_> = topology.output_rows().into_iter().map(|row| row as u32).collect();
@@ -256,15 +260,19 @@ impl WgpuBackend {
         };
         let Some(memory) = logits.memory.as_ref().filter(|_| !tokens.is_empty()) else { return Ok(logits) };
         let copies = kv.pages.append(&topology.tokens())?;
+        for (run, tree) in topology.runs.iter().zip(trees) {
+            kv.pages.set_drafts(run.sequence, tree)?;
+        }
         let mut encoder = self.gpu.encoder()?;
         kv.copy_pages(&self.gpu, &mut encoder, &copies)?;
         let sequences: Vec<_> = topology.runs.iter().map(|run| run.sequence).collect();
         kv.make_room(&self.gpu, model, (tokens.len(), &sequences))?;
         kv.reach(&self.gpu, model, end)?;
-        kv.set_table(&self.gpu, (&positions, &run_of, &outputs, &ends), &sequences, tokens)?;
+        let (sight, seen) = drafts::sight(topology, trees, model.causal);
+        kv.set_table(&self.gpu, (&places, &run_of, &outputs, &ends, &seen), &sequences, tokens)?;
         let sizes = [tokens.len(), outputs.len(), runs, end];
         let exact = config.precision != Precision::Integer;
-        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, exact);
+        let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, (sight, exact));
         match pooling {
             None => decode(model, &mut step)?,
             Some(pooling) => embed(model, &mut step, pooling)?,
@@ -320,7 +328,29 @@ impl Backend for WgpuBackend {
         kv: &mut WgpuKvCache,
         config: &ForwardConfig,
     ) -> Result<WgpuLogits, BackendError> {
-        self.forward((tokens, topology), weights, kv, config, None)
+        self.forward((tokens, topology, &[]), weights, kv, config, None)
+    }
+
+    fn generator_forward_trees(
+        &self,
+        tokens: &[u32],
+        topology: &Topology,
+        trees: &[Tree],
+        weights: &WgpuWeights,
+        kv: &mut WgpuKvCache,
+        config: &ForwardConfig,
+    ) -> Result<WgpuLogits, BackendError> {
+        self.forward((tokens, topology, trees), weights, kv, config, None)
+    }
+
+    fn accept_drafts(
+        &self,
+        kv: &mut WgpuKvCache,
+        sequence: SequenceId,
+        path: &[usize],
+    ) -> Result<(), BackendError> {
+        self.flush()?;
+        kv.accept(&self.gpu, sequence, path)
     }
 
     fn embedding_forward_gpu_pure(
@@ -333,7 +363,7 @@ impl Backend for WgpuBackend {
         pooling: Pooling,
     ) -> Result<WgpuLogits, BackendError> {
         topology.check_pooled()?;
-        self.forward((tokens, topology), weights, kv, config, Some(pooling))
+        self.forward((tokens, topology, &[]), weights, kv, config, Some(pooling))
     }
 
     fn sample_from_tensor(

@@ -122,6 +122,17 @@ pub(super) struct CacheShape {
     pub(super) page_tokens: u32,
 }
 
+/// Which positions of its sequence a row attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Sight {
+    /// Those up to its own.
+    Before,
+    /// Those of the whole text.
+    Whole,
+    /// Of those up to its own the ones on its path: some rows are drafts that form trees.
+    Path,
+}
+
 /// A shader: an operator with all that is decided when it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shader {
@@ -155,31 +166,46 @@ pub(super) enum Shader {
     Combine {
         shared: bool,
     },
+    /// Rows of a table. Whether the row of a token type is added to each, and whether what was there before.
     Embed {
         format: Format,
+        token_type: bool,
+        add: bool,
     },
-    /// Whether something is added before, and whether that is normed.
+    /// Whether something is added before, and whether that is normed; whether it is a layer norm; and whether its results are the residual stream.
     Norm {
         add: bool,
         post: bool,
+        layer: bool,
+        stays: bool,
     },
+    /// Whether rows may be drafts that form trees, among what else models differ by.
     Heads {
         shape: CacheShape,
         bias: bool,
         norm: bool,
         pairing: RopePairing,
+        drafts: bool,
     },
-    /// Whether a workgroup has a piece of the positions, or all; and whether heads have sinks.
+    /// Whether a workgroup has a piece of the positions, or all; whether heads have sinks, and whether they have slopes.
     Attend {
         shape: CacheShape,
         pieces: bool,
         sinks: bool,
+        slopes: bool,
+        sight: Sight,
     },
     Join {
+        shape: CacheShape,
+        drafts: bool,
+    },
+    /// Keys and values of accepted drafts go to other places.
+    Move {
         shape: CacheShape,
     },
     Glu {
         gate: Gate,
+        gated: bool,
     },
     Gather,
     /// Numbers in whole numbers of 8 bits.
@@ -290,45 +316,57 @@ impl Shader {
                 all.push(include_str!("wgsl/linear.wgsl"));
                 all.push(include_str!("wgsl/linear_many.wgsl"));
             }
-            Self::Embed { format } => {
+            Self::Embed { format, token_type, add } => {
+                all.options(&[("TYPE", token_type), ("ADD", add)]);
                 all.format(format)?;
                 all.push(include_str!("wgsl/embed.wgsl"));
             }
-            Self::Norm { add, post } => {
-                all.options(&[("ADD", add), ("POST", post)]);
+            Self::Norm { add, post, layer, stays } => {
+                all.options(&[("ADD", add), ("POST", post), ("LAYER", layer), ("STAYS", stays)]);
                 all.push(include_str!("wgsl/norm.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
-            Self::Heads { shape, bias, norm, pairing } => {
+            Self::Heads { shape, bias, norm, pairing, drafts } => {
                 all.options(&[
                     ("BIAS", bias),
                     ("NORM", norm),
                     ("ADJACENT", pairing == RopePairing::Adjacent),
                 ]);
                 all.cache(shape);
+                all.push(include_str!("wgsl/pages.wgsl"));
                 all.push(include_str!("wgsl/cache_write.wgsl"));
+                all.drafts(drafts);
                 if norm {
                     all.push(include_str!("wgsl/reduce.wgsl"));
                 }
                 all.push(include_str!("wgsl/heads.wgsl"));
             }
-            Self::Attend { shape, pieces, sinks } => {
+            Self::Attend { shape, pieces, sinks, slopes, sight } => {
                 let (together, _) = shape.chunks();
                 // So many threads have the pairs of a position.
                 let split = (64 / shape.pairs.next_power_of_two()).max(1);
                 all.constants(&[("H", together), ("SPLIT", split)]);
-                all.options(&[("PARTS", pieces), ("SINKS", sinks)]);
+                all.options(&[("PARTS", pieces), ("SINKS", sinks), ("SLOPES", slopes)]);
+                all.options(&[("SIGHT", sight != Sight::Before), ("WHOLE", sight == Sight::Whole)]);
                 all.cache(shape);
+                all.push(include_str!("wgsl/pages.wgsl"));
+                all.drafts(sight == Sight::Path);
                 all.push(include_str!("wgsl/cache_read.wgsl"));
                 all.push(include_str!("wgsl/attend.wgsl"));
             }
-            Self::Join { shape } => {
+            Self::Join { shape, drafts } => {
                 all.shape(shape);
+                all.drafts(drafts);
                 all.push(include_str!("wgsl/join.wgsl"));
             }
-            Self::Glu { gate } => {
+            Self::Move { shape } => {
+                all.cache(shape);
+                all.push(include_str!("wgsl/move.wgsl"));
+            }
+            Self::Glu { gate, gated } => {
                 let is = |of| gate == of;
-                all.options(&[("GELU", is(Gate::GeluTanh)), ("CLAMPED", is(Gate::ClampedSwiglu))]);
+                all.options(&[("TANH", is(Gate::GeluTanh)), ("ERF", is(Gate::Gelu))]);
+                all.options(&[("CLAMPED", is(Gate::ClampedSwiglu)), ("GATED", gated)]);
                 all.push(include_str!("wgsl/glu.wgsl"));
             }
             Self::Round => all.push(include_str!("wgsl/round.wgsl")),
@@ -418,6 +456,14 @@ impl Composer {
         let kind = |of| shape.kind == of;
         self.options(&[("F16", kind(KvType::F16)), ("BF16", kind(KvType::Bf16)), ("F32", kind(KvType::F32))]);
         self.push(include_str!("wgsl/cache.wgsl"));
+    }
+
+    /// What drafts that form trees see, if rows may be such drafts.
+    fn drafts(&mut self, drafts: bool) {
+        self.options(&[("PATH", drafts)]);
+        if drafts {
+            self.push(include_str!("wgsl/path.wgsl"));
+        }
     }
 
     /// Adds lines, without those whose option is not given.

@@ -3,7 +3,7 @@
 use gllm_kernels_core::{QuantFormat, RopePairing};
 use wgpu::naga;
 
-use super::{CacheShape, Format, Shader};
+use super::{CacheShape, Format, Shader, Sight};
 use crate::backend::KvType;
 use crate::model::{Gate, Pooling};
 
@@ -23,7 +23,14 @@ fn all() -> Vec<Shader> {
         Shader::Sort,
     ];
     for &format in &formats {
-        all.push(Shader::Embed { format });
+        let embed = |(token_type, add)| Shader::Embed { format, token_type, add };
+        // What is added has nothing to do with formats, either.
+        all.extend([(false, false), (true, false), (false, true)].map(embed).into_iter().take(
+            match format {
+                Format::F32 | Format::Quant(QuantFormat::F16) => 3,
+                _ => 1,
+            },
+        ));
         // Biases have nothing to do with formats: some of the shaders have them.
         let many = |(experts, f16, bias)| Shader::LinearMany { format, experts, f16, bias };
         let both = [(false, false, true), (true, false, true), (false, true, false), (true, true, false)];
@@ -45,17 +52,31 @@ fn all() -> Vec<Shader> {
     }
     all.extend([false, true].map(|shared| Shader::Combine { shared }));
     all.extend([Pooling::Mean, Pooling::First, Pooling::Last].map(|pooling| Shader::Pool { pooling }));
-    all.extend([(false, false), (true, false), (true, true)].map(|(add, post)| Shader::Norm { add, post }));
-    all.extend([Gate::Silu, Gate::GeluTanh, Gate::ClampedSwiglu].map(|gate| Shader::Glu { gate }));
+    let norm = |(add, post, layer, stays)| Shader::Norm { add, post, layer, stays };
+    let norms = [(false, false), (true, false), (true, true)].map(|(add, post)| (add, post, false, false));
+    all.extend(norms.map(norm));
+    let of_encoders = [(false, true), (true, true), (true, false)];
+    all.extend(of_encoders.map(|(add, layer)| norm((add, false, layer, true))));
+    let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu];
+    all.extend(gates.into_iter().flat_map(|gate| [true, false].map(|gated| Shader::Glu { gate, gated })));
     for kind in [KvType::F16, KvType::Bf16, KvType::F32] {
         for (heads, kv_heads, pairs) in [(9, 3, 32), (32, 8, 64), (4, 1, 128), (4, 4, 8), (14, 2, 40)] {
             let shape = CacheShape { kind, heads, kv_heads, pairs, page_tokens: 64 };
             let both = [(false, false), (false, true), (true, false), (true, true)];
-            all.extend(both.map(|(pieces, sinks)| Shader::Attend { shape, pieces, sinks }));
-            all.push(Shader::Join { shape });
+            let attend =
+                |(pieces, sinks, slopes, sight)| Shader::Attend { shape, pieces, sinks, slopes, sight };
+            all.extend(both.map(|(pieces, sinks)| attend((pieces, sinks, false, Sight::Before))));
+            // Texts are whole where there are no pieces.
+            all.extend([false, true].map(|slopes| attend((false, false, slopes, Sight::Whole))));
+            all.extend(both.map(|(pieces, sinks)| attend((pieces, sinks, false, Sight::Path))));
+            all.extend([Sight::Before, Sight::Path].map(|sight| attend((true, false, true, sight))));
+            all.extend([false, true].map(|drafts| Shader::Join { shape, drafts }));
+            all.push(Shader::Move { shape });
             for (bias, norm) in [(false, false), (true, false), (false, true)] {
                 let pairings = [RopePairing::Adjacent, RopePairing::HalfSplit];
-                all.extend(pairings.map(|pairing| Shader::Heads { shape, bias, norm, pairing }));
+                let heads = |pairing, drafts| Shader::Heads { shape, bias, norm, pairing, drafts };
+                all.extend(pairings.map(|pairing| heads(pairing, false)));
+                all.push(heads(RopePairing::HalfSplit, true));
             }
         }
     }

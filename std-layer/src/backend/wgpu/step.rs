@@ -4,11 +4,11 @@ use wgpu::{Buffer, CommandEncoder, ComputePass};
 
 use super::cache::{stride, Arena, BindKey, WgpuKvCache, KV_PIECE};
 use super::device::Gpu;
-use super::shaders::{Shader, MAX_GEMV_ROWS, THREADS};
+use super::shaders::{Shader, Sight, MAX_GEMV_ROWS, THREADS};
 use super::weights::{Matrix, WgpuWeights};
 use super::LogitsMemory;
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
-use crate::model::Pooling;
+use crate::model::{Norm, Pooling};
 
 /// Encodes the operations of a step.
 pub(super) struct Recorder<'a> {
@@ -25,6 +25,8 @@ pub(super) struct Recorder<'a> {
     last: bool,
     /// The position behind the last one of any row.
     end: usize,
+    /// What rows see.
+    sight: Sight,
     /// Whether activations must not be rounded.
     exact: bool,
     /// What the next norm adds first: nothing, or what a norm may stand in front of.
@@ -68,11 +70,25 @@ impl<'a> Recorder<'a> {
         (kv, logits): (&'a mut WgpuKvCache, &'a LogitsMemory),
         encoder: &mut CommandEncoder,
         [rows, outputs, runs, end]: [usize; 4],
-        exact: bool,
+        (sight, exact): (Sight, bool),
     ) -> Self {
         let descriptor = wgpu::ComputePassDescriptor { label: Some("step"), timestamp_writes: None };
         let pass = encoder.begin_compute_pass(&descriptor).forget_lifetime();
-        Self { gpu, weights, kv, logits, pass, rows, outputs, runs, last: false, end, exact, add: None }
+        Self {
+            gpu,
+            weights,
+            kv,
+            logits,
+            pass,
+            rows,
+            outputs,
+            runs,
+            last: false,
+            end,
+            sight,
+            exact,
+            add: None,
+        }
     }
 
     /// Behind a step with a token of each sequence: positions become the next ones, on the device and in the copy of its table.
@@ -194,9 +210,67 @@ impl<'a> Recorder<'a> {
         !self.exact && self.gpu.has_f16()
     }
 
-    /// The weight of a norm that the model has.
-    fn norm_weight(&self, norm: NormWeight) -> Result<&'a Buffer, BackendError> {
-        self.weights.tensors.norm(norm)
+    /// Rows of a table, those with these numbers, times a factor; to each is added the row of a token type if there is one, and what the residual stream
+    /// was before.
+    fn look_up(
+        &mut self,
+        table: &[Matrix],
+        (numbers, scale): (&Buffer, f32),
+        (token_type, add): (Option<&Buffer>, bool),
+    ) -> Result<(), BackendError> {
+        let (to, y_stride) = self.slot(Slot::Hidden)?;
+        for matrix in table {
+            for (part, rows) in matrix.rows.iter().enumerate() {
+                let constants = [
+                    rows.first as u32,
+                    rows.rows as u32,
+                    matrix.parts(),
+                    rows.tails,
+                    y_stride,
+                    matrix.cols as u32,
+                    scale.to_bits(),
+                ];
+                let mut buffers = vec![(0, &rows.buffer), (1, numbers), (2, &to)];
+                buffers.extend(token_type.map(|row| (4, row)));
+                self.run(Dispatch {
+                    shader: Shader::Embed { format: matrix.format, token_type: token_type.is_some(), add },
+                    place: Place::Anywhere,
+                    part,
+                    logits: NO_LOGITS,
+                    buffers: &buffers,
+                    constants: (3, &constants),
+                    groups: [(matrix.parts() as usize).div_ceil(THREADS), self.rows, 1],
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `Normed`, and `Hidden` too if it `stays`, is the norm of `Hidden`, to which what waits is added before.
+    fn norm_rows(&mut self, norm: NormWeight, stays: bool) -> Result<(), BackendError> {
+        let (config, tensors) = (&self.weights.config, &self.weights.tensors);
+        let [(hidden, stride), (normed, _), (delta, _)] =
+            [self.slot(Slot::Hidden)?, self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
+        let add = self.add.take();
+        let mut buffers = vec![(0, &hidden), (1, tensors.norm(norm)?), (2, &normed)];
+        buffers.extend(add.is_some().then_some((4, &delta)));
+        let post = add.flatten().map(|norm| tensors.norm(norm)).transpose()?;
+        buffers.extend(post.map(|post| (5, post)));
+        let layer = config.norm == Norm::Layer;
+        if layer {
+            let missing = || BackendError::Unsupported(format!("the model has no bias for {norm:?}"));
+            buffers.push((6, tensors.norm_bias(norm).ok_or_else(missing)?));
+        }
+        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits()];
+        self.run(Dispatch {
+            shader: Shader::Norm { add: add.is_some(), post: post.is_some(), layer, stays },
+            place: Place::Norm(norm),
+            part: 0,
+            logits: NO_LOGITS,
+            buffers: &buffers,
+            constants: (3, &constants),
+            groups: [self.rows, 1, 1],
+        })
     }
 }
 
@@ -213,32 +287,16 @@ impl Step for Recorder<'_> {
     }
 
     fn embed(&mut self) -> Result<(), BackendError> {
-        let (config, weights) = (&self.weights.config, self.weights);
-        let (to, y_stride) = self.slot(Slot::Hidden)?;
-        let tokens = self.arena()?.tokens.clone();
-        for matrix in weights.embedding() {
-            for (part, rows) in matrix.rows.iter().enumerate() {
-                let constants = [
-                    rows.first as u32,
-                    rows.rows as u32,
-                    matrix.parts(),
-                    rows.tails,
-                    y_stride,
-                    matrix.cols as u32,
-                    config.embedding_scale.to_bits(),
-                ];
-                self.run(Dispatch {
-                    shader: Shader::Embed { format: matrix.format },
-                    place: Place::Anywhere,
-                    part,
-                    logits: NO_LOGITS,
-                    buffers: &[(0, &rows.buffer), (1, &tokens), (2, &to)],
-                    constants: (3, &constants),
-                    groups: [(matrix.parts() as usize).div_ceil(THREADS), self.rows, 1],
-                })?;
-            }
+        let weights = self.weights;
+        let arena = self.arena()?;
+        let (tokens, places) = (arena.tokens.clone(), arena.table.buffer.clone());
+        let with = (weights.token_type.as_ref(), false);
+        self.look_up(weights.embedding(), (&tokens, weights.config.embedding_scale), with)?;
+        match &weights.positions {
+            // The table begins with them.
+            Some(table) => self.look_up(table, (&places, 1.0), (None, true)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
@@ -247,31 +305,11 @@ impl Step for Recorder<'_> {
     }
 
     fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        let config = &self.weights.config;
-        let [(hidden, stride), (normed, _), (delta, _)] =
-            [self.slot(Slot::Hidden)?, self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
-        let add = self.add.take();
-        let own = self.norm_weight(weight)?;
-        let mut buffers = vec![(0, &hidden), (1, own), (2, &normed)];
-        if add.is_some() {
-            buffers.push((4, &delta));
-        }
-        let post = add.flatten().map(|norm| self.norm_weight(norm)).transpose()?;
-        buffers.extend(post.map(|post| (5, post)));
-        let constants = [config.hidden as u32, stride, config.norm_eps.to_bits()];
-        self.run(Dispatch {
-            shader: Shader::Norm { add: add.is_some(), post: post.is_some() },
-            place: Place::Norm(weight),
-            part: 0,
-            logits: NO_LOGITS,
-            buffers: &buffers,
-            constants: (3, &constants),
-            groups: [self.rows, 1, 1],
-        })
+        self.norm_rows(weight, false)
     }
 
-    fn renorm(&mut self, _: NormWeight) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("norms of the residual stream through wgpu".to_owned()))
+    fn renorm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
+        self.norm_rows(weight, true)
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
@@ -315,6 +353,7 @@ impl Step for Recorder<'_> {
             arena.table_at(group) as u32,
             arena.table_len as u32,
             self.kv.group_pages[group] as u32,
+            arena.sight_at() as u32,
         ];
         let (memory, table) = (self.kv.memory[layer].clone(), arena.table.buffer.clone());
         let angles = self.kv.angles[config.layer[layer].rope].0.clone();
@@ -328,6 +367,7 @@ impl Step for Recorder<'_> {
                 bias: bias.is_some(),
                 norm: norms.is_some(),
                 pairing: rope.pairing,
+                drafts: self.sight == Sight::Path,
             },
             place: Place::Layer(layer),
             part: 0,
@@ -339,7 +379,8 @@ impl Step for Recorder<'_> {
     }
 
     fn attend(&mut self, layer: usize) -> Result<(), BackendError> {
-        let (config, sinks) = (&self.weights.config, self.weights.tensors.sinks(layer));
+        let (config, sight) = (&self.weights.config, self.sight);
+        let (sinks, slopes) = (self.weights.tensors.sinks(layer), self.weights.slopes.as_ref());
         let [(heads, from_stride), (mixed, to_stride)] = [self.slot(Slot::Heads)?, self.slot(Slot::Mixed)?];
         let (shape, group) = (self.kv.shape, self.kv.group_of[layer]);
         let window = config.layer[layer].window.map_or(0, |window| window.min(u32::MAX as usize) as u32);
@@ -348,6 +389,7 @@ impl Step for Recorder<'_> {
         let pieces = self.end.div_ceil(KV_PIECE);
         let partial = arena.partial.clone().filter(|_| self.rows <= MAX_GEMV_ROWS && pieces > 1);
         let room = partial.as_ref().map_or(1, |partial| partial.1);
+        let sight_at = arena.sight_at() as u32;
         let constants = [
             from_stride,
             to_stride,
@@ -360,6 +402,7 @@ impl Step for Recorder<'_> {
             self.kv.group_pages[group] as u32,
             KV_PIECE as u32,
             room as u32,
+            sight_at,
         ];
         let results = partial.as_ref().map_or(&mixed, |partial| &partial.0);
         let (_, chunks) = shape.chunks();
@@ -367,8 +410,10 @@ impl Step for Recorder<'_> {
             [if partial.is_some() { pieces } else { 1 }, config.kv_heads * chunks as usize, self.rows];
         let mut buffers = vec![(0, &heads), (1, &memory), (2, &table), (3, results)];
         buffers.extend(sinks.map(|sinks| (5, sinks)));
+        buffers.extend(slopes.map(|slopes| (6, slopes)));
+        let (pieces, sinks, slopes) = (partial.is_some(), sinks.is_some(), slopes.is_some());
         self.run(Dispatch {
-            shader: Shader::Attend { shape, pieces: partial.is_some(), sinks: sinks.is_some() },
+            shader: Shader::Attend { shape, pieces, sinks, slopes, sight },
             place: Place::Layer(layer),
             part: 0,
             logits: NO_LOGITS,
@@ -378,12 +423,12 @@ impl Step for Recorder<'_> {
         })?;
         let Some((partial, _)) = &partial else { return Ok(()) };
         self.run(Dispatch {
-            shader: Shader::Join { shape },
+            shader: Shader::Join { shape, drafts: sight == Sight::Path },
             place: Place::Layer(layer),
             part: 0,
             logits: NO_LOGITS,
             buffers: &[(0, partial), (1, &table), (2, &mixed)],
-            constants: (3, &[to_stride, window, KV_PIECE as u32, room as u32]),
+            constants: (3, &[to_stride, window, KV_PIECE as u32, room as u32, sight_at]),
             groups: [config.heads, self.rows, 1],
         })
     }
@@ -393,7 +438,7 @@ impl Step for Recorder<'_> {
         let [(gates, from_stride), (activated, to_stride)] =
             [self.slot(Slot::Gates)?, self.slot(Slot::Activated)?];
         self.run(Dispatch {
-            shader: Shader::Glu { gate: config.gate },
+            shader: Shader::Glu { gate: config.gate, gated: config.gated },
             place: Place::Anywhere,
             part: 0,
             logits: NO_LOGITS,

@@ -10,7 +10,7 @@ use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::tensors::{check_for_wgpu, Tensors, Upload};
+use crate::backend::tensors::{check_for_wgpu, first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -77,6 +77,12 @@ pub struct WgpuWeights {
     pub(super) config: Config,
     /// The embedding; none where it is the output matrix.
     embedding: Option<Vec<Matrix>>,
+    /// A row for each position, if the model has them.
+    pub(super) positions: Option<Vec<Matrix>>,
+    /// The row of the first token type, if the model has them.
+    pub(super) token_type: Option<Buffer>,
+    /// Of each head by how much a step of distance lowers its scores, if it does.
+    pub(super) slopes: Option<Buffer>,
     pub(super) tensors: Tensors<Vec<Matrix>, Buffer, ExpertWeights>,
     bytes: usize,
 }
@@ -327,14 +333,23 @@ pub(super) fn upload(
         total += experts.shared_gate.as_ref().map_or(0, |gate| size_of_val(&gate[..]));
     }
     let tied = config.tied_embeddings;
-    total += if tied { 0 } else { weights.embedding.bytes() };
+    let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
+    total += tables.map(HostMatrix::bytes).sum::<usize>();
     let used = config.experts.map_or(0, |experts| experts.used);
     let mut to = Uploader { gpu, progress, done: Progress { done: 0, total }, bytes: 0, used };
     let tensors = Tensors::upload(&mut to, weights)?;
-    // Of the embedding, a step reads a row.
-    let bytes = to.bytes;
+    // Of tables a step reads a row, and an encoder's output matrix stands for such a table.
+    let output = tensors.linear(Linear::Output).iter().flat_map(|matrix| &matrix.rows);
+    let idle = output.filter(|_| !config.causal).map(|rows| rows.buffer.size() as usize).sum::<usize>();
+    let bytes = to.bytes - idle;
     let embedding = (!tied).then(|| to.product(&[weights.embedding])).transpose()?;
+    let positions = weights.positions.map(|table| to.product(&[table])).transpose()?;
+    let token_type = weights.token_types.map(first_row).transpose()?;
+    let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
+    let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();
+    let slopes = slopes.map(|slopes| to.vector(&slopes)).transpose()?;
     progress(Progress { done: total, total });
     let id = IDS.fetch_add(1, Ordering::Relaxed);
-    Ok(WgpuWeights { id, config: config.clone(), embedding, tensors, bytes })
+    let config = config.clone();
+    Ok(WgpuWeights { id, config, embedding, positions, token_type, slopes, tensors, bytes })
 }

@@ -75,11 +75,18 @@ fn run(
     let [x, y, z] = groups.map(|n| n as u32);
     pass.dispatch_workgroups(x, y, z);
     drop(pass);
-    let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-    let mapped = gpu.buffer("test", result.size(), usage).unwrap();
-    encoder.copy_buffer_to_buffer(result, 0, &mapped, 0, result.size());
     gpu.submit(encoder).unwrap();
-    gpu.read(&mapped, result.size() / 4).unwrap()
+    read(gpu, result)
+}
+
+/// What is in a buffer.
+fn read(gpu: &Gpu, buffer: &Buffer) -> Vec<u32> {
+    let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+    let mapped = gpu.buffer("test", buffer.size(), usage).unwrap();
+    let mut encoder = gpu.encoder().unwrap();
+    encoder.copy_buffer_to_buffer(buffer, 0, &mapped, 0, buffer.size());
+    gpu.submit(encoder).unwrap();
+    gpu.read(&mapped, buffer.size() / 4).unwrap()
 }
 
 fn floats(words: &[u32]) -> Vec<f32> {
@@ -155,7 +162,6 @@ fn embeddings_of_every_format() {
             let matrix = weights::matrix(&gpu, &[w]).unwrap();
             let rows = &matrix.rows[0];
             let tokens = [height as u32 / 2, 0, height as u32 - 1, 0, height as u32, u32::MAX];
-            let y = put(&gpu, &vec![NOT_WRITTEN; tokens.len() * cols]);
             let constants = [
                 rows.first as u32,
                 rows.rows as u32,
@@ -165,28 +171,45 @@ fn embeddings_of_every_format() {
                 cols as u32,
                 2f32.to_bits(),
             ];
-            let buffers = [(0, &rows.buffer), (1, &put(&gpu, &tokens)), (2, &y)];
             let groups = [(matrix.parts() as usize).div_ceil(64), tokens.len(), 1];
-            let shader = Shader::Embed { format: matrix.format };
-            let got = run(&gpu, shader, &buffers, (3, &constants), groups, &y);
-            for (i, (&token, row)) in tokens.iter().zip(got.chunks(cols)).enumerate() {
-                for (c, &x) in row.iter().enumerate() {
-                    let at = token as usize * cols + c;
-                    // Tokens whose rows are elsewhere are left to those who have them.
-                    let Some(&want) = weights.decoded.get(at).filter(|_| (token as usize) < height) else {
-                        assert_eq!(x, NOT_WRITTEN, "{format:?}: {i}, {c}");
-                        continue;
-                    };
-                    let (x, want) = (f32::from_bits(x), 2.0 * want);
-                    // Offsets may be added before the product with the scale is rounded, and subnormal results may be 0.
-                    let bound = 2.5e-7 * 2.0 * weights.sizes[at] + 16.0 * f64::from(f32::MIN_POSITIVE);
-                    let near = (f64::from(x) - f64::from(want)).abs() <= bound;
-                    let same = x == want || (x.is_nan() && want.is_nan());
-                    assert!(near || same, "{format:?}, random {random}: {i}, {c}: {x:e} instead of {want:e}");
+            let (kind, before) = (source.normals::<f32>(cols), source.normals::<f32>(tokens.len() * cols));
+            let [on_tokens, on_kind] = [&tokens[..], &bits(&kind)].map(|words| put(&gpu, words));
+            for (token_type, add) in with_additions(format) {
+                let before = if add { bits(&before) } else { nan(tokens.len() * cols) };
+                let y = put(&gpu, &before);
+                let mut buffers = vec![(0, &rows.buffer), (1, &on_tokens), (2, &y)];
+                buffers.extend(token_type.then_some((4, &on_kind)));
+                let shader = Shader::Embed { format: matrix.format, token_type, add };
+                let got = run(&gpu, shader, &buffers, (3, &constants), groups, &y);
+                for (i, (&token, row)) in tokens.iter().zip(got.chunks(cols)).enumerate() {
+                    for (c, &x) in row.iter().enumerate() {
+                        let (at, before) = (token as usize * cols + c, before[i * cols + c]);
+                        // Tokens whose rows are elsewhere are left to those who have them.
+                        let Some(&want) = weights.decoded.get(at).filter(|_| (token as usize) < height)
+                        else {
+                            assert_eq!(x, before, "{format:?}: {i}, {c}");
+                            continue;
+                        };
+                        let more = [(token_type, kind[c]), (add, f32::from_bits(before))];
+                        let more = more.map(|(is, x)| if is { x } else { 0.0 });
+                        let (x, want) = (f32::from_bits(x), 2.0 * want + more[0] + more[1]);
+                        // Offsets may be added before the product with the scale is rounded, and subnormal results may be 0.
+                        let sizes = 2.0 * weights.sizes[at] + f64::from(more[0].abs() + more[1].abs());
+                        let bound = 2.5e-7 * sizes + 16.0 * f64::from(f32::MIN_POSITIVE);
+                        let near = (f64::from(x) - f64::from(want)).abs() <= bound;
+                        let same = x == want || (x.is_nan() && want.is_nan());
+                        assert!(near || same, "{shader:?}, random {random}: {i}, {c}: {x:e}, not {want:e}");
+                    }
                 }
             }
         }
     }
+}
+
+/// Whether a token type's row is added to embeddings, and what was there before: nothing, and either in one case, as they have nothing to do with formats.
+fn with_additions(format: QuantFormat) -> impl Iterator<Item = (bool, bool)> {
+    let all = [(false, false), (true, false), (false, true)];
+    all.into_iter().take(if format == QuantFormat::F16 { 3 } else { 1 })
 }
 
 /// Without biases, and with them in some cases: they have nothing to do with formats.

@@ -2,7 +2,7 @@
 
 use gllm_testkit::data::Source;
 
-use super::{bits, floats, gpu, nan, put, run, with_and_without, NOT_WRITTEN};
+use super::{bits, floats, gpu, nan, put, read, run, with_and_without, NOT_WRITTEN};
 use crate::backend::wgpu::device::Gpu;
 use crate::backend::wgpu::shaders::Shader;
 use crate::model::Gate;
@@ -17,21 +17,31 @@ fn norms_on(gpu: &Gpu) {
     let eps = 1e-5f32;
     // As few as there can be, fewer than threads, no multiple of them, and many for each.
     for cols in [1usize, 3, 8, 33, 256, 576, 1000, 4096, 26_000] {
-        for (rows, mean, add, post) in
-            [(1, 0.0, false, false), (3, 0.0, true, false), (2, 0.0, true, true), (2, 40.0, true, false)]
-        {
+        for (rows, mean, [add, post], [layer, stays]) in [
+            (1, 0.0, [false, false], [false, false]),
+            (3, 0.0, [true, false], [false, true]),
+            (2, 0.0, [true, true], [false, false]),
+            (2, 40.0, [true, false], [false, false]),
+            (2, 0.0, [false, false], [true, true]),
+            (3, 40.0, [true, false], [true, true]),
+        ] {
             let stride = cols.next_multiple_of(32);
             let [mut hidden, delta] = [(); 2].map(|()| source.normals::<f32>(rows * stride));
             hidden.iter_mut().for_each(|x| *x += mean);
-            let [weight, of_post] = [(); 2].map(|()| source.normals::<f32>(cols));
+            let [weight, of_post, bias] = [(); 3].map(|()| source.normals::<f32>(cols));
             let norm = |x: &[f64], w: &[f32]| -> Vec<f64> {
                 let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
                 let by = 1.0 / (mean + f64::from(eps)).sqrt();
                 x.iter().zip(w).map(|(x, &w)| x * by * f64::from(w)).collect()
             };
+            let layer_norm = |x: &[f64]| -> Vec<f64> {
+                let mean = x.iter().sum::<f64>() / x.len() as f64;
+                let x: Vec<f64> = x.iter().map(|x| x - mean).collect();
+                norm(&x, &weight).iter().zip(&bias).map(|(x, &b)| x + f64::from(b)).collect()
+            };
             let wide = |x: &[f32]| x[..cols].iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
             let y = put(gpu, &nan(rows * stride));
-            let on = [&hidden, &delta, &weight, &of_post].map(|x| put(gpu, &bits(x)));
+            let on = [&hidden, &delta, &weight, &of_post, &bias].map(|x| put(gpu, &bits(x)));
             let mut buffers = vec![(0, &on[0]), (1, &on[2]), (2, &y)];
             if add {
                 buffers.push((4, &on[1]));
@@ -39,9 +49,13 @@ fn norms_on(gpu: &Gpu) {
             if post {
                 buffers.push((5, &on[3]));
             }
+            if layer {
+                buffers.push((6, &on[4]));
+            }
             let constants = [cols as u32, stride as u32, eps.to_bits()];
-            let shader = Shader::Norm { add, post };
+            let shader = Shader::Norm { add, post, layer, stays };
             let got = floats(&run(gpu, shader, &buffers, (3, &constants), [rows, 1, 1], &y));
+            let stream = floats(&read(gpu, &on[0]));
             for row in 0..rows {
                 let mut x = wide(&hidden[row * stride..]);
                 let mut d = wide(&delta[row * stride..]);
@@ -51,11 +65,21 @@ fn norms_on(gpu: &Gpu) {
                 if add {
                     x.iter_mut().zip(&d).for_each(|(x, d)| *x += d);
                 }
-                for (c, (want, &got)) in norm(&x, &weight).iter().zip(&got[row * stride..]).enumerate() {
+                let want = if layer { layer_norm(&x) } else { norm(&x, &weight) };
+                let got = &got[row * stride..][..cols];
+                for (c, (want, &got)) in want.iter().zip(got).enumerate() {
                     let error = (f64::from(got) - want).abs();
-                    // Sums of up to 204 squares a thread; then rounding of what is added.
-                    let bound = 1e-5 * want.abs() + 1e-6 * f64::from(weight[c]).abs();
-                    assert!(error <= bound, "{rows} x {cols}, {add}, {post}: {row}, {c}: {got}, {want}");
+                    // Sums of up to 204 squares a thread; then rounding of what is added, and of a mean that is subtracted.
+                    let of_mean = if layer { mean * 1.5e-7 } else { 0.0 };
+                    let bound = 1e-5 * want.abs() + (1e-6 + of_mean) * f64::from(weight[c]).abs();
+                    assert!(error <= bound, "{shader:?}, {rows} x {cols}: {row}, {c}: {got}, {want}");
+                }
+                let stream = &stream[row * stride..][..cols];
+                if stays {
+                    assert_eq!(bits(stream), bits(got), "{shader:?}, {rows} x {cols}");
+                } else {
+                    let near = |(x, &y): (&f64, &f32)| (x - f64::from(y)).abs() <= 1e-5 * x.abs().max(1.0);
+                    assert!(x.iter().zip(stream).all(near), "{shader:?}, {rows} x {cols}");
                 }
             }
         }
@@ -68,6 +92,30 @@ fn with_edges(source: &mut Source, n: usize) -> Vec<f32> {
     let edges = [0.0, -0.0, f32::NAN, 60.0, -60.0, 90.0, -90.0, 3e4, -3e4];
     x.iter_mut().rev().zip(edges).for_each(|(x, edge)| *x = edge);
     x
+}
+
+/// The normal distribution function, by the series of the error function, or by the continued fraction of its complement.
+fn normal(x: f64) -> f64 {
+    if x.is_nan() {
+        return x;
+    }
+    let z = x.abs() / std::f64::consts::SQRT_2;
+    let tail = if z < 2.0 {
+        let (mut term, mut sum) = (z, z);
+        for n in 1..100 {
+            term *= -z * z / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        1.0 - sum * 2.0 / std::f64::consts::PI.sqrt()
+    } else {
+        let fraction = (1..200).rev().fold(z, |rest, n| z + 0.5 * f64::from(n) / rest);
+        (-z * z).exp() / (std::f64::consts::PI.sqrt() * fraction)
+    };
+    if x < 0.0 {
+        0.5 * tail
+    } else {
+        1.0 - 0.5 * tail
+    }
 }
 
 #[test]
@@ -84,23 +132,27 @@ fn gates_and_caps() {
             let same = got.is_nan() && want.is_nan();
             assert!(near || same, "{what}, {cols} columns: {got} instead of {want}");
         };
-        for gate in [Gate::Silu, Gate::GeluTanh, Gate::ClampedSwiglu] {
+        let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu];
+        for (gate, gated) in gates.into_iter().flat_map(|gate| [(gate, true), (gate, false)]) {
             let y = put(&gpu, &nan(2 * stride));
             let constants = [cols as u32, 2 * cols as u32, stride as u32];
             let buffers = [(0, &put(&gpu, &bits(&x))), (1, &y)];
             let groups = [cols.div_ceil(64), 2, 1];
-            let got = floats(&run(&gpu, Shader::Glu { gate }, &buffers, (2, &constants), groups, &y));
+            let got = floats(&run(&gpu, Shader::Glu { gate, gated }, &buffers, (2, &constants), groups, &y));
             for (halves, got) in halves.chunks(2).zip(got.chunks(stride)) {
                 assert!(got[cols..].iter().all(|x| x.to_bits() == NOT_WRITTEN));
                 for ((&g, &up), &got) in halves[0].iter().zip(&halves[1]).zip(got) {
-                    let (mut x, mut by) = (f64::from(g), f64::from(up));
+                    let (mut x, mut by) = (f64::from(g), if gated { f64::from(up) } else { 1.0 });
                     // For GELU the logistic function is that of twice the hyperbolic tangent's argument.
                     let u = match gate {
                         Gate::Silu => x,
                         Gate::GeluTanh => {
                             2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)
                         }
-                        Gate::Gelu => unreachable!("an activation that GPUs refuse"),
+                        Gate::Gelu => {
+                            close(got, by * x * normal(x), 1e-4, &format!("{gate:?}({g}) * {by}"));
+                            continue;
+                        }
                         Gate::ClampedSwiglu => {
                             // What is no number stays none.
                             (x, by) = (x.clamp(f64::NEG_INFINITY, 7.0), by.clamp(-7.0, 7.0) + 1.0);
@@ -109,7 +161,7 @@ fn gates_and_caps() {
                     };
                     // An argument of up to 87 is rounded before its exponential is taken.
                     let want = by * if u < -87.0 { 0.0 } else { x / (1.0 + (-u).exp()) };
-                    close(got, want, 1e-4, &format!("{gate:?}({g}) * {up}"));
+                    close(got, want, 1e-4, &format!("{gate:?}({g}) * {by}"));
                 }
             }
         }

@@ -1,6 +1,7 @@
 // Attention of one row to positions of its run, for H of the query heads that share a KV head, 64 positions at a time: a thread computes the
 // scores of a position, then sums up SPLIT-th parts of the positions for some pairs of elements.
-// With PARTS a workgroup has a piece of `piece` positions, and what it has found is joined later.
+// With PARTS a workgroup has a piece of `piece` positions, and what it has found is joined later. With WHOLE a row sees its whole text; with PATH rows may
+// be drafts that form trees, which see what is on their paths: see `path.wgsl`.
 struct Attend {
     stride: u32,
     mixed_stride: u32,
@@ -15,6 +16,10 @@ struct Attend {
     pages: u32,
     piece: u32,
     pieces: u32,
+//#if SIGHT
+    // In `step`: with WHOLE how many positions each row's text has; with PATH the paths.
+    sight_at: u32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read> heads: array<f32>;
 @group(0) @binding(1) var<storage, read> cache: array<u32>;
@@ -24,6 +29,10 @@ struct Attend {
 //#if SINKS
 // Of each query head the score of a position that has no value: it is part of the sum alone.
 @group(0) @binding(5) var<storage, read> sinks: array<f32>;
+//#endif
+//#if SLOPES
+// Of each query head by how much a step of distance lowers its scores.
+@group(0) @binding(6) var<storage, read> slopes: array<f32>;
 //#endif
 
 const THREADS: u32 = 64u;
@@ -44,13 +53,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv = group.y / CHUNKS;
     let first = kv * GROUP + (group.y % CHUNKS) * H;
     let count = min(H, (kv + 1u) * GROUP - first);
-    let position = step[row];
+    let cached = step[row];
+//#if PATH
+    let path = path_of(row);
+    let position = steps_from(path, cached);
+//#else
+    let position = cached;
+//#endif
     let run = step[a.runs_at + row];
     var start = 0u;
     if (a.window > 0u && position + 1u > a.window) {
         start = position + 1u - a.window;
     }
-    var to = position + 1u;
+//#if WHOLE
+    var to = step[a.sight_at + row];
+//#else
+    var to = cached + 1u;
+//#endif
 //#if PARTS
     start = max(start, group.x * a.piece);
     to = min(to, (group.x + 1u) * a.piece);
@@ -69,7 +88,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Sinks are counted once: by the first part, and in the piece with the row's own position, which is always joined.
     var of_sink = select(0.0, 1.0, part == 0u);
 //#if PARTS
-    of_sink = select(0.0, of_sink, group.x == position / a.piece);
+    of_sink = select(0.0, of_sink, group.x == cached / a.piece);
 //#endif
 //#endif
     for (var h = 0u; h < H; h++) {
@@ -83,7 +102,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // From a multiple of 64 on, so that a tile is in one page or in several whole parts of pages.
     for (var base = start - start % THREADS; base < to; base += THREADS) {
         let p = base + thread;
+//#if PATH
+        let seen = p >= start && p < to && is_seen(path, cached - p, a.window);
+//#else
         let seen = p >= start && p < to;
+//#endif
         var score = array<f32, H>();
         if (seen) {
             let page = page_of(run, p);
@@ -98,6 +121,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if (a.softcap > 0.0) {
                 score[h] = a.softcap * tanh(clamp(score[h] / a.softcap, -20.0, 20.0));
             }
+//#if SLOPES
+//#if PATH
+            let between = steps_from(path, cached - min(p, cached));
+//#else
+            let between = max(p, position) - min(p, position);
+//#endif
+            score[h] -= slopes[first + min(h, count - 1u)] * f32(between);
+//#endif
             s[h * THREADS + thread] = select(LOWEST, score[h], seen);
         }
         workgroupBarrier();
@@ -124,6 +155,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if (base + i < start) {
                 continue;
             }
+//#if PATH
+            if (!is_seen(path, cached - (base + i), a.window)) {
+                continue;
+            }
+//#endif
             let page = page_of(run, base + i);
             for (var o = 0u; o < OWN; o++) {
                 let pair = min(mine + o * THREADS, PAIRS - 1u);

@@ -1,15 +1,11 @@
 // The cache of a layer, in words: keys of all pages, then values. A pair is two consecutive elements of a head, at one position. Keys of a page
 // and a head lie pair by pair, and of each pair position by position; values position by position, and of each all pairs.
-// Where pages lie is in `step`: for each row its position, and its run; for each run, the numbers of its pages.
 //#if F32
 const PAIR_WORDS: u32 = 2u;
 //#else
 const PAIR_WORDS: u32 = 1u;
 //#endif
 
-fn page_of(run: u32, position: u32) -> u32 {
-    return step[a.table_at + run * a.table_len + position / PAGE];
-}
 fn key_at(page: u32, head: u32, pair: u32, slot: u32) -> u32 {
     return (((page * KV_HEADS + head) * PAIRS + pair) * PAGE + slot) * PAIR_WORDS;
 }

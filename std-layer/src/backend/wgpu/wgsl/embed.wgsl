@@ -1,4 +1,5 @@
-// Y[n] = scale * W[token[n]], for the tokens whose rows of W are here. A thread decodes 32 columns.
+// Y[n] = scale * W[token[n]], for the tokens whose rows of W are here; with TYPE plus the row of the first token type; with ADD plus what Y[n] was.
+// A thread decodes 32 columns.
 struct Embed {
     // The first token that has a row here, and how many have one.
     first: u32,
@@ -13,6 +14,9 @@ struct Embed {
 @group(0) @binding(1) var<storage, read> tokens: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;
 @group(0) @binding(3) var<uniform> a: Embed;
+//#if TYPE
+@group(0) @binding(4) var<storage, read> kind: array<f32>;
+//#endif
 
 fn tails_at() -> u32 {
     return a.tails;
@@ -30,7 +34,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         for (var k = 0u; k < 4u; k++) {
             let column = id.x * 32u + 4u * i + k;
             if (column < a.cols) {
-                y[id.y * a.y_stride + column] = four[k];
+                var v = four[k];
+//#if TYPE
+                v += kind[column];
+//#endif
+//#if ADD
+                v += y[id.y * a.y_stride + column];
+//#endif
+                y[id.y * a.y_stride + column] = v;
             }
         }
     }

@@ -1,5 +1,5 @@
 // In front of attention, for one head of a row: bias (BIAS), norm (NORM) and rotation; keys and values go to the cache. Heads of queries come
-// first, then those of keys, then values.
+// first, then those of keys, then values. With PATH rows may be drafts that form trees: see `path.wgsl`.
 struct Heads {
     stride: u32,
     eps: f32,
@@ -10,6 +10,9 @@ struct Heads {
     table_at: u32,
     table_len: u32,
     pages: u32,
+//#if PATH
+    sight_at: u32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read_write> heads: array<f32>;
 @group(0) @binding(1) var<storage, read_write> cache: array<u32>;
@@ -47,7 +50,12 @@ fn main(
     let head = group.x;
     let row = group.y;
     let start = row * a.stride + head * DIM;
-    let position = step[row];
+    let cached = step[row];
+//#if PATH
+    let position = steps_from(path_of(row), cached);
+//#else
+    let position = cached;
+//#endif
     for (var i = thread; i < DIM; i += THREADS) {
         v[i] = heads[start + i];
 //#if BIAS
@@ -89,8 +97,8 @@ fn main(
         }
         return;
     }
-    let page = page_of(step[a.runs_at + row], position);
-    let slot = position % PAGE;
+    let page = page_of(step[a.runs_at + row], cached);
+    let slot = cached % PAGE;
     let kv = head - HEADS;
     for (var pair = thread; pair < PAIRS; pair += THREADS) {
         let two = vec2<f32>(v[2u * pair], v[2u * pair + 1u]);

@@ -4,6 +4,9 @@ struct Join {
     window: u32,
     piece: u32,
     pieces: u32,
+//#if PATH
+    sight_at: u32,
+//#endif
 }
 @group(0) @binding(0) var<storage, read> partial: array<f32>;
 @group(0) @binding(1) var<storage, read> step: array<u32>;
@@ -16,12 +19,17 @@ const DIM: u32 = 2u * PAIRS;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let head = group.x;
     let row = group.y;
-    let position = step[row];
+    let cached = step[row];
+//#if PATH
+    let position = steps_from(path_of(row), cached);
+//#else
+    let position = cached;
+//#endif
     var start = 0u;
     if (a.window > 0u && position + 1u > a.window) {
         start = (position + 1u - a.window) / a.piece;
     }
-    let to = position / a.piece + 1u;
+    let to = cached / a.piece + 1u;
     let first = (row * HEADS + head) * a.pieces;
     var top = -3.0e38;
     for (var i = start; i < to; i++) {

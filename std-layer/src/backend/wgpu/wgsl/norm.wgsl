@@ -1,5 +1,5 @@
-// Normed = Hidden / sqrt(mean(Hidden^2) + eps) * weight. Before it Hidden += Delta (ADD), which is normed with a weight of its own (POST).
-// A workgroup has a row.
+// Normed = Hidden / sqrt(mean(Hidden^2) + eps) * weight; with LAYER (Hidden - mean(Hidden)) / sqrt(variance(Hidden) + eps) * weight + bias. Before it
+// Hidden += Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it. A workgroup has a row.
 struct Norm {
     cols: u32,
     stride: u32,
@@ -14,6 +14,9 @@ struct Norm {
 //#endif
 //#if POST
 @group(0) @binding(5) var<storage, read> post: array<f32>;
+//#endif
+//#if LAYER
+@group(0) @binding(6) var<storage, read> bias: array<f32>;
 //#endif
 
 const THREADS: u32 = 128u;
@@ -39,7 +42,11 @@ fn main(
     }
     let by_post = 1.0 / sqrt(reduce(squares_of_delta, thread) / f32(a.cols) + a.eps);
 //#endif
+//#if LAYER
+    var sum = 0.0;
+//#else
     var squares = 0.0;
+//#endif
     for (var i = thread; i < a.cols; i += THREADS) {
         var v = hidden[start + i];
 //#if ADD
@@ -50,11 +57,28 @@ fn main(
         v += d;
         hidden[start + i] = v;
 //#endif
+//#if LAYER
+        sum += v;
+    }
+    // In a pass of its own, so that a large mean costs no accuracy. Each thread reads what it wrote itself.
+    let mean = reduce(sum, thread) / f32(a.cols);
+    var squares = 0.0;
+    for (var i = thread; i < a.cols; i += THREADS) {
+        let v = hidden[start + i] - mean;
+//#endif
         squares += v * v;
     }
     let by = 1.0 / sqrt(reduce(squares, thread) / f32(a.cols) + a.eps);
     // Each thread reads what it wrote itself.
     for (var i = thread; i < a.cols; i += THREADS) {
-        normed[start + i] = hidden[start + i] * by * weight[i];
+//#if LAYER
+        let v = (hidden[start + i] - mean) * by * weight[i] + bias[i];
+//#else
+        let v = hidden[start + i] * by * weight[i];
+//#endif
+        normed[start + i] = v;
+//#if STAYS
+        hidden[start + i] = v;
+//#endif
     }
 }
