@@ -2,7 +2,7 @@
 
 use super::check::{aligned, area, bad, same_len, small};
 use super::driver::Context;
-use super::error::CudaError;
+use super::error::{Capability, CudaError};
 use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{Buffer, View, ViewMut};
@@ -74,6 +74,7 @@ pub(super) struct DecodeArgs {
     pub(super) piece: u32,
     pub(super) window: u32,
     pub(super) ty: u32,
+    pub(super) together: u32,
     pub(super) scale: f32,
     pub(super) key_scale: f32,
     pub(super) value_scale: f32,
@@ -113,6 +114,11 @@ impl KvFormat {
             Self::F32 => "f32",
             Self::Q8_0 => "q8_0",
         }
+    }
+
+    /// Whether numbers have 16 bits, which tensor cores multiply as they are.
+    const fn is_half(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16)
     }
 
     /// Whether [`Ops::kv_append`] writes it.
@@ -250,7 +256,15 @@ pub struct Decode<'a> {
     pub sinks: Option<View<'a, f32>>,
     /// ALiBi: how much the score of each head falls for each token from a key to its query, which is the last token of its sequence.
     pub slopes: Option<View<'a, f32>>,
+    /// Whether queries, and the exponentials that values are multiplied with, are rounded to what keys are stored as, so that tensor cores multiply them.
+    /// That is for heads of at most 128 in caches of `F16` and `Bf16`, on NVIDIA's GPUs from compute capability 8.0 on; elsewhere it changes nothing.
+    pub halves: bool,
 }
+
+/// Rows of a tile of tensor cores: heads of queries.
+const TILE_ROWS: usize = 16;
+/// The sizes of heads that kernels for tensor cores are compiled for; others take the next larger one.
+const TILE_DIMS: [(usize, &str); 2] = [(64, "d64"), (128, "d128")];
 
 /// Room for what parts of the tokens give.
 #[derive(Debug)]
@@ -274,6 +288,40 @@ impl DecodeRoom {
 }
 
 impl Ops {
+    /// The dimensions and the name of the kernel that attends to such a cache on tensor cores, if there is one.
+    fn tile_dim(&self, shape: &KvShape) -> Option<(usize, &'static str)> {
+        let there = self.loader.capability().multiplies_tiles() && shape.format.is_half();
+        TILE_DIMS.iter().copied().find(|d| there && d.0 >= shape.head_dim)
+    }
+
+    /// The kernel for single queries, with its geometry; with `halves`, on tensor cores if there is one for that. Then `together` is how many queries
+    /// of a sequence have room in a tile.
+    pub(super) fn decode_kernel(
+        &self,
+        shape: &KvShape,
+        (queries, heads, parts): (usize, usize, usize),
+        halves: bool,
+    ) -> Result<((File, Name), geometry::Geometry, u32), CudaError> {
+        let (group, of_heads) = (heads / shape.kv_heads, (heads, shape.kv_heads));
+        let (suffix, geometry, together) = match self.tile_dim(shape).filter(|_| halves) {
+            Some((dim, suffix)) => {
+                let together = (TILE_ROWS / group).max(1);
+                let rows = TILE_ROWS.min(together * group);
+                (
+                    suffix,
+                    geometry::decode_tiles((queries, parts), of_heads, (shape.head_dim, dim), rows),
+                    together,
+                )
+            }
+            None => {
+                let (width, suffix) = if group > 1 { (4, "h4") } else { (1, "h1") };
+                (suffix, geometry::decode((queries, parts), of_heads, (shape.head_dim, width)), 1)
+            }
+        };
+        let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
+        Ok((kernel, geometry, small("queries of a tile", together)?))
+    }
+
     pub(super) fn tables(&self, cache: &KvCache, tables: &PageTables<'_>) -> Result<usize, CudaError> {
         self.here(cache.keys.context())?;
         self.here(tables.pages.context())?;
@@ -378,7 +426,7 @@ impl Ops {
 
     /// Attention of one query per sequence and head over the tokens of its sequence: `y = sum_t p_t v_t`, `p` the softmax of
     /// `scale * (q . k_t)` over the last `window` (or all) of `lengths[s]` tokens. `q` and `y` have `heads * head_dim` elements
-    /// for each sequence; `heads / kv_heads` consecutive ones share a KV head. In f32, narrowed once. A sequence without tokens
+    /// for each sequence; `heads / kv_heads` consecutive ones share a KV head. In f32 unless `halves` says otherwise, narrowed once. A sequence without tokens
     /// gives zeros; tokens whose pages do not exist do not take part. With a sink `z` of the head
     /// `p_t = exp(s_t) / (exp(z) + sum_u exp(s_u))`, `s` being the scores. With a slope `m` of the head the score of token `t` is
     /// `scale * (q . k_t) - m (lengths[s] - 1 - t)`: the query is that of the last token (ALiBi, Press et al., 2022).
@@ -398,7 +446,7 @@ impl Ops {
         (room, y): (&mut DecodeRoom, impl Into<ViewMut<'a, T>>),
     ) -> Result<(), CudaError> {
         let y = y.into();
-        let Decode { heads, scale, window, sinks, slopes } = how;
+        let Decode { heads, scale, window, sinks, slopes, halves } = how;
         let rows = self.tables(cache, &tables)?;
         let shape = cache.shape;
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
@@ -429,6 +477,8 @@ impl Ops {
             self.here(context)?;
         }
         aligned("cache", cache.keys.address() | cache.values.address())?;
+        let (kernel, geometry, together) =
+            self.decode_kernel(&shape, (sequences, heads, room.parts), halves)?;
         let args = DecodeArgs {
             q: q.address(),
             keys: cache.keys.address(),
@@ -454,16 +504,12 @@ impl Ops {
             piece: 0,
             window: small("window", window.unwrap_or(0))?,
             ty: type_number(T::TYPE),
+            together,
             scale,
             key_scale: shape.scales[0],
             value_scale: shape.scales[1],
             cap: 0.0,
         };
-        let group = heads / shape.kv_heads;
-        let (width, suffix) = if group > 1 { (4, "h4") } else { (1, "h1") };
-        let of_heads = (heads, shape.kv_heads);
-        let geometry = geometry::decode((sequences, room.parts), of_heads, (shape.head_dim, width));
-        let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
         let join = (File::attention, Name("attention_join", "", ""));
         // SAFETY: the arguments were checked; lengths and pages are checked by the kernel.
         unsafe {
@@ -473,7 +519,7 @@ impl Ops {
     }
 }
 
-pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     to(File::attention, Name("attention_join", "", ""), size_of::<DecodeArgs>());
     to(File::attention, Name("kv_move", "", ""), size_of::<MoveArgs>());
     for format in KvFormat::ALL {
@@ -482,6 +528,9 @@ pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
         }
         for width in ["h1", "h4"] {
             to(File::attention, Name("attention_decode", format.name(), width), size_of::<DecodeArgs>());
+        }
+        for (_, dim) in TILE_DIMS.into_iter().filter(|_| capability.multiplies_tiles() && format.is_half()) {
+            to(File::attention, Name("attention_decode", format.name(), dim), size_of::<DecodeArgs>());
         }
     }
 }

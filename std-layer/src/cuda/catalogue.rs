@@ -1,6 +1,6 @@
 //! Every kernel that there is: the files of operators list theirs.
 
-use super::error::CudaError;
+use super::error::{Capability, CudaError};
 use super::kernels::{File, Name};
 use super::Ops;
 
@@ -13,13 +13,13 @@ pub struct Listed {
     pub arguments: usize,
 }
 
-/// Tells files, names and bytes of arguments of all kernels.
-fn list(to: &mut dyn FnMut(File, Name, usize)) {
+/// Tells files, names and bytes of arguments of all kernels for GPUs of this compute capability.
+fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     super::elementwise::list(to);
     super::rows::list(to);
     super::quant::list(to);
     super::grouped::list(to);
-    super::attention::list(to);
+    super::attention::list(capability, to);
     super::prefill::list(to);
     super::sampling::list(to);
     super::gemm::list(to);
@@ -35,16 +35,16 @@ impl Ops {
     /// `OutOfMemory`, `Driver`, `Launch` with the name of a kernel that is missing, `DamagedKernels`.
     pub fn load(&self) -> Result<(), CudaError> {
         let mut all = Vec::new();
-        list(&mut |file, name, _| all.push((file, name)));
+        list(self.loader.capability(), &mut |file, name, _| all.push((file, name)));
         all.into_iter().try_for_each(|(file, name)| self.loader.load(file, name))
     }
 }
 
-/// Every kernel that can be launched.
+/// Every kernel that can be launched on GPUs of this compute capability.
 #[doc(hidden)]
-pub fn catalogue() -> Vec<Listed> {
+pub fn catalogue(capability: Capability) -> Vec<Listed> {
     let mut all = Vec::new();
-    list(&mut |file, name, arguments| {
+    list(capability, &mut |file, name, arguments| {
         all.push(Listed { file: file.name(), name: name.join(), arguments });
     });
     all

@@ -183,6 +183,9 @@ pub(crate) struct Attend<'a> {
     pub(crate) slopes: Option<View<'a, f32>>,
     /// Pieces that the longest sequence has, at least.
     pub(crate) pieces: usize,
+    /// Whether queries and exponentials are rounded to 16 bits, for tensor cores, if there is a kernel for the cache. Rows of a sequence that stand side
+    /// by side then share keys and values.
+    pub(crate) halves: bool,
     pub(crate) queries: View<'a, f32>,
 }
 
@@ -424,6 +427,7 @@ impl Ops {
             piece: small("tokens of a piece", KV_PIECE)?,
             window: small("window", how.window.unwrap_or(0))?,
             ty: type_number(ElementType::F32),
+            together: 1,
             scale: how.scale,
             key_scale: shape.scales[0],
             value_scale: shape.scales[1],
@@ -447,11 +451,10 @@ impl Ops {
             Self::partial_len(queries, how.heads, how.pieces, shape.head_dim)?,
         )?;
         self.here(partial.context())?;
-        let args = self.attend_args(cache, how, partial.address())?;
-        let (width, suffix) = if how.heads > shape.kv_heads { (4, "h4") } else { (1, "h1") };
-        let of_heads = (how.heads, shape.kv_heads);
-        let geometry = geometry::decode((queries, how.pieces), of_heads, (shape.head_dim, width));
-        let kernel = (File::attention, Name("attention_decode", shape.format.name(), suffix));
+        let mut args = self.attend_args(cache, how, partial.address())?;
+        let sizes = (queries, how.heads, how.pieces);
+        let (kernel, geometry, together) = self.decode_kernel(&shape, sizes, how.halves)?;
+        args.together = together;
         // SAFETY: the arguments were checked; lengths, sequences and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
@@ -480,7 +483,7 @@ impl Ops {
         self.here(partial.context())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(queries, |rows| rows.len());
-        let geometry = geometry::by_fours(m, to.cols);
+        let geometry = geometry::join_rows(m, to.cols);
         let args = JoinRowsArgs {
             decode: self.attend_args(cache, how, partial.address())?,
             rows: rows.map_or(0, |rows| rows.address()),

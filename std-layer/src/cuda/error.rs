@@ -23,6 +23,11 @@ impl Capability {
     pub const fn is_gfx(self) -> bool {
         self.0 >= 0x600
     }
+
+    /// Whether `mma.m16n8k16` multiplies tiles of f16 and of bf16.
+    pub(super) const fn multiplies_tiles(self) -> bool {
+        self.0 >= 80 && !self.is_gfx()
+    }
 }
 
 impl fmt::Display for Capability {

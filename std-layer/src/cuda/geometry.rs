@@ -153,9 +153,28 @@ pub(crate) fn decode(
     Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared }
 }
 
+/// Attention of single queries on tensor cores, with a kernel for heads of `dim`: a block for each query, which may leave it to that of one before it,
+/// and of each KV head for 16 heads. It has 16 queries in 16 bits, with 64 bytes between them, and each warp `head_dim` sums and two numbers of each of
+/// `rows` rows, in fours.
+pub(crate) fn decode_tiles(
+    (queries, parts): (usize, usize),
+    (heads, kv_heads): (usize, usize),
+    (head_dim, dim): (usize, usize),
+    rows: usize,
+) -> Geometry {
+    let blocks = kv_heads * (heads / kv_heads).div_ceil(16);
+    let shared = 16 * (dim + 32) * size_of::<u16>() + 4 * rows * (head_dim + 4) * F32;
+    Geometry { grid: [parts, blocks, queries], threads: 4 * 32, shared }
+}
+
 /// A block a query.
 pub(crate) fn join(sequences: usize, heads: usize) -> Geometry {
     Geometry { grid: [sequences * heads, 1, 1], threads: 128, shared: 0 }
+}
+
+/// Pieces of rows: a block joins 128 columns, and has of their heads two numbers each, and what eight warps have of each column.
+pub(crate) fn join_rows(rows: usize, cols: usize) -> Geometry {
+    Geometry { grid: [rows, cols.div_ceil(128), 1], threads: 8 * 32, shared: (2 + 8) * 128 * F32 }
 }
 
 /// Attention of many queries, with a kernel for heads of `dim`: a block has some queries of a head and some keys and values, of 16

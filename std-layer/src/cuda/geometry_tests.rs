@@ -115,6 +115,7 @@ fn elements_and_rows() {
         check("sample", sample(n, m), [Tiles(n, 1), Tiles(m, SCORES_OF_BLOCK), ONE]);
         check("log_probabilities", log_probabilities(n), [Tiles(n, 1), ONE, ONE]);
         check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);
+        check("join_rows", join_rows(n, m), [Tiles(n, 1), Tiles(m, 128), ONE]);
         check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), ONE, ONE]);
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
         check("sort", sort(n, 1 + s.below(4096)), [ONE, ONE, ONE]);
@@ -201,6 +202,13 @@ fn attention() {
             }
             assert!(taken.iter().all(|&t| t == 1), "{heads} heads, {kv_heads} of keys");
         }
+        let rows = 16.min((16 / group).max(1) * group);
+        let (dim, width) = (dim.min(128), if dim <= 64 { 64 } else { 128 });
+        let geometry = decode_tiles((sequences, parts), (heads, kv_heads), (dim, width), rows);
+        let blocks = kv_heads * group.div_ceil(16);
+        check("decode_tiles", geometry, [Tiles(parts, 1), Tiles(blocks, 1), Tiles(sequences, 1)]);
+        // Queries as the kernel keeps them, and what four warps leave.
+        assert!(geometry.shared >= 16 * (width * 2 + 64) + 4 * rows * (dim + 2) * 4);
         check("join", join(sequences, heads), [Tiles(sequences * heads, 1), ONE, ONE]);
         for dim in [64, 80, 96, 128, 256] {
             let rows = if dim <= 128 { 128 } else { 64 };

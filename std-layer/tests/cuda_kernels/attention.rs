@@ -1,10 +1,12 @@
 //! Keys and values in pages, and attention over them.
 
 use gllm_kernels_std::core::{bf16, f16};
-use gllm_kernels_std::cuda::{Buffer, Decode, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables};
+use gllm_kernels_std::cuda::{
+    Buffer, Capability, Decode, DecodeRoom, Float, KvCache, KvFormat, KvShape, PageTables,
+};
 use gllm_testkit::data::Source;
 
-use super::{compare, source, text, trial, Gpu, Outcome, Trials};
+use super::{compare, rounding, source, text, trial, Gpu, Outcome, Trials};
 
 /// FP8 E4M3 by its definition.
 fn e4m3(bits: u8) -> f64 {
@@ -32,6 +34,7 @@ fn stored(format: KvFormat, x: f32) -> f64 {
     }
 }
 
+#[derive(Clone, Copy, Debug)]
 struct Case {
     heads: usize,
     kv_heads: usize,
@@ -56,6 +59,7 @@ const CASES: &[Case] = &[
 pub struct Filled {
     pub cache: KvCache,
     pages: Buffer<u32>,
+    numbers: Vec<u32>,
     len: usize,
     /// As they were stored.
     pub k: Vec<f64>,
@@ -78,8 +82,8 @@ impl Filled {
         let mut free: Vec<u32> = (0..pages as u32).collect();
         let numbers: Vec<u32> =
             (0..sequences * len).map(|_| free.swap_remove(source.below(free.len()))).collect();
-        let numbers = gpu.put(&numbers)?;
-        let tables = PageTables { pages: numbers.view(), len };
+        let on_gpu = gpu.put(&numbers)?;
+        let tables = PageTables { pages: on_gpu.view(), len };
         let shape = KvShape { format, pages, page_tokens, kv_heads, head_dim, scales };
         let mut cache = KvCache::new(gpu.ops.context(), shape).map_err(text)?;
 
@@ -104,11 +108,27 @@ impl Filled {
             x[..real * token].iter().map(|x| stored(format, x.to_f32() / scale) * f64::from(scale)).collect()
         };
         let (k, v) = (as_stored(&k, scales[0]), as_stored(&v, scales[1]));
-        Ok(Self { cache, pages: numbers, len, k, v })
+        Ok(Self { cache, pages: on_gpu, numbers, len, k, v })
     }
 
     pub fn tables(&self) -> PageTables<'_> {
         PageTables { pages: self.pages.view(), len: self.len }
+    }
+
+    /// From now on some pages do not exist.
+    fn lose_pages(&mut self, gpu: &Gpu) -> Outcome {
+        for (i, number) in self.numbers.iter_mut().enumerate() {
+            if !Self::keeps(i % self.len) {
+                *number = u32::MAX - i as u32;
+            }
+        }
+        self.pages = gpu.put(&self.numbers)?;
+        Ok(())
+    }
+
+    /// Whether this page of a sequence is still there then.
+    fn keeps(page: usize) -> bool {
+        page % 3 != 1
     }
 
     /// To change it, and the same.
@@ -165,65 +185,123 @@ pub struct Query<'a> {
     pub slope: Option<(f32, isize)>,
 }
 
+/// What tensor cores multiply a query as.
+pub fn rounded<T: Float>(format: KvFormat, q: T) -> f64 {
+    match format {
+        KvFormat::Bf16 => bf16::from_f32(q.to_f32()).to_f32().into(),
+        _ => f16::from_f32(q.to_f32()).to_f32().into(),
+    }
+}
+
+/// Half the distance of the numbers that tensor cores multiply exponentials as, relative to them, and the smallest one.
+pub fn rounding_of(format: KvFormat) -> (f64, f64) {
+    if format == KvFormat::Bf16 {
+        rounding::<bf16>()
+    } else {
+        rounding::<f16>()
+    }
+}
+
+/// Whether single queries attend to heads of this size on tensor cores, if they may.
+fn has_tiles(format: KvFormat, dim: usize) -> bool {
+    let capability = super::context().device().capability();
+    let half = matches!(format, KvFormat::F16 | KvFormat::Bf16);
+    half && dim <= 128 && capability >= Capability(80) && !capability.is_gfx()
+}
+
+/// A case, with queries and exponentials of 16 bits or not.
+fn check_case<T: Float>(
+    gpu: &Gpu,
+    source: &mut Source,
+    (case, format, halves): (&Case, KvFormat, bool),
+) -> Outcome {
+    let &Case { heads, kv_heads, dim, page_tokens, window, lengths } = case;
+    let tiles = halves && has_tiles(format, dim);
+    let mut filled = Filled::new::<T>(gpu, source, format, (kv_heads, dim, page_tokens), lengths)?;
+    let (sequences, longest) = (lengths.len(), lengths.iter().copied().max().unwrap_or(0));
+    let q: Vec<T> = source.normals(sequences * heads * dim);
+    let on_q = gpu.put(&q)?;
+    let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
+    let mut room = DecodeRoom::new(gpu.ops.context(), sequences * heads, dim, longest).map_err(text)?;
+    let (sinks, slopes) = (sinks(heads), slopes(heads));
+    let (on_sinks, on_slopes) = (gpu.put(&sinks)?, gpu.put(&slopes)?);
+    // At last without some of the pages.
+    for (turn, (with_sinks, with_slopes)) in PARTS.into_iter().chain([(false, true)]).enumerate() {
+        let lost = turn == PARTS.len();
+        if lost {
+            filled.lose_pages(gpu)?;
+        }
+        let mut y = gpu.room::<T>(q.len())?;
+        let how = Decode {
+            heads,
+            scale: 0.2,
+            window,
+            sinks: with_sinks.then(|| on_sinks.view()),
+            slopes: with_slopes.then(|| on_slopes.view()),
+            halves,
+        };
+        let (from, to) = ((&filled.cache, filled.tables()), (&mut room, &mut y));
+        gpu.ops.attention_decode(&gpu.stream, from, on_lengths.view(), how, on_q.view(), to).map_err(text)?;
+
+        let (relative, least) = if tiles { rounding_of(format) } else { (0.0, 0.0) };
+        let (mut want, mut error, mut before) = (Vec::new(), Vec::new(), 0);
+        for (s, &n) in lengths.iter().enumerate() {
+            let start = n - window.map_or(n, |w| w.min(n));
+            let there = |&t: &usize| !lost || Filled::keeps(t / page_tokens);
+            let tokens: Vec<usize> = (start..n).filter(there).map(|t| before + t).collect();
+            for h in 0..heads {
+                let number = |&q: &T| if tiles { rounded(format, q) } else { q.to_f32().into() };
+                let q: Vec<f64> = q[(s * heads + h) * dim..][..dim].iter().map(number).collect();
+                let query = Query {
+                    q: &q,
+                    scale: 0.2,
+                    sink: with_sinks.then(|| sinks[h]),
+                    slope: with_slopes.then(|| (slopes[h], (before + n) as isize - 1)),
+                };
+                let (sums, sum) = filled.attend(&query, &tokens, h / (heads / kv_heads));
+                want.extend(sums.iter().map(|s| s.0));
+                // Scores of up to 30 are off by their rounding, and so are exponentials.
+                let lost = least * tokens.len() as f64 * 5.0 / sum.max(1.0);
+                error.extend(sums.iter().map(|s| s.1 * (relative * 1.01 + 4e-5) + lost));
+            }
+            before += n;
+        }
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| {
+            format!(
+                "{case:?}, halves {halves}, sinks {with_sinks}, slopes {with_slopes}, pages lost {lost}: {e}"
+            )
+        })?;
+    }
+    Ok(())
+}
+
 fn check<T: Float>(format: KvFormat) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("attention");
-    let context = gpu.ops.context();
-    for (number, case) in CASES.iter().enumerate() {
-        let &Case { heads, kv_heads, dim, page_tokens, window, lengths } = case;
-        let filled = Filled::new::<T>(&gpu, &mut source, format, (kv_heads, dim, page_tokens), lengths)?;
-        let (sequences, longest) = (lengths.len(), lengths.iter().copied().max().unwrap_or(0));
-        let q: Vec<T> = source.normals(sequences * heads * dim);
-        let on_q = gpu.put(&q)?;
-        let on_lengths = gpu.put(&lengths.iter().map(|&n| n as u32).collect::<Vec<_>>())?;
-        let mut room = DecodeRoom::new(context, sequences * heads, dim, longest).map_err(text)?;
-        let (sinks, slopes) = (sinks(heads), slopes(heads));
-        let (on_sinks, on_slopes) = (gpu.put(&sinks)?, gpu.put(&slopes)?);
-        for (with_sinks, with_slopes) in PARTS {
-            let mut y = gpu.room::<T>(q.len())?;
-            let how = Decode {
-                heads,
-                scale: 0.2,
-                window,
-                sinks: with_sinks.then(|| on_sinks.view()),
-                slopes: with_slopes.then(|| on_slopes.view()),
-            };
-            gpu.ops
-                .attention_decode(
-                    &gpu.stream,
-                    (&filled.cache, filled.tables()),
-                    on_lengths.view(),
-                    how,
-                    on_q.view(),
-                    (&mut room, &mut y),
-                )
-                .map_err(text)?;
+    CASES.iter().try_for_each(|case| check_case::<T>(&gpu, &mut source, (case, format, false)))
+}
 
-            let (mut want, mut error, mut before) = (Vec::new(), Vec::new(), 0);
-            for (s, &n) in lengths.iter().enumerate() {
-                let start = n - window.map_or(n, |w| w.min(n));
-                let tokens: Vec<usize> = (before + start..before + n).collect();
-                for h in 0..heads {
-                    let q: Vec<f64> =
-                        q[(s * heads + h) * dim..][..dim].iter().map(|q| q.to_f32().into()).collect();
-                    let query = Query {
-                        q: &q,
-                        scale: 0.2,
-                        sink: with_sinks.then(|| sinks[h]),
-                        slope: with_slopes.then(|| (slopes[h], (before + n) as isize - 1)),
-                    };
-                    let (sums, _) = filled.attend(&query, &tokens, h / (heads / kv_heads));
-                    want.extend(sums.iter().map(|s| s.0));
-                    // Scores of up to 30 are off by their rounding, and so are exponentials.
-                    error.extend(sums.iter().map(|s| s.1 * 4e-5));
-                }
-                before += n;
-            }
-            compare(&gpu.get(&y)?, &want, |i| error[i])
-                .map_err(|e| format!("case {number}, sinks {with_sinks}, slopes {with_slopes}: {e}"))?;
-        }
+/// On tensor cores: groups of all sizes up to a tile, and more, with heads of sizes that have a kernel, others, and those that have none; parts, windows and
+/// sequences that end at any place of a batch and of a warp's turn.
+fn check_tiles<T: Float>(format: KvFormat) -> Outcome {
+    let gpu = Gpu::new()?;
+    let mut source = source("tiles");
+    let dims = [64, 128, 80, 96, 8, 40, 120, 256];
+    let lengths: [&'static [usize]; 6] =
+        [&[15, 64, 1, 0], &[300], &[65, 16, 17], &[128, 31], &[512, 33], &[63, 257]];
+    let windows = [None, Some(1), Some(17), None, Some(64), Some(250)];
+    for group in (1..=17).chain([33]) {
+        let case = Case {
+            heads: group * (1 + group % 2),
+            kv_heads: 1 + group % 2,
+            dim: dims[group % dims.len()],
+            page_tokens: [16, 1, 32, 5][group % 4],
+            window: windows[group / 2 % windows.len()],
+            lengths: lengths[group % lengths.len()],
+        };
+        check_case::<T>(&gpu, &mut source, (&case, format, true))?;
     }
-    Ok(())
+    CASES.iter().try_for_each(|case| check_case::<T>(&gpu, &mut source, (case, format, true)))
 }
 
 /// What is not a number does not become one, and does not spread to other heads.
@@ -236,11 +314,12 @@ fn not_numbers() -> Outcome {
     let (on_q, lengths) = (gpu.put(&q)?, gpu.put(&[300u32])?);
     let mut room = DecodeRoom::new(gpu.ops.context(), 5, 32, 300).map_err(text)?;
     let on_sinks = gpu.put(&[0.5f32; 5])?;
-    for sinks in [None, Some(on_sinks.view())] {
+    for (sinks, halves) in [None, Some(on_sinks.view())].into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let mut y = gpu.room::<f16>(q.len())?;
         let from = (&filled.cache, filled.tables());
         let to = (&mut room, &mut y);
-        let (how, stream) = (Decode { heads: 5, scale: 0.2, window: None, sinks, slopes: None }, &gpu.stream);
+        let (how, stream) =
+            (Decode { heads: 5, scale: 0.2, window: None, sinks, slopes: None, halves }, &gpu.stream);
         gpu.ops.attention_decode(stream, from, lengths.view(), how, on_q.view(), to).map_err(text)?;
         let y = gpu.get(&y)?;
         let wrong = y.chunks(32).enumerate().find(|(h, y)| y.iter().any(|y| y.is_nan() != (*h == 2)));
@@ -258,7 +337,7 @@ fn refusals() -> Outcome {
     let (q, lengths, four) = (gpu.put(&[f16::ONE; 5 * 32])?, gpu.put(&[3u32])?, gpu.put(&[0f32; 4])?);
     let mut room = DecodeRoom::new(gpu.ops.context(), 5, 32, 3).map_err(text)?;
     let mut y = gpu.room::<f16>(q.len())?;
-    let good = Decode { heads: 5, scale: 0.2, window: None, sinks: None, slopes: None };
+    let good = Decode { heads: 5, scale: 0.2, window: None, sinks: None, slopes: None, halves: false };
     let wrong = [
         (Decode { sinks: Some(four.view()), ..good }, "`sinks`"),
         (Decode { slopes: Some(four.view()), ..good }, "`slopes`"),
@@ -278,5 +357,8 @@ pub fn trials(trials: &mut Trials) {
     trials.push(trial("attention_decode_refusals", refusals));
     for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3, KvFormat::F32] {
         super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
+    }
+    for format in [KvFormat::F16, KvFormat::Bf16] {
+        super::each_type!(trials, format!("attention_decode_tiles_{format:?}"), check_tiles(format));
     }
 }

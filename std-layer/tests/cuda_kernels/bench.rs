@@ -138,8 +138,9 @@ fn matrices(gpu: &Gpu) -> Outcome {
 }
 
 fn attention(gpu: &Gpu, table: &Table) -> Outcome {
-    let (heads, kv_heads, head_dim, page_tokens) = (32, 8, 128, 16);
-    for format in [KvFormat::F16, KvFormat::E4m3] {
+    let (kv_heads, head_dim, page_tokens) = (8, 128, 16);
+    let kinds = [(KvFormat::F16, 32, false), (KvFormat::F16, 64, true), (KvFormat::E4m3, 32, false)];
+    for (format, heads, halves) in kinds {
         for (sequences, tokens) in [(1, 8192), (1, 32768), (16, 8192)] {
             let len = tokens / page_tokens;
             let per_token = 2 * kv_heads * head_dim * if format == KvFormat::E4m3 { 1 } else { 2 };
@@ -165,12 +166,12 @@ fn attention(gpu: &Gpu, table: &Table) -> Outcome {
             let mut room = DecodeRoom::new(context(), sequences * heads, head_dim, tokens).map_err(text)?;
             let mut y = Buffer::<f16>::new(context(), q.len()).map_err(text)?;
             let mut run = |cache: &KvCache| {
-                let how = Decode { heads, scale: 0.088, window: None, sinks: None, slopes: None };
+                let how = Decode { heads, scale: 0.088, window: None, sinks: None, slopes: None, halves };
                 let to = (&mut room, &mut y);
                 gpu.ops.attention_decode(&gpu.stream, (cache, tables), lengths.view(), how, q.view(), to)
             };
             let us = time(gpu, turns, || caches.iter().try_for_each(&mut run))?;
-            table.row(&format!("attention_decode {format:?} {sequences} x {tokens}"), us, size);
+            table.row(&format!("attention_decode {format:?} {heads} heads {sequences} x {tokens}"), us, size);
         }
     }
     Ok(())

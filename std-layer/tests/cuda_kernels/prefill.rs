@@ -1,10 +1,10 @@
 //! Attention of many queries.
 
-use gllm_kernels_std::core::{bf16, f16};
+use gllm_kernels_std::core::f16;
 use gllm_kernels_std::cuda::{Buffer, CudaError, Float, KvFormat, Mask, PageTables, Prefill};
 
-use super::attention::{sinks, slopes, Filled, Query, PARTS};
-use super::{compare, rounding, source, text, trial, Gpu, Outcome, Trials};
+use super::attention::{rounded, rounding_of, sinks, slopes, Filled, Query, PARTS};
+use super::{compare, source, text, trial, Gpu, Outcome, Trials};
 
 struct Case {
     heads: usize,
@@ -104,14 +104,6 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// What tensor cores multiply a query as.
-fn rounded<T: Float>(format: KvFormat, q: T) -> f64 {
-    match format {
-        KvFormat::Bf16 => bf16::from_f32(q.to_f32()).to_f32().into(),
-        _ => f16::from_f32(q.to_f32()).to_f32().into(),
-    }
-}
-
 fn check<T: Float>(format: KvFormat) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("prefill");
@@ -151,8 +143,7 @@ fn check<T: Float>(format: KvFormat) -> Outcome {
                 .map_err(text)?;
 
             // Exponentials are rounded to 16 bits, and those of f16 may be too small for it.
-            let (relative, least) =
-                if format == KvFormat::Bf16 { rounding::<bf16>() } else { rounding::<f16>() };
+            let (relative, least) = rounding_of(format);
             let (mut want, mut error, mut before, mut next) = (Vec::new(), Vec::new(), 0, 0);
             for &(queries, n) in sequences {
                 for i in 0..queries {

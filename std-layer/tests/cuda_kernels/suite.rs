@@ -202,7 +202,7 @@ pub fn main() {
 fn coverage() {
     let controls = Controls::of(emulator(0));
     let mut wrong = Vec::new();
-    for kernel in catalogue() {
+    for kernel in catalogue(context().device().capability()) {
         if controls.arguments(&kernel.name) != kernel.arguments as i32 {
             wrong.push(format!("{}: arguments differ in size", kernel.name));
         } else if !controls.launched(&kernel.name) {

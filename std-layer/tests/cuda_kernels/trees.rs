@@ -1,25 +1,77 @@
 //! Trees of drafts, compared with the CPU's.
 
-use gllm_kernels_std::backend::{CudaBackend, KvType};
-use gllm_kernels_std::core::QuantFormat;
+use gllm_kernels_std::backend::{
+    Backend, BackendError, CacheOptions, CpuBackend, CudaBackend, ForwardConfig, KvType,
+};
+use gllm_kernels_std::core::{Precision, QuantFormat};
+use gllm_kernels_std::model::Tree;
 
 use super::models::tiny::{self, Tiny};
-use super::{context, source, text, trial, Trials};
+use super::{context, source, text, trial, Outcome, Trials};
 
 // What drafts have on the CPU is the business of its tests.
 #[allow(dead_code)]
 #[path = "../decoder/trees.rs"]
 mod pairs;
-use pairs::{chains, drafts, refusals};
+use pairs::{bits, chains, drafts, mean_divergence, refusals, Loaded};
 
 /// Sequences whose trees are in one piece of attention, and in two.
 const LENGTHS: [usize; 3] = [14, 61, 250];
 const SIZES: [usize; 3] = [7, 20, 3];
-/// On the fast path runs of so many tokens are for tensor cores, and trees are not.
+/// On the fast path runs of so many tokens are for `attention_prefill`, and trees are not.
 const MANY: usize = 16;
 
 fn gpu() -> Result<CudaBackend, String> {
     CudaBackend::with_context(context()).map_err(text)
+}
+
+/// A token and a tree have the bits side by side that each has alone, and the logits of the CPU's: on the fast path, where trees are for tensor cores and a
+/// token is if many heads share a KV head. The token is of the second piece of attention, one of the drafts of the first.
+fn side_by_side(tiny: Tiny) -> Outcome {
+    let model = tiny.open();
+    let weights = model.weights().map_err(text)?;
+    let (cpu, gpu) = (CpuBackend::new(2).map_err(text)?, gpu()?);
+    let [exact, fast] = [Precision::Exact, Precision::Integer].map(|precision| {
+        let forward = ForwardConfig { precision, ..ForwardConfig::default() };
+        (CacheOptions { sequences: 8, ..CacheOptions::default() }, forward)
+    });
+    let mut on_cpu = Loaded::new(&cpu, (model.config(), &weights), exact).map_err(text)?;
+    let mut on_gpu = Loaded::new(&gpu, (model.config(), &weights), fast).map_err(text)?;
+    let want = beside(&mut on_cpu, [true, true]).map_err(text)?;
+    let got = beside(&mut on_gpu, [true, true]).map_err(text)?;
+    let mean = mean_divergence(&want, &got, tiny.vocabulary);
+    // Not `mean >= 4e-3`: NaN is never near.
+    let near = mean < 4e-3;
+    if !near {
+        return Err(format!("{tiny:?}: KL divergence {mean}"));
+    }
+    let token = beside(&mut on_gpu, [true, false]).map_err(text)?;
+    let tree = beside(&mut on_gpu, [false, true]).map_err(text)?;
+    match bits(&[token, tree].concat()) == bits(&got) {
+        true => Ok(()),
+        false => Err(format!("{tiny:?}: other bits side by side")),
+    }
+}
+
+/// The logits of a token behind 290 others, if it is wanted, and those of a tree of four drafts behind 254, if they are.
+fn beside<B: Backend>(loaded: &mut Loaded<'_, B>, wanted: [bool; 2]) -> Result<Vec<f32>, BackendError> {
+    let mut source = source("side by side");
+    let mut text = |n: usize| (0..n).map(|_| source.below(97) as u32).collect::<Vec<u32>>();
+    let (texts, next) = ([text(290), text(254)], [text(1), text(4)]);
+    let tree = Tree::new(&[None, Some(0), Some(0), Some(1)]).expect("a tree");
+    let mut runs = Vec::new();
+    for ((tokens, next), tree) in texts.iter().zip(next).zip([Tree::default(), tree]) {
+        let sequence = loaded.backend.create_sequence(&mut loaded.kv);
+        loaded.extend(sequence, tokens)?;
+        runs.push((sequence, next, tree));
+    }
+    let sequences: Vec<_> = runs.iter().map(|run| run.0).collect();
+    let runs: Vec<_> = runs.into_iter().zip(wanted).filter(|run| run.1).map(|run| run.0).collect();
+    let rows = loaded.step(&runs)?;
+    for sequence in sequences {
+        loaded.backend.remove_sequence(&mut loaded.kv, sequence)?;
+    }
+    Ok(rows)
 }
 
 pub fn trials(trials: &mut Trials) {
@@ -42,7 +94,31 @@ pub fn trials(trials: &mut Trials) {
     ];
     for (tiny, kind) in all {
         let name = format!("model_trees_{}_heads_of_{}_{kind:?}", tiny.architecture, tiny.head_dim);
-        let drafts = move || drafts((tiny, kind, None), &gpu()?, (&LENGTHS, &SIZES), &mut source("drafts"));
+        let drafts = move || {
+            drafts((tiny, kind, None), &gpu()?, Precision::Exact, (&LENGTHS, &SIZES), &mut source("drafts"))
+        };
+        trials.push(trial(name, drafts));
+    }
+    for (heads, kv_heads) in [(4, 2), (8, 1)] {
+        let tiny = Tiny { heads, kv_heads, ..like("llama") };
+        trials.push(trial(format!("model_trees_side_by_side_{heads}_heads"), move || side_by_side(tiny)));
+    }
+    // On tensor cores: one head, two, three, eight and 17 that share keys, with windows and sinks.
+    let fast = [
+        (Tiny { kv_heads: 4, ..like("llama") }, KvType::F16),
+        (Tiny { window: 5, ..like("gemma3") }, KvType::Bf16),
+        (Tiny { heads: 6, head_dim: 80, ..like("qwen3") }, KvType::F16),
+        (
+            Tiny { heads: 8, kv_heads: 1, head_dim: 64, experts: Some((3, 3)), ..like("gpt-oss") },
+            KvType::Bf16,
+        ),
+        (Tiny { heads: 17, kv_heads: 1, head_dim: 36, ..like("qwen2") }, KvType::F16),
+    ];
+    for (tiny, kind) in fast {
+        let name = format!("model_trees_fast_{}_{}_heads_{kind:?}", tiny.architecture, tiny.heads);
+        let drafts = move || {
+            drafts((tiny, kind, None), &gpu()?, Precision::Integer, (&LENGTHS, &SIZES), &mut source("drafts"))
+        };
         trials.push(trial(name, drafts));
     }
 }

@@ -1,7 +1,7 @@
 //! Trees of drafts.
 
 use gllm_kernels_std::backend::{CacheOptions, KvType};
-use gllm_kernels_std::core::QuantFormat;
+use gllm_kernels_std::core::{Precision, QuantFormat};
 use gllm_testkit::data::Source;
 
 use super::tiny::{self, Tiny};
@@ -31,7 +31,7 @@ fn drafts_are_the_cpus() {
     for (i, how) in all.into_iter().enumerate() {
         let many: (&[usize], &[usize]) = (&[14, 61, 250], &[7, 20, 3]);
         for (j, rounds) in [many, (&[251], &[7, 8, 5])].into_iter().enumerate() {
-            drafts(how, &backend, rounds, &mut Source::new((2 * i + j) as u64)).unwrap();
+            drafts(how, &backend, Precision::Exact, rounds, &mut Source::new((2 * i + j) as u64)).unwrap();
         }
     }
 }

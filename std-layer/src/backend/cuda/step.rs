@@ -15,8 +15,21 @@ use crate::model::{Config, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
 const ATTENTION_ROWS: usize = 64;
-/// Rows of a sequence from which on attention is worth tensor cores.
+/// Rows of a sequence from which on attention is worth the kernels for many queries.
 const MIN_TENSOR_ROWS: usize = 16;
+/// Heads that share a KV head up to which a single row is attended to in f32: the kernels for that take four at a time.
+const MAX_GROUP_IN_F32: usize = 4;
+
+/// How rows that stand side by side are attended to.
+#[derive(Clone, Copy, Debug)]
+enum Way<'a> {
+    /// In pieces, in f32.
+    Pieces,
+    /// In pieces, on tensor cores if there are kernels for single queries there: in numbers of 16 bits.
+    Tiles,
+    /// A run at once, by the kernels for many queries.
+    Run(&'a RunRows),
+}
 
 /// What has been asked for, but waits for whoever takes it.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +202,8 @@ impl<'a> Lowering<'a> {
         let head = (config.head_dim, dim);
         let (scale, cap) = (config.attention_scale, config.attention_softcap);
         // In pieces, straight to whoever takes it; or row by row first.
-        let tensor = rows.tensor_attention(config);
+        let ways = rows.ways(config);
+        let tensor = ways.iter().any(|(_, way)| matches!(way, Way::Run(_)));
         let at_once = rows.rows <= ATTENTION_ROWS && !tensor;
         let part = rows.rows.min(ATTENTION_ROWS);
         self.size(Place::Partial, Ops::partial_len(part, heads, rows.pieces, dim)?, 4);
@@ -204,11 +218,10 @@ impl<'a> Lowering<'a> {
             let group = memory.group_of[layer];
             let tables = PageTables { pages: memory.tables[group], len: memory.table_len };
             let which = some.then_some(memory.outputs);
-            // Rows `from` to `to` in pieces.
-            let attend = |memory: &Memory<'a>, from: usize, to: usize| {
-                let queries = memory.floats(layout, Place::Queries, from * width, (to - from) * width)?;
+            let attend = |memory: &Memory<'a>, of: Range<usize>, halves: bool| {
+                let queries = memory.floats(layout, Place::Queries, of.start * width, of.len() * width)?;
                 Ok::<_, CudaError>(Attend {
-                    rows: memory.rows.range(from..to)?,
+                    rows: memory.rows.range(of)?,
                     heads,
                     scale,
                     window,
@@ -216,45 +229,42 @@ impl<'a> Lowering<'a> {
                     sinks,
                     slopes,
                     pieces: rows.pieces,
+                    halves,
                     queries: queries.into_view(),
                 })
             };
-            let partial = |memory: &Memory<'a>, count: usize| {
-                let len = Ops::partial_len(count, heads, rows.pieces, dim)?;
-                memory.floats(layout, Place::Partial, 0, len)
+            // What pieces give some of the rows that have room for that together.
+            let partial = |memory: &Memory<'a>, of: Range<usize>| {
+                let [from, len] =
+                    [of.start, of.len()].map(|count| Ops::partial_len(count, heads, rows.pieces, dim));
+                memory.floats(layout, Place::Partial, from?, len?)
             };
             if at_once {
-                let how = attend(memory, 0, rows.rows)?;
-                let mut room = partial(memory, rows.rows)?;
-                ops.decoder_attend(stream, (&memory.layers[layer], tables), &how, room.reborrow())?;
-                let from = (room.into_view(), which);
+                for (of, way) in &ways {
+                    let how = attend(memory, of.clone(), matches!(way, Way::Tiles))?;
+                    let room = partial(memory, of.clone())?;
+                    ops.decoder_attend(stream, (&memory.layers[layer], tables), &how, room)?;
+                }
+                let how = attend(memory, 0..rows.rows, false)?;
+                let from = (partial(memory, 0..rows.rows)?.into_view(), which);
                 let (cache, forms) = memory.cache_and_forms(layout, layer, wanted, m)?;
                 return ops.decoder_join(stream, (cache, tables), &how, from, forms);
             }
-            // Rows in pieces, and runs of many on tensor cores.
-            let in_pieces = |memory: &Memory<'a>, rows: Range<usize>| {
-                for from in rows.clone().step_by(ATTENTION_ROWS) {
-                    let to = rows.end.min(from + ATTENTION_ROWS);
-                    let how = attend(memory, from, to)?;
-                    let mut room = partial(memory, to - from)?;
-                    let cache = (&memory.layers[layer], tables);
-                    ops.decoder_attend(stream, cache, &how, room.reborrow())?;
-                    let mixed = memory.floats(layout, Place::Mixed, from * width, (to - from) * width)?;
-                    let forms =
-                        Forms { cols: width, rows: Some(mixed), half: None, integer: None, exact: None };
-                    ops.decoder_join(stream, cache, &how, (room.into_view(), None), forms)?;
-                }
-                Ok::<_, CudaError>(())
-            };
-            if !tensor {
-                in_pieces(memory, 0..rows.rows)?;
-            }
-            for run in rows.runs.iter().filter(|_| tensor) {
-                let end = run.row + run.tokens;
-                if !run.is_for_tensors() {
-                    in_pieces(memory, run.row..end)?;
+            for (of, way) in &ways {
+                let Way::Run(run) = way else {
+                    for from in of.clone().step_by(ATTENTION_ROWS) {
+                        let some = from..of.end.min(from + ATTENTION_ROWS);
+                        let how = attend(memory, some.clone(), matches!(way, Way::Tiles))?;
+                        let mut room = partial(memory, 0..some.len())?;
+                        let cache = (&memory.layers[layer], tables);
+                        ops.decoder_attend(stream, cache, &how, room.reborrow())?;
+                        let mixed = memory.floats(layout, Place::Mixed, from * width, some.len() * width)?;
+                        let forms =
+                            Forms { cols: width, rows: Some(mixed), half: None, integer: None, exact: None };
+                        ops.decoder_join(stream, cache, &how, (room.into_view(), None), forms)?;
+                    }
                     continue;
-                }
+                };
                 let q = memory.floats(layout, Place::Queries, 0, rows.rows * width)?.into_view();
                 let y = memory.floats(layout, Place::Mixed, 0, rows.rows * width)?;
                 let mask = window.map_or(all, Mask::Window);
@@ -262,7 +272,7 @@ impl<'a> Lowering<'a> {
                 let table = run.slot * tables.len..(run.slot + 1) * tables.len;
                 let own = PageTables { pages: tables.pages.range(table)?, len: tables.len };
                 let starts = memory.starts.range(run.index..run.index + 2)?;
-                let lengths = memory.rows.lengths.range(end - 1..end)?;
+                let lengths = memory.rows.lengths.range(of.end - 1..of.end)?;
                 let cache = (&memory.layers[layer], own);
                 ops.attention_prefill(stream, cache, (starts, lengths), how, q, y)?;
             }
@@ -327,18 +337,35 @@ impl<'a> Lowering<'a> {
     }
 }
 
-impl RunRows {
-    /// Whether attention of its rows is worth tensor cores, whose kernels know no trees.
-    fn is_for_tensors(&self) -> bool {
-        self.tokens >= MIN_TENSOR_ROWS && !self.drafts
-    }
-}
-
 impl Rows {
-    /// Whether some of the step's attention is done on tensor cores, whose numbers have 16 bits.
-    fn tensor_attention(&self, config: &Config) -> bool {
-        let many = self.runs.iter().any(RunRows::is_for_tensors);
-        many && !self.exact && self.narrow_cache && config.attention_softcap.is_none()
+    /// How attention of rows goes, neighbours that go one way together. A run goes its own way, whatever else is in the step: numbers of 16 bits are for fast
+    /// paths, whose caches have as many.
+    fn ways(&self, config: &Config) -> Vec<(Range<usize>, Way<'_>)> {
+        let narrow = !self.exact && self.narrow_cache;
+        let of_run = |tokens: usize| match tokens > 1 || config.heads / config.kv_heads > MAX_GROUP_IN_F32 {
+            true if narrow => Way::Tiles,
+            _ => Way::Pieces,
+        };
+        if self.runs.is_empty() {
+            return vec![(0..self.rows, of_run(1))];
+        }
+        let mut ways: Vec<(Range<usize>, Way<'_>)> = Vec::new();
+        for run in &self.runs {
+            let rows = run.row..run.row + run.tokens;
+            // The kernels for many queries know no trees, and no caps.
+            let many = run.tokens >= MIN_TENSOR_ROWS && !run.drafts;
+            let way = match many && narrow && config.attention_softcap.is_none() {
+                true => Way::Run(run),
+                false => of_run(run.tokens),
+            };
+            match (ways.last_mut(), &way) {
+                (Some((before, Way::Tiles)), Way::Tiles) | (Some((before, Way::Pieces)), Way::Pieces) => {
+                    before.end = rows.end;
+                }
+                _ => ways.push((rows, way)),
+            }
+        }
+        ways
     }
 }
 

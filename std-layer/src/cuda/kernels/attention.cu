@@ -2,8 +2,7 @@
 //
 // A page has PAGE tokens; of one it holds for each KV head the keys of all its tokens, then (in an array of their own) the values: element
 // ((page * kv_heads + head) * page_tokens + token) * dim + i. `tables` has for each sequence the numbers of its pages.
-#include "attention.cuh"
-#include "mma.cuh"
+#include "together.cuh"
 
 // FP8 E4M3 with a scale for each array; the largest number is 448, above it there is NaN alone.
 struct e4m3 { u8 bits; };
@@ -73,77 +72,11 @@ KERNEL(kv_move, MoveArgs, 128) {
         }
 }
 
-// Eight numbers of a row, in words as they lie in memory: taken apart they would have to be there.
-template <class C> struct Eight { u32 w[2 * sizeof(C)]; };
-template <class C> DEVICE Eight<C> load8(const void* p) {
-    Eight<C> eight;
-    if constexpr (sizeof(C) == 1) {
-        struct alignas(8) Two { u32 w[2]; };
-        const Two two = *static_cast<const Two*>(p);
-        eight = {{two.w[0], two.w[1]}};
-    } else {
-#pragma unroll
-        for (u32 i = 0; i < 2 * sizeof(C); i += 4) {
-            const Quad quad = load_once(static_cast<const u8*>(p) + 4 * i);
-            for (u32 k = 0; k < 4; k++) eight.w[i + k] = quad.w[k];
-        }
-    }
-    return eight;
-}
 DEVICE f32 number(const Eight<f32>& x, u32 i) { return from_bits(x.w[i]); }
 DEVICE f32 number(const Eight<f16>& x, u32 i) { return to_f32(f16{static_cast<u16>(x.w[i / 2] >> i % 2 * 16)}); }
 DEVICE f32 number(const Eight<bf16>& x, u32 i) { return from_bits(i % 2 ? x.w[i / 2] & 0xffff0000 : x.w[i / 2] << 16); }
 DEVICE f32 number(const Eight<e4m3>& x, u32 i) { return to_f32(e4m3{static_cast<u8>(x.w[i / 4] >> i % 4 * 8)}); }
 DEVICE f32 number(const Eight<q8_0>& x, u32 i) { return to_f32(q8_0{static_cast<i8>(x.w[i / 4] >> i % 4 * 8)}); }
-
-// Where the keys and values of a token are; a lane may ask for those of another one's token.
-template <class C> struct Place {
-    // Number of the row among all of the cache, or none.
-    u32 row;
-    static DEVICE Place none() { return {~0u}; }
-    static DEVICE Place of(const DecodeArgs& a, u32 page, u32 kv, u32 slot) { return {(page * a.kv_heads + kv) * a.page_tokens + slot}; }
-    DEVICE Place of_lane(u32 lane) const { return {shuffle(row, lane)}; }
-    DEVICE bool there() const { return row != ~0u; }
-    // Where its numbers from `first` on are.
-    DEVICE const u8* at(const DecodeArgs& a, const void* cache, u32 first) const {
-        return static_cast<const u8*>(cache) + first * sizeof(C) + static_cast<u64>(row) * (a.dim * static_cast<u32>(sizeof(C)));
-    }
-    // What the numbers from `first` on are multiplied with.
-    DEVICE f32 scale(const DecodeArgs&, const void*, u32) const { return 1; }
-};
-template <> struct Place<q8_0> {
-    // Number of the row within its page, or none.
-    u32 page, row;
-    static DEVICE Place none() { return {0, ~0u}; }
-    static DEVICE Place of(const DecodeArgs& a, u32 page, u32 kv, u32 slot) { return {page, kv * a.page_tokens + slot}; }
-    DEVICE Place of_lane(u32 lane) const { return {shuffle(page, lane), shuffle(row, lane)}; }
-    DEVICE bool there() const { return row != ~0u; }
-    static DEVICE u64 rows(const DecodeArgs& a) { return static_cast<u64>(a.kv_heads) * a.page_tokens; }
-    DEVICE const u8* at(const DecodeArgs& a, const void* cache, u32 first) const { return static_cast<const u8*>(cache) + q8_codes(rows(a), a.dim, page, row) + first; }
-    DEVICE f32 scale(const DecodeArgs& a, const void* cache, u32 first) const {
-        return to_f32(*reinterpret_cast<const f16*>(static_cast<const u8*>(cache) + q8_scale(rows(a), a.dim, page, row, first / Q8_GROUP)));
-    }
-};
-
-// Numbers of a lane in shared memory, which begin at a multiple of 16 bytes if they are fours.
-template <u32 N> DEVICE void keep(f32* to, const f32 (&x)[N]) {
-#pragma unroll
-    for (u32 i = 0; i < N; i += N % 4 ? 1 : 4) {
-        if constexpr (N % 4) to[i] = x[i];
-        else store_pack(to + i, {x[i], x[i + 1], x[i + 2], x[i + 3]});
-    }
-}
-template <u32 N> DEVICE void recall(f32 (&x)[N], const f32* from) {
-#pragma unroll
-    for (u32 i = 0; i < N; i += N % 4 ? 1 : 4) {
-        if constexpr (N % 4) x[i] = from[i];
-        else {
-            Pack<f32> four;
-            four.quad = load16(from + i);
-            x[i] = four.at[0], x[i + 1] = four.at[1], x[i + 2] = four.at[2], x[i + 3] = four.at[3];
-        }
-    }
-}
 
 // Has been computed here: else AMD's compiler loads what all sums are made of before it forms one, for which there are too few registers.
 #ifdef __HIP__
@@ -156,29 +89,21 @@ DEVICE void done(f32&) {}
 // eight dimensions, which need few shuffles to be summed; of values it has eight dimensions, of STEP tokens, so that a warp's sums are
 // spread over all lanes. Keys of the next batch are on the way as soon as those of this one have been multiplied, values too; their places are
 // known 32 tokens ahead. Warps meet at the end.
-template <class C, u32 HEADS> struct Attend {
+template <class C, u32 HEADS> struct Attend : Turns<C, false> {
+    typedef Turns<C, false> Base;
+    using Base::a, Base::log, Base::few, Base::batch, Base::place_of;
     static constexpr u32 STEP = 4;
     // How far the numbers of a query are from the next one's, in shared memory.
     static constexpr u32 PITCH = 256;
 
-    const DecodeArgs& a;
-    // The tokens that the block sees, and where they are looked up.
-    u32 kv, sequence, from, to;
-    // The logarithm of the number of lanes that a key takes.
-    u32 log;
-    // Of a token of the present 32, and of one of the next.
-    Place<C> place;
-    u32 next_page, next_slot;
     Eight<C> k[STEP], v[STEP];
     f32 of_key[STEP], of_value[STEP];
     bool has_key;
     // Of each query: sums of values, the largest score of the warp, and the lane's sum of exponentials.
     f32 acc[HEADS][8], top[HEADS], sum[HEADS];
 
-    // Lanes that a key takes, and a value; tokens of a batch.
-    DEVICE u32 few() const { return 1 << log; }
+    // Lanes that a value takes; a key takes `few`.
     DEVICE u32 lanes() const { return STEP << log; }
-    DEVICE u32 batch() const { return WARP >> log; }
     // Tokens of a batch whose values a warp takes at a time.
     DEVICE u32 side() const { return WARP / STEP >> log; }
     // Which tokens of these this lane has a part of first, and from which dimension on.
@@ -186,26 +111,9 @@ template <class C, u32 HEADS> struct Attend {
     DEVICE u32 key_first() const { return (lane() & (few() - 1)) * 8; }
     DEVICE u32 value_token() const { return lane() / STEP >> log; }
     DEVICE u32 value_first() const { return (lane() & (lanes() - 1)) * 8; }
-    // The first token of a batch of this warp.
-    DEVICE u32 first_of(u32 index) const { return from + (index * (threads() / WARP) + warp()) * batch(); }
-
-    // Asks for the page of one of 32 tokens, which are `few` batches.
-    DEVICE void look(u32 index) {
-        const u32 token = first_of(index + (lane() >> (5 - log))) + (lane() & (batch() - 1)), at = token / a.page_tokens;
-        next_slot = token % a.page_tokens, next_page = a.pages;
-        if (token < to && at < a.table_len && is_seen(a, block_z(), least(a.lengths[block_z()], 0x7fffffffu), token))
-            next_page = a.tables[static_cast<u64>(sequence) * a.table_len + at];
-    }
-
-    // What is asked for at the beginning of a batch: where the next tokens are, if their turn has come.
-    DEVICE void turn(u32 index) {
-        if (index & (few() - 1)) return;
-        place = next_page < a.pages ? Place<C>::of(a, next_page, kv, next_slot) : Place<C>::none();
-        look(index + few());
-    }
 
     DEVICE void fetch_keys(u32 index) {
-        const Place<C> at = place.of_lane((index & (few() - 1)) * batch() + key_token());
+        const Place<C> at = place_of(index, key_token());
         has_key = at.there();
         if (!has_key) return;
         const u8* from = at.at(a, a.keys, key_first());
@@ -219,7 +127,7 @@ template <class C, u32 HEADS> struct Attend {
     }
 
     DEVICE void fetch_value(u32 index, u32 t) {
-        const Place<C> at = place.of_lane((index & (few() - 1)) * batch() + t * side() + value_token());
+        const Place<C> at = place_of(index, t * side() + value_token());
         v[t] = {}, of_value[t] = 1;
         if (!at.there() || value_first() >= a.dim) return;
         v[t] = load8<C>(at.at(a, a.values, value_first()));
@@ -328,8 +236,8 @@ template <class C, u32 HEADS> struct Attend {
         u32 log = 0;
 #pragma unroll 1
         while (STEP * 8 << log < a.dim) log++;
-        Attend self{a, kv, sequence, from, to, log, {}, 0, 0, {}, {}, {}, {}, false, {}, {}, {}};
-        const u32 warps = threads() / WARP, next = HEADS * most(self.batch(), a.dim + 4);
+        Attend self{{a, kv, sequence, from, from, to, log, {}, 0, 0}, {}, {}, {}, {}, false, {}, {}, {}};
+        const u32 next = HEADS * most(self.batch(), a.dim + 4);
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) self.top[h] = minus_infinity();
 #pragma unroll
@@ -391,22 +299,7 @@ template <class C, u32 HEADS> struct Attend {
         }
         self.leave(own);
         sync_block();
-#pragma unroll 1
-        for (u32 h = 0; h < count; h++) {
-            const f32 *sums = room + h * a.dim, *ends = room + HEADS * a.dim + 2 * h;
-            f32 over = minus_infinity();
-#pragma unroll 1
-            for (u32 w = 0; w < warps; w++) over = most(over, ends[w * next]);
-            f32* out = a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (a.dim + 2);
-#pragma unroll 1
-            for (u32 i = thread(); i < a.dim + 2; i += threads()) {
-                f32 o = 0;
-#pragma unroll 1
-                for (u32 w = 0; w < warps; w++)
-                    if (ends[w * next + 1] != 0) o = fmaf(exp2_fast(ends[w * next] - over), i < a.dim ? sums[w * next + i] : ends[w * next + 1], o);
-                out[i] = i == a.dim ? over : o;
-            }
-        }
+        unite(a, room, next, HEADS, count, [&](u32 h) { return a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (a.dim + 2); });
     }
 };
 
@@ -441,3 +334,12 @@ CACHE(e4m3)
 CACHE(f32)
 // Whole models alone write it: `decoder_heads`.
 DECODE(q8_0)
+
+#ifdef MULTIPLIES_TILES
+#define TOGETHER(T, DIM) \
+    KERNEL(attention_decode_##T##_d##DIM, DecodeArgs, 128) { Together<T, DIM>::run(a); }
+TOGETHER(f16, 64)
+TOGETHER(f16, 128)
+TOGETHER(bf16, 64)
+TOGETHER(bf16, 128)
+#endif

@@ -24,8 +24,9 @@ struct DecodeArgs {
     // Of each query which tokens it sees, if drafts form trees: bit 0 is its own token, bit `i` the one `i` before it. Those that are 64 and more before
     // it are seen. None, without.
     const u64* seen;
+    // A tile has at most `together` queries.
     // A part has `piece` tokens, counted from the first one of the sequence; if that is 0, an equal share of those that are seen.
-    u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type;
+    u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type, together;
     // Scores are capped at `cap * tanh(score / cap)` unless it is 0.
     f32 scale, key_scale, value_scale, cap;
 };

@@ -209,37 +209,50 @@ struct JoinRowsArgs {
     u32 dim;
 };
 
-// The pieces of a query's heads together; a query without tokens gives zeros.
-KERNEL(decoder_join, JoinRowsArgs, 1024) {
+// Numbers of a row that a block joins, and its warps, which share the pieces.
+static constexpr u32 JOINED = 128, JOINERS = 8;
+
+// The pieces of a query's heads together; a query without tokens gives zeros. The order of sums follows from the row's own pieces alone.
+KERNEL(decoder_join, JoinRowsArgs, JOINERS * WARP) {
     const DecodeArgs& d = a.decode;
     const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? d.lengths[query] : 0;
     const u32 first = seen_from(path_length(d.seen, query, length), d.window) / d.piece, last = least(d.parts, div_up(length, d.piece));
-    each_four(a.out.cols, [&](u32 at) {
-        f32 v[4] = {0, 0, 0, 0};
-        if (at < a.out.cols) {
-            // Four neighbours are of one head, or of several where heads are no multiple of 4.
-            for (u32 from = 0, to; from < 4; from = to) {
-                const u32 head = (at + from) / a.dim, i = (at + from) % a.dim;
-                to = least(4u, from + (a.dim - i));
-                const f32* in = d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * (d.dim + 2);
-                f32 total = 0, over = sink_of(d, head);
-                for (u32 p = first; p < last; p++) over = most(over, in[p * (d.dim + 2) + d.dim]);
-                for (u32 p = first; p < last; p++) {
-                    const f32* part = in + p * (d.dim + 2);
-                    if (part[d.dim + 1] == 0) continue;
-                    const f32 keep = exp2_fast(part[d.dim] - over);
-                    for (u32 k = 0; k < 4; k++)
-                        if (k >= from && k < to) v[k] = fmaf(keep, part[i + k - from], v[k]);
-                    total = fmaf(keep, part[d.dim + 1], total);
-                }
-                // Read again: kept until here it would take a register from the loop.
-                total += part_of_sink(sink_of(d, head), over);
-                for (u32 k = 0; k < 4; k++)
-                    if (k >= from && k < to) v[k] = total == 0 ? 0 : v[k] / total * d.value_scale;
-            }
+    const u32 column = block_y() * JOINED, head = column / a.dim, next = d.dim + 2;
+    const auto pieces_of = [&](u32 head) { return d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * next; };
+    // Of each head that has numbers here the largest score, and the sum of exponentials; then what each warp has of each number.
+    f32 *over = shared<f32>(), *total = over + JOINED, *sums = total + JOINED;
+    for (u32 h = head + warp(); h <= (least(a.out.cols, column + JOINED) - 1) / a.dim; h += JOINERS) {
+        const f32 *ends = pieces_of(h) + d.dim, sink = sink_of(d, h);
+        f32 top = sink, sum = 0;
+        for (u32 p = first + lane(); p < last; p += WARP) top = most(top, ends[p * next]);
+        top = warp_reduce<Max>(top);
+        for (u32 p = first + lane(); p < last; p += WARP)
+            if (ends[p * next + 1] != 0) sum = fmaf(exp2_fast(ends[p * next] - top), ends[p * next + 1], sum);
+        sum = warp_reduce<Add>(sum) + part_of_sink(sink, top);
+        if (lane() == 0) over[h - head] = top, total[h - head] = sum;
+    }
+    sync_block();
+    for (u32 i = lane(); i < JOINED; i += WARP) {
+        f32 v = 0;
+        if (column + i < a.out.cols) {
+            const u32 h = (column + i) / a.dim, at = (column + i) % a.dim;
+            const f32 *piece = pieces_of(h), top = over[h - head];
+            // Without tokens sums are zeros, and where no piece has any, nobody looks at this.
+#pragma unroll 4
+            for (u32 p = first + warp(); p < last; p += JOINERS) v = fmaf(exp2_fast(piece[p * next + d.dim] - top), piece[p * next + at], v);
         }
-        put4(a.out, block_x(), at, v);
-    });
+        sums[warp() * JOINED + i] = v;
+    }
+    sync_block();
+    if (warp() > 0) return;
+    f32 v[4] = {0, 0, 0, 0};
+    const u32 at = column + lane() * 4;
+    for (u32 k = 0; k < 4 && at < a.out.cols; k++) {
+        const f32 by = total[(at + k) / a.dim - head];
+        for (u32 w = 0; w < JOINERS; w++) v[k] += sums[w * JOINED + lane() * 4 + k];
+        v[k] = by == 0 ? 0 : v[k] / by * d.value_scale;
+    }
+    put4(a.out, block_x(), at, v);
 }
 
 struct GateArgs {
