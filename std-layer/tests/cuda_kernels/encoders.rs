@@ -29,11 +29,11 @@ pub fn trials(trials: &mut Trials) {
         let format = small.format.map_or("f32", QuantFormat::name);
         let fused = if small.fused { "_fused" } else { "" };
         let name = format!("{}_{format}_{}_heads{fused}", small.architecture, small.heads);
-        let poolings = move || in_turn(POOLINGS, turn + turn / 3);
-        let exact = move || exact_rows(small, &gpu()?, poolings(), 0);
+        let poolings = move || in_turn(POOLINGS, turn + turn / 3).collect::<Vec<_>>();
+        let exact = move || exact_rows(small, &gpu()?, &poolings(), 0);
         trials.push(trial(format!("encoder_exact_{name}"), exact));
         let kinds = [KvType::F16, KvType::Bf16, KvType::F32, KvType::Q8_0];
-        let fast = move || fast_rows(small, &gpu()?, in_turn(kinds, turn), poolings());
+        let fast = move || fast_rows(small, &gpu()?, in_turn(kinds, turn), &poolings());
         trials.push(trial(format!("encoder_fast_{name}"), fast));
     }
     trials.push(trial("encoder_long_text", move || long_text(jina, &gpu()?)));

@@ -88,16 +88,11 @@ impl<'a, B: Backend> Loaded<'a, B> {
 }
 
 /// Rows of texts are the CPU's, beside each other and one by one. Those of texts with more than `few` tokens have the same bits then.
-pub fn exact_rows<B: Backend>(
-    small: Small,
-    backend: &B,
-    poolings: impl Iterator<Item = Pooling>,
-    few: usize,
-) -> Outcome {
+pub fn exact_rows<B: Backend>(small: Small, backend: &B, poolings: &[Pooling], few: usize) -> Outcome {
     let (model, all) = (small.open(), tokens(60));
     let texts = [&all[..17], &all[5..6], &all[20..60]];
     let (mut cpu, mut loaded) = (generator(&model, 2, exact()), Loaded::of(backend, &model, &exact())?);
-    for pooling in poolings {
+    for &pooling in poolings {
         let want = cpu.embed(&texts, pooling).map_err(text)?;
         let got = loaded.rows(&texts, pooling)?;
         for (i, of) in texts.iter().enumerate() {
@@ -118,7 +113,7 @@ pub fn fast_rows<B: Backend>(
     small: Small,
     backend: &B,
     kinds: impl Iterator<Item = KvType>,
-    poolings: impl Iterator<Item = Pooling> + Clone,
+    poolings: &[Pooling],
 ) -> Outcome {
     let (model, all) = (small.open(), tokens(90));
     let texts = [&all[..], &all[7..19]];
@@ -126,7 +121,7 @@ pub fn fast_rows<B: Backend>(
     for kind in kinds {
         let cache = CacheOptions { kind, ..CacheOptions::default() };
         let mut loaded = Loaded::of(backend, &model, &Options { cache, ..Options::default() })?;
-        for pooling in poolings.clone() {
+        for &pooling in poolings {
             let want = cpu.embed(&texts, pooling).map_err(text)?;
             let got = loaded.rows(&texts, pooling)?;
             for (i, (want, got)) in want.iter().zip(&got).enumerate() {

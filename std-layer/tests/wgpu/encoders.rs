@@ -18,7 +18,7 @@ const FEW: usize = 8;
 fn exact_embeddings_are_the_cpus() {
     let Some(backend) = backend() else { return };
     for (turn, small) in Small::all().enumerate() {
-        exact_rows(small, &backend, [POOLINGS[turn % 3]].into_iter(), FEW).unwrap();
+        exact_rows(small, &backend, &[POOLINGS[turn % 3]], FEW).unwrap();
     }
     long_text(Small::JINA, &backend).unwrap();
 }
@@ -28,7 +28,7 @@ fn embeddings_with_every_cache() {
     let Some(backend) = backend() else { return };
     for (turn, small) in Small::all().take(6).enumerate() {
         let kinds = [KvType::F16, KvType::Bf16, KvType::F32].into_iter();
-        fast_rows(small, &backend, kinds, [POOLINGS[turn % 3]].into_iter()).unwrap();
+        fast_rows(small, &backend, kinds, &[POOLINGS[turn % 3]]).unwrap();
     }
 }
 

@@ -70,7 +70,7 @@ fn norms_on(gpu: &Gpu) {
                 for (c, (want, &got)) in want.iter().zip(got).enumerate() {
                     let error = (f64::from(got) - want).abs();
                     // Sums of up to 204 squares a thread; then rounding of what is added, and of a mean that is subtracted.
-                    let of_mean = if layer { mean * 1.5e-7 } else { 0.0 };
+                    let of_mean = if layer { f64::from(mean) * 1.5e-7 } else { 0.0 };
                     let bound = 1e-5 * want.abs() + (1e-6 + of_mean) * f64::from(weight[c]).abs();
                     assert!(error <= bound, "{shader:?}, {rows} x {cols}: {row}, {c}: {got}, {want}");
                 }
