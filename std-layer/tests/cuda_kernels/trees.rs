@@ -112,7 +112,7 @@ pub fn trials(trials: &mut Trials) {
             Tiny { heads: 8, kv_heads: 1, head_dim: 64, experts: Some((3, 3)), ..like("gpt-oss") },
             KvType::Bf16,
         ),
-        (Tiny { heads: 17, kv_heads: 1, head_dim: 36, ..like("qwen2") }, KvType::F16),
+        (Tiny { heads: 17, kv_heads: 1, head_dim: 40, ..like("qwen2") }, KvType::F16),
     ];
     for (tiny, kind) in fast {
         let name = format!("model_trees_fast_{}_{}_heads_{kind:?}", tiny.architecture, tiny.heads);
