@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::tensors::check_for_wgpu;
+use super::suits::{check_for_cuda, check_for_wgpu};
 use super::{
     Backend, BackendError, CacheOptions, CpuBackend, ForwardConfig, Progress, SampleRow, Sequences, Topology,
 };
@@ -153,8 +153,9 @@ pub fn choose(threads: usize) -> Result<Choice, BackendError> {
 /// Those of [`choose`].
 pub fn choose_for(config: &Config, threads: usize) -> Result<Choice, BackendError> {
     choose_among(threads, |kind| match kind {
+        BackendKind::Cuda | BackendKind::Rocm => check_for_cuda(config),
         BackendKind::Metal | BackendKind::Wgpu => check_for_wgpu(config),
-        BackendKind::Cuda | BackendKind::Rocm | BackendKind::Cpu => Ok(()),
+        BackendKind::Cpu => Ok(()),
     })
 }
 

@@ -10,6 +10,7 @@ mod cpu;
 mod cuda;
 mod error;
 mod step;
+mod suits;
 mod tensors;
 #[cfg(feature = "wgpu")]
 mod wgpu;

@@ -3,7 +3,7 @@
 use gllm_kernels_core::{KernelError, MatMut};
 
 use super::{BackendError, Linear, NormWeight};
-use crate::model::{Config, ExpertWeights, HostWeights, Matrix, Network, Norm, NormWeights};
+use crate::model::{ExpertWeights, HostWeights, Matrix, Network, NormWeights};
 
 /// Brings matrices and vectors to a device.
 pub(super) trait Upload<'a> {
@@ -211,23 +211,6 @@ pub(super) fn first_row(table: Matrix<'_>) -> Result<Vec<f32>, KernelError> {
         Matrix::F32(w) => k.gather(w, &[0], y)?,
     }
     Ok(row)
-}
-
-/// Refuses models with parts that the shaders of wgpu do not have.
-///
-/// # Errors
-/// `Unsupported`.
-pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
-    let others = config.norm == Norm::Layer && (config.post_norms || !config.residual_norms);
-    let lacks = [
-        (!config.causal && config.windows() != [None], "windows of attention that sees the whole text"),
-        (config.causal && config.position_embeddings, "embeddings of positions in a decoder"),
-        (others, "layer norms beside those of the residual stream"),
-    ];
-    match lacks.into_iter().find(|(lacks, _)| *lacks) {
-        Some((_, what)) => Err(BackendError::Unsupported(format!("{what} through wgpu"))),
-        None => Ok(()),
-    }
 }
 
 /// Vectors one behind the other, if the model has all of them.

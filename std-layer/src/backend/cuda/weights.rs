@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{ElementType, QuantFormat};
 
+use crate::backend::suits::check_for_cuda;
 use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::cuda::geometry::SMALL_TILE_ROWS;
@@ -216,36 +217,6 @@ impl<'a> Upload<'a> for Uploader<'_> {
     }
 }
 
-/// Refuses models with parts or sizes that the kernels do not have.
-fn check(config: &Config) -> Result<(), BackendError> {
-    let refuse = |what: String| Err(BackendError::Unsupported(what));
-    let (dim, hidden, intermediate) = (config.head_dim, config.hidden, config.intermediate);
-    if dim > 256 || !dim.is_multiple_of(2) {
-        return refuse(format!("heads of {dim} elements on a GPU: they must be even, at most 256"));
-    }
-    let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
-    if !keys.is_multiple_of(4) {
-        return refuse(format!("keys of {keys} elements on a GPU: they must be a multiple of 4"));
-    }
-    if !config.causal && config.windows() != [None] {
-        return refuse("windows of attention that sees the whole text on a GPU".to_owned());
-    }
-    if config.causal && config.position_embeddings {
-        return refuse("embeddings of positions in a decoder on a GPU".to_owned());
-    }
-    for (what, n) in [
-        ("the residual stream", hidden),
-        ("the feed-forward network", intermediate),
-        ("an expert's feed-forward network", config.experts.map_or(0, |experts| experts.intermediate)),
-        ("the queries of a token", queries),
-    ] {
-        if !n.is_multiple_of(8) {
-            return refuse(format!("{what} of {n} elements on a GPU: they must be a multiple of 8"));
-        }
-    }
-    Ok(())
-}
-
 /// Brings a model's weights to the GPU.
 pub(super) fn upload(
     stream: &Stream,
@@ -253,7 +224,7 @@ pub(super) fn upload(
     weights: &HostWeights<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CudaWeights, BackendError> {
-    check(config)?;
+    check_for_cuda(config)?;
     let layers = &weights.layers;
     let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]);
     let each: usize = all.map(|matrix| matrix.bytes()).sum();

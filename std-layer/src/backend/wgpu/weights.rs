@@ -10,7 +10,8 @@ use wgpu::{Buffer, BufferUsages};
 
 use super::device::Gpu;
 use super::shaders::Format;
-use crate::backend::tensors::{check_for_wgpu, first_row, Tensors, Upload};
+use crate::backend::suits::check_for_wgpu;
+use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 

@@ -1,0 +1,49 @@
+//! Which models the kinds of backends can run, by their configurations alone. All errors are `Unsupported`.
+
+use super::BackendError;
+use crate::model::{Config, Norm};
+
+/// Refuses with the first of these reasons that applies.
+fn refuse<const N: usize>(reasons: [(bool, String); N]) -> Result<(), BackendError> {
+    match reasons.into_iter().find(|(applies, _)| *applies) {
+        Some((_, why)) => Err(BackendError::Unsupported(why)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses models with parts that kernels for GPUs do not have.
+fn check_for_gpus(config: &Config) -> Result<(), BackendError> {
+    let windows = !config.causal && config.windows() != [None];
+    let positions = config.causal && config.position_embeddings;
+    refuse([
+        (windows, "windows of attention that sees the whole text on a GPU".to_owned()),
+        (positions, "embeddings of positions in a decoder on a GPU".to_owned()),
+    ])
+}
+
+/// Refuses models with parts or sizes that the kernels of CUDA and ROCm do not have.
+pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
+    check_for_gpus(config)?;
+    let (dim, keys) = (config.head_dim, config.kv_heads * config.head_dim);
+    let heads = format!("heads of {dim} elements on a GPU: they must be even, at most 256");
+    let of_eight = |what: &str, n: usize| {
+        let why = format!("{what} of {n} elements on a GPU: they must be a multiple of 8");
+        (!n.is_multiple_of(8), why)
+    };
+    let expert = config.experts.map_or(0, |experts| experts.intermediate);
+    refuse([
+        (dim > 256 || !dim.is_multiple_of(2), heads),
+        (!keys.is_multiple_of(4), format!("keys of {keys} elements on a GPU: they must be a multiple of 4")),
+        of_eight("the residual stream", config.hidden),
+        of_eight("the feed-forward network", config.intermediate),
+        of_eight("an expert's feed-forward network", expert),
+        of_eight("the queries of a token", config.heads * dim),
+    ])
+}
+
+/// Refuses models with parts that the shaders of wgpu do not have.
+pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
+    check_for_gpus(config)?;
+    let others = config.norm == Norm::Layer && (config.post_norms || !config.residual_norms);
+    refuse([(others, "layer norms beside those of the residual stream through wgpu".to_owned())])
+}
