@@ -300,7 +300,7 @@ impl WgpuKvCache {
     pub(super) fn set_table(
         &mut self,
         gpu: &Gpu,
-        (places, runs, outputs, ends, sight): (&[u32], &[u32], &[u32], &[u32], &[u32]),
+        [places, runs, outputs, ends, sight]: [&[u32]; 5],
         sequences: &[SequenceId],
         tokens: &[u32],
     ) -> Result<(), BackendError> {

@@ -269,7 +269,7 @@ impl WgpuBackend {
         kv.make_room(&self.gpu, model, (tokens.len(), &sequences))?;
         kv.reach(&self.gpu, model, end)?;
         let (sight, seen) = drafts::sight(topology, trees, model.causal);
-        kv.set_table(&self.gpu, (&places, &run_of, &outputs, &ends, &seen), &sequences, tokens)?;
+        kv.set_table(&self.gpu, [&places, &run_of, &outputs, &ends, &seen], &sequences, tokens)?;
         let sizes = [tokens.len(), outputs.len(), runs, end];
         let exact = config.precision != Precision::Integer;
         let mut step = Recorder::new(&self.gpu, weights, (kv, memory), &mut encoder, sizes, (sight, exact));
