@@ -18,23 +18,37 @@ macro_rules! head_first {
 }
 
 /// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`. Where the hardware's prefetcher
-/// fills in the rest, these are lines at multiples of 256 bytes. That takes `rbx`, and steps that are as long: where some of them were
-/// prefetched twice, and those of heads between them, it was slower than with all lines.
+/// fills in the rest, these are the lines at multiples of 256 bytes: from a step of 256 bytes on there is at least one. In shorter
+/// steps, between which there are more heads, that was slower than all lines.
 macro_rules! planes_ahead {
     () => {
         concat!(
             r"
+            .macro fourth_lines from
+                prefetcht1 [r10 + \from + {far}]
+                .if \from + 256 < {step}
+                prefetcht1 [r10 + \from + 256 + {far}]
+                .endif
+                jmp 8f
+            .endm
             .if {step} >= 256
             cmp qword ptr [rdi + {fourth}], 0
             je 7f
-            lea rbx, [r10 + {far}]
-            and rbx, -256
-            prefetcht1 [rbx]
-            .if {step} > 256
-            prefetcht1 [rbx + 256]
+            test r10b, 128
+            jne 22f
+            test r10b, 64
+            jne 20f
+            fourth_lines 0
+        20:
+            fourth_lines 192
+        22:
+            test r10b, 64
+            jne 23f
+            fourth_lines 128
+        23:
+            fourth_lines 64
             .endif
-            jmp 8f
-            .endif
+            .purgem fourth_lines
         7:
             ",
             lines!("r10" "step" "t1" " + {far}"),

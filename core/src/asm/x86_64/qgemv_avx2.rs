@@ -16,7 +16,7 @@
 //! | `rdx` | first row of the half, 0 or 8 |
 //! | `r10`, `r11` | the step's planes, its scales |
 //! | `rsi`, `r8` | the step's activations; bytes to the next row of them |
-//! | `r9`, `rbx` | steps that are left, or the results; what is prefetched |
+//! | `r9` | steps that are left; the results |
 //! | `ymm0`, `ymm1` | results, or a unit's sums of products |
 //! | `ymm2`, `ymm3` | a unit's sums of offsets; or, if it is by row, ones and the high plane |
 //! | `ymm4`..`ymm7` | integers of the halves of a step |
@@ -343,7 +343,6 @@ macro_rules! kernel {
             .endm
 
             // PROLOGUE
-            push rbx
             mov rax, [rdi + {w}]
             mov rcx, [rdi + {units}]
             mov rsi, [rdi + {x}]
@@ -433,7 +432,6 @@ macro_rules! kernel {
             lea rax, [r10 - 32]
             dec rcx
             jnz 2b
-            pop rbx
             vzeroupper
             ret
 

@@ -12,7 +12,7 @@
 //! | `rax`, `rcx` | the unit, units behind it |
 //! | `r10`, `r11` | the step's planes, its scales |
 //! | `rsi`, `rdx`, `r8` | the step's activations; bytes to the next row of them, and three times as many |
-//! | `r9`, `rbx` | steps that are left; what is prefetched |
+//! | `r9` | steps that are left |
 //! | `zmm0`..`zmm3` | results |
 //! | `zmm4`..`zmm7`, `zmm8`..`zmm11` | a unit's sums, where its groups have factors: of products, of offsets |
 //! | `zmm12`..`zmm15` | a group's integers |
@@ -283,7 +283,6 @@ macro_rules! kernel {
             .endm
 
             // PROLOGUE
-            push rbx
             mov rax, [rdi + {w}]
             mov rcx, [rdi + {units}]
             mov rsi, [rdi + {x}]
@@ -356,7 +355,6 @@ macro_rules! kernel {
             // STORE
             mov rax, [rdi + {y}]
             each_row store_results
-            pop rbx
             vzeroupper
             ret
 
