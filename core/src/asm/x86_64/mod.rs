@@ -18,10 +18,11 @@ macro_rules! head_first {
 }
 
 /// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`. Where the hardware's prefetcher
-/// fills in the rest, these are the lines at multiples of 256 bytes: from a step of 256 bytes on there is at least one. In shorter
-/// steps, between which there are more heads, that was slower than all lines.
+/// fills in the rest, steps of `$least` bytes and more, at least 256, prefetch the lines at multiples of 256 bytes. In shorter steps,
+/// between which there are more heads, that was slower than all lines, and with AVX-512 also where several rows of activations make
+/// steps of fewer bytes take longer.
 macro_rules! planes_ahead {
-    () => {
+    ($least:literal) => {
         concat!(
             r"
             .macro fourth_lines from
@@ -31,7 +32,9 @@ macro_rules! planes_ahead {
                 .endif
                 jmp 8f
             .endm
-            .if {step} >= 256
+            .if {step} >= ",
+            $least,
+            r"
             cmp qword ptr [rdi + {fourth}], 0
             je 7f
             test r10b, 128

@@ -396,7 +396,7 @@ macro_rules! kernel {
             .p2align 5
         4:
             ",
-            planes_ahead!(),
+            planes_ahead!("256"),
             r"
             each_row clear_integers
             step_products

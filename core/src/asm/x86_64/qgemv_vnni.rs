@@ -329,7 +329,7 @@ macro_rules! kernel {
             .p2align 5
         3:
             ",
-            planes_ahead!(),
+            planes_ahead!("256 * {rows}"),
             r"
             step_codes
             group_scales zmm, ymm, 28, 29
