@@ -251,23 +251,6 @@ macro_rules! backends {
                 }
             }
 
-            fn generator_forward_gpu_pure(
-                &self,
-                tokens: &[u32],
-                topology: &Topology,
-                weights: &AnyWeights,
-                kv: &mut AnyKvCache,
-                config: &ForwardConfig,
-            ) -> Result<AnyLogits, BackendError> {
-                match (self, weights, kv) {
-                    $($(#[$attribute])* (Self::$name(backend), AnyWeights::$name(weights), AnyKvCache::$name(kv)) => {
-                        let logits = backend.generator_forward_gpu_pure(tokens, topology, weights, kv, config);
-                        logits.map(AnyLogits::$name)
-                    })*
-                    _ => Err(mixed()),
-                }
-            }
-
             fn generator_forward_trees(
                 &self,
                 tokens: &[u32],

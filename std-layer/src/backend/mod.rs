@@ -411,10 +411,12 @@ pub trait Backend: Debug {
         weights: &Self::Weights,
         kv: &mut Self::KvCache,
         config: &ForwardConfig,
-    ) -> Result<Self::Logits, BackendError>;
+    ) -> Result<Self::Logits, BackendError> {
+        self.generator_forward_trees(tokens, topology, &[], weights, kv, config)
+    }
 
     /// A [step](Self::generator_forward_gpu_pure) in which the tokens of a run may be drafts that form a [tree](Tree): `trees` has one for each run,
-    /// or one without drafts where the tokens follow each other. Each draft has the logits that it has as the last token of a sequence that
+    /// one without drafts where the tokens follow each other, or is empty if they do everywhere. Each draft has the logits that it has as the last token of a sequence that
     /// consists of what was there before the step and of the path to it. Afterwards [`accept_drafts`](Self::accept_drafts) says which of them the sequence goes on
     /// with; until then it cannot be continued.
     ///

@@ -19,8 +19,8 @@ macro_rules! head_first {
 
 /// Prefetches the bytes that are `{far}` bytes behind the planes of a step, which are at `r10`. Where the hardware's prefetcher
 /// fills in the rest, steps of `$least` bytes and more, at least 256, prefetch the lines at multiples of 256 bytes. In shorter steps,
-/// between which there are more heads, that was slower than all lines, and with AVX-512 also where several rows of activations make
-/// steps of fewer bytes take longer.
+/// between which there are more heads, that was slower than all lines; with AVX-512 also in steps with less than 256 bytes for each row
+/// of activations, as these take longer for their bytes.
 macro_rules! planes_ahead {
     ($least:literal) => {
         concat!(

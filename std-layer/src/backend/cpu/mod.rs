@@ -199,17 +199,6 @@ impl Backend for CpuBackend {
         CpuKvCache::new(max_tokens, config, options)
     }
 
-    fn generator_forward_gpu_pure(
-        &self,
-        tokens: &[u32],
-        topology: &Topology,
-        weights: &CpuWeights,
-        kv: &mut CpuKvCache,
-        config: &ForwardConfig,
-    ) -> Result<CpuLogits, BackendError> {
-        self.forward((tokens, topology, &[]), weights, kv, config, None)
-    }
-
     fn generator_forward_trees(
         &self,
         tokens: &[u32],

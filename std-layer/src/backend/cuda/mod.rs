@@ -488,17 +488,6 @@ impl<P: Platform> Backend for GpuBackend<P> {
         CudaKvCache::new(&self.gpu, max_tokens, config, options)
     }
 
-    fn generator_forward_gpu_pure(
-        &self,
-        tokens: &[u32],
-        topology: &Topology,
-        weights: &CudaWeights,
-        kv: &mut CudaKvCache,
-        config: &ForwardConfig,
-    ) -> Result<CudaLogits, BackendError> {
-        self.forward((tokens, topology, &[]), weights, kv, config, None)
-    }
-
     fn generator_forward_trees(
         &self,
         tokens: &[u32],

@@ -320,17 +320,6 @@ impl Backend for WgpuBackend {
         WgpuKvCache::new(&self.gpu, max_tokens, config, options)
     }
 
-    fn generator_forward_gpu_pure(
-        &self,
-        tokens: &[u32],
-        topology: &Topology,
-        weights: &WgpuWeights,
-        kv: &mut WgpuKvCache,
-        config: &ForwardConfig,
-    ) -> Result<WgpuLogits, BackendError> {
-        self.forward((tokens, topology, &[]), weights, kv, config, None)
-    }
-
     fn generator_forward_trees(
         &self,
         tokens: &[u32],
