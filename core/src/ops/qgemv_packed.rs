@@ -158,7 +158,7 @@ pub(crate) fn products(
                 last_head: packing.head(last_steps),
                 y: out.as_mut_ptr(),
                 table,
-                fourth: usize::from(prefetcher == Prefetcher::Sequential { fills: true }),
+                fourth: usize::from(prefetcher.fills()),
             };
             if units > 0 {
                 kernel(&args, batch);

@@ -37,6 +37,15 @@ const BATCH: usize = 4;
 /// first batch reads and prefetches them in the order of memory.
 const L2_ROWS: usize = 16;
 
+/// Prefetches weights far behind the `bytes` bytes at `w`, while these are multiplied with `M` rows of activations. A hardware
+/// prefetcher that fetches the lines between others keeps up with one row, and software prefetches would hinder it.
+#[inline(always)]
+fn ahead<const M: usize>(g: &Q8Args, w: *const u8, bytes: usize) {
+    if M > 1 || !g.fills {
+        prefetch_far(w, bytes);
+    }
+}
+
 /// How one row of weights is multiplied, which depends on the length of the format's blocks.
 ///
 /// # Safety
@@ -82,7 +91,7 @@ unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SmallBlocks {
                     }
                     prepare::<F, D, M>(next, x.each(|x| &(*x).fine), to, &mut sums.offsets);
                     in_memory(to);
-                    prefetch_far(next.cast(), tile * size_of::<F::Block>());
+                    ahead::<M>(g, next.cast(), tile * size_of::<F::Block>());
                 }
                 if !now.is_null() {
                     multiply::<F, D, M>(now, &*from, x.each(|x| &(*x.sub(1)).fine), &mut sums.products);

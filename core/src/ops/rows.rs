@@ -253,8 +253,10 @@ where
                 }
             }
             if G {
-                // The next page, which the hardware prefetcher does not reach.
-                prefetch(self.newest.x.wrapping_add(i + PAGE / size_of::<E>()));
+                if !O::SPREAD || !self.prefetches {
+                    // The next page, which the hardware prefetcher does not reach.
+                    prefetch(self.newest.x.wrapping_add(i + PAGE / size_of::<E>()));
+                }
                 let x = <P as Prim<E>>::load(self.newest.x.add(i));
                 let acc = self.gathered.get_unchecked_mut(lane);
                 *acc = self.op.gather(self.shift, *acc, x);

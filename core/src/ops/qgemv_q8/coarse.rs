@@ -3,11 +3,10 @@
 
 use core::mem::MaybeUninit;
 
-use super::{BlockProducts, Q8Args};
+use super::{ahead, BlockProducts, Q8Args};
 use crate::arrays::{from_fn, Each};
 use crate::isa::machine::in_memory;
 use crate::ops::activations::{Coarse, FineOrCoarse};
-use crate::ops::ahead::prefetch_far;
 use crate::quant::dots::Dots;
 use crate::quant::packed::Pack;
 use crate::quant::{Unpack, SUPER_BLOCK};
@@ -53,7 +52,7 @@ unsafe impl<F: Pack, D: Dots<F>> BlockProducts<F, D> for SuperBlocks {
                 let next = w.add(usize::from(left > 0));
                 prepare::<F, D>(next, to);
                 in_memory(to);
-                prefetch_far(next.cast(), size_of::<F::Block>());
+                ahead::<M>(g, next.cast(), size_of::<F::Block>());
                 multiply::<F, D, M>(w, &*from, x.each(|x| &(*x).coarse), &mut sums);
                 (w, to, from) = (next, from, to);
                 x = x.each(|x| x.wrapping_add(1));
