@@ -2,8 +2,8 @@
 //! in place and packed, in one go and in parts.
 
 use gllm_kernels_core::{
-    bf16, f16, Activation, Caps, Element, ElementType, IsaLevel, KernelError, KernelInfo, Kernels, MatMut,
-    MatRef, Op, Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
+    bf16, f16, Activation, Caps, Element, ElementType, Features, IsaLevel, KernelError, KernelInfo, Kernels,
+    MatMut, MatRef, Op, Precision, QgemmPlan, QuantFormat, QuantRef, QuantWeights, Scratch,
 };
 
 use crate::data::Source;
@@ -429,7 +429,9 @@ fn leads(format: QuantFormat) -> Result<bool, String> {
 pub fn qgemm(row: &KernelInfo) -> Outcome {
     let (format, vectors) = subject(row)?;
     let text = |e: KernelError| e.to_string();
-    let caps = caps().restricted_to(row.level).map_err(text)?;
+    // What takes weights in place by AVX-VNNI, which is slow if it is emulated, has rows of its own.
+    let more = Features::AVX_VNNI.without(row.requires);
+    let caps = caps().restricted_to(row.level).map_err(text)?.without(more);
     let k = Kernels::<f32>::with(caps).with_qgemv(row).map_err(text)?;
     let tiles = Kernels::<bf16>::with(caps);
     let by_tiles = tiles.kernel(Op::Gemm, None).is_some_and(|row| row.name.contains("_amx_"));

@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use crate::arrays::Each;
 use crate::isa::x86::lanes::{halves_of_fp8, homes, places};
 use crate::isa::Avx2;
 use crate::quant::lanes::{Lanes, UNPACKED};
@@ -60,7 +61,7 @@ unsafe impl Lanes for Avx2 {
     unsafe fn lookup<const BITS: u32>(table: [__m256; 2], w: __m256i) -> __m256 {
         // SAFETY: registers only; three bits choose, upper ones are ignored.
         unsafe {
-            let [low, high] = table.map(|t| _mm256_permutevar8x32_ps(t, w));
+            let [low, high] = table.each(|t| _mm256_permutevar8x32_ps(t, w));
             if BITS == 3 {
                 return low;
             }

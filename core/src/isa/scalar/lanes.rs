@@ -1,6 +1,6 @@
 //! Words of 32 bits one by one, in portable Rust.
 
-use crate::arrays::from_fn;
+use crate::arrays::{from_fn, Each};
 use crate::element::f16;
 use crate::isa::Scalar;
 use crate::quant::lanes::{Lanes, UNPACKED};
@@ -68,7 +68,7 @@ unsafe impl Lanes for Scalar {
     unsafe fn fp8<const E5M2: bool, const NAN: bool>(p: *const u8) -> [f32; UNPACKED] {
         // SAFETY: the caller vouches for 16 bytes.
         let bytes = unsafe { p.cast::<[u8; UNPACKED]>().read() };
-        bytes.map(|b| f16::from_bits(half::<E5M2>(b)).to_f32())
+        bytes.each(|b| f16::from_bits(half::<E5M2>(b)).to_f32())
     }
     #[inline(always)]
     unsafe fn none() -> u32 {

@@ -2,6 +2,8 @@
 
 use core::arch::x86_64::*;
 
+use crate::arrays::Each;
+
 /// How far integers lie from the lowest bit.
 #[inline(always)]
 pub(in crate::isa) unsafe fn places<const BITS: u32>() -> __m256i {
@@ -19,7 +21,7 @@ pub(in crate::isa) unsafe fn places<const BITS: u32>() -> __m256i {
 /// Each integer's word, of eight integers.
 #[inline(always)]
 pub(in crate::isa) unsafe fn homes<const BITS: u32>(packed: [u32; 4], eight: usize) -> __m256i {
-    let [a, b, c, d] = packed.map(|p| p as i32);
+    let [a, b, c, d] = packed.each(|p| p as i32);
     let (one, two) = if BITS != 8 {
         if eight == 0 {
             (a, a)

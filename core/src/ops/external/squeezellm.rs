@@ -1,10 +1,13 @@
 //! Lookup tables for each output, and sparse outliers: SqueezeLLM.
 
 use super::{area, eight, put, streams, ExternalArgs, UNPACKED};
+use crate::arrays::from_fn;
 use crate::check;
 use crate::element::Element;
 use crate::error::KernelError;
-use crate::isa::machine::fence;
+use crate::isa::machine::{fence, into_l2};
+use crate::isa::transpose::Transpose;
+use crate::ops::engine::first;
 use crate::quant::lanes::Lanes;
 use crate::vector::Prim;
 
@@ -163,83 +166,162 @@ impl Outliers<'_> {
     }
 }
 
-/// Inputs of a block: their words are gathered first, so that each line is read once though outputs are worked
-/// on one by one.
-const DEPTH: usize = 256;
+/// Inputs of a block: their words are transposed first, so that each line is read once though outputs are worked on one by one.
+const DEPTH: usize = 512;
 
 /// Outputs of a block.
-const WIDTH: usize = 64;
+const WIDTH: usize = 32;
 
-/// The words of a block, 32 rows at most.
-type Words = [[u32; WIDTH]; DEPTH / 8];
+/// Rows of words of a block, at most.
+const ROWS: usize = DEPTH / 8;
 
-/// Calls `each` with every block: its first input and output, how many of both, its words.
-///
-/// # Safety
-/// The contract of `each`.
-#[inline(always)]
-unsafe fn blocks<const BITS: u32>(
-    w: &SqueezeLlmRef<'_>,
-    inputs: (usize, usize),
-    mut each: impl FnMut((usize, usize), &Words),
-) {
-    let (from, depth) = inputs;
-    let mut words = [[0; WIDTH]; DEPTH / 8];
-    let mut n = 0;
-    while n < w.outputs {
-        let width = WIDTH.min(w.outputs - n);
-        for (r, row) in words.iter_mut().enumerate().take(depth / 32 * BITS as usize) {
-            let at = (from / 32 * BITS as usize + r) * w.pitch + n;
-            // SAFETY: the row exists, and width <= WIDTH outputs of it.
-            unsafe { core::ptr::copy_nonoverlapping(w.p.qweight.as_ptr().add(at), row.as_mut_ptr(), width) };
-        }
-        each((n, width), &words);
-        n += width;
+/// The words of a block, for each output one after the other: words whose integers begin at the same bits are neighbours.
+type Words = [[u32; ROWS]; WIDTH];
+
+/// How many words begin at different bits of integers, and how many integers so many words have: 8 in one, or 32 in three.
+const fn period(bits: u32) -> (usize, usize) {
+    if bits == 3 {
+        (3, 32)
+    } else {
+        (1, 8)
     }
 }
 
-/// 16 indices of column `c` of a block, from the `s`-th 16 inputs.
+/// Where a row's word is among those of its output.
+fn place<const BITS: u32>(row: usize) -> usize {
+    let (words, integers) = const { period(BITS) };
+    (row % words * (DEPTH / integers) + row / words) % ROWS
+}
+
+/// Transposes the words of a block, from output `n` on. Returns how many outputs it has.
+///
+/// # Safety
+/// The output, and the `depth` inputs from `from` on; the instruction set.
 #[inline(always)]
-unsafe fn indices<P: Lanes, const BITS: u32>(words: &Words, c: usize, s: usize) -> [P::I; UNPACKED] {
-    let word = |row: usize| words[row % (DEPTH / 8)][c % WIDTH];
+unsafe fn block<P: Transpose, const BITS: u32>(
+    w: &SqueezeLlmRef<'_>,
+    (from, depth): (usize, usize),
+    n: usize,
+    words: &mut Words,
+) -> usize {
+    let step = const { period(BITS).0 };
+    let rows = depth / 32 * BITS as usize;
+    let whole_rows = rows - rows % (step * P::LANES);
+    let width = WIDTH.min(w.outputs - n);
+    let whole = width - width % P::LANES;
+    let row = w.p.qweight.as_ptr().wrapping_add(from / 32 * BITS as usize * w.pitch + n);
+    // SAFETY: the rows exist, and `width` outputs of each; `place` is below ROWS, and so it is for the LANES rows that are
+    // `step` apart, as ROWS is a multiple of LANES.
+    unsafe {
+        for first in (0..whole_rows).step_by(step * P::LANES) {
+            for r in first..first + step {
+                for c in (0..whole).step_by(P::LANES) {
+                    // The next block, in whose rows no hardware prefetcher sees a pattern.
+                    for i in 0..P::LANES {
+                        into_l2(row.wrapping_add((r + i * step) * w.pitch + c + WIDTH).cast());
+                    }
+                    let v = P::transposed(row.add(r * w.pitch + c).cast(), step * w.pitch * size_of::<u32>());
+                    for (i, &v) in v.iter().enumerate().take(P::LANES) {
+                        P::store(words.get_unchecked_mut(c + i).as_mut_ptr().add(place::<BITS>(r)).cast(), v);
+                    }
+                }
+            }
+        }
+        for (c, words) in words.iter_mut().enumerate().take(width) {
+            for r in if c < whole { whole_rows } else { 0 }..rows {
+                *words.get_unchecked_mut(place::<BITS>(r)) = *row.add(r * w.pitch + c);
+            }
+        }
+    }
+    width
+}
+
+/// 16 indices of an output of a block, from the `s`-th 16 inputs.
+#[inline(always)]
+unsafe fn indices<P: Lanes, const BITS: u32>(words: &[u32; ROWS], s: usize) -> [P::I; UNPACKED] {
+    let word = |row: usize| words[place::<BITS>(row)];
     // SAFETY: the caller vouches for the instruction set.
     unsafe { P::codes::<BITS>([eight::<BITS>(2 * s, word), eight::<BITS>(2 * s + 1, word), 0, 0]) }
 }
 
+/// Adds the products of `len` words, or of `LANES` if `FULL`, from word `at` on of an output, and of those that belong to them.
+/// `x` has the inputs of equal bits of `LANES` words side by side.
+///
+/// # Safety
+/// `LANES` words from `at` on, and as many inputs as they have integers; the instruction set.
 #[inline(always)]
-unsafe fn products<E: Element, P: Prim<E> + Lanes, const BITS: u32>(g: &ExternalArgs<E, SqueezeLlmRef<'_>>) {
-    let w = &g.w;
+unsafe fn add<P: Lanes, const BITS: u32, const FULL: bool>(
+    (words, at, len): (&[u32; ROWS], usize, usize),
+    table: P::Table,
+    x: *const f32,
+    sums: &mut [P::V; 4],
+) {
+    let (step, integers) = const { period(BITS) };
+    // SAFETY: the caller's contract.
+    unsafe {
+        let w: [_; 3] = from_fn(|s| P::words(words.as_ptr().add(s % step * (DEPTH / integers) + at)));
+        for i in 0..integers {
+            let (word, bit) = (i * BITS as usize / 32, i as u32 * BITS % 32);
+            let mut q = P::shr(w[word], bit);
+            if bit + BITS > 32 {
+                q = P::or(q, P::shl(w[(word + 1) % 3], 32 - bit));
+            }
+            let x = <P as Prim<f32>>::load(x.add(i * P::LANES));
+            let before = sums[i % 4];
+            let sum = P::fma(P::lookup::<BITS>(table, q), x, before);
+            sums[i % 4] = if FULL { sum } else { first::<P>(len, sum, before) };
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn products<E: Element, P: Prim<E> + Lanes + Transpose, const BITS: u32>(
+    g: &ExternalArgs<E, SqueezeLlmRef<'_>>,
+) {
+    let (w, integers) = (&g.w, const { period(BITS).1 });
     // SAFETY: inputs and outputs are bounded by the loops.
     unsafe {
         for n in 0..w.outputs {
             *g.y.add(n) = 0.0;
         }
-        let mut wide = [0f32; DEPTH];
+        let (mut x, mut words) = ([0f32; DEPTH], [[0; ROWS]; WIDTH]);
         for k in (0..w.inputs).step_by(DEPTH) {
             let depth = DEPTH.min(w.inputs - k);
-            for i in (0..depth).step_by(P::LANES) {
-                <P as Prim<f32>>::store(wide.as_mut_ptr().add(i), <P as Prim<E>>::load(g.x.add(k + i)));
+            for i in 0..depth {
+                let (word, integer) = (i / integers, i % integers);
+                let at = (word / P::LANES * integers + integer) * P::LANES + word % P::LANES;
+                *x.get_unchecked_mut(at) = (*g.x.add(k + i)).to_f32();
             }
-            blocks::<BITS>(w, (k, depth), |(n, width), words| {
-                for c in 0..width {
+            let groups = depth / integers;
+            let mut n = 0;
+            while n < w.outputs {
+                let width = block::<P, BITS>(w, (k, depth), n, &mut words);
+                for (c, words) in words.iter().enumerate().take(width) {
                     let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
                     let mut sums = [P::splat(0.0); 4];
-                    for s in (0..depth / UNPACKED).step_by(2) {
-                        for h in 0..2 {
-                            let q = indices::<P, BITS>(words, c, s + h);
-                            for (v, &q) in q.iter().enumerate().take(UNPACKED / P::LANES) {
-                                let x = <P as Prim<f32>>::load(
-                                    wide.as_ptr().add((s + h) * UNPACKED + v * P::LANES),
-                                );
-                                let sum = &mut sums[(h * (UNPACKED / P::LANES) + v) % 4];
-                                *sum = P::fma(P::lookup::<BITS>(table, q), x, *sum);
-                            }
-                        }
+                    let mut at = 0;
+                    while groups - at >= P::LANES {
+                        add::<P, BITS, true>(
+                            (words, at, P::LANES),
+                            table,
+                            x.as_ptr().add(at * integers),
+                            &mut sums,
+                        );
+                        at += P::LANES;
+                    }
+                    if at < groups {
+                        add::<P, BITS, false>(
+                            (words, at, groups - at),
+                            table,
+                            x.as_ptr().add(at * integers),
+                            &mut sums,
+                        );
                     }
                     let sum = P::add(P::add(sums[0], sums[1]), P::add(sums[2], sums[3]));
                     *g.y.add(n + c) += P::reduce_sum(sum);
                 }
-            });
+                n += width;
+            }
         }
         for n in 0..w.outputs {
             for (input, value) in w.outliers(n) {
@@ -253,7 +335,9 @@ unsafe fn products<E: Element, P: Prim<E> + Lanes, const BITS: u32>(g: &External
 /// As many elements at `g.x` as there are inputs, at `g.y` as there are outputs, which overlap nothing; the
 /// instruction set is present.
 #[inline(always)]
-pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, SqueezeLlmRef<'_>>) {
+pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes + Transpose>(
+    g: &ExternalArgs<E, SqueezeLlmRef<'_>>,
+) {
     // SAFETY: the caller's contract.
     unsafe {
         if g.w.p.bits == 3 {
@@ -265,27 +349,31 @@ pub(crate) unsafe fn qgemv<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, S
 }
 
 #[inline(always)]
-unsafe fn decode<E: Element, P: Prim<E> + Lanes, const BITS: u32, const PAST: bool>(
+unsafe fn decode<E: Element, P: Prim<E> + Lanes + Transpose, const BITS: u32, const PAST: bool>(
     g: &ExternalArgs<E, SqueezeLlmRef<'_>>,
 ) {
     let w = &g.w;
     // SAFETY: inputs and outputs are bounded by the loops.
     unsafe {
+        let mut words = [[0; ROWS]; WIDTH];
         for k in (0..w.inputs).step_by(DEPTH) {
             let depth = DEPTH.min(w.inputs - k);
-            blocks::<BITS>(w, (k, depth), |(n, width), words| {
-                for c in 0..width {
+            let mut n = 0;
+            while n < w.outputs {
+                let width = block::<P, BITS>(w, (k, depth), n, &mut words);
+                for (c, words) in words.iter().enumerate().take(width) {
                     let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
                     let to = g.out.add((n + c) * g.row_stride + k);
                     for s in 0..depth / UNPACKED {
-                        let q = indices::<P, BITS>(words, c, s);
+                        let q = indices::<P, BITS>(words, s);
                         for (v, &q) in q.iter().enumerate().take(UNPACKED / P::LANES) {
                             let to = to.add(s * UNPACKED + v * P::LANES);
                             put::<E, P, PAST>(to, P::lookup::<BITS>(table, q), P::LANES);
                         }
                     }
                 }
-            });
+                n += width;
+            }
         }
         if PAST {
             fence();
@@ -302,7 +390,9 @@ unsafe fn decode<E: Element, P: Prim<E> + Lanes, const BITS: u32, const PAST: bo
 /// Room for all weights at `g.out`, rows `g.row_stride` apart, which overlap nothing; the instruction set is
 /// present.
 #[inline(always)]
-pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes>(g: &ExternalArgs<E, SqueezeLlmRef<'_>>) {
+pub(crate) unsafe fn dequant<E: Element, P: Prim<E> + Lanes + Transpose>(
+    g: &ExternalArgs<E, SqueezeLlmRef<'_>>,
+) {
     let past = g.access.streamed && streams::<E, P>(g.out, g.row_stride);
     // SAFETY: the caller's contract.
     unsafe {
