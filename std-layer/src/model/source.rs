@@ -138,6 +138,33 @@ impl<'a> Files<'a> {
         Ok(parts)
     }
 
+    /// The matrices of all experts of a layer, which are one below the other in one tensor.
+    fn of_experts(
+        &self,
+        config: &Config,
+        name: &Name,
+        layer: usize,
+        count: usize,
+    ) -> Result<Vec<Matrix<'_>>, ModelError> {
+        let whole = self.matrix(config, name, layer)?;
+        let rows = whole.rows() / count;
+        let bad = |e: KernelError| bad_tensor(&name.of(self.naming, config, layer), e.to_string());
+        (0..count).map(|expert| whole.row_range(expert * rows, rows).map_err(bad)).collect()
+    }
+
+    /// The networks of all experts of a layer.
+    fn experts(
+        &self,
+        config: &Config,
+        layer: usize,
+        count: usize,
+    ) -> Result<Vec<FeedForward<'_>>, ModelError> {
+        let [gate, up, down] =
+            names::EXPERTS.each_ref().map(|name| self.of_experts(config, name, layer, count));
+        let all = gate?.into_iter().zip(up?).zip(down?);
+        Ok(all.map(|((gate, up), down)| FeedForward { gate, up, down }).collect())
+    }
+
     fn layer(&self, config: &Config, layer: usize) -> Result<LayerWeights<'_>, ModelError> {
         let matrix = |name| self.matrix(config, name, layer);
         let vector = |name| self.vector(config, name, layer);
@@ -195,11 +222,7 @@ impl<'a> Files<'a> {
                 None => None,
                 Some(experts) => Some(ExpertWeights {
                     router: matrix(&names::ROUTER)?,
-                    all: match &names::EXPERTS {
-                        [gate, up, down] => {
-                            FeedForward { gate: matrix(gate)?, up: matrix(up)?, down: matrix(down)? }
-                        }
-                    },
+                    each: self.experts(config, layer, experts.count)?,
                     router_bias: optional(&names::ROUTER_BIAS)?,
                     biases: match (experts.biases, &names::EXPERT_BIASES) {
                         (true, [gate, up, down]) => Some([vector(gate)?, vector(up)?, vector(down)?]),
