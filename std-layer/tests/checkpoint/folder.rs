@@ -144,9 +144,29 @@ impl Dense {
                 }
             }
             all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
-            let network = layer.feed_forward.as_ref().unwrap();
-            for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)] {
-                all.push(matrix(at(&format!("mlp.{name}_proj.weight")), w, numbers(w)));
+            let shared = if layer.experts.is_some() { "shared_expert." } else { "" };
+            if let Some(network) = &layer.feed_forward {
+                for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)]
+                {
+                    all.push(matrix(at(&format!("mlp.{shared}{name}_proj.weight")), w, numbers(w)));
+                }
+            }
+            if let Some(experts) = &layer.experts {
+                let (block, names) = match tiny.architecture {
+                    "llama" => ("block_sparse_moe", ["w1", "w3", "w2"]),
+                    _ => ("mlp", ["gate_proj", "up_proj", "down_proj"]),
+                };
+                let router = experts.router;
+                all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
+                for (e, network) in experts.each.iter().enumerate() {
+                    for (name, w) in names.iter().zip(network.matrices()) {
+                        all.push(matrix(at(&format!("{block}.experts.{e}.{name}.weight")), w, numbers(w)));
+                    }
+                }
+                let gate = experts.shared_gate.iter();
+                all.extend(
+                    gate.map(|x| Self::floats(&at("mlp.shared_expert_gate.weight"), &[1, x.len()], x)),
+                );
             }
             all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
             all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
@@ -173,7 +193,22 @@ fn halves_of_heads(x: &[f32], cols: usize, head_dim: usize) -> Vec<f32> {
 /// The configuration of such a model.
 pub fn config(tiny: &Tiny) -> String {
     let gemma = tiny.architecture == "gemma3";
-    let kind = if gemma { "gemma3_text" } else { tiny.architecture };
+    let kind = match (tiny.architecture, tiny.experts) {
+        ("gemma3", _) => "gemma3_text",
+        ("llama", Some(_)) => "mixtral",
+        ("qwen2moe", _) => "qwen2_moe",
+        ("qwen3moe", _) => "qwen3_moe",
+        (name, _) => name,
+    };
+    let of_experts = tiny.experts.map(|(count, used)| {
+        let qwen = format!(
+            r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
+            tiny.intermediate,
+            tiny.architecture == "qwen3moe",
+        );
+        let count = if kind == "mixtral" { format!(r#""num_local_experts":{count}"#) } else { qwen };
+        format!(r#","num_experts_per_tok":{used},{count}"#)
+    });
     let activation =
         if gemma { r#""hidden_activation":"gelu_pytorch_tanh""# } else { r#""hidden_act":"silu""# };
     let of_gemma = format!(
@@ -181,7 +216,7 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.window, tiny.head_dim
     );
     format!(
-        r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}}}"#,
+        r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}{}}}"#,
         tiny.layers,
         tiny.hidden,
         tiny.heads,
@@ -191,5 +226,6 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.vocabulary,
         tiny.tied,
         if gemma { &of_gemma } else { "" },
+        of_experts.unwrap_or_default(),
     )
 }

@@ -25,6 +25,8 @@ pub struct Tiny {
     pub labels: usize,
     /// How many experts there are, if any, and how many are used.
     pub experts: Option<(usize, usize)>,
+    /// Factor of what the experts give.
+    pub experts_scale: f32,
     /// How large the router's weights are.
     pub router_scale: f32,
 }
@@ -45,6 +47,7 @@ impl Tiny {
             tied: architecture == "gemma3",
             labels: 0,
             experts: (architecture.ends_with("moe") || architecture == "gpt-oss").then_some((6, 3)),
+            experts_scale: 1.5,
             router_scale: 2.0,
         }
     }
@@ -218,7 +221,7 @@ impl Tiny {
             set("expert_count", Value::U32(count as u32));
             set("expert_used_count", Value::U32(used as u32));
             set("expert_feed_forward_length", Value::U32(self.intermediate as u32));
-            set("expert_weights_scale", Value::F32(1.5));
+            set("expert_weights_scale", Value::F32(self.experts_scale));
         }
         if ["gemma3", "gpt-oss"].contains(&self.architecture) {
             set("attention.sliding_window", Value::U32(self.window as u32));

@@ -6,7 +6,7 @@ use crate::gguf::{Value, Writer};
 use crate::model::Architecture;
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 8] = [
+const SIZES: [(&str, &str); 13] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -15,6 +15,11 @@ const SIZES: [(&str, &str); 8] = [
     ("intermediate_size", "feed_forward_length"),
     ("max_position_embeddings", "context_length"),
     ("vocab_size", "vocab_size"),
+    ("num_experts", "expert_count"),
+    ("num_local_experts", "expert_count"),
+    ("num_experts_per_tok", "expert_used_count"),
+    ("moe_intermediate_size", "expert_feed_forward_length"),
+    ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
 ];
 /// Numbers: their names in both.
 const NUMBERS: [(&str, &str); 4] = [
@@ -25,18 +30,24 @@ const NUMBERS: [(&str, &str); 4] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 3] = [
+const USUAL: [(&str, &[&str]); 5] = [
     ("use_sliding_window", &["false"]),
     ("partial_rotary_factor", &["1.0", "1"]),
     ("use_bidirectional_attention", &["false"]),
+    // Layers without experts among those with them.
+    ("decoder_sparse_step", &["1"]),
+    ("mlp_only_layers", &["[]"]),
 ];
 
 /// Kinds of models, and what runs them.
-const KINDS: [(&str, Architecture); 5] = [
+const KINDS: [(&str, Architecture); 8] = [
     ("llama", Architecture::Llama),
     ("mistral", Architecture::Llama),
+    ("mixtral", Architecture::Llama),
     ("qwen2", Architecture::Qwen2),
+    ("qwen2_moe", Architecture::Qwen2Moe),
     ("qwen3", Architecture::Qwen3),
+    ("qwen3_moe", Architecture::Qwen3Moe),
     ("gemma3_text", Architecture::Gemma3),
 ];
 
@@ -98,6 +109,24 @@ impl Source<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What the library assumes of Qwen's experts where nothing is said differs from what GGUF files mean then.
+    fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
+        const WIDTH: &str = "moe_intermediate_size";
+        const NORMALISED: &str = "norm_topk_prob";
+        if !matches!(architecture, Architecture::Qwen2Moe | Architecture::Qwen3Moe) {
+            return Ok(());
+        }
+        if self.get(WIDTH).is_none() {
+            return Err(format!("{WIDTH} is missing"));
+        }
+        let normalised = match self.get(NORMALISED) {
+            None => false,
+            Some(Json::Bool(normalised)) => *normalised,
+            Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
+        };
+        self.set("expert_weights_norm", Value::Bool(normalised))
     }
 
     /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
@@ -279,6 +308,7 @@ pub(super) fn metadata(
     if let Some(scalar) = Source::number(json, "query_pre_attn_scalar")? {
         source.set("attention.scale", Value::F32(scalar.powf(-0.5) as f32))?;
     }
+    source.experts(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let factors = source.rope(f64::from(context))?;

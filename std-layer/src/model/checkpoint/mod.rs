@@ -29,7 +29,15 @@ const WHOLE: &str = "model.safetensors";
 const MOST: u64 = 64 << 20;
 
 /// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused as no model here has them.
-const EMPTY_BIASES: [&str; 4] = [".o_proj.bias", ".gate_proj.bias", ".up_proj.bias", ".down_proj.bias"];
+const EMPTY_BIASES: [&str; 7] = [
+    ".o_proj.bias",
+    ".gate_proj.bias",
+    ".up_proj.bias",
+    ".down_proj.bias",
+    ".w1.bias",
+    ".w2.bias",
+    ".w3.bias",
+];
 
 /// The folder of a checkpoint, if this is one, or its configuration, its index, or one of its files.
 pub(super) fn folder(path: &Path) -> Option<&Path> {
