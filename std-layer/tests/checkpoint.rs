@@ -4,6 +4,8 @@
 mod exact;
 #[path = "checkpoint/folder.rs"]
 mod folder;
+#[path = "checkpoint/gpt_oss.rs"]
+mod gpt_oss;
 #[path = "checkpoint/quantised.rs"]
 mod quantised;
 #[path = "checkpoint/refused.rs"]
@@ -32,7 +34,7 @@ fn assert_alike(got: &[f32], want: &[f32], what: &str) {
     }
 }
 
-/// Small models without experts, and with them: Mixtral, and Qwen's, with one expert, too. No configuration has a factor for what experts give.
+/// Small models without experts, and with them: Mixtral, Qwen's, with one expert, too, and gpt-oss. No configuration has a factor for what experts give.
 fn all() -> Vec<Tiny> {
     let dense = ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Tiny::new(name, None));
     let mixtures = [
@@ -40,6 +42,7 @@ fn all() -> Vec<Tiny> {
         Tiny::new("qwen2moe", None),
         Tiny::new("qwen3moe", None),
         Tiny { experts: Some((1, 1)), ..Tiny::new("qwen3moe", None) },
+        Tiny::new("gpt-oss", None),
     ];
     dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
 }
@@ -48,7 +51,8 @@ fn all() -> Vec<Tiny> {
 #[test]
 fn logits_are_those_of_gguf_files() {
     for tiny in all() {
-        for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Bf16)] {
+        let blocks = (tiny.architecture == "gpt-oss").then_some(Some(QuantFormat::Mxfp4));
+        for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Bf16)].into_iter().chain(blocks) {
             let tiny = Tiny { format, ..tiny };
             let gguf = tiny.open();
             let want = logits(&gguf);
@@ -61,12 +65,13 @@ fn logits_are_those_of_gguf_files() {
                 assert_alike(&logits(&model), &want, &what);
                 assert_eq!(model.unused(), [""; 0], "{what}");
                 model.verify().unwrap();
-                // Matrices are in the mapped file, as they were stored.
+                // Matrices are as they were stored: blocks are experts' alone.
                 let weights = model.weights().unwrap();
-                let experts = weights.layers[0].experts.iter().flat_map(|experts| experts.matrices());
-                for matrix in experts.chain([weights.layers[0].q]) {
+                for matrix in weights.layers[0].experts.iter().flat_map(|experts| experts.matrices()) {
                     assert_eq!(matrix.format(), format, "{what}");
                 }
+                let dense = if Some(format) == blocks { Some(QuantFormat::Bf16) } else { format };
+                assert_eq!(weights.layers[0].q.format(), dense, "{what}");
             }
         }
     }

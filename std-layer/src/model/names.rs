@@ -292,19 +292,19 @@ pub(super) const SHARED_GATE: Name =
         vec![c.hidden]
     })
     .if_so(is_shared);
-/// The experts: in GGUF files one behind the other in one tensor.
+/// The experts: in GGUF files one behind the other in one tensor. (Those of gpt-oss, too, once its checkpoint's one tensor for gate and up is taken apart.)
 pub(super) const EXPERTS: Network = [
     name("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.*.gate_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w1.weight")
-    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj")
+    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.gate")
     .if_so(is_mixture),
     name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
     .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w3.weight")
-    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj")
+    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.up")
     .if_so(is_mixture),
     name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
         of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
@@ -315,11 +315,11 @@ pub(super) const EXPERTS: Network = [
 ];
 /// The biases of the experts, one behind the other in one tensor.
 pub(super) const EXPERT_BIASES: Network = [
-    name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", |c| {
+    name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.gate", |c| {
         of_experts(c, |e| vec![e.intermediate, e.count])
     })
     .if_so(has_biases),
-    name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", |c| {
+    name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.up", |c| {
         of_experts(c, |e| vec![e.intermediate, e.count])
     })
     .if_so(has_biases),

@@ -315,9 +315,9 @@ pub struct Model<'a> {
 impl Model<'static> {
     /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it. Or a checkpoint of Hugging Face's library: its
     /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ) are stored anew in memory, in the formats `Q4_0`,
-    /// `Q4_1` and `Q8_0`.
+    /// `Q4_1` and `Q8_0`, and the experts of gpt-oss in `MXFP4`.
     ///
-    /// Files are mapped: nothing is read before it is used, and nothing is copied. While the model is open, nobody may change them:
+    /// Files are mapped: nothing else is read before it is used, and nothing else is copied. While the model is open, nobody may change them:
     /// weights would change with them, and a file that is cut short ends the process where its end is read.
     ///
     /// # Errors

@@ -89,6 +89,21 @@ fn configurations_of_mixtures() {
             (r#","num_local_experts":8"#, "", &["mlp.gate_proj", "missing"]),
         ],
     );
+    changed_configurations(
+        &Tiny::new("gpt-oss", None),
+        &[
+            (r#""swiglu_limit":7.0"#, r#""swiglu_limit":5.0"#, &["swiglu_limit", "5.0"]),
+            (r#""swiglu_limit":7.0"#, r#""swiglu_alpha":1.5"#, &["swiglu_alpha", "1.5"]),
+            (r#""sliding_window":24,"#, "", &["sliding_window"]),
+            (r#""intermediate_size":96,"#, "", &["intermediate_size", "missing"]),
+            (r#""num_local_experts":6"#, r#""num_local_experts":7"#, &["mlp.router", "[64, 6]", "[64, 7]"]),
+            (
+                r#""swiglu_limit":7.0"#,
+                r#""layer_types":["sliding_attention","full_attention","full_attention"]"#,
+                &["layer_types", "periodical"],
+            ),
+        ],
+    );
     // What has no experts is not made to have some.
     changed_configurations(
         &Tiny::new("qwen3", None),

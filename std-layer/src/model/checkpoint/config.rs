@@ -6,7 +6,7 @@ use crate::gguf::{Value, Writer};
 use crate::model::Architecture;
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 13] = [
+const SIZES: [(&str, &str); 12] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -18,7 +18,6 @@ const SIZES: [(&str, &str); 13] = [
     ("num_experts", "expert_count"),
     ("num_local_experts", "expert_count"),
     ("num_experts_per_tok", "expert_used_count"),
-    ("moe_intermediate_size", "expert_feed_forward_length"),
     ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
 ];
 /// Numbers: their names in both.
@@ -30,17 +29,20 @@ const NUMBERS: [(&str, &str); 4] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 5] = [
+const USUAL: [(&str, &[&str]); 7] = [
     ("use_sliding_window", &["false"]),
     ("partial_rotary_factor", &["1.0", "1"]),
     ("use_bidirectional_attention", &["false"]),
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
+    // The bounds and the slope of gpt-oss's activation.
+    ("swiglu_limit", &["7.0", "7"]),
+    ("swiglu_alpha", &["1.702"]),
 ];
 
 /// Kinds of models, and what runs them.
-const KINDS: [(&str, Architecture); 8] = [
+const KINDS: [(&str, Architecture); 9] = [
     ("llama", Architecture::Llama),
     ("mistral", Architecture::Llama),
     ("mixtral", Architecture::Llama),
@@ -49,6 +51,7 @@ const KINDS: [(&str, Architecture); 8] = [
     ("qwen3", Architecture::Qwen3),
     ("qwen3_moe", Architecture::Qwen3Moe),
     ("gemma3_text", Architecture::Gemma3),
+    ("gpt_oss", Architecture::GptOss),
 ];
 
 /// What a configuration says that is not metadata.
@@ -111,15 +114,18 @@ impl Source<'_> {
         }
     }
 
-    /// What the library assumes of Qwen's experts where nothing is said differs from what GGUF files mean then.
+    /// How wide an expert is, and, of Qwen, whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
     fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
-        const WIDTH: &str = "moe_intermediate_size";
         const NORMALISED: &str = "norm_topk_prob";
-        if !matches!(architecture, Architecture::Qwen2Moe | Architecture::Qwen3Moe) {
+        let width = match architecture {
+            Architecture::Qwen2Moe | Architecture::Qwen3Moe => "moe_intermediate_size",
+            Architecture::GptOss => "intermediate_size",
+            _ => return Ok(()),
+        };
+        let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
+        self.set("expert_feed_forward_length", Value::U32(size))?;
+        if architecture == Architecture::GptOss {
             return Ok(());
-        }
-        if self.get(WIDTH).is_none() {
-            return Err(format!("{WIDTH} is missing"));
         }
         let normalised = match self.get(NORMALISED) {
             None => false,
@@ -213,10 +219,10 @@ impl Source<'_> {
         Ok((0..dim / 2).map(divisor).collect())
     }
 
-    /// Windows: of Gemma for most layers; elsewhere the context ends where not every position would be seen.
+    /// Windows: of Gemma for most layers, of gpt-oss for half of them; elsewhere the context ends where not every position would be seen.
     fn window(&mut self, architecture: Architecture, layers: u32, context: u32) -> Result<(), String> {
         let Some(window) = self.size("sliding_window")? else { return Ok(()) };
-        if architecture != Architecture::Gemma3 {
+        if !matches!(architecture, Architecture::Gemma3 | Architecture::GptOss) {
             // Qwen has a window beside `use_sliding_window: false`.
             if self.get("use_sliding_window").is_none() {
                 self.set("context_length", Value::U32(context.min(window)))?;
