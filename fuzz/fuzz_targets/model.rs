@@ -63,9 +63,12 @@ fuzz_target!(|bytes: &[u8]| {
         }
         if let (Some(weights), Some(e)) = (&l.experts, config.experts) {
             touch(weights.router, e.count, config.hidden);
-            touch(weights.all.gate, e.count * e.intermediate, config.hidden);
-            touch(weights.all.up, e.count * e.intermediate, config.hidden);
-            touch(weights.all.down, e.count * config.hidden, e.intermediate);
+            assert_eq!(weights.each.len(), e.count);
+            for network in &weights.each {
+                touch(network.gate, e.intermediate, config.hidden);
+                touch(network.up, e.intermediate, config.hidden);
+                touch(network.down, config.hidden, e.intermediate);
+            }
         }
         let norms = l.attention_norm.iter().chain(&l.ffn_norm);
         let both = l.attention_sum_norm.iter().chain(&l.ffn_sum_norm).flat_map(|norm| [&norm.weight, &norm.bias]);

@@ -4,6 +4,8 @@
 mod exact;
 #[path = "checkpoint/folder.rs"]
 mod folder;
+#[path = "checkpoint/gpt_oss.rs"]
+mod gpt_oss;
 #[path = "checkpoint/quantised.rs"]
 mod quantised;
 #[path = "checkpoint/refused.rs"]
@@ -32,16 +34,30 @@ fn assert_alike(got: &[f32], want: &[f32], what: &str) {
     }
 }
 
+/// Small models without experts, and with them: Mixtral, Qwen's, with one expert, too, and gpt-oss. No configuration has a factor for what experts give.
+fn all() -> Vec<Tiny> {
+    let dense = ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Tiny::new(name, None));
+    let mixtures = [
+        Tiny { experts: Some((8, 2)), ..dense[0] },
+        Tiny::new("qwen2moe", None),
+        Tiny::new("qwen3moe", None),
+        Tiny { experts: Some((1, 1)), ..Tiny::new("qwen3moe", None) },
+        Tiny::new("gpt-oss", None),
+    ];
+    dense.into_iter().chain(mixtures.map(|tiny| Tiny { experts_scale: 1.0, ..tiny })).collect()
+}
+
 /// The logits of a checkpoint are those of the GGUF file with the same numbers: for each architecture and type, in one file and in several.
 #[test]
 fn logits_are_those_of_gguf_files() {
-    for architecture in ["llama", "qwen2", "qwen3", "gemma3"] {
-        for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Bf16)] {
-            let tiny = Tiny::new(architecture, format);
+    for tiny in all() {
+        let blocks = (tiny.architecture == "gpt-oss").then_some(Some(QuantFormat::Mxfp4));
+        for format in [None, Some(QuantFormat::F16), Some(QuantFormat::Bf16)].into_iter().chain(blocks) {
+            let tiny = Tiny { format, ..tiny };
             let gguf = tiny.open();
             let want = logits(&gguf);
             for shards in [1, 3] {
-                let what = format!("{architecture}, {format:?}, {shards} files");
+                let what = format!("{}, {:?}, {format:?}, {shards} files", tiny.architecture, tiny.experts);
                 let folder = Folder::new(&what);
                 folder.config(&config(&tiny));
                 folder.tensors(&Dense::of(&tiny, &gguf), shards);
@@ -49,9 +65,13 @@ fn logits_are_those_of_gguf_files() {
                 assert_alike(&logits(&model), &want, &what);
                 assert_eq!(model.unused(), [""; 0], "{what}");
                 model.verify().unwrap();
-                // Matrices are in the mapped file, as they were stored.
-                let stored = model.weights().unwrap().layers[0].q.format();
-                assert_eq!(stored, format, "{what}");
+                // Matrices are as they were stored: blocks are experts' alone.
+                let weights = model.weights().unwrap();
+                for matrix in weights.layers[0].experts.iter().flat_map(|experts| experts.matrices()) {
+                    assert_eq!(matrix.format(), format, "{what}");
+                }
+                let dense = if Some(format) == blocks { Some(QuantFormat::Bf16) } else { format };
+                assert_eq!(weights.layers[0].q.format(), dense, "{what}");
             }
         }
     }
@@ -151,6 +171,30 @@ fn configurations() {
     folder.config(&json);
     folder.tensors(&Dense::of(&tiny, &gguf), 1);
     assert_eq!(Model::open(folder.path()).unwrap().config().context, 1024);
+}
+
+/// Whether scores of experts are divided by their sum: as Qwen's configurations say, not if they say nothing; always in Mixtral.
+#[test]
+fn scores_of_experts() {
+    let tiny = Tiny::new("qwen3moe", None);
+    let gguf = tiny.open();
+    let folder = Folder::new("scores");
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    for (said, normalised) in
+        [(r#""norm_topk_prob":true,"#, true), (r#""norm_topk_prob":false,"#, false), ("", false)]
+    {
+        folder.config(&config(&tiny).replace(r#""norm_topk_prob":true,"#, said));
+        let experts = Model::open(folder.path()).unwrap().config().experts.unwrap();
+        assert_eq!((experts.normalised, experts.count, experts.used), (normalised, 6, 3), "{said}");
+        assert_eq!((experts.intermediate, experts.scale, experts.biases), (96, 1.0, false), "{said}");
+    }
+    let tiny = Tiny { experts: Some((8, 2)), ..Tiny::new("llama", None) };
+    let gguf = tiny.open();
+    let folder = Folder::new("scores of Mixtral");
+    folder.tensors(&Dense::of(&tiny, &gguf), 1);
+    folder.config(&config(&tiny));
+    let experts = Model::open(folder.path()).unwrap().config().experts.unwrap();
+    assert_eq!((experts.normalised, experts.count, experts.used, experts.intermediate), (true, 8, 2, 96));
 }
 
 /// All numbers of a matrix.

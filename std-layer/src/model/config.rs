@@ -332,8 +332,9 @@ impl Config {
     /// Why a layer's tensor is refused that this configuration has no use for.
     pub(super) fn refusal(&self) -> String {
         let (name, layers) = (self.architecture.name(), self.layers);
+        let experts = self.experts.map_or(String::new(), |e| format!(" and {} experts", e.count));
         format!(
-            "is not part of a model of the architecture {name} with {layers} layers: it would not take part"
+            "is not part of a model of the architecture {name} with {layers} layers{experts}: it would not take part"
         )
     }
 }

@@ -1,6 +1,6 @@
 //! The table of tensors of a model: their names in GGUF files and in checkpoints, and their shapes.
 
-use super::{Config, Experts};
+use super::{Architecture, Config, Experts};
 
 /// Who named a model's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +19,10 @@ type Whether = fn(&Config) -> bool;
 pub(super) struct Name {
     /// In GGUF files; `{}` is the layer's number.
     pub(super) gguf: &'static str,
-    /// In Hugging Face's checkpoints; of encoders, in those of BERT.
+    /// In Hugging Face's checkpoints, where `*` is the number of an expert, each of which has a tensor; of encoders, in those of BERT.
     hf: &'static str,
-    /// Where it has another name there, and which.
-    other_hf: Option<(Whether, &'static str)>,
+    /// Where it has another name there, and which: the first that is so counts.
+    other_hf: [Option<(Whether, &'static str)>; 2],
     /// Dimensions, the contiguous one first: inputs and outputs of a matrix.
     dims: fn(&Config) -> Vec<usize>,
     /// Whether a model has it.
@@ -30,7 +30,7 @@ pub(super) struct Name {
 }
 
 const fn name(gguf: &'static str, hf: &'static str, dims: fn(&Config) -> Vec<usize>) -> Name {
-    Name { gguf, hf, other_hf: None, dims, needed: |_| true }
+    Name { gguf, hf, other_hf: [None; 2], dims, needed: |_| true }
 }
 
 impl Name {
@@ -39,7 +39,7 @@ impl Name {
     }
 
     const fn named_if(self, so: Whether, hf: &'static str) -> Self {
-        Self { other_hf: Some((so, hf)), ..self }
+        Self { other_hf: [Some((so, hf)), self.other_hf[0]], ..self }
     }
 
     /// Whether a model of this kind has the tensor.
@@ -47,9 +47,22 @@ impl Name {
         (self.needed)(config)
     }
 
-    /// The dimensions, the contiguous one first.
-    pub(super) fn dims(&self, config: &Config) -> Vec<u64> {
-        (self.dims)(config).into_iter().map(|d| d as u64).collect()
+    /// The dimensions, the contiguous one first. Where each expert has a tensor, this is about one of them.
+    pub(super) fn dims(&self, naming: Naming, config: &Config) -> Vec<u64> {
+        let mut dims = (self.dims)(config);
+        if self.is_of_expert(naming, config) {
+            dims.pop();
+        }
+        dims.into_iter().map(|d| d as u64).collect()
+    }
+
+    fn is_of_expert(&self, naming: Naming, config: &Config) -> bool {
+        naming == Naming::HuggingFace && self.hf(config).contains('*')
+    }
+
+    /// How many tensors of this role a layer has: one, or one for each expert.
+    pub(super) fn count(&self, naming: Naming, config: &Config) -> usize {
+        config.experts.filter(|_| self.is_of_expert(naming, config)).map_or(1, |experts| experts.count)
     }
 
     /// The name in a GGUF file.
@@ -57,11 +70,11 @@ impl Name {
         self.gguf.replace("{}", &layer.to_string())
     }
 
-    /// The name that a model's tensor has.
-    pub(super) fn of(&self, naming: Naming, config: &Config, layer: usize) -> String {
+    /// The name that a model's tensor has, of an expert if each has one.
+    pub(super) fn of(&self, naming: Naming, config: &Config, [layer, expert]: [usize; 2]) -> String {
         match naming {
             Naming::Gguf => self.in_gguf(layer),
-            Naming::HuggingFace => self.in_hf(config, layer),
+            Naming::HuggingFace => self.in_hf(config, layer).replace('*', &expert.to_string()),
         }
     }
 
@@ -73,10 +86,14 @@ impl Name {
         }
     }
 
-    /// The name in a checkpoint of Hugging Face's library.
+    fn hf(&self, config: &Config) -> &'static str {
+        let other = self.other_hf.into_iter().flatten().find(|(so, _)| so(config));
+        other.map_or(self.hf, |(_, hf)| hf)
+    }
+
+    /// The name in a checkpoint of Hugging Face's library, of any expert.
     pub(super) fn in_hf(&self, config: &Config, layer: usize) -> String {
-        let other = self.other_hf.filter(|(so, _)| so(config)).map(|(_, hf)| hf);
-        other.unwrap_or(self.hf).replace("{}", &layer.to_string())
+        self.hf(config).replace("{}", &layer.to_string())
     }
 }
 
@@ -101,6 +118,10 @@ fn is_dense(c: &Config) -> bool {
 }
 fn is_mixture(c: &Config) -> bool {
     c.experts.is_some()
+}
+/// Mixtures of the architecture `llama`, whose checkpoints have names of their own.
+fn is_mixtral(c: &Config) -> bool {
+    is_mixture(c) && c.architecture == Architecture::Llama
 }
 fn is_apart(c: &Config) -> bool {
     !c.fused_qkv
@@ -271,31 +292,34 @@ pub(super) const SHARED_GATE: Name =
         vec![c.hidden]
     })
     .if_so(is_shared);
-/// The experts, one behind the other in one tensor.
+/// The experts: in GGUF files one behind the other in one tensor. (Those of gpt-oss, too, once its checkpoint's one tensor for gate and up is taken apart.)
 pub(super) const EXPERTS: Network = [
     name("blk.{}.ffn_gate_exps.weight", "model.layers.{}.mlp.experts.*.gate_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
-    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj")
+    .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w1.weight")
+    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.gate")
     .if_so(is_mixture),
     name("blk.{}.ffn_up_exps.weight", "model.layers.{}.mlp.experts.*.up_proj.weight", |c| {
         of_experts(c, |e| vec![c.hidden, e.intermediate, e.count])
     })
-    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj")
+    .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w3.weight")
+    .named_if(has_biases, "model.layers.{}.mlp.experts.gate_up_proj.up")
     .if_so(is_mixture),
     name("blk.{}.ffn_down_exps.weight", "model.layers.{}.mlp.experts.*.down_proj.weight", |c| {
         of_experts(c, |e| vec![e.intermediate, c.hidden, e.count])
     })
+    .named_if(is_mixtral, "model.layers.{}.block_sparse_moe.experts.*.w2.weight")
     .named_if(has_biases, "model.layers.{}.mlp.experts.down_proj")
     .if_so(is_mixture),
 ];
 /// The biases of the experts, one behind the other in one tensor.
 pub(super) const EXPERT_BIASES: Network = [
-    name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", |c| {
+    name("blk.{}.ffn_gate_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.gate", |c| {
         of_experts(c, |e| vec![e.intermediate, e.count])
     })
     .if_so(has_biases),
-    name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias", |c| {
+    name("blk.{}.ffn_up_exps.bias", "model.layers.{}.mlp.experts.gate_up_proj_bias.up", |c| {
         of_experts(c, |e| vec![e.intermediate, e.count])
     })
     .if_so(has_biases),
@@ -307,6 +331,7 @@ pub(super) const EXPERT_BIASES: Network = [
 pub(super) const ROUTER: Name = name("blk.{}.ffn_gate_inp.weight", "model.layers.{}.mlp.gate.weight", |c| {
     of_experts(c, |e| vec![c.hidden, e.count])
 })
+.named_if(is_mixtral, "model.layers.{}.block_sparse_moe.gate.weight")
 .named_if(has_biases, "model.layers.{}.mlp.router.weight")
 .if_so(is_mixture);
 pub(super) const ROUTER_BIAS: Name =

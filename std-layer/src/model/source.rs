@@ -71,11 +71,11 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// A tensor of the model's shape.
-    fn find(&self, config: &Config, name: &Name, layer: usize) -> Result<Tensor<'_>, ModelError> {
-        let (own, expected) = (name.of(self.naming, config, layer), name.dims(config));
+    /// A tensor of the model's shape: of a layer, and of an expert if each has one.
+    fn find(&self, config: &Config, name: &Name, at: [usize; 2]) -> Result<Tensor<'_>, ModelError> {
+        let (own, expected) = (name.of(self.naming, config, at), name.dims(self.naming, config));
         let Some(tensor) = self.tensor(&own) else {
-            let hf = name.in_hf(config, layer);
+            let hf = name.in_hf(config, at[0]);
             return Err(ModelError::MissingTensor { name: own, hf, expected });
         };
         // Trailing ones are no dimensions.
@@ -87,8 +87,8 @@ impl<'a> Files<'a> {
         Ok(tensor)
     }
 
-    fn matrix(&self, config: &Config, name: &Name, layer: usize) -> Result<Matrix<'_>, ModelError> {
-        let tensor = self.find(config, name, layer)?;
+    fn matrix(&self, config: &Config, name: &Name, at: [usize; 2]) -> Result<Matrix<'_>, ModelError> {
+        let tensor = self.find(config, name, at)?;
         let bad = |problem: String| bad_tensor(tensor.name(), problem);
         if tensor.ggml_type() == GgmlType::F32 {
             let numbers = tensor.as_slice().ok_or_else(|| bad("is not aligned to 4 bytes".to_owned()))?;
@@ -106,7 +106,7 @@ impl<'a> Files<'a> {
     }
 
     fn vector(&self, config: &Config, name: &Name, layer: usize) -> Result<Vec<f32>, ModelError> {
-        numbers(self.find(config, name, layer)?)
+        numbers(self.find(config, name, [layer, 0])?)
     }
 
     /// The weights of a norm with a bias, if this model has it.
@@ -128,18 +128,59 @@ impl<'a> Files<'a> {
         layer: usize,
         rows: [usize; N],
     ) -> Result<[Matrix<'_>; N], ModelError> {
-        let whole = self.matrix(config, name, layer)?;
+        let whole = self.matrix(config, name, [layer, 0])?;
         let (mut parts, mut start) = ([whole; N], 0);
         for (part, n) in parts.iter_mut().zip(rows) {
-            let bad = |e: KernelError| bad_tensor(&name.of(self.naming, config, layer), e.to_string());
+            let bad = |e: KernelError| bad_tensor(&name.of(self.naming, config, [layer, 0]), e.to_string());
             *part = whole.row_range(start, n).map_err(bad)?;
             start += n;
         }
         Ok(parts)
     }
 
+    /// The matrices of all experts of a layer, which are one below the other in one tensor, or have a tensor each; all of one format.
+    fn of_experts(
+        &self,
+        config: &Config,
+        name: &Name,
+        layer: usize,
+        count: usize,
+    ) -> Result<Vec<Matrix<'_>>, ModelError> {
+        let bad =
+            |expert: usize, problem| bad_tensor(&name.of(self.naming, config, [layer, expert]), problem);
+        let first = self.matrix(config, name, [layer, 0])?;
+        let own = |expert: usize| match name.count(self.naming, config) {
+            1 => {
+                let rows = first.rows() / count;
+                first.row_range(expert * rows, rows).map_err(|e| bad(expert, e.to_string()))
+            }
+            _ => match self.matrix(config, name, [layer, expert])? {
+                own if own.format() == first.format() => Ok(own),
+                own => {
+                    let text = |matrix: Matrix<'_>| matrix.format().map_or("f32", |format| format.name());
+                    let problem = format!("is in {}, and that of expert 0 in {}", text(own), text(first));
+                    Err(bad(expert, problem))
+                }
+            },
+        };
+        (0..count).map(own).collect()
+    }
+
+    /// The networks of all experts of a layer.
+    fn experts(
+        &self,
+        config: &Config,
+        layer: usize,
+        count: usize,
+    ) -> Result<Vec<FeedForward<'_>>, ModelError> {
+        let [gate, up, down] =
+            names::EXPERTS.each_ref().map(|name| self.of_experts(config, name, layer, count));
+        let all = gate?.into_iter().zip(up?).zip(down?);
+        Ok(all.map(|((gate, up), down)| FeedForward { gate, up, down }).collect())
+    }
+
     fn layer(&self, config: &Config, layer: usize) -> Result<LayerWeights<'_>, ModelError> {
-        let matrix = |name| self.matrix(config, name, layer);
+        let matrix = |name| self.matrix(config, name, [layer, 0]);
         let vector = |name| self.vector(config, name, layer);
         let optional = |name| self.optional(config, name, layer);
         let norm = |name| self.norm(config, name, layer);
@@ -195,11 +236,7 @@ impl<'a> Files<'a> {
                 None => None,
                 Some(experts) => Some(ExpertWeights {
                     router: matrix(&names::ROUTER)?,
-                    all: match &names::EXPERTS {
-                        [gate, up, down] => {
-                            FeedForward { gate: matrix(gate)?, up: matrix(up)?, down: matrix(down)? }
-                        }
-                    },
+                    each: self.experts(config, layer, experts.count)?,
                     router_bias: optional(&names::ROUTER_BIAS)?,
                     biases: match (experts.biases, &names::EXPERT_BIASES) {
                         (true, [gate, up, down]) => Some([vector(gate)?, vector(up)?, vector(down)?]),
@@ -214,12 +251,12 @@ impl<'a> Files<'a> {
     }
 
     fn weights(&self, config: &Config) -> Result<HostWeights<'_>, ModelError> {
-        let embedding = self.matrix(config, &names::EMBEDDING, 0)?;
+        let embedding = self.matrix(config, &names::EMBEDDING, [0, 0])?;
         let own = [&names::OUTPUT, &names::CLASSIFIER].into_iter().find(|name| name.needed(config));
-        let output = own.map_or(Ok(embedding), |name| self.matrix(config, name, 0))?;
+        let output = own.map_or(Ok(embedding), |name| self.matrix(config, name, [0, 0]))?;
         // Its numbers are in the configuration; this is about its shape.
         self.optional(config, &names::CLASSIFIER_BIAS, 0)?;
-        let table = |name: &Name| name.needed(config).then(|| self.matrix(config, name, 0)).transpose();
+        let table = |name: &Name| name.needed(config).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
         let output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
@@ -278,9 +315,9 @@ pub struct Model<'a> {
 impl Model<'static> {
     /// Opens a GGUF file; of one that is split (`NAME-00001-of-00003.gguf`), any part, and all others with it. Or a checkpoint of Hugging Face's library: its
     /// folder, or a file in it. There `config.json` says what the model is, and quantised matrices (AWQ, GPTQ) are stored anew in memory, in the formats `Q4_0`,
-    /// `Q4_1` and `Q8_0`.
+    /// `Q4_1` and `Q8_0`, and the experts of gpt-oss in `MXFP4`.
     ///
-    /// Files are mapped: nothing is read before it is used, and nothing is copied. While the model is open, nobody may change them:
+    /// Files are mapped: nothing else is read before it is used, and nothing else is copied. While the model is open, nobody may change them:
     /// weights would change with them, and a file that is cut short ends the process where its end is read.
     ///
     /// # Errors
@@ -434,8 +471,9 @@ impl<'a> Model<'a> {
     /// `BadTensor` for a matrix with a number that is not finite, as blocks with a NaN for their scale have.
     pub fn verify(&self) -> Result<(), ModelError> {
         const ROWS: usize = 64;
-        for (name, layer) in self.names().filter(|(n, _)| n.dims(&self.config).len() >= 2) {
-            let bad = match self.files.matrix(&self.config, name, layer)? {
+        let naming = self.files.naming;
+        for (name, at) in self.names().filter(|(n, _)| n.dims(naming, &self.config).len() >= 2) {
+            let bad = match self.files.matrix(&self.config, name, at)? {
                 Matrix::Quantised(w) => {
                     let starts: Vec<usize> = (0..w.rows()).step_by(ROWS).collect();
                     let bad = |from| {
@@ -451,20 +489,23 @@ impl<'a> Model<'a> {
                     starts.into_par_iter().find_map_first(bad)
                 }
                 // This says where by itself.
-                Matrix::F32(_) => numbers(self.files.find(&self.config, name, layer)?).map(|_| None)?,
+                Matrix::F32(_) => numbers(self.files.find(&self.config, name, at)?).map(|_| None)?,
             };
             if let Some([row, column]) = bad {
                 let problem = format!("is not finite at row {row}, column {column}");
-                return Err(bad_tensor(&name.of(self.files.naming, &self.config, layer), problem));
+                return Err(bad_tensor(&name.of(naming, &self.config, at), problem));
             }
         }
         Ok(())
     }
 
-    /// The tensors that the model consists of, with their layers.
-    fn names(&self) -> impl Iterator<Item = (&'static Name, usize)> + '_ {
-        let layers = names::LAYER.iter().flat_map(|n| (0..self.config.layers).map(move |l| (n, l)));
-        let all = names::GLOBAL.iter().map(|n| (n, 0)).chain(layers);
+    /// The tensors that the model consists of, with their layers, and with experts where each has one.
+    fn names(&self) -> impl Iterator<Item = (&'static Name, [usize; 2])> + '_ {
+        let of_layer = |n: &'static Name| {
+            let experts = n.count(self.files.naming, &self.config);
+            (0..self.config.layers).flat_map(move |l| (0..experts).map(move |e| (n, [l, e])))
+        };
+        let all = names::GLOBAL.iter().map(|n| (n, [0, 0])).chain(names::LAYER.iter().flat_map(of_layer));
         all.filter(|(n, _)| n.needed(&self.config))
     }
 
@@ -472,7 +513,7 @@ impl<'a> Model<'a> {
     /// its layers compute something else than [`Config`] says.
     pub fn unused(&self) -> Vec<&str> {
         let used: HashSet<String> =
-            self.names().map(|(n, l)| n.of(self.files.naming, &self.config, l)).collect();
+            self.names().map(|(n, at)| n.of(self.files.naming, &self.config, at)).collect();
         self.files.tensors().map(|t| t.name()).filter(|n| !used.contains(*n)).collect()
     }
 }

@@ -161,7 +161,7 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The gated feed-forward networks of experts.
+/// The gated feed-forward network of an expert.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FeedForward<'a> {
@@ -186,8 +186,8 @@ impl<'a> FeedForward<'a> {
 pub struct ExpertWeights<'a> {
     /// `count x hidden`.
     pub router: Matrix<'a>,
-    /// The matrices of all experts, one below the other: `count * intermediate x hidden`, and `count * hidden x intermediate`.
-    pub all: FeedForward<'a>,
+    /// The networks of all `count` experts. Of each of the three matrices, those of all experts have the same format.
+    pub each: Vec<FeedForward<'a>>,
     /// `count` elements, if the model has biases.
     pub router_bias: Option<Vec<f32>>,
     /// Of gate, up and down, those of all experts one behind the other, if the model has biases: `count * intermediate` elements, as many, and
@@ -198,14 +198,8 @@ pub struct ExpertWeights<'a> {
 }
 
 impl<'a> ExpertWeights<'a> {
-    /// Gate, up and down of each expert.
-    pub(crate) fn each(&self) -> Result<Vec<[Matrix<'a>; 3]>, KernelError> {
-        let count = self.router.rows();
-        let part = |matrix: Matrix<'a>, expert: usize| {
-            let rows = matrix.rows() / count;
-            matrix.row_range(expert * rows, rows)
-        };
-        let [gate, up, down] = self.all.matrices();
-        (0..count).map(|e| Ok([part(gate, e)?, part(up, e)?, part(down, e)?])).collect()
+    /// Gate, up and down of each expert, expert by expert.
+    pub fn matrices(&self) -> impl Iterator<Item = Matrix<'a>> + '_ {
+        self.each.iter().flat_map(FeedForward::matrices)
     }
 }

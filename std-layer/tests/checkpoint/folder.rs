@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use gllm_kernels_std::core::{bf16, f16};
+use gllm_kernels_std::core::{bf16, f16, QuantFormat};
 use gllm_kernels_std::model::{Matrix, Model};
 
-use super::numbers;
 use super::tiny::Tiny;
+use super::{gpt_oss, numbers};
 
 /// A folder of its own, removed at the end.
 pub struct Folder(PathBuf);
@@ -98,22 +98,25 @@ impl Dense {
         Self { name: name.to_owned(), dtype: "I32", shape: shape.to_vec(), bytes }
     }
 
+    /// Numbers as a format has them: in BF16 if it is quantised, which holds those of MXFP4.
+    pub fn stored(name: &str, format: Option<QuantFormat>, shape: &[usize], x: &[f32]) -> Self {
+        match format {
+            None => Self::floats(name, shape, x),
+            Some(QuantFormat::F16) => Self::halves(name, shape, x),
+            Some(_) => {
+                let bytes = x.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
+                Self { name: name.to_owned(), dtype: "BF16", shape: shape.to_vec(), bytes }
+            }
+        }
+    }
+
     /// The tensors of a model that was written as a GGUF file, as a checkpoint has them.
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
         let gemma = tiny.architecture == "gemma3";
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
-            let (dtype, bytes) = match w.format() {
-                None => ("F32", x.iter().flat_map(|x| x.to_le_bytes()).collect()),
-                Some(of) if of.name() == "f16" => {
-                    ("F16", x.iter().flat_map(|&x| f16::from_f32(x).to_le_bytes()).collect())
-                }
-                Some(_) => {
-                    ("BF16", x.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect::<Vec<u8>>())
-                }
-            };
-            Self { name, dtype, shape: vec![w.rows(), w.cols()], bytes }
+            Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
         };
         // Gemma's norms are stored without the 1 that is added to them.
         let norm = |name: String, x: &[f32]| {
@@ -144,9 +147,34 @@ impl Dense {
                 }
             }
             all.push(matrix(at("self_attn.o_proj.weight"), layer.output, numbers(layer.output)));
-            let network = layer.feed_forward.as_ref().unwrap();
-            for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)] {
-                all.push(matrix(at(&format!("mlp.{name}_proj.weight")), w, numbers(w)));
+            for (name, x) in [("o_proj.bias", &layer.output_bias), ("sinks", &layer.sinks)] {
+                all.extend(x.iter().map(|x| Self::floats(&at(&format!("self_attn.{name}")), &[x.len()], x)));
+            }
+            let shared = if layer.experts.is_some() { "shared_expert." } else { "" };
+            if let Some(network) = &layer.feed_forward {
+                for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)]
+                {
+                    all.push(matrix(at(&format!("mlp.{shared}{name}_proj.weight")), w, numbers(w)));
+                }
+            }
+            if tiny.architecture == "gpt-oss" {
+                all.extend(gpt_oss::experts(layer.experts.as_ref().unwrap(), &at("mlp")));
+            } else if let Some(experts) = &layer.experts {
+                let (block, names) = match tiny.architecture {
+                    "llama" => ("block_sparse_moe", ["w1", "w3", "w2"]),
+                    _ => ("mlp", ["gate_proj", "up_proj", "down_proj"]),
+                };
+                let router = experts.router;
+                all.push(matrix(at(&format!("{block}.gate.weight")), router, numbers(router)));
+                for (e, network) in experts.each.iter().enumerate() {
+                    for (name, w) in names.iter().zip(network.matrices()) {
+                        all.push(matrix(at(&format!("{block}.experts.{e}.{name}.weight")), w, numbers(w)));
+                    }
+                }
+                let gate = experts.shared_gate.iter();
+                all.extend(
+                    gate.map(|x| Self::floats(&at("mlp.shared_expert_gate.weight"), &[1, x.len()], x)),
+                );
             }
             all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
             all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
@@ -173,7 +201,30 @@ fn halves_of_heads(x: &[f32], cols: usize, head_dim: usize) -> Vec<f32> {
 /// The configuration of such a model.
 pub fn config(tiny: &Tiny) -> String {
     let gemma = tiny.architecture == "gemma3";
-    let kind = if gemma { "gemma3_text" } else { tiny.architecture };
+    let kind = match (tiny.architecture, tiny.experts) {
+        ("gemma3", _) => "gemma3_text",
+        ("llama", Some(_)) => "mixtral",
+        ("qwen2moe", _) => "qwen2_moe",
+        ("qwen3moe", _) => "qwen3_moe",
+        ("gpt-oss", _) => "gpt_oss",
+        (name, _) => name,
+    };
+    let of_experts = tiny.experts.map(|(count, used)| {
+        let qwen = format!(
+            r#""num_experts":{count},"moe_intermediate_size":{},"norm_topk_prob":{},"decoder_sparse_step":1,"mlp_only_layers":[]"#,
+            tiny.intermediate,
+            tiny.architecture == "qwen3moe",
+        );
+        let count = match kind {
+            "mixtral" => format!(r#""num_local_experts":{count}"#),
+            "gpt_oss" => format!(
+                r#""num_local_experts":{count},"sliding_window":{},"swiglu_limit":7.0"#,
+                tiny.window
+            ),
+            _ => qwen,
+        };
+        format!(r#","num_experts_per_tok":{used},{count}"#)
+    });
     let activation =
         if gemma { r#""hidden_activation":"gelu_pytorch_tanh""# } else { r#""hidden_act":"silu""# };
     let of_gemma = format!(
@@ -181,7 +232,7 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.window, tiny.head_dim
     );
     format!(
-        r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}}}"#,
+        r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}{}}}"#,
         tiny.layers,
         tiny.hidden,
         tiny.heads,
@@ -191,5 +242,6 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.vocabulary,
         tiny.tied,
         if gemma { &of_gemma } else { "" },
+        of_experts.unwrap_or_default(),
     )
 }

@@ -1,7 +1,7 @@
 //! Quantised matrices of checkpoints: which format they are stored in, and how near to the weights that the file means.
 
 use gllm_kernels_std::core::{f16, QuantFormat};
-use gllm_kernels_std::model::Model;
+use gllm_kernels_std::model::{LayerWeights, Matrix, Model};
 
 use super::folder::{config, Dense, Folder};
 use super::tiny::Tiny;
@@ -91,18 +91,43 @@ fn quantised(name: &str, outputs: usize, inputs: usize, way: Way) -> (Vec<Dense>
     (all, each.map(weight).collect(), scale_of)
 }
 
+/// The matrices of a layer that are quantised, and their names.
+fn matrices<'a>(layer: &LayerWeights<'a>) -> Vec<(String, Matrix<'a>)> {
+    let mut all = vec![
+        ("self_attn.q".to_owned(), layer.q),
+        ("self_attn.k".to_owned(), layer.k),
+        ("self_attn.v".to_owned(), layer.v),
+        ("self_attn.o".to_owned(), layer.output),
+    ];
+    if let Some(network) = &layer.feed_forward {
+        let of = [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)];
+        all.extend(of.map(|(name, matrix)| (format!("mlp.{name}"), matrix)));
+    }
+    for (e, network) in layer.experts.iter().flat_map(|experts| &experts.each).enumerate() {
+        let of = ["gate", "up", "down"].into_iter().zip(network.matrices());
+        all.extend(of.map(|(name, matrix)| (format!("mlp.experts.{e}.{name}"), matrix)));
+    }
+    all
+}
+
 #[test]
 fn quantised_matrices() {
-    let tiny = Tiny { hidden: 128, intermediate: 96, ..Tiny::new("llama", None) };
+    for architecture in ["llama", "qwen3moe"] {
+        let tiny = Tiny { hidden: 128, experts_scale: 1.0, ..Tiny::new(architecture, None) };
+        quantised_matrices_of(&tiny);
+    }
+}
+
+fn quantised_matrices_of(tiny: &Tiny) {
     let gguf = tiny.open();
-    let dense = Dense::of(&tiny, &gguf);
+    let dense = Dense::of(tiny, &gguf);
     for &(way, format, bound) in CASES {
-        let folder = Folder::new(&format!("{way:?}"));
+        let folder = Folder::new(&format!("{} {way:?}", tiny.architecture));
         let quantisation = format!(
             r#","quantization_config":{{"quant_method":"{}","bits":{},"group_size":{}}}}}"#,
             way.method, way.bits, way.group
         );
-        let json = config(&tiny);
+        let json = config(tiny);
         folder.config(&format!("{}{quantisation}", json.strip_suffix('}').unwrap()));
         // Every matrix of the layers.
         let (mut tensors, mut expected) = (Vec::new(), Vec::new());
@@ -123,18 +148,7 @@ fn quantised_matrices() {
         folder.tensors(&tensors, 1);
         let model = Model::open(folder.path()).unwrap_or_else(|e| panic!("{way:?}: {e}"));
         let weights = model.weights().unwrap();
-        let layer = &weights.layers[1];
-        let network = layer.feed_forward.as_ref().unwrap();
-        let named = [
-            ("self_attn.q", layer.q),
-            ("self_attn.k", layer.k),
-            ("self_attn.v", layer.v),
-            ("self_attn.o", layer.output),
-            ("mlp.gate", network.gate.unwrap()),
-            ("mlp.up", network.up),
-            ("mlp.down", network.down),
-        ];
-        for (name, matrix) in named {
+        for (name, matrix) in matrices(&weights.layers[1]) {
             let full = format!("model.layers.1.{name}_proj.weight");
             let (_, weights, scales) = expected.iter().find(|(name, ..)| *name == full).unwrap();
             assert_eq!(matrix.format(), Some(format), "{way:?}, {full}");
@@ -154,7 +168,7 @@ fn quantised_matrices() {
             })
             .collect();
         if bound == 0.0 {
-            let of_floats = Folder::new(&format!("floats {way:?}"));
+            let of_floats = Folder::new(&format!("floats {} {way:?}", tiny.architecture));
             of_floats.config(&json);
             of_floats.tensors(&plain, 1);
             let floats = Model::open(of_floats.path()).unwrap();

@@ -7,17 +7,35 @@ use super::tiny::Tiny;
 
 /// The error of a folder that something was done to.
 fn error(what: &str, change: impl FnOnce(&Folder, String, Vec<Dense>)) -> String {
-    let tiny = Tiny::new("llama", None);
+    error_of(&Tiny::new("llama", None), what, change)
+}
+
+fn error_of(tiny: &Tiny, what: &str, change: impl FnOnce(&Folder, String, Vec<Dense>)) -> String {
     let gguf = tiny.open();
-    let folder = Folder::new(what);
-    change(&folder, config(&tiny), Dense::of(&tiny, &gguf));
+    let folder = Folder::new(&format!("{} {what}", tiny.architecture));
+    change(&folder, config(tiny), Dense::of(tiny, &gguf));
     let opened = Model::open(folder.path());
     opened.map(|_| ()).expect_err(what).to_string()
 }
 
+/// A change of a text, and words of the error.
+type Change = (&'static str, &'static str, &'static [&'static str]);
+
+/// Each change in the configuration is an error that says so.
+fn changed_configurations(tiny: &Tiny, cases: &[Change]) {
+    for (from, to, says) in cases {
+        let said = error_of(tiny, to, |folder, json, tensors| {
+            assert!(json.contains(from), "{from}");
+            folder.config(&json.replacen(from, to, 1));
+            folder.tensors(&tensors, 1);
+        });
+        assert!(says.iter().all(|word| said.contains(word)), "{to}: {said}");
+    }
+}
+
 #[test]
 fn configurations() {
-    let cases: &[(&str, &str, &[&str])] = &[
+    let cases: &[Change] = &[
         (r#""model_type":"llama""#, r#""model_type":"mamba""#, &["mamba", "qwen3"]),
         (r#""model_type":"llama","#, "", &["model_type"]),
         (r#""hidden_act":"silu""#, r#""hidden_act":"relu""#, &["hidden_act", "relu", "silu"]),
@@ -34,13 +52,153 @@ fn configurations() {
         (r#""rope_scaling":null"#, r#""eos_token_id":[1,2,3,4]"#, &["eos_token_id", "4"]),
         ("}", "", &["config.json"]),
     ];
-    for (from, to, says) in cases {
-        let said = error(to, |folder, json, tensors| {
-            assert!(json.contains(from), "{from}");
-            folder.config(&json.replacen(from, to, 1));
+    changed_configurations(&Tiny::new("llama", None), cases);
+}
+
+#[test]
+fn configurations_of_mixtures() {
+    changed_configurations(
+        &Tiny::new("qwen3moe", None),
+        &[
+            (r#""num_experts":6,"#, "", &["expert_count"]),
+            (r#""num_experts":6"#, r#""num_experts":-1"#, &["num_experts", "-1"]),
+            (r#""num_experts":6"#, r#""num_experts":0"#, &["expert_count", "0"]),
+            (r#""num_experts":6"#, r#""num_experts":4000000000"#, &["expert_count", "4000000000"]),
+            (r#""num_experts":6"#, r#""num_experts":7"#, &["mlp.gate", "[64, 6]", "[64, 7]"]),
+            (r#""num_experts":6"#, r#""num_experts":5"#, &["mlp.gate", "[64, 6]", "[64, 5]"]),
+            (r#""num_experts":6"#, r#""num_experts":2147483647"#, &["mlp.gate", "[64, 6]", "2147483647"]),
+            (r#""num_experts_per_tok":3"#, r#""num_experts_per_tok":7"#, &["expert_used_count", "7", "6"]),
+            (r#""num_experts_per_tok":3,"#, "", &["expert_used_count"]),
+            (r#""moe_intermediate_size":96,"#, "", &["moe_intermediate_size", "missing"]),
+            (r#""moe_intermediate_size":96"#, r#""moe_intermediate_size":0"#, &["expert_feed_forward", "0"]),
+            (
+                r#""moe_intermediate_size":96"#,
+                r#""moe_intermediate_size":95"#,
+                &["experts.0.gate_proj", "[64, 96]", "[64, 95]"],
+            ),
+            (r#""norm_topk_prob":true"#, r#""norm_topk_prob":"yes""#, &["norm_topk_prob", "yes"]),
+            (r#""decoder_sparse_step":1"#, r#""decoder_sparse_step":2"#, &["decoder_sparse_step", "2"]),
+            (r#""mlp_only_layers":[]"#, r#""mlp_only_layers":[0,2]"#, &["mlp_only_layers", "[0,2]"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny { experts: Some((8, 2)), ..Tiny::new("llama", None) },
+        &[
+            (r#""num_local_experts":8"#, r#""num_local_experts":9"#, &["block_sparse_moe.gate", "[64, 9]"]),
+            (r#""num_local_experts":8"#, r#""num_local_experts":1"#, &["expert_used_count", "2", "1"]),
+            (r#","num_local_experts":8"#, "", &["mlp.gate_proj", "missing"]),
+        ],
+    );
+    changed_configurations(
+        &Tiny::new("gpt-oss", None),
+        &[
+            (r#""swiglu_limit":7.0"#, r#""swiglu_limit":5.0"#, &["swiglu_limit", "5.0"]),
+            (r#""swiglu_limit":7.0"#, r#""swiglu_alpha":1.5"#, &["swiglu_alpha", "1.5"]),
+            (r#""sliding_window":24,"#, "", &["sliding_window"]),
+            (r#""intermediate_size":96,"#, "", &["intermediate_size", "missing"]),
+            (r#""num_local_experts":6"#, r#""num_local_experts":7"#, &["mlp.router", "[64, 6]", "[64, 7]"]),
+            (
+                r#""swiglu_limit":7.0"#,
+                r#""layer_types":["sliding_attention","full_attention","full_attention"]"#,
+                &["layer_types", "periodical"],
+            ),
+        ],
+    );
+    // What has no experts is not made to have some.
+    changed_configurations(
+        &Tiny::new("qwen3", None),
+        &[(r#""vocab_size""#, r#""num_experts":4,"vocab_size""#, &["expert_count", "4", "no experts"])],
+    );
+}
+
+/// Experts that are missing, of another shape or type, or more than there should be; and Mixtral's names in a model of Qwen's.
+#[test]
+fn experts() {
+    type Edit = fn(&mut Vec<Dense>);
+    fn of<'a>(all: &'a mut [Dense], end: &str) -> &'a mut Dense {
+        all.iter_mut().find(|tensor| tensor.name.ends_with(end)).unwrap()
+    }
+    let cases: &[(&str, Edit, &[&str])] = &[
+        (
+            "missing",
+            |all| all.retain(|t| !t.name.ends_with("1.mlp.experts.4.up_proj.weight")),
+            &["layers.1.mlp.experts.4.up_proj.weight", "missing", "[64, 96]"],
+        ),
+        (
+            "the first missing",
+            |all| all.retain(|t| !t.name.ends_with("0.mlp.experts.0.gate_proj.weight")),
+            &["layers.0.mlp.experts.0.gate_proj.weight", "missing"],
+        ),
+        (
+            "the last missing",
+            |all| all.retain(|t| !t.name.ends_with("2.mlp.experts.5.down_proj.weight")),
+            &["layers.2.mlp.experts.5.down_proj.weight", "missing", "[96, 64]"],
+        ),
+        (
+            "no router",
+            |all| all.retain(|t| !t.name.ends_with("0.mlp.gate.weight")),
+            &["layers.0.mlp.gate.weight", "missing", "[64, 6]"],
+        ),
+        (
+            "shape",
+            |all| of(all, "0.mlp.experts.3.up_proj.weight").shape = vec![64, 96],
+            &["experts.3.up_proj.weight", "[96, 64]", "[64, 96]"],
+        ),
+        (
+            "dimensions",
+            |all| of(all, "0.mlp.experts.3.up_proj.weight").shape = vec![1, 6144],
+            &["experts.3.up_proj.weight", "[6144, 1]", "[64, 96]"],
+        ),
+        (
+            "format",
+            |all| {
+                let tensor = of(all, "1.mlp.experts.2.down_proj.weight");
+                *tensor = Dense::halves(&tensor.name, &tensor.shape, &[0.0; 64 * 96]);
+            },
+            &["layers.1.mlp.experts.2.down_proj.weight", "f16", "f32"],
+        ),
+        (
+            "type",
+            |all| of(all, "0.mlp.experts.1.gate_proj.weight").dtype = "I32",
+            &["experts.1.gate_proj.weight", "I32"],
+        ),
+        (
+            "too many",
+            |all| {
+                let name = "model.layers.2.mlp.experts.6.up_proj.weight";
+                all.push(Dense::floats(name, &[96, 64], &[0.0; 64 * 96]));
+            },
+            &["layers.2.mlp.experts.6.up_proj.weight", "3 layers", "6 experts"],
+        ),
+        (
+            "not a number",
+            |all| {
+                let name = "model.layers.0.mlp.experts.06.up_proj.weight";
+                all.push(Dense::floats(name, &[96, 64], &[0.0; 64 * 96]));
+            },
+            &["experts.06.up_proj.weight", "6 experts"],
+        ),
+        (
+            "names of Mixtral",
+            |all| {
+                all.iter_mut()
+                    .for_each(|t| t.name = t.name.replace("mlp.experts", "block_sparse_moe.experts"))
+            },
+            &["mlp.experts.0.gate_proj.weight", "missing"],
+        ),
+        (
+            "bias",
+            |all| all.push(Dense::floats("model.layers.0.mlp.experts.0.up_proj.bias", &[96], &[0.5; 96])),
+            &["experts.0.up_proj.bias"],
+        ),
+    ];
+    for (what, edit, says) in cases {
+        let said = error_of(&Tiny::new("qwen3moe", None), what, |folder, json, mut tensors| {
+            folder.config(&json);
+            edit(&mut tensors);
             folder.tensors(&tensors, 1);
         });
-        assert!(says.iter().all(|word| said.contains(word)), "{to}: {said}");
+        assert!(says.iter().all(|word| said.contains(word)), "{what}: {said}");
     }
 }
 

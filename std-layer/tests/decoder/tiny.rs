@@ -25,6 +25,8 @@ pub struct Tiny {
     pub labels: usize,
     /// How many experts there are, if any, and how many are used.
     pub experts: Option<(usize, usize)>,
+    /// Factor of what the experts give.
+    pub experts_scale: f32,
     /// How large the router's weights are.
     pub router_scale: f32,
 }
@@ -45,6 +47,7 @@ impl Tiny {
             tied: architecture == "gemma3",
             labels: 0,
             experts: (architecture.ends_with("moe") || architecture == "gpt-oss").then_some((6, 3)),
+            experts_scale: 1.5,
             router_scale: 2.0,
         }
     }
@@ -218,7 +221,7 @@ impl Tiny {
             set("expert_count", Value::U32(count as u32));
             set("expert_used_count", Value::U32(used as u32));
             set("expert_feed_forward_length", Value::U32(self.intermediate as u32));
-            set("expert_weights_scale", Value::F32(1.5));
+            set("expert_weights_scale", Value::F32(self.experts_scale));
         }
         if ["gemma3", "gpt-oss"].contains(&self.architecture) {
             set("attention.sliding_window", Value::U32(self.window as u32));
@@ -352,7 +355,9 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
         let network = |w: &Network<'_>| [w.gate.unwrap(), w.up, w.down].map(|m| rows(&m));
         let (dense, experts) = (
             w.feed_forward.as_ref().map(network),
-            w.experts.as_ref().map(|w| w.all.matrices().map(|m| rows(&m))),
+            w.experts
+                .as_ref()
+                .map(|w| w.each.iter().map(|e| e.matrices().map(|m| rows(&m))).collect::<Vec<_>>()),
         );
         let router = w.experts.as_ref().map(|w| rows(&w.router));
         let (mut keys, mut values) = (Vec::new(), Vec::new());
@@ -427,7 +432,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some([gate, up, down]) = &dense {
                 f = network([gate, up, down], [None; 3]);
             }
-            if let (Some(e), Some([gate, up, down]), Some(router)) = (&config.experts, &experts, &router) {
+            if let (Some(e), Some(experts), Some(router)) = (&config.experts, &experts, &router) {
                 if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
                     let score: f64 = gate.iter().zip(&h).map(|(&g, x)| f64::from(g) * x).sum();
                     f.iter_mut().for_each(|f| *f /= 1.0 + (-score).exp());
@@ -441,13 +446,11 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                 let of: f64 =
                     if e.normalised { order.iter().map(|&i| scores[i]).sum() } else { scores.iter().sum() };
                 for i in order {
-                    let own = |all: &[Vec<f64>], n: usize| all[i * n..(i + 1) * n].to_vec();
                     let (n, out) = (e.intermediate, config.hidden);
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
-                    let matrices = [own(gate, n), own(up, n), own(down, out)];
-                    let y =
-                        network(matrices.each_ref().map(|m| &m[..]), [part(0, n), part(1, n), part(2, out)]);
+                    let matrices = experts[i].each_ref().map(|m| &m[..]);
+                    let y = network(matrices, [part(0, n), part(1, n), part(2, out)]);
                     let factor = scores[i] / of * f64::from(e.scale);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
                 }

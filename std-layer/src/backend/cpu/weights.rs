@@ -9,7 +9,9 @@ use gllm_kernels_core::{KernelError, Kernels, MatMut, MatRef, PackedQ, QuantForm
 use crate::aligned::AlignedVec;
 use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
-use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
+use crate::model::{
+    Config, ExpertWeights as HostExperts, FeedForward, HostWeights, LayerWeights, Matrix as HostMatrix,
+};
 
 /// Rows that a thread packs at a time.
 const PACKED_ROWS: usize = 256;
@@ -158,7 +160,7 @@ impl<'a> Packer<'a> {
         };
         weights.layers.iter().flat_map(LayerWeights::matrices).try_for_each(&mut add)?;
         for experts in weights.layers.iter().filter_map(|layer| layer.experts.as_ref()) {
-            experts.each()?.into_iter().flatten().try_for_each(&mut add)?;
+            experts.matrices().try_for_each(&mut add)?;
         }
         add(weights.output)?;
         let mut memory = AlignedVec::zeroed(len);
@@ -259,10 +261,10 @@ impl<'a> Upload<'a> for Packer<'a> {
 
     fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
         let router = [self.matrix(of.router)?];
-        let mut network = |[gate, up, down]: [_; 3]| {
-            Ok::<_, BackendError>([self.matrix(gate)?, self.matrix(up)?, self.matrix(down)?])
+        let network = |of: &FeedForward<'a>| {
+            Ok::<_, BackendError>([self.matrix(of.gate)?, self.matrix(of.up)?, self.matrix(of.down)?])
         };
-        let each = of.each()?.into_iter().map(&mut network).collect::<Result<_, _>>()?;
+        let each = of.each.iter().map(network).collect::<Result<_, _>>()?;
         let (router_bias, biases) = (of.router_bias.clone(), of.biases.clone());
         Ok(ExpertWeights { router, each, router_bias, biases, shared_gate: of.shared_gate.clone() })
     }

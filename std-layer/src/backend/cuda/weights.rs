@@ -132,16 +132,16 @@ struct Uploader<'a> {
 const UPLOAD_BYTES: usize = 64 << 20;
 
 impl Uploader<'_> {
-    /// Matrices one behind the other, which are stored alike; of `count` experts those of the first one, then those of the next.
-    fn matrix(&mut self, count: usize, parts: &[HostMatrix<'_>]) -> Result<Matrix, BackendError> {
-        let (kind, cols) = (Storage::of(&parts[0]), parts[0].cols());
-        let rows = parts.iter().map(|part| part.rows() / count).sum();
-        let bytes = parts.iter().map(HostMatrix::bytes).sum();
-        let mut buffer = Buffer::new(self.stream.context(), bytes)?;
+    /// Matrices one behind the other, which are stored alike; of several experts those of the first one, then those of the next.
+    fn matrix(&mut self, experts: &[&[HostMatrix<'_>]]) -> Result<Matrix, BackendError> {
+        let first = experts[0];
+        let (kind, count, cols) = (Storage::of(&first[0]), experts.len(), first[0].cols());
+        let rows = first.iter().map(HostMatrix::rows).sum();
+        let parts = experts.iter().copied().flatten();
+        let mut buffer = Buffer::new(self.stream.context(), parts.clone().map(HostMatrix::bytes).sum())?;
         let mut at = 0;
-        for (expert, part) in (0..count).flat_map(|expert| parts.iter().map(move |part| (expert, part))) {
-            let rows = part.rows() / count;
-            match part.row_range(expert * rows, rows)? {
+        for part in parts {
+            match part {
                 HostMatrix::Quantised(w) => self.bytes(&mut buffer, &mut at, w.as_bytes())?,
                 HostMatrix::F32(w) => {
                     let mut row = vec![0; w.cols() * size_of::<f32>()];
@@ -169,20 +169,18 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Matrices of one product, or of those of `count` experts.
-    fn products(&mut self, count: usize, all: &[HostMatrix<'_>]) -> Result<Product, BackendError> {
+    /// Matrices of one product, or those of several experts, which are alike in all of them.
+    fn products(&mut self, experts: &[&[HostMatrix<'_>]]) -> Result<Product, BackendError> {
         let (mut matrices, mut members, mut first) = (Vec::new(), Vec::new(), 0);
-        while first < all.len() {
-            let kind = Storage::of(&all[first]);
-            let alike = all[first..].iter().take_while(|matrix| Storage::of(matrix) == kind).count();
+        for alike in experts[0].chunk_by(|a, b| Storage::of(a) == Storage::of(b)) {
             let mut row = 0;
-            for matrix in &all[first..first + alike] {
-                let rows = matrix.rows() / count;
-                members.push((matrices.len(), row, rows));
-                row += rows;
+            for matrix in alike {
+                members.push((matrices.len(), row, matrix.rows()));
+                row += matrix.rows();
             }
-            matrices.push(Arc::new(self.matrix(count, &all[first..first + alike])?));
-            first += alike;
+            let parts: Vec<_> = experts.iter().map(|all| &all[first..first + alike.len()]).collect();
+            matrices.push(Arc::new(self.matrix(&parts)?));
+            first += alike.len();
         }
         Ok(Product { matrices, members })
     }
@@ -194,7 +192,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
     type Experts = ExpertWeights;
 
     fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Product, BackendError> {
-        self.products(1, matrices)
+        self.products(&[matrices])
     }
 
     fn vector(&mut self, numbers: &[f32]) -> Result<Buffer<f32>, BackendError> {
@@ -202,11 +200,13 @@ impl<'a> Upload<'a> for Uploader<'_> {
     }
 
     fn experts(&mut self, of: &HostExperts<'a>) -> Result<ExpertWeights, BackendError> {
-        let count = of.router.rows();
+        let gate_up: Vec<_> = of.each.iter().map(|expert| [expert.gate, expert.up]).collect();
+        let gate_up: Vec<_> = gate_up.iter().map(|matrices| &matrices[..]).collect();
+        let down: Vec<_> = of.each.iter().map(|expert| std::slice::from_ref(&expert.down)).collect();
         Ok(ExpertWeights {
-            router: self.products(1, &[of.router])?,
-            gate_up: self.products(count, &[of.all.gate, of.all.up])?,
-            down: self.products(count, &[of.all.down])?,
+            router: self.products(&[&[of.router]])?,
+            gate_up: self.products(&gate_up)?,
+            down: self.products(&down)?,
             router_bias: of.router_bias.as_deref().map(|bias| self.vector(bias)).transpose()?,
             biases: match &of.biases {
                 Some([gate, up, down]) => Some([self.vector(gate)?, self.vector(up)?, self.vector(down)?]),
@@ -228,7 +228,7 @@ pub(super) fn upload(
     let layers = &weights.layers;
     let all = layers.iter().flat_map(LayerWeights::matrices).chain([weights.output]);
     let each: usize = all.map(|matrix| matrix.bytes()).sum();
-    let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(|experts| experts.all.matrices());
+    let experts = layers.iter().filter_map(|l| l.experts.as_ref()).flat_map(HostExperts::matrices);
     let of_experts: usize = experts.map(|matrix| matrix.bytes()).sum();
     let tied = config.tied_embeddings;
     let tables = weights.positions.iter().chain((!tied).then_some(&weights.embedding));
@@ -237,9 +237,9 @@ pub(super) fn upload(
     let tensors = Tensors::upload(&mut to, weights)?;
     let embedding = match tied {
         true => Arc::clone(&tensors.linear(Linear::Output).matrices[0]),
-        false => Arc::new(to.matrix(1, &[weights.embedding])?),
+        false => Arc::new(to.matrix(&[&[weights.embedding]])?),
     };
-    let positions = weights.positions.map(|table| to.matrix(1, &[table])).transpose()?;
+    let positions = weights.positions.map(|table| to.matrix(&[&[table]])).transpose()?;
     let token_type = weights.token_types.map(first_row).transpose()?;
     let token_type = token_type.map(|row| to.vector(&row)).transpose()?;
     let slopes: Option<Vec<f32>> = (0..config.heads).map(|head| config.alibi_slope(head)).collect();

@@ -172,14 +172,14 @@ impl<'a> Upload<'a> for Uploader<'_> {
         let shared = of.shared_gate.as_deref().map(|gate| MatRef::new(gate, 1, gate.len())).transpose()?;
         let router: Vec<_> = [of.router].into_iter().chain(shared.map(HostMatrix::F32)).collect();
         let router = self.product(&router)?;
-        let (each, before) = (of.each()?, self.bytes);
+        let (each, before) = (&of.each, self.bytes);
         let mut of_experts = |all: &[HostMatrix<'_>]| {
             let rows = all.iter().map(HostMatrix::rows).sum::<usize>() / each.len();
             Ok::<_, BackendError>(OfExperts { matrix: self.matrix(all, rows)?, rows })
         };
-        let all = |part: usize| each.iter().map(|matrices| matrices[part]).collect::<Vec<_>>();
-        let gate_up = if format(&of.all.gate) == format(&of.all.up) {
-            vec![of_experts(&each.iter().flat_map(|[gate, up, _]| [*gate, *up]).collect::<Vec<_>>())?]
+        let all = |part: usize| each.iter().map(|expert| expert.matrices()[part]).collect::<Vec<_>>();
+        let gate_up = if format(&each[0].gate) == format(&each[0].up) {
+            vec![of_experts(&each.iter().flat_map(|expert| [expert.gate, expert.up]).collect::<Vec<_>>())?]
         } else {
             vec![of_experts(&all(0))?, of_experts(&all(1))?]
         };
@@ -188,7 +188,7 @@ impl<'a> Upload<'a> for Uploader<'_> {
         // The gate of a shared expert has none.
         let of_router = |bias: &Vec<f32>| [&bias[..], &[0.0][..of.shared_gate.iter().len()]].concat();
         let of_gates = |[gate, up, _]: &[Vec<f32>; 3]| {
-            let rows = of.all.gate.rows() / each.len();
+            let rows = each[0].gate.rows();
             gate.chunks(rows).zip(up.chunks(rows)).flat_map(|(gate, up)| [gate, up].concat()).collect()
         };
         let mut optional = |bias: Option<Vec<f32>>| bias.map(|bias| self.vector(&bias)).transpose();
@@ -330,7 +330,7 @@ pub(super) fn upload(
     let mut total = weights.output.bytes()
         + layers.iter().flat_map(LayerWeights::matrices).map(|m| m.bytes()).sum::<usize>();
     for experts in layers.iter().filter_map(|l| l.experts.as_ref()) {
-        total += experts.all.matrices().iter().map(HostMatrix::bytes).sum::<usize>();
+        total += experts.matrices().map(|m| m.bytes()).sum::<usize>();
         total += experts.shared_gate.as_ref().map_or(0, |gate| size_of_val(&gate[..]));
     }
     let tied = config.tied_embeddings;

@@ -6,7 +6,7 @@ use crate::gguf::{Value, Writer};
 use crate::model::Architecture;
 
 /// Sizes: their names in both.
-const SIZES: [(&str, &str); 8] = [
+const SIZES: [(&str, &str); 12] = [
     ("num_hidden_layers", "block_count"),
     ("hidden_size", "embedding_length"),
     ("num_attention_heads", "attention.head_count"),
@@ -15,6 +15,10 @@ const SIZES: [(&str, &str); 8] = [
     ("intermediate_size", "feed_forward_length"),
     ("max_position_embeddings", "context_length"),
     ("vocab_size", "vocab_size"),
+    ("num_experts", "expert_count"),
+    ("num_local_experts", "expert_count"),
+    ("num_experts_per_tok", "expert_used_count"),
+    ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
 ];
 /// Numbers: their names in both.
 const NUMBERS: [(&str, &str); 4] = [
@@ -25,19 +29,29 @@ const NUMBERS: [(&str, &str); 4] = [
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 3] = [
+const USUAL: [(&str, &[&str]); 7] = [
     ("use_sliding_window", &["false"]),
     ("partial_rotary_factor", &["1.0", "1"]),
     ("use_bidirectional_attention", &["false"]),
+    // Layers without experts among those with them.
+    ("decoder_sparse_step", &["1"]),
+    ("mlp_only_layers", &["[]"]),
+    // The bounds and the slope of gpt-oss's activation.
+    ("swiglu_limit", &["7.0", "7"]),
+    ("swiglu_alpha", &["1.702"]),
 ];
 
 /// Kinds of models, and what runs them.
-const KINDS: [(&str, Architecture); 5] = [
+const KINDS: [(&str, Architecture); 9] = [
     ("llama", Architecture::Llama),
     ("mistral", Architecture::Llama),
+    ("mixtral", Architecture::Llama),
     ("qwen2", Architecture::Qwen2),
+    ("qwen2_moe", Architecture::Qwen2Moe),
     ("qwen3", Architecture::Qwen3),
+    ("qwen3_moe", Architecture::Qwen3Moe),
     ("gemma3_text", Architecture::Gemma3),
+    ("gpt_oss", Architecture::GptOss),
 ];
 
 /// What a configuration says that is not metadata.
@@ -98,6 +112,27 @@ impl Source<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How wide an expert is, and, of Qwen, whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
+    fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
+        const NORMALISED: &str = "norm_topk_prob";
+        let width = match architecture {
+            Architecture::Qwen2Moe | Architecture::Qwen3Moe => "moe_intermediate_size",
+            Architecture::GptOss => "intermediate_size",
+            _ => return Ok(()),
+        };
+        let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
+        self.set("expert_feed_forward_length", Value::U32(size))?;
+        if architecture == Architecture::GptOss {
+            return Ok(());
+        }
+        let normalised = match self.get(NORMALISED) {
+            None => false,
+            Some(Json::Bool(normalised)) => *normalised,
+            Some(found) => return Err(format!("{NORMALISED} is {found}: it must be true or false")),
+        };
+        self.set("expert_weights_norm", Value::Bool(normalised))
     }
 
     /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
@@ -184,10 +219,10 @@ impl Source<'_> {
         Ok((0..dim / 2).map(divisor).collect())
     }
 
-    /// Windows: of Gemma for most layers; elsewhere the context ends where not every position would be seen.
+    /// Windows: of Gemma for most layers, of gpt-oss for half of them; elsewhere the context ends where not every position would be seen.
     fn window(&mut self, architecture: Architecture, layers: u32, context: u32) -> Result<(), String> {
         let Some(window) = self.size("sliding_window")? else { return Ok(()) };
-        if architecture != Architecture::Gemma3 {
+        if !matches!(architecture, Architecture::Gemma3 | Architecture::GptOss) {
             // Qwen has a window beside `use_sliding_window: false`.
             if self.get("use_sliding_window").is_none() {
                 self.set("context_length", Value::U32(context.min(window)))?;
@@ -279,6 +314,7 @@ pub(super) fn metadata(
     if let Some(scalar) = Source::number(json, "query_pre_attn_scalar")? {
         source.set("attention.scale", Value::F32(scalar.powf(-0.5) as f32))?;
     }
+    source.experts(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
     let factors = source.rope(f64::from(context))?;

@@ -1,10 +1,13 @@
 //! Checkpoints of Hugging Face's library: a folder with `config.json` and files in the format `safetensors`.
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
-//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), and Gemma's norms, whose weights lack 1.
+//! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), and Gemma's norms, whose
+//! weights lack 1.
 
 mod blocks;
 mod config;
+mod dense;
+mod experts;
 mod tokenizer;
 
 use std::collections::BTreeSet;
@@ -15,6 +18,9 @@ use std::sync::Arc;
 
 use gllm_kernels_core::{bf16, f16};
 use serde_json::Value as Json;
+
+use dense::dense;
+use experts::Part;
 
 use super::names;
 use super::{Architecture, ModelError};
@@ -28,8 +34,20 @@ const WHOLE: &str = "model.safetensors";
 /// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
 const MOST: u64 = 64 << 20;
 
-/// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused as no model here has them.
-const EMPTY_BIASES: [&str; 4] = [".o_proj.bias", ".gate_proj.bias", ".up_proj.bias", ".down_proj.bias"];
+/// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused, as no model here has them but gpt-oss.
+const EMPTY_BIASES: [&str; 7] = [
+    ".o_proj.bias",
+    ".gate_proj.bias",
+    ".up_proj.bias",
+    ".down_proj.bias",
+    ".w1.bias",
+    ".w2.bias",
+    ".w3.bias",
+];
+
+fn is_empty_bias(tensor: &Tensor<'_>) -> bool {
+    EMPTY_BIASES.iter().any(|end| tensor.name.ends_with(end)) && tensor.data.iter().all(|&b| b == 0)
+}
 
 /// The folder of a checkpoint, if this is one, or its configuration, its index, or one of its files.
 pub(super) fn folder(path: &Path) -> Option<&Path> {
@@ -99,18 +117,22 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
         architecture: told.architecture,
         skip_output: told.tied == Some(true),
     };
-    let mut has_output = false;
-    for path in shards(folder)? {
+    let map = |path: PathBuf| {
         // SAFETY: nothing that is relied on is left in the mapping: names, sizes and places of tensors are copied while the file is checked, and
         // the bytes of weights may be any. That nobody changes the file is asked of whoever opens a model.
         let file = unsafe { Checkpoint::map(&path) }.map_err(|e| match e {
             crate::safetensors::SafetensorsError::Io { path, source } => ModelError::Io { path, source },
             e => bad(&path, e),
         })?;
-        let file = Arc::new(file);
+        Ok::<_, ModelError>((path, Arc::new(file)))
+    };
+    let files = shards(folder)?.into_iter().map(map).collect::<Result<Vec<_>, _>>()?;
+    let mut has_output = false;
+    for (path, file) in &files {
         for weight in file.weights() {
             has_output |= weight.name.starts_with("lm_head.");
-            tensors.add(&file, &weight).map_err(|e| bad(&path, e))?;
+            let named = |name: &str| files.iter().find_map(|(_, file)| file.tensor(name));
+            tensors.add(file, &weight, named).map_err(|e| bad(path, e))?;
         }
     }
     if told.tied == Some(false) && !has_output {
@@ -149,14 +171,23 @@ impl Tensors {
         Ok(())
     }
 
-    fn add(&mut self, file: &Arc<Checkpoint<'static>>, weight: &Weight<'_>) -> Result<(), String> {
-        // Angles that older files have in each layer are computed anew.
-        let no_bias = |t: &Tensor<'_>| {
-            EMPTY_BIASES.iter().any(|end| t.name.ends_with(end)) && t.data.iter().all(|&b| b == 0)
-        };
-        if matches!(&weight.view, Ok(View::Plain(tensor)) if no_bias(tensor)) {
+    /// Adds a weight of a file. `named` has the tensors of all files.
+    fn add<'t>(
+        &mut self,
+        file: &'t Arc<Checkpoint<'static>>,
+        weight: &Weight<'_>,
+        named: impl Fn(&str) -> Option<Tensor<'t>>,
+    ) -> Result<(), String> {
+        if self.architecture == Architecture::GptOss {
+            let parts = file.tensor(&weight.name).map(|tensor| experts::parts(&tensor, named)).transpose()?;
+            if let Some(parts) = parts.flatten() {
+                let push = |part: Part| self.push(&part.name, &part.dims, part.of, Bytes::Owned(part.bytes));
+                return parts.into_iter().try_for_each(push);
+            }
+        } else if matches!(&weight.view, Ok(View::Plain(tensor)) if is_empty_bias(tensor)) {
             return Ok(());
         }
+        // Angles that older files have in each layer are computed anew.
         if weight.name.ends_with(".rotary_emb.inv_freq")
             || self.skip_output && weight.name.starts_with("lm_head.")
         {
@@ -178,12 +209,7 @@ impl Tensors {
     }
 
     fn plain(&mut self, file: &Arc<Checkpoint<'static>>, tensor: &Tensor<'_>) -> Result<(), String> {
-        let of = match tensor.dtype {
-            Dtype::F32 => GgmlType::F32,
-            Dtype::F16 => GgmlType::F16,
-            Dtype::BF16 => GgmlType::BF16,
-            other => return Err(format!("{} is of type {other:?}", tensor.name)),
-        };
+        let (of, _) = dense(tensor)?;
         let dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
         let gemma_norm = self.architecture == Architecture::Gemma3 && tensor.name.ends_with("norm.weight");
         if !gemma_norm {
