@@ -102,9 +102,9 @@ pub(crate) fn grouped_dequant(outputs: usize, inputs: usize) -> Geometry {
     Geometry { grid: [outputs.div_ceil(256).min(1024), inputs.min(4096), 1], threads: 256, shared: 0 }
 }
 
-/// Products with grouped integers: a block has 32 outputs, whose inputs its 16 warps share.
-pub(crate) fn grouped_gemv(outputs: usize) -> Geometry {
-    Geometry { grid: [outputs.div_ceil(32), 1, 1], threads: 512, shared: 512 * F32 }
+/// Products of grouped integers with `n` vectors: a block has 32 outputs, whose inputs its 16 warps share, each with 32 numbers of every vector.
+pub(crate) fn grouped_gemv(outputs: usize, n: usize) -> Geometry {
+    Geometry { grid: [outputs.div_ceil(32), 1, 1], threads: 512, shared: 512 * n * F32 }
 }
 
 /// A block a row, four columns a thread, and where warps meet.

@@ -145,7 +145,9 @@ fn weights() {
         check("prepare", warps(rows * parts, 0, processors), [Loops(rows * parts, 8, most), ONE, ONE]);
         let axes = [Loops(outputs, 256, 1024), Loops(inputs, 1, 4096), ONE];
         check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
-        check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
+        for n in [1, 8] {
+            check("grouped_gemv", grouped_gemv(outputs, n), [Tiles(outputs, 32), ONE, ONE]);
+        }
         let axes = [Tiles(inputs, 128), Tiles(outputs, 128), ONE];
         check("gemm", gemm(inputs, outputs, Tile::narrow(128, 3), 1), axes);
         let axes = [Tiles(inputs, 128), Tiles(outputs, 256), ONE];
