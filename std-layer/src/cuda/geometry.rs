@@ -90,6 +90,12 @@ pub(crate) fn qgemv(rows: usize, n: usize, bytes: usize, blocks: usize) -> Geome
     Geometry { grid: [rows.div_ceil(4 * each), blocks, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
 }
 
+/// The same for two to eight vectors, on tensor cores: a block has 16 rows, three pieces of each in shared memory, and of its eight warps each has 4608 bytes beside these.
+pub(crate) fn qgemv_tiles(rows: usize, bytes: usize, blocks: usize) -> Geometry {
+    let room = (bytes + 15).next_multiple_of(16);
+    Geometry { grid: [rows.div_ceil(16), blocks, 1], threads: 8 * 32, shared: 3 * 16 * room + 8 * 4608 }
+}
+
 /// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on. Blocks of y have vectors of
 /// their own.
 pub(crate) fn gemv(rows: usize, n: usize, blocks: usize) -> Geometry {

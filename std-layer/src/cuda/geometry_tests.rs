@@ -9,6 +9,9 @@ use super::*;
 /// The least that GPUs of compute capability 7.5 to 12.0 have.
 const LIMITS: Limits = Limits { grid: [(1 << 31) - 1, 65535, 65535], threads: 1024, shared: 64 << 10 };
 
+/// The least that GPUs have where tensor cores multiply integers: that is 8.6.
+const AMPERE: Limits = Limits { shared: 99 << 10, ..LIMITS };
+
 /// What compute capability 9.0 has.
 const HOPPER: Limits = Limits { shared: 227 << 10, ..LIMITS };
 
@@ -176,6 +179,8 @@ fn weights() {
                 // Each of four warps has four pieces of each of its rows, which start up to 15 bytes late.
                 assert!(geometry.shared >= 4 * 4 * each / 4 * (bytes + 15));
             }
+            let axes = [Tiles(rows, 16), Tiles(3, 1), ONE];
+            check_within("qgemv_tiles", qgemv_tiles(rows, bytes, 3), axes, &AMPERE);
         }
     });
 }
