@@ -17,7 +17,7 @@ pub struct Listed {
 fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     super::elementwise::list(to);
     super::rows::list(to);
-    super::quant::list(to);
+    super::quant::list(capability, to);
     super::grouped::list(to);
     super::attention::list(capability, to);
     super::prefill::list(to);

@@ -90,6 +90,12 @@ pub(crate) fn qgemv(rows: usize, n: usize, bytes: usize, blocks: usize) -> Geome
     Geometry { grid: [rows.div_ceil(4 * each), blocks, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
 }
 
+/// The same for two to eight vectors, on tensor cores: a block has 16 rows, three pieces of each in shared memory, and of its eight warps each has 4608 bytes beside these.
+pub(crate) fn qgemv_tiles(rows: usize, bytes: usize, blocks: usize) -> Geometry {
+    let room = (bytes + 15).next_multiple_of(16);
+    Geometry { grid: [rows.div_ceil(16), blocks, 1], threads: 8 * 32, shared: 3 * 16 * room + 8 * 4608 }
+}
+
 /// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on. Blocks of y have vectors of
 /// their own.
 pub(crate) fn gemv(rows: usize, n: usize, blocks: usize) -> Geometry {
@@ -102,9 +108,9 @@ pub(crate) fn grouped_dequant(outputs: usize, inputs: usize) -> Geometry {
     Geometry { grid: [outputs.div_ceil(256).min(1024), inputs.min(4096), 1], threads: 256, shared: 0 }
 }
 
-/// Products with grouped integers: a block has 32 outputs, whose inputs its 16 warps share.
-pub(crate) fn grouped_gemv(outputs: usize) -> Geometry {
-    Geometry { grid: [outputs.div_ceil(32), 1, 1], threads: 512, shared: 512 * F32 }
+/// Products of grouped integers with `n` vectors: a block has 32 outputs, whose inputs its 16 warps share, each with 32 numbers of every vector.
+pub(crate) fn grouped_gemv(outputs: usize, n: usize) -> Geometry {
+    Geometry { grid: [outputs.div_ceil(32), 1, 1], threads: 512, shared: 512 * n * F32 }
 }
 
 /// A block a row, four columns a thread, and where warps meet.

@@ -9,6 +9,9 @@ use super::*;
 /// The least that GPUs of compute capability 7.5 to 12.0 have.
 const LIMITS: Limits = Limits { grid: [(1 << 31) - 1, 65535, 65535], threads: 1024, shared: 64 << 10 };
 
+/// The least that GPUs have where tensor cores multiply integers: that is 8.6.
+const AMPERE: Limits = Limits { shared: 99 << 10, ..LIMITS };
+
 /// What compute capability 9.0 has.
 const HOPPER: Limits = Limits { shared: 227 << 10, ..LIMITS };
 
@@ -145,7 +148,9 @@ fn weights() {
         check("prepare", warps(rows * parts, 0, processors), [Loops(rows * parts, 8, most), ONE, ONE]);
         let axes = [Loops(outputs, 256, 1024), Loops(inputs, 1, 4096), ONE];
         check("grouped_dequant", grouped_dequant(outputs, inputs), axes);
-        check("grouped_gemv", grouped_gemv(outputs), [Tiles(outputs, 32), ONE, ONE]);
+        for n in [1, 8] {
+            check("grouped_gemv", grouped_gemv(outputs, n), [Tiles(outputs, 32), ONE, ONE]);
+        }
         let axes = [Tiles(inputs, 128), Tiles(outputs, 128), ONE];
         check("gemm", gemm(inputs, outputs, Tile::narrow(128, 3), 1), axes);
         let axes = [Tiles(inputs, 128), Tiles(outputs, 256), ONE];
@@ -174,6 +179,8 @@ fn weights() {
                 // Each of four warps has four pieces of each of its rows, which start up to 15 bytes late.
                 assert!(geometry.shared >= 4 * 4 * each / 4 * (bytes + 15));
             }
+            let axes = [Tiles(rows, 16), Tiles(3, 1), ONE];
+            check_within("qgemv_tiles", qgemv_tiles(rows, bytes, 3), axes, &AMPERE);
         }
     });
 }

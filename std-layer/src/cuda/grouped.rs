@@ -211,8 +211,9 @@ impl Ops {
             ty: type_number(T::TYPE),
             ..w.arguments(self)?
         };
-        let geometry = geometry::grouped_gemv(w.outputs);
-        let kernel = (File::grouped, Name("gemv", w.name, if batch == 1 { "n1" } else { "n8" }));
+        let (width, suffix) = if batch == 1 { (1, "n1") } else { (8, "n8") };
+        let geometry = geometry::grouped_gemv(w.outputs, width);
+        let kernel = (File::grouped, Name("gemv", w.name, suffix));
         // SAFETY: checked here and by the view; `g_idx` is bounded by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }

@@ -4,7 +4,7 @@ use gllm_kernels_core::{KernelError, Precision, QuantFormat};
 
 use super::check::{aligned, area, bad, same_len, small};
 use super::driver::Context;
-use super::error::CudaError;
+use super::error::{Capability, CudaError};
 use super::geometry::{self, CHUNK};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{Buffer, View, ViewMut};
@@ -65,9 +65,21 @@ unsafe impl Arguments for PrepareArgs {}
 // SAFETY: as in qgemv.cu.
 unsafe impl Arguments for QgemvArgs {}
 
-/// How many vectors the kernels of products are compiled for.
+/// How many vectors the kernels of products are compiled for, in ascending order.
 pub(super) const INTEGER_WIDTHS: [(usize, &str); 4] = [(1, "n1"), (2, "n2"), (4, "n4"), (8, "n8")];
 const EXACT_WIDTHS: [(usize, &str); 2] = [(1, "n1"), (8, "n8")];
+/// Where tensor cores multiply integers: those for several vectors are one.
+const TILE_WIDTHS: [(usize, &str); 2] = [(1, "n1"), (8, TILES)];
+const TILES: &str = "t8";
+
+/// How many vectors the kernels of products of integers are compiled for.
+fn integer_widths(capability: Capability) -> &'static [(usize, &'static str)] {
+    if capability.multiplies_tiles() {
+        &TILE_WIDTHS
+    } else {
+        &INTEGER_WIDTHS
+    }
+}
 
 /// A matrix of weights in blocks on the GPU: `rows` rows, each made of whole blocks, one behind the other, as in GGUF.
 #[derive(Clone, Copy, Debug)]
@@ -219,10 +231,10 @@ pub(super) struct ActivationPlaces {
     pub(super) sums: Address,
 }
 
-/// The kernels for so many vectors: the narrowest that are wide enough.
+/// The kernels for so many vectors: the narrowest that are wide enough, or the widest.
 pub(super) fn width(widths: &[(usize, &'static str)], batch: usize) -> (usize, &'static str) {
-    let fits = widths.iter().copied().find(|&(n, _)| n >= batch);
-    fits.unwrap_or((8, "n8"))
+    let fits = widths.iter().find(|&&(n, _)| n >= batch).or(widths.last());
+    fits.copied().unwrap_or((1, "n1"))
 }
 
 impl Ops {
@@ -384,23 +396,27 @@ impl Ops {
         };
         let most = segments.map_or(m, |segments| segments.most);
         let (op, (width, suffix)) = match x.precision {
-            Precision::Integer => ("qgemv_q8", width(&INTEGER_WIDTHS, most)),
+            Precision::Integer => ("qgemv_q8", width(integer_widths(self.capability()), most)),
             _ => ("qgemv_f32", width(&EXACT_WIDTHS, most)),
         };
         let blocks = spread.blocks.unwrap_or(m.div_ceil(width));
         let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
+        let geometry = match suffix {
+            TILES => geometry::qgemv_tiles(n, chunk, blocks),
+            _ => geometry::qgemv(n, width, chunk, blocks),
+        };
         let kernel = (File::qgemv, Name(op, w.format.name(), suffix));
         // SAFETY: checked here and by the view; activations were prepared with this shape; segments are of rows and matrices that exist.
-        unsafe { self.loader.launch(kernel, stream, geometry::qgemv(n, width, chunk, blocks), &args) }
+        unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }
 
-pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     to(File::quant, Name("quantize_q8", "", ""), size_of::<PrepareArgs>());
     to(File::quant, Name("arrange_f32", "", ""), size_of::<PrepareArgs>());
     for format in block_formats() {
         to(File::quant, Name("dequant", format.name(), ""), size_of::<DequantArgs>());
-        for (_, n) in INTEGER_WIDTHS {
+        for &(_, n) in integer_widths(capability) {
             to(File::qgemv, Name("qgemv_q8", format.name(), n), size_of::<QgemvArgs>());
         }
         for (_, n) in EXACT_WIDTHS {

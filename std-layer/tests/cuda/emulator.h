@@ -162,3 +162,14 @@ template <class T> DEVICE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b
     for (u32 i = 0; i < 4; i++)
         for (u32 k = 0; k < 16; k++) d[i] += left[i / 2][k] * right[i % 2][k];
 }
+// The same of signed bytes, for mma.m16n8k32 (N = 2) and mma.m16n8k16 (N = 1).
+template <u32 N> DEVICE void mma(i32 (&d)[4], const u32 (&a)[2 * N], const u32 (&b)[N]) {
+    const u32 g = emu::current % 32 / 4, t = emu::current % 4;
+    for (u32 r = 0; r < N; r++) {
+        u32 left[2][4], right[2][4];
+        for (u32 i = 0; i < 2; i++) memcpy(left[i], emu::exchange(a[2 * r + i]) + g * 4, 16);
+        memcpy(right, emu::exchange(b[r]) + t * 8, 32);
+        for (u32 i = 0; i < 4; i++)
+            for (u32 k = 0; k < 4; k++) d[i] = dot4(left[i / 2][k], right[i % 2][k], d[i]);
+    }
+}

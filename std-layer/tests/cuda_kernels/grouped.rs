@@ -71,13 +71,23 @@ impl Matrix {
 fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("grouped");
-    for (outputs, inputs, group) in
-        [(32usize, 32usize, 32usize), (96, 64, 64), (64, 544, 16), (32, 1120, 2000), (288, 96, 48)]
-    {
+    let mut shapes =
+        vec![(32usize, 32usize, 32usize), (96, 64, 64), (64, 544, 16), (32, 1120, 2000), (288, 96, 48)];
+    // Outputs that are no multiple of 32, where the integers of fewer fill words; inputs that are none.
+    if bits.is_power_of_two() {
+        shapes.push((32 + 32 / bits, 2080, 128));
+    }
+    if layout == GroupedLayout::Awq {
+        shapes.push((40, 1064, 72));
+    }
+    for (outputs, inputs, group) in shapes {
         let groups = inputs.div_ceil(group);
         let mut words = |n: usize| (0..n).map(|_| source.below(1 << 32) as u32).collect::<Vec<_>>();
         let (qweight, zeros) = (words(inputs * outputs * bits / 32), words(groups * outputs * bits / 32));
-        let order = (0..inputs).map(|_| source.below(groups) as u32).collect();
+        // The first half at random, then runs of 40 inputs, some of which begin and end within 32.
+        let order =
+            (0..inputs).map(|k| if k < inputs / 2 { source.below(groups) } else { k / 40 % groups } as u32);
+        let order = order.collect();
         let m = Matrix {
             layout,
             group,
@@ -127,7 +137,9 @@ fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome
                     let terms =
                         x.iter().enumerate().map(|(k, x)| weights[k * outputs + n] * f64::from(x.to_f32()));
                     want.push(terms.clone().sum::<f64>());
-                    error.push(terms.map(f64::abs).sum::<f64>() * (inputs / 16 + 40) as f64 * 2f64.powi(-24));
+                    // What a lane adds, then the sums of lanes and of warps.
+                    let sums = inputs.div_ceil(512) * 32 + 3 + 16;
+                    error.push(terms.map(f64::abs).sum::<f64>() * sums as f64 * 2f64.powi(-24));
                 }
             }
             compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{shape} x {batch}: {e}"))?;

@@ -103,7 +103,8 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source(format.name());
     let unit = format.block_len();
-    for (rows, blocks) in [(1, 1), (3, 1024 / unit), (9, 1024 / unit + 1), (5, 5 * 1024 / unit + 3), (0, 1)] {
+    for (rows, blocks) in [(1, 1), (3, 1024 / unit), (19, 1024 / unit + 1), (5, 5 * 1024 / unit + 3), (0, 1)]
+    {
         let cols = blocks * unit;
         let bytes = ordinary(&mut source, format, rows * blocks)?;
         let w = QuantRef::new(&bytes, format, rows, cols).map_err(text)?;
@@ -111,6 +112,7 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
         let on_w = gpu.put(&bytes)?;
         let w = QuantView::new(&on_w, format, rows, cols).map_err(text)?;
         let mut room = Activations::new(gpu.ops.context(), precision, 19, cols).map_err(text)?;
+        let mut alone = Activations::new(gpu.ops.context(), precision, 1, cols).map_err(text)?;
         for batch in (1..=8).chain((rows == 3).then_some(19)) {
             let mut x: Vec<T> = source.normals(batch * cols);
             x[..32.min(cols)].fill(T::from_f32(0.0));
@@ -118,6 +120,18 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
             gpu.ops.prepare(&gpu.stream, &on_x, cols, &mut room).map_err(text)?;
             let mut y = gpu.room::<T>(batch * rows)?;
             gpu.ops.qgemv(&gpu.stream, w, &room, &mut y).map_err(text)?;
+            let all = gpu.get(&y)?;
+            // Each vector has the bits that it has alone, whichever kernel multiplies it.
+            if precision == Precision::Integer {
+                for (i, all) in all.chunks(rows.max(1)).enumerate() {
+                    let one = on_x.range(i * cols..(i + 1) * cols).map_err(text)?;
+                    gpu.ops.prepare(&gpu.stream, one, cols, &mut alone).map_err(text)?;
+                    let mut y = gpu.room::<T>(rows)?;
+                    gpu.ops.qgemv(&gpu.stream, w, &alone, &mut y).map_err(text)?;
+                    same(&gpu.get(&y)?, all)
+                        .map_err(|e| format!("{rows} x {cols} x {batch}, vector {i} alone: {e}"))?;
+                }
+            }
             let x: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
             let x = match precision {
                 Precision::Integer => rounded(&x),
@@ -134,11 +148,20 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
                     error.push(magnitude * (48 + cols / 1024) as f64 * 2f64.powi(-24));
                 }
             }
-            compare(&gpu.get(&y)?, &want, |i| error[i])
-                .map_err(|e| format!("{rows} x {cols} x {batch}: {e}"))?;
+            compare(&all, &want, |i| error[i]).map_err(|e| format!("{rows} x {cols} x {batch}: {e}"))?;
         }
     }
     Ok(())
+}
+
+/// Products of integers, which have kernels of their own where tensor cores multiply these.
+pub fn integer_trials(trials: &mut Trials) {
+    for format in formats() {
+        trials.push(trial(format!("qgemv_q8_{format}"), move || qgemv::<f32>(format, Precision::Integer)));
+        trials.push(trial(format!("qgemv_q8_f16_{format}"), move || {
+            qgemv::<gllm_kernels_std::core::f16>(format, Precision::Integer)
+        }));
+    }
 }
 
 pub fn trials(trials: &mut Trials) {
@@ -150,8 +173,6 @@ pub fn trials(trials: &mut Trials) {
         add("dequant_f32", dequant::<f32>);
         add("dequant_f16", dequant::<f16>);
         add("dequant_bf16", dequant::<bf16>);
-        add("qgemv_q8", |f| qgemv::<f32>(f, Precision::Integer));
-        add("qgemv_q8_f16", |f| qgemv::<f16>(f, Precision::Integer));
         add("qgemv_f32", |f| qgemv::<f32>(f, Precision::Exact));
         add("qgemv_f32_bf16", |f| qgemv::<bf16>(f, Precision::Exact));
     }

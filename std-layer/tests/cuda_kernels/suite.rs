@@ -178,6 +178,7 @@ pub fn main() {
         sampling::trials(&mut trials);
         gemv::trials(&mut trials);
     }
+    quant::integer_trials(&mut trials);
     grouped::trials(&mut trials);
     prefill::trials(&mut trials);
     gemm::trials(&mut trials);

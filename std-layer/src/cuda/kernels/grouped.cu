@@ -16,9 +16,18 @@ struct GroupedArgs {
     u32 groups;
 };
 
-// Where integers lie. GPTQ: each column of words is a string of bits; so are the zero points of a row.
+// 256 + integer `at` of those in whole words: it goes to the upper bits of a mantissa.
+template <u32 BITS> DEVICE f32 behind_256(const u32 (&words)[BITS], u32 at) {
+    const u32 bit = at * BITS % 32, low = words[at * BITS / 32], high = words[least(at * BITS / 32 + 1, BITS - 1)];
+    const u32 moved = bit < 15 ? funnel(low, low, bit + 17) : funnel(low, high, bit - 15);
+    return from_bits(0x43800000 | (moved & ((1u << BITS) - 1) << 15));
+}
+
+// Where integers lie. For `gemv` a lane has 32 of them, in whole words: of WIDE neighbouring outputs those of 32 / WIDE inputs; `place` says which of the 32
+// is that of input k and output n of these.
+// GPTQ: each column of words is a string of bits; so are the zero points of a row.
 template <u32 WIDTH> struct Gptq {
-    static constexpr u32 BITS = WIDTH;
+    static constexpr u32 BITS = WIDTH, WIDE = 1;
     static constexpr u32 MASK = (1u << BITS) - 1;
     static DEVICE u32 string(const u32* w, u64 stride, u32 at) {
         const u32 bit = at * BITS % 32;
@@ -33,20 +42,28 @@ template <u32 WIDTH> struct Gptq {
 #pragma unroll
         for (u32 i = 0; i < BITS; i++) words[i] = a.words[static_cast<u64>(k / 32 * BITS + i) * a.outputs + n];
     }
+    static DEVICE void whole(const GroupedArgs& a, u32 k, u32 n, u32 (&words)[BITS]) { integers(a, k, n, words); }
+    static DEVICE u32 place(u32 k, u32) { return k; }
     static DEVICE u32 zero(const GroupedArgs& a, u32 g, u32 n) {
         return (string(a.zeros + static_cast<u64>(g) * (static_cast<u64>(a.outputs) * BITS / 32), 1, n) + a.plus) & MASK;
     }
 };
 // AWQ: eight outputs in a word, in the order 0, 2, 4, 6, 1, 3, 5, 7.
 struct Awq {
-    static constexpr u32 BITS = 4;
-    static DEVICE u32 pick(const u32* row, u32 n) { return row[n / 8] >> (n % 2 * 4 + n % 8 / 2) * 4 & 15; }
+    static constexpr u32 BITS = 4, WIDE = 8;
+    static DEVICE u32 digit(u32 n) { return n % 2 * 4 + n % 8 / 2; }
+    static DEVICE u32 pick(const u32* row, u32 n) { return row[n / 8] >> digit(n) * 4 & 15; }
     static DEVICE u32 integer(const GroupedArgs& a, u32 k, u32 n) { return pick(a.words + static_cast<u64>(k) * (a.outputs / 8), n); }
     static DEVICE void integers(const GroupedArgs& a, u32 k, u32 n, u32 (&words)[BITS]) {
 #pragma unroll
         for (u32 i = 0; i < 32; i++)
             if (k + i < a.inputs) words[i / 8] |= integer(a, k + i, n) << i % 8 * 4;
     }
+    static DEVICE void whole(const GroupedArgs& a, u32 k, u32 n, u32 (&words)[BITS]) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) words[i] = k + i < a.inputs ? a.words[static_cast<u64>(k + i) * (a.outputs / 8) + n / 8] : 0;
+    }
+    static DEVICE u32 place(u32 k, u32 n) { return 8 * k + digit(n); }
     static DEVICE u32 zero(const GroupedArgs& a, u32 g, u32 n) { return pick(a.zeros + static_cast<u64>(g) * (a.outputs / 8), n); }
 };
 
@@ -64,47 +81,96 @@ template <class L> DEVICE void dequant(const GroupedArgs& a) {
     }
 }
 
-// A lane has an output, so that a warp reads 32 neighbouring words; the warps of a block share out the inputs, 32 at a time,
-// and meet in shared memory. N vectors.
-template <class L, u32 N> DEVICE void gemv(const GroupedArgs& a) {
-    constexpr u32 STEP = 32;
-    const u32 n = block_x() * WARP + lane(), warps = threads() / WARP;
-    const bool mine = n < a.outputs;
-    f32 acc[N];
-    for (u32 i = 0; i < N; i++) acc[i] = 0;
-    if (mine) {
-        for (u32 first = warp() * STEP; first < a.inputs; first += warps * STEP) {
-            u32 known = ~0u;
-            f32 z = 0, s = 0;
-#pragma unroll 8
-            for (u32 k = first; k < first + STEP; k++) {
-                if (k >= a.inputs) break;
-                const u32 g = group_of(a, k);
-                if (g != known) {
-                    known = g;
-                    z = static_cast<f32>(L::zero(a, g, n));
-                    s = scale_of(a, g, n);
-                }
-                const f32 w = (static_cast<f32>(L::integer(a, k, n)) - z) * s;
+// Products with N vectors. A block has 32 outputs; its warps share out the inputs, 32 at a time, and meet in shared memory, where each has room for 32 numbers of
+// every vector. A lane has whole words of integers; the next ones are on their way while these are multiplied.
+template <class L, u32 N> struct Gemv {
+    static constexpr u32 WIDE = L::WIDE, DEEP = WARP / WIDE;
+    const GroupedArgs& a;
+    // The first output of this lane, and the first of its inputs among 32.
+    const u32 n, own;
+    f32* room;
+    f32 scale[WIDE], offset[WIDE], acc[WIDE][N];
+
+    // Outputs that do not exist are like the last ones.
+    DEVICE explicit Gemv(const GroupedArgs& a)
+        : a(a), n(least(block_x() * DEEP + lane() % DEEP, a.outputs / WIDE - 1) * WIDE), own(lane() / DEEP * DEEP), room(shared<f32>() + warp() * (N * WARP)) {
 #pragma unroll
-                for (u32 i = 0; i < N; i++)
-                    if (i < a.batch) acc[i] = fmaf(w, load_as(a.x, static_cast<u64>(i) * a.inputs + k, a.type), acc[i]);
+        for (u32 o = 0; o < WIDE; o++)
+#pragma unroll
+            for (u32 i = 0; i < N; i++) acc[o][i] = 0;
+    }
+
+    // (code - zero) * scale is (256 + code) * scale + offset, of which nothing is rounded.
+    DEVICE void enter(u32 group) {
+#pragma unroll
+        for (u32 o = 0; o < WIDE; o++) {
+            scale[o] = scale_of(a, group, n + o);
+            offset[o] = -static_cast<f32>(256 + L::zero(a, group, n + o)) * scale[o];
+        }
+    }
+
+    // Multiplies 32 inputs; `group` is that of input lane(). ONE: it is that of all of them, and has been entered.
+    template <bool ONE> DEVICE void multiply(const u32 (&words)[L::BITS], u32 group) {
+#pragma unroll
+        for (u32 k = 0; k < DEEP; k += 4) {
+            Pack<f32> x[N];
+#pragma unroll
+            for (u32 i = 0; i < N; i++) x[i].quad = load16(room + i * WARP + own + k);
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+                if (!ONE) enter(shuffle(group, own + k + j));
+#pragma unroll
+                for (u32 o = 0; o < WIDE; o++) {
+                    const f32 w = fmaf(behind_256(words, L::place(k + j, o)), scale[o], offset[o]);
+#pragma unroll
+                    for (u32 i = 0; i < N; i++) acc[o][i] = fmaf(w, x[i].at[j], acc[o][i]);
+                }
             }
         }
     }
-    f32* room = shared<f32>();
+
+    DEVICE void run() {
+        const u32 warps = threads() / WARP, share = div_up(div_up(a.inputs, WARP), warps) * WARP, end = least(a.inputs, (warp() + 1) * share);
+        u32 words[L::BITS], next[L::BITS], until = 0;
+        if (warp() * share < end) L::whole(a, warp() * share + own, n, next);
+        for (u32 first = warp() * share; first < end; first += WARP) {
 #pragma unroll
-    for (u32 i = 0; i < N; i++) {
-        room[thread()] = acc[i];
-        sync_block();
-        if (warp() == 0) {
-            f32 sum = 0;
-            for (u32 w = 0; w < warps; w++) sum += room[w * WARP + lane()];
-            if (mine && i < a.batch) static_cast<f32*>(a.y)[static_cast<u64>(i) * a.outputs + n] = sum;
+            for (u32 i = 0; i < L::BITS; i++) words[i] = next[i];
+            if (first + WARP < end) L::whole(a, first + WARP + own, n, next);
+            const u32 k = first + lane();
+#pragma unroll
+            for (u32 i = 0; i < N; i++) room[i * WARP + lane()] = i < a.batch && k < a.inputs ? load_as(a.x, static_cast<u64>(i) * a.inputs + k, a.type) : 0;
+            // Up to `until` inputs are known to be of the group that was entered.
+            u32 group = 0;
+            bool one = first + WARP <= until;
+            if (!one) {
+                group = group_of(a, least(k, a.inputs - 1));
+                one = !lanes_of(group != shuffle(group, 0));
+                if (one) enter(group);
+                until = one && !a.order ? (group + 1) * a.group : 0;
+            }
+            sync_warp();
+            if (one) multiply<true>(words, group);
+            else multiply<false>(words, group);
+            sync_warp();
         }
+#pragma unroll
+        for (u32 i = 0; i < N; i++)
+#pragma unroll
+            for (u32 o = 0; o < WIDE; o++) {
+                f32 sum = acc[o][i];
+                for (u32 m = DEEP; m < WARP; m *= 2) sum += shuffle_xor(sum, m);
+                if (own == 0) room[i * WARP + lane() * WIDE + o] = sum;
+            }
         sync_block();
+        const u32 output = block_x() * WARP + lane();
+        for (u32 i = warp(); i < a.batch; i += warps) {
+            f32 sum = 0;
+            for (u32 w = 0; w < warps; w++) sum += shared<f32>()[(w * N + i) * WARP + lane()];
+            if (output < a.outputs) static_cast<f32*>(a.y)[static_cast<u64>(i) * a.outputs + output] = sum;
+        }
     }
-}
+};
 
 struct GroupedGemmArgs {
     GemmArgs product;
@@ -166,8 +232,8 @@ template <class T, class L> struct OfIntegers {
 
 #define GROUPED(NAME, ...)                                                                              \
     KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                               \
-    KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { gemv<__VA_ARGS__, 1>(a); }                             \
-    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { gemv<__VA_ARGS__, 8>(a); }                             \
+    KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { Gemv<__VA_ARGS__, 1>(a).run(); }                       \
+    KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { Gemv<__VA_ARGS__, 8>(a).run(); }                       \
     KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, MOST_THREADS) { with_tiles(OfIntegers<f16, __VA_ARGS__>{a}); } \
     KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, MOST_THREADS) { with_tiles(OfIntegers<bf16, __VA_ARGS__>{a}); }
 GROUPED(awq, Awq)
