@@ -241,6 +241,24 @@ pub(crate) unsafe fn append<E: Element, P: Prim<E> + Prim<f32>>(a: &AppendArgs<E
     }
 }
 
+/// Rounds the `n <= SCALE_GROUP` numbers at `x` to 8 bits, and writes their scale. The codes are followed by zeros.
+///
+/// # Safety
+/// The numbers, room for a scale; the instruction set.
+#[inline(always)]
+unsafe fn rounded<P: Prim<f16> + Prim<f32>>(x: *const f32, n: usize, to: *mut u8) -> [i8; SCALE_GROUP] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut whole = [0f32; SCALE_GROUP];
+        core::ptr::copy_nonoverlapping(x, whole.as_mut_ptr(), n);
+        let (scale, by) = scale_of::<f32, P>(whole.as_ptr());
+        let mut narrow = [f16::ZERO; KV_BLOCK];
+        <P as Prim<f16>>::store(narrow.as_mut_ptr(), P::splat(scale));
+        core::ptr::copy_nonoverlapping(narrow.as_ptr().cast(), to, size_of::<f16>());
+        nearest::<f32, P>(whole.as_ptr(), by).0
+    }
+}
+
 /// Rounds tokens' keys and values to 8 bits, and writes them to a block.
 ///
 /// # Safety
@@ -252,22 +270,14 @@ pub(crate) unsafe fn append_q8_0<P: Prim<f16> + Prim<f32>>(a: &AppendArgs<u8>) {
     for (t, group) in (0..tokens).flat_map(|t| (0..places.groups()).map(move |group| (t, group))) {
         let first = group * SCALE_GROUP;
         let n = SCALE_GROUP.min(dim - first);
-        // SAFETY: the caller's contract; a group is followed by zeros.
+        // SAFETY: the caller's contract.
         unsafe {
-            let rounded = |x: *const f32, scale_at: usize| {
-                let mut whole = [0f32; SCALE_GROUP];
-                core::ptr::copy_nonoverlapping(x.add(first), whole.as_mut_ptr(), n);
-                let (scale, by) = scale_of::<f32, P>(whole.as_ptr());
-                let mut narrow = [f16::ZERO; KV_BLOCK];
-                <P as Prim<f16>>::store(narrow.as_mut_ptr(), P::splat(scale));
-                let to = block.add(scale_at + (place + t) * size_of::<f16>());
-                core::ptr::copy_nonoverlapping(narrow.as_ptr().cast(), to, size_of::<f16>());
-                nearest::<f32, P>(whole.as_ptr(), by).0
-            };
-            let codes = rounded(values.add(t * strides[1]), places.value_scales(group));
+            let scale = |scales: usize| block.add(scales + (place + t) * size_of::<f16>());
+            let codes =
+                rounded::<P>(values.add(t * strides[1] + first), n, scale(places.value_scales(group)));
             let to = block.add(places.values() + (place + t) * width(dim) + first);
             core::ptr::copy_nonoverlapping(codes.as_ptr().cast(), to, n);
-            let codes = rounded(keys.add(t * strides[0]), places.key_scales(group));
+            let codes = rounded::<P>(keys.add(t * strides[0] + first), n, scale(places.key_scales(group)));
             for (j, &code) in codes.iter().enumerate().take(n) {
                 *block.add((first + j) * KV_BLOCK + place + t) = code as u8;
             }
