@@ -1,4 +1,4 @@
-//! Weights in the layouts of other checkpoints: 32 outputs, 32 inputs, any numbers.
+//! Weights in the layouts of other checkpoints: 32 outputs, 32 inputs and more, any numbers.
 
 use gllm_kernels_core::{
     f16, AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, KernelError, ScaleSlice,
@@ -12,9 +12,12 @@ pub const SIDE: usize = 32;
 /// Inputs that share a scale.
 const GROUP: usize = 16;
 
-/// As many as there are integers of 8 bits.
-static WORDS: [u32; SIDE * SIDE / 4] = {
-    let (mut words, mut random, mut i) = ([0; SIDE * SIDE / 4], Random(17), 0);
+/// Inputs of products with SqueezeLLM's weights, whose kernels read whole words of several rows at a time.
+pub const DEEP: usize = 512;
+
+/// As many as `DEEP` integers of 4 bits for each output take.
+static WORDS: [u32; SIDE * DEEP / 8] = {
+    let (mut words, mut random, mut i) = ([0; SIDE * DEEP / 8], Random(17), 0);
     while i < words.len() {
         words[i] = random.bits() << 16 ^ random.bits();
         i += 1;
@@ -68,8 +71,8 @@ pub fn gptq(bits: u32) -> Result<GptqRef<'static>, KernelError> {
     GptqRef::new(GptqParts { bits, group, zeros, qweight, qzeros, scales: &SCALES, g_idx: None }, SIDE, SIDE)
 }
 
-/// SqueezeLLM of so many bits.
-pub fn squeezellm(bits: u32) -> Result<SqueezeLlmRef<'static>, KernelError> {
-    let (qweight, lookup_table) = (&WORDS[..SIDE * SIDE * bits as usize / 32], &TABLE[..SIDE << bits]);
-    SqueezeLlmRef::new(SqueezeLlmParts { bits, qweight, lookup_table, outliers: None }, SIDE, SIDE)
+/// SqueezeLLM of so many bits and inputs.
+pub fn squeezellm(bits: u32, inputs: usize) -> Result<SqueezeLlmRef<'static>, KernelError> {
+    let (qweight, lookup_table) = (&WORDS[..SIDE * inputs * bits as usize / 32], &TABLE[..SIDE << bits]);
+    SqueezeLlmRef::new(SqueezeLlmParts { bits, qweight, lookup_table, outliers: None }, SIDE, inputs)
 }

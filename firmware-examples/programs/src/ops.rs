@@ -7,7 +7,7 @@ use gllm_kernels_core::{
     MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
 };
 
-use crate::external::{awq, fp8, gptq, squeezellm, SIDE};
+use crate::external::{awq, fp8, gptq, squeezellm, DEEP, SIDE};
 use crate::vectors::{Q4_0, Q8_0};
 use crate::{room, Random};
 
@@ -88,7 +88,8 @@ impl<E: Element> Call<E> {
             "dequant_fp8" | "dequant_awq" | "dequant_gptq" | "dequant_squeezellm" | "qgemv_awq" => {
                 SIDE * SIDE
             }
-            "qgemv_fp8" | "qgemv_squeezellm" => 2 * SIDE * SIDE,
+            "qgemv_fp8" => 2 * SIDE * SIDE,
+            "qgemv_squeezellm" => 2 * SIDE * DEEP,
             "qgemv_gptq" => 4 * SIDE * SIDE,
             _ => N,
         }
@@ -154,8 +155,8 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 26] {
         ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(2)?, square(z)?)),
         ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(3)?, square(z)?)),
         ("dequant_gptq", |k, _, _, z| k.dequant_gptq(gptq(8)?, square(z)?)),
-        ("dequant_squeezellm", |k, _, _, z| k.dequant_squeezellm(squeezellm(4)?, square(z)?)),
-        ("dequant_squeezellm", |k, _, _, z| k.dequant_squeezellm(squeezellm(3)?, square(z)?)),
+        ("dequant_squeezellm", |k, _, _, z| k.dequant_squeezellm(squeezellm(4, SIDE)?, square(z)?)),
+        ("dequant_squeezellm", |k, _, _, z| k.dequant_squeezellm(squeezellm(3, SIDE)?, square(z)?)),
     ]
 }
 
@@ -227,7 +228,8 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
         }),
         ("qgemv_squeezellm", |k, x, _, z, _| {
             let each = z.chunks_exact_mut(SIDE).zip([3, 4]);
-            each.into_iter().try_for_each(|(z, bits)| k.qgemv_squeezellm(squeezellm(bits)?, &x[..SIDE], z))
+            each.into_iter()
+                .try_for_each(|(z, bits)| k.qgemv_squeezellm(squeezellm(bits, DEEP)?, &x[..DEEP], z))
         }),
     ]
 }

@@ -244,18 +244,18 @@ unsafe fn indices<P: Lanes, const BITS: u32>(words: &[u32; ROWS], s: usize) -> [
     unsafe { P::codes::<BITS>([eight::<BITS>(2 * s, word), eight::<BITS>(2 * s + 1, word), 0, 0]) }
 }
 
-/// Adds the products of `len` words, or of `LANES` if `FULL`, from word `at` on of an output, and of those that belong to them.
-/// `x` has the inputs of equal bits of `LANES` words side by side.
+/// Adds the products of the integers of `LANES` words from word `at` on of an output, and of the words that belong to them. `x` has the inputs of
+/// integers that lie alike side by side.
 ///
 /// # Safety
-/// `LANES` words from `at` on, and as many inputs as they have integers; the instruction set.
+/// The words, and as many inputs as they have integers; the instruction set.
 #[inline(always)]
-unsafe fn add<P: Lanes, const BITS: u32, const FULL: bool>(
-    (words, at, len): (&[u32; ROWS], usize, usize),
+unsafe fn add<P: Lanes, const BITS: u32>(
+    (words, at): (&[u32; ROWS], usize),
     table: P::Table,
     x: *const f32,
-    sums: &mut [P::V; 4],
-) {
+    mut sums: [P::V; 4],
+) -> [P::V; 4] {
     let (step, integers) = const { period(BITS) };
     // SAFETY: the caller's contract.
     unsafe {
@@ -267,11 +267,10 @@ unsafe fn add<P: Lanes, const BITS: u32, const FULL: bool>(
                 q = P::or(q, P::shl(w[(word + 1) % 3], 32 - bit));
             }
             let x = <P as Prim<f32>>::load(x.add(i * P::LANES));
-            let before = sums[i % 4];
-            let sum = P::fma(P::lookup::<BITS>(table, q), x, before);
-            sums[i % 4] = if FULL { sum } else { first::<P>(len, sum, before) };
+            sums[i % 4] = P::fma(P::lookup::<BITS>(table, q), x, sums[i % 4]);
         }
     }
+    sums
 }
 
 #[inline(always)]
@@ -299,23 +298,12 @@ unsafe fn products<E: Element, P: Prim<E> + Lanes + Transpose, const BITS: u32>(
                 for (c, words) in words.iter().enumerate().take(width) {
                     let table = P::table::<BITS>(w.p.lookup_table.as_ptr().add((n + c) << BITS));
                     let mut sums = [P::splat(0.0); 4];
-                    let mut at = 0;
-                    while groups - at >= P::LANES {
-                        add::<P, BITS, true>(
-                            (words, at, P::LANES),
-                            table,
-                            x.as_ptr().add(at * integers),
-                            &mut sums,
-                        );
-                        at += P::LANES;
-                    }
-                    if at < groups {
-                        add::<P, BITS, false>(
-                            (words, at, groups - at),
-                            table,
-                            x.as_ptr().add(at * integers),
-                            &mut sums,
-                        );
+                    for at in (0..groups).step_by(P::LANES) {
+                        let (before, len) = (sums, groups - at);
+                        sums = add::<P, BITS>((words, at), table, x.as_ptr().add(at * integers), before);
+                        if len < P::LANES {
+                            sums = from_fn(|i| first::<P>(len, sums[i], before[i]));
+                        }
                     }
                     let sum = P::add(P::add(sums[0], sums[1]), P::add(sums[2], sums[3]));
                     *g.y.add(n + c) += P::reduce_sum(sum);
