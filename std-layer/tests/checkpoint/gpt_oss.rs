@@ -146,8 +146,11 @@ fn configurations() {
     folder.tensors(&Dense::of(&tiny, &gguf), 1);
     let yarn = r#"{"rope_type":"yarn","factor":32.0,"beta_fast":32.0,"beta_slow":1.0,"original_max_position_embeddings":4096,"truncate":false}"#;
     let json = config(&tiny).replace(r#""rope_scaling":null"#, &format!(r#""rope_scaling":{yarn}"#));
-    let kinds =
-        r#""layer_types":["sliding_attention","full_attention","sliding_attention"],"eos_token_id":[7,8,9]"#;
+    let kinds = concat!(
+        r#""layer_types":["sliding_attention","full_attention","sliding_attention"],"eos_token_id":[7,8,9],"#,
+        r#""quantization_config":{"modules_to_not_convert":["model.layers.*.self_attn","lm_head"],"quant_method":"mxfp4"},"#,
+        r#""experts_per_token":3,"initial_context_length":4096,"attention_bias":true"#,
+    );
     for json in [json.clone(), json.replace(r#""swiglu_limit":7.0"#, kinds)] {
         folder.config(&json);
         let model = Model::open(folder.path()).unwrap();
