@@ -355,7 +355,7 @@ fn weights_that_are_not_finite_are_found() {
 /// The two real models that `ci/setup` fetches.
 #[test]
 fn real_models_have_their_configuration() {
-    let path = |name: &str| Path::new(env!("CARGO_TARGET_TMPDIR")).join("../ci/models").join(name);
+    let path = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/ci/models").join(name);
     let smollm = "smollm2-135m-instruct-q4_1.gguf";
     let gemma = "gemma-3-270m-q4_k_m.gguf";
     let rope = |theta, dims, pairing| {
