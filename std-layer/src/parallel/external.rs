@@ -10,9 +10,11 @@ use super::{chunks_mut, Cuts, Parallel};
 /// time.
 const ROW_MULTIPLE: usize = 64;
 
-/// Outputs of a part are a multiple of this where inputs are the rows, so that the part's piece of each row is a long
-/// one.
+/// Where inputs are the rows, a part has a multiple of so many outputs.
 const OUTPUT_MULTIPLE: usize = 512;
+
+/// It has up to so many if every thread has a part then: long pieces of rows are read and written faster than short ones.
+const MOST_OUTPUTS: usize = 4096;
 
 /// # External formats
 ///
@@ -20,10 +22,15 @@ const OUTPUT_MULTIPLE: usize = 512;
 impl<E: Element> Parallel<'_, E> {
     /// How outputs are divided among threads, by the bytes that all of them take.
     fn parts<W: External>(&self, w: &W, size: usize, threads: usize) -> Cuts {
-        let group = if W::BY_OUTPUT { ROW_MULTIPLE } else { OUTPUT_MULTIPLE };
         if threads == 1 {
             return Cuts { first: w.outputs().max(1), step: 1 };
         }
+        let group = if W::BY_OUTPUT {
+            ROW_MULTIPLE
+        } else {
+            let each = (w.outputs() / threads).clamp(OUTPUT_MULTIPLE, MOST_OUTPUTS);
+            each - each % OUTPUT_MULTIPLE
+        };
         Cuts::rows_fixed(size, w.outputs(), group)
     }
 
