@@ -253,6 +253,7 @@ where
                 }
             }
             if G {
+                // Where a later stage of the row before has prefetched all of this one, nothing is left to do.
                 if !O::SPREAD || !self.prefetches {
                     // The next page, which the hardware prefetcher does not reach.
                     prefetch(self.newest.x.wrapping_add(i + PAGE / size_of::<E>()));
