@@ -218,6 +218,25 @@ fn prompts(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
+/// Dense weights times few vectors of f32.
+fn dense_products(gpu: &Gpu, table: &Table) -> Outcome {
+    for (rows, cols) in [(8192, 28672), (4096, 14336), (4096, 4096)] {
+        let size = 2 * rows * cols;
+        let turns = ROUND.div_ceil(size);
+        let weights = (0..turns).map(|_| numbers::<f16>(gpu, rows * cols)).collect::<Result<Vec<_>, _>>()?;
+        for batch in [1, 8] {
+            let x = numbers::<f32>(gpu, batch * cols)?;
+            let mut y = Buffer::<f32>::new(context(), batch * rows).map_err(text)?;
+            let shape = (rows, cols);
+            let us = time(gpu, turns, || {
+                weights.iter().try_for_each(|w| gpu.ops.gemv(&gpu.stream, shape, w, x.view(), &mut y))
+            })?;
+            table.row(&format!("gemv F16 {rows}x{cols} n{batch}"), us, size);
+        }
+    }
+    Ok(())
+}
+
 /// GPTQ with 4 bits, and the choice of a token.
 fn integers_and_tokens(gpu: &Gpu, table: &Table) -> Outcome {
     let (ops, stream) = (&gpu.ops, &gpu.stream);
@@ -256,8 +275,24 @@ fn integers_and_tokens(gpu: &Gpu, table: &Table) -> Outcome {
     Ok(())
 }
 
-/// Everything, as a table.
-pub fn main() -> Outcome {
+/// The parts of `bench`.
+const PARTS: [(&str, fn(&Gpu, &Table) -> Outcome); 8] = [
+    ("elements", elements),
+    ("qgemv", products),
+    ("gemv", dense_products),
+    ("gemm", |gpu, _| matrices(gpu)),
+    ("decode", attention),
+    ("prefill", |gpu, _| prompts(gpu)),
+    ("others", integers_and_tokens),
+    ("models", |_, table| super::model_bench::main(table.copy)),
+];
+
+/// Those parts, or all of them, as a table.
+pub fn main(parts: &[String]) -> Outcome {
+    if let Some(part) = parts.iter().find(|part| PARTS.iter().all(|(name, _)| name != part)) {
+        let names: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();
+        return Err(format!("`bench` has no part {part}: {}", names.join(", ")));
+    }
     if !super::on_a_gpu() {
         return Err("GLLM_TEST_CUDA=gpu is not set: there is nothing to measure on an emulated driver".into());
     }
@@ -273,11 +308,6 @@ pub fn main() -> Outcome {
     let table = copies(&gpu)?;
     // Which recordings cannot.
     gpu.ops.load().map_err(text)?;
-    elements(&gpu, &table)?;
-    products(&gpu, &table)?;
-    matrices(&gpu)?;
-    attention(&gpu, &table)?;
-    prompts(&gpu)?;
-    integers_and_tokens(&gpu, &table)?;
-    super::model_bench::main(table.copy)
+    let wanted = |name: &str| parts.is_empty() || parts.iter().any(|part| part == name);
+    PARTS.iter().filter(|(name, _)| wanted(name)).try_for_each(|(_, part)| part(&gpu, &table))
 }

@@ -157,10 +157,11 @@ macro_rules! each_type {
 }
 use each_type;
 
-/// `bench` on the command line measures instead, which takes a GPU.
+/// `bench` on the command line, and parts of it, measures instead, which takes a GPU.
 pub fn main() {
-    if std::env::args().nth(1).is_some_and(|a| a == "bench") {
-        if let Err(error) = bench::main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "bench") {
+        if let Err(error) = bench::main(&words[1..]) {
             eprintln!("{error}");
             std::process::exit(1);
         }
