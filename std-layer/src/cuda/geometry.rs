@@ -47,14 +47,12 @@ pub(crate) fn elementwise(elements: usize, size: usize, multiprocessors: usize) 
     Geometry { grid: [blocks.min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
-/// One block for each row of `bytes` bytes, with about 16 bytes a thread, and whether rows are kept in shared memory. That is so for
-/// rows that can be moved 16 bytes at a time, and that fit the shared memory which a block has by default, beside 32 numbers for
-/// sums of warps.
+/// One block for each row of `bytes` bytes, and whether its threads hold the row in registers, up to four times 16 bytes each. That is so for rows that can be
+/// moved 16 bytes at a time, and that 1024 threads can hold. Shared memory has 32 numbers for sums of warps.
 pub(crate) fn by_row(rows: usize, bytes: usize, aligned: bool) -> (bool, Geometry) {
-    let meeting = 32 * F32;
-    let kept = aligned && bytes <= (48 << 10) - meeting;
-    let threads = bytes.div_ceil(16).clamp(1, 1024).next_multiple_of(32);
-    (kept, Geometry { grid: [rows, 1, 1], threads, shared: meeting + if kept { bytes } else { 0 } })
+    let held = aligned && bytes <= 1024 * 64;
+    let threads = bytes.div_ceil(if held { 64 } else { 16 }).clamp(1, 1024).next_multiple_of(32);
+    (held, Geometry { grid: [rows, 1, 1], threads, shared: 32 * F32 })
 }
 
 /// A thread a pair or an element that stays, blocks of y a token; both loop.
@@ -258,7 +256,7 @@ pub(crate) const SCORES_OF_WARP: usize = SCORES_OF_BLOCK / 32;
 /// worth, or how often its tokens occur.
 pub(crate) fn sample(rows: usize, vocabulary: usize) -> Geometry {
     let grid = [rows, vocabulary.div_ceil(SCORES_OF_BLOCK), 1];
-    Geometry { grid, threads: 1024, shared: 64 * 4 + 33 * 8 + 2 * 4 + 2048 * 8 }
+    Geometry { grid, threads: 1024, shared: 64 * 4 + 33 * 8 + 2 * 4 + 2048 * 8 + 2048 * (4 + 4) + 16 * 16 }
 }
 
 /// A block a result, and where its warps meet.

@@ -22,7 +22,7 @@ struct NormArgs {
     cols: u32,
     eps: f32,
     aligned: u32,
-    kept: u32,
+    held: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -100,9 +100,9 @@ impl Ops {
             }
         }
         let bytes = cols * size_of::<T>();
-        let aligned = bytes.is_multiple_of(16) && (x.address() | y.address()).is_multiple_of(16);
-        let (kept, geometry) = geometry::by_row(n, bytes, aligned);
         let [w, b] = extra.map(|(_, view)| view.map_or(0, |v| v.address()));
+        let aligned = bytes.is_multiple_of(16) && (x.address() | y.address() | w | b).is_multiple_of(16);
+        let (held, geometry) = geometry::by_row(n, bytes, aligned);
         let args = NormArgs {
             x: x.address(),
             w,
@@ -111,7 +111,7 @@ impl Ops {
             cols: small("cols", cols)?,
             eps: 0.0,
             aligned: aligned.into(),
-            kept: kept.into(),
+            held: held.into(),
         };
         Ok((args, geometry))
     }

@@ -8,68 +8,93 @@ struct NormArgs {
     void* y;
     u32 cols;
     f32 eps;
-    // Whether rows can be moved 16 bytes at a time, and are kept in shared memory behind 32 numbers.
-    u32 aligned, kept;
+    // Whether rows and weights can be moved 16 bytes at a time, and threads hold a row in registers.
+    u32 aligned, held;
 };
 
-// One row of x as numbers, `N` at a time: `each(first, how many, numbers)`.
-template <class T, class F> DEVICE void walk(const T* x, const Quad* keep, u32 cols, bool aligned, F each) {
-    constexpr u32 N = Pack<T>::N;
-    f32 v[N];
-    if (aligned) {
-        for (u32 p = thread(); p < cols / N; p += threads()) {
-            Pack<T> pack;
-            pack.quad = keep ? keep[p] : load16(x + p * N);
+// Packs of 16 bytes of a row that a thread holds at most.
+static constexpr u32 HELD = 4;
+
+// What a thread has of a row of x.
+template <class T> struct Row {
+    static constexpr u32 N = Pack<T>::N;
+    const NormArgs& a;
+    const T* x;
+    Pack<T> held[HELD];
+
+    DEVICE Row(const NormArgs& args, u64 first) : a(args), x(static_cast<const T*>(args.x) + first) {
+#pragma unroll
+        for (u32 k = 0; k < HELD; k++)
+            if (a.held && k * threads() + thread() < a.cols / N) held[k].quad = load16(x + (k * threads() + thread()) * N);
+    }
+
+    // The row as numbers, `N` at a time: `each(first, how many, numbers)`.
+    template <class F> DEVICE void walk(F each) const {
+        const auto pass = [&](u32 p, const Pack<T>& pack) {
+            f32 v[N];
 #pragma unroll
             for (u32 i = 0; i < N; i++) v[i] = to_f32(pack.at[i]);
             each(p * N, N, v);
+        };
+        if (a.held) {
+#pragma unroll
+            for (u32 k = 0; k < HELD; k++)
+                if (k * threads() + thread() < a.cols / N) pass(k * threads() + thread(), held[k]);
+            return;
+        }
+        const u32 packs = a.aligned ? a.cols / N : 0;
+        for (u32 p = thread(); p < packs; p += threads()) {
+            Pack<T> pack;
+            pack.quad = load16(x + p * N);
+            pass(p, pack);
+        }
+        for (u32 i = packs * N + thread(); i < a.cols; i += threads()) {
+            f32 v[N];
+            v[0] = to_f32(x[i]);
+            each(i, 1u, v);
         }
     }
-    for (u32 i = (aligned ? cols / N * N : 0) + thread(); i < cols; i += threads()) {
-        v[0] = to_f32(x[i]);
-        each(i, 1u, v);
-    }
-}
-
-// Brings the row to shared memory on its first walk.
-template <class T> DEVICE const Quad* keep_row(const T* x, Quad* room, const NormArgs& a) {
-    if (!a.kept) return nullptr;
-    for (u32 p = thread(); p < a.cols / Pack<T>::N; p += threads()) room[p] = load16(x + p * Pack<T>::N);
-    return room;
-}
+};
 
 template <class T> DEVICE void put_row(T* y, u32 at, u32 n, const f32 (&v)[Pack<T>::N]) {
     if (n == Pack<T>::N) store_pack(y + at, v);
     else y[at] = from_f32<T>(v[0]);
 }
 
+// Numbers of the weights' row.
+template <class T> DEVICE void get_row(f32 (&v)[Pack<T>::N], const T* w, u32 at, u32 n) {
+    if (n == Pack<T>::N) load_pack(v, w + at);
+    else v[0] = to_f32(w[at]);
+}
+
 // y = (x - mean) / sqrt(variance + eps) * w + b, the mean being 0 in the RMS norm.
 template <class T, bool CENTRED> DEVICE void norm(const NormArgs& a) {
     constexpr u32 N = Pack<T>::N;
-    const u64 row = static_cast<u64>(block_x()) * a.cols;
-    const T *x = static_cast<const T*>(a.x) + row, *w = static_cast<const T*>(a.w), *b = static_cast<const T*>(a.b);
-    T* y = static_cast<T*>(a.y) + row;
+    const u64 first = static_cast<u64>(block_x()) * a.cols;
+    const T *w = static_cast<const T*>(a.w), *b = static_cast<const T*>(a.b);
+    T* y = static_cast<T*>(a.y) + first;
     f32* room = shared<f32>();
-    // Every thread reads back what it wrote itself.
-    const Quad* keep = keep_row(x, reinterpret_cast<Quad*>(room + 32), a);
+    const Row<T> row(a, first);
     f32 mean = 0;
     if (CENTRED) {
         // Relative to the first element: a large mean costs no accuracy.
-        const f32 c = to_f32(x[0]);
-        walk(x, keep, a.cols, a.aligned, [&](u32, u32 n, const f32* v) { for (u32 i = 0; i < n; i++) mean += v[i] - c; });
+        const f32 c = to_f32(row.x[0]);
+        row.walk([&](u32, u32 n, const f32* v) { for (u32 i = 0; i < n; i++) mean += v[i] - c; });
         mean = c + block_reduce<Add>(mean, room) / static_cast<f32>(a.cols);
     }
     f32 square = 0;
-    walk(x, keep, a.cols, a.aligned, [&](u32, u32 n, const f32* v) { for (u32 i = 0; i < n; i++) square = fmaf(v[i] - mean, v[i] - mean, square); });
+    row.walk([&](u32, u32 n, const f32* v) { for (u32 i = 0; i < n; i++) square = fmaf(v[i] - mean, v[i] - mean, square); });
     const f32 r = 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(a.cols) + a.eps);
-    walk(x, keep, a.cols, a.aligned, [&](u32 at, u32 n, const f32* v) {
-        f32 out[N];
+    row.walk([&](u32 at, u32 n, const f32* v) {
+        f32 out[N], by[N], more[N];
+        if (w) get_row(by, w, at, n);
+        if (CENTRED && b) get_row(more, b, at, n);
 #pragma unroll
         for (u32 i = 0; i < N; i++) {
             if (i >= n) break;
             out[i] = (v[i] - mean) * r;
-            if (w) out[i] *= to_f32(w[at + i]);
-            if (CENTRED && b) out[i] += to_f32(b[at + i]);
+            if (w) out[i] *= by[i];
+            if (CENTRED && b) out[i] += more[i];
         }
         put_row(y, at, n, out);
     });
@@ -81,33 +106,29 @@ struct SoftmaxArgs {
     f32 scale;
 };
 
-// exp(scale (x - max)) over their sum for the first `valid` of a row, zeros behind them.
+// exp(scale (x - max)) over their sum for the first `valid` of a row, zeros behind them. Without a largest number, as all are NaN or one is infinite, the sum is NaN.
 template <class T> DEVICE void softmax(const SoftmaxArgs& s) {
     constexpr u32 N = Pack<T>::N;
-    const NormArgs& a = s.row;
-    const u64 row = static_cast<u64>(block_x()) * a.cols;
-    const T* x = static_cast<const T*>(a.x) + row;
-    T* y = static_cast<T*>(a.y) + row;
+    const u64 first = static_cast<u64>(block_x()) * s.row.cols;
+    T* y = static_cast<T*>(s.row.y) + first;
     f32* room = shared<f32>();
-    const Quad* keep = keep_row(x, reinterpret_cast<Quad*>(room + 32), a);
-    const f32 infinity = from_bits(0x7f800000);
-    f32 top = -infinity, nan = 0;
-    walk(x, keep, a.cols, a.aligned, [&](u32 at, u32 n, const f32* v) {
-        for (u32 i = 0; i < n; i++)
-            if (at + i < s.valid) top = most(top, v[i]), nan += v[i] != v[i] || v[i] == infinity ? 1 : 0;
-    });
-    nan = block_reduce<Add>(nan, room);
+    const Row<T> row(s.row, first);
     // Max knows no infinity as its neutral number: rows that are masked entirely end at the lowest one.
-    top = block_reduce<Max>(most(top, Max::none), room);
+    f32 top = Max::none;
+    row.walk([&](u32 at, u32 n, const f32* v) {
+        for (u32 i = 0; i < n; i++)
+            if (at + i < s.valid) top = most(top, v[i]);
+    });
+    top = block_reduce<Max>(top, room);
     const f32 by = s.scale * 1.44269504f;
     f32 sum = 0;
-    walk(x, keep, a.cols, a.aligned, [&](u32 at, u32 n, const f32* v) {
+    row.walk([&](u32 at, u32 n, const f32* v) {
         for (u32 i = 0; i < n; i++)
             if (at + i < s.valid) sum += exp2_fast((v[i] - top) * by);
     });
     sum = block_reduce<Add>(sum, room);
-    const f32 r = nan > 0 ? from_bits(0x7fc00000) : sum > 0 ? 1 / sum : 0;
-    walk(x, keep, a.cols, a.aligned, [&](u32 at, u32 n, const f32* v) {
+    const f32 r = sum > 0 ? 1 / sum : sum;
+    row.walk([&](u32 at, u32 n, const f32* v) {
         f32 out[N];
 #pragma unroll
         for (u32 i = 0; i < N; i++) {

@@ -76,7 +76,7 @@ DEVICE u64 shuffle(u64 v, u32 lane) {
 }
 // Sums of this lane's and those before.
 DEVICE u64 warp_scan(u64 v) {
-#pragma unroll 1
+#pragma unroll
     for (u32 by = 1; by < WARP; by *= 2) {
         const u64 other = shuffle(v, (lane() - by) % WARP);
         if (lane() >= by) v += other;
@@ -88,14 +88,10 @@ DEVICE u64 block_scan(u64 v, u64* room, u64& all) {
     const u64 scan = warp_scan(v);
     if (lane() == WARP - 1) room[warp()] = scan;
     sync_block();
-    u64 before = all = 0;
-#pragma unroll 1
-    for (u32 w = 0; w < threads() / WARP; w++) {
-        if (w < warp()) before += room[w];
-        all += room[w];
-    }
+    const u64 warps = warp_scan(lane() < threads() / WARP ? room[lane()] : 0), before = shuffle(warps, (warp() - 1) % WARP);
+    all = shuffle(warps, WARP - 1);
     sync_block();
-    return before + scan;
+    return scan + (warp() == 0 ? 0 : before);
 }
 // A share of a sum, in units of 2^-24.
 DEVICE u64 share_of(u64 all, u32 share) { return (all >> 24) * share + ((all & 0xffffff) * share >> 24); }
@@ -105,6 +101,8 @@ DEVICE void add(u32* words, u64 v) {
 }
 
 static constexpr u32 BINS = 2048;
+// Numbers that a block keeps near at most, instead of reading them anew in each pass.
+static constexpr u32 HELD = 2048;
 // What a block shares.
 struct Room {
     u32 reduce[64];
@@ -112,6 +110,9 @@ struct Room {
     u64 above;
     u32 found, unused;
     u32 bins[2 * BINS];
+    f32 held[HELD];
+    u32 tokens[HELD];
+    Part parts[HELD / TILE];
 };
 
 // The largest of a row's scores: its rank and its token.
@@ -140,16 +141,16 @@ struct Tops {
     }
 };
 
-// What is left of a row in its parts: scores, each worth 1, or weights. A warp has a part.
+// What is left of a row in its parts, which begin `stride` apart: scores, each worth 1, or weights. A warp has a part.
 struct Candidates {
     f32* x;
-    const Part* parts;
-    u32 count;
+    Part* parts;
+    u32 count, stride;
     bool weights;
     template <class F> DEVICE void of_part(u32 part, F use) const {
         if (part >= count) return;
 #pragma unroll 1
-        for (u32 i = lane(); i < parts[part].candidates; i += WARP) use(x[part * PART + i]);
+        for (u32 i = lane(); i < parts[part].candidates; i += WARP) use(x[part * stride + i]);
     }
     template <class F> DEVICE void of_all(F use) const {
 #pragma unroll 1
@@ -287,7 +288,10 @@ KERNEL(sample_candidates, SampleArgs, 1024) {
     u64 lightest = 1;
     if (ranks) {
         // As many tiles have one as large as this, so the k-th of all is no smaller.
-        lowest = threshold(way.top_k, room, Tops{tops, tiles});
+        u32* held = reinterpret_cast<u32*>(room.held);
+#pragma unroll 1
+        for (u32 i = thread(); i < tiles && tiles <= HELD; i += threads()) held[i] = tops[i];
+        lowest = threshold(way.top_k, room, Tops{tiles <= HELD ? held : tops, tiles});
     } else if (nucleus) {
         // All together weigh at least as much as the largest of each tile: even if each token weighed almost `lightest`, it would be less than
         // what top-p may leave out.
@@ -319,6 +323,28 @@ KERNEL(sample_candidates, SampleArgs, 1024) {
     if (thread() == 0) a.parts[static_cast<u64>(row) * grid_y() + block_y()] = {all, static_cast<u32>(candidates), 0};
 }
 
+// Brings candidates and their tokens to where a block keeps them, in parts of a tile, if there is room: otherwise they stay where they are.
+DEVICE void gather(Candidates& from, const u32*& tokens, Room& room) {
+    if (from.count > threads()) return;
+    u64 all;
+    const u64 mine = thread() < from.count ? from.parts[thread()].candidates : 0, end = block_scan(mine, room.sums, all);
+    if (all > HELD) return;
+    // Where candidates of each part begin; a block has more bins than threads.
+    room.bins[thread()] = static_cast<u32>(end - mine);
+    sync_block();
+    Candidates to{room.held, room.parts, div_up(static_cast<u32>(all), TILE), TILE, from.weights};
+#pragma unroll 1
+    for (u32 part = warp(); part < from.count; part += threads() / WARP)
+#pragma unroll 1
+        for (u32 i = lane(); i < from.parts[part].candidates; i += WARP) {
+            room.held[room.bins[part] + i] = from.x[part * PART + i];
+            room.tokens[room.bins[part] + i] = tokens[part * PART + i];
+        }
+    if (thread() < to.count) room.parts[thread()].candidates = least(TILE, static_cast<u32>(all) - thread() * TILE);
+    sync_block();
+    from = to, tokens = room.tokens;
+}
+
 // The definition is that of the module `model::sampling`: the same token from the same scores, bit for bit.
 KERNEL(sample, SampleArgs, 1024) {
     Room& room = *shared<Room>();
@@ -330,46 +356,52 @@ KERNEL(sample, SampleArgs, 1024) {
     const Way& way = a.ways[row];
     const u64 at = static_cast<u64>(row) * n;
     f32* x = a.work + at;
-    Part* parts = a.parts + static_cast<u64>(row) * count;
-    Candidates candidates{x, parts, count, !by_rank(way, n)};
+    Candidates candidates{x, a.parts + static_cast<u64>(row) * count, count, PART, !by_rank(way, n)};
+    const u32* tokens = a.tokens + at;
     const f32 top = of_rank(value), by = 1.44269504f / way.temperature;
     const bool nucleus = way.top_p < 1;
     f32 floor = nucleus ? 0 : way.min_p;
     u64 all;
-    // Top-k, and then top-p.
+    // What the candidates weigh, and all of them.
+    const auto weigh = [&]() {
 #pragma unroll 1
-    for (u32 step = candidates.weights;; step++) {
+        for (u32 base = 0; base < candidates.count; base += threads() / WARP) {
+            u64 sum = 0;
+            candidates.of_part(base + warp(), [&](f32 w) { sum += w >= floor ? units(w) : 0; });
+            sum = warp_scan(sum);
+            if (lane() == WARP - 1 && base + warp() < candidates.count) candidates.parts[base + warp()].sum = sum;
+        }
+        sync_block();
+    };
+    const auto sum_parts = [&]() {
         u64 mine = 0;
 #pragma unroll 1
-        for (u32 i = thread(); i < count; i += threads()) mine += parts[i].sum;
+        for (u32 i = thread(); i < candidates.count; i += threads()) mine += candidates.parts[i].sum;
         block_scan(mine, room.sums, all);
-        if (step == 1u + nucleus) break;
+    };
+    sum_parts();
+    gather(candidates, tokens, room);
+    if (candidates.weights && !nucleus && candidates.stride == TILE) weigh();
+    // Top-k, and then top-p.
+#pragma unroll 1
+    for (u32 step = candidates.weights; step < 1u + nucleus; step++) {
         const u64 least_p = most(static_cast<u64>(1), share_of(all, static_cast<u32>(way.top_p * 0x1p24f)));
         const u32 last = threshold(candidates.weights ? least_p : way.top_k, room, candidates);
         if (candidates.weights) floor = most(way.min_p, last ? of_rank(last) : 0);
         else candidates.of_all([&](f32& score) { score = rank(score) >= last ? weight(score, top, by) : 0; });
         candidates.weights = true;
-#pragma unroll 1
-        for (u32 base = 0; base < count; base += threads() / WARP) {
-            u64 sum = 0;
-            candidates.of_part(base + warp(), [&](f32 w) { sum += w >= floor ? units(w) : 0; });
-            sum = warp_scan(sum);
-            if (lane() == WARP - 1 && base + warp() < count) parts[base + warp()].sum = sum;
-        }
-        sync_block();
+        weigh();
+        sum_parts();
     }
     // Nothing weighs anything, not even the best: all are NaN.
     if (all == 0) return;
     u64 goal = share_of(all, philox(a.counters[row], a.alike ? 0 : row, way.seed) >> 8);
     // A part, and a candidate of it.
-    u32 items = count, chosen = 0;
-    f32* weights = nullptr;
-#pragma unroll 1
-    for (u32 step = 0; step < 2; step++) {
-        chosen = pick(items, goal, room, [&](u32 i) { return !weights ? parts[i].sum : weights[i] >= floor ? units(weights[i]) : 0; });
-        if (step == 0) items = parts[chosen].candidates, x += chosen * PART, weights = x;
-    }
-    if (thread() == 0) a.token[row] = a.tokens[x - a.work + chosen];
+    const Part* parts = candidates.parts;
+    const u32 part = pick(candidates.count, goal, room, [&](u32 i) { return parts[i].sum; }), first = part * candidates.stride;
+    const f32* weights = candidates.x + first;
+    const u32 chosen = pick(parts[part].candidates, goal, room, [&](u32 i) { return weights[i] >= floor ? units(weights[i]) : 0; });
+    if (thread() == 0) a.token[row] = tokens[first + chosen];
 }
 
 struct LogProbabilitiesArgs {
