@@ -9,16 +9,18 @@ use crate::isa::machine::Assembly;
 
 /// One tile of `C`, from one panel of `A` and one of `B`: `C = alpha * A B + beta * C`.
 ///
-/// A microkernel with [`Micro::around`] keeps the sums of the tile in tile registers until its next call, which brings them to
-/// `C`. For those all that concerns `C` (`c`, `ldc`, `rows`, `cols`, `alpha`, `beta`) is about the tile of the call before;
-/// `rows` is 0 where there was none, and `steps` is 0 where no tile follows.
+/// A microkernel with [`Micro::around`] keeps the sums of the tile in tile registers until its next call, which stores them at `tile`
+/// and brings them to `C` from there. For those all that concerns `C` (`c`, `ldc`, `rows`, `cols`, `alpha`, `beta`), and `tile`, is
+/// about the tile of the call before; `rows` is 0 where there was none or its sums are not complete, and `steps` is 0 where no
+/// tile follows.
 #[repr(C)]
 pub(crate) struct MicroArgs {
     /// The panel of `A`: for each of `steps`, [`Panel::width`] times [`Panel::kr`] elements.
     pub(crate) a: *const u8,
     /// The panel of `B`.
     pub(crate) b: *const u8,
-    /// The corner of the tile. Its columns are contiguous.
+    /// The corner of the tile. Its columns are contiguous. For kernels with [`Micro::around`], where `rows` is 0, the address from
+    /// which two lines a step are prefetched to L2.
     pub(crate) c: *mut u8,
     /// Steps of [`Micro::depth`], at least 1; 0 if no tile follows, which is so for kernels with [`Micro::around`] only.
     pub(crate) steps: usize,
@@ -36,10 +38,11 @@ pub(crate) struct MicroArgs {
     pub(crate) alpha: f32,
     /// 0: `C` is not read. Integer kernels know 0 and 1 alone, and no other `alpha` than 1.
     pub(crate) beta: f32,
-    /// The address from which the microkernel prefetches to L2, as many bytes as [`Micro::prefetched_bytes`] says: what will be
-    /// read after this tile. It need not be valid.
+    /// The address from which the microkernel prefetches what will be read after this tile. It need not be valid. To L2 as many bytes
+    /// as [`Micro::prefetched_bytes`] says; kernels with [`Micro::around`] four lines a step to L1.
     pub(crate) next: *const u8,
-    /// The start values of the sums of each column, where the panels of `B` are [`PanelType::I8Offset`].
+    /// The start values of the sums: of each column, where the panels of `B` are [`PanelType::I8Offset`]; of all elements, as they are
+    /// stored at `tile`, for kernels with [`Micro::around`], null being zeros.
     pub(crate) start: *const i32,
     /// Room for a whole tile, aligned to 64 bytes, for kernels that need memory: their own between two calls, too. It may be
     /// where `c` is.
@@ -206,10 +209,9 @@ impl Micro {
         self
     }
 
-    /// Bytes that a tile of `steps` steps prefetches from [`MicroArgs::next`] on: one line of 64 bytes for each round, or four
-    /// for each step of tile registers.
+    /// Bytes that a tile of `steps` steps prefetches from [`MicroArgs::next`] on: one line of 64 bytes for each round.
     pub(crate) const fn prefetched_bytes(&self, steps: usize) -> usize {
-        64 * if self.around.is_some() { 4 * steps } else { steps / ROUND }
+        64 * (steps / ROUND)
     }
 
     /// Computes a tile.

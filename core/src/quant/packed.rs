@@ -20,6 +20,8 @@ use crate::error::KernelError;
 use crate::quant::blocks::Half;
 use crate::quant::Format;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use unit::PlaneVector;
 pub(crate) use unit::{Planes, Unit};
 
 /// Rows of a panel.

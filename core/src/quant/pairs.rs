@@ -1,5 +1,7 @@
 //! What the decoding of weights to pairs of 16-bit elements takes. `isa/pairs.rs` says which instruction sets have it.
 
+use crate::quant::packed::Packing;
+
 /// Groups of columns of 16 rows of weights.
 #[derive(Clone, Copy)]
 #[allow(dead_code)] // Not every target has this decoding.
@@ -12,6 +14,22 @@ pub(crate) struct PairsArgs {
     pub(crate) groups: usize,
     /// Fours of columns in a group.
     pub(crate) cells: usize,
+    /// Gets for each two columns 16 pairs, in f16 or bf16, `row` bytes apart.
+    pub(crate) dst: *mut u8,
+    pub(crate) row: usize,
+}
+
+/// Steps of a panel of packed weights, whose scales and offsets have been unpacked.
+#[derive(Clone, Copy)]
+#[allow(dead_code)] // Not every target has this decoding.
+pub(crate) struct PackedPairsArgs {
+    pub(crate) packing: &'static Packing,
+    /// The unit that begins with the first of the steps.
+    pub(crate) w: *const u8,
+    pub(crate) steps: usize,
+    /// For each group 16.
+    pub(crate) scales: *const f32,
+    pub(crate) offsets: Option<*const f32>,
     /// Gets for each two columns 16 pairs, in f16 or bf16, `row` bytes apart.
     pub(crate) dst: *mut u8,
     pub(crate) row: usize,

@@ -458,32 +458,35 @@ impl<E: Operand> GemmPlan<E> {
         };
         let memory = scratch.take::<u8>(need.size())?.as_mut_ptr();
         let (micro, k) = (self.kernels.micro, self.k);
-        // The blocks of `m x n` elements of `C` from two matrices.
+        // What is behind another part, aligned as it is.
+        let behind = |part: *mut u8, size: ScratchReq| {
+            part.wrapping_add(size.size().next_multiple_of(ScratchReq::PANEL_ALIGN))
+        };
+        // The blocks of `m x n` elements of `C` from two matrices, and their sums.
         let sources = |blocks: BlockSizes, [m, n]: [usize; 2], [a, b]: [MatRef<'_, E>; 2]| {
-            // Behind the block of A, aligned as it is.
-            let behind = memory.wrapping_add(blocks.a.size().next_multiple_of(ScratchReq::PANEL_ALIGN));
+            let sums = behind(memory, blocks.a);
             let left = blocks.left(micro, [m, k], Strided::of(a), memory);
-            (left, blocks.right(micro, [n, k], Strided::of(b), behind))
+            (left, blocks.right(micro, [n, k], Strided::of(b), behind(sums, blocks.sums)), sums)
         };
         let drive = match b {
             CheckedRight::Panels(panels) => {
                 let left = self.blocks.left(micro, [self.m, k], Strided::of(a), memory);
-                self.loops(&mut c, left, Source::Panels(panels), bias)
+                self.loops(&mut c, left, Source::Panels(panels), behind(memory, self.blocks.a), bias)
             }
             CheckedRight::View(b) if c.row_stride() == 1 && c.col_stride() != 1 => {
                 let (blocks, m, n) = (self.turned, self.n, self.m);
-                let (left, right) = sources(blocks, [m, n], [b.t(), a]);
-                let drive = self.loops(&mut c, left, right, bias);
+                let (left, right, sums) = sources(blocks, [m, n], [b.t(), a]);
+                let drive = self.loops(&mut c, left, right, sums, bias);
                 let (c_row, c_col) = (drive.c_col, drive.c_row);
                 Drive { blocks, m, n, c_row, c_col, bias_of_rows: true, ..drive }
             }
             CheckedRight::View(b) => {
-                let (left, right) = sources(self.blocks, [self.m, self.n], [a, b.t()]);
-                self.loops(&mut c, left, right, bias)
+                let (left, right, sums) = sources(self.blocks, [self.m, self.n], [a, b.t()]);
+                self.loops(&mut c, left, right, sums, bias)
             }
         };
         // SAFETY: shapes are checked and not empty; the views vouch for their elements, and `c` is
-        // exclusive; the memory holds a block each, one behind the other; prepacked panels are those of a
+        // exclusive; the memory holds a block each and the sums, one behind the other; prepacked panels are those of a
         // `k x n` matrix for this microkernel, which was chosen by what the CPU has.
         unsafe { drive.run() };
         Ok(())
@@ -508,6 +511,7 @@ impl<E: Operand> GemmPlan<E> {
         c: &mut MatMut<'_, E::Sum>,
         a: Source<'a>,
         b: Source<'a>,
+        sums: *mut u8,
         bias: Option<&[E::Sum]>,
     ) -> Drive<'a> {
         let Finish { c, row_stride, col_stride, activate, access, .. } = self.finish(c);
@@ -520,6 +524,7 @@ impl<E: Operand> GemmPlan<E> {
             k: self.k,
             a,
             b,
+            sums,
             c,
             c_row: row_stride,
             c_col: col_stride,

@@ -4,6 +4,7 @@ use super::GemmPlan;
 use crate::args::micro::MAX_SIDE;
 use crate::element::Operand;
 use crate::error::KernelError;
+use crate::ops::loops::blocks::BlockSizes;
 use crate::ops::skinny;
 use crate::scratch::ScratchReq;
 
@@ -25,7 +26,8 @@ impl<E: Operand> GemmPlan<E> {
         if rows == 1 && E::TYPE.is_float() {
             return Ok(vector);
         }
-        let (straight, turned) = (self.blocks.a.and(self.blocks.b)?, self.turned.a.and(self.turned.b)?);
+        let room = |blocks: BlockSizes| blocks.a.and(blocks.sums)?.and(blocks.b);
+        let (straight, turned) = (room(self.blocks)?, room(self.turned)?);
         let direct = if E::TYPE.is_float() { [vector, self.skinny()?] } else { [ScratchReq::EMPTY; 2] };
         let larger = |a: ScratchReq, b: ScratchReq| if a.size() < b.size() { b } else { a };
         Ok([turned].into_iter().chain(direct).fold(straight, larger))
@@ -40,7 +42,7 @@ impl<E: Operand> GemmPlan<E> {
         if E::TYPE.is_float() && skinny::serves_panels(self.kernels.micro, self.whole[0]) {
             return self.skinny();
         }
-        Ok(self.blocks.a)
+        self.blocks.a.and(self.blocks.sums)
     }
 
     /// Scratch memory of a skinny product.

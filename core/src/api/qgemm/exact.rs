@@ -1,23 +1,25 @@
 //! Products of weights decoded to the type of the activations: panels of `B` for the microkernels of `gemm`.
 
-use core::ptr::NonNull;
-
 use super::{QgemmPlan, QuantWeights, MAX_GEMV_ROWS_EXACT, MAX_GEMV_ROWS_UNQUANTISED};
 use crate::api::gemm::{GemmPlan, Source, Wanted};
-use crate::element::Element;
+use crate::args::micro::Micro;
+use crate::element::{Element, ElementType};
 use crate::error::KernelError;
-use crate::isa::pairs;
+use crate::isa::machine::LINE;
+use crate::isa::pairs::{self, Writer};
+use crate::ops::ahead::prefetch_lines;
+use crate::ops::pack::{PackArgs, Reading};
+use crate::ops::qgemm::packed::PanelQArgs;
 use crate::ops::qgemm::tile::{DecodePanelArgs, PanelRoom, Unsorted};
+use crate::ops::unquantised::UnquantisedDecodeArgs;
 use crate::quant::packed::{PANEL_ROWS, STEP_COLS, UNIT_COLS};
-use crate::quant::pairs::PairsArgs;
+use crate::quant::pairs::{PackedPairsArgs, PairsArgs};
 use crate::quant::QuantRef;
 use crate::scratch::{Scratch, ScratchReq};
-use crate::table::StorePolicy;
 use crate::view::{MatMut, MatRef};
 
-/// About how many columns of `Y` are computed at a time with weights that are plain floating point: enough that reading
-/// the activations again for each block costs little, and few enough that the block's panels stay in cache.
-const COLUMNS: usize = 16 * PANEL_ROWS;
+/// How many rows ahead weights that are plain floating point are prefetched.
+const ROWS_AHEAD: usize = 8;
 
 /// Rows of activations that are packed at a time: enough that decoding the weights again for each block of them costs
 /// little.
@@ -30,14 +32,6 @@ impl<E: Element> QgemmPlan<E> {
         Ok(self.activation.into_iter().fold(plan, GemmPlan::activation))
     }
 
-    /// Columns of a block: whole panels of weights, and whole panels of the microkernel.
-    fn columns(&self) -> usize {
-        let width = self.kernels.micro.b.width.max(1);
-        let both = (1..PANEL_ROWS).map(|i| i * width).find(|both| both.is_multiple_of(PANEL_ROWS));
-        let step = both.unwrap_or(width * PANEL_ROWS).max(1);
-        self.n.min(COLUMNS).next_multiple_of(step).min((COLUMNS / step).max(1) * step)
-    }
-
     /// Whether the product has so few rows that weights are not brought into panels of `B`.
     pub(super) fn few_exact(&self) -> bool {
         let unquantised = self.format.element().is_some() && !self.kernels.by_pairs();
@@ -47,7 +41,8 @@ impl<E: Element> QgemmPlan<E> {
     /// The dense product of some rows and all columns, whose weights are decoded block by block. These end where units
     /// of packed weights end, and so where blocks of any format do.
     fn decoding(&self, m: usize) -> Result<GemmPlan<E>, KernelError> {
-        self.dense(m, self.n)?.making(PANEL_ROWS, UNIT_COLS)
+        let [columns, unit] = if self.format.element().is_some() { [1, 1] } else { [PANEL_ROWS, UNIT_COLS] };
+        self.dense(m, self.n)?.making(columns, unit)
     }
 
     pub(super) fn scratch_exact(&self) -> Result<ScratchReq, KernelError> {
@@ -56,25 +51,25 @@ impl<E: Element> QgemmPlan<E> {
             let plain = self.format.element().is_some() || self.op.is_some();
             return if plain { Ok(ScratchReq::EMPTY) } else { self.scratch_few() };
         }
-        let rows = self.m.min(PACKED_ROWS);
-        let (dense, b) = if self.format.element().is_some() {
-            let dense = self.dense(rows, self.columns())?;
-            (dense, dense.panels_b()?)
-        } else {
-            let dense = self.decoding(rows)?;
-            (dense, dense.block_b())
-        };
-        dense.panels_a()?.and(b)?.and(self.scratch_decoded()?)
+        let plan = self.decoding(self.m.min(PACKED_ROWS))?;
+        plan.rooms()?.into_iter().try_fold(self.scratch_decoded(&plan)?, |rest, room| room.and(rest))
     }
 
     /// Memory for what is unpacked or decoded on the way from weights to panels of `B`.
-    fn scratch_decoded(&self) -> Result<ScratchReq, KernelError> {
+    fn scratch_decoded(&self, plan: &GemmPlan<E>) -> Result<ScratchReq, KernelError> {
         if self.format.element().is_some() {
-            let overflow = KernelError::SizeOverflow { what: "scratch size" };
-            return ScratchReq::array::<E>(self.k.checked_mul(self.columns()).ok_or(overflow)?);
+            return ScratchReq::array::<E>(
+                self.kernels.micro.b.width.saturating_mul(Self::pitch(plan.depth())),
+            );
         }
-        let piece = self.panel_of(self.decoding(1)?.depth())?;
+        let piece = self.panel_of(plan.depth())?;
         ScratchReq::array::<u8>(piece.bytes())?.and(ScratchReq::array::<Unsorted>(1)?)
+    }
+
+    /// Elements from one decoded row of `steps` weights that are plain floating point to the next: a line more, so that rows do not
+    /// meet in one set of the cache.
+    fn pitch(steps: usize) -> usize {
+        steps.saturating_add(LINE / size_of::<E>())
     }
 
     pub(super) fn exact(
@@ -102,108 +97,143 @@ impl<E: Element> QgemmPlan<E> {
             unsafe { self.finish(p, strides, [self.m, self.n], bias.map(<[f32]>::as_ptr)) };
             return Ok(());
         }
-        let rows = self.m.min(PACKED_ROWS);
-        // Weights that are plain floating point are copied, all others decoded.
-        let unquantised = self.format.element().is_some();
-        let dense = if unquantised { self.dense(rows, self.columns())? } else { self.decoding(rows)? };
-        let of_b = if unquantised { dense.panels_b()? } else { dense.block_b() };
-        let a = scratch.take::<u8>(dense.panels_a()?.size())?.as_mut_ptr();
-        let b = scratch.take::<u8>(of_b.size())?.as_mut_ptr();
-        let rest = scratch.take::<u8>(self.scratch_decoded()?.size())?;
+        let plan = self.decoding(self.m.min(PACKED_ROWS))?;
+        let mut rooms = [core::ptr::null_mut(); 3];
+        for (to, room) in rooms.iter_mut().zip(plan.rooms()?) {
+            *to = scratch.take::<u8>(room.size())?.as_mut_ptr();
+        }
+        let rest = scratch.take::<u8>(self.scratch_decoded(&plan)?.size())?;
         let mut first = 0;
         while first < self.m {
-            let rows = rows.min(self.m - first);
+            let plan = plan.for_rows(PACKED_ROWS.min(self.m - first));
+            let [rows, ..] = plan.shape();
             let (part, below) = y.split_rows(rows)?;
             y = below;
-            let x = x.row_range(first, rows)?;
-            // SAFETY: there is room for the panels of so many rows.
-            let a = unsafe { self.dense(rows, self.n)?.pack_a(x, a) };
-            match w {
-                QuantWeights::InPlace(w) if unquantised => self.copied_rows(part, w, a, b, bias, rest)?,
-                w => self.decoded_rows(part, w, a, b, bias, rest)?,
-            }
+            self.decoded_rows(&plan, part, w, x.row_range(first, rows)?, bias, rooms, Scratch::new(rest))?;
             first += rows;
         }
         Ok(())
     }
 
-    /// Computes some rows of the product, with weights that are decoded block by block. `a` are the activations of
-    /// these rows; at `b` there is room for a block of decoded weights.
+    /// Computes the rows of a plan, with weights that are decoded block by block. The rooms are those that the plan asks for.
+    #[allow(clippy::too_many_arguments)]
     fn decoded_rows(
         &self,
+        plan: &GemmPlan<E>,
         y: MatMut<'_, f32>,
         w: QuantWeights<'_>,
-        a: Source<'_>,
-        b: *mut u8,
+        x: MatRef<'_, E>,
         bias: Option<&[f32]>,
-        scratch: &mut [u8],
+        [a, b, sums]: [*mut u8; 3],
+        mut scratch: Scratch<'_>,
     ) -> Result<(), KernelError> {
-        let plan = self.decoding(y.rows())?;
-        let mut scratch = Scratch::new(scratch);
+        // SAFETY: there is room for the panels of so many rows.
+        let a = unsafe { plan.pack_a(x, a) };
+        if let (QuantWeights::InPlace(w), Some(of)) = (w, self.format.element()) {
+            let room = scratch.take::<u8>(self.scratch_decoded(plan)?.size())?.as_mut_ptr();
+            let copy = |block: Wanted, dst: *mut u8| {
+                // SAFETY: the loops ask for blocks of the weights; there is room for a panel of rows, and for the block.
+                unsafe { self.copy(w, of, block, room.cast(), dst) }
+            };
+            // SAFETY: `a` are panels, or `a` is where it was, of this plan's shape; there is room for a block and its sums.
+            unsafe { plan.run_sources(y, a, Source::Made(&copy, b), sums, bias) };
+            return Ok(());
+        }
         let size = self.panel_of(plan.depth())?;
         let room = size.at(scratch.take::<u8>(size.bytes())?.as_mut_ptr(), 0);
         let unsorted = scratch.take::<u8>(size_of::<Unsorted>())?.as_mut_ptr().cast::<Unsorted>();
+        let writer = self.pairs();
         let decode = |block: Wanted, dst: *mut u8| {
             for p in 0..block.cols.div_ceil(PANEL_ROWS) {
+                let (panel, columns) = (block.col / PANEL_ROWS + p, [block.step, block.steps]);
                 // SAFETY: the loops ask for blocks of the weights, of whole panels and units; there is room for a piece of a
                 // panel, and for the block.
                 unsafe {
-                    self.unpack(w, block.col / PANEL_ROWS + p, [block.step, block.steps], unsorted, room);
-                    self.decode(room, block.steps, dst, p * PANEL_ROWS);
+                    if let (Some(writer), Some(w)) = (writer, self.packed_panel(w, panel, columns, room)) {
+                        self.decode_packed(writer, w, dst, p * PANEL_ROWS);
+                    } else {
+                        self.unpack(w, panel, columns, unsorted, room);
+                        self.decode(writer, room, block.steps, dst, p * PANEL_ROWS);
+                    }
                 }
             }
         };
-        // SAFETY: `a` are panels, or `a` is where it was, of this plan's shape; there is room for a block.
-        unsafe { plan.run_sources(y, a, Source::Made(&decode, b), bias) };
+        // SAFETY: `a` are panels, or `a` is where it was, of this plan's shape; there is room for a block and its sums.
+        unsafe { plan.run_sources(y, a, Source::Made(&decode, b), sums, bias) };
         Ok(())
     }
 
-    /// Computes some rows of the product, with weights that are plain floating point. `a` are the activations of these
-    /// rows; at `b` there is room for the panels of [`columns`](Self::columns) columns.
-    fn copied_rows(
-        &self,
-        y: MatMut<'_, f32>,
-        w: QuantRef<'_>,
-        a: Source<'_>,
-        b: *mut u8,
-        bias: Option<&[f32]>,
-        scratch: &mut [u8],
-    ) -> Result<(), KernelError> {
-        let (rows, mut rest) = (y.rows(), y.t());
-        let mut first = 0;
-        while first < self.n {
-            let cols = (self.n - first).min(self.columns());
-            let (part, right) = rest.split_rows(cols)?;
-            rest = right;
-            let plan = self.dense(rows, cols)?;
-            self.copied(&plan, w.row_range(first, cols)?, b, Scratch::new(scratch))?;
-            let bias = bias.and_then(|bias| bias.get(first..first + cols));
-            // SAFETY: both are panels, or `a` is where it was, of this plan's shape.
-            unsafe { plan.run_sources(part.t(), a, Source::Panels(b), bias) };
-            first += cols;
+    /// Brings a block of weights that are plain floating point, of type `of`, into panels of `B`.
+    ///
+    /// # Safety
+    /// The block is one of the weights, which have the plan's shape; there is room for a panel of rows,
+    /// [`pitch`](Self::pitch) apart, at `room`, and for the block at `dst`.
+    unsafe fn copy(&self, w: QuantRef<'_>, of: ElementType, block: Wanted, room: *mut E, dst: *mut u8) {
+        let (kernels, Wanted { col, cols, step, steps: k }) = (&self.kernels, block);
+        let Micro { b: panel, depth, .. } = *kernels.micro;
+        let (depth, pitch) = (k.next_multiple_of(depth.max(1)), Self::pitch(k));
+        let (access, reading) = (kernels.access_inplace(), Reading::of(kernels.caps().prefetcher()));
+        for first in (0..cols).step_by(panel.width.max(1)) {
+            let len = panel.width.min(cols - first);
+            // SAFETY: the caller's contract; the instruction set is present.
+            unsafe {
+                for row in 0..len {
+                    let at = (col + first + row) * self.k + step;
+                    let (w, y) = (w.as_bytes().as_ptr().add(at * of.size()), room.add(row * pitch));
+                    // Pieces of rows are too short for prefetchers that stop at the end of a page.
+                    prefetch_lines(w.wrapping_add(ROWS_AHEAD * self.k * of.size()), k * of.size());
+                    (kernels.table.float_decode)(&UnquantisedDecodeArgs { of, n: k, w, y, access });
+                }
+                let (across, along) = (pitch * size_of::<E>(), size_of::<E>());
+                let (src, dst) = (room.cast::<u8>().cast_const(), dst.add(panel.bytes(first, depth)));
+                (kernels.helpers().pack_b)(&PackArgs {
+                    len,
+                    k,
+                    depth,
+                    src,
+                    across,
+                    along,
+                    panel,
+                    dst,
+                    reading,
+                });
+            }
         }
-        Ok(())
     }
 
-    /// Brings rows of weights that are plain floating point into panels of `B` at `b`, where there is room.
-    fn copied(
-        &self,
-        plan: &GemmPlan<E>,
-        w: QuantRef<'_>,
-        b: *mut u8,
-        mut scratch: Scratch<'_>,
-    ) -> Result<(), KernelError> {
-        let len = w.rows().saturating_mul(self.k);
-        let block = scratch.take::<u8>(len.saturating_mul(size_of::<E>()))?;
-        // An empty slice of bytes may lie where an element may not.
-        let nothing = NonNull::<E>::dangling().as_ptr();
-        let block = if block.is_empty() { nothing } else { block.as_mut_ptr().cast() };
-        // SAFETY: there is room for as many elements, which are bits of any kind.
-        let block = unsafe { core::slice::from_raw_parts_mut(block, len) };
-        self.kernels.with_stores(StorePolicy::Cached).dequant(w, block)?;
-        // SAFETY: the caller vouches for the room.
-        unsafe { plan.pack_b(MatRef::new(block, w.rows(), self.k)?, b) };
-        Ok(())
+    /// What writes pairs of 16-bit elements, if panels of `B` consist of such.
+    fn pairs(&self) -> Option<Writer> {
+        let panel = self.kernels.micro.b;
+        let pairs = panel.kr == 2 && panel.holds(E::TYPE) && panel.width.is_multiple_of(PANEL_ROWS);
+        pairs.then(|| pairs::writer(E::TYPE, self.kernels.caps().features())).flatten()
+    }
+
+    /// Where in a block of `B` with `cols` steps the first pairs of 16 columns are, from `column` on, and how many bytes are
+    /// between these and the next ones.
+    fn place(&self, dst: *mut u8, cols: usize, column: usize) -> (*mut u8, usize) {
+        let panel = self.kernels.micro.b;
+        let lane = column % panel.width.max(1);
+        let before = panel.bytes(column - lane, cols) + panel.steps(lane, panel.kr);
+        (dst.wrapping_add(before), panel.steps(panel.width, panel.kr))
+    }
+
+    /// Decodes a panel of packed weights to 16 columns of a block of `B`, from `column` on. The room that it names for unpacked
+    /// weights gets scales and offsets alone, where codes would be: they take half as much.
+    ///
+    /// # Safety
+    /// The panel exists, and at `dst` there is room for the block.
+    unsafe fn decode_packed(&self, writer: Writer, w: PanelQArgs, dst: *mut u8, column: usize) {
+        let PanelQArgs { packing, w, steps, to: PanelRoom { codes, .. } } = w;
+        let scales: *mut f32 = codes.cast();
+        let offsets = scales.wrapping_add(steps * packing.groups() * PANEL_ROWS);
+        let to = PanelRoom { codes: core::ptr::null_mut(), scales, offsets, bias: 0 };
+        let (dst, row) = self.place(dst, steps * STEP_COLS, column);
+        // SAFETY: the caller's contract; the instruction set is present.
+        unsafe {
+            (self.kernels.table.qgemm_q)(&PanelQArgs { packing, w, steps, to });
+            let offsets = packing.offsets.then_some(offsets.cast_const());
+            (writer.packed)(&PackedPairsArgs { packing, w, steps, scales, offsets, dst, row });
+        }
     }
 
     /// Decodes `cols` columns of an unpacked panel, which has 16 rows of weights, to 16 columns of a block of `B`, from
@@ -211,27 +241,31 @@ impl<E: Element> QgemmPlan<E> {
     ///
     /// # Safety
     /// The panel exists, and at `dst` there is room for the block.
-    unsafe fn decode(&self, from: PanelRoom, cols: usize, dst: *mut u8, column: usize) {
+    unsafe fn decode(
+        &self,
+        writer: Option<Writer>,
+        from: PanelRoom,
+        cols: usize,
+        dst: *mut u8,
+        column: usize,
+    ) {
         let (kernels, kind, steps) = (&self.kernels, self.kind(), cols / STEP_COLS);
         let panel = kernels.micro.b;
-        let pairs = panel.kr == 2 && panel.holds(E::TYPE) && panel.width.is_multiple_of(PANEL_ROWS);
-        let writer = pairs.then(|| pairs::writer(E::TYPE, kernels.caps().features())).flatten();
         // SAFETY: the caller's contract; the instruction set is present.
         unsafe {
-            let Some(write) = writer else {
+            let Some(writer) = writer else {
                 let args = DecodePanelArgs { kind, steps, from, panel, dst: dst.cast(), column };
                 return (kernels.table.qgemm_exact)(&args);
             };
-            let lane = column % panel.width.max(1);
-            let before = panel.bytes(column - lane, cols) + panel.steps(lane, panel.kr);
-            write(&PairsArgs {
+            let (dst, row) = self.place(dst, cols, column);
+            (writer.codes)(&PairsArgs {
                 codes: from.codes,
                 scales: from.scales,
                 offsets: kind.offsets.then_some(from.offsets.cast_const()),
                 groups: steps * kind.groups(),
                 cells: STEP_COLS / 4 / kind.groups(),
-                dst: dst.add(before),
-                row: panel.steps(panel.width, panel.kr),
+                dst,
+                row,
             });
         }
     }

@@ -190,14 +190,29 @@ impl<E: Element> QgemmPlan<E> {
                         to,
                     });
                 }
-                QuantWeights::Packed(w) => {
-                    let packing = format.packing;
-                    let before = p * packing.panel_bytes(self.k).unwrap_or(0);
-                    let w = w.as_ptr().add(before + from / UNIT_COLS * packing.unit_bytes(STEPS));
-                    (table.qgemm_q)(&PanelQArgs { packing, w, steps: cols / STEP_COLS, to });
+                QuantWeights::Packed(_) => {
+                    self.packed_panel(w, p, [from, cols], to).into_iter().for_each(|w| (table.qgemm_q)(&w));
                 }
             }
         }
+    }
+
+    /// Columns of a panel of packed weights as [`unpack`](Self::unpack) takes them. `None` if these are in place.
+    pub(super) fn packed_panel(
+        &self,
+        w: QuantWeights<'_>,
+        p: usize,
+        [from, cols]: [usize; 2],
+        to: PanelRoom,
+    ) -> Option<PanelQArgs> {
+        let (QuantWeights::Packed(w), Made::Blocks(format)) = (w, self.kernels.table.formats.of(self.format))
+        else {
+            return None;
+        };
+        let packing = format.packing;
+        let before = p * packing.panel_bytes(self.k).unwrap_or(0);
+        let w = w.as_ptr().wrapping_add(before + from / UNIT_COLS * packing.unit_bytes(STEPS));
+        Some(PanelQArgs { packing, w, steps: cols / STEP_COLS, to })
     }
 
     /// Multiplies a panel of weights with a panel of `rows` rows of activations, by these

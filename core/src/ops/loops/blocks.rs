@@ -15,14 +15,15 @@ const PREFETCHED_STEPS: usize = 9;
 /// more with tiles of 14 rows.
 const MAX_PANELS_IN_PLACE: usize = 5;
 
+/// With tile registers, rows of `A` for which `B` is packed once, at most.
+const MAX_ROWS_OF_SUMS: usize = 2048;
+
 /// Block sizes of the outer loops. `mc` and `nc` are whole panels, `kc` is whole steps of the microkernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockSizes {
     pub(crate) mc: usize,
     pub(crate) nc: usize,
     pub(crate) kc: usize,
-    /// For microkernels with tile registers: columns whose panels of `B` stay in L2 while all panels of `A` meet them.
-    pub(crate) chunk: usize,
     /// Bytes of `A`, and of `B`, that may be read where they are.
     near: [usize; 2],
     /// Whether `A` has no more than [`MAX_PANELS_IN_PLACE`].
@@ -33,18 +34,21 @@ pub(crate) struct BlockSizes {
     ways: usize,
     /// How blocks are packed.
     pub(crate) reading: Reading,
-    /// Bytes of a block of `A`.
+    /// Bytes of a block of `A`; for microkernels with tile registers, of all blocks of some rows.
     pub(crate) a: ScratchReq,
     /// Bytes of a block of `B`.
     pub(crate) b: ScratchReq,
+    /// Bytes of the sums that microkernels with tile registers keep between blocks of the depth.
+    pub(crate) sums: ScratchReq,
 }
+
+const OVERFLOW: KernelError = KernelError::SizeOverflow { what: "block size" };
 
 /// Parts of `total` in units of `unit`, none larger than `limit` (but at least one unit), all about equal.
 fn equal_parts(total: usize, limit: usize, unit: usize) -> Result<usize, KernelError> {
-    let overflow = KernelError::SizeOverflow { what: "block size" };
     let parts = total.div_ceil(limit.max(unit).max(1)).max(1);
     let part = total.div_ceil(parts).max(1);
-    part.checked_next_multiple_of(unit).ok_or(overflow)
+    part.checked_next_multiple_of(unit).ok_or(OVERFLOW)
 }
 
 impl BlockSizes {
@@ -58,7 +62,7 @@ impl BlockSizes {
     ) -> Result<Self, KernelError> {
         let caches = caps.caches();
         let kc = Self::depth(micro, caches, k, 1)?;
-        let [chunk, mc, nc] = Self::sides(micro, caches, [m, n, kc])?;
+        let [mc, nc] = Self::sides(micro, caches, [m, n, k], kc)?;
         let few_rows = whole.div_ceil(micro.a.width.max(1)) <= MAX_PANELS_IN_PLACE;
         let near = match caps.prefetcher() {
             Prefetcher::Sequential { .. } => [caches.share(); 2],
@@ -68,8 +72,8 @@ impl BlockSizes {
             Prefetcher::PerPage => [usize::MAX, caches.l2 / 2],
         };
         let (ways, reading) = (caches.l1d / PAGE, Reading::of(caps.prefetcher()));
-        let (l2, a, b) = (caches.l2, ScratchReq::EMPTY, ScratchReq::EMPTY);
-        Self { mc, nc, kc, chunk, near, few_rows, l2, ways, reading, a, b }.with_room(micro)
+        let (l2, a, b, sums) = (caches.l2, ScratchReq::EMPTY, ScratchReq::EMPTY, ScratchReq::EMPTY);
+        Self { mc, nc, kc, near, few_rows, l2, ways, reading, a, b, sums }.with_room(micro, k)
     }
 
     /// The blocks for a `B` that is made block by block, when each is needed, and whose blocks stay in L2 until all of
@@ -84,20 +88,25 @@ impl BlockSizes {
         let kc = Self::depth(micro, caches, k, unit)?;
         let both = (1..=columns).map(|i| i.saturating_mul(micro.b.width)).find(|w| w.is_multiple_of(columns));
         let step = both.unwrap_or(columns).max(1);
-        let part = if micro.around.is_some() { 4 } else { 2 };
-        let most = caches.l2 / part / micro.b.bytes(1, kc).max(1);
+        let most = if micro.around.is_some() { self.nc } else { caches.l2 / 2 / micro.b.bytes(1, kc).max(1) };
         let nc = (most - most % step).max(step);
         let nc = equal_parts(n, nc, step)?;
-        Self { nc, kc, chunk: nc, ..self }.with_room(micro)
+        Self { nc, kc, ..self }.with_room(micro, k)
     }
 
-    /// With the memory for a block of each operand.
-    fn with_room(self, micro: &Micro) -> Result<Self, KernelError> {
-        let room = |panel: Panel, width: usize| {
-            let each = self.kc.saturating_mul(panel.element.size()).saturating_add(panel.tail());
+    /// With the memory for a block of each operand, in a product of this depth.
+    fn with_room(self, micro: &Micro, k: usize) -> Result<Self, KernelError> {
+        let room = |panel: Panel, width: usize, depth: usize| {
+            let each = depth.saturating_mul(panel.element.size()).saturating_add(panel.tail());
             ScratchReq::array::<u8>(width.saturating_mul(each))
         };
-        Ok(Self { a: room(micro.a, self.mc)?, b: room(micro.b, self.nc)?, ..self })
+        let b = room(micro.b, self.nc, self.kc)?;
+        if micro.around.is_none() {
+            return Ok(Self { a: room(micro.a, self.mc, self.kc)?, b, ..self });
+        }
+        let depth = k.checked_next_multiple_of(micro.depth).ok_or(OVERFLOW)?;
+        let sums = if k > self.kc { self.mc.saturating_mul(self.nc) } else { 0 };
+        Ok(Self { a: room(micro.a, self.mc, depth)?, b, sums: ScratchReq::array::<f32>(sums)?, ..self })
     }
 
     /// `kc`: whole steps of the microkernel, and a multiple of `unit`, which like them is a power of two.
@@ -114,24 +123,26 @@ impl BlockSizes {
         equal_parts(k, limit - limit % unit.max(1), unit)
     }
 
-    /// `chunk`, `mc` and `nc` for this `kc`.
-    fn sides(micro: &Micro, caches: CacheSizes, [m, n, kc]: [usize; 3]) -> Result<[usize; 3], KernelError> {
+    /// `mc` and `nc` for this `kc`.
+    fn sides(
+        micro: &Micro,
+        caches: CacheSizes,
+        [m, n, k]: [usize; 3],
+        kc: usize,
+    ) -> Result<[usize; 2], KernelError> {
         let (of_a, of_b) = (micro.a.bytes(1, kc).max(1), micro.b.bytes(1, kc).max(1));
         if micro.around.is_some() {
-            // See `tiles` for the loops: a chunk of B is a quarter of L2, a block of A half of it.
-            let chunk = caches.l2 / 4 / of_b;
-            let chunk = (chunk - chunk % micro.b.width.max(1)).max(micro.b.width).max(1);
-            let mc = equal_parts(m, caches.l2 / 2 / of_a, micro.a.width)?;
-            // The strip of C that blocks of the depth are added to one after the other is to stay out of main memory.
-            let strip = caches.l2.saturating_mul(8) / m.saturating_mul(size_of::<f32>()).max(1);
-            let nc = strip.min(caches.share() / of_b).max(chunk);
-            return Ok([chunk, mc, equal_parts(n, nc - nc % chunk, micro.b.width)?]);
+            // See `tiles` for the loops: a block of B is a quarter of L2. It is packed for so many rows that this costs little, but where
+            // there are sums to keep for no more than the depth: they take no more memory than `GemmPlan::scratch_bound` has, then.
+            let nc = caches.l2 / 4 / of_b;
+            let most = if k > kc { MAX_ROWS_OF_SUMS.min(k) } else { MAX_ROWS_OF_SUMS };
+            let mc = equal_parts(m, most, micro.a.width)?;
+            return Ok([mc, equal_parts(n, nc - nc % micro.b.width.max(1), micro.b.width)?]);
         }
         // A quarter of L2 for A: B's panels and C pass through it, too. For B what a core may count on.
         let mc = equal_parts(m, caches.l2 / 4 / of_a, micro.a.width)?;
         let share = if caches.l3 == 0 { caches.l2 / 2 } else { caches.share() };
-        let nc = equal_parts(n, share / of_b, micro.b.width)?;
-        Ok([nc, mc, nc])
+        Ok([mc, equal_parts(n, share / of_b, micro.b.width)?])
     }
 
     /// Where tiles find `m` rows of `A`: where they are, if the microkernel can read them there and that costs less than

@@ -76,6 +76,8 @@ pub(crate) struct Drive<'a> {
     pub(crate) k: usize,
     pub(crate) a: Source<'a>,
     pub(crate) b: Source<'a>,
+    /// For microkernels with tile registers: room for the sums of a block, if there are several along the depth.
+    pub(crate) sums: *mut u8,
     pub(crate) c: *mut f32,
     /// In elements.
     pub(crate) c_row: usize,
@@ -107,7 +109,7 @@ pub(crate) struct PanelWalk {
 
 impl PanelWalk {
     /// Over panels that are `pitch` apart.
-    fn panels(ptr: *const u8, panel: Panel, pitch: usize) -> Self {
+    pub(super) fn panels(ptr: *const u8, panel: Panel, pitch: usize) -> Self {
         Self { ptr, across: panel.steps(1, panel.kr), along: panel.steps(panel.width, panel.kr), pitch }
     }
 }
@@ -131,59 +133,31 @@ pub(crate) struct GemmBlock {
 }
 
 impl Drive<'_> {
-    /// The three outer loops.
+    /// The loops. The three outer ones are here for microkernels without tile registers.
     ///
     /// # Safety
     /// The fields are as they say, none of `m`, `n`, `k` is 0; the operands exist; the CPU has the features that the microkernel
     /// requires.
     pub(crate) unsafe fn run(&self) {
         let Self { micro, m, n, k, blocks, .. } = *self;
-        let reading = blocks.reading;
-        if let Some([enter, _]) = micro.around {
-            // SAFETY: the caller's contract.
-            unsafe { enter() };
-        }
         // `k` is not 0, and blocks of this size have been checked to fit the memory.
         let padded = k.checked_next_multiple_of(micro.depth).unwrap_or(k);
+        if let Some([enter, leave]) = micro.around {
+            // SAFETY: the caller's contract.
+            unsafe {
+                enter();
+                self.run_tiles(padded);
+                return leave();
+            }
+        }
         let mut col = 0;
         while col < n {
             let cols = blocks.nc.min(n - col);
             let mut p = 0;
             while p < k {
-                let steps = blocks.kc.min(k - p);
-                let depth = blocks.kc.min(padded - p);
-                // SAFETY: columns and steps are bounded by the loops. Blocks are whole panels and whole
-                // steps of the microkernel, so the panels before a column, and the steps before `p`, have
-                // as many bytes as `bytes` says.
-                let (b, tail) = unsafe {
-                    let panel = micro.b;
-                    match self.b {
-                        Source::Panels(b) => {
-                            let before = panel.bytes(col, padded) + panel.steps(panel.width, p);
-                            // It is about all steps, and counted with the first ones.
-                            let tail = (p == 0).then(|| panel.steps(panel.width, padded));
-                            let whole = panel.bytes(panel.width, padded);
-                            (PanelWalk::panels(b.add(before), panel, whole), tail)
-                        }
-                        Source::InPlace(Strided { ptr, across, along }) => {
-                            let src = ptr.add(col * across + p * along);
-                            let pitch = panel.width.wrapping_mul(across);
-                            (PanelWalk { ptr: src, across, along, pitch }, None)
-                        }
-                        Source::Pack(Strided { ptr, across, along }, dst) => {
-                            let (len, src) = (cols, ptr.add(col * across + p * along));
-                            let to =
-                                PackArgs { len, k: steps, depth, src, across, along, panel, dst, reading };
-                            (self.helpers.pack_b)(&to);
-                            let tail = Some(panel.steps(panel.width, depth));
-                            (PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth)), tail)
-                        }
-                        Source::Made(make, dst) => {
-                            make(Wanted { col, cols, step: p, steps }, dst);
-                            (PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth)), None)
-                        }
-                    }
-                };
+                let (steps, depth) = (blocks.kc.min(k - p), blocks.kc.min(padded - p));
+                // SAFETY: columns and steps are bounded by the loops.
+                let (b, tail) = unsafe { self.block_b([col, cols], [p, steps, depth], padded) };
                 let mut row = 0;
                 while row < m {
                     let rows = blocks.mc.min(m - row);
@@ -204,30 +178,13 @@ impl Drive<'_> {
                                 let pitch = panel.width.wrapping_mul(across);
                                 PanelWalk { ptr: src, across, along: panel.kr.wrapping_mul(along), pitch }
                             }
-                            Source::Pack(Strided { ptr, across, along }, dst) => {
-                                let (len, src) = (rows, ptr.add(row * across + p * along));
-                                let to = PackArgs {
-                                    len,
-                                    k: steps,
-                                    depth,
-                                    src,
-                                    across,
-                                    along,
-                                    panel,
-                                    dst,
-                                    reading,
-                                };
-                                (self.helpers.pack_a)(&to);
+                            Source::Pack(matrix, dst) => {
+                                self.pack_a(matrix, [row, rows], [p, steps, depth], dst);
                                 PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth))
                             }
                         };
                         let (first, last) = (p == 0, k - p == steps);
-                        let block = GemmBlock { rows, cols, depth, a, b, tail, row, col, first, last };
-                        if micro.around.is_some() {
-                            self.tiles(&block);
-                        } else {
-                            self.block(&block);
-                        }
+                        self.block(&GemmBlock { rows, cols, depth, a, b, tail, row, col, first, last });
                     }
                     row += rows;
                 }
@@ -235,9 +192,67 @@ impl Drive<'_> {
             }
             col += cols;
         }
-        if let Some([_, leave]) = micro.around {
-            // SAFETY: the caller's contract; `enter` was called.
-            unsafe { leave() };
+    }
+
+    /// Where tiles find `cols` columns of `B` from `col` on, `steps` steps of them, filled up to `depth`, from `p` on. Packs or makes them,
+    /// if need be. Then the bytes that [`GemmBlock::tail`] says.
+    ///
+    /// # Safety
+    /// The contract of [`run`](Self::run); these columns and steps are there, and are whole panels and steps of the microkernel
+    /// but for the last ones.
+    pub(super) unsafe fn block_b(
+        &self,
+        [col, cols]: [usize; 2],
+        [p, steps, depth]: [usize; 3],
+        padded: usize,
+    ) -> (PanelWalk, Option<usize>) {
+        let panel = self.micro.b;
+        let block = |dst| PanelWalk::panels(dst, panel, panel.bytes(panel.width, depth));
+        // SAFETY: the caller's contract. Blocks are whole panels and whole steps of the microkernel, so the panels before a column,
+        // and the steps before `p`, have as many bytes as `bytes` says.
+        unsafe {
+            match self.b {
+                Source::Panels(b) => {
+                    let before = panel.bytes(col, padded) + panel.steps(panel.width, p);
+                    // It is about all steps, and counted with the first ones.
+                    let tail = (p == 0).then(|| panel.steps(panel.width, padded));
+                    (PanelWalk::panels(b.add(before), panel, panel.bytes(panel.width, padded)), tail)
+                }
+                Source::InPlace(Strided { ptr, across, along }) => {
+                    let src = ptr.add(col * across + p * along);
+                    let pitch = panel.width.wrapping_mul(across);
+                    (PanelWalk { ptr: src, across, along, pitch }, None)
+                }
+                Source::Pack(Strided { ptr, across, along }, dst) => {
+                    let (len, src, reading) = (cols, ptr.add(col * across + p * along), self.blocks.reading);
+                    let to = PackArgs { len, k: steps, depth, src, across, along, panel, dst, reading };
+                    (self.helpers.pack_b)(&to);
+                    (block(dst), Some(panel.steps(panel.width, depth)))
+                }
+                Source::Made(make, dst) => {
+                    make(Wanted { col, cols, step: p, steps }, dst);
+                    (block(dst), None)
+                }
+            }
+        }
+    }
+
+    /// Packs a block of `A`.
+    ///
+    /// # Safety
+    /// The rows and steps are there, and room for their panels.
+    pub(super) unsafe fn pack_a(
+        &self,
+        Strided { ptr, across, along }: Strided,
+        [row, len]: [usize; 2],
+        [p, k, depth]: [usize; 3],
+        dst: *mut u8,
+    ) {
+        let (panel, reading) = (self.micro.a, self.blocks.reading);
+        // SAFETY: the caller's contract.
+        unsafe {
+            let src = ptr.add(row * across + p * along);
+            (self.helpers.pack_a)(&PackArgs { len, k, depth, src, across, along, panel, dst, reading });
         }
     }
 

@@ -1,15 +1,27 @@
-//! The inner loops of a product for microkernels with tile registers (AMX), which keep the sums of a tile until the next call.
+//! The loops of a product for microkernels with tile registers (AMX), which keep the sums of a tile until the next call.
 //!
-//! There are three loops. The outermost goes over chunks of `B`: panels that stay in L2 together. The next one goes over the
-//! panels of `A`, one of which stays in L1. The innermost goes over the panels of the chunk. So the microkernel streams `B`
-//! from L2, which is fast enough for tile registers, and writes `C` row by row. Every call also prefetches a part of the next
-//! panel of `A` or of the next chunk of `B`, alternately.
+//! | loop, from the outside in | over | what stays in a cache meanwhile |
+//! |---|---|---|
+//! | 5 | `mc` rows of `C` at a time | |
+//! | 4 | `nc` columns of `C` at a time | sums of these rows and columns |
+//! | 3 | `kc` steps of the depth at a time | the packed part of `B`, in L2 |
+//! | 2 | panels of `A` | the panel, in L1 |
+//! | 1 | panels of `B` | |
+//!
+//! So the microkernel streams `B` from L2, which is fast enough for tile registers. `B` is packed when it is needed, always to the same
+//! memory, which therefore is in L2; all of the `mc` rows of `A` are packed as the first columns need them. Between two blocks
+//! of the depth sums are kept as the tile registers have them, one tile behind the other in the order in which they are computed. `C` is
+//! written once. Each call prefetches the sums of the next tile, and a part of the next panel of `A` unless it is busy with `C`.
 
 use core::mem::MaybeUninit;
 
-use super::drive::{Buffer, Drive, GemmBlock};
+use super::drive::{Buffer, Drive, GemmBlock, PanelWalk};
+use super::operands::Source;
 use crate::args::micro::{MicroArgs, MAX_TILE};
 use crate::ops::tile::MergeArgs;
+
+/// Bytes of the next panel of `A` that a step prefetches. So 16 tiles prefetch it all.
+const PREFETCHED: usize = 128;
 
 /// A tile whose sums are in registers.
 #[derive(Clone, Copy)]
@@ -19,88 +31,104 @@ struct Begun {
     col: usize,
     rows: usize,
     cols: usize,
-    /// The first of the columns of its chunk if it is the last tile of them, in its rows.
-    done: Option<usize>,
+    /// Where sums are kept until the next block of the depth.
+    sums: *mut u8,
+    /// Whether it is the last one in its rows.
+    ends: bool,
 }
 
-/// The tile that is begun: its panels, the steps of these, and the address from which the call prefetches.
+/// The tile that is begun: its panels, the steps of these, where its sums are kept, and what is prefetched meanwhile of the next panel of
+/// `A`.
 struct NextTile {
     a: *const u8,
     b: *const u8,
     steps: usize,
-    next: *const u8,
+    sums: *mut u8,
+    ahead: *const u8,
 }
 
 impl Drive<'_> {
+    /// The three outer loops.
+    ///
+    /// # Safety
+    /// The contract of [`Drive::run`]; `padded` is `k` filled up to whole steps of the microkernel, which has tile registers.
+    pub(super) unsafe fn run_tiles(&self, padded: usize) {
+        let Self { m, n, k, blocks, .. } = *self;
+        // They take no strides, and nobody else packs `A` for them.
+        let Source::Pack(matrix, room) = self.a else { return };
+        let panel = self.micro.a;
+        let mut row = 0;
+        while row < m {
+            let rows = blocks.mc.min(m - row);
+            let mut col = 0;
+            while col < n {
+                let cols = blocks.nc.min(n - col);
+                let mut p = 0;
+                while p < k {
+                    let (steps, depth) = (blocks.kc.min(k - p), blocks.kc.min(padded - p));
+                    // Behind the panels of all blocks before. There is room for as many bytes.
+                    let to = room.wrapping_add(panel.steps(rows.next_multiple_of(panel.width.max(1)), p));
+                    // SAFETY: rows, columns and steps are bounded by the loops. What has been packed of `A` for the first columns is
+                    // there for the others.
+                    unsafe {
+                        let (b, tail) = self.block_b([col, cols], [p, steps, depth], padded);
+                        if col == 0 {
+                            self.pack_a(matrix, [row, rows], [p, steps, depth], to);
+                        }
+                        let a = PanelWalk::panels(to, panel, panel.bytes(panel.width, depth));
+                        let (first, last) = (p == 0, k - p == steps);
+                        self.tiles(&GemmBlock { rows, cols, depth, a, b, tail, row, col, first, last });
+                    }
+                    p += steps;
+                }
+                col += cols;
+            }
+            row += rows;
+        }
+    }
+
     /// One block of `A` times one of `B`.
     ///
     /// # Safety
     /// The contract of [`Drive::run`]; the block is as its fields say, and both its operands are panels.
-    pub(crate) unsafe fn tiles(&self, block: &GemmBlock) {
-        let micro = self.micro;
-        let (mr, nr) = (micro.a.width.max(1), micro.b.width.max(1));
-        let steps = block.depth.checked_div(micro.depth).unwrap_or(0);
-        // Panels of both operands are equally long, and a tile prefetches an eighth of one.
-        let share = micro.prefetched_bytes(steps);
-        let parts = micro.b.steps(nr, block.depth).checked_div(share).unwrap_or(1).max(1);
+    unsafe fn tiles(&self, block: &GemmBlock) {
+        let (mr, nr) = (self.micro.a.width.max(1), self.micro.b.width.max(1));
+        let steps = block.depth.checked_div(self.micro.depth).unwrap_or(0);
         let mut buffer = Buffer([MaybeUninit::uninit(); MAX_TILE]);
-        let (mut before, mut first, mut chunk) = (None, 0, block.b.ptr);
-        while first < block.cols {
-            let cols = self.blocks.chunk.min(block.cols - first);
-            // Panels are whole in all chunks but the last one.
-            let behind = chunk.wrapping_add((cols / nr).wrapping_mul(block.b.pitch));
-            let next_cols = self.blocks.chunk.min(block.cols - first - cols);
-            let (mut done_of_b, parts_of_b) = (0, next_cols.div_ceil(nr) * parts);
-            let (mut i, mut a) = (0, block.a.ptr);
-            while i < block.rows {
-                let rows = mr.min(block.rows - i);
-                let below = a.wrapping_add(block.a.pitch);
-                let parts_of_a = if i + mr < block.rows { parts } else { 0 };
-                let (mut j, mut b, mut done_of_a, mut odd) = (0, chunk, 0, false);
-                while j < cols {
-                    let next = if odd && done_of_b < parts_of_b {
-                        done_of_b += 1;
-                        let panel = (done_of_b - 1) / parts * block.b.pitch;
-                        behind.wrapping_add(panel + (done_of_b - 1) % parts * share)
-                    } else if done_of_a < parts_of_a {
-                        done_of_a += 1;
-                        below.wrapping_add((done_of_a - 1) * share)
-                    } else {
-                        // Prefetching lines that are being read costs nothing.
-                        a
-                    };
-                    let tile = Begun {
-                        row: block.row + i,
-                        col: block.col + first + j,
-                        rows,
-                        cols: nr.min(cols - j),
-                        done: (j + nr >= cols).then_some(block.col + first),
-                    };
-                    // SAFETY: rows and columns are bounded by the loops, and panels are those of the block.
-                    unsafe { self.begin(block, before, &NextTile { a, b, steps, next }, &mut buffer) };
-                    (before, j, odd) = (Some(tile), j + nr, !odd);
-                    b = b.wrapping_add(block.b.pitch);
-                }
-                (i, a) = (i + mr, below);
+        let (mut before, mut sums) = (None, self.sums);
+        let (mut i, mut a) = (0, block.a.ptr);
+        while i < block.rows {
+            let rows = mr.min(block.rows - i);
+            let (mut j, mut b, mut ahead) = (0, block.b.ptr, a.wrapping_add(block.a.pitch));
+            while j < block.cols {
+                let cols = nr.min(block.cols - j);
+                let ends = j + nr >= block.cols;
+                // SAFETY: rows and columns are bounded by the loops, and panels are those of the block.
+                unsafe { self.begin(block, before, &NextTile { a, b, steps, sums, ahead }, &mut buffer) };
+                ahead = ahead.wrapping_add(PREFETCHED * steps);
+                before = Some(Begun { row: block.row + i, col: block.col + j, rows, cols, sums, ends });
+                (j, b) = (j + nr, b.wrapping_add(block.b.pitch));
+                sums = sums.wrapping_add(mr * nr * size_of::<f32>());
             }
-            (first, chunk) = (first + cols, behind);
+            (i, a) = (i + mr, a.wrapping_add(block.a.pitch));
         }
         let (a, b) = (block.a.ptr, block.b.ptr);
         // SAFETY: no steps, so nothing is read.
-        unsafe { self.begin(block, before, &NextTile { a, b, steps: 0, next: a }, &mut buffer) };
+        unsafe { self.begin(block, before, &NextTile { a, b, steps: 0, sums, ahead: a }, &mut buffer) };
     }
 
-    /// Begins a tile, and brings the one `before` to `C`.
+    /// Begins a tile, and brings the one `before` to `C`, or to where its sums are kept.
     ///
     /// # Safety
     /// The panels of `work` have as many steps as it says. The tile before is one of `C`, and its sums are in tile registers.
     unsafe fn begin(&self, block: &GemmBlock, before: Option<Begun>, work: &NextTile, buffer: &mut Buffer) {
         let (micro, room) = (self.micro, buffer.0.as_mut_ptr().cast::<u8>());
-        let beta = if block.first { self.beta } else { 1.0 };
+        let bytes = micro.a.width * micro.b.width * size_of::<f32>();
+        let kept = !(block.first && block.last);
         let mut args = MicroArgs {
             a: work.a,
             b: work.b,
-            c: room,
+            c: work.ahead.cast_mut(),
             steps: work.steps,
             a_row: block.a.across,
             a_step: block.a.along,
@@ -110,18 +138,24 @@ impl Drive<'_> {
             cols: 0,
             alpha: self.alpha,
             beta: 0.0,
-            next: work.next,
-            start: core::ptr::null(),
+            // Prefetching lines that are being read costs nothing.
+            next: if kept { work.sums.wrapping_add(bytes) } else { work.a },
+            start: if block.first { core::ptr::null() } else { work.sums.cast() },
             tile: room,
         };
         // SAFETY: the tile's elements of `C` are there. A tile goes straight to `C` where its columns are contiguous, and to the
-        // buffer otherwise, which is large enough.
+        // buffer otherwise, which is large enough. There is room for sums wherever there are several blocks.
         unsafe {
-            let Some(Begun { row, col, rows, cols, done }) = before else { return micro.call(&args) };
+            let Some(Begun { row, col, rows, cols, sums, ends }) = before else { return micro.call(&args) };
+            if !block.last {
+                args.tile = sums;
+                return micro.call(&args);
+            }
             let c = self.c.add(row * self.c_row + col * self.c_col);
-            (args.rows, args.cols) = (rows, cols);
+            (args.rows, args.cols, args.c) = (rows, cols, room);
             if self.c_col == 1 {
-                (args.c, args.ldc, args.beta) = (c.cast(), self.c_row.wrapping_mul(size_of::<f32>()), beta);
+                (args.c, args.ldc, args.beta) =
+                    (c.cast(), self.c_row.wrapping_mul(size_of::<f32>()), self.beta);
             }
             micro.call(&args);
             if self.c_col != 1 {
@@ -133,11 +167,11 @@ impl Drive<'_> {
                     col_stride: self.c_col,
                     rows,
                     cols,
-                    beta,
+                    beta: self.beta,
                 });
             }
-            if let (Some(first), true) = (done, block.last) {
-                self.finish([row, rows], [first, col + cols - first]);
+            if ends {
+                self.finish([row, rows], [block.col, col + cols - block.col]);
             }
         }
     }

@@ -18,7 +18,8 @@ pub struct PanelQArgs {
     pub(crate) to: PanelRoom,
 }
 
-/// Unpacks a panel of packed weights to codes, scales and offsets.
+/// Unpacks a panel of packed weights to codes, scales and offsets; or, if the room has none for codes (a null pointer), to scales
+/// and offsets alone.
 ///
 /// # Safety
 /// There is the panel at `w`, and room for the unpacked panel; the instruction set is present.
@@ -47,7 +48,8 @@ const BY_ROW: u8 = 2;
 unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArgs) {
     let PanelQArgs { packing, w, steps, to } = *a;
     // A copy, because the compiler cannot know that the codes that are written do not overwrite the original.
-    let packing = &{ *packing };
+    // Without codes all offsets are written.
+    let packing = &Packing { eighths: packing.eighths && !to.codes.is_null(), ..*packing };
     let fields = Fields::of(packing, to.bias);
     for first in (0..steps).step_by(STEPS) {
         // SAFETY: units are within the panel, and there is room for them.
@@ -55,6 +57,9 @@ unsafe fn panel<P: Prim<f16> + Prim<f32> + Lookup, const HIGH: u8>(a: &PanelQArg
             let head = w.add(first / STEPS * packing.unit_bytes(STEPS));
             let unit = Unit { packing, head, steps: (steps - first).min(STEPS) };
             let signs = scales::<P>(unit, first, to);
+            if to.codes.is_null() {
+                continue;
+            }
             let codes = to.codes.add(first * STEP_COLS * PANEL_ROWS);
             for s in 0..unit.steps {
                 let to = codes.add(s * STEP_COLS * PANEL_ROWS).cast();
