@@ -122,6 +122,14 @@ fn mistakes_with_wgmma() {
     assert_eq!(Fake::new(&[]).controls.wgmma_mistakes(), 13);
 }
 
+/// Kernels that may start before those before them are done wait for these before they read what these write, and before they write; every thread does.
+#[test]
+fn mistakes_with_an_early_start() {
+    for (mistake, code) in [(0, 0), (1, 719), (2, 719), (3, 719)] {
+        assert_eq!(Fake::new(&[("strict", 1)]).controls.early(mistake), code, "{mistake}");
+    }
+}
+
 #[test]
 fn out_of_memory() {
     let fake = Fake::new(&[("memory", 1 << 20), ("host_memory", 1 << 16)]);

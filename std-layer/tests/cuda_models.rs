@@ -50,10 +50,29 @@ fn difference(want: &[f32], got: &[f32]) -> f32 {
     want.iter().zip(got).map(far).fold(0f32, f32::max) / scale
 }
 
-/// Both ways in which the emulated driver does its work: when somebody waits, and at once.
+/// Both ways in which the emulated driver does its work: when somebody waits, and at once. Kernels that start early must not do anything too early.
 fn in_both_modes(test: impl Fn(&Fake)) {
     for at_once in [0, 1] {
-        test(&Fake::new(&[("at_once", at_once)]));
+        test(&Fake::new(&[("at_once", at_once), ("strict", 1)]));
+    }
+}
+
+/// All kernels of a step but the first start before those before them are done, where the GPU and its driver know how.
+#[test]
+fn kernels_overlap() {
+    let tiny = Tiny::new("llama", Some(QuantFormat::Q4_1));
+    let model = tiny.open();
+    for (capability, version, overlap) in
+        [(90, 12030, true), (120, 13000, true), (90, 12020, false), (89, 13000, false)]
+    {
+        let fake = Fake::new(&[("capability", capability), ("driver_version", version), ("strict", 1)]);
+        let mut g = on_gpu(&fake, &model, Options { max_tokens: Some(256), ..Options::default() });
+        let a = g.create();
+        let count = || ["kernels", "early kernels"].map(|what| fake.controls.count(what));
+        let before = count();
+        g.extend(a, &tokens(5, tiny.vocabulary), Outputs::Last).unwrap();
+        let [all, early] = [0, 1].map(|i| count()[i] - before[i]);
+        assert_eq!(early, if overlap { all - 1 } else { 0 }, "{all} kernels");
     }
 }
 

@@ -116,9 +116,9 @@ impl KvFormat {
         }
     }
 
-    /// Whether numbers have 16 bits, which tensor cores multiply as they are.
-    const fn is_half(self) -> bool {
-        matches!(self, Self::F16 | Self::Bf16)
+    /// Whether there are kernels for single queries on tensor cores.
+    const fn has_tiles(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16 | Self::E4m3)
     }
 
     /// Whether [`Ops::kv_append`] writes it.
@@ -127,7 +127,7 @@ impl KvFormat {
     }
 
     /// Bytes of a number, or of its code.
-    const fn bytes(self) -> usize {
+    pub(super) const fn bytes(self) -> usize {
         match self {
             Self::F16 | Self::Bf16 => size_of::<u16>(),
             Self::E4m3 | Self::Q8_0 => 1,
@@ -256,8 +256,8 @@ pub struct Decode<'a> {
     pub sinks: Option<View<'a, f32>>,
     /// ALiBi: how much the score of each head falls for each token from a key to its query, which is the last token of its sequence.
     pub slopes: Option<View<'a, f32>>,
-    /// Whether queries, and the exponentials that values are multiplied with, are rounded to what keys are stored as, so that tensor cores multiply them.
-    /// That is for heads of at most 128 in caches of `F16` and `Bf16`, on NVIDIA's GPUs from compute capability 8.0 on; elsewhere it changes nothing.
+    /// Whether queries, and the exponentials that values are multiplied with, are rounded to what keys are stored as (to `F16` where that is `E4m3`), so that
+    /// tensor cores multiply them. That is for heads of at most 128, a multiple of 16 in caches of `E4m3`, in caches of `F16`, `Bf16` and `E4m3`, on NVIDIA's GPUs from compute capability 8.0 on; elsewhere it changes nothing.
     pub halves: bool,
 }
 
@@ -275,23 +275,24 @@ pub struct DecodeRoom {
 }
 
 impl DecodeRoom {
-    /// Room for so many queries (sequences times heads) over up to `tokens` tokens, which are split among blocks until there
-    /// are some for each multiprocessor.
+    /// Room for so many queries (sequences times heads) over about `tokens` tokens: the more parts of them there is room for, the more blocks share the
+    /// work.
     ///
     /// # Errors
     /// `OutOfMemory`, `Kernel(SizeOverflow)`, `Driver`.
     pub fn new(context: &Context, queries: usize, head_dim: usize, tokens: usize) -> Result<Self, CudaError> {
-        let parts = geometry::decode_parts(queries, tokens, context.device().multiprocessors() as usize);
+        let parts = geometry::decode_room(queries, tokens, context.device().multiprocessors() as usize);
         let n = area("partial results", &[queries, parts, head_dim + 2])?;
         Ok(Self { partial: Buffer::new(context, n)?, parts, dim: head_dim })
     }
 }
 
 impl Ops {
-    /// The dimensions and the name of the kernel that attends to such a cache on tensor cores, if there is one.
+    /// The dimensions and the name of the kernel that attends to such a cache on tensor cores, if there is one: it reads 16 bytes of a row at a time.
     fn tile_dim(&self, shape: &KvShape) -> Option<(usize, &'static str)> {
-        let there = self.loader.capability().multiplies_tiles() && shape.format.is_half();
-        TILE_DIMS.iter().copied().find(|d| there && d.0 >= shape.head_dim)
+        let there = self.loader.capability().multiplies_tiles() && shape.format.has_tiles();
+        let whole = (shape.head_dim * shape.format.bytes()).is_multiple_of(16);
+        TILE_DIMS.iter().copied().find(|d| there && whole && d.0 >= shape.head_dim)
     }
 
     /// The kernel for single queries, with its geometry; with `halves`, on tensor cores if there is one for that. Then `together` is how many queries
@@ -305,13 +306,9 @@ impl Ops {
         let (group, of_heads) = (heads / shape.kv_heads, (heads, shape.kv_heads));
         let (suffix, geometry, together) = match self.tile_dim(shape).filter(|_| halves) {
             Some((dim, suffix)) => {
-                let together = (TILE_ROWS / group).max(1);
-                let rows = TILE_ROWS.min(together * group);
-                (
-                    suffix,
-                    geometry::decode_tiles((queries, parts), of_heads, (shape.head_dim, dim), rows),
-                    together,
-                )
+                let number = (dim, shape.format.bytes());
+                let geometry = geometry::decode_tiles((queries, parts), of_heads, number);
+                (suffix, geometry, (TILE_ROWS / group).max(1))
             }
             None => {
                 let (width, suffix) = if group > 1 { (4, "h4") } else { (1, "h1") };
@@ -477,8 +474,10 @@ impl Ops {
             self.here(context)?;
         }
         aligned("cache", cache.keys.address() | cache.values.address())?;
-        let (kernel, geometry, together) =
-            self.decode_kernel(&shape, (sequences, heads, room.parts), halves)?;
+        let (kernel, mut geometry, together) = self.decode_kernel(&shape, (sequences, heads, 1), halves)?;
+        let [_, heads_of_blocks, queries] = geometry.grid;
+        let parts = geometry::decode_parts(heads_of_blocks * queries, self.multiprocessors()).min(room.parts);
+        geometry.grid[0] = parts;
         let args = DecodeArgs {
             q: q.address(),
             keys: cache.keys.address(),
@@ -500,7 +499,7 @@ impl Ops {
             page_tokens: small("page_tokens", shape.page_tokens)?,
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
-            parts: small("parts", room.parts)?,
+            parts: small("parts", parts)?,
             piece: 0,
             window: small("window", window.unwrap_or(0))?,
             ty: type_number(T::TYPE),
@@ -514,7 +513,7 @@ impl Ops {
         // SAFETY: the arguments were checked; lengths and pages are checked by the kernel.
         unsafe {
             self.loader.launch(kernel, stream, geometry, &args)?;
-            self.loader.launch(join, stream, geometry::join(sequences, heads), &args)
+            self.loader.launch(join, stream, geometry::join(sequences * heads, shape.head_dim), &args)
         }
     }
 }
@@ -529,7 +528,8 @@ pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)
         for width in ["h1", "h4"] {
             to(File::attention, Name("attention_decode", format.name(), width), size_of::<DecodeArgs>());
         }
-        for (_, dim) in TILE_DIMS.into_iter().filter(|_| capability.multiplies_tiles() && format.is_half()) {
+        for (_, dim) in TILE_DIMS.into_iter().filter(|_| capability.multiplies_tiles() && format.has_tiles())
+        {
             to(File::attention, Name("attention_decode", format.name(), dim), size_of::<DecodeArgs>());
         }
     }

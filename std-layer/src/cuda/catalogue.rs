@@ -20,7 +20,7 @@ fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     super::quant::list(capability, to);
     super::grouped::list(to);
     super::attention::list(capability, to);
-    super::prefill::list(to);
+    super::prefill::list(capability, to);
     super::sampling::list(to);
     super::gemm::list(to);
     super::gemv::list(to);

@@ -29,7 +29,16 @@ use crate::aligned::Zeroable;
 use crate::model::Norm;
 
 /// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
-pub(crate) const KV_PIECE: usize = 256;
+const KV_PIECE: usize = 256;
+
+/// Pieces that a sequence of so many tokens has. The first eight have a fourth of the others' tokens, and the next eight a half.
+pub(crate) fn kv_pieces(tokens: usize) -> usize {
+    match tokens.div_ceil(KV_PIECE / 4) {
+        parts @ 0..=8 => parts,
+        parts @ 9..=24 => parts.div_ceil(2) + 4,
+        parts => parts.div_ceil(4) + 10,
+    }
+}
 
 /// Where rows of `cols` columns go, in each form that somebody takes.
 #[derive(Debug)]
@@ -87,10 +96,10 @@ impl Forms<'_> {
 /// The residual stream, what is added to it, and the norm behind that.
 #[derive(Debug)]
 pub(crate) struct AddNorm<'a> {
-    /// The residual stream.
-    pub(crate) x: ViewMut<'a, f32>,
-    /// Which of its rows go on, and where to; otherwise all of them do, where they are.
-    pub(crate) moved: Option<(View<'a, u32>, ViewMut<'a, f32>)>,
+    /// The residual stream, which of its rows go on (all of them, without), and where to.
+    pub(crate) x: View<'a, f32>,
+    pub(crate) rows: Option<View<'a, u32>>,
+    pub(crate) y: ViewMut<'a, f32>,
     /// What is added: a row for each that goes on.
     pub(crate) delta: Option<View<'a, f32>>,
     /// What is added as well, to all of them.
@@ -264,29 +273,25 @@ impl Ops {
         how: AddNorm<'_>,
         to: Forms<'_>,
     ) -> Result<(), CudaError> {
-        let AddNorm { x, moved, delta, bias, post, kind, weight, norm_bias, eps, scale, stays } = how;
+        let AddNorm { x, rows, y, delta, bias, post, kind, weight, norm_bias, eps, scale, stays } = how;
         let cols = to.cols;
         let all = super::check::rows(x.len(), cols)?;
-        let (m, rows, y) = match &moved {
-            Some((rows, y)) => {
-                same_len("moved", y.len(), area("elements that go on", &[rows.len(), cols])?)?;
-                self.here(y.context())?;
-                (rows.len(), rows.address(), y.address())
-            }
-            None => (all, 0, x.address()),
-        };
+        let m = rows.map_or(all, |rows| rows.len());
+        same_len("y", y.len(), area("elements that go on", &[m, cols])?)?;
+        rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         self.here(x.context())?;
+        self.here(y.context())?;
         let [delta] = self.parts("delta", delta, [m * cols])?;
         let [bias] = self.parts("bias", bias, [cols])?;
         let [post] = self.parts("post", post, [cols])?;
         let [w] = self.parts("weight", Some(weight), [cols])?;
         let [b] = self.parts("norm_bias", norm_bias, [cols])?;
-        let x = x.address();
+        let (x, rows, y) = (x.address(), rows.map_or(0, |rows| rows.address()), y.address());
         aligned("x", x | y | delta | bias | post | w | b)?;
         let (out, centred, stays) = (to.args(self, m)?, (kind == Norm::Layer).into(), stays.into());
         let args = AddNormArgs { x, rows, y, delta, bias, post, w, b, out, eps, scale, centred, stays };
-        let geometry = geometry::by_fours(m, cols);
-        // SAFETY: the arguments were checked; whoever makes the row numbers vouches that these rows exist.
+        let geometry = geometry::norm(m, cols, self.multiprocessors());
+        // SAFETY: the arguments were checked, and `y` is borrowed alone; whoever makes the row numbers vouches that these rows exist.
         unsafe { self.loader.launch(self.decoder("norm"), stream, geometry, &args) }
     }
 
@@ -510,7 +515,7 @@ impl Ops {
         aligned("x", x.address())?;
         rows.map_or(Ok(()), |rows| self.here(rows.context()))?;
         let m = rows.map_or(all, |rows| rows.len());
-        let geometry = geometry::by_fours(m, to.cols);
+        let geometry = geometry::fours(m, to.cols);
         let (dim, room) = if dim == room { (0, 0) } else { (dim, room) };
         let args = RowsArgs {
             x: x.address(),

@@ -18,6 +18,8 @@ use super::sys::{self, attribute, Api, Functions, Handle};
 /// compiler of their own major version made, and the kernels' compiler is 12.9.
 const NEED: CudaVersion = CudaVersion(12000);
 const NEED_DRIVER: u32 = 525;
+/// From which compute capability on kernels can wait for those before them, and from which CUDA version on recordings can have such kernels.
+const OVERLAPS: (Capability, CudaVersion) = (Capability(90), CudaVersion(12030));
 
 /// A driver, opened: NVIDIA's, or what does the same on GPUs of others.
 #[derive(Clone)]
@@ -147,6 +149,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// Whether kernels may start before those before them are done.
+    pub(super) fn overlaps(&self) -> bool {
+        let (capability, version) = OVERLAPS;
+        !self.capability.is_gfx() && self.capability >= capability && self.driver.version >= version
+    }
+
     /// What its maker calls it.
     pub fn name(&self) -> &str {
         &self.name

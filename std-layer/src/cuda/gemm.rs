@@ -4,7 +4,7 @@ use gllm_kernels_core::{bf16, ElementType, KernelError};
 
 use super::check::{aligned, area, bad, same_len, small};
 use super::error::{Capability, CudaError};
-use super::geometry::{self, Geometry, Tile};
+use super::geometry::{self, Geometry, Tile, MAX_SMALL_TILE_ROWS};
 use super::kernels::{block_formats, type_number, File, Name};
 use super::memory::{View, ViewMut};
 use super::module::Arguments;
@@ -43,7 +43,7 @@ struct GemmJoinArgs {
 unsafe impl Arguments for GemmJoinArgs {}
 
 /// GPUs whose kernels multiply by `wgmma`, too.
-const WGMMA: Capability = Capability(90);
+pub(super) const WGMMA: Capability = Capability(90);
 
 /// Where the sums of parts of the columns go until they are added.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct Split<'a> {
 }
 
 impl Ops {
-    /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`, and its geometry.
+    /// The arguments of `Y = X W^T` for whatever kind of weights, `n x k`, and its geometry if they are decoded.
     pub(super) fn product<T: Float, U: Float>(
         &self,
         (w, n, row_bytes): (Address, usize, usize),
@@ -87,7 +87,7 @@ impl Ops {
             k: small("k", k)?,
             ty: type_number(U::TYPE),
         };
-        Ok((args, geometry::gemm(m, n, self.tile(m.div_ceil(128), n), 1)))
+        Ok((args, geometry::gemm(m, n, self.tile(), 1)))
     }
 
     /// `Y = X W^T`: `x` is `m x k`, `w` is `n x k`, `y` is `m x n`, all by rows. `x` and `w` are f16 or bf16, sums are in f32.
@@ -107,24 +107,25 @@ impl Ops {
         let (w, x) = (w.into(), x.into());
         same_len("w", w.len(), area("elements of w", &[n, k])?)?;
         self.here(w.context())?;
-        let (args, geometry) = self.product((w.address(), n, 0), (x, k), &y.into())?;
+        let (args, _) = self.product((w.address(), n, 0), (x, k), &y.into())?;
+        let geometry = geometry::gemm(args.m as usize, n, self.dense_tile(n), 1);
         let kernel = (File::gemm, Name("gemm", T::TYPE.name(), ""));
         // SAFETY: checked here and by `product`.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 
-    /// Into how many parts the columns of a product of few rows are best divided, for [`gemm_few`](Self::gemm_few) and [`qgemm_few`](Self::qgemm_few):
-    /// so that all multiprocessors have work.
+    /// Into how many parts the columns of a product are best divided, for [`gemm_split`](Self::gemm_split) and [`qgemm_few`](Self::qgemm_few): so that all
+    /// multiprocessors have work.
     pub fn gemm_parts(&self, m: usize, n: usize, k: usize) -> usize {
-        geometry::gemm_parts(m, n, k, self.multiprocessors())
+        geometry::gemm_parts((m, n, k), self.split_tile(m, n), self.multiprocessors())
     }
 
-    /// [`gemm`](Self::gemm) for few rows of `x`, about 64 at most: a block has 32 of them, and blocks share the columns, too. Sums of parts are added in
-    /// their order.
+    /// [`gemm`](Self::gemm) whose blocks share the columns, too. Sums of parts are added in their order. Up to 64 rows of `x` blocks have small tiles, which
+    /// are made for reading `w` fast.
     ///
     /// # Errors
     /// Those of [`gemm`](Self::gemm); `Kernel` without parts; `WrongSize` unless the room has `parts * m * n` elements, with more than one part.
-    pub fn gemm_few<'a, T: Float, U: Float>(
+    pub fn gemm_split<'a, T: Float, U: Float>(
         &self,
         stream: &Stream,
         (n, k): (usize, usize),
@@ -136,13 +137,14 @@ impl Ops {
         same_len("w", w.len(), area("elements of w", &[n, k])?)?;
         self.here(w.context())?;
         let (args, _) = self.product((w.address(), n, 0), (x, k), &y)?;
-        self.few(stream, (File::gemm, Name("gemm_few", T::TYPE.name(), "")), args, (split, y))
+        let name = if args.m as usize <= MAX_SMALL_TILE_ROWS { "gemm_few" } else { "gemm" };
+        self.split(stream, (File::gemm, Name(name, T::TYPE.name(), "")), args, (split, y))
     }
 
-    /// [`qgemm`](Self::qgemm) for few rows of `x`, which are bf16, as [`gemm_few`](Self::gemm_few) has it.
+    /// [`qgemm`](Self::qgemm) for few rows of `x`, which are bf16, as [`gemm_split`](Self::gemm_split) has it.
     ///
     /// # Errors
-    /// Those of [`gemm_few`](Self::gemm_few), without those of `w`.
+    /// Those of [`gemm_split`](Self::gemm_split), without those of `w`; `Kernel` unless `x` has 64 rows at most.
     pub fn qgemm_few<'a, U: Float>(
         &self,
         stream: &Stream,
@@ -152,12 +154,15 @@ impl Ops {
     ) -> Result<(), CudaError> {
         let (y, (address, row_bytes)) = (y.into(), w.place(self)?);
         let (args, _) = self.product((address, w.rows(), row_bytes), (x.into(), w.cols()), &y)?;
+        if args.m as usize > MAX_SMALL_TILE_ROWS {
+            return Err(bad("x", "64 rows at most"));
+        }
         let kernel = (File::gemm, Name("qgemm_few", "bf16", w.format().name()));
-        self.few(stream, kernel, args, (split, y))
+        self.split(stream, kernel, args, (split, y))
     }
 
-    /// A product of few rows, whose arguments have been checked.
-    fn few<U: Float>(
+    /// A product whose columns are divided, and whose arguments have been checked.
+    fn split<U: Float>(
         &self,
         stream: &Stream,
         kernel: (File, Name),
@@ -168,7 +173,7 @@ impl Ops {
             return Err(bad("parts", "at least 1"));
         }
         let (m, n) = (args.m as usize, args.n as usize);
-        let geometry = geometry::gemm(m, n, Tile::narrow(geometry::SMALL_TILE_ROWS, self.pieces()), parts);
+        let geometry = geometry::gemm(m, n, self.split_tile(m, n), parts);
         if parts == 1 {
             // SAFETY: whoever made the arguments checked them.
             return unsafe { self.loader.launch(kernel, stream, geometry, &args) };
@@ -184,7 +189,7 @@ impl Ops {
             count: small("parts", parts)?,
             ty: type_number(U::TYPE),
         };
-        let adding = geometry::elementwise(y.len(), size_of::<f32>(), self.multiprocessors());
+        let adding = geometry::gemm_join(y.len(), self.multiprocessors());
         // SAFETY: whoever made the arguments checked them; the room has a result for each part.
         unsafe {
             self.loader.launch(kernel, stream, geometry, &sums)?;
@@ -192,22 +197,34 @@ impl Ops {
         }
     }
 
-    /// Pieces of both operands that blocks have in shared memory. As many as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive,
-    /// AMD's for one.
-    fn pieces(&self) -> usize {
-        if self.capability().is_gfx() {
-            1
-        } else {
-            3
+    /// The tile of products of few rows. AMD's GPUs have one piece of both operands in shared memory.
+    fn few_tile(&self) -> Tile {
+        match self.capability() {
+            gfx if gfx.is_gfx() => Tile::narrow(geometry::SMALL_TILE_ROWS, 1),
+            capability => Tile::few(capability),
         }
     }
 
-    /// The tile of a product that has so many blocks of 128 rows: kernels for compute capability 9.0 have wide ones, too.
-    fn tile(&self, blocks: usize, n: usize) -> Tile {
-        if self.capability() == WGMMA && geometry::is_wide(blocks, n, self.multiprocessors()) {
+    /// The usual tile. As many pieces of both operands as `gemm.cuh` has: NVIDIA's for one that is multiplied and two that arrive, AMD's for one.
+    fn tile(&self) -> Tile {
+        Tile::narrow(128, if self.capability().is_gfx() { 1 } else { 3 })
+    }
+
+    /// The tile of a product with dense weights: kernels for compute capability 9.0 have wide ones, too, half of which should not be empty.
+    fn dense_tile(&self, n: usize) -> Tile {
+        if self.capability() == WGMMA && n > 128 {
             Tile::WIDE
         } else {
-            Tile::narrow(128, self.pieces())
+            self.tile()
+        }
+    }
+
+    /// The tile of a product whose columns are divided.
+    fn split_tile(&self, m: usize, n: usize) -> Tile {
+        if m <= MAX_SMALL_TILE_ROWS {
+            self.few_tile()
+        } else {
+            self.dense_tile(n)
         }
     }
 
@@ -280,8 +297,11 @@ impl Ops {
         let (m, n) = (args.m as usize, args.n as usize);
         let spread = self.spread(Some(segments), (m, n, m * n))?;
         let blocks = spread.blocks.unwrap_or(0);
-        let few = segments.most == geometry::SMALL_TILE_ROWS;
-        let tile = if few { Tile::narrow(segments.most, self.pieces()) } else { self.tile(blocks, n) };
+        let tile = match (segments.most, name.0) {
+            (geometry::SMALL_TILE_ROWS, _) => self.few_tile(),
+            (_, "gemm") => self.dense_tile(n),
+            _ => self.tile(),
+        };
         let mut geometry = geometry::gemm(m, n, tile, 1);
         geometry.grid[0] = blocks;
         let args = GemmArgs { segments: spread.table, ..args };

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use super::error::CudaError;
+use super::error::{Capability, CudaError};
 
 /// How many blocks of how many threads, with how many bytes of shared memory each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,25 +80,44 @@ pub(crate) fn dequant(rows: usize, cols: usize, group: usize, multiprocessors: u
     warps(rows * cols.div_ceil(CHUNK), CHUNK + 2 * F32 * CHUNK / group, multiprocessors)
 }
 
-/// Products of weights whose `CHUNK` columns have so many bytes with `n` vectors: a warp has two rows, or one from four vectors on,
-/// and of each four pieces in shared memory. Blocks of y have vectors of their own.
-pub(crate) fn qgemv(rows: usize, n: usize, bytes: usize, blocks: usize) -> Geometry {
+/// How many of the four warps of a block share the columns of a row, as a power of two: until there are about as many warps, for two rows each, as a large GPU has at a time. If there are
+/// more of them in any case, as many as leave a warp seven pieces of `CHUNK` columns.
+pub(crate) fn qgemv_split(rows: usize, cols: usize) -> u32 {
+    let (pairs, pieces) = (rows.div_ceil(2).max(1), cols.div_ceil(CHUNK));
+    let warps = if pairs <= 3072 { 3072 / pairs } else { pieces / 7 };
+    warps.min(pieces).clamp(1, 4).ilog2()
+}
+
+/// Products of weights whose `CHUNK` columns have so many bytes with `n` vectors: 2^split of the four warps of a block share the columns of two rows, or of one from four vectors on, and each has two pieces
+/// of each row in shared memory. Blocks of y have vectors of their own.
+pub(crate) fn qgemv(rows: usize, split: u32, n: usize, bytes: usize, blocks: usize) -> Geometry {
     let each = if n <= 2 { 2 } else { 1 };
     let room = (bytes + 15).next_multiple_of(16);
-    Geometry { grid: [rows.div_ceil(4 * each), blocks, 1], threads: 4 * 32, shared: 4 * 4 * each * room }
+    Geometry {
+        grid: [rows.div_ceil((4 >> split) * each), blocks, 1],
+        threads: 4 * 32,
+        shared: 4 * 2 * each * room,
+    }
 }
 
-/// The same for two to eight vectors, on tensor cores: a block has 16 rows, three pieces of each in shared memory, and of its eight warps each has 4608 bytes beside these.
-pub(crate) fn qgemv_tiles(rows: usize, bytes: usize, blocks: usize) -> Geometry {
-    let room = (bytes + 15).next_multiple_of(16);
-    Geometry { grid: [rows.div_ceil(16), blocks, 1], threads: 8 * 32, shared: 3 * 16 * room + 8 * 4608 }
+/// The same with several vectors on tensor cores: a block has 16 rows, whose columns its eight warps share, and of each row a warp has two pieces of 256 columns in shared memory, and beside them what
+/// belongs to groups of `group` weights, a scale and perhaps an offset, and to groups of the vectors.
+pub(crate) fn qgemv_tiles(
+    rows: usize,
+    bytes: usize,
+    (group, offsets): (usize, bool),
+    blocks: usize,
+) -> Geometry {
+    // Eight lanes find a row each in different banks.
+    let room = ((bytes / 4 + 15).next_multiple_of(16) + 31) / 64 * 64 + 32;
+    let groups = 32 / group;
+    let beside = 8 * (8 * 8 * groups + 16) + 16 * 9 * groups * F32 * if offsets { 2 } else { 1 };
+    Geometry { grid: [rows.div_ceil(16), blocks, 1], threads: 8 * 32, shared: 8 * (2 * 16 * room + beside) }
 }
 
-/// Products of dense weights with `n` vectors: a warp has two rows, or four from four vectors on. Blocks of y have vectors of
-/// their own.
+/// Products of dense weights with `n` vectors: a block has four rows, whose columns its four warps share. Blocks of y have vectors of their own.
 pub(crate) fn gemv(rows: usize, n: usize, blocks: usize) -> Geometry {
-    let each = if n <= 2 { 2 } else { 4 };
-    Geometry { grid: [rows.div_ceil(4 * each), blocks, 1], threads: 4 * 32, shared: 0 }
+    Geometry { grid: [rows.div_ceil(4), blocks, 1], threads: 4 * 32, shared: 4 * 4 * n * F32 }
 }
 
 /// Decoding of grouped integers: threads along outputs, blocks of y along inputs; both loop.
@@ -117,10 +136,21 @@ pub(crate) fn by_fours(rows: usize, cols: usize) -> Geometry {
     Geometry { grid: [rows, 1, 1], threads, shared: 32 * F32 }
 }
 
-/// A block a row, whose warps share its heads: each has one in shared memory.
+/// A row's norm: the same, but where multiprocessors have nothing else to do, blocks of y share its columns behind the sums, 1024 of them each.
+pub(crate) fn norm(rows: usize, cols: usize, multiprocessors: usize) -> Geometry {
+    let shares = cols.div_ceil(1024).max(1);
+    let shares = if rows * shares <= multiprocessors { shares } else { 1 };
+    Geometry { grid: [rows, shares, 1], ..by_fours(rows, cols) }
+}
+
+/// Four columns a thread, in blocks of 1024 columns.
+pub(crate) fn fours(rows: usize, cols: usize) -> Geometry {
+    Geometry { grid: [rows, cols.div_ceil(1024), 1], threads: 256, shared: 0 }
+}
+
+/// A warp a head of a row, with room for it in shared memory.
 pub(crate) fn heads(rows: usize, heads: usize, head_dim: usize) -> Geometry {
-    let warps = heads.clamp(1, 8);
-    Geometry { grid: [rows, 1, 1], threads: warps * 32, shared: warps * head_dim * F32 }
+    Geometry { grid: [rows, heads.div_ceil(4), 1], threads: 4 * 32, shared: 4 * head_dim * F32 }
 }
 
 /// A thread a row.
@@ -138,10 +168,15 @@ pub(crate) fn kv_move(kv_heads: usize) -> Geometry {
     Geometry { grid: [kv_heads, 2, 1], threads: 128, shared: 0 }
 }
 
-/// Parts of the tokens of each sequence: of 256 or more, until there are some blocks for each multiprocessor.
-pub(crate) fn decode_parts(queries: usize, tokens: usize, multiprocessors: usize) -> usize {
-    let wanted = (multiprocessors * 16).div_ceil(queries.max(1));
+/// Parts of the tokens of each sequence that there is room for: of 256 or more.
+pub(crate) fn decode_room(queries: usize, tokens: usize, multiprocessors: usize) -> usize {
+    let wanted = (multiprocessors * 32).div_ceil(queries.max(1));
     tokens.div_ceil(256).clamp(1, wanted.clamp(1, 128))
+}
+
+/// Parts of the tokens of each sequence where there are so many blocks for each: as many as multiprocessors have at once.
+pub(crate) fn decode_parts(blocks: usize, multiprocessors: usize) -> usize {
+    (multiprocessors * 4 / blocks.max(1)).max(1)
 }
 
 /// Attention of single queries, `width` that share a KV head a block. Of each it has 256 numbers, and for each warp a weight of each token of a
@@ -157,23 +192,22 @@ pub(crate) fn decode(
     Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared }
 }
 
-/// Attention of single queries on tensor cores, with a kernel for heads of `dim`: a block for each query, which may leave it to that of one before it,
-/// and of each KV head for 16 heads. It has 16 queries in 16 bits, with 64 bytes between them, and each warp `head_dim` sums and two numbers of each of
-/// `rows` rows, in fours.
+/// Attention of single queries on tensor cores, with a kernel for heads of `dim` whose numbers have so many bytes: a block for each query, which may leave
+/// it to that of one before it, and of each KV head for 16 heads. It has 16 queries in 16 bits, with 16 bytes between them, and each of its two warps three
+/// times keys and values of 16 tokens, in whose place are at the end `dim` sums and four numbers of each query.
 pub(crate) fn decode_tiles(
     (queries, parts): (usize, usize),
     (heads, kv_heads): (usize, usize),
-    (head_dim, dim): (usize, usize),
-    rows: usize,
+    (dim, bytes): (usize, usize),
 ) -> Geometry {
     let blocks = kv_heads * (heads / kv_heads).div_ceil(16);
-    let shared = 16 * (dim + 32) * size_of::<u16>() + 4 * rows * (head_dim + 4) * F32;
-    Geometry { grid: [parts, blocks, queries], threads: 4 * 32, shared }
+    let shared = 2 * 3 * 2 * 16 * dim * bytes + 16 * (dim + 8) * size_of::<u16>();
+    Geometry { grid: [parts, blocks, queries], threads: 2 * 32, shared }
 }
 
-/// A block a query.
-pub(crate) fn join(sequences: usize, heads: usize) -> Geometry {
-    Geometry { grid: [sequences * heads, 1, 1], threads: 128, shared: 0 }
+/// A block for 32 dimensions of a query, whose eight warps have sums of each.
+pub(crate) fn join(queries: usize, head_dim: usize) -> Geometry {
+    Geometry { grid: [queries, head_dim.div_ceil(32), 1], threads: 8 * 32, shared: 8 * 32 * F32 }
 }
 
 /// Pieces of rows: a block joins 128 columns, and has of their heads two numbers each, and what eight warps have of each column.
@@ -191,38 +225,62 @@ pub(crate) fn prefill(dim: usize, queries: usize, heads: usize, sequences: usize
     Geometry { grid: [queries.div_ceil(rows), heads, sequences], threads: 128, shared }
 }
 
-/// What a block of a matrix product computes, with how many threads and bytes of shared memory, where pieces of both operands are.
+/// The same by `wgmma`, with numbers of so many bytes: a block has 128 queries of a head, and keys and values of two or three steps, which start at a
+/// multiple of 1024 bytes, and of each step which tokens are there.
+pub(crate) fn prefill_wide(
+    (dim, bytes): (usize, usize),
+    queries: usize,
+    heads: usize,
+    sequences: usize,
+) -> Geometry {
+    let tokens = if dim == 128 { 128 } else { 64 };
+    let steps = if bytes == 1 || dim > 128 { 2 } else { 3 };
+    let shared = (128 + 2 * steps * tokens) * dim * size_of::<u16>() + 1024 + steps * 8 * size_of::<u16>();
+    Geometry { grid: [queries.div_ceil(128), heads, sequences], threads: 256, shared }
+}
+
+/// What a block of a matrix product computes, with how many threads and bytes of shared memory, where pieces of so many columns of both operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tile {
     rows: usize,
     columns: usize,
+    depth: usize,
     threads: usize,
     shared: usize,
 }
 
-/// Rows of the small tiles, which products of few rows have.
+/// Rows of segments that products of few rows have: the small tiles of any GPU have as many.
 pub(crate) const SMALL_TILE_ROWS: usize = 32;
+
+/// Rows up to which products take small tiles: those of usual size would multiply zeros for longer than it takes to read the weights.
+pub(crate) const MAX_SMALL_TILE_ROWS: usize = 64;
 
 impl Tile {
     /// By `mma`: `rows` x 128, from so many pieces of 32 columns, each with eight that stay empty.
     pub(crate) const fn narrow(rows: usize, pieces: usize) -> Self {
         let shared = pieces * (rows + 128) * (32 + 8) * size_of::<u16>();
-        Self { rows, columns: 128, threads: 128, shared }
+        Self { rows, columns: 128, depth: 32, threads: 128, shared }
+    }
+
+    /// Of few rows, by `mma`, as kernels for a compute capability have it: in as much shared memory as blocks there have at most.
+    pub(crate) const fn few(capability: Capability) -> Self {
+        let (rows, columns, kib) = match capability.0 {
+            90 | 100 => (64, 128, 224),
+            80 | 87 => (32, 128, 160),
+            ..80 => (32, 32, 64),
+            _ => (32, 64, 96),
+        };
+        Self { rows, columns, depth: 256, threads: 4 * columns, shared: kib << 10 }
     }
 
     /// By `wgmma`: 128 x 256, from four pieces of 64 columns, which start at a multiple of 1024 bytes.
     pub(crate) const WIDE: Self = Self {
         rows: 128,
         columns: 256,
+        depth: 64,
         threads: 256,
         shared: 4 * (128 + 256) * 64 * size_of::<u16>() + 1024,
     };
-}
-
-/// Whether a product that has so many blocks of 128 rows is faster with wide tiles, where there are some: if tiles of 128 x 128 are more than
-/// multiprocessors. One of 128 x 256 takes less time than two of these, but more than one.
-pub(crate) fn is_wide(blocks: usize, n: usize, multiprocessors: usize) -> bool {
-    blocks.saturating_mul(n.div_ceil(128)) > multiprocessors
 }
 
 /// Matrix products: a block computes a tile. The blocks along z divide the columns.
@@ -231,12 +289,23 @@ pub(crate) fn gemm(m: usize, n: usize, tile: Tile, parts: usize) -> Geometry {
     Geometry { grid, threads: tile.threads, shared: tile.shared }
 }
 
-/// Parts of the columns of such a product: until each multiprocessor has five blocks, which have about as much of the weights on the way as memory
-/// takes time to bring. A part's sums are written and read again, 8 bytes for each row of X, so that a part has 8 columns or more for each row, and 256 or more.
-pub(crate) fn gemm_parts(m: usize, n: usize, k: usize, multiprocessors: usize) -> usize {
-    let blocks = (m.div_ceil(SMALL_TILE_ROWS) * n.div_ceil(128)).max(1);
-    let wanted = (multiprocessors * 5).div_ceil(blocks);
-    wanted.min(k / (8 * m).max(256)).max(1)
+/// Into how many parts the columns of a product are best divided. Multiprocessors compute one block after the other, and what a block does with a piece of the columns takes about as long
+/// as 48 KiB do from memory, with few rows or with many; beginning and ending takes it about as long again. Parts take another kernel, which adds their sums: these are written and read again.
+pub(crate) fn gemm_parts((m, n, k): (usize, usize, usize), tile: Tile, multiprocessors: usize) -> usize {
+    let blocks = m.div_ceil(tile.rows).saturating_mul(n.div_ceil(tile.columns)).max(1);
+    let (pieces, each) = (k.div_ceil(tile.depth).max(1), m.saturating_mul(n).saturating_mul(2 * F32));
+    let time = |parts: usize| {
+        let waves = blocks.saturating_mul(parts).div_ceil(multiprocessors);
+        let sums =
+            if parts > 1 { 3 + each.saturating_mul(parts) / (multiprocessors * (48 << 10)) } else { 0 };
+        waves.saturating_mul(pieces.div_ceil(parts) + 1).saturating_add(sums)
+    };
+    (1..=pieces.min(32)).min_by_key(|&parts| time(parts)).unwrap_or(1)
+}
+
+/// Sums of parts of the columns, a thread for each; beyond some waves of blocks, they loop.
+pub(crate) fn gemm_join(elements: usize, multiprocessors: usize) -> Geometry {
+    Geometry { grid: [elements.div_ceil(256).min(multiprocessors * 32), 1, 1], threads: 256, shared: 0 }
 }
 
 /// Sorting by expert: one block, whose warps share the experts, and before that the rows that have yet to be routed. Two numbers of each expert.

@@ -119,7 +119,10 @@ fn elements_and_rows() {
         check("log_probabilities", log_probabilities(n), [Tiles(n, 1), ONE, ONE]);
         check("by_fours", by_fours(n, m), [Tiles(n, 1), ONE, ONE]);
         check("join_rows", join_rows(n, m), [Tiles(n, 1), Tiles(m, 128), ONE]);
-        check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), ONE, ONE]);
+        let shares = if n * m.div_ceil(1024) <= processors { m.div_ceil(1024).max(1) } else { 1 };
+        check("norm", norm(n, m, processors), [Tiles(n, 1), Tiles(shares, 1), ONE]);
+        check("fours", fours(n, m), [Tiles(n, 1), Tiles(m, 1024), ONE]);
+        check("heads", heads(n, m, 16 * (1 + s.below(16))), [Tiles(n, 1), Tiles(m, 4), ONE]);
         check("advance", advance(n), [Tiles(n, 256), ONE, ONE]);
         check("sort", sort(n, 1 + s.below(4096)), [ONE, ONE, ONE]);
     });
@@ -155,34 +158,58 @@ fn weights() {
         check("gemm", gemm(inputs, outputs, Tile::narrow(128, 3), 1), axes);
         let axes = [Tiles(inputs, 128), Tiles(outputs, 256), ONE];
         check_within("gemm", gemm(inputs, outputs, Tile::WIDE, 1), axes, &HOPPER);
-        if is_wide(inputs.div_ceil(128), outputs, processors) {
-            // A tile for at least half of all multiprocessors.
-            let [x, y, _] = gemm(inputs, outputs, Tile::WIDE, 1).grid;
-            assert!(2 * x * y > processors, "{inputs} x {outputs}: {x} x {y} for {processors}");
-        }
         let few = 1 + s.below(64);
-        let parts = gemm_parts(few, outputs, inputs, processors);
-        assert!(parts == 1 || inputs / parts >= 256.max(8 * few), "{parts} parts of {inputs}");
-        let axes = [Tiles(few, SMALL_TILE_ROWS), Tiles(outputs, 128), Tiles(parts, 1)];
-        check("gemm_few", gemm(few, outputs, Tile::narrow(SMALL_TILE_ROWS, 3), parts), axes);
-        for (n, each) in [(1, 8), (2, 8), (4, 16), (8, 16)] {
-            check("gemv", gemv(outputs, n, 3), [Tiles(outputs, each), Tiles(3, 1), ONE]);
+        for (capability, limits, rows, columns) in
+            [(75, &LIMITS, 32, 32), (80, &HOPPER, 32, 128), (86, &AMPERE, 32, 64), (90, &HOPPER, 64, 128)]
+        {
+            let tile = Tile::few(Capability(capability));
+            let parts = gemm_parts((few, outputs, inputs), tile, processors);
+            assert!((1..=inputs.div_ceil(256).clamp(1, 32)).contains(&parts), "{parts} parts of {inputs}");
+            let axes = [Tiles(few, rows), Tiles(outputs, columns), Tiles(parts, 1)];
+            check_within("gemm_few", gemm(few, outputs, tile, parts), axes, limits);
+        }
+        check("gemm_join", gemm_join(few * outputs, processors), [Loops(few * outputs, 256, most), ONE, ONE]);
+        for n in [1, 2, 4, 8] {
+            check("gemv", gemv(outputs, n, 3), [Tiles(outputs, 4), Tiles(3, 1), ONE]);
         }
         for format in QuantFormat::ALL.iter().filter(|f| f.element().is_none()) {
             let jobs = rows * (parts * 32).div_ceil(1024);
             let geometry = dequant(rows, parts * 32, format.group_len(), processors);
             check("dequant", geometry, [Loops(jobs, 8, most), ONE, ONE]);
             let bytes = CHUNK / format.block_len() * format.block_bytes();
-            for (n, each) in [(1, 8), (2, 8), (4, 4), (8, 4)] {
-                let geometry = qgemv(rows, n, bytes, 3);
-                check("qgemv", geometry, [Tiles(rows, each), Tiles(3, 1), ONE]);
-                // Each of four warps has four pieces of each of its rows, which start up to 15 bytes late.
-                assert!(geometry.shared >= 4 * 4 * each / 4 * (bytes + 15));
+            for (n, each) in [(1, 2), (2, 2), (4, 1), (8, 1)] {
+                let split = qgemv_split(rows, inputs);
+                assert!(split <= 2 && 1 << split <= inputs.div_ceil(CHUNK).max(1), "{split} for {inputs}");
+                let geometry = qgemv(rows, split, n, bytes, 3);
+                check("qgemv", geometry, [Tiles(rows, (4 >> split) * each), Tiles(3, 1), ONE]);
+                // Each of four warps has two pieces of each row, which start up to 15 bytes late.
+                assert!(geometry.shared >= 4 * 2 * each * (bytes + 15));
             }
             let axes = [Tiles(rows, 16), Tiles(3, 1), ONE];
-            check_within("qgemv_tiles", qgemv_tiles(rows, bytes, 3), axes, &AMPERE);
+            check_within(
+                "qgemv_tiles",
+                qgemv_tiles(rows, bytes, (format.group_len(), format.has_offsets()), 3),
+                axes,
+                &AMPERE,
+            );
         }
     });
+}
+
+#[test]
+fn parts_of_columns() {
+    let parts = |shape, tile| gemm_parts(shape, tile, 132);
+    // A block for nearly every multiprocessor, unless sums would take longer; none is divided where there are many.
+    for (m, n, k, tile, want) in [
+        (16, 4096, 14336, Tile::few(Capability(90)), 4),
+        (16, 28672, 4096, Tile::few(Capability(90)), 1),
+        (512, 4096, 14336, Tile::WIDE, 2),
+        (512, 28672, 4096, Tile::WIDE, 1),
+        (4096, 4096, 4096, Tile::WIDE, 1),
+        (0, 0, 0, Tile::WIDE, 1),
+    ] {
+        assert_eq!(parts((m, n, k), tile), want, "{m} x {n} x {k}");
+    }
 }
 
 #[test]
@@ -191,11 +218,15 @@ fn attention() {
         let (sequences, tokens, dim) = (size(s), size(s), 16 * (1 + s.below(16)));
         let (kv_heads, group) = (1 + s.below(64), 1 + s.below(40));
         let heads = kv_heads * group;
-        let parts = decode_parts(sequences * heads, tokens, 1 + s.below(200));
+        let processors = 1 + s.below(200);
+        let room = decode_room(sequences * heads, tokens, processors);
         assert!(
-            (1..=128).contains(&parts) && (parts == 1 || tokens.div_ceil(parts) > 128),
-            "{parts} for {tokens}"
+            (1..=128).contains(&room) && (room == 1 || tokens.div_ceil(room) > 128),
+            "room for {room} parts of {tokens}"
         );
+        let parts = decode_parts(sequences * kv_heads, processors);
+        assert!(parts == 1 || parts * sequences * kv_heads <= 4 * processors, "{parts} for {processors}");
+        let parts = parts.min(room);
         for width in [1, 4] {
             let geometry = decode((sequences, parts), (heads, kv_heads), (dim, width));
             let blocks = kv_heads * group.div_ceil(width);
@@ -209,18 +240,23 @@ fn attention() {
             }
             assert!(taken.iter().all(|&t| t == 1), "{heads} heads, {kv_heads} of keys");
         }
-        let rows = 16.min((16 / group).max(1) * group);
-        let (dim, width) = (dim.min(128), if dim <= 64 { 64 } else { 128 });
-        let geometry = decode_tiles((sequences, parts), (heads, kv_heads), (dim, width), rows);
         let blocks = kv_heads * group.div_ceil(16);
-        check("decode_tiles", geometry, [Tiles(parts, 1), Tiles(blocks, 1), Tiles(sequences, 1)]);
-        // Queries as the kernel keeps them, and what four warps leave.
-        assert!(geometry.shared >= 16 * (width * 2 + 64) + 4 * rows * (dim + 2) * 4);
-        check("join", join(sequences, heads), [Tiles(sequences * heads, 1), ONE, ONE]);
+        for (width, bytes) in [(64, 1), (64, 2), (128, 1), (128, 2)] {
+            let geometry = decode_tiles((sequences, parts), (heads, kv_heads), (width, bytes));
+            let axes = [Tiles(parts, 1), Tiles(blocks, 1), Tiles(sequences, 1)];
+            check_within("decode_tiles", geometry, axes, &AMPERE);
+            // What two warps leave.
+            assert!(geometry.shared >= 2 * 16 * (width + 4) * 4);
+        }
+        check("join", join(sequences * heads, dim), [Tiles(sequences * heads, 1), Tiles(dim, 32), ONE]);
         for dim in [64, 80, 96, 128, 256] {
             let rows = if dim <= 128 { 128 } else { 64 };
             let axes = [Tiles(tokens, rows), Tiles(heads, 1), Tiles(sequences, 1)];
             check("prefill", prefill(dim, tokens, heads, sequences), axes);
+        }
+        for number in [(64, 1), (64, 2), (128, 1), (128, 2), (256, 2)] {
+            let axes = [Tiles(tokens, 128), Tiles(heads, 1), Tiles(sequences, 1)];
+            check_within("prefill_wide", prefill_wide(number, tokens, heads, sequences), axes, &HOPPER);
         }
     });
 }

@@ -121,7 +121,7 @@ impl Function {
         let f = context.enter()?;
         let argument = (std::ptr::from_ref(args).cast::<c_void>(), size_of::<A>());
         // SAFETY: the caller vouches for the argument.
-        let code = unsafe { f.launch(self.raw, [x, y, z], threads, bytes, stream.raw(), argument) };
+        let code = unsafe { f.launch(self.raw, [x, y, z], threads, bytes, stream.next(), argument) };
         if code != sys::SUCCESS {
             return Err(CudaError::Launch { kernel: self.name.to_string(), why: f.code(code) });
         }

@@ -2,7 +2,8 @@
 
 use super::attention::{KvCache, KvFormat, PageTables};
 use super::check::{aligned, area, bad, rows, same_len, small};
-use super::error::CudaError;
+use super::error::{Capability, CudaError};
+use super::gemm::WGMMA;
 use super::geometry;
 use super::kernels::{type_number, File, Name};
 use super::memory::{View, ViewMut};
@@ -76,6 +77,18 @@ const fn has_kernels(format: KvFormat) -> bool {
     matches!(format, KvFormat::F16 | KvFormat::Bf16 | KvFormat::E4m3)
 }
 
+/// The sizes of heads for which compute capability 9.0 has kernels by `wgmma`: those of a cache of E4M3 have no registers for 256.
+const WIDE_DIMS: [(usize, &str); 3] = [(64, "w64"), (128, "w128"), (256, "w256")];
+
+/// Queries of a sequence from which on these are worth it.
+const MIN_WIDE: usize = 65;
+
+/// The kernel of these for heads that have a kernel for `dim`, if there is one.
+fn wide(capability: Capability, format: KvFormat, dim: usize) -> Option<&'static str> {
+    let there = capability == WGMMA && has_kernels(format) && (dim < 256 || format != KvFormat::E4m3);
+    WIDE_DIMS.into_iter().find(|d| there && d.0 == dim).map(|d| d.1)
+}
+
 impl Ops {
     /// Attention of the last queries of each sequence over its tokens, whose keys and values are in the cache already:
     /// `y = sum_t p_t v_t`, `p` the softmax of `scale * (q . k_t)` over the tokens that `mask` shows. `q` and `y` have
@@ -88,11 +101,11 @@ impl Ops {
     /// Products are made of numbers of 16 bits: queries and exponentials are rounded to what keys are stored as (f16 for E4M3).
     /// Sums are in f32. Heads of 64, 80, 96, 128 and 256 have kernels of their own; others take the next larger one.
     ///
-    /// FlashAttention-2 (Dao, 2023).
+    /// FlashAttention-2 (Dao, 2023); on compute capability 9.0, with heads of 64, 128 and 256, much of FlashAttention-3 (Shah et al., 2024).
     ///
     /// # Errors
     /// `WrongSize` unless there is a start more than there are lengths, a row of tables for each of these, a sink and a slope for each head if there are any,
-    /// and `y` is as large as `q`; `Kernel` if the cache is of f32 or `Q8_0`, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
+    /// and `y` is as large as `q`; `Kernel` if the cache is of f32 or `Q8_0`, or of E4M3 with heads that are no multiple of 16, unless heads are a multiple of the KV heads, these are whole queries, `scale` is positive and finite and
     /// a window not empty; `Misaligned` unless `q` and `y` start at a multiple of 16 bytes; `Geometry` with more than 65535 heads or
     /// sequences; `OtherContext`, `Launch`.
     pub fn attention_prefill<'a, T: Float>(
@@ -110,6 +123,9 @@ impl Ops {
         let Prefill { heads, scale, mask, longest, sinks, slopes } = how;
         if !has_kernels(shape.format) {
             return Err(bad("cache", "one of f16, bf16 or E4M3"));
+        }
+        if shape.format == KvFormat::E4m3 && !shape.head_dim.is_multiple_of(16) {
+            return Err(bad("cache", "one whose heads are a multiple of 16, if it is of E4M3"));
         }
         if heads == 0 || !heads.is_multiple_of(shape.kv_heads) {
             return Err(bad("heads", "a multiple of the KV heads"));
@@ -167,16 +183,24 @@ impl Ops {
         let fits = DIMS.iter().copied().find(|d| d.0 >= shape.head_dim);
         let (dim, suffix) = fits.unwrap_or((256, "d256"));
         // At least a block a sequence, as blocks loop, and no more than there are queries for.
-        let geometry = geometry::prefill(dim, longest.max(1).min(tokens), heads, sequences);
+        let queries = longest.max(1).min(tokens);
+        let (suffix, geometry) = match wide(self.capability(), shape.format, dim) {
+            Some(suffix) if queries >= MIN_WIDE => {
+                let number = (dim, shape.format.bytes());
+                (suffix, geometry::prefill_wide(number, queries, heads, sequences))
+            }
+            _ => (suffix, geometry::prefill(dim, queries, heads, sequences)),
+        };
         let kernel = (File::prefill, Name("attention_prefill", shape.format.name(), suffix));
         // SAFETY: the arguments were checked; starts, lengths and pages are checked by the kernel.
         unsafe { self.loader.launch(kernel, stream, geometry, &args) }
     }
 }
 
-pub(super) fn list(to: &mut dyn FnMut(File, Name, usize)) {
+pub(super) fn list(capability: Capability, to: &mut dyn FnMut(File, Name, usize)) {
     for format in KvFormat::ALL.into_iter().filter(|&format| has_kernels(format)) {
-        for (_, dim) in DIMS {
+        let by_wgmma = WIDE_DIMS.into_iter().filter_map(|(dim, _)| wide(capability, format, dim));
+        for dim in DIMS.into_iter().map(|(_, dim)| dim).chain(by_wgmma) {
             to(File::prefill, Name("attention_prefill", format.name(), dim), size_of::<PrefillArgs>());
         }
     }

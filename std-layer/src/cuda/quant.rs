@@ -56,6 +56,7 @@ struct QgemvArgs {
     batch: u32,
     ty: u32,
     single: u32,
+    split: u32,
 }
 
 // SAFETY: as in quant.cu.
@@ -377,7 +378,12 @@ impl Ops {
         self.here(w.bytes.context())?;
         self.here(x.exact.context())?;
         self.here(y.context())?;
-        let at = x.places();
+        let most = segments.map_or(m, |segments| segments.most);
+        let (op, (width, suffix)) = match x.precision {
+            Precision::Integer => ("qgemv_q8", width(integer_widths(self.capability()), most)),
+            _ => ("qgemv_f32", width(&EXACT_WIDTHS, most)),
+        };
+        let (at, split) = (x.places(), geometry::qgemv_split(n, cols));
         let args = QgemvArgs {
             w: w.bytes.address(),
             codes: at.codes,
@@ -386,24 +392,20 @@ impl Ops {
             sums: at.sums,
             y: y.address(),
             segments: spread.table,
-            row_bytes: w.row_bytes() as u64,
+            row_bytes: small("bytes of a row", w.row_bytes())?.into(),
             matrix_bytes: (n * w.row_bytes()) as u64,
             rows: small("rows", n)?,
             cols: small("cols", cols)?,
             batch: small("batch", spread.rows)?,
             ty: type_number(T::TYPE),
             single: spread.single,
-        };
-        let most = segments.map_or(m, |segments| segments.most);
-        let (op, (width, suffix)) = match x.precision {
-            Precision::Integer => ("qgemv_q8", width(integer_widths(self.capability()), most)),
-            _ => ("qgemv_f32", width(&EXACT_WIDTHS, most)),
+            split,
         };
         let blocks = spread.blocks.unwrap_or(m.div_ceil(width));
         let chunk = CHUNK / w.format.block_len() * w.format.block_bytes();
         let geometry = match suffix {
-            TILES => geometry::qgemv_tiles(n, chunk, blocks),
-            _ => geometry::qgemv(n, width, chunk, blocks),
+            TILES => geometry::qgemv_tiles(n, chunk, (w.format.group_len(), w.format.has_offsets()), blocks),
+            _ => geometry::qgemv(n, split, width, chunk, blocks),
         };
         let kernel = (File::qgemv, Name(op, w.format.name(), suffix));
         // SAFETY: checked here and by the view; activations were prepared with this shape; segments are of rows and matrices that exist.

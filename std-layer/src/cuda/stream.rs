@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::driver::Context;
@@ -15,7 +16,14 @@ pub struct Stream {
     context: Context,
     raw: Handle,
     queued: Mutex<Queued>,
+    /// [`ALONE`], [`FIRST`] or [`EARLY`].
+    next: AtomicU8,
 }
+
+/// When the next kernel starts: when those before it are done; then too, but those behind it may start earlier; earlier.
+const ALONE: u8 = 0;
+const FIRST: u8 = 1;
+const EARLY: u8 = 2;
 
 /// What is known of the work of a stream.
 #[derive(Default)]
@@ -42,7 +50,7 @@ impl Stream {
         // SAFETY: writes one handle.
         let code = unsafe { f.stream_create(&mut raw, sys::STREAM_NON_BLOCKING) };
         f.check("cuStreamCreate", code)?;
-        Ok(Self { context: context.clone(), raw, queued: Mutex::default() })
+        Ok(Self { context: context.clone(), raw, queued: Mutex::default(), next: AtomicU8::new(ALONE) })
     }
 
     /// Where it lives.
@@ -100,6 +108,29 @@ impl Stream {
         let code = unsafe { f.graph_instantiate(&mut raw, recorded.raw, 0) };
         f.check("cuGraphInstantiate", code)?;
         Ok(Graph { context: self.context.clone(), raw, last: self.queued().last.clone(), kept })
+    }
+
+    /// Kernels that `work` starts on this stream may start before those before them are done, where the GPU and its driver know how; the first one may not. All
+    /// of them wait for those before them before they write, and before they read what these write. Earlier they read weights, and which tokens rows are
+    /// and where their pages stand: no kernel that `work` starts writes any of that, but for the last one.
+    pub(crate) fn overlap<R>(&self, work: impl FnOnce() -> R) -> R {
+        struct End<'a>(&'a AtomicU8);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(ALONE, Relaxed);
+            }
+        }
+        if self.context.device().overlaps() {
+            self.next.store(FIRST, Relaxed);
+        }
+        let _end = End(&self.next);
+        work()
+    }
+
+    /// The stream for the next kernel, and whether that may start before those before it are done.
+    pub(super) fn next(&self) -> (Handle, bool) {
+        let first = self.next.compare_exchange(FIRST, EARLY, Relaxed, Relaxed);
+        (self.raw, first == Err(EARLY))
     }
 
     /// An error that a kernel may have caused, with its name.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::path::Path;
-use std::ptr::{null, null_mut};
+use std::ptr::{from_mut, null, null_mut};
 
 use libloading::Library;
 
@@ -53,7 +53,8 @@ macro_rules! functions {
             /// # Safety
             /// The image is a whole ELF file for the device whose context is current.
             unsafe fn module_load(&self, module: *mut Handle, image: &[u8]) -> c_int;
-            /// `cuLaunchKernel`, with one argument of that many bytes.
+            /// `cuLaunchKernelEx`, with one argument of that many bytes, and whether the kernel may start before those are done that were queued on the
+            /// stream before it.
             ///
             /// # Safety
             /// The kernel takes such an argument.
@@ -63,7 +64,7 @@ macro_rules! functions {
                 blocks: [c_uint; 3],
                 threads: c_uint,
                 shared: c_uint,
-                stream: Handle,
+                stream: (Handle, bool),
                 argument: (*const c_void, usize),
             ) -> c_int;
             /// The name of a result code.
@@ -95,7 +96,7 @@ macro_rules! functions {
                     // SAFETY: NVIDIA's `cuda.h` declares the function with this type.
                     module_load: unsafe { find(&library, "cuModuleLoadData\0")? },
                     // SAFETY: NVIDIA's `cuda.h` declares the function with this type.
-                    launch: unsafe { find(&library, "cuLaunchKernel\0")? },
+                    launch: unsafe { find(&library, "cuLaunchKernelEx\0")? },
                     _library: library,
                 })
             }
@@ -115,16 +116,18 @@ macro_rules! functions {
             unsafe fn launch(
                 &self,
                 function: Handle,
-                [x, y, z]: [c_uint; 3],
+                blocks: [c_uint; 3],
                 threads: c_uint,
                 shared: c_uint,
-                stream: Handle,
+                (stream, early): (Handle, bool),
                 (argument, _): (*const c_void, usize),
             ) -> c_int {
                 let mut arguments = [argument.cast_mut()];
-                let arguments = arguments.as_mut_ptr();
-                // SAFETY: the caller vouches for the argument, which the driver copies.
-                unsafe { (self.launch)(function, x, y, z, threads, 1, 1, shared, stream, arguments, null_mut()) }
+                let mut attribute = LaunchAttribute { id: EARLY_START, pad: 0, value: [1, 0, 0, 0, 0, 0, 0, 0] };
+                let (attributes, count) = (from_mut(&mut attribute), early.into());
+                let how = LaunchConfig { blocks, threads: [threads, 1, 1], shared, stream, attributes, count };
+                // SAFETY: the caller vouches for the argument, which the driver copies, as it does the rest.
+                unsafe { (self.launch)(&how, function, arguments.as_mut_ptr(), null_mut()) }
             }
 
             fn code_name(&self, code: c_int) -> String {
@@ -145,10 +148,31 @@ macro_rules! functions {
 
 type ErrorName = unsafe extern "system" fn(c_int, *mut *const c_char) -> c_int;
 type ModuleLoad = unsafe extern "system" fn(*mut Handle, *const c_void) -> c_int;
-#[rustfmt::skip]
-type Launch = unsafe extern "system" fn(
-    Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-) -> c_int;
+type Launch =
+    unsafe extern "system" fn(*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) -> c_int;
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+struct LaunchConfig {
+    blocks: [c_uint; 3],
+    threads: [c_uint; 3],
+    shared: c_uint,
+    stream: Handle,
+    attributes: *mut LaunchAttribute,
+    count: c_uint,
+}
+
+/// `CUlaunchAttribute`: what it says has room for 64 bytes.
+#[repr(C)]
+struct LaunchAttribute {
+    id: c_int,
+    pad: c_int,
+    value: [u64; 8],
+}
+
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`: the kernel may start before those before it are done, and waits for them itself. Its value, an
+/// `int`, is the first one of the 64 bytes.
+const EARLY_START: c_int = 6;
 
 /// Opens a library at a path, or of that name where the system looks for libraries.
 pub(crate) fn open(path: &Path) -> Result<Library, CudaError> {

@@ -292,7 +292,7 @@ impl Api for Hsa {
         blocks: [c_uint; 3],
         threads: c_uint,
         shared: c_uint,
-        stream: Handle,
+        (stream, _): (Handle, bool),
         argument: (*const c_void, usize),
     ) -> c_int {
         unsafe { self.start(*function.cast::<Kernel>(), blocks, threads, shared, stream, argument) }

@@ -2,6 +2,8 @@
 // Threads go in ascending order in every other launch and in descending order in those between, so that results which
 // depend on it differ. What hardware leaves undefined fails.
 //
+// With the setting `strict` kernels that may start before those before them are done fail if they read what these write, or write, before they have waited.
+//
 // Streams do their work when something waits for it and not before, so that what relies on it being done already, on
 // another stream's work or on something that has been released, fails. With the setting `at_once` they do it at once.
 #include <csignal>
@@ -16,10 +18,12 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include "simt.cuh"
 
 #include "fibers.h"
+#include "launch.h"
 
 namespace emu {
 
@@ -54,15 +58,43 @@ struct Guarded {
         memset(at, 0xff, n);
     }
     void free() { munmap(map, size); }
+    bool has(const void* p) const { return p >= map + PAGE && p < map + size - PAGE; }
+    void allow(int what) const { mprotect(map + PAGE, size - 2 * PAGE, what); }
 };
 
+// With the setting `strict`, of allocations: what kernels have written that may still be running, and what the present one has.
+static std::map<uintptr_t, std::pair<Guarded, size_t>> allocations;
+static std::set<uintptr_t> written_before, written_now;
+static bool strict;
+// A kernel touches memory that is not as open to it as it could be: what others write once it has waited for these, what nobody has written until it writes there.
+static bool opens(const void* p, bool writes) {
+    for (auto& [at, of] : allocations) {
+        if (!of.first.has(p)) continue;
+        if (!has_waited() && writes) fail("a thread that writes without having waited for the kernels before");
+        if (!has_waited() && written_before.count(at)) fail("a thread that reads what kernels before write without having waited for them");
+        if (writes) written_now.insert(at);
+        of.first.allow(writes || written_before.count(at) ? PROT_READ | PROT_WRITE : PROT_READ);
+        return true;
+    }
+    return false;
+}
+static void protect_before_block() {
+    if (strict)
+        for (uintptr_t at : written_before) allocations.at(at).first.allow(PROT_NONE);
+}
+
+// Threads have one handler, copies of this library one each.
 static struct sigaction before;
-static void on_fault(int signal, siginfo_t* info, void*) {
-    if (running) {
+static pthread_t runner;
+static void on_fault(int signal, siginfo_t* info, void* context) {
+    const bool ours = running && pthread_equal(runner, pthread_self());
+    if (ours && strict && opens(info->si_addr, static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2)) return;
+    if (ours) {
         fprintf(stderr, "kernel %s touches %p, which is in no buffer: block %u %u %u, thread %u\n", running->name, info->si_addr,
                 now.block[0], now.block[1], now.block[2], current);
         _Exit(99);
     }
+    if (before.sa_flags & SA_SIGINFO) return before.sa_sigaction(signal, info, context);
     sigaction(signal, &before, nullptr);
 }
 
@@ -71,14 +103,13 @@ static void on_fault(int signal, siginfo_t* info, void*) {
 static std::recursive_mutex lock;
 static std::map<std::string, long> settings = {
     {"driver_version", 13000}, {"device_count", 1}, {"capability", 90}, {"memory", 1L << 32}, {"init", 0}, {"launch", 0}, {"wait", 0},
-    {"load", 0}, {"host_memory", 1L << 32}, {"at_once", 0}, {"gfx", 0x1100},
+    {"load", 0}, {"host_memory", 1L << 32}, {"at_once", 0}, {"strict", 0}, {"gfx", 0x1100},
 };
-static std::map<uintptr_t, std::pair<Guarded, size_t>> allocations;
 static std::map<void*, Guarded> hosts;
 static size_t used;
 static std::set<std::string> launched;
 static u32 launches;
-static int sticky, kernel_starts, graph_starts, graph_ends;
+static int sticky, kernel_starts, early_starts, graph_starts, graph_ends;
 // Bytes of shared memory that a block can have.
 static int most_shared() { return (settings["capability"] == 90 ? 227 : 99) << 10; }
 bool by_shuffles() { return launches % 8 == 3; }
@@ -142,7 +173,7 @@ static void drain_all() {
     }
 }
 
-static void run(const Function* f, const u32 (&grid)[3], u32 threads, u32 shared_bytes, const std::vector<u8>& args) {
+static void run(const Function* f, const u32 (&grid)[3], u32 threads, u32 shared_bytes, const std::vector<u8>& args, bool early) {
     const Kernel* k = f->kernel;
     if (sticky) return;
     if (!f->module->loaded) {
@@ -150,11 +181,14 @@ static void run(const Function* f, const u32 (&grid)[3], u32 threads, u32 shared
         sticky = 719;
         return;
     }
+    strict = settings["strict"];
+    // With strict copies of this library kernels run one at a time, as their faults need the copy's own handler. All copies share this lock.
+    if (strict) flockfile(stdin);
     static bool handling;
     if (!handling) {
         struct sigaction action = {};
         action.sa_sigaction = on_fault;
-        action.sa_flags = SA_SIGINFO;
+        action.sa_flags = SA_SIGINFO | SA_NODEFER;
         sigaction(SIGSEGV, &action, &before);
         handling = true;
     }
@@ -162,6 +196,7 @@ static void run(const Function* f, const u32 (&grid)[3], u32 threads, u32 shared
     launched.insert(std::string(k->name) + " by " + std::to_string(threads) + " threads");
     Guarded room(shared_bytes);
     running = k;
+    runner = pthread_self();
     arguments = args.data();
     failure = nullptr;
     now.threads = threads;
@@ -169,19 +204,32 @@ static void run(const Function* f, const u32 (&grid)[3], u32 threads, u32 shared
     now.shared_bytes = shared_bytes;
     memcpy(now.grid, grid, sizeof grid);
     bool descending = launches++ % 2;
+    if (!early) written_before.clear();
+    for (auto& [at, of] : allocations)
+        if (strict) of.first.allow(PROT_READ);
     for (u32 z = 0; z < grid[2]; z++)
         for (u32 y = 0; y < grid[1]; y++)
             for (u32 x = 0; x < grid[0] && !failure; x++) {
                 now.block[0] = x, now.block[1] = y, now.block[2] = z;
                 memset(room.at, 0xff, shared_bytes);
+                protect_before_block();
                 run_block(descending);
             }
+    for (auto& [at, of] : allocations)
+        if (strict) of.first.allow(PROT_READ | PROT_WRITE);
+    written_before.merge(written_now);
+    written_now.clear();
     if (failure) {
         fprintf(stderr, "kernel %s: %s (block %u %u %u, thread %u)\n", k->name, failure, now.block[0], now.block[1], now.block[2], current);
         sticky = 719;
     }
     running = nullptr;
     room.free();
+    if (strict) {
+        sigaction(SIGSEGV, &before, nullptr);
+        handling = false;
+        funlockfile(stdin);
+    }
 }
 
 static int queue(void* stream, std::function<void()> work) {
@@ -212,8 +260,11 @@ API emu_launched(const char* name) { LOCKED; return launched.erase(name) > 0; }
 API emu_args(const char* name) { Kernel* k = find(name); return k ? static_cast<int>(k->args) : -1; }
 // Allocations that exist.
 API emu_allocations(const char*) { LOCKED; return static_cast<int>(allocations.size()); }
-// Kernels or recordings that the host has started, or recordings that have been done.
-API emu_count(const char* what) { LOCKED; return !strcmp(what, "kernels") ? kernel_starts : strcmp(what, "graphs") ? graph_ends : graph_starts; }
+// Kernels that the host has started, those of them that need not wait for others, recordings that it has started, or that have been done.
+API emu_count(const char* what) {
+    LOCKED;
+    return !strcmp(what, "kernels") ? kernel_starts : !strcmp(what, "early kernels") ? early_starts : strcmp(what, "graphs") ? graph_ends : graph_starts;
+}
 // Modules that are loaded.
 API emu_modules(const char*) { LOCKED; return modules; }
 
@@ -288,6 +339,7 @@ API cuMemFree_v2(uint64_t p) {
     auto found = allocations.find(p);
     if (found == allocations.end()) return 1;
     drain_all();
+    written_before.erase(p);
     used -= found->second.second;
     found->second.first.free();
     allocations.erase(found);
@@ -419,19 +471,27 @@ API cuFuncSetAttribute(void* f, int what, int value) {
     static_cast<Function*>(f)->max_shared = static_cast<u32>(value);
     return 0;
 }
-API cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes, void* s,
-                   void** args, void**) {
+API cuLaunchKernelEx(const LaunchConfig* config, void* f, void** args, void**) {
     INSIDE;
+    const auto [gx, gy, gz] = config->grid;
+    const auto [bx, by, bz] = config->block;
+    const unsigned shared_bytes = config->shared_bytes;
+    void* s = config->stream;
     const Function* function = static_cast<Function*>(f);
     const Kernel* k = function->kernel;
     if (!function->module->loaded) return 400;
     if (settings["launch"]) return static_cast<int>(settings["launch"]);
     if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || bx % 32 || by != 1 || bz != 1) return 1;
     if (bx > k->threads || shared_bytes > function->max_shared) return 701;
+    // May it start before those before it are done? There are recordings of that since 12.3.
+    const bool early = config->count == 1 && config->attributes->id == EARLY_START && config->attributes->value == 1;
+    if (config->count != early) return 1;
+    if (early && (settings["capability"] < 90 || settings["driver_version"] < 12030)) return 801;
     kernel_starts++;
+    early_starts += early;
     const u8* first = static_cast<const u8*>(args[0]);
     std::vector<u8> copied(first, first + k->args);
-    return queue(s, [=] { run(function, {gx, gy, gz}, bx, shared_bytes, copied); });
+    return queue(s, [=] { run(function, {gx, gy, gz}, bx, shared_bytes, copied, early); });
 }
 API cuStreamBeginCapture_v2(void* s, int) {
     INSIDE;

@@ -42,7 +42,9 @@ void aligned(const void* p, size_t to);
 void wrote(const void* p);
 }  // namespace emu
 
-#define KERNEL(NAME, ARGS, THREADS)                                                                              \
+// This thread may read from now on what kernels before this one write; each does that once or more.
+void wait_for_inputs();
+#define KERNEL_EARLY(NAME, ARGS, THREADS)                                                                        \
     static void NAME(const ARGS& a);                                                                             \
     static emu::Kernel emu_##NAME(#NAME, sizeof(ARGS), THREADS, [](const void* p) { NAME(*static_cast<const ARGS*>(p)); }); \
     static void NAME(const ARGS& a)
@@ -105,6 +107,8 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) {
     for (int i = 0; i < 32; i += 8) c += static_cast<i8>(a >> i) * static_cast<i8>(b >> i);
     return c;
 }
+DEVICE u32 keep(u32 x) { return x; }
+DEVICE const u8* keep(const u8* x) { return x; }
 DEVICE u32 bits_set(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
 DEVICE u32 sub4(u32 a, u32 b) {
     u32 r = 0;
@@ -162,10 +166,10 @@ template <class T> DEVICE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b
     for (u32 i = 0; i < 4; i++)
         for (u32 k = 0; k < 16; k++) d[i] += left[i / 2][k] * right[i % 2][k];
 }
-// The same of signed bytes, for mma.m16n8k32 (N = 2) and mma.m16n8k16 (N = 1).
-template <u32 N> DEVICE void mma(i32 (&d)[4], const u32 (&a)[2 * N], const u32 (&b)[N]) {
+// The same of signed bytes, for mma.m16n8k32.
+DEVICE void mma(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     const u32 g = emu::current % 32 / 4, t = emu::current % 4;
-    for (u32 r = 0; r < N; r++) {
+    for (u32 r = 0; r < 2; r++) {
         u32 left[2][4], right[2][4];
         for (u32 i = 0; i < 2; i++) memcpy(left[i], emu::exchange(a[2 * r + i]) + g * 4, 16);
         memcpy(right, emu::exchange(b[r]) + t * 8, 32);

@@ -31,6 +31,8 @@ struct Fiber {
     u32 group;
     // How often it has made visible what it wrote.
     u32 visible;
+    // Whether it has waited for the kernels before its own.
+    bool waited;
 };
 // Of 16 bytes of shared memory: who wrote them last, plus 1, and how often that thread had made visible before what it wrote.
 struct Written { u32 thread, visible; };
@@ -96,6 +98,7 @@ static void leave() {
 }
 static void body() {
     running->run(arguments);
+    if (!fibers[current].waited) fail("a thread that ends without having waited for the kernels before");
     wait_for(nobody);
     left_over--;
     leave();
@@ -174,6 +177,7 @@ static void start(u32 t) {
     f.meetings = &nobody;
     f.generation = f.phase = f.wave_phase = f.group = f.visible = 0;
     f.copies.clear();
+    f.waited = !has_to_wait;
 }
 
 void run_block(bool from_last) {
@@ -190,6 +194,10 @@ void run_block(bool from_last) {
     if (left_over && !failure) failure = "threads wait for others that have ended or wait elsewhere";
 }
 }  // namespace emu
+
+bool emu::has_to_wait = true;
+bool emu::has_waited() { return fibers[current].waited; }
+void wait_for_inputs() { emu::fibers[emu::current].waited = true; }
 
 // Moves bytes no earlier than they are waited for.
 void copy_async(void* to, const void* from) {

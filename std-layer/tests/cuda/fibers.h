@@ -15,6 +15,10 @@ void make_visible();
 // Whether somebody has written these 16 bytes, and made them visible.
 bool is_visible(const void* p);
 
+// Whether this thread has waited for the kernels before its own; and whether it has to, as kernels may start before those are done.
+bool has_waited();
+extern bool has_to_wait;
+
 // Runs all threads of the block `now`, from the last one to the first one if it should.
 void run_block(bool descending);
 }  // namespace emu

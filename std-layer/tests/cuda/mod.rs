@@ -198,8 +198,8 @@ impl Controls {
         self.ask("emu_allocations", "")
     }
 
-    /// How many `kernels` or `graphs`, which are recordings, have been started so far, recordings without their kernels; or how many
-    /// `graphs_done` have been done.
+    /// How many `kernels` or `graphs`, which are recordings, have been started so far, recordings without their kernels; how many of the kernels may
+    /// start before those before them are done (`early kernels`); or how many `graphs_done` have been done.
     pub fn count(&self, what: &str) -> i32 {
         self.ask("emu_count", what)
     }
@@ -212,6 +212,11 @@ impl Controls {
     /// How many mistakes with `wgmma` the emulator has noticed, which a kernel makes one after the other; less than 0 if one was not noticed.
     pub fn wgmma_mistakes(&self) -> i32 {
         self.ask("emu_mistakes", "")
+    }
+
+    /// The result code of a kernel that starts before the one before it is done, and makes this mistake. With the setting `strict` each is noticed.
+    pub fn early(&self, mistake: u32) -> i32 {
+        self.ask("emu_early", &mistake.to_string())
     }
 
     /// Makes the context of a device current on this thread, as another library does.

@@ -205,8 +205,12 @@ pub fn rounding_of(format: KvFormat) -> (f64, f64) {
 /// Whether single queries attend to heads of this size on tensor cores, if they may.
 fn has_tiles(format: KvFormat, dim: usize) -> bool {
     let capability = super::context().device().capability();
-    let half = matches!(format, KvFormat::F16 | KvFormat::Bf16);
-    half && dim <= 128 && capability >= Capability(80) && !capability.is_gfx()
+    let whole = match format {
+        KvFormat::F16 | KvFormat::Bf16 => true,
+        KvFormat::E4m3 => dim.is_multiple_of(16),
+        KvFormat::F32 | KvFormat::Q8_0 => false,
+    };
+    whole && dim <= 128 && capability >= Capability(80) && !capability.is_gfx()
 }
 
 /// A case, with queries and exponentials of 16 bits or not.
@@ -358,7 +362,7 @@ pub fn trials(trials: &mut Trials) {
     for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3, KvFormat::F32] {
         super::each_type!(trials, format!("attention_decode_{format:?}"), check(format));
     }
-    for format in [KvFormat::F16, KvFormat::Bf16] {
+    for format in [KvFormat::F16, KvFormat::Bf16, KvFormat::E4m3] {
         super::each_type!(trials, format!("attention_decode_tiles_{format:?}"), check_tiles(format));
     }
 }

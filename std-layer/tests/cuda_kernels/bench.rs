@@ -4,7 +4,7 @@ use gllm_kernels_std::core::{bf16, f16, GptqZeros, Precision, QuantFormat, Softm
 use gllm_kernels_std::cuda::{
     Activations, Buffer, CudaError, Decode, DecodeRoom, Driver, Event, GroupedLayout, GroupedParts,
     GroupedView, KvCache, KvFormat, KvShape, Mask, Norm, PageTables, Prefill, QuantView, SamplingRoom,
-    SamplingTable,
+    SamplingTable, Split,
 };
 use gllm_kernels_std::model::Sampling;
 use gllm_testkit::quant::vectors;
@@ -137,9 +137,72 @@ fn matrices(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
+/// Rows of activations that steps of models have.
+const ROWS: [usize; 6] = [16, 32, 64, 128, 512, 2048];
+
+/// Times `run` with each of some matrices of `size` bytes, and prints what that is of copying, and operations a second.
+fn step(
+    gpu: &Gpu,
+    table: &Table,
+    (name, size): (&str, usize),
+    (m, n, k): (usize, usize, usize),
+    mut run: impl FnMut(usize, Split<'_>, &mut Buffer<f32>) -> Result<(), CudaError>,
+) -> Outcome {
+    let mut y = Buffer::<f32>::new(context(), m * n).map_err(text)?;
+    let parts = gpu.ops.gemm_parts(m, n, k);
+    let mut room = Buffer::<f32>::new(context(), parts * m * n).map_err(text)?;
+    let turns = ROUND.div_ceil(size);
+    let all = || (0..turns).try_for_each(|i| run(i, Split { parts, room: room.view_mut() }, &mut y));
+    let us = time(gpu, turns, all)?;
+    let speed = 2.0 * (m * n * k) as f64 / us / 1e6;
+    table.row(&format!("{name} {m}x{n}x{k}, {speed:.0} TFLOP/s"), us, size);
+    Ok(())
+}
+
+/// Matrix products as steps of models have them: of few rows; and of many, for which weights in blocks are decoded first.
+fn steps(gpu: &Gpu, table: &Table) -> Outcome {
+    let (ops, stream) = (&gpu.ops, &gpu.stream);
+    for (n, k) in [(28672, 4096), (4096, 14336), (6144, 4096), (4096, 4096)] {
+        let mut decoded = Buffer::<bf16>::new(context(), n * k).map_err(text)?;
+        for format in [QuantFormat::Q4K, QuantFormat::Q6K] {
+            let blocks = vectors(format).ok_or("no vectors")?.blocks;
+            let size = n * format.row_bytes(k).map_err(text)?;
+            let bytes: Vec<u8> = blocks.iter().copied().cycle().take(size).collect();
+            let weights =
+                (0..ROUND.div_ceil(size)).map(|_| gpu.put(&bytes)).collect::<Result<Vec<_>, _>>()?;
+            for m in ROWS {
+                let x = numbers::<bf16>(gpu, m * k)?;
+                step(gpu, table, (format.name(), size), (m, n, k), |i, split, y| {
+                    let w = QuantView::new(&weights[i], format, n, k)?;
+                    if m <= 64 {
+                        return ops.qgemm_few(stream, w, &x, (split, y));
+                    }
+                    ops.dequant(stream, w, &mut decoded)?;
+                    ops.gemm_split(stream, (n, k), &decoded, &x, (split, y))
+                })?;
+            }
+        }
+        let size = 2 * n * k;
+        let weights =
+            (0..ROUND.div_ceil(size)).map(|_| numbers::<bf16>(gpu, n * k)).collect::<Result<Vec<_>, _>>()?;
+        for m in ROWS {
+            let x = numbers::<bf16>(gpu, m * k)?;
+            step(gpu, table, ("bf16", size), (m, n, k), |i, split, y| {
+                ops.gemm_split(stream, (n, k), &weights[i], &x, (split, y))
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn attention(gpu: &Gpu, table: &Table) -> Outcome {
     let (kv_heads, head_dim, page_tokens) = (8, 128, 16);
-    let kinds = [(KvFormat::F16, 32, false), (KvFormat::F16, 64, true), (KvFormat::E4m3, 32, false)];
+    let kinds = [
+        (KvFormat::F16, 32, false),
+        (KvFormat::F16, 32, true),
+        (KvFormat::F16, 64, true),
+        (KvFormat::E4m3, 32, true),
+    ];
     for (format, heads, halves) in kinds {
         for (sequences, tokens) in [(1, 8192), (1, 32768), (16, 8192)] {
             let len = tokens / page_tokens;
@@ -171,7 +234,12 @@ fn attention(gpu: &Gpu, table: &Table) -> Outcome {
                 gpu.ops.attention_decode(&gpu.stream, (cache, tables), lengths.view(), how, q.view(), to)
             };
             let us = time(gpu, turns, || caches.iter().try_for_each(&mut run))?;
-            table.row(&format!("attention_decode {format:?} {heads} heads {sequences} x {tokens}"), us, size);
+            let unit = if halves { "tiles" } else { "f32" };
+            table.row(
+                &format!("attention_decode {format:?} {unit} {heads} heads {sequences} x {tokens}"),
+                us,
+                size,
+            );
         }
     }
     Ok(())
@@ -275,12 +343,15 @@ fn integers_and_tokens(gpu: &Gpu, table: &Table) -> Outcome {
     Ok(())
 }
 
-/// The parts of `bench`.
-const PARTS: [(&str, fn(&Gpu, &Table) -> Outcome); 8] = [
+/// Measures one part.
+type Part = fn(&Gpu, &Table) -> Outcome;
+/// The parts of `bench`, by name.
+const PARTS: [(&str, Part); 9] = [
     ("elements", elements),
     ("qgemv", products),
     ("gemv", dense_products),
     ("gemm", |gpu, _| matrices(gpu)),
+    ("steps", steps),
     ("decode", attention),
     ("prefill", |gpu, _| prompts(gpu)),
     ("others", integers_and_tokens),

@@ -23,11 +23,19 @@ pub fn want<T: Float>(x: &[T], w: &[T], n: usize, k: usize) -> (Vec<f64>, Vec<f6
 fn dense<T: Float, U: Float>() -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source("gemm");
-    let wide = gpu.wide_rows();
     // Within a tile, one beyond it, several, wide ones; depths of less than a piece, of some, with a rest.
-    let narrow =
-        [(1, 1, 8), (3, 64, 64), (129, 65, 72), (128, 10, 136), (17, 130, 256), (0, 5, 8), (5, 0, 8)];
-    for (m, n, k) in narrow.into_iter().chain([(wide, 257, 8), (wide, 300, 72), (wide + 126, 383, 456)]) {
+    for (m, n, k) in [
+        (1, 1, 8),
+        (3, 64, 64),
+        (129, 65, 72),
+        (258, 128, 136),
+        (0, 5, 8),
+        (5, 0, 8),
+        (17, 130, 256),
+        (5, 257, 8),
+        (130, 300, 72),
+        (256, 383, 456),
+    ] {
         let (x, w): (Vec<T>, Vec<T>) = (source.normals(m * k), source.normals(n * k));
         let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&w)?);
         let mut y = gpu.room::<U>(m * n)?;
@@ -43,7 +51,7 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     let mut source = source(format.name());
     let unit = format.block_len();
     let several = 96usize.div_ceil(unit);
-    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (gpu.wide_rows(), 300, several)] {
+    for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (130, 129, several)] {
         let k = blocks * unit;
         let bytes = quant::ordinary(&mut source, format, n * blocks)?;
         let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
@@ -60,19 +68,27 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     Ok(())
 }
 
-/// Products of few rows, in parts of their columns, and whole.
-fn dense_few<T: Float, U: Float>() -> Outcome {
+/// Products in parts of their columns, and whole.
+fn dense_split<T: Float, U: Float>() -> Outcome {
     let gpu = Gpu::new()?;
-    let mut source = source("gemm_few");
-    // Within a tile, beyond it; parts of a piece each, of some, more than there are pieces.
-    for (m, n, k, parts) in
-        [(9, 20, 8, 1), (33, 130, 136, 1), (32, 129, 200, 3), (17, 65, 72, 3), (40, 3, 40, 5), (0, 5, 64, 2)]
-    {
+    let mut source = source("gemm_split");
+    // Within a tile, beyond it, of many rows; parts of a piece each, of some, more than there are pieces; with several rows and columns behind the last ones.
+    for (m, n, k, parts) in [
+        (9, 20, 8, 1),
+        (33, 130, 136, 1),
+        (64, 129, 1160, 1),
+        (32, 129, 600, 3),
+        (17, 65, 72, 3),
+        (40, 3, 40, 5),
+        (0, 5, 64, 2),
+        (65, 130, 200, 2),
+        (129, 70, 72, 3),
+    ] {
         let (x, w): (Vec<T>, Vec<T>) = (source.normals(m * k), source.normals(n * k));
         let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&w)?);
         let (mut y, mut room) = (gpu.room::<U>(m * n)?, gpu.room::<f32>(parts * m * n)?);
         let split = Split { parts, room: room.view_mut() };
-        gpu.ops.gemm_few(&gpu.stream, (n, k), &on_w, &on_x, (split, &mut y)).map_err(text)?;
+        gpu.ops.gemm_split(&gpu.stream, (n, k), &on_w, &on_x, (split, &mut y)).map_err(text)?;
         let (want, error) = want(&x, &w, n, k);
         compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
     }
@@ -83,20 +99,25 @@ fn quantised_few(format: QuantFormat) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source(format.name());
     let unit = format.block_len();
-    let (m, n, blocks, parts) = (34, 37, 128usize.div_ceil(unit), 2);
-    let k = blocks * unit;
-    let bytes = quant::ordinary(&mut source, format, n * blocks)?;
-    let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
-    let mut decoded = vec![bf16::from_f32(0.0); n * k];
-    Kernels::<bf16>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
-    let x: Vec<bf16> = source.normals(m * k);
-    let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&bytes)?);
-    let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
-    let (mut y, mut room) = (gpu.room::<f32>(m * n)?, gpu.room::<f32>(parts * m * n)?);
-    let split = Split { parts, room: room.view_mut() };
-    gpu.ops.qgemm_few(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
-    let (want, error) = want(&x, &decoded, n, k);
-    compare(&gpu.get(&y)?, &want, |i| error[i])
+    // Of a piece a part, of which one has nothing; several pieces and a rest, and blocks that start anywhere.
+    for (m, n, blocks, parts) in
+        [(34, 37, 128usize.div_ceil(unit), 2), (9, 130, (1280 + unit) / unit, 2), (64, 20, 3, 1)]
+    {
+        let k = blocks * unit;
+        let bytes = quant::ordinary(&mut source, format, n * blocks)?;
+        let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
+        let mut decoded = vec![bf16::from_f32(0.0); n * k];
+        Kernels::<bf16>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
+        let x: Vec<bf16> = source.normals(m * k);
+        let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&bytes)?);
+        let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
+        let (mut y, mut room) = (gpu.room::<f32>(m * n)?, gpu.room::<f32>(parts * m * n)?);
+        let split = Split { parts, room: room.view_mut() };
+        gpu.ops.qgemm_few(&gpu.stream, w, &on_x, (split, &mut y)).map_err(text)?;
+        let (want, error) = want(&x, &decoded, n, k);
+        compare(&gpu.get(&y)?, &want, |i| error[i]).map_err(|e| format!("{m} x {n} x {k}: {e}"))?;
+    }
+    Ok(())
 }
 
 fn refusals() -> Outcome {
@@ -107,10 +128,11 @@ fn refusals() -> Outcome {
     let shifted = x.range(1..81).map_err(text)?;
     let (mut room, mut again) = (gpu.room::<f32>(399)?, gpu.room::<f32>(200)?);
     let none = Split { parts: 0, room: room.range_mut(0..0).map_err(text)? };
-    let none = gpu.ops.gemm_few(&gpu.stream, (10, 8), &w, x.range(0..160).map_err(text)?, (none, &mut again));
+    let none =
+        gpu.ops.gemm_split(&gpu.stream, (10, 8), &w, x.range(0..160).map_err(text)?, (none, &mut again));
     let small = Split { parts: 2, room: room.view_mut() };
     let small =
-        gpu.ops.gemm_few(&gpu.stream, (10, 8), &w, x.range(0..160).map_err(text)?, (small, &mut again));
+        gpu.ops.gemm_split(&gpu.stream, (10, 8), &w, x.range(0..160).map_err(text)?, (small, &mut again));
     let results = [
         (none, "parts"),
         (small, "`room`"),
@@ -136,8 +158,8 @@ fn refusals() -> Outcome {
 pub fn dense_trials(trials: &mut Trials) {
     trials.push(trial("gemm_f16", dense::<f16, f32>));
     trials.push(trial("gemm_bf16", dense::<bf16, bf16>));
-    trials.push(trial("gemm_few_f16", dense_few::<f16, f16>));
-    trials.push(trial("gemm_few_bf16", dense_few::<bf16, f32>));
+    trials.push(trial("gemm_split_f16", dense_split::<f16, f16>));
+    trials.push(trial("gemm_split_bf16", dense_split::<bf16, f32>));
 }
 
 pub fn trials(trials: &mut Trials) {

@@ -152,7 +152,7 @@ fn check<T: Float>(layout: GroupedLayout, bits: usize, ordered: bool) -> Outcome
 fn products<T: Float>(gpu: &Gpu, source: &mut Source, w: GroupedView<'_>, weights: &[f64]) -> Outcome {
     let (n, k) = (w.outputs(), w.inputs());
     let narrow: Vec<T> = (0..n * k).map(|i| T::from_f32(weights[i % k * n + i / k] as f32)).collect();
-    for m in [1, if n > 256 { gpu.wide_rows() } else { 130 }] {
+    for m in [1, 130] {
         let x: Vec<T> = source.normals(m * k);
         let on_x = gpu.put(&x)?;
         let mut y = gpu.room::<f32>(m * n)?;

@@ -142,7 +142,19 @@ fn decode(g: &mut Generator<CudaBackend>, n: usize, behind: usize, steps: usize)
     Ok((steps * n) as f64 / seconds)
 }
 
-/// Generation at 1, 16 and 64 sequences, prompts of 512 and 4096 tokens; `copy` is the speed of copying in GB/s.
+/// Tokens a second of one text behind `behind` tokens, each step of which starts before the token in front of it is known here.
+fn generate(g: &mut Generator<CudaBackend>, behind: usize, steps: usize) -> Result<f64, String> {
+    let prompt: Vec<u32> = (0..behind as u32).map(|t| t * 37 % 1000).collect();
+    let mut tokens = g.generate(&prompt, Sampling::greedy()).map_err(text)?.ignore_end();
+    let mut next = || tokens.next().ok_or("a text that ends")?.map_err(text);
+    // The first steps are recorded.
+    (0..4).try_for_each(|_| next().map(drop))?;
+    let begin = Instant::now();
+    (0..steps).try_for_each(|_| next().map(drop))?;
+    Ok(steps as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// Generation of a text, and at 1, 16 and 64 sequences, prompts of 512 and 4096 tokens; `copy` is the speed of copying in GB/s.
 pub fn main(copy: f64) -> Outcome {
     let recipes: [(&str, Recipe); 2] = [("Q4_K_M", q4_k_m), ("F16", f16)];
     for (name, recipe) in recipes {
@@ -155,6 +167,7 @@ pub fn main(copy: f64) -> Outcome {
         let mut g = Generator::new(backend, &model, options).map_err(text)?;
         println!("8B {name}: loaded in {:.1} s", begin.elapsed().as_secs_f64());
         let read = g.weights().bytes();
+        println!("8B {name}, a text {:>20.1} tokens/s", generate(&mut g, 128, 64)?);
         for n in [1, 16, 64] {
             let speed = decode(&mut g, n, 128, 64)?;
             // Weights are read once a step, whatever number of sequences there is.

@@ -92,6 +92,34 @@ const CASES: &[Case] = &[
         sequences: &[(2, 0), (4, 3)],
         longest: 4,
     },
+    // More queries than 64, which `wgmma` multiplies where there is one: of several blocks, behind other tokens, across some steps.
+    Case {
+        heads: 4,
+        kv_heads: 2,
+        dim: 128,
+        page_tokens: 16,
+        mask: Mask::Window(150),
+        sequences: &[(200, 420), (65, 65), (1, 130)],
+        longest: 200,
+    },
+    Case {
+        heads: 2,
+        kv_heads: 1,
+        dim: 256,
+        page_tokens: 5,
+        mask: Mask::Causal,
+        sequences: &[(140, 200), (3, 3)],
+        longest: 140,
+    },
+    Case {
+        heads: 1,
+        kv_heads: 1,
+        dim: 48,
+        page_tokens: 1,
+        mask: Mask::Full,
+        sequences: &[(66, 300), (0, 4), (66, 0)],
+        longest: 66,
+    },
     // Queries before the first token.
     Case {
         heads: 1,

@@ -1,7 +1,7 @@
 //! Weights in blocks.
 
 use gllm_kernels_std::core::{IsaLevel, Kernels, Precision, QuantFormat, QuantRef};
-use gllm_kernels_std::cuda::{Activations, Float, QuantView};
+use gllm_kernels_std::cuda::{Activations, Capability, Float, QuantView};
 use gllm_testkit::data::Source;
 use gllm_testkit::quant::vectors;
 
@@ -98,6 +98,12 @@ fn rounded(x: &[f32]) -> Vec<f64> {
     x.chunks(32).flat_map(group).collect()
 }
 
+/// Whether tensor cores multiply several vectors of integers.
+fn tiles() -> bool {
+    let capability = super::context().device().capability();
+    capability >= Capability(80) && !capability.is_gfx()
+}
+
 /// Products with one to eight vectors, and with those of several blocks.
 fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
     let gpu = Gpu::new()?;
@@ -112,7 +118,7 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
         let on_w = gpu.put(&bytes)?;
         let w = QuantView::new(&on_w, format, rows, cols).map_err(text)?;
         let mut room = Activations::new(gpu.ops.context(), precision, 19, cols).map_err(text)?;
-        let mut alone = Activations::new(gpu.ops.context(), precision, 1, cols).map_err(text)?;
+        let mut alone = Activations::new(gpu.ops.context(), precision, 2, cols).map_err(text)?;
         for batch in (1..=8).chain((rows == 3).then_some(19)) {
             let mut x: Vec<T> = source.normals(batch * cols);
             x[..32.min(cols)].fill(T::from_f32(0.0));
@@ -121,15 +127,16 @@ fn qgemv<T: Float>(format: QuantFormat, precision: Precision) -> Outcome {
             let mut y = gpu.room::<T>(batch * rows)?;
             gpu.ops.qgemv(&gpu.stream, w, &room, &mut y).map_err(text)?;
             let all = gpu.get(&y)?;
-            // Each vector has the bits that it has alone, whichever kernel multiplies it.
+            // Each vector has the bits that it has in the smallest batch of the same kernel, or of another one that sums in the same order.
             if precision == Precision::Integer {
-                for (i, all) in all.chunks(rows.max(1)).enumerate() {
-                    let one = on_x.range(i * cols..(i + 1) * cols).map_err(text)?;
-                    gpu.ops.prepare(&gpu.stream, one, cols, &mut alone).map_err(text)?;
-                    let mut y = gpu.room::<T>(rows)?;
+                let few = if tiles() { batch.min(2) } else { 1 };
+                for first in 0..=batch - few {
+                    let some = on_x.range(first * cols..(first + few) * cols).map_err(text)?;
+                    gpu.ops.prepare(&gpu.stream, some, cols, &mut alone).map_err(text)?;
+                    let mut y = gpu.room::<T>(few * rows)?;
                     gpu.ops.qgemv(&gpu.stream, w, &alone, &mut y).map_err(text)?;
-                    same(&gpu.get(&y)?, all)
-                        .map_err(|e| format!("{rows} x {cols} x {batch}, vector {i} alone: {e}"))?;
+                    same(&gpu.get(&y)?, &all[first * rows..(first + few) * rows])
+                        .map_err(|e| format!("{rows} x {cols} x {batch}, {few} vectors from {first}: {e}"))?;
                 }
             }
             let x: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();

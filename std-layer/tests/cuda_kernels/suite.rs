@@ -84,12 +84,6 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Rows of which a product with a matrix of 257 to 384 rows has more tiles of 128 x 128 than there are multiprocessors, the last ones of two rows:
-    /// where there are wide tiles, it takes these.
-    pub fn wide_rows(&self) -> usize {
-        context().device().multiprocessors() as usize / 3 * 128 + 2
-    }
-
     pub fn get<T: Float>(&self, buffer: &Buffer<T>) -> Result<Vec<T>, String> {
         buffer.to_vec(&self.stream).map_err(text)
     }
@@ -210,8 +204,7 @@ fn coverage() {
         } else if !controls.launched(&kernel.name) {
             wrong.push(format!("{}: never launched", kernel.name));
         }
-        let many = ["gemm_", "qgemm_"].iter().any(|op| kernel.name.starts_with(op));
-        let wide = many && !kernel.name.contains("_few_") && kernel.name != "gemm_join";
+        let wide = ["gemm_f16", "gemm_bf16"].contains(&kernel.name.as_str());
         if wide && !controls.launched(&format!("{} by 256 threads", kernel.name)) {
             wrong.push(format!("{}: never launched with wide tiles", kernel.name));
         }

@@ -9,10 +9,9 @@ use crate::cuda::{Activations, Buffer, CudaError, KvCache, View, ViewMut};
 /// An intermediate result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Place {
-    /// The residual stream.
+    /// The residual stream: each norm brings it from one place to the other.
     Hidden,
-    /// The rows of the residual stream whose logits are asked for.
-    Moved,
+    Next,
     /// What products take: in f32, and in 16 bits.
     Inputs,
     Half,
@@ -22,6 +21,8 @@ pub(super) enum Place {
     Heads,
     /// Queries, ready for attention.
     Queries,
+    /// Weights of a product, decoded in 16 bits.
+    Decoded,
     /// Sums of parts of a product's columns.
     Split,
     /// What pieces of attention give, and all of them together.

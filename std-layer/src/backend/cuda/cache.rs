@@ -11,7 +11,7 @@ use super::layout::Layout;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
-use crate::cuda::decoder::{KV_PIECE, NO_SEQUENCE};
+use crate::cuda::decoder::{kv_pieces, NO_SEQUENCE};
 use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
@@ -486,7 +486,7 @@ pub(super) fn head_room(config: &Config) -> usize {
 
 /// Pieces of attention that a sequence of so many positions has, rounded up so that few recordings serve all lengths.
 pub(super) fn pieces(positions: usize) -> usize {
-    positions.div_ceil(KV_PIECE).max(1).next_power_of_two()
+    kv_pieces(positions).max(4).next_power_of_two()
 }
 
 impl Sequences for CudaKvCache {

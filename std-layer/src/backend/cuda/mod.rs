@@ -269,14 +269,17 @@ impl<P: Platform> GpuBackend<P> {
         // Of this recording alone, so that nobody else writes there.
         let len = rows.outputs * weights.config.logits();
         let logits = Arc::new(Buffer::new(stream.context(), len)?);
+        let mut queue = || {
+            stream.overlap(|| {
+                self.queue(weights, kv, &rows, &layout, &logits)?;
+                Ok::<_, BackendError>(self.advance(kv, rows.rows)?)
+            })
+        };
         // The first time loads the kernels, which a recording cannot.
-        self.queue(weights, kv, &rows, &layout, &logits)?;
-        self.advance(kv, rows.rows)?;
+        queue()?;
         let mut queued = Ok(());
         let graph = stream.capture(|| {
-            queued = self
-                .queue(weights, kv, &rows, &layout, &logits)
-                .and_then(|()| Ok(self.advance(kv, rows.rows)?));
+            queued = queue();
             Ok(())
         });
         queued?;
@@ -455,7 +458,7 @@ impl<P: Platform> GpuBackend<P> {
         kv.reserve(&self.gpu, &layout)?;
         let (count, width) = rows.results(&weights.config);
         let logits = kv.free_logits(&self.gpu, count * width)?;
-        self.queue(weights, kv, &rows, &layout, &logits)?;
+        self.gpu.stream.overlap(|| self.queue(weights, kv, &rows, &layout, &logits))?;
         Ok(logits)
     }
 }

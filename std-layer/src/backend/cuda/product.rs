@@ -8,9 +8,10 @@ use super::arena::{Memory, Place, Wanted};
 use super::layout::{Access, Layout};
 use super::step::Lowering;
 use super::weights::{half_type, Matrix, Product, Storage, Way};
+use super::Gpu;
 use crate::backend::BackendError;
 use crate::cuda::segments::Segments;
-use crate::cuda::{CudaError, Split};
+use crate::cuda::{CudaError, Float, Split, ViewMut};
 
 /// Products of rows with those of several matrices that the GPU chose.
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ impl<'a> Lowering<'a> {
                 Way::Gemv(_) => wanted.rows = Some(Place::Inputs),
                 Way::Exact(_) => wanted.exact = true,
                 Way::Integer(_) => wanted.integer = true,
-                Way::Gemm | Way::Qgemm(_) => wanted.half = Some(half),
+                Way::Gemm | Way::Qgemm(_) | Way::Decoded(_) => wanted.half = Some(half),
             }
         }
         wanted
@@ -71,16 +72,23 @@ impl<'a> Lowering<'a> {
         uses.extend(to.map(|to| (to, Access::Write)));
         uses.extend(spread.map(|_| (Place::Routes, Access::Read)));
         let gpu = self.gpu;
-        let few = |matrix: &Matrix| spread.is_none() && matrix.way(exact, m, half).is_few(m, half);
+        // Whether blocks may share the columns.
+        let divided = |matrix: &Matrix| {
+            let way = matrix.way(exact, m, half);
+            spread.is_none() && (matches!(way, Way::Gemm | Way::Decoded(_)) || way.is_few(m, half))
+        };
         // Parts of the columns, and elements of all their results.
         let split = |matrix: &Matrix| {
             let parts = gpu.ops.gemm_parts(m, matrix.rows, matrix.cols);
             (parts, if parts > 1 { parts * m * matrix.rows } else { 0 })
         };
-        let most = product.matrices.iter().filter(|matrix| few(matrix)).map(|matrix| split(matrix).1).max();
-        if let Some(most) = most {
-            self.size(Place::Split, most, 4);
+        for matrix in product.matrices.iter().filter(|matrix| divided(matrix)) {
+            self.size(Place::Split, split(matrix).1, 4);
             uses.push((Place::Split, Access::Write));
+            if let Way::Decoded(_) = matrix.way(exact, m, half) {
+                self.size(Place::Decoded, matrix.rows * matrix.cols, 2);
+                uses.push((Place::Decoded, Access::Write));
+            }
         }
         self.launch(&uses, |memory, layout, gpu| {
             let (ops, stream) = (&gpu.ops, &gpu.stream);
@@ -93,6 +101,13 @@ impl<'a> Lowering<'a> {
                 }?;
                 let block = way.block_rows(each, half);
                 let segments = spread.map(|s| s.segments(memory, layout, block)).transpose()?;
+                let room = || {
+                    let (parts, elements) = split(matrix);
+                    Ok::<_, CudaError>(Split {
+                        parts,
+                        room: memory.floats(layout, Place::Split, 0, elements)?,
+                    })
+                };
                 match (way, half, segments) {
                     (Way::Gemv(ty), ..) => {
                         let x = memory.floats(layout, inputs, 0, rows * k)?.into_view();
@@ -112,11 +127,11 @@ impl<'a> Lowering<'a> {
                         let x = x.ok_or(CudaError::WrongSize { arg: "activations", need: m * k, got: 0 })?;
                         ops.qgemv_of(stream, (matrix.blocks(format)?, segments), x, y)?
                     }
-                    (Way::Qgemm(format), ElementType::F16, Some(segments)) => {
+                    (Way::Qgemm(format) | Way::Decoded(format), ElementType::F16, Some(segments)) => {
                         let x = memory.half::<f16>(layout, m * k)?;
                         ops.qgemm_segments(stream, (matrix.blocks(format)?, segments), x, y)?
                     }
-                    (Way::Qgemm(format), _, Some(segments)) => {
+                    (Way::Qgemm(format) | Way::Decoded(format), _, Some(segments)) => {
                         let x = memory.half::<bf16>(layout, m * k)?;
                         ops.qgemm_segments(stream, (matrix.blocks(format)?, segments), x, y)?
                     }
@@ -128,32 +143,15 @@ impl<'a> Lowering<'a> {
                         let (w, x) = (matrix.bytes().cast::<bf16>()?, memory.half(layout, m * k)?);
                         ops.gemm_segments(stream, (n, k), (w, segments), x, y)?
                     }
-                    (Way::Gemm | Way::Qgemm(_), ..) if few(matrix) => {
-                        let (parts, room) = split(matrix);
-                        let room = memory.floats(layout, Place::Split, 0, room)?;
-                        let to = (Split { parts, room }, y);
-                        match (matrix.kind, half) {
-                            (Storage::Blocks(format), _) => {
-                                let x = memory.half::<bf16>(layout, m * k)?;
-                                ops.qgemm_few(stream, matrix.blocks(format)?, x, to)?
-                            }
-                            (_, ElementType::F16) => {
-                                let x = memory.half::<f16>(layout, m * k)?;
-                                ops.gemm_few(stream, (n, k), matrix.bytes().cast::<f16>()?, x, to)?
-                            }
-                            _ => {
-                                let x = memory.half::<bf16>(layout, m * k)?;
-                                ops.gemm_few(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, to)?
-                            }
-                        }
+                    (Way::Gemm | Way::Decoded(_), ElementType::F16, None) => {
+                        dense::<f16>(gpu, (memory, layout), matrix, (m, (room()?, y)))?
                     }
-                    (Way::Gemm, ElementType::F16, None) => {
-                        let x = memory.half::<f16>(layout, m * k)?;
-                        ops.gemm(stream, (n, k), matrix.bytes().cast::<f16>()?, x, y)?
+                    (Way::Gemm | Way::Decoded(_), _, None) => {
+                        dense::<bf16>(gpu, (memory, layout), matrix, (m, (room()?, y)))?
                     }
-                    (Way::Gemm, _, None) => {
+                    (Way::Qgemm(format), _, None) if way.is_few(m, half) => {
                         let x = memory.half::<bf16>(layout, m * k)?;
-                        ops.gemm(stream, (n, k), matrix.bytes().cast::<bf16>()?, x, y)?
+                        ops.qgemm_few(stream, matrix.blocks(format)?, x, (room()?, y))?
                     }
                     (Way::Qgemm(format), ElementType::F16, None) => {
                         let x = memory.half::<f16>(layout, m * k)?;
@@ -168,4 +166,23 @@ impl<'a> Lowering<'a> {
             Ok(())
         })
     }
+}
+
+/// A product with a matrix that is dense, or is decoded for it, and `m` rows.
+fn dense<T: Float>(
+    gpu: &Gpu,
+    (memory, layout): (&Memory<'_>, &Layout<Place>),
+    matrix: &Matrix,
+    (m, to): (usize, (Split<'_>, ViewMut<'_, f32>)),
+) -> Result<(), CudaError> {
+    let (n, k) = (matrix.rows, matrix.cols);
+    let w = match matrix.kind {
+        Storage::Dense(_) => matrix.bytes().cast::<T>()?,
+        Storage::Blocks(format) => {
+            let decoded = || memory.part::<T>(layout, Place::Decoded, 0, n * k);
+            gpu.ops.dequant(&gpu.stream, matrix.blocks(format)?, decoded()?)?;
+            decoded()?.into_view()
+        }
+    };
+    gpu.ops.gemm_split(&gpu.stream, (n, k), w, memory.half::<T>(layout, m * k)?, to)
 }

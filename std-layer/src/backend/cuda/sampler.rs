@@ -86,7 +86,8 @@ impl Sampler {
         // What fails on the way may have changed some of what is known: then nothing is.
         let mut sampler = Self::take(kept, gpu, vocabulary, rows)?;
         let mut room = std::mem::replace(&mut sampler.tokens, Buffer::new(gpu.stream.context(), 0)?);
-        sampler.choose(gpu, logits, rows, To { tokens: room.view_mut(), ends: None })?;
+        let to = To { tokens: room.view_mut(), ends: None };
+        gpu.stream.overlap(|| sampler.choose(gpu, logits, rows, to))?;
         let tokens = room.to_vec(&gpu.stream)?;
         sampler.tokens = room;
         sampler.known.iter_mut().zip(&tokens).for_each(|(known, &token)| known.push(token));
@@ -103,7 +104,7 @@ impl Sampler {
         (step, to): (u64, To<'_>),
     ) -> Result<(), BackendError> {
         let mut sampler = Self::take(kept, gpu, vocabulary, rows)?;
-        sampler.choose(gpu, logits, rows, to)?;
+        gpu.stream.overlap(|| sampler.choose(gpu, logits, rows, to))?;
         sampler.ahead = Some((step, std::mem::take(&mut sampler.known)));
         *kept = Some(sampler);
         Ok(())

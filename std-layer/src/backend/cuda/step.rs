@@ -17,8 +17,6 @@ use crate::model::{Config, Norm, Pooling};
 const ATTENTION_ROWS: usize = 64;
 /// Rows of a sequence from which on attention is worth the kernels for many queries.
 const MIN_TENSOR_ROWS: usize = 16;
-/// Heads that share a KV head up to which a single row is attended to in f32: the kernels for that take four at a time.
-const MAX_GROUP_IN_F32: usize = 4;
 
 /// How rows that stand side by side are attended to.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +70,9 @@ pub(super) struct Lowering<'a> {
     delta_bias: Option<&'a Buffer<f32>>,
     /// Factor that the next norm gives the residual stream before.
     scale: f32,
-    /// Where the residual stream is, and whether it has yet to be moved there.
+    /// Where the residual stream is, and whether the next norm leaves rows of it out.
     hidden: Place,
-    move_hidden: bool,
+    fewer: bool,
     /// What the last product of gates was, and what is added to these, if anything.
     gates: Option<(&'a Product, Option<&'a Buffer<f32>>)>,
 }
@@ -98,7 +96,7 @@ impl<'a> Lowering<'a> {
             delta_bias: None,
             scale: weights.config.embedding_scale,
             hidden: Place::Hidden,
-            move_hidden: false,
+            fewer: false,
             inputs: Place::Inputs,
             gates: None,
         }
@@ -154,10 +152,11 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), BackendError> {
         let (weights, m, from) = (self.weights, self.m, self.hidden);
         let config = &weights.config;
-        let to = if self.move_hidden { Place::Moved } else { from };
+        // Several blocks of a row read all of it.
+        let to = if from == Place::Hidden { Place::Next } else { Place::Hidden };
         self.size(to, m * config.hidden, 4);
         let mut uses = vec![(from, Access::Read), (to, Access::Write), inputs, half];
-        let (add, moved) = (self.add.take(), std::mem::take(&mut self.move_hidden));
+        let (add, fewer) = (self.add.take(), std::mem::take(&mut self.fewer));
         if add.is_some() {
             uses.push((Place::Delta, Access::Read));
         }
@@ -170,17 +169,14 @@ impl<'a> Lowering<'a> {
         let scale = std::mem::replace(&mut self.scale, 1.0);
         self.hidden = to;
         self.launch(&uses, |memory, layout, gpu| {
-            let count = if from == Place::Hidden { all } else { m };
-            let x = memory.floats(layout, from, 0, count * hidden)?;
-            let moved = match moved {
-                true => Some((memory.outputs, memory.floats(layout, to, 0, m * hidden)?)),
-                false => None,
-            };
+            let (count, rows) = if fewer { (all, Some(memory.outputs)) } else { (m, None) };
+            let x = memory.floats(layout, from, 0, count * hidden)?.into_view();
+            let y = memory.floats(layout, to, 0, m * hidden)?;
             let delta = match add {
                 Some(_) => Some(memory.floats(layout, Place::Delta, 0, m * hidden)?.into_view()),
                 None => None,
             };
-            let how = AddNorm { x, moved, delta, bias, post, kind, weight, norm_bias, eps, scale, stays };
+            let how = AddNorm { x, rows, y, delta, bias, post, kind, weight, norm_bias, eps, scale, stays };
             let forms = memory.forms(layout, wanted, m)?;
             gpu.ops.decoder_norm(&gpu.stream, how, forms)
         })
@@ -342,12 +338,9 @@ impl Rows {
     /// paths, whose caches have as many.
     fn ways(&self, config: &Config) -> Vec<(Range<usize>, Way<'_>)> {
         let narrow = !self.exact && self.narrow_cache;
-        let of_run = |tokens: usize| match tokens > 1 || config.heads / config.kv_heads > MAX_GROUP_IN_F32 {
-            true if narrow => Way::Tiles,
-            _ => Way::Pieces,
-        };
+        let in_pieces = || if narrow { Way::Tiles } else { Way::Pieces };
         if self.runs.is_empty() {
-            return vec![(0..self.rows, of_run(1))];
+            return vec![(0..self.rows, in_pieces())];
         }
         let mut ways: Vec<(Range<usize>, Way<'_>)> = Vec::new();
         for run in &self.runs {
@@ -356,7 +349,7 @@ impl Rows {
             let many = run.tokens >= MIN_TENSOR_ROWS && !run.drafts;
             let way = match many && narrow && config.attention_softcap.is_none() {
                 true => Way::Run(run),
-                false => of_run(run.tokens),
+                false => in_pieces(),
             };
             match (ways.last_mut(), &way) {
                 (Some((before, Way::Tiles)), Way::Tiles) | (Some((before, Way::Pieces)), Way::Pieces) => {
@@ -481,7 +474,7 @@ impl Step for Lowering<'_> {
     }
 
     fn last_rows(&mut self) -> Result<(), BackendError> {
-        self.move_hidden = self.rows.outputs < self.rows.rows;
+        self.fewer = self.rows.outputs < self.rows.rows;
         self.m = self.rows.outputs;
         Ok(())
     }

@@ -7,7 +7,7 @@ use gllm_kernels_core::{ElementType, QuantFormat};
 use crate::backend::suits::check_for_cuda;
 use crate::backend::tensors::{first_row, Tensors, Upload};
 use crate::backend::{BackendError, Linear, Progress};
-use crate::cuda::geometry::SMALL_TILE_ROWS;
+use crate::cuda::geometry::{MAX_SMALL_TILE_ROWS, SMALL_TILE_ROWS};
 use crate::cuda::{Buffer, CudaError, QuantView, Stream, View};
 use crate::model::{Config, ExpertWeights as HostExperts, HostWeights, LayerWeights, Matrix as HostMatrix};
 
@@ -273,16 +273,19 @@ pub(super) enum Way {
     Integer(QuantFormat),
     /// Dense weights on tensor cores.
     Gemm,
-    /// Weights in blocks on tensor cores.
+    /// Weights in blocks on tensor cores: blocks of threads decode what they multiply.
     Qgemm(QuantFormat),
+    /// Weights in blocks on tensor cores, all of which are decoded first. That takes 2 bytes written for each weight, and 2 read again; in the other way each block of threads
+    /// decodes the weights of its rows, and has more to do for it than for multiplying 128 rows.
+    Decoded(QuantFormat),
 }
 
 /// Vectors that products without tensor cores take at a time.
 pub(super) const MAX_GEMV_ROWS: usize = 8;
 /// Rows of a usual tile of tensor cores, which a block computes.
 const TILE_ROWS: usize = 128;
-/// Vectors up to which tensor cores take small tiles: those of usual size would multiply zeros for longer than it takes to read the weights.
-pub(super) const MAX_SMALL_TILE_ROWS: usize = 64;
+/// Bytes that a matrix may have that is decoded in 16 bits before it is multiplied. That of a vocabulary has more, and seldom many vectors.
+const MAX_DECODED: usize = 512 << 20;
 
 impl Way {
     /// Whether tiles of few rows are best where a matrix has `m` rows of `half`.
@@ -301,7 +304,7 @@ impl Way {
             Self::Exact(_) if m <= 1 => 1,
             Self::Exact(_) => MAX_GEMV_ROWS,
             _ if self.is_few(m, half) => SMALL_TILE_ROWS,
-            Self::Gemm | Self::Qgemm(_) => TILE_ROWS,
+            Self::Gemm | Self::Qgemm(_) | Self::Decoded(_) => TILE_ROWS,
         }
     }
 }
@@ -314,6 +317,12 @@ impl Matrix {
             Storage::Dense(_) => Way::Gemm,
             Storage::Blocks(format) if exact => Way::Exact(format),
             Storage::Blocks(format) if m <= MAX_GEMV_ROWS => Way::Integer(format),
+            Storage::Blocks(format)
+                if m > MAX_SMALL_TILE_ROWS
+                    && self.count * self.rows * self.cols <= MAX_DECODED / size_of::<u16>() =>
+            {
+                Way::Decoded(format)
+            }
             Storage::Blocks(format) => Way::Qgemm(format),
         }
     }

@@ -73,7 +73,7 @@ impl Ops {
                 Gate::Gelu => 3,
             },
         };
-        let geometry = geometry::by_fours(m, cols);
+        let geometry = geometry::fours(m, cols);
         // SAFETY: the arguments were checked; whoever sorted rows by expert gave them experts that exist.
         unsafe { self.loader.launch(self.decoder("gate"), stream, geometry, &args) }
     }

@@ -4,8 +4,6 @@
 // ((page * kv_heads + head) * page_tokens + token) * dim + i. `tables` has for each sequence the numbers of its pages.
 #include "together.cuh"
 
-// FP8 E4M3 with a scale for each array; the largest number is 448, above it there is NaN alone.
-struct e4m3 { u8 bits; };
 DEVICE f32 to_f32(e4m3 x) {
     // The same bits where an exponent means 2^-120 of what it meant.
     const f32 y = from_bits(static_cast<u32>(x.bits & 128) << 24 | static_cast<u32>(x.bits & 127) << 20) * 0x1p120f;
@@ -95,6 +93,7 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
     static constexpr u32 STEP = 4;
     // How far the numbers of a query are from the next one's, in shared memory.
     static constexpr u32 PITCH = 256;
+    static constexpr u32 THREADS = 128;
 
     Eight<C> k[STEP], v[STEP];
     f32 of_key[STEP], of_value[STEP];
@@ -209,7 +208,7 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
             if (value_token() == turn && value_first() < a.dim) {
 #pragma unroll
                 for (u32 h = 0; h < HEADS; h++) {
-                    f32 before[8] = {}, *place = own + h * a.dim + value_first();
+                    f32 before[8] = {}, *place = own + h * (a.dim + 4) + value_first();
                     if (turn > 0) recall(before, place);
 #pragma unroll
                     for (u32 i = 0; i < 8; i++) before[i] += acc[h][i];
@@ -220,7 +219,7 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
         }
         if (lane() == 0)
 #pragma unroll
-            for (u32 h = 0; h < HEADS; h++) own[HEADS * a.dim + 2 * h] = top[h], own[HEADS * a.dim + 2 * h + 1] = sum[h];
+            for (u32 h = 0; h < HEADS; h++) own[h * (a.dim + 4) + a.dim] = top[h], own[h * (a.dim + 4) + a.dim + 1] = sum[h];
     }
 
     static DEVICE void run(const DecodeArgs& a) {
@@ -228,11 +227,11 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
         const u32 query = block_z(), kv = block_y() / per, first = kv * group + block_y() % per * HEADS, part = block_x();
         const u32 sequence = a.sequences ? a.sequences[query] : query;
         const u32 count = least(HEADS, (kv + 1) * group - first), length = sequence < a.rows ? least(a.lengths[query], 0x7fffffffu) : 0;
-        const u32 start = seen_from(path_length(a.seen, query, length), a.window), share = a.piece ? a.piece : div_up(length - start, a.parts);
-        const u32 begin = a.piece ? 0 : start, end = least(static_cast<u64>(length), begin + (part + static_cast<u64>(1)) * share);
-        const u32 from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin + static_cast<u64>(part) * share))), to = most(from, end);
+        const u32 start = seen_from(path_length(a.seen, query, length), a.window);
+        const auto begin = [&](u32 part) { return part_begin(a, part, start, length); };
+        const u32 end = least(static_cast<u64>(length), begin(part + 1)), from = most(start, static_cast<u32>(least(static_cast<u64>(end), begin(part)))), to = most(from, end);
         // Whoever joins pieces knows which have tokens.
-        if (a.piece && from == to) return;
+        if (a.piece && from == to) return wait_for_inputs();
         u32 log = 0;
 #pragma unroll 1
         while (STEP * 8 << log < a.dim) log++;
@@ -242,18 +241,23 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
         for (u32 h = 0; h < HEADS; h++) self.top[h] = minus_infinity();
 #pragma unroll
         for (u32 j = 0; j < STEP; j++) self.of_key[j] = 1;
+        // Where tokens are is known before the kernel in front has written the last ones.
         self.look(0);
+        wait_for_inputs();
         self.turn(0);
         self.fetch_keys(0);
 #pragma unroll
         for (u32 t = 0; t < STEP; t++) self.fetch_value(0, t);
         // Queries, with zeros behind them; then each warp's own.
         f32 *q = shared<f32>(), *room = q + HEADS * PITCH, *own = room + warp() * next;
-#pragma unroll 1
-        for (u32 h = 0; h < HEADS; h++)
-#pragma unroll 1
-            for (u32 i = thread(); i < PITCH; i += threads())
-                q[h * PITCH + i] = h < count && i < a.dim ? load_as(a.q, (static_cast<u64>(query) * a.heads + first + h) * a.dim + i, a.type) * (a.scale * a.key_scale * 1.44269504f) : 0;
+        for (u32 job = thread() * 8; job < HEADS * PITCH; job += THREADS * 8) {
+            const u32 h = job / PITCH, at = job % PITCH;
+            f32 x[8] = {};
+            if (h < count && at < a.dim) load8_as(x, a.q, (static_cast<u64>(query) * a.heads + first + h) * a.dim + at, a.type);
+#pragma unroll
+            for (u32 i = 0; i < 8; i++) x[i] *= a.scale * a.key_scale * 1.44269504f;
+            keep(q + job, x);
+        }
         sync_block();
 #pragma unroll 1
         for (u32 index = 0; self.first_of(index) < to; index++) {
@@ -299,32 +303,36 @@ template <class C, u32 HEADS> struct Attend : Turns<C, false> {
         }
         self.leave(own);
         sync_block();
-        unite(a, room, next, HEADS, count, [&](u32 h) { return a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (a.dim + 2); });
+        unite<THREADS / WARP>(a, room, next, count, [&](u32 h) { return a.partial + ((static_cast<u64>(query) * a.heads + first + h) * a.parts + part) * (a.dim + 2); });
     }
 };
 
-// Parts together; a query without tokens gives zeros. A block has a query.
+// Parts together; a query without tokens gives zeros. A block has 32 dimensions of a query, each of its warps every eighth part of them.
 KERNEL(attention_join, DecodeArgs, 256) {
-    const f32* in = a.partial + static_cast<u64>(block_x()) * a.parts * (a.dim + 2);
-    const f32 sink = sink_of(a, block_x() % a.heads);
-    f32 over = sink;
-    for (u32 p = 0; p < a.parts; p++) over = most(over, in[p * (a.dim + 2) + a.dim]);
-    for (u32 i = thread(); i < a.dim; i += threads()) {
-        f32 o = 0, total = part_of_sink(sink, over);
-        for (u32 p = 0; p < a.parts; p++) {
-            const f32* part = in + p * (a.dim + 2);
-            if (part[a.dim + 1] == 0) continue;
-            const f32 keep = exp2_fast(part[a.dim] - over);
-            o = fmaf(keep, part[i], o);
-            total = fmaf(keep, part[a.dim + 1], total);
-        }
-        store_as(a.y, static_cast<u64>(block_x()) * a.dim + i, total == 0 ? 0 : o / total * a.value_scale, a.type);
-    }
+    static constexpr u32 WARPS = 8;
+    const u32 next = a.dim + 2, i = block_y() * WARP + lane();
+    const f32 *in = a.partial + static_cast<u64>(block_x()) * a.parts * next, *ends = in + a.dim, sink = sink_of(a, block_x() % a.heads);
+    f32 over = sink, total = 0, o = 0, *sums = shared<f32>();
+#pragma unroll 4
+    for (u32 p = lane(); p < a.parts; p += WARP) over = most(over, ends[p * next]);
+    over = warp_reduce<Max>(over);
+    const auto keep_of = [&](u32 p) { return ends[p * next + 1] == 0 ? 0 : exp2_fast(ends[p * next] - over); };
+#pragma unroll 4
+    for (u32 p = lane(); p < a.parts; p += WARP) total = fmaf(keep_of(p), ends[p * next + 1], total);
+    total = warp_reduce<Add>(total) + part_of_sink(sink, over);
+#pragma unroll 8
+    for (u32 p = warp(); p < a.parts; p += WARPS) o = fmaf(keep_of(p), i < a.dim ? in[p * next + i] : 0, o);
+    sums[thread()] = o;
+    sync_block();
+    if (warp() > 0 || i >= a.dim) return;
+#pragma unroll
+    for (u32 w = 1; w < WARPS; w++) o += sums[w * WARP + lane()];
+    store_as(a.y, static_cast<u64>(block_x()) * a.dim + i, total == 0 ? 0 : o / total * a.value_scale, a.type);
 }
 
 #define DECODE(T)                                                           \
-    KERNEL(attention_decode_##T##_h1, DecodeArgs, 128) { Attend<T, 1>::run(a); } \
-    KERNEL(attention_decode_##T##_h4, DecodeArgs, 128) { Attend<T, 4>::run(a); }
+    KERNEL_EARLY(attention_decode_##T##_h1, DecodeArgs, 128) { Attend<T, 1>::run(a); } \
+    KERNEL_EARLY(attention_decode_##T##_h4, DecodeArgs, 128) { Attend<T, 4>::run(a); }
 #define CACHE(T)                                             \
     KERNEL(kv_append_##T, AppendArgs, 256) { append<T>(a); } \
     DECODE(T)
@@ -337,9 +345,11 @@ DECODE(q8_0)
 
 #ifdef MULTIPLIES_TILES
 #define TOGETHER(T, DIM) \
-    KERNEL(attention_decode_##T##_d##DIM, DecodeArgs, 128) { Together<T, DIM>::run(a); }
+    KERNEL_EARLY(attention_decode_##T##_d##DIM, DecodeArgs, 64) { Together<T, DIM>::run(a); }
 TOGETHER(f16, 64)
 TOGETHER(f16, 128)
 TOGETHER(bf16, 64)
 TOGETHER(bf16, 128)
+TOGETHER(e4m3, 64)
+TOGETHER(e4m3, 128)
 #endif

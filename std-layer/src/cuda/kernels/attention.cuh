@@ -25,7 +25,7 @@ struct DecodeArgs {
     // it are seen. None, without.
     const u64* seen;
     // A tile has at most `together` queries.
-    // A part has `piece` tokens, counted from the first one of the sequence; if that is 0, an equal share of those that are seen.
+    // A part is a piece, counted from the first token of the sequence (`piece_begin`); if `piece` is 0, an equal share of those that are seen, or 64.
     u32 queries, rows, heads, kv_heads, dim, page_tokens, table_len, pages, parts, piece, window, type, together;
     // Scores are capped at `cap * tanh(score / cap)` unless it is 0.
     f32 scale, key_scale, value_scale, cap;
@@ -51,6 +51,22 @@ DEVICE f32 part_of_sink(f32 sink, f32 over) { return sink == minus_infinity() ? 
 
 // The tokens of a sequence of `length` that a query behind them sees begin here.
 DEVICE u32 seen_from(u32 length, u32 window) { return window && length > window ? length - window : 0; }
+
+// Pieces have `piece` tokens. Of the first ones eight have a fourth of that, and eight a half, so that short sequences have several: where a piece begins,
+// and which one has a token.
+DEVICE u64 piece_begin(const DecodeArgs& a, u32 p) {
+    const u64 part = a.piece / 4;
+    return p < 8 ? p * part : p < 16 ? (2 * p - 8) * part : (4 * static_cast<u64>(p) - 40) * part;
+}
+DEVICE u32 piece_at(const DecodeArgs& a, u32 token) {
+    const u32 part = token / (a.piece / 4);
+    return part < 8 ? part : part < 24 ? part / 2 + 4 : part / 4 + 10;
+}
+
+// Where part `p` begins, if tokens from `start` up to `length` are seen.
+DEVICE u64 part_begin(const DecodeArgs& a, u32 p, u32 start, u32 length) {
+    return a.piece ? piece_begin(a, p) : start + static_cast<u64>(p) * most(64u, div_up(length - start, a.parts));
+}
 
 DEVICE u32 bits_set(u64 x) { return bits_set(static_cast<u32>(x)) + bits_set(static_cast<u32>(x >> 32)); }
 // How many tokens up to the last of `length` the query that belongs to it would see without a window: its position is one less.

@@ -27,7 +27,7 @@ DEVICE void add_pack(f32 (&x)[4], const f32* row, u64 at) {
 }
 
 struct AddNormArgs {
-    // The residual stream, and which of its rows; all of them, in order, without. It goes on in `y`, row by row.
+    // The residual stream, and which of its rows; all of them, in order, without. It goes on in `y`, row by row: elsewhere.
     const f32* x;
     const u32* rows;
     f32* y;
@@ -44,15 +44,28 @@ struct AddNormArgs {
     u32 centred, stays;
 };
 
+// Calls `use` for the fours of a row that a thread has: the first one, and those behind it, which it computes.
+template <class C, class F> DEVICE void each_of_row(u32 cols, const f32 (&first)[4], C compute, F use) {
+    if (thread() * 4 < cols) use(first);
+    for (u32 at = (threads() + thread()) * 4; at < cols; at += threads() * 4) {
+        f32 v[4];
+        compute(v, at);
+        use(v);
+    }
+}
+
 // With d = delta + bias: y = scale x + d, or scale x + rms(d) post; out = norm(y) w + b, with rms(x) = x / sqrt(mean(x^2) + eps), and norm(x) = rms(x), or
-// rms(x - mean(x)).
-KERNEL(decoder_norm, AddNormArgs, 1024) {
-    const u32 cols = a.out.cols;
+// rms(x - mean(x)). Blocks of y share what comes behind the sums, which each of them has: `SHARE` columns by turns. A thread keeps its first four of y in
+// registers, and computes those behind it again.
+KERNEL_EARLY(decoder_norm, AddNormArgs, 1024) {
+    static constexpr u32 SHARE = 1024;
+    const u32 cols = a.out.cols, first = thread() * 4;
+    f32 kept[4], w_of[4];
+    if (first < cols) load_pack(w_of, a.w + first);
     const u64 row = static_cast<u64>(block_x()) * cols;
-    const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * cols;
-    const f32* delta = a.delta + row;
-    const bool adds = a.delta || a.bias;
+    const f32 *x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * cols, *delta = a.delta + row;
     f32 *y = a.y + row, *room = shared<f32>();
+    wait_for_inputs();
     const auto norm = [&](f32 square) { return 1 / sqrtf(block_reduce<Add>(square, room) / static_cast<f32>(cols) + a.eps); };
     const auto load_delta = [&](f32 (&d)[4], u32 at) {
         if (a.delta) load_pack(d, delta + at);
@@ -61,53 +74,46 @@ KERNEL(decoder_norm, AddNormArgs, 1024) {
     };
     f32 by = 1, square = 0, mean = 0;
     if (a.post) {
-        each_four(cols, [&](u32 at) {
-            if (at >= cols) return;
+        for (u32 at = first; at < cols; at += threads() * 4) {
             f32 d[4];
             load_delta(d, at);
             for (u32 i = 0; i < 4; i++) square = fmaf(d[i], d[i], square);
-        });
+        }
         by = norm(square);
         square = 0;
     }
-    each_four(cols, [&](u32 at) {
-        if (at >= cols) return;
-        f32 v[4], d[4], p[4];
+    const auto compute = [&](f32 (&v)[4], u32 at) {
+        const bool adds = a.delta || a.bias;
+        f32 d[4], p[4];
         load_pack(v, x + at);
         if (adds) load_delta(d, at);
         if (a.post) load_pack(p, a.post + at);
         for (u32 i = 0; i < 4; i++) {
             v[i] *= a.scale;
             if (adds) v[i] += a.post ? d[i] * by * p[i] : d[i];
-            square = fmaf(v[i], v[i], square);
-            mean += v[i];
         }
-        store_pack(y + at, v);
-    });
-    // Every thread reads back what it wrote itself.
+    };
+    if (first < cols) compute(kept, first);
     if (a.centred) {
+        each_of_row(cols, kept, compute, [&](const f32 (&v)[4]) { for (u32 i = 0; i < 4; i++) mean += v[i]; });
         mean = block_reduce<Add>(mean, room) / static_cast<f32>(cols);
-        square = 0;
-        each_four(cols, [&](u32 at) {
-            if (at >= cols) return;
-            f32 v[4];
-            load_pack(v, y + at);
-            for (u32 i = 0; i < 4; i++) square = fmaf(v[i] - mean, v[i] - mean, square);
-        });
-    } else mean = 0;
-    by = norm(square);
-    each_four(cols, [&](u32 at) {
-        f32 v[4] = {0, 0, 0, 0};
+    }
+    each_of_row(cols, kept, compute, [&](const f32 (&v)[4]) { for (u32 i = 0; i < 4; i++) square = fmaf(v[i] - mean, v[i] - mean, square); });
+    const f32 of_y = norm(square);
+    // Lanes of a warp come together, also those beyond the row.
+    for (u32 base = warp() * (WARP * 4); base < cols; base += threads() * 4) {
+        if (base / SHARE % grid_y() != block_y()) continue;
+        const u32 at = base + lane() * 4;
+        f32 z[4] = {0, 0, 0, 0};
         if (at < cols) {
-            f32 w[4];
-            load_pack(v, y + at);
-            load_pack(w, a.w + at);
-            for (u32 i = 0; i < 4; i++) v[i] = (v[i] - mean) * by * w[i];
-            add_pack(v, a.b, at);
-            if (a.stays) store_pack(y + at, v);
+            if (at != first) compute(kept, at), load_pack(w_of, a.w + at);
+            for (u32 i = 0; i < 4; i++) z[i] = (kept[i] - mean) * of_y * w_of[i];
+            add_pack(z, a.b, at);
+            if (a.stays) store_pack(y + at, z);
+            else store_pack(y + at, kept);
         }
-        put4(a.out, block_x(), at, v);
-    });
+        put4(a.out, block_x(), at, z);
+    }
 }
 
 struct HeadsArgs {
@@ -148,55 +154,72 @@ DEVICE void store_q8(const HeadsArgs& a, void* cache, u32 page, u64 row, u32 i, 
         *reinterpret_cast<f16*>(bytes + q8_scale(rows, a.room, page, row, i / Q8_GROUP)) = from_f32<f16>(bad != 0 ? from_bits(0x7fc00000) : some ? top / 127 : 0);
 }
 
-// Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, and `dim`
-// numbers of shared memory.
-KERNEL(decoder_heads, HeadsArgs, 256) {
-    const u32 row = block_x(), sequence = a.sequences[row];
-    const u32 place = a.positions ? a.positions[row] : a.lengths[row] - 1, slot = place / a.page_tokens;
+// Biases, norms and rotations of a row's heads; keys and values go to the cache, queries to `queries`. A warp has a head, a lane each 32nd number of it, and
+// neighbours meet in `dim` numbers of shared memory. All but x itself is known before the kernel in front has written that.
+KERNEL_EARLY(decoder_heads, HeadsArgs, 128) {
+    // Heads have up to 256 numbers.
+    static constexpr u32 EACH = 8;
+    const u32 row = block_x(), job = block_y() * (threads() / WARP) + warp();
+    if (job >= a.heads + 2 * a.kv_heads) return wait_for_inputs();
+    const u32 kind = job < a.heads ? 0 : job < a.heads + a.kv_heads ? 1 : 2;
+    const u32 head = kind == 0 ? job : job - a.heads - (kind == 2 ? a.kv_heads : 0);
+    const u32 sequence = a.sequences[row], place = a.positions ? a.positions[row] : a.lengths[row] - 1, slot = place / a.page_tokens;
     // Drafts of a tree are rotated as the tokens of their paths.
     const u32 position = path_length(a.seen, row, place + 1) - 1;
     u32 page = a.pages;
     if (sequence < a.table_rows && slot < a.table_len) page = a.tables[static_cast<u64>(sequence) * a.table_len + slot];
-    f32* room = shared<f32>() + warp() * a.dim;
-    for (u32 job = warp(); job < a.heads + 2 * a.kv_heads; job += threads() / WARP) {
-        const u32 kind = job < a.heads ? 0 : job < a.heads + a.kv_heads ? 1 : 2;
-        const u32 head = kind == 0 ? job : job - a.heads - (kind == 2 ? a.kv_heads : 0);
-        const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * a.dim;
-        const f32* bias = a.bias[kind] ? a.bias[kind] + head * a.dim : nullptr;
-        const f32* weight = kind < 2 ? a.norm[kind] : nullptr;
-        f32 square = 0;
-        for (u32 i = lane(); i < a.dim; i += WARP) {
-            const f32 v = x[i] + (bias ? bias[i] : 0);
-            square = fmaf(v, v, square);
-            room[i] = v;
-        }
-        if (weight) {
-            const f32 by = 1 / sqrtf(warp_reduce<Add>(square) / static_cast<f32>(a.dim) + a.eps);
-            for (u32 i = lane(); i < a.dim; i += WARP) room[i] = room[i] * by * weight[i];
-        }
-        sync_warp();
-        // A key or value without a page goes nowhere.
-        const bool kept = kind == 0 || page < a.pages;
-        const u64 of_page = static_cast<u64>(head) * a.page_tokens + place % a.page_tokens;
-        const u64 at = (static_cast<u64>(kept ? page : 0) * a.kv_heads * a.page_tokens + of_page) * a.room;
-        for (u32 base = 0; base < a.room && kept; base += WARP) {
-            const u32 i = base + lane();
-            f32 v = i < a.dim ? room[i] : 0;
-            if (kind < 2 && i < 2 * a.half) {
-                const u32 k = a.adjacent ? i / 2 : i % a.half;
-                const bool second = a.adjacent ? i % 2 : i >= a.half, known = position < a.angles;
-                const f32 c = known ? a.cos[static_cast<u64>(position) * a.half + k] : from_bits(0x7fc00000);
-                const f32 s = known ? a.sin[static_cast<u64>(position) * a.half + k] : c;
-                const f32 other = room[a.adjacent ? i ^ 1 : second ? i - a.half : i + a.half];
-                v = second ? fmaf(other, s, v * c) : fmaf(-other, s, v * c);
-            }
-            void* cache = kind == 1 ? a.keys : a.values;
-            if (kind > 0 && a.type == TYPE_Q8_0) store_q8(a, cache, page, of_page, i, v);
-            else if (i >= a.room) continue;
-            else if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.room + i] = v;
-            else store_as(cache, at + i, v, a.type);
-        }
-        sync_warp();
+    const f32* bias = a.bias[kind] ? a.bias[kind] + head * a.dim : nullptr;
+    const f32* weight = kind < 2 ? a.norm[kind] : nullptr;
+    f32 v[EACH], add[EACH], w[EACH], c[EACH], s[EACH];
+    const auto turns = [&](u32 i) { return kind < 2 && i < 2 * a.half; };
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) {
+        const u32 i = lane() + WARP * k;
+        add[k] = bias && i < a.dim ? bias[i] : 0;
+        w[k] = weight && i < a.dim ? weight[i] : 1;
+        c[k] = s[k] = from_bits(0x7fc00000);
+        if (!turns(i) || position >= a.angles) continue;
+        const u64 at = static_cast<u64>(position) * a.half + (a.adjacent ? i / 2 : i < a.half ? i : i - a.half);
+        c[k] = a.cos[at], s[k] = a.sin[at];
+    }
+    wait_for_inputs();
+    const f32* x = a.x[kind] + static_cast<u64>(row) * a.stride[kind] + head * a.dim;
+    f32 square = 0, *room = shared<f32>() + warp() * a.dim;
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) v[k] = lane() + WARP * k < a.dim ? x[lane() + WARP * k] + add[k] : 0;
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) square = fmaf(v[k], v[k], square);
+    const f32 by = weight ? 1 / sqrtf(warp_reduce<Add>(square) / static_cast<f32>(a.dim) + a.eps) : 1;
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) {
+        v[k] = v[k] * by * w[k];
+        if (lane() + WARP * k < a.dim) room[lane() + WARP * k] = v[k];
+    }
+    sync_warp();
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) {
+        const u32 i = lane() + WARP * k;
+        if (!turns(i)) continue;
+        const bool second = a.adjacent ? i % 2 : i >= a.half;
+        const f32 other = room[a.adjacent ? i ^ 1 : second ? i - a.half : i + a.half];
+        v[k] = second ? fmaf(other, s[k], v[k] * c[k]) : fmaf(-other, s[k], v[k] * c[k]);
+    }
+    sync_warp();
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++)
+        if (lane() + WARP * k < a.dim) room[lane() + WARP * k] = v[k];
+    // A key or value without a page goes nowhere.
+    if (kind > 0 && page >= a.pages) return;
+    const u64 of_page = static_cast<u64>(head) * a.page_tokens + place % a.page_tokens;
+    const u64 at = (static_cast<u64>(page) * a.kv_heads * a.page_tokens + of_page) * a.room;
+#pragma unroll 1
+    for (u32 i = lane(); i < div_up(a.room, WARP) * WARP; i += WARP) {
+        const f32 y = i < a.dim ? room[i] : 0;
+        void* cache = kind == 1 ? a.keys : a.values;
+        if (kind > 0 && a.type == TYPE_Q8_0) store_q8(a, cache, page, of_page, i, y);
+        else if (i >= a.room) continue;
+        else if (kind == 0) a.queries[(static_cast<u64>(row) * a.heads + head) * a.room + i] = y;
+        else store_as(cache, at + i, y, a.type);
     }
 }
 
@@ -213,12 +236,28 @@ struct JoinRowsArgs {
 static constexpr u32 JOINED = 128, JOINERS = 8;
 
 // The pieces of a query's heads together; a query without tokens gives zeros. The order of sums follows from the row's own pieces alone.
-KERNEL(decoder_join, JoinRowsArgs, JOINERS * WARP) {
+KERNEL_EARLY(decoder_join, JoinRowsArgs, JOINERS * WARP) {
+    static constexpr u32 EACH = JOINED / WARP;
     const DecodeArgs& d = a.decode;
     const u32 query = a.rows ? a.rows[block_x()] : block_x(), length = d.sequences[query] < d.rows ? d.lengths[query] : 0;
-    const u32 first = seen_from(path_length(d.seen, query, length), d.window) / d.piece, last = least(d.parts, div_up(length, d.piece));
+    const u32 first = piece_at(d, seen_from(path_length(d.seen, query, length), d.window)), last = length ? least(d.parts, piece_at(d, length - 1) + 1) : 0;
     const u32 column = block_y() * JOINED, head = column / a.dim, next = d.dim + 2;
     const auto pieces_of = [&](u32 head) { return d.partial + (static_cast<u64>(query) * d.heads + head) * d.parts * next; };
+    // What the pieces of a warp have of each column of a lane, and the largest scores of these: the first ones are on the way before they are needed.
+    const f32* of_column[EACH];
+    u32 head_of[EACH];
+    f32 x[EACH], best[EACH], v[EACH];
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) {
+        const u32 at = least(column + lane() + WARP * k, a.out.cols - 1);
+        head_of[k] = at / a.dim, of_column[k] = pieces_of(head_of[k]) + at % a.dim, v[k] = 0;
+    }
+    const auto load = [&](u32 p) {
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++) x[k] = of_column[k][p * next], best[k] = pieces_of(head_of[k])[p * next + d.dim];
+    };
+    wait_for_inputs();
+    if (first + warp() < last) load(first + warp());
     // Of each head that has numbers here the largest score, and the sum of exponentials; then what each warp has of each number.
     f32 *over = shared<f32>(), *total = over + JOINED, *sums = total + JOINED;
     for (u32 h = head + warp(); h <= (least(a.out.cols, column + JOINED) - 1) / a.dim; h += JOINERS) {
@@ -232,27 +271,25 @@ KERNEL(decoder_join, JoinRowsArgs, JOINERS * WARP) {
         if (lane() == 0) over[h - head] = top, total[h - head] = sum;
     }
     sync_block();
-    for (u32 i = lane(); i < JOINED; i += WARP) {
-        f32 v = 0;
-        if (column + i < a.out.cols) {
-            const u32 h = (column + i) / a.dim, at = (column + i) % a.dim;
-            const f32 *piece = pieces_of(h), top = over[h - head];
-            // Without tokens sums are zeros, and where no piece has any, nobody looks at this.
+    // Without tokens sums are zeros, and where no piece has any, nobody looks at this.
 #pragma unroll 4
-            for (u32 p = first + warp(); p < last; p += JOINERS) v = fmaf(exp2_fast(piece[p * next + d.dim] - top), piece[p * next + at], v);
-        }
-        sums[warp() * JOINED + i] = v;
+    for (u32 p = first + warp(); p < last; p += JOINERS) {
+        if (p != first + warp()) load(p);
+#pragma unroll
+        for (u32 k = 0; k < EACH; k++) v[k] = fmaf(exp2_fast(best[k] - over[head_of[k] - head]), x[k], v[k]);
     }
+#pragma unroll
+    for (u32 k = 0; k < EACH; k++) sums[warp() * JOINED + lane() + WARP * k] = v[k];
     sync_block();
     if (warp() > 0) return;
-    f32 v[4] = {0, 0, 0, 0};
     const u32 at = column + lane() * 4;
+    f32 y[4] = {0, 0, 0, 0};
     for (u32 k = 0; k < 4 && at < a.out.cols; k++) {
         const f32 by = total[(at + k) / a.dim - head];
-        for (u32 w = 0; w < JOINERS; w++) v[k] += sums[w * JOINED + lane() * 4 + k];
-        v[k] = by == 0 ? 0 : v[k] / by * d.value_scale;
+        for (u32 w = 0; w < JOINERS; w++) y[k] += sums[w * JOINED + lane() * 4 + k];
+        y[k] = by == 0 ? 0 : y[k] / by * d.value_scale;
     }
-    put4(a.out, block_x(), at, v);
+    put4(a.out, block_x(), at, y);
 }
 
 struct GateArgs {
@@ -271,7 +308,7 @@ struct GateArgs {
 static constexpr u32 GELU_TANH = 1, CLAMPED_SWIGLU = 2, GELU = 3;
 
 // out = activation(gate) up: x / (1 + exp(-x)), or the Gaussian one, by tanh or as it is; or, with both clamped, x / (1 + exp(-1.702 x)) (up + 1).
-KERNEL(decoder_gate, GateArgs, 1024) {
+KERNEL(decoder_gate, GateArgs, 256) {
     const f32* gate = a.gate + static_cast<u64>(block_x()) * a.strides[0];
     const f32* up = a.up + static_cast<u64>(block_x()) * a.strides[1];
     const u64 biases = a.experts ? static_cast<u64>(a.experts[block_x()]) * a.out.cols : 0;
@@ -309,7 +346,7 @@ struct RowsArgs {
 };
 
 // Rows as they are, in the forms that products take.
-KERNEL(decoder_rows, RowsArgs, 1024) {
+KERNEL(decoder_rows, RowsArgs, 256) {
     const f32* x = a.x + static_cast<u64>(a.rows ? a.rows[block_x()] : block_x()) * (a.dim ? a.out.cols / a.dim * a.room : a.out.cols);
     each_four(a.out.cols, [&](u32 at) {
         f32 v[4] = {0, 0, 0, 0};

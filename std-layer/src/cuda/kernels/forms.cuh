@@ -30,10 +30,10 @@ DEVICE f32 within_half(f32 x, u32 type) {
     return most(-65504.0f, least(65504.0f, x));
 }
 
-// Calls `each(first)` for columns `first` to `first + 3` of a row, which the threads of a block share: lanes of a warp are at neighbouring
+// Calls `each(first)` for columns `first` to `first + 3` of a row, which the threads of all blocks along y share: lanes of a warp are at neighbouring
 // columns, and all of them come, also those beyond the row.
 template <class F> DEVICE void each_four(u32 cols, F each) {
-    for (u32 base = warp() * (WARP * 4); base < cols; base += threads() * 4) each(base + lane() * 4);
+    for (u32 base = (block_y() * threads() + warp() * WARP) * 4; base < cols; base += grid_y() * threads() * 4) each(base + lane() * 4);
 }
 
 // Writes four neighbouring numbers of a row. All lanes of a warp call it, as in `each_four`; rows are whole groups of 32 where there

@@ -11,7 +11,7 @@ template <class T, class Tiles> struct Dense {
     DEVICE Dense(const GemmArgs& a, u32 matrix) : a(a), w(static_cast<const T*>(a.w) + static_cast<u64>(matrix) * a.n * a.k) {}
     DEVICE void copy(T* to, u32 k) { fetch<Tiles, Tiles::COLUMNS>(to, w, block_y() * Tiles::COLUMNS, a.n, k, a.k); }
     DEVICE void begin(Held&, u32) {}
-    DEVICE void end(const Held&, T*, u32 = 0) {}
+    DEVICE void end(const Held&, T*) {}
 };
 
 // Weights in blocks, one piece ahead: a thread has 32 of a row, in registers while the piece before them is multiplied.
@@ -39,25 +39,24 @@ template <class T, class Tiles, class F> struct Blocks {
             }
         } else {
 #pragma unroll
-            for (u32 i = 0; i < 8; i++) held.codes[i] = (F::ZERO & 255) * 0x01010101u;
+            for (u32 i = 0; i < 8; i++) held.codes[i] = 0;
             for (u32 g = 0; g < GROUPS; g++) held.scale[g] = held.offset[g] = 0;
         }
     }
 
-    // To the row of the thread, from this chunk on.
-    DEVICE void end(const Held& held, T* to, u32 chunk = 0) {
+    // To the row of the thread.
+    DEVICE void end(const Held& held, T* to) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             Pack<T> eight;
 #pragma unroll
-            for (u32 j = 0; j < 8; j++) {
-                const u32 c = held.codes[2 * i + j / 4] ^ 0x80808080, g = (8 * i + j) / F::GROUP;
-                // In a mantissa, less 2^23 and what makes codes unsigned.
-                const f32 code = from_bits(permute(c, 0x4b000000, 0x7650 | j % 4)) - static_cast<f32>(8388608 + 128 + F::ZERO);
-                const f32 w = mul_rn(code, held.scale[g]);
-                eight.at[j] = from_f32<T>(F::OFFSETS ? add_rn(w, held.offset[g]) : w);
+            for (u32 j = 0; j < 8; j += 4) {
+                const u32 g = (8 * i + j) / F::GROUP;
+                f32 v[4];
+                weights_of<F>(held.codes[2 * i + j / 4], held.scale[g], held.offset[g], v);
+                eight.quad.w[j / 2] = narrow2(v[0], v[1], T()), eight.quad.w[j / 2 + 1] = narrow2(v[2], v[3], T());
             }
-            store16(to + Tiles::slot(thread(), chunk + i), eight.quad);
+            store16(to + Tiles::slot(thread(), i), eight.quad);
         }
     }
 };
@@ -70,15 +69,16 @@ template <class T> struct OfDense {
     const GemmArgs& a;
     template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Dense<T, Tiles>>(a, tiles); }
 };
-template <class T, class F> struct OfBlocks {
-    const GemmArgs& a;
-    template <class Tiles> DEVICE void operator()(Tiles tiles) const { product<T, Blocks<T, Tiles, F>>(a, tiles); }
-};
 
 KERNEL(gemm_f16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<f16>{a}); }
 KERNEL(gemm_bf16, GemmArgs, MOST_THREADS) { with_tiles(OfDense<bf16>{a}); }
-KERNEL(gemm_few_f16, GemmArgs, 128) { product<f16, Dense<f16, Few>>(a, Few()); }
-KERNEL(gemm_few_bf16, GemmArgs, 128) { product<bf16, Dense<bf16, Few>>(a, Few()); }
+// Reads weights before inputs are there, unless it stands in a table which they are: that is an input.
+template <class T, class W> DEVICE void few(const GemmArgs& a) {
+    if (a.segments) wait_for_inputs();
+    product<T, W>(a, Few());
+}
+KERNEL_EARLY(gemm_few_f16, GemmArgs, Few::THREADS) { few<f16, Dense<f16, Few>>(a); }
+KERNEL_EARLY(gemm_few_bf16, GemmArgs, Few::THREADS) { few<bf16, Dense<bf16, Few>>(a); }
 
 struct GemmJoinArgs {
     const f32* parts;
@@ -91,13 +91,14 @@ struct GemmJoinArgs {
 KERNEL(gemm_join, GemmJoinArgs, 256) {
     for (u64 i = static_cast<u64>(block_x()) * threads() + thread(); i < a.n; i += static_cast<u64>(grid_x()) * threads()) {
         f32 sum = a.parts[i];
+#pragma unroll 4
         for (u32 p = 1; p < a.count; p++) sum += a.parts[p * a.n + i];
         store_as(a.y, i, sum, a.type);
     }
 }
 
 #define QGEMM(NAME, F)                                                                          \
-    KERNEL(qgemm_f16_##NAME, GemmArgs, MOST_THREADS) { with_tiles(OfBlocks<f16, F>{a}); }       \
-    KERNEL(qgemm_bf16_##NAME, GemmArgs, MOST_THREADS) { with_tiles(OfBlocks<bf16, F>{a}); }     \
-    KERNEL(qgemm_few_bf16_##NAME, GemmArgs, 128) { product<bf16, Blocks<bf16, Few, F>>(a, Few()); }
+    KERNEL(qgemm_f16_##NAME, GemmArgs, Many::THREADS) { product<f16, Blocks<f16, Many, F>>(a, Many()); }    \
+    KERNEL(qgemm_bf16_##NAME, GemmArgs, Many::THREADS) { product<bf16, Blocks<bf16, Many, F>>(a, Many()); } \
+    KERNEL_EARLY(qgemm_few_bf16_##NAME, GemmArgs, Few::THREADS) { few<bf16, Blocks<bf16, Few, F>>(a); }
 EACH_FORMAT(QGEMM)

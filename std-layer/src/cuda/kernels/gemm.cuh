@@ -1,27 +1,25 @@
 // Matrix products on tensor cores by `mma`, and by `wgmma` where there is that.
 #pragma once
 
+#include "few.cuh"
 #include "wide.cuh"
 
-// A block has 128 x 128 of Y; of its four warps each has 64 x 64. Where X has few rows, a block has 32 x 128, and each warp 32 x 32. Pieces of 32 columns of X and W
+// A block has 128 x 128 of Y; of its four warps each has 64 x 64. Pieces of 32 columns of X and W
 // lie in shared memory, one that is multiplied and two that arrive, in rows that are 16 bytes longer: 16 bytes of eight rows then lie in different banks.
-template <u32 ROWS_> struct Narrow {
-    static constexpr u32 ROWS = ROWS_, COLUMNS = 128, DEPTH = 32, STAGES = 3, THREADS = 128, PITCH = DEPTH + 8, SIZE = (ROWS + COLUMNS) * PITCH;
+struct Many {
+    static constexpr u32 ROWS = 128, COLUMNS = 128, DEPTH = 32, STAGES = 3, THREADS = 128, PITCH = DEPTH + 8, SIZE = (ROWS + COLUMNS) * PITCH;
     static DEVICE u32 slot(u32 row, u32 chunk) { return row * PITCH + chunk * 8; }
 };
-typedef Narrow<128> Many;
-typedef Narrow<32> Few;
 
 // `w` brings pieces of W: `copy` begins two pieces ahead what arrives by itself; `begin` takes the next 32 columns into registers (`Held`)
 // while some are multiplied, `end` writes them after that. Rows are those of the segment `own`. Blocks of z share the columns of X and W: each has a Y of its own, all of which `gemm_join` adds.
-template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w, Narrow<ROWS>) {
-    typedef Narrow<ROWS> Tiles;
-    static constexpr u32 SIZE = Tiles::SIZE, PITCH = Tiles::PITCH, DEPTH = Tiles::DEPTH, STAGES = Tiles::STAGES;
-    static constexpr u32 DOWN = (ROWS + 63) / 64, ACROSS = Tiles::THREADS / WARP / DOWN;
+template <class T, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w, Many) {
+    typedef Many Tiles;
+    static constexpr u32 SIZE = Tiles::SIZE, ROWS = Tiles::ROWS, PITCH = Tiles::PITCH, DEPTH = Tiles::DEPTH, STAGES = Tiles::STAGES;
     // Of a warp, in tiles of 16 rows and of 8 columns.
-    static constexpr u32 TALL = ROWS / DOWN / 16, WIDE = Tiles::COLUMNS / ACROSS / 8;
+    static constexpr u32 TALL = 4, WIDE = 8;
     T* room = shared<T>();
-    const u32 first = own.first, row = warp() / ACROSS * (16 * TALL), column = warp() % ACROSS * (8 * WIDE);
+    const u32 first = own.first, row = warp() / 2 * (16 * TALL), column = warp() % 2 * (8 * WIDE);
     const u32 share = div_up(div_up(a.k, DEPTH), grid_z()) * DEPTH, start = least(a.k, block_z() * share), steps = div_up(least(share, a.k - start), DEPTH);
     f32 acc[TALL][WIDE][4];
 #pragma unroll
@@ -47,9 +45,7 @@ template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const 
         copy_wait<1>();
         sync_block();
         copy(step + 2);
-        // Behind the last columns there are zeros; behind a part of them there is the next one, which is not wanted here.
-        const bool more = ROWS > Few::ROWS || step + 1 < steps;
-        if (more) w.begin(held, start + (step + 1) * DEPTH);
+        w.begin(held, start + (step + 1) * DEPTH);
         const T *x = room + step % STAGES * SIZE + row * PITCH, *y = room + step % STAGES * SIZE + (ROWS + column) * PITCH;
 #pragma unroll
         for (u32 k = 0; k < DEPTH; k += 16) {
@@ -64,7 +60,7 @@ template <class T, u32 ROWS, class W> DEVICE void gemm(const GemmArgs& a, const 
                 for (u32 i = 0; i < TALL; i++) mma(acc[i][j], left[i], {right[0], right[1]}, T()), mma(acc[i][j + 1], left[i], {right[2], right[3]}, T());
             }
         }
-        if (more) w.end(held, room + (step + 1) % STAGES * SIZE + ROWS * PITCH);
+        w.end(held, room + (step + 1) % STAGES * SIZE + ROWS * PITCH);
     }
 #pragma unroll
     for (u32 i = 0; i < TALL; i++)

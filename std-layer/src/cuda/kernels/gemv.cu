@@ -10,33 +10,35 @@ struct GemvArgs {
     u32 rows, cols, batch, type, single;
 };
 
-// A warp has ROWS rows, a lane 16 bytes of each at a time, and the next ones are on their way while these are multiplied. Sums are formed in an
-// order that does not depend on N.
+// A block has ROWS rows, and its warps share their columns, 16 bytes of each row a lane at a time. Sums are formed in an order that does not depend on N.
 template <class T, u32 N> struct Gemv {
-    static constexpr u32 P = Pack<T>::N, ROWS = N <= 2 ? 2 : 4;
+    static constexpr u32 P = Pack<T>::N, ROWS = 4, WARPS = 4, STEP = WARPS * WARP * P;
 
-    static DEVICE void fetch(const GemvArgs& a, u32 matrix, u32 row, u32 c, Pack<T> (&w)[ROWS]) {
+    static DEVICE void fetch(const T* const (&rows)[ROWS], u32 c, u32 cols, Pack<T> (&w)[ROWS]) {
+        if (c >= cols) return;
 #pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            w[r].quad = Quad{{0, 0, 0, 0}};
-            if (row + r < a.rows && c < a.cols) w[r].quad = load_once(static_cast<const T*>(a.w) + (static_cast<u64>(matrix) * a.rows + row + r) * a.cols + c);
-        }
+        for (u32 r = 0; r < ROWS; r++) w[r].quad = load_once(rows[r] + c);
     }
 
     static DEVICE void run(const GemvArgs& a) {
-        const u32 row = (block_x() * (threads() / WARP) + warp()) * ROWS;
+        // Which weights these are a kernel may have to say.
+        if (a.segments) wait_for_inputs();
         const Segment own = segment_of(a.segments, block_y(), N, a.batch);
-        if (row >= a.rows || own.first == own.end) return;
-        const u32 count = own.end - own.first, from = a.single ? 0 : own.first;
+        if (own.first == own.end) return wait_for_inputs();
+        const u32 row = block_x() * ROWS, count = own.end - own.first, from = a.single ? 0 : own.first;
+        // Rows that do not exist are like the last one.
+        const T* rows[ROWS];
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++) rows[r] = static_cast<const T*>(a.w) + (static_cast<u64>(own.matrix) * a.rows + least(row + r, a.rows - 1)) * a.cols;
         f32 acc[ROWS][N];
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++)
 #pragma unroll
             for (u32 n = 0; n < N; n++) acc[r][n] = 0;
-        Pack<T> now[ROWS], next[ROWS];
-        fetch(a, own.matrix, row, lane() * P, now);
-        for (u32 c = lane() * P; c < a.cols; c += WARP * P) {
-            fetch(a, own.matrix, row, c + WARP * P, next);
+        Pack<T> w[ROWS];
+        fetch(rows, thread() * P, a.cols, w);
+        wait_for_inputs();
+        for (u32 c = thread() * P; c < a.cols; c += STEP) {
 #pragma unroll
             for (u32 n = 0; n < N; n++) {
                 if (n >= count) break;
@@ -50,26 +52,33 @@ template <class T, u32 N> struct Gemv {
 #pragma unroll
                 for (u32 r = 0; r < ROWS; r++)
 #pragma unroll
-                    for (u32 i = 0; i < P; i++) acc[r][n] = fmaf(to_f32(now[r].at[i]), x[i], acc[r][n]);
+                    for (u32 i = 0; i < P; i++) acc[r][n] = fmaf(to_f32(w[r].at[i]), x[i], acc[r][n]);
             }
-#pragma unroll
-            for (u32 r = 0; r < ROWS; r++) now[r] = next[r];
+            fetch(rows, c + STEP, a.cols, w);
         }
+        f32* sums = shared<f32>();
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++)
 #pragma unroll
             for (u32 n = 0; n < N; n++) {
                 const f32 y = warp_reduce<Add>(acc[r][n]);
-                if (lane() == 0 && row + r < a.rows && n < count) store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
+                if (lane() == 0) sums[warp() * (ROWS * N) + r * N + n] = y;
             }
+        sync_block();
+        const u32 r = thread() / N, n = thread() % N;
+        if (r >= ROWS || row + r >= a.rows || n >= count) return;
+        f32 y = 0;
+#pragma unroll
+        for (u32 k = 0; k < WARPS; k++) y += sums[k * (ROWS * N) + thread()];
+        store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
     }
 };
 
-#define GEMV(T)                                                    \
-    KERNEL(gemv_##T##_n1, GemvArgs, 128) { Gemv<T, 1>::run(a); }   \
-    KERNEL(gemv_##T##_n2, GemvArgs, 128) { Gemv<T, 2>::run(a); }   \
-    KERNEL(gemv_##T##_n4, GemvArgs, 128) { Gemv<T, 4>::run(a); }   \
-    KERNEL(gemv_##T##_n8, GemvArgs, 128) { Gemv<T, 8>::run(a); }
+#define GEMV(T) \
+    KERNEL_EARLY(gemv_##T##_n1, GemvArgs, 128) { Gemv<T, 1>::run(a); } \
+    KERNEL_EARLY(gemv_##T##_n2, GemvArgs, 128) { Gemv<T, 2>::run(a); } \
+    KERNEL_EARLY(gemv_##T##_n4, GemvArgs, 128) { Gemv<T, 4>::run(a); } \
+    KERNEL_EARLY(gemv_##T##_n8, GemvArgs, 128) { Gemv<T, 8>::run(a); }
 GEMV(f32)
 GEMV(f16)
 GEMV(bf16)

@@ -178,7 +178,7 @@ struct GroupedGemmArgs {
 };
 
 // For matrix products: a thread has 32 integers of an output, with one scale and zero point where they are of one group.
-template <class T, class Tiles, class L> struct Integers {
+template <class T, class L> struct Integers {
     const GroupedArgs& a;
     struct Held {
         u32 words[L::BITS], from, known;
@@ -190,12 +190,12 @@ template <class T, class Tiles, class L> struct Integers {
     DEVICE explicit Integers(const GroupedArgs& a) : a(a) {}
     DEVICE void group(Held& held, u32 g) {
         if (g == held.known) return;
-        const u32 n = block_y() * Tiles::COLUMNS + thread();
+        const u32 n = block_y() * Many::COLUMNS + thread();
         held.known = g, held.zero = static_cast<i32>(L::zero(a, g, n)), held.scale = scale_of(a, g, n);
     }
     DEVICE void copy(T*, u32) {}
     DEVICE void begin(Held& held, u32 k) {
-        const u32 n = block_y() * Tiles::COLUMNS + thread();
+        const u32 n = block_y() * Many::COLUMNS + thread();
         held.from = k, held.known = ~0u, held.scale = 0, held.zero = 0;
 #pragma unroll
         for (u32 i = 0; i < L::BITS; i++) held.words[i] = 0;
@@ -206,8 +206,8 @@ template <class T, class Tiles, class L> struct Integers {
         held.one = !a.order && k % a.group + 32 <= a.group;
         if (held.one) group(held, k / a.group);
     }
-    // To the row of the thread, from this chunk on.
-    DEVICE void end(Held& held, T* to, u32 chunk = 0) {
+    // To the row of the thread.
+    DEVICE void end(Held& held, T* to) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             Pack<T> eight;
@@ -218,24 +218,21 @@ template <class T, class Tiles, class L> struct Integers {
                 const u32 code = funnel(held.words[bit / 32], held.words[least(bit / 32 + 1, L::BITS - 1)], bit % 32) & ((1u << L::BITS) - 1);
                 eight.at[j] = from_f32<T>(static_cast<f32>(static_cast<i32>(code) - held.zero) * held.scale);
             }
-            store16(to + Tiles::slot(thread(), chunk + i), eight.quad);
+            store16(to + Many::slot(thread(), i), eight.quad);
         }
     }
 };
 
-template <class T, class L> struct OfIntegers {
-    const GroupedGemmArgs& a;
-    template <class Tiles> DEVICE void operator()(Tiles tiles) const {
-        gemm<T>(a.product, segment_of(nullptr, block_x(), Tiles::ROWS, a.product.m), Integers<T, Tiles, L>(a.weights), tiles);
-    }
-};
+template <class T, class L> DEVICE void product(const GroupedGemmArgs& a) {
+    gemm<T>(a.product, segment_of(nullptr, block_x(), Many::ROWS, a.product.m), Integers<T, L>(a.weights), Many());
+}
 
 #define GROUPED(NAME, ...)                                                                              \
     KERNEL(dequant_##NAME, GroupedArgs, 256) { dequant<__VA_ARGS__>(a); }                               \
     KERNEL(gemv_##NAME##_n1, GroupedArgs, 512) { Gemv<__VA_ARGS__, 1>(a).run(); }                       \
     KERNEL(gemv_##NAME##_n8, GroupedArgs, 512) { Gemv<__VA_ARGS__, 8>(a).run(); }                       \
-    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, MOST_THREADS) { with_tiles(OfIntegers<f16, __VA_ARGS__>{a}); } \
-    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, MOST_THREADS) { with_tiles(OfIntegers<bf16, __VA_ARGS__>{a}); }
+    KERNEL(gemm_##NAME##_f16, GroupedGemmArgs, Many::THREADS) { product<f16, __VA_ARGS__>(a); }         \
+    KERNEL(gemm_##NAME##_bf16, GroupedGemmArgs, Many::THREADS) { product<bf16, __VA_ARGS__>(a); }
 GROUPED(awq, Awq)
 GROUPED(gptq1, Gptq<1>)
 GROUPED(gptq2, Gptq<2>)

@@ -1,5 +1,5 @@
 // Attention of many queries at once over keys and values in pages, which lie as attention.cu says: FlashAttention-2 (Dao, 2023).
-#include "prefill.cuh"
+#include "prefill_wide.cuh"
 
 // Keys arrive while the values before them are multiplied, their values while the keys are.
 template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
@@ -7,7 +7,7 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     typedef typename Base::T T;
     typedef typename Base::Place Place;
     typedef typename Base::Tile Tile;
-    using Base::slot, Base::behind, Base::fetch, Base::scale_of, Base::slope_of, Base::share_of;
+    using Base::slot, Base::behind, Base::scale_of, Base::slope_of, Base::share_of;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
     // What a warp has of its queries: sums of values, the largest score, and this thread's part of the sum of exponentials. Rows of
@@ -126,60 +126,65 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
             }
     }
 
-    static DEVICE void run(const PrefillArgs& a) {
+    // Queries of a head from `first` on, which see tokens `token` to `to`; `position` is that of the first one.
+    static DEVICE void attend(const PrefillArgs& a, u64 first, u32 count, i32 position, u32 token, u32 to) {
         T *room = shared<T>(), *keys = room + ROWS * PITCH * 8, *values = keys + BN * PITCH * 8;
         T* mine = room + warp() * 16 * SIDE * PITCH * 8;
         const u32 kv = block_y() / (a.heads / a.kv_heads);
-        const u32 begin = least(a.starts[block_z()], a.tokens), end = least(a.starts[block_z() + 1], a.tokens);
-        const u32 count = end > begin ? end - begin : 0;
-        const u32 length = static_cast<u32>(least(static_cast<u64>(a.lengths[block_z()]), least(static_cast<u64>(a.table_len) * a.page_tokens, static_cast<u64>(1u << 30))));
-        // Causal attention has most to do for the last queries: first those.
-        for (u32 first = (grid_x() - 1 - block_x()) * ROWS; first < count; first += grid_x() * ROWS) {
-            const i32 position = static_cast<i32>(length) - static_cast<i32>(count - first);
-            const i32 next = position + static_cast<i32>(least(ROWS, count - first));
-            const u32 to = a.causal ? static_cast<u32>(most(0, next)) : length;
-            const i32 oldest = a.window ? position + 1 - static_cast<i32>(a.window) : 0;
-            u32 token = static_cast<u32>(most(0, oldest)) / BN * BN;
-            Prefill self;
+        Prefill self;
 #pragma unroll
-            for (u32 i = 0; i < SIDE; i++)
+        for (u32 i = 0; i < SIDE; i++)
 #pragma unroll
-                for (u32 h = 0; h < 2; h++) {
-                    self.top[i][h] = minus_infinity(), self.sum[i][h] = 0;
+            for (u32 h = 0; h < 2; h++) {
+                self.top[i][h] = minus_infinity(), self.sum[i][h] = 0;
 #pragma unroll
-                    for (u32 j = 0; j < DIM / 8; j++) self.acc[i][j][2 * h] = self.acc[i][j][2 * h + 1] = 0;
-                }
-            fetch(a, begin + first, count - first, room);
-            Place place;
-            Tile tile;
-            place.find(a, kv, token, length);
-            tile.begin(a, a.keys, place, keys);
-            tile.end(keys);
-            for (; token < to; token += BN) {
-                copy_wait<0>();
-                sync_block();
-                tile.begin(a, a.values, place, values);
-                u32 p[SIDE][BN / 16][4];
-                self.score(a, mine, keys, place, static_cast<i32>(token), position + static_cast<i32>(warp() * 16 * SIDE), p);
-                tile.end(values);
-                copy_wait<0>();
-                sync_block();
-                // Behind the last token there are none: zeros, which are not read.
-                place.find(a, kv, token + BN, to);
-                tile.begin(a, a.keys, place, keys);
-                self.gather(values, p);
-                tile.end(keys);
+                for (u32 j = 0; j < DIM / 8; j++) self.acc[i][j][2 * h] = self.acc[i][j][2 * h + 1] = 0;
             }
-            self.store(a, begin + first, count - first);
+        fetch_queries<C, DIM, ROWS>(a, first, count, room, [](u32 row, u32 chunk) { return slot(row, chunk); });
+        Place place;
+        Tile tile;
+        place.find(a, kv, token, to);
+        tile.begin(a, a.keys, place, keys);
+        tile.end(keys);
+        for (; token < to; token += BN) {
             copy_wait<0>();
             sync_block();
+            tile.begin(a, a.values, place, values);
+            u32 p[SIDE][BN / 16][4];
+            self.score(a, mine, keys, place, static_cast<i32>(token), position + static_cast<i32>(warp() * 16 * SIDE), p);
+            tile.end(values);
+            copy_wait<0>();
+            sync_block();
+            // Behind the last token there are none: zeros, which are not read.
+            place.find(a, kv, token + BN, to);
+            tile.begin(a, a.keys, place, keys);
+            self.gather(values, p);
+            tile.end(keys);
         }
+        self.store(a, first, count);
+        copy_wait<0>();
+        sync_block();
     }
 };
 
 #define PREFILL(C, DIM) \
-    KERNEL(attention_prefill_##C##_d##DIM, PrefillArgs, 128) { Prefill<C, DIM>::run(a); }
+    KERNEL(attention_prefill_##C##_d##DIM, PrefillArgs, 128) { \
+        typedef Prefill<C, DIM> Rows; \
+        each_run<Rows::ROWS, Rows::BN>(a, [&](u64 first, u32 count, i32 position, u32 from, u32 to) { Rows::attend(a, first, count, position, from, to); }); \
+    }
 #define PREFILLS(C) PREFILL(C, 64) PREFILL(C, 80) PREFILL(C, 96) PREFILL(C, 128) PREFILL(C, 256)
 PREFILLS(f16)
 PREFILLS(bf16)
 PREFILLS(e4m3)
+
+#ifdef HAS_WGMMA
+#define WIDE(C, DIM, MOST) \
+    KERNEL(attention_prefill_##C##_w##DIM, PrefillArgs, MOST) { WidePrefill<C, DIM>::run(a); }
+// All have 256 threads; twice that says that a multiprocessor has registers for two blocks.
+#define WIDES(C) WIDE(C, 64, 512) WIDE(C, 128, 256)
+WIDES(f16)
+WIDES(bf16)
+WIDES(e4m3)
+WIDE(f16, 256, 256)
+WIDE(bf16, 256, 256)
+#endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mma.cuh"
+#include "stored.cuh"
 
 struct PrefillArgs {
     const void* q;
@@ -21,23 +22,7 @@ struct PrefillArgs {
     f32 scale, key_scale, value_scale;
 };
 
-struct e4m3 { u8 bits; };
 DEVICE f32 minus_infinity() { return from_bits(0xff800000); }
-
-// What stored numbers are multiplied as, and how many times smaller they are then.
-template <class C> struct Stored;
-template <> struct Stored<f16> { typedef f16 Number; static constexpr u32 TYPE = TYPE_F16; static constexpr f32 SMALLER = 1; };
-template <> struct Stored<bf16> { typedef bf16 Number; static constexpr u32 TYPE = TYPE_BF16; static constexpr f32 SMALLER = 1; };
-template <> struct Stored<e4m3> { typedef f16 Number; static constexpr u32 TYPE = TYPE_F16; static constexpr f32 SMALLER = 256; };
-
-// Two E4M3, bytes 0 and 1 or 2 and 3 of a word, as f16: the same bits where an exponent means 2^-8 of what it meant.
-template <bool HIGH> DEVICE u32 widen(u32 w) {
-    const u32 two = permute(w, 0, HIGH ? 0x3424 : 0x1404);
-    u32 wide = (two & 0x80008000) | (two >> 1 & 0x3f803f80);
-    if ((two & 0x7f00) == 0x7f00) wide |= 0x7fff;
-    if ((two & 0x7f000000) == 0x7f000000) wide |= 0x7fff0000;
-    return wide;
-}
 
 // A block takes ROWS queries of a head, a warp 16 * SIDE of them, and BN tokens at a time.
 template <class C, u32 DIM> struct PrefillTiles {
@@ -50,11 +35,11 @@ template <class C, u32 DIM> struct PrefillTiles {
     // The factor of scores, whose exponentials are powers of 2.
     static DEVICE f32 scale_of(const PrefillArgs& a) { return a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f); }
     // How much a score falls for each token, in the unit that products of queries and keys have.
-    static DEVICE f32 slope_of(const PrefillArgs& a) { return a.slopes[block_y()] * 1.44269504f / scale_of(a); }
+    static DEVICE f32 slope_of(const PrefillArgs& a, u32 head = block_y()) { return a.slopes[head] * 1.44269504f / scale_of(a); }
     // What sums of values are multiplied with at the end, where exponentials relative to the score `top` have the sum `total`.
-    static DEVICE f32 share_of(const PrefillArgs& a, f32 top, f32 total) {
+    static DEVICE f32 share_of(const PrefillArgs& a, f32 top, f32 total, u32 head = block_y()) {
         f32 keep = 1;
-        const f32 sink = a.sinks ? a.sinks[block_y()] * 1.44269504f : minus_infinity();
+        const f32 sink = a.sinks ? a.sinks[head] * 1.44269504f : minus_infinity();
         if (sink != minus_infinity()) {
             // Relative to the larger one.
             const f32 base = top * scale_of(a), over = most(base, sink);
@@ -123,18 +108,39 @@ template <class C, u32 DIM> struct PrefillTiles {
             }
         }
     };
-
-    static DEVICE void fetch(const PrefillArgs& a, u64 from, u32 count, T* to) {
-        for (u32 job = thread(); job < ROWS * CHUNKS; job += THREADS) {
-            const u32 row = job / CHUNKS, chunk = job % CHUNKS;
-            const u64 at = ((from + row) * a.heads + block_y()) * a.dim + chunk * 8;
-            Pack<T> eight;
-            eight.quad = Quad{{0, 0, 0, 0}};
-            if (row < count && chunk * 8 < a.dim) {
-                if (a.type == Stored<C>::TYPE) eight.quad = load16(static_cast<const T*>(a.q) + at);
-                else for (u32 i = 0; i < 8; i++) eight.at[i] = from_f32<T>(load_as(a.q, at + i, a.type));
-            }
-            store16(to + slot(row, chunk), eight.quad);
-        }
-    }
 };
+
+// `count` queries of a head to shared memory, and zeros behind them; `slot` says where a chunk of a row is. They are there once copies have been waited for.
+template <class C, u32 DIM, u32 ROWS, class F> DEVICE void fetch_queries(const PrefillArgs& a, u64 from, u32 count, typename Stored<C>::Number* to, F slot, u32 head = block_y()) {
+    typedef typename Stored<C>::Number T;
+    for (u32 job = thread(); job < ROWS * (DIM / 8); job += threads()) {
+        const u32 row = job / (DIM / 8), chunk = job % (DIM / 8);
+        const u64 at = ((from + row) * a.heads + head) * a.dim + chunk * 8;
+        T* place = to + slot(row, chunk);
+        const bool there = row < count && chunk * 8 < a.dim;
+        if (there && a.type == Stored<C>::TYPE) {
+            copy_async(place, static_cast<const T*>(a.q) + at);
+            continue;
+        }
+        f32 x[8] = {};
+        if (there) load8_as(x, a.q, at, a.type);
+        store_pack(place, x);
+    }
+}
+
+// Runs of queries of a sequence that a block takes, ROWS at a time: calls `attend(first, count, position, from, to)`, the first query, how many there are
+// of the sequence from there on, its position, and which tokens they see, from a multiple of TOKENS on.
+template <u32 ROWS, u32 TOKENS, class F> DEVICE void each_run(const PrefillArgs& a, F attend, u32 block = block_x()) {
+    const u32 begin = least(a.starts[block_z()], a.tokens), end = least(a.starts[block_z() + 1], a.tokens);
+    const u32 count = end > begin ? end - begin : 0;
+    const u32 length = static_cast<u32>(least(static_cast<u64>(a.lengths[block_z()]), least(static_cast<u64>(a.table_len) * a.page_tokens, static_cast<u64>(1u << 30))));
+    // Causal attention has most to do for the last queries: first those.
+    for (u32 first = (grid_x() - 1 - block) * ROWS; first < count; first += grid_x() * ROWS) {
+        const i32 position = static_cast<i32>(length) - static_cast<i32>(count - first);
+        const i32 next = position + static_cast<i32>(least(ROWS, count - first));
+        const u32 to = a.causal ? static_cast<u32>(most(0, next)) : length;
+        const i32 oldest = a.window ? position + 1 - static_cast<i32>(a.window) : 0;
+        const u32 from = static_cast<u32>(most(0, oldest)) / TOKENS * TOKENS;
+        attend(static_cast<u64>(begin) + first, count - first, position, from, most(from, to));
+    }
+}

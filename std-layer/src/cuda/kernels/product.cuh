@@ -17,17 +17,6 @@ struct GemmArgs {
     u32 m, n, k, type;
 };
 
-#ifdef __CUDACC__
-// `copy_async`; zeros, if it is not there.
-#if __CUDA_ARCH__ >= 800
-DEVICE void copy_async(void* to, const void* from, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(to))), "l"(from), "r"(there ? 16 : 0) : "memory");
-}
-#else
-DEVICE void copy_async(void* to, const void* from, bool there) { store16(to, there ? load16(from) : Quad{{0, 0, 0, 0}}); }
-#endif
-#endif
-
 // Rows of a piece on their way to shared memory; zeros instead of what is not there.
 template <class Tiles, u32 ROWS, class T> DEVICE void fetch(T* to, const T* from, u32 first, u32 end, u32 k, u32 columns) {
     static constexpr u32 CHUNKS = Tiles::DEPTH / 8, STEP = Tiles::THREADS / CHUNKS;

@@ -19,6 +19,8 @@ struct QgemvArgs {
     const Segment* segments;
     u64 row_bytes, matrix_bytes;
     u32 rows, cols, batch, type, single;
+    // 2^split warps share the columns of a row: 1, 2 or 4.
+    u32 split;
 };
 
 // Bytes of code as f32: put into a mantissa, from which 2^23 and what makes them unsigned are subtracted.
@@ -32,113 +34,156 @@ struct Vectors {
     const Group* groups;
     const f32* exact;
     const f32* sums;
-    u32 count;
+    u32 count, parts;
 
-    DEVICE Vectors(const QgemvArgs& a, const Segment& own) : count(own.end - own.first) {
-        const u64 first = a.single ? 0 : own.first, parts = a.cols / 32, chunks = div_up(a.cols, 1024);
+    DEVICE Vectors(const QgemvArgs& a, const Segment& own) : count(own.end - own.first), parts(a.cols / 32) {
+        const u64 first = a.single ? 0 : own.first, chunks = div_up(a.cols, 1024);
         codes = a.codes + first * a.cols, groups = a.groups + first * parts;
         exact = a.exact + first * chunks * 1024, sums = a.sums + first * chunks * 64;
     }
 };
 
-// A warp has ROWS rows, and goes through them 1024 columns at a time. These arrive in its own part of shared memory,
-// STAGES deep, as they lie in memory, 16 bytes at a time; then each lane takes 32 columns.
+// A warp has ROWS rows, and one, two or all four warps of a block share their columns, 1024 at a time. These arrive in a warp's own part of shared memory,
+// as they lie in memory, 16 bytes at a time; while each lane takes 32 columns of every row, the next ones are on their way.
 template <class F, u32 N, bool EXACT> struct Qgemv {
-    static constexpr u32 ROWS = N <= 2 ? 2 : 1, STAGES = 4;
+    static constexpr u32 ROWS = N <= 2 ? 2 : 1, WARPS = 4, PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
     static constexpr u32 CHUNK = 1024 / F::LEN * F::BYTES;
     // A chunk starts up to 15 bytes behind a multiple of 16.
-    static constexpr u32 ROOM = (CHUNK + 15 + 15) / 16 * 16;
-    static constexpr u32 PER = F::LEN / 32, GROUPS = 32 / F::GROUP;
+    static constexpr u32 SLACK = F::BYTES % 16 == 0 ? 0 : 15, ROOM = (CHUNK + 15 + 15) / 16 * 16, STAGE = ROWS * ROOM;
 
-    // What lies before a chunk since the last multiple of 16.
-    static DEVICE u32 head_of(const u8* chunk) { return static_cast<u32>(reinterpret_cast<u64>(chunk)) % 16; }
+    // A warp's rows, and where a lane is in them.
+    struct Rows {
+        const u8* first;
+        u32 row_bytes, count, lane, to;
 
-    // Of every `step` bytes the 16 from `first` on.
-    static DEVICE void fetch(const QgemvArgs& a, const u8* row, u32 chunk, u8* to, u32 first, u32 step) {
-        const u8* at = row + static_cast<u64>(chunk) * CHUNK;
-        const u32 head = head_of(at);
-        const u64 left = a.row_bytes - static_cast<u64>(chunk) * CHUNK;
-        const u32 bytes = head + (left < CHUNK ? static_cast<u32>(left) : CHUNK);
-        const u8* from = at - head;
-        for (u32 i = first; i < bytes; i += step) copy_async(to + i, from + i);
-    }
-
-    static DEVICE void run(const QgemvArgs& a) {
-        u8* mine = shared<u8>() + warp() * (STAGES * ROWS * ROOM);
-        const u32 row = (block_x() * (threads() / 32) + warp()) * ROWS;
-        const Segment own = segment_of(a.segments, block_y(), N, a.batch);
-        if (row >= a.rows || own.first == own.end) return;
-        const u8* w = a.w + own.matrix * a.matrix_bytes + row * a.row_bytes;
-        const Vectors x(a, own);
-        const u32 parts = a.cols / 32, chunks = div_up(parts, 32);
-        f32 acc[ROWS][N];
-        for (u32 r = 0; r < ROWS; r++)
-            for (u32 n = 0; n < N; n++) acc[r][n] = 0;
+        // Where the chunk of a row begins; a row that does not exist is like the last one.
+        DEVICE const u8* at(u32 r, u32 chunk) const { return first + static_cast<u64>(least(r, count - 1)) * row_bytes + chunk * CHUNK; }
+        // What lies before it since the last multiple of 16.
+        DEVICE u32 head(u32 r, u32 chunk) const { return SLACK ? static_cast<u32>(reinterpret_cast<u64>(at(r, chunk))) % 16 : 0; }
+        DEVICE u8* stage(u32 s) const { return shared<u8>() + to + s * STAGE; }
+        DEVICE void bring(u32 chunk, u32 s) const {
+            const u32 bytes = least(CHUNK, row_bytes - chunk * CHUNK);
+            u8* room = stage(s) + lane * 16;
 #pragma unroll
-        for (u32 s = 0; s < STAGES - 1; s++) {
-            for (u32 r = 0; r < ROWS; r++)
-                if (s < chunks && row + r < a.rows) fetch(a, w + r * a.row_bytes, s, mine + (s * ROWS + r) * ROOM, lane() * 16, 16 * 32);
+            for (u32 r = 0; r < ROWS; r++) {
+                const u32 ahead = head(r, chunk);
+                const u8* from = at(r, chunk) - ahead + lane * 16;
+#pragma unroll
+                for (u32 i = 0; i < ROOM; i += 16 * 32)
+                    if (lane * 16 + i < ahead + bytes) copy_async(room + r * ROOM + i, from + i);
+            }
             copy_commit();
         }
-        for (u32 chunk = 0; chunk < chunks; chunk++) {
-            const u32 next = chunk + STAGES - 1;
-            for (u32 r = 0; r < ROWS; r++)
-                if (next < chunks && row + r < a.rows) fetch(a, w + r * a.row_bytes, next, mine + (next % STAGES * ROWS + r) * ROOM, lane() * 16, 16 * 32);
-            copy_commit();
-            copy_wait<STAGES - 1>();
+    };
+
+    static DEVICE void run(const QgemvArgs& a) {
+        // Which weights these are a kernel may have to say.
+        if (a.segments) wait_for_inputs();
+        const Segment own = segment_of(a.segments, block_y(), N, a.batch);
+        if (own.first == own.end) return wait_for_inputs();
+        const u32 step = 1 << a.split, slot = warp() & (step - 1), row = ((block_x() * WARPS + warp()) >> a.split) * ROWS, parts = a.cols / 32;
+        // Warps without rows have nothing to do until sums are added.
+        const u32 chunks = row < a.rows ? div_up(parts, 32) : 0;
+        const Vectors x(a, own);
+        Rows rows;
+        rows.first = keep(a.w + own.matrix * a.matrix_bytes + row * a.row_bytes), rows.row_bytes = static_cast<u32>(a.row_bytes), rows.count = least(ROWS, a.rows - row);
+        rows.lane = keep(lane()), rows.to = keep(warp() * (2 * STAGE));
+        f32 acc[ROWS][N];
+#pragma unroll
+        for (u32 r = 0; r < ROWS; r++)
+#pragma unroll
+            for (u32 n = 0; n < N; n++) acc[r][n] = 0;
+        if (slot < chunks) rows.bring(slot, 0);
+        wait_for_inputs();
+        u32 s = 0;
+        for (u32 chunk = slot; chunk < chunks; chunk += step) {
+            const u32 part = chunk * 32 + rows.lane;
+            Input in(x, chunk, least(part, parts - 1));
+            copy_wait<0>();
             sync_warp();
-            const u32 part = chunk * 32 + lane();
+            if (chunk + step < chunks) rows.bring(chunk + step, s ^ 1);
+            u32 c[ROWS][8];
+            f32 scale[ROWS][GROUPS], offset[ROWS][GROUPS];
+#pragma unroll
+            for (u32 r = 0; r < ROWS; r++) {
+                const u8* b = rows.stage(s) + r * ROOM + rows.head(r, chunk) + rows.lane / PER * F::BYTES;
+                const u32 p = rows.lane % PER;
+                F::codes(b, p, c[r]);
+#pragma unroll
+                for (u32 g = 0; g < GROUPS; g++) scale[r][g] = F::scale(b, p * GROUPS + g), offset[r][g] = F::OFFSETS ? F::offset(b, p * GROUPS + g) : 0;
+            }
             if (part < parts) {
 #pragma unroll
                 for (u32 r = 0; r < ROWS; r++) {
-                    if (row + r >= a.rows) break;
-                    const u32 head = head_of(w + r * a.row_bytes + static_cast<u64>(chunk) * CHUNK);
-                    const u8* b = mine + (chunk % STAGES * ROWS + r) * ROOM + head + lane() / PER * F::BYTES;
-                    const u32 p = lane() % PER;
-                    u32 c[8];
-                    F::codes(b, p, c);
-                    f32 scale[GROUPS], offset[GROUPS];
-#pragma unroll
-                    for (u32 g = 0; g < GROUPS; g++) scale[g] = F::scale(b, p * GROUPS + g), offset[g] = F::OFFSETS ? F::offset(b, p * GROUPS + g) : 0;
-                    if (EXACT) exact(a, x, chunk, c, scale, offset, acc[r]);
-                    else integer(a, x, part, c, scale, offset, acc[r]);
+                    if constexpr (EXACT) exact(x, in, c[r], scale[r], offset[r], acc[r]);
+                    else integer(x, in, c[r], scale[r], offset[r], acc[r]);
                 }
             }
-            sync_warp();
+            s ^= 1;
         }
+        // Sums of lanes, then those of warps.
+        sync_block();
+        f32* sums = shared<f32>();
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++)
 #pragma unroll
             for (u32 n = 0; n < N; n++) {
                 const f32 y = warp_reduce<Add>(acc[r][n]);
-                if (lane() == 0 && row + r < a.rows && n < x.count) store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
+                if (lane() == 0) sums[warp() * (ROWS * N) + r * N + n] = y;
             }
+        sync_block();
+        const u32 i = lane();
+        if (slot || i >= ROWS * N) return;
+        const u32 r = i / N, n = i % N;
+        if (row + r >= a.rows || n >= x.count) return;
+        f32 y = 0;
+        for (u32 w = 0; w < step; w++) y += sums[(warp() + w) * (ROWS * N) + i];
+        store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
     }
 
-    static DEVICE void integer(const QgemvArgs& a, const Vectors& vectors, u32 part, const u32 (&c)[8], const f32 (&scale)[GROUPS], const f32 (&offset)[GROUPS], f32 (&acc)[N]) {
+    // What a lane has of the vectors in a chunk: of a single one all of it.
+    struct Input {
+        u32 chunk, part;
+        Quad quads[EXACT ? 8 : 2];
+        Group group;
+
+        DEVICE Input(const Vectors& x, u32 chunk, u32 part) : chunk(chunk), part(part) {
+            if (N == 1) load(x, 0);
+        }
+        DEVICE void load(const Vectors& x, u32 n) {
+            if constexpr (EXACT) {
+                const f32* from = x.exact + (static_cast<u64>(n) * div_up(x.parts, 32) + chunk) * 1024 + lane() * 4;
+#pragma unroll
+                for (u32 i = 0; i < 8; i++) quads[i] = load16(from + i * 128);
+            } else {
+                const u64 at = static_cast<u64>(n) * x.parts + part;
+                quads[0] = load16(x.codes + at * 32), quads[1] = load16(x.codes + at * 32 + 16);
+                group = x.groups[at];
+            }
+        }
+    };
+
+    static DEVICE void integer(const Vectors& x, Input& in, const u32 (&c)[8], const f32 (&scale)[GROUPS], const f32 (&offset)[GROUPS], f32 (&acc)[N]) {
 #pragma unroll
         for (u32 n = 0; n < N; n++) {
-            if (n >= vectors.count) break;
-            const u64 at = static_cast<u64>(n) * (a.cols / 32) + part;
-            const Quad x[2] = {load16(vectors.codes + at * 32), load16(vectors.codes + at * 32 + 16)};
-            const Group group = vectors.groups[at];
-            const i32 sums[2] = {static_cast<int16_t>(group.sums), group.sums >> 16};
+            if (n >= x.count) break;
+            if (N > 1) in.load(x, n);
+            const i32 sums[2] = {static_cast<int16_t>(in.group.sums), in.group.sums >> 16};
             f32 sum = 0;
 #pragma unroll
             for (u32 g = 0; g < GROUPS; g++) {
                 i32 dot = 0;
 #pragma unroll
-                for (u32 i = g * 8 / GROUPS; i < (g + 1) * 8 / GROUPS; i++) dot = dot4(c[i], x[i / 4].w[i % 4], dot);
+                for (u32 i = g * 8 / GROUPS; i < (g + 1) * 8 / GROUPS; i++) dot = dot4(c[i], in.quads[i / 4].w[i % 4], dot);
                 const i32 of = GROUPS == 2 ? sums[g] : sums[0] + sums[1];
                 sum = fmaf(scale[g], static_cast<f32>(dot - F::ZERO * of), sum);
                 if (F::OFFSETS) sum = fmaf(offset[g], static_cast<f32>(of), sum);
             }
-            acc[n] = fmaf(group.scale, sum, acc[n]);
+            acc[n] = fmaf(in.group.scale, sum, acc[n]);
         }
     }
 
-    static DEVICE void exact(const QgemvArgs& a, const Vectors& vectors, u32 chunk, const u32 (&c)[8], const f32 (&scale)[GROUPS], const f32 (&offset)[GROUPS], f32 (&acc)[N]) {
-        const u32 chunks = div_up(a.cols, 1024);
+    static DEVICE void exact(const Vectors& x, Input& in, const u32 (&c)[8], const f32 (&scale)[GROUPS], const f32 (&offset)[GROUPS], f32 (&acc)[N]) {
         f32 w[8][4];
 #pragma unroll
         for (u32 i = 0; i < 8; i++)
@@ -146,190 +191,259 @@ template <class F, u32 N, bool EXACT> struct Qgemv {
             for (u32 k = 0; k < 4; k++) w[i][k] = code_to_f32<F::ZERO>(c[i] ^ 0x80808080, k);
 #pragma unroll
         for (u32 n = 0; n < N; n++) {
-            if (n >= vectors.count) break;
-            const u64 job = static_cast<u64>(n) * chunks + chunk;
+            if (n >= x.count) break;
+            if (N > 1) in.load(x, n);
+            const f32* sums = x.sums + (static_cast<u64>(n) * div_up(x.parts, 32) + in.chunk) * 64 + lane() * 2;
 #pragma unroll
             for (u32 g = 0; g < GROUPS; g++) {
                 f32 dot = 0;
 #pragma unroll
-                for (u32 i = g * 8 / GROUPS; i < (g + 1) * 8 / GROUPS; i++) {
-                    Pack<f32> x;
-                    x.quad = load16(vectors.exact + job * 1024 + i * 128 + lane() * 4);
+                for (u32 i = g * 8 / GROUPS; i < (g + 1) * 8 / GROUPS; i++)
 #pragma unroll
-                    for (u32 k = 0; k < 4; k++) dot = fmaf(w[i][k], x.at[k], dot);
-                }
+                    for (u32 k = 0; k < 4; k++) dot = fmaf(w[i][k], from_bits(in.quads[i].w[k]), dot);
                 acc[n] = fmaf(scale[g], dot, acc[n]);
-                if (F::OFFSETS) {
-                    const f32* s = vectors.sums + job * 64 + lane() * 2;
-                    acc[n] = fmaf(offset[g], GROUPS == 2 ? s[g] : s[0] + s[1], acc[n]);
-                }
+                if (F::OFFSETS) acc[n] = fmaf(offset[g], GROUPS == 2 ? sums[g] : sums[0] + sums[1], acc[n]);
             }
         }
     }
 };
 
 #ifdef MULTIPLIES_CODES
-// Products of integers with up to eight vectors on tensor cores. A block has 16 rows, and goes through them 1024 columns at a time, as a warp does above; of their 32 parts each
-// of its eight warps has four. Its lanes decode two rows of a part each, so that `load_tiles` finds them. Every part of the 32 has sums of its own, which at the end are added as
-// lanes add theirs above: results have the same bits.
-template <class F> struct QgemvTiles : Qgemv<F, 8, false> {
-    typedef Qgemv<F, 8, false> Base;
-    using Base::CHUNK, Base::ROOM, Base::PER, Base::GROUPS;
-    // Sums begin with what zeros give, or are followed by what offsets give.
-    static_assert(F::ZERO == 0 || !F::OFFSETS, "one word for both");
-    static constexpr u32 ROWS = 16, PARTS = 4, STAGES = 3;
-    // Bytes of a warp beside the rows: codes of weights and of vectors, 16 columns of all rows side by side; what else belongs to parts of vectors; scales and offsets of two rows.
-    static constexpr u32 WEIGHTS = PARTS * ROWS * 32, INTEGERS = PARTS * 8 * 32, BESIDE = PARTS * 8 * 16, SCALES = PARTS * 2 * 8 * 16;
+// Products of integers with up to eight vectors on tensor cores. A block has 16 rows, and its eight warps share their columns, 256 at a time, 8 parts of 32. These arrive in a warp's own part of
+// shared memory as they lie in memory, and while they are multiplied the next ones are on their way. Of each part lane 4 g + t decodes codes 8 t to 8 t + 7 of rows g and g + 8, which is what `mma` takes as its left operand if the right one has its rows in
+// the same order.
+template <class F> struct QgemvTiles {
+    static constexpr u32 N = 8, WARPS = 8, PARTS = 8, ROWS = 16, PER = F::LEN / 32, GROUPS = 32 / F::GROUP, CHUNK = PARTS * 32 / F::LEN * F::BYTES;
+    // A row starts up to 15 bytes behind a multiple of 16; where rows start, eight lanes find different banks.
+    static constexpr bool ALIGNED = F::BYTES % 16 == 0;
+    static constexpr u32 ROOM = ((CHUNK + 15 + 15) / 16 * 16 + 31) / 64 * 64 + 32, STAGE = ROWS * ROOM;
+    // What belongs to a part of a vector, and of a row.
+    static constexpr u32 SIDE = GROUPS * 8, SIDES = N * SIDE + 16, SCALES = GROUPS * (F::OFFSETS ? 2 : 1), RECORDS = PARTS * SIDES + ROWS * (PARTS + 1) * SCALES * 4;
+    // 2^23 + 2^22, as an integer and as a number: a small integer added to its bits is a number.
+    static constexpr u32 BIAS = 0x4b400000;
+    // Lanes that copy a row.
+    static constexpr u32 ACROSS = 8, COPIES = ROWS * ACROSS / 32;
 
-    // Where the codes of a vector are, 16 of them: not all in the same banks, neither those of a vector nor those of all.
-    static DEVICE u32 place_of(u32 vector, u32 sixteenth) { return (sixteenth * 8 + (vector ^ sixteenth)) * 16; }
+    static DEVICE u32 head_of(const u8* p) { return ALIGNED ? 0 : static_cast<u32>(reinterpret_cast<u64>(p)) % 16; }
+
+    // Where a lane copies from: its first 16 bytes of rows.
+    struct Lane {
+        const u8* rows[COPIES];
+        u32 parts, lane, to;
+
+        DEVICE void bring(u32 chunk, u32 stage) const {
+            if (chunk * PARTS >= parts) return;
+            const u32 many = least(PARTS, parts - chunk * PARTS), bytes = many * 32 / F::LEN * F::BYTES, first = lane % ACROSS * 16;
+            u8* room = shared<u8>() + to + stage * STAGE;
+#pragma unroll
+            for (u32 i = 0; i < COPIES; i++) {
+                const u8* from = rows[i] + static_cast<u64>(chunk) * CHUNK;
+                const u32 head = head_of(from);
+#pragma unroll
+                for (u32 at = 0; at < CHUNK + (ALIGNED ? 0 : 15); at += ACROSS * 16)
+                    if (at + first < head + bytes) copy_async(room + (i * (32 / ACROSS) + lane / ACROSS) * ROOM + first + at, from - head + at);
+            }
+            copy_commit();
+        }
+    };
 
     static DEVICE void run(const QgemvArgs& a) {
-        const Segment own = segment_of(a.segments, block_y(), 8, a.batch);
-        if (own.first == own.end) return;
+        // Which weights these are a kernel may have to say.
+        if (a.segments) wait_for_inputs();
+        const Segment own = segment_of(a.segments, block_y(), N, a.batch);
+        if (own.first == own.end) return wait_for_inputs();
         const Vectors x(a, own);
-        const u32 row = block_x() * ROWS, parts = a.cols / 32, chunks = div_up(parts, 32);
-        u8 *rows = shared<u8>(), *weights = rows + STAGES * ROWS * ROOM + warp() * (WEIGHTS + INTEGERS + BESIDE + SCALES);
-        u8 *codes = weights + WEIGHTS, *beside = codes + INTEGERS, *scales = beside + BESIDE;
+        const u32 row = block_x() * ROWS;
         // Rows that do not exist are like the last one.
-        const auto at = [&](u32 r) { return a.w + own.matrix * a.matrix_bytes + least(row + r, a.rows - 1) * a.row_bytes; };
-        const auto bring = [&](u32 chunk) {
-            const u32 r = thread() / 16;
-            if (chunk < chunks) Base::fetch(a, at(r), chunk, rows + (chunk % STAGES * ROWS + r) * ROOM, thread() % 16 * 16, 16 * 16);
-            copy_commit();
-        };
-        f32 acc[PARTS][4];
-        for (u32 p = 0; p < PARTS; p++)
-            for (u32 i = 0; i < 4; i++) acc[p][i] = 0;
-        bring(0);
-        bring(1);
-        for (u32 chunk = 0; chunk < chunks; chunk++) {
-            const u32 first = chunk * 32 + warp() * PARTS;
-            Quad held[2];
+        const auto row_at = [&](u32 r) { return a.w + own.matrix * a.matrix_bytes + least(row + r, a.rows - 1) * a.row_bytes; };
+        Lane mine;
+        mine.lane = keep(lane()), mine.to = keep(warp() * (2 * STAGE)), mine.parts = x.parts;
 #pragma unroll
-            for (u32 i = 0; i < 2; i++) {
-                const u32 n = lane() / 8 + 4 * i, sixteenth = lane() % 8;
-                const bool there = n < x.count && first + sixteenth / 2 < parts;
-                held[i] = there ? load16(x.codes + static_cast<u64>(n) * a.cols + first * 32 + sixteenth * 16) : Quad{{0, 0, 0, 0}};
+        for (u32 i = 0; i < COPIES; i++) mine.rows[i] = keep(row_at(i * (32 / ACROSS) + mine.lane / ACROSS) + mine.lane % ACROSS * 16);
+        u32 starts[2];
+        for (u32 i = 0; i < 2; i++) starts[i] = static_cast<u32>(reinterpret_cast<u64>(row_at(mine.lane / 4 + 8 * i)));
+        f32 acc[16] = {};
+        mine.bring(warp(), 0);
+        wait_for_inputs();
+        u32 stage = 0;
+        for (u32 chunk = warp(); chunk * PARTS < x.parts; chunk += WARPS) {
+            const Side side(x, mine.lane, chunk);
+            copy_wait<0>();
+            sync_warp();
+            mine.bring(chunk + WARPS, stage ^ 1);
+            const u8* rows[2];
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) rows[i] = shared<u8>() + mine.to + stage * STAGE + (mine.lane / 4 + 8 * i) * ROOM + (ALIGNED ? 0 : (starts[i] + chunk * CHUNK) % 16);
+            multiply(rows, side, x.parts - chunk * PARTS, shared<u8>() + WARPS * 2 * STAGE + warp() * RECORDS, acc);
+            stage ^= 1;
+        }
+        finish(a, own, x.count, row, acc);
+    }
+
+    // What a lane has of the vectors in a chunk: codes as `mma` takes them, and what belongs to parts.
+    struct Side {
+        Pair codes[PARTS];
+        Group groups[N * PARTS / 32];
+
+        DEVICE Side(const Vectors& x, u32 lane, u32 chunk) {
+            const u32 first = chunk * PARTS;
+#pragma unroll
+            for (u32 i = 0; i < PARTS; i++) {
+                codes[i] = {{0, 0}};
+                if (first + i < x.parts && lane / 4 < x.count) codes[i] = load_pair(x.codes + (static_cast<u64>(lane / 4) * x.parts + first + i) * 32 + lane % 4 * 8);
             }
-            Group group = {0, 0};
-            if (lane() / 4 < x.count && first + lane() % 4 < parts) group = x.groups[static_cast<u64>(lane() / 4) * parts + first + lane() % 4];
-            copy_wait<1>();
-            sync_block();
-            bring(chunk + 2);
 #pragma unroll
-            for (u32 i = 0; i < 2; i++) store16(codes + place_of(lane() / 8 + 4 * i, lane() % 8), held[i]);
-            // What scales are multiplied with later, or sums of integers begin with.
-            const i32 of[2] = {static_cast<int16_t>(group.sums), group.sums >> 16};
+            for (u32 i = 0; i < N * PARTS / 32; i++) {
+                groups[i] = {0, 0};
+                const u32 n = i * 32 / PARTS + lane / PARTS, part = first + lane % PARTS;
+                if (part < x.parts && n < x.count) groups[i] = x.groups[static_cast<u64>(n) * x.parts + part];
+            }
+        }
+    };
+
+    static DEVICE f32 whole(i32 dot) { return from_bits(static_cast<u32>(dot)) - from_bits(BIAS); }
+    static DEVICE i32 sum_of(const Group& group, u32 of) {
+        const i32 sums[2] = {static_cast<int16_t>(group.sums), group.sums >> 16};
+        return GROUPS == 2 ? sums[of] : sums[0] + sums[1];
+    }
+    static DEVICE const u8* block_of(const u8* row, u32 part) { return row + part / PER * F::BYTES; }
+    // The left operand of a part.
+    static DEVICE void decode(const u8* const (&rows)[2], u32 part, u32 (&left)[4]) {
+        u32 c[2][2];
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) F::codes(block_of(rows[i], part), part % PER, c[i], lane() % 4 * 2);
+        left[0] = c[0][0], left[1] = c[1][0], left[2] = c[0][1], left[3] = c[1][1];
+    }
+
+    // `most` parts: what belongs to them is written to `records`, where each lane finds it.
+    static DEVICE void multiply(const u8* const (&rows)[2], const Side& side, u32 most, u8* records, f32 (&acc)[16]) {
+        const u32 g = lane() / 4, t = lane() % 4;
+        // What belongs to a part of a vector: its scale, and what sums of integers begin with, or offsets are multiplied with.
+#pragma unroll
+        for (u32 i = 0; i < N * PARTS / 32; i++) {
+            const u32 v = i * 32 / PARTS + lane() / PARTS, part = lane() % PARTS;
+            const Group group = side.groups[i];
             u32 rest[2];
 #pragma unroll
-            for (u32 g = 0; g < GROUPS; g++) {
-                const i32 sum = GROUPS == 2 ? of[g] : of[0] + of[1];
-                rest[g] = F::OFFSETS ? bits_of(static_cast<f32>(sum)) : static_cast<u32>(-F::ZERO * sum);
-            }
-            store16(beside + (lane() % 4 * 8 + lane() / 4) * 16, Quad{{bits_of(group.scale), rest[0], rest[GROUPS - 1], 0}});
-            decode(a, at, rows + chunk % STAGES * ROWS * ROOM, chunk, weights, scales);
-            sync_warp();
-#pragma unroll
-            for (u32 pair = 0; pair < PARTS; pair += 2) {
-                u32 right[4];
-                load_tiles<false>(right, codes + place_of(lane() % 8, pair * 2 + lane() / 8));
-#pragma unroll
-                for (u32 p = pair; p < pair + 2; p++)
-                    if (first + p < parts) multiply(weights, scales, beside, p, {right[p % 2 * 2], right[p % 2 * 2 + 1]}, acc[p]);
-            }
+            for (u32 of = 0; of < GROUPS; of++) rest[of] = F::OFFSETS ? bits_of(static_cast<f32>(sum_of(group, of))) : BIAS - static_cast<u32>(F::ZERO * sum_of(group, of));
+            u8* to = records + part * SIDES + v * SIDE;
+            if constexpr (GROUPS == 2) store16(to, Quad{{bits_of(group.scale), rest[0], rest[1], 0}});
+            else store_pair(to, Pair{{bits_of(group.scale), rest[0]}});
         }
-        sync_block();
-        struct alignas(8) Two { f32 at[2]; };
-        f32* sums = shared<f32>();
-#pragma unroll
-        for (u32 p = 0; p < PARTS; p++)
-#pragma unroll
-            for (u32 i = 0; i < 4; i += 2)
-                *reinterpret_cast<Two*>(sums + ((warp() * PARTS + p) * ROWS + lane() / 4 + 4 * i) * 8 + lane() % 4 * 2) = Two{{acc[p][i], acc[p][i + 1]}};
-        sync_block();
-        // Two threads have a result, one the sums of even parts and the other those of odd ones.
-        const u32 r = thread() / 16, n = thread() / 2 % 8;
-        f32 v[16];
-#pragma unroll
-        for (u32 k = 0; k < 16; k++) v[k] = sums[((2 * k + thread() % 2) * ROWS + r) * 8 + n];
-#pragma unroll
-        for (u32 step = 0; step < 4; step++)
-#pragma unroll
-            for (u32 k = 0; k < 8; k++)
-                if (k < 8u >> step) v[k] += v[k + (8u >> step)];
-        const f32 y = v[0] + shuffle_xor(v[0], 1);
-        if (thread() % 2 == 0 && row + r < a.rows && n < x.count) store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
-    }
-
-    // Of the warp's parts, a lane has rows r and r + 8 of one.
-    template <class At> static DEVICE void decode(const QgemvArgs& a, At at, const u8* rows, u32 chunk, u8* weights, u8* scales) {
-        const u32 r = lane() % 8, mine = lane() / 8, part = warp() * PARTS + mine;
-        if (chunk * 32 + part >= a.cols / 32) return;
-        Pack<f32> both[GROUPS];
+        // And to one of a row: scales and offsets.
+        u8* scales = records + PARTS * SIDES;
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
-            const u8* b = rows + (r + 8 * i) * ROOM + Base::head_of(at(r + 8 * i) + static_cast<u64>(chunk) * CHUNK) + part / PER * F::BYTES;
-            const u32 p = part % PER;
-            u32 c[8];
-            F::codes(b, p, c);
-            store16(weights + mine * (ROWS * 32) + (r + 8 * i) * 16, Quad{{c[0], c[1], c[2], c[3]}});
-            store16(weights + mine * (ROWS * 32) + (ROWS + r + 8 * i) * 16, Quad{{c[4], c[5], c[6], c[7]}});
+            f32 v[PARTS / 4][SCALES];
 #pragma unroll
-            for (u32 g = 0; g < GROUPS; g++) {
-                both[g].at[i] = F::scale(b, p * GROUPS + g);
-                both[g].at[2 + i] = F::OFFSETS ? F::offset(b, p * GROUPS + g) : 0;
+            for (u32 quad = 0; quad < PARTS / 4; quad++) {
+                const u32 part = quad * 4 + t;
+                const u8* block = block_of(rows[i], part);
+#pragma unroll
+                for (u32 of = 0; of < GROUPS; of++) {
+                    v[quad][of] = F::scale(block, part % PER * GROUPS + of);
+                    if constexpr (F::OFFSETS) v[quad][GROUPS + of] = F::offset(block, part % PER * GROUPS + of);
+                }
+            }
+#pragma unroll
+            for (u32 quad = 0; quad < PARTS / 4; quad++) {
+                f32* to = reinterpret_cast<f32*>(scales + ((g + 8 * i) * (PARTS + 1) + quad * 4 + t) * (SCALES * 4));
+                if constexpr (SCALES == 4) store_pack(to, v[quad]);
+                else if constexpr (SCALES == 2) store_pair(to, Pair{{bits_of(v[quad][0]), bits_of(v[quad][1])}});
+                else *to = v[quad][0];
             }
         }
+        sync_warp();
 #pragma unroll
-        for (u32 g = 0; g < GROUPS; g++) store16(scales + ((mine * GROUPS + g) * 8 + r) * 16, both[g].quad);
+        for (u32 part = 0; part < PARTS; part++) {
+            if (part >= most) break;
+            const Pair right = side.codes[part];
+            f32 scale[2];
+            u32 rest[2][2];
+#pragma unroll
+            for (u32 j = 0; j < 2; j++) {
+                const u8* from = records + part * SIDES + (2 * t + j) * SIDE;
+                if constexpr (GROUPS == 2) {
+                    const Quad q = load16(from);
+                    scale[j] = from_bits(q.w[0]), rest[j][0] = q.w[1], rest[j][1] = q.w[2];
+                } else {
+                    const Quad q = load16(from - j * SIDE);
+                    scale[j] = from_bits(q.w[2 * j]), rest[j][0] = q.w[2 * j + 1];
+                }
+            }
+            u32 left[4];
+            decode(rows, part, left);
+            i32 dot[GROUPS][4];
+#pragma unroll
+            for (u32 of = 0; of < GROUPS; of++) {
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) dot[of][i] = static_cast<i32>(F::OFFSETS ? BIAS : rest[i % 2][of]);
+                const bool half = GROUPS == 1 || of == t / 2;
+                const u32 b[2] = {half ? right.w[0] : 0, half ? right.w[1] : 0};
+                mma(dot[of], left, b);
+            }
+#pragma unroll
+            for (u32 i = 0; i < 2; i++) {
+                const u8* from = scales + ((g + 8 * i) * (PARTS + 1) + part) * (SCALES * 4);
+                f32 v[SCALES];
+                if constexpr (SCALES == 4) load_pack(v, reinterpret_cast<const f32*>(from));
+                else if constexpr (SCALES == 2) {
+                    const Pair two = load_pair(from);
+                    v[0] = from_bits(two.w[0]), v[1] = from_bits(two.w[1]);
+                } else v[0] = *reinterpret_cast<const f32*>(from);
+#pragma unroll
+                for (u32 j = 0; j < 2; j++) {
+                    f32 sum = 0;
+#pragma unroll
+                    for (u32 of = 0; of < GROUPS; of++) {
+                        sum = fmaf(v[of], whole(dot[of][2 * i + j]), sum);
+                        if constexpr (F::OFFSETS) sum = fmaf(v[GROUPS + of], from_bits(rest[j][of]), sum);
+                    }
+                    f32& to = acc[part % 4 * 4 + 2 * i + j];
+                    to = fmaf(scale[j], sum, to);
+                }
+            }
+        }
     }
 
-    // Adds products of part p of the warp: lane 4 g + t has those of rows g and g + 8 with vectors 2 t and 2 t + 1.
-    static DEVICE void multiply(const u8* weights, const u8* scales, const u8* beside, u32 p, const u32 (&right)[2], f32 (&acc)[4]) {
-        u32 left[4];
-        load_tiles<false>(left, weights + p * (ROWS * 32) + lane() * 16);
-        const Quad of[2] = {load16(beside + (p * 8 + lane() % 4 * 2) * 16), load16(beside + (p * 8 + lane() % 4 * 2 + 1) * 16)};
-        f32 sum[4] = {0, 0, 0, 0};
+    // Adds sums: those of every fourth part, then those of the warps.
+    static DEVICE void finish(const QgemvArgs& a, const Segment& own, u32 count, u32 row, f32 (&acc)[16]) {
+        const u32 g = lane() / 4, t = lane() % 4;
+        sync_block();
+        f32* sums = shared<f32>();
 #pragma unroll
-        for (u32 g = 0; g < GROUPS; g++) {
-            Pack<f32> s;
-            s.quad = load16(scales + ((p * GROUPS + g) * 8 + lane() / 4) * 16);
-            i32 dot[4];
+        for (u32 i = 0; i < 2; i++)
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) dot[i] = F::OFFSETS || F::ZERO == 0 ? 0 : static_cast<i32>(of[i % 2].w[1 + g]);
-            if constexpr (GROUPS == 1) mma(dot, left, right);
-            else {
-                const u32 a[2] = {left[2 * g], left[2 * g + 1]}, b[1] = {right[g]};
-                mma(dot, a, b);
+            for (u32 j = 0; j < 2; j++) {
+                const u32 k = 2 * i + j;
+                sums[(warp() * ROWS + g + 8 * i) * N + 2 * t + j] = (acc[k] + acc[4 + k]) + (acc[8 + k] + acc[12 + k]);
             }
+        sync_block();
+        if (thread() >= ROWS * N) return;
+        const u32 r = thread() / N, n = thread() % N;
+        f32 y = 0;
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                sum[i] = fmaf(s.at[i / 2], static_cast<f32>(dot[i]), sum[i]);
-                if (F::OFFSETS) sum[i] = fmaf(s.at[2 + i / 2], from_bits(of[i % 2].w[1 + g]), sum[i]);
-            }
-        }
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) acc[i] = fmaf(from_bits(of[i % 2].w[0]), sum[i], acc[i]);
+        for (u32 w = 0; w < WARPS; w++) y += sums[w * (ROWS * N) + thread()];
+        if (row + r < a.rows && n < count) store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
     }
 };
 
 #define QGEMV_TILES(NAME, F) \
-    KERNEL(qgemv_q8_##NAME##_t8, QgemvArgs, 256) { QgemvTiles<F>::run(a); }
+    KERNEL_EARLY(qgemv_q8_##NAME##_t8, QgemvArgs, 256) { QgemvTiles<F>::run(a); }
 EACH_FORMAT(QGEMV_TILES)
 #endif
 
 // Where there are tiles, no GPU needs these.
 #if !defined(MULTIPLIES_CODES) || !defined(__CUDACC__)
-#define QGEMV_FEW(NAME, F)                                                                    \
-    KERNEL(qgemv_q8_##NAME##_n2, QgemvArgs, 128) { Qgemv<F, 2, false>::run(a); }              \
-    KERNEL(qgemv_q8_##NAME##_n4, QgemvArgs, 128) { Qgemv<F, 4, false>::run(a); }              \
-    KERNEL(qgemv_q8_##NAME##_n8, QgemvArgs, 128) { Qgemv<F, 8, false>::run(a); }
+#define QGEMV_FEW(NAME, F) \
+    KERNEL_EARLY(qgemv_q8_##NAME##_n2, QgemvArgs, 128) { Qgemv<F, 2, false>::run(a); } \
+    KERNEL_EARLY(qgemv_q8_##NAME##_n4, QgemvArgs, 128) { Qgemv<F, 4, false>::run(a); } \
+    KERNEL_EARLY(qgemv_q8_##NAME##_n8, QgemvArgs, 128) { Qgemv<F, 8, false>::run(a); }
 EACH_FORMAT(QGEMV_FEW)
 #endif
 
-#define QGEMV(NAME, F)                                                                        \
-    KERNEL(qgemv_q8_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, false>::run(a); }              \
-    KERNEL(qgemv_f32_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, true>::run(a); }              \
-    KERNEL(qgemv_f32_##NAME##_n8, QgemvArgs, 128) { Qgemv<F, 8, true>::run(a); }
+#define QGEMV(NAME, F) \
+    KERNEL_EARLY(qgemv_q8_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, false>::run(a); } \
+    KERNEL_EARLY(qgemv_f32_##NAME##_n1, QgemvArgs, 128) { Qgemv<F, 1, true>::run(a); } \
+    KERNEL_EARLY(qgemv_f32_##NAME##_n8, QgemvArgs, 128) { Qgemv<F, 8, true>::run(a); }
 EACH_FORMAT(QGEMV)

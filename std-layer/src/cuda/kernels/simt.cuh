@@ -19,14 +19,27 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 // 16 bytes, moved as one.
 struct alignas(16) Quad { u32 w[4]; };
+struct alignas(8) Pair { u32 w[2]; };
 
 #ifdef __CUDACC__
 
 #define DEVICE __device__ __forceinline__
 #define TABLE static __device__ const
 
+// What the kernels before this one write is there from here on, and once all blocks have come here, the kernel behind this one starts. Without the launch's
+// consent, which `Stream::overlap` gives, and before compute capability 9.0, kernels start when those before them are done.
+#if __CUDA_ARCH__ >= 900
+DEVICE void wait_for_inputs() { asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+DEVICE void wait_for_inputs() {}
+#endif
+
 // KERNEL(name, Args, most threads of a block) { body, in which `a` are the arguments }
-#define KERNEL(NAME, ARGS, THREADS) extern "C" __global__ void __launch_bounds__(THREADS) NAME(const __grid_constant__ ARGS a)
+// KERNEL_EARLY(name, Args, most threads of a block) { the same }
+//
+// The body of the second calls `wait_for_inputs`, every thread of it before it ends: what comes before that may run while the kernels before this one do. It may read
+// what no kernel writes, as weights, and writes nothing but shared memory.
+#define KERNEL_EARLY(NAME, ARGS, THREADS) extern "C" __global__ void __launch_bounds__(THREADS) NAME(const __grid_constant__ ARGS a)
 
 DEVICE u32 thread() { return threadIdx.x; }
 DEVICE u32 threads() { return blockDim.x; }
@@ -75,6 +88,9 @@ DEVICE u32 permute(u32 a, u32 b, u32 pick) { return __byte_perm(a, b, pick); }
 // c plus four products of signed bytes.
 DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __dp4a(static_cast<i32>(a), static_cast<i32>(b), c); }
 DEVICE u32 bits_set(u32 x) { return __popc(x); }
+// x, which the compiler then keeps in a register instead of computing it again.
+DEVICE u32 keep(u32 x) { asm volatile("" : "+r"(x)); return x; }
+DEVICE const u8* keep(const u8* x) { asm volatile("" : "+l"(x)); return x; }
 // Bytes with their signs, a - b of each.
 DEVICE u32 sub4(u32 a, u32 b) { return __vsub4(a, b); }
 
@@ -92,17 +108,33 @@ DEVICE void store16(void* p, const Quad& q) { *static_cast<Quad*>(p) = q; }
 DEVICE void copy_async(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(to))), "l"(from) : "memory");
 }
+// The same; zeros, if it is not there.
+DEVICE void copy_async(void* to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(to))), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until at most N groups of this thread are under way.
 template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #else
 DEVICE void copy_async(void* to, const void* from) { store16(to, load16(from)); }
+DEVICE void copy_async(void* to, const void* from, bool there) { store16(to, there ? load16(from) : Quad{{0, 0, 0, 0}}); }
 DEVICE void copy_commit() {}
 template <int N> DEVICE void copy_wait() {}
 #endif
 
 #else
 #include "emulator.h"
+#endif
+
+// KERNEL: one that waits at once.
+#ifndef KERNEL
+#define KERNEL(NAME, ARGS, THREADS)          \
+    DEVICE void NAME##_waits(const ARGS& a); \
+    KERNEL_EARLY(NAME, ARGS, THREADS) {      \
+        wait_for_inputs();                   \
+        NAME##_waits(a);                     \
+    }                                        \
+    DEVICE void NAME##_waits(const ARGS& a)
 #endif
 
 #ifndef NARROWS_BF16
@@ -114,6 +146,9 @@ DEVICE void narrow(bf16& y, f32 x) {
 #endif
 DEVICE void narrow(f32& y, f32 x) { y = x; }
 template <class T> DEVICE T from_f32(f32 x) { T y; narrow(y, x); return y; }
+
+DEVICE Pair load_pair(const void* p) { return *static_cast<const Pair*>(p); }
+DEVICE void store_pair(void* p, const Pair& q) { *static_cast<Pair*>(p) = q; }
 
 static constexpr u32 WARP = 32;
 DEVICE u32 lane() { return thread() % WARP; }
@@ -164,6 +199,16 @@ DEVICE f32 load_as(const void* p, u64 i, u32 type) {
     if (type == TYPE_F32) return static_cast<const f32*>(p)[i];
     u16 bits = static_cast<const u16*>(p)[i];
     return type == TYPE_F16 ? to_f32(f16{bits}) : to_f32(bf16{bits});
+}
+// Eight at once, all on the way together.
+DEVICE void load8_as(f32 (&x)[8], const void* p, u64 i, u32 type) {
+    if (type == TYPE_F32) {
+        for (u32 k = 0; k < 8; k++) x[k] = static_cast<const f32*>(p)[i + k];
+        return;
+    }
+    u16 bits[8];
+    for (u32 k = 0; k < 8; k++) bits[k] = static_cast<const u16*>(p)[i + k];
+    for (u32 k = 0; k < 8; k++) x[k] = type == TYPE_F16 ? to_f32(f16{bits[k]}) : to_f32(bf16{bits[k]});
 }
 DEVICE void store_as(void* p, u64 i, f32 x, u32 type) {
     if (type == TYPE_F32) static_cast<f32*>(p)[i] = x;

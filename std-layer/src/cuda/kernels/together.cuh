@@ -3,6 +3,7 @@
 #pragma once
 
 #include "mma.cuh"
+#include "stored.cuh"
 #include "tokens.cuh"
 
 // Where `mma` is an instruction for both types.
@@ -12,22 +13,22 @@
 // How many of the lowest bits are 1, up to the first 0.
 DEVICE u32 ones(u32 bits) { return bits_set(bits & ~(bits + 1)); }
 
-// A block has a tile of up to 16 rows, each a head of a query, and a part of the tokens; a warp takes 16 tokens at a time. Keys and values go from memory to
-// the registers that `mma` reads, 16 bytes a lane: which dimension has which place in a tile does not matter as long as both operands agree. So lane 4 g + t
-// has eight dimensions in a row of each 32 of keys g and g + 8, four of which are one product's and four the next one's; and of each 64 dimensions of values
-// the eighth g, of tokens 2 t, 2 t + 1 and those 8 behind, of which `permute` makes pairs. Sums of lane 4 g + t are those of rows g and g + 8.
-template <class T, u32 DIM> struct Together : Turns<T, true> {
-    typedef Turns<T, true> Base;
+// A block has a tile of up to 16 rows, each a head of a query, and a part of the tokens. A warp takes 16 tokens at a time, a batch; its own part of shared
+// memory has room for STAGES of them, of which one is multiplied while others arrive. Sums of lane 4 g + t are those of rows g and g + 8.
+template <class C, u32 DIM> struct Together : Turns<C, true> {
+    typedef Turns<C, true> Base;
+    typedef typename Stored<C>::Number T;
     using Base::a, Base::place_of;
-    static constexpr u32 ROWS = 16, BATCH = 16, CHUNKS = DIM / 32, PARTS = DIM / 64;
-    // How far a query is from the next one in shared memory: two of them lie in different banks.
-    static constexpr u32 PITCH = DIM + 32;
+    static constexpr u32 ROWS = 16, BATCH = 16, THREADS = 64, STAGES = 3, STEPS = DIM / 16, PITCH = DIM + 8;
+    // 16 bytes of a row: how many numbers these are, how many a row has, and of how many rows a warp copies some at a time.
+    static constexpr u32 N = 16 / sizeof(C), CHUNKS = DIM / N, ONCE = WARP / CHUNKS;
+    // Bytes of the keys of a batch, and of what a warp has.
+    static constexpr u32 SIZE = BATCH * CHUNKS * 16, RING = STAGES * 2 * SIZE;
 
     // The first query and the first head, and how many heads and rows there are: of each query all heads, one behind the other.
     u32 query, head, heads, count;
-    Eight<T> k[2][CHUNKS], v[PARTS][4];
-    // Of dimension 64 c + 8 (2 t + r % 2) + j the sums `acc[c][j][r]`; the largest scores, and this lane's part of the sums of exponentials.
-    f32 acc[PARTS][8][4], top[2], sum[2];
+    u32 q[STEPS][4];
+    f32 acc[DIM / 8][4], top[2], sum[2];
 
     // A row of this lane, 0 or 1; those that nobody asks for are like the last one.
     DEVICE u32 row(u32 h) const { return least(lane() / 4 + 8 * h, count - 1); }
@@ -37,40 +38,61 @@ template <class T, u32 DIM> struct Together : Turns<T, true> {
     // Which token of a batch score i of a tile of eight keys is.
     static DEVICE u32 token_of(u32 tile, u32 i) { return 8 * tile + lane() % 4 * 2 + i % 2; }
 
-    DEVICE void fetch_keys(u32 index) {
+    // Where a chunk of a token of a batch is: those of eight tokens lie in different banks.
+    static DEVICE u32 slot(u32 token, u32 chunk) { return (token * CHUNKS + (chunk ^ (CHUNKS < 8 ? token / 2 % CHUNKS : token % 8))) * 16; }
+    // Which dimension, apart from multiples of 16, is number `c` of part `half` of 16 in a product: 8 bits come in fours.
+    static DEVICE u32 place_in(u32 half, u32 c) { return sizeof(C) == 1 ? lane() % 4 * 4 + 2 * half + c : 8 * half + lane() % 4 * 2 + c; }
+
+    // Asks for keys and values of a batch, and returns which of its tokens are there.
+    DEVICE u32 fetch(u32 index, u8* to) {
+        this->turn(index);
+        const u32 chunk = lane() % CHUNKS, first = lane() / CHUNKS;
 #pragma unroll
-        for (u32 u = 0; u < 2; u++) {
-            // One that is not there is hidden, whatever its scores are.
-            const Place<T> at = place_of(index, 8 * u + lane() / 4);
-            if (!at.there()) continue;
-            const u32 first = lane() % 4 * 8;
-            const u8* from = at.at(a, a.keys, first);
-#pragma unroll
-            for (u32 j = 0; j < CHUNKS; j++)
-                if (first + 32 * j < a.dim) k[u][j] = load8<T>(from + 64 * j);
+        for (u32 i = 0; i < BATCH; i += ONCE) {
+            const Place<C> at = place_of(index, i + first);
+            u8* place = to + slot(i + first, chunk);
+            const bool there = at.there() && chunk * N < a.dim;
+            copy_async(place, at.at(a, a.keys, chunk * N), there);
+            copy_async(place + SIZE, at.at(a, a.values, chunk * N), there);
+        }
+        copy_commit();
+        return lanes_of(this->place.there()) >> index % 2 * BATCH & 0xffff;
+    }
+
+    // Queries of all rows, in 16 bits, to shared memory; what is behind the last row does not matter.
+    DEVICE void fetch_queries(T* to) const {
+        for (u32 job = thread(); job < count * (DIM / 8); job += THREADS) {
+            const u32 r = job / (DIM / 8), first = job % (DIM / 8) * 8;
+            const u64 from = (static_cast<u64>(query_of(r)) * a.heads + head_of(r)) * a.dim + first;
+            f32 x[8] = {};
+            if (first < a.dim) load8_as(x, a.q, from, a.type);
+            store_pack(to + r * PITCH + first, x);
         }
     }
 
-    DEVICE void fetch_values(u32 index, u32 c) {
+    // What `mma` takes of them.
+    DEVICE void load_queries(const T* from) {
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            const Place<T> at = place_of(index, token_of(i / 2, i));
-            const u32 first = 64 * c + lane() / 4 * 8;
-            v[c][i] = {};
-            if (at.there() && first < a.dim) v[c][i] = load8<T>(at.at(a, a.values, first));
-        }
+        for (u32 k = 0; k < STEPS; k++)
+#pragma unroll
+            for (u32 half = 0; half < 2; half++)
+#pragma unroll
+                for (u32 h = 0; h < 2; h++) q[k][2 * half + h] = *reinterpret_cast<const u32*>(from + row(h) * PITCH + 16 * k + place_in(half, 0));
     }
 
     // Products of queries and the keys of a batch.
-    DEVICE void multiply(const T* q, f32 (&s)[2][4]) const {
+    DEVICE void multiply(const u8* keys, f32 (&s)[2][4]) const {
 #pragma unroll
-        for (u32 j = 0; j < CHUNKS; j++) {
-            const T* from = q + lane() / 4 * PITCH + 32 * j + lane() % 4 * 8;
-            const Quad low = load16(from), high = load16(from + 8 * PITCH);
+        for (u32 j = 0; j < CHUNKS; j += 2) {
+            u32 b[4];
+            load_tiles<false>(b, keys + slot(lane() / 16 * 8 + lane() % 8, j + lane() / 8 % 2));
 #pragma unroll
-            for (u32 i = 0; i < 4; i += 2)
+            for (u32 u = 0; u < 2; u++) {
+                if constexpr (sizeof(C) == 1) {
 #pragma unroll
-                for (u32 u = 0; u < 2; u++) mma(s[u], {low.w[i], high.w[i], low.w[i + 1], high.w[i + 1]}, {k[u][j].w[i], k[u][j].w[i + 1]}, T());
+                    for (u32 k = 0; k < 2; k++) mma(s[u], q[j + k], {widen<false>(b[2 * u + k]), widen<true>(b[2 * u + k])}, T());
+                } else mma(s[u], q[j / 2], {b[2 * u], b[2 * u + 1]}, T());
+            }
         }
     }
 
@@ -107,21 +129,19 @@ template <class T, u32 DIM> struct Together : Turns<T, true> {
         bool more = false;
 #pragma unroll
         for (u32 h = 0; h < 2; h++) {
-            best[h] = most(most(s[0][2 * h], s[0][2 * h + 1]), most(s[1][2 * h], s[1][2 * h + 1]));
+            best[h] = fmaxf(fmaxf(s[0][2 * h], s[0][2 * h + 1]), fmaxf(s[1][2 * h], s[1][2 * h + 1]));
             more |= best[h] > top[h];
         }
         if (lanes_of(more)) {
 #pragma unroll
             for (u32 h = 0; h < 2; h++) {
-                best[h] = most(best[h], shuffle_xor(best[h], 1));
-                best[h] = most(most(best[h], shuffle_xor(best[h], 2)), top[h]);
+                best[h] = fmaxf(best[h], shuffle_xor(best[h], 1));
+                best[h] = fmaxf(fmaxf(best[h], shuffle_xor(best[h], 2)), top[h]);
                 // Both may be -infinity, whose difference is NaN.
                 const f32 by = top[h] == best[h] ? 1 : exp2_fast(top[h] - best[h]);
                 top[h] = best[h], sum[h] *= by;
 #pragma unroll
-                for (u32 c = 0; c < PARTS; c++)
-#pragma unroll
-                    for (u32 j = 0; j < 8; j++) acc[c][j][2 * h] *= by, acc[c][j][2 * h + 1] *= by;
+                for (u32 j = 0; j < DIM / 8; j++) acc[j][2 * h] *= by, acc[j][2 * h + 1] *= by;
             }
         }
 #pragma unroll
@@ -136,34 +156,42 @@ template <class T, u32 DIM> struct Together : Turns<T, true> {
         }
     }
 
-    DEVICE void gather(u32 c, const u32 (&p)[4]) {
+    DEVICE void gather(const u8* values, const u32 (&p)[4]) {
 #pragma unroll
-        for (u32 j = 0; j < 8; j++) {
-            const u32 pick = j % 2 ? 0x7632 : 0x5410;
-            const u32 low = permute(v[c][0].w[j / 2], v[c][1].w[j / 2], pick), high = permute(v[c][2].w[j / 2], v[c][3].w[j / 2], pick);
-            mma(acc[c][j], p, {low, high}, T());
+        for (u32 j = 0; j < CHUNKS; j += 2) {
+            u32 b[4];
+            load_tiles<true>(b, values + slot(lane() % 16, j + lane() / 16));
+#pragma unroll
+            for (u32 k = 0; k < 2; k++) {
+                const u32 low = b[2 * k], high = b[2 * k + 1];
+                if constexpr (sizeof(C) == 1) {
+                    // Two dimensions each of two tokens.
+                    mma(acc[2 * (j + k)], p, {widen<false>(permute(low, 0, 0x20)), widen<false>(permute(high, 0, 0x20))}, T());
+                    mma(acc[2 * (j + k) + 1], p, {widen<false>(permute(low, 0, 0x31)), widen<false>(permute(high, 0, 0x31))}, T());
+                } else mma(acc[j + k], p, {low, high}, T());
+            }
         }
     }
 
     // What the lanes of a warp have together.
     DEVICE void leave(f32* own) const {
+        const u32 pitch = a.dim + 4;
 #pragma unroll
         for (u32 h = 0; h < 2; h++) {
             f32 total = sum[h] + shuffle_xor(sum[h], 1);
             total += shuffle_xor(total, 2);
             const u32 row = lane() / 4 + 8 * h;
             if (row >= count) continue;
+            f32* to = own + row * pitch;
 #pragma unroll
-            for (u32 c = 0; c < PARTS; c++)
+            for (u32 k = 0; k < STEPS; k++)
 #pragma unroll
-                for (u32 r = 0; r < 2; r++) {
-                    const u32 first = 64 * c + (lane() % 4 * 2 + r) * 8;
-                    f32 eight[8];
-#pragma unroll
-                    for (u32 j = 0; j < 8; j++) eight[j] = acc[c][j][2 * h + r];
-                    if (first < a.dim) keep(own + row * a.dim + first, eight);
+                for (u32 half = 0; half < 2; half++) {
+                    const u32 at = 16 * k + place_in(half, 0);
+                    const f32 x = acc[2 * k + (sizeof(C) == 1 ? 0 : half)][2 * h + (sizeof(C) == 1 ? half : 0)], y = acc[2 * k + (sizeof(C) == 1 ? 1 : half)][2 * h + (sizeof(C) == 1 ? half : 1)];
+                    if (at < a.dim) keep2(to + at, x * Stored<C>::SMALLER, y * Stored<C>::SMALLER);
                 }
-            if (lane() % 4 == 0) own[count * a.dim + 2 * row] = top[h], own[count * a.dim + 2 * row + 1] = total;
+            if (lane() % 4 == 0) to[a.dim] = top[h], to[a.dim + 1] = total;
         }
     }
 
@@ -186,7 +214,7 @@ template <class T, u32 DIM> struct Together : Turns<T, true> {
         const u32 query = block_z(), kv = block_y() / per, head = kv * group + block_y() % per * ROWS, part = block_x();
         const u32 heads = least(ROWS, (kv + 1) * group - head), queries = queries_of(a, query);
         const u32 sequence = a.sequences ? a.sequences[query] : query;
-        if (queries == 0 || sequence >= a.rows) return;
+        if (queries == 0 || sequence >= a.rows) return wait_for_inputs();
         // Tokens that some of the rows see, and those that all of them do.
         u32 start = ~0u, length = 0, from_all = 0, to_all = ~0u;
 #pragma unroll 1
@@ -195,40 +223,37 @@ template <class T, u32 DIM> struct Together : Turns<T, true> {
             start = least(start, first), length = most(length, n);
             from_all = most(from_all, first), to_all = least(to_all, a.seen ? most(n, 64u) - 64 : n);
         }
-        const u32 share = a.piece ? a.piece : div_up(length - start, a.parts);
-        const u64 place = (a.piece ? 0 : start) + static_cast<u64>(part) * share;
-        const u32 begin = static_cast<u32>(least(place, static_cast<u64>(length))), end = static_cast<u32>(least(place + share, static_cast<u64>(length)));
+        const auto place = [&](u32 part) { return part_begin(a, part, start, length); };
+        const u32 begin = static_cast<u32>(least(place(part), static_cast<u64>(length))), end = static_cast<u32>(least(place(part + 1), static_cast<u64>(length)));
         const u32 seen = most(start, begin), to = most(seen, end);
-        if (a.piece && seen == to) return;
+        if (a.piece && seen == to) return wait_for_inputs();
         // Which warp has a token, and after which others, depends on nothing but its place in the part.
         const u32 step = BATCH * (threads() / WARP), from = begin + (seen - begin) / step * step;
-        Together self{{a, kv, sequence, from, seen, to, 1, {}, 0, 0}, query, head, heads, queries * heads, {}, {}, {}, {}, {}};
+        Together self{{a, kv, sequence, from, seen, to, 1, {}, 0, 0}, query, head, heads, queries * heads, {}, {}, {}, {}};
         self.top[0] = self.top[1] = minus_infinity();
+        u8* ring = shared<u8>() + warp() * RING;
         self.look(0);
-        self.turn(0);
-        self.fetch_keys(0);
+        wait_for_inputs();
+        u32 there[STAGES];
 #pragma unroll
-        for (u32 c = 0; c < PARTS; c++) self.fetch_values(0, c);
-        // Queries, with zeros behind them; then each warp's own.
-        T* q = shared<T>();
-        const u32 next = self.count * (a.dim + 4);
-        f32 *room = reinterpret_cast<f32*>(q + ROWS * PITCH), *own = room + warp() * next;
-#pragma unroll 1
-        for (u32 r = 0; r < ROWS; r++) {
-            const u64 first = (static_cast<u64>(self.query_of(r)) * a.heads + self.head_of(r)) * a.dim;
-#pragma unroll 1
-            for (u32 i = thread(); i < DIM; i += threads()) q[r * PITCH + i] = from_f32<T>(r < self.count && i < a.dim ? load_as(a.q, first + i, a.type) : 0);
-        }
+        for (u32 s = 0; s < STAGES - 1; s++) there[s] = self.fetch(s, ring + s * 2 * SIZE);
+        T* q = reinterpret_cast<T*>(shared<u8>() + THREADS / WARP * RING);
+        self.fetch_queries(q);
         sync_block();
-        const f32 scale = a.scale * a.key_scale * 1.44269504f;
+        self.load_queries(q);
+        const f32 scale = a.scale * a.key_scale * (Stored<C>::SMALLER * 1.44269504f);
+        u32 now = 0, last = STAGES - 1;
 #pragma unroll 1
         for (u32 index = 0; self.first_of(index) < to; index++) {
-            const u32 first = self.first_of(index), there = lanes_of(self.place.there()) >> index % 2 * BATCH & 0xffff;
+            const u32 first = self.first_of(index);
             f32 s[2][4] = {};
             u32 p[4];
-            self.multiply(q, s);
-            self.turn(index + 1);
-            self.fetch_keys(index + 1);
+            copy_wait<STAGES - 2>();
+            // What others have copied is there, and nobody reads what was multiplied before.
+            sync_warp();
+            there[STAGES - 1] = self.fetch(index + STAGES - 1, ring + last * 2 * SIZE);
+            const u8* keys = ring + now * 2 * SIZE;
+            self.multiply(keys, s);
 #pragma unroll
             for (u32 i = 0; i < 8; i++) s[i / 4][i % 4] *= scale;
             if (a.cap != 0) {
@@ -238,17 +263,18 @@ template <class T, u32 DIM> struct Together : Turns<T, true> {
                 for (u32 i = 0; i < 8; i++) s[i / 4][i % 4] = cap - divide(2 * cap, 1 + exp2_fast(s[i / 4][i % 4] * by));
             }
             if (a.slopes) self.slope(first, s);
-            if (there != 0xffff || first < from_all || first + BATCH > to_all) self.hide(first, there, s);
+            if (there[0] != 0xffff || first < from_all || first + BATCH > to_all) self.hide(first, there[0], s);
             self.weigh(s, p);
+            self.gather(keys + SIZE, p);
 #pragma unroll
-            for (u32 c = 0; c < PARTS; c++) {
-                self.gather(c, p);
-                self.fetch_values(index + 1, c);
-            }
+            for (u32 k = 0; k + 1 < STAGES; k++) there[k] = there[k + 1];
+            last = now, now = now + 1 == STAGES ? 0 : now + 1;
         }
-        self.leave(own);
+        copy_wait<0>();
+        sync_warp();
+        self.leave(reinterpret_cast<f32*>(ring));
         sync_block();
-        unite(a, room, next, self.count, self.count, [&](u32 r) { return a.partial + ((static_cast<u64>(self.query_of(r)) * a.heads + self.head_of(r)) * a.parts + part) * (a.dim + 2); });
+        unite<THREADS / WARP>(a, shared<f32>(), RING / 4, self.count, [&](u32 r) { return a.partial + ((static_cast<u64>(self.query_of(r)) * a.heads + self.head_of(r)) * a.parts + part) * (a.dim + 2); });
     }
 };
 #endif

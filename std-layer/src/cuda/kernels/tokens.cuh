@@ -107,24 +107,35 @@ template <u32 N> DEVICE void recall(f32 (&x)[N], const f32* from) {
     }
 }
 
-// Sums of `dim` values that the warps of a block have of each of `count` rows, as one: a warp's are `next` numbers behind those of the one before it, and
-// behind them the largest score and the sum of exponentials of each of `rows` rows. `out` says where the result of a row goes.
-template <class F> DEVICE void unite(const DecodeArgs& a, const f32* room, u32 next, u32 rows, u32 count, F out) {
-    const u32 warps = threads() / WARP;
-#pragma unroll 1
-    for (u32 h = 0; h < count; h++) {
-        const f32 *sums = room + h * a.dim, *ends = room + rows * a.dim + 2 * h;
-        f32 over = minus_infinity();
-#pragma unroll 1
-        for (u32 w = 0; w < warps; w++) over = most(over, ends[w * next]);
-        f32* to = out(h);
-#pragma unroll 1
-        for (u32 i = thread(); i < a.dim + 2; i += threads()) {
-            f32 o = 0;
-#pragma unroll 1
-            for (u32 w = 0; w < warps; w++)
-                if (ends[w * next + 1] != 0) o = fmaf(exp2_fast(ends[w * next] - over), i < a.dim ? sums[w * next + i] : ends[w * next + 1], o);
-            to[i] = i == a.dim ? over : o;
+// Two, of which the first begins at a multiple of 8 bytes.
+DEVICE void keep2(f32* to, f32 x, f32 y) {
+    struct alignas(8) Two { f32 at[2]; };
+    *reinterpret_cast<Two*>(to) = Two{{x, y}};
+}
+
+// Sums of `dim` values that the WARPS warps of a block have of each of `count` rows, as one; behind those of a row are its largest score and its sum of
+// exponentials, and room for two more. What a warp has is `next` numbers behind that of the one before it. `out` says where the result of a row goes.
+template <u32 WARPS, class F> DEVICE void unite(const DecodeArgs& a, const f32* room, u32 next, u32 count, F out) {
+    // Fours of a row, of which the last has the two.
+    const u32 fours = a.dim / 4 + 1;
+    for (u32 job = thread(); job < count * fours; job += threads()) {
+        const u32 h = job / fours, i = job % fours * 4;
+        const f32 *row = room + h * (a.dim + 4), *ends = row + a.dim;
+        f32 over = minus_infinity(), o[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (u32 w = 0; w < WARPS; w++) over = most(over, ends[w * next]);
+#pragma unroll
+        for (u32 w = 0; w < WARPS; w++) {
+            if (ends[w * next + 1] == 0) continue;
+            const f32 keep = exp2_fast(ends[w * next] - over);
+            f32 x[4];
+            recall(x, row + w * next + i);
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) o[k] = fmaf(keep, x[k], o[k]);
         }
+        f32* to = out(h) + i;
+        if (i == a.dim) o[0] = over;
+        keep2(to, o[0], o[1]);
+        if (i < a.dim) keep2(to + 2, o[2], o[3]);
     }
 }

@@ -12,40 +12,28 @@ struct Wide {
     static DEVICE u32 slot(u32 row, u32 chunk) { return swizzled(row, chunk); }
 };
 
-// While tensor cores multiply a piece, threads copy what is needed two pieces later, write the weights of the next one, and load those behind it.
-// `w` is as in gemm.cuh. A block has all columns of X and W.
+// While tensor cores multiply a piece, threads copy what is needed two pieces later. `w` is as in gemm.cuh, but has dense weights.
 template <class T, class W> DEVICE void gemm(const GemmArgs& a, const Segment& own, W w, Wide) {
     typedef Wide Tiles;
     static constexpr u32 DEPTH = Tiles::DEPTH, GROUP = 4 * WARP;
     // Pieces start at multiples of 1024 bytes; the launch has as many more.
     T* room = shared<T>() + (0 - shared_address(shared<T>())) % 1024 / sizeof(T);
+    const u32 share = div_up(div_up(a.k, DEPTH), grid_z()) * DEPTH, start = least(a.k, block_z() * share);
     // At least one, of zeros where there are no columns: the compiler must not move sums between the last product and its end.
-    const u32 steps = most(1u, div_up(a.k, DEPTH));
-    typename W::Held held[2];
+    const u32 steps = most(1u, div_up(least(share, a.k - start), DEPTH));
     f32 acc[128];
 #pragma unroll
     for (u32 i = 0; i < 128; i++) acc[i] = 0;
     const auto piece = [&](u32 step) { return room + step % Tiles::STAGES * Tiles::SIZE; };
     const auto copy = [&](u32 step) {
         if (step < steps) {
-            fetch<Tiles, Tiles::ROWS>(piece(step), static_cast<const T*>(a.x), own.first, own.end, step * DEPTH, a.k);
-            w.copy(piece(step) + Tiles::ROWS * DEPTH, step * DEPTH);
+            fetch<Tiles, Tiles::ROWS>(piece(step), static_cast<const T*>(a.x), own.first, own.end, start + step * DEPTH, a.k);
+            w.copy(piece(step) + Tiles::ROWS * DEPTH, start + step * DEPTH);
         }
         copy_commit();
     };
-    const auto begin = [&](u32 step) {
-#pragma unroll
-        for (u32 h = 0; h < 2; h++) w.begin(held[h], step * DEPTH + h * 32);
-    };
-    const auto end = [&](u32 step) {
-#pragma unroll
-        for (u32 h = 0; h < 2; h++) w.end(held[h], piece(step) + Tiles::ROWS * DEPTH, h * 4);
-    };
     copy(0);
     copy(1);
-    begin(0);
-    end(0);
-    begin(1);
     u32 step = 0;
     do {
         copy_wait<1>();
@@ -58,7 +46,6 @@ template <class T, class W> DEVICE void gemm(const GemmArgs& a, const Segment& o
         for (u32 k = 0; k < DEPTH; k += 16) wgmma(acc, operand(x + k), operand(y + k), T());
         wgmma_commit();
         copy(step + 2);
-        if (step + 1 < steps) end(step + 1), begin(step + 2);
         wgmma_wait<1>();
     } while (++step < steps);
     wgmma_finish(acc);

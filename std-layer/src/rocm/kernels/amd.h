@@ -5,8 +5,11 @@
 #define DEVICE __attribute__((device, always_inline)) inline
 #define TABLE static __attribute__((device)) const
 
-#define KERNEL(NAME, ARGS, THREADS) \
+// Kernels start when those before them are done.
+DEVICE void wait_for_inputs() {}
+#define KERNEL_EARLY(NAME, ARGS, THREADS) \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(32, THREADS))) void NAME(const ARGS a)
+#define KERNEL KERNEL_EARLY
 
 // What the packet that started a kernel says, as HSA lays it out: threads of a block, and threads of the grid.
 struct Dispatch {
@@ -87,6 +90,8 @@ DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __builtin_amdgcn_sudot4(true, stat
 DEVICE i32 dot4(u32 a, u32 b, i32 c) { return __builtin_amdgcn_sdot4(static_cast<i32>(a), static_cast<i32>(b), c, false); }
 #endif
 DEVICE u32 bits_set(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
+DEVICE u32 keep(u32 x) { return x; }
+DEVICE const u8* keep(const u8* x) { return x; }
 // Bytes with their signs, a - b of each.
 DEVICE u32 sub4(u32 a, u32 b) { return ((a | 0x80808080) - (b & 0x7f7f7f7f)) ^ ((a ^ ~b) & 0x80808080); }
 

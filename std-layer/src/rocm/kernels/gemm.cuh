@@ -19,7 +19,7 @@ struct GemmArgs {
 // longer: 16 bytes of eight rows then lie in different banks. Those 20 KiB are there once: three blocks then fit where 64 KiB are, and the next columns wait in registers.
 static constexpr u32 BN = 128, BK = 32, PITCH = BK + 8, THREADS = 128, MOST_THREADS = THREADS;
 template <u32 ROWS_> struct Narrow {
-    static constexpr u32 ROWS = ROWS_, COLUMNS = BN;
+    static constexpr u32 ROWS = ROWS_, COLUMNS = BN, THREADS = ::THREADS;
     // Where 16 bytes of a row lie in a piece, in numbers of 16 bits.
     static DEVICE u32 slot(u32 row, u32 chunk) { return row * PITCH + chunk * 8; }
 };
@@ -29,8 +29,8 @@ template <class F> DEVICE void with_tiles(F run) { run(Many()); }
 
 #ifdef __GFX9__
 // Two waves fit a unit for vectors if neither takes more than half of its 512 registers.
-#undef KERNEL
-#define KERNEL(NAME, ARGS, THREADS) \
+#undef KERNEL_EARLY
+#define KERNEL_EARLY(NAME, ARGS, THREADS) \
     extern "C" __attribute__((global, amdgpu_flat_work_group_size(32, THREADS), amdgpu_waves_per_eu(2))) void NAME(const ARGS a)
 #endif
 

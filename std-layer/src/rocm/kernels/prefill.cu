@@ -5,12 +5,15 @@
 
 #include "tiles.h"
 
+// Of a lambda: a function that is called has arguments that nobody passes.
+#define INLINE __attribute__((always_inline))
+
 template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
     typedef PrefillTiles<C, DIM> Base;
     typedef typename Base::T T;
     typedef typename Base::Place Place;
     typedef typename Base::Tile Moved;
-    using Base::slot, Base::fetch, Base::scale_of, Base::slope_of, Base::share_of;
+    using Base::slot, Base::scale_of, Base::slope_of, Base::share_of;
     static constexpr u32 SIDE = Base::SIDE, ROWS = Base::ROWS, BN = Base::BN, CHUNKS = Base::CHUNKS, PITCH = Base::PITCH;
 
     // Tiles of 16 queries that a wave has, and tokens whose scores it has at a time: without products of tiles, more take too many registers.
@@ -173,58 +176,52 @@ template <class C, u32 DIM> struct Prefill : PrefillTiles<C, DIM> {
         }
     }
 
-    static DEVICE void run(const PrefillArgs& a) {
+    // Queries of a head from `first` on, which see tokens `from` to `to`; `position` is that of the first one.
+    static DEVICE void attend(const PrefillArgs& a, u64 first, u32 count, i32 position, u32 from, u32 to) {
         T *room = shared<T>(), *keys = room + ROWS * PITCH * 8, *values = keys + BN * PITCH * 8;
         const T* mine = room + wave() * 16 * MINE * PITCH * 8;
         const u32 kv = block_y() / (a.heads / a.kv_heads);
-        const u32 begin = least(a.starts[block_z()], a.tokens), end = least(a.starts[block_z() + 1], a.tokens);
-        const u32 count = end > begin ? end - begin : 0;
-        const u32 length = static_cast<u32>(least(static_cast<u64>(a.lengths[block_z()]), least(static_cast<u64>(a.table_len) * a.page_tokens, static_cast<u64>(1u << 30))));
-        // Causal attention has most to do for the last queries: first those.
-        for (u32 first = (grid_x() - 1 - block_x()) * ROWS; first < count; first += grid_x() * ROWS) {
-            const i32 position = static_cast<i32>(length) - static_cast<i32>(count - first);
-            const i32 next = position + static_cast<i32>(least(ROWS, count - first));
-            const u32 to = a.causal ? static_cast<u32>(most(0, next)) : length;
-            const i32 oldest = a.window ? position + 1 - static_cast<i32>(a.window) : 0;
-            Prefill self;
+        Prefill self;
 #pragma unroll
-            for (u32 i = 0; i < MINE; i++) {
-                self.top[i] = minus_infinity(), self.sum[i] = 0;
+        for (u32 i = 0; i < MINE; i++) {
+            self.top[i] = minus_infinity(), self.sum[i] = 0;
 #pragma unroll
-                for (u32 j = 0; j < DIM / 16; j++)
+            for (u32 j = 0; j < DIM / 16; j++)
 #pragma unroll
-                    for (u32 r = 0; r < RESULTS; r++) self.acc[j][i][r] = 0;
-            }
-            fetch(a, begin + first, count - first, room);
-            for (u32 token = static_cast<u32>(most(0, oldest)) / BN * BN; token < to; token += BN) {
-                Place place;
-                const u32 me = anew(thread());
-                place.find(a, kv, token, to);
-                Moved tile;
-                tile.begin(a, a.keys, place, keys, me);
-                tile.end(keys, me);
-                in_order();
-                tile.begin(a, a.values, place, values, me);
-                tile.end(values, me);
-                copy_wait<0>();
-                sync_block();
+                for (u32 r = 0; r < RESULTS; r++) self.acc[j][i][r] = 0;
+        }
+        fetch_queries<C, DIM, ROWS>(a, first, count, room, [](u32 row, u32 chunk) INLINE { return slot(row, chunk); });
+        for (u32 token = from; token < to; token += BN) {
+            Place place;
+            const u32 me = anew(thread());
+            place.find(a, kv, token, to);
+            Moved tile;
+            tile.begin(a, a.keys, place, keys, me);
+            tile.end(keys, me);
+            in_order();
+            tile.begin(a, a.values, place, values, me);
+            tile.end(values, me);
+            copy_wait<0>();
+            sync_block();
 #pragma unroll 1
-                for (u32 first = 0; first < BN; first += STEP) {
-                    u32 there[STEP / WARP];
+            for (u32 part = 0; part < BN; part += STEP) {
+                u32 there[STEP / WARP];
 #pragma unroll
-                    for (u32 i = 0; i < STEP / WARP; i++) there[i] = first ? place.there[BN / WARP - 1] : place.there[i];
-                    self.tokens(a, mine, keys + 8 * first * PITCH, values + 8 * first * PITCH, there, static_cast<i32>(token + first), position + static_cast<i32>(wave() * 16 * MINE));
-                }
-                sync_block();
+                for (u32 i = 0; i < STEP / WARP; i++) there[i] = part ? place.there[BN / WARP - 1] : place.there[i];
+                self.tokens(a, mine, keys + 8 * part * PITCH, values + 8 * part * PITCH, there, static_cast<i32>(token + part), position + static_cast<i32>(wave() * 16 * MINE));
             }
-            self.store(a, begin + first, count - first);
             sync_block();
         }
+        self.store(a, first, count);
+        sync_block();
     }
 };
 
 #define PREFILL(C, DIM) \
-    KERNEL(attention_prefill_##C##_d##DIM, PrefillArgs, 128) { Prefill<C, DIM>::run(a); }
+    KERNEL(attention_prefill_##C##_d##DIM, PrefillArgs, 128) { \
+        typedef Prefill<C, DIM> Rows; \
+        each_run<Rows::ROWS, Rows::BN>(a, [&](u64 first, u32 count, i32 position, u32 from, u32 to) INLINE { Rows::attend(a, first, count, position, from, to); }); \
+    }
 #define PREFILLS(C) PREFILL(C, 64) PREFILL(C, 80) PREFILL(C, 96) PREFILL(C, 128) PREFILL(C, 256)
 PREFILLS(f16)
 PREFILLS(bf16)

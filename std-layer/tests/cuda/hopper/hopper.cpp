@@ -10,13 +10,13 @@
 
 namespace emu {
 
-struct Product { u64 a, b; f32 (*widen)(u16); u32 group; };
+// Sums of a thread with products under way: where they go, and what they are.
+struct Sums { f32* to; f32 at[128]; };
+struct Pending { Product product; f32* to; };
 struct Thread {
     u64 block;
-    // Where its sums go, what they are, and the products that are not yet among them.
-    f32* to;
-    f32 sums[128];
-    std::vector<Product> products;
+    std::vector<Sums> sums;
+    std::vector<Pending> products;
     u32 group, count;
     bool fenced;
 };
@@ -30,20 +30,29 @@ static Group groups_of_block[1024 / 128];
 
 static Thread& me() {
     Thread& t = threads_of_block[current];
-    if (t.block != blocks) t.block = blocks, t.products.clear(), t.group = t.count = 0, t.fenced = false;
+    if (t.block != blocks) t.block = blocks, t.sums.clear(), t.products.clear(), t.group = t.count = 0, t.fenced = false;
     return t;
 }
 
 // Shared memory starts at a multiple of 16, and of no more.
 static constexpr u32 FIRST = 1024 + 16;
 
-// Chunk of 16 bytes of a row of an operand, in which eight rows of 128 bytes are swizzled.
-static const u8* chunk_of(u64 operand, u32 row, u32 chunk) {
-    const u32 start = (operand & 0x3fff) << 4, stride = (operand >> 32 & 0x3fff) << 4;
+// Where 16 bytes of an operand are that are so far behind its first ones, before eight chunks of 16 bytes change places.
+static const u8* place_of(u64 operand, u32 behind) {
+    const u32 start = (operand & 0x3fff) << 4;
     if (operand >> 62 != 1 || operand >> 49 & 7 || start % 1024 >= 128) fail("an operand that does not start where its swizzling of 128 bytes does");
-    const u32 at = start + row / 8 * stride + row % 8 * 128 + chunk * 16, swizzled = at ^ (at >> 7 & 7) << 4;
+    const u32 at = start + behind, swizzled = at ^ (at >> 7 & 7) << 4;
     if (swizzled < FIRST || swizzled - FIRST + 16 > now.shared_bytes) fail("an operand outside of shared memory");
     return now.shared + (swizzled - FIRST);
+}
+static u32 of_eight(u64 operand) { return (operand >> 32 & 0x3fff) << 4; }
+
+// Chunk of a row of an operand.
+static const u8* chunk_of(u64 operand, u32 row, u32 chunk) { return place_of(operand, row / 8 * of_eight(operand) + row % 8 * 128 + chunk * 16); }
+// Eight columns of a row of one that is turned.
+static const u8* turned_chunk_of(u64 operand, u32 row, u32 chunk) {
+    const u32 further = (operand >> 16 & 0x3fff) << 4;
+    return place_of(operand, chunk / 8 * further + row / 8 * of_eight(operand) + row % 8 * 128 + chunk % 8 * 16);
 }
 
 static void row_of(f32 (&x)[16], const Product& p, u64 operand, u32 row) {
@@ -51,55 +60,85 @@ static void row_of(f32 (&x)[16], const Product& p, u64 operand, u32 row) {
     for (u32 i = 0; i < 2; i++) memcpy(bits + 8 * i, chunk_of(operand, row, i), 16);
     for (u32 k = 0; k < 16; k++) x[k] = p.widen(bits[k]);
 }
-
-// Adds a product to the sums of a thread: two rows, and of 256 columns each fourth pair.
-static void add(Thread& t, const Product& p) {
-    const u32 g = current % 32 / 4, column = current % 4 * 2;
-    f32 left[2][16], right[16];
-    for (u32 i = 0; i < 2; i++) row_of(left[i], p, p.a, current / 32 % 4 * 16 + 8 * i + g);
-    for (u32 j = 0; j < 64; j++) {
-        row_of(right, p, p.b, j / 2 * 8 + column + j % 2);
-        for (u32 i = 0; i < 2; i++)
-            for (u32 k = 0; k < 16; k++) t.sums[j / 2 * 4 + 2 * i + j % 2] += left[i][k] * right[k];
+static void column_of(f32 (&x)[16], const Product& p, u32 column) {
+    if (!p.turned) return row_of(x, p, p.b, column);
+    for (u32 k = 0; k < 16; k++) {
+        u16 bits[8];
+        memcpy(bits, turned_chunk_of(p.b, k, column / 8), 16);
+        x[k] = p.widen(bits[column % 8]);
     }
 }
 
-void multiply(f32 (&d)[128], u64 a, u64 b, f32 (*widen)(u16)) {
+// Adds a product to sums of this thread: two rows, and of all columns each fourth pair.
+static void add(f32* sums, const Product& p) {
+    const u32 g = current % 32 / 4, column = current % 4 * 2;
+    f32 left[2][16], right[16];
+    for (u32 i = 0; i < 2; i++)
+        if (p.turned) memcpy(left[i], p.left[i], sizeof left[i]);
+        else row_of(left[i], p, p.a, current / 32 % 4 * 16 + 8 * i + g);
+    for (u32 j = 0; j < p.columns / 4; j++) {
+        column_of(right, p, j / 2 * 8 + column + j % 2);
+        for (u32 i = 0; i < 2; i++) {
+            f32& sum = sums[j / 2 * 4 + 2 * i + j % 2];
+            if (!p.add) sum = 0;
+            for (u32 k = 0; k < 16; k++) sum += left[i][k] * right[k];
+        }
+    }
+}
+
+static bool same(const Product& x, const Product& y) {
+    return x.columns == y.columns && x.add == y.add && x.turned == y.turned && x.a == y.a && x.b == y.b && x.widen == y.widen && x.group == y.group;
+}
+
+void multiply(f32* d, const Product& made) {
     if (now.threads % 128) fail("a part of a group of four warps");
     warp_barrier(5);
     Thread& t = me();
     Group& g = groups_of_block[current / 128];
     if (g.block != blocks) g.block = blocks, g.products.clear();
-    const Product product = {a, b, widen, t.group};
+    Product product = made;
+    product.group = t.group;
     // The first one to come has waited for none of the others since their last barrier.
     if (t.count == g.products.size()) {
-        for (u32 i = 0; i < 64 * 2; i++)
-            if (!is_visible(chunk_of(a, i / 2, i % 2))) fail("a left operand that was not written, or without a fence");
-        for (u32 i = 0; i < 256 * 2; i++)
-            if (!is_visible(chunk_of(b, i / 2, i % 2))) fail("a right operand that was not written, or without a fence");
+        for (u32 i = 0; i < 64 * 2 && !product.turned; i++)
+            if (!is_visible(chunk_of(product.a, i / 2, i % 2))) fail("a left operand that was not written, or without a fence");
+        for (u32 i = 0; i < product.columns * 2; i++) {
+            const u8* chunk = product.turned ? turned_chunk_of(product.b, i % 16, i / 16) : chunk_of(product.b, i / 2, i % 2);
+            if (!is_visible(chunk)) fail("a right operand that was not written, or without a fence");
+        }
         g.products.push_back(product);
     }
-    const Product& first = g.products[t.count++];
-    if (first.a != a || first.b != b || first.widen != widen || first.group != t.group) fail("different products in a group of four warps");
-    if (t.products.empty()) {
+    if (!same(g.products[t.count++], product)) fail("different products in a group of four warps");
+    bool under_way = false;
+    for (const Sums& s : t.sums) under_way |= s.to == d;
+    if (!under_way) {
         if (!t.fenced) fail("a product without a fence behind other uses of its sums");
-        t.to = d;
-        memcpy(t.sums, d, sizeof t.sums);
-        memset(d, 0xff, sizeof t.sums);
-    } else if (t.to != d) fail("products with other sums before those under way are done");
-    t.products.push_back(product);
+        t.sums.push_back({d, {}});
+        memcpy(t.sums.back().at, d, product.columns / 2 * sizeof(f32));
+        memset(d, 0xff, product.columns / 2 * sizeof(f32));
+    }
+    t.products.push_back({product, d});
 }
 
 void wait_for_products(u32 n) {
     warp_barrier(6);
     Thread& t = me();
     t.fenced = false;
-    std::vector<Product> left;
-    for (const Product& p : t.products)
-        if (p.group + n < t.group) add(t, p);
-        else left.push_back(p);
-    if (left.empty() && !t.products.empty()) memcpy(t.to, t.sums, sizeof t.sums);
-    t.products = left;
+    std::vector<Pending> left;
+    std::vector<Sums> open;
+    for (Sums& s : t.sums) {
+        u32 columns = 0;
+        bool done = true;
+        for (const Pending& p : t.products) {
+            if (p.to != s.to) continue;
+            columns = p.product.columns;
+            if (p.product.group + n < t.group) add(s.at, p.product);
+            else left.push_back(p), done = false;
+        }
+        if (done) memcpy(s.to, s.at, columns / 2 * sizeof(f32));
+        else open.push_back(s);
+    }
+    t.products = left, t.sums = open;
 }
 }  // namespace emu
 

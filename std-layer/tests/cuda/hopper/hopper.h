@@ -2,8 +2,18 @@
 #pragma once
 
 namespace emu {
-// Of `wgmma`: 256 columns of this thread's sums, which arrive when it waits for them.
-void multiply(f32 (&d)[128], u64 a, u64 b, f32 (*widen)(u16));
+// A product by `wgmma`: of all threads of a group the same, apart from what lanes have of the left operand themselves.
+struct Product {
+    u32 columns;
+    bool add, turned;
+    // Where the operands are; what lanes have of the left one as rows `lane / 4` and that + 8, if that is not in shared memory.
+    u64 a, b;
+    f32 left[2][16];
+    f32 (*widen)(u16);
+    u32 group;
+};
+// Sums of this thread, which arrive when it waits for them.
+void multiply(f32* d, const Product& product);
 // Until at most n groups of this thread's products are under way.
 void wait_for_products(u32 n);
 }  // namespace emu
@@ -13,7 +23,17 @@ void async_fence();
 void wgmma_fence();
 void wgmma_commit();
 template <int N> DEVICE void wgmma_wait() { emu::wait_for_products(N); }
-template <class T> DEVICE void wgmma(f32 (&d)[128], u64 a, u64 b, T) {
-    emu::multiply(d, a, b, [](u16 bits) { return to_f32(T{bits}); });
+template <class T, u32 N> DEVICE void wgmma(f32 (&d)[N], u64 a, u64 b, T, bool add = true) {
+    emu::multiply(d, {2 * N, add, false, a, b, {}, [](u16 bits) { return to_f32(T{bits}); }, 0});
 }
-DEVICE void wgmma_finish(f32 (&)[128]) { wgmma_wait<0>(); }
+template <class T, u32 N> DEVICE void wgmma_turned(f32 (&d)[N], const u32 (&a)[4], u64 b, T) {
+    emu::Product product = {2 * N, true, true, 0, b, {}, [](u16 bits) { return to_f32(T{bits}); }, 0};
+    for (u32 i = 0; i < 16; i++)
+        for (u32 h = 0; h < 2; h++) {
+            const u32 two = shuffle(a[i / 8 * 2 + h], lane() / 4 * 4 + i % 8 / 2);
+            product.left[h][i] = product.widen(static_cast<u16>(two >> i % 2 * 16));
+        }
+    emu::multiply(d, product);
+}
+template <u32 N> DEVICE void in_order(f32 (&)[N]) {}
+template <int N = 0, u32 M> DEVICE void wgmma_finish(f32 (&)[M]) { wgmma_wait<N>(); }

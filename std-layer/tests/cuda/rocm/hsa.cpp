@@ -10,6 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "launch.h"
+
+namespace emu { extern bool has_to_wait; }
+
 typedef uint64_t Id;
 typedef uint32_t u32;
 #define API extern "C" __attribute__((visibility("default")))
@@ -33,7 +37,6 @@ int cuModuleLoadData(void**, const void*);
 int cuModuleUnload(void*);
 int cuModuleGetFunction(void**, void*, const char*);
 int cuFuncSetAttribute(void*, int, int);
-int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
 int emu_args(const char*);
 int emu_get(const char*);
 }
@@ -106,7 +109,8 @@ const char* launch(Queue* q, const Dispatch& p) {
     if (p.private_bytes || p.group_bytes > 65536) return "private or group memory";
     void* args[] = {reinterpret_cast<void*>(p.arguments)};
     cuFuncSetAttribute(k.function, 8, static_cast<int>(p.group_bytes));
-    int code = cuLaunchKernel(k.function, p.grid[0] / p.threads[0], p.grid[1], p.grid[2], p.threads[0], 1, 1, p.group_bytes, q->stream, args, nullptr);
+    const LaunchConfig config = {{p.grid[0] / p.threads[0], p.grid[1], p.grid[2]}, {p.threads[0], 1, 1}, p.group_bytes, q->stream, nullptr, 0};
+    int code = cuLaunchKernelEx(&config, k.function, args, nullptr);
     if (code == 0) code = cuStreamSynchronize(q->stream);
     if (code) fprintf(stderr, "kernel %s: code %d\n", k.name.c_str(), code);
     return code ? "a kernel" : nullptr;
@@ -157,7 +161,12 @@ int machine() {
 }
 }  // namespace
 
-API int hsa_init() { int n; return cuInit(0) || cuDeviceGetCount(&n) ? OUT_OF_RESOURCES : SUCCESS; }
+API int hsa_init() {
+    // Kernels start when those before them are done.
+    emu::has_to_wait = false;
+    int n;
+    return cuInit(0) || cuDeviceGetCount(&n) ? OUT_OF_RESOURCES : SUCCESS;
+}
 API int hsa_status_string(int status, const char** text) {
     static const std::map<int, const char*> all = {{INVALID_ARGUMENT, "HSA_STATUS_ERROR_INVALID_ARGUMENT"}, {INVALID_CODE_OBJECT, "HSA_STATUS_ERROR_INVALID_CODE_OBJECT"}, {INVALID_SYMBOL, "HSA_STATUS_ERROR_INVALID_SYMBOL_NAME"}};
     auto found = all.find(status);
