@@ -29,6 +29,7 @@ pub(crate) mod lanes;
 pub(crate) mod legacy;
 pub(crate) mod mx;
 pub(crate) mod packed;
+#[allow(dead_code)] // Not every target has this decoding.
 pub(crate) mod pairs;
 pub(crate) mod steps;
 pub(crate) mod ternary;

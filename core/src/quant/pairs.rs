@@ -4,7 +4,6 @@ use crate::quant::packed::Packing;
 
 /// Groups of columns of 16 rows of weights.
 #[derive(Clone, Copy)]
-#[allow(dead_code)] // Not every target has this decoding.
 pub(crate) struct PairsArgs {
     /// For each four columns 64 bytes, byte `4 * r + t` being the signed code of row `r`, column `t`.
     pub(crate) codes: *const u8,
@@ -21,7 +20,6 @@ pub(crate) struct PairsArgs {
 
 /// Steps of a panel of packed weights, whose scales and offsets have been unpacked.
 #[derive(Clone, Copy)]
-#[allow(dead_code)] // Not every target has this decoding.
 pub(crate) struct PackedPairsArgs {
     pub(crate) packing: &'static Packing,
     /// The unit that begins with the first of the steps.
