@@ -28,18 +28,6 @@ use super::{KvFormat, Ops};
 use crate::aligned::Zeroable;
 use crate::model::Norm;
 
-/// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
-const KV_PIECE: usize = 256;
-
-/// Pieces that a sequence of so many tokens has. The first eight have a fourth of the others' tokens, and the next eight a half.
-pub(crate) fn kv_pieces(tokens: usize) -> usize {
-    match tokens.div_ceil(KV_PIECE / 4) {
-        parts @ 0..=8 => parts,
-        parts @ 9..=24 => parts.div_ceil(2) + 4,
-        parts => parts.div_ceil(4) + 10,
-    }
-}
-
 /// Where rows of `cols` columns go, in each form that somebody takes.
 #[derive(Debug)]
 pub(crate) struct Forms<'a> {
@@ -429,7 +417,7 @@ impl Ops {
             table_len: small("numbers of a table", tables.len)?,
             pages: small("pages", shape.pages)?,
             parts: small("pieces", how.pieces)?,
-            piece: small("tokens of a piece", KV_PIECE)?,
+            piece: small("tokens of a piece", geometry::KV_PIECE)?,
             window: small("window", how.window.unwrap_or(0))?,
             ty: type_number(ElementType::F32),
             together: 1,

@@ -192,6 +192,18 @@ pub(crate) fn decode(
     Geometry { grid: [parts, blocks, sequences], threads: 4 * 32, shared }
 }
 
+/// Tokens of a piece of attention: pieces are counted from the beginning of a sequence, so that sums depend on nothing else.
+pub(crate) const KV_PIECE: usize = 256;
+
+/// Pieces that a sequence of so many tokens has. The first eight have a fourth of the others' tokens, and the next eight a half.
+pub(crate) fn kv_pieces(tokens: usize) -> usize {
+    match tokens.div_ceil(KV_PIECE / 4) {
+        parts @ 0..=8 => parts,
+        parts @ 9..=24 => parts.div_ceil(2) + 4,
+        parts => parts.div_ceil(4) + 10,
+    }
+}
+
 /// Attention of single queries on tensor cores, with a kernel for heads of `dim` whose numbers have so many bytes: a block for each query, which may leave
 /// it to that of one before it, and of each KV head for 16 heads. It has 16 queries in 16 bits, with 16 bytes between them, and each of its two warps three
 /// times keys and values of 16 tokens, in whose place are at the end `dim` sums and four numbers of each query.

@@ -260,3 +260,18 @@ fn attention() {
         }
     });
 }
+
+/// As many pieces as begin before the last token, by what `piece_begin` of `attention.cuh` says.
+#[test]
+fn pieces() {
+    let part = KV_PIECE / 4;
+    let begin = |p: usize| match p {
+        0..8 => p * part,
+        8..16 => (2 * p - 8) * part,
+        _ => (4 * p - 40) * part,
+    };
+    for tokens in 0..20_000 {
+        let n = kv_pieces(tokens);
+        assert!(begin(n) >= tokens && (n == 0 || begin(n - 1) < tokens), "{tokens} tokens in {n} pieces");
+    }
+}

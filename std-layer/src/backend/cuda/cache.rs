@@ -11,7 +11,8 @@ use super::layout::Layout;
 use super::weights::{Stored, MAX_GEMV_ROWS};
 use super::Gpu;
 use crate::backend::{BackendError, CacheOptions, KvType, Linear, Sequences};
-use crate::cuda::decoder::{kv_pieces, NO_SEQUENCE};
+use crate::cuda::decoder::NO_SEQUENCE;
+use crate::cuda::geometry::kv_pieces;
 use crate::cuda::{
     Activations, Buffer, Context, Copying, CudaError, Graph, KvCache, KvFormat, KvShape, PinnedBuffer,
     Stream, View,
