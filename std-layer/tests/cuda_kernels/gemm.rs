@@ -1,7 +1,8 @@
 //! Matrix products.
 
 use gllm_kernels_std::core::{bf16, f16, IsaLevel, Kernels, QuantFormat, QuantRef};
-use gllm_kernels_std::cuda::{Float, QuantView, Split};
+use gllm_kernels_std::cuda::{Buffer, Float, QuantView, Split};
+use gllm_testkit::data::Source;
 
 use super::{compare, quant, source, text, trial, Gpu, Outcome, Trials};
 
@@ -46,6 +47,23 @@ fn dense<T: Float, U: Float>() -> Outcome {
     Ok(())
 }
 
+/// Weights in blocks as numbers, rows of X, and both on the GPU.
+type Operands<T> = (Vec<T>, Vec<T>, Buffer<u8>, Buffer<T>);
+fn operands<T: Float>(
+    gpu: &Gpu,
+    source: &mut Source,
+    format: QuantFormat,
+    (m, n, k): (usize, usize, usize),
+) -> Result<Operands<T>, String> {
+    let bytes = quant::ordinary(source, format, n * k / format.block_len())?;
+    let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
+    let mut decoded = vec![T::from_f32(0.0); n * k];
+    Kernels::<T>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
+    let x: Vec<T> = source.normals(m * k);
+    let (on_w, on_x) = (gpu.put(&bytes)?, gpu.put(&x)?);
+    Ok((decoded, x, on_w, on_x))
+}
+
 fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     let gpu = Gpu::new()?;
     let mut source = source(format.name());
@@ -53,12 +71,7 @@ fn quantised<T: Float, U: Float>(format: QuantFormat) -> Outcome {
     let several = 96usize.div_ceil(unit);
     for (m, n, blocks) in [(5, 70, 1), (130, 3, several), (130, 129, several)] {
         let k = blocks * unit;
-        let bytes = quant::ordinary(&mut source, format, n * blocks)?;
-        let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
-        let mut decoded = vec![T::from_f32(0.0); n * k];
-        Kernels::<T>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
-        let x: Vec<T> = source.normals(m * k);
-        let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&bytes)?);
+        let (decoded, x, on_w, on_x) = operands::<T>(&gpu, &mut source, format, (m, n, k))?;
         let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
         let mut y = gpu.room::<U>(m * n)?;
         gpu.ops.qgemm(&gpu.stream, w, &on_x, &mut y).map_err(text)?;
@@ -104,12 +117,7 @@ fn quantised_few(format: QuantFormat) -> Outcome {
         [(34, 37, 128usize.div_ceil(unit), 2), (9, 130, (1280 + unit) / unit, 2), (64, 20, 3, 1)]
     {
         let k = blocks * unit;
-        let bytes = quant::ordinary(&mut source, format, n * blocks)?;
-        let w = QuantRef::new(&bytes, format, n, k).map_err(text)?;
-        let mut decoded = vec![bf16::from_f32(0.0); n * k];
-        Kernels::<bf16>::forced(IsaLevel::Scalar).and_then(|s| s.dequant(w, &mut decoded)).map_err(text)?;
-        let x: Vec<bf16> = source.normals(m * k);
-        let (on_x, on_w) = (gpu.put(&x)?, gpu.put(&bytes)?);
+        let (decoded, x, on_w, on_x) = operands::<bf16>(&gpu, &mut source, format, (m, n, k))?;
         let w = QuantView::new(&on_w, format, n, k).map_err(text)?;
         let (mut y, mut room) = (gpu.room::<f32>(m * n)?, gpu.room::<f32>(parts * m * n)?);
         let split = Split { parts, room: room.view_mut() };
