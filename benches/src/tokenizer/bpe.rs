@@ -34,24 +34,23 @@ macro_rules! tiktoken {
     };
 }
 
-/// A word of the vocabulary o200k: capitals and small letters, in this order; `$capitals` and `$small` are how many of each. What is
-/// contracted belongs to the word.
-macro_rules! o200k_word {
-    ($capitals:literal, $small:literal) => {
+/// What texts are cut into where a word is capitals and small letters, in this order: `$contracted` may follow a word and belongs to it, and
+/// `$digits` belong together.
+macro_rules! capitals_then_small {
+    ($contracted:literal, $digits:literal) => {
         concat!(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]",
-            $capitals,
-            r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
-            $small,
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            $contracted,
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            $contracted,
+            "|",
+            $digits,
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         )
     };
 }
-const O200K: &str = concat!(
-    o200k_word!("*", "+"),
-    o200k_word!("+", "*"),
-    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
+const O200K: &str = capitals_then_small!("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}");
+const TEKKEN: &str = capitals_then_small!("", r"\p{N}");
 
 const RULES: &[Rule] = &[
     Rule {
@@ -60,15 +59,20 @@ const RULES: &[Rule] = &[
         whole_words: false,
         adds_bos: false,
     },
-    Rule { names: &["gpt-2", "mpt", "olmo", "phi-2"], words: &[GPT2], whole_words: false, adds_bos: false },
     Rule {
-        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
+        names: &["gpt-2", "mpt", "olmo", "phi-2", "mellum", "trillion"],
+        words: &[GPT2],
+        whole_words: false,
+        adds_bos: false,
+    },
+    Rule {
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
         words: &[r"\p{N}", GPT2],
         whole_words: false,
         adds_bos: false,
     },
     Rule {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"],
         words: &[tiktoken!(r"\p{N}{1,3}")],
         whole_words: true,
         adds_bos: true,
@@ -80,12 +84,26 @@ const RULES: &[Rule] = &[
         adds_bos: false,
     },
     Rule {
-        names: &["qwen2", "deepseek-r1-qwen", "stablelm2"],
+        names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "kormo", "megrez"],
         words: &[tiktoken!(r"\p{N}")],
         whole_words: false,
         adds_bos: false,
     },
     Rule { names: &["gpt-4o", "llama4"], words: &[O200K], whole_words: false, adds_bos: false },
+    // Mistral's vocabulary from NeMo on.
+    Rule { names: &["tekken"], words: &[TEKKEN], whole_words: true, adds_bos: true },
+    Rule {
+        names: &["deepseek-coder"],
+        words: &[
+            "[\r\n]",
+            r"\s?\p{L}+",
+            r"\s?\p{P}+",
+            "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+",
+            r"\p{N}",
+        ],
+        whole_words: false,
+        adds_bos: false,
+    },
 ];
 
 pub(super) struct Bpe<'a> {

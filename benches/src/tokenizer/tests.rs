@@ -76,6 +76,14 @@ fn words_are_cut_as_the_model_family_does() {
     assert_eq!(pieces(&gpt4o, "loWo"), ["lo", "W", "o"]);
     assert_eq!(pieces(&gpt4o, "it's"), ["it's"]);
     assert_eq!(pieces(&gpt4o, "a/\nb"), ["a", "/Ċ", "b"]);
+    // The same without contractions and with single digits.
+    let tekken = bpe("tekken", "tekken", &merges, &["W", "'", "/"], Some(false));
+    assert_eq!(pieces(&tekken, "12"), ["1", "2"]);
+    assert_eq!(pieces(&tekken, "loWo"), ["lo", "W", "o"]);
+    assert_eq!(pieces(&tekken, "it's"), ["it", "'s"]);
+    assert_eq!(pieces(&tekken, "a/\nb"), ["a", "/Ċ", "b"]);
+    let coder = bpe("coder", "deepseek-coder", &["1 2", "Ċ Ċ", "Ġ !", "! !", "! a"], &[], None);
+    assert_eq!(pieces(&coder, "12\n\n !!a"), ["1", "2", "Ċ", "Ċ", "Ġ!", "!", "a"]);
     let other = bpe("not-gpt4o", "qwen2", &merges, &["W", "'", "/"], None);
     assert_eq!(pieces(&other, "loWo"), ["loW", "o"]);
     assert_eq!(pieces(&other, "it's"), ["it", "'s"]);

@@ -1,6 +1,6 @@
 //! A checkpoint's `tokenizer.json` as the metadata of a tokenizer that GGUF files have.
 //!
-//! Both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen), and over characters with bytes as a fallback, which SentencePiece
+//! Both kinds of byte pair encoding are translated: over bytes (GPT-2, Llama 3, Qwen, Mistral from NeMo on), and over characters with bytes as a fallback, which SentencePiece
 //! makes (Llama 2, Mistral, Gemma). What is not known is passed on by its name, so that a model without a tokenizer can be used, and whoever
 //! needs the tokenizer is told what is not supported.
 
@@ -27,7 +27,13 @@ enum Kind {
 const CONTRACTIONS: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|";
 const LETTERS: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|";
 const REST: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Words are capitals and small letters, in this order.
+const WORD: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+";
+const CAPITALS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*";
+const CONTRACTED: &str = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+const REST_WITH_SLASHES: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const DEEPSEEK_CODER: [&str; 4] =
+    ["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+"];
 
 /// The objects of a part of a pipeline: itself, or those that a sequence lists under `list`.
 fn parts<'j>(of: &'j Json, list: &str) -> Vec<&'j Json> {
@@ -60,13 +66,18 @@ fn rule(file: &Json, whole_words: bool) -> String {
     let digits = steps.iter().any(|step| is(step, "Digits") && flag(step, "individual_digits"));
     let gpt2 = steps.iter().any(|step| is(step, "ByteLevel") && step["use_regex"] != Json::Bool(false));
     let tiktoken = |digits: &str| [CONTRACTIONS, LETTERS, digits, REST].concat();
+    let capitals = |contracted: &str, digits: &str| {
+        [WORD, contracted, "|", CAPITALS, contracted, "|", digits, REST_WITH_SLASHES].concat()
+    };
     match (&expressions[..], digits, gpt2, whole_words) {
         ([], true, true, false) => "smollm".to_owned(),
         ([], false, true, false) => "gpt-2".to_owned(),
         ([one], false, false, true) if *one == tiktoken(r"\p{N}{1,3}") => "llama-bpe".to_owned(),
         ([one], false, false, false) if *one == tiktoken(r"\p{N}{1,3}") => "dbrx".to_owned(),
         ([one], false, false, false) if *one == tiktoken(r"\p{N}") => "qwen2".to_owned(),
-        ([O200K], false, false, false) => "gpt-4o".to_owned(),
+        ([one], false, false, false) if *one == capitals(CONTRACTED, r"\p{N}{1,3}") => "gpt-4o".to_owned(),
+        ([one], false, false, true) if *one == capitals("", r"\p{N}") => "tekken".to_owned(),
+        (all, true, false, false) if *all == DEEPSEEK_CODER => "deepseek-coder".to_owned(),
         _ => {
             let digits = if digits { "one digit, " } else { "" };
             let gpt2 = if gpt2 { "GPT-2's words, " } else { "" };
