@@ -37,41 +37,50 @@ fn side_by_side(tiny: Tiny) -> Outcome {
     });
     let mut on_cpu = Loaded::new(&cpu, (model.config(), &weights), exact).map_err(text)?;
     let mut on_gpu = Loaded::new(&gpu, (model.config(), &weights), fast).map_err(text)?;
-    let want = beside(&mut on_cpu, [true, true]).map_err(text)?;
-    let got = beside(&mut on_gpu, [true, true]).map_err(text)?;
+    let both = behind_texts(&mut on_cpu, &[[true, true]]).map_err(text)?;
+    let want = both.concat();
+    let steps = [[true, true], [true, false], [false, true]];
+    let [got, token, tree] =
+        behind_texts(&mut on_gpu, &steps).map_err(text)?.try_into().expect("a row for each");
     let mean = mean_divergence(&want, &got, tiny.vocabulary);
     // Not `mean >= 4e-3`: NaN is never near.
     let near = mean < 4e-3;
     if !near {
         return Err(format!("{tiny:?}: KL divergence {mean}"));
     }
-    let token = beside(&mut on_gpu, [true, false]).map_err(text)?;
-    let tree = beside(&mut on_gpu, [false, true]).map_err(text)?;
     match bits(&[token, tree].concat()) == bits(&got) {
         true => Ok(()),
         false => Err(format!("{tiny:?}: other bits side by side")),
     }
 }
 
-/// The logits of a token behind 290 others, if it is wanted, and those of a tree of four drafts behind 254, if they are.
-fn beside<B: Backend>(loaded: &mut Loaded<'_, B>, wanted: [bool; 2]) -> Result<Vec<f32>, BackendError> {
+/// The logits of steps of a token behind 290 others, if it is wanted, and a tree of four drafts behind 254, if it is.
+fn behind_texts<B: Backend>(
+    loaded: &mut Loaded<'_, B>,
+    steps: &[[bool; 2]],
+) -> Result<Vec<Vec<f32>>, BackendError> {
     let mut source = source("side by side");
     let mut text = |n: usize| (0..n).map(|_| source.below(97) as u32).collect::<Vec<u32>>();
     let (texts, next) = ([text(290), text(254)], [text(1), text(4)]);
-    let tree = Tree::new(&[None, Some(0), Some(0), Some(1)]).expect("a tree");
-    let mut runs = Vec::new();
-    for ((tokens, next), tree) in texts.iter().zip(next).zip([Tree::default(), tree]) {
-        let sequence = loaded.backend.create_sequence(&mut loaded.kv);
-        loaded.extend(sequence, tokens)?;
-        runs.push((sequence, next, tree));
+    let trees = [Tree::default(), Tree::new(&[None, Some(0), Some(0), Some(1)]).expect("a tree")];
+    let mut sequences = Vec::new();
+    for tokens in &texts {
+        sequences.push(loaded.backend.create_sequence(&mut loaded.kv));
+        loaded.extend(*sequences.last().expect("a sequence"), tokens)?;
     }
-    let sequences: Vec<_> = runs.iter().map(|run| run.0).collect();
-    let runs: Vec<_> = runs.into_iter().zip(wanted).filter(|run| run.1).map(|run| run.0).collect();
-    let rows = loaded.step(&runs)?;
-    for sequence in sequences {
-        loaded.backend.remove_sequence(&mut loaded.kv, sequence)?;
+    let mut all = Vec::new();
+    for wanted in steps {
+        let mut runs = Vec::new();
+        for i in (0..2).filter(|&i| wanted[i]) {
+            let fork = loaded.backend.fork_sequence(&mut loaded.kv, sequences[i], texts[i].len())?;
+            runs.push((fork, next[i].clone(), trees[i].clone()));
+        }
+        all.push(loaded.step(&runs)?);
+        for (fork, ..) in runs {
+            loaded.backend.remove_sequence(&mut loaded.kv, fork)?;
+        }
     }
-    Ok(rows)
+    Ok(all)
 }
 
 pub fn trials(trials: &mut Trials) {

@@ -112,9 +112,6 @@ fn qgemm() {
         check_qgemm(k, QuantFormat::Q4K, [37, 500, 512]);
         // A matrix of a small model that generates a token.
         check_qgemm(k, QuantFormat::Q4_1, [1, 1536, 576]);
-        if effort() == 0 {
-            continue;
-        }
         check_qgemm(Kernels::<bf16>::with(caps), QuantFormat::Q8_0, [5, 900, 1024]);
         check_qgemm(Kernels::<f16>::with(caps), QuantFormat::Q6K, [800, 70, 256]);
         check_qgemm(k, QuantFormat::F16, [30, 333, 320]);
