@@ -78,10 +78,10 @@ DEVICE u32 atomic_add(u32* p, u32 v) { u32 old = *p; *p += v; return old; }
 DEVICE f32 to_f32(f32 x) { return x; }
 DEVICE f32 to_f32(bf16 x) { return from_bits(static_cast<u32>(x.bits) << 16); }
 DEVICE f32 to_f32(f16 x) {
-    u32 sign = static_cast<u32>(x.bits & 0x8000) << 16, e = x.bits >> 10 & 31, m = x.bits & 1023;
-    if (e == 0) return from_bits(sign | bits_of(static_cast<f32>(m) * 0x1p-24f));
-    if (e == 31) return from_bits(sign | 0x7f800000 | m << 13 | (m ? 1 << 22 : 0));
-    return from_bits(sign | (e + 112) << 23 | m << 13);
+    const u32 sign = static_cast<u32>(x.bits & 0x8000) << 16, rest = static_cast<u32>(x.bits & 0x7fff) << 13;
+    // Infinity, and what is no number.
+    if (rest >= 0x0f800000) return from_bits(sign | (rest > 0x0f800000 ? rest | 0x7fc00000 : 0x7f800000));
+    return from_bits(sign | bits_of(from_bits(rest) * 0x1p112f));
 }
 DEVICE void narrow(f16& y, f32 x) {
     u32 b = bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
@@ -152,28 +152,18 @@ template <bool TURNED> DEVICE void load_tiles(u32 (&r)[4], const void* row) {
 template <class T> void mma_by_shuffles(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]);
 template <class T> DEVICE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], T) {
     if (emu::by_shuffles()) return mma_by_shuffles<T>(d, a, b);
+    const u32 g = emu::current % 32 / 4, t = emu::current % 4, mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]}, *all = emu::exchange_wave(32, mine, 6);
+    const auto number = [&](u32 lane, u32 word, u32 i) { return to_f32(T{static_cast<u16>(all[lane * 6 + word] >> i % 2 * 16)}); };
     f32 left[2][16], right[2][16];
-    const u32 g = emu::current % 32 / 4, t = emu::current % 4;
-    for (u32 r = 0; r < 4; r++) {
-        const u32* all = emu::exchange(a[r]);
-        for (u32 i = 0; i < 8; i++) left[r % 2][r / 2 * 8 + i] = to_f32(T{static_cast<u16>(all[g * 4 + i / 2] >> i % 2 * 16)});
-    }
-    for (u32 r = 0; r < 2; r++) {
-        const u32* all = emu::exchange(b[r]);
-        for (u32 n = 0; n < 2; n++)
-            for (u32 i = 0; i < 8; i++) right[n][r * 8 + i] = to_f32(T{static_cast<u16>(all[(t * 2 + n) * 4 + i / 2] >> i % 2 * 16)});
-    }
+    for (u32 h = 0; h < 2; h++)
+        for (u32 k = 0; k < 16; k++) left[h][k] = number(g * 4 + k % 8 / 2, k / 8 * 2 + h, k), right[h][k] = number((t * 2 + h) * 4 + k % 8 / 2, 4 + k / 8, k);
     for (u32 i = 0; i < 4; i++)
         for (u32 k = 0; k < 16; k++) d[i] += left[i / 2][k] * right[i % 2][k];
 }
 // The same of signed bytes, for mma.m16n8k32.
 DEVICE void mma(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    const u32 g = emu::current % 32 / 4, t = emu::current % 4;
-    for (u32 r = 0; r < 2; r++) {
-        u32 left[2][4], right[2][4];
-        for (u32 i = 0; i < 2; i++) memcpy(left[i], emu::exchange(a[2 * r + i]) + g * 4, 16);
-        memcpy(right, emu::exchange(b[r]) + t * 8, 32);
-        for (u32 i = 0; i < 4; i++)
-            for (u32 k = 0; k < 4; k++) d[i] = dot4(left[i / 2][k], right[i % 2][k], d[i]);
-    }
+    const u32 g = emu::current % 32 / 4, t = emu::current % 4, mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]}, *all = emu::exchange_wave(32, mine, 6);
+    for (u32 i = 0; i < 4; i++)
+        for (u32 r = 0; r < 2; r++)
+            for (u32 k = 0; k < 4; k++) d[i] = dot4(all[(g * 4 + k) * 6 + 2 * r + i / 2], all[((t * 2 + i % 2) * 4 + k) * 6 + 4 + r], d[i]);
 }

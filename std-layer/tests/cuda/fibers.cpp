@@ -1,4 +1,8 @@
 // Threads of a block are fibers: each runs until it waits for others at a barrier or exchange.
+
+// Most of the time of tests is spent here, a few instructions at a time.
+#pragma GCC optimize("O2")
+
 #include <vector>
 
 #include <sys/mman.h>
@@ -20,13 +24,18 @@ static constexpr u32 MOST = 1024;
 static constexpr size_t STACK = 256 << 10;
 
 struct Copy { void* to; const void* from; u32 group; };
-struct Fiber {
+// What a switch needs of a thread.
+struct Place {
     void* sp;
-    u8* stack;
-    u32 phase, wave_phase;
     // Counts how often those have met who are waited for, and what it was: the thread goes on when that changes.
     const u32* meetings;
     u32 generation;
+    // Of exchanges of words.
+    u32 phase;
+};
+struct Fiber {
+    u8* stack;
+    u32 wave_phase;
     std::vector<Copy> copies;
     u32 group;
     // How often it has made visible what it wrote.
@@ -41,6 +50,7 @@ struct Warp { u32 generation, arrived; int kind; u32 words[2][32]; };
 struct Wave { Warp all; u32 words[2][64 * 16]; };
 
 static Fiber fibers[MOST];
+static Place places[MOST];
 static Warp warps[MOST / 32];
 static Wave waves[MOST / 32];
 static std::vector<Written> written;
@@ -68,10 +78,10 @@ emu_switch:
     ret
 )");
 
-static bool can_go(u32 t) { return fibers[t].generation != *fibers[t].meetings; }
+static bool can_go(u32 t) { return places[t].generation != *places[t].meetings; }
 static void wait_for(const u32& meetings) {
-    fibers[current].meetings = &meetings;
-    fibers[current].generation = meetings;
+    places[current].meetings = &meetings;
+    places[current].generation = meetings;
 }
 // The first thread behind `t`, in order and then from the beginning, of `count` ones from `first` on, that can go on, `t` being the last one to be asked.
 static u32 next_of(u32 t, u32 first, u32 count) {
@@ -94,7 +104,7 @@ static void leave() {
     const u32 last = current, next = next_thread();
     if (next == last) return;
     if (next < now.threads) current = next;
-    emu_switch(&fibers[last].sp, next < now.threads ? fibers[next].sp : scheduler);
+    emu_switch(&places[last].sp, next < now.threads ? places[next].sp : scheduler);
 }
 static void body() {
     running->run(arguments);
@@ -107,7 +117,7 @@ static void body() {
 
 void fail(const char* what) {
     if (!failure) failure = what;
-    emu_switch(&fibers[current].sp, scheduler);
+    emu_switch(&places[current].sp, scheduler);
     abort();
 }
 
@@ -145,9 +155,8 @@ static void meet(Warp& w, u32 lanes, int kind) {
 void warp_barrier(int kind) { meet(warps[current / 32], 32, kind); }
 
 const u32* exchange(u32 mine) {
-    Fiber& f = fibers[current];
-    u32 phase = f.phase;
-    f.phase ^= 1;
+    const u32 phase = places[current].phase;
+    places[current].phase ^= 1;
     u32* words = warps[current / 32].words[phase];
     words[current % 32] = mine;
     warp_barrier(2);
@@ -173,9 +182,8 @@ static void start(u32 t) {
     void** sp = reinterpret_cast<void**>(f.stack + STACK - t * 576 % 4096) - 1;
     *--sp = reinterpret_cast<void*>(body);
     sp -= 6;
-    f.sp = sp;
-    f.meetings = &nobody;
-    f.generation = f.phase = f.wave_phase = f.group = f.visible = 0;
+    places[t] = {sp, &nobody, 0, 0};
+    f.wave_phase = f.group = f.visible = 0;
     f.copies.clear();
     f.waited = !has_to_wait;
 }
@@ -190,7 +198,7 @@ void run_block(bool from_last) {
     left_over = now.threads;
     for (u32 t = 0; t < now.threads; t++) start(t);
     current = descending ? now.threads - 1 : 0;
-    emu_switch(&scheduler, fibers[current].sp);
+    emu_switch(&scheduler, places[current].sp);
     if (left_over && !failure) failure = "threads wait for others that have ended or wait elsewhere";
 }
 }  // namespace emu

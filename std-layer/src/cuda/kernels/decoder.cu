@@ -2,6 +2,7 @@
 // they take.
 #include "attention.cuh"
 #include "forms.cuh"
+#include "normal.cuh"
 
 struct EmbeddingArgs {
     const void* table;
@@ -329,7 +330,7 @@ KERNEL(decoder_gate, GateArgs, 256) {
                     inner = 1.702f * v[i];
                     u[i] = (u[i] > 7 ? 7 : u[i] < -7 ? -7 : u[i]) + 1;
                 }
-                v[i] = (a.activation == GELU ? 0.5f * v[i] * erfcf(v[i] * -0.707106781f) : divide(v[i], 1 + exp_fast(-inner))) * u[i];
+                v[i] = (a.activation == GELU ? v[i] * normal(v[i]) : divide(v[i], 1 + exp_fast(-inner))) * u[i];
             }
         }
         put4(a.out, block_x(), at, v);

@@ -1,5 +1,5 @@
 // Element by element: activations, sums, products.
-#include "simt.cuh"
+#include "normal.cuh"
 
 // `z` is the second operand of those that have one.
 struct ElementwiseArgs {
@@ -13,7 +13,7 @@ struct ElementwiseArgs {
 struct Silu { DEVICE f32 operator()(f32 x, f32, f32) const { return divide(x, 1 + exp_fast(-x)); } };
 // x Phi(x) by tanh: 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)).
 struct GeluTanh { DEVICE f32 operator()(f32 x, f32, f32) const { return divide(x, 1 + exp_fast(-1.59576912f * x * (1 + 0.044715f * x * x))); } };
-struct Gelu { DEVICE f32 operator()(f32 x, f32, f32) const { return 0.5f * x * erfcf(x * -0.707106781f); } };
+struct Gelu { DEVICE f32 operator()(f32 x, f32, f32) const { return x * normal(x); } };
 struct Relu { DEVICE f32 operator()(f32 x, f32, f32) const { return x > 0 ? x : x != x ? x : 0; } };
 struct Tanh { DEVICE f32 operator()(f32 x, f32, f32) const { return tanhf(x); } };
 struct Scale { DEVICE f32 operator()(f32 x, f32, f32 alpha) const { return alpha * x; } };

@@ -30,11 +30,11 @@ template <class T, u32 N> struct Gemv {
         const T* rows[ROWS];
 #pragma unroll
         for (u32 r = 0; r < ROWS; r++) rows[r] = static_cast<const T*>(a.w) + (static_cast<u64>(own.matrix) * a.rows + least(row + r, a.rows - 1)) * a.cols;
-        f32 acc[ROWS][N];
+        // Of row r and vector n at r N + n.
+        static constexpr u32 SUMS = ROWS * N;
+        f32 acc[SUMS];
 #pragma unroll
-        for (u32 r = 0; r < ROWS; r++)
-#pragma unroll
-            for (u32 n = 0; n < N; n++) acc[r][n] = 0;
+        for (u32 i = 0; i < SUMS; i++) acc[i] = 0;
         Pack<T> w[ROWS];
         fetch(rows, thread() * P, a.cols, w);
         wait_for_inputs();
@@ -52,24 +52,19 @@ template <class T, u32 N> struct Gemv {
 #pragma unroll
                 for (u32 r = 0; r < ROWS; r++)
 #pragma unroll
-                    for (u32 i = 0; i < P; i++) acc[r][n] = fmaf(to_f32(w[r].at[i]), x[i], acc[r][n]);
+                    for (u32 i = 0; i < P; i++) acc[r * N + n] = fmaf(to_f32(w[r].at[i]), x[i], acc[r * N + n]);
             }
             fetch(rows, c + STEP, a.cols, w);
         }
         f32* sums = shared<f32>();
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++)
-#pragma unroll
-            for (u32 n = 0; n < N; n++) {
-                const f32 y = warp_reduce<Add>(acc[r][n]);
-                if (lane() == 0) sums[warp() * (ROWS * N) + r * N + n] = y;
-            }
+        const f32 sum = warp_sums(acc);
+        if (lane() % (WARP / SUMS) == 0) sums[warp() * SUMS + lane() / (WARP / SUMS)] = sum;
         sync_block();
         const u32 r = thread() / N, n = thread() % N;
         if (r >= ROWS || row + r >= a.rows || n >= count) return;
         f32 y = 0;
 #pragma unroll
-        for (u32 k = 0; k < WARPS; k++) y += sums[k * (ROWS * N) + thread()];
+        for (u32 k = 0; k < WARPS; k++) y += sums[k * SUMS + thread()];
         store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
     }
 };

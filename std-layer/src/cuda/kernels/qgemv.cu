@@ -123,21 +123,17 @@ template <class F, u32 N, bool EXACT> struct Qgemv {
         }
         // Sums of lanes, then those of warps.
         sync_block();
+        static constexpr u32 SUMS = ROWS * N;
         f32* sums = shared<f32>();
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++)
-#pragma unroll
-            for (u32 n = 0; n < N; n++) {
-                const f32 y = warp_reduce<Add>(acc[r][n]);
-                if (lane() == 0) sums[warp() * (ROWS * N) + r * N + n] = y;
-            }
+        const f32 sum = warp_sums(reinterpret_cast<f32(&)[SUMS]>(acc));
+        if (lane() % (WARP / SUMS) == 0) sums[warp() * SUMS + lane() / (WARP / SUMS)] = sum;
         sync_block();
         const u32 i = lane();
-        if (slot || i >= ROWS * N) return;
+        if (slot || i >= SUMS) return;
         const u32 r = i / N, n = i % N;
         if (row + r >= a.rows || n >= x.count) return;
         f32 y = 0;
-        for (u32 w = 0; w < step; w++) y += sums[(warp() + w) * (ROWS * N) + i];
+        for (u32 w = 0; w < step; w++) y += sums[(warp() + w) * SUMS + i];
         store_as(a.y, static_cast<u64>(own.first + n) * a.rows + row + r, y, a.type);
     }
 

@@ -126,13 +126,3 @@ DEVICE f32 tanhf(f32 x) {
     for (f32 c : terms) p = fmaf(p, s, c);
     return a < 0.4f ? fmaf(x * s, p, x) : __builtin_copysignf(1 - 2 / (exp_near(2 * (a < 10 ? a : a == a ? 10 : a)) + 1), x);
 }
-// The complementary error function: of |x| an exponential of -x^2 times one of a polynomial (Press et al., Numerical Recipes, section 6.2),
-// both kept apart from what is rounded off x^2.
-DEVICE f32 erfcf(f32 x) {
-    const f32 a = fabsf(x), t = 1 / fmaf(0.5f, a, 1), square = a * a, rest = fmaf(a, a, -square);
-    const f32 terms[] = {-0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f, 0.09678418f, 0.37409196f, 1.00002368f, -1.26551223f};
-    f32 p = 0.17087277f;
-    for (f32 c : terms) p = fmaf(p, t, c);
-    const f32 y = a < 14 ? t * exp_near(-square) * exp_near(p - rest) : a == a ? 0 : a;
-    return x < 0 ? 2 - y : y;
-}

@@ -60,28 +60,29 @@ static void row_of(f32 (&x)[16], const Product& p, u64 operand, u32 row) {
     for (u32 i = 0; i < 2; i++) memcpy(bits + 8 * i, chunk_of(operand, row, i), 16);
     for (u32 k = 0; k < 16; k++) x[k] = p.widen(bits[k]);
 }
-static void column_of(f32 (&x)[16], const Product& p, u32 column) {
-    if (!p.turned) return row_of(x, p, p.b, column);
+// A column that is even, and the next one.
+static void columns_of(f32 (&x)[2][16], const Product& p, u32 column) {
+    if (!p.turned) return row_of(x[0], p, p.b, column), row_of(x[1], p, p.b, column + 1);
     for (u32 k = 0; k < 16; k++) {
         u16 bits[8];
         memcpy(bits, turned_chunk_of(p.b, k, column / 8), 16);
-        x[k] = p.widen(bits[column % 8]);
+        for (u32 i = 0; i < 2; i++) x[i][k] = p.widen(bits[column % 8 + i]);
     }
 }
 
 // Adds a product to sums of this thread: two rows, and of all columns each fourth pair.
 static void add(f32* sums, const Product& p) {
     const u32 g = current % 32 / 4, column = current % 4 * 2;
-    f32 left[2][16], right[16];
+    f32 left[2][16], right[2][16];
     for (u32 i = 0; i < 2; i++)
         if (p.turned) memcpy(left[i], p.left[i], sizeof left[i]);
         else row_of(left[i], p, p.a, current / 32 % 4 * 16 + 8 * i + g);
-    for (u32 j = 0; j < p.columns / 4; j++) {
-        column_of(right, p, j / 2 * 8 + column + j % 2);
-        for (u32 i = 0; i < 2; i++) {
-            f32& sum = sums[j / 2 * 4 + 2 * i + j % 2];
+    for (u32 j = 0; j < p.columns / 8; j++) {
+        columns_of(right, p, j * 8 + column);
+        for (u32 i = 0; i < 4; i++) {
+            f32& sum = sums[4 * j + i];
             if (!p.add) sum = 0;
-            for (u32 k = 0; k < 16; k++) sum += left[i][k] * right[k];
+            for (u32 k = 0; k < 16; k++) sum += left[i / 2][k] * right[i % 2][k];
         }
     }
 }

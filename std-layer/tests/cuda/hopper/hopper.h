@@ -28,9 +28,10 @@ template <class T, u32 N> DEVICE void wgmma(f32 (&d)[N], u64 a, u64 b, T, bool a
 }
 template <class T, u32 N> DEVICE void wgmma_turned(f32 (&d)[N], const u32 (&a)[4], u64 b, T) {
     emu::Product product = {2 * N, true, true, 0, b, {}, [](u16 bits) { return to_f32(T{bits}); }, 0};
+    const u32* all = emu::exchange_wave(32, a, 4);
     for (u32 i = 0; i < 16; i++)
         for (u32 h = 0; h < 2; h++) {
-            const u32 two = shuffle(a[i / 8 * 2 + h], lane() / 4 * 4 + i % 8 / 2);
+            const u32 two = all[(lane() / 4 * 4 + i % 8 / 2) * 4 + i / 8 * 2 + h];
             product.left[h][i] = product.widen(static_cast<u16>(two >> i % 2 * 16));
         }
     emu::multiply(d, product);

@@ -14,11 +14,10 @@ template <class Tile> DEVICE void product(f32 (&d)[256 / LANES], const Tile& a, 
     // Of 16 numbers a lane has all or a part; in the first case, other lanes have the same ones.
     for (u32 i = 0; i < NUMBERS / 2 * (NUMBERS == 16); i++)
         if (all[me][0].w[i] != all[me % 16][0].w[i] || all[me][1].w[i] != all[me % 16][1].w[i]) emu::fail("halves of a wave with different tiles");
+    f32 right[16];
+    for (u32 k = 0; k < 16; k++) right[k] = to_f32(all[Lanes::of(me % 16, k)][1].at[Lanes::number(k)]);
     for (u32 r = 0; r < 256 / LANES; r++)
-        for (u32 k = 0; k < 16; k++) {
-            const auto left = all[Lanes::of(Lanes::row(me, r), k)][0].at[Lanes::number(k)], right = all[Lanes::of(me % 16, k)][1].at[Lanes::number(k)];
-            d[r] += to_f32(left) * to_f32(right);
-        }
+        for (u32 k = 0; k < 16; k++) d[r] += to_f32(all[Lanes::of(Lanes::row(me, r), k)][0].at[Lanes::number(k)]) * right[k];
 }
 #else
 DEVICE constexpr bool has_products() { return false; }
