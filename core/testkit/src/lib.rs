@@ -57,7 +57,7 @@ fn effort_for(row: Option<&KernelInfo>) -> usize {
     let brief = *BRIEF.get_or_init(|| std::env::var_os("GLLM_TEST_BRIEF").is_some());
     match row {
         _ if brief => 0,
-        // Tile instructions do more each.
+        // An instruction that is emulated stops the thread, for much longer than it takes; one for tiles is worth it, as it does thousands of multiplications.
         Some(row)
             if row.requires.contains(Features::AVX_VNNI) && amx::emulated().contains(Features::AVX_VNNI) =>
         {
