@@ -52,6 +52,43 @@ TESTS = {
             "rope.scaling.original_context_length": 64,
         },
     ),
+    "tiny-gemma": dict(architecture="gemma", tied=True),
+    "tiny-gemma2": dict(
+        architecture="gemma2",
+        tied=True,
+        keys={"attention.sliding_window": 8, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    ),
+    # Texts of the tests are longer than those of the first training.
+    "tiny-phi3": dict(
+        architecture="phi3",
+        heads=2,
+        kv_heads=1,
+        head_dim=32,
+        part=0.75,
+        longrope=True,
+        keys={"attention.sliding_window": 20, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.19},
+    ),
+    "tiny-phi3-short": dict(
+        architecture="phi3",
+        longrope=True,
+        keys={"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": 1.19},
+    ),
+    "tiny-smollm3": dict(architecture="smollm3", layers=5, tied=True),
+    "tiny-granite": dict(
+        architecture="granite",
+        tied=True,
+        keys={"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0625, "logit_scale": 8.0},
+    ),
+    "tiny-minicpm": dict(architecture="minicpm", keys={"embedding_scale": 12.0, "residual_scale": 0.8, "logit_scale": 4.0}),
+    "tiny-chatglm": dict(architecture="chatglm", heads=2, kv_heads=1, head_dim=32, part=0.5),
+    "tiny-glm4": dict(architecture="glm4", head_dim=32, part=0.5),
+    "tiny-ernie4_5": dict(architecture="ernie4_5", tied=True),
+    "tiny-seed_oss": dict(architecture="seed_oss", head_dim=32),
+    "tiny-internlm2": dict(architecture="internlm2"),
+    "tiny-exaone": dict(architecture="exaone", factors=True),
+    "tiny-qwen2vl": dict(architecture="qwen2vl", keys={"rope.dimension_sections": [2, 3, 3, 0]}),
+    "tiny-qwen3vl": dict(architecture="qwen3vl", head_dim=32, keys={"rope.dimension_sections": [6, 5, 5, 0]}),
+    "tiny-qwen3vlmoe": dict(architecture="qwen3vlmoe", head_dim=32, experts=(8, 2, 64), keys={"rope.dimension_sections": [6, 5, 5, 0]}),
 }
 # Encoders: one of each kind, with all that files of it may have.
 ENCODERS = {
@@ -105,7 +142,7 @@ class Writer:
         self.architecture = architecture
 
     def key(self, key, value):
-        add = {int: self.file.add_uint32, float: self.file.add_float32, str: self.file.add_string}[type(value)]
+        add = {int: self.file.add_uint32, float: self.file.add_float32, str: self.file.add_string, list: self.file.add_array}[type(value)]
         add(f"{self.architecture}.{key}", value)
 
     def matrix(self, name, rows, cols, kind, count=None):
@@ -156,9 +193,10 @@ class Writer:
         self.file.close()
 
 
-def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, keys=None):
+def write(path, seed, kind, architecture, layers, width, between, heads, kv_heads, head_dim, vocabulary, tied=False, factors=False, experts=None, labels=None, part=1.0, longrope=False, keys=None):
     """`experts`: how many there are, how many a token goes through, and the numbers between the halves of each. `labels`: what a model that
-    ranks texts has in place of a vocabulary's logits."""
+    ranks texts has in place of a vocabulary's logits. `part`: of a head, that which is rotated. `longrope`: divisors of frequencies for short
+    texts and for long ones."""
     m = Writer(path, architecture, seed)
     m.file.add_name("random weights")
     m.key("block_count", layers)
@@ -171,7 +209,8 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     m.key("attention.value_length", head_dim)
     m.key("attention.layer_norm_rms_epsilon", 1e-5)
     m.key("rope.freq_base", 10000.0 if architecture == "llama" else 1000000.0)
-    m.key("rope.dimension_count", head_dim)
+    rotated = int(part * head_dim)
+    m.key("rope.dimension_count", rotated)
     m.key("vocab_size", vocabulary)
     if experts:
         for key, value in zip(("expert_count", "expert_used_count", "expert_feed_forward_length"), experts):
@@ -192,26 +231,38 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         turns = 256 * 10000.0 ** (-2 * np.arange(head_dim // 2) / head_dim) / (2 * np.pi)
         keep = np.clip((turns - 1) / 3, 0, 1)
         m.file.add_tensor("rope_freqs.weight", (1 / (keep + (1 - keep) / 8)).astype(np.float32))
+    if longrope:
+        for name, most in (("short", 2), ("long", 16)):
+            m.file.add_tensor(f"rope_factors_{name}.weight", np.linspace(1, most, rotated // 2, dtype=np.float32))
     queries, keys = heads * head_dim, kv_heads * head_dim
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm"), architecture in ("phi3", "chatglm", "glm4")
     for i in range(layers):
         layer = f"blk.{i}."
         m.vector(layer + "attn_norm.weight", width, 1)
-        for role, rows, cols in [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width), ("attn_output", width, queries)]:
+        inputs = [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width)]
+        if fused_qkv:
+            inputs = [("attn_qkv", queries + 2 * keys, width)]
+        for role, rows, cols in inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            if architecture == "gpt-oss" or architecture in ("qwen2", "qwen2moe") and role != "attn_output":
+            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4")
+            if architecture == "gpt-oss" or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3moe", "gemma3"):
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3"):
             m.vector(layer + "attn_q_norm.weight", head_dim, 1)
             m.vector(layer + "attn_k_norm.weight", head_dim, 1)
-        if architecture == "gemma3":
+        if architecture in ("gemma2", "gemma3", "glm4"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
-        m.vector(layer + ("post_attention_norm.weight" if architecture == "gpt-oss" else "ffn_norm.weight"), width, 1)
+        by_attention = architecture in ("gpt-oss", "seed_oss")
+        m.vector(layer + ("post_attention_norm.weight" if by_attention else "ffn_norm.weight"), width, 1)
 
         def network(end, between, count=None):
-            for role, rows, cols in [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]:
+            roles = [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]
+            if fused_up:
+                roles = [("ffn_up", 2 * between, width), roles[2]]
+            for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
                 if architecture == "gpt-oss":
                     # Far enough from 0 that some gates are clamped.
@@ -327,7 +378,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("file", nargs="?", help="where to write it")
     p.add_argument("--tests", metavar="FOLDER", help="write all models for tests instead")
-    p.add_argument("--architecture", choices=["llama", "qwen2", "qwen3", "gemma3", "qwen2moe", "qwen3moe", "gpt-oss"], default="llama")
+    p.add_argument("--architecture", choices=sorted({special["architecture"] for special in TESTS.values()}), default="llama")
     p.add_argument("--layers", type=int, default=8)
     p.add_argument("--dim", type=int, default=2048, help="model width, a multiple of 256 (default: 2048)")
     p.add_argument("--experts", metavar="COUNT,USED", help="a mixture of so many experts, of which a token goes through so many")

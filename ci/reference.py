@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""The exact reference of models in GGUF files: llama, qwen2, qwen3, gemma3, and mixtures of experts, gpt-oss among them; the encoders bert,
-nomic-bert and jina-bert-v2.
+"""The exact reference of models in GGUF files, of each architecture that is supported.
 
 ci/reference.py MODEL OUT TOKEN...     writes the logits at every position: little-endian f32, positions x vocabulary, or x labels
 ci/reference.py MODEL score TOKEN...   prints the score of a model that ranks texts
@@ -56,6 +55,12 @@ def softcap(x, cap):
     return x if cap == 0 else cap * np.tanh(x / cap)
 
 
+# Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
+NEIGHBOURS = ("llama", "smollm3", "granite", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2")
+# Of so many layers the last one sees all positions, and the others those of a window.
+PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2}
+
+
 class Model:
     def __init__(self, path):
         reader = GGUFReader(path)
@@ -63,7 +68,7 @@ class Model:
         self.tensors = {t.name: t for t in reader.tensors}
         self.decoded = {}
         self.architecture = self.meta["general.architecture"]
-        self.gemma = self.architecture == "gemma3"
+        self.gemma = self.architecture.startswith("gemma")
         self.gpt_oss = self.architecture == "gpt-oss"
         self.layers, self.heads, self.hidden = self.get("block_count"), self.get("attention.head_count"), self.get("embedding_length")
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
@@ -71,6 +76,7 @@ class Model:
         self.eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
         self.scale = self.get("attention.scale", 0) or self.head_dim**-0.5
         self.window = self.get("attention.sliding_window", 0)
+        self.residual_scale = self.get("residual_scale", 1.0)
 
     def get(self, key, default=None):
         return self.meta.get(f"{self.architecture}.{key}", default)
@@ -85,23 +91,25 @@ class Model:
             self.decoded[name] = dequantize(t.data, t.tensor_type).reshape(shape).astype(np.float32)
         return self.decoded[name]
 
-    def frequencies(self, local):
+    def frequencies(self, local, positions):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
-        local = local and self.gemma  # The others rotate alike in all layers.
+        local = local and self.architecture == "gemma3"  # The others rotate alike in all layers.
         base = 10000.0 if local else self.get("rope.freq_base", 10000.0)
         i = np.arange(dims // 2)
         f = base ** (-2.0 * i / dims)
         if local:
             return f, 1.0
         factors = self.weight("rope_freqs.weight")
+        if factors is None:
+            long = positions > self.get("rope.scaling.original_context_length", 0)
+            factors = self.weight(f"rope_factors_{'long' if long else 'short'}.weight")
         if factors is not None:
             f = f / factors
         kind, factor = self.get("rope.scaling.type", "linear"), self.get("rope.scaling.factor", 1.0)
-        if kind == "linear":
-            return f / factor, 1.0
-        if kind == "none":
-            return f, 1.0
+        attention = self.get("rope.scaling.attn_factor", 1.0)
+        if kind != "yarn":
+            return (f / factor if kind == "linear" else f), attention
         # YaRN: pairs that turn often within the context of the training keep their frequency.
         context = self.get("rope.scaling.original_context_length")
 
@@ -111,15 +119,14 @@ class Model:
         low = max(0, np.floor(pair(self.get("rope.scaling.yarn_beta_fast", 32.0))))
         high = min(dims - 1, np.ceil(pair(self.get("rope.scaling.yarn_beta_slow", 1.0))))
         ramp = np.clip((i - low) / max(0.001, high - low), 0, 1)
-        attention = self.get("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * np.log(factor))
-        return f * (1 - ramp) + f / factor * ramp, attention
+        return f * (1 - ramp) + f / factor * ramp, attention * (1 + 0.1 * np.log(factor))
 
     def rotate(self, x, local):
         """Rotates pairs of elements; x is positions x heads x head_dim."""
-        f, factor = self.frequencies(local)
+        f, factor = self.frequencies(local, len(x))
         angle = np.arange(len(x))[:, None, None] * f
         c, s, n = np.cos(angle) * factor, np.sin(angle) * factor, len(f)
-        first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if self.architecture == "llama" else (slice(0, n), slice(n, 2 * n))
+        first, second = (slice(0, 2 * n, 2), slice(1, 2 * n, 2)) if self.architecture in NEIGHBOURS else (slice(0, n), slice(n, 2 * n))
         y = x.astype(np.float64)
         y[..., first] = x[..., first] * c - x[..., second] * s
         y[..., second] = x[..., second] * c + x[..., first] * s
@@ -188,20 +195,34 @@ class Model:
         return (row / np.sqrt((row * row).sum())).astype("<f4")
 
     def attention(self, x, layer):
-        n, period = len(x), self.get("attention.sliding_window_pattern", 2 if self.gpt_oss else 6)
-        local = (self.gemma or self.gpt_oss) and self.window > 0 and (period == 0 or layer % period < period - 1)
+        n = len(x)
+        local = self.architecture == "phi3"
+        if self.architecture in PERIODS:
+            period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
+            local = self.window > 0 and (period == 0 or layer % period < period - 1)
+        rows = [self.heads * self.head_dim, self.kv_heads * self.head_dim]
+
+        def part(role, kind):
+            """Weights of queries, keys or values, or their biases: in a tensor of its own, or in that of all three."""
+            whole = self.weight(f"blk.{layer}.attn_qkv.{kind}")
+            if whole is None:
+                return self.weight(f"blk.{layer}.{role}.{kind}")
+            return dict(zip(("attn_q", "attn_k", "attn_v"), np.split(whole, [rows[0], rows[0] + rows[1]])))[role]
 
         def linear(role, heads):
-            y = x @ self.weight(f"blk.{layer}.{role}.weight").T
-            bias = self.weight(f"blk.{layer}.{role}.bias")
+            y, bias = x @ part(role, "weight").T, part(role, "bias")
             return (y if bias is None else y + bias).reshape(n, heads, self.head_dim)
 
         def normed(y, role):
             weight = self.weight(f"blk.{layer}.{role}.weight")
             return y if weight is None else norm(y, weight, self.eps)
 
-        q = self.rotate(normed(linear("attn_q", self.heads), "attn_q_norm"), local)
-        k = self.rotate(normed(linear("attn_k", self.kv_heads), "attn_k_norm"), local)
+        def rotated(y):
+            # Of SmolLM 3, every fourth layer is without positions.
+            return y if self.architecture == "smollm3" and layer % 4 == 3 else self.rotate(y, local)
+
+        q = rotated(normed(linear("attn_q", self.heads), "attn_q_norm"))
+        k = rotated(normed(linear("attn_k", self.kv_heads), "attn_k_norm"))
         v = linear("attn_v", self.kv_heads).astype(np.float64)
         # Consecutive heads of queries share a head of keys and values.
         k, v = (np.repeat(t, self.heads // self.kv_heads, axis=1) for t in (k, v))
@@ -239,7 +260,10 @@ class Model:
             return [weight(f"{role}{end}") for role in ("gate", "up", "down")]
 
         if weight("gate_inp") is None:
-            return network(x, named(""))
+            gate, up, down = named("")
+            if gate is None:
+                gate, up = np.split(up, 2)
+            return network(x, (gate, up, down))
         routed = x @ weight("gate_inp").T
         bias = self.weight(f"blk.{layer}.ffn_gate_inp.bias")
         score = softmax((routed if bias is None else routed + bias).astype(np.float64))
@@ -262,19 +286,20 @@ class Model:
     def logits(self, tokens):
         embedding = self.weight("token_embd.weight")
         x = embedding[np.asarray(tokens)]
-        if self.gemma:
-            x = x * np.float32(self.hidden**0.5)
+        x = x * np.float32(self.get("embedding_scale", self.hidden**0.5 if self.gemma else 1))
         for layer in range(self.layers):
 
             def normed(y, role):
                 weight = self.weight(f"blk.{layer}.{role}.weight")
                 return y if weight is None else norm(y, weight, self.eps)
 
-            # Files of gpt-oss name the norm in front of the experts by what is before it.
-            behind, before = ("", "post_attention_norm") if self.gpt_oss else ("post_attention_norm", "ffn_norm")
-            x = x + normed(self.attention(normed(x, "attn_norm"), layer), behind)
-            x = x + normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
-        y = norm(x, self.weight("output_norm.weight"), self.eps) @ self.output().T
+            # Some files name the norm in front of the feed-forward network by what is before it.
+            by_attention = self.architecture in ("gpt-oss", "seed_oss")
+            behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
+            factor = np.float32(self.residual_scale)
+            x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
+            x = x + factor * normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
+        y = norm(x, self.weight("output_norm.weight"), self.eps) @ self.output().T / self.get("logit_scale", 1.0)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

@@ -46,10 +46,12 @@ fn under_emulation(natively: usize, otherwise: usize) -> usize {
 
 #[test]
 fn exact_logits_are_the_oracles() {
-    for tiny in Tiny::all().into_iter().chain(Tiny::mixtures()).chain(with_sinks()).chain(Tiny::rankers()) {
+    let all = Tiny::all().into_iter().chain(Tiny::others()).chain(Tiny::mixtures());
+    for tiny in all.chain(with_sinks()).chain(Tiny::rankers()) {
         let model = tiny.open();
         let tokens = tokens(40, tiny.vocabulary);
-        let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
+        let config = model.config().for_texts_of(exact().max_tokens.unwrap());
+        let want = oracle(&config, &model.weights().unwrap(), &tokens);
         let got = generator(&model, 2, exact()).logits(&tokens).unwrap();
         let scale = want.iter().flatten().fold(0f64, |m, x| m.max(x.abs()));
         for (i, (want, &got)) in want.iter().flatten().zip(&got).enumerate() {
@@ -57,6 +59,29 @@ fn exact_logits_are_the_oracles() {
             assert!(error <= 3e-6 * scale.max(1.0) * 10.0, "{tiny:?}: logit {i} is {got} instead of {want}");
         }
     }
+}
+
+/// A model with divisors of frequencies for short texts and for long ones takes those that its cache needs.
+#[test]
+fn divisors_of_long_texts() {
+    let tiny = Tiny::new("phi3", None);
+    let model = tiny.open();
+    let long = model.config().long_factors.clone().unwrap();
+    assert_eq!((long.above, model.config().context), (1024, 4096));
+    let tokens = tokens(40, tiny.vocabulary);
+    let mut logits = Vec::new();
+    for (max_tokens, factors) in
+        [(1024, model.config().ropes[0].factors.clone().unwrap()), (1025, long.factors.clone())]
+    {
+        let config = model.config().for_texts_of(max_tokens);
+        assert_eq!(config.ropes[0].factors.as_ref(), Some(&factors));
+        let want = oracle(&config, &model.weights().unwrap(), &tokens).concat();
+        let options = Options { max_tokens: Some(max_tokens), ..exact() };
+        let got = generator(&model, 2, options).logits(&tokens).unwrap();
+        assert!(want.iter().zip(&got).all(|(want, &got)| (want - f64::from(got)).abs() < 1e-4));
+        logits.push(want);
+    }
+    assert!(logits[0].iter().zip(&logits[1]).any(|(a, b)| (a - b).abs() > 0.1));
 }
 
 /// Where two experts score nearly alike, rounding decides which one a token goes through, and the other one's logits are far off.
@@ -68,11 +93,12 @@ fn the_fast_path_is_close() {
         _ => tiny,
     };
     let mixtures = Tiny::mixtures().chain(with_sinks()).map(settled);
-    for tiny in Tiny::all().into_iter().chain(mixtures).chain(Tiny::rankers()).step_by(under_emulation(1, 6))
-    {
+    let all = Tiny::all().into_iter().chain(Tiny::unusual()).chain(mixtures).chain(Tiny::rankers());
+    for tiny in all.step_by(under_emulation(1, 6)) {
         let model = tiny.open();
         let tokens = tokens(90, tiny.vocabulary);
-        let want = oracle(model.config(), &model.weights().unwrap(), &tokens);
+        let config = model.config().for_texts_of(model.config().context);
+        let want = oracle(&config, &model.weights().unwrap(), &tokens);
         for (kind, chunk) in [
             (KvType::F16, 512),
             (KvType::F16, 16),

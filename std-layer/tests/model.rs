@@ -53,18 +53,30 @@ fn every_architecture_has_its_configuration() {
         let sizes =
             (c.vocabulary, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.intermediate, c.context);
         let gpt_oss = name == "gpt-oss";
-        let dense = if gpt_oss || name == "qwen3moe" { 0 } else { 64 };
+        let dense = if is_mixture(name) && name != "qwen2moe" { 0 } else { 64 };
         assert_eq!(sizes, (24, 32, 7, 4, 2, 16, dense, 128), "{name}");
         let shared = name == "qwen2moe";
         let (normalised, biases) = (!shared, gpt_oss);
         let experts = Experts { count: 4, used: 2, intermediate: 32, normalised, biases, scale: 1.0, shared };
         assert_eq!(c.experts, is_mixture(name).then_some(experts));
-        assert_eq!((c.architecture, c.norm_eps, c.attention_scale), (architecture, 1e-5, 0.25));
+        assert_eq!((c.architecture, c.attention_scale), (architecture, 0.25));
+        if name == "minicpm" {
+            // Where files do not say them, factors follow from 7 layers and a width of 32.
+            let [added, logits] = [1.4f64 / 7f64.sqrt(), 256.0 / 32.0];
+            assert_eq!((c.embedding_scale, c.logit_scale), ((12.0 / added) as f32, logits as f32));
+            assert_eq!(c.norm_eps, (f64::from(1e-5f32) / (added * added)) as f32);
+        } else {
+            assert_eq!(c.norm_eps, 1e-5);
+        }
         assert_eq!((c.attention_softcap, c.logit_softcap), (None, None));
-        let gemma = name == "gemma3";
-        assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
+        let is = |names: &[&str]| names.contains(&name);
+        let gemma = name.starts_with("gemma");
+        if name != "minicpm" {
+            assert_eq!(c.embedding_scale, if gemma { 32f32.sqrt() } else { 1.0 });
+            assert_eq!(c.logit_scale, 1.0);
+        }
         let gate = match name {
-            "gemma3" => Gate::GeluTanh,
+            "gemma" | "gemma2" | "gemma3" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
             "bert" | "jina-bert-v2" => Gate::Gelu,
             _ => Gate::Silu,
@@ -77,10 +89,14 @@ fn every_architecture_has_its_configuration() {
         assert_eq!((c.gated, c.up_bias, c.down_bias), (!bert, bert, bert || jina));
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
         assert_eq!((c.attention_sinks, c.attention_output_bias), (gpt_oss, gpt_oss || bert || jina));
-        assert_eq!((c.qk_norm, c.post_norms), (gemma || name.starts_with("qwen3"), gemma));
-        let attention_bias = gpt_oss || name.starts_with("qwen2") || bert || jina;
+        let qk_norm = name == "gemma3" || name.starts_with("qwen3");
+        assert_eq!((c.qk_norm, c.post_norms), (qk_norm, is(&["gemma2", "gemma3", "glm4"])));
+        let attention_bias =
+            name.starts_with("qwen2") || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
-        let pairing = if name == "llama" { RopePairing::Adjacent } else { RopePairing::HalfSplit };
+        let neighbours =
+            is(&["llama", "smollm3", "granite", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2"]);
+        let pairing = if neighbours { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
             theta,
             dims: if bert || jina { 0 } else { 16 },
@@ -89,13 +105,20 @@ fn every_architecture_has_its_configuration() {
             factors: None,
             attention_factor: None,
         };
-        if gemma {
+        if name == "gemma3" {
             assert_eq!(c.ropes, [rope(1e6), rope(1e4)]);
             let global = Layer { window: None, rope: 0 };
             let local = Layer { window: Some(8), rope: 1 };
             assert_eq!(c.layer, [local, local, local, local, local, global, local]);
             assert_eq!(c.windows(), [Some(8), None]);
-        } else if gpt_oss {
+        } else if name == "smollm3" {
+            assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
+            let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
+            assert_eq!(ropes, [0, 0, 0, 1, 0, 0, 0]);
+        } else if name == "phi3" {
+            assert_eq!(c.ropes, [rope(1e6)]);
+            assert_eq!(c.layer, [Layer { window: Some(8), rope: 0 }; 7]);
+        } else if gpt_oss || name == "gemma2" {
             // Every second layer sees all, and all rotate alike.
             assert_eq!(c.ropes, [rope(1e6)]);
             let windows = c.layer.iter().map(|layer| (layer.window, layer.rope)).collect::<Vec<_>>();
@@ -228,7 +251,7 @@ fn positions_are_scaled_as_the_file_says() {
     assert_eq!((scaled.scaling, scaled.attention_factor), (yarn(16.0, 64.0), None));
     let scaled = rope(&[kind("yarn"), factor, ("scaling.attn_factor", Value::F32(2.0))]);
     assert_eq!(scaled.attention_factor, Some(2.0 * (0.1 * 4f64.ln() + 1.0)));
-    assert_eq!(bad_value(&with(&[kind("longrope"), factor])).0, "llama.rope.scaling.type");
+    assert_eq!(bad_value(&with(&[kind("dynamic"), factor])).0, "llama.rope.scaling.type");
     match refused(&with(&[kind("yarn")])) {
         ModelError::MissingKey { key } => assert_eq!(key, "llama.rope.scaling.factor"),
         other => panic!("{other}"),
@@ -243,6 +266,18 @@ fn positions_are_scaled_as_the_file_says() {
     draft.tensors.last_mut().unwrap().dims = vec![7];
     assert!(refused(&draft).to_string().contains("rope_freqs.weight"));
 
+    // Two lists of them, for short texts and for long ones.
+    let mut draft = with(&[kind("longrope"), ("scaling.original_context_length", Value::U32(64))]);
+    draft.tensor("rope_factors_short.weight", &[8], GgmlType::F32).fill = 2.0;
+    assert!(refused(&draft).to_string().contains("rope_factors_long.weight"));
+    draft.tensor("rope_factors_long.weight", &[8], GgmlType::F32).fill = 3.0;
+    let c = config(&draft);
+    assert_eq!((&c.ropes[0].factors, c.ropes[0].scaling), (&Some(vec![2.0; 8]), RopeScaling::None));
+    assert_eq!(c.for_texts_of(64).ropes[0].factors, Some(vec![2.0; 8]));
+    assert_eq!(c.for_texts_of(65).ropes[0].factors, Some(vec![3.0; 8]));
+    draft.tensors.last_mut().unwrap().fill = f32::INFINITY;
+    assert!(refused(&draft).to_string().contains("rope_factors_long.weight"));
+
     // Gemma's local layers keep their frequencies, whatever the others do.
     let mut draft = Draft::of("gemma3");
     draft.set("gemma3.rope.scaling.factor", Value::F32(8.0));
@@ -252,9 +287,22 @@ fn positions_are_scaled_as_the_file_says() {
     assert_eq!(config(&draft).layer, [Layer { window: None, rope: 0 }; 7]);
 }
 
+/// The largest models of two families scale scores by the width of the model, and no key says so: one has 46 layers, the other 62.
+#[test]
+fn scores_of_the_largest_gemmas() {
+    for (name, layers) in [("gemma2", 46), ("gemma3", 62)] {
+        for (layers, of) in [(layers, 32 / 4), (layers - 1, 16), (layers + 1, 16)] {
+            let mut draft = Draft::with_layers(name, layers);
+            assert_eq!(config(&draft).attention_scale, 1.0 / (of as f32).sqrt(), "{name}, {layers} layers");
+            draft.set(&format!("{name}.attention.scale"), Value::F32(0.5));
+            assert_eq!(config(&draft).attention_scale, 0.5);
+        }
+    }
+}
+
 /// Which layers see a window alone, as llama.cpp has it.
 #[test]
-fn windows_are_those_of_gemma_and_gpt_oss() {
+fn windows_are_those_of_the_architecture() {
     // Files of other families may name a window (Qwen 2 does, and does not use it): it is not theirs.
     for name in ["llama", "qwen2", "qwen3"] {
         let mut draft = Draft::of(name);
@@ -288,6 +336,13 @@ fn windows_are_those_of_gemma_and_gpt_oss() {
     assert_eq!(c.ropes.iter().map(|r| r.theta).collect::<Vec<_>>(), [1e6, 5e5]);
     assert_eq!(c.ropes[0].scaling, c.ropes[1].scaling);
     assert!(c.layer.iter().all(|l| l.rope == usize::from(l.window.is_some())));
+    // The first files of Gemma 2 have no window; Phi's layers have all the same one, or none.
+    let mut draft = Draft::of("gemma2");
+    draft.remove("gemma2.attention.sliding_window");
+    assert_eq!(config(&draft).windows(), [Some(4096), None]);
+    let mut draft = Draft::of("phi3");
+    draft.set("phi3.attention.sliding_window", Value::U32(0));
+    assert_eq!(config(&draft).windows(), [None]);
     let mut draft = Draft::of("gemma3");
     draft.set("gemma3.attention.sliding_window_pattern", Value::String("all"));
     assert_eq!(bad_value(&draft).0, "gemma3.attention.sliding_window_pattern");

@@ -5,68 +5,7 @@
 
 use gllm_kernels_core::{RopeFreqs, RopePairing, RopeScaling};
 
-/// The family of models that a file names; for messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// Llama 2 and 3, Mistral, Mixtral, SmolLM, TinyLlama.
-    Llama,
-    /// Qwen 2 and 2.5.
-    Qwen2,
-    /// Qwen 3.
-    Qwen3,
-    /// Gemma 3.
-    Gemma3,
-    /// Mixtures of experts of Qwen 1.5 and 2.
-    Qwen2Moe,
-    /// Mixtures of experts of Qwen 3.
-    Qwen3Moe,
-    /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
-    GptOss,
-    /// Encoders of BERT's kind: BERT, MiniLM, BGE, E5, GTE.
-    Bert,
-    /// Encoders of Nomic: BERT with rotations and gates.
-    NomicBert,
-    /// Encoders of Jina: BERT with linear biases of attention and gates.
-    JinaBertV2,
-}
-
-impl Architecture {
-    /// Every architecture.
-    pub const ALL: &'static [Self] = &[
-        Self::Llama,
-        Self::Qwen2,
-        Self::Qwen3,
-        Self::Gemma3,
-        Self::Qwen2Moe,
-        Self::Qwen3Moe,
-        Self::GptOss,
-        Self::Bert,
-        Self::NomicBert,
-        Self::JinaBertV2,
-    ];
-
-    /// The name in GGUF files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Gemma3 => "gemma3",
-            Self::Qwen2Moe => "qwen2moe",
-            Self::Qwen3Moe => "qwen3moe",
-            Self::GptOss => "gpt-oss",
-            Self::Bert => "bert",
-            Self::NomicBert => "nomic-bert",
-            Self::JinaBertV2 => "jina-bert-v2",
-        }
-    }
-
-    /// Whether its models are encoders.
-    pub(super) const fn is_encoder(self) -> bool {
-        matches!(self, Self::Bert | Self::NomicBert | Self::JinaBertV2)
-    }
-}
+use super::Architecture;
 
 /// How the gated feed-forward network joins its two halves: `gated(g, u)` with `g = gate(x)`, `u = up(x)`, which `down` multiplies. Networks without a
 /// gate have `gated(up(x), 1)` in its place.
@@ -135,6 +74,15 @@ pub enum Pooling {
     Last,
 }
 
+/// Divisors of frequencies for long texts, in place of those that [`Config::ropes`] have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongFactors {
+    /// They are for texts of more than so many tokens.
+    pub above: usize,
+    /// A divisor for each of the `dims / 2` frequencies.
+    pub factors: Vec<f32>,
+}
+
 /// What a model that ranks texts has in place of a vocabulary's logits: one for each label, of which the first stands for "yes".
 ///
 /// `logits = output(norm(x)) + bias`. The bias is added where logits become scores ([`Generator::rank`](crate::model::Generator::rank)); what a
@@ -198,13 +146,16 @@ pub struct Layer {
 /// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
-/// `logits = softcap(output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
+/// `logits = softcap(logit_scale * output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
 /// `down(gated(gate(x), up(x)))` (see [`Gate`]), or that of [`Experts`].
 ///
 /// If there are `attention_sinks`, each query head has one: a score `z`, the same for all queries, of a position that has no value. So
 /// `s[j] = exp(score[j]) / (exp(z) + sum of exp(score[i]))`, and what a query sees has a sum below 1. The cap is not applied to `z`.
 ///
 /// With linear biases (`alibi`), a query at position `i` has `score[j] - slope * |i - j|` in place of `score[j]`, behind the cap.
+///
+/// Some models multiply what layers add: `x = x + r a`, `x = x + r f`. For them `embedding_scale` is divided by `r`, and `norm_eps` by `r^2`: then the stream
+/// is `x / r`, whose norms are those of `x`.
 ///
 /// An *encoder* sees the whole text with each of its tokens (`causal` is false), and gives a row for each token, but no logits. Its layers are `residual_norms`:
 /// ```text
@@ -251,6 +202,8 @@ pub struct Config {
     pub norm_eps: f32,
     /// Factor of embeddings; usually 1.
     pub embedding_scale: f32,
+    /// Factor of logits; usually 1. [`HostWeights::output_norm`](super::HostWeights::output_norm) contains it.
+    pub logit_scale: f32,
     /// Factor of the scores of attention; usually `1 / sqrt(head_dim)`.
     pub attention_scale: f32,
     /// Cap of the scores of attention.
@@ -291,6 +244,8 @@ pub struct Config {
     pub classifier: Option<Classifier>,
     /// The position embeddings that layers use.
     pub ropes: Vec<Rope>,
+    /// What takes the place of the divisors of all frequencies where texts are long: see [`for_texts_of`](Self::for_texts_of).
+    pub long_factors: Option<LongFactors>,
     /// Each layer.
     pub layer: Vec<Layer>,
     /// Tokens that end a text.
@@ -315,6 +270,18 @@ impl Config {
         let n = 1usize << self.heads.ilog2();
         let step = if head < n { (head + 1) as f64 } else { (head - n) as f64 + 0.5 };
         self.alibi.map(|most| (-f64::from(most) * step / n as f64).exp2() as f32)
+    }
+
+    /// The configuration of the model where texts have up to so many tokens. Models of Microsoft's (LongRoPE: Ding et al., 2024) have two lists of divisors of
+    /// frequencies, one of them for texts that are longer than those of the first training. A cache is filled by one of them from its first position
+    /// on: so this is chosen when a model is loaded, and not when a text becomes long.
+    pub fn for_texts_of(&self, tokens: usize) -> Self {
+        let mut config = self.clone();
+        if let Some(long) = config.long_factors.take_if(|long| tokens > long.above) {
+            let short = config.ropes.iter_mut().filter_map(|rope| rope.factors.as_mut());
+            short.for_each(|factors| factors.clone_from(&long.factors));
+        }
+        config
     }
 
     /// The windows that layers have, each once, in the order of the first layer with it. Layers with the same window share pages of a

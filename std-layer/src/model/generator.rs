@@ -116,10 +116,10 @@ impl<B: Backend> Generator<B> {
         options: Options,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, GeneratorError> {
-        let config = model.config();
+        let max_tokens = options.max_tokens.unwrap_or(model.config().context.min(4096));
+        let config = &model.config().for_texts_of(max_tokens);
         model.verify()?;
         let weights = backend.upload_generator_weights(config, &model.weights()?, progress)?;
-        let max_tokens = options.max_tokens.unwrap_or(config.context.min(4096));
         let chunk = options.chunk.max(1);
         let cache = CacheOptions { step_tokens: options.cache.step_tokens.max(chunk), ..options.cache };
         let options = Options { cache, chunk, ..options };

@@ -1,19 +1,19 @@
-//! Reading a [`Config`] from a file's metadata. Everything that depends on an architecture's name is here.
+//! Reading a [`Config`] from a file's metadata, and from the row of its architecture.
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
+use super::architecture::{Family, Mixture, Window, Windows};
 use super::names::Naming;
 use super::source::{bad_tensor, numbers, Files};
-use super::{names, Architecture, Classifier, Config, Experts, Gate, Layer, ModelError, Norm, Pooling, Rope};
-use crate::gguf::{Array, Gguf, Value};
+use super::{
+    names, Architecture, Classifier, Config, Experts, Layer, LongFactors, ModelError, Norm, Pooling, Rope,
+};
+use crate::gguf::{Array, Gguf, Tensor, Value};
 
 const POOLING: &str = ".pooling_type";
 const WINDOW: &str = ".attention.sliding_window";
 /// No size in a model comes near: products of two fit 64 bits.
 const LARGEST: u64 = i32::MAX as u64;
-/// Of Gemma's layers every sixth sees all positions, of gpt-oss every second, unless the file says otherwise.
-const GEMMA_PERIOD: u64 = 6;
-const GPT_OSS_PERIOD: u64 = 2;
 /// The exponent of the slopes of linear biases that models are trained with.
 const ALIBI: f32 = 8.0;
 
@@ -167,6 +167,8 @@ impl<'a> Metadata<'a> {
         let factor_needed = || self.needed(".rope.scaling.factor", factor);
         let scaling = match kind {
             "none" => RopeScaling::None,
+            // Its divisors are tensors.
+            "longrope" => RopeScaling::None,
             // Nothing said means nothing done.
             "linear" => factor.map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
             "yarn" => RopeScaling::Yarn {
@@ -177,7 +179,7 @@ impl<'a> Metadata<'a> {
                     .size_or_none(".rope.scaling.original_context_length")?
                     .unwrap_or(context) as f64,
             },
-            _ => return Err(self.bad(KIND, Value::String(kind), "none, linear or yarn")),
+            _ => return Err(self.bad(KIND, Value::String(kind), "none, linear, yarn or longrope")),
         };
         // Files have the factor that comes on top of YaRN's own.
         let own = match scaling {
@@ -188,9 +190,9 @@ impl<'a> Metadata<'a> {
     }
 
     /// Kinds of tokens whose rows are in the file.
-    fn token_types(&self, files: &Files<'_>, architecture: Architecture) -> Result<usize, ModelError> {
+    fn token_types(&self, files: &Files<'_>, family: &Family) -> Result<usize, ModelError> {
         let there = files.named(&names::TOKEN_TYPES).is_some();
-        match architecture.is_encoder() && (there || architecture == Architecture::JinaBertV2) {
+        match family.encoder && (there || family.architecture == Architecture::JinaBertV2) {
             true => self.needed_size("tokenizer.ggml.token_type_count"),
             false => Ok(0),
         }
@@ -228,25 +230,19 @@ impl<'a> Metadata<'a> {
     }
 
     /// The experts, and the elements between the halves of the feed-forward network that every token goes through.
-    fn experts(
-        &self,
-        architecture: Architecture,
-        feed_forward: usize,
-    ) -> Result<(Option<Experts>, usize), ModelError> {
+    fn experts(&self, kind: &Mixture, feed_forward: usize) -> Result<(Option<Experts>, usize), ModelError> {
         const COUNT: &str = ".expert_count";
         const USED: &str = ".expert_used_count";
         /// How files number softmax among the functions that make scores of the router's products; 0 says nothing.
         const SOFTMAX: [u64; 2] = [0, 1];
-        let (count, mixture) = match architecture {
-            Architecture::Qwen2Moe | Architecture::Qwen3Moe | Architecture::GptOss => {
-                (Some(self.needed_size(COUNT)?), true)
-            }
-            Architecture::Llama => (self.size_or_none(COUNT)?, false),
-            _ => {
+        let count = match kind {
+            Mixture::No => {
                 let nonzero = |v: Value<'_>| v.as_u64() != Some(0);
                 self.refuse(COUNT, "absent: this architecture has no experts", nonzero)?;
-                (None, false)
+                None
             }
+            Mixture::Some => self.size_or_none(COUNT)?,
+            _ => Some(self.needed_size(COUNT)?),
         };
         let Some(count) = count else { return Ok((None, feed_forward)) };
         let used = self.needed_size(USED)?;
@@ -261,17 +257,17 @@ impl<'a> Metadata<'a> {
         // Where files do not say how wide an expert is, those that a token goes through are together as wide as the network that they
         // stand for; but in llama's files each of them is.
         let intermediate = match self.size(".expert_feed_forward_length")? {
-            Some(size) if mixture => size,
-            _ if mixture => feed_forward / used,
-            _ => feed_forward,
+            _ if *kind == Mixture::Some => feed_forward,
+            Some(size) => size,
+            None => feed_forward / used,
         };
         if intermediate == 0 {
             return bad(".feed_forward_length", feed_forward, format!("at least the {used} experts used"));
         }
-        let shared = architecture == Architecture::Qwen2Moe;
+        let shared = *kind == Mixture::Shared;
         let normalised = self.bool(".expert_weights_norm")?.unwrap_or(!shared);
         let scale = self.positive_or_none(".expert_weights_scale")?.unwrap_or(1.0) as f32;
-        let biases = architecture == Architecture::GptOss;
+        let biases = *kind == Mixture::Biased;
         let experts = Experts { count, used, intermediate, normalised, biases, scale, shared };
         let dense = match shared {
             true => self.size(".expert_shared_feed_forward_length")?.unwrap_or(feed_forward),
@@ -340,16 +336,14 @@ impl Config {
         let architecture =
             Architecture::ALL.iter().copied().find(|a| a.name() == name).ok_or_else(unknown)?;
         let meta = Metadata { file, prefix: architecture.name() };
-        let gemma = architecture == Architecture::Gemma3;
-        let gpt_oss = architecture == Architecture::GptOss;
-
-        let encoder = architecture.is_encoder();
+        let family = architecture.family();
+        let encoder = family.encoder;
         let expected = format!("{}: models of this architecture are made so", !encoder);
         meta.refuse(".attention.causal", &expected, |v| v.as_bool() != Some(!encoder))?;
 
         let layers = meta.needed_size(".block_count")?;
-        // A layer has nine tensors at least: nothing is allocated for layers that cannot be there.
-        if layers > files.tensors_len() / 9 {
+        // A layer has six tensors at least: nothing is allocated for layers that cannot be there.
+        if layers > files.tensors_len() / 6 {
             let expected = format!("what the {} tensors of the file suffice for", files.tensors_len());
             return Err(ModelError::BadValue {
                 key: meta.key(".block_count"),
@@ -387,13 +381,13 @@ impl Config {
             return of(".attention.value_length", value, format!("the length of keys, {head_dim}"));
         }
         let feed_forward = meta.needed_size(".feed_forward_length")?;
-        let (experts, intermediate) = meta.experts(architecture, feed_forward)?;
+        let (experts, intermediate) = meta.experts(&family.experts, feed_forward)?;
         let context = meta.needed_size(".context_length")?;
         let (norm, eps_key) = match encoder {
             true => (Norm::Layer, ".attention.layer_norm_epsilon"),
             false => (Norm::Rms, ".attention.layer_norm_rms_epsilon"),
         };
-        let norm_eps = meta.needed(eps_key, meta.positive(eps_key)?)? as f32;
+        let norm_eps = meta.needed(eps_key, meta.positive(eps_key)?)?;
 
         let rows = |name: &names::Name| files.named(name)?.rows().filter(|n| (1..=LARGEST).contains(n));
         let vocabulary = match meta.size(".vocab_size")? {
@@ -413,9 +407,13 @@ impl Config {
 
         let classifier = meta.classifier(files, (encoder, vocabulary))?;
 
-        let dims = match architecture {
-            Architecture::Bert | Architecture::JinaBertV2 => 0,
-            _ => meta.size(".rope.dimension_count")?.unwrap_or(head_dim),
+        let pairing = family.pairs.map(|pairs| match files.naming() {
+            Naming::Gguf => pairs.gguf,
+            Naming::HuggingFace => pairs.checkpoint,
+        });
+        let dims = match pairing {
+            None => 0,
+            Some(_) => meta.size(".rope.dimension_count")?.unwrap_or(head_dim),
         };
         if dims % 2 != 0 || dims > head_dim {
             return of(".rope.dimension_count", dims, format!("even and at most the head's {head_dim}"));
@@ -425,63 +423,90 @@ impl Config {
             meta.read(key, "above 1 and finite", above_one)
         };
         let (scaling, attention_factor) = meta.scaling(context)?;
-        let factors = files.named(&names::ROPE_FACTORS).map(|tensor| {
-            let factors = numbers(tensor)?;
-            let fits = factors.len() == dims / 2 && factors.iter().all(|&f| f > 0.0);
-            let expected =
-                || bad_tensor(tensor.name(), format!("does not have {} positive numbers", dims / 2));
-            fits.then_some(factors).ok_or_else(expected)
-        });
-        let pairing = match architecture {
-            // llama.cpp stores the rows of these matrices in another order than checkpoints have.
-            Architecture::Llama if files.naming() == Naming::Gguf => RopePairing::Adjacent,
-            _ => RopePairing::HalfSplit,
+        let divisors = |name: &names::Name| {
+            let read = |tensor: Tensor<'_>| {
+                let factors = numbers(tensor)?;
+                let fits = factors.len() == dims / 2 && factors.iter().all(|&f| f > 0.0);
+                let expected =
+                    || bad_tensor(tensor.name(), format!("does not have {} positive numbers", dims / 2));
+                fits.then_some(factors).ok_or_else(expected)
+            };
+            files.named(name).map(read).transpose()
+        };
+        let (short, long) = (divisors(&names::SHORT_FACTORS)?, divisors(&names::LONG_FACTORS)?);
+        let above = meta.size_or_none(".rope.scaling.original_context_length")?.unwrap_or(context);
+        let (factors, long_factors) = match (short, long) {
+            (Some(short), Some(factors)) => (Some(short), Some(LongFactors { above, factors })),
+            (None, None) => (divisors(&names::ROPE_FACTORS)?, None),
+            _ => {
+                let (one, other) = (names::SHORT_FACTORS.gguf, names::LONG_FACTORS.gguf);
+                return Err(bad_tensor(one, format!("is there without {other}, or the other way round")));
+            }
         };
         let theta = base(".rope.freq_base")?.unwrap_or(10_000.0);
-        let global = Rope { theta, dims, pairing, scaling, factors: factors.transpose()?, attention_factor };
-        let (mut ropes, mut layer) = (vec![global], vec![Layer { window: None, rope: 0 }; layers]);
-        // Of the others, files may have a window that the model was not trained with, or does not use: Qwen 2 has one beside
-        // `use_sliding_window: false`, which no key says. llama.cpp reads it for Gemma and gpt-oss alone, and so does this.
-        let window = match architecture {
-            Architecture::Gemma3 => meta.size_or_none(WINDOW)?,
-            Architecture::GptOss => Some(meta.needed_size(WINDOW)?),
-            _ => None,
-        };
-        if let Some(window) = window {
-            // Gemma's local layers keep the frequencies of the first stage of the training.
-            let theta = base(".rope.freq_base_swa")?;
-            let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
-            let local = match gemma {
-                true => {
-                    let theta = theta.unwrap_or(10_000.0);
-                    Rope { theta, dims, pairing, scaling, factors, attention_factor }
+        let pairing = pairing.unwrap_or(RopePairing::HalfSplit);
+        let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
+        let mut ropes = vec![global];
+        let mut layer = vec![Layer { window: None, rope: 0 }; layers];
+        if let Some(period) = family.unrotated_period {
+            ropes.push(Rope { dims: 0, factors: None, ..ropes[0].clone() });
+            layer.iter_mut().skip(period - 1).step_by(period).for_each(|layer| layer.rope = 1);
+        }
+        match &family.windows {
+            Windows::No => {}
+            Windows::All => {
+                let window = meta.size_or_none(WINDOW)?;
+                layer.iter_mut().for_each(|layer| layer.window = window);
+            }
+            Windows::Periodic { period, usual, local_theta } => {
+                let window = match usual {
+                    Window::None => meta.size_or_none(WINDOW)?,
+                    Window::Size(size) => Some(meta.size(WINDOW)?.unwrap_or(*size)),
+                    Window::Needed => Some(meta.needed_size(WINDOW)?),
+                };
+                let theta = base(".rope.freq_base_swa")?.or(*local_theta).unwrap_or(theta);
+                let local = match local_theta {
+                    Some(_) => Rope {
+                        theta,
+                        dims,
+                        pairing,
+                        scaling: RopeScaling::None,
+                        factors: None,
+                        attention_factor: None,
+                    },
+                    None => Rope { theta, ..ropes[0].clone() },
+                };
+                let rope = usize::from(local_theta.is_some() || local != ropes[0]);
+                let key = ".attention.sliding_window_pattern";
+                let period = meta.read(key, "one integer", |v| v.as_u64())?.unwrap_or(*period);
+                // The last layer of each period is global; without periods there is none.
+                let is_local = |i: &usize| period == 0 || *i as u64 % period < period - 1;
+                if let Some(window) = window {
+                    ropes.extend((rope > 0).then_some(local));
+                    for i in (0..layers).filter(is_local) {
+                        layer[i] = Layer { window: Some(window), rope };
+                    }
                 }
-                false => Rope { theta: theta.unwrap_or(ropes[0].theta), ..ropes[0].clone() },
-            };
-            let rope = usize::from(gemma || local != ropes[0]);
-            ropes.extend((rope > 0).then_some(local));
-            let key = ".attention.sliding_window_pattern";
-            let usual = if gemma { GEMMA_PERIOD } else { GPT_OSS_PERIOD };
-            let period = meta.read(key, "one integer", |v| v.as_u64())?.unwrap_or(usual);
-            // The last layer of each period is global; without periods there is none.
-            let is_local = |i: &usize| period == 0 || *i as u64 % period < period - 1;
-            for i in (0..layers).filter(is_local) {
-                layer[i] = Layer { window: Some(window), rope };
             }
         }
-        let head_scale = match (architecture, layers) {
-            // The one Gemma 3 (27B) that scales by the width of the model; files do not say so.
-            (Architecture::Gemma3, 62) => hidden / heads,
-            _ => head_dim,
+        let head_scale = match family.scores_by_width == Some(layers) {
+            true => hidden / heads,
+            false => head_dim,
         };
         let scale = meta.positive_or_none(".attention.scale")?;
         let attention_scale = scale.unwrap_or_else(|| 1.0 / (head_scale as f64).sqrt()) as f32;
 
+        let [embedding, added, divisor] = match family.scales {
+            None => [if family.embedding_by_width { (hidden as f64).sqrt() } else { 1.0 }, 1.0, 1.0],
+            Some(usual) => {
+                let keys = [".embedding_scale", ".residual_scale", ".logit_scale"];
+                let [embedding, added, divisor] = usual(layers as f64, hidden as f64);
+                let [e, a, d] = keys.map(|key| meta.positive_or_none(key));
+                [e?.unwrap_or(embedding), a?.unwrap_or(added), d?.unwrap_or(divisor)]
+            }
+        };
+
         let has = |name: &names::Name| files.named(name).is_some();
-        let (bert, jina) = (architecture == Architecture::Bert, architecture == Architecture::JinaBertV2);
-        let nomic = architecture == Architecture::NomicBert;
-        // Gate and up are one matrix in most files, but for some of the same models they are two.
-        let fused_gate_up = jina && !has(&names::FEED_FORWARD[0]);
         Ok(Self {
             architecture,
             vocabulary,
@@ -494,48 +519,36 @@ impl Config {
             experts,
             context,
             causal: !encoder,
-            position_embeddings: bert,
-            token_types: meta.token_types(files, architecture)?,
+            position_embeddings: family.position_embeddings,
+            token_types: meta.token_types(files, family)?,
             norm,
             residual_norms: encoder,
-            norm_eps,
-            embedding_scale: if gemma { (hidden as f32).sqrt() } else { 1.0 },
+            norm_eps: (norm_eps / (added * added)) as f32,
+            embedding_scale: (embedding / added) as f32,
+            logit_scale: (1.0 / divisor) as f32,
             attention_scale,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
-            alibi: jina.then_some(ALIBI),
-            gated: !bert,
-            up_bias: bert,
-            down_bias: bert || jina || encoder && has(&names::DOWN_BIAS),
-            fused_qkv: has(&names::QKV) && encoder || nomic && !has(&names::Q),
-            fused_gate_up,
-            gate: match architecture {
-                Architecture::Gemma3 => Gate::GeluTanh,
-                Architecture::Bert | Architecture::JinaBertV2 => Gate::Gelu,
-                Architecture::GptOss => Gate::ClampedSwiglu,
-                _ => Gate::Silu,
-            },
-            qk_norm: matches!(
-                architecture,
-                Architecture::Qwen3 | Architecture::Qwen3Moe | Architecture::Gemma3
-            ),
-            post_norms: gemma,
-            attention_bias: matches!(
-                architecture,
-                Architecture::Qwen2
-                    | Architecture::Qwen2Moe
-                    | Architecture::GptOss
-                    | Architecture::Bert
-                    | Architecture::JinaBertV2
-            ) || has(&names::Q_BIAS)
-                || encoder && has(&names::QKV_BIAS),
-            attention_output_bias: gpt_oss || bert || jina || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
-            attention_sinks: gpt_oss,
-            ffn_norm_is_post_attention: gpt_oss,
+            alibi: family.alibi.then_some(ALIBI),
+            gate: family.gate,
+            gated: family.gated,
+            up_bias: family.up_bias,
+            down_bias: family.down_bias || encoder && has(&names::DOWN_BIAS),
+            // Most files have what is multiplied together in one matrix, but for some of the same models it is apart.
+            fused_qkv: has(&names::QKV) || family.fused_qkv && !has(&names::Q),
+            fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
+            qk_norm: family.qk_norm,
+            post_norms: family.post_norms,
+            attention_bias: family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS),
+            attention_output_bias: family.attention_output_bias
+                || encoder && has(&names::ATTENTION_OUTPUT_BIAS),
+            attention_sinks: family.attention_sinks,
+            ffn_norm_is_post_attention: family.ffn_norm_is_post_attention,
             pooling: meta.pooling()?,
             tied_embeddings: encoder || classifier.is_none() && files.named(&names::OUTPUT).is_none(),
             classifier,
             ropes,
+            long_factors,
             layer,
             stop_tokens: meta.stop_tokens(vocabulary, tokens)?,
             bos: meta.bos(vocabulary)?,

@@ -7,6 +7,7 @@
 //! - [`Tree`]: drafts of a sequence that one step computes, of which a path is accepted.
 //! - [`Pages`]: which page of a key-value cache holds which positions of which sequence.
 
+mod architecture;
 mod checkpoint;
 mod config;
 mod decoder;
@@ -21,7 +22,8 @@ mod source;
 mod tree;
 mod weights;
 
-pub use config::{Architecture, Classifier, Config, Experts, Gate, Layer, Norm, Pooling, Rope};
+pub use architecture::Architecture;
+pub use config::{Classifier, Config, Experts, Gate, Layer, LongFactors, Norm, Pooling, Rope};
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};

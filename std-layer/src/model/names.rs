@@ -123,6 +123,10 @@ fn is_mixture(c: &Config) -> bool {
 fn is_mixtral(c: &Config) -> bool {
     is_mixture(c) && c.architecture == Architecture::Llama
 }
+/// GLM 4 of 2025, whose checkpoints have names of their own for norms.
+fn is_glm4(c: &Config) -> bool {
+    c.architecture == Architecture::Glm4
+}
 fn is_apart(c: &Config) -> bool {
     !c.fused_qkv
 }
@@ -172,13 +176,18 @@ pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
         .if_so(is_not_normed);
 /// Queries, keys and values in one matrix.
-pub(super) const QKV: Name = name("blk.{}.attn_qkv.weight", "encoder.layers.{}.attn.Wqkv.weight", |c| {
-    vec![c.hidden, queries(c) + 2 * keys(c)]
-})
-.if_so(|c| c.fused_qkv);
+pub(super) const QKV: Name =
+    name("blk.{}.attn_qkv.weight", "model.layers.{}.self_attn.qkv_proj.weight", |c| {
+        vec![c.hidden, queries(c) + 2 * keys(c)]
+    })
+    .named_if(is_normed, "encoder.layers.{}.attn.Wqkv.weight")
+    .if_so(|c| c.fused_qkv);
 pub(super) const QKV_BIAS: Name =
-    name("blk.{}.attn_qkv.bias", "encoder.layers.{}.attn.Wqkv.bias", |c| vec![queries(c) + 2 * keys(c)])
-        .if_so(|c| c.fused_qkv && c.attention_bias);
+    name("blk.{}.attn_qkv.bias", "model.layers.{}.self_attn.qkv_proj.bias", |c| {
+        vec![queries(c) + 2 * keys(c)]
+    })
+    .named_if(is_normed, "encoder.layers.{}.attn.Wqkv.bias")
+    .if_so(|c| c.fused_qkv && c.attention_bias);
 pub(super) const Q: Name =
     name("blk.{}.attn_q.weight", "model.layers.{}.self_attn.q_proj.weight", |c| vec![c.hidden, queries(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.query.weight")
@@ -218,6 +227,7 @@ pub(super) const POST_ATTENTION_NORM: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
         vec![c.hidden]
     })
+    .named_if(is_glm4, "model.layers.{}.post_self_attn_layernorm.weight")
     .if_so(|c| c.post_norms);
 /// Behind the matrix of the same name.
 pub(super) const ATTENTION_OUTPUT_BIAS: Name =
@@ -229,7 +239,7 @@ pub(super) const SINKS: Name =
         .if_so(|c| c.attention_sinks);
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
-        .named_if(|c| c.post_norms, "model.layers.{}.pre_feedforward_layernorm.weight")
+        .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
         .if_so(|c| !c.ffn_norm_is_post_attention && !c.residual_norms);
 /// The same, in files that name it by what is before it.
 pub(super) const FFN_NORM_BY_ATTENTION: Name =
@@ -251,9 +261,10 @@ pub(super) const FEED_FORWARD: Network = [
 ];
 /// Gate and up of the same in one matrix, in this order.
 pub(super) const GATE_UP: Name =
-    name("blk.{}.ffn_up.weight", "encoder.layer.{}.mlp.gated_layers.weight", |c| {
+    name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.gate_up_proj.weight", |c| {
         vec![c.hidden, 2 * c.intermediate]
     })
+    .named_if(is_normed, "encoder.layer.{}.mlp.gated_layers.weight")
     .if_so(|c| c.fused_gate_up);
 pub(super) const UP_BIAS: Name =
     name("blk.{}.ffn_up.bias", "encoder.layer.{}.intermediate.dense.bias", |c| vec![c.intermediate])
@@ -341,13 +352,21 @@ pub(super) const POST_FFN_NORM: Name =
     name("blk.{}.post_ffw_norm.weight", "model.layers.{}.post_feedforward_layernorm.weight", |c| {
         vec![c.hidden]
     })
+    .named_if(is_glm4, "model.layers.{}.post_mlp_layernorm.weight")
     .if_so(|c| c.post_norms);
 pub(super) const ROPE_FACTORS: Name =
     name("rope_freqs.weight", "rope_freqs.weight", |c| vec![c.ropes[0].dims / 2])
-        .if_so(|c| c.ropes[0].factors.is_some());
+        .if_so(|c| c.ropes[0].factors.is_some() && c.long_factors.is_none());
+/// Where there are two lists of them, for short texts and for long ones.
+pub(super) const SHORT_FACTORS: Name =
+    name("rope_factors_short.weight", "rope_factors_short.weight", |c| vec![c.ropes[0].dims / 2])
+        .if_so(|c| c.long_factors.is_some());
+pub(super) const LONG_FACTORS: Name =
+    name("rope_factors_long.weight", "rope_factors_long.weight", |c| vec![c.ropes[0].dims / 2])
+        .if_so(|c| c.long_factors.is_some());
 
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 10] = [
+pub(super) static GLOBAL: [Name; 12] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -358,6 +377,8 @@ pub(super) static GLOBAL: [Name; 10] = [
     CLASSIFIER_BIAS,
     OUTPUT_NORM,
     ROPE_FACTORS,
+    SHORT_FACTORS,
+    LONG_FACTORS,
 ];
 /// Everything that a layer has.
 pub(super) static LAYER: [Name; 40] = [

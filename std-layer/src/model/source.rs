@@ -259,7 +259,8 @@ impl<'a> Files<'a> {
         let table = |name: &Name| name.needed(config).then(|| self.matrix(config, name, [0, 0])).transpose();
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
-        let output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
+        let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
+        output_norm.iter_mut().flatten().for_each(|weight| *weight *= config.logit_scale);
         let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
         Ok(HostWeights { embedding, positions, token_types, embedding_norm, output, output_norm, layers })
     }

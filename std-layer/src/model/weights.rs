@@ -70,7 +70,7 @@ pub struct HostWeights<'a> {
     pub embedding_norm: Option<NormWeights>,
     /// `vocabulary x hidden`, the embedding again where the two are tied, or where there are no logits; of models that rank texts `labels x hidden`, the classifier.
     pub output: Matrix<'a>,
-    /// `hidden` elements, unless `residual_norms`.
+    /// `hidden` elements, times `logit_scale`, unless `residual_norms`.
     pub output_norm: Option<Vec<f32>>,
     /// One entry a layer.
     pub layers: Vec<LayerWeights<'a>>,

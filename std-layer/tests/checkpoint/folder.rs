@@ -113,10 +113,17 @@ impl Dense {
     /// The tensors of a model that was written as a GGUF file, as a checkpoint has them.
     pub fn of(tiny: &Tiny, gguf: &Model<'_>) -> Vec<Self> {
         let weights = gguf.weights().unwrap();
-        let gemma = tiny.architecture == "gemma3";
+        let (name, is) = (tiny.architecture, |names: &[&str]| names.contains(&tiny.architecture));
+        let gemma = name.starts_with("gemma");
         let mut all = Vec::new();
         let matrix = |name: String, w: Matrix<'_>, x: Vec<f32>| {
             Self::stored(&name, w.format(), &[w.rows(), w.cols()], &x)
+        };
+        // Matrices one below the other.
+        let below = |name: String, parts: &[Matrix<'_>]| {
+            let rows = parts.iter().map(Matrix::rows).sum();
+            let x: Vec<f32> = parts.iter().flat_map(|&w| numbers(w)).collect();
+            Self::stored(&name, parts[0].format(), &[rows, parts[0].cols()], &x)
         };
         // Gemma's norms are stored without the 1 that is added to them.
         let norm = |name: String, x: &[f32]| {
@@ -131,14 +138,19 @@ impl Dense {
         if !tiny.tied {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
-        all.push(norm("model.norm".to_owned(), weights.output_norm.as_ref().unwrap()));
+        let factor = gguf.config().logit_scale;
+        let last: Vec<f32> = weights.output_norm.iter().flatten().map(|x| x / factor).collect();
+        all.push(norm("model.norm".to_owned(), &last));
         for (l, layer) in weights.layers.iter().enumerate() {
             let at = |name: &str| format!("model.layers.{l}.{name}");
-            for (name, w, bias) in
-                [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)]
-            {
+            let inputs =
+                [("q", layer.q, &layer.q_bias), ("k", layer.k, &layer.k_bias), ("v", layer.v, &layer.v_bias)];
+            if name == "phi3" {
+                all.push(below(at("self_attn.qkv_proj.weight"), &inputs.map(|(_, w, _)| w)));
+            }
+            for (name, w, bias) in inputs.into_iter().filter(|_| name != "phi3") {
                 let mut x = numbers(w);
-                if tiny.architecture == "llama" && name != "v" {
+                if is(&["llama", "smollm3", "granite", "minicpm"]) && name != "v" {
                     x = halves_of_heads(&x, w.cols(), tiny.head_dim);
                 }
                 all.push(matrix(at(&format!("self_attn.{name}_proj.weight")), w, x));
@@ -151,7 +163,10 @@ impl Dense {
                 all.extend(x.iter().map(|x| Self::floats(&at(&format!("self_attn.{name}")), &[x.len()], x)));
             }
             let shared = if layer.experts.is_some() { "shared_expert." } else { "" };
-            if let Some(network) = &layer.feed_forward {
+            if let (Some(network), true) = (&layer.feed_forward, is(&["phi3", "chatglm", "glm4"])) {
+                all.push(below(at("mlp.gate_up_proj.weight"), &[network.gate.unwrap(), network.up]));
+                all.push(matrix(at("mlp.down_proj.weight"), network.down, numbers(network.down)));
+            } else if let Some(network) = &layer.feed_forward {
                 for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)]
                 {
                     all.push(matrix(at(&format!("mlp.{shared}{name}_proj.weight")), w, numbers(w)));
@@ -179,10 +194,16 @@ impl Dense {
             all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
             all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
             all.push(norm(at("input_layernorm"), layer.attention_norm.as_ref().unwrap()));
-            let second = if gemma { "pre_feedforward_layernorm" } else { "post_attention_layernorm" };
-            all.push(norm(at(second), layer.ffn_norm.as_ref().unwrap()));
-            all.extend(layer.post_attention_norm.iter().map(|x| norm(at("post_attention_layernorm"), x)));
-            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at("post_feedforward_layernorm"), x)));
+            let [behind, before, last] = match name {
+                "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
+                "gemma2" | "gemma3" => {
+                    ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
+                }
+                _ => ["", "post_attention_layernorm", ""],
+            };
+            all.push(norm(at(before), layer.ffn_norm.as_ref().unwrap()));
+            all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), x)));
+            all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), x)));
         }
         all
     }
@@ -200,13 +221,14 @@ fn halves_of_heads(x: &[f32], cols: usize, head_dim: usize) -> Vec<f32> {
 
 /// The configuration of such a model.
 pub fn config(tiny: &Tiny) -> String {
-    let gemma = tiny.architecture == "gemma3";
+    let gemma = tiny.architecture.starts_with("gemma");
     let kind = match (tiny.architecture, tiny.experts) {
         ("gemma3", _) => "gemma3_text",
         ("llama", Some(_)) => "mixtral",
         ("qwen2moe", _) => "qwen2_moe",
         ("qwen3moe", _) => "qwen3_moe",
         ("gpt-oss", _) => "gpt_oss",
+        ("chatglm", _) => "glm",
         (name, _) => name,
     };
     let of_experts = tiny.experts.map(|(count, used)| {
@@ -227,10 +249,39 @@ pub fn config(tiny: &Tiny) -> String {
     });
     let activation =
         if gemma { r#""hidden_activation":"gelu_pytorch_tanh""# } else { r#""hidden_act":"silu""# };
-    let of_gemma = format!(
-        r#","sliding_window":{},"sliding_window_pattern":6,"rope_local_base_freq":10000,"query_pre_attn_scalar":{},"bos_token_id":2"#,
-        tiny.window, tiny.head_dim
-    );
+    let (window, head_dim) = (tiny.window, tiny.head_dim);
+    let list = |from: f32, n: usize| {
+        let numbers: Vec<_> = (0..n).map(|i| (from + i as f32 / 8.0).to_string()).collect();
+        numbers.join(",")
+    };
+    let own = match tiny.architecture {
+        "gemma2" => format!(
+            r#","sliding_window":{window},"query_pre_attn_scalar":{head_dim},"attn_logit_softcapping":2.0,"final_logit_softcapping":3.0"#
+        ),
+        "gemma3" => format!(
+            r#","sliding_window":{window},"sliding_window_pattern":6,"rope_local_base_freq":10000,"query_pre_attn_scalar":{head_dim},"bos_token_id":2"#
+        ),
+        "phi3" => {
+            let n = head_dim * 3 / 8;
+            format!(
+                r#","sliding_window":{window},"partial_rotary_factor":0.75,"original_max_position_embeddings":1024,"rope_parameters":{{"type":"longrope","short_factor":[{}],"long_factor":[{}]}}"#,
+                list(1.0, n),
+                list(4.0, n)
+            )
+        }
+        "smollm3" => r#","no_rope_layers":[1,1,1],"sliding_window":null"#.to_owned(),
+        "granite" => {
+            r#","embedding_multiplier":6,"residual_multiplier":0.25,"attention_multiplier":0.3,"logits_scaling":4"#
+                .to_owned()
+        }
+        // Of 3 layers and 64 elements.
+        "minicpm" => {
+            r#","scale_emb":6,"scale_depth":0.4330127018922193,"dim_model_base":16,"attention_multiplier":0.3"#
+                .to_owned()
+        }
+        "glm4" => r#","partial_rotary_factor":0.5"#.to_owned(),
+        _ => String::new(),
+    };
     format!(
         r#"{{"model_type":"{kind}",{activation},"num_hidden_layers":{},"hidden_size":{},"num_attention_heads":{},"num_key_value_heads":{},"head_dim":{},"intermediate_size":{},"max_position_embeddings":4096,"vocab_size":{},"rms_norm_eps":1e-5,"rope_theta":100000,"rope_scaling":null,"tie_word_embeddings":{}{}{}}}"#,
         tiny.layers,
@@ -241,7 +292,7 @@ pub fn config(tiny: &Tiny) -> String {
         tiny.intermediate,
         tiny.vocabulary,
         tiny.tied,
-        if gemma { &of_gemma } else { "" },
+        own,
         of_experts.unwrap_or_default(),
     )
 }

@@ -44,7 +44,8 @@ fn configurations() {
         (r#""num_hidden_layers":3"#, r#""num_hidden_layers":4000000000"#, &["block_count"]),
         (r#""num_hidden_layers":3"#, r#""num_hidden_layers":2"#, &["model.layers.2", "2 layers"]),
         (r#""rms_norm_eps":1e-5"#, r#""rms_norm_eps":"small""#, &["rms_norm_eps", "small"]),
-        (r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"longrope"}"#, &["longrope", "llama3"]),
+        (r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"dynamic"}"#, &["dynamic", "llama3"]),
+        (r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"longrope"}"#, &["short_factor"]),
         (r#""rope_scaling":null"#, r#""rope_scaling":{"rope_type":"yarn"}"#, &["factor"]),
         (r#""rope_scaling":null"#, r#""rope_parameters":{"full_attention":{}}"#, &["layer to layer"]),
         (r#""rope_scaling":null"#, r#""use_sliding_window":true"#, &["use_sliding_window"]),
@@ -53,6 +54,43 @@ fn configurations() {
         ("}", "", &["config.json"]),
     ];
     changed_configurations(&Tiny::new("llama", None), cases);
+}
+
+#[test]
+fn configurations_of_others() {
+    let tiny = |name| Tiny::new(name, None);
+    changed_configurations(
+        &tiny("phi3"),
+        &[
+            (r#""short_factor":["#, r#""short_factor":["a","#, &["short_factor"]),
+            (r#""short_factor":["#, r#""short_factor":[1,"#, &["rope_factors_short", "12 positive"]),
+            (r#""long_factor":["#, r#""long_factor":[-1,"#, &["rope_factors_long", "12 positive"]),
+            (r#""long_factor""#, r#""short_mscale":1.5,"long_factor""#, &["short_mscale", "1.5"]),
+            (r#"embeddings":1024"#, r#"embeddings":0"#, &["original_max_position_embeddings"]),
+            (r#""partial_rotary_factor":0.75"#, r#""partial_rotary_factor":1.5"#, &["partial", "1.5"]),
+            (r#""partial_rotary_factor":0.75"#, r#""partial_rotary_factor":0"#, &["partial", "0"]),
+        ],
+    );
+    changed_configurations(
+        &tiny("smollm3"),
+        &[
+            ("[1,1,1]", "[1,1,0]", &["no_rope_layers", "4th"]),
+            ("[1,1,1]", "[1,1,1,0]", &["no_rope_layers", "4th"]),
+            ("[1,1,1]", "4", &["no_rope_layers", "4th"]),
+        ],
+    );
+    changed_configurations(
+        &tiny("minicpm"),
+        &[
+            (r#""scale_emb":6,"#, "", &["scale_emb"]),
+            (r#""scale_depth""#, r#""depth""#, &["scale_depth"]),
+            (r#""dim_model_base":16"#, r#""dim_model_base":0"#, &["dim_model_base"]),
+        ],
+    );
+    changed_configurations(
+        &tiny("gemma2"),
+        &[(r#""hidden_activation":"gelu_pytorch_tanh""#, r#""hidden_act":"gelu""#, &["gelu", "hidden_act"])],
+    );
 }
 
 #[test]

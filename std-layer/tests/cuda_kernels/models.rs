@@ -494,6 +494,12 @@ pub fn trials(trials: &mut Trials) {
             }
         }
     }
+    for (turn, tiny) in Tiny::unusual().enumerate() {
+        trials.push(trial(format!("model_exact_{}", tiny.architecture), move || exact_logits(tiny, turn)));
+        if on_a_gpu() {
+            trials.push(trial(format!("model_fast_{}", tiny.architecture), move || fast_path(tiny, turn)));
+        }
+    }
     // Emulators are slow, and each format and architecture has trials of its own.
     for tiny in Tiny::rankers().take(if on_a_gpu() { usize::MAX } else { 1 }) {
         let format = tiny.format.map_or("f32", QuantFormat::name);

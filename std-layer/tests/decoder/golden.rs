@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 14] = [
+const SMALL: [&str; 30] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -23,6 +23,22 @@ const SMALL: [&str; 14] = [
     "gemma3",
     "qwen3-ranker",
     "gpt-oss",
+    "gemma",
+    "gemma2",
+    "phi3",
+    "phi3-short",
+    "smollm3",
+    "granite",
+    "minicpm",
+    "chatglm",
+    "glm4",
+    "ernie4_5",
+    "seed_oss",
+    "internlm2",
+    "exaone",
+    "qwen2vl",
+    "qwen3vl",
+    "qwen3vlmoe",
 ];
 
 /// A position's largest logits, the logarithm of the sum of all exponentials, and the KL divergence of llama.cpp.

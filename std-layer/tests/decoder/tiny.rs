@@ -44,7 +44,7 @@ impl Tiny {
             layers: 3,
             vocabulary: 97,
             window: 24,
-            tied: architecture == "gemma3",
+            tied: architecture.starts_with("gemma"),
             labels: 0,
             experts: (architecture.ends_with("moe") || architecture == "gpt-oss").then_some((6, 3)),
             experts_scale: 1.5,
@@ -57,6 +57,39 @@ impl Tiny {
         let of = |format| ["llama", "qwen2", "qwen3", "gemma3"].map(|name| Self::new(name, format));
         let formats = [None, Some(QuantFormat::Q8_0), Some(QuantFormat::Q4_1), Some(QuantFormat::F16)];
         formats.into_iter().flat_map(of).chain(Self::odd_heads()).collect()
+    }
+
+    /// The other architectures without experts beside them. The first ones have parts that no others have: caps, factors of frequencies, layers
+    /// that are not rotated, factors of sums, and neighbours that are rotated in a part of a head.
+    pub fn others() -> impl Iterator<Item = Self> {
+        [
+            ("gemma2", Some(QuantFormat::Q8_0)),
+            ("phi3", None),
+            ("smollm3", None),
+            ("granite", Some(QuantFormat::Q4_1)),
+            ("glm4", None),
+            ("gemma", None),
+            ("minicpm", None),
+            ("chatglm", Some(QuantFormat::F16)),
+            ("ernie4_5", None),
+            ("seed_oss", None),
+            ("internlm2", None),
+            ("exaone", None),
+            ("qwen2vl", None),
+            ("qwen3vl", None),
+            ("qwen3vlmoe", None),
+        ]
+        .map(|(name, format)| Self::new(name, format))
+        .into_iter()
+    }
+
+    /// Those of them that differ in what they compute, and not in how their files name it.
+    pub fn unusual() -> impl Iterator<Item = Self> {
+        Self::others().take(5)
+    }
+
+    fn is(&self, names: &[&str]) -> bool {
+        names.contains(&self.architecture)
     }
 
     /// Experts: with one beside them and with scores as they are, normalised, and all of them used.
@@ -113,13 +146,17 @@ impl Tiny {
         for l in 0..self.layers {
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
             add("attn_norm", &[self.hidden]);
-            add("attn_q", &[self.hidden, q]);
-            add("attn_k", &[self.hidden, kv]);
-            add("attn_v", &[self.hidden, kv]);
+            if self.is(&["phi3", "chatglm"]) {
+                add("attn_qkv", &[self.hidden, q + 2 * kv]);
+            } else {
+                add("attn_q", &[self.hidden, q]);
+                add("attn_k", &[self.hidden, kv]);
+                add("attn_v", &[self.hidden, kv]);
+            }
             add("attn_output", &[q, self.hidden]);
-            let gpt_oss = self.architecture == "gpt-oss";
-            add(if gpt_oss { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
-            if gpt_oss {
+            let by_attention = self.is(&["gpt-oss", "seed_oss"]);
+            add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
+            if self.architecture == "gpt-oss" {
                 add("attn_sinks", &[self.heads]);
             }
             let (hidden, between) = (self.hidden, self.intermediate);
@@ -131,6 +168,10 @@ impl Tiny {
                 }
             };
             match self.experts {
+                None if self.is(&["phi3", "chatglm", "glm4"]) => {
+                    add("ffn_up", &[hidden, 2 * between]);
+                    add("ffn_down", &[between, hidden]);
+                }
                 None => network("", &[]),
                 Some((count, _)) => {
                     network("_exps", &[count]);
@@ -141,17 +182,26 @@ impl Tiny {
                     add("ffn_gate_inp", &[hidden, count]);
                 }
             }
-            if self.architecture == "gemma3" {
+            if self.is(&["gemma2", "gemma3", "glm4"]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
-            if ["qwen3", "gemma3", "qwen3moe"].contains(&self.architecture) {
+            if self.is(&["qwen3", "gemma3", "qwen3moe", "qwen3vl", "qwen3vlmoe"]) {
                 add("attn_q_norm", &[self.head_dim]);
                 add("attn_k_norm", &[self.head_dim]);
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
-        if self.architecture.starts_with("qwen2") {
+        if self.architecture == "phi3" {
+            for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
+                all.push((name.to_owned(), vec![self.rotated() / 2]));
+            }
+        }
+        if self.architecture == "chatglm" {
+            all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
+        }
+        // Of GLM 4, some models have them.
+        if self.architecture.starts_with("qwen2") || self.is(&["seed_oss", "glm4"]) {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     all.push((format!("blk.{l}.{name}.bias"), vec![n]));
@@ -175,6 +225,15 @@ impl Tiny {
             }
         }
         all
+    }
+
+    /// Elements of a head that are rotated.
+    fn rotated(&self) -> usize {
+        match self.architecture {
+            "phi3" => self.head_dim * 3 / 4,
+            "glm4" | "chatglm" => self.head_dim / 2,
+            _ => self.head_dim,
+        }
     }
 
     /// Writes the file, and opens it.
@@ -223,8 +282,26 @@ impl Tiny {
             set("expert_feed_forward_length", Value::U32(self.intermediate as u32));
             set("expert_weights_scale", Value::F32(self.experts_scale));
         }
-        if ["gemma3", "gpt-oss"].contains(&self.architecture) {
+        set("rope.dimension_count", Value::U32(self.rotated() as u32));
+        if self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
+        }
+        let numbers: &[(&str, f32)] = match self.architecture {
+            // Small enough that they matter.
+            "gemma2" => &[("attn_logit_softcapping", 2.0), ("final_logit_softcapping", 3.0)],
+            // What follows from being trained for four times as long texts, as LongRoPE has it: sqrt(1 + ln(4) / ln(1024)).
+            "phi3" => &[("rope.scaling.attn_factor", 1.095_445_1)],
+            "granite" | "minicpm" => &[
+                ("embedding_scale", 6.0),
+                ("residual_scale", 0.25),
+                ("attention.scale", 0.3),
+                ("logit_scale", 4.0),
+            ],
+            _ => &[],
+        };
+        numbers.iter().for_each(|&(key, x)| set(key, Value::F32(x)));
+        if self.architecture == "phi3" {
+            set("rope.scaling.original_context_length", Value::U32(1024));
         }
         if self.labels > 0 {
             set("pooling_type", Value::U32(4));
@@ -253,7 +330,10 @@ impl Tiny {
             };
             let mut state = i as u64 + 1;
             let numbers: Vec<f32> = (0..n)
-                .map(|_| {
+                .map(|i| {
+                    if name.contains("rope_factors") {
+                        return i as f32 / 8.0 + if name.contains("long") { 4.0 } else { 1.0 };
+                    }
                     state =
                         state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     base + scale * ((state >> 40) as f32 / (1 << 23) as f32 - 1.0)
@@ -340,14 +420,16 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
         let rope = &config.ropes[layer.rope];
         let rotate = |x: &mut [f64], p: usize| {
             let half = rope.dims / 2;
+            let factor = rope.attention_factor.unwrap_or(1.0);
             for i in 0..half {
-                let angle = p as f64 * rope.theta.powf(-2.0 * i as f64 / rope.dims as f64);
+                let divisor = rope.factors.as_ref().map_or(1.0, |factors| f64::from(factors[i]));
+                let angle = p as f64 * rope.theta.powf(-2.0 * i as f64 / rope.dims as f64) / divisor;
                 let (a, b) = match rope.pairing {
                     RopePairing::Adjacent => (2 * i, 2 * i + 1),
                     RopePairing::HalfSplit => (i, i + half),
                 };
-                (x[a], x[b]) =
-                    (x[a] * angle.cos() - x[b] * angle.sin(), x[a] * angle.sin() + x[b] * angle.cos());
+                let (c, s) = (factor * angle.cos(), factor * angle.sin());
+                (x[a], x[b]) = (x[a] * c - x[b] * s, x[a] * s + x[b] * c);
             }
         };
         let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));

@@ -5,13 +5,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
 use gllm_kernels_std::AlignedVec;
 
-pub const ARCHITECTURES: [&str; 10] = [
+pub const ARCHITECTURES: [&str; 25] = [
     "llama",
     "qwen2",
-    "qwen3",
-    "gemma3",
+    "qwen2vl",
     "qwen2moe",
+    "qwen3",
+    "qwen3vl",
     "qwen3moe",
+    "qwen3vlmoe",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "smollm3",
+    "granite",
+    "minicpm",
+    "chatglm",
+    "glm4",
+    "ernie4_5",
+    "seed_oss",
+    "internlm2",
+    "exaone",
     "gpt-oss",
     "bert",
     "nomic-bert",
@@ -54,10 +69,15 @@ pub struct Draft {
 impl Draft {
     /// A model with a vocabulary of 24, 7 layers of width 32, and 4 heads of 16.
     pub fn of(architecture: &'static str) -> Self {
+        Self::with_layers(architecture, 7)
+    }
+
+    /// The same with so many layers.
+    pub fn with_layers(architecture: &'static str, layers: u32) -> Self {
         let mut d = Self::default();
         d.set("general.architecture", Value::String(architecture));
         let mut own = |key: &str, value| d.set(&format!("{architecture}.{key}"), value);
-        own("block_count", Value::U32(7));
+        own("block_count", Value::U32(layers));
         own("context_length", Value::U32(128));
         own("embedding_length", Value::U32(32));
         own("feed_forward_length", Value::U32(64));
@@ -70,7 +90,8 @@ impl Draft {
             if encoder { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
         own(epsilon, Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
-        if ["gemma3", "gpt-oss"].contains(&architecture) {
+        let is = |names: &[&str]| names.contains(&architecture);
+        if is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             own("attention.sliding_window", Value::U32(8));
         }
         if is_mixture(architecture) {
@@ -80,26 +101,34 @@ impl Draft {
         use GgmlType as T;
         d.tensor("token_embd.weight", &[32, 24], T::Q8_0);
         if encoder {
-            d.encoder(architecture);
+            d.encoder(architecture, layers);
             return d;
         }
-        for i in 0..7 {
+        for i in 0..layers {
             let mut own = |name: &str, dims: &[u64], of| {
                 d.tensor(&format!("blk.{i}.{name}"), dims, of);
             };
             own("attn_norm.weight", &[32], T::F32);
-            own("attn_q.weight", &[32, 64], T::F32);
-            own("attn_k.weight", &[32, 32], T::F16);
-            own("attn_v.weight", &[32, 32], T::BF16);
+            if is(&["phi3", "chatglm"]) {
+                own("attn_qkv.weight", &[32, 128], T::Q4_0);
+            } else {
+                own("attn_q.weight", &[32, 64], T::F32);
+                own("attn_k.weight", &[32, 32], T::F16);
+                own("attn_v.weight", &[32, 32], T::BF16);
+            }
             own("attn_output.weight", &[64, 32], T::Q4_0);
             let gpt_oss = architecture == "gpt-oss";
-            let norm = if gpt_oss { "post_attention_norm.weight" } else { "ffn_norm.weight" };
+            let by_attention = is(&["gpt-oss", "seed_oss"]);
+            let norm = if by_attention { "post_attention_norm.weight" } else { "ffn_norm.weight" };
             own(norm, &[32], T::BF16);
             if is_mixture(architecture) {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
                 own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
                 own("ffn_up_exps.weight", &[32, 32, 4], T::Q4_1);
                 own("ffn_down_exps.weight", &[32, 32, 4], T::Q8_0);
+            } else if is(&["phi3", "chatglm", "glm4"]) {
+                own("ffn_up.weight", &[32, 128], T::Q4_1);
+                own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
                 own("ffn_gate.weight", &[32, 64], T::Q5_0);
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
@@ -119,29 +148,32 @@ impl Draft {
                 own("ffn_up_exps.bias", &[32, 4], T::F16);
                 own("ffn_down_exps.bias", &[32, 4], T::BF16);
             }
-            if gpt_oss || architecture.starts_with("qwen2") {
+            if architecture == "chatglm" {
+                own("attn_qkv.bias", &[128], T::F32);
+            }
+            if by_attention || architecture.starts_with("qwen2") {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if ["qwen3", "gemma3", "qwen3moe"].contains(&architecture) {
+            if architecture == "gemma3" || architecture.starts_with("qwen3") {
                 own("attn_q_norm.weight", &[16], T::F32);
                 own("attn_k_norm.weight", &[16], T::F16);
             }
-            if architecture == "gemma3" {
+            if is(&["gemma2", "gemma3", "glm4"]) {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }
         }
         d.tensor("output_norm.weight", &[32], T::F32);
-        if architecture != "gemma3" {
+        if !architecture.starts_with("gemma") {
             d.tensor("output.weight", &[32, 24], T::Q8_0);
         }
         d
     }
 
     /// All that an encoder has beside its table of tokens.
-    fn encoder(&mut self, architecture: &str) {
+    fn encoder(&mut self, architecture: &str, layers: u32) {
         use GgmlType as T;
         let (bert, nomic) = (architecture == "bert", architecture == "nomic-bert");
         self.set(&format!("{architecture}.attention.causal"), Value::Bool(false));
@@ -152,7 +184,7 @@ impl Draft {
         }
         self.tensor("token_embd_norm.weight", &[32], T::F32);
         self.tensor("token_embd_norm.bias", &[32], T::F32);
-        for i in 0..7 {
+        for i in 0..layers {
             let mut own = |name: &str, dims: &[u64], of| {
                 self.tensor(&format!("blk.{i}.{name}"), dims, of);
             };

@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 
 use crate::gguf::{Value, Writer};
-use crate::model::Architecture;
+use crate::model::architecture::{Mixture, Windows};
+use crate::model::{names, Architecture, Gate};
 
 /// Sizes: their names in both.
 const SIZES: [(&str, &str); 12] = [
@@ -21,17 +22,22 @@ const SIZES: [(&str, &str); 12] = [
     ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
 ];
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 4] = [
+const NUMBERS: [(&str, &str); 9] = [
     ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
+    // Granite, and the first one MiniCPM.
+    ("scale_emb", "embedding_scale"),
+    ("embedding_multiplier", "embedding_scale"),
+    ("residual_multiplier", "residual_scale"),
+    ("logits_scaling", "logit_scale"),
+    ("attention_multiplier", "attention.scale"),
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 7] = [
+const USUAL: [(&str, &[&str]); 6] = [
     ("use_sliding_window", &["false"]),
-    ("partial_rotary_factor", &["1.0", "1"]),
     ("use_bidirectional_attention", &["false"]),
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
@@ -41,27 +47,16 @@ const USUAL: [(&str, &[&str]); 7] = [
     ("swiglu_alpha", &["1.702"]),
 ];
 
-/// Kinds of models, and what runs them.
-const KINDS: [(&str, Architecture); 9] = [
-    ("llama", Architecture::Llama),
-    ("mistral", Architecture::Llama),
-    ("mixtral", Architecture::Llama),
-    ("qwen2", Architecture::Qwen2),
-    ("qwen2_moe", Architecture::Qwen2Moe),
-    ("qwen3", Architecture::Qwen3),
-    ("qwen3_moe", Architecture::Qwen3Moe),
-    ("gemma3_text", Architecture::Gemma3),
-    ("gpt_oss", Architecture::GptOss),
-];
-
 /// What a configuration says that is not metadata.
 pub(super) struct Told {
     pub(super) architecture: Architecture,
     /// Whether the output matrix is the embedding matrix; `None` if nothing is said.
     pub(super) tied: Option<bool>,
-    /// A divisor of each frequency, for Llama 3's scaling.
-    pub(super) factors: Option<Vec<f32>>,
+    /// Divisors of frequencies, and the tensors that GGUF files have them in.
+    pub(super) divisors: Divisors,
 }
+
+type Divisors = Vec<(&'static str, Vec<f32>)>;
 
 /// The configuration, with what messages call it.
 struct Source<'j> {
@@ -102,8 +97,8 @@ impl Source<'_> {
     }
 
     fn activation(&self, architecture: Architecture) -> Result<(), String> {
-        let (keys, expected) = match architecture {
-            Architecture::Gemma3 => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
+        let (keys, expected) = match architecture.family().gate {
+            Gate::GeluTanh => (["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
             _ => (["hidden_act", "hidden_activation"], "silu"),
         };
         match keys.iter().find_map(|key| Some((key, self.get(key)?))) {
@@ -117,14 +112,15 @@ impl Source<'_> {
     /// How wide an expert is, and, of Qwen, whether scores are normalised: what the library assumes where nothing is said is not what GGUF files mean.
     fn experts(&mut self, architecture: Architecture) -> Result<(), String> {
         const NORMALISED: &str = "norm_topk_prob";
-        let width = match architecture {
-            Architecture::Qwen2Moe | Architecture::Qwen3Moe => "moe_intermediate_size",
-            Architecture::GptOss => "intermediate_size",
-            _ => return Ok(()),
+        let kind = &architecture.family().experts;
+        let width = match kind {
+            Mixture::No | Mixture::Some => return Ok(()),
+            Mixture::Always | Mixture::Shared => "moe_intermediate_size",
+            Mixture::Biased => "intermediate_size",
         };
         let size = self.size(width)?.ok_or_else(|| format!("{width} is missing"))?;
         self.set("expert_feed_forward_length", Value::U32(size))?;
-        if architecture == Architecture::GptOss {
+        if *kind == Mixture::Biased {
             return Ok(());
         }
         let normalised = match self.get(NORMALISED) {
@@ -135,8 +131,65 @@ impl Source<'_> {
         self.set("expert_weights_norm", Value::Bool(normalised))
     }
 
+    /// MiniCPM's factors of what layers add, and of logits. What the library assumes where nothing is said is not what GGUF files mean.
+    fn scales(&mut self, architecture: Architecture) -> Result<(), String> {
+        if architecture != Architecture::MiniCpm {
+            return Ok(());
+        }
+        Self::positive(self.json, "scale_emb")?;
+        let [depth, base, layers, width] =
+            ["scale_depth", "dim_model_base", "num_hidden_layers", "hidden_size"]
+                .map(|key| Self::positive(self.json, key));
+        self.set("residual_scale", Value::F32((depth? / layers?.sqrt()) as f32))?;
+        self.set("logit_scale", Value::F32((width? / base?) as f32))
+    }
+
+    /// The elements of a head.
+    fn head_dim(&self) -> Result<u32, String> {
+        let heads = self.size("num_attention_heads")?.filter(|&heads| heads > 0);
+        match (self.size("head_dim")?, self.size("hidden_size")?, heads) {
+            (Some(dim), _, _) => Ok(dim),
+            (None, Some(hidden), Some(heads)) => Ok(hidden / heads),
+            _ => Err("neither head_dim nor num_attention_heads and hidden_size are there".to_owned()),
+        }
+    }
+
+    /// The part of a head that is rotated, and the layers in which it is.
+    fn rotated(&mut self, architecture: Architecture, layers: u32, parameters: &Json) -> Result<(), String> {
+        const PART: &str = "partial_rotary_factor";
+        const LAYERS: &str = "no_rope_layers";
+        let family = architecture.family();
+        let said = match Self::number(parameters, PART)? {
+            None => Self::number(self.json, PART)?,
+            said => said,
+        };
+        let part = match family.pairs.and_then(|pairs| pairs.part) {
+            Some(usual) => said.unwrap_or(usual),
+            None => said.filter(|&part| part != 1.0).map_or(Ok(1.0), |part| {
+                Err(format!("{PART} is {part}: {} is not supported with it", family.gguf))
+            })?,
+        };
+        if !(part > 0.0 && part <= 1.0) {
+            return Err(format!("{PART} is {part}: it must be above 0 and at most 1"));
+        }
+        if part < 1.0 {
+            let dims = f64::from(self.head_dim()?) * part;
+            self.set("rope.dimension_count", Value::U32(dims as u32))?;
+        }
+        let (Some(period), Some(rotated)) = (family.unrotated_period, self.get(LAYERS)) else {
+            return Ok(());
+        };
+        let fits = |(i, is): (usize, &Json)| is.as_u64() == Some(u64::from((i + 1) % period > 0));
+        let rotated = rotated.as_array().map_or(&[][..], |all| all);
+        match rotated.len() == layers as usize && rotated.iter().enumerate().all(fits) {
+            true => Ok(()),
+            false => Err(format!("{LAYERS} are not every {period}th layer, which is not supported")),
+        }
+    }
+
     /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
-    fn rope(&mut self, context: f64) -> Result<Option<Vec<f32>>, String> {
+    fn rope(&mut self, architecture: Architecture, [layers, context]: [u32; 2]) -> Result<Divisors, String> {
+        let context = f64::from(context);
         let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling")).cloned();
         let parameters = parameters.unwrap_or(Json::Null);
         if parameters.as_object().is_some_and(|all| all.values().any(Json::is_object)) {
@@ -148,8 +201,9 @@ impl Source<'_> {
         };
         let theta = theta.unwrap_or(10_000.0);
         self.set("rope.freq_base", Value::F32(theta as f32))?;
+        self.rotated(architecture, layers, &parameters)?;
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
-        let Some(kind) = kind.filter(|kind| kind.as_str() != Some("default")) else { return Ok(None) };
+        let Some(kind) = kind.filter(|kind| kind.as_str() != Some("default")) else { return Ok(Vec::new()) };
         let original = |of: &Json| {
             Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
         };
@@ -184,26 +238,55 @@ impl Source<'_> {
             Some("llama3") => {
                 let [factor, low, high] = ["factor", "low_freq_factor", "high_freq_factor"]
                     .map(|key| Self::positive(&parameters, key));
-                return self.llama3([factor?, low?, high?, original(&parameters)?], theta).map(Some);
+                let divisors = self.llama3([factor?, low?, high?, original(&parameters)?], theta)?;
+                return Ok(vec![(names::ROPE_FACTORS.gguf, divisors)]);
             }
+            // The first checkpoints called it so.
+            Some("longrope" | "su") => return self.longrope(&parameters, context),
             _ => {
                 return Err(format!(
-                    "rope_type is {kind}: only default, linear, yarn and llama3 are supported"
+                    "rope_type is {kind}: only default, linear, yarn, llama3 and longrope are supported"
                 ))
             }
         }
-        Ok(None)
+        Ok(Vec::new())
+    }
+
+    /// LongRoPE: divisors for short texts and for long ones. Sines and cosines have a factor that depends on how much longer texts may be than those of the
+    /// first training.
+    fn longrope(&mut self, parameters: &Json, context: f64) -> Result<Divisors, String> {
+        const ORIGINAL: &str = "original_max_position_embeddings";
+        let original = [parameters, self.json].into_iter().find(|of| of.get(ORIGINAL).is_some());
+        let original = original.map_or(Ok(context), |of| Self::positive(of, ORIGINAL))?;
+        for key in ["short_mscale", "long_mscale"] {
+            if let Some(found) = Self::number(parameters, key)? {
+                return Err(format!("{key} is {found}: longrope with it is not supported"));
+            }
+        }
+        let longer = context / original;
+        let attention = match Self::number(parameters, "attention_factor")? {
+            Some(factor) => factor,
+            None if longer > 1.0 => (1.0 + longer.ln() / original.ln()).sqrt(),
+            None => 1.0,
+        };
+        self.set("rope.scaling.type", Value::String("longrope"))?;
+        self.set("rope.scaling.original_context_length", Value::U32(original as u32))?;
+        self.set("rope.scaling.attn_factor", Value::F32(attention as f32))?;
+        let list = |key: &str| {
+            let numbers = parameters.get(key).and_then(Json::as_array).map(|all| all.iter());
+            let numbers = numbers.and_then(|all| all.map(|x| x.as_f64().map(|x| x as f32)).collect());
+            numbers.ok_or_else(|| format!("{key} is no list of numbers"))
+        };
+        Ok(vec![
+            (names::SHORT_FACTORS.gguf, list("short_factor")?),
+            (names::LONG_FACTORS.gguf, list("long_factor")?),
+        ])
     }
 
     /// Divisors of Llama 3.1: frequencies of wave lengths below `original / high` stay, those above `original / low` are divided by `factor`, and those between
     /// are interpolated.
     fn llama3(&self, [factor, low, high, original]: [f64; 4], theta: f64) -> Result<Vec<f32>, String> {
-        let heads = self.size("num_attention_heads")?.filter(|&heads| heads > 0);
-        let dim = match (self.size("head_dim")?, self.size("hidden_size")?, heads) {
-            (Some(dim), _, _) => dim,
-            (None, Some(hidden), Some(heads)) => hidden / heads,
-            _ => return Err("neither head_dim nor num_attention_heads and hidden_size are there".to_owned()),
-        };
+        let dim = self.head_dim()?;
         // Nobody has heads of more; a list is not made longer than that by a file.
         if dim > 1 << 16 {
             return Err(format!("heads of {dim} elements are too large"));
@@ -219,10 +302,11 @@ impl Source<'_> {
         Ok((0..dim / 2).map(divisor).collect())
     }
 
-    /// Windows: of Gemma for most layers, of gpt-oss for half of them; elsewhere the context ends where not every position would be seen.
+    /// Windows of all layers, or of those between others; elsewhere the context ends where not every position would be seen.
     fn window(&mut self, architecture: Architecture, layers: u32, context: u32) -> Result<(), String> {
         let Some(window) = self.size("sliding_window")? else { return Ok(()) };
-        if !matches!(architecture, Architecture::Gemma3 | Architecture::GptOss) {
+        let windows = &architecture.family().windows;
+        if matches!(windows, Windows::No) {
             // Qwen has a window beside `use_sliding_window: false`.
             if self.get("use_sliding_window").is_none() {
                 self.set("context_length", Value::U32(context.min(window)))?;
@@ -230,6 +314,9 @@ impl Source<'_> {
             return Ok(());
         }
         self.set("attention.sliding_window", Value::U32(window))?;
+        if matches!(windows, Windows::All) {
+            return Ok(());
+        }
         let mut period = self.size("sliding_window_pattern")?;
         if let Some(kinds) = self.get("layer_types").and_then(Json::as_array) {
             let full = |kind: &Json| kind.as_str() == Some("full_attention");
@@ -285,8 +372,9 @@ pub(super) fn metadata(
     writer: &mut Writer,
 ) -> Result<Told, String> {
     let kind = json.get("model_type").and_then(Json::as_str).unwrap_or_default();
-    let Some(&(_, architecture)) = KINDS.iter().find(|(name, _)| *name == kind) else {
-        let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+    let kinds = |a: &Architecture| a.family().checkpoints;
+    let Some(&architecture) = Architecture::ALL.iter().find(|a| kinds(a).contains(&kind)) else {
+        let names: Vec<_> = Architecture::ALL.iter().flat_map(kinds).copied().collect();
         let found: String = kind.chars().take(64).collect();
         return Err(format!("model_type is {found:?}: checkpoints are supported of {}", names.join(", ")));
     };
@@ -315,11 +403,12 @@ pub(super) fn metadata(
         source.set("attention.scale", Value::F32(scalar.powf(-0.5) as f32))?;
     }
     source.experts(architecture)?;
+    source.scales(architecture)?;
     let layers = source.size("num_hidden_layers")?.unwrap_or(0);
     let context = source.size("max_position_embeddings")?.unwrap_or(0);
-    let factors = source.rope(f64::from(context))?;
+    let divisors = source.rope(architecture, [layers, context])?;
     source.window(architecture, layers, context)?;
     source.tokens(generation, tokenizer)?;
     let tied = source.get("tie_word_embeddings").and_then(Json::as_bool);
-    Ok(Told { architecture, tied, factors })
+    Ok(Told { architecture, tied, divisors })
 }

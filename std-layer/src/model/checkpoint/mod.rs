@@ -22,7 +22,6 @@ use serde_json::Value as Json;
 use dense::dense;
 use experts::Part;
 
-use super::names;
 use super::{Architecture, ModelError};
 use crate::aligned::AlignedVec;
 use crate::gguf::{Bytes, GgmlType, Gguf, Writer};
@@ -138,12 +137,10 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     if told.tied == Some(false) && !has_output {
         return Err(bad(&path, "says that tie_word_embeddings is false, but there is no lm_head"));
     }
-    if let Some(factors) = told.factors {
-        let bytes: Vec<u8> = factors.iter().flat_map(|f| f.to_le_bytes()).collect();
-        let dims = [factors.len() as u64];
-        tensors
-            .push(names::ROPE_FACTORS.gguf, &dims, GgmlType::F32, owned(&bytes))
-            .map_err(|e| bad(&path, e))?;
+    for (name, divisors) in told.divisors {
+        let bytes: Vec<u8> = divisors.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let dims = [divisors.len() as u64];
+        tensors.push(name, &dims, GgmlType::F32, owned(&bytes)).map_err(|e| bad(&path, e))?;
     }
     let Tensors { writer, bytes, .. } = tensors;
     Ok((path.clone(), Gguf::assemble(&writer, bytes).map_err(|e| bad(&path, e))?))
@@ -211,8 +208,8 @@ impl Tensors {
     fn plain(&mut self, file: &Arc<Checkpoint<'static>>, tensor: &Tensor<'_>) -> Result<(), String> {
         let (of, _) = dense(tensor)?;
         let dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
-        let gemma_norm = self.architecture == Architecture::Gemma3 && tensor.name.ends_with("norm.weight");
-        if !gemma_norm {
+        let lacks_one = self.architecture.family().norms_lack_one && tensor.name.ends_with("norm.weight");
+        if !lacks_one {
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
             return self.push(&tensor.name, &dims, of, Bytes::Shared(file.clone(), place));
         }

@@ -1,0 +1,384 @@
+//! Architectures: what the models of each have in common and their files do not say, a row for each.
+
+use gllm_kernels_core::RopePairing;
+
+use super::Gate;
+
+/// The family of models that a file names; for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// Llama 2 and 3, Mistral, Mixtral, SmolLM, TinyLlama.
+    Llama,
+    /// Qwen 2 and 2.5.
+    Qwen2,
+    /// Texts alone of Qwen 2 VL and 2.5 VL.
+    Qwen2Vl,
+    /// Mixtures of experts of Qwen 1.5 and 2.
+    Qwen2Moe,
+    /// Qwen 3.
+    Qwen3,
+    /// Texts alone of Qwen 3 VL.
+    Qwen3Vl,
+    /// Mixtures of experts of Qwen 3.
+    Qwen3Moe,
+    /// Texts alone of the mixtures of experts of Qwen 3 VL.
+    Qwen3VlMoe,
+    /// Gemma 1.
+    Gemma,
+    /// Gemma 2.
+    Gemma2,
+    /// Gemma 3.
+    Gemma3,
+    /// Phi 3, 3.5 and 4, but for mixtures of experts.
+    Phi3,
+    /// SmolLM 3.
+    SmolLm3,
+    /// Granite 3 and 4, but for mixtures of experts and hybrids.
+    Granite,
+    /// MiniCPM 1, 2 and 4.
+    MiniCpm,
+    /// GLM 4 from 2024.
+    ChatGlm,
+    /// GLM 4 and Z1 from 2025.
+    Glm4,
+    /// Ernie 4.5, but for mixtures of experts.
+    Ernie45,
+    /// Seed-OSS.
+    SeedOss,
+    /// InternLM 2 and 2.5.
+    InternLm2,
+    /// Exaone 3 and 3.5.
+    Exaone,
+    /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
+    GptOss,
+    /// Encoders of BERT's kind: BERT, MiniLM, BGE, E5, GTE.
+    Bert,
+    /// Encoders of Nomic: BERT with rotations and gates.
+    NomicBert,
+    /// Encoders of Jina: BERT with linear biases of attention and gates.
+    JinaBertV2,
+}
+
+impl Architecture {
+    /// Every architecture.
+    pub const ALL: &'static [Self] = &{
+        let mut all = [Self::Llama; FAMILIES.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = FAMILIES[i].architecture;
+            // Its number is the row's: `family` relies on it.
+            assert!(all[i] as usize == i);
+            i += 1;
+        }
+        all
+    };
+
+    pub(super) const fn family(self) -> &'static Family {
+        &FAMILIES[self as usize]
+    }
+
+    /// The name in GGUF files.
+    pub const fn name(self) -> &'static str {
+        self.family().gguf
+    }
+}
+
+/// What is common to the models of an architecture. See [`Config`](super::Config) for what most of it means.
+pub(super) struct Family {
+    pub(super) architecture: Architecture,
+    /// `general.architecture` in GGUF files.
+    pub(super) gguf: &'static str,
+    /// `model_type` in checkpoints, if they are supported.
+    pub(super) checkpoints: &'static [&'static str],
+    pub(super) encoder: bool,
+    /// Which elements of a head are rotated together; `None` if none are.
+    pub(super) pairs: Option<Pairs>,
+    /// The last layer of so many is not rotated.
+    pub(super) unrotated_period: Option<usize>,
+    pub(super) windows: Windows,
+    pub(super) experts: Mixture,
+    /// Factors beside the residual stream.
+    pub(super) scales: Option<Scales>,
+    pub(super) gate: Gate,
+    pub(super) gated: bool,
+    /// Whether gate and up are one matrix, unless a file has them apart.
+    pub(super) fused_gate_up: bool,
+    /// Whether queries, keys and values are one matrix, unless a file has them apart.
+    pub(super) fused_qkv: bool,
+    pub(super) up_bias: bool,
+    pub(super) down_bias: bool,
+    pub(super) qk_norm: bool,
+    pub(super) post_norms: bool,
+    pub(super) attention_bias: bool,
+    pub(super) attention_output_bias: bool,
+    pub(super) attention_sinks: bool,
+    /// Whether there are linear biases.
+    pub(super) alibi: bool,
+    pub(super) position_embeddings: bool,
+    pub(super) ffn_norm_is_post_attention: bool,
+    /// Whether embeddings are multiplied by the square root of their length.
+    pub(super) embedding_by_width: bool,
+    /// The number of layers of a model whose scores are scaled by the width of the model instead of that of a head, which no key says.
+    pub(super) scores_by_width: Option<usize>,
+    /// Whether checkpoints have weights of norms that lack 1.
+    pub(super) norms_lack_one: bool,
+}
+
+/// Which elements of a head are a pair.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs {
+    /// With GGUF files: llama.cpp stores the rows of some matrices in another order than checkpoints have.
+    pub(super) gguf: RopePairing,
+    pub(super) checkpoint: RopePairing,
+    /// The part of a head that is rotated, where checkpoints do not say it; `None` if it is always the whole head.
+    pub(super) part: Option<f64>,
+}
+
+/// Which layers see only some positions before a token.
+pub(super) enum Windows {
+    /// None, whatever a file says: Qwen 2 has a window beside `use_sliding_window: false`, which no key of GGUF files says.
+    No,
+    /// All, if the file has a window.
+    All,
+    /// All but the last one of each period.
+    Periodic {
+        period: u64,
+        usual: Window,
+        /// The base of the frequencies of layers with a window, which are not scaled; `None`: they rotate like the others.
+        local_theta: Option<f64>,
+    },
+}
+
+/// How long windows are if a file does not say it.
+pub(super) enum Window {
+    /// Then there are none.
+    None,
+    Size(usize),
+    /// Files must say it.
+    Needed,
+}
+
+/// Whether a token's feed-forward network is chosen among experts.
+#[derive(PartialEq, Eq)]
+pub(super) enum Mixture {
+    No,
+    /// Some models have experts, each as wide as the files' one width.
+    Some,
+    Always,
+    /// Beside the experts there is a network that every token goes through.
+    Shared,
+    /// Router and experts have biases.
+    Biased,
+}
+
+/// Factors of embeddings and of what layers add to the residual stream, and a divisor of logits: those of a model of so many layers and
+/// such a width whose file does not have them.
+pub(super) type Scales = fn(layers: f64, width: f64) -> [f64; 3];
+
+const HALVES: Pairs = Pairs { gguf: RopePairing::HalfSplit, checkpoint: RopePairing::HalfSplit, part: None };
+const REORDERED: Pairs = Pairs { gguf: RopePairing::Adjacent, ..HALVES };
+const NEIGHBOURS: Pairs = Pairs { checkpoint: RopePairing::Adjacent, ..REORDERED };
+
+/// What most decoders are; each row below says what differs.
+const DECODER: Family = Family {
+    architecture: Architecture::Llama,
+    gguf: "llama",
+    checkpoints: &[],
+    encoder: false,
+    pairs: Some(HALVES),
+    unrotated_period: None,
+    windows: Windows::No,
+    experts: Mixture::No,
+    scales: None,
+    gate: Gate::Silu,
+    gated: true,
+    fused_gate_up: false,
+    fused_qkv: false,
+    up_bias: false,
+    down_bias: false,
+    qk_norm: false,
+    post_norms: false,
+    attention_bias: false,
+    attention_output_bias: false,
+    attention_sinks: false,
+    alibi: false,
+    position_embeddings: false,
+    ffn_norm_is_post_attention: false,
+    embedding_by_width: false,
+    scores_by_width: None,
+    norms_lack_one: false,
+};
+const QWEN2: Family =
+    Family { architecture: Architecture::Qwen2, gguf: "qwen2", attention_bias: true, ..DECODER };
+const QWEN3: Family = Family { architecture: Architecture::Qwen3, gguf: "qwen3", qk_norm: true, ..DECODER };
+const GEMMA: Family = Family {
+    architecture: Architecture::Gemma,
+    gguf: "gemma",
+    checkpoints: &["gemma"],
+    gate: Gate::GeluTanh,
+    embedding_by_width: true,
+    norms_lack_one: true,
+    ..DECODER
+};
+const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
+const ENCODER: Family = Family { encoder: true, ..DECODER };
+
+/// In the order of [`Architecture`].
+static FAMILIES: [Family; 25] = [
+    Family {
+        checkpoints: &["llama", "mistral", "mixtral"],
+        pairs: Some(REORDERED),
+        experts: Mixture::Some,
+        ..DECODER
+    },
+    Family { checkpoints: &["qwen2"], ..QWEN2 },
+    Family { architecture: Architecture::Qwen2Vl, gguf: "qwen2vl", ..QWEN2 },
+    Family {
+        architecture: Architecture::Qwen2Moe,
+        gguf: "qwen2moe",
+        checkpoints: &["qwen2_moe"],
+        experts: Mixture::Shared,
+        ..QWEN2
+    },
+    Family { checkpoints: &["qwen3"], ..QWEN3 },
+    Family { architecture: Architecture::Qwen3Vl, gguf: "qwen3vl", ..QWEN3 },
+    Family {
+        architecture: Architecture::Qwen3Moe,
+        gguf: "qwen3moe",
+        checkpoints: &["qwen3_moe"],
+        experts: Mixture::Always,
+        ..QWEN3
+    },
+    Family { architecture: Architecture::Qwen3VlMoe, gguf: "qwen3vlmoe", experts: Mixture::Always, ..QWEN3 },
+    GEMMA,
+    Family {
+        architecture: Architecture::Gemma2,
+        gguf: "gemma2",
+        checkpoints: &["gemma2"],
+        windows: Windows::Periodic { period: 2, usual: Window::Size(4096), local_theta: None },
+        post_norms: true,
+        scores_by_width: Some(46),
+        ..GEMMA
+    },
+    Family {
+        architecture: Architecture::Gemma3,
+        gguf: "gemma3",
+        checkpoints: &["gemma3_text"],
+        // Local layers keep the frequencies of the first stage of the training.
+        windows: Windows::Periodic { period: 6, usual: Window::None, local_theta: Some(10_000.0) },
+        qk_norm: true,
+        post_norms: true,
+        scores_by_width: Some(62),
+        ..GEMMA
+    },
+    Family {
+        architecture: Architecture::Phi3,
+        gguf: "phi3",
+        checkpoints: &["phi3"],
+        pairs: Some(Pairs { part: Some(1.0), ..HALVES }),
+        windows: Windows::All,
+        fused_gate_up: true,
+        fused_qkv: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::SmolLm3,
+        gguf: "smollm3",
+        checkpoints: &["smollm3"],
+        pairs: Some(REORDERED),
+        unrotated_period: Some(4),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Granite,
+        gguf: "granite",
+        checkpoints: &["granite"],
+        pairs: Some(REORDERED),
+        scales: Some(|_, _| [1.0; 3]),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::MiniCpm,
+        gguf: "minicpm",
+        checkpoints: &["minicpm"],
+        pairs: Some(REORDERED),
+        scales: Some(|layers, width| [12.0, 1.4 / layers.sqrt(), width / 256.0]),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::ChatGlm,
+        gguf: "chatglm",
+        checkpoints: &["glm"],
+        pairs: Some(GLM),
+        fused_gate_up: true,
+        fused_qkv: true,
+        attention_bias: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Glm4,
+        gguf: "glm4",
+        checkpoints: &["glm4"],
+        pairs: Some(GLM),
+        fused_gate_up: true,
+        post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Ernie45,
+        gguf: "ernie4_5",
+        checkpoints: &["ernie4_5"],
+        pairs: Some(NEIGHBOURS),
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::SeedOss,
+        gguf: "seed_oss",
+        checkpoints: &["seed_oss"],
+        attention_bias: true,
+        ffn_norm_is_post_attention: true,
+        ..DECODER
+    },
+    Family { architecture: Architecture::InternLm2, gguf: "internlm2", pairs: Some(REORDERED), ..DECODER },
+    Family { architecture: Architecture::Exaone, gguf: "exaone", ..DECODER },
+    Family {
+        architecture: Architecture::GptOss,
+        gguf: "gpt-oss",
+        checkpoints: &["gpt_oss"],
+        windows: Windows::Periodic { period: 2, usual: Window::Needed, local_theta: None },
+        experts: Mixture::Biased,
+        gate: Gate::ClampedSwiglu,
+        attention_bias: true,
+        attention_output_bias: true,
+        attention_sinks: true,
+        ffn_norm_is_post_attention: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Bert,
+        gguf: "bert",
+        pairs: None,
+        gate: Gate::Gelu,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        position_embeddings: true,
+        ..ENCODER
+    },
+    Family { architecture: Architecture::NomicBert, gguf: "nomic-bert", fused_qkv: true, ..ENCODER },
+    Family {
+        architecture: Architecture::JinaBertV2,
+        gguf: "jina-bert-v2",
+        pairs: None,
+        gate: Gate::Gelu,
+        fused_gate_up: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        alibi: true,
+        ..ENCODER
+    },
+];
