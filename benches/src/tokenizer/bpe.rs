@@ -23,13 +23,18 @@ struct Rule {
 }
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)";
-/// `N` is how many digits belong together.
+/// `$digits` belong together, and so do `$others`, which are neither letters nor digits.
 macro_rules! tiktoken {
     ($digits:literal) => {
+        tiktoken!($digits, r" ?[^\s\p{L}\p{N}]+[\r\n]*")
+    };
+    ($digits:literal, $others:literal) => {
         concat!(
             r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|",
             $digits,
-            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            "|",
+            $others,
+            r"|\s*[\r\n]+|\s+(?!\S)|\s+"
         )
     };
 }
@@ -78,8 +83,15 @@ const RULES: &[Rule] = &[
         adds_bos: true,
     },
     Rule {
-        names: &["dbrx", "smaug-bpe"],
+        names: &["dbrx", "smaug-bpe", "chatglm-bpe"],
         words: &[tiktoken!(r"\p{N}{1,3}")],
+        whole_words: false,
+        adds_bos: false,
+    },
+    Rule { names: &["glm4"], words: &[tiktoken!(r"\p{N}{1,3}")], whole_words: true, adds_bos: false },
+    Rule {
+        names: &["seed-coder"],
+        words: &[tiktoken!(r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+")],
         whole_words: false,
         adds_bos: false,
     },
