@@ -256,14 +256,17 @@ impl Source<'_> {
     /// first training.
     fn longrope(&mut self, parameters: &Json, context: f64) -> Result<Divisors, String> {
         const ORIGINAL: &str = "original_max_position_embeddings";
-        let original = [parameters, self.json].into_iter().find(|of| of.get(ORIGINAL).is_some());
-        let original = original.map_or(Ok(context), |of| Self::positive(of, ORIGINAL))?;
+        let said = [parameters, self.json].into_iter().find(|of| of.get(ORIGINAL).is_some());
+        let original = said.map_or(Ok(context), |of| Self::positive(of, ORIGINAL))?;
         for key in ["short_mscale", "long_mscale"] {
             if let Some(found) = Self::number(parameters, key)? {
                 return Err(format!("{key} is {found}: longrope with it is not supported"));
             }
         }
-        let longer = context / original;
+        let longer = match said {
+            Some(_) => context / original,
+            None => Self::number(parameters, "factor")?.unwrap_or(1.0),
+        };
         let attention = match Self::number(parameters, "attention_factor")? {
             Some(factor) => factor,
             None if longer > 1.0 => (1.0 + longer.ln() / original.ln()).sqrt(),
