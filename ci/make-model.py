@@ -79,6 +79,21 @@ TESTS = {
         tied=True,
         keys={"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0625, "logit_scale": 8.0},
     ),
+    "tiny-granitemoe": dict(
+        architecture="granitemoe",
+        experts=(8, 2, 128),
+        keys={"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0625, "logit_scale": 8.0},
+    ),
+    "tiny-mistral3": dict(
+        architecture="mistral3",
+        keys={
+            "attention.temperature_scale": 0.1,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 16.0,
+            "rope.scaling.original_context_length": 64,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+        },
+    ),
     "tiny-minicpm": dict(architecture="minicpm", keys={"embedding_scale": 12.0, "residual_scale": 0.8, "logit_scale": 4.0}),
     "tiny-chatglm": dict(architecture="chatglm", heads=2, kv_heads=1, head_dim=32, part=0.5),
     "tiny-glm4": dict(architecture="glm4", head_dim=32, part=0.5),

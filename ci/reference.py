@@ -56,7 +56,7 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "smollm3", "granite", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2")
 # Of so many layers the last one sees all positions, and the others those of a window.
 PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2}
 
@@ -119,7 +119,8 @@ class Model:
         low = max(0, np.floor(pair(self.get("rope.scaling.yarn_beta_fast", 32.0))))
         high = min(dims - 1, np.ceil(pair(self.get("rope.scaling.yarn_beta_slow", 1.0))))
         ramp = np.clip((i - low) / max(0.001, high - low), 0, 1)
-        return f * (1 - ramp) + f / factor * ramp, attention * (1 + 0.1 * np.log(factor))
+        attention *= (1 + 0.1 * np.log(factor)) / (1 + 0.1 * self.get("rope.scaling.yarn_log_multiplier", 0.0) * np.log(factor))
+        return f * (1 - ramp) + f / factor * ramp, attention
 
     def rotate(self, x, local):
         """Rotates pairs of elements; x is positions x heads x head_dim."""

@@ -120,6 +120,13 @@ fn scaled_positions() {
     let scaling = RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context };
     assert_eq!((yarn.config().ropes[0].scaling, yarn.config().context), (scaling, 8192));
 
+    // DeepSeek's two factors of YaRN's logarithm.
+    let both = opened(
+        r#"{"type":"yarn","factor":4.0,"original_max_position_embeddings":2048,"mscale":1,"mscale_all_dim":0.5}"#,
+    );
+    let want = (0.1 * 4f64.ln() + 1.0) / (0.05 * 4f64.ln() + 1.0);
+    assert!((both.config().ropes[0].attention_factor.unwrap() - want).abs() < 1e-6);
+
     // Llama 3.1: waves shorter than 512 / 4 positions stay, those longer than 512 are divided by 8, those between are interpolated.
     let llama3 = opened(
         r#"{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":512}"#,

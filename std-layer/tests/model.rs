@@ -13,11 +13,12 @@ use std::io::Write;
 use std::path::Path;
 
 use draft::{is_encoder, is_mixture, Draft, ARCHITECTURES};
+use gllm_kernels_std::backend::CpuBackend;
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
 use gllm_kernels_std::model::{
-    Architecture, Classifier, Config, Experts, Gate, Layer, Matrix, Model, ModelError, Norm, NormWeights,
-    Pooling, Rope,
+    Architecture, Classifier, Config, Experts, Gate, Generator, Layer, Matrix, Model, ModelError, Norm,
+    NormWeights, Options, Pooling, Rope,
 };
 use gllm_kernels_std::AlignedVec;
 
@@ -94,8 +95,18 @@ fn every_architecture_has_its_configuration() {
         let attention_bias =
             name.starts_with("qwen2") || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
-        let neighbours =
-            is(&["llama", "smollm3", "granite", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2"]);
+        let neighbours = is(&[
+            "llama",
+            "mistral3",
+            "smollm3",
+            "granite",
+            "granitemoe",
+            "minicpm",
+            "chatglm",
+            "glm4",
+            "ernie4_5",
+            "internlm2",
+        ]);
         let pairing = if neighbours { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
             theta,
@@ -251,6 +262,8 @@ fn positions_are_scaled_as_the_file_says() {
     assert_eq!((scaled.scaling, scaled.attention_factor), (yarn(16.0, 64.0), None));
     let scaled = rope(&[kind("yarn"), factor, ("scaling.attn_factor", Value::F32(2.0))]);
     assert_eq!(scaled.attention_factor, Some(2.0 * (0.1 * 4f64.ln() + 1.0)));
+    let scaled = rope(&[kind("yarn"), factor, ("scaling.yarn_log_multiplier", Value::F32(0.5))]);
+    assert_eq!(scaled.attention_factor, Some((0.1 * 4f64.ln() + 1.0) / (0.05 * 4f64.ln() + 1.0)));
     assert_eq!(bad_value(&with(&[kind("dynamic"), factor])).0, "llama.rope.scaling.type");
     match refused(&with(&[kind("yarn")])) {
         ModelError::MissingKey { key } => assert_eq!(key, "llama.rope.scaling.factor"),
@@ -298,6 +311,24 @@ fn scores_of_the_largest_gemmas() {
             assert_eq!(config(&draft).attention_scale, 0.5);
         }
     }
+}
+
+/// Where scores have a temperature, texts are no longer than those for which it is 1, and a cache refuses more.
+#[test]
+fn texts_that_are_too_long() {
+    let mut draft = Draft::of("mistral3");
+    assert_eq!((config(&draft).longest, config(&draft).context), (None, 128));
+    draft.set("mistral3.attention.temperature_scale", Value::F32(0.1));
+    assert_eq!(config(&draft).longest, Some(128));
+    draft.set("mistral3.rope.scaling.original_context_length", Value::U32(40));
+    assert_eq!((config(&draft).longest, config(&draft).context), (Some(40), 40));
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    let options = Options { max_tokens: Some(100), ..Options::default() };
+    let mut generator = Generator::new(CpuBackend::new(1).unwrap(), &model, options).unwrap();
+    assert!(generator.logits(&[3; 40]).is_ok());
+    let said = generator.logits(&[3; 41]).unwrap_err().to_string();
+    assert!(said.contains("41") && said.contains("40"), "{said}");
 }
 
 /// Which layers see a window alone, as llama.cpp has it.

@@ -10,6 +10,8 @@ use super::Gate;
 pub enum Architecture {
     /// Llama 2 and 3, Mistral, Mixtral, SmolLM, TinyLlama.
     Llama,
+    /// Ministral 3.
+    Mistral3,
     /// Qwen 2 and 2.5.
     Qwen2,
     /// Texts alone of Qwen 2 VL and 2.5 VL.
@@ -34,8 +36,10 @@ pub enum Architecture {
     Phi3,
     /// SmolLM 3.
     SmolLm3,
-    /// Granite 3 and 4, but for mixtures of experts and hybrids.
+    /// Granite 3 and 4, but for hybrids.
     Granite,
+    /// Mixtures of experts of Granite 3.
+    GraniteMoe,
     /// MiniCPM 1, 2 and 4.
     MiniCpm,
     /// GLM 4 from 2024.
@@ -209,6 +213,9 @@ const DECODER: Family = Family {
     scores_by_width: None,
     norms_lack_one: false,
 };
+const LLAMA: Family = Family { pairs: Some(REORDERED), ..DECODER };
+const GRANITE: Family =
+    Family { architecture: Architecture::Granite, gguf: "granite", scales: Some(|_, _| [1.0; 3]), ..LLAMA };
 const QWEN2: Family =
     Family { architecture: Architecture::Qwen2, gguf: "qwen2", attention_bias: true, ..DECODER };
 const QWEN3: Family = Family { architecture: Architecture::Qwen3, gguf: "qwen3", qk_norm: true, ..DECODER };
@@ -225,13 +232,9 @@ const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
 const ENCODER: Family = Family { encoder: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 25] = [
-    Family {
-        checkpoints: &["llama", "mistral", "mixtral"],
-        pairs: Some(REORDERED),
-        experts: Mixture::Some,
-        ..DECODER
-    },
+static FAMILIES: [Family; 27] = [
+    Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
+    Family { architecture: Architecture::Mistral3, gguf: "mistral3", ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
     Family { architecture: Architecture::Qwen2Vl, gguf: "qwen2vl", ..QWEN2 },
     Family {
@@ -286,25 +289,17 @@ static FAMILIES: [Family; 25] = [
         architecture: Architecture::SmolLm3,
         gguf: "smollm3",
         checkpoints: &["smollm3"],
-        pairs: Some(REORDERED),
         unrotated_period: Some(4),
-        ..DECODER
+        ..LLAMA
     },
-    Family {
-        architecture: Architecture::Granite,
-        gguf: "granite",
-        checkpoints: &["granite"],
-        pairs: Some(REORDERED),
-        scales: Some(|_, _| [1.0; 3]),
-        ..DECODER
-    },
+    Family { checkpoints: &["granite"], ..GRANITE },
+    Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Some, ..GRANITE },
     Family {
         architecture: Architecture::MiniCpm,
         gguf: "minicpm",
         checkpoints: &["minicpm"],
-        pairs: Some(REORDERED),
         scales: Some(|layers, width| [12.0, 1.4 / layers.sqrt(), width / 256.0]),
-        ..DECODER
+        ..LLAMA
     },
     Family {
         architecture: Architecture::ChatGlm,
@@ -340,7 +335,7 @@ static FAMILIES: [Family; 25] = [
         ffn_norm_is_post_attention: true,
         ..DECODER
     },
-    Family { architecture: Architecture::InternLm2, gguf: "internlm2", pairs: Some(REORDERED), ..DECODER },
+    Family { architecture: Architecture::InternLm2, gguf: "internlm2", ..LLAMA },
     Family { architecture: Architecture::Exaone, gguf: "exaone", ..DECODER },
     Family {
         architecture: Architecture::GptOss,

@@ -181,12 +181,15 @@ impl<'a> Metadata<'a> {
             },
             _ => return Err(self.bad(KIND, Value::String(kind), "none, linear, yarn or longrope")),
         };
-        // Files have the factor that comes on top of YaRN's own.
-        let own = match scaling {
-            RopeScaling::Yarn { factor, .. } if factor > 1.0 => 0.1 * factor.ln() + 1.0,
+        let of_yarn = |times: f64| match scaling {
+            RopeScaling::Yarn { factor, .. } if factor > 1.0 => 0.1 * times * factor.ln() + 1.0,
             _ => 1.0,
         };
-        Ok((scaling, attention_factor.map(|f| f * own)))
+        // Files have what comes on top of YaRN's own factor, and a multiple of that by which both are divided.
+        let divisor = self.positive_or_none(".rope.scaling.yarn_log_multiplier")?.map(of_yarn);
+        let said = attention_factor.is_some() || divisor.is_some();
+        let factor = attention_factor.unwrap_or(1.0) * of_yarn(1.0) / divisor.unwrap_or(1.0);
+        Ok((scaling, said.then_some(factor)))
     }
 
     /// Kinds of tokens whose rows are in the file.
@@ -506,6 +509,10 @@ impl Config {
             }
         };
 
+        // Scores have a temperature, which is 1 where texts are no longer than those of the first training.
+        let temperature = meta.positive_or_none(".attention.temperature_scale")?;
+        let longest = temperature.map(|_| above);
+
         let has = |name: &names::Name| files.named(name).is_some();
         Ok(Self {
             architecture,
@@ -517,7 +524,8 @@ impl Config {
             head_dim,
             intermediate,
             experts,
-            context,
+            context: longest.map_or(context, |longest| context.min(longest)),
+            longest,
             causal: !encoder,
             position_embeddings: family.position_embeddings,
             token_types: meta.token_types(files, family)?,

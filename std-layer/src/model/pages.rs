@@ -87,8 +87,13 @@ pub enum CacheError {
     },
     /// No tree of drafts, or no path in one.
     Tree(TreeError),
-    /// More positions than 32 bits count.
-    TooLong(usize),
+    /// More positions than a sequence may have.
+    TooLong {
+        /// How many positions there would be.
+        positions: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// Pages without room, a window of nothing, or 2^32 - 1 pages and more.
     BadGeometry,
 }
@@ -112,7 +117,9 @@ impl fmt::Display for CacheError {
                 sequence.0
             ),
             Self::Tree(e) => e.fmt(f),
-            Self::TooLong(len) => write!(f, "{len} positions are more than a sequence can have ({})", u32::MAX),
+            Self::TooLong { positions, most } => {
+                write!(f, "{positions} positions are more than a sequence can have ({most})")
+            }
             Self::BadGeometry => f.write_str("pages need room for a position, windows at least one, and groups less than 2^32 - 1 pages"),
         }
     }
@@ -216,11 +223,15 @@ pub struct Pages {
     pools: Vec<Pool>,
     sequences: HashMap<SequenceId, Sequence>,
     next: u64,
+    /// Positions that a sequence may have.
+    longest: usize,
 }
 
 impl Pages {
     /// In a table: the page that was here is free again. No window reaches it.
     pub const GONE: u32 = u32::MAX;
+    /// What 32 bits count.
+    const LONGEST: usize = u32::MAX as usize;
 
     /// Pages with room for `page_tokens` positions each, all of them free.
     ///
@@ -237,7 +248,13 @@ impl Pages {
             // The first page first.
             free: (0..g.pages as u32).rev().collect(),
         };
-        Ok(Self { page_tokens, pools: groups.iter().map(pool).collect(), sequences: HashMap::new(), next: 0 })
+        let pools = groups.iter().map(pool).collect();
+        Ok(Self { page_tokens, pools, sequences: HashMap::new(), next: 0, longest: Self::LONGEST })
+    }
+
+    /// The same for sequences of `longest` positions at most, those of drafts counted.
+    pub fn with_longest(self, longest: usize) -> Self {
+        Self { longest: longest.min(Self::LONGEST), ..self }
     }
 
     /// Positions that a page has room for.
@@ -306,8 +323,8 @@ impl Pages {
             let sequence = self.sequence(id)?;
             sequence.check(id, sequence.len)?;
             let end = sequence.len.saturating_add(n);
-            if end > u32::MAX as usize {
-                return Err(CacheError::TooLong(end));
+            if end > self.longest {
+                return Err(CacheError::TooLong { positions: end, most: self.longest });
             }
         }
         for group in 0..self.pools.len() {

@@ -253,7 +253,8 @@ fn misuse_is_an_error() {
     let mut pages = Pages::new(4, &[Group { window: None, pages: 3 }]).unwrap();
     let id = pages.create();
     assert_eq!(pages.append(&[(id, 1), (id, 1)]), Err(CacheError::Twice(id)));
-    assert_eq!(pages.append(&[(id, usize::MAX)]), Err(CacheError::TooLong(usize::MAX)));
+    let too_long = |positions, most| Err(CacheError::TooLong { positions, most });
+    assert_eq!(pages.append(&[(id, usize::MAX)]), too_long(usize::MAX, u32::MAX as usize));
     assert_eq!(pages.fork(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
     assert_eq!(pages.truncate(id, 1), Err(CacheError::PastEnd { asked: 1, len: 0 }));
     let tree = Tree::new(&[None, Some(0)]).unwrap();
@@ -265,4 +266,10 @@ fn misuse_is_an_error() {
     assert_eq!(pages.truncate(id, 0), Err(CacheError::Unknown(id)));
     assert_eq!(pages.append(&[(id, 1)]), Err(CacheError::Unknown(id)));
     assert_eq!(pages.positions(id), Err(CacheError::Unknown(id)));
+    let mut pages = pages.with_longest(7);
+    let id = pages.create();
+    pages.append(&[(id, 5)]).unwrap();
+    assert_eq!(pages.append(&[(id, 3)]), too_long(8, 7));
+    pages.append(&[(id, 2)]).unwrap();
+    assert_eq!(pages.append(&[(id, 1)]), too_long(8, 7));
 }

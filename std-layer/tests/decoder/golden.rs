@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 30] = [
+const SMALL: [&str; 32] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -29,6 +29,8 @@ const SMALL: [&str; 30] = [
     "phi3-short",
     "smollm3",
     "granite",
+    "granitemoe",
+    "mistral3",
     "minicpm",
     "chatglm",
     "glm4",

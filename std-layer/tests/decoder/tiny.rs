@@ -78,6 +78,8 @@ impl Tiny {
             ("qwen2vl", None),
             ("qwen3vl", None),
             ("qwen3vlmoe", None),
+            ("mistral3", None),
+            ("granitemoe", None),
         ]
         .map(|(name, format)| Self::new(name, format))
         .into_iter()
@@ -291,7 +293,7 @@ impl Tiny {
             "gemma2" => &[("attn_logit_softcapping", 2.0), ("final_logit_softcapping", 3.0)],
             // What follows from being trained for four times as long texts, as LongRoPE has it: sqrt(1 + ln(4) / ln(1024)).
             "phi3" => &[("rope.scaling.attn_factor", 1.095_445_1)],
-            "granite" | "minicpm" => &[
+            "granite" | "granitemoe" | "minicpm" => &[
                 ("embedding_scale", 6.0),
                 ("residual_scale", 0.25),
                 ("attention.scale", 0.3),

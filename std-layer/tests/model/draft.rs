@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
 use gllm_kernels_std::AlignedVec;
 
-pub const ARCHITECTURES: [&str; 25] = [
+pub const ARCHITECTURES: [&str; 27] = [
     "llama",
+    "mistral3",
     "qwen2",
     "qwen2vl",
     "qwen2moe",
@@ -20,6 +21,7 @@ pub const ARCHITECTURES: [&str; 25] = [
     "phi3",
     "smollm3",
     "granite",
+    "granitemoe",
     "minicpm",
     "chatglm",
     "glm4",
@@ -80,7 +82,8 @@ impl Draft {
         own("block_count", Value::U32(layers));
         own("context_length", Value::U32(128));
         own("embedding_length", Value::U32(32));
-        own("feed_forward_length", Value::U32(64));
+        // The only mixture here whose experts are as wide as that.
+        own("feed_forward_length", Value::U32(if architecture == "granitemoe" { 32 } else { 64 }));
         own("attention.head_count", Value::U32(4));
         own("attention.head_count_kv", Value::U32(2));
         own("attention.key_length", Value::U32(16));

@@ -105,7 +105,7 @@ impl CpuKvCache {
         }
         Ok(Self {
             options: *options,
-            pages: Pages::new(size, &groups)?,
+            pages: Pages::new(size, &groups)?.with_longest(config.longest.unwrap_or(usize::MAX)),
             windows: groups.iter().map(|group| group.window).collect(),
             group_of,
             memory: AlignedVec::zeroed(end),

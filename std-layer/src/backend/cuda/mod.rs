@@ -548,7 +548,9 @@ impl<P: Platform> Backend for GpuBackend<P> {
         }
         let prepared = match self.prepare(n, (topology, &[]), weights, kv, config, None) {
             // Whether these positions are needed depends on the tokens.
-            Err(BackendError::Cache(CacheError::Full { .. } | CacheError::TooLong(_))) => return Ok(None),
+            Err(BackendError::Cache(CacheError::Full { .. } | CacheError::TooLong { .. })) => {
+                return Ok(None)
+            }
             prepared => prepared?,
         };
         let step = self.steps_ahead.fetch_add(1, Ordering::Relaxed);

@@ -224,15 +224,18 @@ impl Source<'_> {
                         self.set(&format!("rope.scaling.{to}"), Value::F32(beta as f32))?;
                     }
                 }
-                if let Some(attention) = Self::number(&parameters, "attention_factor")? {
-                    // Metadata have the factor that comes on top of YaRN's own.
-                    let own = 0.1 * factor.max(1.0).ln() + 1.0;
-                    self.set("rope.scaling.attn_factor", Value::F32((attention / own) as f32))?;
-                }
-                for key in ["mscale", "mscale_all_dim"] {
-                    if let Some(found) = Self::number(&parameters, key)? {
-                        return Err(format!("{key} is {found}: YaRN with it is not supported"));
+                let of_yarn = |times: f64| 0.1 * times * factor.max(1.0).ln() + 1.0;
+                let times =
+                    |key| Ok::<_, String>(Self::number(&parameters, key)?.filter(|&times| times != 0.0));
+                let attention = match Self::number(&parameters, "attention_factor")? {
+                    None => {
+                        times("mscale")?.zip(times("mscale_all_dim")?).map(|(a, b)| of_yarn(a) / of_yarn(b))
                     }
+                    said => said,
+                };
+                if let Some(attention) = attention {
+                    // Metadata have the factor that comes on top of YaRN's own.
+                    self.set("rope.scaling.attn_factor", Value::F32((attention / of_yarn(1.0)) as f32))?;
                 }
             }
             Some("llama3") => {
