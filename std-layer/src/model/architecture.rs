@@ -169,6 +169,9 @@ pub(super) enum Mixture {
     No,
     /// Some models have experts, each as wide as the files' one width.
     Some,
+    /// All models have such experts.
+    Wide,
+    /// Experts have a width of their own, or share that of files.
     Always,
     /// Beside the experts there is a network that every token goes through.
     Shared,
@@ -293,7 +296,7 @@ static FAMILIES: [Family; 27] = [
         ..LLAMA
     },
     Family { checkpoints: &["granite"], ..GRANITE },
-    Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Some, ..GRANITE },
+    Family { architecture: Architecture::GraniteMoe, gguf: "granitemoe", experts: Mixture::Wide, ..GRANITE },
     Family {
         architecture: Architecture::MiniCpm,
         gguf: "minicpm",

@@ -260,7 +260,7 @@ impl<'a> Metadata<'a> {
         // Where files do not say how wide an expert is, those that a token goes through are together as wide as the network that they
         // stand for; but in llama's files each of them is.
         let intermediate = match self.size(".expert_feed_forward_length")? {
-            _ if *kind == Mixture::Some => feed_forward,
+            _ if matches!(kind, Mixture::Some | Mixture::Wide) => feed_forward,
             Some(size) => size,
             None => feed_forward / used,
         };

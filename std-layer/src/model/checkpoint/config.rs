@@ -114,7 +114,7 @@ impl Source<'_> {
         const NORMALISED: &str = "norm_topk_prob";
         let kind = &architecture.family().experts;
         let width = match kind {
-            Mixture::No | Mixture::Some => return Ok(()),
+            Mixture::No | Mixture::Some | Mixture::Wide => return Ok(()),
             Mixture::Always | Mixture::Shared => "moe_intermediate_size",
             Mixture::Biased => "intermediate_size",
         };
