@@ -313,6 +313,32 @@ fn scores_of_the_largest_gemmas() {
     }
 }
 
+/// What is added to the residual stream has a factor: the stream is kept divided by it.
+#[test]
+fn factors_of_sums() {
+    let mut draft = Draft::of("granite");
+    let keys = [("embedding_scale", 12.0), ("residual_scale", 0.25), ("logit_scale", 8.0)];
+    for (key, x) in keys {
+        draft.set(&format!("granite.{key}"), Value::F32(x));
+    }
+    let c = config(&draft);
+    assert_eq!((c.embedding_scale, c.logit_scale, c.norm_eps), (48.0, 0.125, 16.0 * 1e-5f32));
+    let bytes = draft.bytes();
+    let model = Model::from_bytes(&bytes).unwrap();
+    let norm = model.weights().unwrap().output_norm.unwrap();
+    draft.set("granite.logit_scale", Value::F32(1.0));
+    let bytes = draft.bytes();
+    let plain = Model::from_bytes(&bytes).unwrap();
+    let plain = plain.weights().unwrap().output_norm.unwrap();
+    assert!(plain[0] != 0.0 && norm.iter().zip(&plain).all(|(x, y)| *x == y / 8.0));
+    for tiny in [1e-30, 1e30] {
+        draft.set("granite.residual_scale", Value::F32(tiny));
+        assert_eq!(bad_value(&draft).0, "granite.residual_scale");
+    }
+    draft.set("granite.residual_scale", Value::F32(f32::NAN));
+    assert_eq!(bad_value(&draft).0, "granite.residual_scale");
+}
+
 /// Where scores have a temperature, texts are no longer than those for which it is 1, and a cache refuses more.
 #[test]
 fn texts_that_are_too_long() {

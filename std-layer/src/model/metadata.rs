@@ -192,6 +192,83 @@ impl<'a> Metadata<'a> {
         Ok((scaling, said.then_some(factor)))
     }
 
+    /// A number above 1, such as the base of frequencies.
+    fn above_one(&self, key: &str) -> Result<Option<f64>, ModelError> {
+        self.read(key, "above 1 and finite", |v| v.as_f64().filter(|&x| x > 1.0 && x.is_finite()))
+    }
+
+    /// The position embeddings that layers use, the first of which is `global`, and which layer uses which of them within which window.
+    fn layers(
+        &self,
+        family: &Family,
+        global: Rope,
+        layers: usize,
+    ) -> Result<(Vec<Rope>, Vec<Layer>), ModelError> {
+        let mut all = vec![Layer { window: None, rope: 0 }; layers];
+        let mut ropes = vec![global];
+        if let Some(period) = family.unrotated_period {
+            ropes.push(Rope { dims: 0, factors: None, ..ropes[0].clone() });
+            all.iter_mut().skip(period - 1).step_by(period).for_each(|layer| layer.rope = 1);
+        }
+        let (period, usual, local_theta) = match &family.windows {
+            Windows::No => return Ok((ropes, all)),
+            Windows::All => {
+                let window = self.size_or_none(WINDOW)?;
+                all.iter_mut().for_each(|layer| layer.window = window);
+                return Ok((ropes, all));
+            }
+            Windows::Periodic { period, usual, local_theta } => (*period, usual, *local_theta),
+        };
+        let window = match usual {
+            Window::None => self.size_or_none(WINDOW)?,
+            Window::Size(size) => Some(self.size(WINDOW)?.unwrap_or(*size)),
+            Window::Needed => Some(self.needed_size(WINDOW)?),
+        };
+        let Some(window) = window else { return Ok((ropes, all)) };
+        let theta = self.above_one(".rope.freq_base_swa")?.or(local_theta).unwrap_or(ropes[0].theta);
+        let local = match local_theta {
+            Some(_) => {
+                let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
+                Rope { theta, scaling, factors, attention_factor, ..ropes[0] }
+            }
+            None => Rope { theta, ..ropes[0].clone() },
+        };
+        let rope = usize::from(local_theta.is_some() || local != ropes[0]);
+        ropes.extend((rope > 0).then_some(local));
+        let key = ".attention.sliding_window_pattern";
+        let period = self.read(key, "one integer", |v| v.as_u64())?.unwrap_or(period);
+        // The last layer of each period is global; without periods there is none.
+        let is_local = |&(i, _): &(usize, _)| period == 0 || i as u64 % period < period - 1;
+        for (_, layer) in all.iter_mut().enumerate().filter(is_local) {
+            *layer = Layer { window: Some(window), rope };
+        }
+        Ok((ropes, all))
+    }
+
+    /// Factors of embeddings, and of logits, and what norms add to the mean of squares if that is `eps`. Where what layers add has a factor, too, it is in the first
+    /// and the last of them: see [`Config`].
+    fn scales(&self, family: &Family, [layers, width]: [usize; 2], eps: f64) -> Result<[f32; 3], ModelError> {
+        const ADDED: &str = ".residual_scale";
+        let width = width as f64;
+        let Some(usual) = family.scales else {
+            let embedding = if family.embedding_by_width { width.sqrt() } else { 1.0 };
+            return Ok([embedding as f32, 1.0, eps as f32]);
+        };
+        let [embedding, added, divisor] = usual(layers as f64, width);
+        let embedding = self.positive_or_none(".embedding_scale")?.unwrap_or(embedding);
+        let added = self.positive_or_none(ADDED)?.unwrap_or(added);
+        let divisor = self.positive_or_none(".logit_scale")?.unwrap_or(divisor);
+        let scales = [embedding / added, 1.0 / divisor, eps / (added * added)].map(|x| x as f32);
+        match scales.iter().all(|x| x.is_normal()) {
+            true => Ok(scales),
+            false => Err(ModelError::BadValue {
+                key: self.key(ADDED),
+                value: added.to_string(),
+                expected: format!("a factor that {embedding} and {eps} can be divided by"),
+            }),
+        }
+    }
+
     /// Kinds of tokens whose rows are in the file.
     fn token_types(&self, files: &Files<'_>, family: &Family) -> Result<usize, ModelError> {
         let there = files.named(&names::TOKEN_TYPES).is_some();
@@ -421,10 +498,6 @@ impl Config {
         if dims % 2 != 0 || dims > head_dim {
             return of(".rope.dimension_count", dims, format!("even and at most the head's {head_dim}"));
         }
-        let base = |key| {
-            let above_one = |v: Value<'_>| v.as_f64().filter(|&x| x > 1.0 && x.is_finite());
-            meta.read(key, "above 1 and finite", above_one)
-        };
         let (scaling, attention_factor) = meta.scaling(context)?;
         let divisors = |name: &names::Name| {
             let read = |tensor: Tensor<'_>| {
@@ -446,52 +519,10 @@ impl Config {
                 return Err(bad_tensor(one, format!("is there without {other}, or the other way round")));
             }
         };
-        let theta = base(".rope.freq_base")?.unwrap_or(10_000.0);
+        let theta = meta.above_one(".rope.freq_base")?.unwrap_or(10_000.0);
         let pairing = pairing.unwrap_or(RopePairing::HalfSplit);
         let global = Rope { theta, dims, pairing, scaling, factors, attention_factor };
-        let mut ropes = vec![global];
-        let mut layer = vec![Layer { window: None, rope: 0 }; layers];
-        if let Some(period) = family.unrotated_period {
-            ropes.push(Rope { dims: 0, factors: None, ..ropes[0].clone() });
-            layer.iter_mut().skip(period - 1).step_by(period).for_each(|layer| layer.rope = 1);
-        }
-        match &family.windows {
-            Windows::No => {}
-            Windows::All => {
-                let window = meta.size_or_none(WINDOW)?;
-                layer.iter_mut().for_each(|layer| layer.window = window);
-            }
-            Windows::Periodic { period, usual, local_theta } => {
-                let window = match usual {
-                    Window::None => meta.size_or_none(WINDOW)?,
-                    Window::Size(size) => Some(meta.size(WINDOW)?.unwrap_or(*size)),
-                    Window::Needed => Some(meta.needed_size(WINDOW)?),
-                };
-                let theta = base(".rope.freq_base_swa")?.or(*local_theta).unwrap_or(theta);
-                let local = match local_theta {
-                    Some(_) => Rope {
-                        theta,
-                        dims,
-                        pairing,
-                        scaling: RopeScaling::None,
-                        factors: None,
-                        attention_factor: None,
-                    },
-                    None => Rope { theta, ..ropes[0].clone() },
-                };
-                let rope = usize::from(local_theta.is_some() || local != ropes[0]);
-                let key = ".attention.sliding_window_pattern";
-                let period = meta.read(key, "one integer", |v| v.as_u64())?.unwrap_or(*period);
-                // The last layer of each period is global; without periods there is none.
-                let is_local = |i: &usize| period == 0 || *i as u64 % period < period - 1;
-                if let Some(window) = window {
-                    ropes.extend((rope > 0).then_some(local));
-                    for i in (0..layers).filter(is_local) {
-                        layer[i] = Layer { window: Some(window), rope };
-                    }
-                }
-            }
-        }
+        let (ropes, layer) = meta.layers(family, global, layers)?;
         let head_scale = match family.scores_by_width == Some(layers) {
             true => hidden / heads,
             false => head_dim,
@@ -499,15 +530,7 @@ impl Config {
         let scale = meta.positive_or_none(".attention.scale")?;
         let attention_scale = scale.unwrap_or_else(|| 1.0 / (head_scale as f64).sqrt()) as f32;
 
-        let [embedding, added, divisor] = match family.scales {
-            None => [if family.embedding_by_width { (hidden as f64).sqrt() } else { 1.0 }, 1.0, 1.0],
-            Some(usual) => {
-                let keys = [".embedding_scale", ".residual_scale", ".logit_scale"];
-                let [embedding, added, divisor] = usual(layers as f64, hidden as f64);
-                let [e, a, d] = keys.map(|key| meta.positive_or_none(key));
-                [e?.unwrap_or(embedding), a?.unwrap_or(added), d?.unwrap_or(divisor)]
-            }
-        };
+        let [embedding_scale, logit_scale, norm_eps] = meta.scales(family, [layers, hidden], norm_eps)?;
 
         // Scores have a temperature, which is 1 where texts are no longer than those of the first training.
         let temperature = meta.positive_or_none(".attention.temperature_scale")?;
@@ -531,9 +554,9 @@ impl Config {
             token_types: meta.token_types(files, family)?,
             norm,
             residual_norms: encoder,
-            norm_eps: (norm_eps / (added * added)) as f32,
-            embedding_scale: (embedding / added) as f32,
-            logit_scale: (1.0 / divisor) as f32,
+            norm_eps,
+            embedding_scale,
+            logit_scale,
             attention_scale,
             attention_softcap: meta.positive_or_none(".attn_logit_softcapping")?.map(|x| x as f32),
             logit_softcap: meta.positive_or_none(".final_logit_softcapping")?.map(|x| x as f32),
