@@ -2,8 +2,6 @@
 
 use gllm_kernels_core::RopePairing;
 
-use super::Gate;
-
 /// The family of models that a file names; for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -86,6 +84,21 @@ impl Architecture {
     pub const fn name(self) -> &'static str {
         self.family().gguf
     }
+}
+
+/// How the gated feed-forward network joins its two halves: `gated(g, u)` with `g = gate(x)`, `u = up(x)`, which `down` multiplies. Networks without a
+/// gate have `gated(up(x), 1)` in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Gate {
+    /// `u * g / (1 + exp(-g))`.
+    Silu,
+    /// `u * 0.5 g (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))`.
+    GeluTanh,
+    /// `u * g Phi(g)`, `Phi` being the normal distribution function. (llama.cpp computes [`GeluTanh`](Self::GeluTanh) in its place.)
+    Gelu,
+    /// `(max(min(u, 7), -7) + 1) * h / (1 + exp(-1.702 h))` with `h = min(g, 7)`.
+    ClampedSwiglu,
 }
 
 /// What is common to the models of an architecture. See [`Config`](super::Config) for what most of it means.

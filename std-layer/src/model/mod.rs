@@ -22,8 +22,8 @@ mod source;
 mod tree;
 mod weights;
 
-pub use architecture::Architecture;
-pub use config::{Classifier, Config, Experts, Gate, Layer, LongFactors, Norm, Pooling, Rope};
+pub use architecture::{Architecture, Gate};
+pub use config::{Classifier, Config, Experts, Layer, LongFactors, Norm, Pooling, Rope};
 pub use decoder::{decode, embed};
 pub use error::ModelError;
 pub use generator::{Generator, GeneratorError, Options, Tokens};
