@@ -81,6 +81,60 @@ fn logits_are_those_of_gguf_files() {
     }
 }
 
+/// Of models that understand images, too, the part for texts is opened, wherever its configuration stands and whatever its tensors are called.
+#[test]
+fn parts_for_texts() {
+    // The architecture, `model_type`, what names of tensors begin with and those of the output matrix, and whether the configuration stands in another one.
+    let all = [
+        ("gemma3", "gemma3_text", ["language_model.model.", ""], true),
+        ("llama", "llama", ["model.text_model.", "lm_head."], true),
+        ("llama", "ministral3", ["language_model.model.", "language_model.lm_head."], true),
+        ("qwen3", "qwen3_vl_text", ["model.language_model.", "lm_head."], true),
+        ("qwen2", "qwen2_5_vl", ["model.", "lm_head."], false),
+    ];
+    for (architecture, kind, [model, output], nested) in all {
+        let tiny = Tiny::new(architecture, None);
+        let gguf = tiny.open();
+        let mut tensors = Dense::of(&tiny, &gguf);
+        for tensor in &mut tensors {
+            let name = tensor.name.replacen("model.", model, 1);
+            tensor.name = name.replacen("lm_head.", output, 1);
+        }
+        for name in ["vision_tower.a.weight", "model.visual.layers.0.mlp.weight", "multi_modal_projector.b"] {
+            tensors.push(Dense::floats(name, &[2], &[1.0, 2.0]));
+        }
+        let sections = r#""rope_scaling":{"type":"mrope","mrope_section":[4,6,6]}"#;
+        let text = config(&tiny).replace(r#""rope_scaling":null"#, sections);
+        let (from, _) = text.split_once(',').unwrap();
+        let text = text.replacen(from, &format!(r#"{{"model_type":"{kind}""#), 1);
+        let folder = Folder::new(kind);
+        folder.config(&match nested {
+            true => format!(
+                r#"{{"model_type":"whole","text_config":{text},"vision_config":{{"hidden_size":7}}}}"#
+            ),
+            false => text.clone(),
+        });
+        folder.tensors(&tensors, 2);
+        let opened = Model::open(folder.path()).unwrap_or_else(|e| panic!("{kind}: {e}"));
+        assert_alike(&logits(&opened), &logits(&gguf), kind);
+        assert_eq!(opened.unused(), [""; 0], "{kind}");
+    }
+    // What Gemma's configuration does not say is what Hugging Face's library assumes.
+    let tiny = Tiny::new("gemma3", None);
+    let folder = Folder::new("gemma3 usual");
+    let mut text = config(&tiny);
+    for key in [r#""rms_norm_eps":1e-5,"#, r#""rope_theta":100000,"#, r#","rope_local_base_freq":10000"#] {
+        assert!(text.contains(key), "{key}");
+        text = text.replacen(key, "", 1);
+    }
+    folder.config(&format!(r#"{{"text_config":{text},"eos_token_id":[1,6]}}"#));
+    folder.tensors(&Dense::of(&tiny, &tiny.open()), 1);
+    let opened = Model::open(folder.path()).unwrap();
+    let c = opened.config();
+    assert_eq!((c.norm_eps, c.ropes[0].theta, c.ropes[1].theta), (1e-6, 1e6, 1e4));
+    assert_eq!(c.stop_tokens, [1, 6]);
+}
+
 /// A model is opened by its folder, its configuration, or one of its files.
 #[test]
 fn every_file_names_the_folder() {

@@ -250,9 +250,14 @@ const ENCODER: Family = Family { encoder: true, ..DECODER };
 /// In the order of [`Architecture`].
 static FAMILIES: [Family; 27] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
-    Family { architecture: Architecture::Mistral3, gguf: "mistral3", ..LLAMA },
+    Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
-    Family { architecture: Architecture::Qwen2Vl, gguf: "qwen2vl", ..QWEN2 },
+    Family {
+        architecture: Architecture::Qwen2Vl,
+        gguf: "qwen2vl",
+        checkpoints: &["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"],
+        ..QWEN2
+    },
     Family {
         architecture: Architecture::Qwen2Moe,
         gguf: "qwen2moe",
@@ -261,7 +266,7 @@ static FAMILIES: [Family; 27] = [
         ..QWEN2
     },
     Family { checkpoints: &["qwen3"], ..QWEN3 },
-    Family { architecture: Architecture::Qwen3Vl, gguf: "qwen3vl", ..QWEN3 },
+    Family { architecture: Architecture::Qwen3Vl, gguf: "qwen3vl", checkpoints: &["qwen3_vl_text"], ..QWEN3 },
     Family {
         architecture: Architecture::Qwen3Moe,
         gguf: "qwen3moe",

@@ -550,11 +550,14 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
 
 /// KL divergence of `q` from `p`, of one row of logits.
 pub fn divergence(p: &[f64], q: &[f32]) -> f64 {
-    let log_sum = |x: &mut dyn Iterator<Item = f64>| {
-        let x: Vec<f64> = x.collect();
-        let top = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        top + x.iter().map(|x| (x - top).exp()).sum::<f64>().ln()
-    };
-    let (lp, lq) = (log_sum(&mut p.iter().copied()), log_sum(&mut q.iter().map(|&x| x.into())));
-    p.iter().zip(q).map(|(p, &q)| (p - lp).exp() * ((p - lp) - (f64::from(q) - lq))).sum()
+    let top_p = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let top_q = f64::from(q.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    // Sums of exponentials, and of those of `p` times what is ahead.
+    let (mut sum_p, mut sum_q, mut ahead) = (0.0, 0.0, 0.0);
+    for (p, &q) in p.iter().zip(q) {
+        let (p, q) = (p - top_p, f64::from(q) - top_q);
+        let e = p.exp();
+        (sum_p, sum_q, ahead) = (sum_p + e, sum_q + q.exp(), ahead + e * (p - q));
+    }
+    ahead / sum_p + (sum_q / sum_p).ln()
 }

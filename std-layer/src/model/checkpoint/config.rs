@@ -203,7 +203,16 @@ impl Source<'_> {
         self.set("rope.freq_base", Value::F32(theta as f32))?;
         self.rotated(architecture, layers, &parameters)?;
         let kind = parameters.get("rope_type").or_else(|| parameters.get("type"));
-        let Some(kind) = kind.filter(|kind| kind.as_str() != Some("default")) else { return Ok(Vec::new()) };
+        if let Some(beta) = Self::number(&parameters, "llama_4_scaling_beta")? {
+            self.set("attention.temperature_scale", Value::F32(beta as f32))?;
+        }
+        // Images have positions of three dimensions; those of texts are the same in all of them.
+        let usual = |kind: &&Json| match kind.as_str() {
+            Some("default") => true,
+            Some("mrope") => parameters.get("mrope_section").is_some(),
+            _ => false,
+        };
+        let Some(kind) = kind.filter(|kind| !usual(kind)) else { return Ok(Vec::new()) };
         let original = |of: &Json| {
             Ok::<_, String>(Self::number(of, "original_max_position_embeddings")?.unwrap_or(context))
         };

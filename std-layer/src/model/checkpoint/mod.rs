@@ -2,12 +2,13 @@
 //!
 //! They become a GGUF file that is in memory alone: its metadata come from `config.json` and `tokenizer.json`, its tensors keep their names, and their bytes stay in the mapped files.
 //! Only what is stored differently is converted: quantised matrices (see [`blocks`]), the experts of gpt-oss (see [`experts`]), and Gemma's norms, whose
-//! weights lack 1.
+//! weights lack 1. Of models that understand images, too, the part for texts is opened (see [`text`]).
 
 mod blocks;
 mod config;
 mod dense;
 mod experts;
+mod text;
 mod tokenizer;
 
 use std::collections::BTreeSet;
@@ -97,7 +98,7 @@ fn shards(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
 /// `Checkpoint` with the file and a reason, `Io`.
 pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError> {
     let path = folder.join(CONFIG);
-    let config = json(&path)?.ok_or_else(|| {
+    let config = json(&path)?.map(text::config).ok_or_else(|| {
         bad(&path, "is missing: a folder with it and with files in safetensors is a checkpoint")
     })?;
     let beside = |name| json(&folder.join(name)).map(|found| found.unwrap_or(Json::Null));
@@ -129,9 +130,10 @@ pub(super) fn open(folder: &Path) -> Result<(PathBuf, Gguf<'static>), ModelError
     let mut has_output = false;
     for (path, file) in &files {
         for weight in file.weights() {
-            has_output |= weight.name.starts_with("lm_head.");
+            let Some(name) = text::name(&weight.name) else { continue };
+            has_output |= name.starts_with("lm_head.");
             let named = |name: &str| files.iter().find_map(|(_, file)| file.tensor(name));
-            tensors.add(file, &weight, named).map_err(|e| bad(path, e))?;
+            tensors.add(file, (&weight, &name), named).map_err(|e| bad(path, e))?;
         }
     }
     if told.tied == Some(false) && !has_output {
@@ -168,11 +170,11 @@ impl Tensors {
         Ok(())
     }
 
-    /// Adds a weight of a file. `named` has the tensors of all files.
+    /// Adds a weight of a file by a name. `named` has the tensors of all files.
     fn add<'t>(
         &mut self,
         file: &'t Arc<Checkpoint<'static>>,
-        weight: &Weight<'_>,
+        (weight, name): (&Weight<'_>, &str),
         named: impl Fn(&str) -> Option<Tensor<'t>>,
     ) -> Result<(), String> {
         if self.architecture == Architecture::GptOss {
@@ -185,33 +187,36 @@ impl Tensors {
             return Ok(());
         }
         // Angles that older files have in each layer are computed anew.
-        if weight.name.ends_with(".rotary_emb.inv_freq")
-            || self.skip_output && weight.name.starts_with("lm_head.")
-        {
+        if name.ends_with(".rotary_emb.inv_freq") || self.skip_output && name.starts_with("lm_head.") {
             return Ok(());
         }
         let view = weight.view.as_ref().map_err(|e| format!("{}: {e}", weight.name))?;
         if let View::Plain(tensor) = view {
-            return self.plain(file, tensor);
+            return self.plain(file, tensor, name);
         }
         let scales = file.tensor(&format!("{}.scales", weight.name)).and_then(|t| t.numbers().ok());
         let stored = blocks::stored(view, scales).map_err(|e| format!("{}: {e}", weight.name))?;
         let dims: Vec<u64> = weight.shape.iter().rev().map(|&d| d as u64).collect();
-        let name = match weight.name.strip_suffix(".weight") {
-            Some(_) => weight.name.clone(),
-            None => format!("{}.weight", weight.name),
+        let name = match name.strip_suffix(".weight") {
+            Some(_) => name.to_owned(),
+            None => format!("{name}.weight"),
         };
         let of = stored.format.map_or(GgmlType::F16, |format| GgmlType(format.gguf_type()));
         self.push(&name, &dims, of, Bytes::Owned(stored.bytes))
     }
 
-    fn plain(&mut self, file: &Arc<Checkpoint<'static>>, tensor: &Tensor<'_>) -> Result<(), String> {
+    fn plain(
+        &mut self,
+        file: &Arc<Checkpoint<'static>>,
+        tensor: &Tensor<'_>,
+        name: &str,
+    ) -> Result<(), String> {
         let (of, _) = dense(tensor)?;
         let dims: Vec<u64> = tensor.shape.iter().rev().map(|&d| d as u64).collect();
         let lacks_one = self.architecture.family().norms_lack_one && tensor.name.ends_with("norm.weight");
         if !lacks_one {
             let place = file.place(&tensor.name).ok_or_else(|| format!("{} is not there", tensor.name))?;
-            return self.push(&tensor.name, &dims, of, Bytes::Shared(file.clone(), place));
+            return self.push(name, &dims, of, Bytes::Shared(file.clone(), place));
         }
         let numbers: Vec<f32> = match tensor.dtype {
             Dtype::F32 => tensor.numbers::<f32>()?.to_vec(),
@@ -219,6 +224,6 @@ impl Tensors {
             _ => tensor.numbers::<bf16>()?.iter().map(|x| x.to_f32()).collect(),
         };
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| (x + 1.0).to_le_bytes()).collect();
-        self.push(&tensor.name, &dims, GgmlType::F32, owned(&bytes))
+        self.push(name, &dims, GgmlType::F32, owned(&bytes))
     }
 }
