@@ -12,7 +12,8 @@ use crate::backend::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Positions that the cache has room for, those of all sequences together; `None`: as many as the model was trained
-    /// for, and 4096 at most.
+    /// for, and 4096 at most. Where frequencies are divided otherwise for long texts, this says whether texts may be so long
+    /// ([`Config::for_texts_of`](super::Config::for_texts_of)).
     pub max_tokens: Option<usize>,
     /// The options of the cache.
     pub cache: CacheOptions,
