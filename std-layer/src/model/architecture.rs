@@ -111,11 +111,11 @@ pub(super) struct Family {
     pub(super) encoder: bool,
     /// Which elements of a head are rotated together; `None` if none are.
     pub(super) pairs: Option<Pairs>,
-    /// The last layer of so many is not rotated.
+    /// Of each so many layers, the last one is not rotated.
     pub(super) unrotated_period: Option<usize>,
     pub(super) windows: Windows,
     pub(super) experts: Mixture,
-    /// Factors beside the residual stream.
+    /// Factors that files of the architecture may have, if there are any.
     pub(super) scales: Option<Scales>,
     pub(super) gate: Gate,
     pub(super) gated: bool,
