@@ -133,6 +133,18 @@ fn parts_for_texts() {
     let c = opened.config();
     assert_eq!((c.norm_eps, c.ropes[0].theta, c.ropes[1].theta), (1e-6, 1e6, 1e4));
     assert_eq!(c.stop_tokens, [1, 6]);
+    // Newer files have parameters of rotation for both kinds of layers.
+    let both = r#""rope_parameters":{"full_attention":{"rope_type":"linear","factor":8.0,"rope_theta":5e6},"sliding_attention":{"rope_type":"default","rope_theta":20000.0}}"#;
+    folder.config(&config(&tiny).replacen(r#""rope_scaling":null"#, both, 1).replacen(
+        r#","rope_local_base_freq":10000"#,
+        "",
+        1,
+    ));
+    let opened = Model::open(folder.path()).unwrap();
+    let ropes = &opened.config().ropes;
+    use gllm_kernels_std::core::RopeScaling;
+    assert_eq!((ropes[0].theta, ropes[0].scaling), (5e6, RopeScaling::Linear { factor: 8.0 }));
+    assert_eq!((ropes[1].theta, ropes[1].scaling), (2e4, RopeScaling::None));
 }
 
 /// A model is opened by its folder, its configuration, or one of its files.

@@ -88,6 +88,17 @@ fn configurations_of_others() {
         ],
     );
     changed_configurations(
+        &tiny("gemma3"),
+        &[
+            (
+                r#""rope_scaling":null"#,
+                r#""rope_parameters":{"full_attention":{},"sliding_attention":{"rope_type":"yarn"}}"#,
+                &["sliding_attention", "yarn"],
+            ),
+            (r#""rope_scaling":null"#, r#""rope_parameters":{"full_attention":{}}"#, &["layer to layer"]),
+        ],
+    );
+    changed_configurations(
         &tiny("gemma2"),
         &[(r#""hidden_activation":"gelu_pytorch_tanh""#, r#""hidden_act":"gelu""#, &["gelu", "hidden_act"])],
     );

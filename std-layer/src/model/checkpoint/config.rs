@@ -187,14 +187,34 @@ impl Source<'_> {
         }
     }
 
+    /// The parameters of rotation of layers that see everything. Where those with a window have others, they may differ in the base, and are not scaled.
+    fn of_all_layers(&mut self, architecture: Architecture, parameters: Json) -> Result<Json, String> {
+        let of = |kind: &str| parameters.get(kind).filter(|of| of.is_object());
+        let both = of("full_attention").zip(of("sliding_attention"));
+        match (both, &architecture.family().windows) {
+            (Some((all, local)), Windows::Periodic { local_theta: Some(_), .. }) => {
+                if let Some(kind) = local.get("rope_type").filter(|kind| kind.as_str() != Some("default")) {
+                    return Err(format!(
+                        "rope_type of sliding_attention is {kind}: only default is supported"
+                    ));
+                }
+                if let Some(theta) = Self::number(local, "rope_theta")? {
+                    self.set("rope.freq_base_swa", Value::F32(theta as f32))?;
+                }
+                Ok(all.clone())
+            }
+            _ if parameters.as_object().is_some_and(|all| all.values().any(Json::is_object)) => {
+                Err("rope_parameters differ from layer to layer, which is not supported".to_owned())
+            }
+            _ => Ok(parameters),
+        }
+    }
+
     /// Rotary positions: the base, how they are scaled, and divisors of frequencies where those differ.
     fn rope(&mut self, architecture: Architecture, [layers, context]: [u32; 2]) -> Result<Divisors, String> {
         let context = f64::from(context);
         let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling")).cloned();
-        let parameters = parameters.unwrap_or(Json::Null);
-        if parameters.as_object().is_some_and(|all| all.values().any(Json::is_object)) {
-            return Err("rope_parameters differ from layer to layer, which is not supported".to_owned());
-        }
+        let parameters = self.of_all_layers(architecture, parameters.unwrap_or(Json::Null))?;
         let theta = match Self::number(&parameters, "rope_theta")? {
             None => Self::number(self.json, "rope_theta")?,
             found => found,
