@@ -119,7 +119,11 @@ fn parts_for_texts() {
         assert_alike(&logits(&opened), &logits(&gguf), kind);
         assert_eq!(opened.unused(), [""; 0], "{kind}");
     }
-    // What Gemma's configuration does not say is what Hugging Face's library assumes.
+}
+
+/// What Gemma's configuration does not say is what Hugging Face's library assumes, and newer ones have parameters of rotation for both kinds of layers.
+#[test]
+fn what_gemmas_configurations_say() {
     let tiny = Tiny::new("gemma3", None);
     let folder = Folder::new("gemma3 usual");
     let mut text = config(&tiny);
@@ -133,7 +137,6 @@ fn parts_for_texts() {
     let c = opened.config();
     assert_eq!((c.norm_eps, c.ropes[0].theta, c.ropes[1].theta), (1e-6, 1e6, 1e4));
     assert_eq!(c.stop_tokens, [1, 6]);
-    // Newer files have parameters of rotation for both kinds of layers.
     let both = r#""rope_parameters":{"full_attention":{"rope_type":"linear","factor":8.0,"rope_theta":5e6},"sliding_attention":{"rope_type":"default","rope_theta":20000.0}}"#;
     folder.config(&config(&tiny).replacen(r#""rope_scaling":null"#, both, 1).replacen(
         r#","rope_local_base_freq":10000"#,

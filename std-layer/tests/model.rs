@@ -12,7 +12,7 @@ mod refused;
 use std::io::Write;
 use std::path::Path;
 
-use draft::{is_encoder, is_mixture, Draft, ARCHITECTURES};
+use draft::{architectures, is_encoder, is_mixture, Draft};
 use gllm_kernels_std::backend::CpuBackend;
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
@@ -47,7 +47,6 @@ fn bad_value(draft: &Draft) -> (String, String, String) {
 
 #[test]
 fn every_architecture_has_its_configuration() {
-    assert_eq!(ARCHITECTURES.len(), Architecture::ALL.len());
     for &architecture in Architecture::ALL {
         let name = architecture.name();
         let c = config(&Draft::of(name));
@@ -145,7 +144,7 @@ fn every_architecture_has_its_configuration() {
 
 #[test]
 fn weights_have_the_shapes_of_the_configuration() {
-    for name in ARCHITECTURES {
+    for name in architectures() {
         let bytes = Draft::of(name).bytes();
         let model = Model::from_bytes(&bytes).unwrap();
         assert!(model.unused().is_empty(), "{:?}", model.unused());

@@ -59,7 +59,7 @@ impl Tiny {
         formats.into_iter().flat_map(of).chain(Self::odd_heads()).collect()
     }
 
-    /// The other architectures without experts beside them. The first ones have parts that no others have: caps, factors of frequencies, layers
+    /// The architectures that are neither in [`all`](Self::all) nor in [`mixtures`](Self::mixtures), nor gpt-oss. The first ones have parts that no others have: caps, factors of frequencies, layers
     /// that are not rotated, factors of sums, and neighbours that are rotated in a part of a head.
     pub fn others() -> impl Iterator<Item = Self> {
         [

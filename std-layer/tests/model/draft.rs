@@ -3,37 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType, Writer};
+use gllm_kernels_std::model::Architecture;
 use gllm_kernels_std::AlignedVec;
 
-pub const ARCHITECTURES: [&str; 27] = [
-    "llama",
-    "mistral3",
-    "qwen2",
-    "qwen2vl",
-    "qwen2moe",
-    "qwen3",
-    "qwen3vl",
-    "qwen3moe",
-    "qwen3vlmoe",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "phi3",
-    "smollm3",
-    "granite",
-    "granitemoe",
-    "minicpm",
-    "chatglm",
-    "glm4",
-    "ernie4_5",
-    "seed_oss",
-    "internlm2",
-    "exaone",
-    "gpt-oss",
-    "bert",
-    "nomic-bert",
-    "jina-bert-v2",
-];
+/// The names of all architectures.
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    Architecture::ALL.iter().map(|architecture| architecture.name())
+}
 
 /// Whether models of this architecture are encoders.
 pub fn is_encoder(architecture: &str) -> bool {

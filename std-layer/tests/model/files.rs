@@ -23,7 +23,7 @@ fn tensors_do_not_share_bytes() {
 /// Files that are cut short anywhere, or have any byte of their header changed: an error or a model, but never a panic.
 #[test]
 fn damaged_files_are_refused() {
-    for name in ARCHITECTURES {
+    for name in architectures() {
         let draft = Draft::of(name);
         let bytes = draft.bytes();
         let [header, end] = draft.data();

@@ -7,7 +7,7 @@ use gllm_kernels_std::gguf::Value;
 use gllm_kernels_std::model::Model;
 use gllm_kernels_std::AlignedVec;
 
-use super::draft::{Draft, ARCHITECTURES};
+use super::draft::{architectures, Draft};
 
 /// Counts the bytes that each thread has allocated, and remembers the most.
 struct Peak;
@@ -91,7 +91,7 @@ fn files_that_lie_about_sizes() {
         "rope.scaling.original_context_length",
         "vocab_size",
     ];
-    for name in ARCHITECTURES {
+    for name in architectures() {
         for key in keys {
             for size in [0, 1, 2, 7, 1 << 20, i32::MAX as u64, u32::MAX.into(), 1 << 40, u64::MAX] {
                 let mut draft = Draft::of(name);

@@ -59,7 +59,7 @@ const SIZES: [&str; 9] = [
 
 #[test]
 fn keys_that_are_needed_are_named() {
-    for name in ARCHITECTURES {
+    for name in architectures() {
         let needed = ["block_count", "context_length", "embedding_length", "feed_forward_length"];
         let epsilon = if is_encoder(name) { "" } else { "rms_" };
         let more = ["attention.head_count".to_owned(), format!("attention.layer_norm_{epsilon}epsilon")];
@@ -96,7 +96,7 @@ fn sizes_that_cannot_be_are_named() {
         (Value::Bool(true), "true"),
         (Value::String("4"), "\"4\""),
     ];
-    for name in ARCHITECTURES {
+    for name in architectures() {
         for key in SIZES.map(|k| format!("{name}.{k}")) {
             for (value, shown) in wrong {
                 let mut draft = Draft::of(name);
@@ -189,7 +189,7 @@ fn sizes_that_do_not_fit_each_other_are_named() {
 
 #[test]
 fn every_tensor_is_needed_once_and_in_its_shape() {
-    for architecture in ARCHITECTURES {
+    for architecture in architectures() {
         let whole = Draft::of(architecture);
         for i in 0..whole.tensors.len() {
             let tensor = whole.tensors[i].clone();
@@ -261,7 +261,7 @@ fn every_tensor_is_needed_once_and_in_its_shape() {
 /// Encoders with properties of decoders, or of other encoders.
 #[test]
 fn encoders_that_are_not_supported_are_named() {
-    for name in ARCHITECTURES.into_iter().filter(|name| is_encoder(name)) {
+    for name in architectures().filter(|name| is_encoder(name)) {
         let with = |key: &str, value| {
             let mut draft = Draft::of(name);
             draft.set(&format!("{name}.{key}"), value);
