@@ -33,7 +33,9 @@ pub use cuda::{CudaBackend, CudaKvCache, CudaLogits, CudaWeights, GpuBackend, Nv
 pub use error::BackendError;
 pub use step::{Linear, NormWeight, Slot, Step};
 
-use crate::model::{Config, Group, HostWeights, Layer, Pages, Pooling, Sampling, SequenceId, Tree};
+use crate::model::{
+    CacheError, Config, Group, HostWeights, Layer, Pages, Pooling, Sampling, SequenceId, Tree,
+};
 
 /// How far loading has come, in bytes of weights as they are in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,14 @@ impl CacheOptions {
             Group { window, pages }
         };
         (windows.iter().map(group).collect(), config.layer.iter().map(group_of).collect())
+    }
+
+    /// Pages of these groups, all of them free, for texts that the model can have.
+    ///
+    /// # Errors
+    /// `BadGeometry`.
+    pub(crate) fn pages(&self, groups: &[Group], config: &Config) -> Result<Pages, CacheError> {
+        Ok(Pages::new(self.page_tokens, groups)?.with_longest(config.longest.unwrap_or(usize::MAX)))
     }
 }
 

@@ -105,7 +105,7 @@ impl CpuKvCache {
         }
         Ok(Self {
             options: *options,
-            pages: Pages::new(size, &groups)?.with_longest(config.longest.unwrap_or(usize::MAX)),
+            pages: options.pages(&groups, config)?,
             windows: groups.iter().map(|group| group.window).collect(),
             group_of,
             memory: AlignedVec::zeroed(end),

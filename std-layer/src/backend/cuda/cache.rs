@@ -310,7 +310,7 @@ impl CudaKvCache {
         Ok(Self {
             recorded: Vec::new(),
             options: *options,
-            pages: Pages::new(page_tokens, &groups)?.with_longest(config.longest.unwrap_or(usize::MAX)),
+            pages: options.pages(&groups, config)?,
             group_of,
             layers,
             tables: Tables::new(context, groups.len(), rows, len)?,

@@ -152,7 +152,7 @@ impl WgpuKvCache {
             memory.push(gpu.storage("keys and values of a layer", 4 * words)?);
         }
         Ok(Self {
-            pages: Pages::new(size, &groups)?.with_longest(config.longest.unwrap_or(usize::MAX)),
+            pages: options.pages(&groups, config)?,
             groups: groups.len(),
             group_pages: groups.iter().map(|group| group.pages).collect(),
             group_of,
