@@ -22,6 +22,7 @@
 //! | a row | its norm, its softmax | [`Kernels::rms_norm`], [`Kernels::layer_norm`], [`Kernels::softmax`] |
 //! | heads of queries and keys | to rotate them by their positions | [`RopeFreqs`], then [`Kernels::rope`] |
 //! | queries and a cache of keys and values | attention | [`Kernels::attend`] |
+//! | a layer with linear attention | its state after more tokens, and what these read | [`Kernels::causal_conv1d_silu`], then [`Kernels::gated_delta_rule`] |
 //! | vectors | an activation, a sum, a dot product | the method of that name of [`Kernels`] |
 //! | firmware with one format and little flash | the product alone | [`single`] |
 //!
@@ -91,6 +92,7 @@ pub use ops::external::{
     AwqRef, Fp8Format, Fp8Ref, Fp8Scaling, GptqParts, GptqRef, GptqZeros, Outliers, ScaleSlice,
     SqueezeLlmParts, SqueezeLlmRef,
 };
+pub use ops::gated_delta::DeltaGates;
 pub use ops::pack::PackedB;
 pub use ops::qpack::PackedQ;
 pub use ops::rope::{RopeFreqs, RopePairing, RopePositions, RopeScaling, RopeShape};

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use gllm_kernels_core::{
-    bf16, f16, AwqRef, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel, KernelError, Kernels,
-    MatMut, MatRef, Op, Precision, Prefetcher, QuantFormat, QuantRef, QuantWeights, Right, RopeFreqs,
-    RopePairing, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
+    bf16, f16, AwqRef, DeltaGates, Element, Features, Fp8Format, Fp8Ref, Fp8Scaling, IsaLevel, KernelError,
+    Kernels, MatMut, MatRef, Op, Precision, Prefetcher, QuantFormat, QuantRef, QuantWeights, Right,
+    RopeFreqs, RopePairing, RopePositions, RopeShape, ScaleSlice, Scratch, Softmax, StorePolicy,
 };
 use gllm_testkit::{data, guard, Edge, Guarded};
 
@@ -183,6 +183,56 @@ fn products<E: Element>() {
         let size = kernels.packed_b_size(1 << 40, 1 << 40).unwrap_err();
         assert!(matches!(size, KernelError::SizeOverflow { .. }));
     }
+}
+
+/// Linear attention, for 3 tokens, keys of 5 and values of 4, and for 3 tokens of 5 channels and 4 taps; each with one thing wrong.
+#[test]
+fn linear_attention_of_wrong_shapes() {
+    let data = vec![0.0f32; 64];
+    let dim = |what, want, got| DimMismatch { what, want, got };
+    let of = |rows, cols| MatRef::new(&data, rows, cols).unwrap();
+    let spread = MatRef::with_strides(&data, 3, 5, 20, 2).unwrap();
+    let wrong_stride = |arg| BadValue { arg, got: 2, expected: "1, that is contiguous rows" };
+    type Inputs<'a> = ([usize; 2], [MatRef<'a, f32>; 3], [usize; 2]);
+    let right: Inputs<'_> = ([4, 5], [of(3, 5), of(3, 5), of(3, 4)], [3, 3]);
+    let run = |want, (state, [q, k, v], [decay, beta]): Inputs<'_>, y: [usize; 2]| {
+        refuse::<f32, f32>(want, 64, |kernels, out| {
+            let (before, out) = out.split_at_mut(32);
+            let gates = DeltaGates { decay: &data[..decay], beta: &data[..beta] };
+            let (state, y) = (MatMut::new(before, state[0], state[1])?, MatMut::new(out, y[0], y[1])?);
+            kernels.gated_delta_rule(state, q, k, v, gates, y)
+        });
+    };
+    let (state, [q, k, v], gates) = right;
+    run(dim("q.cols() != state.cols()", 6, 5), ([4, 6], [q, k, v], gates), [3, 4]);
+    run(dim("k.rows() != q.rows()", 3, 2), (state, [q, of(2, 5), v], gates), [3, 4]);
+    run(dim("k.cols() != state.cols()", 5, 6), (state, [q, of(3, 6), v], gates), [3, 4]);
+    run(dim("v.rows() != q.rows()", 3, 4), (state, [q, k, of(4, 4)], gates), [3, 4]);
+    run(dim("v.cols() != state.rows()", 4, 5), (state, [q, k, of(3, 5)], gates), [3, 4]);
+    run(dim("y.rows() != q.rows()", 3, 2), right, [2, 4]);
+    run(dim("y.cols() != state.rows()", 4, 3), right, [3, 3]);
+    run(dim("gates.decay.len() != q.rows()", 3, 2), (state, [q, k, v], [2, 3]), [3, 4]);
+    run(dim("gates.beta.len() != q.rows()", 3, 4), (state, [q, k, v], [3, 4]), [3, 4]);
+    run(wrong_stride("q.col_stride()"), (state, [spread, k, v], gates), [3, 4]);
+    run(wrong_stride("k.col_stride()"), (state, [q, spread, v], gates), [3, 4]);
+    let none = BadValue { arg: "state.cols()", got: 0, expected: "at least 1" };
+    run(none, ([4, 0], [of(3, 0), of(3, 0), v], gates), [3, 4]);
+
+    let run = |want, state: [usize; 2], x: MatRef<'_, f32>, w: MatRef<'_, f32>, y: [usize; 2]| {
+        refuse::<f32, f32>(want, 64, |kernels, out| {
+            let (before, out) = out.split_at_mut(32);
+            let (state, y) = (MatMut::new(before, state[0], state[1])?, MatMut::new(out, y[0], y[1])?);
+            kernels.causal_conv1d_silu(state, x, w, y)
+        });
+    };
+    let (x, w) = (of(3, 5), of(4, 5));
+    run(BadValue { arg: "w.rows()", got: 0, expected: "at least 1" }, [0, 5], x, of(0, 5), [3, 5]);
+    run(dim("w.cols() != x.cols()", 5, 6), [3, 5], x, of(4, 6), [3, 5]);
+    run(dim("state.rows() != w.rows() - 1", 3, 4), [4, 5], x, w, [3, 5]);
+    run(dim("state.cols() != x.cols()", 5, 4), [3, 4], x, w, [3, 5]);
+    run(dim("y.rows() != x.rows()", 3, 4), [3, 5], x, w, [4, 5]);
+    run(dim("y.cols() != x.cols()", 5, 4), [3, 5], x, w, [3, 4]);
+    run(wrong_stride("x.col_stride()"), [3, 5], spread, w, [3, 5]);
 }
 
 fn rotations<E: Element>() {

@@ -30,11 +30,20 @@ mod registry {
     pub fn is_complete() -> Result<(), String> {
         let mut want = 0;
         for &op in Op::ALL {
-            // int8 has matrix products alone; to products of quantised activations the storage type makes no difference.
+            // int8 has matrix products alone; to products of quantised activations the storage type makes no difference, and
+            // linear attention is in f32.
             let products = [Op::Gemm, Op::GemmBias, Op::GemmBt, Op::GemmPrepacked, Op::PackB].contains(&op);
-            let any = [Op::QgemvQ8, Op::PackQ, Op::QgemvPacked, Op::Qgemm].contains(&op);
+            let plain = [
+                Op::QgemvQ8,
+                Op::PackQ,
+                Op::QgemvPacked,
+                Op::Qgemm,
+                Op::GatedDeltaRule,
+                Op::CausalConv1dSilu,
+            ]
+            .contains(&op);
             for element in ElementType::ALL {
-                if element == ElementType::I8 && !products || element != ElementType::F32 && any {
+                if element == ElementType::I8 && !products || element != ElementType::F32 && plain {
                     continue;
                 }
                 for level in levels() {

@@ -20,6 +20,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "api/attention.rs"]
 mod attention;
+#[path = "api/linear_attention.rs"]
+mod linear_attention;
 #[path = "api/matrices.rs"]
 mod matrices;
 #[path = "api/quantised.rs"]
@@ -257,6 +259,7 @@ impl Call {
         let known = vectors::run::<E>(self, op)
             || rows::run::<E>(self, op)
             || attention::run::<E>(self, op)
+            || linear_attention::run(self, op)
             || matrices::run::<E>(self, op)
             || quantised::run::<E>(self, op);
         assert!(known, "{} is not fuzzed", op.name());

@@ -13,6 +13,7 @@ use crate::limits::DRAM;
 
 mod attention;
 mod external;
+mod linear_attention;
 mod matrices;
 mod packed;
 mod produce;
@@ -227,6 +228,7 @@ impl Entry {
             vectors::ENTRIES,
             rows::ENTRIES,
             attention::ENTRIES,
+            linear_attention::ENTRIES,
             matrices::ENTRIES,
             packed::ENTRIES,
             external::ENTRIES,

@@ -119,7 +119,7 @@ const EXP: f64 = 17.0;
 const TANH: f64 = 24.0;
 
 /// An exponential, a sum, a quotient.
-const SILU: f64 = 23.0;
+pub(super) const SILU: f64 = 23.0;
 
 /// A cubic argument, then as `tanh`, then a product and a sum.
 const GELU_TANH: f64 = 30.0;

@@ -11,6 +11,7 @@ mod finite;
 mod gather;
 pub(crate) mod gemm;
 mod gemv;
+mod linear_attention;
 mod norm;
 mod order;
 mod pack;

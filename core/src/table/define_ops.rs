@@ -32,7 +32,7 @@ macro_rules! define_table {
 /// set's [`Table`](crate::table::Table).
 ///
 /// A body is an `#[inline(always)]` generic function; inlined into its wrapper it is compiled with
-/// the wrapper's target features: for each storage type, or once if the row is `gemm`, `widened` or `shared`.
+/// the wrapper's target features: for each storage type, or once if the row is `gemm`, `widened`, `f32` or `shared`.
 macro_rules! define_ops {
     (
         { isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta }
@@ -99,9 +99,11 @@ macro_rules! define_ops {
     };
     (@gemm $($wrapper:tt)*) => { define_ops! { @shared $($wrapper)* } };
     (@widened $($wrapper:tt)*) => { define_ops! { @shared $($wrapper)* } };
+    (@f32 $($wrapper:tt)*) => { define_ops! { @shared $($wrapper)* } };
     (@instance shared $slot:ident) => { $slot };
     (@instance gemm $slot:ident) => { $slot };
     (@instance widened $slot:ident) => { $slot };
+    (@instance f32 $slot:ident) => { $slot };
     (@instance $named:ident $slot:ident) => { $slot::<E> };
     (@$named:ident $isa:ident #[$attr:meta] $slot:ident($($arg:ident: $ty:ty),*) -> $ret:ty { $($body:ident)::+ }) => {
         #[$attr]

@@ -7,8 +7,8 @@
 /// any number of public operators (none: it is a part of others), and wraps a generic body. `when` is what holds of Cargo features
 /// where it is built; `all()` always does. `named` says how its registry rows are named: `storage` as `<op>_<storage>__<isa>`,
 /// `gemm` and `skinny` as `<op>_<out>_<lhs>_<rhs>_<mr>x<nr>__<isa>`; the operators of `gemm` also have a row for each entry of
-/// `expand_all_micros!`. `widened` is as `storage`, and what is `shared` has no rows. The bodies of `gemm`, `widened` and `shared`
-/// do not depend on the storage type.
+/// `expand_all_micros!`. `widened` is as `storage`, `f32` as `storage` for that type alone, and what is `shared` has no rows. The
+/// bodies of `gemm`, `widened`, `f32` and `shared` do not depend on the storage type.
 ///
 /// `of_formats` are operators with a row for each format: those that have it for each storage type, too, and those to
 /// which the storage type makes no difference. Two pairs of strings are what stands around `<storage>_<format>`, or around
@@ -404,6 +404,20 @@ macro_rules! expand_all_ops {
                     args: (a: &AppendArgs<u8>) -> (),
                     body: attention::append_q8_0,
                 }
+                gated_delta_rule {
+                    when: feature = "rows",
+                    ops: [GatedDeltaRule = "gated_delta_rule"],
+                    named: f32,
+                    args: (a: &GatedDeltaArgs<'_>) -> (),
+                    body: gated_delta::gated_delta_rule,
+                }
+                causal_conv1d_silu {
+                    when: feature = "rows",
+                    ops: [CausalConv1dSilu = "causal_conv1d_silu"],
+                    named: f32,
+                    args: (a: &CausalConvArgs) -> (),
+                    body: causal_conv::causal_conv1d_silu,
+                }
             }
             of_formats {
                 stored: [
@@ -443,6 +457,9 @@ macro_rules! kernel_name {
         concat!($op, "_", $e, "__", stringify!($isa))
     };
     (widened $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {
+        concat!($op, "_", $e, "__", stringify!($isa))
+    };
+    (f32 $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {
         concat!($op, "_", $e, "__", stringify!($isa))
     };
     (gemm $op:literal $e:literal $tile:literal $skinny:literal $isa:ident) => {

@@ -152,7 +152,22 @@ macro_rules! rows_of_slots {
         of_formats $of_formats:tt
         int8 $int8:tt
     ) => {
-        &[$($(#[cfg($when)] KernelInfo {
+        &[$(#[cfg($when)] rows_of_slots! {
+            @$named { $e $text $isa $module $tile $skinny } $($op = $name)*
+        }),*]
+    };
+    (@f32 { F16 $($of:tt)* } $($op:tt)*) => {
+        &[]
+    };
+    (@f32 { Bf16 $($of:tt)* } $($op:tt)*) => {
+        &[]
+    };
+    (
+        @$named:ident
+        { $e:ident $text:literal $isa:ident $module:ident $tile:literal $skinny:literal }
+        $($op:ident = $name:literal)*
+    ) => {
+        &[$(KernelInfo {
             name: kernel_name!($named $name $text $tile $skinny $module),
             op: Op::$op,
             element: ElementType::$e,
@@ -160,7 +175,7 @@ macro_rules! rows_of_slots {
             level: IsaLevel::$isa,
             requires: IsaLevel::$isa.requires(),
             work: baseline!($named $text $tile $skinny $module),
-        },)*)*]
+        }),*]
     };
 }
 /// The rows of int8.
@@ -255,12 +270,10 @@ macro_rules! isa_rows {
     ({} isa: $isa:ident, module: $module:ident, tile: $tile:literal, skinny: $skinny:literal, attribute: $attr:meta) => {
         mod $module {
             use super::*;
-            pub(super) const ROWS: [&[&[KernelInfo]]; 6] = [
-                &[
-                    expand_all_ops! { rows_of_slots! { F32 "f32" $isa $module $tile $skinny } },
-                    expand_all_ops! { rows_of_slots! { F16 "f16" $isa $module $tile $skinny } },
-                    expand_all_ops! { rows_of_slots! { Bf16 "bf16" $isa $module $tile $skinny } },
-                ],
+            pub(super) const ROWS: [&[&[KernelInfo]]; 8] = [
+                expand_all_ops! { rows_of_slots! { F32 "f32" $isa $module $tile $skinny } },
+                expand_all_ops! { rows_of_slots! { F16 "f16" $isa $module $tile $skinny } },
+                expand_all_ops! { rows_of_slots! { Bf16 "bf16" $isa $module $tile $skinny } },
                 expand_all_ops! { rows_of_int8! { $isa $module $tile } },
                 expand_all_ops! { rows_of_formats! { $isa $module F32 "f32" } },
                 expand_all_ops! { rows_of_formats! { $isa $module F16 "f16" } },

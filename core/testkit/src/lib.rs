@@ -21,6 +21,7 @@ mod gemm;
 mod gemv;
 pub mod guard;
 pub mod imports;
+mod linear_attention;
 pub mod map;
 pub mod matrix;
 mod norm;
@@ -109,6 +110,8 @@ fn checker<E: Element + gemm::Sample>(op: Op) -> Option<Checker> {
         Op::Rope => rope::rope::<E>,
         Op::Attend => attention::attention::<E>,
         Op::AttendQ8_0 => attention::attention_q8_0::<E>,
+        Op::GatedDeltaRule => linear_attention::gated_delta_rule,
+        Op::CausalConv1dSilu => linear_attention::causal_conv1d_silu,
         _ => return None,
     })
 }

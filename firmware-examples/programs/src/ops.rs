@@ -3,8 +3,9 @@
 use defmt::info;
 use fw_rt::{check, Once};
 use gllm_kernels_core::{
-    bf16, f16, Attended, Caps, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece, KvTree, MatMut,
-    MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions, RopeShape, Scratch,
+    bf16, f16, Attended, Caps, DeltaGates, Element, Fp8Format, GemmPlan, KernelError, Kernels, KvPiece,
+    KvTree, MatMut, MatRef, Precision, QuantFormat, QuantRef, RopeFreqs, RopePairing, RopePositions,
+    RopeShape, Scratch,
 };
 
 use crate::external::{awq, fp8, gptq, squeezellm, DEEP, SIDE};
@@ -88,6 +89,8 @@ impl<E: Element> Call<E> {
             "dequant_fp8" | "dequant_awq" | "dequant_gptq" | "dequant_squeezellm" | "qgemv_awq" => {
                 SIDE * SIDE
             }
+            "gated_delta_rule" => 3 * 6 * 15,
+            "causal_conv1d_silu" => 3 * COLS,
             "qgemv_fp8" => 2 * SIDE * SIDE,
             "qgemv_squeezellm" => 2 * SIDE * DEEP,
             "qgemv_gptq" => 4 * SIDE * SIDE,
@@ -161,7 +164,7 @@ fn maps<E: Element>() -> [(&'static str, Map<E>); 26] {
 }
 
 /// Operators whose output is f32.
-fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
+fn products<E: Element>() -> [(&'static str, Product<E>); 14] {
     [
         ("vec_dot", |k, x, y, z, _| k.vec_dot(x, y).map(|v| z[0] = v)),
         ("vec_sum", |k, x, _, z, _| k.vec_sum(x).map(|v| z[0] = v)),
@@ -216,6 +219,23 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
                 KvPiece { blocks: &blocks, first: 0, spans: &spans, softcap: None, alibi, tree, next };
             k.attend_q8_0(16, &queries, piece, all, Scratch::new(scratch))
         }),
+        ("gated_delta_rule", |k, x, y, z, _| {
+            // Three tokens with keys of 15 and values of 6, in f32.
+            let (x, y, (state, outputs)) = (widened::<_, 108>(x), widened::<_, 90>(y), z.split_at_mut(90));
+            state.copy_from_slice(&y);
+            let (q, keys, v) =
+                (MatRef::new(&x, 3, 15)?, MatRef::new(&x[45..], 3, 15)?, MatRef::new(&x[90..], 3, 6)?);
+            let gates = DeltaGates { decay: &[0.9, 0.5, 0.8], beta: &[0.25, 0.5, 0.125] };
+            let (state, y) = (MatMut::new(state, 6, 15)?, MatMut::new(outputs, 3, 6)?);
+            Kernels::<f32>::with(k.caps()).gated_delta_rule(state, q, keys, v, gates, y)
+        }),
+        ("causal_conv1d_silu", |k, x, y, z, _| {
+            // Three tokens of 59 channels, in f32.
+            let (x, mut y, w) = (widened::<_, 177>(x), widened::<_, 177>(y), widened::<_, 236>(x));
+            let (x, w) = (MatRef::new(&x, 3, COLS)?, MatRef::new(&w, 4, COLS)?);
+            let (state, y) = (MatMut::new(&mut y, 3, COLS)?, MatMut::new(z, 3, COLS)?);
+            Kernels::<f32>::with(k.caps()).causal_conv1d_silu(state, x, w, y)
+        }),
         ("qgemv_fp8", |k, x, _, z, _| {
             let (a, b) = z.split_at_mut(SIDE);
             k.qgemv_fp8(fp8(Fp8Format::E4m3)?, &x[..SIDE], a)?;
@@ -232,6 +252,13 @@ fn products<E: Element>() -> [(&'static str, Product<E>); 12] {
                 .try_for_each(|(z, bits)| k.qgemv_squeezellm(squeezellm(bits, DEEP)?, &x[..DEEP], z))
         }),
     ]
+}
+
+/// The first numbers in f32.
+fn widened<E: Element, const LEN: usize>(x: &[E]) -> [f32; LEN] {
+    let mut wide = [0.0; LEN];
+    wide.iter_mut().zip(x).for_each(|(wide, x)| *wide = x.to_f32());
+    wide
 }
 
 /// As many elements as matrices of other checkpoints have here.
