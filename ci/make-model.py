@@ -101,6 +101,28 @@ TESTS = {
     "tiny-seed_oss": dict(architecture="seed_oss", head_dim=32),
     "tiny-internlm2": dict(architecture="internlm2"),
     "tiny-exaone": dict(architecture="exaone", factors=True),
+    "tiny-exaone4": dict(architecture="exaone4", layers=5, head_dim=32, tied=True, keys={"attention.sliding_window": 8}),
+    "tiny-exaone4-full": dict(architecture="exaone4", head_dim=32),
+    "tiny-olmo2": dict(architecture="olmo2"),
+    # OLMo 3: windows, and scaled frequencies where there is none.
+    "tiny-olmo3": dict(
+        architecture="olmo2",
+        layers=5,
+        keys={
+            "attention.sliding_window": 8,
+            "attention.sliding_window_pattern": [True, False, True, True, False],
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 8.0,
+            "rope.scaling.original_context_length": 64,
+        },
+    ),
+    "tiny-cohere2": dict(architecture="cohere2", layers=5, tied=True, keys={"attention.sliding_window": 8, "logit_scale": 0.25}),
+    "tiny-command-r": dict(architecture="command-r", tied=True, keys={"logit_scale": 0.0625}),
+    "tiny-starcoder2": dict(architecture="starcoder2"),
+    "tiny-stablelm": dict(architecture="stablelm", heads=2, kv_heads=1, head_dim=32, part=0.25),
+    "tiny-gptneox": dict(architecture="gptneox", kv_heads=4, part=0.25, keys={"use_parallel_residual": True}),
+    "tiny-gptneox-sums": dict(architecture="gptneox", kv_heads=4, keys={"use_parallel_residual": False}),
+    "tiny-falcon": dict(architecture="falcon", kv_heads=1),
     "tiny-qwen2vl": dict(architecture="qwen2vl", keys={"rope.dimension_sections": [2, 3, 3, 0]}),
     "tiny-qwen3vl": dict(architecture="qwen3vl", head_dim=32, keys={"rope.dimension_sections": [6, 5, 5, 0]}),
     "tiny-qwen3vlmoe": dict(architecture="qwen3vlmoe", head_dim=32, experts=(8, 2, 64), keys={"rope.dimension_sections": [6, 5, 5, 0]}),
@@ -116,12 +138,18 @@ ENCODERS = {
 }
 TEST_TOKENS = 24
 
-# What OpenAI's files say of positions.
-OF_GPT_OSS = {
-    "attention.sliding_window": 128,
-    "rope.scaling.type": "yarn",
-    "rope.scaling.factor": 32.0,
-    "rope.scaling.original_context_length": 4096,
+# Decoders with layer norms, and whether these have biases.
+LAYER_NORMS = {"cohere2": False, "command-r": False, "starcoder2": True, "stablelm": True, "gptneox": True, "falcon": True}
+
+# What files of some architectures must say, too.
+KEYS = {
+    "gpt-oss": {
+        "attention.sliding_window": 128,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 32.0,
+        "rope.scaling.original_context_length": 4096,
+    },
+    "cohere2": {"attention.sliding_window": 4096, "logit_scale": 0.25},
 }
 
 # Where blocks have their scales (f16; a power of two in MXFP4), and how far numbers spread where a scale is 1 and all other bits are random.
@@ -157,7 +185,8 @@ class Writer:
         self.architecture = architecture
 
     def key(self, key, value):
-        add = {int: self.file.add_uint32, float: self.file.add_float32, str: self.file.add_string, list: self.file.add_array}[type(value)]
+        kinds = {bool: self.file.add_bool, int: self.file.add_uint32, float: self.file.add_float32, str: self.file.add_string}
+        add = (kinds | {list: self.file.add_array})[type(value)]
         add(f"{self.architecture}.{key}", value)
 
     def matrix(self, name, rows, cols, kind, count=None):
@@ -222,7 +251,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
     m.key("attention.head_count_kv", kv_heads)
     m.key("attention.key_length", head_dim)
     m.key("attention.value_length", head_dim)
-    m.key("attention.layer_norm_rms_epsilon", 1e-5)
+    m.key(f"attention.layer_norm_{'' if architecture in LAYER_NORMS else 'rms_'}epsilon", 1e-5)
     m.key("rope.freq_base", 10000.0 if architecture == "llama" else 1000000.0)
     rotated = int(part * head_dim)
     m.key("rope.dimension_count", rotated)
@@ -250,35 +279,48 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
         for name, most in (("short", 2), ("long", 16)):
             m.file.add_tensor(f"rope_factors_{name}.weight", np.linspace(1, most, rotated // 2, dtype=np.float32))
     queries, keys = heads * head_dim, kv_heads * head_dim
-    fused_qkv, fused_up = architecture in ("phi3", "chatglm"), architecture in ("phi3", "chatglm", "glm4")
+    fused_qkv, fused_up = architecture in ("phi3", "chatglm", "gptneox", "falcon"), architecture in ("phi3", "chatglm", "glm4")
+
+    def norm(name):
+        m.vector(name + ".weight", width, 1)
+        if LAYER_NORMS.get(architecture):
+            m.vector(name + ".bias", width, 0, 0.3)
+
     for i in range(layers):
         layer = f"blk.{i}."
-        m.vector(layer + "attn_norm.weight", width, 1)
+        if architecture not in ("olmo2", "exaone4"):
+            norm(layer + "attn_norm")
         inputs = [("attn_q", queries, width), ("attn_k", keys, width), ("attn_v", keys, width)]
         if fused_qkv:
             inputs = [("attn_qkv", queries + 2 * keys, width)]
         for role, rows, cols in inputs + [("attn_output", width, queries)]:
             m.matrix(f"{layer}{role}.weight", rows, cols, kind(role, i))
-            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4")
-            if architecture == "gpt-oss" or biased and role != "attn_output":
+            biased = architecture in ("qwen2", "qwen2vl", "qwen2moe", "seed_oss", "chatglm", "glm4", "stablelm")
+            if architecture in ("gpt-oss", "starcoder2", "gptneox") or biased and role != "attn_output":
                 m.vector(f"{layer}{role}.bias", rows, 0)
-        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3"):
-            m.vector(layer + "attn_q_norm.weight", head_dim, 1)
-            m.vector(layer + "attn_k_norm.weight", head_dim, 1)
-        if architecture in ("gemma2", "gemma3", "glm4"):
+        if architecture in ("qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe", "gemma3", "exaone4", "olmo2"):
+            whole = architecture == "olmo2"
+            m.vector(layer + "attn_q_norm.weight", queries if whole else head_dim, 1)
+            m.vector(layer + "attn_k_norm.weight", keys if whole else head_dim, 1)
+        if architecture in ("gemma2", "gemma3", "glm4", "exaone4", "olmo2"):
             m.vector(layer + "post_attention_norm.weight", width, 1)
             m.vector(layer + "post_ffw_norm.weight", width, 1)
         if architecture == "gpt-oss":
             m.vector(layer + "attn_sinks.weight", heads, 1, 1.0)
         by_attention = architecture in ("gpt-oss", "seed_oss")
-        m.vector(layer + ("post_attention_norm.weight" if by_attention else "ffn_norm.weight"), width, 1)
+        if architecture not in ("olmo2", "exaone4", "cohere2", "command-r", "falcon"):
+            norm(layer + ("post_attention_norm" if by_attention else "ffn_norm"))
 
         def network(end, between, count=None):
             roles = [("ffn_gate", between, width), ("ffn_up", between, width), ("ffn_down", width, between)]
             if fused_up:
                 roles = [("ffn_up", 2 * between, width), roles[2]]
+            if architecture in ("starcoder2", "gptneox", "falcon"):
+                roles = roles[1:]
             for role, rows, cols in roles:
                 m.matrix(f"{layer}{role}{end}.weight", rows, cols, kind(role, i), count)
+                if architecture in ("starcoder2", "gptneox"):
+                    m.vector(f"{layer}{role}.bias", rows, 0, 0.3)
                 if architecture == "gpt-oss":
                     # Far enough from 0 that some gates are clamped.
                     m.vector(f"{layer}{role}{end}.bias", (count, rows), 0, 0.1 if role == "ffn_down" else 4.0)
@@ -294,7 +336,7 @@ def write(path, seed, kind, architecture, layers, width, between, heads, kv_head
             network("_shexp", between)
         if not experts:
             network("", between)
-    m.vector("output_norm.weight", width, 1)
+    norm("output_norm")
     if labels:
         m.matrix("cls.output.weight", len(labels), width, Type.F16)
     elif not tied:
@@ -416,7 +458,7 @@ def main():
     elif a.architecture.endswith("moe") or a.architecture == "gpt-oss":
         p.error(f"{a.architecture} needs --experts")
     kinds = by_role(a.layers)[a.weights]
-    keys = OF_GPT_OSS if a.architecture == "gpt-oss" else None
+    keys = KEYS.get(a.architecture)
     kv_heads = max(1, heads // 8)
     write(a.file, a.seed, kinds, a.architecture, a.layers, a.dim, between, heads, kv_heads, 64, a.vocab or 16 * a.dim, experts=experts, keys=keys)
 

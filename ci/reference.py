@@ -56,9 +56,13 @@ def softcap(x, cap):
 
 
 # Architectures whose pairs of rotated elements are neighbours; those of the others are in the two halves.
-NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2")
+NEIGHBOURS = ("llama", "mistral3", "smollm3", "granite", "granitemoe", "minicpm", "chatglm", "glm4", "ernie4_5", "internlm2", "cohere2", "command-r")
 # Of so many layers the last one sees all positions, and the others those of a window.
-PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2}
+PERIODS = {"gemma3": 6, "gemma2": 2, "gpt-oss": 2, "exaone4": 4, "olmo2": 4, "cohere2": 4}
+# Attention and the feed-forward network take the same numbers.
+PARALLEL = ("cohere2", "command-r", "gptneox", "falcon")
+# Activations of networks without a gate.
+UNGATED = {"starcoder2": gelu, "gptneox": gelu_erf, "falcon": gelu_erf}
 
 
 class Model:
@@ -73,7 +77,9 @@ class Model:
         self.layers, self.heads, self.hidden = self.get("block_count"), self.get("attention.head_count"), self.get("embedding_length")
         self.kv_heads = self.get("attention.head_count_kv", self.heads)
         self.head_dim = self.get("attention.key_length", self.hidden // self.heads)
+        self.rms_norms = self.get("attention.layer_norm_rms_epsilon") is not None
         self.eps = self.get("attention.layer_norm_rms_epsilon") or self.get("attention.layer_norm_epsilon")
+        self.parallel = self.architecture in PARALLEL and self.get("use_parallel_residual", True)
         self.scale = self.get("attention.scale", 0) or self.head_dim**-0.5
         self.window = self.get("attention.sliding_window", 0)
         self.residual_scale = self.get("residual_scale", 1.0)
@@ -94,8 +100,8 @@ class Model:
     def frequencies(self, local, positions):
         """Angles by which the pairs of a head turn from one position to the next, and the factor of sines and cosines."""
         dims = self.get("rope.dimension_count", self.head_dim)
-        local = local and self.architecture == "gemma3"  # The others rotate alike in all layers.
-        base = 10000.0 if local else self.get("rope.freq_base", 10000.0)
+        local = local and self.architecture in ("gemma3", "olmo2")  # The others rotate alike in all layers.
+        base = 10000.0 if local and self.gemma else self.get("rope.freq_base", 10000.0)
         i = np.arange(dims // 2)
         f = base ** (-2.0 * i / dims)
         if local:
@@ -195,12 +201,20 @@ class Model:
         row = {1: x.mean(0), 2: x[0], 3: x[-1]}[self.get("pooling_type")]
         return (row / np.sqrt((row * row).sum())).astype("<f4")
 
+    def normed(self, x, name):
+        """A norm, if the model has it."""
+        weight, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        if weight is None:
+            return x
+        return norm(x, weight, self.eps) if self.rms_norms else layer_norm(x, weight, 0 if bias is None else bias, self.eps)
+
     def attention(self, x, layer):
         n = len(x)
         local = self.architecture == "phi3"
         if self.architecture in PERIODS:
             period = self.get("attention.sliding_window_pattern", PERIODS[self.architecture])
-            local = self.window > 0 and (period == 0 or layer % period < period - 1)
+            by_period = period[layer] if isinstance(period, list) else period == 0 or layer % period < period - 1
+            local = self.window > 0 and by_period
         rows = [self.heads * self.head_dim, self.kv_heads * self.head_dim]
 
         def part(role, kind):
@@ -215,12 +229,17 @@ class Model:
             return (y if bias is None else y + bias).reshape(n, heads, self.head_dim)
 
         def normed(y, role):
+            """Norms of heads; of OLMo 2, of all heads together."""
             weight = self.weight(f"blk.{layer}.{role}.weight")
-            return y if weight is None else norm(y, weight, self.eps)
+            if weight is None:
+                return y
+            whole = y.reshape(n, -1) if self.architecture == "olmo2" else y
+            return norm(whole, weight, self.eps).reshape(y.shape)
 
         def rotated(y):
-            # Of SmolLM 3, every fourth layer is without positions.
-            return y if self.architecture == "smollm3" and layer % 4 == 3 else self.rotate(y, local)
+            # Of SmolLM 3, every fourth layer is without positions; of others, those that see all of them.
+            still = layer % 4 == 3 if self.architecture == "smollm3" else self.architecture in ("exaone4", "cohere2") and self.window > 0 and not local
+            return y if still else self.rotate(y, local)
 
         q = rotated(normed(linear("attn_q", self.heads), "attn_q_norm"))
         k = rotated(normed(linear("attn_k", self.kv_heads), "attn_k_norm"))
@@ -262,6 +281,10 @@ class Model:
 
         if weight("gate_inp") is None:
             gate, up, down = named("")
+            if self.architecture in UNGATED:
+                biases = [self.weight(f"blk.{layer}.ffn_{role}.bias") for role in ("up", "down")]
+                add_up, add_down = (0 if bias is None else bias for bias in biases)
+                return UNGATED[self.architecture](x @ up.T + add_up) @ down.T + add_down
             if gate is None:
                 gate, up = np.split(up, 2)
             return network(x, (gate, up, down))
@@ -291,16 +314,20 @@ class Model:
         for layer in range(self.layers):
 
             def normed(y, role):
-                weight = self.weight(f"blk.{layer}.{role}.weight")
-                return y if weight is None else norm(y, weight, self.eps)
+                return self.normed(y, f"blk.{layer}.{role}")
 
+            if self.parallel:
+                own = "attn_norm" if self.weight(f"blk.{layer}.ffn_norm.weight") is None else "ffn_norm"
+                x = x + self.attention(normed(x, "attn_norm"), layer) + self.feed_forward(normed(x, own), layer)
+                continue
             # Some files name the norm in front of the feed-forward network by what is before it.
             by_attention = self.architecture in ("gpt-oss", "seed_oss")
             behind, before = ("", "post_attention_norm") if by_attention else ("post_attention_norm", "ffn_norm")
             factor = np.float32(self.residual_scale)
             x = x + factor * normed(self.attention(normed(x, "attn_norm"), layer), behind)
             x = x + factor * normed(self.feed_forward(normed(x, before), layer), "post_ffw_norm")
-        y = norm(x, self.weight("output_norm.weight"), self.eps) @ self.output().T / self.get("logit_scale", 1.0)
+        scale = self.get("logit_scale", 1.0)
+        y = self.normed(x, "output_norm") @ self.output().T * (scale if self.architecture in ("cohere2", "command-r") else 1 / scale)
         return softcap(y, self.get("final_logit_softcapping", 0)).astype("<f4")
 
     def output(self):

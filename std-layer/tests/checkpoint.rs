@@ -37,8 +37,26 @@ fn assert_alike(got: &[f32], want: &[f32], what: &str) {
 /// Small models without experts, and with them: Mixtral, Qwen's, with one expert, too, and gpt-oss. No configuration has a factor for what experts give.
 fn all() -> Vec<Tiny> {
     let dense = [
-        "llama", "qwen2", "qwen3", "gemma3", "gemma", "gemma2", "phi3", "smollm3", "granite", "minicpm",
-        "chatglm", "glm4", "ernie4_5", "seed_oss",
+        "llama",
+        "qwen2",
+        "qwen3",
+        "gemma3",
+        "gemma",
+        "gemma2",
+        "phi3",
+        "smollm3",
+        "granite",
+        "minicpm",
+        "chatglm",
+        "glm4",
+        "ernie4_5",
+        "seed_oss",
+        "exaone4",
+        "olmo2",
+        "cohere2",
+        "command-r",
+        "starcoder2",
+        "stablelm",
     ]
     .map(|name| Tiny::new(name, None));
     let mixtures = [

@@ -12,7 +12,7 @@ mod refused;
 use std::io::Write;
 use std::path::Path;
 
-use draft::{architectures, is_encoder, is_mixture, Draft};
+use draft::{architectures, is_encoder, is_mixture, layer_norms, Draft};
 use gllm_kernels_std::backend::CpuBackend;
 use gllm_kernels_std::core::{QuantFormat, RopePairing, RopeScaling};
 use gllm_kernels_std::gguf::{GgmlType, Gguf, Value, ValueType};
@@ -78,21 +78,35 @@ fn every_architecture_has_its_configuration() {
         let gate = match name {
             "gemma" | "gemma2" | "gemma3" => Gate::GeluTanh,
             "gpt-oss" => Gate::ClampedSwiglu,
-            "bert" | "jina-bert-v2" => Gate::Gelu,
+            "starcoder2" => Gate::GeluTanh,
+            "bert" | "jina-bert-v2" | "gptneox" | "falcon" => Gate::Gelu,
             _ => Gate::Silu,
         };
         assert_eq!(c.gate, gate);
         let (encoder, bert, jina) = (is_encoder(name), name == "bert", name == "jina-bert-v2");
-        let kind = if encoder { Norm::Layer } else { Norm::Rms };
+        let (layer_norms, norm_biases) = layer_norms(name);
+        let kind = if layer_norms { Norm::Layer } else { Norm::Rms };
         assert_eq!((c.causal, c.residual_norms, c.norm), (!encoder, encoder, kind));
+        let input_norms = !encoder && !is(&["exaone4", "olmo2"]);
+        assert_eq!((c.norm_biases, c.input_norms), (norm_biases, input_norms), "{name}");
+        let shared_norm = is(&["cohere2", "command-r", "falcon"]);
+        assert_eq!((c.parallel, c.shared_norm), (shared_norm || name == "gptneox", shared_norm), "{name}");
         assert_eq!((c.position_embeddings, c.token_types), (bert, if encoder { 2 } else { 0 }));
-        assert_eq!((c.gated, c.up_bias, c.down_bias), (!bert, bert, bert || jina));
+        let biased = is(&["starcoder2", "gptneox"]);
+        let gated = !bert && !biased && name != "falcon";
+        assert_eq!((c.gated, c.up_bias, c.down_bias), (gated, bert || biased, bert || jina || biased));
         assert_eq!((c.alibi, c.logits()), (jina.then_some(8.0), if encoder { 0 } else { 24 }));
-        assert_eq!((c.attention_sinks, c.attention_output_bias), (gpt_oss, gpt_oss || bert || jina));
-        let qk_norm = name == "gemma3" || name.starts_with("qwen3");
-        assert_eq!((c.qk_norm, c.post_norms), (qk_norm, is(&["gemma2", "gemma3", "glm4"])));
-        let attention_bias =
-            name.starts_with("qwen2") || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
+        assert_eq!(
+            (c.attention_sinks, c.attention_output_bias),
+            (gpt_oss, gpt_oss || bert || jina || biased)
+        );
+        let qk_norm = is(&["gemma3", "exaone4", "olmo2"]) || name.starts_with("qwen3");
+        let post_norms = is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]);
+        assert_eq!((c.qk_norm, c.post_norms), (qk_norm, post_norms));
+        assert_eq!(c.qk_norm_whole, name == "olmo2");
+        let attention_bias = biased
+            || name.starts_with("qwen2")
+            || is(&["gpt-oss", "seed_oss", "chatglm", "bert", "jina-bert-v2"]);
         assert_eq!((c.attention_bias, c.tied_embeddings), (attention_bias, gemma || encoder));
         let neighbours = is(&[
             "llama",
@@ -105,6 +119,8 @@ fn every_architecture_has_its_configuration() {
             "glm4",
             "ernie4_5",
             "internlm2",
+            "cohere2",
+            "command-r",
         ]);
         let pairing = if neighbours { RopePairing::Adjacent } else { RopePairing::HalfSplit };
         let rope = |theta| Rope {
@@ -125,6 +141,16 @@ fn every_architecture_has_its_configuration() {
             assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
             let ropes: Vec<_> = c.layer.iter().map(|layer| layer.rope).collect();
             assert_eq!(ropes, [0, 0, 0, 1, 0, 0, 0]);
+        } else if is(&["exaone4", "cohere2"]) {
+            // What sees all is not rotated.
+            assert_eq!(c.ropes, [rope(1e6), Rope { dims: 0, ..rope(1e6) }]);
+            let layers: Vec<_> = c.layer.iter().map(|layer| (layer.window, layer.rope)).collect();
+            let (local, global) = ((Some(8), 0), (None, 1));
+            assert_eq!(layers, [local, local, local, global, local, local, local]);
+        } else if name == "olmo2" {
+            assert_eq!(c.ropes, [rope(1e6)]);
+            let windows: Vec<_> = c.layer.iter().map(|layer| layer.window.is_some()).collect();
+            assert_eq!(windows, [true, true, true, false, true, true, true]);
         } else if name == "phi3" {
             assert_eq!(c.ropes, [rope(1e6)]);
             assert_eq!(c.layer, [Layer { window: Some(8), rope: 0 }; 7]);
@@ -171,8 +197,14 @@ fn weights_have_the_shapes_of_the_configuration() {
             let experts = l.experts.as_ref();
             let experts = experts.map(|of| (shape(of.router), of.matrices().map(shape).collect::<Vec<_>>()));
             assert_eq!(experts, c.experts.map(|_| ((4, 32), vec![(32, 32); 12])));
-            assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(!normed, 32); 2]);
-            assert_eq!([&l.q_norm, &l.k_norm].map(len), [only(c.qk_norm, 16); 2]);
+            let own = c.input_norms && !c.shared_norm;
+            assert_eq!([&l.attention_norm, &l.ffn_norm].map(len), [only(c.input_norms, 32), only(own, 32)]);
+            // Without biases, they are zeros.
+            let centred = c.norm == Norm::Layer && !normed;
+            assert_eq!(len(&l.attention_norm_bias), only(centred, 32));
+            assert_eq!(len(&l.ffn_norm_bias), only(centred && own, 32));
+            let of_heads = if c.qk_norm_whole { [64, 32] } else { [16, 16] };
+            assert_eq!([&l.q_norm, &l.k_norm].map(len), of_heads.map(|n| only(c.qk_norm, n)));
             let bias = c.attention_bias;
             assert_eq!(
                 [&l.q_bias, &l.k_bias, &l.v_bias].map(len),
@@ -399,9 +431,68 @@ fn windows_are_those_of_the_architecture() {
     let mut draft = Draft::of("phi3");
     draft.set("phi3.attention.sliding_window", Value::U32(0));
     assert_eq!(config(&draft).windows(), [None]);
+    const PATTERN: &str = "gemma3.attention.sliding_window_pattern";
     let mut draft = Draft::of("gemma3");
-    draft.set("gemma3.attention.sliding_window_pattern", Value::String("all"));
-    assert_eq!(bad_value(&draft).0, "gemma3.attention.sliding_window_pattern");
+    draft.set(PATTERN, Value::String("all"));
+    assert_eq!(bad_value(&draft).0, PATTERN);
+    // Files may say it of each layer.
+    let each = [true, false, false, true, true, false, true];
+    draft.set_array(PATTERN, ValueType::Bool, &each.map(Value::Bool));
+    assert_eq!(config(&draft).layer.iter().map(|l| l.window.is_some()).collect::<Vec<_>>(), each);
+    draft.set_array(PATTERN, ValueType::Bool, &each.map(Value::Bool)[1..]);
+    let (key, _, expected) = bad_value(&draft);
+    assert!(key == PATTERN && expected.contains("7 layers"), "{key}: {expected}");
+    draft.set_array(PATTERN, ValueType::U32, &[Value::U32(1); 7]);
+    assert_eq!(bad_value(&draft).0, PATTERN);
+}
+
+/// How layers with windows, and those without, rotate in Exaone 4 and OLMo 3.
+#[test]
+fn rotations_of_layers_with_windows() {
+    let mut draft = Draft::of("olmo2");
+    draft.set("olmo2.rope.scaling.type", Value::String("linear"));
+    draft.set("olmo2.rope.scaling.factor", Value::F32(4.0));
+    let c = config(&draft);
+    assert_eq!([0, 1].map(|i| c.ropes[i].theta), [1e6; 2]);
+    let scaling = RopeScaling::Linear { factor: 4.0 };
+    assert_eq!([0, 1].map(|i| c.ropes[i].scaling), [scaling, RopeScaling::None]);
+    assert!(c.layer.iter().all(|layer| layer.rope == usize::from(layer.window.is_some())));
+    // OLMo 2, and the small Exaone 4: no windows, and all layers rotate.
+    for name in ["olmo2", "exaone4"] {
+        let mut draft = Draft::of(name);
+        draft.remove(&format!("{name}.attention.sliding_window"));
+        let c = config(&draft);
+        assert_eq!((c.ropes.len(), c.layer), (1, vec![Layer { window: None, rope: 0 }; 7]), "{name}");
+    }
+    let mut draft = Draft::of("exaone4");
+    draft.set("exaone4.rope.freq_base_swa", Value::F32(5e5));
+    let c = config(&draft);
+    assert_eq!(c.ropes.iter().map(|rope| (rope.theta, rope.dims)).collect::<Vec<_>>(), [(5e5, 16), (5e5, 0)]);
+}
+
+/// Whether a model's layers are parallel, and what is refused of models that have more than this.
+#[test]
+fn parallel_layers() {
+    let mut draft = Draft::of("gptneox");
+    for parallel in [true, false] {
+        draft.set("gptneox.use_parallel_residual", Value::Bool(parallel));
+        assert_eq!(config(&draft).parallel, parallel);
+    }
+    draft.set("gptneox.use_parallel_residual", Value::U32(2));
+    assert_eq!(bad_value(&draft).0, "gptneox.use_parallel_residual");
+    let mut draft = Draft::of("command-r");
+    assert_eq!(config(&draft).logit_scale, 1.0);
+    draft.set("command-r.logit_scale", Value::F32(0.0625));
+    assert_eq!(config(&draft).logit_scale, 0.0625);
+    // Norms of heads in Command R+ and StableLM 2 12B, and a second norm in Falcon 40B.
+    for (name, tensor) in
+        [("command-r", "attn_q_norm"), ("stablelm", "attn_q_norm"), ("falcon", "attn_norm_2")]
+    {
+        let mut draft = Draft::of(name);
+        draft.tensor(&format!("blk.0.{tensor}.weight"), &[16, 4], GgmlType::F32);
+        let said = refused(&draft).to_string();
+        assert!(said.contains(tensor) && said.contains(name), "{said}");
+    }
 }
 
 #[test]

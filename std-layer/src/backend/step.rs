@@ -105,10 +105,13 @@ pub trait Step {
     fn outputs(&self) -> usize;
     /// `Hidden = embedding[token] * embedding_scale`, plus the rows of the first token type and of the token's position, where the model has them.
     fn embed(&mut self) -> Result<(), Self::Error>;
-    /// `Hidden += Delta`, which is normed before if `post` says so. For the result of a product in `Delta`.
+    /// `Hidden += Delta`, which is normed before if `post` says so. For the result of a product in `Delta`. The next of [`norm`](Self::norm),
+    /// [`pass`](Self::pass) and [`renorm`](Self::renorm) may do it: one of them must follow before `Delta` is written again.
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), Self::Error>;
     /// `Normed = norm(Hidden)`, as [`Norm`](crate::model::Norm) has it.
     fn norm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
+    /// `Normed = Hidden`.
+    fn pass(&mut self) -> Result<(), Self::Error>;
     /// `Hidden = Normed = norm(Hidden)`.
     fn renorm(&mut self, weight: NormWeight) -> Result<(), Self::Error>;
     /// Products of one input with several matrices; plus the biases of a layer's attention output and of its feed-forward network, where the model has any.

@@ -44,6 +44,6 @@ pub(super) fn check_for_cuda(config: &Config) -> Result<(), BackendError> {
 /// Refuses models with parts that the shaders of wgpu do not have.
 pub(super) fn check_for_wgpu(config: &Config) -> Result<(), BackendError> {
     check_for_gpus(config)?;
-    let others = config.norm == Norm::Layer && (config.post_norms || !config.residual_norms);
-    refuse([(others, "layer norms beside those of the residual stream through wgpu".to_owned())])
+    let others = config.norm == Norm::Layer && config.post_norms;
+    refuse([(others, "layer norms of what is added to the residual stream through wgpu".to_owned())])
 }

@@ -16,6 +16,10 @@ pub(super) trait Upload<'a> {
 
     /// Matrices that multiply the same input; there may be none.
     fn product(&mut self, matrices: &[Matrix<'a>]) -> Result<Self::Product, BackendError>;
+    /// The same; matrices of which some results are used alone stay apart.
+    fn apart(&mut self, matrices: &[Matrix<'a>]) -> Result<Self::Product, BackendError> {
+        self.product(matrices)
+    }
     /// A vector.
     fn vector(&mut self, numbers: &[f32]) -> Result<Self::Vector, BackendError>;
     /// The experts of a layer.
@@ -30,15 +34,24 @@ struct Normed<V> {
 }
 
 impl<V> Normed<V> {
-    /// Brings a norm to a device. A model has one without a bias, or one with a bias, or none.
+    /// Brings a norm to a device, if the model has it.
     fn upload<'a>(
+        to: &mut impl Upload<'a, Vector = V>,
+        weight: Option<&Vec<f32>>,
+        bias: Option<&Vec<f32>>,
+    ) -> Result<Option<Self>, BackendError> {
+        let Some(weight) = weight else { return Ok(None) };
+        let bias = bias.map(|bias| to.vector(bias)).transpose()?;
+        Ok(Some(Self { weight: to.vector(weight)?, bias }))
+    }
+
+    /// The same for a norm of the residual stream; in its place models may have one without a bias.
+    fn upload_sum<'a>(
         to: &mut impl Upload<'a, Vector = V>,
         weight: Option<&Vec<f32>>,
         both: Option<&NormWeights>,
     ) -> Result<Option<Self>, BackendError> {
-        let Some(weight) = weight.or(both.map(|norm| &norm.weight)) else { return Ok(None) };
-        let bias = both.map(|norm| to.vector(&norm.bias)).transpose()?;
-        Ok(Some(Self { weight: to.vector(weight)?, bias }))
+        Self::upload(to, weight.or(both.map(|norm| &norm.weight)), both.map(|norm| &norm.bias))
     }
 }
 
@@ -83,11 +96,13 @@ impl<P, V, E> Tensors<P, V, E> {
             let mut network: Vec<_> = l.feed_forward.iter().flat_map(Network::matrices).collect();
             let down = network.split_off(network.len().saturating_sub(1));
             let mut norm =
-                |weight: &Option<_>, both: &Option<_>| Normed::upload(to, weight.as_ref(), both.as_ref());
-            let attention_norm = norm(&l.attention_norm, &None)?;
-            let post_attention_norm = norm(&l.post_attention_norm, &l.attention_sum_norm)?;
-            let ffn_norm = norm(&l.ffn_norm, &None)?;
-            let post_ffn_norm = norm(&l.post_ffn_norm, &l.ffn_sum_norm)?;
+                |weight: &Option<_>, bias: &Option<_>| Normed::upload(to, weight.as_ref(), bias.as_ref());
+            let attention_norm = norm(&l.attention_norm, &l.attention_norm_bias)?;
+            let ffn_norm = norm(&l.ffn_norm, &l.ffn_norm_bias)?;
+            let mut sum =
+                |weight: &Option<_>, both: &Option<_>| Normed::upload_sum(to, weight.as_ref(), both.as_ref());
+            let post_attention_norm = sum(&l.post_attention_norm, &l.attention_sum_norm)?;
+            let post_ffn_norm = sum(&l.post_ffn_norm, &l.ffn_sum_norm)?;
             let mut optional = |x: Option<&[f32]>| x.map(|x| to.vector(x)).transpose();
             let head_norms = optional(joined([&l.q_norm, &l.k_norm]).as_deref())?;
             let bias = optional(joined([&l.q_bias, &l.k_bias, &l.v_bias]).as_deref())?;
@@ -95,8 +110,10 @@ impl<P, V, E> Tensors<P, V, E> {
             let up_bias = optional(l.up_bias.as_deref())?;
             let down_bias = optional(l.down_bias.as_deref())?;
             let sinks = optional(l.sinks.as_deref())?;
+            let whole = l.q_norm.as_ref().is_some_and(|norm| norm.len() == l.q.rows());
+            let qkv = [l.q, l.k, l.v];
             layers.push(Layer {
-                qkv: to.product(&[l.q, l.k, l.v])?,
+                qkv: if whole { to.apart(&qkv)? } else { to.product(&qkv)? },
                 attention_output: to.product(&[l.output])?,
                 gate_up: to.product(&network)?,
                 down: to.product(&down)?,
@@ -114,8 +131,9 @@ impl<P, V, E> Tensors<P, V, E> {
             });
         }
         let output = to.product(&[weights.output])?;
-        let output_norm = Normed::upload(to, weights.output_norm.as_ref(), None)?;
-        let embedding_norm = Normed::upload(to, None, weights.embedding_norm.as_ref())?;
+        let output_norm =
+            Normed::upload(to, weights.output_norm.as_ref(), weights.output_norm_bias.as_ref())?;
+        let embedding_norm = Normed::upload_sum(to, None, weights.embedding_norm.as_ref())?;
         Ok(Self { layers, output, output_norm, embedding_norm })
     }
 
@@ -173,7 +191,7 @@ impl<P, V, E> Tensors<P, V, E> {
         self.layers.iter().filter_map(|layer| layer.experts.as_ref())
     }
 
-    /// The weights of the norms of a layer's heads: those of queries, then those of keys.
+    /// The weights of the norms of a layer's heads, or of all heads together: those of queries, then those of keys.
     pub(super) fn head_norms(&self, layer: usize) -> Option<&V> {
         self.layers[layer].head_norms.as_ref()
     }

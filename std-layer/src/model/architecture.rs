@@ -52,6 +52,22 @@ pub enum Architecture {
     InternLm2,
     /// Exaone 3 and 3.5.
     Exaone,
+    /// Exaone 4.
+    Exaone4,
+    /// OLMo 2 and 3.
+    Olmo2,
+    /// Command A and R7B.
+    Cohere2,
+    /// Command R and Aya, but for those with norms of heads.
+    CommandR,
+    /// StarCoder 2.
+    StarCoder2,
+    /// StableLM 2 and 3B, but for those with norms of heads.
+    StableLm,
+    /// GPT-NeoX and Pythia.
+    GptNeoX,
+    /// Falcon with one head of keys, such as Falcon 7B.
+    Falcon,
     /// OpenAI's mixtures of experts, gpt-oss-20b and gpt-oss-120b.
     GptOss,
     /// Encoders of BERT's kind: BERT, MiniLM, BGE, E5, GTE.
@@ -125,8 +141,17 @@ pub(super) struct Family {
     pub(super) fused_qkv: bool,
     pub(super) up_bias: bool,
     pub(super) down_bias: bool,
+    /// Whether norms are layer norms, and whether those of decoders have biases.
+    pub(super) layer_norms: bool,
+    pub(super) norm_biases: bool,
+    pub(super) input_norms: bool,
     pub(super) qk_norm: bool,
+    /// Whether these norms are of all heads together.
+    pub(super) qk_norm_whole: bool,
     pub(super) post_norms: bool,
+    /// Whether attention and the feed-forward network take the same residual stream, and whether they share its norm.
+    pub(super) parallel: bool,
+    pub(super) shared_norm: bool,
     pub(super) attention_bias: bool,
     pub(super) attention_output_bias: bool,
     pub(super) attention_sinks: bool,
@@ -134,6 +159,8 @@ pub(super) struct Family {
     pub(super) alibi: bool,
     pub(super) position_embeddings: bool,
     pub(super) ffn_norm_is_post_attention: bool,
+    /// Whether a file's scale of logits is a factor, and no divisor.
+    pub(super) logit_factor: bool,
     /// Whether embeddings are multiplied by the square root of their length.
     pub(super) embedding_by_width: bool,
     /// The number of layers of a model whose scores are scaled by the width of the model instead of that of a head, which no key says.
@@ -159,12 +186,18 @@ pub(super) enum Windows {
     /// All, if the file has a window.
     All,
     /// All but the last one of each period.
-    Periodic {
-        period: u64,
-        usual: Window,
-        /// The base of the frequencies of layers with a window, which are not scaled; `None`: they rotate like the others.
-        local_theta: Option<f64>,
-    },
+    Periodic { period: u64, usual: Window, rotation: LocalRotation },
+}
+
+/// How layers with a window rotate.
+#[derive(PartialEq)]
+pub(super) enum LocalRotation {
+    /// Like the others.
+    Same,
+    /// With frequencies that are not scaled, of this base unless it is that of the others.
+    Unscaled(Option<f64>),
+    /// The others do not rotate.
+    Alone,
 }
 
 /// How long windows are if a file does not say it.
@@ -217,14 +250,21 @@ const DECODER: Family = Family {
     fused_qkv: false,
     up_bias: false,
     down_bias: false,
+    layer_norms: false,
+    norm_biases: false,
+    input_norms: true,
     qk_norm: false,
+    qk_norm_whole: false,
     post_norms: false,
+    parallel: false,
+    shared_norm: false,
     attention_bias: false,
     attention_output_bias: false,
     attention_sinks: false,
     alibi: false,
     position_embeddings: false,
     ffn_norm_is_post_attention: false,
+    logit_factor: false,
     embedding_by_width: false,
     scores_by_width: None,
     norms_lack_one: false,
@@ -245,10 +285,23 @@ const GEMMA: Family = Family {
     ..DECODER
 };
 const GLM: Pairs = Pairs { part: Some(0.5), ..NEIGHBOURS };
-const ENCODER: Family = Family { encoder: true, ..DECODER };
+const COHERE: Family = Family {
+    architecture: Architecture::CommandR,
+    gguf: "command-r",
+    checkpoints: &["cohere"],
+    pairs: Some(NEIGHBOURS),
+    layer_norms: true,
+    parallel: true,
+    shared_norm: true,
+    logit_factor: true,
+    ..DECODER
+};
+/// Layer norms with biases.
+const LAYER_NORMS: Family = Family { layer_norms: true, norm_biases: true, ..DECODER };
+const ENCODER: Family = Family { encoder: true, layer_norms: true, ..DECODER };
 
 /// In the order of [`Architecture`].
-static FAMILIES: [Family; 27] = [
+static FAMILIES: [Family; 35] = [
     Family { checkpoints: &["llama", "mistral", "mixtral"], experts: Mixture::Some, ..LLAMA },
     Family { architecture: Architecture::Mistral3, gguf: "mistral3", checkpoints: &["ministral3"], ..LLAMA },
     Family { checkpoints: &["qwen2"], ..QWEN2 },
@@ -280,7 +333,7 @@ static FAMILIES: [Family; 27] = [
         architecture: Architecture::Gemma2,
         gguf: "gemma2",
         checkpoints: &["gemma2"],
-        windows: Windows::Periodic { period: 2, usual: Window::Size(4096), local_theta: None },
+        windows: Windows::Periodic { period: 2, usual: Window::Size(4096), rotation: LocalRotation::Same },
         post_norms: true,
         scores_by_width: Some(46),
         ..GEMMA
@@ -290,7 +343,11 @@ static FAMILIES: [Family; 27] = [
         gguf: "gemma3",
         checkpoints: &["gemma3_text"],
         // Local layers keep the frequencies of the first stage of the training.
-        windows: Windows::Periodic { period: 6, usual: Window::None, local_theta: Some(10_000.0) },
+        windows: Windows::Periodic {
+            period: 6,
+            usual: Window::None,
+            rotation: LocalRotation::Unscaled(Some(10_000.0)),
+        },
         qk_norm: true,
         post_norms: true,
         scores_by_width: Some(62),
@@ -359,10 +416,85 @@ static FAMILIES: [Family; 27] = [
     Family { architecture: Architecture::InternLm2, gguf: "internlm2", ..LLAMA },
     Family { architecture: Architecture::Exaone, gguf: "exaone", ..DECODER },
     Family {
+        architecture: Architecture::Exaone4,
+        gguf: "exaone4",
+        checkpoints: &["exaone4"],
+        windows: Windows::Periodic { period: 4, usual: Window::None, rotation: LocalRotation::Alone },
+        input_norms: false,
+        qk_norm: true,
+        post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Olmo2,
+        gguf: "olmo2",
+        checkpoints: &["olmo2", "olmo3"],
+        windows: Windows::Periodic {
+            period: 4,
+            usual: Window::None,
+            rotation: LocalRotation::Unscaled(None),
+        },
+        input_norms: false,
+        qk_norm: true,
+        qk_norm_whole: true,
+        post_norms: true,
+        ..DECODER
+    },
+    Family {
+        architecture: Architecture::Cohere2,
+        gguf: "cohere2",
+        checkpoints: &["cohere2"],
+        windows: Windows::Periodic { period: 4, usual: Window::Needed, rotation: LocalRotation::Alone },
+        ..COHERE
+    },
+    COHERE,
+    Family {
+        architecture: Architecture::StarCoder2,
+        gguf: "starcoder2",
+        checkpoints: &["starcoder2"],
+        gate: Gate::GeluTanh,
+        gated: false,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::StableLm,
+        gguf: "stablelm",
+        checkpoints: &["stablelm"],
+        pairs: Some(Pairs { part: Some(0.25), ..HALVES }),
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::GptNeoX,
+        gguf: "gptneox",
+        gate: Gate::Gelu,
+        gated: false,
+        fused_qkv: true,
+        up_bias: true,
+        down_bias: true,
+        attention_bias: true,
+        attention_output_bias: true,
+        parallel: true,
+        ..LAYER_NORMS
+    },
+    Family {
+        architecture: Architecture::Falcon,
+        gguf: "falcon",
+        gate: Gate::Gelu,
+        gated: false,
+        fused_qkv: true,
+        parallel: true,
+        shared_norm: true,
+        ..LAYER_NORMS
+    },
+    Family {
         architecture: Architecture::GptOss,
         gguf: "gpt-oss",
         checkpoints: &["gpt_oss"],
-        windows: Windows::Periodic { period: 2, usual: Window::Needed, local_theta: None },
+        windows: Windows::Periodic { period: 2, usual: Window::Needed, rotation: LocalRotation::Same },
         experts: Mixture::Biased,
         gate: Gate::ClampedSwiglu,
         attention_bias: true,

@@ -13,7 +13,7 @@ use super::architecture::{Architecture, Gate};
 pub enum Norm {
     /// The RMS norm, `x / sqrt(mean(x^2) + norm_eps) * weight`.
     Rms,
-    /// The layer norm, `(x - mean(x)) / sqrt(variance(x) + norm_eps) * weight + bias`.
+    /// The layer norm, `(x - mean(x)) / sqrt(variance(x) + norm_eps) * weight + bias`; `bias` is 0 in models that have none.
     Layer,
 }
 
@@ -122,17 +122,20 @@ pub struct Layer {
 ///
 /// A layer of a decoder computes, with `norm` as [`Norm`] has it:
 /// ```text
-/// q, k, v = linear(norm(x))                        plus biases if attention_bias
-/// q, k    = norm of each head                      if qk_norm
+/// q, k, v = linear(norm(x))                        plus biases if attention_bias; linear(x) unless input_norms
+/// q, k    = norm of each head                      if qk_norm; of all heads together if qk_norm_whole
 /// q, k    = rope(q), rope(k)
 /// s       = softmax(softcap(q k^T * attention_scale), causal and within the window)
 /// a       = output(s v)                            plus a bias if attention_output_bias
 ///                                                  then norm(a) if post_norms;  x = x + a
-/// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f
+/// f       = ffn(norm(x))                           then norm(f) if post_norms;  x = x + f;  ffn(x) unless input_norms
 /// ```
 /// In front of the first layer `x = embedding[token] * embedding_scale`; behind the last
 /// `logits = softcap(logit_scale * output(norm(x)))`. `softcap(x) = cap * tanh(x / cap)` where there is one. `ffn(x)` is
-/// `down(gated(gate(x), up(x)))` (see [`Gate`]), or that of [`Experts`].
+/// `down(gated(gate(x), up(x)))` (see [`Gate`]), `down(gated(up(x), 1))` without a gate, or that of [`Experts`].
+///
+/// Layers that are `parallel` compute both results from the same `x`, each with a norm of its own unless `shared_norm`: `x = x + a + f` with
+/// `f = ffn(norm(x))`, `x` being what it is in front of attention.
 ///
 /// If there are `attention_sinks`, each query head has one: a score `z`, the same for all queries, of a position that has no value. So
 /// `s[j] = exp(score[j]) / (exp(z) + sum of exp(score[i]))`, and what a query sees has a sum below 1. The cap is not applied to `z`.
@@ -148,7 +151,7 @@ pub struct Layer {
 /// f = ffn(x)                                                   x = norm(x + f)
 /// ```
 /// In front of the first `x = norm(embedding[token] * embedding_scale + token_type[0] + position_embedding[position])`, of which
-/// models have the second and third summand if they say so. `ffn(x)` is `down(gated(gate(x), up(x)))`, or `down(gated(up(x), 1))` without a gate.
+/// models have the second and third summand if they say so.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -184,6 +187,14 @@ pub struct Config {
     pub token_types: usize,
     /// What norms compute.
     pub norm: Norm,
+    /// Whether the layer norms of a decoder have biases.
+    pub norm_biases: bool,
+    /// Whether a decoder norms what attention and feed-forward network take.
+    pub input_norms: bool,
+    /// Whether attention and feed-forward network of a layer take the same residual stream.
+    pub parallel: bool,
+    /// Whether they share the norm of what they take.
+    pub shared_norm: bool,
     /// Whether the residual stream itself is normed, behind the embedding and behind each sum. Then there are no other norms but those of heads.
     pub residual_norms: bool,
     /// The epsilon that all norms add to the mean of squares.
@@ -208,8 +219,10 @@ pub struct Config {
     pub up_bias: bool,
     /// Whether the matrix `down` of the feed-forward network has a bias.
     pub down_bias: bool,
-    /// Whether each head of queries and keys is normed in front of the rotation.
+    /// Whether queries and keys are normed in front of the rotation, each head by itself unless `qk_norm_whole`.
     pub qk_norm: bool,
+    /// Whether all heads of queries have one norm, `head_dim` elements of each of `heads` with a weight each, and all heads of keys another one.
+    pub qk_norm_whole: bool,
     /// Whether the results of attention and feed-forward network are normed before they are added to the residual stream.
     pub post_norms: bool,
     /// Whether queries, keys and values have biases.

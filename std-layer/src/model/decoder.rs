@@ -35,13 +35,18 @@ pub fn embed<S: Step>(config: &Config, step: &mut S, pooling: Pooling) -> Result
 /// All layers. If nobody asks for results, the last one ends when its cache is complete.
 fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
     let post = |weight: NormWeight| config.post_norms.then_some(weight);
+    // What products take.
+    let input = |step: &mut S, weight| match config.input_norms {
+        true => step.norm(weight),
+        false => step.pass(),
+    };
     step.embed()?;
     if config.residual_norms {
         step.renorm(NormWeight::Embedding)?;
     }
     for layer in 0..config.layers {
         if !config.residual_norms {
-            step.norm(NormWeight::Attention(layer))?;
+            input(step, NormWeight::Attention(layer))?;
         }
         step.linear(Linear::Qkv(layer))?;
         step.heads(layer)?;
@@ -53,14 +58,26 @@ fn layers<S: Step>(config: &Config, step: &mut S) -> Result<(), S::Error> {
             step.last_rows()?;
         }
         step.linear(Linear::AttentionOutput(layer))?;
-        step.add(post(NormWeight::PostAttention(layer)))?;
-        if config.residual_norms {
-            step.renorm(NormWeight::PostAttention(layer))?;
+        let attended = post(NormWeight::PostAttention(layer));
+        let own = if config.shared_norm { NormWeight::Attention(layer) } else { NormWeight::Ffn(layer) };
+        if config.parallel {
+            // Of the residual stream without what attention gives, which is added before the network's result takes its place.
+            step.norm(own)?;
+            step.linear(Linear::GateUp(layer))?;
+            step.add(attended)?;
+            step.pass()?;
         } else {
-            step.norm(NormWeight::Ffn(layer))?;
+            step.add(attended)?;
+            if config.residual_norms {
+                step.renorm(NormWeight::PostAttention(layer))?;
+            } else {
+                input(step, own)?;
+            }
+            if config.intermediate > 0 {
+                step.linear(Linear::GateUp(layer))?;
+            }
         }
         if config.intermediate > 0 {
-            step.linear(Linear::GateUp(layer))?;
             step.glu()?;
             step.linear(Linear::Down(layer))?;
         }

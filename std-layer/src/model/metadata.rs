@@ -2,7 +2,7 @@
 
 use gllm_kernels_core::{RopePairing, RopeScaling};
 
-use super::architecture::{Family, Mixture, Window, Windows};
+use super::architecture::{Family, LocalRotation, Mixture, Window, Windows};
 use super::names::Naming;
 use super::source::{bad_tensor, numbers, Files};
 use super::{
@@ -210,14 +210,14 @@ impl<'a> Metadata<'a> {
             ropes.push(Rope { dims: 0, factors: None, ..ropes[0].clone() });
             all.iter_mut().skip(period - 1).step_by(period).for_each(|layer| layer.rope = 1);
         }
-        let (period, usual, local_theta) = match &family.windows {
+        let (period, usual, rotation) = match &family.windows {
             Windows::No => return Ok((ropes, all)),
             Windows::All => {
                 let window = self.size_or_none(WINDOW)?;
                 all.iter_mut().for_each(|layer| layer.window = window);
                 return Ok((ropes, all));
             }
-            Windows::Periodic { period, usual, local_theta } => (*period, usual, *local_theta),
+            Windows::Periodic { period, usual, rotation } => (*period, usual, rotation),
         };
         let window = match usual {
             Window::None => self.size_or_none(WINDOW)?,
@@ -225,24 +225,45 @@ impl<'a> Metadata<'a> {
             Window::Needed => Some(self.needed_size(WINDOW)?),
         };
         let Some(window) = window else { return Ok((ropes, all)) };
-        let theta = self.above_one(".rope.freq_base_swa")?.or(local_theta).unwrap_or(ropes[0].theta);
-        let local = match local_theta {
-            Some(_) => {
+        let said = self.above_one(".rope.freq_base_swa")?;
+        let local = match rotation {
+            LocalRotation::Unscaled(usual) => {
                 let (scaling, factors, attention_factor) = (RopeScaling::None, None, None);
+                let theta = said.or(*usual).unwrap_or(ropes[0].theta);
                 Rope { theta, scaling, factors, attention_factor, ..ropes[0] }
             }
-            None => Rope { theta, ..ropes[0].clone() },
+            _ => Rope { theta: said.unwrap_or(ropes[0].theta), ..ropes[0].clone() },
         };
-        let rope = usize::from(local_theta.is_some() || local != ropes[0]);
-        ropes.extend((rope > 0).then_some(local));
-        let key = ".attention.sliding_window_pattern";
-        let period = self.read(key, "one integer", |v| v.as_u64())?.unwrap_or(period);
-        // The last layer of each period is global; without periods there is none.
-        let is_local = |&(i, _): &(usize, _)| period == 0 || i as u64 % period < period - 1;
-        for (_, layer) in all.iter_mut().enumerate().filter(is_local) {
+        let mut rope = ropes.iter().position(|rope| *rope == local).unwrap_or(ropes.len());
+        if rope == ropes.len() {
+            ropes.push(local);
+        }
+        if *rotation == LocalRotation::Alone {
+            // Divisors of frequencies are of the first one.
+            ropes.swap(0, rope);
+            ropes.truncate(1);
+            ropes.push(Rope { dims: 0, factors: None, ..ropes[0].clone() });
+            all.iter_mut().for_each(|layer| layer.rope = 1);
+            rope = 0;
+        }
+        let local = self.local_layers(layers, period)?;
+        for (layer, _) in all.iter_mut().zip(local).filter(|(_, local)| *local) {
             *layer = Layer { window: Some(window), rope };
         }
         Ok((ropes, all))
+    }
+
+    /// Which layers have a window: as the file says of each, or all but the last one of each period; without periods all.
+    fn local_layers(&self, layers: usize, period: u64) -> Result<Vec<bool>, ModelError> {
+        const PATTERN: &str = ".attention.sliding_window_pattern";
+        if let Some(each) = self.get(PATTERN).and_then(|v| v.as_array()) {
+            let all: Option<Vec<bool>> = each.iter().map(|v| v.as_bool()).collect();
+            let expected = format!("one integer, or whether each of the {layers} layers has a window");
+            let wrong = || self.bad(PATTERN, Value::Array(each), expected);
+            return all.filter(|all| all.len() == layers).ok_or_else(wrong);
+        }
+        let period = self.read(PATTERN, "one integer", |v| v.as_u64())?.unwrap_or(period);
+        Ok((0..layers as u64).map(|layer| period == 0 || layer % period < period - 1).collect())
     }
 
     /// Factors of embeddings, and of logits, and what norms add to the mean of squares if that is `eps`. Where what layers add has a factor, too, it is in the first
@@ -252,7 +273,8 @@ impl<'a> Metadata<'a> {
         let width = width as f64;
         let Some(usual) = family.scales else {
             let embedding = if family.embedding_by_width { width.sqrt() } else { 1.0 };
-            return Ok([embedding as f32, 1.0, eps as f32]);
+            let logits = if family.logit_factor { self.positive_or_none(".logit_scale")? } else { None };
+            return Ok([embedding, logits.unwrap_or(1.0), eps].map(|x| x as f32));
         };
         let [embedding, added, divisor] = usual(layers as f64, width);
         let embedding = self.positive_or_none(".embedding_scale")?.unwrap_or(embedding);
@@ -463,7 +485,7 @@ impl Config {
         let feed_forward = meta.needed_size(".feed_forward_length")?;
         let (experts, intermediate) = meta.experts(&family.experts, feed_forward)?;
         let context = meta.needed_size(".context_length")?;
-        let (norm, eps_key) = match encoder {
+        let (norm, eps_key) = match family.layer_norms {
             true => (Norm::Layer, ".attention.layer_norm_epsilon"),
             false => (Norm::Rms, ".attention.layer_norm_rms_epsilon"),
         };
@@ -553,6 +575,12 @@ impl Config {
             position_embeddings: family.position_embeddings,
             token_types: meta.token_types(files, family)?,
             norm,
+            norm_biases: family.norm_biases,
+            input_norms: family.input_norms && !encoder,
+            // Of architectures whose layers share a norm, all models are parallel.
+            parallel: family.parallel
+                && (family.shared_norm || meta.bool(".use_parallel_residual")?.unwrap_or(true)),
+            shared_norm: family.shared_norm,
             residual_norms: encoder,
             norm_eps,
             embedding_scale,
@@ -569,6 +597,7 @@ impl Config {
             fused_qkv: has(&names::QKV) || family.fused_qkv && !has(&names::Q),
             fused_gate_up: family.fused_gate_up && !has(&names::FEED_FORWARD[0]),
             qk_norm: family.qk_norm,
+            qk_norm_whole: family.qk_norm_whole,
             post_norms: family.post_norms,
             attention_bias: family.attention_bias || has(&names::Q_BIAS) || has(&names::QKV_BIAS),
             attention_output_bias: family.attention_output_bias

@@ -127,6 +127,9 @@ fn is_mixtral(c: &Config) -> bool {
 fn is_glm4(c: &Config) -> bool {
     c.architecture == Architecture::Glm4
 }
+fn is_starcoder2(c: &Config) -> bool {
+    c.architecture == Architecture::StarCoder2
+}
 fn is_apart(c: &Config) -> bool {
     !c.fused_qkv
 }
@@ -135,6 +138,14 @@ fn is_normed(c: &Config) -> bool {
 }
 fn is_not_normed(c: &Config) -> bool {
     !c.residual_norms
+}
+/// Whether the network has a norm in front of it, and no other has its weight.
+fn has_own_norm(c: &Config) -> bool {
+    c.input_norms && !c.shared_norm
+}
+/// Elements that share a norm of queries, or of keys, of which there are so many heads.
+fn normed_together(c: &Config, heads: usize) -> Vec<usize> {
+    vec![if c.qk_norm_whole { heads * c.head_dim } else { c.head_dim }]
 }
 fn has_biases(c: &Config) -> bool {
     c.experts.is_some_and(|e| e.biases)
@@ -171,10 +182,15 @@ pub(super) const CLASSIFIER_BIAS: Name = name("cls.output.bias", "score.bias", |
     .if_so(|c| c.classifier.as_ref().is_some_and(|classifier| classifier.bias.is_some()));
 pub(super) const OUTPUT_NORM: Name =
     name("output_norm.weight", "model.norm.weight", |c| vec![c.hidden]).if_so(is_not_normed);
+pub(super) const OUTPUT_NORM_BIAS: Name =
+    name("output_norm.bias", "model.norm.bias", |c| vec![c.hidden]).if_so(|c| c.norm_biases);
 
 pub(super) const ATTENTION_NORM: Name =
     name("blk.{}.attn_norm.weight", "model.layers.{}.input_layernorm.weight", |c| vec![c.hidden])
-        .if_so(is_not_normed);
+        .if_so(|c| c.input_norms);
+pub(super) const ATTENTION_NORM_BIAS: Name =
+    name("blk.{}.attn_norm.bias", "model.layers.{}.input_layernorm.bias", |c| vec![c.hidden])
+        .if_so(|c| c.norm_biases);
 /// Queries, keys and values in one matrix.
 pub(super) const QKV: Name =
     name("blk.{}.attn_qkv.weight", "model.layers.{}.self_attn.qkv_proj.weight", |c| {
@@ -206,11 +222,15 @@ pub(super) const ATTENTION_OUTPUT: Name =
     })
     .named_if(is_normed, "encoder.layer.{}.attention.output.dense.weight");
 pub(super) const Q_NORM: Name =
-    name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| vec![c.head_dim])
-        .if_so(|c| c.qk_norm);
+    name("blk.{}.attn_q_norm.weight", "model.layers.{}.self_attn.q_norm.weight", |c| {
+        normed_together(c, c.heads)
+    })
+    .if_so(|c| c.qk_norm);
 pub(super) const K_NORM: Name =
-    name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| vec![c.head_dim])
-        .if_so(|c| c.qk_norm);
+    name("blk.{}.attn_k_norm.weight", "model.layers.{}.self_attn.k_norm.weight", |c| {
+        normed_together(c, c.kv_heads)
+    })
+    .if_so(|c| c.qk_norm);
 pub(super) const Q_BIAS: Name =
     name("blk.{}.attn_q.bias", "model.layers.{}.self_attn.q_proj.bias", |c| vec![queries(c)])
         .named_if(is_normed, "encoder.layer.{}.attention.self.query.bias")
@@ -240,7 +260,10 @@ pub(super) const SINKS: Name =
 pub(super) const FFN_NORM: Name =
     name("blk.{}.ffn_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| vec![c.hidden])
         .named_if(|c| c.post_norms && !is_glm4(c), "model.layers.{}.pre_feedforward_layernorm.weight")
-        .if_so(|c| !c.ffn_norm_is_post_attention && !c.residual_norms);
+        .if_so(|c| !c.ffn_norm_is_post_attention && has_own_norm(c));
+pub(super) const FFN_NORM_BIAS: Name =
+    name("blk.{}.ffn_norm.bias", "model.layers.{}.post_attention_layernorm.bias", |c| vec![c.hidden])
+        .if_so(|c| c.norm_biases && has_own_norm(c));
 /// The same, in files that name it by what is before it.
 pub(super) const FFN_NORM_BY_ATTENTION: Name =
     name("blk.{}.post_attention_norm.weight", "model.layers.{}.post_attention_layernorm.weight", |c| {
@@ -254,9 +277,11 @@ pub(super) const FEED_FORWARD: Network = [
         .if_so(|c| is_dense(c) && c.gated && !c.fused_gate_up),
     name("blk.{}.ffn_up.weight", "model.layers.{}.mlp.up_proj.weight", inwards)
         .named_if(is_normed, "encoder.layer.{}.intermediate.dense.weight")
+        .named_if(is_starcoder2, "model.layers.{}.mlp.c_fc.weight")
         .if_so(|c| is_dense(c) && !c.fused_gate_up),
     name("blk.{}.ffn_down.weight", "model.layers.{}.mlp.down_proj.weight", outwards)
         .named_if(is_normed, "encoder.layer.{}.output.dense.weight")
+        .named_if(is_starcoder2, "model.layers.{}.mlp.c_proj.weight")
         .if_so(is_dense),
 ];
 /// Gate and up of the same in one matrix, in this order.
@@ -268,9 +293,13 @@ pub(super) const GATE_UP: Name =
     .if_so(|c| c.fused_gate_up);
 pub(super) const UP_BIAS: Name =
     name("blk.{}.ffn_up.bias", "encoder.layer.{}.intermediate.dense.bias", |c| vec![c.intermediate])
+        .named_if(is_not_normed, "model.layers.{}.mlp.up_proj.bias")
+        .named_if(is_starcoder2, "model.layers.{}.mlp.c_fc.bias")
         .if_so(|c| c.up_bias);
 pub(super) const DOWN_BIAS: Name =
     name("blk.{}.ffn_down.bias", "encoder.layer.{}.output.dense.bias", |c| vec![c.hidden])
+        .named_if(is_not_normed, "model.layers.{}.mlp.down_proj.bias")
+        .named_if(is_starcoder2, "model.layers.{}.mlp.c_proj.bias")
         .if_so(|c| c.down_bias);
 /// Behind the sums with attention and feed-forward network.
 pub(super) const ATTENTION_SUM_NORM: Norm = [
@@ -366,7 +395,7 @@ pub(super) const LONG_FACTORS: Name =
         .if_so(|c| c.long_factors.is_some());
 
 /// Everything outside layers.
-pub(super) static GLOBAL: [Name; 12] = [
+pub(super) static GLOBAL: [Name; 13] = [
     EMBEDDING,
     POSITIONS,
     TOKEN_TYPES,
@@ -376,13 +405,15 @@ pub(super) static GLOBAL: [Name; 12] = [
     CLASSIFIER,
     CLASSIFIER_BIAS,
     OUTPUT_NORM,
+    OUTPUT_NORM_BIAS,
     ROPE_FACTORS,
     SHORT_FACTORS,
     LONG_FACTORS,
 ];
 /// Everything that a layer has.
-pub(super) static LAYER: [Name; 40] = [
+pub(super) static LAYER: [Name; 42] = [
     ATTENTION_NORM,
+    ATTENTION_NORM_BIAS,
     QKV,
     QKV_BIAS,
     Q,
@@ -398,6 +429,7 @@ pub(super) static LAYER: [Name; 40] = [
     SINKS,
     POST_ATTENTION_NORM,
     FFN_NORM,
+    FFN_NORM_BIAS,
     FFN_NORM_BY_ATTENTION,
     FEED_FORWARD[0],
     FEED_FORWARD[1],

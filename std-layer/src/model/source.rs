@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::names::{self, Name, Naming};
 use super::weights::{ExpertWeights, FeedForward, HostWeights, LayerWeights, Matrix, Network, NormWeights};
-use super::{checkpoint, Config, ModelError};
+use super::{checkpoint, Config, ModelError, Norm};
 use crate::detect::kernels;
 use crate::gguf::{GgmlType, Gguf, Tensor, Value};
 
@@ -120,6 +120,19 @@ impl<'a> Files<'a> {
         Ok(of(weight)?.zip(of(bias)?).map(|(weight, bias)| NormWeights { weight, bias }))
     }
 
+    /// What a norm of a decoder adds, if the model has it and it is a layer norm: zeros if these have no biases.
+    fn norm_bias(
+        &self,
+        config: &Config,
+        [weight, bias]: [&Name; 2],
+        layer: usize,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        match config.norm == Norm::Layer && weight.needed(config) && !config.norm_biases {
+            true => Ok(Some(vec![0.0; config.hidden])),
+            false => self.optional(config, bias, layer),
+        }
+    }
+
     /// Matrices of so many rows that are one below the other in one tensor.
     fn parts<const N: usize>(
         &self,
@@ -208,6 +221,11 @@ impl<'a> Files<'a> {
         };
         Ok(LayerWeights {
             attention_norm: optional(&names::ATTENTION_NORM)?,
+            attention_norm_bias: self.norm_bias(
+                config,
+                [&names::ATTENTION_NORM, &names::ATTENTION_NORM_BIAS],
+                layer,
+            )?,
             q,
             k,
             v,
@@ -225,6 +243,7 @@ impl<'a> Files<'a> {
                 true => &names::FFN_NORM_BY_ATTENTION,
                 false => &names::FFN_NORM,
             })?,
+            ffn_norm_bias: self.norm_bias(config, [&names::FFN_NORM, &names::FFN_NORM_BIAS], layer)?,
             feed_forward: match config.experts {
                 None => Some(network(&names::FEED_FORWARD)?),
                 Some(experts) if experts.shared => Some(network(&names::SHARED)?),
@@ -260,9 +279,21 @@ impl<'a> Files<'a> {
         let (positions, token_types) = (table(&names::POSITIONS)?, table(&names::TOKEN_TYPES)?);
         let embedding_norm = self.norm(config, &names::EMBEDDING_NORM, 0)?;
         let mut output_norm = self.optional(config, &names::OUTPUT_NORM, 0)?;
-        output_norm.iter_mut().flatten().for_each(|weight| *weight *= config.logit_scale);
+        let mut output_norm_bias =
+            self.norm_bias(config, [&names::OUTPUT_NORM, &names::OUTPUT_NORM_BIAS], 0)?;
+        let scaled = output_norm.iter_mut().chain(&mut output_norm_bias).flatten();
+        scaled.for_each(|number| *number *= config.logit_scale);
         let layers = (0..config.layers).map(|l| self.layer(config, l)).collect::<Result<_, _>>()?;
-        Ok(HostWeights { embedding, positions, token_types, embedding_norm, output, output_norm, layers })
+        Ok(HostWeights {
+            embedding,
+            positions,
+            token_types,
+            embedding_norm,
+            output,
+            output_norm,
+            output_norm_bias,
+            layers,
+        })
     }
 }
 

@@ -72,6 +72,8 @@ pub struct HostWeights<'a> {
     pub output: Matrix<'a>,
     /// `hidden` elements, times `logit_scale`, unless `residual_norms`.
     pub output_norm: Option<Vec<f32>>,
+    /// As many, times `logit_scale`, if that is a layer norm.
+    pub output_norm_bias: Option<Vec<f32>>,
     /// One entry a layer.
     pub layers: Vec<LayerWeights<'a>>,
 }
@@ -89,8 +91,10 @@ pub struct NormWeights {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LayerWeights<'a> {
-    /// In front of attention: `hidden` elements, unless `residual_norms`.
+    /// In front of attention: `hidden` elements, if `input_norms`.
     pub attention_norm: Option<Vec<f32>>,
+    /// As many, if that is a layer norm: zeros without `norm_biases`.
+    pub attention_norm_bias: Option<Vec<f32>>,
     /// `heads * head_dim x hidden`.
     pub q: Matrix<'a>,
     /// `kv_heads * head_dim x hidden`.
@@ -99,9 +103,9 @@ pub struct LayerWeights<'a> {
     pub v: Matrix<'a>,
     /// `hidden x heads * head_dim`.
     pub output: Matrix<'a>,
-    /// `head_dim` elements, if `qk_norm`.
+    /// `head_dim` elements, if `qk_norm`; `heads * head_dim` if `qk_norm_whole`.
     pub q_norm: Option<Vec<f32>>,
-    /// `head_dim` elements, if `qk_norm`.
+    /// `head_dim` elements, if `qk_norm`; `kv_heads * head_dim` if `qk_norm_whole`.
     pub k_norm: Option<Vec<f32>>,
     /// `heads * head_dim` elements, if `attention_bias`.
     pub q_bias: Option<Vec<f32>>,
@@ -117,8 +121,10 @@ pub struct LayerWeights<'a> {
     pub post_attention_norm: Option<Vec<f32>>,
     /// Behind the sum with attention, if `residual_norms`.
     pub attention_sum_norm: Option<NormWeights>,
-    /// In front of the feed-forward network: `hidden` elements, unless `residual_norms`.
+    /// In front of the feed-forward network: `hidden` elements, if `input_norms`, unless `shared_norm`.
     pub ffn_norm: Option<Vec<f32>>,
+    /// As many, if that is a layer norm: zeros without `norm_biases`.
+    pub ffn_norm_bias: Option<Vec<f32>>,
     /// The feed-forward network that is applied to every token, if there is one.
     pub feed_forward: Option<Network<'a>>,
     /// `intermediate` elements, if `up_bias`.

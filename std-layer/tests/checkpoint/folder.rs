@@ -139,8 +139,13 @@ impl Dense {
             all.push(matrix("lm_head.weight".to_owned(), weights.output, numbers(weights.output)));
         }
         let factor = gguf.config().logit_scale;
-        let last: Vec<f32> = weights.output_norm.iter().flatten().map(|x| x / factor).collect();
-        all.push(norm("model.norm".to_owned(), &last));
+        let unscaled = |x: &Vec<f32>| x.iter().map(|x| x / factor).collect::<Vec<_>>();
+        all.push(norm("model.norm".to_owned(), &unscaled(weights.output_norm.as_ref().unwrap())));
+        // Layer norms without biases have zeros here.
+        let biases = |x: &Option<Vec<f32>>| x.clone().filter(|_| gguf.config().norm_biases);
+        let bias = |name: String, x: Vec<f32>| Self::floats(&format!("{name}.bias"), &[x.len()], &x);
+        let last = biases(&weights.output_norm_bias).as_ref().map(unscaled);
+        all.extend(last.map(|x| bias("model.norm".to_owned(), x)));
         for (l, layer) in weights.layers.iter().enumerate() {
             let at = |name: &str| format!("model.layers.{l}.{name}");
             let inputs =
@@ -166,6 +171,12 @@ impl Dense {
             if let (Some(network), true) = (&layer.feed_forward, is(&["phi3", "chatglm", "glm4"])) {
                 all.push(below(at("mlp.gate_up_proj.weight"), &[network.gate.unwrap(), network.up]));
                 all.push(matrix(at("mlp.down_proj.weight"), network.down, numbers(network.down)));
+            } else if let (Some(network), "starcoder2") = (&layer.feed_forward, name) {
+                let both = [("c_fc", network.up, &layer.up_bias), ("c_proj", network.down, &layer.down_bias)];
+                for (name, w, x) in both {
+                    all.push(matrix(at(&format!("mlp.{name}.weight")), w, numbers(w)));
+                    all.extend(x.iter().map(|x| bias(at(&format!("mlp.{name}")), x.clone())));
+                }
             } else if let Some(network) = &layer.feed_forward {
                 for (name, w) in [("gate", network.gate.unwrap()), ("up", network.up), ("down", network.down)]
                 {
@@ -193,15 +204,18 @@ impl Dense {
             }
             all.extend(layer.q_norm.iter().map(|x| norm(at("self_attn.q_norm"), x)));
             all.extend(layer.k_norm.iter().map(|x| norm(at("self_attn.k_norm"), x)));
-            all.push(norm(at("input_layernorm"), layer.attention_norm.as_ref().unwrap()));
+            all.extend(layer.attention_norm.iter().map(|x| norm(at("input_layernorm"), x)));
+            all.extend(biases(&layer.attention_norm_bias).map(|x| bias(at("input_layernorm"), x)));
             let [behind, before, last] = match name {
                 "glm4" => ["post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"],
                 "gemma2" | "gemma3" => {
                     ["post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
                 }
+                "exaone4" | "olmo2" => ["post_attention_layernorm", "", "post_feedforward_layernorm"],
                 _ => ["", "post_attention_layernorm", ""],
             };
-            all.push(norm(at(before), layer.ffn_norm.as_ref().unwrap()));
+            all.extend(layer.ffn_norm.iter().map(|x| norm(at(before), x)));
+            all.extend(biases(&layer.ffn_norm_bias).map(|x| bias(at(before), x)));
             all.extend(layer.post_attention_norm.iter().map(|x| norm(at(behind), x)));
             all.extend(layer.post_ffn_norm.iter().map(|x| norm(at(last), x)));
         }
@@ -229,6 +243,8 @@ pub fn config(tiny: &Tiny) -> String {
         ("qwen3moe", _) => "qwen3_moe",
         ("gpt-oss", _) => "gpt_oss",
         ("chatglm", _) => "glm",
+        ("olmo2", _) => "olmo3",
+        ("command-r", _) => "cohere",
         (name, _) => name,
     };
     let of_experts = tiny.experts.map(|(count, used)| {
@@ -247,8 +263,11 @@ pub fn config(tiny: &Tiny) -> String {
         };
         format!(r#","num_experts_per_tok":{used},{count}"#)
     });
-    let activation =
-        if gemma { r#""hidden_activation":"gelu_pytorch_tanh""# } else { r#""hidden_act":"silu""# };
+    let activation = match tiny.architecture {
+        "starcoder2" => r#""hidden_act":"gelu_pytorch_tanh""#,
+        _ if gemma => r#""hidden_activation":"gelu_pytorch_tanh""#,
+        _ => r#""hidden_act":"silu""#,
+    };
     let (window, head_dim) = (tiny.window, tiny.head_dim);
     let list = |from: f32, n: usize| {
         let numbers: Vec<_> = (0..n).map(|i| (from + i as f32 / 8.0).to_string()).collect();
@@ -280,6 +299,16 @@ pub fn config(tiny: &Tiny) -> String {
                 .to_owned()
         }
         "glm4" => r#","partial_rotary_factor":0.5"#.to_owned(),
+        "exaone4" | "olmo2" => format!(
+            r#","sliding_window":{window},"layer_types":["sliding_attention","full_attention","sliding_attention"]"#
+        ),
+        "cohere2" => format!(
+            r#","sliding_window":{window},"sliding_window_pattern":2,"logit_scale":0.5,"layer_norm_eps":1e-5"#
+        ),
+        "command-r" => r#","logit_scale":0.5,"use_qk_norm":false,"layer_norm_eps":1e-5"#.to_owned(),
+        "starcoder2" => r#","norm_epsilon":1e-5,"use_bias":true,"sliding_window":null"#.to_owned(),
+        // A quarter of a head is rotated unless something else is said.
+        "stablelm" => r#","use_parallel_residual":false,"layer_norm_eps":1e-5"#.to_owned(),
         _ => String::new(),
     };
     format!(

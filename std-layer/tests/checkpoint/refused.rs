@@ -99,6 +99,22 @@ fn configurations_of_others() {
         ],
     );
     changed_configurations(
+        &tiny("command-r"),
+        &[
+            (r#""logit_scale":0.5"#, r#""logit_scale":null"#, &["logit_scale"]),
+            (r#""use_qk_norm":false"#, r#""use_parallel_block":false"#, &["use_parallel_block"]),
+            (r#""layer_norm_eps":1e-5"#, r#""layer_norm_eps":0"#, &["layer_norm_epsilon"]),
+        ],
+    );
+    changed_configurations(
+        &tiny("stablelm"),
+        &[(r#""use_parallel_residual":false"#, r#""use_parallel_residual":true"#, &["parallel_residual"])],
+    );
+    changed_configurations(
+        &tiny("olmo2"),
+        &[(r#"["sliding_attention","#, r#"["full_attention","#, &["layer_types"])],
+    );
+    changed_configurations(
         &tiny("gemma2"),
         &[(r#""hidden_activation":"gelu_pytorch_tanh""#, r#""hidden_act":"gelu""#, &["gelu", "hidden_act"])],
     );

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const MODELS: [&str; 2] = ["smollm2-135m-instruct-q4_1", "gemma-3-270m-q4_k_m"];
 
-const SMALL: [&str; 32] = [
+const SMALL: [&str; 43] = [
     "llama",
     "llama-tied",
     "llama-factors",
@@ -38,6 +38,17 @@ const SMALL: [&str; 32] = [
     "seed_oss",
     "internlm2",
     "exaone",
+    "exaone4",
+    "exaone4-full",
+    "olmo2",
+    "olmo3",
+    "cohere2",
+    "command-r",
+    "starcoder2",
+    "stablelm",
+    "gptneox",
+    "gptneox-sums",
+    "falcon",
     "qwen2vl",
     "qwen3vl",
     "qwen3vlmoe",

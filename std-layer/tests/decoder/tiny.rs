@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gllm_kernels_std::core::{Kernels, QuantFormat, RopePairing};
 use gllm_kernels_std::gguf::{GgmlType, Value, ValueType, Writer};
-use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Model, Network};
+use gllm_kernels_std::model::{Config, Gate, HostWeights, Matrix, Model, Network, Norm};
 
 /// A model to write.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,8 @@ impl Tiny {
     }
 
     /// The architectures that are neither in [`all`](Self::all) nor in [`mixtures`](Self::mixtures), nor gpt-oss. The first ones have parts that no others have: caps, factors of frequencies, layers
-    /// that are not rotated, factors of sums, and neighbours that are rotated in a part of a head.
+    /// that are not rotated, factors of sums, neighbours that are rotated in a part of a head, layers without norms in front of them, norms of all heads together, parallel
+    /// layers with one norm and with two, layer norms with biases and without, and networks without gates.
     pub fn others() -> impl Iterator<Item = Self> {
         [
             ("gemma2", Some(QuantFormat::Q8_0)),
@@ -68,6 +69,11 @@ impl Tiny {
             ("smollm3", None),
             ("granite", Some(QuantFormat::Q4_1)),
             ("glm4", None),
+            ("exaone4", Some(QuantFormat::Q8_0)),
+            ("olmo2", None),
+            ("cohere2", Some(QuantFormat::Q4_1)),
+            ("starcoder2", None),
+            ("gptneox", None),
             ("gemma", None),
             ("minicpm", None),
             ("chatglm", Some(QuantFormat::F16)),
@@ -75,6 +81,9 @@ impl Tiny {
             ("seed_oss", None),
             ("internlm2", None),
             ("exaone", None),
+            ("command-r", None),
+            ("stablelm", None),
+            ("falcon", None),
             ("qwen2vl", None),
             ("qwen3vl", None),
             ("qwen3vlmoe", None),
@@ -87,11 +96,17 @@ impl Tiny {
 
     /// Those of them that differ in what they compute, and not in how their files name it.
     pub fn unusual() -> impl Iterator<Item = Self> {
-        Self::others().take(5)
+        Self::others().take(10)
     }
 
     fn is(&self, names: &[&str]) -> bool {
         names.contains(&self.architecture)
+    }
+
+    /// Whether norms are layer norms, and whether those have biases.
+    fn layer_norms(&self) -> (bool, bool) {
+        let biased = self.is(&["starcoder2", "stablelm", "gptneox", "falcon"]);
+        (biased || self.is(&["cohere2", "command-r"]), biased)
     }
 
     /// Experts: with one beside them and with scores as they are, normalised, and all of them used.
@@ -147,8 +162,10 @@ impl Tiny {
         }
         for l in 0..self.layers {
             let mut add = |name: &str, dims: &[usize]| all.push((format!("blk.{l}.{name}"), dims.to_vec()));
-            add("attn_norm", &[self.hidden]);
-            if self.is(&["phi3", "chatglm"]) {
+            if !self.is(&["exaone4", "olmo2"]) {
+                add("attn_norm", &[self.hidden]);
+            }
+            if self.is(&["phi3", "chatglm", "gptneox", "falcon"]) {
                 add("attn_qkv", &[self.hidden, q + 2 * kv]);
             } else {
                 add("attn_q", &[self.hidden, q]);
@@ -157,7 +174,9 @@ impl Tiny {
             }
             add("attn_output", &[q, self.hidden]);
             let by_attention = self.is(&["gpt-oss", "seed_oss"]);
-            add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
+            if !self.is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]) {
+                add(if by_attention { "post_attention_norm" } else { "ffn_norm" }, &[self.hidden]);
+            }
             if self.architecture == "gpt-oss" {
                 add("attn_sinks", &[self.heads]);
             }
@@ -174,6 +193,10 @@ impl Tiny {
                     add("ffn_up", &[hidden, 2 * between]);
                     add("ffn_down", &[between, hidden]);
                 }
+                None if self.is(&["starcoder2", "gptneox", "falcon"]) => {
+                    add("ffn_up", &[hidden, between]);
+                    add("ffn_down", &[between, hidden]);
+                }
                 None => network("", &[]),
                 Some((count, _)) => {
                     network("_exps", &[count]);
@@ -184,13 +207,17 @@ impl Tiny {
                     add("ffn_gate_inp", &[hidden, count]);
                 }
             }
-            if self.is(&["gemma2", "gemma3", "glm4"]) {
+            if self.is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]) {
                 add("post_attention_norm", &[self.hidden]);
                 add("post_ffw_norm", &[self.hidden]);
             }
-            if self.is(&["qwen3", "gemma3", "qwen3moe", "qwen3vl", "qwen3vlmoe"]) {
+            if self.is(&["qwen3", "gemma3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "exaone4"]) {
                 add("attn_q_norm", &[self.head_dim]);
                 add("attn_k_norm", &[self.head_dim]);
+            }
+            if self.architecture == "olmo2" {
+                add("attn_q_norm", &[q]);
+                add("attn_k_norm", &[kv]);
             }
         }
         let mut all: Vec<_> = all.into_iter().map(|(name, dims)| (format!("{name}.weight"), dims)).collect();
@@ -199,11 +226,27 @@ impl Tiny {
                 all.push((name.to_owned(), vec![self.rotated() / 2]));
             }
         }
-        if self.architecture == "chatglm" {
+        if self.layer_norms().1 {
+            let norms = all.iter().filter_map(|(name, dims)| Some((name.strip_suffix("norm.weight")?, dims)));
+            let biases: Vec<_> =
+                norms.map(|(name, dims)| (format!("{name}norm.bias"), dims.clone())).collect();
+            all.extend(biases);
+        }
+        if self.is(&["starcoder2", "gptneox"]) {
+            for l in 0..self.layers {
+                for (name, n) in
+                    [("attn_output", self.hidden), ("ffn_up", self.intermediate), ("ffn_down", self.hidden)]
+                {
+                    all.push((format!("blk.{l}.{name}.bias"), vec![n]));
+                }
+            }
+        }
+        if self.is(&["chatglm", "gptneox"]) {
             all.extend((0..self.layers).map(|l| (format!("blk.{l}.attn_qkv.bias"), vec![q + 2 * kv])));
         }
         // Of GLM 4, some models have them.
-        if self.architecture.starts_with("qwen2") || self.is(&["seed_oss", "glm4"]) {
+        if self.architecture.starts_with("qwen2") || self.is(&["seed_oss", "glm4", "starcoder2", "stablelm"])
+        {
             for l in 0..self.layers {
                 for (name, n) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
                     all.push((format!("blk.{l}.{name}.bias"), vec![n]));
@@ -234,6 +277,7 @@ impl Tiny {
         match self.architecture {
             "phi3" => self.head_dim * 3 / 4,
             "glm4" | "chatglm" => self.head_dim / 2,
+            "stablelm" | "gptneox" => self.head_dim / 4,
             _ => self.head_dim,
         }
     }
@@ -276,7 +320,8 @@ impl Tiny {
         ] {
             set(key, Value::U32(value as u32));
         }
-        set("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        let epsilon = if self.layer_norms().0 { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
+        set(&format!("attention.{epsilon}"), Value::F32(1e-5));
         set("rope.freq_base", Value::F32(100_000.0));
         if let Some((count, used)) = self.experts {
             set("expert_count", Value::U32(count as u32));
@@ -285,8 +330,13 @@ impl Tiny {
             set("expert_weights_scale", Value::F32(self.experts_scale));
         }
         set("rope.dimension_count", Value::U32(self.rotated() as u32));
-        if self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
+        let periodic = self.is(&["exaone4", "olmo2", "cohere2"]);
+        if periodic || self.is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
             set("attention.sliding_window", Value::U32(self.window as u32));
+        }
+        if periodic {
+            // Others have periods of four layers, of which there are not as many here.
+            set("attention.sliding_window_pattern", Value::U32(2));
         }
         let numbers: &[(&str, f32)] = match self.architecture {
             // Small enough that they matter.
@@ -299,6 +349,7 @@ impl Tiny {
                 ("attention.scale", 0.3),
                 ("logit_scale", 4.0),
             ],
+            "cohere2" | "command-r" => &[("logit_scale", 0.5)],
             _ => &[],
         };
         numbers.iter().for_each(|&(key, x)| set(key, Value::F32(x)));
@@ -399,6 +450,28 @@ fn norm(x: &[f64], w: &[f32], eps: f32) -> Vec<f64> {
     x.iter().zip(w).map(|(x, &w)| x * scale * f64::from(w)).collect()
 }
 
+/// A norm of the residual stream, or that itself.
+fn normed(config: &Config, x: &[f64], weight: &Option<Vec<f32>>, bias: &Option<Vec<f32>>) -> Vec<f64> {
+    let Some(weight) = weight else { return x.to_vec() };
+    if config.norm == Norm::Rms {
+        return norm(x, weight, config.norm_eps);
+    }
+    let mean = x.iter().sum::<f64>() / x.len() as f64;
+    let centred: Vec<f64> = x.iter().map(|x| x - mean).collect();
+    let biases = bias.as_ref().unwrap();
+    norm(&centred, weight, config.norm_eps).iter().zip(biases).map(|(x, &b)| x + f64::from(b)).collect()
+}
+
+/// The normal distribution function.
+fn normal(x: f64) -> f64 {
+    let (mut term, mut sum) = (x, x);
+    for n in 1..300 {
+        term *= x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    0.5 + sum * (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
 fn plus(x: &[f64], y: &[f64]) -> Vec<f64> {
     x.iter().zip(y).map(|(x, y)| x + y).collect()
 }
@@ -435,8 +508,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             }
         };
         let (wq, wk, wv, wo) = (rows(&w.q), rows(&w.k), rows(&w.v), rows(&w.output));
-        // All networks here have gates.
-        let network = |w: &Network<'_>| [w.gate.unwrap(), w.up, w.down].map(|m| rows(&m));
+        let network = |w: &Network<'_>| (w.gate.map(|m| rows(&m)), [w.up, w.down].map(|m| rows(&m)));
         let (dense, experts) = (
             w.feed_forward.as_ref().map(network),
             w.experts
@@ -446,19 +518,18 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
         let router = w.experts.as_ref().map(|w| rows(&w.router));
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for (p, x) in xs.iter_mut().enumerate() {
-            let h = norm(x, w.attention_norm.as_ref().unwrap(), eps);
+            let h = normed(config, x, &w.attention_norm, &w.attention_norm_bias);
             let biased = |m: &[Vec<f64>], b: &Option<Vec<f32>>| {
                 let y = times(m, &h);
                 b.as_ref().map_or(y.clone(), |b| y.iter().zip(b).map(|(y, &b)| y + f64::from(b)).collect())
             };
             let (mut q, mut k, v) = (biased(&wq, &w.q_bias), biased(&wk, &w.k_bias), biased(&wv, &w.v_bias));
             for (x, of) in [(&mut q, &w.q_norm), (&mut k, &w.k_norm)] {
-                for head in x.chunks_mut(dim) {
-                    if let Some(of) = of {
-                        head.copy_from_slice(&norm(head, of, eps));
-                    }
-                    rotate(head, p);
+                if let Some(of) = of {
+                    // One head, or all.
+                    x.chunks_mut(of.len()).for_each(|part| part.copy_from_slice(&norm(part, of, eps)));
                 }
+                x.chunks_mut(dim).for_each(|head| rotate(head, p));
             }
             keys.push(k);
             values.push(v);
@@ -489,8 +560,14 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             if let Some(post) = &w.post_attention_norm {
                 a = norm(&a, post, eps);
             }
-            *x = plus(x, &a);
-            let h = norm(x, w.ffn_norm.as_ref().unwrap(), eps);
+            let attended = plus(x, &a);
+            // What the network takes.
+            let from = if config.parallel { &*x } else { &attended };
+            let h = match config.shared_norm {
+                true => normed(config, from, &w.attention_norm, &w.attention_norm_bias),
+                false => normed(config, from, &w.ffn_norm, &w.ffn_norm_bias),
+            };
+            *x = attended;
             let gated = |g: f64, u: f64| match config.gate {
                 Gate::Silu => u * g / (1.0 + (-g).exp()),
                 Gate::GeluTanh => {
@@ -501,20 +578,26 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     let g = g.min(7.0);
                     (u.clamp(-7.0, 7.0) + 1.0) * g / (1.0 + (-1.702 * g).exp())
                 }
+                Gate::Gelu => u * g * normal(g),
                 _ => unreachable!("an activation that the oracle does not know"),
             };
             let with = |y: Vec<f64>, bias: Option<&[f32]>| match bias {
                 Some(bias) => y.iter().zip(bias).map(|(y, &b)| y + f64::from(b)).collect(),
                 None => y,
             };
-            let network = |[gate, up, down]: [&[Vec<f64>]; 3], biases: [Option<&[f32]>; 3]| {
-                let (g, u) = (with(times(gate, &h), biases[0]), with(times(up, &h), biases[1]));
-                let gated: Vec<f64> = g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect();
-                with(times(down, &gated), biases[2])
-            };
+            let network =
+                |gate: Option<&[Vec<f64>]>, [up, down]: [&[Vec<f64>]; 2], biases: [Option<&[f32]>; 3]| {
+                    let u = with(times(up, &h), biases[1]);
+                    let gated: Vec<f64> = match gate.map(|gate| with(times(gate, &h), biases[0])) {
+                        Some(g) => g.iter().zip(u).map(|(&g, u)| gated(g, u)).collect(),
+                        None => u.into_iter().map(|u| gated(u, 1.0)).collect(),
+                    };
+                    with(times(down, &gated), biases[2])
+                };
             let mut f = vec![0.0; h.len()];
-            if let Some([gate, up, down]) = &dense {
-                f = network([gate, up, down], [None; 3]);
+            if let Some((gate, [up, down])) = &dense {
+                let biases = [None, w.up_bias.as_deref(), w.down_bias.as_deref()];
+                f = network(gate.as_deref(), [up, down], biases);
             }
             if let (Some(e), Some(experts), Some(router)) = (&config.experts, &experts, &router) {
                 if let Some(gate) = w.experts.as_ref().and_then(|w| w.shared_gate.as_ref()) {
@@ -533,8 +616,8 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
                     let (n, out) = (e.intermediate, config.hidden);
                     let biases = of_layer.and_then(|w| w.biases.as_ref());
                     let part = |at: usize, n: usize| biases.map(|all| &all[at][i * n..(i + 1) * n]);
-                    let matrices = experts[i].each_ref().map(|m| &m[..]);
-                    let y = network(matrices, [part(0, n), part(1, n), part(2, out)]);
+                    let [gate, up, down] = experts[i].each_ref().map(|m| &m[..]);
+                    let y = network(Some(gate), [up, down], [part(0, n), part(1, n), part(2, out)]);
                     let factor = scores[i] / of * f64::from(e.scale);
                     f.iter_mut().zip(y).for_each(|(f, y)| *f += factor * y);
                 }
@@ -545,7 +628,7 @@ pub fn hidden(config: &Config, weights: &HostWeights<'_>, tokens: &[u32]) -> Vec
             *x = plus(x, &f);
         }
     }
-    xs.iter().map(|x| norm(x, weights.output_norm.as_ref().unwrap(), eps)).collect()
+    xs.iter().map(|x| normed(config, x, &weights.output_norm, &weights.output_norm_bias)).collect()
 }
 
 /// KL divergence of `q` from `p`, of one row of logits.

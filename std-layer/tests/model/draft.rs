@@ -16,6 +16,12 @@ pub fn is_encoder(architecture: &str) -> bool {
     architecture.contains("bert")
 }
 
+/// Whether norms are layer norms, and whether those of decoders have biases.
+pub fn layer_norms(architecture: &str) -> (bool, bool) {
+    let biased = ["starcoder2", "stablelm", "gptneox", "falcon"].contains(&architecture);
+    (biased || is_encoder(architecture) || ["cohere2", "command-r"].contains(&architecture), biased)
+}
+
 /// Whether files of this architecture always have experts.
 pub fn is_mixture(architecture: &str) -> bool {
     architecture.ends_with("moe") || architecture == "gpt-oss"
@@ -64,13 +70,13 @@ impl Draft {
         own("attention.head_count_kv", Value::U32(2));
         own("attention.key_length", Value::U32(16));
         own("attention.value_length", Value::U32(16));
-        let encoder = is_encoder(architecture);
+        let (encoder, (layer_norms, biases)) = (is_encoder(architecture), layer_norms(architecture));
         let epsilon =
-            if encoder { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
+            if layer_norms { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
         own(epsilon, Value::F32(1e-5));
         own("rope.freq_base", Value::F32(1e6));
         let is = |names: &[&str]| names.contains(&architecture);
-        if is(&["gemma2", "gemma3", "phi3", "gpt-oss"]) {
+        if is(&["gemma2", "gemma3", "phi3", "gpt-oss", "exaone4", "olmo2", "cohere2"]) {
             own("attention.sliding_window", Value::U32(8));
         }
         if is_mixture(architecture) {
@@ -87,8 +93,10 @@ impl Draft {
             let mut own = |name: &str, dims: &[u64], of| {
                 d.tensor(&format!("blk.{i}.{name}"), dims, of);
             };
-            own("attn_norm.weight", &[32], T::F32);
-            if is(&["phi3", "chatglm"]) {
+            if !is(&["exaone4", "olmo2"]) {
+                own("attn_norm.weight", &[32], T::F32);
+            }
+            if is(&["phi3", "chatglm", "gptneox", "falcon"]) {
                 own("attn_qkv.weight", &[32, 128], T::Q4_0);
             } else {
                 own("attn_q.weight", &[32, 64], T::F32);
@@ -99,7 +107,16 @@ impl Draft {
             let gpt_oss = architecture == "gpt-oss";
             let by_attention = is(&["gpt-oss", "seed_oss"]);
             let norm = if by_attention { "post_attention_norm.weight" } else { "ffn_norm.weight" };
-            own(norm, &[32], T::BF16);
+            let own_norm = !is(&["exaone4", "olmo2", "cohere2", "command-r", "falcon"]);
+            if own_norm {
+                own(norm, &[32], T::BF16);
+            }
+            if biases {
+                own("attn_norm.bias", &[32], T::F16);
+            }
+            if biases && own_norm {
+                own("ffn_norm.bias", &[32], T::F32);
+            }
             if is_mixture(architecture) {
                 own("ffn_gate_inp.weight", &[32, 4], T::F32);
                 own("ffn_gate_exps.weight", &[32, 32, 4], T::Q5_0);
@@ -109,7 +126,9 @@ impl Draft {
                 own("ffn_up.weight", &[32, 128], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             } else {
-                own("ffn_gate.weight", &[32, 64], T::Q5_0);
+                if !is(&["starcoder2", "gptneox", "falcon"]) {
+                    own("ffn_gate.weight", &[32, 64], T::Q5_0);
+                }
                 own("ffn_up.weight", &[32, 64], T::Q4_1);
                 own("ffn_down.weight", &[64, 32], T::Q8_0);
             }
@@ -127,24 +146,36 @@ impl Draft {
                 own("ffn_up_exps.bias", &[32, 4], T::F16);
                 own("ffn_down_exps.bias", &[32, 4], T::BF16);
             }
-            if architecture == "chatglm" {
+            if is(&["chatglm", "gptneox"]) {
                 own("attn_qkv.bias", &[128], T::F32);
             }
-            if by_attention || architecture.starts_with("qwen2") {
+            if is(&["starcoder2", "gptneox"]) {
+                own("attn_output.bias", &[32], T::F32);
+                own("ffn_up.bias", &[64], T::BF16);
+                own("ffn_down.bias", &[32], T::F32);
+            }
+            if by_attention || architecture.starts_with("qwen2") || architecture == "starcoder2" {
                 own("attn_q.bias", &[64], T::F32);
                 own("attn_k.bias", &[32], T::F32);
                 own("attn_v.bias", &[32], T::F32);
             }
-            if architecture == "gemma3" || architecture.starts_with("qwen3") {
+            if is(&["gemma3", "exaone4"]) || architecture.starts_with("qwen3") {
                 own("attn_q_norm.weight", &[16], T::F32);
                 own("attn_k_norm.weight", &[16], T::F16);
             }
-            if is(&["gemma2", "gemma3", "glm4"]) {
+            if architecture == "olmo2" {
+                own("attn_q_norm.weight", &[64], T::F32);
+                own("attn_k_norm.weight", &[32], T::F16);
+            }
+            if is(&["gemma2", "gemma3", "glm4", "exaone4", "olmo2"]) {
                 own("post_attention_norm.weight", &[32], T::F32);
                 own("post_ffw_norm.weight", &[32], T::F32);
             }
         }
         d.tensor("output_norm.weight", &[32], T::F32);
+        if biases {
+            d.tensor("output_norm.bias", &[32], T::F32);
+        }
         if !architecture.starts_with("gemma") {
             d.tensor("output.weight", &[32, 24], T::Q8_0);
         }

@@ -61,7 +61,7 @@ const SIZES: [&str; 9] = [
 fn keys_that_are_needed_are_named() {
     for name in architectures() {
         let needed = ["block_count", "context_length", "embedding_length", "feed_forward_length"];
-        let epsilon = if is_encoder(name) { "" } else { "rms_" };
+        let epsilon = if layer_norms(name).0 { "" } else { "rms_" };
         let more = ["attention.head_count".to_owned(), format!("attention.layer_norm_{epsilon}epsilon")];
         for key in needed
             .into_iter()
@@ -71,7 +71,7 @@ fn keys_that_are_needed_are_named() {
             .chain(["general.architecture".to_owned()])
             .chain(is_mixture(name).then(|| format!("{name}.expert_count")))
             .chain(is_mixture(name).then(|| format!("{name}.expert_used_count")))
-            .chain((name == "gpt-oss").then(|| format!("{name}.attention.sliding_window")))
+            .chain(["gpt-oss", "cohere2"].contains(&name).then(|| format!("{name}.attention.sliding_window")))
             .chain(is_encoder(name).then(|| "tokenizer.ggml.token_type_count".to_owned()))
         {
             let mut draft = Draft::of(name);

@@ -471,9 +471,10 @@ impl Attention {
             if let Some(bias) = weights.tensors.bias(layer) {
                 k.vec_add_inplace(bias, x)?;
             }
-            if let Some((of_q, of_k)) = weights.tensors.head_norms(layer).map(|both| both.split_at(dim)) {
-                k.rms_norm_rows_inplace(dim, Some(of_q), eps, &mut x[..q])?;
-                k.rms_norm_rows_inplace(dim, Some(of_k), eps, &mut x[q..q + kv])?;
+            let end = if weights.config.qk_norm_whole { q } else { dim };
+            if let Some((of_q, of_k)) = weights.tensors.head_norms(layer).map(|both| both.split_at(end)) {
+                k.rms_norm_rows_inplace(of_q.len(), Some(of_q), eps, &mut x[..q])?;
+                k.rms_norm_rows_inplace(of_k.len(), Some(of_k), eps, &mut x[q..q + kv])?;
             }
             let angles = [&angles.cos, &angles.sin].map(|a| &a[row * half..(row + 1) * half]);
             if half > 0 {

@@ -63,8 +63,8 @@ pub(super) enum RowWork {
         positions: Option<Positions>,
         to: Rows,
     },
-    /// A norm. Something may be added to the row first. If the norm `stays`, it takes the row's place, too.
-    Norm { add: Option<Add>, x: Rows, norm: NormOf, stays: bool, to: Rows },
+    /// A norm, or the row itself. Something may be added to the row first. If the norm `stays`, it takes the row's place, too.
+    Norm { add: Option<Add>, x: Rows, norm: Option<NormOf>, stays: bool, to: Rows },
     /// Joins the pieces of attention.
     Join { pieces: Joined, to: Rows },
     /// A gated activation: the gates are the first half of each row.
@@ -100,11 +100,11 @@ pub(super) struct NormOf {
     pub(super) eps: f32,
 }
 
-/// An operand that is added to the residual stream, normed with a weight or as it is.
+/// An operand that is added to the residual stream, normed with a weight and what keeps the root from 0, or as it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Add {
     pub(super) delta: Rows,
-    pub(super) post: Option<*const [f32]>,
+    pub(super) post: Option<(*const [f32], f32)>,
 }
 
 /// A form in which a plan prepares rows, and where the prepared rows go.
@@ -251,19 +251,24 @@ unsafe fn one(k: &Kernels<f32>, work: &RowWork, row: usize, memory: &mut Memory)
     // SAFETY: the caller's contract.
     unsafe {
         match work {
-            RowWork::Norm { add, x, norm: NormOf { kind, weight, bias, eps }, stays, to } => {
+            RowWork::Norm { add, x, norm, stays, to } => {
                 let x = x.row(row);
                 if let Some(add) = add {
                     let delta = add.delta.row(row);
-                    if let Some(post) = add.post {
-                        k.rms_norm_inplace(Some(&*post), *eps, delta)?;
+                    if let Some((post, eps)) = add.post {
+                        k.rms_norm_inplace(Some(&*post), eps, delta)?;
                     }
                     k.vec_add_inplace(delta, x)?;
                 }
                 let to = to.row(row);
-                match kind {
-                    Norm::Rms => k.rms_norm(x, Some(&**weight), *eps, to)?,
-                    Norm::Layer => k.layer_norm(x, Some(&**weight), bias.map(|bias| &*bias), *eps, to)?,
+                match norm {
+                    None => to.copy_from_slice(x),
+                    Some(NormOf { kind: Norm::Rms, weight, eps, .. }) => {
+                        k.rms_norm(x, Some(&**weight), *eps, to)?
+                    }
+                    Some(NormOf { kind: Norm::Layer, weight, bias, eps }) => {
+                        k.layer_norm(x, Some(&**weight), bias.map(|bias| &*bias), *eps, to)?
+                    }
                 }
                 if *stays {
                     x.copy_from_slice(to);

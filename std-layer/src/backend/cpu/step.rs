@@ -266,11 +266,15 @@ impl<'a> Recorder<'a> {
         Ok(&raw const **self.weights.tensors.norm(norm)?)
     }
 
-    /// A norm of the residual stream, which may take its place.
-    fn push_norm(&mut self, norm: NormWeight, stays: bool) -> Result<(), BackendError> {
+    /// A norm of the residual stream, which may take its place; or the stream itself.
+    fn push_norm(&mut self, norm: Option<NormWeight>, stays: bool) -> Result<(), BackendError> {
         let config = &self.weights.config;
-        let bias = self.weights.tensors.norm_bias(norm).map(|bias| &raw const **bias);
-        let norm = NormOf { kind: config.norm, weight: self.norm_weight(norm)?, bias, eps: config.norm_eps };
+        let of = |norm| {
+            let bias = self.weights.tensors.norm_bias(norm).map(|bias| &raw const **bias);
+            let (kind, eps) = (config.norm, config.norm_eps);
+            Ok::<_, BackendError>(NormOf { kind, weight: self.norm_weight(norm)?, bias, eps })
+        };
+        let norm = norm.map(of).transpose()?;
         let (add, x, to) = (self.add.take(), self.slots[&Slot::Hidden], self.slots[&Slot::Normed]);
         self.push_rows("norm", RowWork::Norm { add, x, norm, stays, to }, Slot::Normed);
         Ok(())
@@ -375,16 +379,21 @@ impl Step for Recorder<'_> {
 
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
         let post = post.map(|norm| self.norm_weight(norm)).transpose()?;
+        let post = post.map(|weight| (weight, self.weights.config.norm_eps));
         self.add = Some(Add { delta: self.slots[&Slot::Delta], post });
         Ok(())
     }
 
     fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        self.push_norm(weight, false)
+        self.push_norm(Some(weight), false)
+    }
+
+    fn pass(&mut self) -> Result<(), BackendError> {
+        self.push_norm(None, false)
     }
 
     fn renorm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        self.push_norm(weight, true)
+        self.push_norm(Some(weight), true)
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {

@@ -19,6 +19,8 @@ pub(super) enum Place {
     Normed,
     /// What the product of queries, keys and values gives.
     Heads,
+    /// Queries, and keys behind them, that are normed as a whole.
+    NormedHeads,
     /// Queries, ready for attention.
     Queries,
     /// Weights of a product, decoded in 16 bits.
@@ -71,9 +73,14 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// No form.
+    pub(super) fn nothing(cols: usize) -> Self {
+        Self { cols, rows: None, half: None, integer: false, exact: false }
+    }
+
     /// Rows in f32 alone.
     pub(super) fn plain(cols: usize, place: Place) -> Self {
-        Self { cols, rows: Some(place), half: None, integer: false, exact: false }
+        Self { rows: Some(place), ..Self::nothing(cols) }
     }
 }
 

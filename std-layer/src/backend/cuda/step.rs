@@ -10,7 +10,7 @@ use super::weights::{Matrix, Product, Storage, Stored};
 use super::{Gpu, Rows, RunRows};
 use crate::backend::{BackendError, Linear, NormWeight, Slot, Step};
 use crate::cuda::decoder::{AddNorm, Attend, Forms, Gated, Heads};
-use crate::cuda::{Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
+use crate::cuda::{self, Buffer, CudaError, Mask, Ops, PageTables, Prefill, View};
 use crate::model::{Config, Norm, Pooling};
 
 /// Rows that attention takes at a time, so that its pieces find room.
@@ -35,6 +35,8 @@ pub(super) enum Waiting<'a> {
     Nothing,
     /// A norm, and whether its results become the residual stream.
     Norm(NormWeight, bool),
+    /// The residual stream itself.
+    Hidden,
     Attention(usize),
     /// Gates and what they are for, as this product gave them; with their biases, if they have any.
     Gate(&'a Product, Biases<'a>),
@@ -66,8 +68,10 @@ pub(super) struct Lowering<'a> {
     pub(super) inputs: Place,
     /// What the next norm adds: nothing, or `Delta`, which is normed before by this weight.
     add: Option<Option<NormWeight>>,
-    /// What `Delta` has yet to get; the norm adds it without `Delta`, too.
+    /// What `Delta` has yet to get.
     delta_bias: Option<&'a Buffer<f32>>,
+    /// What the next norm adds to all rows.
+    bias: Option<&'a Buffer<f32>>,
     /// Factor that the next norm gives the residual stream before.
     scale: f32,
     /// Where the residual stream is, and whether the next norm leaves rows of it out.
@@ -94,6 +98,7 @@ impl<'a> Lowering<'a> {
             waiting: Waiting::Nothing,
             add: None,
             delta_bias: None,
+            bias: None,
             scale: weights.config.embedding_scale,
             hidden: Place::Hidden,
             fewer: false,
@@ -133,7 +138,8 @@ impl<'a> Lowering<'a> {
         self.size(Place::Half, if wanted.half.is_some() { m * wanted.cols } else { 0 }, 2);
         let outputs = [(self.inputs, Access::Write), (Place::Half, Access::Write)];
         match std::mem::replace(&mut self.waiting, Waiting::Nothing) {
-            Waiting::Norm(weight, stays) => self.norm_rows((weight, stays), wanted, outputs),
+            Waiting::Norm(weight, stays) => self.norm_rows((weight, stays), wanted, &outputs),
+            Waiting::Hidden => self.hidden_rows(wanted, outputs),
             Waiting::Attention(layer) => self.attention(layer, wanted, outputs),
             Waiting::Gate(product, biases) => self.gate(product, biases, wanted, outputs),
             Waiting::Kept => self.kept(wanted, outputs[1]),
@@ -144,18 +150,32 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// The residual stream as it is.
+    fn hidden_rows(
+        &mut self,
+        wanted: Wanted,
+        [inputs, half]: [(Place, Access); 2],
+    ) -> Result<(), BackendError> {
+        let (m, from, cols) = (self.m, self.hidden, wanted.cols);
+        self.launch(&[(from, Access::Read), inputs, half], |memory, layout, gpu| {
+            let x = memory.floats(layout, from, 0, m * cols)?.into_view();
+            let forms = memory.forms(layout, wanted, m)?;
+            gpu.ops.decoder_rows(&gpu.stream, (x, None), (cols, cols), forms)
+        })
+    }
+
     fn norm_rows(
         &mut self,
         (norm, stays): (NormWeight, bool),
         wanted: Wanted,
-        [inputs, half]: [(Place, Access); 2],
+        outputs: &[(Place, Access)],
     ) -> Result<(), BackendError> {
         let (weights, m, from) = (self.weights, self.m, self.hidden);
         let config = &weights.config;
         // Several blocks of a row read all of it.
         let to = if from == Place::Hidden { Place::Next } else { Place::Hidden };
         self.size(to, m * config.hidden, 4);
-        let mut uses = vec![(from, Access::Read), (to, Access::Write), inputs, half];
+        let mut uses = [&[(from, Access::Read), (to, Access::Write)], outputs].concat();
         let (add, fewer) = (self.add.take(), std::mem::take(&mut self.fewer));
         if add.is_some() {
             uses.push((Place::Delta, Access::Read));
@@ -163,7 +183,7 @@ impl<'a> Lowering<'a> {
         let weight = weights.tensors.norm(norm)?.view();
         let norm_bias = weights.tensors.norm_bias(norm).filter(|_| config.norm == Norm::Layer);
         let norm_bias = norm_bias.map(Buffer::view);
-        let bias = self.delta_bias.take().map(Buffer::view);
+        let bias = self.bias.take().map(Buffer::view);
         let post = add.flatten().map(|post| weights.tensors.norm(post)).transpose()?.map(Buffer::view);
         let (all, hidden, kind, eps) = (self.rows.rows, config.hidden, config.norm, config.norm_eps);
         let scale = std::mem::replace(&mut self.scale, 1.0);
@@ -373,7 +393,7 @@ impl Step for Lowering<'_> {
         let weights = self.weights;
         self.look_up(&weights.embedding, |memory| Some(memory.tokens), Place::Hidden)?;
         // The first norm adds what else a token's row has.
-        self.delta_bias = weights.token_type.as_ref();
+        self.bias = weights.token_type.as_ref();
         if let Some(table) = &weights.positions {
             self.look_up(table, |memory| memory.rows.positions, Place::Delta)?;
             self.add = Some(None);
@@ -383,11 +403,22 @@ impl Step for Lowering<'_> {
 
     fn add(&mut self, post: Option<NormWeight>) -> Result<(), BackendError> {
         self.add = Some(post);
+        self.bias = self.delta_bias.take();
         Ok(())
     }
 
     fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
         self.waiting = Waiting::Norm(weight, false);
+        Ok(())
+    }
+
+    fn pass(&mut self) -> Result<(), BackendError> {
+        if self.add.is_some() || self.bias.is_some() || self.fewer || self.scale != 1.0 {
+            // A norm adds, whose results nobody takes.
+            let nothing = Wanted::nothing(self.weights.config.hidden);
+            self.norm_rows((NormWeight::Output, false), nothing, &[])?;
+        }
+        self.waiting = Waiting::Hidden;
         Ok(())
     }
 
@@ -431,19 +462,36 @@ impl Step for Lowering<'_> {
         let rope = &config.ropes[config.layer[layer].rope];
         let product = weights.tensors.linear(Linear::Qkv(layer));
         let (width, queries) = (self.width(Slot::Heads), config.heads * head_room(config));
+        let norms = weights.tensors.head_norms(layer).map(Buffer::view);
+        let mut uses = vec![(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
+        // Queries and keys that are normed as a whole, which are products of their own.
+        let rows = [config.heads, config.kv_heads].map(|heads| heads * config.head_dim);
+        let (whole, of_heads) = if config.qk_norm_whole { (norms, None) } else { (None, norms) };
+        if whole.is_some() {
+            self.size(Place::NormedHeads, m * (rows[0] + rows[1]), 4);
+            uses.push((Place::NormedHeads, Access::Write));
+        }
         self.size(Place::Queries, m * queries, 4);
-        let uses = [(Place::Heads, Access::Read), (Place::Queries, Access::Write)];
         self.launch(&uses, |memory, layout, gpu| {
             let all = memory.floats(layout, Place::Heads, 0, m * width)?.into_view();
             let part = |member| {
                 let (from, stride) = product.member(member, m);
-                Ok::<_, CudaError>((all.range(from..all.len())?, stride))
+                let (Some(weights), true) = (whole, member < rows.len()) else {
+                    return Ok::<_, CudaError>((all.range(from..all.len())?, stride));
+                };
+                let (first, cols) = (member * rows[0], rows[member]);
+                let weight = Some(weights.range(first..first + cols)?);
+                let norm = cuda::Norm { weight, bias: None, eps: config.norm_eps };
+                let place = || memory.floats(layout, Place::NormedHeads, m * first, m * cols);
+                let x = all.range(from..from + m * cols)?;
+                gpu.ops.rms_norm(&gpu.stream, cols, norm, x, place()?)?;
+                Ok((place()?.into_view(), cols))
             };
             let [cos, sin] = &memory.angles[config.layer[layer].rope];
             let how = Heads {
                 x: [part(0)?, part(1)?, part(2)?],
                 bias: weights.tensors.bias(layer).map(Buffer::view),
-                norm: weights.tensors.head_norms(layer).map(Buffer::view),
+                norm: of_heads,
                 eps: config.norm_eps,
                 angles: (cos.view(), sin.view()),
                 rot_dim: rope.dims,

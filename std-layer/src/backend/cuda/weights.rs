@@ -169,10 +169,10 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Matrices of one product, or those of several experts, which are alike in all of them.
-    fn products(&mut self, experts: &[&[HostMatrix<'_>]]) -> Result<Product, BackendError> {
+    /// Matrices of one product, or those of several experts, which are alike in all of them. They may be joined where they are stored alike.
+    fn products(&mut self, experts: &[&[HostMatrix<'_>]], joined: bool) -> Result<Product, BackendError> {
         let (mut matrices, mut members, mut first) = (Vec::new(), Vec::new(), 0);
-        for alike in experts[0].chunk_by(|a, b| Storage::of(a) == Storage::of(b)) {
+        for alike in experts[0].chunk_by(|a, b| joined && Storage::of(a) == Storage::of(b)) {
             let mut row = 0;
             for matrix in alike {
                 members.push((matrices.len(), row, matrix.rows()));
@@ -192,7 +192,11 @@ impl<'a> Upload<'a> for Uploader<'_> {
     type Experts = ExpertWeights;
 
     fn product(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Product, BackendError> {
-        self.products(&[matrices])
+        self.products(&[matrices], true)
+    }
+
+    fn apart(&mut self, matrices: &[HostMatrix<'a>]) -> Result<Product, BackendError> {
+        self.products(&[matrices], false)
     }
 
     fn vector(&mut self, numbers: &[f32]) -> Result<Buffer<f32>, BackendError> {
@@ -204,9 +208,9 @@ impl<'a> Upload<'a> for Uploader<'_> {
         let gate_up: Vec<_> = gate_up.iter().map(|matrices| &matrices[..]).collect();
         let down: Vec<_> = of.each.iter().map(|expert| std::slice::from_ref(&expert.down)).collect();
         Ok(ExpertWeights {
-            router: self.products(&[&[of.router]])?,
-            gate_up: self.products(&gate_up)?,
-            down: self.products(&down)?,
+            router: self.products(&[&[of.router]], true)?,
+            gate_up: self.products(&gate_up, true)?,
+            down: self.products(&down, true)?,
             router_bias: of.router_bias.as_deref().map(|bias| self.vector(bias)).transpose()?,
             biases: match &of.biases {
                 Some([gate, up, down]) => Some([self.vector(gate)?, self.vector(up)?, self.vector(down)?]),

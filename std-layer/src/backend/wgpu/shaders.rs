@@ -179,6 +179,13 @@ pub(super) enum Shader {
         layer: bool,
         stays: bool,
     },
+    /// The residual stream itself; whether something is added before, and whether that is normed.
+    Pass {
+        add: bool,
+        post: bool,
+    },
+    /// Norms of all queries, and of all keys, of a row.
+    NormHeads,
     /// Whether rows may be drafts that form trees, among what else models differ by.
     Heads {
         shape: CacheShape,
@@ -322,8 +329,23 @@ impl Shader {
                 all.push(include_str!("wgsl/embed.wgsl"));
             }
             Self::Norm { add, post, layer, stays } => {
-                all.options(&[("ADD", add), ("POST", post), ("LAYER", layer), ("STAYS", stays)]);
+                all.options(&[
+                    ("ADD", add),
+                    ("POST", post),
+                    ("PASS", false),
+                    ("LAYER", layer),
+                    ("STAYS", stays),
+                ]);
                 all.push(include_str!("wgsl/norm.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::Pass { add, post } => {
+                all.options(&[("ADD", add), ("POST", post), ("PASS", true), ("LAYER", false)]);
+                all.push(include_str!("wgsl/norm.wgsl"));
+                all.push(include_str!("wgsl/reduce.wgsl"));
+            }
+            Self::NormHeads => {
+                all.push(include_str!("wgsl/norm_heads.wgsl"));
                 all.push(include_str!("wgsl/reduce.wgsl"));
             }
             Self::Heads { shape, bias, norm, pairing, drafts } => {

@@ -57,6 +57,10 @@ fn all() -> Vec<Shader> {
     all.extend(norms.map(norm));
     let of_encoders = [(false, true), (true, true), (true, false)];
     all.extend(of_encoders.map(|(add, layer)| norm((add, false, layer, true))));
+    all.extend([false, true].map(|add| norm((add, false, true, false))));
+    let passes = [(false, false), (true, false), (true, true)];
+    all.extend(passes.map(|(add, post)| Shader::Pass { add, post }));
+    all.push(Shader::NormHeads);
     let gates = [Gate::Silu, Gate::GeluTanh, Gate::Gelu, Gate::ClampedSwiglu];
     all.extend(gates.into_iter().flat_map(|gate| [true, false].map(|gated| Shader::Glu { gate, gated })));
     for kind in [KvType::F16, KvType::Bf16, KvType::F32] {

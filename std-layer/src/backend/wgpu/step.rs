@@ -246,25 +246,33 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// `Normed`, and `Hidden` too if it `stays`, is the norm of `Hidden`, to which what waits is added before.
-    fn norm_rows(&mut self, norm: NormWeight, stays: bool) -> Result<(), BackendError> {
+    /// `Normed`, and `Hidden` too if it `stays`, is the norm of `Hidden`, to which what waits is added before; or `Hidden` itself.
+    fn norm_rows(&mut self, norm: Option<NormWeight>, stays: bool) -> Result<(), BackendError> {
         let (config, tensors) = (&self.weights.config, &self.weights.tensors);
         let [(hidden, stride), (normed, _), (delta, _)] =
             [self.slot(Slot::Hidden)?, self.slot(Slot::Normed)?, self.slot(Slot::Delta)?];
         let add = self.add.take();
-        let mut buffers = vec![(0, &hidden), (1, tensors.norm(norm)?), (2, &normed)];
+        let mut buffers = vec![(0, &hidden), (2, &normed)];
         buffers.extend(add.is_some().then_some((4, &delta)));
-        let post = add.flatten().map(|norm| tensors.norm(norm)).transpose()?;
+        let post_norm = add.flatten();
+        let post = post_norm.map(|norm| tensors.norm(norm)).transpose()?;
         buffers.extend(post.map(|post| (5, post)));
-        let layer = config.norm == Norm::Layer;
-        if layer {
-            let missing = || BackendError::Unsupported(format!("the model has no bias for {norm:?}"));
-            buffers.push((6, tensors.norm_bias(norm).ok_or_else(missing)?));
+        let (add, post, layer) = (add.is_some(), post.is_some(), config.norm == Norm::Layer);
+        if let Some(norm) = norm {
+            buffers.push((1, tensors.norm(norm)?));
+            if layer {
+                let missing = || BackendError::Unsupported(format!("the model has no bias for {norm:?}"));
+                buffers.push((6, tensors.norm_bias(norm).ok_or_else(missing)?));
+            }
         }
         let constants = [config.hidden as u32, stride, config.norm_eps.to_bits()];
         self.run(Dispatch {
-            shader: Shader::Norm { add: add.is_some(), post: post.is_some(), layer, stays },
-            place: Place::Norm(norm),
+            shader: match norm {
+                Some(_) => Shader::Norm { add, post, layer, stays },
+                None => Shader::Pass { add, post },
+            },
+            // What is passed on differs by the weight of what is added.
+            place: norm.or(post_norm).map_or(Place::Anywhere, Place::Norm),
             part: 0,
             logits: NO_LOGITS,
             buffers: &buffers,
@@ -305,11 +313,15 @@ impl Step for Recorder<'_> {
     }
 
     fn norm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        self.norm_rows(weight, false)
+        self.norm_rows(Some(weight), false)
+    }
+
+    fn pass(&mut self) -> Result<(), BackendError> {
+        self.norm_rows(None, false)
     }
 
     fn renorm(&mut self, weight: NormWeight) -> Result<(), BackendError> {
-        self.norm_rows(weight, true)
+        self.norm_rows(Some(weight), true)
     }
 
     fn linear(&mut self, linear: Linear) -> Result<(), BackendError> {
@@ -343,7 +355,19 @@ impl Step for Recorder<'_> {
         let (heads, stride) = self.slot(Slot::Heads)?;
         let rope = &config.ropes[config.layer[layer].rope];
         let group = self.kv.group_of[layer];
-        let (bias, norms) = (weights.tensors.bias(layer), weights.tensors.head_norms(layer));
+        let (bias, mut norms) = (weights.tensors.bias(layer), weights.tensors.head_norms(layer));
+        if let Some(whole) = norms.take_if(|_| config.qk_norm_whole) {
+            let [queries, keys] = [config.heads, config.kv_heads].map(|n| (n * config.head_dim) as u32);
+            self.run(Dispatch {
+                shader: Shader::NormHeads,
+                place: Place::Layer(layer),
+                part: 0,
+                logits: NO_LOGITS,
+                buffers: &[(0, &heads), (1, whole)],
+                constants: (2, &[stride, config.norm_eps.to_bits(), queries, keys]),
+                groups: [2, self.rows, 1],
+            })?;
+        }
         let arena = self.arena()?;
         let constants = [
             stride,

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use crate::gguf::{Value, Writer};
-use crate::model::architecture::{Mixture, Windows};
+use crate::model::architecture::{LocalRotation, Mixture, Windows};
 use crate::model::{names, Architecture, Gate};
 
 /// Sizes: their names in both.
@@ -22,8 +22,11 @@ const SIZES: [(&str, &str); 12] = [
     ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
 ];
 /// Numbers: their names in both.
-const NUMBERS: [(&str, &str); 9] = [
+const NUMBERS: [(&str, &str); 12] = [
     ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    // Cohere's and StableLM's, and StarCoder's.
+    ("layer_norm_eps", "attention.layer_norm_epsilon"),
+    ("norm_epsilon", "attention.layer_norm_epsilon"),
     ("rope_local_base_freq", "rope.freq_base_swa"),
     ("attn_logit_softcapping", "attn_logit_softcapping"),
     ("final_logit_softcapping", "final_logit_softcapping"),
@@ -33,15 +36,20 @@ const NUMBERS: [(&str, &str); 9] = [
     ("residual_multiplier", "residual_scale"),
     ("logits_scaling", "logit_scale"),
     ("attention_multiplier", "attention.scale"),
+    // A factor, of Cohere.
+    ("logit_scale", "logit_scale"),
 ];
 /// What decides nothing, or what tensors show by themselves, is not looked at. What would change a result and is not supported is refused unless it has
 /// one of these values.
-const USUAL: [(&str, &[&str]); 6] = [
+const USUAL: [(&str, &[&str]); 8] = [
     ("use_sliding_window", &["false"]),
     ("use_bidirectional_attention", &["false"]),
     // Layers without experts among those with them.
     ("decoder_sparse_step", &["1"]),
     ("mlp_only_layers", &["[]"]),
+    // StableLM's parallel layers have norms of heads, and Cohere's layers are all parallel.
+    ("use_parallel_residual", &["false"]),
+    ("use_parallel_block", &["true"]),
     // The bounds and the slope of gpt-oss's activation.
     ("swiglu_limit", &["7.0", "7"]),
     ("swiglu_alpha", &["1.702"]),
@@ -131,8 +139,11 @@ impl Source<'_> {
         self.set("expert_weights_norm", Value::Bool(normalised))
     }
 
-    /// MiniCPM's factors of what layers add, and of logits. What the library assumes where nothing is said is not what GGUF files mean.
+    /// MiniCPM's factors of what layers add, and of logits, and that of Cohere. What the library assumes where nothing is said is not what GGUF files mean.
     fn scales(&mut self, architecture: Architecture) -> Result<(), String> {
+        if architecture.family().logit_factor {
+            return Self::positive(self.json, "logit_scale").map(|_| ());
+        }
         if architecture != Architecture::MiniCpm {
             return Ok(());
         }
@@ -192,7 +203,7 @@ impl Source<'_> {
         let of = |kind: &str| parameters.get(kind).filter(|of| of.is_object());
         let both = of("full_attention").zip(of("sliding_attention"));
         match (both, &architecture.family().windows) {
-            (Some((all, local)), Windows::Periodic { local_theta: Some(_), .. }) => {
+            (Some((all, local)), Windows::Periodic { rotation: LocalRotation::Unscaled(_), .. }) => {
                 if let Some(kind) = local.get("rope_type").filter(|kind| kind.as_str() != Some("default")) {
                     return Err(format!(
                         "rope_type of sliding_attention is {kind}: only default is supported"
@@ -352,16 +363,17 @@ impl Source<'_> {
         if matches!(windows, Windows::All) {
             return Ok(());
         }
-        let mut period = self.size("sliding_window_pattern")?;
-        if let Some(kinds) = self.get("layer_types").and_then(Json::as_array) {
+        let period = if let Some(kinds) = self.get("layer_types").and_then(Json::as_array) {
             let full = |kind: &Json| kind.as_str() == Some("full_attention");
             let found = kinds.iter().position(full).map_or(0, |at| at as u32 + 1);
             let fits = |(i, kind): (usize, &Json)| full(kind) == (found > 0 && i as u32 % found == found - 1);
             if kinds.len() != layers as usize || !kinds.iter().enumerate().all(fits) {
                 return Err("layer_types are not periodical, which is not supported".to_owned());
             }
-            period = Some(found);
-        }
+            Some(found)
+        } else {
+            self.size("sliding_window_pattern")?
+        };
         match period {
             Some(period) => self.set("attention.sliding_window_pattern", Value::U32(period)),
             None => Ok(()),

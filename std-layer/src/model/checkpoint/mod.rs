@@ -34,7 +34,7 @@ const WHOLE: &str = "model.safetensors";
 /// Bytes of a file in JSON that are read at most: an index has some hundred for each tensor.
 const MOST: u64 = 64 << 20;
 
-/// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused, as no model here has them but gpt-oss.
+/// Biases that programs which quantise write for every matrix: zeros add nothing, and others are refused where the architecture has none.
 const EMPTY_BIASES: [&str; 7] = [
     ".o_proj.bias",
     ".gate_proj.bias",
@@ -183,7 +183,9 @@ impl Tensors {
                 let push = |part: Part| self.push(&part.name, &part.dims, part.of, Bytes::Owned(part.bytes));
                 return parts.into_iter().try_for_each(push);
             }
-        } else if matches!(&weight.view, Ok(View::Plain(tensor)) if is_empty_bias(tensor)) {
+        } else if !self.architecture.family().attention_output_bias
+            && matches!(&weight.view, Ok(View::Plain(tensor)) if is_empty_bias(tensor))
+        {
             return Ok(());
         }
         // Angles that older files have in each layer are computed anew.

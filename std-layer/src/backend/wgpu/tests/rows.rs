@@ -24,6 +24,7 @@ fn norms_on(gpu: &Gpu) {
             (2, 40.0, [true, false], [false, false]),
             (2, 0.0, [false, false], [true, true]),
             (3, 40.0, [true, false], [true, true]),
+            (2, 40.0, [true, false], [true, false]),
         ] {
             let stride = cols.next_multiple_of(32);
             let [mut hidden, delta] = [(); 2].map(|()| source.normals::<f32>(rows * stride));
@@ -81,6 +82,74 @@ fn norms_on(gpu: &Gpu) {
                     let near = |(x, &y): (&f64, &f32)| (x - f64::from(y)).abs() <= 1e-5 * x.abs().max(1.0);
                     assert!(x.iter().zip(stream).all(near), "{shader:?}, {rows} x {cols}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_passed_on() {
+    for gpu in with_and_without() {
+        let mut source = Source::new(7);
+        for cols in [1usize, 33, 576, 4096] {
+            for (rows, add, post) in [(1, false, false), (3, true, false), (2, true, true)] {
+                let stride = cols.next_multiple_of(32);
+                let [hidden, delta] = [(); 2].map(|()| source.normals::<f32>(rows * stride));
+                let weight = source.normals::<f32>(cols);
+                let y = put(&gpu, &nan(rows * stride));
+                let on = [&hidden, &delta, &weight].map(|x| put(&gpu, &bits(x)));
+                let mut buffers = vec![(0, &on[0]), (2, &y)];
+                buffers.extend(add.then_some((4, &on[1])));
+                buffers.extend(post.then_some((5, &on[2])));
+                let constants = [cols as u32, stride as u32, 1e-5f32.to_bits()];
+                let shader = Shader::Pass { add, post };
+                let got = floats(&run(&gpu, shader, &buffers, (3, &constants), [rows, 1, 1], &y));
+                let stream = floats(&read(&gpu, &on[0]));
+                for row in 0..rows {
+                    let of = |x: &[f32]| x[row * stride..][..cols].to_vec();
+                    let (x, d) = (of(&hidden), of(&delta));
+                    let mean = d.iter().map(|&d| f64::from(d).powi(2)).sum::<f64>() / cols as f64;
+                    let by = if post { 1.0 / (mean + 1e-5).sqrt() } else { 1.0 };
+                    assert_eq!(bits(&of(&got)), bits(&of(&stream)), "{shader:?}, {rows} x {cols}");
+                    for (c, &got) in of(&got).iter().enumerate() {
+                        let d = f64::from(d[c]) * by * if post { f64::from(weight[c]) } else { 1.0 };
+                        let want = f64::from(x[c]) + if add { d } else { 0.0 };
+                        let bound = 1e-5 * (f64::from(x[c]).abs() + d.abs());
+                        let near = (f64::from(got) - want).abs() <= bound;
+                        assert!(near, "{shader:?}, {rows} x {cols}: {row}, {c}: {got}, {want}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_of_all_heads() {
+    for gpu in with_and_without() {
+        let mut source = Source::new(9);
+        for (rows, queries, keys) in [(1, 8usize, 4usize), (3, 96, 36), (2, 4096, 1024)] {
+            let (values, stride) = (keys, (queries + 2 * keys).next_multiple_of(32));
+            let heads = source.normals::<f32>(rows * stride);
+            let weight = source.normals::<f32>(queries + keys);
+            let on = [&heads, &weight].map(|x| put(&gpu, &bits(x)));
+            let constants = [stride as u32, 1e-5f32.to_bits(), queries as u32, keys as u32];
+            let buffers = [(0, &on[0]), (1, &on[1])];
+            let groups = [2, rows, 1];
+            let got = floats(&run(&gpu, Shader::NormHeads, &buffers, (2, &constants), groups, &on[0]));
+            for (x, got) in heads.chunks(stride).zip(got.chunks(stride)) {
+                for part in [0..queries, queries..queries + keys] {
+                    let mean = x[part.clone()].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>()
+                        / part.len() as f64;
+                    for i in part {
+                        let want = f64::from(x[i]) / (mean + 1e-5).sqrt() * f64::from(weight[i]);
+                        let near = (f64::from(got[i]) - want).abs() <= 1e-5 * want.abs();
+                        assert!(near, "{rows} x {queries}, {keys}: {i}: {}, {want}", got[i]);
+                    }
+                }
+                // Values stay what they are.
+                let rest = queries + keys..queries + keys + values;
+                assert_eq!(bits(&got[rest.clone()]), bits(&x[rest]));
             }
         }
     }

@@ -1,12 +1,16 @@
 // Normed = Hidden / sqrt(mean(Hidden^2) + eps) * weight; with LAYER (Hidden - mean(Hidden)) / sqrt(variance(Hidden) + eps) * weight + bias. Before it
-// Hidden += Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it. A workgroup has a row.
+// Hidden += Delta (ADD), which is normed with a weight of its own (POST). With STAYS Hidden = Normed behind it, with PASS Normed = Hidden. A workgroup has a
+// row.
 struct Norm {
     cols: u32,
     stride: u32,
     eps: f32,
 }
 @group(0) @binding(0) var<storage, read_write> hidden: array<f32>;
+//#if PASS
+//#else
 @group(0) @binding(1) var<storage, read> weight: array<f32>;
+//#endif
 @group(0) @binding(2) var<storage, read_write> normed: array<f32>;
 @group(0) @binding(3) var<uniform> a: Norm;
 //#if ADD
@@ -57,6 +61,10 @@ fn main(
         v += d;
         hidden[start + i] = v;
 //#endif
+//#if PASS
+        normed[start + i] = v;
+    }
+//#else
 //#if LAYER
         sum += v;
     }
@@ -81,4 +89,5 @@ fn main(
         hidden[start + i] = v;
 //#endif
     }
+//#endif
 }
