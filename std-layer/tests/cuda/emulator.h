@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <type_traits>
+
 #define DEVICE inline
 #define TABLE static const
 
@@ -22,9 +24,11 @@ void barrier();
 void warp_barrier(int kind);
 // Exchanges a word within the warp: puts `mine`, gets those of all lanes, which stay until the next but one exchange.
 const u32* exchange(u32 mine);
-// The same for a wave of that many lanes, and `n` words of each, up to 16: lane l's begin at n * l.
+// The same for a wave of that many lanes, and `n` words of each, up to 1024 of all: lane l's begin at n * l.
 const u32* exchange_wave(u32 lanes, const u32* mine, u32 n);
-// Whether this launch computes products of tiles by shuffles: one of eight does.
+// d += a b, in the registers that PTX says for mma.m16n8k16: `mine` are this lane's numbers, eight of a and four of b.
+void multiply_tiles(f32 (&d)[4], const f32 (&mine)[12]);
+// Whether this launch computes products of tiles of bf16 by shuffles, as GPUs without such products do: one of eight does.
 bool by_shuffles();
 // Stops the launch with a message: what hardware leaves undefined.
 [[noreturn]] void fail(const char* what);
@@ -148,17 +152,14 @@ template <bool TURNED> DEVICE void load_tiles(u32 (&r)[4], const void* row) {
     emu::warp_barrier(3);
 }
 
-// d += a b, in the registers that PTX says for mma.m16n8k16.
 template <class T> void mma_by_shuffles(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]);
+// Each lane widens its own numbers, once.
 template <class T> DEVICE void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], T) {
-    if (emu::by_shuffles()) return mma_by_shuffles<T>(d, a, b);
-    const u32 g = emu::current % 32 / 4, t = emu::current % 4, mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]}, *all = emu::exchange_wave(32, mine, 6);
-    const auto number = [&](u32 lane, u32 word, u32 i) { return to_f32(T{static_cast<u16>(all[lane * 6 + word] >> i % 2 * 16)}); };
-    f32 left[2][16], right[2][16];
-    for (u32 h = 0; h < 2; h++)
-        for (u32 k = 0; k < 16; k++) left[h][k] = number(g * 4 + k % 8 / 2, k / 8 * 2 + h, k), right[h][k] = number((t * 2 + h) * 4 + k % 8 / 2, 4 + k / 8, k);
-    for (u32 i = 0; i < 4; i++)
-        for (u32 k = 0; k < 16; k++) d[i] += left[i / 2][k] * right[i % 2][k];
+    if constexpr (std::is_same_v<T, bf16>)
+        if (emu::by_shuffles()) return mma_by_shuffles<T>(d, a, b);
+    f32 mine[12];
+    for (u32 i = 0; i < 12; i++) mine[i] = to_f32(T{static_cast<u16>((i < 8 ? a[i / 2] : b[i / 2 - 4]) >> i % 2 * 16)});
+    emu::multiply_tiles(d, mine);
 }
 // The same of signed bytes, for mma.m16n8k32.
 DEVICE void mma(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {

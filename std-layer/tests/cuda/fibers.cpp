@@ -164,7 +164,7 @@ const u32* exchange(u32 mine) {
 }
 
 const u32* exchange_wave(u32 lanes, const u32* mine, u32 n) {
-    if (now.threads % lanes || n > 16) fail("a part of a wave, or too many words");
+    if (now.threads % lanes || lanes * n > 64 * 16) fail("a part of a wave, or too many words");
     Fiber& f = fibers[current];
     u32 phase = f.wave_phase;
     f.wave_phase ^= 1;
@@ -172,6 +172,20 @@ const u32* exchange_wave(u32 lanes, const u32* mine, u32 n) {
     memcpy(wave.words[phase] + current % lanes * n, mine, n * 4);
     meet(wave.all, lanes, 4);
     return wave.words[phase];
+}
+
+void multiply_tiles(f32 (&d)[4], const f32 (&mine)[12]) {
+    const f32(*all)[12] = reinterpret_cast<const f32(*)[12]>(exchange_wave(32, reinterpret_cast<const u32*>(mine), 12));
+    const u32 g = current % 32 / 4 * 4, t = current % 4 * 8;
+    f32 sum[4] = {d[0], d[1], d[2], d[3]};
+    for (u32 k = 0; k < 16; k++) {
+        // Of both rows, of both columns.
+        const f32* left = all[g + k % 8 / 2] + k / 8 * 4 + k % 2;
+        const f32(*right)[12] = all + t + k % 8 / 2;
+#pragma GCC unroll 4
+        for (u32 i = 0; i < 4; i++) sum[i] += left[i / 2 * 2] * right[i % 2 * 4][8 + k / 8 * 2 + k % 2];
+    }
+    memcpy(d, sum, sizeof sum);
 }
 
 static void start(u32 t) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use libloading::Library;
 
@@ -98,6 +98,9 @@ impl Emulated {
 
     /// Path of the library; builds what of it is not there. Objects are kept, by what they are compiled from.
     fn build(&self) -> PathBuf {
+        // One library after the other: they share objects.
+        static BUILDING: Mutex<()> = Mutex::new(());
+        let _one = BUILDING.lock();
         let sources = self.sources();
         let object = |source: &PathBuf| {
             let mut hash = DefaultHasher::new();

@@ -1,6 +1,9 @@
 // `wgmma`, as strictly as the instruction set allows hardware to be: operands are read no earlier than a thread waits for the product, and sums are NaN until then. So a
 // kernel fails that uses sums or overwrites operands before it has waited. It also fails if threads of a group multiply different operands, or without the fences that make
 // what was written visible, and that order other uses of sums.
+// Where there are products, most of the time of tests is spent here.
+#pragma GCC optimize("O3")
+
 #include <vector>
 
 #include "simt.cuh"
@@ -55,10 +58,11 @@ static const u8* turned_chunk_of(u64 operand, u32 row, u32 chunk) {
     return place_of(operand, chunk / 8 * further + row / 8 * of_eight(operand) + row % 8 * 128 + chunk % 8 * 16);
 }
 
+static f32 widen(const Product& p, u16 bits) { return p.half ? to_f32(f16{bits}) : to_f32(bf16{bits}); }
 static void row_of(f32 (&x)[16], const Product& p, u64 operand, u32 row) {
     u16 bits[16];
     for (u32 i = 0; i < 2; i++) memcpy(bits + 8 * i, chunk_of(operand, row, i), 16);
-    for (u32 k = 0; k < 16; k++) x[k] = p.widen(bits[k]);
+    for (u32 k = 0; k < 16; k++) x[k] = widen(p, bits[k]);
 }
 // A column that is even, and the next one.
 static void columns_of(f32 (&x)[2][16], const Product& p, u32 column) {
@@ -66,7 +70,7 @@ static void columns_of(f32 (&x)[2][16], const Product& p, u32 column) {
     for (u32 k = 0; k < 16; k++) {
         u16 bits[8];
         memcpy(bits, turned_chunk_of(p.b, k, column / 8), 16);
-        for (u32 i = 0; i < 2; i++) x[i][k] = p.widen(bits[column % 8 + i]);
+        for (u32 i = 0; i < 2; i++) x[i][k] = widen(p, bits[column % 8 + i]);
     }
 }
 
@@ -79,16 +83,17 @@ static void add(f32* sums, const Product& p) {
         else row_of(left[i], p, p.a, current / 32 % 4 * 16 + 8 * i + g);
     for (u32 j = 0; j < p.columns / 8; j++) {
         columns_of(right, p, j * 8 + column);
-        for (u32 i = 0; i < 4; i++) {
-            f32& sum = sums[4 * j + i];
-            if (!p.add) sum = 0;
-            for (u32 k = 0; k < 16; k++) sum += left[i / 2][k] * right[i % 2][k];
-        }
+        f32 sum[4] = {};
+        if (p.add) memcpy(sum, sums + 4 * j, sizeof sum);
+        for (u32 k = 0; k < 16; k++)
+#pragma GCC unroll 4
+            for (u32 i = 0; i < 4; i++) sum[i] += left[i / 2][k] * right[i % 2][k];
+        memcpy(sums + 4 * j, sum, sizeof sum);
     }
 }
 
 static bool same(const Product& x, const Product& y) {
-    return x.columns == y.columns && x.add == y.add && x.turned == y.turned && x.a == y.a && x.b == y.b && x.widen == y.widen && x.group == y.group;
+    return x.columns == y.columns && x.add == y.add && x.turned == y.turned && x.a == y.a && x.b == y.b && x.half == y.half && x.group == y.group;
 }
 
 void multiply(f32* d, const Product& made) {
